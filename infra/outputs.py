@@ -1,0 +1,76 @@
+"""The outputs contract: the same keys on every target; what does not apply is null, never missing.
+
+This module imports neither Pulumi nor a cloud SDK, so that `workloads` can read a stack through the same types.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, SecretStr
+
+
+class Contract(BaseModel):
+    """A part of the contract: frozen, and strict about names, so that a renamed key cannot pass unnoticed."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Nodes(Contract):
+    """The machines that carry Ray workers (the head is not counted)."""
+
+    min: int
+    max: int
+    gpusPerNode: int  # noqa: N815 - the contract's own spelling, as Pulumi outputs are written
+    cpusPerNode: int  # noqa: N815
+
+
+class Floor(Contract):
+    """The least bus bandwidth (busbw, GB/s, decimal) that a healthy fabric shows, and who published it."""
+
+    op: str
+    nodes: int
+    bytes: int
+    busbw: float
+    source: str
+
+
+class Fabric(Contract):
+    """The network between the nodes. `nics` and `gbpsPerNic` (Gbit/s) are null where there is no RDMA NIC."""
+
+    transport: Literal["gib", "efa", "socket"]
+    nics: int | None
+    gbpsPerNic: int | None  # noqa: N815
+    floors: list[Floor]
+
+
+class Ray(Contract):
+    """Where Ray answers. Every address is what a client on the user's machine dials."""
+
+    cluster: str
+    version: str
+    dashboard: str
+    jobs: str
+    client: str
+    token: SecretStr
+
+
+class Storage(Contract):
+    """A folder that every Ray node sees under the same path."""
+
+    path: str
+
+
+class Outputs(Contract):
+    """A stack's outputs, whole."""
+
+    target: Literal["local", "gke", "eks"]
+    location: str | None
+    machine: str | None
+    nodes: Nodes
+    fabric: Fabric
+    kubeconfig: SecretStr | None
+    namespace: str | None
+    ray: Ray
+    storage: Storage | None
+    queue: str | None
