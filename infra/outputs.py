@@ -8,12 +8,16 @@ from __future__ import annotations
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, SecretStr
+from pydantic.alias_generators import to_camel
 
 
 class Contract(BaseModel):
-    """A part of the contract: frozen, and strict about names, so that a renamed key cannot pass unnoticed."""
+    """A part of the contract: frozen, and strict about names, so that a renamed key cannot pass unnoticed.
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    Attributes are snake_case here and camelCase in the outputs (`gpus_per_node` is `gpusPerNode`).
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", alias_generator=to_camel, populate_by_name=True)
 
 
 class Nodes(Contract):
@@ -21,8 +25,8 @@ class Nodes(Contract):
 
     min: int
     max: int
-    gpusPerNode: int  # noqa: N815 - the contract's own spelling, as Pulumi outputs are written
-    cpusPerNode: int  # noqa: N815
+    gpus_per_node: int
+    cpus_per_node: int
 
 
 class Floor(Contract):
@@ -40,7 +44,7 @@ class Fabric(Contract):
 
     transport: Literal["gib", "efa", "socket"]
     nics: int | None
-    gbpsPerNic: int | None  # noqa: N815
+    gbps_per_nic: int | None
     floors: list[Floor]
 
 
