@@ -15,6 +15,7 @@ from pydantic.alias_generators import to_camel
 from pydantic.fields import FieldInfo
 
 from infra.defaults import REQUIRED, ByTarget, Derived, Fixed, clouds, everywhere, same_as
+from infra.machines import CATALOGUE
 from infra.problems import SettingsError
 from infra.readers import Choice, Cidr, Cidrs, Flag, Reader, Secret, Text, Version, Whole
 
@@ -64,7 +65,7 @@ class Section(BaseModel):
 class Nodes(Section):
     """The machines that carry Ray workers. The head runs elsewhere and is not counted."""
 
-    machine: Annotated[str | None, Text("a machine type"), clouds(REQUIRED)] = Field(
+    machine: Annotated[str | None, Choice(tuple(CATALOGUE)), clouds(REQUIRED)] = Field(
         description="The machine type of every worker node, a row of the catalogue (infra/machines.py)."
     )
     capacity: Annotated[

@@ -1,0 +1,301 @@
+"""The machine catalogue: one row per type, each fact with its source.
+
+What a source does not give is None here, and `unknown` says why. Rows of machines that are not supported yet stay in
+the catalogue, so that asking for one gets a reason and not "no such machine".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from infra.baselines import BASELINES, Baseline
+
+GKE_MACHINES = "GKE docs gke-ai-hypercompute-custom, 2026-04-06"
+GKE_A4X = "GKE docs gke-ai-hypercompute-custom-a4x, read 2026-08"
+GKE_DRANET = "GKE docs allocate-network-resources-dra, 2026-04-10"
+GKE_FLEX = "GKE docs concepts/dws, read 2026-08"
+TOOLKIT = "GoogleCloudPlatform/cluster-toolkit: examples, 10470803, 2026-06-25"
+VERL = "GoogleCloudPlatform/kubernetes-engine-samples: ai-ml/verl-on-gke, read 2026-08"
+GIB_INSTALLER = "GoogleCloudPlatform/container-engine-accelerators: gpudirect-rdma, 992db812, 2026-06-11"
+EC2_TYPES = "EC2 DescribeInstanceTypes, read 2026-08"
+EC2_EFA = "EC2 docs, Elastic Fabric Adapter: supported instance types, read 2026-08"
+EC2_LAYOUT = "EC2 docs efa-acc-inst-types and aws/aws-parallelcluster #7143, read 2026-08"
+EKSCTL_BLOCKS = "eksctl-io/eksctl: CBRSupported, 99984adb6, 2026-08; EC2 docs, Capacity Blocks"
+EFA_PLUGIN = "aws/eks-charts: aws-efa-k8s-device-plugin, 5239609, 2026-08-03; sagemaker-hyperpod-cli #282"
+OUR_CHOICE = "this project's choice, 2026-11: what is left covers the kubelet, system pods and daemon sets with room"
+OUR_SUPPORT = "this project, 2026-11"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Machine:
+    """A machine type with RDMA NICs.
+
+    Units: `gpu_memory_mib` MiB of one GPU; `vcpus` logical CPUs; `memory_mib` MiB of the machine; `pod_cpus` logical
+    CPUs and `pod_memory_gib` GiB that the one worker pod of a node requests; `nics` RDMA NICs of the machine;
+    `gbps_per_nic` Gbit/s of one of them, each way. `capacities` are the ways to obtain it. `unsupported` is None, or
+    the reason why this program does not build it. `baselines` carry their own sources.
+    """
+
+    name: str
+    cloud: Literal["gke", "eks"]
+    gpu: str
+    gpus: int
+    gpu_memory_mib: int | None
+    vcpus: int | None
+    memory_mib: int | None
+    pod_cpus: int | None
+    pod_memory_gib: int | None
+    arch: Literal["amd64", "arm64"]
+    transport: Literal["gib", "efa"]
+    nics: int
+    gbps_per_nic: int
+    capacities: tuple[str, ...]
+    fabrics: tuple[str, ...]
+    unsupported: str | None
+    sources: Mapping[str, str]
+    unknown: Mapping[str, str]
+
+    @property
+    def baselines(self) -> tuple[Baseline, ...]:
+        """Published bus bandwidths; empty where nobody published one."""
+        return BASELINES.get(self.name, ())
+
+
+@dataclass(frozen=True, kw_only=True)
+class GkeMachine(Machine):
+    """A Google Cloud machine type.
+
+    `accelerator` is the value of cloud.google.com/gke-accelerator. `min_versions` are the least GKE versions: "nodes"
+    for the machine itself, the others for a feature on it. `gpu_driver` is the least driver branch. `local_ssds` counts
+    disks. `host_nics` and `gbps_per_host_nic` (Gbit/s) are the NICs without RDMA; the first belongs to the cluster's
+    network. `rdma_subnets` is one per RDMA NIC; `network_profile` completes ZONE-…; `nccl_tuner` is a file under
+    /usr/local/gib/configs, None where set_nccl_env.sh alone decides.
+    """
+
+    accelerator: str
+    min_versions: Mapping[str, str]
+    gpu_driver: str
+    local_ssds: int | None
+    boot_disk: str
+    host_nics: int
+    gbps_per_host_nic: int
+    rdma_subnets: int
+    network_profile: str
+    nccl_tuner: str | None
+    nccl_installer: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class EksMachine(Machine):
+    """An EC2 instance type.
+
+    `network_cards` counts cards, `efa_max` EFA devices; `card_zero_efa` is false where card 0 takes no EFA.
+    `efa_on_primary` is true where the widely used launch templates make the primary interface an EFA. `nvme_gb` is GB
+    (decimal) of instance store. `rdma_write` is whether the NIC can write to remote memory (all can read).
+    `efa_plugin` is the least version of the EFA device plugin that counts the devices right, None where any does.
+    """
+
+    network_cards: int
+    efa_max: int
+    card_zero_efa: bool
+    efa_on_primary: bool
+    nvme_gb: int
+    rdma_write: bool
+    efa_plugin: str | None
+
+
+def _cite(*pairs: tuple[str, str]) -> dict[str, str]:
+    """Field → source, from pairs of a source and the names of the fields it speaks for."""
+    return {name: source for source, names in pairs for name in names.split()}
+
+
+_A3_ULTRA = GkeMachine(
+    name="a3-ultragpu-8g",
+    cloud="gke",
+    gpu="H200",
+    gpus=8,
+    gpu_memory_mib=144384,
+    vcpus=224,
+    memory_mib=None,
+    pod_cpus=220,
+    pod_memory_gib=2800,
+    arch="amd64",
+    transport="gib",
+    nics=8,
+    gbps_per_nic=400,
+    capacities=("flex-start", "flex-start-queued", "spot", "reservation"),
+    fabrics=("multi-network", "dranet", "managed-dranet"),
+    unsupported=None,
+    accelerator="nvidia-h200-141gb",
+    min_versions={
+        "nodes": "1.31.4-gke.1183000",
+        "flex-start": "1.32.2-gke.1652000",
+        "dranet": "1.34",
+        "managed-dranet": "1.34.1-gke.1829001",
+    },
+    gpu_driver="R550",
+    local_ssds=32,
+    boot_disk="hyperdisk-balanced",
+    host_nics=2,
+    gbps_per_host_nic=200,
+    rdma_subnets=8,
+    network_profile="vpc-roce",
+    nccl_tuner="tuner_config_a3u.txtpb",
+    nccl_installer="nccl-rdma-installer",
+    sources=_cite(
+        (GKE_MACHINES, "name cloud gpu gpus vcpus arch transport nics gbps_per_nic accelerator gpu_driver local_ssds"),
+        (GKE_MACHINES, "boot_disk host_nics gbps_per_host_nic rdma_subnets network_profile capacities"),
+        (VERL, "pod_cpus pod_memory_gib"),
+        (f"{EC2_TYPES}, for the same GPU (p5en.48xlarge)", "gpu_memory_mib"),
+        (f"{GKE_MACHINES}; flex-start {GKE_FLEX}; managed-dranet {GKE_DRANET}", "min_versions"),
+        (f"{GKE_MACHINES}; {GKE_DRANET}", "fabrics"),
+        (GIB_INSTALLER, "nccl_tuner nccl_installer"),
+        (OUR_SUPPORT, "unsupported"),
+    ),
+    unknown={"memory_mib": "the source says about 2.95 TB; the pod request, which counts here, is published"},
+)
+
+_A4 = replace(
+    _A3_ULTRA,
+    name="a4-highgpu-8g",
+    gpu="B200",
+    gpu_memory_mib=183359,
+    accelerator="nvidia-b200",
+    # The machine itself needs 1.32.1-gke.1729000, its RDMA NICs this later one.
+    min_versions={**_A3_ULTRA.min_versions, "nodes": "1.32.2-gke.1475000"},
+    gpu_driver="R570",
+    nccl_tuner="tuner_config_a4.txtpb",
+    sources={**_A3_ULTRA.sources, "gpu_memory_mib": f"{EC2_TYPES}, for the same GPU (p6-b200.48xlarge)"},
+)
+
+_A4X = replace(
+    _A3_ULTRA,
+    name="a4x-highgpu-4g",
+    gpu="GB200",
+    gpus=4,
+    gpu_memory_mib=None,
+    vcpus=None,
+    pod_cpus=None,
+    pod_memory_gib=None,
+    arch="arm64",
+    nics=4,
+    capacities=("reservation",),
+    unsupported="its nodes are arm64 and form one NVLink domain of 72 GPUs: it needs a workload policy 1x72, the "
+    "NVIDIA DRA driver with ComputeDomains, and an arm64 image, none of which this program makes yet",
+    accelerator="nvidia-gb200",
+    min_versions={"nodes": "1.33.4-gke.1036000", "managed-dranet": "1.34.1-gke.1829001"},
+    gpu_driver="R580",
+    local_ssds=None,
+    rdma_subnets=4,
+    nccl_tuner=None,
+    nccl_installer="nccl-rdma-installer-a4x",
+    sources={**dict.fromkeys(_A3_ULTRA.sources, GKE_A4X), **_cite((OUR_SUPPORT, "unsupported"))},
+    unknown={
+        "gpu_memory_mib": "known only as 740 GB for four of them",
+        "vcpus": "not in the sources read",
+        "memory_mib": "not in the sources read",
+        "pod_cpus": "no published pod request was read",
+        "pod_memory_gib": "no published pod request was read",
+        "local_ssds": "the machine has local disks (not the -nolssd variant), their number was not read",
+        "nccl_tuner": "set_nccl_env.sh decides; there is no tuner file",
+    },
+)
+
+_P4D = EksMachine(
+    name="p4d.24xlarge",
+    cloud="eks",
+    gpu="A100",
+    gpus=8,
+    gpu_memory_mib=40960,
+    vcpus=96,
+    memory_mib=1179648,
+    pod_cpus=88,
+    pod_memory_gib=1000,
+    arch="amd64",
+    transport="efa",
+    nics=4,
+    gbps_per_nic=100,
+    capacities=("on-demand", "spot", "reservation", "capacity-block"),
+    fabrics=("efa", "efa-dranet"),
+    unsupported=None,
+    network_cards=4,
+    efa_max=4,
+    card_zero_efa=True,
+    efa_on_primary=True,
+    nvme_gb=8000,
+    rdma_write=False,
+    efa_plugin=None,
+    sources=_cite(
+        (EC2_TYPES, "name cloud gpu gpus gpu_memory_mib vcpus memory_mib arch nvme_gb network_cards efa_max nics"),
+        (EC2_EFA, "transport gbps_per_nic rdma_write"),
+        (EC2_LAYOUT, "card_zero_efa efa_on_primary"),
+        (EKSCTL_BLOCKS, "capacities"),
+        ("EKS docs node-efa and aws/eks-charts: aws-dranet 1.0.0, 5239609, 2026-08-03", "fabrics"),
+        (EFA_PLUGIN, "efa_plugin"),
+        (OUR_CHOICE, "pod_cpus pod_memory_gib"),
+        (OUR_SUPPORT, "unsupported"),
+    ),
+    unknown={"efa_plugin": "no version that miscounts this type was read of"},
+)
+
+_P4DE = replace(_P4D, name="p4de.24xlarge", gpu_memory_mib=81920)
+
+_P5 = replace(
+    _P4D,
+    name="p5.48xlarge",
+    gpu="H100",
+    gpu_memory_mib=81920,
+    vcpus=192,
+    memory_mib=2097152,
+    pod_cpus=184,
+    pod_memory_gib=1800,
+    nics=32,
+    network_cards=32,
+    efa_max=32,
+    efa_on_primary=False,
+    nvme_gb=30400,
+    rdma_write=True,
+)
+
+_P5E = replace(_P5, name="p5e.48xlarge", gpu="H200", gpu_memory_mib=144384)
+
+_P5EN = replace(_P5E, name="p5en.48xlarge", nics=16, gbps_per_nic=200, network_cards=16, efa_max=16)
+
+_P6_B200 = replace(
+    _P5,
+    name="p6-b200.48xlarge",
+    gpu="B200",
+    gpu_memory_mib=183359,
+    nics=8,
+    gbps_per_nic=400,
+    network_cards=8,
+    efa_max=8,
+    # Older plugins also count the two NVLink controllers, which look like InfiniBand devices.
+    efa_plugin="0.5.10",
+    unknown={},
+)
+
+_P6_B300 = replace(
+    _P6_B200,
+    name="p6-b300.48xlarge",
+    gpu="B300",
+    gpu_memory_mib=275040,
+    memory_mib=4194304,
+    pod_memory_gib=3600,
+    nics=16,
+    # Card 0 carries the ENA only, so there is one card more than there are EFA devices.
+    network_cards=17,
+    efa_max=16,
+    card_zero_efa=False,
+    capacities=("on-demand", "reservation", "capacity-block"),
+    sources={
+        **_P6_B200.sources,
+        "capacities": f"{EKSCTL_BLOCKS}; without spot: inferred from the scarcity of the type, 2026-08",
+    },
+)
+
+GKE_CATALOGUE: dict[str, GkeMachine] = {row.name: row for row in (_A3_ULTRA, _A4, _A4X)}
+EKS_CATALOGUE: dict[str, EksMachine] = {row.name: row for row in (_P4D, _P4DE, _P5, _P5E, _P5EN, _P6_B200, _P6_B300)}
+CATALOGUE: dict[str, Machine] = {**GKE_CATALOGUE, **EKS_CATALOGUE}
