@@ -1,0 +1,147 @@
+"""Ray's REST interface (dashboard port), with the token: what `status`, `list`, `logs`, `stop` and the follower need."""
+
+from __future__ import annotations
+
+import json
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import SecretStr
+
+from workloads.exits import WorkloadError
+
+TERMINAL = frozenset({"SUCCEEDED", "FAILED", "STOPPED"})
+
+
+class Unreachable(WorkloadError):
+    """Nothing answered, or the connection broke. A follower tries again; everyone else gives up."""
+
+
+class TokenRefused(WorkloadError):
+    """401 or 403: the token does not fit this cluster."""
+
+
+class NotFound(WorkloadError):
+    """404: the cluster does not know the job."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """One job as the cluster tells it. Times are seconds since 1970; `exit_code` is the driver's, once it ended."""
+
+    id: str
+    status: str
+    entrypoint: str
+    message: str
+    started: float | None
+    ended: float | None
+    exit_code: int | None
+    metadata: dict[str, str]
+
+    @property
+    def terminal(self) -> bool:
+        return self.status in TERMINAL
+
+    @staticmethod
+    def of(details: dict[str, Any]) -> Job:
+        def seconds(key: str) -> float | None:
+            return details[key] / 1000 if details.get(key) else None
+
+        return Job(
+            id=details.get("submission_id") or details.get("job_id") or "",
+            status=details["status"],
+            entrypoint=details.get("entrypoint") or "",
+            message=details.get("message") or "",
+            started=seconds("start_time"),
+            ended=seconds("end_time"),
+            exit_code=details.get("driver_exit_code"),
+            metadata=details.get("metadata") or {},
+        )
+
+
+class Api:
+    """A Ray head's REST interface.
+
+    `address` is `http://host:port` as the stack's outputs give it. Raises Unreachable, TokenRefused, NotFound, and
+    WorkloadError for any other refusal. The token travels in a header only.
+    """
+
+    def __init__(self, address: str, token: SecretStr, cluster: str, timeout_s: float = 10) -> None:
+        self.address = address.rstrip("/")
+        self.cluster = cluster
+        self._token = token
+        self._timeout_s = timeout_s
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return {"Authorization": f"Bearer {self._token.get_secret_value()}"}
+
+    def get(self, path: str) -> Any:
+        return self._call("GET", path)
+
+    def job(self, job_id: str) -> Job:
+        return Job.of(self.get(f"/api/jobs/{job_id}"))
+
+    def jobs(self) -> list[Job]:
+        """All jobs that the cluster remembers, the newest first."""
+        return sorted(map(Job.of, self.get("/api/jobs/")), key=lambda job: job.started or 0, reverse=True)
+
+    def logs(self, job_id: str) -> str:
+        """The whole log so far; empty before the driver has started."""
+        return str(self.get(f"/api/jobs/{job_id}/logs").get("logs") or "")
+
+    def stop(self, job_id: str) -> None:
+        """Ask the job to stop. It is stopped when its status says so: see wait_stopped."""
+        self._call("POST", f"/api/jobs/{job_id}/stop")
+
+    def wait_stopped(self, job_id: str, timeout_s: float = 60, sleep: Callable[[float], None] = time.sleep) -> Job:
+        """The job, once it is in a terminal state; WorkloadError where it is not within `timeout_s`."""
+        deadline = time.monotonic() + timeout_s
+        while not (job := self.job(job_id)).terminal:
+            if time.monotonic() > deadline:
+                raise WorkloadError(f"job {job_id} still {job.status} {timeout_s:.0f} s after it was asked to stop")
+            sleep(0.5)
+        return job
+
+    def nodes(self) -> list[dict[str, Any]]:
+        """Every node the cluster remembers: node_id, node_ip, state (ALIVE or DEAD), resources_total, is_head_node."""
+        answer = self.get("/api/v0/nodes?detail=1&limit=10000")
+        return list(answer["data"]["result"]["result"])
+
+    def version(self) -> str:
+        return str(self.get("/api/version")["ray_version"])
+
+    def _call(self, method: str, path: str) -> Any:
+        request = urllib.request.Request(self.address + path, method=method, headers=self.headers)
+        try:
+            with _opener.open(request, timeout=self._timeout_s) as answer:
+                return json.load(answer)
+        except urllib.error.HTTPError as error:
+            raise self._explain(error, path) from None
+        except (OSError, ValueError) as error:
+            # OSError: refused, reset, timed out. ValueError: the answer broke off in the middle of its JSON.
+            reason = getattr(error, "reason", None) or error
+            raise Unreachable(
+                f"Ray does not answer at {self.address} ({reason}). Is the cluster {self.cluster!r} up?"
+                " See `make up`; on a cloud the port-forward to the head must be open"
+            ) from None
+
+    def _explain(self, error: urllib.error.HTTPError, path: str) -> WorkloadError:
+        if error.code in (401, 403):
+            return TokenRefused(
+                f"the token does not fit this cluster: {self.address} answered {error.code}"
+                f" {'(no token)' if error.code == 401 else '(another token)'}. The stack's outputs belong to another"
+                f" run of {self.cluster!r}: `make up` writes them anew; with --outputs FILE, write that file anew"
+            )
+        if error.code == 404:
+            return NotFound(f"{self.address} does not know {path.split('?')[0]}: see `rdma-ray list` for the jobs")
+        body = error.read(2000).decode(errors="replace").strip()
+        return WorkloadError(f"{self.address}{path.split('?')[0]} answered {error.code}: {body}")
+
+
+# No proxy: the address is a loopback port or a private network's, and a token must not travel through a proxy.
+_opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))

@@ -1,0 +1,84 @@
+"""Follow a job's log to its end, over a connection that may drop.
+
+Ray's own tail ends early and looks like success when the connection drops (ray#51601, #57002, #60665), and re-attaching
+starts at the first line again. Here the log is fetched whole and only what is beyond the part already shown is handed
+on: the log file only ever grows. The job's status, never the end of a stream, says that it is over.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+from workloads.client.api import Job, Unreachable
+from workloads.exits import Exit, WorkloadError
+
+# A long log (NCCL_DEBUG=INFO on many ranks) is fetched less often, so that following costs at most this much.
+BYTES_PER_SECOND = 2e6
+SHORTEST_PAUSE_S = 0.5
+
+
+class JobSource(Protocol):
+    """What the follower needs of a cluster; Api is one."""
+
+    def job(self, job_id: str) -> Job: ...
+
+    def logs(self, job_id: str) -> str: ...
+
+
+def follow(
+    source: JobSource,
+    job_id: str,
+    on_line: Callable[[str], None],
+    *,
+    patience_s: float = 120,
+    sleep: Callable[[float], None] = time.sleep,
+    clock: Callable[[], float] = time.monotonic,
+) -> Job:
+    """Hand every line of the job's log to `on_line`, once and in order, until the job is over; return the job.
+
+    A dropped connection is tried again for `patience_s` seconds; then Unreachable is raised, which says that the job
+    may still be running. Lines come without their line end; a last line without one comes when the job is over.
+    """
+    seen = 0
+    pending = ""
+    last_answer = clock()
+    while True:
+        try:
+            # The status first: a job that is over has written all of its log.
+            job = source.job(job_id)
+            text = source.logs(job_id)
+        except Unreachable as error:
+            if clock() - last_answer > patience_s:
+                raise Unreachable(
+                    f"lost the cluster for {patience_s:.0f} s while following job {job_id}, which may still be"
+                    f" running: {error}\nwhen it answers again: rdma-ray logs {job_id}"
+                ) from error
+            sleep(SHORTEST_PAUSE_S)
+            continue
+        last_answer = clock()
+        # An answer shorter than what was shown (an agent that restarts answers "") adds nothing.
+        pending += text[seen:]
+        seen = max(seen, len(text))
+        *lines, pending = pending.split("\n")
+        for line in lines:
+            on_line(line)
+        if job.terminal:
+            if pending:
+                on_line(pending)
+            return job
+        sleep(max(SHORTEST_PAUSE_S, len(text) / BYTES_PER_SECOND))
+
+
+def exit_code(job: Job) -> int:
+    """The process exit code that a finished job stands for: its driver's own, where there is one."""
+    if not job.terminal:
+        raise WorkloadError(f"job {job.id} is {job.status}, not over")
+    if job.status == "SUCCEEDED":
+        return Exit.OK
+    if job.status == "STOPPED":
+        return Exit.STOPPED
+    if not job.exit_code:
+        return Exit.ERROR  # FAILED without the driver's word: it never started, or its node died
+    return job.exit_code if job.exit_code > 0 else 128 - job.exit_code

@@ -1,0 +1,111 @@
+"""One workload from submission to its result: submit, follow, stop on Ctrl-C, hand back the exit code."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from infra.outputs import Outputs
+from workloads.client.api import Api, Job
+from workloads.client.follow import exit_code, follow
+from workloads.client.submit import entrypoint, new_id, submit
+from workloads.events import Event, parse
+from workloads.exits import Exit, WorkloadError
+
+
+__all__ = ["Ended", "View", "attend", "detach", "new_id", "run", "write_json"]
+
+
+class View:
+    """What a workload's progress looks like. The base shows log lines on stderr and swallows events."""
+
+    def event(self, event: Event) -> None:
+        """One structured line of the driver."""
+
+    def line(self, text: str) -> None:
+        """One ordinary line of the log."""
+        print(text, file=sys.stderr, flush=True)
+
+    def note(self, text: str) -> None:
+        """Something that this side has to say."""
+        self.line(text)
+
+    def __enter__(self) -> View:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Leave the terminal as it was."""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A job that is over: the code to exit with, and the driver's result where it got so far as to have one."""
+
+    code: int
+    result: dict[str, Any] | None
+    job: Job
+
+
+def run(outputs: Outputs, kind: str, module: str, arguments: Sequence[str], view: View, job_id: str) -> Ended:
+    """Submit `python -m module arguments`, follow it to its end, and return how it ended.
+
+    Ctrl-C stops the job and waits until it is stopped, so that nothing holds GPUs that nobody waits for.
+    """
+    api = submit(outputs, job_id, entrypoint(outputs, module, arguments), metadata={"workload": kind})
+    view.note(f"job {job_id} on {outputs.ray.cluster}")
+    return attend(api, job_id, view, stop_on_interrupt=True)
+
+
+def detach(outputs: Outputs, kind: str, module: str, arguments: Sequence[str], view: View, job_id: str) -> None:
+    """Submit and return at once."""
+    submit(outputs, job_id, entrypoint(outputs, module, arguments), metadata={"workload": kind})
+    view.note(f"job {job_id} runs on {outputs.ray.cluster}: rdma-ray logs {job_id}, rdma-ray stop {job_id}")
+
+
+def attend(api: Api, job_id: str, view: View, stop_on_interrupt: bool) -> Ended:
+    """Follow a job that is on the cluster; with `stop_on_interrupt`, Ctrl-C ends it, else only the following."""
+    results: list[dict[str, Any]] = []
+
+    def on_line(line: str) -> None:
+        event = parse(line)
+        if event is None:
+            view.line(line)
+        elif event["kind"] == "result":
+            results.append(event["result"])
+        else:
+            view.event(event)
+
+    try:
+        with view:
+            job = follow(api, job_id, on_line)
+    except KeyboardInterrupt:
+        if not stop_on_interrupt:
+            view.note(f"job {job_id} keeps running: rdma-ray stop {job_id} ends it")
+            raise
+        view.note(f"stopping job {job_id}")
+        api.stop(job_id)
+        job = api.wait_stopped(job_id)
+        view.note(f"job {job_id} is {job.status}")
+        return Ended(Exit.STOPPED, None, job)
+    code = exit_code(job)
+    if not results and code != Exit.STOPPED:
+        # Ray's message names what a driver could not: no such node, no interpreter, killed for memory.
+        view.note(f"job {job_id} {job.status} without a result: {job.message.strip() or 'no reason given'}")
+        code = code or Exit.ERROR
+    return Ended(code, results[-1] if results else None, job)
+
+
+def write_json(result: Mapping[str, Any], where: str) -> None:
+    """The result as JSON, into a file or (`-`) onto stdout."""
+    text = json.dumps(result, indent=2, allow_nan=False) + "\n"
+    if where == "-":
+        sys.stdout.write(text)
+        return
+    try:
+        Path(where).write_text(text)
+    except OSError as error:
+        raise WorkloadError(f"cannot write the result to {where}: {error.strerror}") from error

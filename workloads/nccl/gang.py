@@ -1,0 +1,164 @@
+"""All ranks or none: one placement group over the nodes, an actor per rank in it, ranks in a stable order."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Any
+
+import ray
+from ray.util.placement_group import PlacementGroup, placement_group, placement_group_table, remove_placement_group
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+from workloads.exits import Exit, WorkloadError
+from workloads.nccl.interfaces import numeric
+from workloads.nccl.operations import Place
+from workloads.nccl.rank import Rank
+from workloads.nccl.spec import Spec, parse_fault
+
+
+class Gang:
+    """The ranks of one run, as a context: leaving it kills the actors and frees the nodes, whatever happened."""
+
+    def __init__(self, spec: Spec, on_phase: Callable[[str], None]) -> None:
+        self.spec = spec
+        self.on_phase = on_phase
+        self.actors: list[Any] = []  # by rank once placed
+        self.members: list[dict[str, Any]] = []  # describe() of each, with its rank and its node's index
+        self.seconds: dict[str, float] = {}
+        self.group: PlacementGroup | None = None
+
+    def __enter__(self) -> Gang:
+        try:
+            self._phase("placement", self._reserve)
+            self._phase("start", self._start)
+            self._phase("rendezvous", self._join)
+        except BaseException:
+            self.__exit__(None, None, None)
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for actor in self.actors:
+            ray.kill(actor)
+        if self.group is not None:
+            remove_placement_group(self.group)
+
+    @property
+    def machines(self) -> int:
+        """How many different kernels the ranks run on: containers of one machine count once."""
+        return len({member["machine"] for member in self.members})
+
+    def call(self, method: str, *arguments: Any, what: str) -> list[Any]:
+        """Call `method` on every rank at once; the answers by rank.
+
+        Raises WorkloadError(HANG) when a rank has not answered within the spec's time-out, after aborting the
+        communicator everywhere; and at once with the first rank's own error where one fails.
+        """
+        references = [getattr(actor, method).remote(*arguments) for actor in self.actors]
+        return self._gather(references, what)
+
+    def _phase(self, name: str, step: Callable[[], None]) -> None:
+        began = time.monotonic()
+        self.on_phase(name)
+        step()
+        self.seconds[name] = round(time.monotonic() - began, 3)
+
+    def _bundle(self) -> dict[str, float]:
+        return {"GPU" if self.spec.use_gpu else "CPU": float(self.spec.per_node)}
+
+    def _reserve(self) -> None:
+        """One bundle per node, all at once: half a gang would wait for its other half and hold its nodes meanwhile."""
+        self.group = placement_group([self._bundle()] * self.spec.nodes, strategy="STRICT_SPREAD")
+        ready = self.group.ready()
+        deadline = time.monotonic() + self.spec.wait_s
+        while not ray.wait([ready], timeout=1)[0]:
+            state = placement_group_table(self.group)["stats"]["scheduling_state"]
+            if state == "INFEASIBLE" and not self.spec.elastic:
+                raise WorkloadError(f"these nodes can never fit: {self._missing()}")
+            if time.monotonic() > deadline:
+                raise WorkloadError(f"no room within {self.spec.wait_s:.0f} s ({state}): {self._missing()}")
+
+    def _missing(self) -> str:
+        kind, amount = next(iter(self._bundle().items()))
+        lines = [f"{self.spec.nodes} nodes with {amount:g} free {kind} each are wanted; the cluster has"]
+        free = ray._private.state.available_resources_per_node()
+        for node in ray.nodes():
+            if node["Alive"]:
+                total = node["Resources"].get(kind, 0)
+                left = free.get(node["NodeID"], {}).get(kind, 0)
+                lines.append(f"  {node['NodeManagerAddress']}: {left:g} of {total:g} {kind} free")
+        return "\n".join([*lines, "ask for less with --nodes and --per-node, or free what holds them: rdma-ray list"])
+
+    def _start(self) -> None:
+        # A second thread for `abort`, so that it gets through to a rank whose first thread hangs.
+        remote = ray.remote(concurrency_groups={"control": 1})(Rank)
+        resources = {"num_gpus": 1, "num_cpus": 0} if self.spec.use_gpu else {"num_cpus": 1}
+        self.actors = [
+            remote.options(
+                **resources,
+                scheduling_strategy=PlacementGroupSchedulingStrategy(self.group, placement_group_bundle_index=bundle),
+            ).remote(self.spec.use_gpu)
+            for bundle in range(self.spec.nodes)
+            for _ in range(self.spec.per_node)
+        ]
+        described = self.call("describe", what="the ranks' start")
+        order = sorted(range(len(self.actors)), key=lambda i: _rank_order(described[i]))
+        self.actors = [self.actors[i] for i in order]
+        self.members = [described[i] | {"rank": rank} for rank, i in enumerate(order)]
+        for member in self.members:
+            member["node"] = member["rank"] // self.spec.per_node
+
+    def _join(self) -> None:
+        address = self.members[0]["ip"]
+        world = len(self.actors)
+        fault = parse_fault(self.spec.inject_fault, world)
+        # The ranks' own time-out is longer, so that this side's decides and names who is silent.
+        patience = self.spec.timeout_s + 30
+        [port] = self._gather([self.actors[0].serve.remote(address, patience)], "opening the rendezvous")
+        self._gather(
+            [
+                actor.join.remote(
+                    Place(rank, world, self.spec.per_node),
+                    address,
+                    port,
+                    self.members[rank]["ip"],
+                    patience,
+                    fault[0] if fault and fault[1] == rank else None,
+                )
+                for rank, actor in enumerate(self.actors)
+            ],
+            "the rendezvous",
+        )
+
+    def _gather(self, references: Sequence[Any], what: str) -> list[Any]:
+        waiting = list(references)
+        deadline = time.monotonic() + self.spec.timeout_s
+        while waiting:
+            done, waiting = ray.wait(waiting, timeout=max(0.0, deadline - time.monotonic()))
+            if not done:
+                silent = [rank for rank, reference in enumerate(references) if reference in waiting]
+                self._abort()
+                raise WorkloadError(self._hang(what, silent), Exit.HANG)
+            ray.get(done)  # raises a rank's error now, not after the others have waited for it in vain
+        return ray.get(list(references))  # type: ignore[no-any-return]
+
+    def _hang(self, what: str, silent: Sequence[int]) -> str:
+        lines = [f"{what}: no answer within {self.spec.timeout_s:.0f} s from {len(silent)} of {len(self.actors)} ranks"]
+        lines += [
+            f"  rank {rank} on {self.members[rank]['host']} ({self.members[rank]['ip']})"
+            for rank in silent
+            if self.members
+        ]
+        return "\n".join([*lines, "the communicator was aborted and the ranks were killed; --timeout allows more time"])
+
+    def _abort(self) -> None:
+        ray.wait([actor.abort.remote() for actor in self.actors], num_returns=len(self.actors), timeout=10)
+
+
+def _rank_order(member: dict[str, Any]) -> tuple[Any, ...]:
+    """Nodes by numeric address, then GPUs by index: the same ranks in every run on the same nodes."""
+    return (*numeric(member["ip"]), member["node_id"], int(member["gpu"] or 0), member["pid"])

@@ -1,0 +1,103 @@
+"""Data whose right result is known to the last bit, so that one wrong element shows.
+
+Reductions: x_r[i] = (7i + 13r) mod (v + 1) with v = floor(2^p / n). Every partial sum is a whole number of at most 2^p,
+which the type holds exactly, so that the sum is the same in any order and by any algorithm (nccl-tests does alike).
+Data that only moves: a hash of (source, destination, position), so that stale, shifted or misrouted data shows.
+`salt` makes the data of each verification different from that of the one before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import torch
+
+# Whole numbers up to 2^p are exact in the type.
+EXACT_BITS = {torch.float32: 24, torch.float16: 11, torch.bfloat16: 8}
+CHUNK = 2**22
+
+Generator = Callable[[int, int], torch.Tensor]
+"""(start, count) → the values at positions start … start + count - 1, shape [count]."""
+
+
+class ReductionPattern:
+    """What each of `world` ranks contributes to a sum, and the sum itself."""
+
+    def __init__(self, world: int, dtype: torch.dtype, device: torch.device) -> None:
+        self.world, self.dtype, self.device = world, dtype, device
+        self.top = 2 ** EXACT_BITS[dtype] // world
+        # With more ranks than 2^p not everyone may contribute: 1 from every stride-th rank.
+        self.stride = -(-world // 2 ** EXACT_BITS[dtype])
+        self.period = self.top + 1 if self.top else self.stride
+
+    def contribution(self, rank: int, salt: int) -> Generator:
+        """The input of `rank`."""
+        return lambda start, count: self._values(self._positions(start, count, salt), rank).to(self.dtype)
+
+    def total(self, salt: int) -> Generator:
+        """The sum over all ranks."""
+
+        def generate(start: int, count: int) -> torch.Tensor:
+            positions = self._positions(start, count, salt)
+            if self.period > count:
+                return self._sum(positions).to(self.dtype)
+            # The pattern repeats: one period is summed and looked up, whatever the number of ranks.
+            table = self._sum(torch.arange(self.period, device=self.device))
+            return table[positions % self.period].to(self.dtype)
+
+        return generate
+
+    def _positions(self, start: int, count: int, salt: int) -> torch.Tensor:
+        return torch.arange(start, start + count, device=self.device) + salt
+
+    def _values(self, positions: torch.Tensor, rank: int) -> torch.Tensor:
+        if self.top:
+            return (7 * positions + 13 * rank) % self.period
+        return ((positions + rank) % self.stride == 0).long()
+
+    def _sum(self, positions: torch.Tensor) -> torch.Tensor:
+        total = torch.zeros_like(positions)
+        for rank in range(self.world):
+            total += self._values(positions, rank)
+        return total
+
+
+def moved(source: int, destination: int, salt: int, dtype: torch.dtype, device: torch.device) -> Generator:
+    """The data that `source` has for `destination`: whole numbers below 2^p that look random."""
+    key = _mix(_mix(_mix(source) ^ destination) ^ salt)
+
+    def generate(start: int, count: int) -> torch.Tensor:
+        # 64-bit products may wrap; the low 32 bits that are kept do not care.
+        value = (torch.arange(start, start + count, device=device) * 0x9E3779B1 + key) & 0xFFFFFFFF
+        value = ((value ^ (value >> 16)) * 0x45D9F3B) & 0xFFFFFFFF
+        value = ((value ^ (value >> 16)) * 0x45D9F3B) & 0xFFFFFFFF
+        return ((value ^ (value >> 16)) >> (32 - EXACT_BITS[dtype])).to(dtype)
+
+    return generate
+
+
+def fill(buffer: torch.Tensor, generate: Generator) -> None:
+    """Write the pattern into a flat buffer, in pieces that bound the memory needed beside it."""
+    for start, count in _pieces(buffer.numel()):
+        buffer[start : start + count] = generate(start, count)
+
+
+def count_wrong(buffer: torch.Tensor, generate: Generator, offset: int = 0) -> int:
+    """How many elements of a flat buffer differ from the pattern at positions offset …; NaN differs from all."""
+    wrong = torch.zeros((), dtype=torch.int64, device=buffer.device)
+    for start, count in _pieces(buffer.numel()):
+        wrong += (buffer[start : start + count] != generate(offset + start, count)).sum()
+    return int(wrong.item())
+
+
+def _pieces(total: int) -> Iterator[tuple[int, int]]:
+    for start in range(0, total, CHUNK):
+        yield start, min(CHUNK, total - start)
+
+
+def _mix(value: int) -> int:
+    """A 32-bit finaliser: neighbouring keys give unrelated numbers."""
+    value = (value + 0x9E3779B9) & 0xFFFFFFFF
+    value = ((value ^ (value >> 16)) * 0x85EBCA6B) & 0xFFFFFFFF
+    value = ((value ^ (value >> 13)) * 0xC2B2AE35) & 0xFFFFFFFF
+    return value ^ (value >> 16)

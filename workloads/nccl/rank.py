@@ -1,0 +1,162 @@
+"""One rank: a Ray actor that joins the process group and measures one row after the other."""
+
+from __future__ import annotations
+
+import os
+import platform
+import socket
+import threading
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import ray
+import torch
+import torch.distributed as dist
+from torch.distributed.distributed_c10d import _abort_process_group
+
+from workloads.nccl.device import Timing, pick
+from workloads.nccl.interfaces import interface_of
+from workloads.nccl.operations import DTYPES, OPERATIONS, Operation, Place
+from workloads.nccl.statistics import percentile
+
+# Names that show how the library was told to run; the values of anything that sounds like a secret stay here.
+EVIDENCE = ("NCCL_", "GLOO_", "TORCH_NCCL_", "FI_", "OFI_NCCL_")
+SECRET_WORDS = ("TOKEN", "SECRET", "PASSWORD", "KEY", "CREDENTIAL")
+
+
+class Rank:
+    """The actor behind one rank. `abort` runs beside a call that hangs (concurrency group `control`)."""
+
+    def __init__(self, use_gpu: bool) -> None:
+        self.use_gpu = use_gpu
+        self.device = pick(use_gpu)
+        self.place = Place(0, 1, 1)
+        self.salt = 0
+        self.store: dist.TCPStore | None = None
+        self.fault: str | None = None
+
+    def describe(self) -> dict[str, Any]:
+        """Who and where this process is; `machine` is the same for all containers of one kernel."""
+        context = ray.get_runtime_context()
+        boot_id = Path("/proc/sys/kernel/random/boot_id")
+        return {
+            "host": socket.gethostname(),
+            "machine": boot_id.read_text().strip() if boot_id.exists() else platform.node(),
+            "ip": ray.util.get_node_ip_address(),
+            "node_id": context.get_node_id(),
+            "device": self.device.name,
+            "gpu": (context.get_accelerator_ids().get("GPU") or [None])[0],
+            "pid": os.getpid(),
+        }
+
+    def serve(self, address: str, timeout_s: float) -> int:
+        """Rank 0 opens the rendezvous on a free port of its node's address, and of no other one; returns the port."""
+        listener = socket.create_server((address, 0))
+        port = int(listener.getsockname()[1])
+        # The store takes the open socket over: between finding a free port and using it nobody can come in between.
+        self.store = dist.TCPStore(
+            address,
+            port,
+            is_master=True,
+            timeout=timedelta(seconds=timeout_s),
+            wait_for_workers=False,
+            master_listen_fd=listener.detach(),
+        )
+        return port
+
+    def join(self, place: Place, address: str, port: int, own_ip: str, timeout_s: float, fault: str | None) -> None:
+        """Become rank `place.rank` of the process group whose rendezvous is at address:port."""
+        self.place, self.fault = place, fault
+        interface = interface_of(own_ip)
+        if interface is not None:
+            # A host name that resolves to 127.0.0.1 would break gloo across nodes; what the image set, stays.
+            os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
+            os.environ.setdefault("NCCL_SOCKET_IFNAME", interface)
+        timeout = timedelta(seconds=timeout_s)
+        store = self.store or dist.TCPStore(address, port, is_master=False, timeout=timeout)
+        dist.init_process_group(
+            self.device.backend,
+            store=store,
+            rank=place.rank,
+            world_size=place.world,
+            timeout=timeout,
+            device_id=self.device.torch_device if self.use_gpu and _device_id_is_safe() else None,
+        )
+        dist.barrier()
+
+    def measure(self, op: str, index: int, size: int, dtype: str, iterations: int, warmup: int) -> dict[str, Any]:
+        """One row on this rank: warm up, verify, time, verify again. Times in seconds."""
+        operation = OPERATIONS[op][index](self.place, size, DTYPES[dtype], self.device.torch_device)
+        if self.fault == "hang":
+            threading.Event().wait()
+        for _ in range(warmup):
+            operation.run()
+        wrong = self._verify(operation)
+        self._fill(operation)
+        dist.barrier()
+        timing = self.device.time(operation.run, iterations)
+        wrong += self._verify(operation)
+        return _row(operation, timing, wrong)
+
+    def environment(self) -> dict[str, str]:
+        """The variables that steer the communication library, without what sounds like a secret."""
+        return {
+            name: value
+            for name, value in sorted(os.environ.items())
+            if name.startswith(EVIDENCE) and not any(word in name for word in SECRET_WORDS)
+        }
+
+    def versions(self) -> dict[str, str | None]:
+        nccl = torch.cuda.nccl.version() if self.use_gpu else None
+        return {
+            "ray": ray.__version__,
+            "torch": torch.__version__,
+            "nccl": ".".join(map(str, nccl)) if nccl else None,
+            "cuda": torch.version.cuda if self.use_gpu else None,
+            "python": platform.python_version(),
+        }
+
+    @ray.method(concurrency_group="control")
+    def abort(self) -> None:
+        """Tear the communicator down under a call that hangs. gloo has no abort: there the process's end is it."""
+        if self.device.backend == "nccl" and dist.is_initialized():
+            _abort_process_group()
+
+    def leave(self) -> None:
+        dist.destroy_process_group()
+
+    def _fill(self, operation: Operation) -> None:
+        self.salt += 1
+        operation.fill(self.salt)
+
+    def _verify(self, operation: Operation) -> int:
+        self._fill(operation)
+        # NCCL reads the buffers on the same stream that filled them; gloo reads them at once, and they are full.
+        operation.run()
+        self.device.synchronize()
+        if self.fault == "corrupt":
+            operation.corrupt()
+        return operation.wrong()
+
+
+def _row(operation: Operation, timing: Timing, wrong: int) -> dict[str, Any]:
+    per_iteration = timing.per_iteration
+    return {
+        "size": operation.size,
+        "count": operation.count,
+        "takes_part": operation.takes_part,
+        "time": timing.total / len(per_iteration),
+        "wall": timing.wall / len(per_iteration),
+        "clocks_disagree": timing.clocks_disagree,
+        "p50": percentile(per_iteration, 50),
+        "p95": percentile(per_iteration, 95),
+        "p99": percentile(per_iteration, 99),
+        "wrong": wrong,
+    }
+
+
+def _device_id_is_safe() -> bool:
+    """Between torch 2.6.0 and 2.7.1 binding the group to a device broke collectives (pytorch#153960)."""
+    major, minor, patch = (int(part) for part in torch.__version__.split("+")[0].split(".")[:3])
+    return (major, minor, patch) <= (2, 6, 0) or (major, minor, patch) >= (2, 7, 1)
