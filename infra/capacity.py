@@ -20,7 +20,8 @@ class GkeCapacity:
     """What a GKE node pool says to get machines this way.
 
     `reservation_affinity` is node_config.reservation_affinity.consume_reservation_type. `auto_repair` false is a demand
-    of the API for flex-start, not a preference. `starts_empty` is whether the pool must begin, and may idle, at 0 nodes.
+    of the API for flex-start, not a preference. `starts_empty` is whether the pool must begin, and may idle, at 0
+    nodes.
     """
 
     meaning: str
@@ -37,8 +38,9 @@ class GkeCapacity:
 class EksCapacity:
     """What an EKS managed node group and its launch template say to get machines this way.
 
-    `capacity_type` goes on the node group; `market_type` on the launch template's market options, None where it has none.
-    `placement_group` is whether a cluster placement group may be made: with a reservation it costs part of the capacity.
+    `capacity_type` goes on the node group; `market_type` on the launch template's market options, None where it has
+    none. `placement_group` is whether a cluster placement group may be made: with a reservation it costs part of the
+    capacity.
     """
 
     meaning: str
