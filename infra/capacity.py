@@ -15,6 +15,10 @@ BLOCKS = "EKS docs capacity-blocks-mng; aws-ia blueprint ml-capacity-block, 98d0
 EKSCTL = "eksctl-io/eksctl #7949 and #8220, 99984adb6, 2026-08"
 
 
+MAX_RUN_HOURS = 168
+"""The longest a flex-start node runs, in hours: seven days (GKE docs concepts/dws, read 2026-08)."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class GkeCapacity:
     """What a GKE node pool says to get machines this way.

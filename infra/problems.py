@@ -60,6 +60,10 @@ class SettingsError(ValueError):
         return "\n\n".join([head, *numbered])
 
 
+class UnreadableError(AttributeError):
+    """A rule asked for a setting that could not be read; its own problem says why, so the rule has nothing to add."""
+
+
 def shown(value: object) -> str:
     """A setting's value as a reader would write it; a secret never shows."""
     if value is None:

@@ -15,9 +15,9 @@ from pydantic import SecretStr
 
 from infra.defaults import REQUIRED, Derived, Fixed
 from infra.legality import check
-from infra.problems import HIDDEN, Problem, shown
+from infra.problems import HIDDEN, Problem, UnreadableError, shown
 from infra.readers import RefusedError, Secret, nearest
-from infra.settings import TARGETS, Leaf, Settings, UnreadableError, leaves, sections
+from infra.settings import TARGETS, Leaf, Settings, leaves, sections
 
 SOURCE = "the configuration contract of rdma-ray (infra/settings.py)"
 ENCRYPTED = (
@@ -67,8 +67,8 @@ def read(
     settings = _build(draft.values)
     texts = {path: shown(value) + (" (default)" if path in defaulted else "") for path, value in draft.values.items()}
     found = [problem.with_values(texts) for problem in _meaningless(contract, target, given)]
-    refused = {path for problem in found for path in problem.settings}
-    for problem in check(settings):
+    refused = {problem.settings[0] for problem in found}
+    for problem in check(settings, stack=stack):
         if refused.isdisjoint(problem.settings):
             found.append(problem.with_values(texts))
     problems = (*draft.problems, *found)

@@ -14,9 +14,10 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr
 from pydantic.alias_generators import to_camel
 from pydantic.fields import FieldInfo
 
+from infra.capacity import MAX_RUN_HOURS
 from infra.defaults import REQUIRED, ByTarget, Derived, Fixed, clouds, everywhere, same_as
 from infra.machines import CATALOGUE
-from infra.problems import SettingsError
+from infra.problems import SettingsError, UnreadableError
 from infra.readers import Choice, Cidr, Cidrs, Flag, Reader, Secret, Text, Version, Whole
 
 if TYPE_CHECKING:
@@ -33,13 +34,6 @@ TARGETS: tuple[TargetName, ...] = get_args(TargetName)
 CAPACITIES: tuple[CapacityName, ...] = get_args(CapacityName)
 FABRICS: tuple[FabricName, ...] = get_args(FabricName)
 QUEUES: tuple[QueueName, ...] = get_args(QueueName)
-
-MAX_RUN_HOURS = 168
-"""The longest a flex-start node runs, in hours: seven days (GKE docs concepts/dws, read 2026-08)."""
-
-
-class UnreadableError(AttributeError):
-    """A rule asked for a setting that could not be read; its own problem says why, so the rule has nothing to add."""
 
 
 class Section(BaseModel):
@@ -93,7 +87,9 @@ class Nodes(Section):
         ByTarget(
             local=Fixed(),
             gke=Derived(
-                lambda get: MAX_RUN_HOURS if str(get("nodes.capacity")).startswith("flex-start") else None,
+                lambda get: (
+                    MAX_RUN_HOURS if "flex-start" in f"{get('nodes.capacity')} {get('nodes.fallback')}" else None
+                ),
                 f"{MAX_RUN_HOURS} with flex-start, else not set",
             ),
             eks=Fixed(),

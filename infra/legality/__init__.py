@@ -8,17 +8,32 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from infra.problems import Problem
+from infra.legality import access, capacity, fabric, ray
+from infra.legality.names import stack_name_unfit
+from infra.problems import Problem, UnreadableError
 
 if TYPE_CHECKING:
     from infra.settings import Settings
 
-RULES: tuple[Callable[[Settings], Problem | None], ...] = ()
+Rule = Callable[["Settings"], Problem | None]
+
+RULES: tuple[Rule, ...] = (*capacity.RULES, *fabric.RULES, *ray.RULES, *access.RULES)
+"""Every rule, in reading order. A rule looks at settings that could be read and says at most one thing."""
 
 
-def check(settings: Settings) -> Iterator[Problem]:
-    """Every problem of these settings, in the order of the table."""
+def check(settings: Settings, *, stack: str | None = None) -> Iterator[Problem]:
+    """Every problem of these settings, in the order of the table.
+
+    Settings that lack a value are allowed: a rule that asks for one is skipped.
+    """
     for rule in RULES:
-        problem = rule(settings)
-        if problem:
+        try:
+            problem = rule(settings)
+        except UnreadableError:
+            continue
+        if problem is not None:
             yield problem
+    if stack is not None:
+        unfit = stack_name_unfit(settings, stack)
+        if unfit is not None:
+            yield unfit
