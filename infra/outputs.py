@@ -1,4 +1,7 @@
-"""The outputs contract: the same keys on every target; what does not apply is null, never missing.
+"""The outputs contract: the same keys on every target; what does not apply is null.
+
+The engine leaves a null out at the top level of a stack's outputs, so a missing key is read as null here;
+`rdma-ray outputs` prints the contract whole.
 
 This module imports neither Pulumi nor a cloud SDK, so that `workloads` can read a stack through the same types.
 """
@@ -69,12 +72,12 @@ class Outputs(Contract):
     """A stack's outputs, whole."""
 
     target: Literal["local", "gke", "eks"]
-    location: str | None
-    machine: str | None
+    location: str | None = None
+    machine: str | None = None
     nodes: Nodes
     fabric: Fabric
-    kubeconfig: SecretStr | None
-    namespace: str | None
+    kubeconfig: SecretStr | None = None
+    namespace: str | None = None
     ray: Ray
-    storage: Storage | None
-    queue: str | None
+    storage: Storage | None = None
+    queue: str | None = None

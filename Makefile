@@ -1,0 +1,46 @@
+# Two commands matter: `make up` and `make test`. Each sets up what it needs; `make help` lists the rest.
+PYTHON ?= python3
+STACK ?= local
+VENV := .venv/bin/python
+
+.DEFAULT_GOAL := help
+.PHONY: help setup setup-dev up down preview test check format schema lock clean
+
+help: ## list the commands
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+up: setup ## bring STACK up (local), benchmark it, train on it; SET="nodes.count=3" changes settings first
+	@$(VENV) -m tools.stack up --stack "$(STACK)" --set "$(SET)"
+
+preview: setup ## show what `make up` would change in STACK
+	@$(VENV) -m tools.stack preview --stack "$(STACK)"
+
+down: setup ## destroy STACK
+	@$(VENV) -m tools.stack down --stack "$(STACK)"
+
+test: setup-dev ## run every test: unit, components, rehearsal, workloads
+	@$(VENV) -m pytest $(PYTEST)
+
+check: setup-dev ## formatter, linter and strict types
+	@$(VENV) -m ruff format --check .
+	@$(VENV) -m ruff check .
+	@$(VENV) -m mypy
+
+format: setup-dev ## format and fix what can be fixed by itself
+	@$(VENV) -m ruff check --fix .
+	@$(VENV) -m ruff format .
+
+schema: setup-dev ## write Pulumi.yaml's config section and the editors' JSON Schema from infra/settings.py
+	@$(VENV) -m infra.config_schema --write
+
+setup: ## the Python environment and the engine that `make up` needs
+	@$(PYTHON) tools/setup.py run
+
+setup-dev:
+	@$(PYTHON) tools/setup.py dev
+
+lock: setup-dev ## compile the hashed requirements from pyproject.toml
+	@$(VENV) -m tools.lock
+
+clean: ## remove what setup and runs made in this clone (not the stacks' state)
+	rm -rf .venv .tools results .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,152 @@
+"""One Ray node of the local cluster: start it, look whether it lives, end it."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from infra.local import guard, processes
+from infra.local.folder import ClusterFolder
+from infra.local.processes import ProcessId
+
+PROJECT = Path(__file__).resolve().parents[2]
+_START_TIMEOUT_S = 120.0
+_END_TIMEOUT_S = 30.0
+
+
+class NodeError(RuntimeError):
+    """A node did not start; the message carries the end of Ray's own log."""
+
+
+@dataclass(frozen=True)
+class Node:
+    """A running node: its id (unique for ever), and the process of its guard."""
+
+    id: str
+    pid: int
+    started: float
+
+    def alive(self) -> bool:
+        """Whether the node runs; its guard outlives none of Ray's processes."""
+        return ProcessId(self.pid, self.started).alive()
+
+
+def start(
+    folder: ClusterFolder,
+    name: str,
+    *,
+    ray_arguments: list[str],
+    environment: dict[str, str],
+    ready: Callable[[], bool],
+    node_id: str | None = None,
+) -> Node:
+    """Start a Ray node and return once `ready` says that it serves.
+
+    What ran under `name` before is ended first: it is the node that this one replaces, or what a killed engine left.
+
+    Raises:
+        NodeError: the node ended or did not become ready in two minutes. Nothing is left of it.
+    """
+    _end_named(folder, name)
+    place = folder.node(name)
+    shutil.rmtree(place, ignore_errors=True)
+    place.mkdir(parents=True, mode=0o700)
+    node_id = node_id or f"{name}-{secrets.token_hex(4)}"
+    mark = f"{folder.key}/{node_id}"
+    # `-m ray.scripts.scripts` instead of `ray`: a script's first line names the interpreter by its real path.
+    argv = [str(folder.python), "-m", "ray.scripts.scripts", "start", "--block", f"--node-name={name}"]
+    argv += [f"--temp-dir={place}", *ray_arguments]
+    env = _environment(folder, mark) | environment
+    with (place / "guard.log").open("ab") as log:
+        watcher = subprocess.Popen(
+            [sys.executable, "-m", "infra.local.guard", str(place), *argv],
+            cwd=PROJECT,
+            env=env,
+            stdin=subprocess.PIPE,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+    assert watcher.stdin is not None
+    committed = False
+    try:
+        node = Node(node_id, *ProcessId.of(watcher.pid))
+        _wait_until(ready, watcher, place, name)
+        (place / "process.json").write_text(json.dumps(asdict(node)))
+        watcher.stdin.write(guard.COMMIT)
+        watcher.stdin.flush()
+        committed = True
+        return node
+    finally:
+        # Closing the pipe before the commit is what tells the guard to take the node down again.
+        watcher.stdin.close()
+        if not committed:
+            watcher.wait(timeout=_END_TIMEOUT_S)
+            shutil.rmtree(place, ignore_errors=True)
+
+
+def end(folder: ClusterFolder, name: str, node: Node) -> None:
+    """End exactly this node and remove its folder; a node that is gone already is no error."""
+    guardian = ProcessId(node.pid, node.started).process()
+    if guardian is not None:
+        processes.end([guardian], grace_s=_END_TIMEOUT_S)
+    processes.end_marked(f"{folder.key}/{node.id}")
+    place = folder.node(name)
+    if _recorded(place) in (None, node):
+        shutil.rmtree(place, ignore_errors=True)
+
+
+def _environment(folder: ClusterFolder, mark: str) -> dict[str, str]:
+    """The caller's environment without what a node must not see, and with what it must."""
+    # Pulumi's variables hold the passphrase and cloud tokens, which jobs could read; Ray's would bend the node's setup.
+    inherited = {key: value for key, value in os.environ.items() if not key.startswith(("PULUMI_", "RAY_"))}
+    return inherited | {
+        processes.MARK: mark,
+        "RAY_AUTH_MODE": "token",
+        # By file: a token in the environment can be read from the process table.
+        "RAY_AUTH_TOKEN_PATH": str(folder.token),
+        "RAY_USAGE_STATS_ENABLED": "0",
+        # On one machine nobody waits for a drain; whoever destroys the stack wants it gone.
+        "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": "0",
+        "PYTHONUNBUFFERED": "1",
+    }
+
+
+def _wait_until(ready: Callable[[], bool], watcher: subprocess.Popen[bytes], place: Path, name: str) -> None:
+    deadline = time.monotonic() + _START_TIMEOUT_S
+    while not ready():
+        if watcher.poll() is not None:
+            raise NodeError(f"Ray node {name} ended while it started. The end of its log:\n{_tail(place)}")
+        if time.monotonic() > deadline:
+            raise NodeError(
+                f"Ray node {name} was not ready after {_START_TIMEOUT_S:.0f} s. The end of its log:\n{_tail(place)}"
+            )
+        time.sleep(0.2)
+
+
+def _tail(place: Path, lines: int = 20) -> str:
+    found = [path for path in (place / "ray.log", place / "guard.log") if path.exists()]
+    text = "\n".join(path.read_text(errors="replace") for path in found)
+    return "\n".join(text.splitlines()[-lines:])
+
+
+def _recorded(place: Path) -> Node | None:
+    try:
+        return Node(**json.loads((place / "process.json").read_text()))
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+def _end_named(folder: ClusterFolder, name: str) -> None:
+    node = _recorded(folder.node(name))
+    if node is not None:
+        end(folder, name, node)
+    processes.end_marked(f"{folder.key}/{name}-")

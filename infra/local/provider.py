@@ -1,0 +1,191 @@
+"""Pulumi dynamic providers for the head and the worker nodes of the local cluster.
+
+They import what they need by name, so the state holds a reference to these classes, not their code: a stack made by
+an earlier version of this file is refreshed and destroyed by today's.
+"""
+
+from __future__ import annotations
+
+import secrets
+from typing import Any, ClassVar
+
+from pulumi.dynamic import CheckFailure, CheckResult, CreateResult, DiffResult, ReadResult, ResourceProvider
+from pulumi.dynamic import UpdateResult as PulumiUpdateResult
+
+from infra.local import node as ray_node
+from infra.local import ray_api
+from infra.local.addresses import DASHBOARD_PORT, free_ports, node_address
+from infra.local.folder import ClusterFolder
+from infra.local.node import Node
+
+Properties = dict[str, Any]
+
+
+class _NodeProvider(ResourceProvider):
+    """What head and workers share: a node is read by looking at its guard, and ended by its identity."""
+
+    # There is no secret in a reference to a class; as a secret it would hide every change in the previews.
+    serialize_as_secret_always = False
+
+    def read(self, id_: str, props: Properties) -> ReadResult:
+        """Report a dead node as gone, so that `refresh` shows the drift and the next `up` makes it anew."""
+        if not _node(id_, props).alive():
+            return ReadResult("", {})
+        return ReadResult(id_, props)
+
+    def delete(self, id_: str, props: Properties) -> None:
+        """End exactly this node's processes."""
+        ray_node.end(ClusterFolder.at(props["folder"]), props["name"], _node(id_, props))
+
+
+class RayHeadProvider(_NodeProvider):
+    """The head node: Ray's control store, dashboard, Jobs API and client server; it offers no CPUs.
+
+    Inputs: folder, name, rayVersion, token (secret or None). Outputs: the inputs, and address, dashboard, jobs,
+    client (addresses), token, storage, pid, started.
+    """
+
+    def check(self, _olds: Properties, news: Properties) -> CheckResult:
+        """Refuse a Ray version that this environment cannot start, before anything is made."""
+        failures: list[CheckFailure] = []
+        installed = ray_api.ray_version()
+        if installed != news["rayVersion"]:
+            failures.append(
+                CheckFailure(
+                    "rayVersion",
+                    f"ray.version is {news['rayVersion']}, but the environment has Ray {installed or 'not installed'}; "
+                    + (
+                        f"set ray.version to {installed}, or change the pin in pyproject.toml and run 'make lock'"
+                        if installed
+                        else "run 'make setup', which installs what the local stack needs"
+                    ),
+                )
+            )
+        return CheckResult(news, failures)
+
+    def diff(self, _id: str, olds: Properties, news: Properties) -> DiffResult:
+        """A head cannot be changed while it runs: every change replaces it, and with it the whole cluster."""
+        changed = [key for key in ("folder", "name", "rayVersion") if olds.get(key) != news.get(key)]
+        if news.get("token") is not None and news["token"] != olds.get("token"):
+            changed.append("token")
+        return DiffResult(changes=bool(changed), replaces=changed, delete_before_replace=True)
+
+    def create(self, props: Properties) -> CreateResult:
+        """Start the head on free ports and wait until its Jobs API answers with the token, and not without."""
+        folder = ClusterFolder.at(props["folder"])
+        folder.make()
+        token = props.get("token") or secrets.token_hex(32)
+        folder.write_token(token)
+        address = node_address(0)
+        dashboard_port, gcs_port, client_port, *others = free_ports(6, preferred=DASHBOARD_PORT)
+        jobs = f"http://127.0.0.1:{dashboard_port}"
+        agent_port, autoscaler_metrics, dashboard_metrics = others
+        node = ray_node.start(
+            folder,
+            props["name"],
+            ray_arguments=[
+                "--head",
+                f"--node-ip-address={address}",
+                f"--port={gcs_port}",
+                "--num-cpus=0",
+                "--num-gpus=0",
+                "--dashboard-host=127.0.0.1",
+                f"--dashboard-port={dashboard_port}",
+                f"--dashboard-agent-listen-port={agent_port}",
+                f"--ray-client-server-port={client_port}",
+                *_NODE_ARGUMENTS,
+            ],
+            # Fixed ports by default: a second stack on this machine could not bind them.
+            environment={
+                "AUTOSCALER_METRIC_PORT": str(autoscaler_metrics),
+                "DASHBOARD_METRIC_PORT": str(dashboard_metrics),
+            },
+            ready=lambda: (
+                ray_api.answers_with_token_only(jobs, token)
+                and props["name"] in ray_api.nodes(jobs, token)
+                and ray_api.listens(address, client_port)
+            ),
+        )
+        outputs = props | {
+            "address": f"{address}:{gcs_port}",
+            "dashboard": jobs,
+            "jobs": jobs,
+            "client": f"ray://{address}:{client_port}",
+            "token": token,
+            "tokenFile": str(folder.token),
+            "storage": str(folder.storage),
+        }
+        return CreateResult(node.id, outputs | _process(node))
+
+    def delete(self, id_: str, props: Properties) -> None:
+        """End the head, then whatever else carries the cluster's mark, and remove the cluster's folder."""
+        super().delete(id_, props)
+        ClusterFolder.at(props["folder"]).remove()
+
+
+class RayWorkerProvider(_NodeProvider):
+    """A worker node. Inputs: folder, name, position (1…), cpus, headId, headAddress, jobs. Outputs also: address,
+    pid, started.
+    """
+
+    _REPLACED_BY: ClassVar = ("folder", "name", "position", "headId", "headAddress")
+
+    def diff(self, _id: str, olds: Properties, news: Properties) -> DiffResult:
+        """Another head makes it another node; another number of CPUs restarts the node in place."""
+        replaces = [key for key in self._REPLACED_BY if olds.get(key) != news.get(key)]
+        changed = bool(replaces) or olds.get("cpus") != news.get("cpus")
+        return DiffResult(changes=changed, replaces=replaces, delete_before_replace=True)
+
+    def create(self, props: Properties) -> CreateResult:
+        """Start the node and wait until the head counts it as alive."""
+        node, outputs = _start_worker(props)
+        return CreateResult(node.id, outputs)
+
+    def update(self, _id: str, _olds: Properties, _news: Properties) -> PulumiUpdateResult:
+        """Restart the node with its new number of CPUs; it keeps its id, and the cluster its head."""
+        _, outputs = _start_worker(_news, node_id=_id)
+        return PulumiUpdateResult(outputs)
+
+
+# Ray gives workers ports from one fixed range by default, which two nodes of one machine would share: 0 is "any".
+_NODE_ARGUMENTS = [
+    "--min-worker-port=0",
+    "--max-worker-port=0",
+    "--object-store-memory=200000000",
+    "--disable-usage-stats",
+]
+
+
+def _start_worker(props: Properties, *, node_id: str | None = None) -> tuple[Node, Properties]:
+    folder = ClusterFolder.at(props["folder"])
+    name, jobs = props["name"], props["jobs"]
+    cpus = int(props["cpus"])
+    address = node_address(int(props["position"]))
+    (agent_port,) = free_ports(1)
+    token = folder.token.read_text()
+    before = ray_api.nodes(jobs, token).get(name)
+    node = ray_node.start(
+        folder,
+        name,
+        ray_arguments=[
+            f"--address={props['headAddress']}",
+            f"--node-ip-address={address}",
+            f"--num-cpus={cpus}",
+            "--num-gpus=0",
+            f"--dashboard-agent-listen-port={agent_port}",
+            *_NODE_ARGUMENTS,
+        ],
+        environment={},
+        # A node that was killed just now still counts as alive for a while: only a new Ray node id will do.
+        ready=lambda: ray_api.nodes(jobs, token).get(name, before) != before,
+        node_id=node_id,
+    )
+    return node, props | {"cpus": cpus, "address": address} | _process(node)
+
+
+def _node(id_: str, props: Properties) -> Node:
+    return Node(id_, int(props["pid"]), float(props["started"]))
+
+
+def _process(node: Node) -> Properties:
+    return {"pid": node.pid, "started": node.started}

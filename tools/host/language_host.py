@@ -1,0 +1,74 @@
+"""A Python language host for the Pulumi engine, for machines where the real one is missing.
+
+`pulumi-language-python` is not among the modules that the engine is built from. The engine starts any executable of
+that name which prints a port and serves the LanguageRuntime protocol, and the SDK carries such a server for its
+Automation API; this file adds what the command line needs: a handshake, and running the project's `__main__.py`.
+
+It does not install dependencies, serve policy packs or run plugins written in Python: use the real host for those.
+"""
+
+from __future__ import annotations
+
+import os
+import runpy
+import signal
+import sys
+import threading
+from concurrent import futures
+from pathlib import Path
+
+import grpc
+from pulumi.automation._server import LanguageServer
+from pulumi.runtime._grpc_settings import _GRPC_CHANNEL_OPTIONS
+from pulumi.runtime.proto import language_pb2, language_pb2_grpc
+
+
+class ProjectHost(LanguageServer):
+    """Runs the project's own program where the Automation API would run an inline function."""
+
+    def __init__(self) -> None:
+        super().__init__(program=lambda: None)
+
+    def Handshake(  # noqa: N802 - the protocol's name
+        self, request: language_pb2.LanguageHandshakeRequest, context: grpc.ServicerContext
+    ) -> language_pb2.LanguageHandshakeResponse:
+        """Accept any engine: the lock pins the SDK to the engine's version."""
+        del request, context
+        return language_pb2.LanguageHandshakeResponse()
+
+    def Run(  # noqa: N802 - the protocol's name
+        self, request: language_pb2.RunRequest, context: grpc.ServicerContext
+    ) -> language_pb2.RunResponse:
+        """Run `__main__.py` (or the project's `main`) in this process, as the real host's child would."""
+        os.chdir(request.pwd)
+        directory = Path(request.info.program_directory)
+        entry = request.info.entry_point
+        program = directory if entry in ("", ".") else directory / entry
+        # The folder goes first, so that `import infra` finds the project and nothing that happens to be installed.
+        sys.path.insert(0, str(directory))
+
+        def run_program() -> None:
+            runpy.run_path(str(program), run_name="__main__")
+
+        self.program = run_program
+        response: language_pb2.RunResponse = super().Run(request, context)  # type: ignore[no-untyped-call]
+        return response
+
+
+def serve() -> None:
+    """Print the port, serve until the engine ends the process."""
+    server = grpc.server(futures.ThreadPoolExecutor(max_workers=4), options=_GRPC_CHANNEL_OPTIONS)
+    language_pb2_grpc.add_LanguageRuntimeServicer_to_server(ProjectHost(), server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    print(port, flush=True)
+    over = threading.Event()
+    # The engine interrupts its hosts when it is done; a traceback for that would end up in the user's output.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: over.set())
+    over.wait()
+    server.stop(grace=None)
+
+
+if __name__ == "__main__":
+    serve()

@@ -1,0 +1,235 @@
+"""Bring a stack up and prove it, show what would change, take it down: `make up`, `make preview`, `make down`.
+
+Ctrl-C at any moment leaves things as they were before: what this run brought up is taken down again; a cluster that
+was up already stays.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from infra.local.folder import ClusterFolder
+from infra.problems import SettingsError
+from infra.settings import from_stack_file
+from tools.summary import Phase, print_summary, setup_phases
+
+ROOT = Path(__file__).resolve().parents[1]
+PULUMI = str(ROOT / "bin" / "pulumi")
+RDMA_RAY = str(ROOT / "bin" / "rdma-ray")
+# The engine finishes the operation that it is in before it stops; the slowest is the start of a node.
+_STOP_TIMEOUT_S = 150.0
+
+
+class Interrupted(BaseException):
+    """Ctrl-C, SIGTERM, or the terminal went away. Not an Exception: nothing may swallow it."""
+
+
+class CommandFailedError(RuntimeError):
+    """A step failed; its own message stands above."""
+
+    def __init__(self, step: str, status: int) -> None:
+        super().__init__(f"{step} failed with exit status {status}")
+        self.status = status
+
+
+def up(stack: str, changes: list[str]) -> None:
+    """Bring `stack` up with `changes` ("nodes.count=3"), run the benchmark and the training, print a summary.
+
+    Raises:
+        CommandFailedError: a step failed. The cluster stays up, so that one can look at it.
+    """
+    _check(stack)
+    pulumi("stack", "select", "--create", "--stack", stack, quiet=True)
+    for change in changes:
+        key, _, value = change.partition("=")
+        pulumi("config", "set", "--stack", stack, "--path", f"rdma-ray:{key}", value, quiet=True)
+    _check(stack)
+    results = ROOT / "results" / stack
+    results.mkdir(parents=True, exist_ok=True)
+    was_up = bool(resources(stack))
+    phases = setup_phases(ROOT)
+    try:
+        with phase(phases, "cluster"):
+            # Refreshed first: a node that died since the last time is made anew.
+            pulumi("up", "--yes", "--skip-preview", "--refresh", "--suppress-outputs", "--stack", stack)
+        with phase(phases, "benchmark"):
+            run(RDMA_RAY, "bench", "nccl", "--stack", stack, "--json", str(results / "nccl.json"))
+        with phase(phases, "training"):
+            run(RDMA_RAY, "train", "digits", "--stack", stack, "--json", str(results / "digits.json"))
+    except Interrupted:
+        if was_up:
+            print(f"\nInterrupted. The cluster was up before and stays up; take it down with: make down STACK={stack}")
+        else:
+            print("\nInterrupted. Taking down what this run brought up …", flush=True)
+            take_down(stack)
+        raise
+    print_summary(stack, outputs(stack), phases, results)
+
+
+def preview(stack: str) -> None:
+    """Show what `up` would do."""
+    _check(stack)
+    pulumi("stack", "select", "--create", "--stack", stack, quiet=True)
+    pulumi("preview", "--diff", "--stack", stack)
+
+
+def down(stack: str) -> None:
+    """Destroy the stack's resources; its configuration and history stay."""
+    _check(stack)
+    pulumi("stack", "select", "--create", "--stack", stack, quiet=True)
+    take_down(stack)
+    print(f"Stack {stack} is down: no process, no resource and no file of the cluster is left.")
+
+
+def take_down(stack: str) -> None:
+    """Destroy, whatever state an interrupted run left; a second Ctrl-C does not stop it."""
+    for number in _SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+    # A killed engine leaves its lock behind.
+    pulumi("cancel", "--yes", "--stack", stack, quiet=True, check=False)
+    pulumi("destroy", "--yes", "--skip-preview", "--stack", stack)
+    # What a killed engine had started and not yet written down.
+    ClusterFolder.of(ROOT, stack).remove()
+
+
+def resources(stack: str) -> list[str]:
+    """The URNs of the resources that the stack has now, the stack itself and providers left out."""
+    deployment = read("stack", "export", "--stack", stack)["deployment"]
+    return [
+        resource["urn"]
+        for resource in deployment.get("resources") or []
+        if resource.get("custom") and not resource["type"].startswith("pulumi:")
+    ]
+
+
+def outputs(stack: str) -> dict[str, Any]:
+    """The stack's outputs, secrets masked."""
+    return read("stack", "output", "--json", "--stack", stack)
+
+
+def read(*arguments: str) -> dict[str, Any]:
+    """What the engine prints as JSON.
+
+    Raises:
+        CommandFailedError: it failed; its message has been shown.
+    """
+    done = subprocess.run([PULUMI, *arguments], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    if done.returncode:
+        raise CommandFailedError(" ".join(["pulumi", *arguments[:2]]), done.returncode)
+    answer: dict[str, Any] = json.loads(done.stdout)
+    return answer
+
+
+def pulumi(*arguments: str, quiet: bool = False, check: bool = True) -> None:
+    """Run the engine; see `run`."""
+    run(PULUMI, *arguments, "--non-interactive", quiet=quiet, check=check)
+
+
+def run(*command: str, quiet: bool = False, check: bool = True) -> None:
+    """Run a command in a process group of its own, so that Ctrl-C reaches it once, and through us.
+
+    Raises:
+        CommandFailedError: it failed. Its output has been shown, even if `quiet`.
+        Interrupted: we were interrupted; the command was, too, and has ended.
+    """
+    output = subprocess.PIPE if quiet else None
+    child = subprocess.Popen(
+        command,
+        cwd=ROOT,
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=subprocess.STDOUT if quiet else None,
+        start_new_session=True,
+        text=True,
+    )
+    try:
+        text, _ = child.communicate()
+    except BaseException:
+        _interrupt(child)
+        raise
+    if check and child.returncode:
+        if text:
+            print(text, end="")
+        raise CommandFailedError(" ".join([Path(command[0]).name, *command[1:3]]), child.returncode)
+
+
+def _interrupt(child: subprocess.Popen[str]) -> None:
+    """Ask the command to stop, and make it stop if it does not."""
+    for how, patience_s in ((signal.SIGINT, _STOP_TIMEOUT_S), (signal.SIGTERM, 10.0)):
+        if child.poll() is None:
+            child.send_signal(how)
+            try:
+                child.wait(timeout=patience_s)
+            except subprocess.TimeoutExpired:
+                continue
+    if child.poll() is None:
+        os.killpg(child.pid, signal.SIGKILL)
+        child.wait()
+
+
+@contextmanager
+def phase(phases: list[Phase], name: str) -> Iterator[None]:
+    """Announce a phase and note how long it took."""
+    print(f"\n== {name} ==", flush=True)
+    began = time.monotonic()
+    yield
+    phases.append(Phase(name, time.monotonic() - began))
+
+
+def _check(stack: str) -> None:
+    """Refuse a stack without a file, and report the file's problems before the engine starts."""
+    file = ROOT / f"Pulumi.{stack}.yaml"
+    if not file.exists():
+        known = ", ".join(sorted(path.name.split(".")[1] for path in ROOT.glob("Pulumi.*.yaml")))
+        sys.exit(f"STACK={stack}: there is no Pulumi.{stack}.yaml. Stacks with a file: {known}")
+    try:
+        from_stack_file(file)
+    except SettingsError as problems:
+        sys.exit(f"Pulumi.{stack}.yaml: {problems}")
+
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def main() -> int:
+    """Parse the command line and run it; returns the exit status."""
+    parser = argparse.ArgumentParser(prog="tools/stack.py", description=__doc__)
+    parser.add_argument("command", choices=["up", "preview", "down"])
+    parser.add_argument("--stack", default="local")
+    parser.add_argument("--set", default="", metavar="KEY=VALUE …", help="settings to change first, as nodes.count=3")
+    arguments = parser.parse_args()
+
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
+        raise Interrupted
+
+    for number in _SIGNALS:
+        signal.signal(number, interrupt)
+    try:
+        match arguments.command:
+            case "up":
+                up(arguments.stack, arguments.set.split())
+            case "preview":
+                preview(arguments.stack)
+            case "down":
+                down(arguments.stack)
+    except CommandFailedError as failure:
+        print(f"\nmake {arguments.command}: {failure}", file=sys.stderr)
+        return failure.status
+    except Interrupted:
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,85 @@
+"""What `make up` prints at the end: what is up, what was measured, how long it took, where to look."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A phase of `make up` and the seconds it took."""
+
+    name: str
+    seconds: float
+
+
+def setup_phases(root: Path) -> list[Phase]:
+    """What `tools/setup.py` took just before, by its own clock; empty if it was not run by make."""
+    file = root / ".tools" / "setup.json"
+    if not file.exists():
+        return []
+    return [Phase(name, seconds) for name, seconds in json.loads(file.read_text()).items()]
+
+
+def print_summary(stack: str, outputs: dict[str, Any], phases: list[Phase], results: Path) -> None:
+    """Print the summary to the terminal, and write it to `results`/summary.json.
+
+    outputs: the stack's outputs with the secrets left out, as the engine prints them by default.
+    """
+    benchmark = json.loads((results / "nccl.json").read_text())
+    training = json.loads((results / "digits.json").read_text())
+    nodes, ray = outputs["nodes"], outputs["ray"]
+    console = Console(highlight=False)
+    console.print()
+    console.rule(f"stack [bold]{stack}[/] is up, and works")
+    facts = Table.grid(padding=(0, 2))
+    facts.add_row("nodes", f"1 head, {nodes['min']} workers of {nodes['cpusPerNode']} CPUs, Ray {ray['version']}")
+    facts.add_row("benchmark", f"{benchmark['reason']}; {benchmark['notice'] or 'over the fabric'}")
+    facts.add_row("training", _training(training))
+    facts.add_row("times", ", ".join(f"{phase.name} {phase.seconds:.0f} s" for phase in phases))
+    facts.add_row("dashboard", f"{ray['dashboard']} (asks for the token)")
+    facts.add_row("token", f"bin/pulumi stack output ray --show-secrets --stack {stack}")
+    facts.add_row("evidence", f"{results.relative_to(Path.cwd()) if results.is_relative_to(Path.cwd()) else results}/")
+    facts.add_row("take it down", f"make down STACK={stack}")
+    console.print(facts)
+    console.print(_largest_rows(benchmark))
+    summary = {
+        "stack": stack,
+        "nodes": nodes,
+        "accuracy": training["accuracy"],
+        "seconds": {phase.name: round(phase.seconds, 1) for phase in phases},
+    }
+    (results / "summary.json").write_text(json.dumps(summary, indent=2) + "\n")
+
+
+def _training(training: dict[str, Any]) -> str:
+    epochs, world = len(training["epochs"]), training["world"]
+    return f"{training['accuracy']:.2%} of the test digits right after {epochs} epochs on {world} workers"
+
+
+def _largest_rows(benchmark: dict[str, Any]) -> Table:
+    """One row for each operation, at the largest size: where bandwidth counts, not latency."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for heading in ("operation", "size", "time", "algbw GB/s", "busbw GB/s", "#wrong"):
+        table.add_column(heading, justify="left" if heading == "operation" else "right")
+    largest = max(row["size"] for row in benchmark["rows"])
+    for row in benchmark["rows"]:
+        if row["size"] == largest:
+            name = " ".join(filter(None, (row["op"], row["variant"])))
+            time_ms = row["time_us"]["max"] / 1000
+            table.add_row(
+                name,
+                f"{row['size'] / 2**20:g} MiB",
+                f"{time_ms:.2f} ms",
+                f"{row['algbw']:.3f}",
+                f"{row['busbw']:.3f}",
+                str(row["wrong"]),
+            )
+    return table
