@@ -299,3 +299,17 @@ _P6_B300 = replace(
 GKE_CATALOGUE: dict[str, GkeMachine] = {row.name: row for row in (_A3_ULTRA, _A4, _A4X)}
 EKS_CATALOGUE: dict[str, EksMachine] = {row.name: row for row in (_P4D, _P4DE, _P5, _P5E, _P5EN, _P6_B200, _P6_B300)}
 CATALOGUE: dict[str, Machine] = {**GKE_CATALOGUE, **EKS_CATALOGUE}
+
+
+def gke_machine(name: str | None) -> GkeMachine:
+    """The row of a Google Cloud machine type. Raises `KeyError` with the names that exist."""
+    if name not in GKE_CATALOGUE:
+        raise KeyError(f"{name} is no machine type of gke; there are {', '.join(GKE_CATALOGUE)}")
+    return GKE_CATALOGUE[name]
+
+
+def eks_machine(name: str | None) -> EksMachine:
+    """The row of an EC2 instance type. Raises `KeyError` with the names that exist."""
+    if name not in EKS_CATALOGUE:
+        raise KeyError(f"{name} is no machine type of eks; there are {', '.join(EKS_CATALOGUE)}")
+    return EKS_CATALOGUE[name]
