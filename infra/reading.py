@@ -81,7 +81,8 @@ def _flatten(raw: Mapping[str, Any], draft: Draft) -> Iterator[tuple[str, Any]]:
     """Dotted paths and values, objects in JSON text opened; what is null counts as left out."""
     grouped = sections()
     for key, value in raw.items():
-        if value is None:
+        if value is None or value == "":
+            # Pulumi demands a default for every key that Pulumi.yaml declares; empty text there means: left out.
             continue
         if key not in grouped:
             yield key, value
