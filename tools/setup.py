@@ -78,8 +78,8 @@ def find_engine() -> Path | None:
     raise SetupError(
         f"A Pulumi engine is missing: {seen}. Either\n"
         f"  - install Pulumi {wanted} or later (https://www.pulumi.com/docs/install/), or\n"
-        f"  - install Go {'.'.join(map(str, GO_VERSION))} or later (https://go.dev/dl/), with which this project builds the\n"
-        "    engine itself (3 to 5 minutes, once),\nand run the same command again."
+        f"  - install Go {'.'.join(map(str, GO_VERSION))} or later (https://go.dev/dl/), with which this project builds\n"
+        "    the engine itself (3 to 5 minutes, once),\nand run the same command again."
     )
 
 

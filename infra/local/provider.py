@@ -175,7 +175,8 @@ def _start_worker(props: Properties, *, node_id: str | None = None) -> tuple[Nod
             f"--dashboard-agent-listen-port={agent_port}",
             *_NODE_ARGUMENTS,
         ],
-        environment={},
+        # Without it, parts of Ray look for "the" Ray of this machine, and there may be several.
+        environment={"RAY_ADDRESS": props["headAddress"]},
         # A node that was killed just now still counts as alive for a while: only a new Ray node id will do.
         ready=lambda: ray_api.nodes(jobs, token).get(name, before) != before,
         node_id=node_id,

@@ -15,7 +15,8 @@ from infra.settings import Settings
 def deploy(settings: Settings) -> dict[str, Any]:
     """Register the resources of a local stack; returns its outputs under the names of `infra.outputs.Outputs`."""
     workers, cpus = settings.nodes.count, settings.nodes.cpus
-    assert workers is not None and cpus is not None, "settings.parse gives every local stack both"
+    if workers is None or cpus is None:
+        raise ValueError("nodes.count and nodes.cpus: every local stack has both, by default 2")
     folder = ClusterFolder.of(PROJECT, pulumi.get_stack())
     token = settings.ray.token
     cluster = LocalRayCluster(
