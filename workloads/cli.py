@@ -1,4 +1,7 @@
-"""`rdma-ray`: the command line over a stack that is up. Heavy imports stay inside the commands, so that help is quick."""
+"""`rdma-ray`: the command line over a stack that is up.
+
+Heavy imports (ray, torch, rich) stay inside the commands, so that help is quick.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import click
 import typer
 
 from workloads.exits import Exit, WorkloadError
@@ -16,7 +18,10 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from infra.outputs import Outputs
-    from workloads.client.run import View
+    from workloads.client.api import Api
+    from workloads.client.run import Ended, Request, View
+
+    Show = Callable[[dict[str, Any], Console], None]
 
 app = typer.Typer(
     name="rdma-ray",
@@ -58,7 +63,7 @@ def bench_nccl(
     end: Annotated[
         str | None, typer.Option("-e", "--end", help="Largest size.  [default: 4M on CPUs, 8G on GPUs]")
     ] = None,
-    factor: Annotated[int | None, typer.Option("-f", "--factor", help="Step.  [default: 4 on CPUs, 2 on GPUs]")] = None,
+    factor: Annotated[int | None, typer.Option("-f", "--factor", help="Step.  [default: 8 on CPUs, 2 on GPUs]")] = None,
     iterations: Annotated[int, typer.Option("-n", "--iterations", min=1, help="Timed runs of each row.")] = 20,
     warmup: Annotated[int, typer.Option("-w", "--warmup", min=0, help="Untimed runs before each row.")] = 5,
     dtype: Annotated[str, typer.Option(help="fp32, fp16 or bf16.")] = "fp32",
@@ -81,6 +86,7 @@ def bench_nccl(
     NCCL with a rank per GPU, gloo with a rank per CPU where there are none. Exit codes: 0 measured and right, 1 error,
     3 wrong data, 4 no answer within --timeout.
     """
+    from workloads.client.run import Request
     from workloads.nccl.request import request
 
     outputs = _outputs(stack, outputs_file)
@@ -99,10 +105,96 @@ def bench_nccl(
         wait_s=wait,
         inject_fault=inject_fault,
     )
-    from workloads.nccl.report import BenchView, show
+    _workload(outputs, Request("nccl", "workloads.nccl.driver", [spec.to_json()]), json_file, detach)
 
-    view = BenchView(_console(stderr=True))
-    _workload(outputs, "nccl", "workloads.nccl.driver", [spec.to_json()], view, show, json_file, detach)
+
+@train.command("digits")
+def train_digits(
+    epochs: Annotated[int, typer.Option(min=1, help="Epochs in all, those of a resumed run included.")] = 8,
+    workers: Annotated[int | None, typer.Option(min=1, help="Workers.  [default: one per GPU or CPU slot]")] = None,
+    name: Annotated[str | None, typer.Option(help="Name of a new run.  [default: by date and time]")] = None,
+    resume: Annotated[str | None, typer.Option(help="Go on with the run of this name.", metavar="NAME")] = None,
+    checkpoint_dir: Annotated[
+        str | None, typer.Option(help="Path or URI that every node sees.  [default: the stack's storage]")
+    ] = None,
+    min_accuracy: Annotated[float, typer.Option(min=0, max=1, help="Exit with 2 below this test accuracy.")] = 0.97,
+    wait: Annotated[float, typer.Option(min=1, help="Seconds to wait for the workers.")] = 1800,
+    json_file: JsonFile = None,
+    detach: Detach = False,
+    stack: Stack = None,
+    outputs_file: OutputsFile = None,
+) -> None:
+    """A small ConvNet on 1797 real handwritten digits, data parallel over all workers.
+
+    A checkpoint after every epoch, the last two are kept. Exit codes: 0 as accurate as asked, 1 error, 2 less accurate.
+    """
+    from workloads.client.run import Request
+    from workloads.interfaces import interface_of
+    from workloads.train.request import environment, request
+
+    outputs = _outputs(stack, outputs_file)
+    spec = request(
+        outputs,
+        epochs=epochs,
+        workers=workers,
+        name=name,
+        resume=resume,
+        checkpoint_dir=checkpoint_dir,
+        min_accuracy=min_accuracy,
+        wait_s=wait,
+    )
+    variables = environment(spec, interface_of("127.0.0.1") if outputs.target == "local" else None)
+    _workload(outputs, Request("train", "workloads.train.driver", [spec.to_json()], variables), json_file, detach)
+
+
+@app.command()
+def status(json_file: JsonFile = None, stack: Stack = None, outputs_file: OutputsFile = None) -> None:
+    """The cluster: its nodes, their CPUs and GPUs, and the jobs that run."""
+    from workloads.client import cluster
+    from workloads.client.run import write_json
+
+    outputs = _outputs(stack, outputs_file)
+    found = cluster.status(outputs)
+    cluster.show_status(found, _console(stderr=json_file == "-"))
+    if json_file:
+        write_json(found, json_file)
+
+
+@app.command("list")
+def list_jobs(json_file: JsonFile = None, stack: Stack = None, outputs_file: OutputsFile = None) -> None:
+    """The jobs that the cluster remembers, the newest first."""
+    from workloads.client import cluster
+    from workloads.client.run import write_json
+
+    outputs = _outputs(stack, outputs_file)
+    found = cluster.jobs(outputs)
+    cluster.show_jobs(found, _console(stderr=json_file == "-"))
+    if json_file:
+        write_json({"jobs": found}, json_file)
+
+
+@app.command()
+def logs(job_id: JobId, json_file: JsonFile = None, stack: Stack = None, outputs_file: OutputsFile = None) -> None:
+    """Follow a job from its first line to its end; exits with its code. Ctrl-C leaves the job running."""
+    from workloads.client.run import attend
+
+    outputs = _outputs(stack, outputs_file)
+    api = _api(outputs)
+    kind = api.job(job_id).metadata.get("workload", "")
+    view, show = _view(kind)
+    ended = attend(api, job_id, view, stop_on_interrupt=False)
+    _conclude(outputs, ended, show, json_file)
+
+
+@app.command()
+def stop(job_id: JobId, stack: Stack = None, outputs_file: OutputsFile = None) -> None:
+    """Stop a job and wait until it is stopped."""
+    api = _api(_outputs(stack, outputs_file))
+    if (job := api.job(job_id)).terminal:
+        print(f"job {job_id} is over already: {job.status}", file=sys.stderr)
+        return
+    api.stop(job_id)
+    print(f"job {job_id}: {api.wait_stopped(job_id).status}", file=sys.stderr)
 
 
 def _outputs(stack: str | None, file: Path | None) -> Outputs:
@@ -117,49 +209,77 @@ def _console(stderr: bool) -> Console:
     return Console(stderr=stderr)
 
 
-def _workload(
-    outputs: Outputs,
-    kind: str,
-    module: str,
-    arguments: Sequence[str],
-    view: View,
-    show: Callable[[dict[str, Any], Console], None],
-    json_file: str | None,
-    detach: bool,
-) -> None:
+def _api(outputs: Outputs) -> Api:
+    from workloads.client.api import Api
+
+    return Api(outputs.ray.jobs, outputs.ray.token, outputs.ray.cluster)
+
+
+def _view(kind: str) -> tuple[View, Show]:
+    """How a kind of workload shows its progress and its result; a job of another kind shows its log."""
+    console = _console(stderr=True)
+    match kind:
+        case "nccl":
+            from workloads.nccl import report as bench_report
+
+            return bench_report.BenchView(console), bench_report.show
+        case "train":
+            from workloads.train import report as train_report
+
+            return train_report.TrainView(console), train_report.show
+        case _:
+            from workloads.client.run import View
+
+            return View(), lambda _result, _console: None
+
+
+def _workload(outputs: Outputs, request: Request, json_file: str | None, detach: bool) -> None:
     """Submit, follow, show the result and leave with the driver's exit code."""
     from workloads.client import run
 
-    job_id = run.new_id(kind)
     if detach:
         if json_file:
-            raise WorkloadError("--detach does not wait for a result, so that --json has nothing to write")
-        run.detach(outputs, kind, module, arguments, view, job_id)
+            raise WorkloadError("--detach does not wait for a result: get it later by `rdma-ray logs ID --json FILE`")
+        job_id = run.detach(outputs, request)
+        print(f"job {job_id} runs: rdma-ray logs {job_id}, rdma-ray stop {job_id}", file=sys.stderr)
+        print(job_id)
         return
-    ended = run.run(outputs, kind, module, arguments, view, job_id)
+    view, show = _view(request.kind)
+    _conclude(outputs, run.run(outputs, request, view), show, json_file)
+
+
+def _conclude(outputs: Outputs, ended: Ended, show: Show, json_file: str | None) -> None:
+    from workloads.client.run import write_json
+
     if ended.result is not None:
-        result = ended.result | {"job": job_id, "cluster": outputs.ray.cluster, "command": ["rdma-ray", *sys.argv[1:]]}
+        result = ended.result | {
+            "job": ended.job.id,
+            "cluster": outputs.ray.cluster,
+            "command": ["rdma-ray", *sys.argv[1:]],
+        }
         show(result, _console(stderr=json_file == "-"))
         if json_file:
-            run.write_json(result, json_file)
-    raise typer.Exit(ended.code)
+            write_json(result, json_file)
+    raise Leave(ended.code)
+
+
+class Leave(SystemExit):
+    """A command's own exit code, told apart from typer's 2 for a usage error."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; the process's exit code. Usage errors are 1: 2 means a result below what was asked."""
     try:
-        code = app(args=arguments, standalone_mode=False)
-        return code if isinstance(code, int) else Exit.OK
-    except click.exceptions.Exit as leave:
-        return leave.exit_code
-    except click.ClickException as error:
-        error.show()
-        return Exit.ERROR
+        app(args=arguments, prog_name="rdma-ray")
+    except Leave as leave:
+        return int(leave.code or 0)
+    except SystemExit as leave:
+        code = int(leave.code or 0)
+        return Exit.ERROR if code == 2 else code
     except WorkloadError as error:
         print(error, file=sys.stderr)
         return error.code
-    except (click.Abort, KeyboardInterrupt):
-        return Exit.STOPPED
+    return Exit.OK
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Ray's REST interface (dashboard port), with the token: what `status`, `list`, `logs`, `stop` and the follower need."""
+"""Ray's REST interface (the dashboard's port), with the token: all that this side asks a cluster but a submission."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from workloads.exits import WorkloadError
 TERMINAL = frozenset({"SUCCEEDED", "FAILED", "STOPPED"})
 
 
-class Unreachable(WorkloadError):
+class UnreachableError(WorkloadError):
     """Nothing answered, or the connection broke. A follower tries again; everyone else gives up."""
 
 
-class TokenRefused(WorkloadError):
+class TokenRefusedError(WorkloadError):
     """401 or 403: the token does not fit this cluster."""
 
 
-class NotFound(WorkloadError):
+class NotFoundError(WorkloadError):
     """404: the cluster does not know the job."""
 
 
@@ -66,8 +66,8 @@ class Job:
 class Api:
     """A Ray head's REST interface.
 
-    `address` is `http://host:port` as the stack's outputs give it. Raises Unreachable, TokenRefused, NotFound, and
-    WorkloadError for any other refusal. The token travels in a header only.
+    `address` is `http://host:port` as the stack's outputs give it. The token travels in a header only.
+    Raises UnreachableError, TokenRefusedError, NotFoundError, and WorkloadError for any other refusal.
     """
 
     def __init__(self, address: str, token: SecretStr, cluster: str, timeout_s: float = 10) -> None:
@@ -125,20 +125,20 @@ class Api:
         except (OSError, ValueError) as error:
             # OSError: refused, reset, timed out. ValueError: the answer broke off in the middle of its JSON.
             reason = getattr(error, "reason", None) or error
-            raise Unreachable(
+            raise UnreachableError(
                 f"Ray does not answer at {self.address} ({reason}). Is the cluster {self.cluster!r} up?"
                 " See `make up`; on a cloud the port-forward to the head must be open"
             ) from None
 
     def _explain(self, error: urllib.error.HTTPError, path: str) -> WorkloadError:
         if error.code in (401, 403):
-            return TokenRefused(
+            return TokenRefusedError(
                 f"the token does not fit this cluster: {self.address} answered {error.code}"
                 f" {'(no token)' if error.code == 401 else '(another token)'}. The stack's outputs belong to another"
                 f" run of {self.cluster!r}: `make up` writes them anew; with --outputs FILE, write that file anew"
             )
         if error.code == 404:
-            return NotFound(f"{self.address} does not know {path.split('?')[0]}: see `rdma-ray list` for the jobs")
+            return NotFoundError(f"{self.address} does not know {path.split('?')[0]}: see `rdma-ray list` for the jobs")
         body = error.read(2000).decode(errors="replace").strip()
         return WorkloadError(f"{self.address}{path.split('?')[0]} answered {error.code}: {body}")
 

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
-from workloads.client.api import Job, Unreachable
+from workloads.client.api import Job, UnreachableError
 from workloads.exits import Exit, WorkloadError
 
 # A long log (NCCL_DEBUG=INFO on many ranks) is fetched less often, so that following costs at most this much.
@@ -38,8 +38,8 @@ def follow(
 ) -> Job:
     """Hand every line of the job's log to `on_line`, once and in order, until the job is over; return the job.
 
-    A dropped connection is tried again for `patience_s` seconds; then Unreachable is raised, which says that the job
-    may still be running. Lines come without their line end; a last line without one comes when the job is over.
+    A dropped connection is tried again for `patience_s` seconds; then UnreachableError is raised, which says that the
+    job may still be running. Lines come without their line end; a last line without one comes when the job is over.
     """
     seen = 0
     pending = ""
@@ -49,9 +49,9 @@ def follow(
             # The status first: a job that is over has written all of its log.
             job = source.job(job_id)
             text = source.logs(job_id)
-        except Unreachable as error:
+        except UnreachableError as error:
             if clock() - last_answer > patience_s:
-                raise Unreachable(
+                raise UnreachableError(
                     f"lost the cluster for {patience_s:.0f} s while following job {job_id}, which may still be"
                     f" running: {error}\nwhen it answers again: rdma-ray logs {job_id}"
                 ) from error

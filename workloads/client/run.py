@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,8 @@ from workloads.client.submit import entrypoint, new_id, submit
 from workloads.events import Event, parse
 from workloads.exits import Exit, WorkloadError
 
-
-__all__ = ["Ended", "View", "attend", "detach", "new_id", "run", "write_json"]
+# Ray's own first lines in every job's log: that it starts, and the command with all its arguments.
+RAY_PREAMBLE = re.compile(r"^\S+ \S+\s+INFO job_manager\.py:|^Running entrypoint for job ")
 
 
 class View:
@@ -29,6 +30,9 @@ class View:
     def line(self, text: str) -> None:
         """One ordinary line of the log."""
         print(text, file=sys.stderr, flush=True)
+
+    def failed(self) -> None:
+        """The job broke: show what was held back."""
 
     def note(self, text: str) -> None:
         """Something that this side has to say."""
@@ -50,20 +54,35 @@ class Ended:
     job: Job
 
 
-def run(outputs: Outputs, kind: str, module: str, arguments: Sequence[str], view: View, job_id: str) -> Ended:
-    """Submit `python -m module arguments`, follow it to its end, and return how it ended.
+@dataclass(frozen=True)
+class Request:
+    """`python -m module arguments` on a stack's cluster, as a job of the given kind (`nccl`, `train`)."""
+
+    kind: str
+    module: str
+    arguments: Sequence[str]
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+def run(outputs: Outputs, request: Request, view: View) -> Ended:
+    """Submit the request, follow it to its end, and return how it ended.
 
     Ctrl-C stops the job and waits until it is stopped, so that nothing holds GPUs that nobody waits for.
     """
-    api = submit(outputs, job_id, entrypoint(outputs, module, arguments), metadata={"workload": kind})
+    api, job_id = _submit(outputs, request)
     view.note(f"job {job_id} on {outputs.ray.cluster}")
     return attend(api, job_id, view, stop_on_interrupt=True)
 
 
-def detach(outputs: Outputs, kind: str, module: str, arguments: Sequence[str], view: View, job_id: str) -> None:
-    """Submit and return at once."""
-    submit(outputs, job_id, entrypoint(outputs, module, arguments), metadata={"workload": kind})
-    view.note(f"job {job_id} runs on {outputs.ray.cluster}: rdma-ray logs {job_id}, rdma-ray stop {job_id}")
+def detach(outputs: Outputs, request: Request) -> str:
+    """Submit and return the job's id at once."""
+    return _submit(outputs, request)[1]
+
+
+def _submit(outputs: Outputs, request: Request) -> tuple[Api, str]:
+    job_id = new_id(request.kind)
+    command = entrypoint(outputs, request.module, request.arguments)
+    return submit(outputs, job_id, command, request.environment, {"workload": request.kind}), job_id
 
 
 def attend(api: Api, job_id: str, view: View, stop_on_interrupt: bool) -> Ended:
@@ -73,7 +92,8 @@ def attend(api: Api, job_id: str, view: View, stop_on_interrupt: bool) -> Ended:
     def on_line(line: str) -> None:
         event = parse(line)
         if event is None:
-            view.line(line)
+            if not RAY_PREAMBLE.search(line):
+                view.line(line)
         elif event["kind"] == "result":
             results.append(event["result"])
         else:
@@ -92,9 +112,12 @@ def attend(api: Api, job_id: str, view: View, stop_on_interrupt: bool) -> Ended:
         view.note(f"job {job_id} is {job.status}")
         return Ended(Exit.STOPPED, None, job)
     code = exit_code(job)
+    if code == Exit.ERROR or not results:
+        view.failed()
     if not results and code != Exit.STOPPED:
         # Ray's message names what a driver could not: no such node, no interpreter, killed for memory.
-        view.note(f"job {job_id} {job.status} without a result: {job.message.strip() or 'no reason given'}")
+        reason = (job.message.strip().splitlines() or ["no reason given"])[0]
+        view.note(f"job {job_id} {job.status} without a result: {reason}")
         code = code or Exit.ERROR
     return Ended(code, results[-1] if results else None, job)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import secrets
 import shlex
 import shutil
@@ -59,6 +60,9 @@ def submit(
     from ray.job_submission import JobSubmissionClient  # 1.6 s, so that only a submission pays it
 
     client = JobSubmissionClient(api.address, headers=api.headers)
+    # Ray's client sets its own level to INFO and tells of every package that it packs.
+    for chatty in ("ray.dashboard.modules.dashboard_sdk", "ray._private.runtime_env.packaging"):
+        logging.getLogger(chatty).setLevel(logging.WARNING)
     with staged_package() as folder:
         try:
             client.submit_job(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 
@@ -50,7 +51,7 @@ class Cpu:
             run()
             marks.append(time.perf_counter())
         total = marks[-1] - marks[0]
-        return Timing(total, [b - a for a, b in zip(marks, marks[1:], strict=False)], wall=total)
+        return Timing(total, [b - a for a, b in pairwise(marks)], wall=total)
 
 
 class Cuda:
@@ -71,7 +72,8 @@ class Cuda:
         torch.cuda.synchronize(self.torch_device)
 
     def time(self, run: Callable[[], None], iterations: int) -> Timing:
-        events = [torch.cuda.Event(enable_timing=True) for _ in range(iterations + 1)]
+        event_on_stream: Callable[..., torch.cuda.Event] = torch.cuda.Event  # torch leaves its constructor untyped
+        events = [event_on_stream(enable_timing=True) for _ in range(iterations + 1)]
         self.synchronize()
         began = time.perf_counter()
         events[0].record()
@@ -81,7 +83,7 @@ class Cuda:
             event.record()
         self.synchronize()
         wall = time.perf_counter() - began
-        milliseconds = [a.elapsed_time(b) for a, b in zip(events, events[1:], strict=False)]
+        milliseconds = [a.elapsed_time(b) for a, b in pairwise(events)]
         return Timing(events[0].elapsed_time(events[-1]) / 1e3, [ms / 1e3 for ms in milliseconds], wall)
 
 

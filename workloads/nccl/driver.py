@@ -5,6 +5,7 @@ python -m workloads.nccl.driver SPEC_JSON
 
 from __future__ import annotations
 
+import logging
 import sys
 import time
 from typing import Any
@@ -14,11 +15,11 @@ from ray.exceptions import RayActorError, RayTaskError
 
 from workloads.events import emit
 from workloads.exits import Exit, WorkloadError
+from workloads.nccl.bandwidth import algbw, busbw
 from workloads.nccl.gang import Gang
 from workloads.nccl.operations import OPERATIONS, SendReceive
 from workloads.nccl.sizes import format_size
 from workloads.nccl.spec import Spec
-from workloads.nccl.statistics import algbw, busbw
 
 SCHEMA = "rdma-ray/nccl/1"
 ONE_HOST = "all ranks on one host: a functional proof, not a fabric measurement"
@@ -27,7 +28,7 @@ ONE_HOST = "all ranks on one host: a functional proof, not a fabric measurement"
 def main(text: str) -> int:
     """Run the spec; the process's exit code."""
     spec = Spec.from_json(text)
-    ray.init(logging_level="WARNING")
+    ray.init(logging_level=logging.WARNING)
     result: dict[str, Any] = {"schema": SCHEMA, "started": time.time(), "spec": vars(spec), "rows": []}
     try:
         with Gang(spec, on_phase=lambda name: emit("phase", name=name)) as gang:
@@ -56,13 +57,16 @@ def describe(gang: Gang) -> dict[str, Any]:
     notice = None
     if not fabric:
         notice = ONE_HOST if gang.machines == 1 else f"{spec.nodes} nodes on only {gang.machines} machines"
+    environments = gang.call("environment", what="asking for the environment")
     return {
         "backend": "nccl" if spec.use_gpu else "gloo",
         "world": {"nodes": spec.nodes, "per_node": spec.per_node, "ranks": len(gang.actors), "machines": gang.machines},
         "proves": "fabric" if fabric else "function",
         "notice": notice,
         "versions": gang.call("versions", what="asking for versions")[0],
-        "environment": gang.call("environment", what="asking for the environment")[0],
+        "environment": environments[0],
+        # Ranks that were told something else than rank 0 are the first suspects of a slow run.
+        "environment_differs_on": [rank for rank, found in enumerate(environments) if found != environments[0]],
         "ranks": gang.members,
         "injected_fault": spec.inject_fault,
     }
@@ -129,10 +133,10 @@ def judge(rows: list[dict[str, Any]]) -> tuple[Exit, str]:
     bad = [row for row in rows if row["wrong"]]
     if bad:
         first = bad[0]
-        return (
-            Exit.WRONG_DATA,
-            f"wrong data in {len(bad)} of {len(rows)} rows, first in {first['op']} at {format_size(first['size'])}"
-            f" ({first['wrong']} elements): the numbers of this run mean nothing until that is found",
+        where = f"{first['op']} at {format_size(first['size'])} ({first['wrong']} elements)"
+        return Exit.WRONG_DATA, (
+            f"wrong data in {len(bad)} of {len(rows)} rows, first in {where}:"
+            " the figures of this run mean nothing until that is found"
         )
     return Exit.OK, f"{len(rows)} rows, every element right"
 

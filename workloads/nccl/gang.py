@@ -12,7 +12,7 @@ from ray.util.placement_group import PlacementGroup, placement_group, placement_
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from workloads.exits import Exit, WorkloadError
-from workloads.nccl.interfaces import numeric
+from workloads.interfaces import numeric
 from workloads.nccl.operations import Place
 from workloads.nccl.rank import Rank
 from workloads.nccl.spec import Spec, parse_fault
@@ -59,7 +59,7 @@ class Gang:
         communicator everywhere; and at once with the first rank's own error where one fails.
         """
         references = [getattr(actor, method).remote(*arguments) for actor in self.actors]
-        return self._gather(references, what)
+        return self._gather(references, what, self.spec.timeout_s)
 
     def _phase(self, name: str, step: Callable[[], None]) -> None:
         began = time.monotonic()
@@ -85,8 +85,10 @@ class Gang:
     def _missing(self) -> str:
         kind, amount = next(iter(self._bundle().items()))
         lines = [f"{self.spec.nodes} nodes with {amount:g} free {kind} each are wanted; the cluster has"]
-        free = ray._private.state.available_resources_per_node()
-        for node in ray.nodes():
+        free_of: Callable[[], dict[str, dict[str, float]]] = ray._private.state.available_resources_per_node
+        nodes_of: Callable[[], list[dict[str, Any]]] = ray.nodes  # both untyped in Ray
+        free = free_of()
+        for node in nodes_of():
             if node["Alive"]:
                 total = node["Resources"].get(kind, 0)
                 left = free.get(node["NodeID"], {}).get(kind, 0)
@@ -95,7 +97,9 @@ class Gang:
 
     def _start(self) -> None:
         # A second thread for `abort`, so that it gets through to a rank whose first thread hangs.
-        remote = ray.remote(concurrency_groups={"control": 1})(Rank)
+        assert self.group is not None
+        actor_class: Callable[..., Callable[[type[Rank]], Any]] = ray.remote  # this form is untyped in Ray
+        remote = actor_class(concurrency_groups={"control": 1})(Rank)
         resources = {"num_gpus": 1, "num_cpus": 0} if self.spec.use_gpu else {"num_cpus": 1}
         self.actors = [
             remote.options(
@@ -105,7 +109,8 @@ class Gang:
             for bundle in range(self.spec.nodes)
             for _ in range(self.spec.per_node)
         ]
-        described = self.call("describe", what="the ranks' start")
+        # A first start imports torch, on cold machines from a cold disk: it has the nodes' patience, not a row's.
+        described = self._gather([actor.describe.remote() for actor in self.actors], "the start", self.spec.wait_s)
         order = sorted(range(len(self.actors)), key=lambda i: _rank_order(described[i]))
         self.actors = [self.actors[i] for i in order]
         self.members = [described[i] | {"rank": rank} for rank, i in enumerate(order)]
@@ -118,7 +123,7 @@ class Gang:
         fault = parse_fault(self.spec.inject_fault, world)
         # The ranks' own time-out is longer, so that this side's decides and names who is silent.
         patience = self.spec.timeout_s + 30
-        [port] = self._gather([self.actors[0].serve.remote(address, patience)], "opening the rendezvous")
+        [port] = self._gather([self.actors[0].serve.remote(address, patience)], "opening the rendezvous", patience)
         self._gather(
             [
                 actor.join.remote(
@@ -132,31 +137,37 @@ class Gang:
                 for rank, actor in enumerate(self.actors)
             ],
             "the rendezvous",
+            self.spec.timeout_s,
         )
 
-    def _gather(self, references: Sequence[Any], what: str) -> list[Any]:
+    def _gather(self, references: Sequence[Any], what: str, timeout_s: float) -> list[Any]:
         waiting = list(references)
-        deadline = time.monotonic() + self.spec.timeout_s
+        deadline = time.monotonic() + timeout_s
         while waiting:
             done, waiting = ray.wait(waiting, timeout=max(0.0, deadline - time.monotonic()))
             if not done:
                 silent = [rank for rank, reference in enumerate(references) if reference in waiting]
-                self._abort()
-                raise WorkloadError(self._hang(what, silent), Exit.HANG)
+                raise WorkloadError(self._hang(what, silent, timeout_s), Exit.HANG)
             ray.get(done)  # raises a rank's error now, not after the others have waited for it in vain
-        return ray.get(list(references))  # type: ignore[no-any-return]
+        answers: list[Any] = ray.get(list(references))
+        return answers
 
-    def _hang(self, what: str, silent: Sequence[int]) -> str:
-        lines = [f"{what}: no answer within {self.spec.timeout_s:.0f} s from {len(silent)} of {len(self.actors)} ranks"]
+    def _hang(self, what: str, silent: Sequence[int], timeout_s: float) -> str:
+        lines = [f"{what}: no answer within {timeout_s:.0f} s from {len(silent)} of {len(self.actors)} ranks"]
+        stages = self._abort()
         lines += [
-            f"  rank {rank} on {self.members[rank]['host']} ({self.members[rank]['ip']})"
+            f"  rank {rank} on {self.members[rank]['host']} ({self.members[rank]['ip']}): {stages[rank]}"
             for rank in silent
             if self.members
         ]
-        return "\n".join([*lines, "the communicator was aborted and the ranks were killed; --timeout allows more time"])
+        option = "--wait" if timeout_s == self.spec.wait_s else "--timeout"
+        return "\n".join([*lines, f"the communicator was aborted and the ranks were killed; {option} allows more time"])
 
-    def _abort(self) -> None:
-        ray.wait([actor.abort.remote() for actor in self.actors], num_returns=len(self.actors), timeout=10)
+    def _abort(self) -> list[str]:
+        """Abort the communicator everywhere; where each rank stood. One that stands behind the others is the cause."""
+        references = [actor.abort.remote() for actor in self.actors]
+        answered, _ = ray.wait(references, num_returns=len(references), timeout=10)
+        return [ray.get(reference) if reference in answered else "does not answer" for reference in references]
 
 
 def _rank_order(member: dict[str, Any]) -> tuple[Any, ...]:

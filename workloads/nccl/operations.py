@@ -129,7 +129,7 @@ class AllGather(Operation):
         dist.all_gather_into_tensor(self.received, self.send)
 
     def checks(self) -> Iterator[Check]:
-        for source, piece in enumerate(self.received.split(self.count)):
+        for source, piece in enumerate(self.received.chunk(self.place.world)):
             yield Check(piece, self.moved(source, EVERYONE))
 
 
@@ -163,7 +163,7 @@ class AllToAll(Operation):
         self.received = self.empty(self.count * self.place.world)
 
     def load(self) -> None:
-        for destination, piece in enumerate(self.send.split(self.count)):
+        for destination, piece in enumerate(self.send.chunk(self.place.world)):
             fill(piece, self.moved(self.place.rank, destination))
         self.received.fill_(torch.nan)
 
@@ -171,7 +171,7 @@ class AllToAll(Operation):
         dist.all_to_all_single(self.received, self.send)
 
     def checks(self) -> Iterator[Check]:
-        for source, piece in enumerate(self.received.split(self.count)):
+        for source, piece in enumerate(self.received.chunk(self.place.world)):
             yield Check(piece, self.moved(source, self.place.rank))
 
 

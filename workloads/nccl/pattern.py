@@ -32,7 +32,11 @@ class ReductionPattern:
 
     def contribution(self, rank: int, salt: int) -> Generator:
         """The input of `rank`."""
-        return lambda start, count: self._values(self._positions(start, count, salt), rank).to(self.dtype)
+
+        def generate(start: int, count: int) -> torch.Tensor:
+            return self._values(self._positions(start, count, salt), rank).to(self.dtype)
+
+        return generate
 
     def total(self, salt: int) -> Generator:
         """The sum over all ranks."""
@@ -52,8 +56,8 @@ class ReductionPattern:
 
     def _values(self, positions: torch.Tensor, rank: int) -> torch.Tensor:
         if self.top:
-            return (7 * positions + 13 * rank) % self.period
-        return ((positions + rank) % self.stride == 0).long()
+            return torch.remainder(7 * positions + 13 * rank, self.period)
+        return torch.remainder(positions + rank, self.stride).eq(0).long()
 
     def _sum(self, positions: torch.Tensor) -> torch.Tensor:
         total = torch.zeros_like(positions)

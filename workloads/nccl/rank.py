@@ -6,6 +6,7 @@ import os
 import platform
 import socket
 import threading
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -13,12 +14,13 @@ from typing import Any
 import ray
 import torch
 import torch.distributed as dist
+from torch.distributed import TCPStore  # type: ignore[attr-defined]  # public, yet not among torch's typed exports
 from torch.distributed.distributed_c10d import _abort_process_group
 
+from workloads.interfaces import interface_of
 from workloads.nccl.device import Timing, pick
-from workloads.nccl.interfaces import interface_of
 from workloads.nccl.operations import DTYPES, OPERATIONS, Operation, Place
-from workloads.nccl.statistics import percentile
+from workloads.statistics import percentile
 
 # Names that show how the library was told to run; the values of anything that sounds like a secret stay here.
 EVIDENCE = ("NCCL_", "GLOO_", "TORCH_NCCL_", "FI_", "OFI_NCCL_")
@@ -33,20 +35,23 @@ class Rank:
         self.device = pick(use_gpu)
         self.place = Place(0, 1, 1)
         self.salt = 0
-        self.store: dist.TCPStore | None = None
+        self.store: TCPStore | None = None
         self.fault: str | None = None
+        self.stage = "not in a row"
 
     def describe(self) -> dict[str, Any]:
         """Who and where this process is; `machine` is the same for all containers of one kernel."""
         context = ray.get_runtime_context()
+        node_ip: Callable[[], str] = ray.util.get_node_ip_address  # untyped in Ray
+        gpus = context.get_accelerator_ids().get("GPU")
         boot_id = Path("/proc/sys/kernel/random/boot_id")
         return {
             "host": socket.gethostname(),
             "machine": boot_id.read_text().strip() if boot_id.exists() else platform.node(),
-            "ip": ray.util.get_node_ip_address(),
+            "ip": node_ip(),
             "node_id": context.get_node_id(),
             "device": self.device.name,
-            "gpu": (context.get_accelerator_ids().get("GPU") or [None])[0],
+            "gpu": gpus[0] if gpus else None,
             "pid": os.getpid(),
         }
 
@@ -55,7 +60,7 @@ class Rank:
         listener = socket.create_server((address, 0))
         port = int(listener.getsockname()[1])
         # The store takes the open socket over: between finding a free port and using it nobody can come in between.
-        self.store = dist.TCPStore(
+        self.store = TCPStore(
             address,
             port,
             is_master=True,
@@ -74,7 +79,7 @@ class Rank:
             os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
             os.environ.setdefault("NCCL_SOCKET_IFNAME", interface)
         timeout = timedelta(seconds=timeout_s)
-        store = self.store or dist.TCPStore(address, port, is_master=False, timeout=timeout)
+        store = self.store or TCPStore(address, port, is_master=False, timeout=timeout)
         dist.init_process_group(
             self.device.backend,
             store=store,
@@ -87,15 +92,20 @@ class Rank:
 
     def measure(self, op: str, index: int, size: int, dtype: str, iterations: int, warmup: int) -> dict[str, Any]:
         """One row on this rank: warm up, verify, time, verify again. Times in seconds."""
+        self.stage = "before its first call"
         operation = OPERATIONS[op][index](self.place, size, DTYPES[dtype], self.device.torch_device)
         if self.fault == "hang":
             threading.Event().wait()
+        self.stage = "in the warm-up"
         for _ in range(warmup):
             operation.run()
+        self.stage = "in the first verification"
         wrong = self._verify(operation)
         self._fill(operation)
+        self.stage = "in the timed runs"
         dist.barrier()
         timing = self.device.time(operation.run, iterations)
+        self.stage = "in the last verification"
         wrong += self._verify(operation)
         return _row(operation, timing, wrong)
 
@@ -108,7 +118,8 @@ class Rank:
         }
 
     def versions(self) -> dict[str, str | None]:
-        nccl = torch.cuda.nccl.version() if self.use_gpu else None
+        nccl_version: Callable[[], tuple[int, ...]] = torch.cuda.nccl.version  # untyped in torch
+        nccl = nccl_version() if self.use_gpu else None
         return {
             "ray": ray.__version__,
             "torch": torch.__version__,
@@ -118,10 +129,14 @@ class Rank:
         }
 
     @ray.method(concurrency_group="control")
-    def abort(self) -> None:
-        """Tear the communicator down under a call that hangs. gloo has no abort: there the process's end is it."""
+    def abort(self) -> str:
+        """Tear the communicator down under a call that hangs; where in its row this rank stands.
+
+        gloo has no abort: there the process's end is it.
+        """
         if self.device.backend == "nccl" and dist.is_initialized():
             _abort_process_group()
+        return self.stage
 
     def leave(self) -> None:
         dist.destroy_process_group()

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from workloads.client.run import View
+from workloads.client.view import ProgressView
 from workloads.events import Event
 from workloads.nccl.sizes import format_size
 
+WIDE = 100  # columns from which on a terminal has room for the minimum, the mean and the tail
 PHASES = {
     "placement": "waiting for the nodes",
     "start": "starting the ranks",
@@ -19,46 +20,18 @@ PHASES = {
 }
 
 
-class BenchView(View):
-    """A progress bar over the rows on a terminal, plain lines elsewhere; always on `console` (stderr)."""
-
-    def __init__(self, console: Console) -> None:
-        self.console = console
-        self.progress = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            console=console,
-            transient=True,
-            disable=not console.is_terminal,
-        )
-        self.task = self.progress.add_task("starting the driver", total=None)
-
-    def __enter__(self) -> View:
-        self.progress.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.progress.stop()
+class BenchView(ProgressView):
+    """The bar counts rows."""
 
     def event(self, event: Event) -> None:
         match event["kind"]:
             case "phase":
-                self._say(PHASES[event["name"]])
+                self.say(PHASES[event["name"]])
             case "plan":
-                self.progress.update(self.task, total=event["rows"])
-                self._say(f"measuring on {event['ranks']} ranks")
+                self.begin(event["rows"])
+                self.say(f"measuring on {event['ranks']} ranks")
             case "row":
-                self.progress.update(self.task, advance=1, description=f"{title(event)} {format_size(event['size'])}")
-
-    def line(self, text: str) -> None:
-        self.console.print(text, markup=False, highlight=False)
-
-    def _say(self, text: str) -> None:
-        self.progress.update(self.task, description=text)
-        if not self.console.is_terminal:
-            self.line(text)
+                self.advance(f"{title(event)} {format_size(event['size'])}")
 
 
 def title(row: dict[str, Any]) -> str:
@@ -68,7 +41,7 @@ def title(row: dict[str, Any]) -> str:
 def show(result: dict[str, Any], console: Console) -> None:
     """Print the result: nothing but the reason where it failed before the first row."""
     if result["rows"]:
-        console.print(_table(result))
+        console.print(_table(result, wide=console.width >= WIDE))
     if notice := result.get("notice"):
         console.print(notice, style="yellow", soft_wrap=True)
     if fault := result.get("injected_fault"):
@@ -79,7 +52,7 @@ def show(result: dict[str, Any], console: Console) -> None:
     console.print(result["reason"], style="red" if result["exit_code"] else "green", markup=False, soft_wrap=True)
 
 
-def _table(result: dict[str, Any]) -> Table:
+def _table(result: dict[str, Any], wide: bool) -> Table:
     world, versions = result["world"], result["versions"]
     library = f"NCCL {versions['nccl']}" if versions["nccl"] else result["backend"]
     table = Table(
@@ -87,11 +60,14 @@ def _table(result: dict[str, Any]) -> Table:
             f"{world['ranks']} ranks on {world['nodes']} nodes, {library}, {result['spec']['dtype']},"
             f" {result['spec']['iterations']} iterations"
         ),
-        caption="time is the slowest rank's; GB/s are decimal",
+        caption="time µs is the slowest rank's; GB/s are decimal",
+        box=SIMPLE_HEAD,
+        pad_edge=False,
     )
-    table.add_column("operation")
-    for name in ("size", "time µs", "min", "avg", "p99", "algbw GB/s", "busbw GB/s", "#wrong"):
-        table.add_column(name, justify="right")
+    table.add_column("operation", no_wrap=True)
+    details = ("min", "avg", "p99") if wide else ()
+    for name in ("size", "time µs", *details, "algbw", "busbw", "#wrong"):
+        table.add_column(name, justify="right", no_wrap=True)
     before = None
     for row in result["rows"]:
         if before not in (None, title(row)):
@@ -101,9 +77,17 @@ def _table(result: dict[str, Any]) -> Table:
         table.add_row(
             before,
             format_size(row["size"]),
-            *(f"{value:.1f}" for value in (time["max"], time["min"], time["avg"], row["iteration_us"]["p99"])),
-            f"{row['algbw']:.3f}",
-            f"{row['busbw']:.3f}",
+            figure(time["max"]),
+            *(map(figure, (time["min"], time["avg"], row["iteration_us"]["p99"])) if wide else ()),
+            figure(row["algbw"]),
+            figure(row["busbw"]),
             f"[red]{row['wrong']}[/]" if row["wrong"] else "0",
         )
     return table
+
+
+def figure(value: float) -> str:
+    """Four significant digits without an exponent: 371.9, 12.35, 0.0421, 12022."""
+    if value >= 1000:
+        return f"{value:.0f}"
+    return f"{value:.4g}" if value >= 1 else f"{value:.4f}"

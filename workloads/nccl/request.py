@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from infra.outputs import Outputs
 from workloads.exits import WorkloadError
+from workloads.nccl.bandwidth import BUSBW_FACTORS
 from workloads.nccl.sizes import parse_size, sweep
 from workloads.nccl.spec import Spec, parse_fault
-from workloads.nccl.statistics import BUSBW_FACTORS
 
 DTYPES = ("fp32", "fp16", "bf16")
 
@@ -46,7 +46,7 @@ def request(
         raise WorkloadError(f"--dtype {dtype}: choose one of {', '.join(DTYPES)}")
     try:
         sizes = sweep(
-            parse_size(begin), parse_size(end or ("8G" if use_gpu else "4M")), factor or (2 if use_gpu else 4)
+            parse_size(begin), parse_size(end or ("8G" if use_gpu else "4M")), factor or (2 if use_gpu else 8)
         )
         parse_fault(inject_fault, nodes * per_node)
     except ValueError as error:

@@ -1,0 +1,78 @@
+"""A cluster at a glance: its nodes and its jobs."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+from infra.outputs import Outputs
+from workloads.client.api import Api, Job
+
+
+def status(outputs: Outputs) -> dict[str, Any]:
+    """{cluster, ray, nodes: [{ip, role, state, cpus, gpus}], jobs: running ones}; the dead nodes are left out."""
+    api = Api(outputs.ray.jobs, outputs.ray.token, outputs.ray.cluster)
+    nodes = [
+        {
+            "ip": node["node_ip"],
+            "role": "head" if node["is_head_node"] else "worker",
+            "cpus": node["resources_total"].get("CPU", 0),
+            "gpus": node["resources_total"].get("GPU", 0),
+        }
+        for node in api.nodes()
+        if node["state"] == "ALIVE"
+    ]
+    return {
+        "cluster": outputs.ray.cluster,
+        "ray": api.version(),
+        "nodes": sorted(nodes, key=lambda node: (node["role"], node["ip"])),
+        "jobs": [row for row in map(_row, api.jobs()) if row["status"] in ("PENDING", "RUNNING")],
+    }
+
+
+def jobs(outputs: Outputs) -> list[dict[str, Any]]:
+    """[{id, status, exit_code, started, seconds}], the newest first. Times in seconds."""
+    return [_row(job) for job in Api(outputs.ray.jobs, outputs.ray.token, outputs.ray.cluster).jobs()]
+
+
+def show_status(found: dict[str, Any], console: Console) -> None:
+    table = Table(title=f"{found['cluster']}, Ray {found['ray']}", box=SIMPLE_HEAD, pad_edge=False)
+    for name in ("node", "role"):
+        table.add_column(name)
+    for name in ("CPUs", "GPUs"):
+        table.add_column(name, justify="right")
+    for node in found["nodes"]:
+        table.add_row(node["ip"], node["role"], f"{node['cpus']:g}", f"{node['gpus']:g}")
+    console.print(table)
+    if found["jobs"]:
+        show_jobs(found["jobs"], console)
+    else:
+        console.print("no job runs")
+
+
+def show_jobs(found: list[dict[str, Any]], console: Console) -> None:
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    table.add_column("job", no_wrap=True)
+    table.add_column("status")
+    table.add_column("exit", justify="right")
+    table.add_column("started")
+    table.add_column("ran", justify="right")
+    for job in found:
+        started = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(job["started"])) if job["started"] else "-"
+        ran = f"{job['seconds']:.0f} s" if job["seconds"] is not None else "-"
+        table.add_row(job["id"], job["status"], "" if job["exit_code"] is None else str(job["exit_code"]), started, ran)
+    console.print(table)
+
+
+def _row(job: Job) -> dict[str, Any]:
+    return {
+        "id": job.id,
+        "status": job.status,
+        "exit_code": job.exit_code,
+        "started": job.started,
+        "seconds": round((job.ended or time.time()) - job.started, 1) if job.started else None,
+    }
