@@ -1,0 +1,154 @@
+"""A copy of the project in a folder of its own, with a space in its name, in which tests drive the real engine.
+
+A copy has its own state and its own cluster folder, so a test never meets the stack that its developer has up.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from infra.local.folder import ClusterFolder
+from infra.outputs import Outputs
+
+PROJECT = Path(__file__).resolve().parents[1]
+# Every process that a test starts inherits it, whatever it does to its process group.
+MARK = "RDMA_RAY_TEST"
+_NOT_COPIED = (".git", ".venv", ".tools", ".pulumi", "results", "__pycache__", ".*_cache", ".hypothesis", "tests")
+
+
+class Clone:
+    """A copy of the project; `said` keeps everything that its commands printed."""
+
+    def __init__(self, parent: Path) -> None:
+        self.path = parent / "a clone"
+        shutil.copytree(PROJECT, self.path, ignore=shutil.ignore_patterns(*_NOT_COPIED))
+        (self.path / ".venv").symlink_to(PROJECT / ".venv")
+        self.mark = str(self.path)
+        self.said = ""
+        self.environment = {
+            key: value for key, value in os.environ.items() if not key.startswith(("PULUMI_", "RAY_", "RDMA_", "MAKE"))
+        } | {MARK: self.mark}
+        # The engine, from the cache that the project's own set-up filled.
+        self.run("python3", "tools/setup.py", "run")
+
+    def run(self, *command: str, check: bool = True, timeout_s: float = 300) -> str:
+        """Run a command in the copy; returns what it printed, standard error included."""
+        done = subprocess.run(
+            command,
+            cwd=self.path,
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=timeout_s,
+            check=False,
+        )
+        self.said += done.stdout
+        assert not check or done.returncode == 0, f"{command} exited with {done.returncode}:\n{done.stdout}"
+        return done.stdout
+
+    def pulumi(self, *arguments: str, stack: str = "local", check: bool = True) -> str:
+        """Run the engine on a stack."""
+        return self.run("bin/pulumi", *arguments, "--stack", stack, "--non-interactive", check=check)
+
+    def up(self, stack: str = "local") -> str:
+        """`pulumi up` without questions."""
+        return self.pulumi("up", "--yes", "--skip-preview", stack=stack)
+
+    def destroy(self, stack: str = "local") -> str:
+        """`pulumi destroy` without questions."""
+        return self.pulumi("destroy", "--yes", "--skip-preview", stack=stack)
+
+    def start(self, *command: str) -> subprocess.Popen[str]:
+        """Start a command as a terminal would: in the foreground process group of a session of its own."""
+        return subprocess.Popen(
+            command,
+            cwd=self.path,
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+
+    def resources(self, stack: str = "local") -> dict[str, dict[str, Any]]:
+        """The outputs of the stack's own resources by name, with `id` added and without those that are encrypted."""
+        shown = subprocess.run(
+            ["bin/pulumi", "stack", "export", "--stack", stack],
+            cwd=self.path,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        return {
+            # Encrypted anew at every update, so their text says nothing.
+            resource["urn"].rpartition("::")[2]: {
+                key: value for key, value in resource.get("outputs", {}).items() if not isinstance(value, dict)
+            }
+            | {"id": resource["id"]}
+            for resource in json.loads(shown)["deployment"].get("resources") or []
+            if resource.get("custom") and not resource["type"].startswith("pulumi:")
+        }
+
+    def outputs(self, stack: str = "local") -> Outputs:
+        """The stack's outputs, the token included; not added to `said`."""
+        shown = subprocess.run(
+            ["bin/pulumi", "stack", "output", "--json", "--show-secrets", "--stack", stack],
+            cwd=self.path,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        return Outputs.model_validate_json(shown)
+
+    def folder(self, stack: str = "local") -> ClusterFolder:
+        """Where the stack's nodes live."""
+        return ClusterFolder.of(self.path, stack)
+
+    def processes(self) -> list[psutil.Process]:
+        """Every process that came from this copy and still runs."""
+        return [process for process in psutil.process_iter() if _environment(process).get(MARK) == self.mark]
+
+    def remove(self) -> None:
+        """End what a failed test left, by process id."""
+        for process in self.processes():
+            try:
+                process.kill()
+            except psutil.NoSuchProcess:
+                continue
+        for file in self.path.glob("Pulumi.*.yaml"):
+            self.folder(file.name.split(".")[1]).remove()
+
+
+def interrupt(process: subprocess.Popen[str]) -> None:
+    """What Ctrl-C does: SIGINT to the whole foreground process group."""
+    os.killpg(process.pid, signal.SIGINT)
+
+
+def wait_until(condition: Callable[[], object], what: str, timeout_s: float = 90) -> None:
+    """Wait for a condition; fails with `what` when it does not come true."""
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {timeout_s:.0f} s: {what}"
+        time.sleep(0.1)
+
+
+def _environment(process: psutil.Process) -> dict[str, str]:
+    try:
+        return process.environ() if process.status() != psutil.STATUS_ZOMBIE else {}
+    except (psutil.Error, OSError):
+        return {}

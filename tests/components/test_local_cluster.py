@@ -1,0 +1,162 @@
+"""The local cluster's component and providers, without an engine and without Ray."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pulumi
+import pytest
+from pulumi.runtime import mocks as pulumi_mocks
+from pulumi.runtime import settings as pulumi_settings
+
+from infra.local import addresses, ray_api
+from infra.local.cluster import LocalRayCluster, LocalRayClusterArgs
+from infra.local.folder import ClusterFolder, FolderError
+from infra.local.provider import RayHeadProvider, RayWorkerProvider
+
+WORKER = {
+    "folder": "/tmp/rdma-ray-0/0",
+    "name": "worker-1",
+    "position": 1,
+    "cpus": 2,
+    "headId": "head-1",
+    "headAddress": "127.0.0.2:20000",
+    "jobs": "http://127.0.0.1:8265",
+}
+HEAD = {"folder": "/tmp/rdma-ray-0/0", "name": "head", "rayVersion": "2.60.0"}
+
+
+class Recorder(pulumi_mocks.Mocks):
+    """Keeps what was registered; a head gets the outputs that its provider would fill in."""
+
+    def __init__(self) -> None:
+        self.made: dict[str, pulumi.runtime.MockResourceArgs] = {}
+
+    def new_resource(self, args: pulumi.runtime.MockResourceArgs) -> tuple[str | None, dict[str, Any]]:
+        assert args.name not in self.made, f"{args.name} is registered twice"
+        self.made[args.name] = args
+        filled = {"address": "127.0.0.2:20000", "jobs": "http://127.0.0.1:8265", "token": "secret"}
+        outputs = dict(args.inputs) | (filled if args.typ.endswith("RayHead") else {})
+        return f"{args.name}-id", outputs
+
+    def call(self, args: pulumi.runtime.MockCallArgs) -> tuple[dict[str, Any], list[tuple[str, str]] | None]:
+        raise AssertionError(f"the local target calls no provider function, but called {args.token}")
+
+
+@pytest.fixture
+def recorder() -> Iterator[Recorder]:
+    asyncio.set_event_loop(asyncio.new_event_loop())
+    # A second set_mocks in one process would keep the first one's stack.
+    reset: Any = pulumi_settings.set_root_resource
+    reset(None)
+    recorder = Recorder()
+    pulumi.runtime.set_mocks(recorder, project="rdma-ray", stack="test")
+    yield recorder
+    reset(None)
+
+
+def cluster(**changes: Any) -> LocalRayCluster:
+    given: dict[str, Any] = {"folder": "/tmp/f", "ray_version": "2.60.0", "workers": 2, "cpus": 3} | changes
+    return LocalRayCluster("ray", LocalRayClusterArgs(**given))
+
+
+@pytest.mark.parametrize("workers", [1, 2, 5])
+def test_one_head_and_as_many_workers_as_asked(recorder: Recorder, workers: int) -> None:
+    resolve(lambda: cluster(workers=workers).jobs.apply(lambda jobs: _same(jobs, "http://127.0.0.1:8265")))
+    names = {f"ray-worker-{position}" for position in range(1, workers + 1)}
+    assert set(recorder.made) == {"ray", "ray-head"} | names
+    for position in range(1, workers + 1):
+        inputs = recorder.made[f"ray-worker-{position}"].inputs
+        assert (inputs["position"], inputs["cpus"], inputs["headId"]) == (position, 3, "ray-head-id")
+        assert inputs["headAddress"] == "127.0.0.2:20000"
+
+
+def test_token_is_a_secret_output(recorder: Recorder) -> None:
+    async def check() -> None:
+        assert await cluster().token.is_secret()
+
+    resolve(check)
+    assert "token" not in recorder.made["ray"].inputs
+
+
+def resolve(program: Callable[[], Any]) -> None:
+    """Run a program under the mocks until everything in it is resolved."""
+    untyped: Any = pulumi.runtime.test
+    untyped(program)()
+
+
+def _same(value: object, expected: object) -> None:
+    assert value == expected
+
+
+@pytest.mark.parametrize("key", ["folder", "name", "position", "headId", "headAddress"])
+def test_worker_of_another_head_or_place_is_another_worker(key: str) -> None:
+    result = RayWorkerProvider().diff("id", WORKER, WORKER | {key: "other"})
+    assert (result.changes, result.replaces, result.delete_before_replace) == (True, [key], True)
+
+
+def test_worker_changes_cpus_in_place() -> None:
+    result = RayWorkerProvider().diff("id", WORKER, WORKER | {"cpus": 4})
+    assert (result.changes, result.replaces) == (True, [])
+
+
+def test_worker_is_unchanged_by_its_own_outputs() -> None:
+    """Numbers come back from the state as floats; pid and start time are not inputs."""
+    olds = WORKER | {"cpus": 2.0, "position": 1.0, "pid": 17, "started": 1.5, "address": "127.0.0.3"}
+    assert RayWorkerProvider().diff("id", olds, WORKER).changes is False
+
+
+def test_head_keeps_a_token_that_it_made_itself() -> None:
+    assert RayHeadProvider().diff("id", HEAD | {"token": "made"}, HEAD).changes is False
+    assert RayHeadProvider().diff("id", HEAD | {"token": "made"}, HEAD | {"token": "given"}).replaces == ["token"]
+
+
+def test_head_of_another_ray_version_is_refused_before_it_is_made() -> None:
+    result = RayHeadProvider().check({}, HEAD | {"rayVersion": "2.52.0"})
+    assert [failure.property for failure in result.failures] == ["rayVersion"]
+    assert f"environment has Ray {ray_api.ray_version()}" in result.failures[0].reason
+    assert "set ray.version" in result.failures[0].reason
+    assert RayHeadProvider().check({}, HEAD | {"rayVersion": ray_api.ray_version()}).failures == []
+
+
+def test_dead_node_reads_as_gone() -> None:
+    assert RayWorkerProvider().read("worker-1-x", WORKER | {"pid": 1, "started": 1.0}).id == ""
+
+
+def test_free_ports_are_different_free_and_outside_the_ephemeral_range() -> None:
+    ports = addresses.free_ports(50)
+    assert len(set(ports)) == 50
+    assert all(20_000 <= port < 30_000 for port in ports)
+
+
+def test_preferred_port_is_taken_only_when_free() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        busy = taken.getsockname()[1]
+        assert busy not in addresses.free_ports(3, preferred=busy)
+    assert addresses.free_ports(1, preferred=busy) == [busy]
+
+
+def test_socket_path_fits_for_every_user_and_node() -> None:
+    """Linux allows 107 bytes; Ray appends the session's name and the socket's."""
+    folder = ClusterFolder(Path("/tmp") / "rdma-ray-4294967294" / "01234567")
+    session = "session_2026-11-21_13-07-20_422750_4194304/sockets/plasma_store"
+    assert len(str(folder.node("worker-64") / session)) <= 107
+
+
+def test_two_stacks_and_two_clones_have_folders_of_their_own(tmp_path: Path) -> None:
+    folders = {ClusterFolder.of(tmp_path / clone, stack).path for clone in "ab" for stack in ("local", "other")}
+    assert len(folders) == 4
+
+
+def test_folder_that_somebody_else_prepared_is_refused(tmp_path: Path) -> None:
+    """A link in /tmp could send the token to a place of somebody else's choice."""
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "rdma-ray-0").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(FolderError, match="belongs to another user"):
+        ClusterFolder(tmp_path / "rdma-ray-0" / "01234567").make()

@@ -1,0 +1,84 @@
+"""Crashes and Ctrl-C, at each phase: no process is left, and the next run works."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+
+import psutil
+
+from tests.clone import Clone, interrupt, wait_until
+
+
+def read_until(process: subprocess.Popen[str], phrase: str) -> str:
+    """Read what a command prints until it has said `phrase`."""
+    assert process.stdout is not None
+    said = ""
+    for line in process.stdout:
+        said += line
+        if phrase in line:
+            return said
+    raise AssertionError(f"ended without saying {phrase!r}:\n{said}")
+
+
+def starting(clone: Clone) -> list[psutil.Process]:
+    """Ray's own processes in this copy's cluster."""
+    return [process for process in clone.processes() if process.name() in ("gcs_server", "raylet")]
+
+
+def assert_nothing_left(clone: Clone) -> None:
+    wait_until(lambda: clone.processes() == [], f"no process is left; still there: {clone.processes()}", 30)
+    assert not clone.folder().path.exists()
+
+
+def test_killed_engine_and_provider_leave_nothing_running(fresh_clone: Clone) -> None:
+    """SIGKILL in the middle of a create, to all of Pulumi: the node that was starting ends by itself."""
+    clone = fresh_clone
+    clone.pulumi("stack", "select", "--create")
+    engine = clone.start("bin/pulumi", "up", "--yes", "--skip-preview", "--stack", "local", "--non-interactive")
+    wait_until(lambda: starting(clone), "a node starts")
+    for process in [engine_process := psutil.Process(engine.pid), *engine_process.children(recursive=True)]:
+        if "infra.local.guard" not in process.cmdline() and process.environ().get("RDMA_RAY_NODE") is None:
+            process.send_signal(signal.SIGKILL)
+    engine.communicate()
+    wait_until(lambda: clone.processes() == [], "the starting node ends by itself", 30)
+    clone.pulumi("cancel", "--yes")
+    clone.up()
+    clone.pulumi("preview", "--expect-no-changes")
+    clone.destroy()
+    assert_nothing_left(clone)
+
+
+def test_ctrl_c_while_the_cluster_comes_up(fresh_clone: Clone) -> None:
+    make = fresh_clone.start("make", "up")
+    wait_until(lambda: starting(fresh_clone), "a node starts")
+    interrupt(make)
+    said, _ = make.communicate(timeout=120)
+    assert make.returncode != 0
+    assert "Taking down what this run brought up" in said
+    assert_nothing_left(fresh_clone)
+
+
+def test_ctrl_c_during_benchmark_and_training(fresh_clone: Clone) -> None:
+    for phase, phrase in (("benchmark", "measuring on"), ("training", "starting the workers")):
+        make = fresh_clone.start("make", "up")
+        said = read_until(make, f"== {phase} ==") + read_until(make, phrase)
+        interrupt(make)
+        rest, _ = make.communicate(timeout=180)
+        assert make.returncode != 0
+        assert "Taking down what this run brought up" in rest, said + rest
+        assert_nothing_left(fresh_clone)
+
+
+def test_ctrl_c_while_the_engine_is_built(fresh_clone: Clone) -> None:
+    """With an empty cache: no compiler goes on, and no half-built engine is taken for one."""
+    cache = fresh_clone.path / "cache"
+    fresh_clone.environment |= {"XDG_CACHE_HOME": str(cache), "GOCACHE": str(cache / "go-build")}
+    (fresh_clone.path / ".tools" / "bin" / "pulumi").unlink()
+    make = fresh_clone.start("make", "setup")
+    wait_until(lambda: any(process.name() == "compile" for process in fresh_clone.processes()), "the compiler runs")
+    interrupt(make)
+    said, _ = make.communicate(timeout=60)
+    assert make.returncode != 0, said
+    wait_until(lambda: fresh_clone.processes() == [], "the compiler ends", 30)
+    assert list(cache.rglob("pulumi")) == []

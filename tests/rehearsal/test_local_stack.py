@@ -1,0 +1,180 @@
+"""The local stack through its whole life, by the real engine: up, drift, repair, change, down.
+
+Real: the engine, the program, the dynamic provider, Ray. The tests share one stack and each leaves it up and whole, so
+any of them can be run alone.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+
+import psutil
+import pytest
+
+from infra.local import ray_api
+from infra.local.processes import MARK, marked
+from tests.clone import Clone, wait_until
+
+PLANTED = "planted-0123456789abcdef0123456789abcdef-token"
+
+
+@pytest.fixture(scope="module")
+def up(clone: Clone) -> Iterator[Clone]:
+    """The stack `local` of the copy, up with a token that the tests know."""
+    clone.pulumi("stack", "select", "--create")
+    clone.pulumi("config", "set", "--secret", "--path", "rdma-ray:ray.token", PLANTED)
+    clone.up()
+    yield clone
+    clone.destroy()
+
+
+def guard(clone: Clone, name: str) -> psutil.Process:
+    """The process of a node, as the stack recorded it."""
+    return psutil.Process(int(clone.resources()[name]["pid"]))
+
+
+def set_nodes(clone: Clone, **settings: int) -> None:
+    for key, value in settings.items():
+        clone.pulumi("config", "set", "--path", f"rdma-ray:nodes.{key}", str(value))
+
+
+def alive(clone: Clone) -> set[str]:
+    """The nodes that Ray itself counts as alive."""
+    ray = clone.outputs().ray
+    return set(ray_api.nodes(ray.jobs, ray.token.get_secret_value()))
+
+
+def test_second_preview_and_refresh_find_nothing_to_do(up: Clone) -> None:
+    up.pulumi("preview", "--expect-no-changes")
+    up.pulumi("refresh", "--yes", "--skip-preview", "--expect-no-changes")
+
+
+def test_outputs_fit_the_contract_and_the_cluster(up: Clone) -> None:
+    outputs = up.outputs()
+    assert (outputs.nodes.min, outputs.nodes.max, outputs.nodes.cpus_per_node) == (2, 2, 2)
+    assert outputs.fabric.transport == "socket"
+    assert outputs.ray.dashboard.startswith("http://127.0.0.1:")
+    assert outputs.storage is not None
+    assert outputs.ray.token.get_secret_value() == PLANTED
+    assert alive(up) == {"head", "worker-1", "worker-2"}
+
+
+def test_jobs_api_serves_the_bearer_of_the_token_only(up: Clone) -> None:
+    url = f"{up.outputs().ray.jobs}/api/jobs/"
+    assert ray_api.http_status(url) == 401
+    assert ray_api.http_status(url, token="0" * 64) == 403
+    assert ray_api.http_status(url, token=PLANTED) == 200
+
+
+def test_planted_token_stands_nowhere_in_clear_text(up: Clone) -> None:
+    """Not in what the engine said, in its state, in Ray's logs, nor in the command line or environment of a process."""
+    up.pulumi("preview", "--diff")
+    up.pulumi("stack", "output", "--json")
+    assert PLANTED not in up.said
+    folder = up.folder()
+    files = [*(up.path / ".pulumi").rglob("*"), *up.path.glob("Pulumi*.yaml"), *folder.path.rglob("*")]
+    searched = [file for file in files if file.is_file() and file != folder.token and "environment" not in file.parts]
+    assert len(searched) > 20
+    assert [file for file in searched if PLANTED.encode() in file.read_bytes()] == []
+    assert folder.token.stat().st_mode & 0o777 == 0o600
+    nodes = list(marked(f"{folder.key}/"))
+    assert len(nodes) > 5
+    for process in nodes:
+        assert PLANTED not in " ".join(process.cmdline())
+        assert PLANTED not in str(process.environ())
+
+
+def test_nodes_do_not_see_the_engines_secrets(up: Clone) -> None:
+    environment = guard(up, "ray-head").environ()
+    assert [name for name in environment if name.startswith("PULUMI_")] == []
+    assert environment[MARK].startswith(up.folder().key)
+
+
+def test_killed_worker_shows_as_drift_and_is_repaired(up: Clone) -> None:
+    before = up.resources()
+    dead = guard(up, "ray-worker-1")
+    raylet = next(process for process in dead.children(recursive=True) if process.name() == "raylet")
+    raylet.send_signal(signal.SIGKILL)
+    wait_until(lambda: not dead.is_running() or dead.status() == psutil.STATUS_ZOMBIE, "the node's guard goes too")
+    assert "ray-worker-1" in up.pulumi("refresh", "--yes", "--skip-preview")
+    assert set(up.resources()) == {"ray-head", "ray-worker-2"}
+    up.up()
+    after = up.resources()
+    assert after["ray-worker-1"]["id"] != before["ray-worker-1"]["id"]
+    assert after["ray-head"] == before["ray-head"]
+    assert after["ray-worker-2"] == before["ray-worker-2"]
+    assert alive(up) == {"head", "worker-1", "worker-2"}
+
+
+def test_killed_guard_leaves_nothing_that_repair_does_not_end(up: Clone) -> None:
+    """Even SIGKILL on the process that watches a node: what it watched carries the node's mark."""
+    old = up.resources()["ray-worker-2"]["id"]
+    guard(up, "ray-worker-2").send_signal(signal.SIGKILL)
+    up.pulumi("up", "--yes", "--skip-preview", "--refresh")
+    assert list(marked(f"{up.folder().key}/{old}")) == []
+    assert alive(up) >= {"head", "worker-1", "worker-2"}
+
+
+def test_worker_count_changes_without_touching_the_head(up: Clone) -> None:
+    head = up.resources()["ray-head"]
+    first = up.resources()["ray-worker-1"]
+    set_nodes(up, count=3)
+    up.up()
+    assert alive(up) == {"head", "worker-1", "worker-2", "worker-3"}
+    set_nodes(up, count=1)
+    up.up()
+    wait_until(lambda: alive(up) == {"head", "worker-1"}, "Ray sees the two workers go")
+    assert up.resources() == {"ray-head": head, "ray-worker-1": first}
+    set_nodes(up, count=2)
+    up.up()
+
+
+def test_cpus_change_restarts_workers_in_place(up: Clone) -> None:
+    before = up.resources()
+    set_nodes(up, cpus=1)
+    assert "replace" not in up.up()
+    after = up.resources()
+    assert after["ray-head"] == before["ray-head"]
+    for name in ("ray-worker-1", "ray-worker-2"):
+        assert after[name]["id"] == before[name]["id"]
+        assert after[name]["pid"] != before[name]["pid"]
+        assert after[name]["cpus"] == 1
+    up.pulumi("preview", "--expect-no-changes")
+    set_nodes(up, cpus=2)
+    up.up()
+
+
+def test_second_stack_stands_beside_the_first(up: Clone) -> None:
+    before = up.resources()
+    (up.path / "Pulumi.beside.yaml").write_text("config:\n  rdma-ray:target: local\n  rdma-ray:nodes: {count: 1}\n")
+    up.pulumi("stack", "init", "--no-select", stack="beside")
+    up.up("beside")
+    ours, theirs = up.outputs().ray, up.outputs("beside").ray
+    assert theirs.jobs != ours.jobs
+    assert ray_api.answers_with_token_only(theirs.jobs, theirs.token.get_secret_value())
+    assert ray_api.http_status(f"{theirs.jobs}/api/jobs/", token=PLANTED) == 403
+    up.destroy("beside")
+    assert not up.folder("beside").path.exists()
+    assert up.resources() == before
+    assert alive(up) == {"head", "worker-1", "worker-2"}
+
+
+def test_killed_head_is_made_anew_with_its_workers(up: Clone) -> None:
+    dead = guard(up, "ray-head")
+    gcs = next(process for process in dead.children(recursive=True) if process.name() == "gcs_server")
+    gcs.send_signal(signal.SIGKILL)
+    wait_until(lambda: not dead.is_running() or dead.status() == psutil.STATUS_ZOMBIE, "the head's guard goes too")
+    up.pulumi("up", "--yes", "--skip-preview", "--refresh")
+    assert alive(up) == {"head", "worker-1", "worker-2"}
+    assert {process.environ()[MARK].split("/")[1] for process in marked(f"{up.folder().key}/")} == {
+        resource["id"] for resource in up.resources().values()
+    }
+
+
+def test_destroy_leaves_no_process_no_resource_and_no_file(up: Clone) -> None:
+    up.destroy()
+    assert list(marked(f"{up.folder().key}/")) == []
+    assert not up.folder().path.exists()
+    assert up.resources() == {}
+    up.up()
