@@ -9,13 +9,20 @@ from __future__ import annotations
 import secrets
 from typing import Any, ClassVar
 
-from pulumi.dynamic import CheckFailure, CheckResult, CreateResult, DiffResult, ReadResult, ResourceProvider
-from pulumi.dynamic import UpdateResult as PulumiUpdateResult
+from pulumi.dynamic import (
+    CheckFailure,
+    CheckResult,
+    CreateResult,
+    DiffResult,
+    ReadResult,
+    ResourceProvider,
+    UpdateResult,
+)
 
 from infra.local import node as ray_node
 from infra.local import ray_api
-from infra.local.addresses import DASHBOARD_PORT, free_ports, node_address
 from infra.local.folder import ClusterFolder
+from infra.local.loopback import DASHBOARD_PORT, free_ports, node_address
 from infra.local.node import Node
 
 Properties = dict[str, Any]
@@ -141,10 +148,10 @@ class RayWorkerProvider(_NodeProvider):
         node, outputs = _start_worker(props)
         return CreateResult(node.id, outputs)
 
-    def update(self, _id: str, _olds: Properties, _news: Properties) -> PulumiUpdateResult:
+    def update(self, id_: str, _olds: Properties, news: Properties) -> UpdateResult:
         """Restart the node with its new number of CPUs; it keeps its id, and the cluster its head."""
-        _, outputs = _start_worker(_news, node_id=_id)
-        return PulumiUpdateResult(outputs)
+        _, outputs = _start_worker(news, node_id=id_)
+        return UpdateResult(outputs)
 
 
 # Ray gives workers ports from one fixed range by default, which two nodes of one machine would share: 0 is "any".

@@ -13,7 +13,7 @@ import pytest
 from pulumi.runtime import mocks as pulumi_mocks
 from pulumi.runtime import settings as pulumi_settings
 
-from infra.local import addresses, ray_api
+from infra.local import loopback, ray_api
 from infra.local.cluster import LocalRayCluster, LocalRayClusterArgs
 from infra.local.folder import ClusterFolder, FolderError
 from infra.local.provider import RayHeadProvider, RayWorkerProvider
@@ -128,7 +128,7 @@ def test_dead_node_reads_as_gone() -> None:
 
 
 def test_free_ports_are_different_free_and_outside_the_ephemeral_range() -> None:
-    ports = addresses.free_ports(50)
+    ports = loopback.free_ports(50)
     assert len(set(ports)) == 50
     assert all(20_000 <= port < 30_000 for port in ports)
 
@@ -138,8 +138,8 @@ def test_preferred_port_is_taken_only_when_free() -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         busy = taken.getsockname()[1]
-        assert busy not in addresses.free_ports(3, preferred=busy)
-    assert addresses.free_ports(1, preferred=busy) == [busy]
+        assert busy not in loopback.free_ports(3, preferred=busy)
+    assert loopback.free_ports(1, preferred=busy) == [busy]
 
 
 def test_socket_path_fits_for_every_user_and_node() -> None:
