@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from ipaddress import IPv4Network
 
 from infra.problems import Problem
@@ -113,6 +114,7 @@ class EksAddresses:
             yield Range(f"public-{number}", network, f"{network.num_addresses - AWS_RESERVED} addresses, NAT")
 
 
+@cache
 def gke_addresses(base: IPv4Network, nodes: int) -> GkeAddresses:
     """The plan of a GKE stack with at most `nodes` GPU nodes.
 
@@ -128,6 +130,7 @@ def gke_addresses(base: IPv4Network, nodes: int) -> GkeAddresses:
     raise _too_small(base, nodes, None)
 
 
+@cache
 def eks_addresses(base: IPv4Network, nodes: int) -> EksAddresses:
     """The plan of an EKS stack with at most `nodes` GPU nodes.
 
@@ -152,12 +155,14 @@ def eks_addresses(base: IPv4Network, nodes: int) -> EksAddresses:
     raise _too_small(base, nodes, None)
 
 
+@cache
 def _gke_holds(prefix: int, nodes: int) -> bool:
     if prefix + 5 > 30 or prefix + 4 > SMALLEST_GKE_CONTROL_PLANE:
         return False
     return _cut_gke(IPv4Network((0, prefix))).max_gpu_nodes >= nodes
 
 
+@cache
 def _eks_holds(prefix: int, nodes: int) -> bool:
     if prefix + 3 > SMALLEST_EKS_PRIVATE:
         return False

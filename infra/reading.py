@@ -30,12 +30,13 @@ ENCRYPTED = (
 class Draft:
     """What is known so far: the values read, the paths whose values could not be read, and the problems.
 
-    `meant` are the settings that misspelt or misplaced keys were probably meant for.
+    `meant` are the settings that misspelt or misplaced keys were probably meant for, `secrets` the secret ones given.
     """
 
     values: dict[str, Any] = field(default_factory=dict)
     broken: set[str] = field(default_factory=set)
     meant: set[str] = field(default_factory=set)
+    secrets: set[str] = field(default_factory=set)
     problems: list[Problem] = field(default_factory=list)
 
     def refuse(self, path: str, value: str, says: str, fix: str) -> None:
@@ -49,7 +50,9 @@ def read(
     """Settings and no problems, or problems and perhaps no settings."""
     contract = {leaf.path: leaf for leaf in leaves()}
     draft = Draft()
-    for path, value in _flatten(raw, draft):
+    flat = list(_flatten(raw, draft))
+    draft.secrets.update(path for path, _ in flat if path in contract and isinstance(contract[path].reader, Secret))
+    for path, value in flat:
         _read_leaf(contract.get(path), path, value, secret_keys, draft)
     draft.broken.update(draft.meant - set(draft.values))
     target = draft.values.get("target")
@@ -66,6 +69,7 @@ def read(
     defaulted = _fill(contract, target, draft)
     settings = _build(draft.values)
     texts = {path: shown(value) + (" (default)" if path in defaulted else "") for path, value in draft.values.items()}
+    texts.update({path: HIDDEN for path in given if _hidden(path, secret_keys, draft)})
     found = [problem.with_values(texts) for problem in _meaningless(contract, target, given)]
     refused = {problem.settings[0] for problem in found}
     for problem in check(settings, stack=stack):
@@ -81,8 +85,7 @@ def _flatten(raw: Mapping[str, Any], draft: Draft) -> Iterator[tuple[str, Any]]:
     """Dotted paths and values, objects in JSON text opened; what is null counts as left out."""
     grouped = sections()
     for key, value in raw.items():
-        if value is None or value == "":
-            # Pulumi demands a default for every key that Pulumi.yaml declares; empty text there means: left out.
+        if value is None:
             continue
         if key not in grouped:
             yield key, value
@@ -129,11 +132,19 @@ def _read_leaf(leaf: Leaf | None, path: str, value: Any, secret_keys: frozenset[
         return
     encrypted = path in secret_keys or path.partition(".")[0] in secret_keys
     secret = isinstance(leaf.reader, Secret)
+    hidden = _hidden(path, secret_keys, draft)
     try:
         draft.values[path] = leaf.reader.read(value)
     except RefusedError as refused:
         draft.broken.add(path)
-        draft.refuse(path, HIDDEN if secret or encrypted else _as_written(value), refused.says, refused.fix)
+        if secret:
+            draft.refuse(path, HIDDEN, refused.says, refused.fix)
+        elif hidden:
+            draft.refuse(
+                path, HIDDEN, "What was encrypted here is not what this setting takes.", "set it in clear text"
+            )
+        else:
+            draft.refuse(path, _as_written(value), refused.says, refused.fix)
         return
     if secret and not encrypted:
         draft.refuse(
@@ -142,6 +153,17 @@ def _read_leaf(leaf: Leaf | None, path: str, value: Any, secret_keys: frozenset[
             "This secret is in clear text, so it would stay readable in the stack file and in its history.",
             f"store it encrypted, and choose a new one: pulumi config set --secret --path 'rdma-ray:{path}' VALUE",
         )
+
+
+def _hidden(path: str, secret_keys: frozenset[str], draft: Draft) -> bool:
+    """Whether this value may be what was encrypted.
+
+    Pulumi says only that something in a section is encrypted; if the section has a secret setting, that is what it was.
+    """
+    section, _, _ = path.rpartition(".")
+    return path in secret_keys or (
+        section in secret_keys and not any(secret.startswith(f"{section}.") for secret in draft.secrets)
+    )
 
 
 def _as_written(value: Any) -> str:

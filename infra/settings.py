@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr
@@ -119,8 +120,10 @@ class Ray(Section):
         Whole(0, 1000, "Ray workers"),
         clouds(
             Derived(
-                lambda get: get("ray.maxWorkers") if get("queue") == "kueue" else get("nodes.min"),
-                "as nodes.min; with queue kueue as ray.maxWorkers",
+                lambda get: (
+                    get("ray.maxWorkers") if get("queue") == "kueue" else min(get("nodes.min"), get("ray.maxWorkers"))
+                ),
+                "as nodes.min, but at most ray.maxWorkers; with queue kueue as ray.maxWorkers",
             ),
             local=same_as("nodes.count"),
         ),
@@ -212,12 +215,12 @@ class Leaf:
     name: str
     info: FieldInfo
 
-    @property
+    @cached_property
     def reader(self) -> Reader:
         """How its value is read."""
         return next(item for item in self.info.metadata if isinstance(item, Reader))
 
-    @property
+    @cached_property
     def defaults(self) -> ByTarget:
         """What holds when it is left out."""
         return next(item for item in self.info.metadata if isinstance(item, ByTarget))
@@ -227,7 +230,8 @@ class Leaf:
         return getattr(getattr(settings, self.section) if self.section else settings, self.name)
 
 
-def sections() -> dict[str, type[Section]]:
+@cache
+def sections() -> Mapping[str, type[Section]]:
     """The sections of a stack file by their keys."""
     found = {}
     for info in Settings.model_fields.values():
@@ -237,8 +241,13 @@ def sections() -> dict[str, type[Section]]:
     return found
 
 
-def leaves() -> Iterator[Leaf]:
+@cache
+def leaves() -> tuple[Leaf, ...]:
     """Every setting of the contract, in the order of the contract."""
+    return tuple(_leaves())
+
+
+def _leaves() -> Iterator[Leaf]:
     grouped = sections()
     for name, info in Settings.model_fields.items():
         key = str(info.alias)

@@ -1,0 +1,134 @@
+"""The address plan, over random base ranges and sizes: disjoint, inside, aligned, unmoved; or refused with the size."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from ipaddress import IPv4Network
+from itertools import pairwise
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from infra.addresses import BaseRangeError, EksAddresses, GkeAddresses, eks_addresses, gke_addresses
+
+Plan = GkeAddresses | EksAddresses
+Maker = Callable[[IPv4Network, int], GkeAddresses | EksAddresses]
+MAKERS: dict[str, Maker] = {
+    "gke": gke_addresses,
+    "eks": eks_addresses,
+}
+
+clouds = st.sampled_from(["gke", "eks"])
+node_counts = st.integers(min_value=1, max_value=1000)
+
+
+@st.composite
+def bases(draw: st.DrawFn) -> IPv4Network:
+    """Any aligned range from a /8 to a /28."""
+    prefix = draw(st.integers(min_value=8, max_value=28))
+    number = draw(st.integers(min_value=0, max_value=2**prefix - 1))
+    return IPv4Network((number << (32 - prefix), prefix))
+
+
+def plan(cloud: str, base: IPv4Network, nodes: int) -> Plan:
+    return MAKERS[cloud](base, nodes)
+
+
+def suggested(error: BaseRangeError) -> IPv4Network | None:
+    """The base range that the error proposes, or None if it says that none is large enough."""
+    found = re.search(r"(\d+\.\d+\.\d+\.\d+/\d+)$", error.problem.fix)
+    return IPv4Network(found[1]) if found else None
+
+
+@given(clouds, bases(), node_counts)
+def test_ranges_are_disjoint_inside_and_aligned(cloud: str, base: IPv4Network, nodes: int) -> None:
+    try:
+        made = plan(cloud, base, nodes)
+    except BaseRangeError:
+        assume(False)
+    ranges = [item.network for item in made.ranges()]
+    assert len(ranges) == {"gke": 5 + 8, "eks": 1 + 2 + 2}[cloud]
+    assert all(network.subnet_of(base) for network in ranges)
+    for one, other in pairwise(ranges):
+        assert int(one.broadcast_address) < int(other.network_address)
+    assert made.max_gpu_nodes >= nodes
+    assert all(item.room for item in made.ranges())
+
+
+@given(clouds, bases(), node_counts)
+def test_more_nodes_move_nothing(cloud: str, base: IPv4Network, nodes: int) -> None:
+    try:
+        made = plan(cloud, base, nodes)
+    except BaseRangeError:
+        assume(False)
+    assert plan(cloud, base, 1) == made == plan(cloud, base, made.max_gpu_nodes)
+    with pytest.raises(BaseRangeError):
+        plan(cloud, base, made.max_gpu_nodes + 1)
+
+
+@given(clouds, bases(), node_counts)
+def test_too_small_names_the_smallest_that_works(cloud: str, base: IPv4Network, nodes: int) -> None:
+    try:
+        plan(cloud, base, nodes)
+    except BaseRangeError as error:
+        refused = error
+    else:
+        assume(False)
+    assert refused.problem.settings[0] == "network.baseRange"
+    assert refused.problem.values[0] == str(base)
+    better = suggested(refused)
+    if better is None:
+        assert cloud == "eks"
+        assert nodes > 511
+        return
+    if better.subnet_of(base):
+        # A VPC has a largest size; the proposal is a part, and it must be the largest part.
+        assert cloud == "eks"
+        assert better.prefixlen == 16
+        return
+    assert base.subnet_of(better)
+    assert plan(cloud, better, nodes).max_gpu_nodes >= nodes
+    one_smaller = next(better.subnets(prefixlen_diff=1))
+    with pytest.raises(BaseRangeError):
+        plan(cloud, one_smaller, nodes)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "prefix"),
+    # With 8 CPU nodes beside them and a /24 of pods each: 16, 32, 64, 128, 256, 512 nodes are half of these ranges.
+    [(1, 19), (8, 19), (9, 18), (24, 18), (25, 17), (56, 17), (120, 16), (248, 15), (504, 14), (505, 13)],
+)
+def test_the_smallest_gke_ranges_by_hand(nodes: int, prefix: int) -> None:
+    gke_addresses(IPv4Network((10 << 24, prefix)), nodes)
+    with pytest.raises(BaseRangeError, match=r"too few"):
+        gke_addresses(IPv4Network((10 << 24, prefix + 1)), nodes)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "prefix"),
+    # 64 addresses per GPU node in half of the range, less the five that AWS keeps; never smaller than a /22.
+    [(1, 22), (7, 22), (8, 21), (15, 21), (16, 20), (127, 18), (511, 16)],
+)
+def test_the_smallest_eks_ranges_by_hand(nodes: int, prefix: int) -> None:
+    eks_addresses(IPv4Network((10 << 24, prefix)), nodes)
+    with pytest.raises(BaseRangeError, match=r"too few"):
+        eks_addresses(IPv4Network((10 << 24, prefix + 1)), nodes)
+
+
+def test_a_plan_by_hand() -> None:
+    made = gke_addresses(IPv4Network("10.64.0.0/14"), 4)
+    assert str(made.pods) == "10.64.0.0/15"
+    assert str(made.nodes) == "10.66.0.0/18"
+    assert str(made.services) == "10.66.64.0/18"
+    assert str(made.gvnic) == "10.66.128.0/18"
+    assert str(made.control_plane) == "10.66.192.0/28"
+    assert [str(network) for network in made.rdma][::7] == ["10.67.0.0/19", "10.67.224.0/19"]
+    assert made.max_gpu_nodes == 504
+
+
+def test_no_vpc_is_large_enough() -> None:
+    with pytest.raises(BaseRangeError) as caught:
+        eks_addresses(IPv4Network("10.0.0.0/16"), 512)
+    assert "lower nodes.max" in caught.value.problem.fix

@@ -1,0 +1,133 @@
+"""The generated files are fresh, and say about stack files what the program says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+
+from infra import config_schema
+from infra.settings import leaves, parse, sections
+
+from .stacks import EKS, GKE, LOCAL, changed
+
+ROOT = Path(__file__).resolve().parents[2]
+DECLARED = {"target", "nodes", "computeClass", "queue", "ray", "storage", "access", "network"}
+
+
+def stack_file(raw: dict[str, Any], **others: Any) -> dict[str, Any]:
+    return {"config": {f"rdma-ray:{key}": value for key, value in raw.items()}, **others}
+
+
+def faults(document: dict[str, Any]) -> list[str]:
+    validator = jsonschema.Draft202012Validator(config_schema.stack_schema())
+    return [error.message for error in validator.iter_errors(document)]
+
+
+def test_generated_files_are_fresh() -> None:
+    assert config_schema.stale() == []
+
+
+def test_check_fails_when_stale(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    project, schema = tmp_path / "Pulumi.yaml", tmp_path / "schema" / "stack.json"
+    project.write_text("name: x\n# a remark\nconfig:\n  old:\n    type: string\n\nruntime:\n  name: python\n")
+    monkeypatch.setattr(config_schema, "ROOT", tmp_path)
+    monkeypatch.setattr(config_schema, "PROJECT", project)
+    monkeypatch.setattr(config_schema, "SCHEMA", schema)
+    assert config_schema.main(["--check"]) == 1
+    assert "Pulumi.yaml: stale" in capsys.readouterr().out
+    assert not schema.exists()
+    assert config_schema.main(["--write"]) == 0
+    assert config_schema.main(["--check"]) == 0
+    text = project.read_text()
+    assert text.startswith("name: x\n# a remark\nconfig:\n")
+    assert text.endswith("\n\nruntime:\n  name: python\n")
+    assert "  old:" not in text
+    assert config_schema.with_config(text) == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["name: x\n", "name: x\nruntime: python", "config:\n  a:\n    type: string\nname: x\n", "config: {}\nname: x\n"],
+)
+def test_only_the_config_section_changes(text: str) -> None:
+    before, after = yaml.safe_load(text), yaml.safe_load(config_schema.with_config(text))
+    assert {key: value for key, value in after.items() if key != "config"} == {
+        key: value for key, value in before.items() if key != "config"
+    }
+    assert set(after["config"]) == DECLARED
+
+
+def test_the_projects_section_is_what_pulumi_takes() -> None:
+    section = yaml.safe_load((ROOT / "Pulumi.yaml").read_text())["config"]
+    assert set(section) == DECLARED
+    undeclared = {leaf.path.partition(".")[0] for leaf in leaves()} - DECLARED
+    # Their defaults depend on the target, which Pulumi.yaml cannot say.
+    assert undeclared == {"location", "fabric", "protect"}
+    for key, entry in section.items():
+        assert set(entry) <= {"type", "default", "description"}
+        assert entry["description"], key
+        assert entry.get("type", "string") in ("string", "integer", "boolean", "array", "object")
+        # Pulumi refuses a stack that lacks a declared key without a default.
+        assert ("default" in entry) is (key != "target"), key
+
+
+@pytest.mark.parametrize("stack", [LOCAL, GKE, EKS])
+def test_defaults_that_pulumi_adds_change_nothing(stack: dict[str, Any]) -> None:
+    section = yaml.safe_load((ROOT / "Pulumi.yaml").read_text())["config"]
+    added = {key: entry["default"] for key, entry in section.items() if "default" in entry}
+    assert parse({**added, **stack}) == parse(stack)
+
+
+@pytest.mark.parametrize("stack", [LOCAL, GKE, EKS, changed(EKS, {"protect": "true", "computeClass": False})])
+def test_legal_files_pass(stack: dict[str, Any]) -> None:
+    assert faults(stack_file(stack)) == []
+
+
+def test_what_pulumi_and_providers_write_passes() -> None:
+    document = stack_file(LOCAL, encryptionsalt="v1:x", secretsprovider="passphrase")
+    document["config"]["gcp:project"] = "p"
+    document["config"]["rdma-ray:ray"] = {"token": {"secure": "v1:abc"}}
+    assert faults(document) == []
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("nodes.machin", "a3-ultragpu-8g"),
+        ("nodes.machine", "a3"),
+        ("nodes.max", "many"),
+        ("nodes.max", 0),
+        ("targe", "gke"),
+        ("target", "gcp"),
+        ("protect", "yes"),
+        ("ray.token", "in clear text"),
+        ("ray.version", 2.6),
+        ("access.authorizedNetworks", "10.0.0.0/8"),
+        ("storage", "a-bucket"),
+    ],
+)
+def test_slips_show_in_the_editor(path: str, value: Any) -> None:
+    assert len(faults(stack_file(changed(GKE, {path: value})))) == 1
+
+
+def test_a_file_without_target_or_config_shows() -> None:
+    assert faults({"config": {}})
+    assert faults({})
+    assert faults({**stack_file(LOCAL), "colour": "blue"})
+
+
+def test_the_schema_covers_every_setting() -> None:
+    schema = config_schema.stack_schema()
+    jsonschema.Draft202012Validator.check_schema(schema)
+    config = schema["properties"]["config"]["properties"]
+    for leaf in leaves():
+        section, _, name = leaf.path.rpartition(".")
+        entry = config[f"rdma-ray:{section}"]["properties"][name] if section else config[f"rdma-ray:{name}"]
+        assert entry["description"].startswith(str(leaf.info.description)), leaf.path
+    assert set(sections()) <= {key.partition(":")[2] for key in config}

@@ -1,0 +1,220 @@
+"""What a pod carries, machine by machine and fabric by fabric."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from infra.eks.fabric import fabric as efa_fabric
+from infra.eks.fabric import gpu_pod as eks_pod
+from infra.fabric import SOCKET, Fabric, GpuPod
+from infra.gke.fabric import fabric as gib_fabric
+from infra.gke.fabric import gpu_pod as gke_pod
+from infra.machines import eks_machine, gke_machine
+from infra.settings import parse
+
+from .stacks import EKS, GKE, changed
+
+GKE_MACHINES = ("a3-ultragpu-8g", "a4-highgpu-8g")
+EKS_MACHINES = {
+    "p4d.24xlarge": 4,
+    "p4de.24xlarge": 4,
+    "p5.48xlarge": 32,
+    "p5e.48xlarge": 32,
+    "p5en.48xlarge": 16,
+    "p6-b200.48xlarge": 8,
+    "p6-b300.48xlarge": 16,
+}
+REDUNDANT_ON_EFA = {
+    "FI_PROVIDER",
+    "FI_EFA_USE_DEVICE_RDMA",
+    "FI_EFA_FORK_SAFE",
+    "RDMAV_FORK_SAFE",
+    "NCCL_PROTO",
+    "NCCL_ALGO",
+    "NCCL_TUNER_PLUGIN",
+    "NCCL_BUFFSIZE",
+    "NCCL_P2P_NET_CHUNKSIZE",
+    "NCCL_TIMEOUT",
+}
+
+
+def on_gke(changes: dict[str, Any] | None = None) -> GpuPod:
+    settings = parse(changed(GKE, changes or {}))
+    return gke_pod(settings, gke_machine(settings.nodes.machine))
+
+
+def on_eks(changes: dict[str, Any] | None = None) -> GpuPod:
+    settings = parse(changed(EKS, changes or {}))
+    return eks_pod(settings, eks_machine(settings.nodes.machine))
+
+
+def every_pod() -> list[tuple[str, GpuPod]]:
+    pods = []
+    for machine in GKE_MACHINES:
+        for fabric in ("multi-network", "dranet", "managed-dranet"):
+            pods.append((f"{machine}-{fabric}", on_gke({"nodes.machine": machine, "fabric": fabric})))
+    for machine in EKS_MACHINES:
+        for fabric in ("efa", "efa-dranet"):
+            changes = {"nodes.machine": machine, "fabric": fabric, "nodes.min": 1}
+            pods.append((f"{machine}-{fabric}", on_eks(changes)))
+    return pods
+
+
+PODS = every_pod()
+
+
+def every_key(value: Any) -> set[str]:
+    if isinstance(value, dict):
+        return set(value) | {key for inner in value.values() for key in every_key(inner)}
+    if isinstance(value, list):
+        return {key for inner in value for key in every_key(inner)}
+    return set()
+
+
+@pytest.mark.parametrize(("name", "pod"), PODS, ids=[name for name, _ in PODS])
+def test_no_pod_has_more_rights_than_it_needs(name: str, pod: GpuPod) -> None:
+    spec, container = pod.pod(), pod.container()
+    assert not {"hostNetwork", "hostPID", "privileged", "allowPrivilegeEscalation"} & every_key([spec, container])
+    assert container["securityContext"]["capabilities"] == {"add": ["IPC_LOCK"]}
+    paths = [volume["hostPath"]["path"] for volume in spec["volumes"] if "hostPath" in volume]
+    assert not [path for path in paths if path.startswith(("/dev", "/sys", "/proc"))], name
+
+
+@pytest.mark.parametrize(("name", "pod"), PODS, ids=[name for name, _ in PODS])
+def test_every_pod_takes_its_node_whole(name: str, pod: GpuPod) -> None:
+    resources = pod.container()["resources"]
+    assert resources["requests"] == resources["limits"], name
+    assert resources["limits"]["nvidia.com/gpu"] == "8"
+    assert {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"} in pod.pod()["tolerations"]
+
+
+@pytest.mark.parametrize(("name", "pod"), PODS, ids=[name for name, _ in PODS])
+def test_parts_fit_together(name: str, pod: GpuPod) -> None:
+    spec, container = pod.pod(), pod.container()
+    json.dumps([spec, container, list(pod.objects), dict(pod.annotations)])
+    volumes = {volume["name"] for volume in spec["volumes"]}
+    assert {mount["name"] for mount in container["volumeMounts"]} == volumes
+    assert "/dev/shm" in {mount["mountPath"] for mount in container["volumeMounts"]}
+    claims = {claim["name"] for claim in spec.get("resourceClaims", [])}
+    assert {claim["name"] for claim in container["resources"].get("claims", [])} == claims
+    templates = {item["metadata"]["name"] for item in pod.objects if item["kind"] == "ResourceClaimTemplate"}
+    assert {claim["resourceClaimTemplateName"] for claim in spec.get("resourceClaims", [])} == templates
+    environment = {variable["name"]: variable["value"] for variable in container["env"]}
+    assert len(environment) == len(container["env"])
+    assert environment["NCCL_SOCKET_IFNAME"] == environment["GLOO_SOCKET_IFNAME"] == "eth0"
+    assert all(variable.why and variable.source for variable in pod.environment), name
+
+
+@pytest.mark.parametrize("machine", GKE_MACHINES)
+def test_multi_network_lists_ten_interfaces_in_order(machine: str) -> None:
+    pod = on_gke({"nodes.machine": machine})
+    assert pod.annotations["networking.gke.io/default-interface"] == "eth0"
+    interfaces = json.loads(pod.annotations["networking.gke.io/interfaces"])
+    assert [item["interfaceName"] for item in interfaces] == [f"eth{index}" for index in range(10)]
+    assert [item["network"] for item in interfaces] == ["default", "gvnic-1", *(f"rdma-{nic}" for nic in range(8))]
+    assert pod.objects == ()
+    assert "resourceClaims" not in pod.pod()
+
+
+@pytest.mark.parametrize("machine", GKE_MACHINES)
+@pytest.mark.parametrize(
+    ("fabric", "device_class", "kinds"),
+    [
+        ("dranet", "dranet", ["DeviceClass", "ResourceClaimTemplate"]),
+        ("managed-dranet", "mrdma.google.com", ["ResourceClaimTemplate"]),
+    ],
+)
+def test_dranet_claims_every_nic(machine: str, fabric: str, device_class: str, kinds: list[str]) -> None:
+    pod = on_gke({"nodes.machine": machine, "fabric": fabric})
+    assert pod.annotations == {}
+    assert [item["kind"] for item in pod.objects] == kinds
+    assert {item["apiVersion"] for item in pod.objects} == {"resource.k8s.io/v1"}
+    (request,) = pod.objects[-1]["spec"]["spec"]["devices"]["requests"]
+    assert request["exactly"]["deviceClassName"] == device_class
+    assert (request["exactly"]["allocationMode"], request["exactly"]["count"]) == ("ExactCount", 8)
+    selectors = [item["cel"]["expression"] for item in request["exactly"].get("selectors", [])]
+    assert selectors == (['device.attributes["dra.net"].rdma == true'] if fabric == "dranet" else [])
+
+
+def test_gke_pods_use_what_the_node_provides() -> None:
+    pod = on_gke()
+    hosts = {volume["hostPath"]["path"] for volume in pod.pod()["volumes"] if "hostPath" in volume}
+    assert hosts == {"/home/kubernetes/bin/nvidia", "/home/kubernetes/bin/gib"}
+    assert pod.setup == "source /usr/local/gib/scripts/set_nccl_env.sh"
+    limits = pod.container()["resources"]["limits"]
+    assert limits == {"cpu": "220", "memory": "2800Gi", "nvidia.com/gpu": "8", "ephemeral-storage": "1000Gi"}
+    # What the script sets is not set twice: its values follow the installed plugin.
+    assert {"NCCL_NET", "NCCL_TUNER_CONFIG_PATH"}.isdisjoint(variable.name for variable in pod.environment)
+
+
+def test_gke_selectors() -> None:
+    assert on_gke().node_selector == {"cloud.google.com/gke-accelerator": "nvidia-h200-141gb"}
+    classed = on_gke({"computeClass": True})
+    assert classed.node_selector == {"cloud.google.com/compute-class": "rdma"}
+    assert not classed.node_selector["cloud.google.com/compute-class"].startswith(("gke", "autopilot"))
+    keys = {toleration["key"] for toleration in classed.tolerations}
+    assert "cloud.google.com/compute-class" in keys
+    queued = on_gke({"nodes.capacity": "flex-start-queued", "queue": "kueue"})
+    assert "cloud.google.com/gke-queued" in {toleration["key"] for toleration in queued.tolerations}
+
+
+@pytest.mark.parametrize(("machine", "devices"), EKS_MACHINES.items())
+def test_efa_devices_by_plugin_and_by_claim(machine: str, devices: int) -> None:
+    plugin = on_eks({"nodes.machine": machine})
+    assert plugin.container()["resources"]["limits"]["vpc.amazonaws.com/efa"] == str(devices)
+    assert plugin.objects == ()
+    claim = on_eks({"nodes.machine": machine, "fabric": "efa-dranet", "nodes.min": 1})
+    assert "vpc.amazonaws.com/efa" not in claim.container()["resources"]["limits"]
+    (request,) = claim.objects[0]["spec"]["spec"]["devices"]["requests"]
+    assert request["exactly"]["deviceClassName"] == "efa.networking.k8s.aws"
+    assert request["exactly"]["count"] == devices
+    for pod in (plugin, claim):
+        assert pod.node_selector == {"node.kubernetes.io/instance-type": machine}
+        # The capability lifts the limit on locked memory for root only.
+        assert pod.container()["securityContext"]["runAsUser"] == 0
+
+
+def test_efa_environment_is_short() -> None:
+    environment = {variable.name: variable.value for variable in on_eks().environment}
+    assert environment["FI_EFA_USE_HUGE_PAGE"] == "0"
+    assert REDUNDANT_ON_EFA.isdisjoint(environment)
+    assert "hugepages-2Mi" not in on_eks().container()["resources"]["limits"]
+    setup = on_eks().setup
+    assert setup is not None
+    assert "/opt/amazon/ofi-nccl/lib:/opt/amazon/efa/lib:" in setup
+
+
+def test_fabrics() -> None:
+    ultra, a4 = gib_fabric(gke_machine("a3-ultragpu-8g")), gib_fabric(gke_machine("a4-highgpu-8g"))
+    assert (ultra.transport, ultra.gbps, a4.gbps) == ("gib", 3200, 3200)
+    for fabric, file in ((ultra, "tuner_config_a3u.txtpb"), (a4, "tuner_config_a4.txtpb")):
+        scripted = {variable.name: variable.value for variable in fabric.scripted}
+        assert scripted["NCCL_TUNER_CONFIG_PATH"] == f"/usr/local/gib/configs/{file}"
+        assert scripted["NCCL_NET"] == "gIB"
+        assert scripted["NCCL_IB_TC"] == "52"
+    efa = efa_fabric(eks_machine("p6-b300.48xlarge"))
+    assert (efa.transport, efa.nics, efa.gbps) == ("efa", 16, 6400)
+    assert (SOCKET.transport, SOCKET.nics, SOCKET.gbps) == ("socket", None, None)
+
+
+def test_what_a_caller_changes_stays_with_the_caller() -> None:
+    pod = on_gke()
+    pod.pod()["volumes"].clear()
+    pod.container()["resources"]["limits"]["cpu"] = "1"
+    assert len(pod.pod()["volumes"]) == 3
+    assert pod.container()["resources"]["limits"]["cpu"] == "220"
+    with pytest.raises(AttributeError):
+        pod.setup = None  # type: ignore[misc]
+    assert isinstance(SOCKET, Fabric)
+
+
+def test_the_other_clouds_fabric_and_unbuilt_machines_are_refused() -> None:
+    with pytest.raises(ValueError, match="efa is not a fabric of gke"):
+        gke_pod(parse(EKS), gke_machine("a4-highgpu-8g"))
+    with pytest.raises(ValueError, match="multi-network is not a fabric of eks"):
+        eks_pod(parse(GKE), eks_machine("p5.48xlarge"))
+    with pytest.raises(ValueError, match="not supported"):
+        gke_pod(parse(GKE), gke_machine("a4x-highgpu-4g"))

@@ -1,0 +1,106 @@
+"""The catalogue: every fact has a source or a reason for its absence, and the numbers agree with each other."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import fields
+
+import pytest
+
+from infra.baselines import BASELINES, GIB, floors
+from infra.capacity import EKS_CAPACITIES, GKE_CAPACITIES, offered
+from infra.machines import CATALOGUE, EKS_CATALOGUE, GKE_CATALOGUE, Machine, eks_machine, gke_machine
+from infra.settings import CAPACITIES
+
+ROWS = list(CATALOGUE.values())
+DATE = re.compile(r"20\d\d(-\d\d)?(-\d\d)?")
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_every_fact_has_a_source_and_a_date(row: Machine) -> None:
+    facts = {field.name for field in fields(row)} - {"sources", "unknown"}
+    missing = {name for name in facts if getattr(row, name) is None and name != "unsupported"}
+    assert set(row.unknown) == missing
+    assert all(row.unknown.values())
+    assert facts - missing <= set(row.sources)
+    assert set(row.sources) <= facts
+    for name, source in row.sources.items():
+        assert DATE.search(source), (name, source)
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_a_row_agrees_with_itself(row: Machine) -> None:
+    assert CATALOGUE[row.name] is row
+    assert row.nics % row.gpus == 0 or row.gpus % row.nics == 0
+    assert set(row.capacities) <= set(offered(row.cloud))
+    assert row.unsupported is None or row.arch == "arm64"
+    if row.pod_cpus is not None and row.vcpus is not None:
+        assert row.pod_cpus < row.vcpus
+    if row.pod_memory_gib is not None and row.memory_mib is not None:
+        assert row.pod_memory_gib * 1024 < row.memory_mib * 0.95
+
+
+@pytest.mark.parametrize(
+    ("name", "gpus", "nics", "gbps"),
+    [
+        ("a3-ultragpu-8g", 8, 8, 3200),
+        ("a4-highgpu-8g", 8, 8, 3200),
+        ("a4x-highgpu-4g", 4, 4, 1600),
+        ("p4d.24xlarge", 8, 4, 400),
+        ("p4de.24xlarge", 8, 4, 400),
+        ("p5.48xlarge", 8, 32, 3200),
+        ("p5e.48xlarge", 8, 32, 3200),
+        ("p5en.48xlarge", 8, 16, 3200),
+        ("p6-b200.48xlarge", 8, 8, 3200),
+        ("p6-b300.48xlarge", 8, 16, 6400),
+    ],
+)
+def test_line_rates(name: str, gpus: int, nics: int, gbps: int) -> None:
+    row = CATALOGUE[name]
+    assert (row.gpus, row.nics, row.nics * row.gbps_per_nic) == (gpus, nics, gbps)
+
+
+def test_network_cards() -> None:
+    for row in EKS_CATALOGUE.values():
+        assert row.efa_max == row.nics
+        assert row.network_cards - row.efa_max == (0 if row.card_zero_efa else 1), row.name
+    for machine in GKE_CATALOGUE.values():
+        assert machine.rdma_subnets == machine.nics
+
+
+def test_looking_up_the_wrong_cloud() -> None:
+    with pytest.raises(KeyError, match="no machine type of gke"):
+        gke_machine("p5.48xlarge")
+    with pytest.raises(KeyError, match="no machine type of eks"):
+        eks_machine(None)
+
+
+def test_capacities_are_those_of_the_settings() -> None:
+    assert {*GKE_CAPACITIES, *EKS_CAPACITIES} == set(CAPACITIES)
+    for mode in GKE_CAPACITIES.values():
+        assert not mode.queued or mode.flex_start
+        assert not mode.flex_start or (mode.reservation_affinity == "NO_RESERVATION" and not mode.auto_repair)
+        assert not (mode.flex_start and mode.spot)
+    for name, block in EKS_CAPACITIES.items():
+        assert not (block.targets_reservation and block.placement_group), name
+
+
+def test_baselines_belong_to_machines() -> None:
+    assert set(BASELINES) <= set(CATALOGUE)
+    for name, lines in BASELINES.items():
+        for line in lines:
+            assert line.size % GIB == 0
+            assert DATE.search(line.source)
+            assert line.gates or line.note, name
+            # An all-gather cannot be faster than the node's NICs together, GB/s.
+            if line.op == "all_gather":
+                assert line.busbw < CATALOGUE[name].nics * CATALOGUE[name].gbps_per_nic / 8
+
+
+def test_floors() -> None:
+    (four, eight) = floors("a3-ultragpu-8g")
+    assert (four.op, four.nodes, four.bytes, four.busbw) == ("all_gather", 2, 4 * GIB, 291.9)
+    assert (eight.bytes, eight.busbw) == (8 * GIB, 293.1)
+    assert {floor.op for floor in floors("a4-highgpu-8g")} == {"all_reduce"}
+    assert floors("p6-b300.48xlarge") == []
+    assert floors("p5e.48xlarge") == []

@@ -1,0 +1,261 @@
+"""Reading a stack file: what is accepted, what is refused, and that every problem is told at once, and once."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import SecretStr, ValidationError
+
+from infra.problems import SettingsError
+from infra.readers import RefusedError
+from infra.settings import Settings, leaves, parse
+
+from .stacks import EKS, GKE, changed, problems_of
+
+TOKEN = "correct-horse-battery-staple"
+
+
+def test_local_needs_a_target_only() -> None:
+    settings = parse({"target": "local"})
+    assert (settings.nodes.count, settings.nodes.cpus) == (2, 2)
+    assert (settings.nodes.min, settings.nodes.max) == (2, 2)
+    assert (settings.ray.min_workers, settings.ray.max_workers) == (2, 2)
+    assert settings.ray.version == "2.60.0"
+    assert settings.ray.token is None
+    assert settings.fabric is None
+    assert settings.protect is False
+
+
+def test_defaults_follow_what_was_given() -> None:
+    assert parse({"target": "local", "nodes": {"count": 3}}).ray.max_workers == 3
+    settings = parse(changed(GKE, {"nodes.max": 7}))
+    assert (settings.ray.min_workers, settings.ray.max_workers) == (0, 7)
+    assert settings.nodes.max_run_hours == 168
+    assert settings.fabric == "multi-network"
+    kueue = parse(changed(GKE, {"nodes.max": 7, "queue": "kueue"}))
+    assert (kueue.ray.min_workers, kueue.ray.max_workers) == (7, 7)
+    assert parse(changed(GKE, {"nodes.capacity": "spot"})).nodes.max_run_hours is None
+    assert parse(EKS).fabric == "efa"
+    assert parse(EKS).protect is True
+
+
+def test_values_as_pulumi_delivers_them() -> None:
+    delivered = {key: json.dumps(value) if isinstance(value, dict) else value for key, value in GKE.items()}
+    settings = parse({**delivered, "protect": "false", "computeClass": "true", "storage": "{}"})
+    assert settings.protect is False
+    assert settings.compute_class is True
+    assert settings.fabric == "multi-network"
+    assert settings.nodes.machine == "a3-ultragpu-8g"
+    assert parse({"target": "local", "nodes": {"count": "3"}}).nodes.count == 3
+
+
+def test_null_is_left_out() -> None:
+    assert parse({"target": "local", "nodes": {"count": None}, "ray": None}) == parse({"target": "local"})
+
+
+def test_settings_are_frozen_and_strict() -> None:
+    settings = parse({"target": "local"})
+    with pytest.raises(ValidationError, match="frozen"):
+        settings.protect = True  # type: ignore[misc]
+    with pytest.raises(ValidationError, match="Extra inputs"):
+        Settings.model_validate({**settings.model_dump(), "colour": "blue"})
+
+
+def test_all_problems_at_once() -> None:
+    raw = changed(
+        GKE,
+        {
+            "nodes.machin": "a3-ultragpu-8g",
+            "nodes.machine": None,
+            "nodes.max": "many",
+            "nodes.reservation": "ours",
+            "nodes.maxRunHours": 200,
+            "access.publicEndpoint": True,
+        },
+    )
+    found = problems_of(raw)
+    assert [problem.settings[0] for problem in found] == [
+        "nodes.machin",
+        "nodes.max",
+        "nodes.reservation",
+        "nodes.maxRunHours",
+        "access.publicEndpoint",
+    ]
+    text = str(SettingsError(found))
+    assert "5 problems" in text
+    assert all(f"\n{number}. " in text for number in range(1, 6))
+    assert "did you mean nodes.machine?" in text
+    assert "nodes.maxRunHours: 200" in text
+    assert "nodes.capacity: flex-start (default)" in text
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "settings", "hint"),
+    [
+        ("tarqet", "gke", "tarqet", "did you mean target?"),
+        ("nodes.max_run_hours", 3, "nodes.max_run_hours", "did you mean nodes.maxRunHours?"),
+        ("machine", "a3-ultragpu-8g", "machine", "write nodes.machine"),
+        ("ray.bucket", "b", "ray.bucket", "write storage.bucket"),
+        ("storage.zzz", "b", "storage.zzz", "the names here are bucket, mountPath"),
+        ("zzz", "b", "zzz", "the names here are target, location"),
+    ],
+)
+def test_unknown_keys_get_the_nearest_name(path: str, value: Any, settings: str, hint: str) -> None:
+    (problem,) = problems_of(changed(GKE, {path: value}))
+    assert problem.settings == (settings,)
+    assert hint in problem.fix
+
+
+def test_a_misspelt_required_key_is_one_problem() -> None:
+    raw = changed(GKE, {"location": None, "loaction": "us-central1-b"})
+    (problem,) = problems_of(raw)
+    assert problem.settings == ("loaction",)
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "hint"),
+    [
+        ("protect", "yes", "write true or false"),
+        ("protect", 1, "write true or false"),
+        ("access.publicEndpoint", "True", "write true or false"),
+        ("nodes.max", "4x", "whole number from 1 to 1000"),
+        ("nodes.max", 4.0, "whole number from 1 to 1000"),
+        ("nodes.max", True, "whole number from 1 to 1000"),
+        ("nodes.max", 0, "whole number from 1 to 1000"),
+        ("nodes.max", 1001, "whole number from 1 to 1000"),
+        ("nodes.min", -1, "whole number from 0 to 1000"),
+        ("ray.version", 2.60, "in quotes"),
+        ("ray.version", "2.60", "all three parts"),
+        ("target", "GKE", "did you mean gke?"),
+        ("nodes.capacity", "flexstart", "did you mean flex-start?"),
+        ("nodes.machine", "a3-ultra-8g", "did you mean a3-ultragpu-8g?"),
+        ("location", 7, "quotes"),
+        ("location", " us-central1-b", "remove the blank"),
+        ("storage.bucket", "", "leave the key out"),
+        ("storage", "a-bucket", "write them under storage:"),
+        ("nodes", ["a"], "write them under nodes:"),
+        ("nodes", "{broken", "write them under nodes:"),
+        ("access.authorizedNetworks", "10.0.0.0/8", "write a list"),
+        ("access.authorizedNetworks", ["10.0.0.1/8"], "10.0.0.0/8"),
+        ("access.authorizedNetworks", ["10.0.0.1"], "with its prefix"),
+        ("network.baseRange", "10.0.0.0/40", "prefix from 0 to 32"),
+    ],
+)
+def test_what_cannot_be_read_says_what_can(path: str, value: Any, hint: str) -> None:
+    (problem,) = problems_of(changed(GKE, {path: value}))
+    assert problem.settings == (path,)
+    assert hint in problem.fix
+
+
+@pytest.mark.parametrize("missing", ["location", "nodes.machine", "ray.image"])
+def test_what_a_cloud_cannot_guess(missing: str) -> None:
+    (problem,) = problems_of(changed(GKE, {missing: None}))
+    assert problem.settings == (missing,)
+    assert problem.values == ("(not set)",)
+
+
+def test_no_target_is_one_problem() -> None:
+    (problem,) = problems_of({"nodes": {"max": 3}})
+    assert problem.settings == ("target",)
+    assert "local, gke, eks" in problem.fix
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("nodes.machine", "a3-ultragpu-8g"),
+        ("nodes.capacity", "spot"),
+        ("nodes.max", 4),
+        ("location", "us-central1-b"),
+        ("fabric", "efa"),
+        ("computeClass", True),
+        ("queue", "kueue"),
+        ("ray.image", "rayproject/ray:2.60.0"),
+        ("ray.minWorkers", 1),
+        ("ray.idleMinutes", 5),
+        ("storage.bucket", "b"),
+        ("access.publicEndpoint", True),
+        ("network.baseRange", "10.0.0.0/16"),
+    ],
+)
+def test_settings_that_mean_nothing_on_local(path: str, value: Any) -> None:
+    (problem,) = problems_of(changed({"target": "local"}, {path: value}))
+    assert problem.settings == (path, "target")
+    assert "nothing would read it" in problem.says
+
+
+@pytest.mark.parametrize("stack", [GKE, EKS])
+@pytest.mark.parametrize("path", ["nodes.count", "nodes.cpus"])
+def test_settings_that_mean_nothing_on_clouds(stack: dict[str, Any], path: str) -> None:
+    (problem,) = problems_of(changed(stack, {path: 2}))
+    assert problem.settings == (path, "target")
+
+
+@pytest.mark.parametrize(
+    ("path", "value"), [("computeClass", True), ("nodes.fallback", "spot"), ("nodes.maxRunHours", 9)]
+)
+def test_settings_of_gke_alone(path: str, value: Any) -> None:
+    (problem,) = problems_of(changed(EKS, {path: value}))
+    assert problem.settings == (path, "target")
+
+
+def test_a_fixed_setting_may_be_repeated() -> None:
+    assert parse({"target": "local", "computeClass": False, "queue": "none"}) == parse({"target": "local"})
+
+
+def test_a_rule_on_a_broken_setting_is_silent() -> None:
+    (problem,) = problems_of(changed(GKE, {"nodes.capacity": "on-loan", "nodes.reservation": "ours"}))
+    assert problem.settings == ("nodes.capacity",)
+    (problem,) = problems_of(changed(GKE, {"nodes.max": "x", "nodes.min": 900, "nodes.capacity": "spot"}))
+    assert problem.settings == ("nodes.max",)
+
+
+def test_an_encrypted_token() -> None:
+    raw = {"target": "local", "ray": {"token": TOKEN}}
+    for keys in (frozenset({"ray"}), frozenset({"ray.token"})):
+        settings = parse(raw, secret_keys=keys)
+        assert settings.ray.token is not None
+        assert settings.ray.token.get_secret_value() == TOKEN
+        assert TOKEN not in repr(settings) + str(settings)
+
+
+def test_a_token_in_clear_text() -> None:
+    (problem,) = problems_of({"target": "local", "ray": {"token": TOKEN}})
+    assert problem.settings == ("ray.token",)
+    assert "pulumi config set --secret --path 'rdma-ray:ray.token'" in problem.fix
+    assert TOKEN not in str(SettingsError([problem]))
+
+
+@given(st.text(min_size=8), st.sampled_from(["token", "tokn", "version", "maxWorkers", "image"]), st.booleans())
+def test_no_message_repeats_what_was_encrypted(word: str, key: str, inside_json: bool) -> None:
+    secret = "s3cr3t" + word
+    section: Any = {key: {"deep": [secret]} if len(word) % 3 == 0 else secret}
+    raw = {"target": "local", "ray": json.dumps(section) if inside_json else section}
+    try:
+        shown = repr(parse(raw, secret_keys=frozenset({"ray"})))
+    except SettingsError as error:
+        shown = str(error) + repr(error) + repr(error.problems)
+    assert "s3cr3t" not in shown
+
+
+def test_every_leaf_is_described_and_read() -> None:
+    for leaf in leaves():
+        assert leaf.info.description, leaf.path
+        assert leaf.info.description.endswith((".", "VALUE")), leaf.path
+        assert leaf.reader.schema()["type"], leaf.path
+        assert leaf.defaults is not None
+
+
+@given(st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(), st.lists(st.integers())))
+def test_readers_return_or_refuse(value: Any) -> None:
+    for leaf in leaves():
+        try:
+            answer: Any = leaf.reader.read(value)
+        except RefusedError as refused:
+            answer = f"{refused.says} {refused.fix}"
+        assert isinstance(answer, str | int | bool | tuple | SecretStr)
+        assert answer or answer in (0, False, ())
