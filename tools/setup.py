@@ -73,13 +73,13 @@ def find_engine() -> Path | None:
     go_version = _version([go, "version"]) if go else None
     if go_version and go_version >= GO_VERSION:
         return None
-    wanted = ".".join(map(str, ENGINE_VERSION))
-    seen = f"found {found}, which is older than {wanted}" if found else "no 'pulumi' is on PATH"
+    pulumi, go = (".".join(map(str, version)) for version in (ENGINE_VERSION, GO_VERSION))
+    seen = f"found {found}, which is older than {pulumi}" if found else "no 'pulumi' is on PATH"
     raise SetupError(
         f"A Pulumi engine is missing: {seen}. Either\n"
-        f"  - install Pulumi {wanted} or later (https://www.pulumi.com/docs/install/), or\n"
-        f"  - install Go {'.'.join(map(str, GO_VERSION))} or later (https://go.dev/dl/), with which this project builds\n"
-        "    the engine itself (3 to 5 minutes, once),\nand run the same command again."
+        f"  - install Pulumi {pulumi} or later (https://www.pulumi.com/docs/install/), or\n"
+        f"  - install Go {go} or later (https://go.dev/dl/), with which this project builds the engine itself (3 to 5\n"
+        "    minutes, once),\nand run the same command again."
     )
 
 
@@ -90,17 +90,17 @@ def install_environment(purpose: str) -> None:
         SetupError: the packages cannot be installed; pip's or uv's own message stands above.
     """
     order = list(LOCKS)
-    stamps = {name: _digest(ROOT / LOCKS[name], sys.version.split()[0]) for name in order}
+    stamps = {name: _digest(ROOT / LOCKS[name]) for name in order}
     stamp = ENVIRONMENT / "rdma-ray-lock"
     current = stamp.read_text() if stamp.exists() else ""
     # Whatever was asked for before stays: `make up` after `make test` must not take the test tools away.
-    if any(current == stamps[name] for name in order[order.index(purpose) :]):
+    if PYTHON.exists() and current in [stamps[name] for name in order[order.index(purpose) :]]:
         return say("Python environment", "up to date (.venv)")
     lock = ROOT / LOCKS[purpose]
     say("Python environment", f"installing {lock.name} into .venv: 0.5 to 5 minutes, mostly download", end="\n")
     began = time.monotonic()
-    if not stamp.exists():
-        # No stamp: an interrupted run left it, or it was made for something else.
+    if not (stamp.exists() and PYTHON.exists()):
+        # An interrupted run left it, it was made for something else, or its interpreter is gone.
         shutil.rmtree(ENVIRONMENT, ignore_errors=True)
         _run([sys.executable, "-m", "venv", str(ENVIRONMENT)])
     stamp.unlink(missing_ok=True)
@@ -213,7 +213,7 @@ def _version(command: list[str]) -> tuple[int, ...] | None:
     return tuple(int(part or 0) for part in match.groups()) if match else None
 
 
-def _digest(path: Path, salt: str) -> str:
+def _digest(path: Path, salt: str = "") -> str:
     return hashlib.sha256(path.read_bytes() + salt.encode()).hexdigest()[:16]
 
 

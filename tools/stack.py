@@ -196,7 +196,7 @@ def _check(stack: str) -> None:
     try:
         from_stack_file(file)
     except SettingsError as problems:
-        sys.exit(f"Pulumi.{stack}.yaml: {problems}")
+        sys.exit(f"\n{problems}")
 
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
