@@ -84,7 +84,7 @@ def read(
 def _flatten(raw: Mapping[str, Any], draft: Draft) -> Iterator[tuple[str, Any]]:
     """Dotted paths and values, objects in JSON text opened; what is null counts as left out."""
     grouped = sections()
-    for key, value in raw.items():
+    for key, value in ((str(key), value) for key, value in raw.items()):
         if value is None:
             continue
         if key not in grouped:

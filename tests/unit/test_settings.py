@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from typing import Any
 
@@ -12,9 +13,9 @@ from pydantic import SecretStr, ValidationError
 
 from infra.problems import SettingsError
 from infra.readers import RefusedError
-from infra.settings import Settings, leaves, parse
+from infra.settings import Settings, leaves, parse, sections
 
-from .stacks import EKS, GKE, changed, problems_of
+from .stacks import EKS, GKE, LOCAL, changed, problems_of
 
 TOKEN = "correct-horse-battery-staple"
 
@@ -248,6 +249,37 @@ def test_every_leaf_is_described_and_read() -> None:
         assert leaf.info.description.endswith((".", "VALUE")), leaf.path
         assert leaf.reader.schema()["type"], leaf.path
         assert leaf.defaults is not None
+
+
+scalars = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=12))
+values = st.recursive(
+    scalars, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3)
+)
+
+
+@given(
+    st.sampled_from([GKE, EKS, LOCAL]),
+    st.dictionaries(
+        st.sampled_from([leaf.path for leaf in leaves()] + list(sections()) + ["colour", "nodes.colour"]),
+        values,
+        max_size=4,
+    ),
+)
+def test_any_file_is_settings_or_useful_problems(stack: dict[str, Any], changes: dict[str, Any]) -> None:
+    raw = copy.deepcopy(stack)
+    for path, value in sorted(changes.items(), reverse=True):
+        section, _, name = path.rpartition(".")
+        (raw.setdefault(section, {}) if section else raw)[name] = value
+    for problem in problems_of(raw):
+        assert problem.settings
+        assert len(problem.values) == len(problem.settings)
+        assert all((problem.says, problem.fix, problem.source))
+
+
+def test_keys_that_are_no_text() -> None:
+    odd: dict[Any, Any] = {"target": "local", 7: "x"}
+    (problem,) = problems_of(odd)
+    assert problem.settings == ("7",)
 
 
 @given(st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(), st.lists(st.integers())))

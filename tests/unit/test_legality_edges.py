@@ -1,0 +1,89 @@
+"""Where rules begin and end: names, paths, zones and tags on either side of the edge."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from infra.legality import check, names
+from infra.settings import parse
+
+from .stacks import EKS, GKE, LOCAL, changed, problems_of
+
+
+@pytest.mark.parametrize(
+    ("name", "good"),
+    [
+        ("abc", True),
+        ("ab", False),
+        ("a" * 63, True),
+        ("a" * 64, False),
+        ("-abc", False),
+        ("Abc", False),
+        ("192.168.0.1", False),
+        ("my.data", True),
+    ],
+)
+@pytest.mark.parametrize("stack", [GKE, EKS])
+def test_bucket_names_that_both_clouds_agree_on(stack: dict[str, Any], name: str, good: bool) -> None:
+    assert (problems_of(changed(stack, {"storage.bucket": name})) == ()) is good
+
+
+@pytest.mark.parametrize(("name", "stack"), [("goog-x", GKE), ("my-google", GKE), ("xn--x", EKS), ("a..b", EKS)])
+def test_bucket_names_that_one_cloud_refuses(name: str, stack: dict[str, Any]) -> None:
+    assert len(problems_of(changed(stack, {"storage.bucket": name}))) == 1
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["bucket", "/", "//", "/home", "/home/ray", "/tmp", "/dev/shm", "/usr", "/proc/1", "/etc/x", "/a/../etc", "/a//b"],
+)
+def test_mount_paths_refused(path: str) -> None:
+    (problem,) = problems_of(changed(GKE, {"storage.mountPath": path}))
+    assert problem.settings == ("storage.mountPath",)
+
+
+@pytest.mark.parametrize("path", ["/bucket", "/bucket/", "/mnt/data", "/home/ray/data", "/fsx", "/userdata"])
+def test_mount_paths_accepted(path: str) -> None:
+    assert problems_of(changed(GKE, {"storage.mountPath": path})) == ()
+
+
+@pytest.mark.parametrize("location", ["us-east-1a", "us-gov-west-1b", "use1-az1", "apne1-az4", "us-east-1-dfw-2a"])
+def test_zones_of_aws(location: str) -> None:
+    assert problems_of(changed(EKS, {"location": location})) == ()
+
+
+@pytest.mark.parametrize("tag", ["2.60.0", "2.60.0-py311-cu130", "ray-2.60.0", "2.60.0.2c63f6-py312-cu128"])
+def test_tags_that_name_the_release(tag: str) -> None:
+    assert problems_of(changed(GKE, {"ray.image": f"registry.example:5000/team/ray:{tag}"})) == ()
+
+
+@pytest.mark.parametrize("image", ["ray", "ray:latest", "ray:12.60.0", "ray:2.60.01", "2.60.0/ray:x"])
+def test_tags_that_do_not(image: str) -> None:
+    (problem,) = problems_of(changed(GKE, {"ray.image": image}))
+    assert problem.settings == ("ray.image", "ray.version")
+
+
+def test_a_capacity_block_with_claims_can_never_be() -> None:
+    block = {"nodes.capacity": "capacity-block", "nodes.reservation": "cr-0123456789abcdef0", "fabric": "efa-dranet"}
+    for least in (0, 1):
+        (problem,) = problems_of(changed(EKS, {**block, "nodes.min": least}))
+        assert "efa" in problem.fix
+        assert "set nodes.min to 1" not in problem.fix
+
+
+@pytest.mark.parametrize("stack", [GKE, EKS])
+def test_stack_names(stack: dict[str, Any]) -> None:
+    longest = names.longest_stack_name(stack["target"])
+    assert problems_of(stack, stack="a" * longest) == ()
+    (problem,) = problems_of(stack, stack="a" * (longest + 1))
+    assert str(longest) in problem.fix
+    (problem,) = problems_of(stack, stack="My_stack")
+    assert "My_stack" in problem.says
+    assert problems_of(LOCAL, stack="My_stack") == ()
+
+
+def test_checking_whole_settings_again_finds_nothing() -> None:
+    for stack in (GKE, EKS, LOCAL):
+        assert list(check(parse(stack), stack="fine")) == []
