@@ -20,25 +20,25 @@ SYSTEM_NODES = 8
 """CPU nodes that a plan keeps room for: system pods, operators, the Ray head, and one surge node each."""
 
 POD_PREFIX_PER_NODE = 24
-"""GKE gives a node of up to 110 pods twice as many addresses, a /24 (GKE docs flexible-pod-cidr, read 2026-08)."""
+"""GKE gives a node of up to 110 pods twice as many addresses, a /24 (GKE docs flexible-pod-cidr, read 2026-11)."""
 
 GKE_RESERVED = 4
-"""Addresses of a subnet that Google Cloud keeps (Google Cloud VPC docs, subnets, read 2026-08)."""
+"""Addresses of a subnet that Google Cloud keeps (Google Cloud VPC docs, subnets; checked 2026-11)."""
 
 ADDRESSES_PER_GPU_NODE = 64
 """Four prefixes of 16: a p5 runs at most 51 pods on its one card for IP (karpenter designs/efa-for-static-capacity)."""
 
 AWS_RESERVED = 5
-"""Addresses of a subnet that AWS keeps (Amazon VPC docs, subnet CIDR blocks, read 2026-08)."""
+"""Addresses of a subnet that AWS keeps (Amazon VPC docs, subnet CIDR blocks; checked 2026-11)."""
 
 VPC_PREFIXES = range(16, 29)
-"""Prefix lengths that a VPC may have (Amazon VPC docs, VPC CIDR blocks, read 2026-08)."""
+"""Prefix lengths that a VPC may have (Amazon VPC docs, VPC CIDR blocks; checked 2026-11)."""
 
 SMALLEST_EKS_PRIVATE = 25
 """Control plane interfaces, CPU nodes and internal load balancers of one zone want at least a /25: our choice."""
 
 SMALLEST_GKE_CONTROL_PLANE = 28
-"""The control plane of a private GKE cluster takes exactly a /28 (GKE docs private-clusters, read 2026-08)."""
+"""The control plane of a private GKE cluster takes exactly a /28 (GKE docs private-clusters; from memory, 2026-11)."""
 
 
 class BaseRangeError(ValueError):
@@ -144,7 +144,7 @@ def eks_addresses(base: IPv4Network, nodes: int) -> EksAddresses:
                 values=(str(base),),
                 says=f"A VPC has at most 65536 addresses; AWS refuses to make one of {base.num_addresses}.",
                 fix=f"take a /16 of it, such as {next(base.subnets(new_prefix=VPC_PREFIXES.start))}",
-                source="Amazon VPC docs, VPC CIDR blocks, read 2026-08",
+                source="Amazon VPC docs, VPC CIDR blocks; checked 2026-11",
             )
         )
     for prefix in range(base.prefixlen, VPC_PREFIXES.start - 1, -1):

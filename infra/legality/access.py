@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from infra.legality import Rule
     from infra.settings import Settings
 
-SHADOWRAY = "CVE-2023-48022 and the practice of GKE and EKS hardening guides, read 2026-08"
+SHADOWRAY = "CVE-2023-48022; the clouds' own defaults for public endpoints, from memory, 2026-11"
 BUCKETS = {
-    "gke": "Cloud Storage docs, bucket names, read 2026-08",
-    "eks": "Amazon S3 docs, general purpose bucket naming rules, read 2026-08",
+    "gke": "Cloud Storage docs naming-buckets, read 2026-11",
+    "eks": "Amazon S3 docs, general purpose bucket naming rules; checked 2026-11",
 }
 LAYOUT = "Filesystem Hierarchy Standard 3.0; rayproject images keep Ray in /home/ray"
 
@@ -89,13 +89,20 @@ def bucket_misspelt(s: Settings) -> Problem | None:
 
 
 def _good_gcs_name(name: str) -> bool:
-    well_formed = re.fullmatch(r"[a-z0-9][a-z0-9._-]{1,61}[a-z0-9]", name) is not None
+    # A name with dots may be longer, as long as no part of it is.
+    well_formed = re.fullmatch(r"[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]", name) is not None
+    well_formed = well_formed and all(1 <= len(part) <= 63 for part in name.split("."))
     return well_formed and not name.startswith("goog") and "google" not in name and not _is_address(name)
 
 
 def _good_s3_name(name: str) -> bool:
     well_formed = re.fullmatch(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]", name) is not None and ".." not in name
-    return well_formed and not name.startswith(("xn--", "sthree-")) and not _is_address(name)
+    return (
+        well_formed
+        and not name.startswith(("xn--", "sthree-"))
+        and not name.endswith("-s3alias")
+        and not _is_address(name)
+    )
 
 
 def _is_address(name: str) -> bool:

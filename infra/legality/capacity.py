@@ -18,7 +18,7 @@ QUEUED = "GKE docs provisioningrequest, 2026-04-08"
 COMPUTE_CLASS = "GKE docs ComputeClass CRD reference and concepts, 2026-04-13"
 TOOLKIT = "GoogleCloudPlatform/cluster-toolkit: gke-node-pool preconditions, 10470803, 2026-06-25"
 BLOCKS = "EKS docs capacity-blocks-mng; aws-ia blueprint ml-capacity-block, 98d0eb4"
-EC2_RESERVATIONS = "EC2 docs, Capacity Reservations, read 2026-08"
+EC2_RESERVATIONS = "EC2 docs, Capacity Reservations; the shape of ids from memory, 2026-11"
 OUR_DESIGN = "rdma-ray, docs/design.md, the configuration contract, 2026-11"
 
 RESERVED = ("reservation", "capacity-block")

@@ -16,7 +16,7 @@ KUEUE = "kubernetes-sigs/kueue 0.19.2: RayCluster webhook, ff69552e, 2026-08-22"
 KUBERAY = "ray-project/kuberay: ray-operator/controllers/ray/utils/validation.go, v1.7.0"
 RAY_IMAGES = "ray-project/ray: ray-images.json and image_tags_lib.py, read 2026-08"
 RAY_VERSIONS = "ray-project/kuberay: samples, rayVersion is the image's Ray, v1.7.0"
-BLACKWELL = "NVIDIA CUDA 12.8 release notes: compute capability 10.0; GKE reference preflight, 2026-08"
+BLACKWELL = "CUDA before 12.8 has no code for compute capability 10.0 (sm_100); GKE preflight notes, 2026-08"
 OUR_DESIGN = "rdma-ray, docs/design.md, the configuration contract, 2026-11"
 
 TOKEN_SINCE = (2, 52, 0)

@@ -30,7 +30,18 @@ def test_bucket_names_that_both_clouds_agree_on(stack: dict[str, Any], name: str
     assert (problems_of(changed(stack, {"storage.bucket": name})) == ()) is good
 
 
-@pytest.mark.parametrize(("name", "stack"), [("goog-x", GKE), ("my-google", GKE), ("xn--x", EKS), ("a..b", EKS)])
+@pytest.mark.parametrize(
+    ("name", "stack"),
+    [
+        ("goog-x", GKE),
+        ("my-google", GKE),
+        ("xn--x", EKS),
+        ("a..b", EKS),
+        ("a-s3alias", EKS),
+        ("a" * 60 + ".b" * 9, EKS),
+        ("b." + "a" * 64, GKE),
+    ],
+)
 def test_bucket_names_that_one_cloud_refuses(name: str, stack: dict[str, Any]) -> None:
     assert len(problems_of(changed(stack, {"storage.bucket": name}))) == 1
 
@@ -87,3 +98,9 @@ def test_stack_names(stack: dict[str, Any]) -> None:
 def test_checking_whole_settings_again_finds_nothing() -> None:
     for stack in (GKE, EKS, LOCAL):
         assert list(check(parse(stack), stack="fine")) == []
+
+
+def test_a_bucket_of_cloud_storage_with_dots_may_be_longer() -> None:
+    name = ".".join(["a" * 63] * 3)
+    assert problems_of(changed(GKE, {"storage.bucket": name})) == ()
+    assert len(problems_of(changed(EKS, {"storage.bucket": name}))) == 1
