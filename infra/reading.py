@@ -122,7 +122,10 @@ def _opened(value: Any) -> Any:
 def _read_leaf(leaf: Leaf | None, path: str, value: Any, secret_keys: frozenset[str], draft: Draft) -> None:
     if leaf is None:
         says, fix, meant = _unknown(path)
-        draft.refuse(path, "(unknown key)", says, fix)
+        # Under a wrong name may stand a token: next to the name of a secret, or encrypted, the value stays hidden.
+        secret = any(isinstance(leaf.reader, Secret) for leaf in leaves() if leaf.path in meant)
+        hidden = secret or isinstance(value, SecretStr | Mapping) or _hidden(path, secret_keys, draft)
+        draft.refuse(path, f"{HIDDEN if hidden else _as_written(value)} (unknown key)", says, fix)
         # Whoever wrote this meant another setting: that one is not missing, and rules about it would only confuse.
         draft.meant.update(meant)
         return

@@ -18,6 +18,7 @@ from typing import Any
 import psutil
 
 from infra.local.folder import ClusterFolder
+from infra.local.processes import MARK as NODE_MARK
 from infra.outputs import Outputs
 
 PROJECT = Path(__file__).resolve().parents[1]
@@ -119,9 +120,17 @@ class Clone:
         """Where the stack's nodes live."""
         return ClusterFolder.of(self.path, stack)
 
-    def processes(self) -> list[psutil.Process]:
-        """Every process that came from this copy and still runs."""
-        return [process for process in psutil.process_iter() if _environment(process).get(MARK) == self.mark]
+    def processes(self, *names: str) -> list[psutil.Process]:
+        """The processes that came from this copy and still run; with `names`, only those so named."""
+        return [
+            process
+            for process in psutil.process_iter(["name"])
+            if (not names or process.info["name"] in names) and _environment(process).get(MARK) == self.mark
+        ]
+
+    def engine_processes(self) -> list[psutil.Process]:
+        """Those of them that are no part of a node: the engine, its language host and its provider."""
+        return [process for process in self.processes() if NODE_MARK not in _environment(process)]
 
     def remove(self) -> None:
         """End what a failed test left, by process id."""

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import signal
 import subprocess
 
-import psutil
-
 from tests.clone import Clone, interrupt, wait_until
+
+RAY = ("gcs_server", "raylet")
 
 
 def read_until(process: subprocess.Popen[str], phrase: str) -> str:
@@ -21,11 +20,6 @@ def read_until(process: subprocess.Popen[str], phrase: str) -> str:
     raise AssertionError(f"ended without saying {phrase!r}:\n{said}")
 
 
-def starting(clone: Clone) -> list[psutil.Process]:
-    """Ray's own processes in this copy's cluster."""
-    return [process for process in clone.processes() if process.name() in ("gcs_server", "raylet")]
-
-
 def assert_nothing_left(clone: Clone) -> None:
     wait_until(lambda: clone.processes() == [], f"no process is left; still there: {clone.processes()}", 30)
     assert not clone.folder().path.exists()
@@ -36,10 +30,9 @@ def test_killed_engine_and_provider_leave_nothing_running(fresh_clone: Clone) ->
     clone = fresh_clone
     clone.pulumi("stack", "select", "--create")
     engine = clone.start("bin/pulumi", "up", "--yes", "--skip-preview", "--stack", "local", "--non-interactive")
-    wait_until(lambda: starting(clone), "a node starts")
-    for process in [engine_process := psutil.Process(engine.pid), *engine_process.children(recursive=True)]:
-        if "infra.local.guard" not in process.cmdline() and process.environ().get("RDMA_RAY_NODE") is None:
-            process.send_signal(signal.SIGKILL)
+    wait_until(lambda: clone.processes(*RAY), "a node starts")
+    for process in clone.engine_processes():
+        process.kill()
     engine.communicate()
     wait_until(lambda: clone.processes() == [], "the starting node ends by itself", 30)
     clone.pulumi("cancel", "--yes")
@@ -51,7 +44,7 @@ def test_killed_engine_and_provider_leave_nothing_running(fresh_clone: Clone) ->
 
 def test_ctrl_c_while_the_cluster_comes_up(fresh_clone: Clone) -> None:
     make = fresh_clone.start("make", "up")
-    wait_until(lambda: starting(fresh_clone), "a node starts")
+    wait_until(lambda: fresh_clone.processes(*RAY), "a node starts")
     interrupt(make)
     said, _ = make.communicate(timeout=120)
     assert make.returncode != 0
@@ -76,7 +69,7 @@ def test_ctrl_c_while_the_engine_is_built(fresh_clone: Clone) -> None:
     fresh_clone.environment |= {"XDG_CACHE_HOME": str(cache), "GOCACHE": str(cache / "go-build")}
     (fresh_clone.path / ".tools" / "bin" / "pulumi").unlink()
     make = fresh_clone.start("make", "setup")
-    wait_until(lambda: any(process.name() == "compile" for process in fresh_clone.processes()), "the compiler runs")
+    wait_until(lambda: fresh_clone.processes("compile"), "the compiler runs")
     interrupt(make)
     said, _ = make.communicate(timeout=60)
     assert make.returncode != 0, said

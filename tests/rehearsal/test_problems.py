@@ -1,0 +1,72 @@
+"""What a person sees who got the stack file wrong: every problem at once, from the engine and from `make`."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.clone import Clone
+
+FIVE_MISTAKES = """config:
+  rdma-ray:target: gke
+  rdma-ray:loction: us-central1-b
+  rdma-ray:nodes:
+    machine: a3-ultragpu-8g
+    capacity: flex-start
+    maxRunHours: 200
+    max: many
+  rdma-ray:computeClass: true
+  rdma-ray:fabric: efa
+  rdma-ray:ray:
+    image: rayproject/ray:2.60.0-gpu
+"""
+
+EXPECTED = (
+    # setting, value, a word of the reason, a word of the fix
+    ("loction", "us-central1-b", "no setting", "did you mean location"),
+    ("nodes.maxRunHours", "200", "168", "168"),
+    ("nodes.max", "many", "is a whole number", "write a whole number"),
+    ("fabric", "efa", "gke has no fabric called", "multi-network"),
+    ("ray.image", "rayproject/ray:2.60.0-gpu", "CUDA", "cu128"),
+)
+
+
+@pytest.fixture(scope="module")
+def wrong(clone: Clone) -> Clone:
+    (clone.path / "Pulumi.wrong.yaml").write_text(FIVE_MISTAKES)
+    clone.pulumi("stack", "init", "--no-select", stack="wrong")
+    return clone
+
+
+@pytest.mark.parametrize("command", ["pulumi preview", "make preview", "make up", "rdma-ray plan"])
+def test_five_mistakes_are_told_in_one_go(wrong: Clone, command: str) -> None:
+    match command:
+        case "pulumi preview":
+            said = wrong.pulumi("preview", stack="wrong", check=False)
+        case "rdma-ray plan":
+            said = wrong.run("bin/rdma-ray", "plan", "Pulumi.wrong.yaml", check=False)
+        case _:
+            said = wrong.run("make", command.split()[1], "STACK=wrong", check=False)
+    flat = " ".join(said.split())
+    assert "has 5 problems" in flat
+    for words in EXPECTED:
+        assert [word for word in words if word not in flat] == [], said
+    assert flat.count("Fix:") == 5
+    assert "Traceback" not in flat
+
+
+def test_unknown_stack_is_told_which_there_are(clone: Clone) -> None:
+    said = clone.run("make", "up", "STACK=locl", check=False)
+    assert "there is no Pulumi.locl.yaml" in said
+    assert "local" in said
+
+
+def test_known_target_that_is_not_built_yet_says_so(clone: Clone) -> None:
+    (clone.path / "Pulumi.cloud.yaml").write_text(
+        "config:\n  rdma-ray:target: gke\n  rdma-ray:location: us-central1-b\n"
+        "  rdma-ray:nodes: {machine: a3-ultragpu-8g}\n"
+        "  rdma-ray:ray: {image: 'rayproject/ray:2.60.0-py311-cu128'}\n"
+    )
+    clone.pulumi("stack", "init", "--no-select", stack="cloud")
+    said = clone.pulumi("preview", stack="cloud", check=False)
+    assert "this version makes only local stacks" in " ".join(said.split())
+    assert "Traceback" not in said
