@@ -1,0 +1,201 @@
+"""The command line against a real cluster: benchmarks, training, failures, and that the token stays hidden."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from infra.outputs import Outputs
+from tests.workloads.conftest import ROOT, Cluster, write_outputs
+from workloads.client.api import Api
+from workloads.client.run import Request, View, run
+from workloads.exits import Exit
+
+RANKS = 4
+
+
+@pytest.fixture(scope="module")
+def bench(cluster: Cluster) -> dict[str, Any]:
+    """The default benchmark, as a user runs it first."""
+    done = cluster.rdma_ray("bench", "nccl", "--json", "bench.json", "-n", "5", "-w", "1")
+    assert done.returncode == 0, done.stderr
+    assert "40 rows, every element right" in done.stdout
+    assert "all ranks on one host: a functional proof, not a fabric measurement" in done.stdout
+    result: dict[str, Any] = json.loads((cluster.folder / "bench.json").read_text())
+    return result
+
+
+def test_bench_measures_every_operation_and_finds_no_wrong_element(bench: dict[str, Any]) -> None:
+    measured = {(row["op"], row["variant"]) for row in bench["rows"]}
+    collectives = {(op, None) for op in ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast")}
+    assert measured == collectives | {("sendrecv", variant) for variant in ("up", "down", "duplex")}
+    assert {row["wrong"] for row in bench["rows"]} == {0}
+    for row in bench["rows"]:
+        assert 0 < row["time_us"]["min"] <= row["time_us"]["avg"] <= row["time_us"]["max"]
+        assert row["algbw"] == pytest.approx(row["size"] / row["time_us"]["max"] / 1e3, rel=0.01, abs=2e-6)
+        assert len(row["ranks"]) == RANKS
+
+
+def test_bench_says_where_it_ran_and_what_that_proves(bench: dict[str, Any]) -> None:
+    assert bench["schema"] == "rdma-ray/nccl/1"
+    assert bench["proves"] == "function"
+    assert bench["world"] == {"nodes": 2, "per_node": 2, "ranks": RANKS, "machines": 1}
+    assert [(rank["rank"], rank["node"]) for rank in bench["ranks"]] == [(0, 0), (1, 0), (2, 1), (3, 1)]
+    assert len({rank["node_id"] for rank in bench["ranks"]}) == 2
+    assert bench["environment"]["GLOO_SOCKET_IFNAME"].startswith("lo")
+    assert bench["command"][:3] == ["rdma-ray", "bench", "nccl"]
+
+
+def test_wrong_data_exits_3(cluster: Cluster) -> None:
+    done = cluster.rdma_ray(
+        *("bench", "nccl", "--op", "all_gather", "-e", "1K", "-n", "1", "--dtype", "bf16", "--json", "-"),
+        *("--inject-fault", "corrupt:1"),
+    )
+    assert done.returncode == Exit.WRONG_DATA, done.stderr
+    result = json.loads(done.stdout)  # stdout is the JSON alone
+    [row] = result["rows"]
+    assert [rank["wrong"] for rank in row["ranks"]] == [0, 2, 0, 0]  # before and after the timed runs
+    assert result["injected_fault"] == "corrupt:1"
+    assert "wrong data in 1 of 1 rows" in done.stderr
+
+
+def test_a_hang_exits_4_within_its_time_and_names_the_rank_behind(cluster: Cluster) -> None:
+    done = cluster.rdma_ray(
+        "bench", "nccl", "--op", "all_reduce", "-e", "1K", "--timeout", "5", "--inject-fault", "hang:2"
+    )
+    assert done.returncode == Exit.HANG, done.stderr
+    assert "no answer within 5 s" in done.stdout
+    behind = [line for line in done.stdout.splitlines() if "before its first call" in line]
+    assert len(behind) == 1
+    assert behind[0].strip().startswith("rank 2")
+    wait_until_free(cluster)
+
+
+def test_more_than_the_cluster_has_fails_fast_and_says_what_is_missing(cluster: Cluster, tmp_path: Path) -> None:
+    grown = cluster.outputs.model_copy(update={"nodes": cluster.outputs.nodes.model_copy(update={"min": 3, "max": 3})})
+    file = write_outputs(grown, tmp_path / "grown.json")
+    done = cluster.rdma_ray("bench", "nccl", "--outputs", str(file))
+    assert done.returncode == Exit.ERROR
+    assert "3 nodes with 2 free CPU each are wanted" in done.stdout
+    assert "127.0.0.3: 2 of 2 CPU free" in done.stdout
+
+
+def test_training_reaches_its_accuracy_and_an_interrupted_run_ends_the_same(cluster: Cluster) -> None:
+    whole = cluster.rdma_ray("train", "digits", "--epochs", "8", "--name", "whole", "--json", "whole.json")
+    assert whole.returncode == 0, whole.stderr
+    uninterrupted = json.loads((cluster.folder / "whole.json").read_text())
+    assert uninterrupted["accuracy"] >= 0.97
+    assert (uninterrupted["world"], uninterrupted["resumed_from"]) == (RANKS, None)
+    assert whole.stderr.count("epoch 8:") == 1
+    assert "RayTrainWorker" not in whole.stderr
+    kept = sorted(path.name for path in (cluster.folder / "storage" / "train" / "whole").glob("epoch-*"))
+    assert kept == ["epoch-0007", "epoch-0008"]
+
+    part = cluster.rdma_ray("train", "digits", "--epochs", "3", "--name", "part", "--min-accuracy", "1")
+    assert part.returncode == Exit.BELOW, part.stderr
+    rest = cluster.rdma_ray("train", "digits", "--epochs", "8", "--resume", "part", "--json", "rest.json")
+    assert rest.returncode == 0, rest.stderr
+    resumed = json.loads((cluster.folder / "rest.json").read_text())
+    assert resumed["resumed_from"] == 3
+    assert [row["epoch"] for row in resumed["epochs"]] == list(range(1, 9))
+    for before, after in zip(uninterrupted["epochs"], resumed["epochs"], strict=True):
+        assert after["loss"] == pytest.approx(before["loss"], rel=1e-6)
+        assert after["accuracy"] == before["accuracy"]
+
+    again = cluster.rdma_ray("train", "digits", "--name", "part")
+    assert again.returncode == Exit.ERROR
+    assert "--resume part" in again.stdout
+
+
+def test_ctrl_c_stops_the_job_and_frees_its_ranks(cluster: Cluster) -> None:
+    process = subprocess.Popen(
+        [ROOT / "bin" / "rdma-ray", "bench", "nccl", "--op", "all_reduce", "--inject-fault", "hang:0"],
+        env=cluster.environment(),
+        cwd=cluster.folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stderr is not None
+    for line in process.stderr:
+        if line.startswith("measuring"):
+            break
+    process.send_signal(signal.SIGINT)
+    _, rest = process.communicate(timeout=90)
+    assert process.returncode == Exit.STOPPED
+    assert "is STOPPED" in rest
+    wait_until_free(cluster)
+
+
+def test_the_drivers_exit_code_comes_through(cluster: Cluster) -> None:
+    request = Request("test", "timeit", ["-n1", "-r1", "raise SystemExit(3)"])
+    ended = run(cluster.outputs, request, View())
+    assert (ended.code, ended.job.status) == (3, "FAILED")
+
+
+def test_detached_jobs_are_listed_followed_and_stopped(cluster: Cluster) -> None:
+    done = cluster.rdma_ray("bench", "nccl", "--op", "broadcast", "--detach", "--inject-fault", "hang:0")
+    assert done.returncode == 0, done.stderr
+    job_id = done.stdout.strip()
+    assert cluster.rdma_ray("stop", job_id).returncode == 0
+    listed = json.loads(cluster.rdma_ray("list", "--json", "-").stdout)["jobs"]
+    assert next(job for job in listed if job["id"] == job_id)["status"] == "STOPPED"
+    assert cluster.rdma_ray("logs", job_id).returncode == Exit.STOPPED
+    assert cluster.rdma_ray("logs", "no-such-job").returncode == Exit.ERROR
+    found = json.loads(cluster.rdma_ray("status", "--json", "-").stdout)
+    assert [(node["role"], node["cpus"]) for node in found["nodes"]] == [("head", 0), ("worker", 2), ("worker", 2)]
+
+
+def test_another_token_is_explained(cluster: Cluster, tmp_path: Path) -> None:
+    found = json.loads(cluster.file.read_text())
+    found["ray"]["token"] = "another"
+    file = tmp_path / "other.json"
+    file.write_text(json.dumps(found))
+    assert Outputs.model_validate(found)
+    for command in (["status"], ["bench", "nccl"], ["train", "digits"]):
+        done = cluster.rdma_ray(*command, "--outputs", str(file))
+        assert done.returncode == Exit.ERROR
+        assert "the token does not fit this cluster" in done.stderr
+        assert "another\n" not in done.stderr
+
+
+def test_nobody_at_the_address_is_explained(cluster: Cluster, tmp_path: Path) -> None:
+    found = json.loads(cluster.file.read_text())
+    found["ray"]["jobs"] = "http://127.0.0.1:9"
+    file = tmp_path / "gone.json"
+    file.write_text(json.dumps(found))
+    done = cluster.rdma_ray("status", "--outputs", str(file))
+    assert done.returncode == Exit.ERROR
+    assert "does not answer" in done.stderr
+    assert "make up" in done.stderr
+
+
+def test_the_token_is_in_no_log_and_no_result(cluster: Cluster, bench: dict[str, Any]) -> None:
+    assert bench
+    api = Api(cluster.outputs.ray.jobs, cluster.outputs.ray.token, "test")
+    for job in api.jobs():
+        assert cluster.token not in api.logs(job.id)
+        assert cluster.token not in job.entrypoint + job.message + str(job.metadata)
+    secret_files = {cluster.file, cluster.folder / "token"}
+    for file in cluster.folder.rglob("*"):
+        if file.is_file() and file not in secret_files and file.suffix in (".json", ".log", ".out", ".err"):
+            assert cluster.token not in file.read_text(errors="replace"), file
+
+
+def wait_until_free(cluster: Cluster) -> None:
+    """Wait until no actor lives: what held the CPUs is gone."""
+    api = Api(cluster.outputs.ray.jobs, cluster.outputs.ray.token, "test")
+    deadline = time.monotonic() + 30
+    while True:
+        actors = api.get("/api/v0/actors")["data"]["result"]["result"]
+        alive = [actor for actor in actors if actor["class_name"] == "Rank" and actor["state"] != "DEAD"]
+        if not alive:
+            return
+        assert time.monotonic() < deadline, alive
+        time.sleep(0.3)

@@ -1,0 +1,160 @@
+"""The patterns that verification rests on: exact in any order, and blind to no error."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from workloads.nccl import pattern
+from workloads.nccl.operations import DTYPES, OPERATIONS, Operation, Place, SendReceive
+from workloads.nccl.pattern import EXACT_BITS, ReductionPattern, count_wrong, moved
+
+CPU = torch.device("cpu")
+dtypes = st.sampled_from(list(DTYPES.values()))
+worlds = st.integers(2, 64)
+salts = st.integers(0, 10**6)
+
+
+def contributions(world: int, dtype: torch.dtype, salt: int, count: int) -> list[torch.Tensor]:
+    sums = ReductionPattern(world, dtype, CPU)
+    return [sums.contribution(rank, salt)(0, count) for rank in range(world)]
+
+
+@settings(deadline=None)
+@given(dtypes, st.integers(1, 600), salts, st.randoms(use_true_random=False), st.integers(1, 300))
+def test_sums_are_exact_in_any_order(dtype: torch.dtype, world: int, salt: int, random, count: int) -> None:  # type: ignore[no-untyped-def]  # hypothesis does not type its Random
+    parts = contributions(world, dtype, salt, count)
+    while len(parts) > 1:  # a random tree of sums, in the type itself
+        a, b = (parts.pop(random.randrange(len(parts))) for _ in range(2))
+        parts.append(a + b)
+    assert count_wrong(parts[0], ReductionPattern(world, dtype, CPU).total(salt)) == 0
+
+
+@given(dtypes, worlds, salts)
+def test_every_contribution_is_a_whole_number_that_the_type_holds(dtype: torch.dtype, world: int, salt: int) -> None:
+    for part in contributions(world, dtype, salt, 64):
+        assert part.ge(0).all()
+        assert part.double().le(2 ** EXACT_BITS[dtype] // world).all()
+        assert part.double().frac().eq(0).all()
+
+
+@given(dtypes, worlds, salts, st.integers(0, 63), st.sampled_from([-1.0, 1e-3, float("nan"), float("inf")]))
+def test_one_corrupted_element_is_one_wrong(
+    dtype: torch.dtype, world: int, salt: int, where: int, value: float
+) -> None:
+    want = ReductionPattern(world, dtype, CPU).total(salt)
+    got = want(0, 64)
+    got[where] = value
+    assert count_wrong(got, want) == 1
+
+
+@given(dtypes, worlds, salts, st.data())
+def test_a_rank_missing_or_counted_twice_is_seen(
+    dtype: torch.dtype, world: int, salt: int, data: st.DataObject
+) -> None:
+    parts = contributions(world, dtype, salt, 64)
+    rank = data.draw(st.integers(0, world - 1))
+    want = ReductionPattern(world, dtype, CPU).total(salt)
+    exact = want(0, 64).double()
+    for wrong in (exact - parts[rank].double(), exact + parts[rank].double()):
+        assert count_wrong(wrong, want) == int(parts[rank].ne(0).sum()) > 0
+
+
+@given(dtypes, worlds, salts)
+def test_the_sum_of_the_verification_before_is_wrong_everywhere(dtype: torch.dtype, world: int, salt: int) -> None:
+    sums = ReductionPattern(world, dtype, CPU)
+    stale = sums.total(salt)(0, 64)
+    wrong = count_wrong(stale, sums.total(salt + 1))
+    # Where the period divides the ranks every position has one and the same sum; the poison is what shows then.
+    assert wrong == (0 if world % sums.period == 0 else 64)
+
+
+@pytest.mark.parametrize(("dtype", "ranks"), [(torch.float32, 4096), (torch.float16, 256), (torch.bfloat16, 32)])
+def test_up_to_how_many_ranks_no_sum_is_blind_to_stale_data(dtype: torch.dtype, ranks: int) -> None:
+    assert not [n for n in range(2, ranks + 1) if n % ReductionPattern(n, dtype, CPU).period == 0]
+
+
+@settings(deadline=None)
+@given(dtypes, st.integers(2, 600), salts)
+def test_sums_do_not_depend_on_how_they_are_cut(dtype: torch.dtype, world: int, salt: int) -> None:
+    total = ReductionPattern(world, dtype, CPU).total(salt)
+    whole = total(0, 2000)  # longer than the period of the narrow types, which is looked up
+    pieces = torch.cat([total(start, end - start) for start, end in pairwise([0, 1, 7, 300, 2000])])
+    assert torch.equal(whole, pieces)
+
+
+@given(dtypes, worlds, salts, st.data())
+def test_moved_data_tells_sources_destinations_and_salts_apart(
+    dtype: torch.dtype, world: int, salt: int, data: st.DataObject
+) -> None:
+    source, destination = (data.draw(st.integers(-1, world - 1)) for _ in range(2))
+    want = moved(source, destination, salt, dtype, CPU)
+    others = [(source + 1, destination, salt), (source, destination + 1, salt), (source, destination, salt + 1)]
+    if source != destination:
+        others.append((destination, source, salt))
+    for other in others:
+        assert count_wrong(moved(*other, dtype, CPU)(0, 64), want) > 48
+    assert count_wrong(want(1, 64), want) > 48  # shifted by one
+    assert count_wrong(want(8, 64), want, offset=8) == 0
+
+
+@pytest.mark.parametrize("dtype", DTYPES.values())
+def test_moved_data_is_whole_and_fits(dtype: torch.dtype) -> None:
+    values = moved(3, 5, 7, dtype, CPU)(0, 4096).double()
+    assert values.ge(0).all()
+    assert values.lt(2 ** EXACT_BITS[dtype]).all()
+    assert len(set(values.tolist())) > 200
+
+
+def test_counting_goes_over_all_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pattern, "CHUNK", 10)
+    want = moved(0, 1, 2, torch.float32, CPU)
+    buffer = torch.empty(35)
+    pattern.fill(buffer, want)
+    assert count_wrong(buffer, want) == 0
+    buffer[[0, 9, 10, 34]] = -1
+    assert count_wrong(buffer, want) == 4
+
+
+def gang(kind: type[Operation], world: int, per_node: int, dtype: torch.dtype, size: int = 4096) -> list[Operation]:
+    ranks = [kind(Place(rank, world, per_node), size, dtype, CPU) for rank in range(world)]
+    for rank in ranks:
+        rank.fill(salt=1)
+    return ranks
+
+
+@pytest.mark.parametrize("dtype", DTYPES.values())
+@pytest.mark.parametrize("kind", [kind for kinds in OPERATIONS.values() for kind in kinds])
+def test_nothing_is_right_before_it_has_run(kind: type[Operation], dtype: torch.dtype) -> None:
+    for rank in gang(kind, 4, 2, dtype):
+        expected = sum(check.got.numel() for check in rank.checks())
+        if kind.op == "broadcast" and rank.place.rank == 0:
+            assert rank.wrong() == 0  # the root has its own data
+        elif kind.op == "all_reduce":
+            assert rank.wrong() > 0.7 * expected  # in place: what is there is this rank's own share
+        else:
+            assert rank.wrong() == expected
+
+
+@pytest.mark.parametrize("kind", [kind for kinds in OPERATIONS.values() for kind in kinds])
+def test_sizes_follow_nccl_tests(kind: type[Operation]) -> None:
+    assert {rank.size for rank in gang(kind, 4, 2, torch.float32, 4096)} == {4096}
+    assert gang(kind, 3, 1, torch.float32, 4096)[0].size == (4092 if kind.pieces_per_rank else 4096)
+    assert gang(kind, 3, 1, torch.float32, 1)[0].count == 1
+
+
+@pytest.mark.parametrize(
+    ("world", "per_node", "pairs"),
+    [(4, 2, [(0, 2), (1, 3)]), (4, 4, [(0, 1), (2, 3)]), (6, 2, [(0, 2), (1, 3)]), (3, 3, [(0, 1)]), (2, 1, [(0, 1)])],
+)
+def test_pairs_join_the_same_rank_of_two_nodes(world: int, per_node: int, pairs: list[tuple[int, int]]) -> None:
+    for kind in OPERATIONS["sendrecv"]:
+        ranks = gang(kind, world, per_node, torch.float32)
+        found = [(r.place.rank, r.peer) for r in ranks if isinstance(r, SendReceive) and r.peer is not None]
+        assert [(a, b) for a, b in found if a < b] == pairs
+        assert sorted((b, a) for a, b in found if a < b) == sorted((a, b) for a, b in found if a > b)
+        assert [r.place.rank for r in ranks if r.takes_part] == sorted(rank for pair in pairs for rank in pair)
