@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import secrets
@@ -17,6 +18,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import psutil
 import pytest
 from pydantic import SecretStr
 
@@ -66,15 +68,22 @@ def cluster() -> Iterator[Cluster]:
         outputs = start(folder, processes)
         yield Cluster(outputs, write_outputs(outputs, folder / "outputs.json"), folder, processes)
     finally:
-        for process in reversed(processes):
-            process.terminate()
-        for process in processes:
-            try:
-                process.wait(30)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+        end(processes)
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def end(processes: list[subprocess.Popen[bytes]]) -> None:
+    """End the nodes and all that they started, by id: politely, and after ten seconds for good."""
+    alive = [psutil.Process(process.pid) for process in processes if process.poll() is None]
+    family = [child for process in alive for child in process.children(recursive=True)]
+    for process in processes:
+        process.terminate()
+    _, left = psutil.wait_procs([*alive, *family], timeout=10)
+    for member in left:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            member.kill()
+    for process in processes:
+        process.wait(10)
 
 
 def write_outputs(outputs: Outputs, file: Path) -> Path:

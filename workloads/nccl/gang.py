@@ -76,23 +76,32 @@ class Gang:
         ready = self.group.ready()
         deadline = time.monotonic() + self.spec.wait_s
         while not ray.wait([ready], timeout=1)[0]:
-            state = placement_group_table(self.group)["stats"]["scheduling_state"]
-            if state == "INFEASIBLE" and not self.spec.elastic:
+            # Ray calls a group infeasible only where no node could take one bundle, not where nodes are too few.
+            if (
+                not self.spec.elastic
+                and sum(total >= self.spec.per_node for _, total, _ in self._slots()) < self.spec.nodes
+            ):
                 raise WorkloadError(f"these nodes can never fit: {self._missing()}")
             if time.monotonic() > deadline:
+                state = placement_group_table(self.group)["stats"]["scheduling_state"]
                 raise WorkloadError(f"no room within {self.spec.wait_s:.0f} s ({state}): {self._missing()}")
 
-    def _missing(self) -> str:
-        kind, amount = next(iter(self._bundle().items()))
-        lines = [f"{self.spec.nodes} nodes with {amount:g} free {kind} each are wanted; the cluster has"]
+    def _slots(self) -> list[tuple[str, float, float]]:
+        """(address, slots, free slots) of each living node."""
         free_of: Callable[[], dict[str, dict[str, float]]] = ray._private.state.available_resources_per_node
         nodes_of: Callable[[], list[dict[str, Any]]] = ray.nodes  # both untyped in Ray
         free = free_of()
-        for node in nodes_of():
-            if node["Alive"]:
-                total = node["Resources"].get(kind, 0)
-                left = free.get(node["NodeID"], {}).get(kind, 0)
-                lines.append(f"  {node['NodeManagerAddress']}: {left:g} of {total:g} {kind} free")
+        [kind] = self._bundle()
+        return [
+            (node["NodeManagerAddress"], node["Resources"].get(kind, 0), free.get(node["NodeID"], {}).get(kind, 0))
+            for node in nodes_of()
+            if node["Alive"]
+        ]
+
+    def _missing(self) -> str:
+        [(kind, amount)] = self._bundle().items()
+        lines = [f"{self.spec.nodes} nodes with {amount:g} free {kind} each are wanted; the cluster has"]
+        lines += [f"  {address}: {free:g} of {total:g} {kind} free" for address, total, free in self._slots()]
         return "\n".join([*lines, "ask for less with --nodes and --per-node, or free what holds them: rdma-ray list"])
 
     def _start(self) -> None:
