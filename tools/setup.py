@@ -144,7 +144,8 @@ def install_engine(found: Path | None) -> None:
 
 def say(step: str, text: str, *, end: str = "\n") -> None:
     """One line of progress."""
-    print(f"  {step:<20} {text}", end=end, flush=True)
+    clear = "\x1b[K" if sys.stdout.isatty() else ""
+    print(f"{clear}  {step:<20} {text}", end=end, flush=True)
 
 
 def _built_engine() -> Path:
@@ -171,10 +172,13 @@ def _build_engine(target: Path) -> None:
     )
     assert compiler.stderr is not None
     said: list[str] = []
+    done = 0
     try:
         for line in compiler.stderr:
             said.append(line)
-            _progress("Pulumi engine", len(said), _ENGINE_PACKAGES, began)
+            if not line.startswith("go: downloading"):
+                done += 1
+                _progress("Pulumi engine", done, _ENGINE_PACKAGES, began)
     except BaseException:
         compiler.terminate()
         raise
@@ -189,18 +193,15 @@ def _build_engine(target: Path) -> None:
         )
     # Renamed only when whole, so that an interrupted build is never taken for an engine.
     partial.replace(target)
-    say("Pulumi engine", f"built in {time.monotonic() - began:.0f} s{' ' * 40}")
+    say("Pulumi engine", f"built in {time.monotonic() - began:.0f} s")
 
 
 def _progress(step: str, done: int, total: int, began: float) -> None:
     """A line that overwrites itself on a terminal, and comes every tenth part elsewhere."""
-    part = min(done / total, 0.99)
     elapsed = time.monotonic() - began
-    # Compilation only; the first quarter of a minute is downloads, during which nothing is compiled.
-    left = f", about {elapsed / part * (1 - part) / 60:.0f} min left" if part > 0.2 else ", 3 to 5 min in all"
-    text = f"building v{'.'.join(map(str, ENGINE_VERSION))} from source: {part:.0%}{left}"
+    text = f"building from source: {done} of {total} packages after {elapsed:.0f} s (3 to 5 min in all on two cores)"
     if sys.stdout.isatty() or done % (total // 10) == 1:
-        say(step, f"{text:<70}".rstrip("" if sys.stdout.isatty() else None), end=_END)
+        say(step, text, end=_END)
 
 
 def _version(command: list[str]) -> tuple[int, ...] | None:

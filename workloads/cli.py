@@ -197,6 +197,38 @@ def stop(job_id: JobId, stack: Stack = None, outputs_file: OutputsFile = None) -
     print(f"job {job_id}: {api.wait_stopped(job_id).status}", file=sys.stderr)
 
 
+@app.command()
+def outputs(stack: Stack = None, outputs_file: OutputsFile = None) -> None:
+    """The stack's outputs as JSON, whole: what does not apply is null, secrets are masked."""
+    print(_outputs(stack, outputs_file).model_dump_json(by_alias=True, indent=2))
+
+
+@app.command()
+def plan(
+    file: Annotated[Path, typer.Argument(help="A Pulumi.<stack>.yaml.", metavar="FILE")], json_file: JsonFile = None
+) -> None:
+    """Check a stack file and show what it will become, without an engine or a cloud.
+
+    Exit codes: 0 it can become a cluster, 1 it has problems; all of them are told.
+    """
+    from infra.plan import plan as planned
+    from infra.problems import SettingsError
+    from infra.settings import from_stack_file
+    from workloads.client import plan as view
+    from workloads.client.run import write_json
+
+    try:
+        found = planned(from_stack_file(file))
+    except OSError as error:
+        raise WorkloadError(f"cannot read {file}: {error.strerror}") from error
+    except SettingsError as problems:
+        raise WorkloadError(str(problems)) from None
+    if json_file != "-":
+        view.show(found, _console(stderr=False))
+    if json_file:
+        write_json(view.as_json(found), json_file)
+
+
 def _outputs(stack: str | None, file: Path | None) -> Outputs:
     from workloads.client.stack import read_outputs
 

@@ -1,52 +1,58 @@
-"""A real Ray cluster with token authentication on loopback addresses: a head without CPUs and two nodes of two."""
+"""The project's own local cluster, brought up by the real engine: a head without CPUs and two nodes of two."""
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
-import secrets
-import shutil
-import socket
 import subprocess
-import sys
-import tempfile
-import time
-import urllib.error
-import urllib.request
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
-import psutil
 import pytest
-from pydantic import SecretStr
 
-from infra.outputs import Fabric, Nodes, Outputs, Ray, Storage
+from infra.outputs import Outputs
+from tests.clone import Clone
 
 ROOT = Path(__file__).resolve().parents[2]
-NODES, CPUS = 2, 2
 
 
 @dataclass
 class Cluster:
-    """A running cluster: its outputs, the file that holds them, and its folder."""
+    """A running cluster as a user on another machine would know it: by a file with its outputs.
 
+    `folder` is where the command line is run and leaves its results; `logs` is where the nodes write.
+    """
+
+    clone: Clone
     outputs: Outputs
     file: Path
     folder: Path
-    processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     @property
     def token(self) -> str:
         return self.outputs.ray.token.get_secret_value()
 
+    @property
+    def logs(self) -> Path:
+        return self.clone.folder().path
+
+    @property
+    def storage(self) -> Path:
+        assert self.outputs.storage is not None
+        return Path(self.outputs.storage.path)
+
+    @property
+    def command(self) -> Path:
+        """The command line of the copy, whose path has a space."""
+        return self.clone.path / "bin" / "rdma-ray"
+
     def rdma_ray(self, *arguments: str, timeout: float = 180) -> subprocess.CompletedProcess[str]:
         """Run the command line as a user does; stdout and stderr apart."""
         return subprocess.run(
-            [ROOT / "bin" / "rdma-ray", *arguments],
+            [self.command, *arguments],
             env=self.environment(),
             cwd=self.folder,
+            stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
             timeout=timeout,
@@ -55,35 +61,21 @@ class Cluster:
 
     def environment(self) -> dict[str, str]:
         """A user's environment that knows the cluster by its outputs only."""
-        kept = {key: value for key, value in os.environ.items() if not key.startswith(("RAY_", "RDMA_RAY_"))}
-        return kept | {"HOME": str(self.folder / "home"), "RDMA_RAY_OUTPUTS": str(self.file)}
+        return self.clone.environment | {"RDMA_RAY_OUTPUTS": str(self.file)}
 
 
 @pytest.fixture(scope="session")
-def cluster() -> Iterator[Cluster]:
-    # Ray's sockets lie below this folder, and a socket's path may have 107 characters only.
-    folder = Path(tempfile.mkdtemp(prefix="rr-", dir="/tmp"))
-    processes: list[subprocess.Popen[bytes]] = []
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    clone = Clone(tmp_path_factory.mktemp("workloads"))
     try:
-        outputs = start(folder, processes)
-        yield Cluster(outputs, write_outputs(outputs, folder / "outputs.json"), folder, processes)
+        clone.pulumi("stack", "select", "--create")
+        clone.up()
+        folder = tmp_path_factory.mktemp("user")
+        outputs = clone.outputs()
+        yield Cluster(clone, outputs, write_outputs(outputs, folder / "outputs.json"), folder)
+        clone.destroy()
     finally:
-        end(processes)
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def end(processes: list[subprocess.Popen[bytes]]) -> None:
-    """End the nodes and all that they started, by id: politely, and after ten seconds for good."""
-    alive = [psutil.Process(process.pid) for process in processes if process.poll() is None]
-    family = [child for process in alive for child in process.children(recursive=True)]
-    for process in processes:
-        process.terminate()
-    _, left = psutil.wait_procs([*alive, *family], timeout=10)
-    for member in left:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            member.kill()
-    for process in processes:
-        process.wait(10)
+        clone.remove()
 
 
 def write_outputs(outputs: Outputs, file: Path) -> Path:
@@ -93,89 +85,3 @@ def write_outputs(outputs: Outputs, file: Path) -> Path:
     file.touch(mode=0o600)
     file.write_text(json.dumps(found))
     return file
-
-
-def start(folder: Path, processes: list[subprocess.Popen[bytes]]) -> Outputs:
-    """Start the head and its nodes, and wait until all are alive. What runs is in `processes`, even on failure."""
-    (folder / "home").mkdir()
-    (folder / "storage").mkdir()
-    token = secrets.token_hex(32)
-    token_file = folder / "token"
-    token_file.touch(mode=0o600)
-    token_file.write_text(token)
-    environment = {
-        **os.environ,
-        "HOME": str(folder / "home"),
-        "RAY_AUTH_MODE": "token",
-        "RAY_AUTH_TOKEN_PATH": str(token_file),
-        "RAY_USAGE_STATS_ENABLED": "0",
-    }
-    gcs, dashboard = free_port(), free_port()
-
-    def node(name: str, address: str, *arguments: str) -> None:
-        command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--block", "--disable-usage-stats"]
-        command += ["--node-ip-address", address, "--min-worker-port=0", "--max-worker-port=0"]
-        command += [f"--dashboard-agent-listen-port={free_port()}", f"--metrics-export-port={free_port()}"]
-        # A folder each: nodes that start at the same time in one folder may pick the same socket name.
-        command += [f"--temp-dir={folder / name}", f"--object-store-memory={100 * 2**20}", *arguments]
-        with (folder / f"{name}.log").open("wb") as log:
-            processes.append(subprocess.Popen(command, env=environment, stdout=log, stderr=subprocess.STDOUT))
-
-    def alive() -> int:
-        request = urllib.request.Request(
-            f"http://127.0.0.1:{dashboard}/api/v0/nodes", headers={"Authorization": f"Bearer {token}"}
-        )
-        with urllib.request.urlopen(request, timeout=5) as answer:
-            found = json.load(answer)["data"]["result"]["result"]
-        return sum(entry["state"] == "ALIVE" for entry in found)
-
-    head = ["--head", f"--port={gcs}", "--num-cpus=0", "--dashboard-host=127.0.0.1"]
-    node("h", "127.0.0.1", *head, f"--dashboard-port={dashboard}", f"--ray-client-server-port={free_port()}")
-    wait_until(lambda: alive() == 1, processes, folder)
-    for index in range(NODES):
-        # Linux answers on all of 127.0.0.0/8, so that each node has an address of its own; others have one loopback.
-        address = f"127.0.0.{index + 2}" if sys.platform == "linux" else "127.0.0.1"
-        node(f"n{index}", address, f"--address=127.0.0.1:{gcs}", f"--num-cpus={CPUS}")
-    wait_until(lambda: alive() == 1 + NODES, processes, folder)
-
-    address = f"http://127.0.0.1:{dashboard}"
-    return Outputs(
-        target="local",
-        location=None,
-        machine=None,
-        nodes=Nodes(min=NODES, max=NODES, gpus_per_node=0, cpus_per_node=CPUS),
-        fabric=Fabric(transport="socket", nics=None, gbps_per_nic=None, floors=[]),
-        kubeconfig=None,
-        namespace=None,
-        ray=Ray(
-            cluster="test",
-            version="2.60.0",
-            dashboard=address,
-            jobs=address,
-            client="ray://127.0.0.1:10001",
-            token=SecretStr(token),
-        ),
-        storage=Storage(path=str(folder / "storage")),
-        queue=None,
-    )
-
-
-def wait_until(holds: Callable[[], bool], processes: list[subprocess.Popen[bytes]], folder: Path) -> None:
-    """Wait for a condition, at most 90 s; fail with the logs when a process has ended."""
-    deadline = time.monotonic() + 90
-    while True:
-        try:
-            if holds():
-                return
-        except (urllib.error.URLError, OSError, KeyError, TypeError):
-            pass  # not up yet
-        if time.monotonic() > deadline or any(process.poll() is not None for process in processes):
-            logs = "\n".join(f"== {log.name}\n{log.read_text()[-2000:]}" for log in sorted(folder.glob("*.log")))
-            raise AssertionError(f"the Ray cluster did not come up:\n{logs}")
-        time.sleep(0.3)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -51,3 +53,79 @@ def test_the_wrapper_finds_the_project_through_a_link_and_spaces(tmp_path: Path)
         [link, "bench", "a b"], capture_output=True, text=True, check=True, env={"PATH": "/usr/bin:/bin"}
     )
     assert done.stdout.splitlines() == [str(project), "-m", "workloads.cli", "bench", "a b"]
+
+
+GKE = """config:
+  rdma-ray:target: gke
+  rdma-ray:location: us-central1-b
+  rdma-ray:nodes: {machine: a3-ultragpu-8g, max: 4}
+  rdma-ray:ray: {image: 'rayproject/ray:2.60.0-py311-cu128'}
+"""
+EKS = """config:
+  rdma-ray:target: eks
+  rdma-ray:location: us-east-1a
+  rdma-ray:nodes: {machine: p5en.48xlarge, max: 4}
+  rdma-ray:ray: {image: 'example/ray:2.60.0-py311-cu128'}
+"""
+
+
+@pytest.mark.parametrize(("text", "ranges", "nics"), [(GKE, 13, 8), (EKS, 5, 16)])
+def test_plan_of_a_cloud_stack(
+    text: str, ranges: int, nics: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "Pulumi.cloud.yaml"
+    file.write_text(text)
+    assert main(["plan", str(file), "--json", "-"]) == Exit.OK
+    plan = json.loads(capsys.readouterr().out)
+    assert len(plan["ranges"]) == ranges
+    assert plan["fabric"]["nics"] == nics
+    assert plan["fabric"]["gbpsPerNode"] == 3200
+    assert plan["pod"]["container"]["resources"]["limits"]["nvidia.com/gpu"] == "8"
+    assert main(["plan", str(file)]) == Exit.OK
+    assert "3200 Gbit/s per node" in capsys.readouterr().out
+
+
+def test_plan_of_a_wrong_stack_tells_every_problem(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "Pulumi.cloud.yaml"
+    file.write_text(GKE.replace("max: 4", "maxRunHours: 200").replace("location", "loction"))
+    assert main(["plan", str(file)]) == Exit.ERROR
+    said = capsys.readouterr()
+    assert "has 2 problems" in said.err
+    assert said.out == ""
+
+
+def test_every_stack_file_of_the_project_has_a_plan(capsys: pytest.CaptureFixture[str]) -> None:
+    files = list(ROOT.glob("Pulumi.*.yaml"))
+    assert files
+    for file in files:
+        assert main(["plan", str(file)]) == Exit.OK, capsys.readouterr().err
+
+
+def test_plan_without_a_file_says_which(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", "Pulumi.nowhere.yaml"]) == Exit.ERROR
+    assert "cannot read Pulumi.nowhere.yaml" in capsys.readouterr().err
+
+
+def test_outputs_are_whole_and_hide_the_token(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As the engine prints them, nulls left out; as we print them, with nulls and without the token."""
+    given: dict[str, Any] = {
+        "target": "local",
+        "nodes": {"min": 2, "max": 2, "gpusPerNode": 0, "cpusPerNode": 2},
+        "fabric": {"transport": "socket", "nics": None, "gbpsPerNic": None, "floors": []},
+        "ray": {
+            "cluster": "head",
+            "version": "2.60.0",
+            "dashboard": "http://127.0.0.1:1",
+            "jobs": "http://127.0.0.1:1",
+            "client": "ray://127.0.0.1:1",
+            "token": "hush",
+        },
+    }
+    file = tmp_path / "outputs.json"
+    file.write_text(json.dumps(given))
+    assert main(["outputs", "--outputs", str(file)]) == Exit.OK
+    said = capsys.readouterr().out
+    assert "hush" not in said
+    assert json.loads(said) == given | {"ray": given["ray"] | {"token": "**********"}} | dict.fromkeys(
+        ["location", "machine", "kubeconfig", "namespace", "storage", "queue"]
+    )

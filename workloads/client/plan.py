@@ -1,0 +1,65 @@
+"""A stack file's plan on a terminal and as JSON; the plan itself is made in `infra.plan`, without any engine."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Column, Table
+
+from infra.plan import Plan
+
+
+def as_json(plan: Plan) -> dict[str, Any]:
+    """{settings, fabric, ranges: [{name, range, room}], pod}; `pod` in Kubernetes' own shapes, null on local."""
+    fabric, pod = plan.fabric, plan.pod
+    return {
+        "settings": plan.settings.model_dump(mode="json", by_alias=True),
+        "fabric": {
+            "transport": fabric.transport,
+            "nics": fabric.nics,
+            "gbpsPerNic": fabric.gbps_per_nic,
+            "gbpsPerNode": fabric.gbps,
+            "aligned": fabric.aligned,
+        },
+        "ranges": [{"name": cut.name, "range": str(cut.network), "room": cut.room} for cut in plan.ranges],
+        "pod": pod
+        and {
+            "annotations": dict(pod.annotations),
+            "spec": pod.pod(),
+            "container": pod.container(),
+            "setup": pod.setup,
+            "objects": list(pod.objects),
+        },
+    }
+
+
+def show(plan: Plan, console: Console) -> None:
+    """What one wants to see before paying: machines, fabric, addresses, and why each variable is set."""
+    settings, machine, fabric = plan.settings, plan.machine, plan.fabric
+    facts = Table.grid(padding=(0, 2))
+    facts.add_row("target", " ".join(filter(None, (settings.target, settings.location))))
+    if machine is None:
+        facts.add_row("nodes", f"1 head, {settings.nodes.count} workers of {settings.nodes.cpus} CPUs")
+        facts.add_row("fabric", "none: every node is a process of this machine")
+    else:
+        nodes = settings.nodes
+        facts.add_row("nodes", f"{nodes.min} to {nodes.max} x {machine.name} by {nodes.capacity}")
+        facts.add_row("node", f"{machine.gpus} x {machine.gpu}, {machine.nics} NICs of {machine.gbps_per_nic} Gbit/s")
+        facts.add_row("fabric", f"{settings.fabric} ({fabric.transport}), {fabric.gbps} Gbit/s per node, each way")
+        facts.add_row(
+            "pod", f"the whole node: {machine.pod_cpus} CPUs, {machine.pod_memory_gib} GiB, all GPUs and NICs"
+        )
+    console.print(facts)
+    if plan.ranges:
+        ranges = Table("range", "name", "room", box=SIMPLE_HEAD, pad_edge=False)
+        for cut in plan.ranges:
+            ranges.add_row(str(cut.network), cut.name, cut.room)
+        console.print(ranges)
+    variables = (*(plan.pod.environment if plan.pod else ()), *fabric.scripted)
+    if variables:
+        environment = Table("variable", Column("value", overflow="fold"), "why", box=SIMPLE_HEAD, pad_edge=False)
+        for variable in variables:
+            environment.add_row(variable.name, variable.value, variable.why)
+        console.print(environment)
