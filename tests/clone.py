@@ -86,14 +86,7 @@ class Clone:
 
     def resources(self, stack: str = "local") -> dict[str, dict[str, Any]]:
         """The outputs of the stack's own resources by name, with `id` added and without those that are encrypted."""
-        shown = subprocess.run(
-            ["bin/pulumi", "stack", "export", "--stack", stack],
-            cwd=self.path,
-            env=self.environment,
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
+        shown = self._read("stack", "export", "--stack", stack)
         return {
             # Encrypted anew at every update, so their text says nothing.
             resource["urn"].rpartition("::")[2]: {
@@ -106,15 +99,13 @@ class Clone:
 
     def outputs(self, stack: str = "local") -> Outputs:
         """The stack's outputs, the token included; not added to `said`."""
-        shown = subprocess.run(
-            ["bin/pulumi", "stack", "output", "--json", "--show-secrets", "--stack", stack],
-            cwd=self.path,
-            env=self.environment,
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
-        return Outputs.model_validate_json(shown)
+        return Outputs.model_validate_json(self._read("stack", "output", "--json", "--show-secrets", "--stack", stack))
+
+    def _read(self, *arguments: str) -> str:
+        """What the engine prints on standard output, kept out of `said` because it may hold secrets."""
+        command = ["bin/pulumi", *arguments]
+        done = subprocess.run(command, cwd=self.path, env=self.environment, capture_output=True, text=True, check=True)
+        return done.stdout
 
     def folder(self, stack: str = "local") -> ClusterFolder:
         """Where the stack's nodes live."""

@@ -51,10 +51,7 @@ def up(stack: str, changes: list[str]) -> None:
     """
     _check(stack)
     pulumi("stack", "select", "--create", "--stack", stack, quiet=True)
-    for change in changes:
-        key, _, value = change.partition("=")
-        pulumi("config", "set", "--stack", stack, "--path", f"rdma-ray:{key}", value, quiet=True)
-    _check(stack)
+    change_settings(stack, changes)
     results = ROOT / "results" / stack
     results.mkdir(parents=True, exist_ok=True)
     was_up = bool(resources(stack))
@@ -75,6 +72,22 @@ def up(stack: str, changes: list[str]) -> None:
             take_down(stack)
         raise
     print_summary(stack, outputs(stack), phases, results)
+
+
+def change_settings(stack: str, changes: list[str]) -> None:
+    """Write changes ("nodes.count=3") into the stack file; if the result has a problem, the file stays as it was."""
+    file = stack_file(stack)
+    before = file.read_text()
+    try:
+        for change in changes:
+            key, equals, value = change.partition("=")
+            if not equals:
+                sys.exit(f'SET={change}: write SETTING=VALUE, as in SET="nodes.count=3 nodes.cpus=1"')
+            pulumi("config", "set", "--stack", stack, "--path", f"rdma-ray:{key}", value, quiet=True)
+        _check(stack)
+    except BaseException:
+        file.write_text(before)
+        raise
 
 
 def preview(stack: str) -> None:
@@ -187,9 +200,14 @@ def phase(phases: list[Phase], name: str) -> Iterator[None]:
     phases.append(Phase(name, time.monotonic() - began))
 
 
+def stack_file(stack: str) -> Path:
+    """Where the engine looks for the stack's settings."""
+    return ROOT / f"Pulumi.{stack}.yaml"
+
+
 def _check(stack: str) -> None:
     """Refuse a stack without a file, and report the file's problems before the engine starts."""
-    file = ROOT / f"Pulumi.{stack}.yaml"
+    file = stack_file(stack)
     if not file.exists():
         known = ", ".join(sorted(path.name.split(".")[1] for path in ROOT.glob("Pulumi.*.yaml")))
         sys.exit(f"STACK={stack}: there is no Pulumi.{stack}.yaml. Stacks with a file: {known}")

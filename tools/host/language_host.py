@@ -52,7 +52,8 @@ class ProjectHost(LanguageServer):
 
         self.program = run_program
         response: language_pb2.RunResponse = super().Run(request, context)  # type: ignore[no-untyped-call]
-        return response
+        # Every error has been logged by now; `bail` says so, or the engine would print it a second time.
+        return language_pb2.RunResponse(bail=True) if response.error else response
 
 
 def serve() -> None:
