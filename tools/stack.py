@@ -10,6 +10,7 @@ import argparse
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -18,6 +19,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import Any
+
+import psutil
 
 from infra.local.folder import ClusterFolder
 from infra.problems import SettingsError
@@ -51,6 +54,7 @@ def up(stack: str, changes: list[str]) -> None:
     """
     _check(stack)
     pulumi("stack", "select", "--create", "--stack", stack, quiet=True)
+    release_lock_of_dead_engine(stack)
     change_settings(stack, changes)
     results = ROOT / "results" / stack
     results.mkdir(parents=True, exist_ok=True)
@@ -68,7 +72,7 @@ def up(stack: str, changes: list[str]) -> None:
         if was_up:
             print(f"\nInterrupted. The cluster was up before and stays up; take it down with: make down STACK={stack}")
         else:
-            print("\nInterrupted. Taking down what this run brought up …", flush=True)
+            print("\nInterrupted. Taking down what this run brought up; this cannot be interrupted …", flush=True)
             take_down(stack)
         raise
     print_summary(stack, outputs(stack), phases, results)
@@ -106,14 +110,20 @@ def down(stack: str) -> None:
 
 
 def take_down(stack: str) -> None:
-    """Destroy, whatever state an interrupted run left; a second Ctrl-C does not stop it."""
-    for number in _SIGNALS:
-        signal.signal(number, signal.SIG_IGN)
-    # A killed engine leaves its lock behind.
-    pulumi("cancel", "--yes", "--stack", stack, quiet=True, check=False)
+    """Destroy, whatever state an interrupted run left."""
+    release_lock_of_dead_engine(stack)
     pulumi("destroy", "--yes", "--skip-preview", "--stack", stack)
     # What a killed engine had started and not yet written down.
     ClusterFolder.of(ROOT, stack).remove()
+
+
+def release_lock_of_dead_engine(stack: str) -> None:
+    """A killed engine leaves its lock behind. The lock of a running one stays: somebody is at work on the stack."""
+    locks = ROOT / ".pulumi" / "state" / ".pulumi" / "locks" / "organization" / "rdma-ray" / stack
+    holders = [json.loads(file.read_text()) for file in locks.glob("*.json")]
+    here = socket.gethostname()
+    if holders and not any(holder["hostname"] != here or psutil.pid_exists(holder["pid"]) for holder in holders):
+        pulumi("cancel", "--yes", "--stack", stack, quiet=True)
 
 
 def resources(stack: str) -> list[str]:
@@ -229,6 +239,9 @@ def main() -> int:
     arguments = parser.parse_args()
 
     def interrupt(_number: int, _frame: FrameType | None) -> None:
+        # From here on things are being put in order; a second Ctrl-C would leave them half done.
+        for number in _SIGNALS:
+            signal.signal(number, signal.SIG_IGN)
         raise Interrupted
 
     for number in _SIGNALS:
