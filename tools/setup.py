@@ -150,9 +150,17 @@ def say(step: str, text: str, *, end: str = "\n") -> None:
 
 def _built_engine() -> Path:
     """Where the pinned engine lies in the user's cache; another pin, or another platform, is another folder."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     key = _digest(ROOT / "tools" / "engine" / "go.sum", f"{ENGINE_VERSION}{sys.platform}{os.uname().machine}")
-    return cache / "rdma-ray" / f"engine-{key}" / "pulumi"
+    return _cache() / f"engine-{key}" / "pulumi"
+
+
+def module_cache() -> Path:
+    """Where Go keeps the modules that it downloads: by default it would be ~/go, which is no cache folder."""
+    return Path(os.environ.get("GOMODCACHE") or _cache() / "go-modules")
+
+
+def _cache() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rdma-ray"
 
 
 def _build_engine(target: Path) -> None:
@@ -166,7 +174,12 @@ def _build_engine(target: Path) -> None:
         *("-ldflags", f"-s -w -X github.com/pulumi/pulumi/sdk/v3/go/common/version.Version=v{version}"),
         "github.com/pulumi/pulumi/pkg/v3/cmd/pulumi",
     ]
-    environment = os.environ | {"CGO_ENABLED": "0", "GOFLAGS": "-mod=readonly", "GOTOOLCHAIN": "local"}
+    environment = os.environ | {
+        "CGO_ENABLED": "0",
+        "GOFLAGS": "-mod=readonly",
+        "GOTOOLCHAIN": "local",
+        "GOMODCACHE": str(module_cache()),
+    }
     compiler = subprocess.Popen(
         build, cwd=ROOT / "tools" / "engine", env=environment, stderr=subprocess.PIPE, text=True, errors="replace"
     )

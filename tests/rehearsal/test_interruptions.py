@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import subprocess
 
+import pytest
+
 from tests.clone import Clone, interrupt, wait_until
+from tools.setup import module_cache
 
 RAY = ("gcs_server", "raylet")
 
@@ -66,14 +69,19 @@ def test_ctrl_c_during_benchmark_and_training(fresh_clone: Clone) -> None:
 
 
 def test_ctrl_c_while_the_engine_is_built(fresh_clone: Clone) -> None:
-    """With an empty cache: no compiler goes on, and no half-built engine is taken for one."""
+    """With nothing compiled yet: no compiler goes on, and no half-built engine is taken for one."""
+    if (fresh_clone.path / ".tools" / "bin" / "pulumi").is_symlink():
+        pytest.skip("this machine has a Pulumi of its own, so no engine is built on it")
     cache = fresh_clone.path / "cache"
-    fresh_clone.environment |= {"XDG_CACHE_HOME": str(cache), "GOCACHE": str(cache / "go-build")}
-    (fresh_clone.path / ".tools" / "bin" / "pulumi").unlink()
+    fresh_clone.environment |= {
+        "XDG_CACHE_HOME": str(cache),
+        "GOCACHE": str(cache / "go-build"),
+        "GOMODCACHE": str(module_cache()),
+    }
     make = fresh_clone.start("make", "setup")
     wait_until(lambda: fresh_clone.processes("compile"), "the compiler runs")
     interrupt(make)
     said, _ = make.communicate(timeout=60)
     assert make.returncode != 0, said
     wait_until(lambda: fresh_clone.processes() == [], "the compiler ends", 30)
-    assert list(cache.rglob("pulumi")) == []
+    assert list(cache.rglob("pulumi*")) == []
