@@ -64,7 +64,7 @@ def find_engine() -> Path | None:
     Raises:
         SetupError: there is neither a recent Pulumi nor a Go that could build one.
     """
-    found = shutil.which("pulumi")
+    found = shutil.which("pulumi", path=_foreign_path())
     if found and (version := _version([found, "version"])) and version >= ENGINE_VERSION:
         return Path(found)
     if _built_engine().exists():
@@ -134,7 +134,7 @@ def install_engine(found: Path | None) -> None:
             _replace(ENGINE, lambda place: _link_or_copy(built, place))
         say("Pulumi engine", f"v{'.'.join(map(str, ENGINE_VERSION))}, built here from the pinned module")
     for host in _HOSTS:
-        theirs = shutil.which(host) or (found and shutil.which(host, path=str(found.resolve().parent)))
+        theirs = found and shutil.which(host, path=f"{_foreign_path()}{os.pathsep}{found.resolve().parent}")
         place = ENGINE.parent / host
         if theirs:
             place.unlink(missing_ok=True)
@@ -146,6 +146,12 @@ def say(step: str, text: str, *, end: str = "\n") -> None:
     """One line of progress."""
     clear = "\x1b[K" if sys.stdout.isatty() else ""
     print(f"{clear}  {step:<20} {text}", end=end, flush=True)
+
+
+def _foreign_path() -> str:
+    """PATH without this clone's own folders: bin/pulumi is a wrapper around the engine, not one."""
+    folders = os.environ.get("PATH", os.defpath).split(os.pathsep)
+    return os.pathsep.join(folder for folder in folders if not Path(folder).resolve().is_relative_to(ROOT))
 
 
 def _built_engine() -> Path:

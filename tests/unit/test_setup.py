@@ -37,6 +37,15 @@ def test_old_pulumi_is_not_taken_where_go_can_build(machine: Path) -> None:
     assert setup.find_engine() is None
 
 
+def test_own_wrapper_on_path_is_no_engine(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who puts the clone's bin/ on PATH must not get an engine that starts itself for ever."""
+    monkeypatch.setenv("PATH", f"{setup.ROOT / 'bin'}:{machine}")
+    install(machine, "go", "go version go1.26.8 linux/amd64")
+    assert setup.find_engine() is None
+    own = install(machine, "pulumi", "v3.272.0")
+    assert setup.find_engine() == own
+
+
 def test_go_without_patch_version_is_understood(machine: Path) -> None:
     install(machine, "go", "go version go1.27 darwin/arm64")
     assert setup.find_engine() is None
