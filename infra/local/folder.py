@@ -92,6 +92,13 @@ class ClusterFolder:
         with os.fdopen(descriptor, "w") as file:
             file.write(token)
 
+    def discard(self) -> None:
+        """Undo `make` after a head that did not start; results of an earlier head in this cluster stay."""
+        if any(self.storage.iterdir()):
+            self.token.unlink(missing_ok=True)
+        else:
+            self.remove()
+
     def remove(self) -> None:
         """End whatever still runs in this cluster, and remove its files."""
         processes.end_marked(f"{self.key}/")

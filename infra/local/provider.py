@@ -83,46 +83,13 @@ class RayHeadProvider(_NodeProvider):
         folder.make()
         token = props.get("token") or secrets.token_hex(32)
         folder.write_token(token)
-        address = node_address(0)
-        dashboard_port, gcs_port, client_port, *others = free_ports(6, preferred=DASHBOARD_PORT)
-        jobs = f"http://127.0.0.1:{dashboard_port}"
-        agent_port, autoscaler_metrics, dashboard_metrics = others
-        node = ray_node.start(
-            folder,
-            props["name"],
-            ray_arguments=[
-                "--head",
-                f"--node-ip-address={address}",
-                f"--port={gcs_port}",
-                "--num-cpus=0",
-                "--num-gpus=0",
-                "--dashboard-host=127.0.0.1",
-                f"--dashboard-port={dashboard_port}",
-                f"--dashboard-agent-listen-port={agent_port}",
-                f"--ray-client-server-port={client_port}",
-                *_NODE_ARGUMENTS,
-            ],
-            # Fixed ports by default: a second stack on this machine could not bind them.
-            environment={
-                "AUTOSCALER_METRIC_PORT": str(autoscaler_metrics),
-                "DASHBOARD_METRIC_PORT": str(dashboard_metrics),
-            },
-            ready=lambda: (
-                ray_api.answers_with_token_only(jobs, token)
-                and props["name"] in ray_api.nodes(jobs, token)
-                and ray_api.listens(address, client_port)
-            ),
-        )
-        outputs = props | {
-            "address": f"{address}:{gcs_port}",
-            "dashboard": jobs,
-            "jobs": jobs,
-            "client": f"ray://{address}:{client_port}",
-            "token": token,
-            "tokenFile": str(folder.token),
-            "storage": str(folder.storage),
-        }
-        return CreateResult(node.id, outputs | _process(node))
+        try:
+            node, reached = _start_head(folder, props["name"], token)
+        except BaseException:
+            folder.discard()
+            raise
+        outputs = {"token": token, "tokenFile": str(folder.token), "storage": str(folder.storage)}
+        return CreateResult(node.id, props | reached | outputs | _process(node))
 
     def delete(self, id_: str, props: Properties) -> None:
         """End the head, then whatever else carries the cluster's mark, and remove the cluster's folder."""
@@ -161,6 +128,40 @@ _NODE_ARGUMENTS = [
     "--object-store-memory=200000000",
     "--disable-usage-stats",
 ]
+
+
+def _start_head(folder: ClusterFolder, name: str, token: str) -> tuple[Node, Properties]:
+    address = node_address(0)
+    dashboard, gcs, client, agent, autoscaler_metrics, dashboard_metrics = free_ports(6, preferred=DASHBOARD_PORT)
+    jobs = f"http://127.0.0.1:{dashboard}"
+    node = ray_node.start(
+        folder,
+        name,
+        ray_arguments=[
+            "--head",
+            f"--node-ip-address={address}",
+            f"--port={gcs}",
+            "--num-cpus=0",
+            "--num-gpus=0",
+            "--dashboard-host=127.0.0.1",
+            f"--dashboard-port={dashboard}",
+            f"--dashboard-agent-listen-port={agent}",
+            f"--ray-client-server-port={client}",
+            *_NODE_ARGUMENTS,
+        ],
+        # Fixed ports by default: a second stack on this machine could not bind them.
+        environment={
+            "AUTOSCALER_METRIC_PORT": str(autoscaler_metrics),
+            "DASHBOARD_METRIC_PORT": str(dashboard_metrics),
+        },
+        ready=lambda: (
+            ray_api.answers_with_token_only(jobs, token)
+            and name in ray_api.nodes(jobs, token)
+            and ray_api.listens(address, client)
+        ),
+    )
+    reached = {"address": f"{address}:{gcs}", "dashboard": jobs, "jobs": jobs, "client": f"ray://{address}:{client}"}
+    return node, reached
 
 
 def _start_worker(props: Properties, *, node_id: str | None = None) -> tuple[Node, Properties]:

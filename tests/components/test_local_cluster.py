@@ -14,6 +14,7 @@ from pulumi.runtime import mocks as pulumi_mocks
 from pulumi.runtime import settings as pulumi_settings
 
 from infra.local import loopback, ray_api
+from infra.local import node as ray_node
 from infra.local.cluster import LocalRayCluster, LocalRayClusterArgs
 from infra.local.folder import ClusterFolder, FolderError
 from infra.local.provider import RayHeadProvider, RayWorkerProvider
@@ -125,6 +126,26 @@ def test_head_of_another_ray_version_is_refused_before_it_is_made() -> None:
 
 def test_dead_node_reads_as_gone() -> None:
     assert RayWorkerProvider().read("worker-1-x", WORKER | {"pid": 1, "started": 1.0}).id == ""
+
+
+@pytest.mark.parametrize("earlier_results", [False, True])
+def test_head_that_does_not_start_leaves_no_token_and_no_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, earlier_results: bool
+) -> None:
+    """Only results of an earlier head stay: they are the user's."""
+
+    def fail(*_: object, **__: object) -> None:
+        raise ray_node.NodeError("Ray node head ended while it started")
+
+    monkeypatch.setattr(ray_node, "start", fail)
+    folder = ClusterFolder(tmp_path / "rdma-ray" / "01234567")
+    if earlier_results:
+        folder.make()
+        (folder.storage / "checkpoint").touch()
+    with pytest.raises(ray_node.NodeError):
+        RayHeadProvider().create(HEAD | {"folder": str(folder.path)})
+    assert not folder.token.exists()
+    assert folder.path.exists() is earlier_results
 
 
 def test_free_ports_are_different_free_and_outside_the_ephemeral_range() -> None:
