@@ -52,7 +52,10 @@ class Fabric(Contract):
 
 
 class Ray(Contract):
-    """Where Ray answers. Every address is what a client on the user's machine dials."""
+    """Where Ray answers. Every address is what a client on the user's machine dials.
+
+    `cluster` is its name: that of the stack on `local`, that of the RayCluster on Kubernetes.
+    """
 
     cluster: str
     version: str

@@ -6,7 +6,7 @@ from typing import Any
 
 import pulumi
 
-from infra.local.cluster import HEAD, LocalRayCluster, LocalRayClusterArgs
+from infra.local.cluster import LocalRayCluster, LocalRayClusterArgs
 from infra.local.folder import ClusterFolder
 from infra.local.node import PROJECT
 from infra.settings import Settings
@@ -17,7 +17,8 @@ def deploy(settings: Settings) -> dict[str, Any]:
     workers, cpus = settings.nodes.count, settings.nodes.cpus
     if workers is None or cpus is None:
         raise ValueError("nodes.count and nodes.cpus: every local stack has both, by default 2")
-    folder = ClusterFolder.of(PROJECT, pulumi.get_stack())
+    stack = pulumi.get_stack()
+    folder = ClusterFolder.of(PROJECT, stack)
     token = settings.ray.token
     cluster = LocalRayCluster(
         "ray",
@@ -38,7 +39,7 @@ def deploy(settings: Settings) -> dict[str, Any]:
         "kubeconfig": None,
         "namespace": None,
         "ray": {
-            "cluster": HEAD,
+            "cluster": stack,
             "version": settings.ray.version,
             "dashboard": cluster.dashboard,
             "jobs": cluster.jobs,

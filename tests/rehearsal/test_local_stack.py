@@ -63,6 +63,7 @@ def test_outputs_fit_the_contract_and_the_cluster(up: Clone) -> None:
     outputs = up.outputs()
     assert (outputs.nodes.min, outputs.nodes.max, outputs.nodes.cpus_per_node) == (2, 2, 2)
     assert outputs.fabric.transport == "socket"
+    assert outputs.ray.cluster == "local"
     assert outputs.ray.dashboard.startswith("http://127.0.0.1:")
     assert outputs.storage is not None
     assert outputs.ray.token.get_secret_value() == PLANTED

@@ -113,7 +113,7 @@ def test_outputs_are_whole_and_hide_the_token(tmp_path: Path, capsys: pytest.Cap
         "nodes": {"min": 2, "max": 2, "gpusPerNode": 0, "cpusPerNode": 2},
         "fabric": {"transport": "socket", "nics": None, "gbpsPerNic": None, "floors": []},
         "ray": {
-            "cluster": "head",
+            "cluster": "local",
             "version": "2.60.0",
             "dashboard": "http://127.0.0.1:1",
             "jobs": "http://127.0.0.1:1",
