@@ -100,9 +100,10 @@ class ClusterFolder:
             self.remove()
 
     def remove(self) -> None:
-        """End whatever still runs in this cluster, and remove its files."""
+        """End whatever still runs in this cluster, and remove its files. Raises OSError for one that stays."""
         processes.end_marked(f"{self.key}/")
-        shutil.rmtree(self.path, ignore_errors=True)
+        if self.path.exists():
+            shutil.rmtree(self.path)
         try:
             self.path.parent.rmdir()
         except OSError:
