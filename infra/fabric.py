@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 Json = Mapping[str, Any]
@@ -117,6 +117,20 @@ def all_of_the_node(cpus: int, memory_gib: int, gpus: int, **extended: str) -> d
     """Requests equal to limits for CPUs, memory (GiB) and GPUs: a pod with RDMA takes its node whole."""
     amounts = {"cpu": str(cpus), "memory": f"{memory_gib}Gi", "nvidia.com/gpu": str(gpus), **extended}
     return {"requests": dict(amounts), "limits": dict(amounts)}
+
+
+def claiming(pod: GpuPod, name: str, template: Mapping[str, Any], *objects: Json) -> GpuPod:
+    """The same pod with a claim called `name` from `template`, whose devices its first container gets.
+
+    `objects` are what the template needs beside it, such as a DeviceClass.
+    """
+    claim = {"name": name, "resourceClaimTemplateName": template["metadata"]["name"]}
+    return replace(
+        pod,
+        resources={**pod.resources, "claims": [{"name": name}]},
+        resource_claims=(claim,),
+        objects=(*objects, template),
+    )
 
 
 def claim_template(name: str, device_class: str, count: int, selector: str | None = None) -> dict[str, Any]:

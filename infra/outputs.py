@@ -31,6 +31,21 @@ class Nodes(Contract):
     gpus_per_node: int
     cpus_per_node: int
 
+    @property
+    def slots_per_node(self) -> int:
+        """Processes of a gang that a node takes: one per GPU, one per CPU where there are none."""
+        return self.gpus_per_node or self.cpus_per_node
+
+    @property
+    def default_gang(self) -> int:
+        """Nodes that a run takes unless told otherwise: those that stay up, and at least two for a network between."""
+        return max(self.min, min(2, self.max))
+
+    @property
+    def elastic(self) -> bool:
+        """Whether an autoscaler may add nodes."""
+        return self.max > self.min
+
 
 class Floor(Contract):
     """The least bus bandwidth (busbw, GB/s, decimal) that a healthy fabric shows, and who published it."""

@@ -14,6 +14,7 @@ from pydantic import SecretStr
 WIDTH = 110
 NOT_SET = "(not set)"
 HIDDEN = "[secret]"
+OUR_CONTRACT = "the configuration contract of rdma-ray (infra/settings.py)"
 
 
 @dataclass(frozen=True, kw_only=True)

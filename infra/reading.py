@@ -15,11 +15,10 @@ from pydantic import SecretStr
 
 from infra.defaults import REQUIRED, Derived, Fixed
 from infra.legality import check
-from infra.problems import HIDDEN, Problem, UnreadableError, shown
+from infra.problems import HIDDEN, OUR_CONTRACT, Problem, UnreadableError, shown
 from infra.readers import RefusedError, Secret, nearest
 from infra.settings import TARGETS, Leaf, Settings, leaves, sections
 
-SOURCE = "the configuration contract of rdma-ray (infra/settings.py)"
 ENCRYPTED = (
     "This value is encrypted, and only Pulumi can read it.",
     "encrypt nothing but ray.token, or let `pulumi preview` do the check",
@@ -41,7 +40,7 @@ class Draft:
 
     def refuse(self, path: str, value: str, says: str, fix: str) -> None:
         """Note a problem with one setting."""
-        self.problems.append(Problem(settings=(path,), says=says, fix=fix, source=SOURCE, values=(value,)))
+        self.problems.append(Problem(settings=(path,), says=says, fix=fix, source=OUR_CONTRACT, values=(value,)))
 
 
 def read(
@@ -91,23 +90,22 @@ def _flatten(raw: Mapping[str, Any], draft: Draft) -> Iterator[tuple[str, Any]]:
             yield key, value
             continue
         opened = _opened(value)
+        if isinstance(opened, Mapping):
+            for inner, inner_value in opened.items():
+                if inner_value is not None:
+                    yield f"{key}.{inner}", inner_value
+            continue
+        names = [str(info.alias) for info in grouped[key].model_fields.values()]
+        draft.broken.update(f"{key}.{name}" for name in names)
         if isinstance(opened, SecretStr):
             draft.refuse(key, HIDDEN, *ENCRYPTED)
-            draft.broken.update(f"{key}.{info.alias}" for info in grouped[key].model_fields.values())
-            continue
-        if not isinstance(opened, Mapping):
-            names = ", ".join(str(info.alias) for info in grouped[key].model_fields.values())
+        else:
             draft.refuse(
                 key,
                 f"({type(opened).__name__})",
-                f"This key is an object with the settings {names}.",
-                f"write them under {key}:, or set them one by one with --path, such as {key}.{names.split(',')[0]}",
+                f"This key is an object with the settings {', '.join(names)}.",
+                f"write them under {key}:, or set them one by one with --path, such as {key}.{names[0]}",
             )
-            draft.broken.update(f"{key}.{info.alias}" for info in grouped[key].model_fields.values())
-            continue
-        for inner, inner_value in opened.items():
-            if inner_value is not None:
-                yield f"{key}.{inner}", inner_value
 
 
 def _opened(value: Any) -> Any:
@@ -123,7 +121,7 @@ def _read_leaf(leaf: Leaf | None, path: str, value: Any, secret_keys: frozenset[
     if leaf is None:
         says, fix, meant = _unknown(path)
         # Under a wrong name may stand a token: next to the name of a secret, or encrypted, the value stays hidden.
-        secret = any(isinstance(leaf.reader, Secret) for leaf in leaves() if leaf.path in meant)
+        secret = any(isinstance(known.reader, Secret) for known in leaves() if known.path in meant)
         hidden = secret or isinstance(value, SecretStr | Mapping) or _hidden(path, secret_keys, draft)
         draft.refuse(path, f"{HIDDEN if hidden else _as_written(value)} (unknown key)", says, fix)
         # Whoever wrote this meant another setting: that one is not missing, and rules about it would only confuse.
@@ -237,7 +235,7 @@ def _meaningless(contract: Mapping[str, Leaf], target: str, given: Mapping[str, 
                 settings=(path, "target"),
                 says=f"On {target} this is always {default.value.words.removeprefix('as ')}, so nothing would read it.",
                 fix=f"remove it and set {default.value.words.removeprefix('as ')}",
-                source=SOURCE,
+                source=OUR_CONTRACT,
             )
         elif value != default.value:
             others = [name for name in TARGETS if not isinstance(contract[path].defaults.on(name), Fixed)]
@@ -245,7 +243,7 @@ def _meaningless(contract: Mapping[str, Leaf], target: str, given: Mapping[str, 
                 settings=(path, "target"),
                 says=f"This is a setting of {' and '.join(others)}; on {target} nothing would read it.",
                 fix=f"remove {path}, or set target to {' or '.join(others)}",
-                source=SOURCE,
+                source=OUR_CONTRACT,
             )
 
 

@@ -44,20 +44,11 @@ class Clone:
 
     def run(self, *command: str, check: bool = True, timeout_s: float = 300) -> str:
         """Run a command in the copy; returns what it printed, standard error included."""
-        done = subprocess.run(
-            command,
-            cwd=self.path,
-            env=self.environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=timeout_s,
-            check=False,
-        )
-        self.said += done.stdout
-        assert not check or done.returncode == 0, f"{command} exited with {done.returncode}:\n{done.stdout}"
-        return done.stdout
+        process = self.start(*command)
+        said, _ = process.communicate(timeout=timeout_s)
+        self.said += said
+        assert not check or process.returncode == 0, f"{command} exited with {process.returncode}:\n{said}"
+        return said
 
     def pulumi(self, *arguments: str, stack: str = "local", check: bool = True) -> str:
         """Run the engine on a stack."""

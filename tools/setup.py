@@ -48,8 +48,8 @@ def main(purpose: str) -> None:
             f"Python {sys.version.split()[0]} is too old: 3.11 or later is needed. Name another one, as in: "
             f"make up PYTHON=python3.12"
         )
-    # Looked up first: a missing prerequisite should show before minutes of downloads, not after.
     began = time.monotonic()
+    # Looked up first: a missing prerequisite should show before minutes of downloads, not after.
     source = find_engine()
     install_environment(purpose)
     between = time.monotonic()
@@ -97,7 +97,7 @@ def install_environment(purpose: str) -> None:
     if PYTHON.exists() and current in [stamps[name] for name in order[order.index(purpose) :]]:
         return say("Python environment", "up to date (.venv)")
     lock = ROOT / LOCKS[purpose]
-    say("Python environment", f"installing {lock.name} into .venv: 0.5 to 5 minutes, mostly download", end="\n")
+    say("Python environment", f"installing {lock.name} into .venv: 0.5 to 5 minutes, mostly download")
     began = time.monotonic()
     if not (stamp.exists() and PYTHON.exists()):
         # An interrupted run left it, it was made for something else, or its interpreter is gone.

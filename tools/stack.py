@@ -52,13 +52,12 @@ def up(stack: str, changes: list[str]) -> None:
     Raises:
         CommandFailedError: a step failed. The cluster stays up, so that one can look at it.
     """
-    _check(stack)
-    pulumi("stack", "select", "--create", "--stack", stack, quiet=True)
+    select(stack)
     release_lock_of_dead_engine(stack)
     change_settings(stack, changes)
     results = ROOT / "results" / stack
     results.mkdir(parents=True, exist_ok=True)
-    was_up = bool(resources(stack))
+    was_up = has_resources(stack)
     phases = setup_phases(ROOT)
     try:
         with phase(phases, "cluster"):
@@ -76,6 +75,12 @@ def up(stack: str, changes: list[str]) -> None:
             take_down(stack)
         raise
     print_summary(stack, outputs(stack), phases, results)
+
+
+def select(stack: str) -> None:
+    """Make `stack` the current one, and make it if there is none yet; its stack file is checked first."""
+    _check(stack)
+    pulumi("stack", "select", "--create", "--stack", stack, quiet=True)
 
 
 def change_settings(stack: str, changes: list[str]) -> None:
@@ -96,15 +101,13 @@ def change_settings(stack: str, changes: list[str]) -> None:
 
 def preview(stack: str) -> None:
     """Show what `up` would do."""
-    _check(stack)
-    pulumi("stack", "select", "--create", "--stack", stack, quiet=True)
+    select(stack)
     pulumi("preview", "--diff", "--stack", stack)
 
 
 def down(stack: str) -> None:
     """Destroy the stack's resources; its configuration and history stay."""
-    _check(stack)
-    pulumi("stack", "select", "--create", "--stack", stack, quiet=True)
+    select(stack)
     take_down(stack)
     print(f"Stack {stack} is down: no process, no resource and no file of the cluster is left.")
 
@@ -126,14 +129,13 @@ def release_lock_of_dead_engine(stack: str) -> None:
         pulumi("cancel", "--yes", "--stack", stack, quiet=True)
 
 
-def resources(stack: str) -> list[str]:
-    """The URNs of the resources that the stack has now, the stack itself and providers left out."""
+def has_resources(stack: str) -> bool:
+    """Whether the stack has anything of its own now; the stack itself and providers do not count."""
     deployment = read("stack", "export", "--stack", stack)["deployment"]
-    return [
-        resource["urn"]
+    return any(
+        resource.get("custom") and not resource["type"].startswith("pulumi:")
         for resource in deployment.get("resources") or []
-        if resource.get("custom") and not resource["type"].startswith("pulumi:")
-    ]
+    )
 
 
 def outputs(stack: str) -> dict[str, Any]:
@@ -154,12 +156,12 @@ def read(*arguments: str) -> dict[str, Any]:
     return answer
 
 
-def pulumi(*arguments: str, quiet: bool = False, check: bool = True) -> None:
+def pulumi(*arguments: str, quiet: bool = False) -> None:
     """Run the engine; see `run`."""
-    run(PULUMI, *arguments, "--non-interactive", quiet=quiet, check=check)
+    run(PULUMI, *arguments, "--non-interactive", quiet=quiet)
 
 
-def run(*command: str, quiet: bool = False, check: bool = True) -> None:
+def run(*command: str, quiet: bool = False) -> None:
     """Run a command in a process group of its own, so that Ctrl-C reaches it once, and through us.
 
     Raises:
@@ -181,7 +183,7 @@ def run(*command: str, quiet: bool = False, check: bool = True) -> None:
     except BaseException:
         _interrupt(child)
         raise
-    if check and child.returncode:
+    if child.returncode:
         if text:
             print(text, end="")
         raise CommandFailedError(" ".join([Path(command[0]).name, *command[1:3]]), child.returncode)

@@ -11,6 +11,9 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from workloads.nccl.report import title
+from workloads.nccl.sizes import format_size
+
 
 @dataclass(frozen=True)
 class Phase:
@@ -72,11 +75,10 @@ def _largest_rows(benchmark: dict[str, Any]) -> Table:
     largest = max(row["size"] for row in benchmark["rows"])
     for row in benchmark["rows"]:
         if row["size"] == largest:
-            name = " ".join(filter(None, (row["op"], row["variant"])))
             time_ms = row["time_us"]["max"] / 1000
             table.add_row(
-                name,
-                f"{row['size'] / 2**20:g} MiB",
+                title(row),
+                format_size(row["size"]),
                 f"{time_ms:.2f} ms",
                 f"{row['algbw']:.3f}",
                 f"{row['busbw']:.3f}",

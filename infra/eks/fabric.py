@@ -6,9 +6,7 @@ which breaks EFA on B200 (aws-do-eks PR #63).
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-from infra.fabric import BOOTSTRAP, GPU_TOLERATION, Fabric, GpuPod, Variable, all_of_the_node, claim_template
+from infra.fabric import BOOTSTRAP, GPU_TOLERATION, Fabric, GpuPod, Variable, all_of_the_node, claim_template, claiming
 from infra.machines import EksMachine
 from infra.settings import Settings
 
@@ -56,14 +54,7 @@ def efa(_: Settings, machine: EksMachine) -> GpuPod:
 
 def efa_dranet(_: Settings, machine: EksMachine) -> GpuPod:
     """DRANET: a claim on every EFA device of the node. Must not share a node with the device plugin."""
-    pod = _pod(machine)
-    template = claim_template("all-efa", EFA_DEVICE_CLASS, machine.efa_max)
-    return replace(
-        pod,
-        resources={**pod.resources, "claims": [{"name": CLAIM}]},
-        resource_claims=({"name": CLAIM, "resourceClaimTemplateName": template["metadata"]["name"]},),
-        objects=(template,),
-    )
+    return claiming(_pod(machine), CLAIM, claim_template("all-efa", EFA_DEVICE_CLASS, machine.efa_max))
 
 
 def _pod(machine: EksMachine, **extended: str) -> GpuPod:

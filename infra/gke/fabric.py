@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import Any
 
-from infra.fabric import BOOTSTRAP, GPU_TOLERATION, Fabric, GpuPod, Variable, all_of_the_node, claim_template
+from infra.fabric import BOOTSTRAP, GPU_TOLERATION, Fabric, GpuPod, Variable, all_of_the_node, claim_template, claiming
 from infra.machines import GkeMachine
 from infra.settings import Settings
 
@@ -86,22 +85,12 @@ def dranet(settings: Settings, machine: GkeMachine) -> GpuPod:
         "spec": {"selectors": [{"cel": {"expression": 'device.driver == "dra.net"'}}]},
     }
     template = claim_template("all-rdma", "dranet", machine.nics, 'device.attributes["dra.net"].rdma == true')
-    return _claiming(_pod(settings, machine), template, device_class)
+    return claiming(_pod(settings, machine), CLAIM, template, device_class)
 
 
 def managed_dranet(settings: Settings, machine: GkeMachine) -> GpuPod:
     """DRANET as GKE runs it: the device class is installed, and GKE makes the networks."""
-    return _claiming(_pod(settings, machine), claim_template("all-mrdma", "mrdma.google.com", machine.nics))
-
-
-def _claiming(pod: GpuPod, template: dict[str, Any], *objects: dict[str, Any]) -> GpuPod:
-    name = template["metadata"]["name"]
-    return replace(
-        pod,
-        resources={**pod.resources, "claims": [{"name": CLAIM}]},
-        resource_claims=({"name": CLAIM, "resourceClaimTemplateName": name},),
-        objects=(*objects, template),
-    )
+    return claiming(_pod(settings, machine), CLAIM, claim_template("all-mrdma", "mrdma.google.com", machine.nics))
 
 
 def _pod(settings: Settings, machine: GkeMachine) -> GpuPod:

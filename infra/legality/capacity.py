@@ -5,21 +5,16 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from infra.capacity import MAX_RUN_HOURS, offered
+from infra.capacity import BLOCKS, DWS, MAX_RUN_HOURS, QUEUED, TOOLKIT, offered
 from infra.machines import CATALOGUE
-from infra.problems import Problem
+from infra.problems import OUR_CONTRACT, Problem
 
 if TYPE_CHECKING:
     from infra.legality import Rule
     from infra.settings import Settings
 
-DWS = "GKE docs concepts/dws, read 2026-08"
-QUEUED = "GKE docs provisioningrequest, 2026-04-08"
 COMPUTE_CLASS = "GKE docs ComputeClass CRD reference and concepts, 2026-04-13"
-TOOLKIT = "GoogleCloudPlatform/cluster-toolkit: gke-node-pool preconditions, 10470803, 2026-06-25"
-BLOCKS = "EKS docs capacity-blocks-mng; aws-ia blueprint ml-capacity-block, 98d0eb4"
 EC2_RESERVATIONS = "EC2 docs, Capacity Reservations; the shape of ids from memory, 2026-11"
-OUR_DESIGN = "rdma-ray, docs/design.md, the configuration contract, 2026-11"
 
 RESERVED = ("reservation", "capacity-block")
 FLEX = ("flex-start", "flex-start-queued")
@@ -72,7 +67,7 @@ def _capacity_of_other_cloud(s: Settings, path: str, capacity: str | None) -> Pr
         settings=(path, "target"),
         says=f"{s.target} knows no capacity called {capacity}, so there is nothing to ask it for.",
         fix=f"set {path} to one of {', '.join(offered(s.target))}",
-        source=OUR_DESIGN,
+        source=OUR_CONTRACT,
     )
 
 

@@ -7,7 +7,7 @@ from ipaddress import IPv4Network
 from typing import TYPE_CHECKING
 
 from infra.addresses import BaseRangeError, eks_addresses, gke_addresses
-from infra.problems import Problem
+from infra.problems import OUR_CONTRACT, Problem
 
 if TYPE_CHECKING:
     from infra.legality import Rule
@@ -17,7 +17,6 @@ ROCE = "Google Cloud docs rdma-network-profiles, read 2026-08: an RDMA network b
 EFA = "EC2 docs, Elastic Fabric Adapter: EFA traffic does not leave its availability zone, read 2026-08"
 DRANET_EKS = "aws/eks-charts: aws-dranet 1.0.0, 5239609, 2026-08-03; inferred from the Cluster Autoscaler"
 PRIVATE = "RFC 1918 and RFC 6598"
-OUR_DESIGN = "rdma-ray, docs/design.md, the configuration contract, 2026-11"
 
 FABRICS = {"gke": ("multi-network", "dranet", "managed-dranet"), "eks": ("efa", "efa-dranet")}
 ZONE = {
@@ -53,7 +52,7 @@ def fabric_of_other_cloud(s: Settings) -> Problem | None:
         settings=("fabric", "target"),
         says=f"{s.target} has no fabric called {s.fabric}; pods would get no RDMA NIC.",
         fix=f"set fabric to one of {', '.join(FABRICS[s.target])}",
-        source=OUR_DESIGN,
+        source=OUR_CONTRACT,
     )
 
 

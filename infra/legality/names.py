@@ -6,12 +6,12 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from infra.legality.ray import KUBERAY
 from infra.problems import Problem
 
 if TYPE_CHECKING:
     from infra.settings import Settings
 
-KUBERAY = "ray-project/kuberay: ray-operator/controllers/ray/utils/validation.go, v1.7.0"
 GKE_NAMES = "GKE docs, Cluster and NodePool REST resources: at most 40 characters; checked 2026-11"
 GCE_NAMES = "Compute Engine docs, resource naming: at most 63 characters; from memory, 2026-11"
 EKS_NAMES = "EKS API reference: cluster name at most 100, node group at most 63; from memory, 2026-11"

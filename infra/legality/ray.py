@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from infra.machines import CATALOGUE
-from infra.problems import Problem
+from infra.problems import OUR_CONTRACT, Problem
 
 if TYPE_CHECKING:
     from infra.legality import Rule
@@ -17,7 +17,6 @@ KUBERAY = "ray-project/kuberay: ray-operator/controllers/ray/utils/validation.go
 RAY_IMAGES = "ray-project/ray: ray-images.json and image_tags_lib.py, read 2026-08"
 RAY_VERSIONS = "ray-project/kuberay: samples, rayVersion is the image's Ray, v1.7.0"
 BLACKWELL = "CUDA before 12.8 has no code for compute capability 10.0 (sm_100); GKE preflight notes, 2026-08"
-OUR_DESIGN = "rdma-ray, docs/design.md, the configuration contract, 2026-11"
 
 TOKEN_SINCE = (2, 52, 0)
 BLACKWELL_GPUS = ("B200", "B300", "GB200")
@@ -33,7 +32,7 @@ def nodes_min_above_max(s: Settings) -> Problem | None:
         settings=("nodes.min", "nodes.max"),
         says=f"The cluster cannot keep at least {s.nodes.min} and at most {s.nodes.max} nodes.",
         fix=f"raise nodes.max to {s.nodes.min}, or lower nodes.min",
-        source=OUR_DESIGN,
+        source=OUR_CONTRACT,
     )
 
 

@@ -34,9 +34,14 @@ class Node:
     pid: int
     started: float
 
+    @property
+    def guard(self) -> ProcessId:
+        """The identity of its guard."""
+        return ProcessId(self.pid, self.started)
+
     def alive(self) -> bool:
         """Whether the node runs; its guard outlives none of Ray's processes."""
-        return ProcessId(self.pid, self.started).alive()
+        return self.guard.alive()
 
 
 def start(
@@ -95,7 +100,7 @@ def start(
 
 def end(folder: ClusterFolder, name: str, node: Node) -> None:
     """End exactly this node and remove its folder; a node that is gone already is no error."""
-    guardian = ProcessId(node.pid, node.started).process()
+    guardian = node.guard.process()
     if guardian is not None:
         processes.end([guardian], grace_s=_END_TIMEOUT_S)
     processes.end_marked(f"{folder.key}/{node.id}")

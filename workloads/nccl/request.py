@@ -31,9 +31,8 @@ def request(
 ) -> Spec:
     """The run that the options ask for on this stack; WorkloadError names what does not fit."""
     use_gpu = outputs.nodes.gpus_per_node > 0
-    slots = outputs.nodes.gpus_per_node or outputs.nodes.cpus_per_node
-    # A stack that scales from zero keeps no nodes; two are the fewest that have a network between them.
-    nodes = nodes or max(outputs.nodes.min, min(2, outputs.nodes.max))
+    slots = outputs.nodes.slots_per_node
+    nodes = nodes or outputs.nodes.default_gang
     per_node = per_node or slots
     kind = "GPUs" if use_gpu else "CPUs"
     if nodes > outputs.nodes.max:
@@ -62,7 +61,7 @@ def request(
         use_gpu=use_gpu,
         timeout_s=timeout_s,
         wait_s=wait_s,
-        elastic=outputs.nodes.max > outputs.nodes.min,
+        elastic=outputs.nodes.elastic,
         target=outputs.target,
         inject_fault=inject_fault,
     )

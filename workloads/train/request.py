@@ -27,8 +27,7 @@ def request(
     run = resume or name or new_id("digits")
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", run):
         raise WorkloadError(f"run name {run!r}: it becomes a folder; use letters, digits, dots, dashes, underscores")
-    slots = outputs.nodes.gpus_per_node or outputs.nodes.cpus_per_node
-    kept = max(outputs.nodes.min, min(2, outputs.nodes.max))
+    slots = outputs.nodes.slots_per_node
     if workers is not None and workers > outputs.nodes.max * slots:
         raise WorkloadError(f"--workers {workers}: the stack has {outputs.nodes.max} nodes with {slots} slots each")
     if checkpoint_dir is None and outputs.storage is None:
@@ -38,11 +37,11 @@ def request(
         storage=checkpoint_dir or f"{outputs.storage.path if outputs.storage else ''}/train",
         resume=resume is not None,
         epochs=epochs,
-        workers=workers or kept * slots,
+        workers=workers or outputs.nodes.default_gang * slots,
         use_gpu=outputs.nodes.gpus_per_node > 0,
         min_accuracy=min_accuracy,
         wait_s=wait_s,
-        elastic=outputs.nodes.max > outputs.nodes.min,
+        elastic=outputs.nodes.elastic,
     )
 
 
