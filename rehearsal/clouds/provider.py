@@ -1,0 +1,291 @@
+"""The engine's provider protocol, served once for every simulated cloud.
+
+It behaves as bridged providers do: inputs are compared with the inputs of last time, what others changed shows after a
+refresh only if the program asked for it, a replacement deletes first because names are fixed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.metadata import version
+from typing import NoReturn
+
+import grpc
+from google.protobuf import any_pb2, empty_pb2
+from pulumi.runtime.proto import plugin_pb2, provider_pb2, provider_pb2_grpc, status_pb2
+
+from rehearsal.clouds import faults
+from rehearsal.clouds.kind import Call, Cloud, Json, Kind, Refusal, Verb
+from rehearsal.clouds.values import Path, applied, as_asked, covers, differences, from_wire, to_wire
+from rehearsal.clouds.world import View, World
+
+
+class RefusedError(Exception):
+    """The request fails; `kept` is what exists all the same, as (id, outputs), and stays in the state."""
+
+    def __init__(self, refusal: Refusal, kept: tuple[str, Json] | None = None) -> None:
+        super().__init__(f"REHEARSAL: {refusal.status}: {refusal.message}")
+        self.refusal = refusal
+        self.kept = kept
+
+
+class Provider(provider_pb2_grpc.ResourceProviderServicer):
+    """One simulated cloud behind the protocol. Methods carry the protocol's names."""
+
+    # ruff: noqa: N802 - the protocol's names
+
+    def __init__(self, cloud: Cloud, world: World, engine: int) -> None:
+        self._cloud = cloud
+        self._world = world
+        self._engine = engine
+        self._config: Json = {}
+
+    def Handshake(
+        self, request: provider_pb2.ProviderHandshakeRequest, context: grpc.ServicerContext
+    ) -> provider_pb2.ProviderHandshakeResponse:
+        """No feature beyond the basics: the engine then keeps secrets and resource references to itself."""
+        del request, context
+        return provider_pb2.ProviderHandshakeResponse()
+
+    def GetPluginInfo(self, request: empty_pb2.Empty, context: grpc.ServicerContext) -> plugin_pb2.PluginInfo:
+        """The version that the program's SDK asks for."""
+        del request, context
+        return plugin_pb2.PluginInfo(version=version(f"pulumi-{self._cloud.package}"))
+
+    def CheckConfig(
+        self, request: provider_pb2.CheckRequest, context: grpc.ServicerContext
+    ) -> provider_pb2.CheckResponse:
+        """Any configuration goes: there are no credentials to check."""
+        del context
+        return provider_pb2.CheckResponse(inputs=request.news)
+
+    def DiffConfig(self, request: provider_pb2.DiffRequest, context: grpc.ServicerContext) -> provider_pb2.DiffResponse:
+        """Whether another configuration means another provider, and so everything anew."""
+        del context
+        return _diff(from_wire(request.old_inputs), from_wire(request.news), self._cloud.replace_on)
+
+    def Configure(
+        self, request: provider_pb2.ConfigureRequest, context: grpc.ServicerContext
+    ) -> provider_pb2.ConfigureResponse:
+        """Keep the configuration."""
+        del context
+        self._config = from_wire(request.args)
+        return provider_pb2.ConfigureResponse(supportsPreview=True)
+
+    def Check(self, request: provider_pb2.CheckRequest, context: grpc.ServicerContext) -> provider_pb2.CheckResponse:
+        """Accept the inputs as they are; the API judges them when it is asked."""
+        with _failing(context):
+            self._kind(request.type)
+        return provider_pb2.CheckResponse(inputs=request.news)
+
+    def Diff(self, request: provider_pb2.DiffRequest, context: grpc.ServicerContext) -> provider_pb2.DiffResponse:
+        """Inputs of now against inputs of last time; the engine has dealt with ignored changes."""
+        with _failing(context):
+            kind = self._kind(request.type)
+            return _diff(from_wire(request.old_inputs), from_wire(request.news), kind.replace_on)
+        raise AssertionError
+
+    def Create(self, request: provider_pb2.CreateRequest, context: grpc.ServicerContext) -> provider_pb2.CreateResponse:
+        """Make it, unless the API refuses. A preview knows the inputs only; the rest is unknown."""
+        if request.preview:
+            return provider_pb2.CreateResponse(id="", properties=request.properties)
+        inputs = from_wire(request.properties)
+        with _failing(context), self._change("create", request.type, request.urn) as (kind, world, struck):
+            id_ = kind.identify(inputs, self._config)
+            if kind.remembered and world.get(kind.type, id_) is not None:
+                raise RefusedError(
+                    Refusal("409 alreadyExists", f"The resource '{id_}' already exists", "Google Cloud API errors")
+                )
+            call = self._call("create", kind, id_, inputs, {}, world)
+            _judge(kind, call)
+            live = {**inputs, **kind.compute(call)}
+            if kind.remembered:
+                world.put(kind.type, id_, live)
+            if struck == "timeout":
+                raise RefusedError(faults.TROUBLE["timeout"], kept=(id_, live))
+            return provider_pb2.CreateResponse(id=id_, properties=to_wire(live))
+        raise AssertionError
+
+    def Read(self, request: provider_pb2.ReadRequest, context: grpc.ServicerContext) -> provider_pb2.ReadResponse:
+        """What is there now; an empty answer where nothing is."""
+        with _failing(context):
+            kind = self._kind(request.type)
+            if not kind.remembered:
+                return provider_pb2.ReadResponse(id=request.id, properties=request.properties, inputs=request.inputs)
+            with self._world.transaction() as world:
+                self._reach(world)
+                live = world.get(kind.type, request.id)
+            if live is None:
+                return provider_pb2.ReadResponse()
+            inputs = as_asked(from_wire(request.inputs), live, kind.maps)
+            return provider_pb2.ReadResponse(id=request.id, properties=to_wire(live), inputs=to_wire(inputs))
+        raise AssertionError
+
+    def Update(self, request: provider_pb2.UpdateRequest, context: grpc.ServicerContext) -> provider_pb2.UpdateResponse:
+        """Change it in place, unless the API refuses."""
+        if request.preview:
+            return provider_pb2.UpdateResponse(properties=request.news)
+        inputs = from_wire(request.news)
+        with _failing(context), self._change("update", request.type, request.urn) as (kind, world, struck):
+            live = world.get(kind.type, request.id) if kind.remembered else from_wire(request.olds)
+            if live is None:
+                raise RefusedError(Refusal("404 notFound", f"{request.id} was not found", "Google Cloud API errors"))
+            call = self._call("update", kind, request.id, inputs, live, world)
+            _judge(kind, call)
+            now = {**applied(live, from_wire(request.old_inputs), inputs), **kind.compute(call)}
+            if kind.remembered:
+                world.put(kind.type, request.id, now)
+            if struck == "timeout":
+                raise RefusedError(faults.TROUBLE["timeout"], kept=(request.id, now))
+            return provider_pb2.UpdateResponse(properties=to_wire(now))
+        raise AssertionError
+
+    def Delete(self, request: provider_pb2.DeleteRequest, context: grpc.ServicerContext) -> empty_pb2.Empty:
+        """Take it away, and what goes with it, unless the API refuses. What is gone already is no error."""
+        with _failing(context), self._change("delete", request.type, request.urn) as (kind, world, _):
+            live = world.get(kind.type, request.id)
+            if live is not None:
+                call = self._call("delete", kind, request.id, from_wire(request.old_inputs), live, world)
+                _judge(kind, call)
+                world.remove(kind.type, request.id)
+                for type_, id_, other in list(world.all()):
+                    if kind.cascade(call, type_, other):
+                        world.remove(type_, id_)
+        return empty_pb2.Empty()
+
+    def Invoke(self, request: provider_pb2.InvokeRequest, context: grpc.ServicerContext) -> provider_pb2.InvokeResponse:
+        """A provider function."""
+        function = self._cloud.functions.get(request.tok)
+        with _failing(context):
+            if function is None:
+                raise RefusedError(
+                    Refusal("unknown", f"the simulated cloud has no function {request.tok}", "rehearsal")
+                )
+            response = provider_pb2.InvokeResponse()
+            with self._world.transaction() as world:
+                results = to_wire(function(from_wire(request.args), self._config, world))
+            getattr(response, "return").CopyFrom(results)
+            return response
+        raise AssertionError
+
+    def Cancel(self, request: empty_pb2.Empty, context: grpc.ServicerContext) -> empty_pb2.Empty:
+        """Requests are short; there is nothing to cancel."""
+        del request, context
+        return empty_pb2.Empty()
+
+    def _kind(self, type_: str) -> Kind:
+        kind = self._cloud.kind(type_)
+        if kind is None:
+            raise RefusedError(
+                Refusal(
+                    "unknown", f"the simulated cloud does not know {type_}; add it to rehearsal/clouds", "rehearsal"
+                )
+            )
+        return kind
+
+    def _call(self, verb: Verb, kind: Kind, id_: str, inputs: Json, live: Json, world: View) -> Call:
+        return Call(verb=verb, type=kind.type, id=id_, inputs=inputs, live=live, config=self._config, world=world)
+
+    def _reach(self, world: View) -> None:
+        refusal = self._cloud.reaches(self._config, world)
+        if refusal is not None:
+            raise RefusedError(refusal)
+
+    @contextmanager
+    def _change(self, verb: Verb, type_: str, urn: str) -> Iterator[tuple[Kind, View, faults.How | None]]:
+        """One change as a step of the rehearsal: counted, perhaps struck by a fault, noted with its outcome."""
+        kind = self._kind(type_)
+        with self._world.transaction() as world:
+            step = world.begin_step(verb, type_, urn)
+            struck = faults.strike(world, type_, verb, step)
+        if struck == "kill-before":
+            self._kill_engine()
+        outcome = "done"
+        try:
+            lasting = struck == "timeout" and kind.awaited and verb != "delete"
+            if struck is not None and struck in faults.TROUBLE and not lasting:
+                raise RefusedError(faults.TROUBLE[struck])
+            kept: RefusedError | None = None
+            with self._world.transaction() as world:
+                self._reach(world)
+                try:
+                    yield kind, world, struck
+                except RefusedError as refused:
+                    if refused.kept is None:
+                        raise
+                    # It exists although the request failed: the transaction must stand.
+                    kept = refused
+            if kept is not None:
+                raise kept
+        except RefusedError as refused:
+            outcome = str(refused)
+            raise
+        finally:
+            if struck != "kill-after":
+                with self._world.transaction() as world:
+                    world.end_step(urn, outcome)
+        if struck == "kill-after":
+            self._kill_engine()
+
+    def _kill_engine(self) -> NoReturn:
+        """The engine dies as in a power cut; so does this process, before it can answer."""
+        os.kill(self._engine, signal.SIGKILL)
+        os._exit(1)
+
+
+def _judge(kind: Kind, call: Call) -> None:
+    for rule in kind.rules:
+        refusal = rule(call)
+        if refusal is not None:
+            raise RefusedError(refusal)
+
+
+def _diff(before: Json, now: Json, replace_on: frozenset[str]) -> provider_pb2.DiffResponse:
+    response = provider_pb2.DiffResponse(hasDetailedDiff=True, changes=provider_pb2.DiffResponse.DIFF_NONE)
+    kinds = {"add": "ADD", "delete": "DELETE", "update": "UPDATE"}
+    for path, how in differences(before, now):
+        replaces = covers(replace_on, path)
+        top = str(path[0])
+        response.changes = provider_pb2.DiffResponse.DIFF_SOME
+        response.diffs.append(top)
+        if replaces:
+            response.replaces.append(top)
+            # Names are fixed, so the old one has to go first.
+            response.deleteBeforeReplace = True
+        name = f"{kinds[how]}_REPLACE" if replaces else kinds[how]
+        response.detailedDiff[_quoted(path)].CopyFrom(
+            provider_pb2.PropertyDiff(kind=provider_pb2.PropertyDiff.Kind.Value(name), inputDiff=True)
+        )
+    return response
+
+
+def _quoted(path: Path) -> str:
+    """A path in the engine's notation: `a[0]["b/c"]`."""
+    text = ""
+    for part in path:
+        if isinstance(part, int):
+            text += f"[{part}]"
+        elif part.isidentifier():
+            text += f".{part}" if text else part
+        else:
+            text += f"[{json.dumps(part)}]"
+    return text
+
+
+@contextmanager
+def _failing(context: grpc.ServicerContext) -> Iterator[None]:
+    """Turn a refusal into the protocol's error; with something kept, into a failed initialisation."""
+    try:
+        yield
+    except RefusedError as refused:
+        if refused.kept is not None:
+            id_, live = refused.kept
+            detail = any_pb2.Any()
+            detail.Pack(provider_pb2.ErrorResourceInitFailed(id=id_, properties=to_wire(live), reasons=[str(refused)]))
+            status = status_pb2.Status(code=grpc.StatusCode.UNKNOWN.value[0], message=str(refused), details=[detail])
+            context.set_trailing_metadata((("grpc-status-details-bin", status.SerializeToString()),))
+        context.abort(grpc.StatusCode.UNKNOWN, str(refused))

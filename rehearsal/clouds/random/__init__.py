@@ -1,0 +1,1 @@
+"""The simulated `random` provider: passwords, which live in the state alone."""

@@ -1,0 +1,50 @@
+"""A simulated cloud as a plugin process of the engine: print the port, serve until the engine ends or dies."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import signal
+import sys
+import threading
+from concurrent import futures
+
+import grpc
+from pulumi.runtime._grpc_settings import _GRPC_CHANNEL_OPTIONS
+from pulumi.runtime.proto import provider_pb2_grpc
+
+from rehearsal.clouds.kind import Cloud
+from rehearsal.clouds.provider import Provider
+from rehearsal.clouds.world import World
+from rehearsal.workspace import NotOursError, of_this_process
+
+_LOOK_EVERY_S = 0.2
+
+
+def main(package: str) -> int:
+    """Serve the simulated cloud of a provider package."""
+    engine = os.getppid()
+    try:
+        workspace = of_this_process()
+    except NotOursError as problem:
+        print(f"pulumi-resource-{package}: {problem}", file=sys.stderr)
+        return 1
+    cloud: Cloud = importlib.import_module(f"rehearsal.clouds.{package}.cloud").CLOUD
+    server = grpc.server(futures.ThreadPoolExecutor(max_workers=16), options=_GRPC_CHANNEL_OPTIONS)
+    servicer = Provider(cloud, World(workspace.world), engine)
+    provider_pb2_grpc.add_ResourceProviderServicer_to_server(servicer, server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    print(port, flush=True)
+    over = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: over.set())
+    # A killed engine ends nobody; its plugins must not outlive it.
+    while not over.wait(_LOOK_EVERY_S) and os.getppid() == engine:
+        pass
+    server.stop(grace=None)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

@@ -1,0 +1,102 @@
+"""The one folder in which a rehearsal of a stack happens: its own backend, engine home, stack file and world.
+
+Nothing of the user's own stacks is read or written, and the simulated plugins serve nobody outside such a folder.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+FOLDER = "RDMA_RAY_REHEARSAL"
+"""The environment variable by which plugins learn their workspace; without it they do not start."""
+SIMULATED = ("gcp", "kubernetes", "random")
+"""The provider packages with a simulated cloud. The rehearsal's own project file names them; they are not on PATH."""
+PLUGINS = ROOT / "rehearsal" / "plugins"
+_MARKER = "this is a rehearsal"
+
+
+class NotOursError(RuntimeError):
+    """A folder or a backend that is not a rehearsal's."""
+
+
+class Workspace:
+    """A rehearsal's folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder.resolve()
+
+    @property
+    def backend(self) -> str:
+        """The backend's address; never that of the user."""
+        return f"file://{self.folder / 'state'}"
+
+    @property
+    def world(self) -> Path:
+        """What the simulated clouds remember."""
+        return self.folder / "world.sqlite"
+
+    def begin(self, stack_file: Path) -> None:
+        """Make the folder anew, with a copy of the project's description and of the stack file.
+
+        Raises:
+            NotOursError: the folder exists and is something else.
+        """
+        if self.folder.exists():
+            self.check()
+            shutil.rmtree(self.folder)
+        self.folder.mkdir(parents=True)
+        (self.folder / _MARKER).touch()
+        (self.folder / "state").mkdir()
+        project = (ROOT / "Pulumi.yaml").read_text()
+        # The program runs where it is; only the project's description and its stack files are the rehearsal's own.
+        main, environment = f"main: {_quoted(ROOT)}", f"virtualenv: {_quoted(ROOT / '.venv')}"
+        plugins = "".join(f"\n    - name: {name}\n      path: {_quoted(PLUGINS)}" for name in SIMULATED)
+        (self.folder / "Pulumi.yaml").write_text(
+            f"{project.replace('virtualenv: .venv', environment)}{main}\nplugins:\n  providers:{plugins}\n"
+        )
+        shutil.copy(stack_file, self.folder / stack_file.name)
+
+    def check(self) -> None:
+        """Raise `NotOursError` unless this is a rehearsal's folder."""
+        if not (self.folder / _MARKER).exists():
+            raise NotOursError(
+                f"{self.folder} is not the folder of a rehearsal; nothing was touched. Move it away, or choose another"
+            )
+
+    def environment(self) -> dict[str, str]:
+        """The environment of every process of the rehearsal, the engine first."""
+        inherited = {key: value for key, value in os.environ.items() if not key.startswith(("PULUMI_", "GOOGLE_"))}
+        tools = ROOT / ".tools" / "bin"
+        return inherited | {
+            FOLDER: str(self.folder),
+            "PATH": f"{tools}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
+            "PULUMI_BACKEND_URL": self.backend,
+            "PULUMI_CONFIG_PASSPHRASE": "",
+            "PULUMI_HOME": str(self.folder / "home"),
+            "PULUMI_SKIP_UPDATE_CHECK": "true",
+            # A plugin that is missing here is an error: the real one would ask for credentials.
+            "PULUMI_DISABLE_AUTOMATIC_PLUGIN_ACQUISITION": "true",
+        }
+
+
+def of_this_process() -> Workspace:
+    """The workspace that this process belongs to.
+
+    Raises:
+        NotOursError: it belongs to none, or its engine writes to a backend that is not the rehearsal's.
+    """
+    folder = os.environ.get(FOLDER)
+    if not folder:
+        raise NotOursError("this is a simulated cloud of rdma-ray's rehearsal; it serves `make rehearse` only")
+    workspace = Workspace(Path(folder))
+    workspace.check()
+    if os.environ.get("PULUMI_BACKEND_URL") != workspace.backend:
+        raise NotOursError("this is a simulated cloud, and the engine's backend is not that of the rehearsal")
+    return workspace
+
+
+def _quoted(path: Path) -> str:
+    return "'" + str(path).replace("'", "''") + "'"
