@@ -30,8 +30,9 @@ class Call:
     """One request to a simulated API.
 
     `inputs` are what the program asks for (of a delete: what it had asked for), `live` is what the cloud holds (empty
-    on create), `id` the cloud's own name for it, `config` the provider's configuration, `world` everything else that
-    exists in this cloud and beside it.
+    on create), `now` what it becomes before the cloud adds anything (the inputs over what others added), `id` the
+    cloud's own name for it, `config` the provider's configuration, `world` everything else that exists in this cloud
+    and beside it.
     """
 
     verb: Verb
@@ -41,6 +42,7 @@ class Call:
     live: Json
     config: Mapping[str, Any]
     world: View
+    now: Json = field(default_factory=dict)
 
 
 Rule = Callable[[Call], Refusal | None]
@@ -49,6 +51,11 @@ Rule = Callable[[Call], Refusal | None]
 def nothing(_call: Call) -> Json:
     """No computed output."""
     return {}
+
+
+def taken(_type: str, id_: str) -> Refusal:
+    """The words of Google Cloud's APIs for a name that is in use."""
+    return Refusal("409 alreadyExists", f"The resource '{id_}' already exists", "Google Cloud API errors")
 
 
 def unchanged(_live: Json, _world: View) -> Json:
@@ -81,6 +88,7 @@ class Kind:
     cascade: Callable[[Call, str, Json], bool] = field(default=lambda _call, _type, _live: False)
     awaited: bool = False
     remembered: bool = True
+    conflict: Callable[[str, str], Refusal] = taken
 
 
 Function = Callable[[Json, Mapping[str, Any], "View"], Json]

@@ -97,10 +97,8 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
         with _failing(context), self._change("create", request.type, request.urn) as (kind, world, struck):
             id_ = kind.identify(inputs, self._config)
             if kind.remembered and world.get(kind.type, id_) is not None:
-                raise RefusedError(
-                    Refusal("409 alreadyExists", f"The resource '{id_}' already exists", "Google Cloud API errors")
-                )
-            call = self._call("create", kind, id_, inputs, {}, world)
+                raise RefusedError(kind.conflict(kind.type, id_))
+            call = self._call("create", kind, id_, inputs, {}, world, inputs)
             _judge(kind, call)
             live = {**inputs, **kind.compute(call)}
             if kind.remembered:
@@ -134,9 +132,10 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
             live = world.get(kind.type, request.id) if kind.remembered else from_wire(request.olds)
             if live is None:
                 raise RefusedError(Refusal("404 notFound", f"{request.id} was not found", "Google Cloud API errors"))
-            call = self._call("update", kind, request.id, inputs, live, world)
+            asked = applied(live, from_wire(request.old_inputs), inputs)
+            call = self._call("update", kind, request.id, inputs, live, world, asked)
             _judge(kind, call)
-            now = {**applied(live, from_wire(request.old_inputs), inputs), **kind.compute(call)}
+            now = {**asked, **kind.compute(call)}
             if kind.remembered:
                 world.put(kind.type, request.id, now)
             if struck == "timeout":
@@ -149,7 +148,7 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
         with _failing(context), self._change("delete", request.type, request.urn) as (kind, world, _):
             live = world.get(kind.type, request.id)
             if live is not None:
-                call = self._call("delete", kind, request.id, from_wire(request.old_inputs), live, world)
+                call = self._call("delete", kind, request.id, from_wire(request.old_inputs), live, world, {})
                 _judge(kind, call)
                 world.remove(kind.type, request.id)
                 for type_, id_, other in list(world.all()):
@@ -187,8 +186,10 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
             )
         return kind
 
-    def _call(self, verb: Verb, kind: Kind, id_: str, inputs: Json, live: Json, world: View) -> Call:
-        return Call(verb=verb, type=kind.type, id=id_, inputs=inputs, live=live, config=self._config, world=world)
+    def _call(self, verb: Verb, kind: Kind, id_: str, inputs: Json, live: Json, world: View, now: Json) -> Call:
+        return Call(
+            verb=verb, type=kind.type, id=id_, inputs=inputs, live=live, config=self._config, world=world, now=now
+        )
 
     def _reach(self, world: View) -> None:
         refusal = self._cloud.reaches(self._config, world)
@@ -221,8 +222,9 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
                     kept = refused
             if kept is not None:
                 raise kept
-        except RefusedError as refused:
-            outcome = str(refused)
+        except Exception as trouble:
+            # A refusal, or a mistake in a kind: neither of them is done.
+            outcome = str(trouble) or type(trouble).__name__
             raise
         finally:
             if struck != "kill-after":
