@@ -1,0 +1,140 @@
+"""How long a resource takes to create and to delete, by its type: facts as data, each with where it is from.
+
+Google publishes none of these figures, so most are medians of logs that people left in public. They predict the shape
+of an `up` (what dominates, what waits), not its minute. Nothing here knows how long a GPU machine must be waited for:
+a pool without nodes is made in minutes, its capacity may take days.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Literal
+
+Confidence = Literal["published", "field report", "from memory", "own estimate"]
+
+
+@dataclass(frozen=True)
+class Figure:
+    """Seconds, where they are from, when that was written or else read, and how far to trust them."""
+
+    seconds: float
+    source: str
+    date: str
+    confidence: Confidence
+
+
+@dataclass(frozen=True)
+class Duration:
+    """What a resource takes."""
+
+    create: Figure
+    delete: Figure
+
+
+class UnknownDurationError(LookupError):
+    """A resource type without a row."""
+
+
+# Logs of `terraform apply` and `terraform destroy` in threads and public repositories. The engine's providers call the
+# same APIs. A log that a text search found is named by the project and place that it shows.
+_EUROPE_WEST2 = "log of project global-cluster, europe-west2: regional GKE 1.16, separate node pool"
+_US_CENTRAL1 = "log of project resolute-sky, us-central1: NAT, router, subnet, network"
+_OPEA = "opea-project/GenAIInfra #977"
+_AIRBYTE = "log of project tcb-project, europe-west1: Airbyte behind NAT"
+
+
+def _seen(seconds: float, source: str, date: str) -> Figure:
+    return Figure(seconds, source, date, "field report")
+
+
+def _guess(seconds: float, because: str) -> Figure:
+    return Figure(seconds, because, "2026-11", "own estimate")
+
+
+_POLICY_WRITE = "like the creation: the same read, change and write of a policy"
+_OBJECT = "one request to the API server"
+
+DURATIONS: Mapping[str, Duration] = {
+    "gcp:compute/network:Network": Duration(
+        _seen(22, f"{_OPEA}; 23 s in the {_EUROPE_WEST2}", "2025-04-16"),
+        # One project waited 5 minutes in 2017: hashicorp/terraform-provider-google #675.
+        _seen(22, f"{_US_CENTRAL1}; 11 s in the {_EUROPE_WEST2}", "2026-08-14"),
+    ),
+    "gcp:compute/subnetwork:Subnetwork": Duration(
+        _seen(
+            16,
+            f"median of 11 to 34 s in six logs: {_EUROPE_WEST2} (13 s), {_AIRBYTE} (23 s),"
+            " terraform-google-modules/terraform-google-kubernetes-engine #609 (34 s), three more",
+            "2020-12 to 2026-08",
+        ),
+        _seen(13, f"{_US_CENTRAL1} (14 s); {_EUROPE_WEST2} (12 s)", "2026-08-14"),
+    ),
+    "gcp:compute/firewall:Firewall": Duration(
+        _seen(12, _AIRBYTE, "2023-10-03"),
+        _seen(17, "terraform-google-modules/terraform-google-container-vm #31 (17 and 27 s)", "read 2026-11"),
+    ),
+    "gcp:compute/router:Router": Duration(_seen(12, _AIRBYTE, "2023-10-03"), _seen(13, _US_CENTRAL1, "2026-08-14")),
+    "gcp:compute/routerNat:RouterNat": Duration(
+        _seen(12, f"{_AIRBYTE}; 23 s at most in five logs", "2023-10-03"), _seen(4, _US_CENTRAL1, "2026-08-14")
+    ),
+    "gcp:serviceAccount/account:Account": Duration(
+        _seen(2, "log of project hellok8s, us-east1: GKE with a service account", "2021-03"),
+        _seen(2, _US_CENTRAL1, "2026-08-14"),
+    ),
+    "gcp:projects/iAMMember:IAMMember": Duration(
+        _seen(
+            8,
+            "hashicorp/terraform-provider-google #7814 (7 to 8 s each); GoogleCloudPlatform/ai-on-gke #53 (7 s):"
+            " iam_binding, which writes the same policy",
+            "2023-09-28",
+        ),
+        _guess(8, _POLICY_WRITE),
+    ),
+    "gcp:storage/bucketIAMMember:BucketIAMMember": Duration(
+        _guess(5, "a policy that few others write, so less than a project's"), _guess(5, _POLICY_WRITE)
+    ),
+    "gcp:container/cluster:Cluster": Duration(
+        # hellok8s had a cluster after 3 min 21 s, eclipse-theia/theia-cloud #336 none yet after 8 min 21 s.
+        _seen(373, f"{_EUROPE_WEST2}: 6 min 13 s with the default pool removed", "2020-12-02"),
+        _seen(204, f"median of 164 s ({_EUROPE_WEST2}), 189, 220 and 495 s in three more logs", "2020-12 to 2026"),
+    ),
+    "gcp:container/nodePool:NodePool": Duration(
+        _seen(94, f"median of 64 s ({_EUROPE_WEST2}), 82, 106 and 116 s in three more logs", "2020-12 to 2026"),
+        _seen(257, f"{_EUROPE_WEST2}: 4 min 17 s with a node in each of three zones", "2020-12-02"),
+    ),
+    "kubernetes:helm.sh/v3:Release": Duration(
+        _guess(45, "pulls one image on a node that never had it, and waits until the pod is ready"),
+        _guess(10, "waits until what the chart made is gone"),
+    ),
+    "kubernetes:ray.io/v1:RayCluster": Duration(
+        _guess(1, f"{_OBJECT}; nobody waits for Ray"), _guess(40, "pods have 30 s to end")
+    ),
+    "kubernetes:core/v1:Namespace": Duration(
+        _seen(1, "log of project devops-candidate-1, us-central1-a: namespace and secret", "read 2026-11"),
+        _guess(10, "waits until what is in it is gone"),
+    ),
+    "kubernetes:core/v1:Secret": Duration(
+        _seen(1, "log of project devops-candidate-1, us-central1-a: namespace and secret", "read 2026-11"),
+        _guess(1, _OBJECT),
+    ),
+    "kubernetes:*": Duration(_guess(1, _OBJECT), _guess(1, _OBJECT)),
+    "random:*": Duration(_guess(0.1, "computed in the plugin"), _guess(0.1, "nothing to delete")),
+}
+
+
+def duration(type_: str) -> Duration:
+    """What a resource type takes, by its own row or by the first pattern that covers it.
+
+    Raises:
+        UnknownDurationError: there is no row; a missing figure must not look like no time.
+    """
+    if type_ in DURATIONS:
+        return DURATIONS[type_]
+    for pattern, row in DURATIONS.items():
+        if fnmatchcase(type_, pattern):
+            return row
+    raise UnknownDurationError(
+        f"nobody wrote down how long a {type_} takes: add a row with its source to rehearsal/durations.py"
+    )

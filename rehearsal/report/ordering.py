@@ -1,0 +1,63 @@
+"""Why a resource waits for another one whose values it does not use: every `depends_on` of the program has a row.
+
+An ordering edge costs time on the way up and fixes an order on the way down. One without a row is reported.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from rehearsal.graph import Node
+
+
+@dataclass(frozen=True)
+class Reason:
+    """`waits` and `until` are patterns of what waits and of what it waits for: TYPE, or TYPE#NAME, with wildcards."""
+
+    waits: str
+    until: str
+    why: str
+
+    def covers(self, waits: Node, until: Node) -> bool:
+        """Whether this is why one resource waits for another."""
+        return _matches(self.waits, waits) and _matches(self.until, until)
+
+
+REASONS: tuple[Reason, ...] = (
+    Reason(
+        "kubernetes:helm.sh/v3:Release#*kuberay*",
+        "gcp:container/nodePool:NodePool#*system*",
+        "the operator's pods need a node, and the release waits until they are ready",
+    ),
+    Reason(
+        "kubernetes:ray.io/v1:RayCluster",
+        "kubernetes:helm.sh/v3:Release#*kuberay*",
+        "the release brings the CRD, and the operator that takes the pods down again",
+    ),
+    Reason(
+        "kubernetes:ray.io/v1:RayCluster",
+        "kubernetes:networking.gke.io/v1:*",
+        "on the way down the pods must let go of their interfaces before the networks can go",
+    ),
+    Reason(
+        "kubernetes:ray.io/v1:RayCluster",
+        "gcp:container/nodePool:NodePool",
+        "on the way down Ray must end before its nodes do, else they drain for an hour",
+    ),
+    Reason(
+        "gcp:container/nodePool:NodePool",
+        "gcp:projects/iAMMember:IAMMember",
+        "a node whose service account has no roles yet registers without logs and metrics, or not at all",
+    ),
+)
+
+
+def reason(waits: Node, until: Node) -> str | None:
+    """Why one resource waits for another, or None."""
+    return next((row.why for row in REASONS if row.covers(waits, until)), None)
+
+
+def _matches(pattern: str, node: Node) -> bool:
+    type_, _, name = pattern.partition("#")
+    return fnmatchcase(node.type, type_) and fnmatchcase(node.name, name or "*")

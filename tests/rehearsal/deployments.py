@@ -1,0 +1,138 @@
+"""Deployments made by hand, of the form of `pulumi stack export`, for tests that need no engine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+SIGNATURE = "4dabf18193072939515e22adb298388d"
+SECRET = {SIGNATURE: "1b47061264138c4ac30d75fd1eb44270", "ciphertext": "v1:AAAA:hunter2"}
+STACK = "urn:pulumi:gke::rdma-ray::pulumi:pulumi:Stack::rdma-ray-gke"
+
+
+class Deployment:
+    """A deployment under construction; every method returns the URN of what it adds."""
+
+    def __init__(self) -> None:
+        self.resources: list[dict[str, Any]] = [{"urn": STACK, "type": "pulumi:pulumi:Stack", "custom": False}]
+
+    def component(self, type_: str, name: str, parent: str = STACK) -> str:
+        """A component."""
+        return self._add(type_, name, {"parent": parent})
+
+    def provider(self, package: str, name: str, data: Iterable[str] = (), **inputs: Any) -> str:
+        """A provider."""
+        return self._add(
+            f"pulumi:providers:{package}",
+            name,
+            {"id": f"id-of-{name}", "custom": True, "parent": STACK, "inputs": inputs} | _needs(data, ()),
+        )
+
+    def resource(
+        self,
+        type_: str,
+        name: str,
+        *,
+        parent: str = STACK,
+        provider: str | None = None,
+        data: Iterable[str] = (),
+        after: Iterable[str] = (),
+        deleted_with: str | None = None,
+        inputs: dict[str, Any] | None = None,
+    ) -> str:
+        """A resource that uses values of `data`, and waits for `after` by an explicit `depends_on`."""
+        state = {"id": f"id-of-{name}", "custom": True, "parent": parent, "inputs": inputs or {}, "outputs": {}}
+        if provider:
+            state["provider"] = f"{provider}::id-of-{provider.rpartition('::')[2]}"
+        if deleted_with:
+            state["deletedWith"] = deleted_with
+        return self._add(type_, name, state | _needs(data, after))
+
+    def exported(self) -> dict[str, Any]:
+        """What `pulumi stack export` would print."""
+        return {"version": 3, "deployment": {"manifest": {}, "resources": self.resources}}
+
+    def _add(self, type_: str, name: str, state: dict[str, Any]) -> str:
+        urn = f"urn:pulumi:gke::rdma-ray::{type_}::{name}"
+        self.resources.append({"urn": urn, "type": type_, "custom": False} | state)
+        return urn
+
+
+def _needs(data: Iterable[str], after: Iterable[str]) -> dict[str, Any]:
+    data = list(data)
+    return {
+        "dependencies": [*data, *after],
+        "propertyDependencies": {f"property{number}": [urn] for number, urn in enumerate(data)},
+    }
+
+
+def gke() -> Deployment:
+    """A deployment of the form of the GKE stack."""
+    made = Deployment()
+    gcp = made.provider("gcp", "default_10_2_0", project="a-project")
+    root = made.component("rdma-ray:gke:GkeStack", "gke")
+
+    def cloud(type_: str, name: str, parent: str, *data: str, **more: Any) -> str:
+        return made.resource(f"gcp:{type_}", name, parent=parent, provider=gcp, data=data, **more)
+
+    part = made.component("rdma-ray:gke:ClusterNetwork", "cluster-network", root)
+    network = cloud("compute/network:Network", "cluster", part, inputs={"name": "cluster", "__defaults": []})
+    subnet = cloud("compute/subnetwork:Subnetwork", "cluster", part, network)
+    router = cloud("compute/router:Router", "cluster", part, network)
+    nat = cloud("compute/routerNat:RouterNat", "cluster", part, router)
+    part = made.component("rdma-ray:gke:GvnicNetwork", "gvnic-network", root)
+    gvnic = cloud("compute/network:Network", "gvnic", part)
+    gvnic_subnet = cloud("compute/subnetwork:Subnetwork", "gvnic", part, gvnic)
+    cloud("compute/firewall:Firewall", "gvnic-internal", part, gvnic)
+    part = made.component("rdma-ray:gke:RdmaNetwork", "rdma-network", root)
+    rdma = cloud("compute/network:Network", "rdma", part)
+    rails = [cloud("compute/subnetwork:Subnetwork", f"rdma-{rail}", part, rdma) for rail in range(8)]
+    part = made.component("rdma-ray:gke:GkeCluster", "cluster", root)
+    account = cloud("serviceAccount/account:Account", "nodes", part)
+    roles = [cloud("projects/iAMMember:IAMMember", f"nodes-{role}", part, account) for role in ("logs", "metrics")]
+    cluster = cloud("container/cluster:Cluster", "cluster", part, network, subnet)
+    node = {"nodeConfig": {"machineType": "e2-standard-8"}}
+    system = cloud("container/nodePool:NodePool", "system", part, cluster, account, after=[*roles, nat], inputs=node)
+    part = made.component("rdma-ray:gke:GpuPools", "gpu-pools", root)
+    accelerator = {"nodeConfig": {"guestAccelerators": [{"type": "nvidia-h200-141gb", "count": 8}]}}
+    gpu = cloud(
+        "container/nodePool:NodePool",
+        "gpu",
+        part,
+        cluster,
+        account,
+        *[gvnic, gvnic_subnet, rdma, *rails],
+        after=roles,
+        inputs=accelerator,
+    )
+
+    kubernetes = made.provider("kubernetes", "cluster", [cluster], kubeconfig=SECRET)
+    inside = made.component("rdma-ray:kubernetes:InCluster", "in-cluster", root)
+
+    def thing(type_: str, name: str, *data: str, **more: Any) -> str:
+        more = {"provider": kubernetes, "deleted_with": cluster, "parent": inside} | more
+        return made.resource(f"kubernetes:{type_}", name, data=data, **more)
+
+    devices = []
+    for name, of, subnetwork in [("gvnic-1", gvnic, gvnic_subnet)] + [
+        (f"rdma-{rail}", rdma, urn) for rail, urn in enumerate(rails)
+    ]:
+        parameters = thing("networking.gke.io/v1:GKENetworkParamSet", name, of, subnetwork)
+        devices.append(thing("networking.gke.io/v1:Network", name, parameters))
+    thing("apps/v1:DaemonSet", "nccl-rdma-installer")
+    operator = thing("helm.sh/v3:Release", "kuberay-operator", after=[system], inputs={"chart": "kuberay-operator"})
+    namespace = thing("core/v1:Namespace", "ray")
+    accounts = [thing("core/v1:ServiceAccount", f"ray-{role}", namespace) for role in ("head", "worker")]
+    password = made.resource(
+        "random:index/randomPassword:RandomPassword",
+        "token",
+        provider=made.provider("random", "default_4_21_4"),
+        parent=inside,
+        inputs={"length": 32},
+    )
+    secret = thing("core/v1:Secret", "token", namespace, password, inputs={"stringData": {"token": SECRET}})
+    thing("networking.k8s.io/v1:NetworkPolicy", "ray", namespace)
+    thing("policy/v1:PodDisruptionBudget", "ray-head", namespace)
+    after = [operator, *devices, gpu]
+    thing("ray.io/v1:RayCluster", "ray", namespace, *accounts, secret, after=after)
+    return made
