@@ -2,30 +2,42 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pulumi
 
 from infra.problems import SettingsError
-from infra.settings import load
+from infra.settings import Settings, load
 
 
 def main() -> None:
     """Read the stack file, make the target's resources, export what `workloads` needs."""
     try:
-        settings = load()
+        outputs = deploy(load())
     except SettingsError as problems:
         # Every problem is in the message; a traceback would bury it.
         raise pulumi.RunError(str(problems)) from None
+    for name, value in outputs.items():
+        pulumi.export(name, value)
+
+
+def deploy(settings: Settings) -> dict[str, Any]:
+    """Register the target's resources; returns the stack's outputs."""
     # One import per target: `pulumi up` of one cloud needs neither the other's SDK nor Ray.
     match settings.target:
         case "local":
-            from infra.local.stack import deploy
-        case target:
+            from infra.local import stack as local
+
+            return local.deploy(settings)
+        case "gke":
+            from infra.gke import stack as gke
+
+            return gke.deploy(settings)
+        case "eks":
             raise pulumi.RunError(
-                f"target: {target} is a known target, but this version makes only local stacks. "
-                f"`bin/rdma-ray plan` checks a {target} stack file and prints its address plan"
+                "target: eks is a known target, but this version makes local and gke stacks only. "
+                "`bin/rdma-ray plan` checks an eks stack file and prints its address plan"
             )
-    for name, value in deploy(settings).items():
-        pulumi.export(name, value)
 
 
 main()

@@ -16,7 +16,8 @@ EKSCTL = "eksctl-io/eksctl #7949 and #8220, 99984adb6, 2026-08"
 
 
 MAX_RUN_HOURS = 168
-"""The longest a flex-start node runs, in hours: seven days (GKE docs concepts/dws, read 2026-08)."""
+"""The longest a flex-start node runs, in hours: seven days (GKE docs concepts/dws, read 2026-08). We wait as long for
+one, too: no source names an end of the wait."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,6 +36,7 @@ class GkeCapacity:
     reservation_affinity: Literal["NO_RESERVATION", "SPECIFIC_RESERVATION"]
     auto_repair: bool
     starts_empty: bool
+    wait_hours: int
     source: str
 
 
@@ -65,6 +67,7 @@ GKE_CAPACITIES: dict[str, GkeCapacity] = {
         reservation_affinity="NO_RESERVATION",
         auto_repair=False,
         starts_empty=True,
+        wait_hours=MAX_RUN_HOURS,
         source=f"{DWS}; {TOOLKIT}",
     ),
     "flex-start-queued": GkeCapacity(
@@ -75,6 +78,7 @@ GKE_CAPACITIES: dict[str, GkeCapacity] = {
         reservation_affinity="NO_RESERVATION",
         auto_repair=False,
         starts_empty=True,
+        wait_hours=MAX_RUN_HOURS,
         source=f"{QUEUED}; {TOOLKIT}",
     ),
     "spot": GkeCapacity(
@@ -85,6 +89,7 @@ GKE_CAPACITIES: dict[str, GkeCapacity] = {
         reservation_affinity="NO_RESERVATION",
         auto_repair=True,
         starts_empty=False,
+        wait_hours=MAX_RUN_HOURS,
         source=TOOLKIT,
     ),
     "reservation": GkeCapacity(
@@ -95,6 +100,7 @@ GKE_CAPACITIES: dict[str, GkeCapacity] = {
         reservation_affinity="SPECIFIC_RESERVATION",
         auto_repair=True,
         starts_empty=False,
+        wait_hours=1,
         source=TOOLKIT,
     ),
     "on-demand": GkeCapacity(
@@ -105,6 +111,7 @@ GKE_CAPACITIES: dict[str, GkeCapacity] = {
         reservation_affinity="NO_RESERVATION",
         auto_repair=True,
         starts_empty=False,
+        wait_hours=1,
         source=TOOLKIT,
     ),
 }

@@ -1,0 +1,79 @@
+"""The physical names of a Google Cloud stack, all derived from the stack's name and stable for its life.
+
+Every resource has a fixed name: it is found again after an interrupted run, and another stack's cannot be meant.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+from infra.gke.fabric import GVNIC_NETWORK, rdma_network
+
+ACCOUNT_ID_ROOM = 30
+"""The most characters of a service account's id (Google Cloud IAM docs, service accounts; from memory, 2026-11)."""
+
+SYSTEM_POOL = "system"
+GPU_POOL = "gpu"
+FALLBACK_POOL = "fallback"
+PODS_RANGE = "pods"
+SERVICES_RANGE = "services"
+
+
+@dataclass(frozen=True)
+class GkeNames:
+    """Names of the stack's resources in its project. Node pools are named within their cluster, so have none here."""
+
+    stack: str
+
+    @property
+    def cluster(self) -> str:
+        """The GKE cluster, its network and its subnet; the stack's name as it is, at most 40 characters."""
+        return self.stack
+
+    @property
+    def router(self) -> str:
+        """The router of the cluster's network; its NAT has the same name."""
+        return f"{self.stack}-nat"
+
+    @property
+    def gvnic(self) -> str:
+        """The network of the second host NIC."""
+        return f"{self.stack}-gvnic"
+
+    @property
+    def gvnic_subnet(self) -> str:
+        """Its subnet, called after the Network object of the same NIC."""
+        return f"{self.stack}-{GVNIC_NETWORK}"
+
+    @property
+    def gvnic_firewall(self) -> str:
+        """What lets nodes talk to each other there."""
+        return f"{self.stack}-gvnic-internal"
+
+    @property
+    def rdma(self) -> str:
+        """The RoCE network."""
+        return f"{self.stack}-rdma"
+
+    def rdma_subnet(self, nic: int) -> str:
+        """The subnet of an RDMA NIC, called after the Network object of the same NIC."""
+        return f"{self.stack}-{rdma_network(nic)}"
+
+    @property
+    def node_account(self) -> str:
+        """The id of the nodes' service account: the stack's name, cut and marked where it is too long."""
+        return fitted(f"{self.stack}-nodes", ACCOUNT_ID_ROOM)
+
+    @property
+    def ray_cluster(self) -> str:
+        """The RayCluster."""
+        return f"{self.stack}-ray"
+
+
+def fitted(name: str, room: int) -> str:
+    """The name if it has at most `room` characters, else as much of it as fits with a digest of the whole."""
+    if len(name) <= room:
+        return name
+    digest = hashlib.sha256(name.encode()).hexdigest()[:8]
+    return f"{name[: room - 9].rstrip('-')}-{digest}"
