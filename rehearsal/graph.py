@@ -118,8 +118,14 @@ class Graph:
         return self._reach(urn, lambda node: node.depends if ordering else node.data)
 
     def falls_with(self, urn: str) -> list[Node]:
-        """What cannot stay when a resource goes: everything made that depends on it along data."""
-        reached = self._reach(urn, lambda node: [u for u in self.dependents[node.urn] if node.urn in self[u].data])
+        """What cannot stay when a resource goes: everything made that depends on it along data.
+
+        Components are not followed: they take no value away from what is in them.
+        """
+        reached = self._reach(
+            urn,
+            lambda node: [u for u in self.dependents[node.urn] if self[u].custom and node.urn in self[u].data],
+        )
         return [node for node in self.made if node.urn in reached]
 
     def waits_for(self, urn: str) -> list[Node]:

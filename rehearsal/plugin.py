@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import signal
 import sys
@@ -13,8 +12,8 @@ import grpc
 from pulumi.runtime._grpc_settings import _GRPC_CHANNEL_OPTIONS
 from pulumi.runtime.proto import provider_pb2_grpc
 
-from rehearsal.clouds.kind import Cloud
 from rehearsal.clouds.provider import Provider
+from rehearsal.clouds.registry import cloud
 from rehearsal.clouds.world import World
 from rehearsal.workspace import NotOursError, of_this_process
 
@@ -29,9 +28,8 @@ def main(package: str) -> int:
     except NotOursError as problem:
         print(f"pulumi-resource-{package}: {problem}", file=sys.stderr)
         return 1
-    cloud: Cloud = importlib.import_module(f"rehearsal.clouds.{package}.cloud").CLOUD
     server = grpc.server(futures.ThreadPoolExecutor(max_workers=16), options=_GRPC_CHANNEL_OPTIONS)
-    servicer = Provider(cloud, World(workspace.world), engine)
+    servicer = Provider(cloud(package), World(workspace.world), engine)
     provider_pb2_grpc.add_ResourceProviderServicer_to_server(servicer, server)
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()

@@ -9,12 +9,13 @@ import os
 import shutil
 from pathlib import Path
 
+from rehearsal.clouds.registry import PACKAGES
+
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = "RDMA_RAY_REHEARSAL"
 """The environment variable by which plugins learn their workspace; without it they do not start."""
-SIMULATED = ("gcp", "kubernetes", "random")
-"""The provider packages with a simulated cloud. The rehearsal's own project file names them; they are not on PATH."""
 PLUGINS = ROOT / "rehearsal" / "plugins"
+"""The simulated clouds as executables. The rehearsal's own project file names them; they are not on PATH."""
 _MARKER = "this is a rehearsal"
 
 
@@ -38,8 +39,8 @@ class Workspace:
         """What the simulated clouds remember."""
         return self.folder / "world.sqlite"
 
-    def begin(self, stack_file: Path) -> None:
-        """Make the folder anew, with a copy of the project's description and of the stack file.
+    def begin(self, stack: str, stack_file: Path) -> None:
+        """Make the folder anew, with a copy of the project's description and of the stack's file.
 
         Raises:
             NotOursError: the folder exists and is something else.
@@ -53,11 +54,11 @@ class Workspace:
         project = (ROOT / "Pulumi.yaml").read_text()
         # The program runs where it is; only the project's description and its stack files are the rehearsal's own.
         main, environment = f"main: {_quoted(ROOT)}", f"virtualenv: {_quoted(ROOT / '.venv')}"
-        plugins = "".join(f"\n    - name: {name}\n      path: {_quoted(PLUGINS)}" for name in SIMULATED)
+        plugins = "".join(f"\n    - name: {name}\n      path: {_quoted(PLUGINS)}" for name in PACKAGES)
         (self.folder / "Pulumi.yaml").write_text(
             f"{project.replace('virtualenv: .venv', environment)}{main}\nplugins:\n  providers:{plugins}\n"
         )
-        shutil.copy(stack_file, self.folder / stack_file.name)
+        shutil.copy(stack_file, self.folder / f"Pulumi.{stack}.yaml")
 
     def check(self) -> None:
         """Raise `NotOursError` unless this is a rehearsal's folder."""

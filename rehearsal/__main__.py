@@ -1,0 +1,92 @@
+"""`make rehearse STACK=gke`: bring a stack up, look at it, take it down, all against simulated clouds."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import sys
+from pathlib import Path
+
+from rich.console import Console
+
+from infra.problems import SettingsError
+from rehearsal.clouds.faults import Fault, FaultError
+from rehearsal.engine import EngineError
+from rehearsal.report.golden import golden
+from rehearsal.report.markdown import markdown
+from rehearsal.report.outcome import Phase, to_json
+from rehearsal.report.picture import picture
+from rehearsal.report.terminal import show
+from rehearsal.scenario import Order, Scenario
+from rehearsal.workspace import ROOT, NotOursError, Workspace
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run a rehearsal; the exit status is 0 if everything went as it must, 1 if not, 2 for a wrong command line."""
+    options = _parse(arguments)
+    console = Console(highlight=False)
+    file = ROOT / f"Pulumi.{options.stack}.yaml"
+    if not file.exists():
+        known = ", ".join(sorted(path.name.split(".")[1] for path in ROOT.glob("Pulumi.*.yaml")))
+        console.print(f"STACK={options.stack}: there is no {file.name}. Stacks with a file: {known}")
+        return 2
+    results = Path(options.results or ROOT / "results" / f"rehearsal-{options.stack}")
+    workspace = Workspace(Path(options.workspace or ROOT / ".rehearsal" / options.stack))
+    try:
+        order = Order(
+            stack=options.stack,
+            file=file,
+            before=Path(options.before).resolve() if options.before else None,
+            changes=tuple(options.change),
+            faults=tuple(Fault.parse(text) for text in options.fault),
+        )
+        console.rule(f"[bold]REHEARSAL[/] of stack {options.stack}: simulated clouds, nothing is created")
+        outcome = Scenario(order, workspace, lambda name, phase: _tell(console, name, phase)).run()
+    except (FaultError, SettingsError, NotOursError) as problem:
+        console.print(f"\n{problem}", markup=False)
+        return 2
+    except EngineError as problem:
+        console.print(f"\n{problem}", markup=False)
+        return 1
+    show(outcome, console)
+    results.mkdir(parents=True, exist_ok=True)
+    (results / "report.json").write_text(json.dumps(to_json(outcome), indent=2) + "\n")
+    (results / "report.md").write_text(markdown(outcome))
+    (results / "graph.svg").write_text(picture(outcome))
+    (results / "resources.txt").write_text(golden(outcome.graph))
+    console.print(f"report: {_short(results)}/report.md, report.json, graph.svg, resources.txt")
+    if outcome.ok:
+        shutil.rmtree(workspace.folder)
+    else:
+        console.print(f"the engine's own words: {_short(workspace.folder / 'logs')}/")
+    return 0 if outcome.ok else 1
+
+
+def _parse(arguments: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="make rehearse", description=__doc__)
+    parser.add_argument("--stack", default="gke")
+    parser.add_argument("--before", help="a stack file to start from, such as that of the main branch")
+    parser.add_argument("--change", action="append", default=[], metavar="SETTING=VALUE", help="after the first up")
+    parser.add_argument("--fault", action="append", default=[], metavar="'TYPE VERB HOW' | 'step N HOW'")
+    parser.add_argument("--results", help="where the report goes; results/rehearsal-STACK unless given")
+    parser.add_argument("--workspace", help="where the rehearsal happens; .rehearsal/STACK unless given")
+    return parser.parse_args(arguments)
+
+
+def _tell(console: Console, name: str, phase: Phase | None) -> None:
+    if phase is None:
+        console.print(f"REHEARSAL  {name} …")
+    elif phase.ok:
+        console.print(f"           [green]ok[/] in {phase.seconds:.0f} s: {phase.said}")
+    else:
+        console.print("           [red]failed[/]:")
+        console.print(phase.said, markup=False)
+
+
+def _short(path: Path) -> str:
+    return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

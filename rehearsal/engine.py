@@ -1,0 +1,114 @@
+"""The real engine, run inside a rehearsal's workspace: commands, their output, and the state they leave."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from rehearsal.clouds.world import World
+from rehearsal.workspace import ROOT, Workspace
+
+PULUMI = ROOT / ".tools" / "bin" / "pulumi"
+PARALLEL = 16
+"""Operations at a time. The engine's own default follows the cores of the machine, and a prediction must not."""
+
+
+@dataclass(frozen=True)
+class Said:
+    """A finished command: exit status (negative: the signal that ended it), output, seconds."""
+
+    status: int
+    text: str
+    seconds: float
+
+    @property
+    def ok(self) -> bool:
+        """Whether it succeeded."""
+        return self.status == 0
+
+
+class EngineError(RuntimeError):
+    """A command that has to succeed failed."""
+
+    def __init__(self, command: str, said: Said) -> None:
+        super().__init__(f"REHEARSAL: pulumi {command} failed with exit status {said.status}:\n{said.text}")
+        self.said = said
+
+
+class Engine:
+    """Runs the engine on one stack of a workspace. Every command is a chapter in the world's list of steps."""
+
+    def __init__(self, workspace: Workspace, stack: str) -> None:
+        self.workspace = workspace
+        self.stack = stack
+        self.world = World(workspace.world)
+        self._logs = workspace.folder / "logs"
+        self._logs.mkdir(exist_ok=True)
+        self._count = 0
+
+    def init(self) -> None:
+        """Make the stack."""
+        self.must("stack", "init", self.stack)
+
+    def up(self) -> Said:
+        """`pulumi up`."""
+        return self.run("up", "--yes", "--skip-preview", "--suppress-outputs", "--parallel", str(PARALLEL), stack=True)
+
+    def preview(self, *arguments: str) -> Said:
+        """`pulumi preview`, which fails if there is anything to do."""
+        return self.run("preview", "--expect-no-changes", "--diff", *arguments, stack=True)
+
+    def destroy(self) -> Said:
+        """`pulumi destroy`."""
+        return self.run("destroy", "--yes", "--skip-preview", "--parallel", str(PARALLEL), stack=True)
+
+    def planned(self) -> list[dict[str, Any]]:
+        """The steps that the next `up` would take."""
+        said = self.run("preview", "--json", stack=True)
+        if not said.ok:
+            raise EngineError("preview --json", said)
+        steps: list[dict[str, Any]] = json.loads(said.text[said.text.index("{") :])["steps"]
+        return steps
+
+    def deployment(self) -> dict[str, Any]:
+        """The state, secrets encrypted."""
+        said = self.must("stack", "export", stack=True)
+        exported: dict[str, Any] = json.loads(said.text)["deployment"]
+        return exported
+
+    def must(self, *arguments: str, stack: bool = False) -> Said:
+        """Run a command that has to succeed. Raises `EngineError`."""
+        said = self.run(*arguments, stack=stack)
+        if not said.ok:
+            raise EngineError(" ".join(arguments[:2]), said)
+        return said
+
+    def run(self, *arguments: str, stack: bool = False) -> Said:
+        """Run a command to its end; its output is kept in the workspace."""
+        self._count += 1
+        name = f"{self._count:03} {arguments[0]}"
+        with self.world.transaction() as world:
+            world.set("command", name)
+        command = [str(PULUMI), *arguments, "--non-interactive", *(["--stack", self.stack] if stack else [])]
+        began = time.monotonic()
+        done = subprocess.run(
+            command,
+            cwd=self.workspace.folder,
+            env=self.workspace.environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT if arguments[0] != "stack" and "--json" not in arguments else None,
+            text=True,
+        )
+        said = Said(done.returncode, done.stdout, time.monotonic() - began)
+        (self._logs / f"{name}.txt").write_text(said.text)
+        return said
+
+    @property
+    def command(self) -> str:
+        """The name of the last command in the world's list of steps."""
+        with self.world.transaction() as world:
+            return str(world.setting("command", ""))

@@ -1,0 +1,251 @@
+"""What a rehearsal does with a stack file, phase by phase, until one of them fails.
+
+up → empty preview → empty preview after the clouds have changed what they change → (a change, previewed and made) →
+destroy refused while the stack is protected → destroy → nothing is left.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from infra.settings import from_stack_file
+from rehearsal.clouds import faults
+from rehearsal.clouds.faults import Fault
+from rehearsal.clouds.registry import drift
+from rehearsal.engine import PARALLEL, Engine, Said
+from rehearsal.graph import Graph
+from rehearsal.report.outcome import Change, Operation, Outcome, Phase
+from rehearsal.workspace import Workspace
+from tools.recovery import settle
+
+DEPTH = "quick"
+NOTES = (
+    "The clouds are simulated: they refuse what their rules say and compute what their kinds say, nothing more.",
+    "Depth quick: the Kubernetes API is in memory. No operator, scheduler or autoscaler runs, and no pod.",
+    "Times of the real thing are predictions from published or estimated durations (rehearsal/durations.py).",
+)
+_OPERATIONS: Mapping[str, Operation] = {
+    "create": "create",
+    "update": "update",
+    "delete": "delete",
+    "replace": "replace",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Order:
+    """What to rehearse.
+
+    file: the stack file. before: the stack file that the stack is made from first, if the way from one to the other is
+    to be rehearsed. changes: settings to change after the first `up` ("nodes.max=8"). faults: what goes wrong in it.
+    """
+
+    stack: str
+    file: Path
+    before: Path | None = None
+    changes: tuple[str, ...] = ()
+    faults: tuple[Fault, ...] = ()
+
+    @property
+    def has_change(self) -> bool:
+        """Whether there is a second state to go to."""
+        return self.before is not None or bool(self.changes)
+
+
+class PhaseFailedError(Exception):
+    """A phase did not go as it must; the rest would say nothing."""
+
+
+class Scenario:
+    """One rehearsal. `tell` is given a line for each phase, as it begins (without an end) and when it is over."""
+
+    def __init__(self, order: Order, workspace: Workspace, tell: Callable[[str, Phase | None], None]) -> None:
+        self._order = order
+        self._workspace = workspace
+        self._tell = tell
+        self._phases: list[Phase] = []
+        self._changes: tuple[Change, ...] = ()
+        self._leftovers: tuple[str, ...] = ()
+        self._graph = Graph({})
+
+    def run(self) -> Outcome:
+        """Rehearse. Raises `SettingsError` for a stack file with problems, before anything starts."""
+        settings = from_stack_file(self._order.file)
+        began = time.monotonic()
+        self._workspace.begin(self._order.stack, self._order.before or self._order.file)
+        self.engine = Engine(self._workspace, self._order.stack)
+        self.engine.init()
+        try:
+            self._make()
+            self._look()
+            if self._order.has_change:
+                self._change()
+            if settings.protect:
+                self._protected()
+            self._destroy()
+        except PhaseFailedError:
+            pass
+        return Outcome(
+            stack=self._order.stack,
+            target=settings.target,
+            seconds=time.monotonic() - began,
+            parallel=PARALLEL,
+            phases=tuple(self._phases),
+            graph=self._graph,
+            leftovers=self._leftovers,
+            changes=self._changes,
+            notes=NOTES,
+        )
+
+    def _make(self) -> None:
+        if self._order.faults:
+            self._fail_and_recover()
+        else:
+            with self._phase("up") as phase:
+                self._must(self.engine.up(), phase)
+                phase.said = self._made()
+        self._graph = Graph.from_deployment(self.engine.deployment())
+
+    def _fail_and_recover(self) -> None:
+        with self.engine.world.transaction() as world:
+            faults.order(world, list(self._order.faults))
+        with self._phase("up, with faults") as phase:
+            said = self.engine.up()
+            with self.engine.world.transaction() as world:
+                waiting = faults.pending(world)
+                faults.order(world, [])
+            if waiting:
+                raise phase.failed(f"{len(waiting)} of the ordered faults never struck: no request was like them")
+            phase.said = (
+                f"failed as ordered: {_first_refusal(said.text)}" if not said.ok else "went through all the same"
+            )
+        with self._phase("up again") as phase:
+            settled = recover(self.engine)
+            self._must(self.engine.up(), phase)
+            phase.said = self._made() + (f"; {settled} interrupted creates settled first" if settled else "")
+
+    def _look(self) -> None:
+        with self._phase("preview is empty") as phase:
+            self._must(self.engine.preview(), phase)
+            phase.said = "no changes"
+        with self._phase("preview is empty after the clouds changed things") as phase:
+            with self.engine.world.transaction() as world:
+                touched = drift(world)
+            self._must(self.engine.preview("--refresh"), phase)
+            phase.said = f"{touched} objects changed by themselves, no false difference"
+
+    def _change(self) -> None:
+        stack_file = self._workspace.folder / f"Pulumi.{self._order.stack}.yaml"
+        if self._order.before is not None:
+            stack_file.write_text(self._order.file.read_text())
+        with self._phase("change") as phase:
+            for change in self._order.changes:
+                key, _, value = change.partition("=")
+                self.engine.must("config", "set", "--path", f"rdma-ray:{key}", value, stack=True)
+            self._changes = tuple(_changes(self.engine.planned()))
+            counts = {op: sum(change.op == op for change in self._changes) for op in _OPERATIONS.values()}
+            phase.said = ", ".join(f"{count} to {op}" for op, count in counts.items() if count) or "no changes"
+        with self._phase("up, changed") as phase:
+            self._must(self.engine.up(), phase)
+            phase.said = self._made()
+        with self._phase("preview is empty again") as phase:
+            self._must(self.engine.preview(), phase)
+            phase.said = "no changes"
+
+    def _protected(self) -> None:
+        with self._phase("destroy is refused while protected") as phase:
+            before = self._things()
+            said = self.engine.destroy()
+            if said.ok:
+                raise phase.failed("destroy went through although protect is true")
+            if self._things() != before:
+                raise phase.failed("destroy was refused only after it had deleted something")
+            phase.said = "refused, nothing touched"
+        with self._phase("protection off") as phase:
+            self.engine.must("config", "set", "rdma-ray:protect", "false", stack=True)
+            self._must(self.engine.up(), phase)
+            phase.said = "rdma-ray:protect is false"
+
+    def _destroy(self) -> None:
+        with self._phase("destroy") as phase:
+            self._must(self.engine.destroy(), phase)
+            state = [f"in the state: {resource['urn']}" for resource in self.engine.deployment().get("resources") or []]
+            self._leftovers = (*self._things(), *state)
+            phase.said = f"{len(self._leftovers)} things left"
+
+    def _things(self) -> list[str]:
+        with self.engine.world.transaction() as world:
+            return [f"{type_} {id_}" for type_, id_, _ in world.all()]
+
+    def _made(self) -> str:
+        with self.engine.world.transaction() as world:
+            steps = world.steps(world.setting("command"))
+        return f"{sum(step.outcome == 'done' for step in steps)} requests done"
+
+    def _must(self, said: Said, phase: _Open) -> None:
+        if not said.ok:
+            raise phase.failed(_why(said.text))
+
+    @contextmanager
+    def _phase(self, name: str) -> Iterator[_Open]:
+        self._tell(name, None)
+        began = time.monotonic()
+        phase = _Open()
+        ok = False
+        try:
+            yield phase
+            ok = True
+        finally:
+            self._phases.append(Phase(name=name, ok=ok, seconds=time.monotonic() - began, said=phase.said))
+            self._tell(name, self._phases[-1])
+
+
+class _Open:
+    """A phase under way; `said` is what it will have to say."""
+
+    said = ""
+
+    def failed(self, why: str) -> PhaseFailedError:
+        """The error that ends the rehearsal."""
+        self.said = why
+        return PhaseFailedError(why)
+
+
+def recover(engine: Engine) -> int:
+    """What `make up` does for a stack whose engine died: release the lock, settle what was being created."""
+    engine.run("cancel", "--yes", engine.stack)
+    project = yaml.safe_load((engine.workspace.folder / f"Pulumi.{engine.stack}.yaml").read_text())
+    return settle(
+        engine.deployment(),
+        project["config"].get("gcp:project"),
+        lambda *arguments: engine.must(*arguments, stack=True),
+    )
+
+
+def _changes(steps: list[dict[str, Any]]) -> Iterator[Change]:
+    """The engine's steps as changes; a replacement is several steps, and told once."""
+    for step in steps:
+        op = _OPERATIONS.get(step["op"])
+        if op is None:
+            continue
+        type_, name = step["urn"].split("::")[-2:]
+        reasons = tuple(step.get("replaceReasons") or ()) if op == "replace" else ()
+        yield Change(urn=step["urn"], name=name, type=type_.rpartition("$")[2], op=op, reasons=reasons)
+
+
+def _first_refusal(text: str) -> str:
+    found = [line.strip() for line in text.splitlines() if "REHEARSAL:" in line]
+    return found[0].partition("REHEARSAL: ")[2] if found else "the engine died"
+
+
+def _why(text: str) -> str:
+    """The part of the engine's output that says what went wrong."""
+    _, _, diagnostics = text.partition("Diagnostics:")
+    return (diagnostics or text).strip()
