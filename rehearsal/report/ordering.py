@@ -43,12 +43,12 @@ REASONS: tuple[Reason, ...] = (
     Reason(
         "kubernetes:ray.io/v1:RayCluster",
         "gcp:container/nodePool:NodePool",
-        "on the way down Ray must end before its nodes do, else they drain for an hour",
+        "on the way down Ray must end before its nodes: a pool that goes waits up to an hour for the pods on it",
     ),
     Reason(
         "gcp:container/nodePool:NodePool",
         "gcp:projects/iAMMember:IAMMember",
-        "a node whose service account has no roles yet registers without logs and metrics, or not at all",
+        "a node whose service account has no roles yet can write neither logs nor metrics",
     ),
 )
 

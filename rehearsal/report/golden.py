@@ -1,0 +1,80 @@
+"""A graph as text for a reviewer: what the program asks for, resource by resource, the same in every run.
+
+Only inputs are in it, since outputs hold what a cloud made up. Secrets are not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import yaml
+
+from rehearsal.graph import PROVIDERS, Graph, Node
+
+SIGNATURE = "4dabf18193072939515e22adb298388d"
+"""The key by which the engine marks values of special kinds in its state (pulumi: sdk/go/common/resource/sig)."""
+MASK = "[secret]"
+_HARMLESS = {
+    "5cf8f73096256a8f31e491e813e4eb8e": "[resource]",
+    "c44067f5952c0a294b673a41bacd8c17": "[asset]",
+    "0def7320c3a5731c473e5ecbe6d01bc7": "[archive]",
+}
+# Secret whether or not the program says so.
+_ALWAYS_SECRET = {
+    "kubernetes:core/v1:Secret": frozenset({"data", "stringData"}),
+    "pulumi:providers:kubernetes": frozenset({"kubeconfig"}),
+}
+
+
+def golden(graph: Graph) -> str:
+    """Every resource, parents before children, with its inputs as YAML."""
+    children: dict[str | None, list[Node]] = {}
+    for node in graph.nodes.values():
+        children.setdefault(node.parent, []).append(node)
+    lines: list[str] = []
+
+    def tell(parent: str | None) -> None:
+        for node in sorted(children.get(parent, ()), key=lambda node: node.key):
+            lines.extend(_resource(graph, node))
+            tell(node.urn)
+
+    tell(None)
+    return "\n".join(lines).rstrip("\n") + "\n"
+
+
+def masked(value: Any) -> Any:
+    """A value without its secrets, and without what the engine and its bridges note in it for themselves."""
+    if isinstance(value, Mapping):
+        if SIGNATURE in value:
+            # An unknown mark may be a secret's, too.
+            return _HARMLESS.get(value[SIGNATURE], MASK)
+        return {key: masked(item) for key, item in value.items() if not key.startswith("__")}
+    if isinstance(value, list):
+        return [masked(item) for item in value]
+    return value
+
+
+def _resource(graph: Graph, node: Node) -> Iterator[str]:
+    yield f"{node.type} {node.name}"
+    if node.parent:
+        yield f"  parent: {_called(graph[node.parent])}"
+    if node.provider:
+        yield f"  provider: {_called(graph[node.provider])}"
+    if node.deleted_with:
+        yield f"  deleted with: {_called(graph[node.deleted_with])}"
+    if node.protect:
+        yield "  protected"
+    for until in sorted((graph[urn] for urn in node.ordering), key=lambda until: until.key):
+        yield f"  waits for (ordering): {_called(until)}"
+    hidden = _ALWAYS_SECRET.get(node.type, frozenset())
+    inputs = {key: MASK if key in hidden else value for key, value in masked(node.inputs).items()}
+    if inputs:
+        text = yaml.safe_dump(inputs, sort_keys=True, allow_unicode=True, width=110)
+        yield "  inputs:"
+        yield from (f"    {line}" if line else "" for line in text.splitlines())
+    yield ""
+
+
+def _called(node: Node) -> str:
+    return f"{node.type.removeprefix(PROVIDERS)} {node.name}"

@@ -1,0 +1,267 @@
+"""Where the boxes and lines of a graph's picture go: a column for each wave, similar resources in one box."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from rehearsal.durations import duration
+from rehearsal.graph import Graph, Node
+from rehearsal.report.schedule import Prediction
+from rehearsal.report.words import sort, span, spans_of_names, stem
+from rehearsal.report.writing import LARGE, MEDIUM, SMALL, fit, width
+
+LEFT, TOP = 16.0, 84.0
+BOX_HEIGHT, LANE_HEIGHT = 50.0, 8.0
+GAP_X, GAP_Y = 46.0, 12.0
+PADDING = 8.0
+MOST_TEXT = 142.0
+STACKED = 6.0
+"""How far the box of several resources sticks out to the right and below."""
+_SWEEPS = 12
+_SIMILAR = 3
+"""From this many on, numbered resources of one type share a box."""
+
+
+@dataclass
+class Box:
+    """One resource or several similar ones. Corners in pixels; `lines` are name, kind, and number and time."""
+
+    nodes: tuple[Node, ...]
+    column: int
+    lines: tuple[str, str, str]
+    critical: bool
+    x: float = 0
+    y: float = 0
+    width: float = 0
+    height: float = BOX_HEIGHT
+
+    @property
+    def stacked(self) -> bool:
+        """Whether it stands for several resources."""
+        return len(self.nodes) > 1
+
+    @property
+    def bottom(self) -> float:
+        """The lower edge of all that is drawn of it."""
+        return self.y + self.height + (STACKED if self.stacked else 0)
+
+    @property
+    def right(self) -> float:
+        """The right edge of all that is drawn of it."""
+        return self.x + self.width + (STACKED if self.stacked else 0)
+
+
+@dataclass(frozen=True)
+class Line:
+    """An edge between two boxes, by the points that it goes through from left to right."""
+
+    source: Box
+    target: Box
+    data: bool
+    critical: bool
+    points: tuple[tuple[float, float], ...]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The whole picture, in pixels."""
+
+    boxes: tuple[Box, ...]
+    lines: tuple[Line, ...]
+    columns: tuple[float, ...]
+    width: float
+    height: float
+
+
+@dataclass
+class _Place:
+    """A box, or the way of a line through a column that it does not end in."""
+
+    height: float
+    key: tuple[str, ...]
+    before: list[_Place] = field(default_factory=list)
+    after: list[_Place] = field(default_factory=list)
+    rank: float = 0
+    centre: float = 0
+
+
+def layout(graph: Graph, prediction: Prediction) -> Layout:
+    """Arrange the graph: few crossings, short lines, nothing on top of anything else."""
+    boxes = _boxes(prediction)
+    edges = _reduced(boxes, _edges(graph, prediction, boxes))
+    columns: list[list[_Place]] = [[] for _ in prediction.waves]
+    places: dict[int, _Place] = {}
+    for index, box in enumerate(boxes):
+        places[index] = _Place(box.height + (STACKED if box.stacked else 0), box.nodes[0].key)
+        columns[box.column].append(places[index])
+    ways = _ways(boxes, edges, places, columns)
+    _order(columns)
+    _settle(columns)
+    lefts, right = _across(boxes, len(columns))
+    top = min((place.centre - place.height / 2 for column in columns for place in column), default=0.0)
+    for column in columns:
+        for place in column:
+            place.centre += TOP - top
+    for index, box in enumerate(boxes):
+        box.y = places[index].centre - places[index].height / 2
+    bottom = max((box.bottom for box in boxes), default=TOP)
+    widths = [max(box.width for box in boxes if box.column == number) for number in range(len(columns))]
+    lines = []
+    for (source, target), (data, critical) in sorted(edges.items()):
+        points = [(boxes[source].right, boxes[source].y + BOX_HEIGHT / 2)]
+        for way, number in ways[source, target]:
+            points += [(lefts[number], way.centre), (lefts[number] + widths[number], way.centre)]
+        points.append((boxes[target].x, boxes[target].y + BOX_HEIGHT / 2))
+        lines.append(Line(boxes[source], boxes[target], data, critical, tuple(points)))
+    return Layout(tuple(boxes), tuple(lines), tuple(lefts), right + LEFT, bottom)
+
+
+def _boxes(prediction: Prediction) -> list[Box]:
+    critical = set(prediction.up.critical)
+    boxes = []
+    for column, wave in enumerate(prediction.waves):
+        alike: dict[tuple[str | None, ...], list[Node]] = {}
+        for node in wave:
+            base, number = stem(node.name)
+            alike.setdefault((node.type, base if number is not None else node.urn, node.parent), []).append(node)
+        groups = []
+        for nodes in alike.values():
+            groups += [nodes] if len(nodes) >= _SIMILAR else [[node] for node in nodes]
+        for nodes in groups:
+            seconds = span(duration(nodes[0].type).create.seconds)
+            lines = (
+                fit(spans_of_names([node.name for node in nodes]), LARGE, MOST_TEXT, bold=True),
+                fit(sort(nodes[0]), MEDIUM, MOST_TEXT),
+                f"{len(nodes)}, {seconds} each" if len(nodes) > 1 else seconds,
+            )
+            boxes.append(Box(tuple(nodes), column, lines, any(node.urn in critical for node in nodes)))
+    return boxes
+
+
+_Edges = dict[tuple[int, int], tuple[bool, bool]]
+
+
+def _edges(graph: Graph, prediction: Prediction, boxes: list[Box]) -> _Edges:
+    """(from, to) → (needed, on the critical path), by number of box."""
+    holder = {node.urn: index for index, box in enumerate(boxes) for node in box.nodes}
+    path = prediction.up.critical
+    critical = set(pairwise(path))
+    edges: _Edges = {}
+    for urn, index in holder.items():
+        for before, needed in graph.made_before(urn).items():
+            data, decisive = edges.get((holder[before], index), (False, False))
+            edges[holder[before], index] = (data or needed, decisive or (before, urn) in critical)
+    return edges
+
+
+def _reduced(boxes: list[Box], edges: _Edges) -> _Edges:
+    """Without the edges that a way over other boxes implies."""
+    following: dict[int, set[int]] = {}
+    for source, target in edges:
+        following.setdefault(source, set()).add(target)
+    reach: dict[int, set[int]] = {}
+    for index in sorted(range(len(boxes)), key=lambda index: -boxes[index].column):
+        reach[index] = {far for near in following.get(index, ()) for far in {near} | reach[near]}
+    return {
+        (source, target): styles
+        for (source, target), styles in edges.items()
+        if styles[1] or not any(target in reach[near] for near in following[source] if near != target)
+    }
+
+
+def _ways(
+    boxes: list[Box], edges: _Edges, places: Mapping[int, _Place], columns: list[list[_Place]]
+) -> dict[tuple[int, int], list[tuple[_Place, int]]]:
+    """For each edge, what it goes through between its ends; edges of one box and one style share their way."""
+    lanes: dict[tuple[int, bool, int], _Place] = {}
+    ways = {}
+    for (source, target), (data, _) in sorted(edges.items()):
+        way = []
+        last = places[source]
+        for column in range(boxes[source].column + 1, boxes[target].column):
+            if (source, data, column) not in lanes:
+                lane = _Place(LANE_HEIGHT, (*boxes[source].nodes[0].key, str(data)))
+                lanes[source, data, column] = lane
+                columns[column].append(lane)
+                last.after.append(lane)
+                lane.before.append(last)
+            last = lanes[source, data, column]
+            way.append((last, column))
+        last.after.append(places[target])
+        places[target].before.append(last)
+        ways[source, target] = way
+    return ways
+
+
+def _order(columns: list[list[_Place]]) -> None:
+    """Order each column by the mean place of what it is connected with, back and forth, so that few lines cross."""
+    for column in columns:
+        column.sort(key=lambda place: place.key)
+        _rank(column)
+    for sweep in range(_SWEEPS):
+        forwards = sweep % 2 == 0
+        for column in columns[1:] if forwards else columns[-2::-1]:
+            wanted = {}
+            for place in column:
+                around = place.before if forwards else place.after
+                wanted[id(place)] = sum(other.rank for other in around) / len(around) if around else place.rank
+            column.sort(key=lambda place: (wanted[id(place)], place.key))
+            _rank(column)
+
+
+def _rank(column: list[_Place]) -> None:
+    for number, place in enumerate(column):
+        # In parts of the column: one of 20 in the middle is level with one of 3 in the middle.
+        place.rank = (number + 0.5) / len(column)
+
+
+def _settle(columns: list[list[_Place]]) -> None:
+    """Move each place towards the middle of what it is connected with, as far as its neighbours allow."""
+    tallest = max((sum(place.height + GAP_Y for place in column) for column in columns), default=0.0)
+    for column in columns:
+        for place in column:
+            place.centre = place.rank * tallest
+        _apart(column)
+    for sweep in range(_SWEEPS):
+        for column in columns if sweep % 2 == 0 else reversed(columns):
+            for place in column:
+                around = place.before + place.after
+                if around:
+                    place.centre = sum(other.centre for other in around) / len(around)
+            _apart(column)
+
+
+def _apart(column: list[_Place]) -> None:
+    """Keep the order and the gaps while moving as little as possible: neighbours that collide become one block."""
+    blocks: list[tuple[float, int]] = []
+    offsets, offset = [], 0.0
+    for before, place in zip([None, *column], column, strict=False):
+        if before is not None:
+            offset += before.height / 2 + place.height / 2 + GAP_Y
+        offsets.append(offset)
+        mean, size = place.centre - offset, 1
+        while blocks and blocks[-1][0] > mean:
+            above, count = blocks.pop()
+            mean, size = (above * count + mean * size) / (count + size), count + size
+        blocks.append((mean, size))
+    settled = [mean for mean, size in blocks for _ in range(size)]
+    for place, base, shift in zip(column, settled, offsets, strict=True):
+        place.centre = base + shift
+
+
+def _across(boxes: list[Box], columns: int) -> tuple[list[float], float]:
+    """The left edge of each column, and the right edge of the last; boxes of a column are equally wide."""
+    lefts, x = [], LEFT
+    for column in range(columns):
+        inside = [box for box in boxes if box.column == column]
+        widest = max(
+            max(width(box.lines[0], LARGE, bold=True), width(box.lines[1], MEDIUM), width(box.lines[2], SMALL))
+            for box in inside
+        )
+        for box in inside:
+            box.x, box.width = x, widest + 2 * PADDING
+        lefts.append(x)
+        x += widest + 2 * PADDING + GAP_X
+    return lefts, x - GAP_X + STACKED

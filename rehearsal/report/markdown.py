@@ -1,0 +1,136 @@
+"""A finished rehearsal as a comment on a pull request. Two runs give the same text, but for their times."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rehearsal.report.outcome import Change, Outcome
+from rehearsal.report.words import BANNER, by_sort, called, cloud, counted, kind, span
+
+_SIGNS = {"replace": "🔴 **REPLACE**", "delete": "🔴 **delete**", "update": "update", "create": "create"}
+
+
+def markdown(outcome: Outcome) -> str:
+    """The comment's text."""
+    return "\n".join(_lines(outcome)).rstrip("\n") + "\n"
+
+
+def _lines(outcome: Outcome) -> Iterator[str]:
+    verdict = "passed ✅" if outcome.ok else "failed ❌"
+    yield f"## REHEARSAL {verdict}: stack {_code(outcome.stack)}"
+    yield ""
+    yield f"*{BANNER}.*"
+    yield ""
+    yield from _summary(outcome)
+    yield from _changes(outcome)
+    if outcome.leftovers:
+        yield "### Left over after destroy"
+        yield from (f"- {_code(leftover)}" for leftover in sorted(outcome.leftovers))
+        yield ""
+    if outcome.prediction.unexplained:
+        yield "### Waits without a reason"
+        for edge in outcome.prediction.unexplained:
+            yield f"- ⚠️ {_code(called(edge.waits))} waits for {_code(called(edge.until))}, and nobody wrote down why"
+        yield ""
+    if outcome.graph.made:
+        yield from _resources(outcome)
+        yield from _waves(outcome)
+    if outcome.notes:
+        yield "### Notes"
+        yield from (f"- {_text(note)}" for note in outcome.notes)
+
+
+def _summary(outcome: Outcome) -> Iterator[str]:
+    yield "| phase | | took here | |"
+    yield "|---|---|--:|---|"
+    for phase in outcome.phases:
+        sign = "✅" if phase.ok else "❌"
+        yield f"| {_text(phase.name)} | {sign} | {span(phase.seconds)} | {_text(phase.said)} |"
+    yield f"| **all** | | {span(outcome.seconds)} | |"
+    yield ""
+    if not outcome.graph.made:
+        return
+    prediction, graph = outcome.prediction, outcome.graph
+    at_a_time = f"{prediction.parallel} at a time" if prediction.parallel else "all at a time"
+    path = " → ".join(_text(called(graph[urn])) for urn in prediction.up.critical)
+    yield "| the real one, by durations of others | |"
+    yield "|---|---|"
+    yield f"| resources | {len(graph.made)} in {counted(len(prediction.waves), 'wave')} |"
+    yield f"| up | {span(prediction.up.makespan)}, {at_a_time} |"
+    yield f"| at least | {span(prediction.bound)}; the ratio is {prediction.ratio:.2f} |"
+    yield f"| destroy | {span(prediction.destroy.makespan)} |"
+    yield f"| critical path | {path} |"
+    yield ""
+
+
+def _changes(outcome: Outcome) -> Iterator[str]:
+    if not outcome.changes:
+        return
+    replaced = sum(change.op == "replace" for change in outcome.changes)
+    yield f"### {counted(len(outcome.changes), 'change')}" + (f", {replaced} by replacement" if replaced else "")
+    yield ""
+    yield "| change | resource | because of |"
+    yield "|---|---|---|"
+    for change in outcome.sorted_changes:
+        reasons = ", ".join(_code(reason) for reason in change.reasons)
+        yield f"| {_SIGNS[change.op]} | {_code(outcome.changed(change))} | {reasons} |"
+    yield ""
+    for change in outcome.sorted_changes:
+        yield from _damage(outcome, change)
+
+
+def _damage(outcome: Outcome, change: Change) -> Iterator[str]:
+    damage = outcome.damage(change)
+    if not damage.falls and not damage.waits:
+        return
+    verb = "Replacing" if change.op == "replace" else "Deleting"
+    what = _code(outcome.changed(change))
+    if damage.falls:
+        yield f"> 🔴 **{verb} {what} takes down {counted(len(damage.falls), 'resource')}:**"
+        yield from (f"> - {_code(line)}" for line in by_sort(damage.falls))
+    else:
+        yield f"> {verb} {what} takes down nothing else."
+    if damage.waits:
+        yield ">"
+        yield "> Made after it, and may notice:"
+        yield from (f"> - {_code(line)}" for line in by_sort(damage.waits))
+    yield ""
+
+
+def _resources(outcome: Outcome) -> Iterator[str]:
+    yield f"<details><summary>{counted(len(outcome.graph.made), 'resource')} by kind</summary>"
+    yield ""
+    yield "| cloud | kind | count |"
+    yield "|---|---|--:|"
+    for type_, count in outcome.kinds.items():
+        yield f"| {cloud(type_)} | {_code(kind(type_))} | {count} |"
+    yield ""
+    yield "</details>"
+    yield ""
+
+
+def _waves(outcome: Outcome) -> Iterator[str]:
+    waves = outcome.prediction.waves
+    yield f"<details><summary>{counted(len(waves), 'wave')}</summary>"
+    yield ""
+    yield "| wave | what |"
+    yield "|--:|---|"
+    for number, wave in enumerate(waves, 1):
+        yield f"| {number} | {'<br>'.join(_text(line) for line in by_sort(wave))} |"
+    yield ""
+    yield "</details>"
+    yield ""
+
+
+def _text(text: str) -> str:
+    """Words of others in one cell: no markup of theirs, no line breaks, no one mentioned."""
+    for sign, harmless in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ("|", "\\|"), ("*", "\\*"), ("_", "\\_")):
+        text = text.replace(sign, harmless)
+    for sign in "`[]@":
+        text = text.replace(sign, f"&#{ord(sign)};")
+    return " ".join(text.split())
+
+
+def _code(text: str) -> str:
+    """A name as code, in one cell."""
+    return f"`{' '.join(text.replace('`', chr(39)).replace('|', '¦').split())}`"
