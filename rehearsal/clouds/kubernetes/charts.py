@@ -1,0 +1,76 @@
+"""The Helm charts that the simulation knows: where they are, which releases of them, and what they bring."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chart:
+    """A chart.
+
+    repository: its address; of an OCI chart, that of the chart itself. versions: each with the application's version.
+    definitions: custom kinds as (group, kind, versions). keeps: the definitions stay when the release is deleted,
+    because they lie in the chart's crds folder. node: its pods wait for a node without GPUs and other taints.
+    """
+
+    name: str
+    repository: str
+    versions: Mapping[str, str]
+    definitions: tuple[tuple[str, str, tuple[str, ...]], ...] = field(default=())
+    keeps: bool = False
+    node: bool = True
+    source: str
+
+
+_KUEUE_KINDS = (
+    "AdmissionCheck",
+    "ClusterQueue",
+    "Cohort",
+    "LocalQueue",
+    "ProvisioningRequestConfig",
+    "ResourceFlavor",
+    "Topology",
+    "Workload",
+    "WorkloadPriorityClass",
+)
+
+CHARTS = (
+    Chart(
+        name="kuberay-operator",
+        repository="https://ray-project.github.io/kuberay-helm",
+        versions={
+            version: f"v{version}" for version in ("1.4.2", "1.5.1", "1.5.2", "1.6.0", "1.6.1", "1.6.2", "1.7.0")
+        },
+        definitions=tuple(("ray.io", kind, ("v1",)) for kind in ("RayCluster", "RayCronJob", "RayJob", "RayService")),
+        keeps=True,
+        source="ray-project/kuberay: helm-chart/kuberay-operator, v1.6.2, 2026-06-17; tags read 2026-11",
+    ),
+    Chart(
+        name="kueue",
+        repository="oci://registry.k8s.io/kueue/charts/kueue",
+        versions={version: f"v{version}" for version in ("0.17.8", "0.18.6", "0.19.2")},
+        definitions=tuple(("kueue.x-k8s.io", kind, ("v1beta1", "v1beta2")) for kind in _KUEUE_KINDS),
+        source="kubernetes-sigs/kueue: charts/kueue, 0.19.2, ff69552e, 2026-08-22",
+    ),
+    Chart(
+        name="dranet",
+        repository="oci://registry.k8s.io/networking/charts/dranet",
+        versions={"1.4.0": "v1.4.0", "v1.4.0": "v1.4.0"},
+        node=False,
+        source="kubernetes-sigs/dranet: release v1.4.0, 2026-07-17; the chart's way to write it from memory, 2026-11",
+    ),
+)
+
+
+def find(chart: str, repository: str) -> Chart | None:
+    """The chart of a release's `chart` and repository, as the program writes them.
+
+    Helm wants a chart of an OCI registry named by its whole address, and no repository beside it.
+    """
+    for known in CHARTS:
+        by_address = chart == known.repository and not repository
+        if by_address or (chart == known.name and repository.rstrip("/") == known.repository):
+            return known
+    return None

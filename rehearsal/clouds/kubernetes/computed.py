@@ -1,0 +1,103 @@
+"""What the API server and the first round of controllers add to a new or changed object."""
+
+from __future__ import annotations
+
+import base64
+import uuid
+from collections.abc import Callable, Mapping
+
+from rehearsal.clouds.kind import Call, Json
+from rehearsal.clouds.kubernetes.connection import OWNER, here
+from rehearsal.clouds.kubernetes.identity import NAMESPACE, api, name, namespace
+
+BEGAN = "2026-11-01T00:00:00Z"
+"""When everything in a rehearsal was made: always the same, so that reports can be compared."""
+
+
+def added(call: Call) -> Json:
+    """The object's metadata, and what its kind gets beside."""
+    cluster, _ = here(call)
+    more = _MORE.get(call.type)
+    return {OWNER: cluster, "metadata": _metadata(call), **(more(call) if more is not None else {})}
+
+
+def _metadata(call: Call) -> Json:
+    asked: Json = call.now.get("metadata") or {}
+    before: Json = call.live.get("metadata") or {}
+    changed = call.live.get("spec") != call.now.get("spec")
+    generation = int(before.get("generation", 0)) + (1 if changed or not before else 0)
+    metadata: Json = {
+        **asked,
+        "uid": before.get("uid") or str(uuid.uuid5(uuid.NAMESPACE_URL, f"{call.type}/{call.id}")),
+        "creationTimestamp": before.get("creationTimestamp") or BEGAN,
+        "resourceVersion": str(int(before.get("resourceVersion", "0")) + 1),
+    }
+    if "spec" in call.inputs:
+        metadata["generation"] = generation
+    if api(call.type).namespaced:
+        metadata["namespace"] = namespace(call.inputs, call.config)
+    if call.type == NAMESPACE:
+        # Kubernetes docs, automatic labelling of namespaces; since 1.22.
+        metadata["labels"] = {**(asked.get("labels") or {}), "kubernetes.io/metadata.name": name(call.inputs)}
+    return metadata
+
+
+def _namespace(call: Call) -> Json:
+    return {"status": {"phase": "Active"}, "spec": {**(call.now.get("spec") or {}), "finalizers": ["kubernetes"]}}
+
+
+def _secret(call: Call) -> Json:
+    """Plain text that was written is read back encoded."""
+    written = call.now.get("stringData") or {}
+    encoded = {key: base64.b64encode(str(value).encode()).decode() for key, value in written.items()}
+    return {"type": call.now.get("type") or "Opaque", "data": {**(call.now.get("data") or {}), **encoded}}
+
+
+def _service(call: Call) -> Json:
+    """An address in 34.118.224.0/20, GKE's own range for services. GKE docs, from memory, 2026-11."""
+    spec: Json = call.now.get("spec") or {}
+    address = spec.get("clusterIP") or f"34.118.{224 + _number(call.id) % 16}.{1 + _number(call.id) // 16 % 254}"
+    type_ = spec.get("type") or "ClusterIP"
+    given = {} if type_ == "ExternalName" else {"clusterIP": address, "clusterIPs": [address]}
+    return {"spec": {"type": type_, "sessionAffinity": "None", **spec, **given}, "status": {"loadBalancer": {}}}
+
+
+def _daemon_set(call: Call) -> Json:
+    """No simulated node matches yet, so nothing is awaited."""
+    counts = ("currentNumberScheduled", "desiredNumberScheduled", "numberMisscheduled", "numberReady")
+    spec: Json = call.now.get("spec") or {}
+    return {
+        "spec": {"updateStrategy": {"type": "RollingUpdate"}, "revisionHistoryLimit": 10, **spec},
+        "status": {**dict.fromkeys(counts, 0), "observedGeneration": 1},
+    }
+
+
+def _claim(call: Call) -> Json:
+    spec: Json = call.now.get("spec") or {}
+    status = call.live.get("status") or {"phase": "Pending"}
+    return {"spec": {"volumeMode": "Filesystem", "storageClassName": "standard-rwo", **spec}, "status": status}
+
+
+def _ray_cluster(call: Call) -> Json:
+    """Defaults of the CRD: a group that does not say how many workers it has, has none.
+
+    ray-project/kuberay: ray-operator/config/crd/bases, v1.6.2, 2026-06-17.
+    """
+    spec: Json = call.now.get("spec") or {}
+    defaults = {"replicas": 0, "minReplicas": 0, "maxReplicas": 2147483647, "numOfHosts": 1}
+    groups = [{**defaults, **group} for group in spec.get("workerGroupSpecs") or ()]
+    return {"spec": {**spec, "workerGroupSpecs": groups}, "status": call.live.get("status") or {}}
+
+
+def _number(text: str) -> int:
+    return uuid.uuid5(uuid.NAMESPACE_URL, text).int
+
+
+_MORE: Mapping[str, Callable[[Call], Json]] = {
+    NAMESPACE: _namespace,
+    "kubernetes:core/v1:Secret": _secret,
+    "kubernetes:core/v1:Service": _service,
+    "kubernetes:core/v1:PersistentVolumeClaim": _claim,
+    "kubernetes:apps/v1:DaemonSet": _daemon_set,
+    "kubernetes:ray.io/v1:RayCluster": _ray_cluster,
+}

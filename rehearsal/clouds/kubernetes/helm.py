@@ -1,0 +1,154 @@
+"""Helm releases: what installing a chart makes beside the release, what stays of it, and what Helm refuses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rehearsal.clouds.kind import Call, Json, Kind, Refusal
+from rehearsal.clouds.kubernetes import charts
+from rehearsal.clouds.kubernetes.connection import OWNER, here, node_pools, takes_any_pod
+from rehearsal.clouds.kubernetes.identity import DEFINITION, NAMESPACE, RELEASE, Api, api, conflict, release_id
+from rehearsal.clouds.kubernetes.naming import exists, second_cluster
+
+HELM = "helm 3.18: pkg/action and pkg/repo; wording from memory, 2026-11"
+RELEASES = "pulumi-kubernetes: provider/pkg/provider/helm_release.go, 94977969, 2026-07-01"
+LONGEST_NAME = 53
+_BY = "__release"
+"""The key of a live object that names the release which made it."""
+
+
+def name_unfit(call: Call) -> Refusal | None:
+    """Names of what a chart makes are built from the release's name, so it is short."""
+    its = str(call.inputs.get("name") or "")
+    if call.verb == "delete" or (its and len(its) <= LONGEST_NAME and its.replace("-", "").isalnum() and its.islower()):
+        return None
+    words = (
+        f"release name {its!r} is invalid: it must match regex and the length must not be longer than {LONGEST_NAME}"
+    )
+    return Refusal("helm", words, HELM)
+
+
+def chart_unknown(call: Call) -> Refusal | None:
+    """The chart is in its repository."""
+    if call.verb == "delete" or _chart(call) is not None:
+        return None
+    repository = (call.inputs.get("repositoryOpts") or {}).get("repo") or "stable"
+    words = f'chart "{call.inputs.get("chart")}" not found in {repository} repository'
+    return Refusal("helm", f"{words}; the simulation knows {', '.join(each.name for each in charts.CHARTS)}", HELM)
+
+
+def version_unknown(call: Call) -> Refusal | None:
+    """The release of the chart is in its repository. Versions are pinned: the newest of today is another tomorrow."""
+    chart, version = _chart(call), call.inputs.get("version")
+    if call.verb == "delete" or chart is None or version in chart.versions:
+        return None
+    if not version:
+        words = f'chart "{chart.name}": no version is given, and the newest is another one tomorrow'
+        return Refusal("rehearsal", words, "rdma-ray's choice, 2026-11")
+    if chart.repository.startswith("oci://"):
+        words = f'failed to perform "FetchReference" on source: {chart.repository[6:]}:{version}: not found'
+        return Refusal("helm", words, HELM)
+    return Refusal("helm", f'chart "{chart.name}" version "{version}" not found in {chart.repository} repository', HELM)
+
+
+def namespace_missing(call: Call) -> Refusal | None:
+    """The namespace is there, or Helm is told to make it."""
+    wanted = _namespace(call)
+    if call.verb != "create" or call.inputs.get("createNamespace") or exists(call, wanted):
+        return None
+    return Refusal("404 NotFound", f'create: failed to create: namespaces "{wanted}" not found', HELM)
+
+
+def no_node(call: Call) -> Refusal | None:
+    """Helm waits until the chart's pods run, for which a node without GPUs is needed."""
+    chart = _chart(call)
+    if call.verb == "delete" or chart is None or not chart.node or call.inputs.get("skipAwait"):
+        return None
+    if any(takes_any_pod(pool) for pool in node_pools(call)):
+        return None
+    words = f'Helm release "{call.id}" was created, but failed to initialize completely. Use Helm CLI to investigate: '
+    why = "no node pool of the cluster takes pods without tolerations"
+    return Refusal("timeout", f"{words}context deadline exceeded ({why})", f"{RELEASES}; {HELM}")
+
+
+def installed(call: Call) -> Json:
+    """The release's status; on the way, the namespace and the definitions that Helm makes."""
+    cluster, _ = here(call)
+    chart = _chart(call)
+    version = str(call.inputs.get("version") or "")
+    namespace = _namespace(call)
+    if call.inputs.get("createNamespace") and not exists(call, namespace):
+        call.world.put(NAMESPACE, namespace, _made(call, Api("", "v1", "Namespace"), namespace, {}))
+    for group, kind, versions in chart.definitions if chart is not None else ():
+        own = Api(group, versions[-1], kind)
+        if call.world.get(DEFINITION, own.resource) is None:
+            spec = {
+                "group": group,
+                "names": {"kind": kind, "plural": own.plural},
+                "versions": [{"name": each, "served": True} for each in versions],
+            }
+            definition = Api("apiextensions.k8s.io", "v1", "CustomResourceDefinition")
+            call.world.put(DEFINITION, own.resource, _made(call, definition, own.resource, {"spec": spec}))
+    before = (call.live.get("status") or {}).get("revision") or 0
+    return {
+        OWNER: cluster,
+        "namespace": namespace,
+        "status": {
+            "status": "deployed",
+            "name": str(call.inputs.get("name") or ""),
+            "namespace": namespace,
+            "chart": chart.name if chart is not None else "",
+            "version": version,
+            "appVersion": chart.versions.get(version, "") if chart is not None else "",
+            "revision": before + 1,
+        },
+    }
+
+
+def goes_too(call: Call, type_: str, live: Json) -> bool:
+    """What a deletion takes along: the chart's definitions unless they lie in crds, and all objects of their kinds.
+
+    A namespace that Helm made stays, as with Helm.
+    """
+    chart = _chart(call)
+    if chart is None or chart.keeps or not type_.startswith("kubernetes:"):
+        return False
+    groups = {group for group, _, _ in chart.definitions}
+    if type_ == DEFINITION:
+        return (live.get("spec") or {}).get("group") in groups and live.get(_BY) == call.id
+    return api(type_).group in groups
+
+
+def _made(call: Call, kind: Api, name: str, more: Json) -> Json:
+    cluster, _ = here(call)
+    return {
+        "apiVersion": kind.written,
+        "kind": kind.kind,
+        "metadata": {"name": name},
+        OWNER: cluster,
+        _BY: call.id,
+        **more,
+    }
+
+
+def _chart(call: Call) -> charts.Chart | None:
+    options: dict[str, Any] = call.inputs.get("repositoryOpts") or {}
+    return charts.find(str(call.inputs.get("chart") or ""), str(options.get("repo") or ""))
+
+
+def _namespace(call: Call) -> str:
+    return call.id.partition("/")[0] or "default"
+
+
+RULES = (second_cluster, name_unfit, chart_unknown, version_unknown, namespace_missing, no_node)
+
+KIND = Kind(
+    type=RELEASE,
+    identify=release_id,
+    compute=installed,
+    replace_on=frozenset({"name", "namespace"}),
+    rules=RULES,
+    cascade=goes_too,
+    conflict=conflict,
+    awaited=True,
+)

@@ -1,0 +1,128 @@
+"""What a type token says about an object: its API, its kind, whether it lives in a namespace, and its id."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from rehearsal.clouds.kind import Json, Refusal
+
+RELEASE = "kubernetes:helm.sh/v3:Release"
+NAMESPACE = "kubernetes:core/v1:Namespace"
+DEFINITION = "kubernetes:apiextensions.k8s.io/v1:CustomResourceDefinition"
+
+_EVERYWHERE = frozenset(
+    {
+        # Kubernetes 1.34 API reference, from memory, 2026-11.
+        "APIService",
+        "CSIDriver",
+        "CSINode",
+        "CertificateSigningRequest",
+        "ClusterRole",
+        "ClusterRoleBinding",
+        "ClusterTrustBundle",
+        "CustomResourceDefinition",
+        "DeviceClass",
+        "DeviceTaintRule",
+        "FlowSchema",
+        "IngressClass",
+        "MutatingWebhookConfiguration",
+        "Namespace",
+        "Node",
+        "PersistentVolume",
+        "PriorityClass",
+        "PriorityLevelConfiguration",
+        "ResourceSlice",
+        "RuntimeClass",
+        "StorageClass",
+        "ValidatingAdmissionPolicy",
+        "ValidatingAdmissionPolicyBinding",
+        "ValidatingWebhookConfiguration",
+        "VolumeAttachment",
+        # networking.gke.io, cloud.google.com: GKE docs, 2026-04-13.
+        "ComputeClass",
+        "GKENetworkParamSet",
+        # kueue.x-k8s.io 0.19.2, 2026-08-22.
+        "AdmissionCheck",
+        "ClusterQueue",
+        "Cohort",
+        "ProvisioningRequestConfig",
+        "ResourceFlavor",
+        "Topology",
+        "WorkloadPriorityClass",
+    }
+)
+"""Kinds without a namespace."""
+
+
+@dataclass(frozen=True)
+class Api:
+    """An API and a kind in it, as a type token names them. `group` is empty for the core API."""
+
+    group: str
+    version: str
+    kind: str
+
+    @property
+    def written(self) -> str:
+        """The apiVersion of an object: "v1", "ray.io/v1"."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    @property
+    def plural(self) -> str:
+        """The name in addresses: "daemonsets", "networkpolicies", "computeclasses"."""
+        name = self.kind.lower()
+        if name.endswith(("s", "x", "ch")):
+            return f"{name}es"
+        return f"{name[:-1]}ies" if name.endswith("y") and name[-2] not in "aeiou" else f"{name}s"
+
+    @property
+    def resource(self) -> str:
+        """The name in error messages: "namespaces", "daemonsets.apps"."""
+        return f"{self.plural}.{self.group}" if self.group else self.plural
+
+    @property
+    def namespaced(self) -> bool:
+        """Whether its objects live in a namespace. GKE's Network does not; networking.k8s.io has no such kind."""
+        return self.kind not in _EVERYWHERE and (self.group, self.kind) != ("networking.gke.io", "Network")
+
+
+def api(type_: str) -> Api:
+    """The API and kind of a token such as "kubernetes:apps/v1:DaemonSet"."""
+    _, address, kind = type_.split(":")
+    group, _, version = address.rpartition("/")
+    return Api("" if group == "core" else group, version, kind)
+
+
+def name(inputs: Json) -> str:
+    """The object's name, or nothing."""
+    return str((inputs.get("metadata") or {}).get("name") or "")
+
+
+def namespace(inputs: Json, config: Mapping[str, Any]) -> str:
+    """The namespace in which it lives: its own, the provider's, or "default"."""
+    return str((inputs.get("metadata") or {}).get("namespace") or config.get("namespace") or "default")
+
+
+def object_id(type_: str, inputs: Json, config: Mapping[str, Any]) -> str:
+    """The id on the wire: "namespace/name", or "name"."""
+    return f"{namespace(inputs, config)}/{name(inputs)}" if api(type_).namespaced else name(inputs)
+
+
+def release_id(inputs: Json, config: Mapping[str, Any]) -> str:
+    """The id of a Helm release: "namespace/name"."""
+    return f"{inputs.get('namespace') or config.get('namespace') or 'default'}/{inputs.get('name') or ''}"
+
+
+def conflict(type_: str, id_: str) -> Refusal:
+    """The API server's words for a name that is in use."""
+    if type_ == RELEASE:
+        return Refusal(
+            "helm", "cannot re-use a name that is still in use", "helm 3.18: pkg/action; from memory, 2026-11"
+        )
+    return Refusal(
+        "409 AlreadyExists",
+        f'{api(type_).resource} "{id_.rpartition("/")[2]}" already exists',
+        "pulumi-kubernetes: provider/pkg/await/await.go, 94977969, 2026-07-01; creating no longer adopts (4.29)",
+    )

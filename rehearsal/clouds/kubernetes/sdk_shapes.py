@@ -1,0 +1,89 @@
+"""Shapes of Kubernetes' own kinds, read from the classes of the Pulumi SDK that the program uses.
+
+The SDK is generated from Kubernetes' OpenAPI description (pulumi-kubernetes 4.34.2, read 2026-11).
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import types
+import typing
+from collections.abc import Awaitable, Mapping, Sequence
+from enum import Enum
+from functools import cache
+from typing import Any
+
+import pulumi
+from pulumi import _types as reflection
+
+from rehearsal.clouds.kubernetes.identity import Api
+from rehearsal.clouds.kubernetes.shapes import ANY, BOOLEAN, EITHER, INTEGER, NUMBER, TEXT, Shape
+
+_PLAIN: Mapping[Any, Shape] = {str: TEXT, int: INTEGER, bool: BOOLEAN, float: NUMBER}
+
+
+@cache
+def built_in(api: Api) -> Shape | None:
+    """The shape of a kind of Kubernetes' own; None if Kubernetes (in the SDK's version) has no such kind."""
+    if api.group and "." in api.group and not api.group.endswith(".k8s.io"):
+        return None
+    package = f"pulumi_kubernetes.{(api.group or 'core').split('.')[0]}.{api.version}"
+    try:
+        module = importlib.import_module(f"{package}._inputs")
+    except ModuleNotFoundError:
+        return None
+    arguments = getattr(module, f"{api.kind}Args", None)
+    if not isinstance(arguments, type):
+        return None
+    own = {"apiVersion", "kind", "metadata"} & reflection.input_type_types(arguments).keys()
+    return _of_class(arguments) if len(own) == 3 else None
+
+
+def part(module: str, name: str) -> Shape:
+    """The shape of a part of Kubernetes' own kinds: part("core.v1", "PodTemplateSpec")."""
+    return _of_class(getattr(importlib.import_module(f"pulumi_kubernetes.{module}._inputs"), f"{name}Args"))
+
+
+@cache
+def _of_class(arguments: type) -> Shape:
+    return Shape(
+        "object",
+        below=lambda: {name: _of_hint(hint) for name, hint in reflection.input_type_types(arguments).items()},
+        required=_required(arguments),
+    )
+
+
+def _required(arguments: type) -> frozenset[str]:
+    names = reflection.input_type_py_to_pulumi_names(arguments)
+    parameters = inspect.signature(arguments).parameters.values()
+    return frozenset(names[each.name] for each in parameters if each.default is inspect.Parameter.empty)
+
+
+def _of_hint(hint: Any) -> Shape:
+    choices = [choice for choice in _choices(hint) if choice is not type(None)]
+    plain = {_PLAIN[choice] for choice in choices if choice in _PLAIN}
+    if plain == {TEXT, INTEGER}:
+        return EITHER
+    if plain:
+        # Beside an enumeration stands plain text, so that later releases' values pass.
+        return plain.pop()
+    for choice in choices:
+        origin, arguments = typing.get_origin(choice), typing.get_args(choice)
+        if isinstance(choice, type) and reflection.is_input_type(choice):
+            return _of_class(choice)
+        if isinstance(choice, type) and issubclass(choice, Enum):
+            return TEXT
+        if origin is Sequence:
+            return Shape("list", item=_of_hint(arguments[0]))
+        if origin is Mapping:
+            return Shape("map", item=_of_hint(arguments[1]))
+    return ANY
+
+
+def _choices(hint: Any) -> list[Any]:
+    """The alternatives of a type, without the promises of a value that the SDK accepts everywhere."""
+    origin = typing.get_origin(hint)
+    if origin is typing.Union or origin is types.UnionType:
+        return [below for argument in typing.get_args(hint) for below in _choices(argument)]
+    return [] if origin in (Awaitable, pulumi.Output) else [hint]
