@@ -4,7 +4,7 @@ STACK ?= local
 VENV := .venv/bin/python
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev up down preview test check format schema lock clean
+.PHONY: help setup setup-dev up down preview rehearse test test-faults check format schema lock clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -17,6 +17,9 @@ preview: setup ## show what `make up` would change in STACK
 
 down: setup ## destroy STACK
 	@$(VENV) -m tools.stack down --stack "$(STACK)"
+
+rehearse: setup ## rehearse STACK against simulated clouds: up, preview, destroy; ARGS="--change nodes.max=8" and more
+	@$(VENV) -m rehearsal --stack "$(STACK)" $(ARGS)
 
 test: setup-dev ## run every test: unit, components, rehearsal, workloads
 	@$(VENV) -m pytest $(PYTEST)

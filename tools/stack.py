@@ -21,10 +21,12 @@ from types import FrameType
 from typing import Any
 
 import psutil
+import yaml
 
 from infra.local.folder import ClusterFolder
 from infra.problems import SettingsError
 from infra.settings import from_stack_file
+from tools.recovery import settle
 from tools.summary import Phase, print_summary, setup_phases
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -47,7 +49,7 @@ class CommandFailedError(RuntimeError):
 
 
 def up(stack: str, changes: list[str]) -> None:
-    """Bring `stack` up with `changes` ("nodes.count=3"), run the benchmark and the training, print a summary.
+    """Bring `stack` up with `changes` ("nodes.count=3"); a local one is benchmarked, trained on and summed up.
 
     Raises:
         CommandFailedError: a step failed. The cluster stays up, so that one can look at it.
@@ -55,6 +57,43 @@ def up(stack: str, changes: list[str]) -> None:
     select(stack)
     release_lock_of_dead_engine(stack)
     change_settings(stack, changes)
+    if is_local(stack):
+        up_local(stack)
+    else:
+        up_cloud(stack)
+
+
+def up_cloud(stack: str) -> None:
+    """Bring a cloud stack up, after settling what an engine that died was creating.
+
+    Nothing is benchmarked: that takes GPUs, which come when a job asks for them and cost from then on. An interruption
+    leaves what was made: the next run goes on from there.
+    """
+    settle_pending_creates(stack)
+    try:
+        pulumi("up", "--yes", "--skip-preview", "--suppress-outputs", "--stack", stack)
+    except Interrupted:
+        print(
+            f"\nInterrupted. What was made stays and may cost. Go on: make up STACK={stack}; or make down STACK={stack}"
+        )
+        raise
+    print(f"\nStack {stack} is up; no GPU node is, until a job asks for one. How to get in: docs/gke.md")
+
+
+def settle_pending_creates(stack: str) -> None:
+    """Find out what a killed engine had created and not written down; the state is right afterwards."""
+    project = yaml.safe_load(stack_file(stack).read_text())["config"].get("gcp:project")
+    settled = settle(
+        read("stack", "export", "--stack", stack)["deployment"],
+        project,
+        lambda *arguments: pulumi(*arguments, "--stack", stack),
+    )
+    if settled:
+        print(f"{settled} resources that an interrupted run was creating are accounted for.")
+
+
+def up_local(stack: str) -> None:
+    """Bring a local stack up, run the benchmark and the training on it, print a summary."""
     results = ROOT / "results" / stack
     results.mkdir(parents=True, exist_ok=True)
     was_up = has_resources(stack)
@@ -108,16 +147,31 @@ def preview(stack: str) -> None:
 def down(stack: str) -> None:
     """Destroy the stack's resources; its configuration and history stay."""
     select(stack)
+    if from_stack_file(stack_file(stack)).protect and has_resources(stack):
+        sys.exit(
+            f"rdma-ray:protect is true, so stack {stack} is not taken down. To take it down:\n"
+            f'  make up STACK={stack} SET="protect=false"\n  make down STACK={stack}'
+        )
     take_down(stack)
-    print(f"Stack {stack} is down: no process, no resource and no file of the cluster is left.")
+    what = "process, no resource and no file of the cluster" if is_local(stack) else "resource of the stack"
+    print(f"Stack {stack} is down: no {what} is left.")
 
 
 def take_down(stack: str) -> None:
     """Destroy, whatever state an interrupted run left."""
     release_lock_of_dead_engine(stack)
-    pulumi("destroy", "--yes", "--skip-preview", "--stack", stack)
-    # What a killed engine had started and not yet written down.
-    ClusterFolder.of(ROOT, stack).remove()
+    if is_local(stack):
+        pulumi("destroy", "--yes", "--skip-preview", "--stack", stack)
+        # What a killed engine had started and not yet written down.
+        ClusterFolder.of(ROOT, stack).remove()
+    else:
+        settle_pending_creates(stack)
+        pulumi("destroy", "--yes", "--skip-preview", "--stack", stack)
+
+
+def is_local(stack: str) -> bool:
+    """Whether the stack lives on this machine."""
+    return from_stack_file(stack_file(stack)).target == "local"
 
 
 def release_lock_of_dead_engine(stack: str) -> None:
