@@ -18,7 +18,7 @@ from rehearsal.report.markdown import markdown
 from rehearsal.report.outcome import Phase, to_json
 from rehearsal.report.picture import picture
 from rehearsal.report.terminal import show
-from rehearsal.scenario import Order, Scenario
+from rehearsal.scenario import NoCloudError, Order, Scenario
 from rehearsal.workspace import ROOT, NotOursError, Workspace
 
 
@@ -43,7 +43,7 @@ def main(arguments: list[str] | None = None) -> int:
         )
         console.rule(f"[bold]REHEARSAL[/] of stack {options.stack}: simulated clouds, nothing is created")
         outcome = Scenario(order, workspace, lambda name, phase: _tell(console, name, phase)).run()
-    except (FaultError, SettingsError, NotOursError) as problem:
+    except (FaultError, SettingsError, NotOursError, NoCloudError) as problem:
         console.print(f"\n{problem}", markup=False)
         return 2
     except EngineError as problem:

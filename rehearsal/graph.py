@@ -160,7 +160,7 @@ def _node(state: Mapping[str, Any]) -> Node:
     return Node(
         urn=urn,
         type=state["type"],
-        name=urn.rpartition("::")[2],
+        name=urn.split("::", 3)[-1],
         custom=bool(state.get("custom")),
         external=bool(state.get("external")),
         protect=bool(state.get("protect")),

@@ -21,6 +21,8 @@ from rehearsal.clouds.faults import Fault
 from rehearsal.clouds.registry import drift
 from rehearsal.engine import PARALLEL, Engine, Said
 from rehearsal.graph import Graph
+from rehearsal.promises.every import PROMISES
+from rehearsal.promises.promise import Stack, broken
 from rehearsal.report.outcome import Change, Operation, Outcome, Phase
 from rehearsal.workspace import Workspace
 from tools.recovery import settle
@@ -59,6 +61,10 @@ class Order:
         return self.before is not None or bool(self.changes)
 
 
+class NoCloudError(ValueError):
+    """The stack's target is not simulated."""
+
+
 class PhaseFailedError(Exception):
     """A phase did not go as it must; the rest would say nothing."""
 
@@ -76,8 +82,12 @@ class Scenario:
         self._graph = Graph({})
 
     def run(self) -> Outcome:
-        """Rehearse. Raises `SettingsError` for a stack file with problems, before anything starts."""
-        settings = from_stack_file(self._order.file)
+        """Rehearse. Raises `SettingsError` or `NoCloudError` before anything starts."""
+        settings = self._settings = from_stack_file(self._order.file)
+        if settings.target not in PROMISES:
+            raise NoCloudError(
+                f"target: {settings.target} has no simulated cloud; those that have: {', '.join(PROMISES)}"
+            )
         began = time.monotonic()
         self._workspace.begin(self._order.stack, self._order.before or self._order.file)
         self.engine = Engine(self._workspace, self._order.stack)
@@ -132,6 +142,12 @@ class Scenario:
             phase.said = self._made() + (f"; {settled} interrupted creates settled first" if settled else "")
 
     def _look(self) -> None:
+        with self._phase("promises hold") as phase:
+            promises = PROMISES[self._settings.target]
+            wrong = broken(promises, Stack(self._graph, self._settings))
+            if wrong:
+                raise phase.failed("\n".join(wrong))
+            phase.said = f"{len(promises)} promises, each checked on the graph that the engine registered"
         with self._phase("preview is empty") as phase:
             self._must(self.engine.preview(), phase)
             phase.said = "no changes"

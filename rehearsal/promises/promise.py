@@ -1,0 +1,55 @@
+"""A promise, and how a graph is asked whether it holds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from infra.settings import Settings
+from rehearsal.clouds.kind import value_at
+from rehearsal.graph import Graph, Node
+
+Promise = Callable[["Stack"], Iterator[str]]
+"""Yields what is wrong, in words; nothing if the promise holds. Its docstring is the promise."""
+
+
+@dataclass(frozen=True)
+class Stack:
+    """A stack as it was registered, with the settings that it was made from."""
+
+    graph: Graph
+    settings: Settings
+
+    def of(self, type_: str) -> list[Node]:
+        """The resources of a type, by name."""
+        return sorted((node for node in self.graph.nodes.values() if node.type == type_), key=lambda node: node.name)
+
+    def the(self, type_: str, name: str) -> Node | None:
+        """The resource of this type whose physical name or logical name is `name`."""
+        found = [node for node in self.of(type_) if name in (node.inputs.get("name"), node.name)]
+        return found[0] if found else None
+
+
+def at(node: Node, path: str) -> Any:
+    """An input of a resource at a dotted path; None if it is not set."""
+    return value_at(node.inputs, path)
+
+
+def expect(node: Node, **wanted: Any) -> Iterator[str]:
+    """What of a resource's inputs is not as wanted; paths are written with __ for dots."""
+    for key, value in wanted.items():
+        path = key.replace("__", ".")
+        found = at(node, path)
+        if found != value:
+            yield f"{node.name}: {path} is {found!r}, not {value!r}"
+
+
+def told(promise: Promise) -> str:
+    """A promise in words."""
+    return (promise.__doc__ or promise.__name__).splitlines()[0]
+
+
+def broken(promises: tuple[Promise, ...], stack: Stack) -> list[str]:
+    """Every promise that does not hold, with what is wrong."""
+    return [f"{told(promise)} {wrong}" for promise in promises for wrong in promise(stack)]
