@@ -14,9 +14,9 @@ from rehearsal.report.writing import LARGE, MEDIUM, SMALL, fit, width
 
 LEFT, TOP = 16.0, 84.0
 BOX_HEIGHT, LANE_HEIGHT = 50.0, 8.0
-GAP_X, GAP_Y = 46.0, 12.0
+GAP_X, GAP_Y = 42.0, 12.0
 PADDING = 8.0
-MOST_TEXT = 142.0
+MOST_TEXT = 166.0
 STACKED = 6.0
 """How far the box of several resources sticks out to the right and below."""
 _SWEEPS = 12

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rehearsal.report.outcome import Change, Outcome
-from rehearsal.report.words import BANNER, by_sort, called, cloud, counted, kind, span
+from rehearsal.report.words import BANNER, by_sort, called, cloud, counted, gist, kind, span
 
 _SIGNS = {"replace": "🔴 **REPLACE**", "delete": "🔴 **delete**", "update": "update", "create": "create"}
 
@@ -45,9 +45,18 @@ def _summary(outcome: Outcome) -> Iterator[str]:
     yield "|---|---|--:|---|"
     for phase in outcome.phases:
         sign = "✅" if phase.ok else "❌"
-        yield f"| {_text(phase.name)} | {sign} | {span(phase.seconds)} | {_text(phase.said)} |"
+        yield f"| {_text(phase.name)} | {sign} | {span(phase.seconds)} | {_text(gist(phase.said))} |"
     yield f"| **all** | | {span(outcome.seconds)} | |"
     yield ""
+    for phase in outcome.phases:
+        if len(phase.said.splitlines()) > 1:
+            yield f"<details><summary>what {_text(phase.name)} said</summary>"
+            yield ""
+            # Indented, it is code whatever it has in it; a fence could be closed from inside.
+            yield from (f"    {line}" for line in phase.said.splitlines())
+            yield ""
+            yield "</details>"
+            yield ""
     if not outcome.graph.made:
         return
     prediction, graph = outcome.prediction, outcome.graph

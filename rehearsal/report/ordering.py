@@ -37,6 +37,21 @@ REASONS: tuple[Reason, ...] = (
     ),
     Reason(
         "kubernetes:ray.io/v1:RayCluster",
+        "kubernetes:core/v1:ServiceAccount",
+        "its pods run as these accounts, and are refused without them",
+    ),
+    Reason(
+        "kubernetes:ray.io/v1:RayCluster",
+        "kubernetes:core/v1:Secret",
+        "its pods read the token from it, and do not start without it",
+    ),
+    Reason(
+        "kubernetes:ray.io/v1:RayCluster",
+        "kubernetes:networking.k8s.io/v1:NetworkPolicy",
+        "Ray must not open a port before the policy says who may come in",
+    ),
+    Reason(
+        "kubernetes:ray.io/v1:RayCluster",
         "kubernetes:networking.gke.io/v1:*",
         "on the way down the pods must let go of their interfaces before the networks can go",
     ),

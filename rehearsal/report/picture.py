@@ -25,20 +25,21 @@ def picture(outcome: Outcome) -> str:
     """
     graph, prediction = outcome.graph, outcome.prediction
     plan = layout(graph, prediction)
-    heading = (
-        f"stack {outcome.stack}: {counted(len(graph.made), 'resource')} in {counted(len(prediction.waves), 'wave')},"
-        f" up predicted in {span(prediction.up.makespan)}, destroy in {span(prediction.destroy.makespan)}"
-    )
+    heading = f"stack {outcome.stack}: nothing was made"
+    if graph.made:
+        up, destroy = span(prediction.up.makespan), span(prediction.destroy.makespan)
+        size = f"{counted(len(graph.made), 'resource')} in {counted(len(prediction.waves), 'wave')}"
+        heading = f"stack {outcome.stack}: {size}, up predicted in {up}, destroy in {destroy}"
     wide = max(plan.width, width(heading, 15) + 2 * LEFT, _LEAST_WIDTH)
     high = plan.height + _LEGEND_HEIGHT
     body = [*_head(plan, heading), *_lines(plan), *_boxes(plan), *_legend(plan)]
-    size = f'width="{wide:.0f}" height="{high:.0f}"'
+    canvas = f'width="{wide:.0f}" height="{high:.0f}"'
     label = quoteattr(f"{BANNER}: {heading}")
     opening = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {wide:.0f} {high:.0f}" {size} font-family="{FONT}"'
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {wide:.0f} {high:.0f}" {canvas} font-family="{FONT}"'
         f' role="img" aria-label={label}>'
     )
-    return "\n".join([opening, f'<rect {size} fill="#ffffff"/>', *body, "</svg>\n"])
+    return "\n".join([opening, f'<rect {canvas} fill="#ffffff"/>', *body, "</svg>\n"])
 
 
 def _text(x: float, y: float, text: str, size: float, colour: str = _INK, *, bold: bool = False) -> str:

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from rehearsal.report.outcome import Change, Outcome
 from rehearsal.report.schedule import OrderingEdge
-from rehearsal.report.words import BANNER, by_sort, called, cloud, counted, kind, span
+from rehearsal.report.words import BANNER, by_sort, called, cloud, counted, gist, kind, span
 
 _STYLES = {"create": "green", "update": "cyan", "replace": "bold red", "delete": "red"}
 
@@ -48,7 +48,7 @@ def _phases(outcome: Outcome, console: Console) -> None:
     table = _table(what, "phase", "", "time here", "", right=("time here",))
     for phase in outcome.phases:
         word = "[green]ok[/]" if phase.ok else "[bold red]failed[/]"
-        table.add_row(escape(phase.name), word, span(phase.seconds), escape(phase.said))
+        table.add_row(escape(phase.name), word, span(phase.seconds), escape(gist(phase.said)))
     console.print(table)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from rehearsal.graph import Node
@@ -10,6 +11,8 @@ BANNER = "REHEARSAL: simulated clouds, nothing was created"
 """Stands on everything that a rehearsal prints, so that nobody takes its figures for measurements."""
 
 POOLS = frozenset({"gcp:container/nodePool:NodePool"})
+# "rdma-07" is another name than "rdma-7", so it has no number.
+_NUMBERED = re.compile(r"(.+-)(0|[1-9][0-9]*)((?:-[^-0-9][^-]*)*)")
 _CLOUDS = {"gcp": "Google Cloud", "aws": "AWS", "kubernetes": "Kubernetes", "random": "random"}
 
 
@@ -54,13 +57,21 @@ def span(seconds: float) -> str:
     return f"{whole // 3600} h" + (f" {whole % 3600 // 60} min" if whole % 3600 >= 60 else "")
 
 
+def gist(said: str) -> str:
+    """What fits on one line of what a phase said: its first error, else its first line."""
+    lines = [" ".join(line.split()) for line in said.splitlines() if line.strip()]
+    if len(lines) < 2:
+        return "".join(lines)
+    return f"{next((line for line in lines if line.startswith('error')), lines[0])} …"
+
+
 def counted(number: int, what: str) -> str:
     """A number and its noun: 1 wave, 6 waves."""
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 def by_sort(nodes: Iterable[Node]) -> list[str]:
-    """One line for each sort of resource, in the order given: "8 Subnetwork: rdma-0 … rdma-7"."""
+    """One line for each sort of resource, in the order given: "8 Subnetwork: rdma-0…7"."""
     names: dict[str, list[str]] = {}
     for node in nodes:
         names.setdefault(sort(node), []).append(node.name)
@@ -70,30 +81,26 @@ def by_sort(nodes: Iterable[Node]) -> list[str]:
     ]
 
 
-def spans_of_names(names: list[str]) -> str:
-    """Names in one line, with runs of numbered ones drawn together: "gvnic-1, rdma-0 … rdma-7"."""
+def spans_of_names(names: Iterable[str]) -> str:
+    """Names in one line, with runs of numbered ones drawn together: "gvnic-1, rdma-0…7"."""
     runs: dict[str, list[int]] = {}
-    parts: list[str] = []
-    for name in sorted(names, key=lambda name: (stem(name)[0], stem(name)[1] or 0)):
-        base, number = stem(name)
-        if number is None:
-            parts.append(name)
-            continue
-        if base not in runs:
-            parts.append(base)
-        runs.setdefault(base, []).append(number)
-    return ", ".join(_run(part, runs[part]) if part in runs else part for part in parts)
+    for name in sorted(names):
+        shape, number = stem(name)
+        runs.setdefault(shape, [])
+        if number is not None:
+            runs[shape].append(number)
+    return ", ".join(_run(shape, sorted(numbers)) if numbers else shape for shape, numbers in runs.items())
 
 
 def stem(name: str) -> tuple[str, int | None]:
-    """A name without the number behind its last hyphen, and that number: "rdma-7" → ("rdma-", 7)."""
-    base, _, number = name.rpartition("-")
-    # "rdma-07" is another name than "rdma-7".
-    return (f"{base}-", int(number)) if base and number.isdecimal() and number == str(int(number)) else (name, None)
+    """A name with a gap for its last number, and that number: "rdma-7-parameters" → ("rdma-{}-parameters", 7)."""
+    found = _NUMBERED.fullmatch(name)
+    if not found or "{" in name:
+        return name, None
+    return f"{found[1]}{{}}{found[3]}", int(found[2])
 
 
-def _run(base: str, numbers: list[int]) -> str:
-    numbers = sorted(set(numbers))
+def _run(shape: str, numbers: list[int]) -> str:
     if len(numbers) > 2 and numbers[-1] - numbers[0] == len(numbers) - 1:
-        return f"{base}{numbers[0]} … {base}{numbers[-1]}"
-    return ", ".join(f"{base}{number}" for number in numbers)
+        return shape.replace("{}", f"{numbers[0]}…{numbers[-1]}")
+    return ", ".join(shape.replace("{}", str(number)) for number in numbers)

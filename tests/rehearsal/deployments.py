@@ -117,7 +117,7 @@ def gke() -> Deployment:
     for name, of, subnetwork in [("gvnic-1", gvnic, gvnic_subnet)] + [
         (f"rdma-{rail}", rdma, urn) for rail, urn in enumerate(rails)
     ]:
-        parameters = thing("networking.gke.io/v1:GKENetworkParamSet", name, of, subnetwork)
+        parameters = thing("networking.gke.io/v1:GKENetworkParamSet", f"{name}-parameters", of, subnetwork)
         devices.append(thing("networking.gke.io/v1:Network", name, parameters))
     thing("apps/v1:DaemonSet", "nccl-rdma-installer")
     operator = thing("helm.sh/v3:Release", "kuberay-operator", after=[system], inputs={"chart": "kuberay-operator"})

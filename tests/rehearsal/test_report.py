@@ -1,0 +1,319 @@
+"""The reports of a rehearsal, from deployments made by hand; no engine runs here."""
+
+from __future__ import annotations
+
+import io
+import json
+from dataclasses import replace
+
+import pytest
+from rich.console import Console
+
+from rehearsal.durations import DURATIONS, UnknownDurationError, duration
+from rehearsal.graph import Graph, GraphError
+from rehearsal.report.golden import golden, masked
+from rehearsal.report.markdown import markdown
+from rehearsal.report.outcome import Change, Operation, Outcome, Phase, to_json
+from rehearsal.report.picture import picture
+from rehearsal.report.terminal import show
+from rehearsal.report.words import gist, span, spans_of_names
+from tests.rehearsal.deployments import SECRET, SIGNATURE, Deployment, gke
+
+CLUSTER, POOL = "gcp:container/cluster:Cluster", "gcp:container/nodePool:NodePool"
+NETWORK, SUBNETWORK = "gcp:compute/network:Network", "gcp:compute/subnetwork:Subnetwork"
+MEMBER = "gcp:projects/iAMMember:IAMMember"
+
+
+def urn(type_: str, name: str) -> str:
+    return f"urn:pulumi:gke::rdma-ray::{type_}::{name}"
+
+
+def change(type_: str, name: str, op: Operation, *reasons: str) -> Change:
+    return Change(urn=urn(type_, name), name=name, type=type_, op=op, reasons=reasons)
+
+
+def outcome(*changes: Change, deployment: Deployment | None = None) -> Outcome:
+    return Outcome(
+        stack="gke",
+        target="gke",
+        seconds=12.3,
+        parallel=16,
+        phases=(
+            Phase(name="up", ok=True, seconds=5.2, said="50 resources"),
+            Phase(name="preview", ok=False, seconds=2, said="error: [red]not | <b>empty</b>"),
+        ),
+        graph=Graph.from_deployment((deployment or gke()).exported()),
+        leftovers=("networks/b", "networks/a"),
+        changes=changes,
+        notes=("Kubernetes was in memory.",),
+    )
+
+
+def on_terminal(of: Outcome, *, colour: bool = False) -> str:
+    console = Console(
+        file=io.StringIO(), width=120, force_terminal=colour, color_system="truecolor" if colour else None
+    )
+    show(of, console)
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+class TestGraph:
+    def test_values_provider_parent_and_deletion_are_data_and_the_rest_is_ordering(self) -> None:
+        graph = Graph.from_deployment(gke().exported())
+        pool = graph[urn(POOL, "system")]
+        assert urn(CLUSTER, "cluster") in pool.data
+        assert pool.ordering == {
+            urn(MEMBER, "nodes-logs"),
+            urn(MEMBER, "nodes-metrics"),
+            urn("gcp:compute/routerNat:RouterNat", "cluster"),
+        }
+        installer = graph[urn("kubernetes:apps/v1:DaemonSet", "nccl-rdma-installer")]
+        assert installer.provider == urn("pulumi:providers:kubernetes", "cluster")
+        assert installer.deleted_with == urn(CLUSTER, "cluster")
+        assert graph.made_before(installer.urn) == {urn(CLUSTER, "cluster"): True}
+
+    def test_what_takes_no_time_passes_on_what_it_waits_for(self) -> None:
+        made = Deployment()
+        first = made.resource(NETWORK, "first")
+        part = made.component("a:b:Part", "part")
+        made.resources[-1]["dependencies"] = [first]
+        inside = made.resource(NETWORK, "inside", parent=part)
+        last = made.resource(NETWORK, "last", after=[part])
+        graph = Graph.from_deployment(made.exported())
+        assert graph.made_before(inside) == {first: False}
+        assert graph.made_before(last) == {first: False, inside: False}
+
+    def test_it_does_not_depend_on_the_order_of_registration(self) -> None:
+        forwards, backwards = gke(), gke()
+        backwards.resources.reverse()
+        assert list(Graph.from_deployment(forwards.exported()).nodes) == list(
+            Graph.from_deployment(backwards.exported()).nodes
+        )
+
+    def test_the_inner_deployment_and_an_empty_one_will_do(self) -> None:
+        exported = gke().exported()
+        assert Graph.from_deployment(exported["deployment"]) == Graph.from_deployment(exported)
+        assert Graph.from_deployment({"deployment": {"resources": None}}).made == []
+
+    def test_a_name_may_have_colons_and_a_urn_the_types_of_parents(self) -> None:
+        made = Deployment()
+        made.resources.append(
+            {"urn": "urn:pulumi:s::p::a:b:C$gcp:compute/network:Network::x::y", "type": NETWORK, "custom": True}
+        )
+        assert [node.name for node in Graph.from_deployment(made.exported()).made] == ["x::y"]
+
+    def test_what_waits_for_its_deletion_and_what_was_only_read_are_not_made(self) -> None:
+        made = Deployment()
+        made.resource(NETWORK, "new")
+        made.resources.append(dict(made.resources[-1], delete=True))
+        made.resource(NETWORK, "read")
+        made.resources[-1]["external"] = True
+        assert [node.name for node in Graph.from_deployment(made.exported()).made] == ["new"]
+
+    def test_a_reference_that_leads_nowhere_is_named(self) -> None:
+        made = Deployment()
+        made.resource(SUBNETWORK, "lost", data=["urn:pulumi:s::p::t::gone"])
+        with pytest.raises(GraphError, match=r"Subnetwork lost refers to urn:pulumi:s::p::t::gone"):
+            Graph.from_deployment(made.exported())
+
+    def test_a_cycle_is_named(self) -> None:
+        made = Deployment()
+        made.resource(NETWORK, "a", after=[urn(NETWORK, "b")])
+        made.resource(NETWORK, "b", after=[urn(NETWORK, "a")])
+        with pytest.raises(GraphError, match="wait for each other: a, b"):
+            Graph.from_deployment(made.exported())
+
+
+class TestDurations:
+    def test_every_figure_says_where_it_is_from(self) -> None:
+        for type_, row in DURATIONS.items():
+            for figure in (row.create, row.delete):
+                assert figure.seconds > 0, type_
+                assert figure.source, type_
+                assert figure.date.startswith(("20", "read 20")), type_
+
+    def test_every_type_of_the_stack_has_one(self) -> None:
+        for node in Graph.from_deployment(gke().exported()).made:
+            assert duration(node.type)
+
+    def test_its_own_row_comes_before_a_pattern(self) -> None:
+        assert duration("kubernetes:helm.sh/v3:Release").create.seconds > duration("kubernetes:a/v1:B").create.seconds
+
+    def test_a_type_without_a_row_is_an_error_that_names_it(self) -> None:
+        with pytest.raises(UnknownDurationError, match="gcp:sql/database:Database"):
+            duration("gcp:sql/database:Database")
+
+
+class TestDamage:
+    def test_a_replaced_cluster_takes_down_all_that_is_in_it_gpu_pools_first(self) -> None:
+        of = outcome(change(CLUSTER, "cluster", "replace", "datapathProvider"))
+        falls = of.damage(of.changes[0]).falls
+        assert [node.name for node in falls[:2]] == ["gpu", "system"]
+        assert {node.type for node in falls} > {"kubernetes:ray.io/v1:RayCluster", "kubernetes:helm.sh/v3:Release"}
+        assert not {node.type for node in falls} & {NETWORK, MEMBER}
+
+    def test_a_replaced_network_takes_down_the_cluster_behind_the_gpu_pool(self) -> None:
+        of = outcome(change(NETWORK, "cluster", "replace", "name"))
+        assert [node.type for node in of.damage(of.changes[0]).falls[:3]] == [POOL, CLUSTER, POOL]
+
+    def test_what_only_waited_stays(self) -> None:
+        of = outcome(change(MEMBER, "nodes-logs", "replace", "role"))
+        damage = of.damage(of.changes[0])
+        assert damage.falls == ()
+        assert {"gpu", "system", "kuberay-operator"} <= {node.name for node in damage.waits}
+
+    def test_changes_in_place_and_unknown_resources_take_nothing_down(self) -> None:
+        of = outcome(change(CLUSTER, "cluster", "update"), change(CLUSTER, "other", "replace"))
+        assert [of.damage(one).falls for one in of.changes] == [(), ()]
+
+    def test_the_worst_comes_first(self) -> None:
+        of = outcome(
+            change(NETWORK, "new", "create"),
+            change(NETWORK, "rdma", "replace"),
+            change(CLUSTER, "cluster", "replace"),
+            change(POOL, "gpu", "replace"),
+            change(POOL, "system", "delete"),
+        )
+        assert [one.name for one in of.sorted_changes] == ["gpu", "cluster", "rdma", "system", "new"]
+
+
+class TestWords:
+    @pytest.mark.parametrize(
+        ("seconds", "words"),
+        [(0, "0 s"), (0.1, "0.1 s"), (22, "22 s"), (373, "6 min 13 s"), (59.7, "1 min"), (3900, "1 h 5 min")],
+    )
+    def test_times(self, seconds: float, words: str) -> None:
+        assert span(seconds) == words
+
+    @pytest.mark.parametrize(
+        ("names", "words"),
+        [
+            ([f"rdma-{n}" for n in range(11)] + ["gvnic-1"], "gvnic-1, rdma-0…10"),
+            ([f"rdma-{n}-parameters" for n in range(3)], "rdma-0…2-parameters"),
+            (["a-1", "a-3"], "a-1, a-3"),
+            (["a-01", "a-02", "a-03", "{}-1"], "a-01, a-02, a-03, {}-1"),
+        ],
+    )
+    def test_names(self, names: list[str], words: str) -> None:
+        assert spans_of_names(names) == words
+
+    def test_the_gist_of_many_lines_is_the_first_error(self) -> None:
+        assert gist("Stack:\n    error: no\n    error: never\n") == "error: no …"
+        assert gist("all is well") == "all is well"
+
+
+CHANGES = (change(CLUSTER, "cluster", "replace", "datapathProvider"), change(POOL, "system", "update"))
+
+
+class TestTerminal:
+    def test_every_screen_says_that_it_was_a_rehearsal(self) -> None:
+        titles = [line for line in on_terminal(outcome(*CHANGES)).splitlines() if "REHEARSAL" in line]
+        assert len(titles) == 7
+
+    def test_it_shows_what_must_be_seen(self) -> None:
+        text = on_terminal(outcome(*CHANGES))
+        for words in (
+            "9 GKENetworkParamSet: gvnic-1-parameters, rdma-0…7-parameters",
+            "replacing Cluster cluster takes down 29 resources:",
+            "NodePool system waits for RouterNat cluster, and nobody wrote down why",
+            "left over after destroy: networks/a",
+            "error: [red]not | <b>empty</b>",
+            "Network cluster 22 s → Subnetwork cluster 16 s → Cluster cluster 6 min 13 s",
+            "the ratio is 1.00",
+        ):
+            assert words in text
+
+    def test_replacements_are_red_and_unexplained_waits_yellow(self) -> None:
+        text = on_terminal(outcome(*CHANGES), colour=True)
+        assert "\x1b[1;31mreplace\x1b[0m" in text
+        assert "\x1b[33mNodePool system waits for" in text
+
+    def test_a_rehearsal_that_made_nothing_can_be_shown(self) -> None:
+        nothing = replace(outcome(deployment=Deployment()), leftovers=())
+        assert "REHEARSAL failed" in on_terminal(nothing)
+        assert "REHEARSAL failed" in markdown(nothing)
+        assert "REHEARSAL: simulated clouds, nothing was created" in picture(nothing)
+
+
+class TestMarkdown:
+    def test_it_says_that_it_was_a_rehearsal_and_marks_replacements(self) -> None:
+        text = markdown(outcome(*CHANGES))
+        assert text.startswith("## REHEARSAL failed")
+        assert "| 🔴 **REPLACE** | `Cluster cluster` | `datapathProvider` |" in text
+        assert "> 🔴 **Replacing `Cluster cluster` takes down 29 resources:**\n> - `GPU NodePool: gpu`" in text
+        assert text.count("<details>") == text.count("</details>") == 2
+
+    def test_words_of_others_stay_words(self) -> None:
+        text = markdown(outcome())
+        assert "error: &#91;red&#93;not \\| &lt;b&gt;empty&lt;/b&gt;" in text
+
+    def test_two_runs_differ_in_their_times_only(self) -> None:
+        other = gke()
+        other.resources.reverse()
+        assert markdown(outcome(*CHANGES)) == markdown(outcome(*CHANGES[::-1], deployment=other))
+
+
+class TestGolden:
+    def test_parents_come_before_children_and_each_resource_once(self) -> None:
+        graph = Graph.from_deployment(gke().exported())
+        heads = [line for line in golden(graph).splitlines() if line and not line.startswith(" ")]
+        assert len(heads) == len(graph.nodes)
+        places = {head: place for place, head in enumerate(heads)}
+        for node in graph.nodes.values():
+            if node.parent:
+                parent = graph[node.parent]
+                assert places[f"{parent.type} {parent.name}"] < places[f"{node.type} {node.name}"]
+
+    def test_a_resource_has_its_surroundings_and_its_inputs(self) -> None:
+        block = golden(Graph.from_deployment(gke().exported())).partition(f"{POOL} system\n")[2].partition("\n\n")[0]
+        assert block.splitlines() == [
+            "  parent: rdma-ray:gke:GkeCluster cluster",
+            "  provider: gcp default_10_2_0",
+            "  waits for (ordering): gcp:compute/routerNat:RouterNat cluster",
+            "  waits for (ordering): gcp:projects/iAMMember:IAMMember nodes-logs",
+            "  waits for (ordering): gcp:projects/iAMMember:IAMMember nodes-metrics",
+            "  inputs:",
+            "    nodeConfig:",
+            "      machineType: e2-standard-8",
+        ]
+
+    def test_the_ids_that_vary_are_not_in_it(self) -> None:
+        assert "id-of" not in golden(Graph.from_deployment(gke().exported()))
+
+    def test_marks_that_are_no_secrets_are_told_apart(self) -> None:
+        resource = {SIGNATURE: "5cf8f73096256a8f31e491e813e4eb8e", "urn": "urn"}
+        unknown = {SIGNATURE: "d0e6a833031e9bbcd3f4e8bde6ca49a4", "value": "hunter2"}
+        assert masked([resource, unknown, {"a": SECRET, "__defaults": []}]) == [
+            "[resource]",
+            "[secret]",
+            {"a": "[secret]"},
+        ]
+
+
+def test_no_report_has_a_secret_in_it() -> None:
+    made = gke()
+    made.resource("kubernetes:core/v1:Secret", "plain", inputs={"stringData": {"token": "hunter2"}})
+    made.resources[-1]["outputs"] = {"stringData": {"token": "hunter2"}}
+    of = outcome(*CHANGES, deployment=made)
+    text = golden(of.graph)
+    assert text.count("[secret]") == 3
+    for report in (text, markdown(of), on_terminal(of), picture(of), json.dumps(to_json(of))):
+        assert "hunter2" not in report
+
+
+def test_json_has_what_the_others_have() -> None:
+    data = json.loads(json.dumps(to_json(outcome(*CHANGES))))
+    assert data["rehearsal"].startswith("REHEARSAL")
+    assert data["ok"] is False
+    assert data["resources"][SUBNETWORK] == 10
+    assert data["predicted"]["ratio"] == 1
+    assert data["changes"][0]["takesDown"][0]["name"] == "gpu"
+    assert data["leftovers"] == ["networks/a", "networks/b"]
+
+
+def test_a_rehearsal_without_phases_or_with_leftovers_did_not_pass() -> None:
+    passed = replace(outcome(), phases=(Phase(name="up", ok=True, seconds=1, said=""),), leftovers=())
+    assert passed.ok
+    assert not replace(passed, phases=()).ok
+    assert not replace(passed, leftovers=("x",)).ok
