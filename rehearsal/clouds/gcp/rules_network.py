@@ -1,0 +1,233 @@
+"""Refusals about networks, and about firewall rules, routers and NAT in them."""
+
+from __future__ import annotations
+
+import re
+
+from rehearsal.clouds.gcp.judging import bad, invalid, on
+from rehearsal.clouds.gcp.network import network_of_live, router_of
+from rehearsal.clouds.gcp.offers import has_profile, quota
+from rehearsal.clouds.gcp.references import (
+    ROCE,
+    cidr,
+    find_network,
+    last,
+    network_of,
+    project_of,
+    region_of,
+    roce_zone,
+    subnetworks_of,
+)
+from rehearsal.clouds.gcp.sources import (
+    IMAGE_TESTS,
+    IN_USE,
+    MEMORY,
+    NO_NETWORK,
+    PROVIDER_COMPUTE,
+    RDMA_PROFILE,
+    TOOLKIT_RDMA,
+    VPC,
+)
+from rehearsal.clouds.gcp.tokens import CLUSTER, FIREWALL, NETWORK, ROUTER
+from rehearsal.clouds.kind import Call, Refusal
+
+SMALLEST_MTU, LARGEST_MTU = 1300, 8896
+_FULL = re.compile(r"projects/[^/]+/global/networkProfiles/[^/]+$")
+
+
+@on("create", "update")
+def mtu_out_of_range(call: Call) -> Refusal | None:
+    """A network carries packets of 1300 to 8896 bytes."""
+    mtu = call.inputs.get("mtu")
+    if mtu is None or int(mtu) == 0 or SMALLEST_MTU <= int(mtu) <= LARGEST_MTU:
+        return None
+    return invalid(
+        "resource.mtu", mtu, f"Must be greater than or equal to {SMALLEST_MTU} and at most {LARGEST_MTU}", VPC
+    )
+
+
+@on("create")
+def profile_malformed(call: Call) -> Refusal | None:
+    """A network profile is named by its whole path, the project included."""
+    profile = call.inputs.get("networkProfile")
+    if not profile or _FULL.search(str(profile)):
+        return None
+    return invalid("resource.networkProfile", profile, "The URL is malformed.", IMAGE_TESTS)
+
+
+@on("create")
+def profile_unknown(call: Call) -> Refusal | None:
+    """Only zones with RDMA machines have an RDMA profile."""
+    profile = str(call.inputs.get("networkProfile") or "")
+    found = ROCE.search(profile)
+    if not _FULL.search(profile) or (found and has_profile(found["zone"])):
+        return None
+    path = profile[profile.index("projects/") :]
+    return Refusal("404 notFound", f"The resource '{path}' was not found", f"{RDMA_PROFILE}; wording {MEMORY}")
+
+
+@on("create")
+def roce_network_in_auto_mode(call: Call) -> Refusal | None:
+    """An RDMA network makes no subnetworks by itself; the provider asks for them unless told otherwise."""
+    if roce_zone(call.inputs) is None or call.inputs.get("autoCreateSubnetworks") is False:
+        return None
+    return invalid(
+        "resource.autoCreateSubnetworks",
+        "true",
+        "Auto subnet mode is not supported by the network profile of this network.",
+        f"{RDMA_PROFILE}; wording {MEMORY}",
+    )
+
+
+@on("create")
+def network_quota(call: Call) -> Refusal | None:
+    """A project has a limit of networks."""
+    project = project_of(call.inputs, call.config)
+    here = sum(1 for _, _, live in call.world.all(NETWORK) if live["project"] == project)
+    limit = quota(call.world, "NETWORKS")
+    if here < limit:
+        return None
+    return Refusal(
+        "403 quotaExceeded",
+        f"Quota 'NETWORKS' exceeded.  Limit: {limit}.0 globally.",
+        f"Google Cloud VPC docs; {MEMORY}",
+    )
+
+
+@on("delete")
+def network_in_use(call: Call) -> Refusal | None:
+    """A network stays as long as subnetworks, firewall rules, routers or clusters are in it."""
+    for id_, _ in subnetworks_of(call.world, call.id):
+        return _in_use("network", call.id, id_)
+    for type_ in (FIREWALL, ROUTER, CLUSTER):
+        for _, id_, live in call.world.all(type_):
+            if network_of_live(live) == call.id:
+                return _in_use("network", call.id, id_)
+    return None
+
+
+def _in_use(what: str, id_: str, user: str) -> Refusal:
+    return Refusal(
+        "400 resourceInUseByAnotherResource", f"The {what} resource '{id_}' is already being used by '{user}'", IN_USE
+    )
+
+
+@on("create")
+def firewall_network_missing(call: Call) -> Refusal | None:
+    """A firewall rule belongs to a network that exists."""
+    return _network_missing(call)
+
+
+@on("create")
+def router_network_missing(call: Call) -> Refusal | None:
+    """A router belongs to a network that exists."""
+    return _network_missing(call)
+
+
+def _network_missing(call: Call) -> Refusal | None:
+    id_, network = network_of(call)
+    if network is not None:
+        return None
+    return Refusal("404 notFound", f"The resource '{id_}' was not found", f"Compute Engine API, 404; {NO_NETWORK}")
+
+
+@on("create", "update")
+def firewall_on_roce_network(call: Call) -> Refusal | None:
+    """An RDMA network allows everything between its NICs, and takes no firewall rule."""
+    id_, network = network_of(call)
+    if roce_zone(network) is None:
+        return None
+    return invalid(
+        "resource.network",
+        id_,
+        "Firewall rules are not supported by the network profile of this network.",
+        f"{RDMA_PROFILE}; {TOOLKIT_RDMA}; wording {MEMORY}",
+    )
+
+
+@on("create")
+def router_on_roce_network(call: Call) -> Refusal | None:
+    """An RDMA network has no way out, so it takes no router."""
+    id_, network = network_of(call)
+    if roce_zone(network) is None:
+        return None
+    return invalid(
+        "resource.network",
+        id_,
+        "Cloud Router is not supported by the network profile of this network.",
+        f"{RDMA_PROFILE}; wording {MEMORY}",
+    )
+
+
+@on("create", "update")
+def firewall_without_source(call: Call) -> Refusal | None:
+    """A rule for what comes in says from where."""
+    sources = ("sourceTags", "sourceRanges", "sourceServiceAccounts")
+    if call.inputs.get("direction") == "EGRESS" or any(name in call.inputs for name in sources):
+        return None
+    return bad(
+        "one of source_tags, source_ranges, or source_service_accounts must be defined",
+        f"{PROVIDER_COMPUTE}/resource_compute_firewall.go",
+    )
+
+
+@on("create", "update")
+def firewall_range_invalid(call: Call) -> Refusal | None:
+    """Sources and destinations are ranges or addresses."""
+    for field in ("sourceRanges", "destinationRanges"):
+        for text in call.inputs.get(field) or []:
+            # A rule may name IPv6 ranges, which the simulation does not read.
+            if ":" not in str(text) and cidr(text if "/" in str(text) else f"{text}/32") is None:
+                return invalid(f"resource.{field}[0]", text, "Must be a valid CIDR address range.", VPC)
+    return None
+
+
+@on("create", "update")
+def firewall_without_action(call: Call) -> Refusal | None:
+    """A rule allows or denies something, and not both."""
+    if bool(call.inputs.get("allows")) != bool(call.inputs.get("denies")):
+        return None
+    return bad(
+        "one of `allow,deny` must be specified, and only one",
+        f"{PROVIDER_COMPUTE}/resource_compute_firewall.go: ExactlyOneOf; wording {MEMORY}",
+    )
+
+
+@on("create")
+def nat_router_missing(call: Call) -> Refusal | None:
+    """NAT is part of a router."""
+    place = {"project": project_of(call.inputs, call.config), "region": region_of(call.inputs, call.config)}
+    id_ = router_of({**place, "router": call.inputs["router"]})
+    if call.world.get(ROUTER, id_) is not None:
+        return None
+    return Refusal("404 notFound", f"The resource '{id_}' was not found", f"Compute Engine API, 404; {MEMORY}")
+
+
+@on("create")
+def nat_on_roce_network(call: Call) -> Refusal | None:
+    """NAT on a router of an RDMA network: there is no such router, unless somebody else made one."""
+    place = {"project": project_of(call.inputs, call.config), "region": region_of(call.inputs, call.config)}
+    router = call.world.get(ROUTER, router_of({**place, "router": call.inputs["router"]}))
+    network = find_network(call.world, network_of_live(router)) if router else None
+    if roce_zone(network) is None:
+        return None
+    return invalid(
+        "resource.nats[0]",
+        last(call.id),
+        "Cloud NAT is not supported by the network profile of this network.",
+        f"{RDMA_PROFILE}; wording {MEMORY}",
+    )
+
+
+@on("create", "update")
+def nat_addresses_missing(call: Call) -> Refusal | None:
+    """NAT with addresses of one's own names them; with automatic ones it names none."""
+    manual, named = call.inputs.get("natIpAllocateOption") == "MANUAL_ONLY", bool(call.inputs.get("natIps"))
+    if manual == named or call.inputs.get("initialNatIps") or call.inputs.get("type") == "PRIVATE":
+        return None
+    return invalid(
+        "resource.nats[0].natIps",
+        call.inputs.get("natIps") or "",
+        "NAT IPs must be given with MANUAL_ONLY, and must not be given with AUTO_ONLY.",
+        f"Cloud NAT docs, addresses; wording {MEMORY}",
+    )
