@@ -13,31 +13,29 @@ from pulumi import ResourceOptions
 
 from infra.addresses import gke_addresses
 from infra.baselines import floors
-from infra.capacity import GKE_CAPACITIES
 from infra.gke import fabric as fabrics
 from infra.gke.cluster import GkeCluster, GkeClusterArgs
 from infra.gke.compute_class import ComputeClass, ComputeClassArgs
 from infra.gke.device_networks import DeviceNetworks, DeviceNetworksArgs
 from infra.gke.dranet import Dranet
 from infra.gke.installer import NcclInstaller, NcclInstallerArgs
-from infra.gke.names import SYSTEM_POOL, GkeNames
+from infra.gke.names import GkeNames
 from infra.gke.network import ClusterNetwork, GvnicNetwork, NetworkArgs, RdmaNetwork
 from infra.gke.node_pools import GpuPools, GpuPoolsArgs, NodeNetwork
 from infra.gke.preflight import cluster_version, machine_in_zone
-from infra.gke.storage import BucketAccess, BucketAccessArgs, gcs_folder
+from infra.gke.ray import SYSTEM_NODES, gcs_folder, ray_shape
+from infra.gke.storage import BucketAccess, BucketAccessArgs
 from infra.gke.versions import minimum_version
 from infra.kubernetes.kuberay import KubeRay, KubeRayArgs
-from infra.kubernetes.ray_cluster import HEAD_ACCOUNT, NAMESPACE, WORKER_ACCOUNT, RayCluster, RayClusterArgs
-from infra.kubernetes.ray_manifest import RayShape
-from infra.kubernetes.shared_folder import SharedFolder
-from infra.machines import GkeMachine, gke_machine
+from infra.kubernetes.ray_cluster import RayCluster, RayClusterArgs
+from infra.kubernetes.ray_manifest import HEAD_ACCOUNT, NAMESPACE, WORKER_ACCOUNT
+from infra.machines import gke_machine
 from infra.problems import OUR_CONTRACT, Problem, SettingsError
 from infra.settings import Settings
 
 METRICS_NAMESPACE = "gmp-system"
 """Where GKE's managed Prometheus runs its collectors (GKE docs managed-prometheus; from memory, 2026-11)."""
 
-SYSTEM_NODES = {"cloud.google.com/gke-nodepool": SYSTEM_POOL}
 FORWARDED = "127.0.0.1"
 """The head has no public address: `kubectl port-forward` brings it to the user's machine (docs/gke.md)."""
 
@@ -255,22 +253,3 @@ class GkeStack(pulumi.ComponentResource):
             inside,
         )
         return ray.token
-
-
-def ray_shape(settings: Settings, machine: GkeMachine, names: GkeNames, folder: SharedFolder | None) -> RayShape:
-    """What the RayCluster is shaped by; pure."""
-    ways = [way for way in (settings.nodes.capacity, settings.nodes.fallback) if way is not None]
-    return RayShape(
-        version=settings.ray.version,
-        image=str(settings.ray.image),
-        fewest=settings.ray.min_workers,
-        most=settings.ray.max_workers,
-        idle_s=60 * (settings.ray.idle_minutes or 0),
-        wait_s=3600 * max(GKE_CAPACITIES[way].wait_hours for way in ways),
-        head_selector=SYSTEM_NODES,
-        account=HEAD_ACCOUNT,
-        worker_account=WORKER_ACCOUNT,
-        token_secret=f"{names.ray_cluster}-token",
-        pod=fabrics.gpu_pod(settings, machine),
-        folder=folder,
-    )

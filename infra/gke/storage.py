@@ -1,4 +1,4 @@
-"""The bucket of a stack: who may use it, and how pods mount it.
+"""The bucket of a stack: who may use it. How pods mount it is `infra.gke.ray`.
 
 The bucket exists beforehand and outlives the stack: nothing here makes or deletes one.
 """
@@ -12,21 +12,8 @@ import pulumi
 import pulumi_gcp as gcp
 from pulumi import ResourceOptions
 
-from infra.kubernetes.shared_folder import SharedFolder
-
 ROLE = "roles/storage.objectUser"
 """Reads, writes and deletes objects, and cannot change the bucket (GKE docs cloud-storage-fuse-csi, read 2026-08)."""
-
-MOUNT_OPTIONS = (
-    "implicit-dirs",
-    "file-cache:enable-parallel-downloads:true",
-    "file-cache:cache-file-for-range-read:true",
-    "file-cache:max-size-mb:-1",
-    "write:enable-streaming-writes:true",
-    "metadata-cache:negative-ttl-secs:0",
-    "read_ahead_kb=1024",
-)
-"""For checkpoints and training data: large sequential reads and writes (verl-on-gke tutorial, read 2026-08)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,29 +40,6 @@ class BucketAccess(pulumi.ComponentResource):
             opts=ResourceOptions(parent=self),
         )
         self.register_outputs({})
-
-
-def gcs_folder(bucket: str, mount_path: str) -> SharedFolder:
-    """The bucket as a folder of a pod, by GCS FUSE: a sidecar without limits, which GKE adds for the annotations."""
-    return SharedFolder(
-        mount_path=mount_path,
-        annotations={
-            "gke-gcsfuse/volumes": "true",
-            "gke-gcsfuse/cpu-limit": "0",
-            "gke-gcsfuse/memory-limit": "0",
-            "gke-gcsfuse/ephemeral-storage-limit": "0",
-        },
-        volume={
-            "csi": {
-                "driver": "gcsfuse.csi.storage.gke.io",
-                "volumeAttributes": {
-                    "bucketName": bucket,
-                    "gcsfuseMetadataPrefetchOnMount": "true",
-                    "mountOptions": ",".join(MOUNT_OPTIONS),
-                },
-            }
-        },
-    )
 
 
 def _principal(number: str, *, args: BucketAccessArgs) -> str:

@@ -15,11 +15,8 @@ from pulumi_kubernetes import core, meta, networking, policy
 from pulumi_kubernetes.apiextensions import CustomResource
 
 from infra.kubernetes.network_policy import ray_ingress
-from infra.kubernetes.ray_manifest import TOKEN_KEY, RayShape, ray_cluster
+from infra.kubernetes.ray_manifest import HEAD_ACCOUNT, NAMESPACE, TOKEN_KEY, WORKER_ACCOUNT, RayShape, ray_cluster
 
-NAMESPACE = "ray"
-HEAD_ACCOUNT = "ray-head"
-WORKER_ACCOUNT = "ray-worker"
 CLUSTER_SCOPED = ("DeviceClass",)
 """Kinds among a pod's objects that have no namespace."""
 TOKEN_LENGTH = 43

@@ -13,6 +13,9 @@ from typing import Any
 from infra.fabric import GpuPod
 from infra.kubernetes.shared_folder import SharedFolder
 
+NAMESPACE = "ray"
+HEAD_ACCOUNT = "ray-head"
+WORKER_ACCOUNT = "ray-worker"
 WORKER_GROUP = "gpu-group"
 TOKEN_KEY = "auth_token"
 """The key that KubeRay reads (KubeRay 1.6 docs, token authentication; read 2026-08)."""

@@ -35,8 +35,8 @@ LIMITS: dict[str, tuple[Limit, ...]] = {
     "local": (),
     "gke": (
         Limit("GKE cluster", 40, "", GKE_NAMES),
-        Limit("GKE node pool", 40, "-fallback", GKE_NAMES),
-        Limit("network", 63, "-rdma-sub-7", GCE_NAMES),
+        # Node pools are named within their cluster; the nodes' service account is cut to fit (infra/gke/names.py).
+        Limit("firewall rule", 63, "-gvnic-internal", GCE_NAMES),
         *KUBERNETES_LIMITS,
     ),
     "eks": (

@@ -1,0 +1,69 @@
+"""How Ray is shaped on Google Cloud: where the head runs, how long a worker may wait, how the bucket is mounted.
+
+Pure: values for `infra.kubernetes`, which makes the resources.
+"""
+
+from __future__ import annotations
+
+from infra.capacity import GKE_CAPACITIES
+from infra.gke import fabric as fabrics
+from infra.gke.names import SYSTEM_POOL, GkeNames
+from infra.kubernetes.ray_manifest import HEAD_ACCOUNT, WORKER_ACCOUNT, RayShape
+from infra.kubernetes.shared_folder import SharedFolder
+from infra.machines import GkeMachine
+from infra.settings import Settings
+
+SYSTEM_NODES = {"cloud.google.com/gke-nodepool": SYSTEM_POOL}
+
+MOUNT_OPTIONS = (
+    "implicit-dirs",
+    "file-cache:enable-parallel-downloads:true",
+    "file-cache:cache-file-for-range-read:true",
+    "file-cache:max-size-mb:-1",
+    "write:enable-streaming-writes:true",
+    "metadata-cache:negative-ttl-secs:0",
+    "read_ahead_kb=1024",
+)
+"""For checkpoints and training data: large sequential reads and writes (verl-on-gke tutorial, read 2026-08)."""
+
+
+def ray_shape(settings: Settings, machine: GkeMachine, names: GkeNames, folder: SharedFolder | None) -> RayShape:
+    """What the RayCluster is shaped by."""
+    ways = [way for way in (settings.nodes.capacity, settings.nodes.fallback) if way is not None]
+    return RayShape(
+        version=settings.ray.version,
+        image=str(settings.ray.image),
+        fewest=settings.ray.min_workers,
+        most=settings.ray.max_workers,
+        idle_s=60 * (settings.ray.idle_minutes or 0),
+        wait_s=3600 * max(GKE_CAPACITIES[way].wait_hours for way in ways),
+        head_selector=SYSTEM_NODES,
+        account=HEAD_ACCOUNT,
+        worker_account=WORKER_ACCOUNT,
+        token_secret=f"{names.ray_cluster}-token",
+        pod=fabrics.gpu_pod(settings, machine),
+        folder=folder,
+    )
+
+
+def gcs_folder(bucket: str, mount_path: str) -> SharedFolder:
+    """The bucket as a folder of a pod, by GCS FUSE: a sidecar without limits, which GKE adds for the annotations."""
+    return SharedFolder(
+        mount_path=mount_path,
+        annotations={
+            "gke-gcsfuse/volumes": "true",
+            "gke-gcsfuse/cpu-limit": "0",
+            "gke-gcsfuse/memory-limit": "0",
+            "gke-gcsfuse/ephemeral-storage-limit": "0",
+        },
+        volume={
+            "csi": {
+                "driver": "gcsfuse.csi.storage.gke.io",
+                "volumeAttributes": {
+                    "bucketName": bucket,
+                    "gcsfuseMetadataPrefetchOnMount": "true",
+                    "mountOptions": ",".join(MOUNT_OPTIONS),
+                },
+            }
+        },
+    )

@@ -1,0 +1,47 @@
+"""The version that a cluster begins with."""
+
+from __future__ import annotations
+
+import pytest
+
+from infra.gke.versions import NoVersionError, control_plane_version, minimum_version, version_key
+from infra.machines import gke_machine
+from infra.settings import parse
+from tests.unit.stacks import GKE, changed
+
+OFFERED = ("1.33.9-gke.1000000", "1.34.1-gke.1829001", "1.34.10-gke.1", "1.35.0-gke.5")
+
+
+def test_versions_are_ordered_by_number() -> None:
+    assert sorted({*OFFERED}, key=version_key) == list(OFFERED)
+    assert version_key("1.34") < version_key("1.34.1-gke.1829001")
+
+
+@pytest.mark.parametrize(
+    ("changes", "minimum"),
+    [
+        ({}, "1.32.2-gke.1652000"),
+        ({"nodes.capacity": "spot"}, "1.31.4-gke.1183000"),
+        ({"nodes.capacity": "spot", "computeClass": True, "nodes.fallback": "flex-start"}, "1.32.2-gke.1652000"),
+        ({"nodes.machine": "a4-highgpu-8g", "nodes.capacity": "spot"}, "1.32.2-gke.1475000"),
+        ({"fabric": "dranet"}, "1.34"),
+        ({"fabric": "managed-dranet"}, "1.34.1-gke.1829001"),
+    ],
+)
+def test_minimum_follows_machine_capacity_and_fabric(changes: dict[str, object], minimum: str) -> None:
+    settings = parse(changed(GKE, changes))
+    assert minimum_version(settings, gke_machine(settings.nodes.machine)) == minimum
+
+
+def test_the_channels_default_is_taken_if_it_suffices() -> None:
+    assert control_plane_version("1.34.10-gke.1", OFFERED, "1.34", "us-central1") == "1.34.10-gke.1"
+
+
+def test_else_the_oldest_that_suffices() -> None:
+    found = control_plane_version("1.33.9-gke.1000000", OFFERED, "1.34.1-gke.1829001", "us-central1")
+    assert found == "1.34.1-gke.1829001"
+
+
+def test_none_that_suffices_is_an_error_with_place_and_need() -> None:
+    with pytest.raises(NoVersionError, match=r"us-central1 offers GKE up to 1\.35\.0-gke\.5.*needs 1\.36"):
+        control_plane_version("1.33.9-gke.1000000", OFFERED, "1.36", "us-central1")

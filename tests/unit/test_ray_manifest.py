@@ -1,0 +1,83 @@
+"""The spec of a RayCluster, and whether Ray's own autoscaler reads it as it was meant."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from infra.gke.names import GkeNames
+from infra.gke.ray import gcs_folder, ray_shape
+from infra.kubernetes.ray_manifest import ray_cluster
+from infra.machines import gke_machine
+from infra.settings import parse
+from tests.unit.stacks import GKE, changed
+
+
+def spec_of(changes: dict[str, Any], bucket: str | None = None) -> dict[str, Any]:
+    settings = parse(changed(GKE, changes))
+    folder = gcs_folder(bucket, "/bucket") if bucket else None
+    return ray_cluster(ray_shape(settings, gke_machine(settings.nodes.machine), GkeNames("a3u"), folder))
+
+
+def variables(spec: dict[str, Any]) -> dict[str, str]:
+    return {item["name"]: item.get("value", "") for item in spec["autoscalerOptions"]["env"]}
+
+
+def test_rays_autoscaler_sees_one_group_of_whole_nodes_from_zero() -> None:
+    from ray.autoscaler._private.kuberay.autoscaling_config import _derive_autoscaling_config_from_ray_cr
+
+    spec = spec_of({"nodes.max": 4})
+    seen = _derive_autoscaling_config_from_ray_cr({"metadata": {"name": "a3u-ray", "namespace": "ray"}, "spec": spec})
+    group = seen["available_node_types"]["gpu-group"]
+    assert (group["min_workers"], group["max_workers"]) == (0, 4)
+    assert group["resources"]["GPU"] == 8
+    assert group["resources"]["CPU"] == 220
+    assert group["idle_timeout_s"] == 900
+    head = seen["available_node_types"]["headgroup"]
+    assert head["resources"]["CPU"] == 0
+    assert "GPU" not in head["resources"]
+
+
+@pytest.mark.parametrize(("capacity", "hours"), [("flex-start", 168), ("spot", 168), ("reservation", 1)])
+def test_a_pod_waits_as_long_as_the_capacity_may_take(capacity: str, hours: int) -> None:
+    reservation = {"nodes.reservation": "mine"} if capacity == "reservation" else {}
+    spec = spec_of({"nodes.capacity": capacity, **reservation})
+    assert variables(spec)["RAY_AUTOSCALER_RECONCILE_ALLOCATE_STATUS_TIMEOUT_S"] == str(3600 * hours)
+    head = spec["headGroupSpec"]["template"]["spec"]["containers"][0]["env"]
+    assert {"name": "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S", "value": str(3600 * hours)} in head
+
+
+def test_the_longer_of_two_ways_counts() -> None:
+    spec = spec_of(
+        {"nodes.capacity": "reservation", "nodes.reservation": "mine", "computeClass": True, "nodes.fallback": "spot"}
+    )
+    assert variables(spec)["RAY_AUTOSCALER_RECONCILE_ALLOCATE_STATUS_TIMEOUT_S"] == str(3600 * 168)
+
+
+def test_the_bucket_is_mounted_on_head_and_workers_alike() -> None:
+    spec = spec_of({}, bucket="data")
+    for template in (spec["headGroupSpec"]["template"], spec["workerGroupSpecs"][0]["template"]):
+        assert template["metadata"]["annotations"]["gke-gcsfuse/volumes"] == "true"
+        (volume,) = (volume for volume in template["spec"]["volumes"] if volume["name"] == "shared")
+        assert volume["csi"]["volumeAttributes"]["bucketName"] == "data"
+        assert {"name": "shared", "mountPath": "/bucket"} in template["spec"]["containers"][0]["volumeMounts"]
+
+
+def test_without_a_bucket_nothing_is_mounted() -> None:
+    assert "gcsfuse" not in str(spec_of({}))
+
+
+def test_every_mount_has_its_volume() -> None:
+    for changes in ({}, {"fabric": "dranet"}, {"fabric": "managed-dranet"}):
+        spec = spec_of(changes, bucket="data")
+        for template in (spec["headGroupSpec"]["template"], spec["workerGroupSpecs"][0]["template"]):
+            volumes = [volume["name"] for volume in template["spec"]["volumes"]]
+            mounts = [mount["name"] for mount in template["spec"]["containers"][0]["volumeMounts"]]
+            assert sorted(volumes) == sorted(set(volumes))
+            assert set(mounts) <= set(volumes)
+
+
+def test_workers_source_the_plugins_own_environment() -> None:
+    worker = spec_of({})["workerGroupSpecs"][0]["template"]["spec"]["containers"][0]
+    assert worker["command"] == ["source /usr/local/gib/scripts/set_nccl_env.sh"]
