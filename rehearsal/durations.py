@@ -79,7 +79,7 @@ DURATIONS: Mapping[str, Duration] = {
     "gcp:compute/routerNat:RouterNat": Duration(
         _seen(12, f"{_AIRBYTE}; 23 s at most in five logs", "2023-10-03"), _seen(4, _US_CENTRAL1, "2026-08-14")
     ),
-    "gcp:serviceAccount/account:Account": Duration(
+    "gcp:serviceaccount/account:Account": Duration(
         _seen(2, "log of project hellok8s, us-east1: GKE with a service account", "2021-03"),
         _seen(2, _US_CENTRAL1, "2026-08-14"),
     ),

@@ -88,7 +88,7 @@ def gke() -> Deployment:
     rdma = cloud("compute/network:Network", "rdma", part)
     rails = [cloud("compute/subnetwork:Subnetwork", f"rdma-{rail}", part, rdma) for rail in range(8)]
     part = made.component("rdma-ray:gke:GkeCluster", "cluster", root)
-    account = cloud("serviceAccount/account:Account", "nodes", part)
+    account = cloud("serviceaccount/account:Account", "nodes", part)
     roles = [cloud("projects/iAMMember:IAMMember", f"nodes-{role}", part, account) for role in ("logs", "metrics")]
     cluster = cloud("container/cluster:Cluster", "cluster", part, network, subnet)
     node = {"nodeConfig": {"machineType": "e2-standard-8"}}
