@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rehearsal.clouds.kind import Call, Json, Kind, Refusal
+from rehearsal.clouds.kind import Call, Json, Kind, Refusal, value_at
 from rehearsal.clouds.kubernetes import charts
 from rehearsal.clouds.kubernetes.connection import OWNER, here, node_pools, takes_any_pod
 from rehearsal.clouds.kubernetes.identity import DEFINITION, NAMESPACE, RELEASE, Api, api, conflict, release_id
@@ -64,10 +64,12 @@ def no_node(call: Call) -> Refusal | None:
     chart = _chart(call)
     if call.verb == "delete" or chart is None or not chart.node or call.inputs.get("skipAwait"):
         return None
-    if any(takes_any_pod(pool) for pool in node_pools(call)):
+    wanted = value_at(call.inputs, "values.nodeSelector") or {}
+    named = wanted.get("cloud.google.com/gke-nodepool")
+    if any(takes_any_pod(pool) and named in (None, pool.get("name")) for pool in node_pools(call)):
         return None
     words = f'Helm release "{call.id}" was created, but failed to initialize completely. Use Helm CLI to investigate: '
-    why = "no node pool of the cluster takes pods without tolerations"
+    why = f"no node pool {named or 'of the cluster'} takes pods without tolerations"
     return Refusal("timeout", f"{words}context deadline exceeded ({why})", f"{RELEASES}; {HELM}")
 
 

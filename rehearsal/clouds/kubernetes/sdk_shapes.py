@@ -20,6 +20,7 @@ from pulumi import _types as reflection
 from rehearsal.clouds.kubernetes.identity import Api
 from rehearsal.clouds.kubernetes.shapes import ANY, BOOLEAN, EITHER, INTEGER, NUMBER, TEXT, Shape
 
+_AMOUNTS = ("limits", "requests", "capacity", "hard", "overhead")
 _PLAIN: Mapping[Any, Shape] = {str: TEXT, int: INTEGER, bool: BOOLEAN, float: NUMBER}
 
 
@@ -49,9 +50,17 @@ def part(module: str, name: str) -> Shape:
 def _of_class(arguments: type) -> Shape:
     return Shape(
         "object",
-        below=lambda: {name: _of_hint(hint) for name, hint in reflection.input_type_types(arguments).items()},
+        below=lambda: {name: _of_field(name, hint) for name, hint in reflection.input_type_types(arguments).items()},
         required=_required(arguments),
     )
+
+
+def _of_field(name: str, hint: Any) -> Shape:
+    shape = _of_hint(hint)
+    if name == "sizeLimit":
+        return ANY
+    # The SDK calls amounts texts; the API takes numbers, too. What an amount looks like is a rule of its own.
+    return Shape("map", item=ANY) if name in _AMOUNTS and shape.sort == "map" else shape
 
 
 def _required(arguments: type) -> frozenset[str]:

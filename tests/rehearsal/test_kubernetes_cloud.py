@@ -1,0 +1,235 @@
+"""The simulated Kubernetes API: shapes of objects, the way to the cluster, and what is made, goes and changes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rehearsal.clouds.kind import Json
+from rehearsal.clouds.kubernetes import charts, helm, workloads
+from rehearsal.clouds.kubernetes.cloud import CLOUD
+from rehearsal.clouds.kubernetes.connection import cluster, reaches
+from rehearsal.clouds.kubernetes.custom_shapes import custom
+from rehearsal.clouds.kubernetes.identity import DEFINITION, NAMESPACE, RELEASE, api
+from rehearsal.clouds.kubernetes.sdk_shapes import built_in
+from rehearsal.clouds.kubernetes.shapes import ANY, TEXT, Shape, listed, misfits, thing
+from rehearsal.clouds.values import as_asked, merged
+from rehearsal.clouds.world import View, World
+from tests.rehearsal.kubernetes_objects import (
+    CLUSTER_ID,
+    CLUSTER_QUEUE,
+    CONFIG,
+    DAEMON_SET,
+    HOST,
+    NETWORK,
+    RAY_CLUSTER,
+    RIGHT,
+    SECRET,
+    call,
+    first_refusal,
+    furnish,
+    kubeconfig,
+    named,
+    with_,
+)
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[View]:
+    """The world of the right objects."""
+    with World(tmp_path / "world.sqlite").transaction() as view:
+        furnish(view)
+        yield view
+
+
+WORKERS = "spec/workerGroupSpecs/0"
+
+
+# Shapes
+
+
+def test_shapes_of_built_in_kinds_come_from_the_sdk() -> None:
+    shape = built_in(api(DAEMON_SET))
+    assert shape is not None
+    assert shape.fields["spec"].required == {"selector", "template"}
+    container = shape.fields["spec"].fields["template"].fields["spec"].fields["containers"].item
+    assert container is not None
+    assert container.fields["livenessProbe"].fields["httpGet"].fields["port"].sort == "integer or text"
+
+
+@pytest.mark.parametrize(
+    "token", [NETWORK, RAY_CLUSTER, "kubernetes:core/v1:Container", "kubernetes:core/v9:Pod", "kubernetes:nowhere/v1:X"]
+)
+def test_what_is_no_kind_of_kubernetes_has_no_built_in_shape(token: str) -> None:
+    assert built_in(api(token)) is None
+
+
+@pytest.mark.parametrize("token", [token for token in RIGHT if built_in(api(token)) is None and token != RELEASE])
+def test_custom_kinds_have_a_table_with_a_dated_source(token: str) -> None:
+    table = custom(api(token))
+    assert table is not None
+    assert re.search(r"20\d\d-\d\d", table[1])
+
+
+def test_every_misfit_is_told_with_its_path() -> None:
+    shape = thing("a", a=TEXT, b=listed(thing(c=Shape("integer"))), d=Shape("map", item=TEXT), e=ANY, f=Shape("number"))
+    value = {"b": [{"c": 1}, {"c": True, "x": 1}], "d": {"k": 2}, "e": object(), "f": 1.5, "g": None}
+    assert {(each.path, each.how) for each in misfits(shape, value)} == {
+        ("a", "missing"),
+        ("b[1].c", "type"),
+        ("b[1].x", "unknown"),
+        ("d.k", "type"),
+        ("g", "unknown"),
+    }
+
+
+# Connection
+
+
+@pytest.mark.parametrize("host", [HOST, f"{HOST}:443", "gke-1.us-central1.gke.goog"])
+def test_a_kubeconfig_leads_to_the_cluster_with_its_endpoint(world: View, host: str) -> None:
+    found = cluster({"kubeconfig": kubeconfig(host)}, world)
+    assert found is not None
+    assert found[0] == CLUSTER_ID
+    assert reaches({"kubeconfig": kubeconfig(host)}, world) is None
+
+
+@pytest.mark.parametrize(
+    "config", [{}, {"kubeconfig": "{"}, {"kubeconfig": "[]"}, {"kubeconfig": kubeconfig("10.9.9.9")}]
+)
+def test_without_a_cluster_the_provider_says_that_it_is_unreachable(world: View, config: Json) -> None:
+    refusal = reaches(config, world)
+    assert refusal is not None
+    assert "configured Kubernetes cluster is unreachable" in refusal.message
+
+
+# What is made, what goes, what changes
+
+
+def test_ids_are_those_of_the_real_provider(world: View) -> None:
+    assert call(world, SECRET, named("a", None)).id == "default/a"
+    assert call(world, SECRET, named("a", None), config={**CONFIG, "namespace": "n"}).id == "n/a"
+    assert call(world, NETWORK, named("a", None)).id == "a"
+    assert call(world, RELEASE, RIGHT[RELEASE]).id == "kuberay-system/kuberay-operator"
+
+
+def test_a_release_makes_its_namespace_and_definitions_and_leaves_them(world: View) -> None:
+    world.remove(DEFINITION, "rayclusters.ray.io")
+    request = call(world, RELEASE, RIGHT[RELEASE])
+    live = helm.installed(request)
+    assert live["status"] == {
+        "status": "deployed",
+        "name": "kuberay-operator",
+        "namespace": "kuberay-system",
+        "chart": "kuberay-operator",
+        "version": "1.6.2",
+        "appVersion": "v1.6.2",
+        "revision": 1,
+    }
+    assert world.get(NAMESPACE, "kuberay-system") is not None
+    definition = world.get(DEFINITION, "rayclusters.ray.io")
+    assert definition is not None
+    assert not helm.goes_too(request, DEFINITION, definition)
+    assert not helm.goes_too(request, RAY_CLUSTER, RIGHT[RAY_CLUSTER])
+    again = helm.installed(call(world, RELEASE, RIGHT[RELEASE], "update", live))
+    assert again["status"]["revision"] == 2
+
+
+def test_kueue_takes_its_definitions_and_objects_along(world: View) -> None:
+    inputs = {
+        "name": "kueue",
+        "namespace": "kueue-system",
+        "createNamespace": True,
+        "chart": "oci://registry.k8s.io/kueue/charts/kueue",
+        "version": "0.19.2",
+    }
+    request = call(world, RELEASE, inputs)
+    assert first_refusal(request) is None
+    world.remove(DEFINITION, "clusterqueues.kueue.x-k8s.io")
+    helm.installed(request)
+    definition = world.get(DEFINITION, "clusterqueues.kueue.x-k8s.io")
+    assert definition is not None
+    assert helm.goes_too(request, DEFINITION, definition)
+    assert helm.goes_too(request, CLUSTER_QUEUE, RIGHT[CLUSTER_QUEUE])
+    assert not helm.goes_too(request, RAY_CLUSTER, RIGHT[RAY_CLUSTER])
+
+
+def test_every_chart_has_a_dated_source() -> None:
+    assert all(re.search(r"20\d\d-\d\d", chart.source) for chart in charts.CHARTS)
+
+
+def test_a_namespace_takes_along_what_lives_in_it(world: View) -> None:
+    kind = CLOUD.kind(NAMESPACE)
+    assert kind is not None
+    request = call(world, NAMESPACE, named("ray", None), "delete")
+    assert kind.cascade(request, SECRET, named("a", "ray"))
+    assert kind.cascade(request, RELEASE, {"namespace": "ray"})
+    assert not kind.cascade(request, SECRET, named("a", "other"))
+    assert not kind.cascade(request, NETWORK, named("a", None))
+    assert not kind.cascade(request, "gcp:storage/bucket:Bucket", {"namespace": "ray"})
+
+
+def test_metadata_is_the_servers_and_survives_updates(world: View) -> None:
+    kind = CLOUD.kind(RAY_CLUSTER)
+    assert kind is not None
+    inputs = RIGHT[RAY_CLUSTER]
+    first = {**inputs, **kind.compute(call(world, RAY_CLUSTER, inputs))}
+    assert first["metadata"]["generation"] == 1
+    assert first["spec"]["workerGroupSpecs"][0]["replicas"] == 0
+    same = kind.compute(call(world, RAY_CLUSTER, first, "update", first))
+    assert same["metadata"]["generation"] == 1
+    assert same["metadata"]["uid"] == first["metadata"]["uid"]
+    changed = with_(first, "spec/rayVersion", "2.61.0")
+    later = kind.compute(call(world, RAY_CLUSTER, changed, "update", first))
+    assert later["metadata"]["generation"] == 2
+    assert int(later["metadata"]["resourceVersion"]) > int(first["metadata"]["resourceVersion"])
+
+
+def test_a_secret_is_read_back_encoded_and_a_namespace_labelled(world: View) -> None:
+    secret, namespace = CLOUD.kind(SECRET), CLOUD.kind(NAMESPACE)
+    assert secret is not None
+    assert namespace is not None
+    assert secret.compute(call(world, SECRET, RIGHT[SECRET]))["data"] == {"auth_token": "eA==", "more": "eA=="}
+    labels = namespace.compute(call(world, NAMESPACE, RIGHT[NAMESPACE]))["metadata"]["labels"]
+    assert labels == {"kubernetes.io/metadata.name": "ray-2"}
+
+
+@pytest.mark.parametrize("type_", [type_ for type_ in RIGHT if type_ != RELEASE])
+def test_what_controllers_change_shows_only_where_the_program_asked(world: View, type_: str) -> None:
+    kind = CLOUD.kind(type_)
+    assert kind is not None
+    inputs = RIGHT[type_]
+    live = {**inputs, **kind.compute(call(world, type_, inputs))}
+    drifted = merged(live, kind.drift(live, world))
+    assert as_asked(inputs, drifted, kind.maps) == inputs
+
+
+def test_the_autoscaler_and_a_program_that_says_replicas_disagree(world: View) -> None:
+    kind = CLOUD.kind(RAY_CLUSTER)
+    assert kind is not None
+    inputs = with_(RIGHT[RAY_CLUSTER], f"{WORKERS}/replicas", 0)
+    live = {**inputs, **kind.compute(call(world, RAY_CLUSTER, inputs))}
+    drifted = merged(live, kind.drift(live, world))
+    assert as_asked(inputs, drifted, kind.maps)["spec"]["workerGroupSpecs"][0]["replicas"] == 1
+    fixed = with_(live, "spec/enableInTreeAutoscaling", False)
+    assert merged(fixed, kind.drift(fixed, world))["spec"]["workerGroupSpecs"][0]["replicas"] == 0
+
+
+@pytest.mark.parametrize(
+    ("quantity", "number"), [("500m", "0.5"), ("16Gi", str(16 * 2**30)), ("1e3", "1000"), (8, "8"), ("2k", "2000")]
+)
+def test_quantities_are_numbers(quantity: Any, number: str) -> None:
+    assert str(workloads.amount(quantity).normalize()) == str(workloads.amount(number).normalize())
+
+
+def test_names_in_use_are_told_as_the_api_server_does(world: View) -> None:
+    del world
+    kind, release = CLOUD.kind(DAEMON_SET), CLOUD.kind(RELEASE)
+    assert kind is not None
+    assert release is not None
+    assert kind.conflict(DAEMON_SET, "kube-system/x").message == 'daemonsets.apps "x" already exists'
+    assert "still in use" in release.conflict(RELEASE, "a/b").message
