@@ -66,7 +66,7 @@ def _kinds(outcome: Outcome, console: Console) -> None:
 
 def _waves(outcome: Outcome, console: Console) -> None:
     waves = outcome.prediction.waves
-    table = _table(f"{counted(len(waves), 'wave')}, each waits for the one before", "wave", "what", right=("wave",))
+    table = _table(f"{counted(len(waves), 'wave')}, by what waits for what", "wave", "what", right=("wave",))
     for number, wave in enumerate(waves, 1):
         table.add_row(str(number), "\n".join(escape(line) for line in by_sort(wave)))
     console.print(table)

@@ -19,12 +19,15 @@ def width(text: str, size: float, *, bold: bool = False) -> float:
 
 
 def fit(text: str, size: float, most: float, *, bold: bool = False) -> str:
-    """The text, or as much of its beginning as fits into `most` pixels."""
+    """The text, or as much of its beginning and its end as fits into `most` pixels: long names differ at both."""
     if width(text, size, bold=bold) <= most:
         return text
-    while text and width(f"{text}…", size, bold=bold) > most:
-        text = text[:-1]
-    return f"{text.rstrip()}…"
+    for left_out in range(1, len(text) + 1):
+        kept = len(text) - left_out
+        short = f"{text[: kept // 2]}…{text[len(text) - (kept - kept // 2) :]}"
+        if width(short, size, bold=bold) <= most:
+            return short
+    return ""
 
 
 def _em(sign: str) -> float:
