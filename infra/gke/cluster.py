@@ -165,9 +165,6 @@ class GkeCluster(pulumi.ComponentResource):
             ),
             opts=ResourceOptions(
                 parent=self,
-                # Google Cloud's own protection would stop a `destroy` only here, when the node pools are gone already;
-                # this one stops it before it begins.
-                protect=args.protect,
                 ignore_changes=[
                     # The channel upgrades the control plane; the version here is only where it began.
                     "minMasterVersion",

@@ -127,7 +127,9 @@ class GkeStack(pulumi.ComponentResource):
     token: pulumi.Output[str]
 
     def __init__(self, name: str, settings: Settings) -> None:
-        super().__init__("rdma-ray:gke:GkeStack", name, {})
+        # Every child inherits it. On the cluster alone it would not do: the engine deletes the node pools and all that
+        # goes before the cluster, and only then says that the cluster is protected (seen with 3.259.0).
+        super().__init__("rdma-ray:gke:GkeStack", name, {}, ResourceOptions(protect=settings.protect))
         own = ResourceOptions(parent=self)
         zone = str(settings.location)
         self.names = GkeNames(name)

@@ -183,12 +183,13 @@ def cluster_is_closed(stack: Stack) -> Iterator[str]:
             yield f"{cluster.name}: the DNS endpoint is closed"
 
 
-def cluster_is_protected(stack: Stack) -> Iterator[str]:
-    """`protect` keeps the cluster: by Google Cloud, and by the engine before anything else is deleted."""
+def everything_is_protected(stack: Stack) -> Iterator[str]:
+    """`protect` keeps the stack: the cluster by Google Cloud, everything by the engine before it deletes anything."""
     for cluster in stack.of(CLUSTER):
         yield from expect(cluster, deletionProtection=stack.settings.protect)
-        if cluster.protect != stack.settings.protect:
-            yield f"{cluster.name}: the engine's protection is {cluster.protect}"
+    for node in stack.graph.made:
+        if node.protect != stack.settings.protect:
+            yield f"{node.name}: the engine's protection is {node.protect}"
 
 
 def nothing_upgrades_under_a_job(stack: Stack) -> Iterator[str]:
@@ -369,7 +370,7 @@ PROMISES: tuple[Promise, ...] = (
     pods_ask_for_every_nic,
     cluster_carries_the_fabric,
     cluster_is_closed,
-    cluster_is_protected,
+    everything_is_protected,
     nothing_upgrades_under_a_job,
     cluster_watches_gpus,
     nodes_have_an_identity_of_their_own,
