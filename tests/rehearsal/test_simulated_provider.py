@@ -1,0 +1,341 @@
+"""The provider protocol, served to a client over gRPC as the engine speaks it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent import futures
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from google.protobuf import empty_pb2
+from pulumi.runtime.proto import provider_pb2, provider_pb2_grpc, status_pb2
+
+from rehearsal.clouds import faults
+from rehearsal.clouds.faults import Fault
+from rehearsal.clouds.kind import Call, Cloud, Json, Kind, Refusal
+from rehearsal.clouds.provider import Provider
+from rehearsal.clouds.values import UNKNOWN, from_wire, to_wire
+from rehearsal.clouds.world import World
+
+BOX, PARCEL, TOKEN = "random:test:Box", "random:test:Parcel", "random:test:Token"
+
+
+def _too_heavy(call: Call) -> Refusal | None:
+    if call.verb != "delete" and call.inputs.get("weight", 0) > 10:
+        return Refusal("400 invalid", "too heavy", "these tests, 2026-11")
+    return None
+
+
+def _in_use(call: Call) -> Refusal | None:
+    kept = call.verb == "delete" and call.live.get("protected")
+    return Refusal("400 inUse", "protected", "these tests, 2026-11") if kept else None
+
+
+def _computed(call: Call) -> Json:
+    if call.inputs.get("broken"):
+        raise KeyError("a mistake in a kind")
+    return {"link": f"https://{call.config.get('host')}/{call.id}", "changes": call.live.get("changes", 0) + 1}
+
+
+CLOUD = Cloud(
+    package="random",
+    kinds={
+        BOX: Kind(
+            type=BOX,
+            identify=lambda inputs, _config: str(inputs["name"]),
+            compute=_computed,
+            replace_on=frozenset({"name", "lid.colour"}),
+            maps=frozenset({"labels"}),
+            rules=(_too_heavy, _in_use),
+            cascade=lambda call, type_, live: type_ == PARCEL and live.get("box") == call.id,
+            awaited=True,
+        ),
+        PARCEL: Kind(type=PARCEL, identify=lambda inputs, _config: str(inputs["name"])),
+        TOKEN: Kind(
+            type=TOKEN,
+            identify=lambda _inputs, _config: "none",
+            compute=lambda call: {"result": call.live.get("result", "drawn")},
+            remembered=False,
+        ),
+    },
+    functions={"random:test:boxes": lambda arguments, _config, world: {"n": len(list(world.all(BOX))), **arguments}},
+    reaches=lambda config, _world: None if config.get("host") else Refusal("unreachable", "no host", "tests, 2026-11"),
+    replace_on=frozenset({"host"}),
+)
+
+
+@dataclass
+class Client:
+    """The engine's side of the protocol."""
+
+    stub: provider_pb2_grpc.ResourceProviderStub
+    world: World
+
+    def create(self, type_: str, inputs: Json, *, preview: bool = False, urn: str = "urn:a") -> tuple[str, Json]:
+        """Id and outputs."""
+        response = self.stub.Create(
+            provider_pb2.CreateRequest(urn=urn, type=type_, properties=to_wire(inputs), preview=preview)
+        )
+        return response.id, from_wire(response.properties)
+
+    def update(self, type_: str, id_: str, before: Json, now: Json, *, preview: bool = False, olds: Any = None) -> Json:
+        """Outputs."""
+        request = provider_pb2.UpdateRequest(
+            id=id_,
+            urn="urn:a",
+            type=type_,
+            old_inputs=to_wire(before),
+            news=to_wire(now),
+            olds=to_wire(olds or {}),
+            preview=preview,
+        )
+        return from_wire(self.stub.Update(request).properties)
+
+    def read(self, type_: str, id_: str, asked: Json) -> tuple[Json, Json] | None:
+        """Inputs and outputs of now; None if it is gone."""
+        response = self.stub.Read(
+            provider_pb2.ReadRequest(id=id_, urn="urn:a", type=type_, inputs=to_wire(asked), properties=to_wire(asked))
+        )
+        return (from_wire(response.inputs), from_wire(response.properties)) if response.id else None
+
+    def delete(self, type_: str, id_: str, asked: Json) -> None:
+        """Take it away."""
+        self.stub.Delete(provider_pb2.DeleteRequest(id=id_, urn="urn:a", type=type_, old_inputs=to_wire(asked)))
+
+    def diff(self, type_: str, before: Json, now: Json) -> provider_pb2.DiffResponse:
+        """How the engine is to go from one to the other."""
+        request = provider_pb2.DiffRequest(
+            id="x", urn="urn:a", type=type_, old_inputs=to_wire(before), news=to_wire(now), olds=to_wire(before)
+        )
+        response: provider_pb2.DiffResponse = self.stub.Diff(request)
+        return response
+
+    def order(self, *texts: str) -> None:
+        """Order faults."""
+        with self.world.transaction() as view:
+            faults.order(view, [Fault.parse(text) for text in texts])
+
+    def live(self, type_: str, id_: str) -> Json | None:
+        """What the cloud holds."""
+        with self.world.transaction() as view:
+            return view.get(type_, id_)
+
+    def outcomes(self) -> list[str]:
+        """How the steps went."""
+        with self.world.transaction() as view:
+            return [step.outcome for step in view.steps("")]
+
+
+@pytest.fixture
+def client(tmp_path: Path) -> Iterator[Client]:
+    """A served cloud, configured."""
+    world = World(tmp_path / "world.sqlite")
+    server = grpc.server(futures.ThreadPoolExecutor(max_workers=4))
+    # No test of this file lets the engine be killed in this process.
+    provider_pb2_grpc.add_ResourceProviderServicer_to_server(Provider(CLOUD, world, engine=0), server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+        stub = provider_pb2_grpc.ResourceProviderStub(channel)
+        stub.Configure(provider_pb2.ConfigureRequest(args=to_wire({"host": "example.com"})))
+        yield Client(stub, world)
+    server.stop(grace=None)
+
+
+def words(problem: pytest.ExceptionInfo[grpc.RpcError]) -> str:
+    """What the engine would print."""
+    return str(problem.value.details())
+
+
+def test_the_plugin_names_the_version_that_the_sdk_asks_for(client: Client) -> None:
+    assert client.stub.GetPluginInfo(empty_pb2.Empty()).version == version("pulumi-random")
+    assert not client.stub.Handshake(provider_pb2.ProviderHandshakeRequest()).accept_secrets
+    client.stub.Cancel(empty_pb2.Empty())
+
+
+def test_a_resource_lives_from_create_to_delete(client: Client) -> None:
+    inputs = {"name": "a", "weight": 1}
+    id_, outputs = client.create(BOX, inputs)
+    assert (id_, outputs) == ("a", {**inputs, "link": "https://example.com/a", "changes": 1})
+    assert client.read(BOX, id_, inputs) == (inputs, outputs)
+    later = client.update(BOX, id_, inputs, {"name": "a", "weight": 2})
+    assert (later["weight"], later["changes"]) == (2, 2)
+    client.delete(BOX, id_, {"name": "a", "weight": 2})
+    assert client.read(BOX, id_, inputs) is None
+    client.delete(BOX, id_, inputs)
+    assert client.outcomes() == ["done"] * 4
+
+
+def test_a_preview_asks_nobody(client: Client) -> None:
+    assert client.create(BOX, {"name": UNKNOWN, "weight": 99}, preview=True) == ("", {"name": UNKNOWN, "weight": 99})
+    assert client.update(BOX, "nowhere", {}, {"weight": 99}, preview=True) == {"weight": 99}
+    assert client.outcomes() == []
+
+
+def test_the_same_name_twice_is_a_conflict(client: Client) -> None:
+    client.create(BOX, {"name": "a"})
+    with pytest.raises(grpc.RpcError) as problem:
+        client.create(BOX, {"name": "a"}, urn="urn:b")
+    assert words(problem) == "REHEARSAL: 409 alreadyExists: The resource 'a' already exists"
+    assert client.live(BOX, "a") is not None
+
+
+def test_a_refusal_changes_nothing_and_is_noted(client: Client) -> None:
+    with pytest.raises(grpc.RpcError) as problem:
+        client.create(BOX, {"name": "a", "weight": 11})
+    assert words(problem) == "REHEARSAL: 400 invalid: too heavy"
+    assert client.live(BOX, "a") is None
+    client.create(BOX, {"name": "a", "weight": 1})
+    with pytest.raises(grpc.RpcError):
+        client.update(BOX, "a", {"name": "a", "weight": 1}, {"name": "a", "weight": 12})
+    live = client.live(BOX, "a")
+    assert live is not None
+    assert live["weight"] == 1
+    refused = "REHEARSAL: 400 invalid: too heavy"
+    assert client.outcomes() == [refused, "done", refused]
+
+
+def test_a_mistake_in_a_kind_is_not_done(client: Client) -> None:
+    with pytest.raises(grpc.RpcError):
+        client.create(BOX, {"name": "a", "broken": True})
+    assert client.live(BOX, "a") is None
+    assert client.outcomes() == ["'a mistake in a kind'"]
+
+
+def test_a_delete_may_be_refused_and_takes_along_what_hangs_on(client: Client) -> None:
+    client.create(BOX, {"name": "a"})
+    for name, box in (("p", "a"), ("q", "b")):
+        client.create(PARCEL, {"name": name, "box": box})
+    client.delete(BOX, "a", {"name": "a"})
+    assert client.live(PARCEL, "p") is None
+    assert client.live(PARCEL, "q") is not None
+    client.create(BOX, {"name": "b", "protected": True})
+    with pytest.raises(grpc.RpcError) as problem:
+        client.delete(BOX, "b", {"name": "b"})
+    assert "protected" in words(problem)
+    assert client.live(BOX, "b") is not None
+
+
+def test_what_nobody_remembers_lives_in_the_state(client: Client) -> None:
+    assert client.create(TOKEN, {"length": 3}) == ("none", {"length": 3, "result": "drawn"})
+    assert client.create(TOKEN, {"length": 3})[0] == "none"
+    assert client.read(TOKEN, "none", {"length": 3}) == ({"length": 3}, {"length": 3})
+    assert client.update(TOKEN, "none", {}, {"length": 4}, olds={"result": "old"}) == {"length": 4, "result": "old"}
+
+
+def test_a_refresh_shows_what_others_changed_where_the_program_asked(client: Client) -> None:
+    inputs = {"name": "a", "weight": 1, "labels": {"mine": "x"}}
+    _, outputs = client.create(BOX, inputs)
+    with client.world.transaction() as view:
+        view.put(BOX, "a", {**outputs, "weight": 5, "other": 1, "labels": {"mine": "x", "theirs": "y"}})
+    found = client.read(BOX, "a", inputs)
+    assert found is not None
+    assert found[0] == {"name": "a", "weight": 5, "labels": {"mine": "x", "theirs": "y"}}
+    assert found[1]["other"] == 1
+
+
+def test_an_update_keeps_what_others_added_and_drops_what_is_not_asked_any_more(client: Client) -> None:
+    inputs = {"name": "a", "weight": 1, "labels": {"mine": "x"}}
+    _, outputs = client.create(BOX, inputs)
+    with client.world.transaction() as view:
+        view.put(BOX, "a", {**outputs, "labels": {"mine": "x", "theirs": "y"}})
+    later = client.update(BOX, "a", inputs, {"name": "a", "labels": {}})
+    assert later["labels"] == {"theirs": "y"}
+    assert "weight" not in later
+    with pytest.raises(grpc.RpcError) as problem:
+        client.update(BOX, "gone", inputs, inputs)
+    assert "404" in words(problem)
+
+
+def test_differences_say_what_replaces(client: Client) -> None:
+    before = {"name": "a", "weight": 1, "lid": [{"colour": "red"}], "tags": {"a/b": 1}}
+    assert client.diff(BOX, before, before).changes == provider_pb2.DiffResponse.DIFF_NONE
+    light = client.diff(BOX, before, {**before, "weight": 2, "tags": {}})
+    assert light.changes == provider_pb2.DiffResponse.DIFF_SOME
+    assert set(light.detailedDiff) == {"weight", 'tags["a/b"]'}
+    assert list(light.replaces) == []
+    assert not light.deleteBeforeReplace
+    heavy = client.diff(BOX, before, {**before, "lid": [{"colour": "blue"}]})
+    assert list(heavy.replaces) == ["lid"]
+    assert heavy.deleteBeforeReplace
+    assert heavy.detailedDiff["lid[0].colour"].kind == provider_pb2.PropertyDiff.Kind.UPDATE_REPLACE
+    assert client.stub.DiffConfig(
+        provider_pb2.DiffRequest(old_inputs=to_wire({"host": "a"}), news=to_wire({"host": "b"}))
+    ).replaces == ["host"]
+
+
+def test_inputs_and_configuration_are_accepted_as_they_are(client: Client) -> None:
+    wire = to_wire({"name": "a"})
+    assert client.stub.Check(provider_pb2.CheckRequest(type=BOX, news=wire)).inputs == wire
+    assert client.stub.CheckConfig(provider_pb2.CheckRequest(news=wire)).inputs == wire
+
+
+def test_unknown_kinds_and_functions_are_named(client: Client) -> None:
+    with pytest.raises(grpc.RpcError) as problem:
+        client.stub.Check(provider_pb2.CheckRequest(type="random:test:Nothing"))
+    assert "does not know random:test:Nothing" in words(problem)
+    with pytest.raises(grpc.RpcError) as problem:
+        client.stub.Invoke(provider_pb2.InvokeRequest(tok="random:test:nothing"))
+    assert "no function random:test:nothing" in words(problem)
+    client.create(BOX, {"name": "a"})
+    response = client.stub.Invoke(provider_pb2.InvokeRequest(tok="random:test:boxes", args=to_wire({"x": 1})))
+    assert from_wire(getattr(response, "return")) == {"n": 1, "x": 1}
+
+
+def test_an_api_out_of_reach_says_so(client: Client) -> None:
+    client.stub.Configure(provider_pb2.ConfigureRequest(args=to_wire({})))
+    for attempt in (lambda: client.create(BOX, {"name": "a"}), lambda: client.read(BOX, "a", {})):
+        with pytest.raises(grpc.RpcError) as problem:
+            attempt()
+        assert words(problem) == "REHEARSAL: unreachable: no host"
+
+
+@pytest.mark.parametrize(
+    ("how", "says"), [("stockout", "GCE_STOCKOUT"), ("quota", "QUOTA"), ("429", "429"), ("500", "500")]
+)
+def test_a_fault_strikes_once_and_leaves_nothing(client: Client, how: str, says: str) -> None:
+    client.order(f"{BOX} create {how}")
+    client.create(PARCEL, {"name": "p"})
+    with pytest.raises(grpc.RpcError) as problem:
+        client.create(BOX, {"name": "a"})
+    assert says in words(problem)
+    assert client.live(BOX, "a") is None
+    client.create(BOX, {"name": "a"})
+
+
+def test_a_step_may_be_struck_whatever_it_is(client: Client) -> None:
+    client.order("step 2 500")
+    client.create(BOX, {"name": "a"})
+    with pytest.raises(grpc.RpcError):
+        client.delete(BOX, "a", {})
+    assert client.live(BOX, "a") is not None
+
+
+def test_after_a_time_out_the_resource_exists_and_stays_in_the_state(client: Client) -> None:
+    client.order(f"{BOX} create timeout")
+    with pytest.raises(grpc.RpcError) as problem:
+        client.create(BOX, {"name": "a"})
+    details = [each.value for each in problem.value.trailing_metadata() if each.key == "grpc-status-details-bin"]
+    assert isinstance(details[0], bytes)
+    status = status_pb2.Status.FromString(details[0])
+    failed = provider_pb2.ErrorResourceInitFailed()
+    assert status.details[0].Unpack(failed)
+    assert failed.id == "a"
+    assert from_wire(failed.properties)["link"] == "https://example.com/a"
+    assert client.live(BOX, "a") is not None
+    assert "timeout while waiting" in client.outcomes()[0]
+
+
+def test_what_is_not_awaited_does_not_outlive_a_time_out(client: Client) -> None:
+    client.order(f"{PARCEL} create timeout", f"{BOX} delete timeout")
+    with pytest.raises(grpc.RpcError):
+        client.create(PARCEL, {"name": "p"})
+    assert client.live(PARCEL, "p") is None
+    client.create(BOX, {"name": "a"})
+    with pytest.raises(grpc.RpcError):
+        client.delete(BOX, "a", {})
+    assert client.live(BOX, "a") is not None
