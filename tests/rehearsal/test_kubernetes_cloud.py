@@ -7,7 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
+from pulumi.runtime.proto import provider_pb2
 
 from rehearsal.clouds.kind import Json
 from rehearsal.clouds.kubernetes import charts, helm, workloads
@@ -22,9 +24,11 @@ from rehearsal.clouds.world import View, World
 from tests.rehearsal.kubernetes_objects import (
     CLUSTER_ID,
     CLUSTER_QUEUE,
+    COMPUTE_CLASS,
     CONFIG,
     DAEMON_SET,
     HOST,
+    JOB,
     NETWORK,
     RAY_CLUSTER,
     RIGHT,
@@ -36,6 +40,7 @@ from tests.rehearsal.kubernetes_objects import (
     named,
     with_,
 )
+from tests.rehearsal.protocol import Client, served
 
 
 @pytest.fixture
@@ -233,3 +238,53 @@ def test_names_in_use_are_told_as_the_api_server_does(world: View) -> None:
     assert release is not None
     assert kind.conflict(DAEMON_SET, "kube-system/x").message == 'daemonsets.apps "x" already exists'
     assert "still in use" in release.conflict(RELEASE, "a/b").message
+
+
+# Over the protocol
+
+
+@pytest.mark.parametrize("type_", [type_ for type_ in RIGHT if type_ != COMPUTE_CLASS])
+def test_a_right_object_lives_from_create_to_delete(tmp_path: Path, type_: str) -> None:
+    with served(CLOUD, tmp_path / "world.sqlite", CONFIG) as client:
+        with client.world.transaction() as view:
+            furnish(view)
+        asked = RIGHT[type_]
+        id_, _ = client.create(type_, asked)
+        _drift(client, type_, id_)
+        found = client.read(type_, id_, asked)
+        assert found is not None
+        assert found[0] == asked
+        later = with_(asked, "values/replicas" if type_ == RELEASE else "metadata/labels/changed", "yes")
+        live = client.update(type_, id_, asked, later)
+        assert live["__cluster"] == CLUSTER_ID
+        again = client.read(type_, id_, later)
+        assert again is not None
+        assert again[0] == later
+        assert client.diff(type_, again[0], later).changes == provider_pb2.DiffResponse.DIFF_NONE
+        client.delete(type_, id_, later)
+        assert client.read(type_, id_, later) is None
+        assert client.outcomes() == ["done"] * 3
+
+
+def test_an_update_of_what_is_fixed_is_refused_or_replaces(tmp_path: Path) -> None:
+    with served(CLOUD, tmp_path / "world.sqlite", CONFIG) as client:
+        with client.world.transaction() as view:
+            furnish(view)
+        asked = RIGHT[JOB]
+        client.create(JOB, asked)
+        later = with_(asked, "spec/template/spec/priority", 1)
+        assert list(client.diff(JOB, asked, later).replaces) == ["spec"]
+        with pytest.raises(grpc.RpcError, match="field is immutable"):
+            client.update(JOB, "ray/job", asked, later)
+        secret = RIGHT[SECRET]
+        assert client.diff(SECRET, secret, with_(secret, "stringData/auth_token", "y")).deleteBeforeReplace
+
+
+def _drift(client: Client, type_: str, id_: str) -> None:
+    """Let controllers do what they do to one object."""
+    kind = CLOUD.kind(type_)
+    assert kind is not None
+    with client.world.transaction() as view:
+        live = view.get(type_, id_)
+        assert live is not None
+        view.put(type_, id_, merged(live, kind.drift(live, view)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from rehearsal.clouds.kind import Call, Json, Kind, Refusal, value_at
@@ -13,6 +14,7 @@ from rehearsal.clouds.kubernetes.naming import exists, second_cluster
 HELM = "helm 3.18: pkg/action and pkg/repo; wording from memory, 2026-11"
 RELEASES = "pulumi-kubernetes: provider/pkg/provider/helm_release.go, 94977969, 2026-07-01"
 LONGEST_NAME = 53
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _BY = "__release"
 """The key of a live object that names the release which made it."""
 
@@ -20,7 +22,7 @@ _BY = "__release"
 def name_unfit(call: Call) -> Refusal | None:
     """Names of what a chart makes are built from the release's name, so it is short."""
     its = str(call.inputs.get("name") or "")
-    if call.verb == "delete" or (its and len(its) <= LONGEST_NAME and its.replace("-", "").isalnum() and its.islower()):
+    if call.verb == "delete" or (its and len(its) <= LONGEST_NAME and _NAME.fullmatch(its)):
         return None
     words = (
         f"release name {its!r} is invalid: it must match regex and the length must not be longer than {LONGEST_NAME}"

@@ -1,0 +1,98 @@
+"""The engine's side of the provider protocol, over gRPC, for tests that need no engine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from concurrent import futures
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import grpc
+from pulumi.runtime.proto import provider_pb2, provider_pb2_grpc
+
+from rehearsal.clouds import faults
+from rehearsal.clouds.faults import Fault
+from rehearsal.clouds.kind import Cloud, Json
+from rehearsal.clouds.provider import Provider
+from rehearsal.clouds.values import from_wire, to_wire
+from rehearsal.clouds.world import World
+
+
+@dataclass
+class Client:
+    """The engine's side of the protocol."""
+
+    stub: provider_pb2_grpc.ResourceProviderStub
+    world: World
+
+    def create(self, type_: str, inputs: Json, *, preview: bool = False, urn: str = "urn:a") -> tuple[str, Json]:
+        """Id and outputs."""
+        response = self.stub.Create(
+            provider_pb2.CreateRequest(urn=urn, type=type_, properties=to_wire(inputs), preview=preview)
+        )
+        return response.id, from_wire(response.properties)
+
+    def update(self, type_: str, id_: str, before: Json, now: Json, *, preview: bool = False, olds: Any = None) -> Json:
+        """Outputs."""
+        request = provider_pb2.UpdateRequest(
+            id=id_,
+            urn="urn:a",
+            type=type_,
+            old_inputs=to_wire(before),
+            news=to_wire(now),
+            olds=to_wire(olds or {}),
+            preview=preview,
+        )
+        return from_wire(self.stub.Update(request).properties)
+
+    def read(self, type_: str, id_: str, asked: Json) -> tuple[Json, Json] | None:
+        """Inputs and outputs of now; None if it is gone."""
+        response = self.stub.Read(
+            provider_pb2.ReadRequest(id=id_, urn="urn:a", type=type_, inputs=to_wire(asked), properties=to_wire(asked))
+        )
+        return (from_wire(response.inputs), from_wire(response.properties)) if response.id else None
+
+    def delete(self, type_: str, id_: str, asked: Json) -> None:
+        """Take it away."""
+        self.stub.Delete(provider_pb2.DeleteRequest(id=id_, urn="urn:a", type=type_, old_inputs=to_wire(asked)))
+
+    def diff(self, type_: str, before: Json, now: Json) -> provider_pb2.DiffResponse:
+        """How the engine is to go from one to the other."""
+        request = provider_pb2.DiffRequest(
+            id="x", urn="urn:a", type=type_, old_inputs=to_wire(before), news=to_wire(now), olds=to_wire(before)
+        )
+        response: provider_pb2.DiffResponse = self.stub.Diff(request)
+        return response
+
+    def order(self, *texts: str) -> None:
+        """Order faults."""
+        with self.world.transaction() as view:
+            faults.order(view, [Fault.parse(text) for text in texts])
+
+    def live(self, type_: str, id_: str) -> Json | None:
+        """What the cloud holds."""
+        with self.world.transaction() as view:
+            return view.get(type_, id_)
+
+    def outcomes(self) -> list[str]:
+        """How the steps went."""
+        with self.world.transaction() as view:
+            return [step.outcome for step in view.steps("")]
+
+
+@contextmanager
+def served(cloud: Cloud, world: Path, config: Mapping[str, Any]) -> Iterator[Client]:
+    """A cloud behind a port of its own, configured."""
+    server = grpc.server(futures.ThreadPoolExecutor(max_workers=4))
+    shared = World(world)
+    # Nobody may order a kill here: it would be the kill of nobody (0 is no process of the engine's).
+    provider_pb2_grpc.add_ResourceProviderServicer_to_server(Provider(cloud, shared, engine=0), server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+        stub = provider_pb2_grpc.ResourceProviderStub(channel)
+        stub.Configure(provider_pb2.ConfigureRequest(args=to_wire(config)))
+        yield Client(stub, shared)
+    server.stop(grace=None)
