@@ -19,6 +19,9 @@ from rehearsal.clouds.provider import Provider
 from rehearsal.clouds.values import from_wire, to_wire
 from rehearsal.clouds.world import World
 
+NO_PROCESS = 2**30
+"""Above every process id that Linux and macOS give out: a kill that is ordered here by mistake hits nobody."""
+
 
 @dataclass
 class Client:
@@ -87,8 +90,7 @@ def served(cloud: Cloud, world: Path, config: Mapping[str, Any]) -> Iterator[Cli
     """A cloud behind a port of its own, configured."""
     server = grpc.server(futures.ThreadPoolExecutor(max_workers=4))
     shared = World(world)
-    # Nobody may order a kill here: it would be the kill of nobody (0 is no process of the engine's).
-    provider_pb2_grpc.add_ResourceProviderServicer_to_server(Provider(cloud, shared, engine=0), server)
+    provider_pb2_grpc.add_ResourceProviderServicer_to_server(Provider(cloud, shared, engine=NO_PROCESS), server)
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
     with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:

@@ -70,9 +70,11 @@ def no_node(call: Call) -> Refusal | None:
     named = wanted.get("cloud.google.com/gke-nodepool")
     if any(takes_any_pod(pool) and named in (None, pool.get("name")) for pool in node_pools(call)):
         return None
-    words = f'Helm release "{call.id}" was created, but failed to initialize completely. Use Helm CLI to investigate: '
-    why = f"no node pool {named or 'of the cluster'} takes pods without tolerations"
-    return Refusal("timeout", f"{words}context deadline exceeded ({why})", f"{RELEASES}; {HELM}")
+    why = f"context deadline exceeded (no node pool {named or 'of the cluster'} takes pods without tolerations)"
+    words = f'Helm release "{call.id}" was created, but failed to initialize completely. Use Helm CLI to investigate'
+    if call.inputs.get("atomic"):
+        words = f"release {call.inputs.get('name')} failed, and has been uninstalled due to atomic being set"
+    return Refusal("timeout", f"{words}: {why}", f"{RELEASES}; {HELM}")
 
 
 def installed(call: Call) -> Json:
