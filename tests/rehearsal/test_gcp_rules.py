@@ -115,8 +115,16 @@ def _every_project() -> Iterator[Case]:
         yield case("location_missing", kind, {"location": GONE}, "Cannot determine location", config=config)
 
 
+def _every_prevention() -> Iterator[Case]:
+    for kind in (N, S, F, R, NAT, C, P):
+        kept = {**land.RIGHT[kind], "deletionPolicy": "PREVENT"}
+        said = 'cannot destroy .* without setting deletion_policy="DELETE"'
+        yield case("deletion_prevented", kind, {}, said, verb="delete", prepare=_also(kind, kept))
+
+
 CASES = (
     *_every_project(),
+    *_every_prevention(),
     # Names
     case("network_name", N, {"name": "Fresh"}, "Must be a match of regex"),
     case("subnetwork_name", S, {"name": "a" * 64}, "Must be a match of regex"),
@@ -140,7 +148,7 @@ CASES = (
     case("network_in_use", N, {"name": "rdma"}, "already being used by .*rdma-0", verb="delete"),
     # Firewall rules, routers, NAT
     case("firewall_without_source", F, {"sourceRanges": GONE}, "source_ranges, or source_service_accounts"),
-    case("firewall_without_action", F, {"denies": [{"protocol": "all"}]}, "only one"),
+    case("firewall_without_action", F, {"denies": [{"protocol": "all"}]}, "only one of `allow,deny`"),
     case("firewall_without_action", F, {"allows": GONE}, "must be specified"),
     case("firewall_range_invalid", F, {"sourceRanges": ["10.0.0.1/8"]}, "valid CIDR"),
     case("firewall_network_missing", F, {"network": "nowhere"}, "networks/nowhere' was not found"),
@@ -235,6 +243,13 @@ CASES = (
     case("pods_and_services_share_range", C, {"ipAllocationPolicy.servicesSecondaryRangeName": "pods"}, r"\(pods\)"),
     case("pod_range_missing", C, {"ipAllocationPolicy.clusterSecondaryRangeName": "p"}, 'Pod secondary range "p" not'),
     case("services_range_missing", C, {"ipAllocationPolicy.servicesSecondaryRangeName": "s"}, 'range "s" not found'),
+    case(
+        "range_named_and_numbered",
+        C,
+        {"ipAllocationPolicy.servicesIpv4CidrBlock": "/20"},
+        '"ip_allocation_policy.0.services_ipv4_cidr_block": conflicts with',
+    ),
+    case("pod_range_twice", C, {"clusterIpv4Cidr": "10.9.0.0/16"}, "conflicts with ip_allocation_policy"),
     case("range_overlaps", C, {"ipAllocationPolicy": {"clusterIpv4CidrBlock": "10.0.0.0/14"}}, "conflicts with"),
     case("control_plane_range_malformed", C, {"privateClusterConfig.masterIpv4CidrBlock": "172.16.1.0/27"}, "/28"),
     case("control_plane_range_overlaps", C, {"privateClusterConfig.masterIpv4CidrBlock": "10.2.0.0/28"}, "overlaps"),
@@ -250,6 +265,16 @@ CASES = (
         right={"name": "ray"},
     ),
     # Node pools: size, version, quota
+    case("two_names", P, {"namePrefix": "gpu-"}, "both name and name_prefix"),
+    case(
+        "surge_settings_without_surge", P, {"upgradeSettings": {"strategy": "BLUE_GREEN", "maxSurge": 1}}, "not enabled"
+    ),
+    case(
+        "blue_green_settings_without_blue_green",
+        P,
+        {"upgradeSettings": {"strategy": "SURGE", "blueGreenSettings": {"nodePoolSoakDuration": "60s"}}},
+        "blue-green strategy is not enabled",
+    ),
     case("two_initial_counts", P, {"initialNodeCount": 1, "nodeCount": 1}, "Cannot set both .* node pool fresh"),
     case("count_with_autoscaling", P, {"nodeCount": 1}, "alongside"),
     case("two_kinds_of_limits", P, {"autoscaling.maxNodeCount": 2}, "cannot be used together"),

@@ -30,6 +30,7 @@ NETWORK = Kind(
         networks.roce_network_in_auto_mode,
         networks.network_quota,
         networks.network_in_use,
+        names.deletion_prevented,
     ),
 )
 
@@ -54,6 +55,7 @@ SUBNETWORK = Kind(
         subnetworks.range_overlaps_control_plane,
         subnetworks.in_use_by_nodes,
         subnetworks.in_use_by_nat,
+        names.deletion_prevented,
     ),
     drift=drift.drift_subnetwork,
 )
@@ -71,6 +73,7 @@ FIREWALL = Kind(
         networks.firewall_range_invalid,
         networks.firewall_network_missing,
         networks.firewall_on_roce_network,
+        names.deletion_prevented,
     ),
 )
 
@@ -91,6 +94,7 @@ ROUTER = Kind(
         names.router_name,
         networks.router_network_missing,
         networks.router_on_roce_network,
+        names.deletion_prevented,
     ),
     cascade=_nat_goes_too,
 )
@@ -107,6 +111,7 @@ NAT = Kind(
         networks.nat_router_missing,
         networks.nat_on_roce_network,
         networks.nat_addresses_missing,
+        names.deletion_prevented,
     ),
 )
 
@@ -178,11 +183,14 @@ CLUSTER = Kind(
         cluster_networks.pods_and_services_share_range,
         cluster_networks.pod_range_missing,
         cluster_networks.services_range_missing,
+        cluster_networks.range_named_and_numbered,
+        cluster_networks.pod_range_twice,
         cluster_networks.range_overlaps,
         cluster_networks.control_plane_range_malformed,
         cluster_networks.control_plane_range_overlaps,
         cluster_networks.authorized_network_malformed,
         clusters.protected,
+        names.deletion_prevented,
     ),
     drift=drift.drift_cluster,
     cascade=cluster.delete_with_cluster,
@@ -199,7 +207,10 @@ NODE_POOL = Kind(
         names.project_missing,
         names.location_missing,
         names.pool_name,
+        pools.two_names,
         pools.two_initial_counts,
+        pools.surge_settings_without_surge,
+        pools.blue_green_settings_without_blue_green,
         pools.count_with_autoscaling,
         pools.two_kinds_of_limits,
         pools.cluster_missing,
@@ -262,6 +273,7 @@ NODE_POOL = Kind(
         pool_networks.too_few_interfaces,
         pool_networks.ranges_overlap,
         pools.gpu_quota,
+        names.deletion_prevented,
     ),
     drift=drift.drift_node_pool,
     awaited=True,

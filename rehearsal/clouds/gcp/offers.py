@@ -62,7 +62,7 @@ MACHINE_ZONES: Mapping[str, frozenset[str]] = {
     ),
 }
 """skypilot-org/skypilot-catalog: catalogs/v8/gcp/vms.csv, 006059e0, read 2026-11; kubernetes-sigs/dranet: gke-rdma.md,
-f258477, 2026-08-21. Machine types that stand here are nowhere else."""
+f258477, 2026-08-21. GPU machines that do not stand here (A4X, the other A3) are not simulated, so no zone has them."""
 ZONES_SOURCE = "skypilot-org/skypilot-catalog: catalogs/v8/gcp/vms.csv, 006059e0, read 2026-11"
 
 EVERYWHERE = re.compile(r"(e2|n1|n2|n2d|n4|c2|c3|c3d|c4|c4d|t2d)-(standard|highmem|highcpu|medium|small|micro)(-\d+)?")

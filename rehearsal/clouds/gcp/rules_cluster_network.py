@@ -22,6 +22,7 @@ from rehearsal.clouds.gcp.sources import (
     NO_RANGE,
     NOT_VALID_SUBNET,
     OVERLAP,
+    PROVIDER_CLUSTER,
     RDMA_PROFILE,
     SAME_RANGE,
 )
@@ -94,6 +95,31 @@ def pods_and_services_share_range(call: Call) -> Refusal | None:
     if not name or name != policy.get("servicesSecondaryRangeName"):
         return None
     return bad(f"Pod secondary range name ({name}) should not be the same as service secondary range name.", SAME_RANGE)
+
+
+@on("create")
+def range_named_and_numbered(call: Call) -> Refusal | None:
+    """A range is named, or given by its numbers."""
+    policy = call.inputs.get("ipAllocationPolicy") or {}
+    blocks = {"clusterIpv4CidrBlock": "cluster_ipv4_cidr_block", "servicesIpv4CidrBlock": "services_ipv4_cidr_block"}
+    names = {
+        "clusterSecondaryRangeName": "cluster_secondary_range_name",
+        "servicesSecondaryRangeName": "services_secondary_range_name",
+    }
+    for block, block_name in blocks.items():
+        for name, range_name in names.items():
+            if policy.get(block) and policy.get(name):
+                at = "ip_allocation_policy.0."
+                return bad(f'"{at}{block_name}": conflicts with {at}{range_name}', PROVIDER_CLUSTER)
+    return None
+
+
+@on("create")
+def pod_range_twice(call: Call) -> Refusal | None:
+    """A VPC-native cluster takes its ranges from the allocation policy only."""
+    if not call.inputs.get("clusterIpv4Cidr") or not call.inputs.get("ipAllocationPolicy"):
+        return None
+    return bad('"cluster_ipv4_cidr": conflicts with ip_allocation_policy', PROVIDER_CLUSTER)
 
 
 @on("create")

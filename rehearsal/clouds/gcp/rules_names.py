@@ -1,4 +1,4 @@
-"""Refusals about names, projects and regions."""
+"""Refusals that many kinds share: names, projects, regions, and a policy against deletion."""
 
 from __future__ import annotations
 
@@ -102,4 +102,18 @@ def _no_place(what: str) -> Refusal:
     return bad(
         f"Cannot determine {what}: set in this resource, or set provider-level '{what}'",
         f"{PROVIDER_COMPUTE}: GetRegion; wording {MEMORY}",
+    )
+
+
+@on("delete")
+def deletion_prevented(call: Call) -> Refusal | None:
+    """What was made with the policy PREVENT is not deleted."""
+    if call.live.get("deletionPolicy") != "PREVENT":
+        return None
+    # The two generators of the provider name things differently.
+    compute = call.type.startswith("gcp:compute/")
+    resource = f"Compute{call.type.rpartition(':')[2]}" if compute else f'"{call.id}"'
+    return bad(
+        f'cannot destroy {resource} without setting deletion_policy="DELETE" and running `terraform apply`',
+        f"{PROVIDER_COMPUTE}: deletion_policy; tpgresource/utils.go: DeletionPolicyPreDelete",
     )

@@ -187,8 +187,11 @@ def firewall_without_action(call: Call) -> Refusal | None:
     """A rule allows or denies something, and not both."""
     if bool(call.inputs.get("allows")) != bool(call.inputs.get("denies")):
         return None
+    both = bool(call.inputs.get("allows"))
     return bad(
-        "one of `allow,deny` must be specified, and only one",
+        "only one of `allow,deny` can be specified, but `allow,deny` were specified."
+        if both
+        else "one of `allow,deny` must be specified",
         f"{PROVIDER_COMPUTE}/resource_compute_firewall.go: ExactlyOneOf; wording {MEMORY}",
     )
 

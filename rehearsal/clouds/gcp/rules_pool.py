@@ -80,6 +80,32 @@ def upgrades_off_in_channel(call: Call) -> Refusal | None:
 
 
 @on("create")
+def two_names(call: Call) -> Refusal | None:
+    """A pool has a name, or a prefix to make one from."""
+    if not call.inputs.get("name") or not call.inputs.get("namePrefix"):
+        return None
+    return bad("Cannot specify both name and name_prefix for a node_pool", PROVIDER_POOL)
+
+
+@on("create", "update")
+def surge_settings_without_surge(call: Call) -> Refusal | None:
+    """Surge settings belong to the surge strategy, which is the default."""
+    settings = call.inputs.get("upgradeSettings") or {}
+    if settings.get("strategy", "SURGE") == "SURGE" or not (settings.get("maxSurge") or settings.get("maxUnavailable")):
+        return None
+    return bad("Surge upgrade settings may not be changed when surge strategy is not enabled", PROVIDER_POOL)
+
+
+@on("create", "update")
+def blue_green_settings_without_blue_green(call: Call) -> Refusal | None:
+    """Blue-green settings belong to the blue-green strategy."""
+    settings = call.inputs.get("upgradeSettings") or {}
+    if settings.get("strategy") == "BLUE_GREEN" or not settings.get("blueGreenSettings"):
+        return None
+    return bad("Blue-green upgrade settings may not be changed when blue-green strategy is not enabled", PROVIDER_POOL)
+
+
+@on("create")
 def two_initial_counts(call: Call) -> Refusal | None:
     """A pool begins with initialNodeCount or nodeCount nodes."""
     if not call.inputs.get("initialNodeCount") or not call.inputs.get("nodeCount"):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 MEMORY = "from memory, 2026-11"
-OUR_CHOICE = "the simulation's own choice, 2026-11"
 
 PROVIDER = "hashicorp/terraform-provider-google-beta, 93c65b2d, 2026-08-21"
 PROVIDER_CLUSTER = f"{PROVIDER}: services/container/resource_container_cluster.go"
@@ -14,7 +13,6 @@ PROVIDER_ACCOUNT = f"{PROVIDER}: services/resourcemanager/resource_google_servic
 PROVIDER_IAM = f"{PROVIDER}: tpgiamresource/resource_iam_member.go"
 
 TOOLKIT = "GoogleCloudPlatform/cluster-toolkit: gke-node-pool preconditions, 10470803, 2026-06-25"
-TOOLKIT_CLUSTER = "GoogleCloudPlatform/cluster-toolkit: gke-cluster, lifecycle, 10470803, 2026-06-25"
 TOOLKIT_RDMA = "GoogleCloudPlatform/cluster-toolkit: gpu-rdma-vpc and PR #3987, 10470803, 2026-06-25"
 IMAGE_TESTS = "GoogleCloudPlatform/cloud-image-tests PR #537, read 2026-08"
 QUEUED = "GKE docs provisioningrequest, 2026-04-08"
