@@ -90,6 +90,7 @@ class GkeCluster(pulumi.ComponentResource):
         ]
         self.account = account.email
         self.resource = self._cluster(name, args)
+        self.workload_pool = self.resource.workload_identity_config.workload_pool
         self.system_pool = self._system_pool(name, args)
         if args.public_endpoint:
             self.kubeconfig = pulumi.Output.all(

@@ -241,7 +241,11 @@ class GkeStack(pulumi.ComponentResource):
             folder = gcs_folder(settings.storage.bucket, str(settings.storage.mount_path))
             for account in (HEAD_ACCOUNT, WORKER_ACCOUNT):
                 access = BucketAccessArgs(
-                    bucket=settings.storage.bucket, project=self._place.project, namespace=NAMESPACE, account=account
+                    bucket=settings.storage.bucket,
+                    project=self._place.project,
+                    workload_pool=cluster.workload_pool,
+                    namespace=NAMESPACE,
+                    account=account,
                 )
                 BucketAccess(f"bucket-{account}", access, ResourceOptions(parent=self))
         ray = RayCluster(

@@ -6,7 +6,6 @@ The bucket exists beforehand and outlives the stack: nothing here makes or delet
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 
 import pulumi
 import pulumi_gcp as gcp
@@ -18,10 +17,15 @@ ROLE = "roles/storage.objectUser"
 
 @dataclass(frozen=True, kw_only=True)
 class BucketAccessArgs:
-    """project: its id; account: namespace and name of the Kubernetes ServiceAccount that the pods run as."""
+    """What the right is made from.
+
+    project: its id. workload_pool: the cluster's, as the cluster says it: it exists from a project's first cluster on.
+    namespace, account: those of the Kubernetes ServiceAccount that the pods run as.
+    """
 
     bucket: str
     project: str
+    workload_pool: pulumi.Input[str]
     namespace: str
     account: str
 
@@ -36,15 +40,16 @@ class BucketAccess(pulumi.ComponentResource):
             name,
             bucket=args.bucket,
             role=ROLE,
-            member=number.apply(partial(_principal, args=args)),
+            member=pulumi.Output.all(number, args.workload_pool, args.namespace, args.account).apply(_principal),
             opts=ResourceOptions(parent=self),
         )
         self.register_outputs({})
 
 
-def _principal(number: str, *, args: BucketAccessArgs) -> str:
-    """The pods' identity as IAM writes it; `number` is the project's."""
+def _principal(values: list[str]) -> str:
+    """The pods' identity as IAM writes it, from project number, workload pool, namespace and ServiceAccount."""
+    number, pool, namespace, account = values
     return (
         f"principal://iam.googleapis.com/projects/{number}/locations/global/workloadIdentityPools/"
-        f"{args.project}.svc.id.goog/subject/ns/{args.namespace}/sa/{args.account}"
+        f"{pool}/subject/ns/{namespace}/sa/{account}"
     )
