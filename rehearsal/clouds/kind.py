@@ -75,7 +75,7 @@ class Kind:
     itself after a while (merged into the live object, deep). cascade: whether another live object goes when this one
     is deleted, given (this call, type and live value of the other). awaited: the provider waits for the end of a long
     operation; when it waits in vain, the resource exists and stays in the state. remembered: false for what lives in
-    the state alone (random values).
+    the state alone (random values). repeatable: a second create is no conflict, but changes nothing (IAM members).
     """
 
     type: str
@@ -89,6 +89,7 @@ class Kind:
     awaited: bool = False
     remembered: bool = True
     conflict: Callable[[str, str], Refusal] = taken
+    repeatable: bool = False
 
 
 Function = Callable[[Json, Mapping[str, Any], "View"], Json]

@@ -96,7 +96,7 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
         inputs = from_wire(request.properties)
         with _failing(context), self._change("create", request.type, request.urn) as (kind, world, struck):
             id_ = kind.identify(inputs, self._config)
-            if kind.remembered and world.get(kind.type, id_) is not None:
+            if kind.remembered and not kind.repeatable and world.get(kind.type, id_) is not None:
                 raise RefusedError(kind.conflict(kind.type, id_))
             call = self._call("create", kind, id_, inputs, {}, world, inputs)
             _judge(kind, call)
