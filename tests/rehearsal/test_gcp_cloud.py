@@ -355,6 +355,25 @@ def test_machine_types_of_a_zone(zone: str, machine: str, there: bool, world: Vi
     assert [one["name"] for one in found] == ([machine] if there else [])
 
 
+@pytest.mark.parametrize(
+    ("type_", "says"),
+    [
+        (N, "The resource 'projects/acme-ml/global/networks/fresh' already exists"),
+        (tokens.ACCOUNT, "Service account fresh-account already exists within project projects/acme-ml."),
+        (C, "Already exists: projects/acme-ml/locations/us-central1/clusters/fresh."),
+        (P, f"resource - {POOL_ID} - already exists"),
+    ],
+)
+def test_a_name_in_use_is_refused_in_the_words_of_its_api(type_: str, says: str) -> None:
+    kind = land.kind(type_)
+    assert kind.conflict(type_, kind.identify(land.RIGHT[type_], land.CONFIG)).message == says
+    assert not kind.repeatable
+
+
+def test_granting_a_role_twice_is_no_conflict() -> None:
+    assert all(land.kind(type_).repeatable for type_ in (tokens.PROJECT_MEMBER, tokens.BUCKET_MEMBER))
+
+
 def test_project_and_client(world: View) -> None:
     project = FUNCTIONS["gcp:organizations/getProject:getProject"]({}, land.CONFIG, world)
     assert (project["projectId"], project["number"]) == ("acme-ml", project_number("acme-ml"))

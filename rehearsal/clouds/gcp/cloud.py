@@ -121,6 +121,7 @@ ACCOUNT = Kind(
     compute=iam.compute_account,
     replace_on=iam.ACCOUNT_REPLACES,
     rules=(names.project_missing, names.account_id),
+    conflict=iam.account_taken,
 )
 
 PROJECT_MEMBER = Kind(
@@ -136,6 +137,8 @@ PROJECT_MEMBER = Kind(
         members.identity_pool_missing,
     ),
     drift=drift.drift_member,
+    # Granting what is granted already succeeds (provider: tpgiamresource/resource_iam_member.go, 93c65b2d).
+    repeatable=True,
 )
 
 BUCKET_MEMBER = Kind(
@@ -151,6 +154,8 @@ BUCKET_MEMBER = Kind(
         members.identity_pool_missing,
     ),
     drift=drift.drift_member,
+    # Granting what is granted already succeeds (provider: tpgiamresource/resource_iam_member.go, 93c65b2d).
+    repeatable=True,
 )
 
 CLUSTER = Kind(
@@ -195,6 +200,7 @@ CLUSTER = Kind(
     drift=drift.drift_cluster,
     cascade=cluster.delete_with_cluster,
     awaited=True,
+    conflict=cluster.cluster_taken,
 )
 
 NODE_POOL = Kind(
@@ -277,6 +283,7 @@ NODE_POOL = Kind(
     ),
     drift=drift.drift_node_pool,
     awaited=True,
+    conflict=node_pool.pool_taken,
 )
 
 _KINDS = (

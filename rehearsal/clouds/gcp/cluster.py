@@ -22,8 +22,9 @@ from rehearsal.clouds.gcp.references import (
     secondary_range,
     subnetwork_id,
 )
+from rehearsal.clouds.gcp.sources import MEMORY
 from rehearsal.clouds.gcp.tokens import IN_CLUSTER, KUBERNETES, NODE_POOL, SUBNETWORK
-from rehearsal.clouds.kind import Call, Json, value_at
+from rehearsal.clouds.kind import Call, Json, Refusal, value_at
 
 # ForceNew in `sources.PROVIDER_CLUSTER`; the reference also names enable_multi_networking as NOT one of them.
 CLUSTER_REPLACES = frozenset(
@@ -53,6 +54,11 @@ FIRST_PUBLIC = int(IPv4Address("203.0.113.1"))
 def identify_cluster(inputs: Json, config: Mapping[str, Any]) -> str:
     """projects/P/locations/L/clusters/C."""
     return cluster_id(inputs, config)
+
+
+def cluster_taken(_type: str, id_: str) -> Refusal:
+    """The words for a cluster whose name is in use."""
+    return Refusal("409 alreadyExists", f"Already exists: {id_}.", f"GKE API, clusters.create; wording {MEMORY}")
 
 
 def compute_cluster(call: Call) -> Json:

@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from rehearsal.clouds.gcp.outputs import fingerprint, number
-from rehearsal.clouds.gcp.references import project_of
+from rehearsal.clouds.gcp.references import last, project_of
+from rehearsal.clouds.gcp.sources import MEMORY
 from rehearsal.clouds.gcp.tokens import ACCOUNT, CLUSTER, NETWORK, PROJECT_MEMBER
-from rehearsal.clouds.kind import Call, Json
+from rehearsal.clouds.kind import Call, Json, Refusal
 from rehearsal.clouds.world import View
 
 _OWN_ACCOUNT = re.compile(r"[a-z][-a-z0-9]{4,28}[a-z0-9]@(?P<project>[a-z][-a-z0-9]*)\.iam\.gserviceaccount\.com")
@@ -29,6 +30,16 @@ def email(inputs: Mapping[str, Any], config: Mapping[str, Any]) -> str:
 def identify_account(inputs: Json, config: Mapping[str, Any]) -> str:
     """projects/P/serviceAccounts/EMAIL."""
     return f"projects/{project_of(inputs, config)}/serviceAccounts/{email(inputs, config)}"
+
+
+def account_taken(_type: str, id_: str) -> Refusal:
+    """The words for a service account whose id is in use."""
+    project = id_.split("/")[1]
+    return Refusal(
+        "409 alreadyExists",
+        f"Service account {last(id_).partition('@')[0]} already exists within project projects/{project}.",
+        f"IAM API, serviceAccounts.create; wording {MEMORY}",
+    )
 
 
 def compute_account(call: Call) -> Json:

@@ -8,7 +8,8 @@ from typing import Any
 from rehearsal.clouds.gcp.node_config import NODE_CONFIG_REPLACES, filled_in, is_flex
 from rehearsal.clouds.gcp.outputs import COMPUTE, blocks, digest, kept
 from rehearsal.clouds.gcp.references import cluster_of, cluster_of_pool, last, location_of, pool_zones, project_of
-from rehearsal.clouds.kind import Call, Json
+from rehearsal.clouds.gcp.sources import PROVIDER_POOL
+from rehearsal.clouds.kind import Call, Json, Refusal
 
 # ForceNew in `sources.PROVIDER_POOL`. network_config.enable_private_nodes and autoscaling are changed in place.
 NODE_POOL_REPLACES = frozenset(
@@ -31,6 +32,11 @@ NODE_POOL_REPLACES = frozenset(
 def identify_node_pool(inputs: Json, config: Mapping[str, Any]) -> str:
     """projects/P/locations/L/clusters/C/nodePools/N."""
     return f"{cluster_of_pool(inputs, config)}/nodePools/{pool_name(inputs, config)}"
+
+
+def pool_taken(_type: str, id_: str) -> Refusal:
+    """The words for a node pool whose name is in use: the provider looks before it asks."""
+    return Refusal("409 alreadyExists", f"resource - {id_} - already exists", PROVIDER_POOL)
 
 
 def pool_name(inputs: Mapping[str, Any], config: Mapping[str, Any]) -> str:
