@@ -151,7 +151,7 @@ WRONG = (
     Wrong(
         objects.policy_range_malformed, POLICY, "spec/ingress/0/from/1/ipBlock/except/0", "11.0.0.0/8", "strict subset"
     ),
-    Wrong(objects.policy_types_unmatched, POLICY, "spec/policyTypes/0", "In", "Unsupported"),
+    Wrong(objects.policy_type_unknown, POLICY, "spec/policyTypes/0", "In", "Unsupported"),
     Wrong(objects.budget_says_both, BUDGET, "spec/minAvailable", 1, "cannot be both set"),
     Wrong(objects.service_ports_unnamed, SERVICE, "spec/ports", [{"port": 1}, {"port": 2}], "ports[0].name"),
     Wrong(objects.service_ports_unnamed, SERVICE, "spec/ports/0/port", 70000, "between 1 and 65535"),

@@ -116,8 +116,8 @@ def policy_range_malformed(call: Call) -> Refusal | None:
     return None
 
 
-def policy_types_unmatched(call: Call) -> Refusal | None:
-    """Rules for a direction that the policy does not name would be dead letters."""
+def policy_type_unknown(call: Call) -> Refusal | None:
+    """A NetworkPolicy is about Ingress, Egress or both."""
     if call.verb == "delete" or call.type != "kubernetes:networking.k8s.io/v1:NetworkPolicy":
         return None
     for type_ in value_at(call.inputs, "spec.policyTypes") or ():
@@ -194,7 +194,7 @@ RULES = (
     secret_not_encoded,
     policy_peer_mixed,
     policy_range_malformed,
-    policy_types_unmatched,
+    policy_type_unknown,
     budget_says_both,
     service_ports_unnamed,
     binding_without_role,
