@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import wraps
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
@@ -46,6 +47,19 @@ class Call:
 
 
 Rule = Callable[[Call], Refusal | None]
+
+
+def on(*verbs: Verb) -> Callable[[Rule], Rule]:
+    """The rule is asked for these verbs only, and silent otherwise."""
+
+    def narrowed(rule: Rule) -> Rule:
+        @wraps(rule)
+        def asked(call: Call) -> Refusal | None:
+            return rule(call) if call.verb in verbs else None
+
+        return asked
+
+    return narrowed
 
 
 def nothing(_call: Call) -> Json:
@@ -88,9 +102,13 @@ class Kind:
     cascade: Callable[[Call, str, Json], bool] = field(default=lambda _call, _type, _live: False)
     awaited: bool = False
     remembered: bool = True
+    twins: bool = False
     conflict: Callable[[str, str], Refusal] = taken
     repeatable: bool = False
 
+
+TWIN = "__twin"
+"""Counts the objects made by one and the same request, from the second on; part of the id, never of the inputs."""
 
 Function = Callable[[Json, Mapping[str, Any], "View"], Json]
 """A provider function (invoke): arguments, provider configuration and world to results."""
@@ -103,6 +121,7 @@ class Cloud:
     `other` serves every type that has no kind of its own (Kubernetes' custom resources); None refuses them.
     `reaches` says why the provider cannot reach its API now (a cluster that does not exist), or None.
     `replace_on` are keys of the provider's own configuration whose change replaces it and everything made by it.
+    `trouble` is what this cloud says of a fault ("stockout", "429"), where it has words of its own.
     """
 
     package: str
@@ -111,6 +130,7 @@ class Cloud:
     other: Callable[[str], Kind] | None = None
     reaches: Callable[[Mapping[str, Any], View], Refusal | None] = field(default=lambda _config, _world: None)
     replace_on: frozenset[str] = frozenset()
+    trouble: Mapping[str, Refusal] = field(default_factory=dict)
 
     def kind(self, type_: str) -> Kind | None:
         """The kind of a type token, if this cloud has it."""

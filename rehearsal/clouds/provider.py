@@ -19,7 +19,7 @@ from google.protobuf import any_pb2, empty_pb2
 from pulumi.runtime.proto import plugin_pb2, provider_pb2, provider_pb2_grpc, status_pb2
 
 from rehearsal.clouds import faults
-from rehearsal.clouds.kind import Call, Cloud, Json, Kind, Refusal, Verb
+from rehearsal.clouds.kind import TWIN, Call, Cloud, Json, Kind, Refusal, Verb
 from rehearsal.clouds.values import Path, applied, as_asked, covers, differences, from_wire, to_wire
 from rehearsal.clouds.world import View, World
 
@@ -95,7 +95,7 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
             return provider_pb2.CreateResponse(id="", properties=request.properties)
         inputs = from_wire(request.properties)
         with _failing(context), self._change("create", request.type, request.urn) as (kind, world, struck):
-            id_ = kind.identify(inputs, self._config)
+            id_ = self._identify(kind, inputs, world)
             if kind.remembered and not kind.repeatable and world.get(kind.type, id_) is not None:
                 raise RefusedError(kind.conflict(kind.type, id_))
             call = self._call("create", kind, id_, inputs, {}, world, inputs)
@@ -104,7 +104,7 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
             if kind.remembered:
                 world.put(kind.type, id_, live)
             if struck == "timeout":
-                raise RefusedError(faults.TROUBLE["timeout"], kept=(id_, live))
+                raise RefusedError(self._trouble("timeout"), kept=(id_, live))
             return provider_pb2.CreateResponse(id=id_, properties=to_wire(live))
         raise AssertionError
 
@@ -139,7 +139,7 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
             if kind.remembered:
                 world.put(kind.type, request.id, now)
             if struck == "timeout":
-                raise RefusedError(faults.TROUBLE["timeout"], kept=(request.id, now))
+                raise RefusedError(self._trouble("timeout"), kept=(request.id, now))
             return provider_pb2.UpdateResponse(properties=to_wire(now))
         raise AssertionError
 
@@ -186,6 +186,17 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
             )
         return kind
 
+    def _identify(self, kind: Kind, inputs: Json, world: View) -> str:
+        id_ = kind.identify(inputs, self._config)
+        twin = 1
+        while kind.twins and world.get(kind.type, id_) is not None:
+            twin += 1
+            id_ = kind.identify({**inputs, TWIN: twin}, self._config)
+        return id_
+
+    def _trouble(self, how: faults.How) -> Refusal:
+        return self._cloud.trouble.get(how) or faults.TROUBLE[how]
+
     def _call(self, verb: Verb, kind: Kind, id_: str, inputs: Json, live: Json, world: View, now: Json) -> Call:
         return Call(
             verb=verb, type=kind.type, id=id_, inputs=inputs, live=live, config=self._config, world=world, now=now
@@ -209,7 +220,7 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
         try:
             lasting = struck == "timeout" and kind.awaited and verb != "delete"
             if struck is not None and struck in faults.TROUBLE and not lasting:
-                raise RefusedError(faults.TROUBLE[struck])
+                raise RefusedError(self._trouble(struck))
             kept: RefusedError | None = None
             with self._world.transaction() as world:
                 self._reach(world)

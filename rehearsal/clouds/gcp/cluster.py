@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from ipaddress import IPv4Address
 from typing import Any
 
+from rehearsal.clouds.computing import blocks, digest, kept
 from rehearsal.clouds.gcp.node_config import NODE_CONFIG_REPLACES, NODE_MAPS
 from rehearsal.clouds.gcp.offers import key, resolve, zones
-from rehearsal.clouds.gcp.outputs import CONTAINER, blocks, digest, kept, project_number
+from rehearsal.clouds.gcp.outputs import CONTAINER, project_number
 from rehearsal.clouds.gcp.references import (
     cidr,
     cluster_id,

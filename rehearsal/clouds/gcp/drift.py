@@ -6,9 +6,10 @@ local SSD blocks and minMasterVersion of pools and clusters, and the node config
 
 from __future__ import annotations
 
+from rehearsal.clouds.computing import digest
 from rehearsal.clouds.gcp.node_config import is_flex, machine, node
 from rehearsal.clouds.gcp.offers import LATER, key
-from rehearsal.clouds.gcp.outputs import digest, fingerprint
+from rehearsal.clouds.gcp.outputs import fingerprint
 from rehearsal.clouds.gcp.references import (
     cluster_id,
     cluster_of_pool,

@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from infra.machines import GKE_CATALOGUE
+from rehearsal.clouds.computing import number
 from rehearsal.clouds.gcp.offers import EVERYWHERE, MACHINE_ZONES, channels, has_machine, versions
-from rehearsal.clouds.gcp.outputs import COMPUTE, number, project_number
+from rehearsal.clouds.gcp.outputs import COMPUTE, project_number
 from rehearsal.clouds.gcp.references import location_of, project_of, region_of
 from rehearsal.clouds.kind import Function, Json
 from rehearsal.clouds.world import View

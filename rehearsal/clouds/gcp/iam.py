@@ -6,7 +6,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from rehearsal.clouds.gcp.outputs import fingerprint, number
+from rehearsal.clouds.computing import number
+from rehearsal.clouds.gcp.outputs import fingerprint
 from rehearsal.clouds.gcp.references import last, project_of
 from rehearsal.clouds.gcp.sources import MEMORY
 from rehearsal.clouds.gcp.tokens import ACCOUNT, CLUSTER, NETWORK, PROJECT_MEMBER

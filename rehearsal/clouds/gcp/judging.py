@@ -1,24 +1,8 @@
-"""What the rules of this cloud share: when a rule is asked, and the shape of a refusal."""
+"""What the rules of this cloud share: the shape of a refusal."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import wraps
-
-from rehearsal.clouds.kind import Call, Refusal, Rule, Verb
-
-
-def on(*verbs: Verb) -> Callable[[Rule], Rule]:
-    """The rule is asked for these verbs only, and silent otherwise."""
-
-    def narrowed(rule: Rule) -> Rule:
-        @wraps(rule)
-        def asked(call: Call) -> Refusal | None:
-            return rule(call) if call.verb in verbs else None
-
-        return asked
-
-    return narrowed
+from rehearsal.clouds.kind import Refusal
 
 
 def bad(message: str, source: str) -> Refusal:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rehearsal.clouds.gcp.outputs import COMPUTE, SINCE, fingerprint, kept, number
+from rehearsal.clouds.computing import kept, number
+from rehearsal.clouds.gcp.outputs import COMPUTE, SINCE, fingerprint
 from rehearsal.clouds.gcp.references import (
     cidr,
     last,

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 
 from infra.machines import GKE_CATALOGUE
-from rehearsal.clouds.gcp.judging import bad, on
+from rehearsal.clouds.gcp.judging import bad
 from rehearsal.clouds.gcp.node_config import affinity, is_flex, is_queued, is_spot, machine, node
 from rehearsal.clouds.gcp.offers import key
 from rehearsal.clouds.gcp.references import cluster_of, pool_zones
 from rehearsal.clouds.gcp.sources import DWS, MEMORY, PROVIDER_NODE, QUEUED, QUEUED_AFFINITY, TOOLKIT, UPGRADES
-from rehearsal.clouds.kind import Call, Refusal, value_at
+from rehearsal.clouds.kind import Call, Refusal, on, value_at
 
 LONGEST_RUN_S = 604800
 FLEX_MINIMUM = "1.32.2-gke.1652000"

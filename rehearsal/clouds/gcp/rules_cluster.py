@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rehearsal.clouds.gcp.iam import known_account
-from rehearsal.clouds.gcp.judging import bad, on
+from rehearsal.clouds.gcp.judging import bad
 from rehearsal.clouds.gcp.node_config import node
 from rehearsal.clouds.gcp.offers import resolve
 from rehearsal.clouds.gcp.references import is_zone, location_of, project_of, region_of_location
@@ -15,7 +15,7 @@ from rehearsal.clouds.gcp.sources import (
     NO_VERSION,
     PROVIDER_CLUSTER,
 )
-from rehearsal.clouds.kind import Call, Refusal, value_at
+from rehearsal.clouds.kind import Call, Refusal, on, value_at
 
 CHANNELS = ("RAPID", "REGULAR", "STABLE", "EXTENDED", "UNSPECIFIED")
 

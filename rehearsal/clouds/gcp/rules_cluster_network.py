@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rehearsal.clouds.gcp.judging import bad, on
+from rehearsal.clouds.gcp.judging import bad
 from rehearsal.clouds.gcp.network import network_of_live
 from rehearsal.clouds.gcp.references import (
     cidr,
@@ -27,7 +27,7 @@ from rehearsal.clouds.gcp.sources import (
     SAME_RANGE,
 )
 from rehearsal.clouds.gcp.tokens import CLUSTER, SUBNETWORK
-from rehearsal.clouds.kind import Call, Json, Refusal, value_at
+from rehearsal.clouds.kind import Call, Json, Refusal, on, value_at
 
 CONTROL_PLANE = 28
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 
 from rehearsal.clouds.gcp.iam import bucket, known_account
-from rehearsal.clouds.gcp.judging import bad, on
+from rehearsal.clouds.gcp.judging import bad
 from rehearsal.clouds.gcp.outputs import project_number
 from rehearsal.clouds.gcp.sources import MEMORY, NO_ACCOUNT, NO_IDENTITY_POOL
 from rehearsal.clouds.gcp.tokens import CLUSTER
-from rehearsal.clouds.kind import Call, Refusal, value_at
+from rehearsal.clouds.kind import Call, Refusal, on, value_at
 
 _MEMBER = re.compile(
     r"(allUsers|allAuthenticatedUsers|(user|serviceAccount|group|domain|deleted|projectOwner|projectEditor"

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from infra.machines import GKE_CATALOGUE, GkeMachine
-from rehearsal.clouds.gcp.judging import bad, on
+from rehearsal.clouds.gcp.judging import bad
 from rehearsal.clouds.gcp.node_config import machine, node
 from rehearsal.clouds.gcp.offers import ZONES_SOURCE, has_machine, key
 from rehearsal.clouds.gcp.references import cluster_of, last, pool_zones, project_of
 from rehearsal.clouds.gcp.sources import MACHINES, MEMORY, TOOLKIT
-from rehearsal.clouds.kind import Call, Refusal, value_at
+from rehearsal.clouds.kind import Call, Refusal, on, value_at
 
 
 def _row(call: Call) -> GkeMachine | None:

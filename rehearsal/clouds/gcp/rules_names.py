@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 
-from rehearsal.clouds.gcp.judging import bad, invalid, on
+from rehearsal.clouds.gcp.judging import bad, invalid
 from rehearsal.clouds.gcp.references import location_of, project_of, region_of
 from rehearsal.clouds.gcp.sources import MEMORY, PROVIDER_ACCOUNT, PROVIDER_CLUSTER, PROVIDER_COMPUTE
-from rehearsal.clouds.kind import Call, Refusal, Rule
+from rehearsal.clouds.kind import Call, Refusal, Rule, on
 
 LONGEST_NAME = 63
 LONGEST_GKE_NAME = 40

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from rehearsal.clouds.gcp.judging import bad, invalid, on
+from rehearsal.clouds.gcp.judging import bad, invalid
 from rehearsal.clouds.gcp.network import network_of_live, router_of
 from rehearsal.clouds.gcp.offers import has_profile, quota
 from rehearsal.clouds.gcp.references import (
@@ -29,7 +29,7 @@ from rehearsal.clouds.gcp.sources import (
     VPC,
 )
 from rehearsal.clouds.gcp.tokens import CLUSTER, FIREWALL, NETWORK, ROUTER
-from rehearsal.clouds.kind import Call, Refusal
+from rehearsal.clouds.kind import Call, Refusal, on
 
 SMALLEST_MTU, LARGEST_MTU = 1300, 8896
 _FULL = re.compile(r"projects/[^/]+/global/networkProfiles/[^/]+$")

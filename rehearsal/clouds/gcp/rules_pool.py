@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rehearsal.clouds.gcp.iam import known_account
-from rehearsal.clouds.gcp.judging import bad, on
+from rehearsal.clouds.gcp.judging import bad
 from rehearsal.clouds.gcp.node_config import affinity, is_flex, is_spot, machine, node
 from rehearsal.clouds.gcp.node_pool import asked_count
 from rehearsal.clouds.gcp.node_pool import pool_name as name_of
@@ -19,7 +19,7 @@ from rehearsal.clouds.gcp.references import (
 )
 from rehearsal.clouds.gcp.sources import MEMORY, NO_ACCOUNT, NO_CHANNEL, PROVIDER_POOL, QUEUED, TOOLKIT
 from rehearsal.clouds.gcp.tokens import NODE_POOL
-from rehearsal.clouds.kind import Call, Json, Refusal, value_at
+from rehearsal.clouds.kind import Call, Json, Refusal, on, value_at
 
 MOST_NODES = 1000
 """Nodes per pool and zone (GKE docs quotas; from memory, 2026-11)."""

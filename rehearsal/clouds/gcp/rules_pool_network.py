@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from ipaddress import IPv4Network
 
 from infra.machines import GKE_CATALOGUE
-from rehearsal.clouds.gcp.judging import bad, on
+from rehearsal.clouds.gcp.judging import bad
 from rehearsal.clouds.gcp.network import network_of_live
 from rehearsal.clouds.gcp.node_config import machine
 from rehearsal.clouds.gcp.offers import key
@@ -34,7 +34,7 @@ from rehearsal.clouds.gcp.sources import (
     TOOLKIT,
 )
 from rehearsal.clouds.gcp.tokens import SUBNETWORK
-from rehearsal.clouds.kind import Call, Json, Refusal, value_at
+from rehearsal.clouds.kind import Call, Json, Refusal, on, value_at
 
 
 @on("create", "update")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from ipaddress import IPv4Network
 
-from rehearsal.clouds.gcp.judging import invalid, on
+from rehearsal.clouds.gcp.judging import invalid
 from rehearsal.clouds.gcp.network import network_of_live
 from rehearsal.clouds.gcp.references import (
     cidr,
@@ -22,7 +22,7 @@ from rehearsal.clouds.gcp.references import (
 )
 from rehearsal.clouds.gcp.sources import AUTO_MODE, IN_USE, MEMORY, NAT_IN_USE, NO_NETWORK, OVERLAP, RDMA_PROFILE, VPC
 from rehearsal.clouds.gcp.tokens import CLUSTER, NAT
-from rehearsal.clouds.kind import Call, Json, Refusal, value_at
+from rehearsal.clouds.kind import Call, Json, Refusal, on, value_at
 
 SMALLEST = 29
 AUTO_RANGE = IPv4Network("10.128.0.0/9")
