@@ -46,7 +46,7 @@ class EksCapacity:
 
     `capacity_type` goes on the node group; `market_type` on the launch template's market options, None where it has
     none. `placement_group` is whether a cluster placement group may be made: with a reservation it costs part of the
-    capacity.
+    capacity. `wait_hours` is how long somebody waits for such a node before giving up: our choice, as for GKE.
     """
 
     meaning: str
@@ -55,6 +55,7 @@ class EksCapacity:
     targets_reservation: bool
     placement_group: bool
     starts_empty: bool
+    wait_hours: int
     source: str
 
 
@@ -124,6 +125,7 @@ EKS_CAPACITIES: dict[str, EksCapacity] = {
         targets_reservation=False,
         placement_group=True,
         starts_empty=False,
+        wait_hours=1,
         source=EKSCTL,
     ),
     "spot": EksCapacity(
@@ -133,6 +135,7 @@ EKS_CAPACITIES: dict[str, EksCapacity] = {
         targets_reservation=False,
         placement_group=True,
         starts_empty=False,
+        wait_hours=MAX_RUN_HOURS,
         source=EKSCTL,
     ),
     "reservation": EksCapacity(
@@ -142,6 +145,7 @@ EKS_CAPACITIES: dict[str, EksCapacity] = {
         targets_reservation=True,
         placement_group=False,
         starts_empty=False,
+        wait_hours=1,
         source=EKSCTL,
     ),
     "capacity-block": EksCapacity(
@@ -151,6 +155,7 @@ EKS_CAPACITIES: dict[str, EksCapacity] = {
         targets_reservation=True,
         placement_group=False,
         starts_empty=True,
+        wait_hours=MAX_RUN_HOURS,
         source=BLOCKS,
     ),
 }

@@ -181,6 +181,25 @@ class Cidrs(Reader):
 
 
 @dataclass(frozen=True)
+class Texts(Reader):
+    """A list of texts, none of them twice; `what` says of what, `example` shows one."""
+
+    what: str
+    example: str
+
+    def read(self, value: Any) -> tuple[str, ...]:
+        if not isinstance(value, list | tuple):
+            raise RefusedError(f"This setting is a list ({self.what}).", f'write a list, such as ["{self.example}"]')
+        texts = tuple(Text(self.what).read(item) for item in value)
+        if len(set(texts)) != len(texts):
+            raise RefusedError(f"The list ({self.what}) names something twice.", "name each once")
+        return texts
+
+    def schema(self) -> dict[str, Any]:
+        return {"type": "array", "items": Text(self.what).schema(), "uniqueItems": True}
+
+
+@dataclass(frozen=True)
 class Secret(Reader):
     """Text that no message may repeat."""
 

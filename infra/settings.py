@@ -19,7 +19,8 @@ from infra.capacity import MAX_RUN_HOURS
 from infra.defaults import REQUIRED, ByTarget, Derived, Fixed, clouds, everywhere, same_as
 from infra.machines import CATALOGUE
 from infra.problems import SettingsError, UnreadableError
-from infra.readers import Choice, Cidr, Cidrs, Flag, Reader, Secret, Text, Version, Whole
+from infra.readers import Choice, Cidr, Cidrs, Flag, Reader, Secret, Text, Texts, Version, Whole
+from infra.zones import second_zone
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -31,10 +32,15 @@ CapacityName = Literal["flex-start", "flex-start-queued", "spot", "reservation",
 FabricName = Literal["multi-network", "dranet", "managed-dranet", "efa", "efa-dranet"]
 QueueName = Literal["none", "kueue"]
 
+EgressName = Literal["nat", "endpoints"]
+InterfacesName = Literal["ip-optimised", "bandwidth-optimised"]
+
 TARGETS: tuple[TargetName, ...] = get_args(TargetName)
 CAPACITIES: tuple[CapacityName, ...] = get_args(CapacityName)
 FABRICS: tuple[FabricName, ...] = get_args(FabricName)
 QUEUES: tuple[QueueName, ...] = get_args(QueueName)
+EGRESSES: tuple[EgressName, ...] = get_args(EgressName)
+INTERFACES: tuple[InterfacesName, ...] = get_args(InterfacesName)
 
 
 class Section(BaseModel):
@@ -151,16 +157,42 @@ class Storage(Section):
     mount_path: Annotated[str | None, Text("a path"), clouds("/bucket")] = Field(
         description="Where head and workers see the shared folder; an absolute path."
     )
+    capacity_gib: Annotated[
+        int | None, Whole(1200, 1_000_000, "GiB"), ByTarget(local=Fixed(), gke=Fixed(), eks=1200)
+    ] = Field(description="eks: the size of the FSx file system in front of the bucket: 1200, or a multiple of 2400.")
+    efa: Annotated[bool, Flag(), ByTarget(local=Fixed(False), gke=Fixed(False), eks=False)] = Field(
+        description="eks: whether the file system also answers over EFA. It takes 4800 GiB, can be chosen at creation "
+        "only, and the nodes need AWS' own set-up of the Lustre client (docs/eks.md); without it they use TCP."
+    )
 
 
 class Access(Section):
     """Who reaches the cluster's control plane."""
 
     authorized_networks: Annotated[tuple[str, ...], Cidrs(), clouds((), local=())] = Field(
-        description='IPv4 ranges that may reach the public endpoint of the control plane, such as ["203.0.113.7/32"].'
+        description='IPv4 ranges that may reach the public endpoint of the control plane, such as ["203.0.113.7/32"]. '
+        "eks without a public endpoint: those outside the VPC that may reach the private one, over your own VPN."
     )
     public_endpoint: Annotated[bool, Flag(), clouds(False, local=False)] = Field(
         description="Whether the control plane has a public address. It then answers authorizedNetworks only."
+    )
+    administrators: Annotated[
+        tuple[str, ...],
+        Texts("ARNs of IAM roles or users", "arn:aws:iam::111122223333:role/ops"),
+        ByTarget(local=Fixed(()), gke=Fixed(()), eks=()),
+    ] = Field(
+        description="eks: ARNs of the IAM roles and users that administer the cluster, beside whoever creates it, who "
+        "always does and must not be named here."
+    )
+    egress: Annotated[EgressName | None, Choice(EGRESSES), ByTarget(local=Fixed(), gke=Fixed("nat"), eks="nat")] = (
+        Field(
+            description="How nodes reach what is outside: nat (a gateway to the Internet), or on eks endpoints (AWS' "
+            "own services only, without any way to the Internet)."
+        )
+    )
+    image_mirror: Annotated[str | None, Text("a registry"), ByTarget(local=Fixed(), gke=Fixed(), eks=None)] = Field(
+        description="eks: a registry that has the images of the operators under their own paths, such as "
+        "111122223333.dkr.ecr.us-east-1.amazonaws.com/mirror. Needed with egress endpoints."
     )
 
 
@@ -170,6 +202,24 @@ class Network(Section):
     base_range: Annotated[str | None, Cidr(), ByTarget(local=Fixed(), gke="10.64.0.0/14", eks="10.64.0.0/16")] = Field(
         description="The private IPv4 range that every network of the stack is cut from (infra/addresses.py). Choose "
         "one that nothing else in your company uses, if the networks are ever to be connected."
+    )
+    second_zone: Annotated[
+        str | None,
+        Text("a zone"),
+        ByTarget(
+            local=Fixed(),
+            gke=Fixed(),
+            eks=Derived(lambda get: second_zone(get("location")), "a neighbour of location, by name"),
+        ),
+    ] = Field(
+        description="eks: a second availability zone of the region, written like location. The control plane wants "
+        "subnets in two; no node runs there."
+    )
+    interfaces: Annotated[
+        InterfacesName | None, Choice(INTERFACES), ByTarget(local=Fixed(), gke=Fixed(), eks="ip-optimised")
+    ] = Field(
+        description="eks, p5 and p5e: ip-optimised (one interface with an address, 100 Gbit/s of IP), or "
+        "bandwidth-optimised (eight of them, 800 Gbit/s). EFA has its full rate either way."
     )
 
 

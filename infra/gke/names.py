@@ -5,10 +5,10 @@ Every resource has a fixed name: it is found again after an interrupted run, and
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 
 from infra.gke.fabric import GVNIC_NETWORK, rdma_network
+from infra.naming import fitted
 
 ACCOUNT_ID_ROOM = 30
 """The most characters of a service account's id (Google Cloud IAM docs, service accounts; from memory, 2026-11)."""
@@ -69,11 +69,3 @@ class GkeNames:
     def ray_cluster(self) -> str:
         """The RayCluster."""
         return f"{self.stack}-ray"
-
-
-def fitted(name: str, room: int) -> str:
-    """The name if it has at most `room` characters, else as much of it as fits with a digest of the whole."""
-    if len(name) <= room:
-        return name
-    digest = hashlib.sha256(name.encode()).hexdigest()[:8]
-    return f"{name[: room - 9].rstrip('-')}-{digest}"

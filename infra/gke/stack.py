@@ -30,7 +30,8 @@ from infra.kubernetes.kuberay import KubeRay, KubeRayArgs
 from infra.kubernetes.ray_cluster import RayCluster, RayClusterArgs
 from infra.kubernetes.ray_manifest import HEAD_ACCOUNT, NAMESPACE, WORKER_ACCOUNT
 from infra.machines import gke_machine
-from infra.problems import OUR_CONTRACT, Problem, SettingsError
+from infra.not_built import not_built
+from infra.problems import Problem, SettingsError
 from infra.settings import Settings
 
 METRICS_NAMESPACE = "gmp-system"
@@ -79,21 +80,6 @@ def deploy(settings: Settings) -> dict[str, Any]:
         "storage": {"path": settings.storage.mount_path} if settings.storage.bucket else None,
         "queue": None,
     }
-
-
-def not_built(settings: Settings) -> list[Problem]:
-    """What the settings ask for that this version does not make."""
-    if settings.queue != "kueue":
-        return []
-    return [
-        Problem(
-            settings=("queue",),
-            values=(settings.queue,),
-            says="This version makes no Kueue objects: nothing would admit a job, nor ask for queued flex-start nodes.",
-            fix="set queue to none and nodes.capacity to flex-start",
-            source=OUR_CONTRACT,
-        )
-    ]
 
 
 def project_missing(project: str | None) -> list[Problem]:

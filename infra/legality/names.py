@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
 GKE_NAMES = "GKE docs, Cluster and NodePool REST resources: at most 40 characters; checked 2026-11"
 GCE_NAMES = "Compute Engine docs, resource naming: at most 63 characters; from memory, 2026-11"
-EKS_NAMES = "EKS API reference: cluster name at most 100, node group at most 63; from memory, 2026-11"
+EKS_NAMES = "EKS API reference: cluster name at most 100; from memory, 2026-11"
+EC2_NAMES = "EC2 API reference: launch template name at most 128, of a-z, A-Z, 0-9, ( ) . / and _; from memory, 2026-11"
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,8 @@ LIMITS: dict[str, tuple[Limit, ...]] = {
     ),
     "eks": (
         Limit("EKS cluster", 100, "", EKS_NAMES),
-        Limit("EKS node group", 63, "-system", EKS_NAMES),
+        # Node groups are named within their cluster; IAM roles are cut to fit (infra/eks/names.py).
+        Limit("launch template", 128, "-system", EC2_NAMES),
         *KUBERNETES_LIMITS,
     ),
 }

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from infra.gke.names import ACCOUNT_ID_ROOM, GkeNames, fitted
+from infra.gke.names import ACCOUNT_ID_ROOM, GkeNames
 from infra.legality.names import longest_stack_name
+from infra.naming import fitted
 from tests.unit.stacks import GKE, problems_of
 
 DNS_1035 = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
