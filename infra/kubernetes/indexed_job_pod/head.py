@@ -1,0 +1,164 @@
+"""Pod 0: it admits the others, waits until they are all there, runs the entry point and dismisses them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hmac
+import json
+import secrets
+import sys
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from .exits import PEER_LOST, RAY_FAILED, STOPPED, TOO_FEW_NODES
+from .link import ANSWER_S, Link
+from .nodes import NODES_ALIVE_S
+from .part import GRACE_S, OverError, Part
+from .pod import Pod
+
+RAY_START_S = 300.0
+LOOK_S = 0.5
+
+T = TypeVar("T")
+
+
+@dataclass
+class Member:
+    """A worker that has joined: its link, the name of its Ray node, and the exit code of its entry point."""
+
+    link: Link
+    node: str
+    exit: asyncio.Future[int]
+    gone: asyncio.Event
+
+
+class Head(Part):
+    """Pod 0."""
+
+    def __init__(self, pod: Pod) -> None:
+        super().__init__(pod)
+        self.generation = secrets.token_hex(8)
+        self.members: dict[int, Member] = {}
+        self.complete = asyncio.Event()
+        self.refused: list[str] = []
+        self.server: asyncio.Server | None = None
+        if pod.nodes == 1:
+            self.complete.set()
+
+    async def run(self) -> int:
+        """Make the cluster, run the entry point, dismiss the workers; returns the entry point's exit code."""
+        pod = self.pod
+        name = f"{pod.index}-{self.generation}"
+        await self.start_ray("--head", f"--port={pod.gcs_port}", f"--node-name={name}", *pod.ray_head)
+        await self._within(RAY_START_S, _listens(pod.address, pod.gcs_port), RAY_FAILED, lambda: "no port of Ray")
+        # No worker can come in before Ray can take it.
+        self.server = await asyncio.start_server(self._admit, pod.address, pod.port)
+        self._announce()
+        pod.say(f"generation {self.generation} waits for {pod.nodes - 1} pods, at {pod.address}:{pod.port}")
+        await self._within(pod.wait_s, self.complete.wait(), TOO_FEW_NODES, self._missing)
+        names = [name, *(member.node for member in self.members.values())]
+        module = f"{__package__}.nodes"
+        counted = await self.start(sys.executable, "-m", module, f"{pod.address}:{pod.gcs_port}", *names)
+        why = "Ray does not count the node of every pod as alive"
+        if await self._within(NODES_ALIVE_S + ANSWER_S, counted.wait(), TOO_FEW_NODES, lambda: why):
+            raise OverError(TOO_FEW_NODES, f"{why} after {NODES_ALIVE_S:.0f} s")
+        pod.say(f"generation {self.generation}: {pod.nodes} nodes are alive; the entry point starts")
+        return await self.unless_over(self._work())
+
+    async def dismiss(self, code: int, why: str) -> None:
+        """Tell the workers how it ended, and give them time to end Ray while its head still answers."""
+        for member in self.members.values():
+            member.link.send("end", code=code, why=why)
+        with contextlib.suppress(TimeoutError):
+            leaving = asyncio.gather(*(member.gone.wait() for member in self.members.values()))
+            await asyncio.wait_for(leaving, GRACE_S)
+        if self.server is not None:
+            self.server.close()
+        file = self.pod.file
+        with contextlib.suppress(OSError, ValueError):
+            if file is not None and json.loads(file.read_text())["generation"] == self.generation:
+                file.unlink()
+
+    async def _work(self) -> int:
+        for member in self.members.values():
+            member.link.send("go")
+        own = asyncio.ensure_future(self.run_entrypoint(self.generation, self.pod.address))
+        if not self.pod.everywhere:
+            return await own
+        # One that fails leaves the others in a collective: nobody waits for them.
+        for finished in asyncio.as_completed([own, *(member.exit for member in self.members.values())]):
+            if code := await finished:
+                return code
+        return 0
+
+    async def _within(self, seconds: float, work: Coroutine[Any, Any, T], code: int, why: Callable[[], str]) -> T:
+        try:
+            return await self.unless_over(work, seconds)
+        except TimeoutError:
+            raise OverError(code, f"{why()} after {seconds:.0f} s") from None
+
+    def _missing(self) -> str:
+        absent = [str(index) for index in range(1, self.pod.nodes) if index not in self.members]
+        told = f"; refused: {', '.join(self.refused)}" if self.refused else ""
+        return f"too few nodes: no word of pod {', '.join(absent)} of {self.pod.nodes}{told}"
+
+    def _announce(self) -> None:
+        """Write the file whole or not at all: under a name that nobody reads, then renamed."""
+        if (file := self.pod.file) is None:
+            return
+        file.parent.mkdir(parents=True, exist_ok=True)
+        place = {"job": self.pod.job, "generation": self.generation, "address": f"{self.pod.address}:{self.pod.port}"}
+        draft = file.with_name(f".{file.name}.{self.generation}")
+        draft.write_text(json.dumps(place))
+        draft.replace(file)
+
+    async def _admit(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        pod, link, nonce = self.pod, Link(reader, writer), secrets.token_hex(16)
+        member: Member | None = None
+        try:
+            link.send("hello", job=pod.job, generation=self.generation, nonce=nonce)
+            said = await link.receive(ANSWER_S)
+            index, node, own = int(said["index"]), str(said["node"]), str(said["nonce"])
+            expected = pod.proof("worker", self.generation, nonce, own, index, node)
+            if not hmac.compare_digest(expected, str(said["proof"])):
+                self.refused.append(f"pod {index}, which has another token")
+                pod.say(f"refused: pod {index} has another token")
+                link.send("refused")
+                return
+            if index in self.members:
+                # The Job makes a second pod of an index only when the first has ended.
+                link.send("end", code=PEER_LOST, why=f"pod {index} of generation {self.generation} was lost before")
+                self.end(PEER_LOST, f"pod {index} restarted; generation {self.generation} cannot go on with another")
+                return
+            member = Member(link, node, asyncio.get_running_loop().create_future(), asyncio.Event())
+            self.members[index] = member
+            link.send("welcome", proof=pod.proof("head", self.generation, nonce, own, index, node))
+            pod.say(f"pod {index} joined: {len(self.members) + 1} of {pod.nodes}")
+            if len(self.members) == pod.nodes - 1:
+                self.complete.set()
+            self.background(link.beat())
+            while True:
+                said = await link.receive()
+                if said["kind"] == "exit":
+                    member.exit.set_result(int(said["code"]))
+                elif said["kind"] == "failed":
+                    code = int(said["code"])
+                    self.end(PEER_LOST if code == STOPPED else code, f"pod {index}: {said['why']}")
+        except (OSError, TimeoutError, ValueError, KeyError) as error:
+            if member is not None:
+                self.end(PEER_LOST, f"pod {index} was lost ({error or 'silent'}); generation {self.generation} is over")
+        finally:
+            link.close()
+            if member is not None:
+                member.gone.set()
+
+
+async def _listens(host: str, port: int) -> None:
+    while True:
+        with contextlib.suppress(OSError):
+            _, writer = await asyncio.open_connection(host, port)
+            writer.close()
+            return
+        await asyncio.sleep(LOOK_S)

@@ -1,0 +1,116 @@
+"""What head and workers share: processes by id, and the first reason to end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import Coroutine
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from .exits import RAY_FAILED
+from .pod import Pod
+
+GRACE_S = 20.0
+
+T = TypeVar("T")
+
+
+class OverError(Exception):
+    """The end of this pod's part, with the exit code and the reason for the log."""
+
+    def __init__(self, code: int, why: str) -> None:
+        super().__init__(why)
+        self.code = code
+
+
+@dataclass
+class Part:
+    """What head and workers share: processes, and the first reason to end."""
+
+    pod: Pod
+    over: asyncio.Future[OverError] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+    tasks: list[asyncio.Task[None]] = field(default_factory=list)
+    processes: list[asyncio.subprocess.Process] = field(default_factory=list)
+
+    def end(self, code: int, why: str) -> None:
+        """End this part; only the first reason counts."""
+        if not self.over.done():
+            self.over.set_result(OverError(code, why))
+
+    async def unless_over(self, work: Coroutine[Any, Any, T], timeout_s: float | None = None) -> T:
+        """The result of `work`. Raises `OverError` if there is a reason to end first, `TimeoutError` after the time."""
+        task = asyncio.ensure_future(work)
+        waiting: list[asyncio.Future[Any]] = [task, self.over]
+        await asyncio.wait(waiting, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+        if self.over.done() or not task.done():
+            task.cancel()
+            await asyncio.wait({task})
+            if self.over.done():
+                raise self.over.result()
+            raise TimeoutError
+        return task.result()
+
+    def background(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run something until this part ends."""
+        self.tasks.append(asyncio.ensure_future(work))
+
+    async def start(self, *argv: str, **environment: str) -> asyncio.subprocess.Process:
+        """Start a process of this pod, as the leader of a session of its own, so that all of it can be ended."""
+        process = await asyncio.create_subprocess_exec(
+            *argv, env=os.environ | environment, stdin=asyncio.subprocess.DEVNULL, start_new_session=True
+        )
+        self.processes.append(process)
+        return process
+
+    async def start_ray(self, *arguments: str) -> None:
+        """Start Ray's node; it is a reason to end if it ends."""
+        argv = [sys.executable, "-m", "ray.scripts.scripts", "start", "--block", "--disable-usage-stats"]
+        # Nobody waits for a drain: when a pod ends, the whole cluster does.
+        process = await self.start(
+            *argv,
+            f"--node-ip-address={self.pod.address}",
+            *self.pod.ray,
+            *arguments,
+            RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S="0",
+        )
+
+        async def watch() -> None:
+            code = await process.wait()
+            self.end(RAY_FAILED, f"Ray ended by itself (exit code {code}); its own lines above and /tmp/ray say why")
+
+        self.background(watch())
+
+    async def run_entrypoint(self, generation: str, head: str) -> int:
+        """Run the entry point to its end; returns its exit code, 128 + N for signal N."""
+        pod = self.pod
+        environment = {"RAY_ADDRESS": f"{head}:{pod.gcs_port}", "RDMA_RAY_GENERATION": generation}
+        if pod.everywhere:
+            # Only here: a driver on the head that found a rank would wait for the others. torchrun reads PET_*.
+            places = {"NNODES": pod.nodes, "NODE_RANK": pod.index, "MASTER_ADDR": head, "MASTER_PORT": pod.torch_port}
+            environment |= {name: str(value) for name, value in places.items()}
+            environment |= {f"PET_{name}": str(value) for name, value in places.items()}
+            environment |= {"RANK": str(pod.index), "WORLD_SIZE": str(pod.nodes)}
+        process = await self.start("/bin/sh", "-c", pod.entrypoint, **environment)
+        code = await process.wait()
+        return code if code >= 0 else 128 - code
+
+    async def stop(self) -> None:
+        """End this pod's own processes, the youngest first, by their ids."""
+        for task in self.tasks:
+            task.cancel()
+        for process in reversed(self.processes):
+            if process.returncode is None:
+                _signal(process.pid, signal.SIGTERM)
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(process.wait(), GRACE_S)
+            # What a process leaves behind is still in its session's group.
+            _signal(process.pid, signal.SIGKILL)
+
+
+def _signal(leader: int, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(leader, number)

@@ -1,0 +1,83 @@
+"""One pod: what it is told by its environment and its command line, and what it can prove."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import hmac
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+from .exits import USAGE
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pod:
+    """This pod: `index` of `nodes`, in Job `job` (its UID); the rest are the options of the command line."""
+
+    address: str
+    index: int
+    job: str
+    token: str
+    nodes: int
+    head_host: str
+    folder: Path | None
+    wait_s: float
+    everywhere: bool
+    entrypoint: str
+    port: int
+    gcs_port: int
+    torch_port: int
+    ray: list[str]
+    ray_head: list[str]
+
+    @property
+    def file(self) -> Path | None:
+        """Where the head of this very Job says where it is."""
+        return self.folder / "rdma-ray" / f"{self.job}.json" if self.folder else None
+
+    def say(self, text: str) -> None:
+        """Write one line to the pod's log."""
+        print(f"[pod {self.index}] {text}", flush=True)
+
+    def proof(self, role: str, *parts: object) -> str:
+        """What only someone with this Job's token can compute; `parts` bind it to one handshake."""
+        text = json.dumps([role, self.job, *parts])
+        return hmac.new(self.token.encode(), text.encode(), hashlib.sha256).hexdigest()
+
+
+def pod_of(arguments: list[str]) -> Pod:
+    """This pod by its command line and environment. Exits with `USAGE` and a message where something is missing."""
+    parser = _Parser(prog="indexed_job_pod", description="One pod of an Indexed Job that is a Ray cluster.")
+    parser.add_argument("--nodes", type=int, required=True, help="pods of the Job")
+    parser.add_argument("--head-host", required=True, help="the stable host name of pod 0, or its address")
+    parser.add_argument("--folder", type=Path, help="shared storage, where the head leaves its address too")
+    parser.add_argument("--wait-s", type=float, required=True, help="how long pods may be apart")
+    parser.add_argument("--everywhere", action="store_true", help="run the entry point on every pod")
+    parser.add_argument("--entrypoint", required=True, help="a line for /bin/sh")
+    parser.add_argument("--port", type=int, default=6378, help="the control port")
+    parser.add_argument("--gcs-port", type=int, default=6379)
+    parser.add_argument("--torch-port", type=int, default=29500)
+    parser.add_argument("--ray", action="append", default=[], help="an argument for `ray start` on every pod")
+    parser.add_argument("--ray-head", action="append", default=[], help="an argument for `ray start` on the head")
+    names = ("POD_IP", "JOB_COMPLETION_INDEX", "JOB_UID", "RAY_AUTH_TOKEN")
+    address, index, job, token = (os.environ.get(name, "") for name in names)
+    if missing := [name for name in names if not os.environ.get(name)]:
+        parser.error(f"the environment lacks {', '.join(missing)}")
+    if os.environ.get("RAY_AUTH_MODE") != "token":
+        parser.error("RAY_AUTH_MODE must be token: without it, whoever reaches Ray runs programs on every pod")
+    options = vars(parser.parse_args(arguments))
+    if not index.isdigit() or int(index) >= options["nodes"]:
+        parser.error(f"JOB_COMPLETION_INDEX is {index}, and the Job has {options['nodes']} pods")
+    return Pod(address=address, index=int(index), job=job, token=token, **options)
+
+
+class _Parser(argparse.ArgumentParser):
+    """Its own exit code, 2, would mean a result below what was asked for."""
+
+    def error(self, message: str) -> NoReturn:
+        """Say what is wrong, and end."""
+        self.exit(USAGE, f"cannot start: {message}\n")

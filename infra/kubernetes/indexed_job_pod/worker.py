@@ -1,0 +1,116 @@
+"""A pod that is not the head: it finds the head, joins its Ray and does as it says."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import json
+import secrets
+import socket
+import time
+from collections.abc import AsyncIterator
+
+from .exits import HEAD_NOT_FOUND, PEER_LOST, WRONG_TOKEN
+from .link import ANSWER_S, Link
+from .part import OverError, Part
+from .pod import Pod
+
+LOOK_S = 0.5
+
+
+class NotTheHeadError(Exception):
+    """What answered, or did not, at an address is not the head of this Job."""
+
+
+class Worker(Part):
+    """A pod that is not the head."""
+
+    def __init__(self, pod: Pod) -> None:
+        super().__init__(pod)
+        self.node = f"{pod.index}-{secrets.token_hex(8)}"
+        self.link: Link | None = None
+
+    async def run(self) -> int:
+        """Find the head, join its Ray, do as it says; returns the exit code that it sends."""
+        pod = self.pod
+        link, head, generation = await self.unless_over(self._find())
+        self.link = link
+        self.background(link.beat())
+        pod.say(f"joins generation {generation} at {head}")
+        await self.start_ray(f"--address={head}:{pod.gcs_port}", f"--node-name={self.node}")
+        while True:
+            try:
+                said = await self.unless_over(link.receive())
+            except (OSError, TimeoutError, ValueError) as error:
+                why = f"the head of generation {generation} was lost ({error or 'silent'})"
+                raise OverError(PEER_LOST, why) from None
+            if said["kind"] == "end":
+                raise OverError(int(said["code"]), f"the head ended: {said['why']}")
+            if said["kind"] == "go" and pod.everywhere:
+                self.background(self._work(link, generation, head))
+
+    async def dismiss(self, code: int, why: str) -> None:
+        """Tell the head why this pod ends, unless the head was first."""
+        if self.link is not None and code:
+            self.link.send("failed", code=code, why=why)
+
+    async def _work(self, link: Link, generation: str, head: str) -> None:
+        link.send("exit", code=await self.run_entrypoint(generation, head))
+
+    async def _find(self) -> tuple[Link, str, str]:
+        deadline = time.monotonic() + self.pod.wait_s
+        seen: dict[str, str] = {}
+        self.pod.say(f"looks for the head: {self.pod.head_host}" + (f", {file}" if (file := self.pod.file) else ""))
+        while time.monotonic() < deadline:
+            async for source, host, port in self._places(seen):
+                try:
+                    return await self._join(host, port)
+                except (NotTheHeadError, OSError, TimeoutError, ValueError, KeyError) as error:
+                    seen[source] = f"{source} leads to {host}:{port}: {error or 'no answer'}"
+            await asyncio.sleep(LOOK_S)
+        told = "; ".join(seen.values()) or "nothing was found"
+        raise OverError(HEAD_NOT_FOUND, f"no head of Job {self.pod.job} in {self.pod.wait_s:.0f} s: {told}")
+
+    async def _places(self, seen: dict[str, str]) -> AsyncIterator[tuple[str, str, int]]:
+        """Where the head may be: every address of its name, then what the file says."""
+        pod, loop = self.pod, asyncio.get_running_loop()
+        try:
+            found = await asyncio.wait_for(
+                loop.getaddrinfo(pod.head_host, pod.port, family=socket.AF_INET, type=socket.SOCK_STREAM), ANSWER_S
+            )
+            for *_, place in found:
+                yield "the name", str(place[0]), pod.port
+        except (OSError, TimeoutError) as error:
+            seen["the name"] = f"the name {pod.head_host} does not resolve ({error or 'no answer'})"
+        if pod.file is None:
+            return
+        try:
+            told = json.loads(await asyncio.to_thread(pod.file.read_text))
+            host, _, port = str(told["address"]).rpartition(":")
+            if told["job"] == pod.job:
+                yield "the file", host, int(port)
+            else:
+                seen["the file"] = f"the file {pod.file} is stale: it is of Job {told['job']}"
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            seen["the file"] = f"the file {pod.file} says nothing ({type(error).__name__})"
+
+    async def _join(self, host: str, port: int) -> tuple[Link, str, str]:
+        pod = self.pod
+        link = Link(*await asyncio.wait_for(asyncio.open_connection(host, port), ANSWER_S))
+        try:
+            hello = await link.receive(ANSWER_S)
+            if hello["job"] != pod.job:
+                raise NotTheHeadError(f"that is the head of another Job, {hello['job']}")
+            generation, nonce, own = str(hello["generation"]), str(hello["nonce"]), secrets.token_hex(16)
+            bound = (generation, nonce, own, pod.index, self.node)
+            proof = pod.proof("worker", *bound)
+            link.send("join", index=pod.index, node=self.node, nonce=own, proof=proof)
+            said = await link.receive(ANSWER_S)
+            if said["kind"] == "end":
+                raise OverError(int(said["code"]), str(said["why"]))
+            if said["kind"] == "refused" or not hmac.compare_digest(pod.proof("head", *bound), str(said["proof"])):
+                raise OverError(WRONG_TOKEN, f"wrong token: the head at {host}:{port} has another one than this pod")
+        except BaseException:
+            link.close()
+            raise
+        return link, host, generation
