@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Callable
 from concurrent import futures
 
 import grpc
@@ -21,8 +22,14 @@ _LOOK_EVERY_S = 0.2
 
 
 def main(package: str) -> int:
-    """Serve the simulated cloud of a provider package."""
+    """Serve the simulated cloud of a provider package to the engine that started this process."""
     engine = os.getppid()
+    # A killed engine ends nobody; its plugins must not outlive it.
+    return serve(package, engine, lambda: os.getppid() != engine)
+
+
+def serve(package: str, engine: int, gone: Callable[[], bool]) -> int:
+    """Serve a package to the engine with this process id until it says so or is `gone`; returns the exit status."""
     try:
         workspace = of_this_process()
     except NotOursError as problem:
@@ -37,8 +44,7 @@ def main(package: str) -> int:
     over = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: over.set())
-    # A killed engine ends nobody; its plugins must not outlive it.
-    while not over.wait(_LOOK_EVERY_S) and os.getppid() == engine:
+    while not over.wait(_LOOK_EVERY_S) and not gone():
         pass
     server.stop(grace=None)
     return 0

@@ -14,6 +14,7 @@ import runpy
 import signal
 import sys
 import threading
+from collections.abc import Callable
 from concurrent import futures
 from pathlib import Path
 
@@ -21,6 +22,8 @@ import grpc
 from pulumi.automation._server import LanguageServer
 from pulumi.runtime._grpc_settings import _GRPC_CHANNEL_OPTIONS
 from pulumi.runtime.proto import language_pb2, language_pb2_grpc
+
+_LOOK_EVERY_S = 0.2
 
 
 class ProjectHost(LanguageServer):
@@ -56,8 +59,15 @@ class ProjectHost(LanguageServer):
         return language_pb2.RunResponse(bail=True) if response.error else response
 
 
-def serve() -> None:
-    """Print the port, serve until the engine ends the process."""
+def main() -> None:
+    """Serve the engine that started this process."""
+    engine = os.getppid()
+    # A killed engine ends nobody; without this look its host would wait for it forever.
+    serve(lambda: os.getppid() != engine)
+
+
+def serve(gone: Callable[[], bool]) -> None:
+    """Print the port, serve until the engine ends the process or is `gone`."""
     server = grpc.server(futures.ThreadPoolExecutor(max_workers=4), options=_GRPC_CHANNEL_OPTIONS)
     language_pb2_grpc.add_LanguageRuntimeServicer_to_server(ProjectHost(), server)
     port = server.add_insecure_port("127.0.0.1:0")
@@ -67,9 +77,13 @@ def serve() -> None:
     # The engine interrupts its hosts when it is done; a traceback for that would end up in the user's output.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: over.set())
-    over.wait()
+    while not over.wait(_LOOK_EVERY_S) and not gone():
+        pass
     server.stop(grace=None)
+    if gone():
+        # The program's thread is in the middle of a call to an engine that is no more, and would be waited for.
+        os._exit(1)
 
 
 if __name__ == "__main__":
-    serve()
+    main()
