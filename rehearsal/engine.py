@@ -75,8 +75,12 @@ class Engine:
 
     def deployment(self) -> dict[str, Any]:
         """The state, secrets encrypted."""
-        said = self.must("stack", "export", stack=True)
-        exported: dict[str, Any] = json.loads(said.text)["deployment"]
+        deployment: dict[str, Any] = self.exported()["deployment"]
+        return deployment
+
+    def exported(self) -> dict[str, Any]:
+        """The state as `stack import` takes it: the deployment and the version of its format."""
+        exported: dict[str, Any] = json.loads(self.must("stack", "export", stack=True).text)
         return exported
 
     def must(self, *arguments: str, stack: bool = False) -> Said:

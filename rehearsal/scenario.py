@@ -239,7 +239,7 @@ def recover(engine: Engine) -> int:
     engine.run("cancel", "--yes", engine.stack)
     project = yaml.safe_load((engine.workspace.folder / f"Pulumi.{engine.stack}.yaml").read_text())
     return settle(
-        engine.deployment(),
+        engine.exported(),
         project["config"].get("gcp:project"),
         lambda *arguments: engine.must(*arguments, stack=True),
     )

@@ -84,7 +84,7 @@ def settle_pending_creates(stack: str) -> None:
     """Find out what a killed engine had created and not written down; the state is right afterwards."""
     project = yaml.safe_load(stack_file(stack).read_text())["config"].get("gcp:project")
     settled = settle(
-        read("stack", "export", "--stack", stack)["deployment"],
+        read("stack", "export", "--stack", stack),
         project,
         lambda *arguments: pulumi(*arguments, "--stack", stack),
     )

@@ -82,7 +82,8 @@ class Kind:
     """A kind of resource in a simulated cloud.
 
     type: the Pulumi type token. identify: the cloud's id from inputs and provider configuration; the same inputs give
-    the same id, so a second create is a conflict. compute: outputs that the cloud adds to the inputs. replace_on:
+    the same id, so a second create is a conflict. from_import: the id of what is imported by something else than its
+    id, from that and the provider's configuration. compute: outputs that the cloud adds to the inputs. replace_on:
     dotted input paths whose change means a new resource ("nodeConfig.machineType"; a path covers what is below it).
     maps: dotted input paths of free-form maps, in which keys that the cloud adds show as a difference, too. rules: the
     API's refusals, asked in this order before anything changes. drift: top-level live values that the cloud changes by
@@ -104,6 +105,7 @@ class Kind:
     remembered: bool = True
     twins: bool = False
     conflict: Callable[[str, str], Refusal] = taken
+    from_import: Callable[[str, Mapping[str, Any]], str] = field(default=lambda text, _config: text)
     repeatable: bool = False
 
 

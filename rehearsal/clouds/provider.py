@@ -109,18 +109,19 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
         raise AssertionError
 
     def Read(self, request: provider_pb2.ReadRequest, context: grpc.ServicerContext) -> provider_pb2.ReadResponse:
-        """What is there now; an empty answer where nothing is."""
+        """What is there now; an empty answer where nothing is. Without properties of last time it is an import."""
         with _failing(context):
             kind = self._kind(request.type)
             if not kind.remembered:
                 return provider_pb2.ReadResponse(id=request.id, properties=request.properties, inputs=request.inputs)
+            id_ = request.id if request.properties.fields else kind.from_import(request.id, self._config)
             with self._world.transaction() as world:
                 self._reach(world)
-                live = world.get(kind.type, request.id)
+                live = world.get(kind.type, id_)
             if live is None:
                 return provider_pb2.ReadResponse()
             inputs = as_asked(from_wire(request.inputs), live, kind.maps)
-            return provider_pb2.ReadResponse(id=request.id, properties=to_wire(live), inputs=to_wire(inputs))
+            return provider_pb2.ReadResponse(id=id_, properties=to_wire(live), inputs=to_wire(inputs))
         raise AssertionError
 
     def Update(self, request: provider_pb2.UpdateRequest, context: grpc.ServicerContext) -> provider_pb2.UpdateResponse:

@@ -65,6 +65,11 @@ def identify_bucket_member(inputs: Json, _config: Mapping[str, Any]) -> str:
     return f"b/{bucket(inputs)}/{inputs['role']}/{inputs['member']}{_condition(inputs)}"
 
 
+def member_from_import(text: str, _config: Mapping[str, Any]) -> str:
+    """The id of a member of a policy from what it is imported by: "P ROLE MEMBER", with the title of a condition."""
+    return "/".join(text.split(" ", 3))
+
+
 def compute_project_member(call: Call) -> Json:
     """The project, and its policy's etag."""
     return {"project": project_of(call.inputs, call.config), **compute_bucket_member(call)}

@@ -40,6 +40,14 @@ def pool_taken(_type: str, id_: str) -> Refusal:
     return Refusal("409 alreadyExists", f"resource - {id_} - already exists", PROVIDER_POOL)
 
 
+def node_pool_from_import(text: str, _config: Mapping[str, Any]) -> str:
+    """The id of a node pool from what it is imported by: P/L/C/N."""
+    if text.startswith("projects/"):
+        return text
+    project, location, cluster, name = text.split("/")
+    return f"projects/{project}/locations/{location}/clusters/{cluster}/nodePools/{name}"
+
+
 def pool_name(inputs: Mapping[str, Any], config: Mapping[str, Any]) -> str:
     """The pool's name; one that the provider would make up depends on the inputs here, so that it stays the same."""
     asked = inputs.get("name")
