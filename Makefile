@@ -7,7 +7,7 @@ VENV := .venv/bin/python
 .PHONY: help setup setup-dev up down preview rehearse test test-faults check format schema lock clean
 
 help: ## list the commands
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 up: setup ## bring STACK up (local), benchmark it, train on it; SET="nodes.count=3" changes settings first
 	@$(VENV) -m tools.stack up --stack "$(STACK)" --set "$(SET)"
@@ -20,6 +20,9 @@ down: setup ## destroy STACK
 
 rehearse: setup ## rehearse STACK against simulated clouds: up, preview, destroy; ARGS="--change nodes.max=8" and more
 	@$(VENV) -m rehearsal --stack "$(STACK)" $(ARGS)
+
+test-faults: setup-dev ## every fault at every step of up and destroy, simulated (40 minutes); ARGS="--sample 20" and more
+	@$(VENV) -m rehearsal.faults $(ARGS)
 
 test: setup-dev ## run every test: unit, components, rehearsal, workloads
 	@$(VENV) -m pytest $(PYTEST)

@@ -24,10 +24,11 @@ class NotOursError(RuntimeError):
 
 
 class Workspace:
-    """A rehearsal's folder."""
+    """A rehearsal's folder. `plugins` is where the engine finds its plugins; others bring a language host, too."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, plugins: Path = PLUGINS) -> None:
         self.folder = folder.resolve()
+        self.plugins = plugins
 
     @property
     def backend(self) -> str:
@@ -54,7 +55,7 @@ class Workspace:
         project = (ROOT / "Pulumi.yaml").read_text()
         # The program runs where it is; only the project's description and its stack files are the rehearsal's own.
         main, environment = f"main: {_quoted(ROOT)}", f"virtualenv: {_quoted(ROOT / '.venv')}"
-        plugins = "".join(f"\n    - name: {name}\n      path: {_quoted(PLUGINS)}" for name in PACKAGES)
+        plugins = "".join(f"\n    - name: {name}\n      path: {_quoted(self.plugins)}" for name in PACKAGES)
         (self.folder / "Pulumi.yaml").write_text(
             f"{project.replace('virtualenv: .venv', environment)}{main}\nplugins:\n  providers:{plugins}\n"
         )
@@ -70,10 +71,10 @@ class Workspace:
     def environment(self) -> dict[str, str]:
         """The environment of every process of the rehearsal, the engine first."""
         inherited = {key: value for key, value in os.environ.items() if not key.startswith(("PULUMI_", "GOOGLE_"))}
-        tools = ROOT / ".tools" / "bin"
+        tools = [str(ROOT / ".tools" / "bin"), os.environ.get("PATH", os.defpath)]
         return inherited | {
             FOLDER: str(self.folder),
-            "PATH": f"{tools}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
+            "PATH": os.pathsep.join(tools if self.plugins == PLUGINS else [str(self.plugins), *tools]),
             "PULUMI_BACKEND_URL": self.backend,
             "PULUMI_CONFIG_PASSPHRASE": "",
             "PULUMI_HOME": str(self.folder / "home"),

@@ -1,0 +1,78 @@
+"""`make test-faults`: run every fault at every step against the simulated clouds, or a sample, and print the table."""
+
+from __future__ import annotations
+
+import argparse
+import random
+import shutil
+import sys
+import time
+from pathlib import Path
+
+from rehearsal.clouds.faults import HOWS
+from rehearsal.report.convergence import markdown, why
+from rehearsal.sweep import COMMANDS, Case, Result, Sweep
+from rehearsal.warm import WarmStart
+from rehearsal.workspace import ROOT
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the cases that the arguments choose; the exit status is 0 if all of them converged."""
+    options = _parse(arguments)
+    began = time.monotonic()
+    folder = options.folder or ROOT / ".rehearsal" / "sweep"
+    with WarmStart() as warm:
+        sweep = Sweep(options.stack, folder, warm.bin)
+        sweep.prepare()
+        cases = chosen(sweep, options)
+        print(
+            f"{len(cases)} cases, {options.workers} at a time; prepared in {time.monotonic() - began:.0f} s", flush=True
+        )
+        done = 0
+
+        def tell(result: Result) -> None:
+            nonlocal done
+            done += 1
+            end = "converged" if result.converged else f"FAILED: {why(result)}\n    again: {result.case.again}"
+            print(f"{done:4}/{len(cases)} {result.case}: {result.struck}: {result.seconds:.0f} s, {end}", flush=True)
+
+        results = sweep.run(cases, options.workers, tell)
+    table = markdown(results)
+    print(f"\n{table}\n{len(cases)} cases in {(time.monotonic() - began) / 60:.1f} minutes")
+    if options.markdown:
+        options.markdown.write_text(table)
+    if not all(result.converged for result in results):
+        print(f"the engine's own words: {folder}/failed …/logs/")
+        return 1
+    shutil.rmtree(folder)
+    return 0
+
+
+def chosen(sweep: Sweep, options: argparse.Namespace) -> list[Case]:
+    """The cases of the command line; of a sample, the seed is printed."""
+    cases = list(sweep.cases(options.command or COMMANDS, options.how or HOWS))
+    if options.step:
+        cases = [case for case in cases if case.step in options.step]
+    if options.sample and options.sample < len(cases):
+        seed = options.seed if options.seed is not None else random.randrange(10**6)
+        print(f"a sample of {options.sample} of {len(cases)} cases, --seed {seed}")
+        cases = random.Random(seed).sample(cases, options.sample)
+    return cases
+
+
+def _parse(arguments: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m rehearsal.faults", description=__doc__)
+    parser.add_argument("--stack", default="gke")
+    parser.add_argument("--command", action="append", choices=COMMANDS, help="may be given again; both unless given")
+    parser.add_argument("--how", action="append", choices=HOWS, help="may be given again; all unless given")
+    parser.add_argument("--step", action="append", type=int, metavar="N", help="may be given again; all unless given")
+    parser.add_argument("--sample", type=int, metavar="N", help="a random sample of so many cases")
+    parser.add_argument("--seed", type=int, help="which sample; random unless given, and printed")
+    parser.add_argument("--workers", type=int, default=2, help="cases at a time")
+    parser.add_argument("--markdown", type=Path, metavar="FILE", help="where to write the table")
+    parser.add_argument("--folder", type=Path, help="where the cases run; .rehearsal/sweep unless given")
+    return parser.parse_args(arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
