@@ -25,7 +25,7 @@ from rehearsal.promises.every import PROMISES
 from rehearsal.promises.promise import Stack, broken
 from rehearsal.report.outcome import Change, Operation, Outcome, Phase
 from rehearsal.workspace import Workspace
-from tools.recovery import settle
+from tools.recovery import mend_state_folder, settle
 
 DEPTH = "quick"
 NOTES = (
@@ -235,7 +235,8 @@ class _Open:
 
 
 def recover(engine: Engine) -> int:
-    """What `make up` does for a stack whose engine died: release the lock, settle what was being created."""
+    """What `make up` does for a stack whose engine died: mend its files, release its lock, settle its creates."""
+    mend_state_folder(engine.workspace.folder / "state")
     engine.run("cancel", "--yes", engine.stack)
     project = yaml.safe_load((engine.workspace.folder / f"Pulumi.{engine.stack}.yaml").read_text())
     return settle(

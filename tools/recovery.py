@@ -1,4 +1,4 @@
-"""After an engine died in the middle of a create: find out what exists, so that nothing is made twice or forgotten.
+"""After an engine died at work: make its state readable, and find out what exists, so that nothing is made twice.
 
 The engine writes down what it is about to create, and then creates it. If it dies in between, the cloud may have the
 resource while the state does not have its id. Names here are fixed, so what to import it by follows from the inputs:
@@ -41,6 +41,19 @@ class PendingCreate:
     urn: str
     type: str
     inputs: Mapping[str, Any]
+
+
+def mend_state_folder(state: Path) -> int:
+    """Remove the half-written side files that an engine left in a local backend; returns how many there were.
+
+    A state file is replaced at once, by renaming; the ".attrs" beside it is written in place just before. An engine
+    that dies in between leaves it empty, and then no engine can read the state, which is whole; without it they can.
+    """
+    broken = [file for file in state.rglob("*.attrs") if not _is_json(file)]
+    for file in broken:
+        # An engine that is at work may be just replacing it; then there is nothing to remove.
+        file.unlink(missing_ok=True)
+    return len(broken)
 
 
 def pending_creates(deployment: Mapping[str, Any]) -> list[PendingCreate]:
@@ -96,6 +109,16 @@ def settle(exported: Mapping[str, Any], project: str | None, pulumi: Callable[..
         # Only these: reading the rest would take minutes on a real cloud, and settle nothing.
         pulumi("refresh", "--yes", "--skip-preview", "--suppress-outputs", *targets)
     return len(creates)
+
+
+def _is_json(file: Path) -> bool:
+    try:
+        json.loads(file.read_text())
+    except FileNotFoundError:
+        return True
+    except ValueError:
+        return False
+    return True
 
 
 def _pending(deployment: Mapping[str, Any]) -> list[Mapping[str, Any]]:

@@ -26,7 +26,7 @@ import yaml
 from infra.local.folder import ClusterFolder
 from infra.problems import SettingsError
 from infra.settings import from_stack_file
-from tools.recovery import settle
+from tools.recovery import mend_state_folder, settle
 from tools.summary import Phase, print_summary, setup_phases
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -119,6 +119,7 @@ def up_local(stack: str) -> None:
 def select(stack: str) -> None:
     """Make `stack` the current one, and make it if there is none yet; its stack file is checked first."""
     _check(stack)
+    mend_state_folder(ROOT / ".pulumi" / "state")
     pulumi("stack", "select", "--create", "--stack", stack, quiet=True)
 
 
