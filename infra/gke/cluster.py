@@ -14,27 +14,17 @@ import pulumi_gcp as gcp
 from pulumi import ResourceOptions
 from pulumi_gcp import container
 
+from infra.gke.facts import (
+    EXCLUSION_START,
+    MAINTENANCE_HOUR,
+    NODE_ROLES,
+    NODE_SCOPES,
+    SYSTEM_MACHINE,
+    SYSTEM_MAX_NODES,
+)
 from infra.gke.kubeconfig import kubeconfig
 from infra.gke.names import PODS_RANGE, SERVICES_RANGE, SYSTEM_POOL, GkeNames
 from infra.gke.versions import CHANNEL
-
-SYSTEM_MACHINE = "e2-standard-8"
-"""Fits the Ray head (4 CPUs, 16 GiB), its autoscaler, KubeRay and GKE's own pods, with room: our choice, 2026-11."""
-
-SYSTEM_MAX_NODES = 3
-
-NODE_ROLES = ("roles/container.defaultNodeServiceAccount", "roles/artifactregistry.reader")
-"""What a node needs and no more: logs, metrics, autoscaling signals; images of the project's registries
-(GKE docs service-accounts, read through third-party audit guides, 2026-11)."""
-
-NODE_SCOPES = ("https://www.googleapis.com/auth/cloud-platform",)
-"""Scopes are the old way to limit a node; with an account of its own the roles do it (GKE docs access-scopes)."""
-
-EXCLUSION_START = "2026-11-01T00:00:00Z"
-"""Any day before the cluster exists. A fixed one, because "now" would show as a change in every preview."""
-
-MAINTENANCE_HOUR = "09:00"
-"""UTC. What the exclusion leaves, patches of the control plane, happens then (as cluster-toolkit, 10470803)."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
 
 import pulumi
 from pulumi import ResourceOptions
 from pulumi_kubernetes.apiextensions import CustomResource
 
+from infra.gke.fabric import device_mode
 from infra.gke.node_pools import NodeNetwork
 
 API = "networking.gke.io/v1"
@@ -58,8 +58,3 @@ class DeviceNetworks(pulumi.ComponentResource):
             },
             opts=ResourceOptions(parent=self),
         )
-
-
-def device_mode(nic: str) -> Literal["NetDevice", "RDMA"]:
-    """How a pod gets the NIC: as a network interface, or with its RDMA device (GKE multi-network docs, 2026-04-06)."""
-    return "RDMA" if nic.startswith("rdma-") else "NetDevice"

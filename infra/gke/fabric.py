@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from typing import Literal
 
 from infra.fabric import BOOTSTRAP, GPU_TOLERATION, Fabric, GpuPod, Variable, all_of_the_node, claim_template, claiming
 from infra.machines import GkeMachine
@@ -39,6 +40,11 @@ LIBRARIES = Variable(
 def rdma_network(nic: int) -> str:
     """The Network object of an RDMA NIC, counted from 0."""
     return f"rdma-{nic}"
+
+
+def device_mode(nic: str) -> Literal["NetDevice", "RDMA"]:
+    """How a pod gets the NIC: as a network interface, or with its RDMA device (GKE multi-network docs, 2026-04-06)."""
+    return "RDMA" if nic.startswith("rdma-") else "NetDevice"
 
 
 def fabric(machine: GkeMachine) -> Fabric:

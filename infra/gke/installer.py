@@ -12,13 +12,10 @@ import pulumi
 from pulumi import ResourceOptions
 from pulumi_kubernetes import apps, core, meta
 
-from infra.gke.fabric import GIB, HOST_GIB, HOST_NVIDIA
+from infra.gke.fabric import HOST_GIB, HOST_NVIDIA
+from infra.gke.facts import GIB_IMAGE, GIB_VERSION, PAUSE_IMAGE
 from infra.machines import GkeMachine
 
-VERSION = "v1.1.1"
-IMAGE = f"us-docker.pkg.dev/gce-ai-infra/gpudirect-gib/nccl-plugin-gib:{VERSION}"
-PAUSE = "gke.gcr.io/pause:3.8@sha256:880e63f94b145e46f1b1082bb71b85e21f16b99b180b9996407d61240ceb9830"
-SOURCE = GIB
 LABELS = {"k8s-app": "nccl-rdma-installer"}
 HOST_LIBRARIES = f"{HOST_NVIDIA}/lib64"
 
@@ -63,7 +60,7 @@ class NcclInstaller(pulumi.ComponentResource):
                 custom_timeouts=pulumi.CustomTimeouts(create="5m"),
             ),
         )
-        self.register_outputs({"version": VERSION})
+        self.register_outputs({"version": GIB_VERSION})
 
 
 def _pod(machine: GkeMachine) -> core.v1.PodSpecArgs:
@@ -101,7 +98,7 @@ def _pod(machine: GkeMachine) -> core.v1.PodSpecArgs:
         init_containers=[
             core.v1.ContainerArgs(
                 name="nccl-rdma-installer",
-                image=IMAGE,
+                image=GIB_IMAGE,
                 image_pull_policy="IfNotPresent",
                 security_context=core.v1.SecurityContextArgs(privileged=True),
                 resources=core.v1.ResourceRequirementsArgs(requests={"cpu": "150m"}),
@@ -112,5 +109,5 @@ def _pod(machine: GkeMachine) -> core.v1.PodSpecArgs:
                 ],
             )
         ],
-        containers=[core.v1.ContainerArgs(name="pause", image=PAUSE)],
+        containers=[core.v1.ContainerArgs(name="pause", image=PAUSE_IMAGE)],
     )

@@ -12,10 +12,8 @@ import pulumi_gcp as gcp
 from pulumi import ResourceOptions
 
 from infra.addresses import GkeAddresses
+from infra.gke.facts import MTU
 from infra.gke.names import PODS_RANGE, SERVICES_RANGE, GkeNames
-
-MTU = 8896
-"""Bytes; the most that Google Cloud carries, on all three networks (GKE docs rdma-network-profiles, read 2026-08)."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,11 +12,7 @@ import pulumi
 from pulumi import ResourceOptions
 from pulumi_kubernetes.helm.v3 import Release, RepositoryOptsArgs
 
-VERSION = "1.6.2"
-"""The version that the tests' real operator has; 1.6 brought authOptions.secretName (KubeRay CRDs, read 2026-08)."""
-REPOSITORY = "https://ray-project.github.io/kuberay-helm/"
-NAMESPACE = "kuberay-system"
-OPERATOR_LABELS = {"app.kubernetes.io/name": "kuberay-operator"}
+from infra.kubernetes.facts import KUBERAY_NAMESPACE, KUBERAY_REPOSITORY, KUBERAY_VERSION
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,9 +32,9 @@ class KubeRay(pulumi.ComponentResource):
             name,
             name="kuberay-operator",
             chart="kuberay-operator",
-            version=VERSION,
-            repository_opts=RepositoryOptsArgs(repo=REPOSITORY),
-            namespace=NAMESPACE,
+            version=KUBERAY_VERSION,
+            repository_opts=RepositoryOptsArgs(repo=KUBERAY_REPOSITORY),
+            namespace=KUBERAY_NAMESPACE,
             create_namespace=True,
             # A release that does not come up is rolled back, so that the next `up` finds nothing half made.
             atomic=True,
@@ -54,4 +50,4 @@ class KubeRay(pulumi.ComponentResource):
             # The release is done when the operator runs, and it needs a node for that.
             opts=ResourceOptions(parent=self, depends_on=list(args.nodes)),
         )
-        self.register_outputs({"version": VERSION})
+        self.register_outputs({"version": KUBERAY_VERSION})

@@ -1,10 +1,12 @@
-"""Who may talk to the pods of a RayCluster: its own pods, the operator, and the collector of metrics.
+"""Who may talk to Ray's pods: their own cluster's, the operator where there is one, and the collector of metrics.
 
 Only ways in are limited. Ways out stay open: jobs download data and report to services that nobody can list here. RDMA
 and second host NICs bypass network policies; `kubectl port-forward` does, too, since it enters through the kubelet.
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 from pulumi_kubernetes.meta.v1 import LabelSelectorArgs
 from pulumi_kubernetes.networking.v1 import (
@@ -14,11 +16,7 @@ from pulumi_kubernetes.networking.v1 import (
     NetworkPolicySpecArgs,
 )
 
-from infra.kubernetes import kuberay
-
-DASHBOARD_PORT = 8265
-METRICS_PORTS = (8080, 44217, 44227)
-"""Of every pod, of the autoscaler, of the dashboard (Ray docs, metrics; ray reference §8, 2026-11)."""
+from infra.kubernetes.facts import DASHBOARD_PORT, KUBERAY_LABELS, KUBERAY_NAMESPACE, METRICS_PORTS
 
 
 def ray_ingress(cluster: str, metrics_namespace: str) -> NetworkPolicySpecArgs:
@@ -32,12 +30,28 @@ def ray_ingress(cluster: str, metrics_namespace: str) -> NetworkPolicySpecArgs:
             NetworkPolicyIngressRuleArgs(
                 from_=[
                     NetworkPolicyPeerArgs(
-                        namespace_selector=_namespace(kuberay.NAMESPACE),
-                        pod_selector=LabelSelectorArgs(match_labels=kuberay.OPERATOR_LABELS),
+                        namespace_selector=_namespace(KUBERAY_NAMESPACE),
+                        pod_selector=LabelSelectorArgs(match_labels=KUBERAY_LABELS),
                     )
                 ],
                 ports=_ports(DASHBOARD_PORT),
             ),
+            NetworkPolicyIngressRuleArgs(
+                from_=[NetworkPolicyPeerArgs(namespace_selector=_namespace(metrics_namespace))],
+                ports=_ports(*METRICS_PORTS),
+            ),
+        ],
+    )
+
+
+def job_ingress(labels: Mapping[str, str], metrics_namespace: str) -> NetworkPolicySpecArgs:
+    """The spec of the NetworkPolicy for the pods of an Indexed Job, which carry `labels`: no operator comes in."""
+    own = LabelSelectorArgs(match_labels=dict(labels))
+    return NetworkPolicySpecArgs(
+        pod_selector=own,
+        policy_types=["Ingress"],
+        ingress=[
+            NetworkPolicyIngressRuleArgs(from_=[NetworkPolicyPeerArgs(pod_selector=own)]),
             NetworkPolicyIngressRuleArgs(
                 from_=[NetworkPolicyPeerArgs(namespace_selector=_namespace(metrics_namespace))],
                 ports=_ports(*METRICS_PORTS),

@@ -6,16 +6,28 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
-from infra.capacity import GKE_CAPACITIES
-from infra.kubernetes.kuberay import VERSION as KUBERAY_VERSION
-from infra.kubernetes.ray_manifest import TOKEN_KEY
+from infra.kubernetes.facts import (
+    DASHBOARD_PORT,
+    KUBERAY_NAMESPACE,
+    KUBERAY_REPOSITORY,
+    KUBERAY_VERSION,
+    METRICS_PORTS,
+)
+from infra.kubernetes.ray_manifest import HEAD_ACCOUNT, NAMESPACE, TOKEN_KEY, WORKER_ACCOUNT
 from rehearsal.clouds.kind import value_at
 from rehearsal.graph import PROVIDERS, Graph, Node
 from rehearsal.promises.promise import Promise, Stack, at, expect
 
 RAY_CLUSTER = "kubernetes:ray.io/v1:RayCluster"
 RELEASE = "kubernetes:helm.sh/v3:Release"
-POD_KINDS = ("kubernetes:apps/v1:DaemonSet", "kubernetes:apps/v1:Deployment", RAY_CLUSTER)
+IN_NAMESPACE = (
+    RAY_CLUSTER,
+    "kubernetes:core/v1:ServiceAccount",
+    "kubernetes:core/v1:Secret",
+    "kubernetes:networking.k8s.io/v1:NetworkPolicy",
+    "kubernetes:policy/v1:PodDisruptionBudget",
+    "kubernetes:resource.k8s.io/v1:ResourceClaimTemplate",
+)
 OPEN_KINDS = ("kubernetes:networking.k8s.io/v1:Ingress",)
 
 
@@ -49,99 +61,62 @@ def provider_follows_the_cluster_only(stack: Stack) -> Iterator[str]:
             yield f"{node.name} has no clusterIdentifier"
 
 
-def ray_needs_a_token(stack: Stack) -> Iterator[str]:
-    """Ray answers only to the token: by the operator's own option and by the environment of every container."""
-    for ray in stack.of(RAY_CLUSTER):
-        yield from expect(ray, spec__authOptions__mode="token")
-        secret = at(ray, "spec.authOptions.secretName")
-        if secret not in [at(node, "metadata.name") for node in stack.of("kubernetes:core/v1:Secret")]:
-            yield f"{ray.name}: there is no Secret {secret}"
-        for where, variables in _environments(ray):
-            found = {variable["name"]: variable for variable in variables}
-            wanted = {"name": secret, "key": TOKEN_KEY}
-            if value_at(found, "RAY_AUTH_MODE.value") != "token":
-                yield f"{where}: RAY_AUTH_MODE is not token"
-            if value_at(found, "RAY_AUTH_TOKEN.valueFrom.secretKeyRef") != wanted:
-                yield f"{where}: RAY_AUTH_TOKEN does not come from the Secret"
-
-
-def nothing_gives_up_before_the_capacity_does(stack: Stack) -> Iterator[str]:
-    """A worker may wait for its node as long as the way to get machines may take."""
-    nodes = stack.settings.nodes
-    ways = [way for way in (nodes.capacity, nodes.fallback) if way in GKE_CAPACITIES]
-    promised = 3600 * max((GKE_CAPACITIES[str(way)].wait_hours for way in ways), default=0)
-    name = "RAY_AUTOSCALER_RECONCILE_ALLOCATE_STATUS_TIMEOUT_S"
-    for ray in stack.of(RAY_CLUSTER):
-        yield from expect(ray, spec__autoscalerOptions__version="v2", spec__enableInTreeAutoscaling=True)
-        variables = {variable["name"]: variable for variable in at(ray, "spec.autoscalerOptions.env") or []}
-        if int(value_at(variables, f"{name}.value") or 0) < promised:
-            yield f"{ray.name}: {name} is less than {promised}"
-
-
-def idle_workers_go(stack: Stack) -> Iterator[str]:
-    """An idle worker goes after ray.idleMinutes, and the number of workers is the autoscaler's."""
-    for ray in stack.of(RAY_CLUSTER):
-        idle = 60 * (stack.settings.ray.idle_minutes or 0)
-        yield from expect(ray, spec__autoscalerOptions__idleTimeoutSeconds=idle)
-        for group in at(ray, "spec.workerGroupSpecs") or []:
-            if "replicas" in group:
-                yield f"{group['groupName']}: replicas is set"
-            if (group.get("minReplicas"), group.get("maxReplicas")) != (
-                stack.settings.ray.min_workers,
-                stack.settings.ray.max_workers,
-            ):
-                yield f"{group['groupName']}: {group.get('minReplicas')} to {group.get('maxReplicas')} workers"
-
-
-def head_takes_no_work(stack: Stack) -> Iterator[str]:
-    """The head has no GPU, takes no work, and runs on the system pool."""
-    for ray in stack.of(RAY_CLUSTER):
-        head = at(ray, "spec.headGroupSpec") or {}
-        if value_at(head, "rayStartParams.num-cpus") != "0":
-            yield f"{ray.name}: rayStartParams.num-cpus of the head is not 0"
-        spec = value_at(head, "template.spec") or {}
-        if not spec.get("nodeSelector"):
-            yield f"{ray.name}: the head may run anywhere"
-        if "gpu" in str(value_at(spec, "containers.0.resources")):
-            yield f"{ray.name}: the head asks for a GPU"
-
-
-def workers_own_their_node(stack: Stack) -> Iterator[str]:
-    """The first container of a worker asks for every GPU of the node, with requests equal to limits."""
-    for ray in stack.of(RAY_CLUSTER):
-        for group in at(ray, "spec.workerGroupSpecs") or []:
-            resources = value_at(group, "template.spec.containers.0.resources") or {}
-            if not value_at(resources, "limits.nvidia") and "nvidia.com/gpu" not in (resources.get("limits") or {}):
-                yield f"{group['groupName']}: no GPU is asked for"
-            if resources.get("requests") != resources.get("limits"):
-                yield f"{group['groupName']}: requests and limits differ"
-
-
-def version_is_the_images(stack: Stack) -> Iterator[str]:
-    """The operator is told the Ray version that the stack file names."""
-    for ray in stack.of(RAY_CLUSTER):
-        yield from expect(ray, spec__rayVersion=stack.settings.ray.version)
-
-
 def nothing_is_public(stack: Stack) -> Iterator[str]:
-    """No Service, Ingress or load balancer opens the cluster; the network policy limits who reaches Ray."""
+    """No Service, Ingress or load balancer opens the cluster to the outside."""
     for node in _inside(stack):
         if node.type in OPEN_KINDS or value_at(node.inputs, "spec.type") in ("LoadBalancer", "NodePort"):
             yield f"{node.name} does"
-    for ray in stack.of(RAY_CLUSTER):
-        name = at(ray, "metadata.name")
-        policies = stack.of("kubernetes:networking.k8s.io/v1:NetworkPolicy")
-        selected = [at(policy, "spec.podSelector.matchLabels") for policy in policies]
-        if {"ray.io/cluster": name} not in selected:
-            yield f"no network policy selects the pods of {name}"
 
 
-def workers_hold_no_api_token(stack: Stack) -> Iterator[str]:
-    """Workers hold no token of the Kubernetes API: a job could otherwise act with it."""
+def ray_is_reached_by_few(stack: Stack) -> Iterator[str]:
+    """Ray's pods are reached by each other, the operator (dashboard) and the collectors of metrics, by no one else."""
     for ray in stack.of(RAY_CLUSTER):
-        for group in at(ray, "spec.workerGroupSpecs") or []:
-            if value_at(group, "template.spec.automountServiceAccountToken") is not False:
-                yield f"{group['groupName']}: automountServiceAccountToken is not false"
+        own = {"matchLabels": {"ray.io/cluster": at(ray, "metadata.name")}}
+        policies = [
+            policy
+            for policy in stack.of("kubernetes:networking.k8s.io/v1:NetworkPolicy")
+            if at(policy, "spec.podSelector") == own
+        ]
+        if len(policies) != 1:
+            yield f"{len(policies)} network policies select the pods of {ray.name}"
+            continue
+        yield from expect(policies[0], spec__policyTypes=["Ingress"])
+        peers, operator, metrics = at(policies[0], "spec.ingress")
+        if peers != {"from": [{"podSelector": own}]}:
+            yield f"{policies[0].name}: its own pods are {peers}"
+        for rule, ports in ((operator, [DASHBOARD_PORT]), (metrics, list(METRICS_PORTS))):
+            if [(port["port"], port["protocol"]) for port in rule["ports"]] != [(port, "TCP") for port in ports]:
+                yield f"{policies[0].name}: {rule['ports']}"
+            if not rule["from"][0]["namespaceSelector"]["matchLabels"]["kubernetes.io/metadata.name"]:
+                yield f"{policies[0].name}: {rule['from']}"
+        if not operator["from"][0]["podSelector"]["matchLabels"]["app.kubernetes.io/name"]:
+            yield f"{policies[0].name}: any pod of the operator's namespace may come in"
+
+
+def everything_has_its_place(stack: Stack) -> Iterator[str]:
+    """Ray and what belongs to it live in the stack's one namespace, under identities of their own."""
+    for type_ in IN_NAMESPACE:
+        for node in stack.of(type_):
+            yield from expect(node, metadata__namespace=NAMESPACE)
+    tokens = {
+        at(account, "metadata.name"): account.inputs.get("automountServiceAccountToken")
+        for account in stack.of("kubernetes:core/v1:ServiceAccount")
+    }
+    # The head's autoscaler talks to the API server.
+    if tokens != {HEAD_ACCOUNT: True, WORKER_ACCOUNT: False}:
+        yield f"the accounts and their tokens are {tokens}"
+
+
+def the_token_is_random_and_secret(stack: Stack) -> Iterator[str]:
+    """The token is long, random and kept in a Secret under the key that the operator reads."""
+    for password in stack.of("random:index/randomPassword:RandomPassword"):
+        if not password.inputs["length"] >= 32 or password.inputs["special"] is not False:
+            yield f"{password.name}: {dict(password.inputs)}"
+    for secret in stack.of("kubernetes:core/v1:Secret"):
+        content = secret.inputs["stringData"]
+        # Encrypted as a whole where the state is exported without its secrets.
+        if not {TOKEN_KEY, "ciphertext", "plaintext"} & set(content):
+            yield f"{secret.name} has {sorted(content)}"
 
 
 def images_are_pinned(stack: Stack) -> Iterator[str]:
@@ -154,7 +129,18 @@ def images_are_pinned(stack: Stack) -> Iterator[str]:
             yield f"{node.name}: no version"
     for release in stack.of(RELEASE):
         if release.inputs.get("chart") == "kuberay-operator":
-            yield from expect(release, version=KUBERAY_VERSION)
+            yield from expect(
+                release,
+                version=KUBERAY_VERSION,
+                atomic=True,
+                createNamespace=True,
+                namespace=KUBERAY_NAMESPACE,
+                repositoryOpts__repo=KUBERAY_REPOSITORY,
+            )
+            if not at(release, "values.nodeSelector"):
+                yield f"{release.name}: the operator may run on GPU nodes"
+            if set(at(release, "values.resources")) != {"requests", "limits"}:
+                yield f"{release.name}: the operator has no bounds"
 
 
 def only_the_installer_is_privileged(stack: Stack) -> Iterator[str]:
@@ -186,13 +172,6 @@ def _inside(stack: Stack) -> list[Node]:
     return [node for node in stack.graph.made if node.type.startswith("kubernetes:")]
 
 
-def _environments(ray: Node) -> Iterator[tuple[str, list[dict[str, Any]]]]:
-    yield "autoscaler", at(ray, "spec.autoscalerOptions.env") or []
-    yield "head", at(ray, "spec.headGroupSpec.template.spec.containers.0.env") or []
-    for group in at(ray, "spec.workerGroupSpecs") or []:
-        yield group["groupName"], value_at(group, "template.spec.containers.0.env") or []
-
-
 def _images(value: Any) -> Iterator[str]:
     if isinstance(value, dict):
         for key, item in value.items():
@@ -210,14 +189,10 @@ PROMISES: tuple[Promise, ...] = (
     inside_by_the_stacks_provider,
     inside_goes_with_the_cluster,
     provider_follows_the_cluster_only,
-    ray_needs_a_token,
-    nothing_gives_up_before_the_capacity_does,
-    idle_workers_go,
-    head_takes_no_work,
-    workers_own_their_node,
-    version_is_the_images,
     nothing_is_public,
-    workers_hold_no_api_token,
+    ray_is_reached_by_few,
+    everything_has_its_place,
+    the_token_is_random_and_secret,
     images_are_pinned,
     only_the_installer_is_privileged,
 )

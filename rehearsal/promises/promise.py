@@ -51,5 +51,12 @@ def told(promise: Promise) -> str:
 
 
 def broken(promises: tuple[Promise, ...], stack: Stack) -> list[str]:
-    """Every promise that does not hold, with what is wrong."""
-    return [f"{told(promise)} {wrong}" for promise in promises for wrong in promise(stack)]
+    """Every promise that does not hold, with what is wrong. One that cannot even be checked does not hold."""
+    return [f"{told(promise)} {wrong}" for promise in promises for wrong in _wrongs(promise, stack)]
+
+
+def _wrongs(promise: Promise, stack: Stack) -> Iterator[str]:
+    try:
+        yield from promise(stack)
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as problem:
+        yield f"This cannot be checked: {problem!r}"

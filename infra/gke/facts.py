@@ -1,0 +1,32 @@
+"""What is fixed about every stack on Google Cloud: frame size, node identity, upgrades, the system pool, images.
+
+Facts and choices only, so that those who check a stack need not import what makes it.
+"""
+
+from __future__ import annotations
+
+MTU = 8896
+"""Bytes; the most that Google Cloud carries, on all three networks (GKE docs rdma-network-profiles, read 2026-08)."""
+
+SYSTEM_MACHINE = "e2-standard-8"
+"""Fits the Ray head (4 CPUs, 16 GiB), its autoscaler, KubeRay and GKE's own pods, with room: our choice, 2026-11."""
+
+SYSTEM_MAX_NODES = 3
+
+NODE_ROLES = ("roles/container.defaultNodeServiceAccount", "roles/artifactregistry.reader")
+"""What a node needs and no more: logs, metrics, autoscaling signals; images of the project's registries
+(GKE docs service-accounts, read through third-party audit guides, 2026-11)."""
+
+NODE_SCOPES = ("https://www.googleapis.com/auth/cloud-platform",)
+"""Scopes are the old way to limit a node; with an account of its own the roles do it (GKE docs access-scopes)."""
+
+EXCLUSION_START = "2026-11-01T00:00:00Z"
+"""Any day before the cluster exists. A fixed one, because "now" would show as a change in every preview."""
+
+MAINTENANCE_HOUR = "09:00"
+"""UTC. What the exclusion leaves, patches of the control plane, happens then (as cluster-toolkit, 10470803)."""
+
+GIB_VERSION = "v1.1.1"
+GIB_IMAGE = f"us-docker.pkg.dev/gce-ai-infra/gpudirect-gib/nccl-plugin-gib:{GIB_VERSION}"
+PAUSE_IMAGE = "gke.gcr.io/pause:3.8@sha256:880e63f94b145e46f1b1082bb71b85e21f16b99b180b9996407d61240ceb9830"
+"""Both as Google's own installer pins them (container-engine-accelerators: gpudirect-rdma, 992db812, 2026-06-11)."""

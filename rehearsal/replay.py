@@ -1,0 +1,94 @@
+"""A stack's creates once more, against the simulated clouds but without the engine: what would be refused, and when.
+
+It takes the graph that the engine registered, perhaps with an input changed, so that thousands of variants can be tried
+in the time of one `up`. Inputs that hold other resources' outputs keep the values of the original.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from rehearsal.clouds.kind import Call, Kind, Refusal
+from rehearsal.clouds.registry import cloud
+from rehearsal.clouds.world import View, World
+from rehearsal.graph import PROVIDERS, Graph, Node
+
+
+@dataclass(frozen=True)
+class Refused:
+    """The first request that was refused: whose it was, and why."""
+
+    node: Node
+    refusal: Refusal
+
+
+def replay(graph: Graph) -> Refused | None:
+    """Make everything in the order of the graph, in an empty world; the first refusal, or None."""
+    with tempfile.TemporaryDirectory() as folder, World(Path(folder) / "world.sqlite").transaction() as world:
+        for node in graph.made:
+            refusal = _create(graph, node, world)
+            if refusal is not None:
+                return Refused(node, refusal)
+    return None
+
+
+def without(graph: Graph, urn: str, path: tuple[str | int, ...]) -> Graph:
+    """The same graph, with an input of a resource taken out."""
+    return changed(graph, urn, _taken_out(graph[urn].inputs, path))
+
+
+def changed(graph: Graph, urn: str, inputs: Mapping[str, Any]) -> Graph:
+    """The same graph, with other inputs of a resource."""
+    return Graph({**graph.nodes, urn: replace(graph[urn], inputs=inputs)})
+
+
+def _create(graph: Graph, node: Node, world: View) -> Refusal | None:
+    package = node.type.partition(":")[0]
+    kind = cloud(package).kind(node.type)
+    config = _configuration(graph, node)
+    if kind is None:
+        return Refusal("unknown", f"the simulated cloud does not know {node.type}", "rehearsal")
+    refusal = cloud(package).reaches(config, world)
+    if refusal is not None:
+        return refusal
+    inputs = dict(node.inputs)
+    try:
+        id_ = kind.identify(inputs, config)
+    except KeyError as missing:
+        return Refusal("400 required", f"Required parameter is missing: {missing.args[0]}", "Google Cloud API errors")
+    return _made(kind, id_, inputs, config, world)
+
+
+def _made(kind: Kind, id_: str, inputs: dict[str, Any], config: Mapping[str, Any], world: View) -> Refusal | None:
+    if kind.remembered and world.get(kind.type, id_) is not None:
+        return kind.conflict(kind.type, id_)
+    call = Call(
+        verb="create", type=kind.type, id=id_, inputs=inputs, live={}, config=config, world=world, now=inputs
+    )
+    for rule in kind.rules:
+        refusal = rule(call)
+        if refusal is not None:
+            return refusal
+    if kind.remembered:
+        world.put(kind.type, id_, {**inputs, **kind.compute(call)})
+    return None
+
+
+def _configuration(graph: Graph, node: Node) -> Mapping[str, Any]:
+    provider = graph.nodes.get(node.provider or "")
+    return provider.inputs if provider is not None and provider.type.startswith(PROVIDERS) else {}
+
+
+def _taken_out(value: Any, path: tuple[str | int, ...]) -> Any:
+    first, *rest = path
+    if isinstance(value, Mapping):
+        kept = {key: item for key, item in value.items() if key != first or rest}
+        return {**kept, first: _taken_out(value[first], tuple(rest))} if rest else kept
+    if isinstance(first, int):
+        inner = [_taken_out(value[first], tuple(rest))] if rest else []
+        return [*value[:first], *inner, *value[first + 1 :]]
+    raise KeyError(first)
