@@ -9,18 +9,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pulumi
-import pulumi_random as random
 from pulumi import ResourceOptions
 from pulumi_kubernetes import core, meta, networking, policy
 from pulumi_kubernetes.apiextensions import CustomResource
 
 from infra.kubernetes.network_policy import ray_ingress
-from infra.kubernetes.ray_manifest import HEAD_ACCOUNT, NAMESPACE, TOKEN_KEY, WORKER_ACCOUNT, RayShape, ray_cluster
-
-CLUSTER_SCOPED = ("DeviceClass",)
-"""Kinds among a pod's objects that have no namespace."""
-TOKEN_LENGTH = 43
-"""Letters and digits: 256 bits, as many as the operator's own tokens have."""
+from infra.kubernetes.pod_objects import beside
+from infra.kubernetes.ray_manifest import HEAD_ACCOUNT, NAMESPACE, WORKER_ACCOUNT, RayShape, ray_cluster
+from infra.kubernetes.ray_token import ray_token
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,13 +55,7 @@ class RayCluster(pulumi.ComponentResource):
             )
             for account in (HEAD_ACCOUNT, WORKER_ACCOUNT)
         ]
-        password = random.RandomPassword(f"{name}-token", length=TOKEN_LENGTH, special=False, opts=own)
-        secret = core.v1.Secret(
-            f"{name}-token",
-            metadata=meta.v1.ObjectMetaArgs(name=args.shape.token_secret, namespace=inside),
-            string_data={TOKEN_KEY: password.result},
-            opts=own,
-        )
+        token = ray_token(f"{name}-token", args.shape.token_secret, inside, own)
         guard = networking.v1.NetworkPolicy(
             f"{name}-ingress",
             metadata=meta.v1.ObjectMetaArgs(name=f"{args.name}-ingress", namespace=inside),
@@ -85,20 +75,7 @@ class RayCluster(pulumi.ComponentResource):
             ),
             opts=own,
         )
-        objects = [
-            CustomResource(
-                manifest["metadata"]["name"],
-                api_version=manifest["apiVersion"],
-                kind=manifest["kind"],
-                metadata={
-                    **manifest["metadata"],
-                    **({} if manifest["kind"] in CLUSTER_SCOPED else {"namespace": inside}),
-                },
-                spec=manifest["spec"],
-                opts=own,
-            )
-            for manifest in args.shape.pod.objects
-        ]
+        objects = beside(args.shape.pod, inside, own)
         CustomResource(
             name,
             api_version="ray.io/v1",
@@ -113,10 +90,10 @@ class RayCluster(pulumi.ComponentResource):
             opts=ResourceOptions(
                 parent=self,
                 # Its pods name the accounts and the Secret; the policy is there before the first port opens.
-                depends_on=[*accounts, secret, guard, *objects, *args.needs],
+                depends_on=[*accounts, token.secret, guard, *objects, *args.needs],
                 # The autoscaler's business.
                 ignore_changes=["spec.workerGroupSpecs[0].replicas", "spec.workerGroupSpecs[0].scaleStrategy"],
             ),
         )
-        self.token = pulumi.Output.secret(password.result)
+        self.token = token.value
         self.register_outputs({"namespace": inside})

@@ -79,7 +79,7 @@ def ray_cluster(shape: RayShape) -> dict[str, Any]:
                 # (kuberay #4226, ray PR #60392).
                 _plain("RAY_AUTOSCALER_RECONCILE_ALLOCATE_STATUS_TIMEOUT_S", str(shape.wait_s)),
                 _plain("RAY_AUTOSCALER_PENDING_NODE_IDLE_TIMEOUT_S", str(ABANDONED_S)),
-                *_authentication(shape),
+                *ray_authentication(shape.token_secret),
             ],
         },
         "headGroupSpec": _head(shape),
@@ -93,7 +93,7 @@ def _head(shape: RayShape) -> dict[str, Any]:
         "image": shape.image,
         "ports": [*PORTS, CLIENT_PORT, *METRICS],
         "env": [
-            *_authentication(shape),
+            *ray_authentication(shape.token_secret),
             # Ray Train gives up on a gang after 60 s and starts over; drivers run here and inherit this.
             _plain("RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S", str(shape.wait_s)),
         ],
@@ -108,7 +108,7 @@ def _head(shape: RayShape) -> dict[str, Any]:
         # No task and no actor lands on the head: it has no GPU, and its loss ends every job.
         "rayStartParams": {"num-cpus": "0"},
         "template": {
-            "metadata": {"annotations": {**_kept(), **_annotations(shape.folder)}},
+            "metadata": {"annotations": {**kept(), **_annotations(shape.folder)}},
             "spec": {
                 "serviceAccountName": shape.account,
                 "nodeSelector": dict(shape.head_selector),
@@ -127,7 +127,7 @@ def _workers(shape: RayShape) -> dict[str, Any]:
         **container,
         "env": [
             *container["env"],
-            *_authentication(shape),
+            *ray_authentication(shape.token_secret),
             _plain("RAY_gcs_rpc_server_reconnect_timeout_s", str(RECONNECT_S)),
         ],
         "volumeMounts": [
@@ -146,7 +146,7 @@ def _workers(shape: RayShape) -> dict[str, Any]:
         "idleTimeoutSeconds": shape.idle_s,
         "rayStartParams": {},
         "template": {
-            "metadata": {"annotations": {**_kept(), **shape.pod.annotations, **_annotations(shape.folder)}},
+            "metadata": {"annotations": {**kept(), **shape.pod.annotations, **_annotations(shape.folder)}},
             "spec": {
                 **pod,
                 "serviceAccountName": shape.worker_account,
@@ -159,13 +159,14 @@ def _workers(shape: RayShape) -> dict[str, Any]:
     }
 
 
-def _kept() -> dict[str, str]:
+def kept() -> dict[str, str]:
     """A node autoscaler must not move these pods to save a node: Ray's own autoscaler decides when a worker goes."""
     return {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}
 
 
-def _authentication(shape: RayShape) -> list[dict[str, Any]]:
-    reference = {"secretKeyRef": {"name": shape.token_secret, "key": TOKEN_KEY}}
+def ray_authentication(token_secret: str) -> list[dict[str, Any]]:
+    """The environment by which Ray asks for a token, and presents its own."""
+    reference = {"secretKeyRef": {"name": token_secret, "key": TOKEN_KEY}}
     return [_plain("RAY_AUTH_MODE", "token"), {"name": "RAY_AUTH_TOKEN", "valueFrom": reference}]
 
 
