@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import random
 import shutil
+import signal
 import sys
 import time
 from pathlib import Path
@@ -20,6 +21,8 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the cases that the arguments choose; the exit status is 0 if all of them converged."""
     options = _parse(arguments)
     began = time.monotonic()
+    # Unwound like an interruption, so that the server's folder goes.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     folder = options.folder or ROOT / ".rehearsal" / "sweep"
     with WarmStart() as warm:
         sweep = Sweep(options.stack, folder, warm.bin)

@@ -46,7 +46,7 @@ _TAKES_S = 120
 
 
 class WarmStart:
-    """The server, from `with` to the end of the block; `bin` has the executables that the engine is to find."""
+    """A server, from `with` to the end of the block; `bin` has the executables that the engine is to find."""
 
     def __enter__(self) -> WarmStart:
         """Start the server and wait until it has imported everything."""
@@ -62,15 +62,15 @@ class WarmStart:
             words = [sys.executable, "-I", "-S", str(_CLIENT), address, what]
             (self.bin / name).write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
             (self.bin / name).chmod(0o755)
-        self._server = subprocess.Popen(
+        self.server = subprocess.Popen(
             [sys.executable, "-m", "rehearsal.warm", address],
             cwd=ROOT,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
         )
-        assert self._server.stdout is not None
-        if self._server.stdout.readline() != "ready\n":
+        assert self.server.stdout is not None
+        if self.server.stdout.readline() != "ready\n":
             self.__exit__(None, None, None)
             raise RuntimeError("the warm start's server ended before it was ready; its own words stand above")
         return self
@@ -79,8 +79,8 @@ class WarmStart:
         self, _type: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
     ) -> None:
         """End the server; forks still at work end with their clients."""
-        self._server.terminate()
-        self._server.communicate(timeout=_TAKES_S)
+        self.server.terminate()
+        self.server.communicate(timeout=_TAKES_S)
         self._folder.cleanup()
 
 

@@ -1,0 +1,29 @@
+"""The language host of machines that lack the real one: it must not outlive an engine that was killed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import psutil
+
+from tests.clone import PROJECT, wait_until
+
+ENGINE = """
+import subprocess, sys
+host = subprocess.Popen([sys.argv[1], "127.0.0.1:1"], stdout=subprocess.PIPE, text=True)
+host.stdout.readline()
+print(host.pid, flush=True)
+host.wait()
+"""
+
+
+def test_it_ends_when_its_engine_is_killed() -> None:
+    host = PROJECT / "tools" / "host" / "pulumi-language-python"
+    with subprocess.Popen([sys.executable, "-c", ENGINE, str(host)], stdout=subprocess.PIPE, text=True) as engine:
+        assert engine.stdout is not None
+        pid = int(engine.stdout.readline())
+        assert psutil.pid_exists(pid)
+        engine.kill()
+        engine.wait()
+        wait_until(lambda: not psutil.pid_exists(pid), "the host ends", 10)

@@ -1,0 +1,176 @@
+"""What a dead engine left: files mended, pending creates turned into resources to be read. No engine runs here."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rehearsal.clouds.registry import cloud
+from tools.recovery import (
+    GOOGLE_IMPORTS,
+    PendingCreate,
+    import_id,
+    mend_state_folder,
+    pending_creates,
+    settle,
+    to_be_read,
+)
+
+PROJECT = "p1"
+ACCOUNT = "serviceAccount:gke-nodes@p1.iam.gserviceaccount.com"
+IDS: dict[str, tuple[dict[str, Any], str]] = {
+    "gcp:compute/network:Network": ({"name": "gke"}, "projects/p1/global/networks/gke"),
+    "gcp:compute/subnetwork:Subnetwork": (
+        {"name": "gke-rdma-0", "region": "us-central1"},
+        "projects/p1/regions/us-central1/subnetworks/gke-rdma-0",
+    ),
+    "gcp:compute/firewall:Firewall": ({"name": "gke-inside"}, "projects/p1/global/firewalls/gke-inside"),
+    "gcp:compute/router:Router": (
+        {"name": "gke-nat", "region": "us-central1"},
+        "projects/p1/regions/us-central1/routers/gke-nat",
+    ),
+    "gcp:compute/routerNat:RouterNat": (
+        {"name": "gke-nat", "region": "us-central1", "router": "gke-nat"},
+        "p1/us-central1/gke-nat/gke-nat",
+    ),
+    "gcp:container/cluster:Cluster": (
+        {"name": "gke", "location": "us-central1"},
+        "projects/p1/locations/us-central1/clusters/gke",
+    ),
+    "gcp:container/nodePool:NodePool": (
+        {"name": "system", "location": "us-central1", "cluster": "gke"},
+        "p1/us-central1/gke/system",
+    ),
+    "gcp:serviceaccount/account:Account": (
+        {"accountId": "gke-nodes"},
+        "projects/p1/serviceAccounts/gke-nodes@p1.iam.gserviceaccount.com",
+    ),
+    "gcp:projects/iAMMember:IAMMember": (
+        {"role": "roles/logging.logWriter", "member": ACCOUNT},
+        f"p1 roles/logging.logWriter {ACCOUNT}",
+    ),
+    "gcp:storage/bucketIAMMember:BucketIAMMember": (
+        {"bucket": "b1", "role": "roles/storage.objectUser", "member": ACCOUNT},
+        f"b/b1 roles/storage.objectUser {ACCOUNT}",
+    ),
+    "kubernetes:core/v1:Namespace": ({"metadata": {"name": "ray"}}, "ray"),
+    "kubernetes:core/v1:Secret": ({"metadata": {"name": "token", "namespace": "ray"}}, "ray/token"),
+    "kubernetes:networking.gke.io/v1:Network": ({"metadata": {"name": "rdma-0"}}, "rdma-0"),
+    "kubernetes:ray.io/v1:RayCluster": ({"metadata": {"name": "ray", "namespace": "ray"}}, "ray/ray"),
+    "kubernetes:helm.sh/v3:Release": ({"name": "kuberay", "namespace": "ray"}, "ray/kuberay"),
+}
+RANDOM = "random:index/randomPassword:RandomPassword"
+
+
+def operation(type_: str, inputs: dict[str, Any], kind: str = "creating") -> dict[str, Any]:
+    """A pending operation as `pulumi stack export` writes it."""
+    urn = f"urn:pulumi:gke::rdma-ray::{type_}::{inputs.get('name', 'x')}"
+    return {"type": kind, "resource": {"urn": urn, "type": type_, "custom": True, "inputs": inputs, "parent": "urn"}}
+
+
+def exported(*operations: dict[str, Any]) -> dict[str, Any]:
+    """A stack with one resource and these pending operations."""
+    there = {"urn": "urn:pulumi:gke::rdma-ray::pulumi:pulumi:Stack::s", "type": "pulumi:pulumi:Stack", "custom": False}
+    return {"version": 3, "deployment": {"resources": [there], "pending_operations": list(operations)}}
+
+
+class Pulumi:
+    """Remembers the commands of the engine, and the state that it was given."""
+
+    def __init__(self) -> None:
+        self.commands: list[tuple[str, ...]] = []
+        self.imported: dict[str, Any] = {}
+
+    def __call__(self, *arguments: str) -> None:
+        self.commands.append(arguments)
+        if arguments[:2] == ("stack", "import"):
+            self.imported = json.loads(Path(arguments[3]).read_text())
+
+
+@pytest.mark.parametrize("type_", IDS)
+def test_what_a_resource_is_imported_by(type_: str) -> None:
+    inputs, expected = IDS[type_]
+    assert import_id(PendingCreate("urn", type_, inputs), PROJECT) == expected
+
+
+@pytest.mark.parametrize("type_", IDS)
+def test_the_simulated_cloud_finds_it_by_that(type_: str) -> None:
+    """The import leads to the id that a create would have given."""
+    inputs, written = IDS[type_]
+    kind = cloud(type_.partition(":")[0]).kind(type_)
+    assert kind is not None
+    config = {"project": PROJECT}
+    assert kind.from_import(written, config) == kind.identify(inputs, config)
+
+
+def test_every_google_resource_is_in_the_table() -> None:
+    simulated = set(cloud("gcp").kinds)
+    assert set(GOOGLE_IMPORTS) == simulated == {type_ for type_ in IDS if type_.startswith("gcp:")}
+
+
+def test_a_resource_in_another_project_is_looked_for_there() -> None:
+    create = PendingCreate("urn", "gcp:compute/network:Network", {"name": "n", "project": "p2"})
+    assert import_id(create, PROJECT) == "projects/p2/global/networks/n"
+
+
+def test_pending_creates_become_resources_to_be_read() -> None:
+    """Without outputs, which is how a provider knows an import; all else about them stays."""
+    create = operation("gcp:compute/network:Network", {"name": "gke"})
+    before = exported(create)["deployment"]
+    after = to_be_read(before, PROJECT)
+    assert after["pending_operations"] == []
+    made = {**create["resource"], "id": "projects/p1/global/networks/gke", "outputs": {}}
+    assert after["resources"] == [*before["resources"], made]
+
+
+def test_other_operations_are_left_to_the_engine() -> None:
+    delete = operation("gcp:compute/network:Network", {"name": "gke"}, "deleting")
+    deployment = exported(delete)["deployment"]
+    assert pending_creates(deployment) == []
+    assert to_be_read(deployment, PROJECT) == deployment
+
+
+def test_settle_reads_what_was_being_created_and_nothing_else() -> None:
+    network, password = operation("gcp:compute/network:Network", {"name": "gke"}), operation(RANDOM, {"length": 32})
+    pulumi = Pulumi()
+    assert settle(exported(network, password), PROJECT, pulumi) == 2
+    assert pulumi.imported["version"] == 3
+    assert [each["type"] for each in pulumi.imported["deployment"]["resources"]] == [
+        "pulumi:pulumi:Stack",
+        "gcp:compute/network:Network",
+    ]
+    (_, refresh) = pulumi.commands
+    assert refresh[0] == "refresh"
+    assert refresh[refresh.index("--target") + 1 :] == (network["resource"]["urn"],)
+
+
+def test_a_random_value_is_made_anew_without_asking_anybody() -> None:
+    pulumi = Pulumi()
+    assert settle(exported(operation(RANDOM, {"length": 32})), PROJECT, pulumi) == 1
+    assert len(pulumi.commands) == 1
+    assert len(pulumi.imported["deployment"]["resources"]) == 1
+
+
+def test_a_stack_without_pending_creates_is_left_alone() -> None:
+    pulumi = Pulumi()
+    assert settle(exported(), PROJECT, pulumi) == 0
+    assert settle({"version": 3, "deployment": {"manifest": {}}}, PROJECT, pulumi) == 0
+    assert pulumi.commands == []
+
+
+def test_half_written_side_files_go_and_whole_ones_stay(tmp_path: Path) -> None:
+    stacks = tmp_path / ".pulumi" / "stacks"
+    stacks.mkdir(parents=True)
+    (stacks / "a.json").write_text("")
+    (stacks / "a.json.attrs").write_text("")
+    (stacks / "b.json.attrs").write_text('{"md5": "x')
+    (stacks / "c.json.attrs").write_text('{"md5": "x"}')
+    assert mend_state_folder(tmp_path) == 2
+    assert sorted(file.name for file in stacks.iterdir()) == ["a.json", "c.json.attrs"]
+
+
+def test_no_state_folder_needs_no_mending(tmp_path: Path) -> None:
+    assert mend_state_folder(tmp_path / "none") == 0
