@@ -9,6 +9,7 @@ KUBERAY_VERSION = "1.6.2"
 """The version that the tests' real operator has; 1.6 brought authOptions.secretName (KubeRay CRDs, read 2026-08)."""
 KUBERAY_REPOSITORY = "https://ray-project.github.io/kuberay-helm/"
 KUBERAY_NAMESPACE = "kuberay-system"
+KUBERAY_IMAGE = "quay.io/kuberay/operator"
 KUBERAY_LABELS = {"app.kubernetes.io/name": "kuberay-operator"}
 """On the operator's pods (KubeRay chart, 002c26b0)."""
 

@@ -12,15 +12,19 @@ import pulumi
 from pulumi import ResourceOptions
 from pulumi_kubernetes.helm.v3 import Release, RepositoryOptsArgs
 
-from infra.kubernetes.facts import KUBERAY_NAMESPACE, KUBERAY_REPOSITORY, KUBERAY_VERSION
+from infra.kubernetes.facts import KUBERAY_IMAGE, KUBERAY_NAMESPACE, KUBERAY_REPOSITORY, KUBERAY_VERSION
 
 
 @dataclass(frozen=True, kw_only=True)
 class KubeRayArgs:
-    """node_selector: where the operator runs; nodes: the pool that has to be there first."""
+    """node_selector: where the operator runs; nodes: the pool that has to be there first.
+
+    image_repository: where its image lies, for clusters that reach a mirror only.
+    """
 
     node_selector: dict[str, str]
     nodes: Sequence[pulumi.Resource]
+    image_repository: str = KUBERAY_IMAGE
 
 
 class KubeRay(pulumi.ComponentResource):
@@ -41,6 +45,7 @@ class KubeRay(pulumi.ComponentResource):
             timeout=600,
             values={
                 "nodeSelector": args.node_selector,
+                "image": {"repository": args.image_repository},
                 # The chart gives it a tenth of a CPU and 512 MiB, the memory of 500 pods (its values, 002c26b0).
                 "resources": {
                     "requests": {"cpu": "100m", "memory": "512Mi"},

@@ -1,4 +1,4 @@
-"""The objects that a `GpuPod` needs beside it, such as the template of its claim."""
+"""The objects that pods need beside them: those of a `GpuPod`, and those of the shared folder."""
 
 from __future__ import annotations
 
@@ -7,13 +7,16 @@ from pulumi import ResourceOptions
 from pulumi_kubernetes.apiextensions import CustomResource
 
 from infra.fabric import GpuPod
+from infra.kubernetes.shared_folder import SharedFolder
 
 CLUSTER_SCOPED = ("DeviceClass",)
 """Kinds among a pod's objects that have no namespace."""
 
 
-def beside(pod: GpuPod, namespace: pulumi.Input[str], opts: ResourceOptions) -> list[CustomResource]:
-    """The pod's objects, in the pod's namespace where they have one."""
+def beside(
+    pod: GpuPod, namespace: pulumi.Input[str], opts: ResourceOptions, folder: SharedFolder | None = None
+) -> list[CustomResource]:
+    """The pod's objects and the folder's, in the pod's namespace where they have one."""
     return [
         CustomResource(
             manifest["metadata"]["name"],
@@ -26,5 +29,5 @@ def beside(pod: GpuPod, namespace: pulumi.Input[str], opts: ResourceOptions) -> 
             spec=manifest["spec"],
             opts=opts,
         )
-        for manifest in pod.objects
+        for manifest in (*pod.objects, *(folder.objects if folder else ()))
     ]

@@ -75,7 +75,7 @@ class RayCluster(pulumi.ComponentResource):
             ),
             opts=own,
         )
-        objects = beside(args.shape.pod, inside, own)
+        objects = beside(args.shape.pod, inside, own, args.shape.folder)
         CustomResource(
             name,
             api_version="ray.io/v1",

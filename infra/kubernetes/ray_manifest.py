@@ -6,12 +6,12 @@ for metrics, the dashboard's address) and `replicas`, which belongs to the autos
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from infra.fabric import GpuPod
-from infra.kubernetes.shared_folder import SharedFolder
+from infra.fabric import GpuPod, Variable
+from infra.kubernetes.shared_folder import SharedFolder, preparation
 
 NAMESPACE = "ray"
 HEAD_ACCOUNT = "ray-head"
@@ -43,8 +43,9 @@ class RayShape:
 
     version: of Ray, which is the image's. fewest, most: workers, one per node. idle_s: seconds until an idle worker
     goes. wait_s: seconds that a worker's pod may wait for its node, as the way to get machines promises. head_selector:
-    nodes without GPUs. account: the ServiceAccount's name of the head; worker_account: of the workers, which talk to no
-    API server. token_secret: the Secret with the token under `TOKEN_KEY`.
+    nodes without GPUs; head_environment: what the head needs there beside Ray's own. account: the ServiceAccount's name
+    of the head; worker_account: of the workers, which talk to no API server. token_secret: the Secret with the token
+    under `TOKEN_KEY`.
     """
 
     version: str
@@ -59,6 +60,7 @@ class RayShape:
     token_secret: str
     pod: GpuPod
     folder: SharedFolder | None
+    head_environment: Sequence[Variable] = ()
 
 
 def ray_cluster(shape: RayShape) -> dict[str, Any]:
@@ -112,6 +114,7 @@ def _head(shape: RayShape) -> dict[str, Any]:
             "spec": {
                 "serviceAccountName": shape.account,
                 "nodeSelector": dict(shape.head_selector),
+                **(preparation(shape.folder, shape.image) if shape.folder else {}),
                 "containers": [container],
                 "volumes": [{"name": "ray-logs", "emptyDir": {}}, *_volumes(shape.folder)],
             },

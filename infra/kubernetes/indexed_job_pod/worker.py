@@ -65,7 +65,12 @@ class Worker(Part):
             async for source, host, port in self._places(seen):
                 try:
                     return await self._join(host, port)
-                except (NotTheHeadError, OSError, TimeoutError, ValueError, KeyError) as error:
+                except NotTheHeadError as error:
+                    # Worth a line at once: somebody reads this log while it waits.
+                    if seen.get(source) != (told := f"{source} leads to {host}:{port}: {error}"):
+                        self.pod.say(told)
+                    seen[source] = told
+                except (OSError, TimeoutError, ValueError, KeyError) as error:
                     seen[source] = f"{source} leads to {host}:{port}: {error or 'no answer'}"
             await asyncio.sleep(LOOK_S)
         told = "; ".join(seen.values()) or "nothing was found"

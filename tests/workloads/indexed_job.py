@@ -1,0 +1,163 @@
+"""Indexed Jobs on this machine: processes as pods, each with an address, a home and a temporary folder of its own.
+
+What runs is what the ConfigMap holds, started as the pod's container starts it. A host name needs a name server, which
+tests have none of: `--head-host` gets an address, which the script resolves the way it resolves a name.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from infra.kubernetes.indexed_job_manifest import PACKAGE, script_files
+from infra.local import processes
+from infra.local.loopback import free_ports
+
+DEADLINE_S = 150.0
+TOKEN = "a-token-that-only-these-tests-know-0123456789"
+_NETWORKS = itertools.count(20)
+
+
+def until(condition: Callable[[], bool], what: str, seconds: float = DEADLINE_S) -> None:
+    """Wait for a condition; fails with `what` after the deadline."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {seconds:.0f} s: {what}"
+        time.sleep(0.1)
+
+
+@dataclass
+class Pod:
+    """One process as a pod; every process that it starts carries its mark."""
+
+    mark: str
+    log: Path
+    process: subprocess.Popen[bytes]
+
+    @property
+    def said(self) -> str:
+        """Its log so far."""
+        return self.log.read_text(errors="replace")
+
+    def says(self, text: str) -> None:
+        """Wait until its log has this text."""
+        until(lambda: text in self.said or self.process.poll() is not None, f"{text!r} in\n{self.said[-3000:]}")
+        assert text in self.said, self.said[-3000:]
+
+    def code(self) -> int:
+        """Its exit code; waits for its end."""
+        until(lambda: self.process.poll() is not None, f"the end of a pod that said\n{self.said[-3000:]}")
+        return int(self.process.returncode)
+
+    def kill(self) -> None:
+        """End all of it at once, as a container whose node is taken away."""
+        self.process.kill()
+        self.process.wait()
+        processes.end_marked(self.mark)
+
+    @property
+    def generation(self) -> str | None:
+        """The generation that it made or joined, or None."""
+        found = re.search(r"generation (\w{16})", self.said)
+        return found[1] if found else None
+
+
+@dataclass
+class Job:
+    """One Job: its UID and what its pods share. `folder` is the shared storage."""
+
+    root: Path
+    uid: str
+    nodes: int
+    entrypoint: str
+    folder: Path | None = None
+    ports: list[int] = field(default_factory=lambda: free_ports(6))
+    network: int = field(default_factory=lambda: next(_NETWORKS))
+    pods: list[Pod] = field(default_factory=list)
+
+    def address(self, index: int) -> str:
+        """The address of a pod. On Linux every address in 127.0.0.0/8 is this machine's."""
+        return f"127.0.{self.network}.{2 + index}"
+
+    def start(
+        self,
+        index: int,
+        *,
+        token: str = TOKEN,
+        wait_s: float = DEADLINE_S,
+        head_host: str | None = None,
+        everywhere: bool = False,
+    ) -> Pod:
+        """Start a pod. Without `head_host` the head is found by its stable address, as by its stable name."""
+        scripts = self.root / "scripts" / PACKAGE
+        if not scripts.exists():
+            scripts.mkdir(parents=True)
+            for name, text in script_files().items():
+                (scripts / name).write_text(text, encoding="utf-8")
+        number = len(self.pods)
+        place = self.root / f"{self.uid}-{number}"
+        place.mkdir()
+        gcs, control, torch, client, *metrics = self.ports
+        (agent,) = free_ports(1)
+        mark = f"{self.root}/{self.uid}-{number}/"
+        environment = {
+            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+            "HOME": str(place),
+            "PYTHONPATH": str(self.root / "scripts"),
+            "PYTHONUNBUFFERED": "1",
+            "POD_IP": self.address(index),
+            "JOB_UID": self.uid,
+            "JOB_COMPLETION_INDEX": str(index),
+            "RAY_AUTH_MODE": "token",
+            "RAY_AUTH_TOKEN": token,
+            # Fixed ports by default: another Ray of this machine may have them.
+            "AUTOSCALER_METRIC_PORT": str(metrics[0]),
+            "DASHBOARD_METRIC_PORT": str(metrics[1]),
+            "GLOO_SOCKET_IFNAME": "lo",
+            processes.MARK: mark,
+        }
+        ray = (
+            f"--temp-dir={place}",
+            "--num-cpus=1",
+            "--num-gpus=0",
+            "--object-store-memory=80000000",
+            "--min-worker-port=0",
+            "--max-worker-port=0",
+            f"--dashboard-agent-listen-port={agent}",
+        )
+        argv = [
+            *(sys.executable, "-m", PACKAGE),
+            f"--nodes={self.nodes}",
+            f"--head-host={head_host or self.address(0)}",
+            f"--wait-s={wait_s}",
+            *([f"--folder={self.folder}"] if self.folder else []),
+            *(["--everywhere"] if everywhere else []),
+            f"--port={control}",
+            f"--gcs-port={gcs}",
+            f"--torch-port={torch}",
+            *(f"--ray={argument}" for argument in ray),
+            "--ray-head=--include-dashboard=false",
+            f"--ray-head=--ray-client-server-port={client}",
+            f"--entrypoint={self.entrypoint}",
+        ]
+        log = place / "pod.log"
+        with log.open("wb") as out:
+            process = subprocess.Popen(
+                argv,
+                env=environment,
+                cwd=place,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+                start_new_session=True,
+            )
+        pod = Pod(mark, log, process)
+        self.pods.append(pod)
+        return pod
