@@ -97,6 +97,8 @@ class Engine:
         with self.world.transaction() as world:
             world.set("command", name)
         command = [str(PULUMI), *arguments, "--non-interactive", *(["--stack", self.stack] if stack else [])]
+        # What is read as JSON has no warnings in between.
+        apart = arguments[0] == "stack" or "--json" in arguments
         began = time.monotonic()
         done = subprocess.run(
             command,
@@ -104,12 +106,12 @@ class Engine:
             env=self.workspace.environment(),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT if arguments[0] != "stack" and "--json" not in arguments else None,
+            stderr=subprocess.PIPE if apart else subprocess.STDOUT,
             text=True,
         )
-        said = Said(done.returncode, done.stdout, time.monotonic() - began)
-        (self._logs / f"{name}.txt").write_text(said.text)
-        return said
+        seconds, everything = time.monotonic() - began, done.stdout + (done.stderr or "")
+        (self._logs / f"{name}.txt").write_text(everything)
+        return Said(done.returncode, everything if done.returncode else done.stdout, seconds)
 
     @property
     def command(self) -> str:

@@ -31,13 +31,18 @@ def main(arguments: list[str] | None = None) -> int:
         print(
             f"{len(cases)} cases, {options.workers} at a time; prepared in {time.monotonic() - began:.0f} s", flush=True
         )
-        done = 0
+        so_far: list[Result] = []
 
         def tell(result: Result) -> None:
-            nonlocal done
-            done += 1
+            so_far.append(result)
             end = "converged" if result.converged else f"FAILED: {why(result)}\n    again: {result.case.again}"
-            print(f"{done:4}/{len(cases)} {result.case}: {result.struck}: {result.seconds:.0f} s, {end}", flush=True)
+            print(
+                f"{len(so_far):4}/{len(cases)} {result.case}: {result.struck}: {result.seconds:.0f} s, {end}",
+                flush=True,
+            )
+            if options.markdown:
+                # After each case: what was measured stands, whatever becomes of the rest.
+                options.markdown.write_text(markdown(so_far))
 
         results = sweep.run(cases, options.workers, tell)
     table = markdown(results)

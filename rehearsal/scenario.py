@@ -236,8 +236,10 @@ class _Open:
 
 def recover(engine: Engine) -> int:
     """What `make up` does for a stack whose engine died: mend its files, release its lock, settle its creates."""
-    mend_state_folder(engine.workspace.folder / "state")
-    engine.run("cancel", "--yes", engine.stack)
+    state = engine.workspace.folder / "state"
+    mend_state_folder(state)
+    if any((state / ".pulumi" / "locks").rglob("*.json")):
+        engine.must("cancel", "--yes", engine.stack)
     project = yaml.safe_load((engine.workspace.folder / f"Pulumi.{engine.stack}.yaml").read_text())
     return settle(
         engine.exported(),
