@@ -57,18 +57,16 @@ def _create(graph: Graph, node: Node, world: View) -> Refusal | None:
         return refusal
     inputs = dict(node.inputs)
     try:
-        id_ = kind.identify(inputs, config)
+        return _made(kind, kind.identify(inputs, config), inputs, config, world)
     except KeyError as missing:
-        return Refusal("400 required", f"Required parameter is missing: {missing.args[0]}", "Google Cloud API errors")
-    return _made(kind, id_, inputs, config, world)
+        # What the provider's schema requires, the real provider refuses before it asks the API.
+        return Refusal("required", f"Missing required argument: {missing.args[0]}", "pulumi: required properties")
 
 
 def _made(kind: Kind, id_: str, inputs: dict[str, Any], config: Mapping[str, Any], world: View) -> Refusal | None:
     if kind.remembered and world.get(kind.type, id_) is not None:
         return kind.conflict(kind.type, id_)
-    call = Call(
-        verb="create", type=kind.type, id=id_, inputs=inputs, live={}, config=config, world=world, now=inputs
-    )
+    call = Call(verb="create", type=kind.type, id=id_, inputs=inputs, live={}, config=config, world=world, now=inputs)
     for rule in kind.rules:
         refusal = rule(call)
         if refusal is not None:

@@ -167,6 +167,10 @@ def pools_are_as_their_machine_demands(stack: Stack) -> Iterator[str]:
             networkConfig__enablePrivateNodes=True,
         )
         taints = {taint["key"] for taint in at(pool, "nodeConfig.taints") or []}
+        if any(
+            (taint["effect"], bool(taint["value"])) != ("NO_SCHEDULE", True) for taint in at(pool, "nodeConfig.taints")
+        ):
+            yield f"{pool.name}: {at(pool, 'nodeConfig.taints')}"
         labels = at(pool, "nodeConfig.labels") or {}
         if "nvidia.com/gpu" not in taints:
             yield f"{pool.name}: pods without a GPU may come"

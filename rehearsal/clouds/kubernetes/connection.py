@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import cache
 from typing import Any
 
 import yaml
@@ -29,14 +30,20 @@ _ENDPOINTS = (
 def server(config: Mapping[str, Any]) -> str | None:
     """The host that the current context of the kubeconfig talks to; None if it names none."""
     text = config.get("kubeconfig")
-    try:
-        kubeconfig = yaml.safe_load(text) if isinstance(text, str) else text
-    except yaml.YAMLError:
-        return None
+    kubeconfig = _parsed(text) if isinstance(text, str) else text
     context = config.get("context") or value_at(kubeconfig, "current-context")
     wanted = config.get("cluster") or _named(kubeconfig, "contexts", context, "context.cluster")
     address = _named(kubeconfig, "clusters", wanted, "cluster.server")
     return address.removeprefix("https://").partition("/")[0].removesuffix(":443") if isinstance(address, str) else None
+
+
+@cache
+def _parsed(text: str) -> Any:
+    """A kubeconfig; None if it is none. Remembered, since every rule asks for it."""
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError:
+        return None
 
 
 def cluster(config: Mapping[str, Any], world: View) -> tuple[str, Json] | None:
