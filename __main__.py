@@ -34,10 +34,9 @@ def deploy(settings: Settings) -> dict[str, Any]:
 
             return gke.deploy(settings)
         case "eks":
-            raise pulumi.RunError(
-                "target: eks is a known target, but this version makes local and gke stacks only. "
-                "`bin/rdma-ray plan` checks an eks stack file and prints its address plan"
-            )
+            from infra.eks import stack as eks
+
+            return eks.deploy(settings)
 
 
 main()

@@ -28,6 +28,35 @@ ENVIRONMENT = (
 )
 """All that is needed: aws-ofi-nccl 1.7 and libfabric 1.18 or later choose provider, protocol and tuner themselves."""
 
+HEAD_ENVIRONMENT = (
+    Variable(
+        "NVIDIA_VISIBLE_DEVICES",
+        "void",
+        "the head asks for no GPU; images with CUDA say `all`, and on a node with GPUs the runtime would hand them out",
+        "awslabs/awsome-distributed-ai: slime raycluster, 95b939cd, 2026-07-23",
+    ),
+)
+
+OBSOLETE = (
+    "FI_PROVIDER",
+    "FI_EFA_USE_DEVICE_RDMA",
+    "FI_EFA_FORK_SAFE",
+    "RDMAV_FORK_SAFE",
+    "NCCL_PROTO",
+    "NCCL_ALGO",
+    "NCCL_TUNER_PLUGIN",
+    "NCCL_BUFFSIZE",
+    "NCCL_P2P_NET_CHUNKSIZE",
+    "NCCL_NVLS_CHUNKSIZE",
+    "NCCL_NVLSTREE_MAX_CHUNKSIZE",
+    "NCCL_NET_FORCE_FLUSH",
+    "NCCL_NETDEVS_POLICY",
+    "NCCL_TIMEOUT",
+    "OFI_NCCL_PROTOCOL",
+)
+"""Variables that guides set and that must not be set any more: the plugin sets or chooses them by platform, some turn
+its tuner off, and NCCL never had an NCCL_TIMEOUT (CHEATSHEET; aws/aws-ofi-nccl: src/platform-aws.cpp, 2daf7d3)."""
+
 SETUP = 'export LD_LIBRARY_PATH="/opt/amazon/ofi-nccl/lib:/opt/amazon/efa/lib:${LD_LIBRARY_PATH:-}"'
 """The plugin and libfabric of the image come first, whatever the image's own path says (EFA installer layout)."""
 
@@ -69,8 +98,9 @@ def _pod(machine: EksMachine, **extended: str) -> GpuPod:
         volumes=({"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": f"{SHM_GIB}Gi"}},),
         volume_mounts=({"name": "shm", "mountPath": "/dev/shm"},),
         environment=ENVIRONMENT,
-        # Nodes allow 8 MiB of locked memory, and the capability that lifts the limit works for root only
-        # (NVIDIA/nvidia-container-toolkit #2037).
-        security_context={"runAsUser": 0, "capabilities": {"add": ["IPC_LOCK"]}},
+        # Nothing: the nodes lift the limit of locked memory for every container (infra/eks/user_data.py). The other way
+        # is the capability IPC_LOCK, which works for root only (NVIDIA/nvidia-container-toolkit #2037), so that every
+        # worker would run as root. EFA devices are open to every user of a pod that was given them.
+        security_context={},
         setup=SETUP,
     )

@@ -96,6 +96,7 @@ def _head(shape: RayShape) -> dict[str, Any]:
         "ports": [*PORTS, CLIENT_PORT, *METRICS],
         "env": [
             *ray_authentication(shape.token_secret),
+            *(_plain(variable.name, variable.value) for variable in shape.head_environment),
             # Ray Train gives up on a gang after 60 s and starts over; drivers run here and inherit this.
             _plain("RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S", str(shape.wait_s)),
         ],

@@ -1,0 +1,73 @@
+"""EKS' own add-ons, in two steps: what a node needs to become ready, and what needs a node to run on.
+
+DNS without a node is DEGRADED for ever, and a node without an address for its pods never becomes ready.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pulumi
+from pulumi import ResourceOptions
+from pulumi_aws import eks
+
+from infra.eks.names import EksNames
+from infra.eks.versions import ADDONS
+
+BEFORE_NODES = ("eks-pod-identity-agent", "kube-proxy", "vpc-cni")
+
+CNI_ACCOUNT = "aws-node"
+
+CONFIGURATION: Mapping[str, Mapping[str, Any]] = {
+    "vpc-cni": {
+        # Without it a NetworkPolicy is an object that nobody reads, and Ray's ports are open to every pod.
+        "enableNetworkPolicy": "true",
+        # Addresses in prefixes of 16: a p5 has one card for IP, and 51 pods without (the address plan counts on it).
+        "env": {"ENABLE_PREFIX_DELEGATION": "true", "WARM_PREFIX_TARGET": "1"},
+    },
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class AddonsArgs:
+    """addons: names. roles: ARNs of the roles of their ServiceAccounts, by add-on and ServiceAccount. needs: what has
+    to be there first: the role's rights, or nodes."""
+
+    names: EksNames
+    cluster: pulumi.Input[str]
+    addons: Sequence[str]
+    needs: Sequence[pulumi.Resource]
+    roles: Mapping[tuple[str, str], pulumi.Input[str]] = field(default_factory=dict)
+
+
+class Addons(pulumi.ComponentResource):
+    """Some of the add-ons, all at once; `addons` are what others wait for."""
+
+    def __init__(self, name: str, args: AddonsArgs, opts: ResourceOptions | None = None) -> None:
+        super().__init__("rdma-ray:eks:Addons", name, {}, opts)
+        self.addons: list[pulumi.Resource] = [
+            eks.Addon(
+                addon,
+                addon_name=addon,
+                cluster_name=args.cluster,
+                addon_version=ADDONS[addon],
+                configuration_values=json.dumps(CONFIGURATION[addon]) if addon in CONFIGURATION else None,
+                pod_identity_associations=[
+                    eks.AddonPodIdentityAssociationArgs(service_account=account, role_arn=role)
+                    for (of, account), role in args.roles.items()
+                    if of == addon
+                ]
+                or None,
+                # What is written here holds, whatever is found in the cluster.
+                resolve_conflicts_on_create="OVERWRITE",
+                resolve_conflicts_on_update="OVERWRITE",
+                tags=args.names.tags(addon),
+                # Before the nodes: the role's rights, without which the CNI finds no address. After them: the nodes.
+                opts=ResourceOptions(parent=self, depends_on=list(args.needs)),
+            )
+            for addon in args.addons
+        ]
+        self.register_outputs({"addons": list(args.addons)})

@@ -1,0 +1,199 @@
+"""The shared folder: a file system of FSx for Lustre in front of a bucket, in the zone of the GPU nodes.
+
+The bucket exists beforehand and outlives the stack. What is written to the file system goes to the bucket by itself,
+and what the bucket gets appears in the file system; so the file system holds nothing that the bucket does not get, but
+for what was written in its last minutes. It is under the stack's protection all the same: linking it anew takes hours.
+
+With `storage.efa` the servers also answer over EFA. The nodes' Lustre client then has to be set up by a script of AWS'
+(configure-efa-fsx-lustre-client) that no released node image runs by itself; without it they use TCP, silently
+(awsome-distributed-ai #920; amazon-eks-ami PR #2696, closed).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pulumi
+import pulumi_aws as aws
+from pulumi import ResourceOptions
+from pulumi_kubernetes import core, meta
+
+from infra.eks.names import EksNames
+from infra.eks.security_groups import everything_between
+
+PORTS = ((988, 988), (1018, 1023))
+"""Lustre's, on both ends of a connection (FSx for Lustre docs, security groups, by the EKS reference, 2026-11)."""
+
+THROUGHPUT = 250
+"""MB/s per TiB: the second of four steps (125, 250, 500, 1000), twice as fast as the cheapest (our choice, 2026-11)."""
+EFA_THROUGHPUT = 1000
+"""What the published EFA examples have (aws-fsx-csi-driver v1.9.0, read 2026-08); it cannot be changed later."""
+LUSTRE = "2.15"
+EVENTS = ("NEW", "CHANGED", "DELETED")
+ROOT = "/"
+
+DRIVER = "fsx.csi.aws.com"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SharedFileSystemArgs:
+    """nodes: the security group of the nodes; efa_nodes: that of their EFA traffic. size_gib: its size in GiB."""
+
+    names: EksNames
+    bucket: str
+    size_gib: int
+    efa: bool
+    vpc: pulumi.Input[str]
+    subnet: pulumi.Input[str]
+    nodes: pulumi.Input[str]
+    efa_nodes: pulumi.Input[str]
+
+
+class SharedFileSystem(pulumi.ComponentResource):
+    """The file system, linked with the bucket: `link` is done when the names of all objects are there."""
+
+    id: pulumi.Output[str]
+    address: pulumi.Output[str]
+    mount_name: pulumi.Output[str]
+
+    def __init__(self, name: str, args: SharedFileSystemArgs, opts: ResourceOptions | None = None) -> None:
+        super().__init__("rdma-ray:eks:SharedFileSystem", name, {}, opts)
+        group = aws.ec2.SecurityGroup(
+            name,
+            name=args.names.security_group("fsx"),
+            description="Lustre between the file system and the nodes",
+            vpc_id=args.vpc,
+            tags=args.names.tags("fsx"),
+            opts=ResourceOptions(parent=self),
+        )
+        rules = self._rules(name, group.id, args)
+        system = aws.fsx.LustreFileSystem(
+            name,
+            subnet_ids=args.subnet,
+            security_group_ids=[group.id],
+            deployment_type="PERSISTENT_2",
+            storage_type="SSD",
+            storage_capacity=args.size_gib,
+            per_unit_storage_throughput=EFA_THROUGHPUT if args.efa else THROUGHPUT,
+            file_system_type_version=LUSTRE,
+            data_compression_type="LZ4",
+            efa_enabled=True if args.efa else None,
+            metadata_configuration=aws.fsx.LustreFileSystemMetadataConfigurationArgs(mode="AUTOMATIC")
+            if args.efa
+            else None,
+            # A file system that is linked with a bucket has no backups; the bucket is one.
+            automatic_backup_retention_days=0,
+            skip_final_backup=True,
+            tags=args.names.tags("shared"),
+            opts=ResourceOptions(
+                parent=self,
+                # FSx tries the rules out while it makes the file system, and fails without them.
+                depends_on=rules,
+                custom_timeouts=pulumi.CustomTimeouts(create="60m", delete="60m"),
+            ),
+        )
+        self.link = aws.fsx.DataRepositoryAssociation(
+            name,
+            file_system_id=system.id,
+            file_system_path=ROOT,
+            data_repository_path=f"s3://{args.bucket}",
+            batch_import_meta_data_on_create=True,
+            delete_data_in_filesystem=False,
+            s3=aws.fsx.DataRepositoryAssociationS3Args(
+                auto_import_policy=aws.fsx.DataRepositoryAssociationS3AutoImportPolicyArgs(events=list(EVENTS)),
+                auto_export_policy=aws.fsx.DataRepositoryAssociationS3AutoExportPolicyArgs(events=list(EVENTS)),
+            ),
+            tags=args.names.tags("shared"),
+            opts=ResourceOptions(parent=self),
+        )
+        self.id = system.id
+        self.address = system.dns_name
+        self.mount_name = system.mount_name
+        self.register_outputs({"id": self.id})
+
+    def _rules(self, name: str, group: pulumi.Output[str], args: SharedFileSystemArgs) -> list[pulumi.Resource]:
+        own = ResourceOptions(parent=self)
+        rules: list[pulumi.Resource] = []
+        for holder, peer, what in (
+            (group, group, "servers"),
+            (group, args.nodes, "nodes"),
+            (args.nodes, group, "file-system"),
+        ):
+            for low, high in PORTS:
+                rules.append(
+                    aws.vpc.SecurityGroupIngressRule(
+                        f"{name}-from-{what}-{low}",
+                        security_group_id=holder,
+                        referenced_security_group_id=peer,
+                        ip_protocol="tcp",
+                        from_port=low,
+                        to_port=high,
+                        description=f"Lustre from the {what}",
+                        opts=own,
+                    )
+                )
+                if holder is group:
+                    # The nodes' own group lets everything out.
+                    rules.append(
+                        aws.vpc.SecurityGroupEgressRule(
+                            f"{name}-to-{what}-{low}",
+                            security_group_id=holder,
+                            referenced_security_group_id=peer,
+                            ip_protocol="tcp",
+                            from_port=low,
+                            to_port=high,
+                            description=f"Lustre to the {what}",
+                            opts=own,
+                        )
+                    )
+        if args.efa:
+            for suffix, holder, peer in (
+                ("efa", group, group),
+                ("efa-nodes", group, args.efa_nodes),
+                ("nodes-efa", args.efa_nodes, group),
+            ):
+                rules += everything_between(f"{name}-{suffix}", holder, peer, "Lustre over EFA", own)
+        return rules
+
+
+@dataclass(frozen=True, kw_only=True)
+class SharedVolumeArgs:
+    """needs: what has to be there before somebody looks into the folder."""
+
+    names: EksNames
+    system: SharedFileSystem
+    size_gib: int
+    driver: pulumi.Resource
+
+
+class SharedVolume(pulumi.ComponentResource):
+    """The file system as a PersistentVolume, which Kubernetes neither makes nor deletes."""
+
+    name: pulumi.Output[str]
+
+    def __init__(self, name: str, args: SharedVolumeArgs, opts: ResourceOptions | None = None) -> None:
+        super().__init__("rdma-ray:eks:SharedVolume", name, {}, opts)
+        volume = core.v1.PersistentVolume(
+            name,
+            metadata=meta.v1.ObjectMetaArgs(name=args.names.shared_volume),
+            spec=core.v1.PersistentVolumeSpecArgs(
+                capacity={"storage": f"{args.size_gib}Gi"},
+                access_modes=["ReadWriteMany"],
+                persistent_volume_reclaim_policy="Retain",
+                # Empty on both sides: a claim without the field gets the default class, and never binds to this.
+                storage_class_name="",
+                mount_options=["flock"],
+                csi=core.v1.CSIPersistentVolumeSourceArgs(
+                    driver=DRIVER,
+                    volume_handle=args.system.id,
+                    volume_attributes={"dnsname": args.system.address, "mountname": args.system.mount_name},
+                ),
+            ),
+            opts=ResourceOptions(
+                parent=self,
+                # Pods would mount an empty folder, or fail for want of a driver.
+                depends_on=[args.system.link, args.driver],
+            ),
+        )
+        self.name = volume.metadata["name"]
+        self.register_outputs({"name": self.name})

@@ -1,0 +1,103 @@
+"""The environment of Ray's pods on EKS: nothing that guides still copy, and for what is set, a reason."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from infra.eks.fabric import ENVIRONMENT, HEAD_ENVIRONMENT, OBSOLETE
+from infra.eks.names import EksNames
+from infra.eks.ray import fsx_folder, ray_shape
+from infra.eks.storage_claim import claim
+from infra.kubernetes.ray_manifest import ray_cluster
+from infra.machines import EKS_CATALOGUE, eks_machine
+from infra.settings import parse
+from tests.unit.stacks import EKS, changed
+
+SET = {"FI_EFA_USE_HUGE_PAGE": "0", "NCCL_SOCKET_IFNAME": "eth0", "GLOO_SOCKET_IFNAME": "eth0"}
+"""What a worker's environment has beside Ray's own."""
+
+
+def spec_of(changes: dict[str, Any], *, shared: bool = False) -> dict[str, Any]:
+    settings = parse(changed(EKS, changes))
+    folder = fsx_folder("/bucket", claim("p5-shared", 1200)) if shared else None
+    return ray_cluster(ray_shape(settings, eks_machine(settings.nodes.machine), EksNames("p5", "us-east-1"), folder))
+
+
+def environment(template: dict[str, Any]) -> dict[str, str]:
+    container = template["template"]["spec"]["containers"][0]
+    names = [item["name"] for item in container["env"]]
+    assert len(names) == len(set(names))
+    return {item["name"]: item.get("value", "") for item in container["env"]}
+
+
+@pytest.mark.parametrize("fabric", ["efa", "efa-dranet"])
+@pytest.mark.parametrize("machine", EKS_CATALOGUE)
+def test_workers_get_what_is_needed_and_nothing_obsolete(machine: str, fabric: str) -> None:
+    spec = spec_of({"nodes.machine": machine, "fabric": fabric, "nodes.min": 1})
+    worker, head = environment(spec["workerGroupSpecs"][0]), environment(spec["headGroupSpec"])
+    assert {name: value for name, value in worker.items() if not name.startswith("RAY_")} == SET
+    assert {name: value for name, value in head.items() if not name.startswith("RAY_")} == {
+        "NVIDIA_VISIBLE_DEVICES": "void"
+    }
+    assert set(OBSOLETE).isdisjoint({*worker, *head})
+
+
+def test_every_variable_has_its_reason_and_its_source() -> None:
+    assert {variable.name: variable.value for variable in ENVIRONMENT} == SET
+    for variable in (*ENVIRONMENT, *HEAD_ENVIRONMENT):
+        assert len(variable.why.split()) > 4
+        assert variable.source
+
+
+def test_the_obsolete_are_those_of_the_published_table() -> None:
+    """AWS' cheat sheet of 2026-07, and what aws-ofi-nccl sets by platform; a new entry there belongs here."""
+    assert set(OBSOLETE) == {
+        "FI_PROVIDER",
+        "FI_EFA_USE_DEVICE_RDMA",
+        "FI_EFA_FORK_SAFE",
+        "RDMAV_FORK_SAFE",
+        "NCCL_PROTO",
+        "NCCL_ALGO",
+        "NCCL_TUNER_PLUGIN",
+        "NCCL_BUFFSIZE",
+        "NCCL_P2P_NET_CHUNKSIZE",
+        "NCCL_NVLS_CHUNKSIZE",
+        "NCCL_NVLSTREE_MAX_CHUNKSIZE",
+        "NCCL_NET_FORCE_FLUSH",
+        "NCCL_NETDEVS_POLICY",
+        "NCCL_TIMEOUT",
+        "OFI_NCCL_PROTOCOL",
+    }
+
+
+@pytest.mark.parametrize(
+    ("capacity", "hours"), [("on-demand", 1), ("reservation", 1), ("spot", 168), ("capacity-block", 168)]
+)
+def test_a_worker_waits_as_long_as_its_capacity_may_take(capacity: str, hours: int) -> None:
+    reserved = {"nodes.reservation": "cr-0123456789abcdef0"} if capacity in ("reservation", "capacity-block") else {}
+    spec = spec_of({"nodes.capacity": capacity, **reserved})
+    waits = {item["name"]: item.get("value") for item in spec["autoscalerOptions"]["env"]}
+    assert waits["RAY_AUTOSCALER_RECONCILE_ALLOCATE_STATUS_TIMEOUT_S"] == str(3600 * hours)
+
+
+def test_the_head_runs_on_cpu_nodes() -> None:
+    head = spec_of({})["headGroupSpec"]["template"]["spec"]
+    assert head["nodeSelector"] == {"eks.amazonaws.com/nodegroup": "system"}
+    assert "tolerations" not in head
+    assert "initContainers" not in head
+
+
+def test_the_head_opens_the_shared_folder_for_rays_own_user() -> None:
+    spec = spec_of({}, shared=True)
+    head = spec["headGroupSpec"]["template"]["spec"]
+    (prepare,) = head["initContainers"]
+    assert prepare["command"] == ["chmod", "1777", "/bucket"]
+    assert prepare["securityContext"] == {"runAsUser": 0}
+    assert prepare["volumeMounts"] == [{"name": "shared", "mountPath": "/bucket"}]
+    worker = spec["workerGroupSpecs"][0]["template"]["spec"]
+    assert "initContainers" not in worker
+    for pod in (head, worker):
+        assert {"name": "shared", "persistentVolumeClaim": {"claimName": "shared"}} in pod["volumes"]
+        assert {"name": "shared", "mountPath": "/bucket"} in pod["containers"][0]["volumeMounts"]

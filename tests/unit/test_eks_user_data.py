@@ -1,0 +1,59 @@
+"""What a GPU node is told, read back as its own tools read it: MIME, then YAML, then JSON."""
+
+from __future__ import annotations
+
+import base64
+import email
+import json
+from typing import Any
+
+import yaml
+
+from infra.eks.user_data import MEMLOCK_BYTES, node_config, user_data
+from infra.machines import EKS_CATALOGUE
+
+
+def read_back(text: str) -> dict[str, Any]:
+    """The one document in a launch template's user data."""
+    message = email.message_from_bytes(base64.b64decode(text, validate=True))
+    (part,) = (part for part in message.walk() if not part.is_multipart())
+    assert part.get_content_type() == "application/node.eks.aws"
+    found: dict[str, Any] = yaml.safe_load(str(part.get_payload()))
+    return found
+
+
+def test_it_is_one_node_config() -> None:
+    config = read_back(user_data(node_config()))
+    assert (config["apiVersion"], config["kind"]) == ("node.eks.aws/v1alpha1", "NodeConfig")
+    assert config == node_config()
+    assert set(config["spec"]) == {"instance", "containerd"}, "EKS fills in the cluster, and merges"
+
+
+def test_the_local_disks_are_one() -> None:
+    assert node_config()["spec"]["instance"]["localStorage"]["strategy"] == "RAID0"
+
+
+def limits() -> dict[str, dict[str, Any]]:
+    process = node_config()["spec"]["containerd"]["baseRuntimeSpec"]["process"]
+    return {limit["type"]: limit for limit in process["rlimits"]}
+
+
+def test_memory_can_be_locked_on_every_machine() -> None:
+    memlock = limits()["RLIMIT_MEMLOCK"]
+    assert memlock["soft"] == memlock["hard"] == MEMLOCK_BYTES
+    assert all((machine.memory_mib or 0) * 2**20 < MEMLOCK_BYTES for machine in EKS_CATALOGUE.values())
+
+
+def test_no_limit_is_lost_because_the_list_replaces_nodeadms() -> None:
+    assert limits()["RLIMIT_NOFILE"] == {"type": "RLIMIT_NOFILE", "soft": 65536, "hard": 1048576}
+
+
+def test_limits_survive_a_reader_that_knows_only_floats() -> None:
+    for limit in limits().values():
+        through = json.loads(json.dumps(limit), parse_int=float)
+        assert (int(through["soft"]), int(through["hard"])) == (limit["soft"], limit["hard"])
+        assert through["hard"] < 2**64
+
+
+def test_the_same_config_is_the_same_text() -> None:
+    assert user_data(node_config()) == user_data(node_config())
