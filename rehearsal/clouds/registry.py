@@ -8,7 +8,7 @@ from rehearsal.clouds.kind import Cloud
 from rehearsal.clouds.values import merged
 from rehearsal.clouds.world import View
 
-PACKAGES = ("gcp", "kubernetes", "random")
+PACKAGES = ("aws", "gcp", "kubernetes", "random")
 
 
 def cloud(package: str) -> Cloud:

@@ -1,0 +1,88 @@
+"""Add-ons, access entries and pod identities of a cluster: ids, computed outputs and what replaces them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rehearsal.clouds.aws.offers import ADDONS
+from rehearsal.clouds.aws.outputs import SINCE, arn, hexadecimal, region_of, regional
+from rehearsal.clouds.aws.references import cluster_of, last
+from rehearsal.clouds.computing import digest, kept
+from rehearsal.clouds.kind import Call, Json
+
+# ForceNew of the provider, from memory, 2026-11 (`sources.PROVIDER_OTHERS`).
+ADDON_REPLACES = frozenset({"region", "addonName", "clusterName", "namespaceConfig"})
+ACCESS_ENTRY_REPLACES = frozenset({"region", "clusterName", "principalArn", "type"})
+ACCESS_POLICY_REPLACES = frozenset({"region", "clusterName", "principalArn", "policyArn", "accessScope"})
+POD_IDENTITY_REPLACES = frozenset({"region", "clusterName", "namespace", "serviceAccount"})
+
+
+def identify_addon(inputs: Json, _config: Mapping[str, Any]) -> str:
+    """CLUSTER:ADDON."""
+    return f"{inputs.get('clusterName')}:{inputs.get('addonName')}"
+
+
+def identify_access_entry(inputs: Json, _config: Mapping[str, Any]) -> str:
+    """CLUSTER:PRINCIPAL."""
+    return f"{inputs.get('clusterName')}:{inputs.get('principalArn')}"
+
+
+def identify_access_policy(inputs: Json, _config: Mapping[str, Any]) -> str:
+    """CLUSTER#PRINCIPAL#POLICY."""
+    return f"{inputs.get('clusterName')}#{inputs.get('principalArn')}#{inputs.get('policyArn')}"
+
+
+def identify_pod_identity(inputs: Json, _config: Mapping[str, Any]) -> str:
+    """The association's id, which AWS makes up: "a-" and 17 characters."""
+    return f"a-{digest(f'{inputs}', 17)}"
+
+
+def default_version(name: str, call: Call) -> str:
+    """The version of an add-on that a cluster gets if it names none."""
+    version = str((cluster_of(call) or {}).get("version") or "1.35")
+    return ADDONS.get(name, ("v1.0.0-eksbuild.1", False))[0].format(version=version)
+
+
+def compute_addon(call: Call) -> Json:
+    """Its version."""
+    name = str(call.inputs.get("addonName"))
+    return {
+        **regional(call),
+        "arn": arn(call, "eks", f"addon/{call.inputs.get('clusterName')}/{name}/{digest(call.id, 32)}"),
+        "createdAt": SINCE,
+        "modifiedAt": SINCE,
+        **kept(call, {"addonVersion": default_version(name, call), "configurationValues": ""}),
+    }
+
+
+def compute_access_entry(call: Call) -> Json:
+    """The name under which the principal is known in the cluster."""
+    principal = str(call.inputs.get("principalArn"))
+    kind = "role" if ":role/" in principal else "user"
+    account = principal.split(":")[4] if principal.count(":") >= 5 else ""
+    name = f"{call.inputs.get('clusterName')}/{kind}/{account}/{last(principal)}/{digest(call.id, 32)}"
+    session = "/{{SessionName}}" if kind == "role" else ""
+    return {
+        **regional(call),
+        "accessEntryArn": arn(call, "eks", f"access-entry/{name}"),
+        "createdAt": SINCE,
+        "modifiedAt": SINCE,
+        **kept(call, {"type": "STANDARD", "kubernetesGroups": [], "userName": f"{principal}{session}"}),
+    }
+
+
+def compute_access_policy(call: Call) -> Json:
+    """When it was associated."""
+    return {"region": region_of(call.inputs, call.config), "associatedAt": SINCE, "modifiedAt": SINCE}
+
+
+def compute_pod_identity(call: Call) -> Json:
+    """Its id under another name."""
+    return {
+        **regional(call),
+        "associationArn": arn(call, "eks", f"podidentityassociation/{call.inputs.get('clusterName')}/{call.id}"),
+        "associationId": call.id,
+        "externalId": hexadecimal("external", call.id) if call.inputs.get("targetRoleArn") else "",
+        **kept(call, {"disableSessionTags": False}),
+    }

@@ -1,0 +1,237 @@
+"""VPCs, subnets, gateways, routes, endpoints and security groups: ids, computed outputs and what replaces them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rehearsal.clouds.aws import tokens
+from rehearsal.clouds.aws.offers import zone_id, zones
+from rehearsal.clouds.aws.outputs import ACCOUNT, arn, dotted, hexadecimal, name_of, region_of, regional
+from rehearsal.clouds.aws.references import cidr, strings
+from rehearsal.clouds.computing import digest, kept, number
+from rehearsal.clouds.kind import Call, Json
+
+# What replaces each: ForceNew of the provider, from memory, 2026-11 (`sources.PROVIDER_OTHERS`).
+_EVERY = frozenset({"region"})
+VPC_REPLACES = _EVERY | {"cidrBlock", "ipv4IpamPoolId", "ipv4NetmaskLength"}
+SUBNET_REPLACES = _EVERY | {"vpcId", "cidrBlock", "availabilityZone", "availabilityZoneId", "ipv6Native", "outpostArn"}
+INTERNET_GATEWAY_REPLACES = _EVERY
+EIP_REPLACES = _EVERY | {"domain", "address", "publicIpv4Pool", "networkBorderGroup", "ipamPoolId"}
+NAT_REPLACES = _EVERY | {"subnetId", "allocationId", "connectivityType", "privateIp", "vpcId", "availabilityMode"}
+ROUTE_TABLE_REPLACES = _EVERY | {"vpcId"}
+ROUTE_REPLACES = _EVERY | {
+    *("routeTableId", "destinationCidrBlock", "destinationIpv6CidrBlock", "destinationPrefixListId")
+}
+ASSOCIATION_REPLACES = _EVERY | {"subnetId", "gatewayId"}
+SECURITY_GROUP_REPLACES = _EVERY | {"name", "namePrefix", "vpcId", "description"}
+RULE_REPLACES = _EVERY | {"securityGroupId"}
+ENDPOINT_REPLACES = _EVERY | {
+    *("vpcId", "serviceName", "vpcEndpointType", "serviceNetworkArn", "resourceConfigurationArn", "serviceRegion")
+}
+
+
+def compute_vpc(call: Call) -> Json:
+    """What every VPC begins with: a route table, a network ACL and a security group of its own."""
+    return {
+        **regional(call),
+        "arn": arn(call, "ec2", f"vpc/{call.id}"),
+        "ownerId": ACCOUNT,
+        "mainRouteTableId": hexadecimal("rtb", f"main {call.id}"),
+        "defaultRouteTableId": hexadecimal("rtb", f"main {call.id}"),
+        "defaultNetworkAclId": hexadecimal("acl", call.id),
+        "defaultSecurityGroupId": hexadecimal("sg", f"default {call.id}"),
+        "dhcpOptionsId": hexadecimal("dopt", "default"),
+        **kept(
+            call,
+            {
+                "enableDnsSupport": True,
+                "enableDnsHostnames": False,
+                "enableNetworkAddressUsageMetrics": False,
+                "instanceTenancy": "default",
+                "ipv6AssociationId": "",
+                "ipv6CidrBlock": "",
+            },
+        ),
+    }
+
+
+def compute_subnet(call: Call) -> Json:
+    """The zone under both of its names."""
+    region = region_of(call.inputs, call.config)
+    by_id = {zone_id(zone): zone for zone in zones(region)}
+    zone = call.inputs.get("availabilityZone") or by_id.get(str(call.inputs.get("availabilityZoneId")))
+    zone = str(zone or call.live.get("availabilityZone") or zones(region)[0])
+    return {
+        **regional(call),
+        "arn": arn(call, "ec2", f"subnet/{call.id}"),
+        "ownerId": ACCOUNT,
+        "availabilityZone": zone,
+        "availabilityZoneId": zone_id(zone),
+        **kept(
+            call,
+            {
+                "mapPublicIpOnLaunch": False,
+                "assignIpv6AddressOnCreation": False,
+                "privateDnsHostnameTypeOnLaunch": "ip-name",
+                "ipv6CidrBlock": "",
+                "ipv6CidrBlockAssociationId": "",
+            },
+        ),
+    }
+
+
+def compute_internet_gateway(call: Call) -> Json:
+    """Its owner."""
+    return {
+        **regional(call),
+        "arn": arn(call, "ec2", f"internet-gateway/{call.id}"),
+        "ownerId": ACCOUNT,
+        **kept(call, {"vpcId": ""}),
+    }
+
+
+def compute_eip(call: Call) -> Json:
+    """A public address; all of them begin with 203, in which TEST-NET-3 (RFC 5737) lies."""
+    address = dotted(call.id, 203)
+    region = region_of(call.inputs, call.config)
+    return {
+        **regional(call),
+        "arn": arn(call, "ec2", f"elastic-ip/{call.id}"),
+        "allocationId": call.id,
+        "publicIp": address,
+        "publicDns": f"ec2-{address.replace('.', '-')}.{region}.compute.amazonaws.com",
+        **kept(
+            call,
+            {"domain": "vpc", "associationId": "", "networkInterface": "", "privateIp": "", "instance": ""},
+        ),
+        **kept(call, {"networkBorderGroup": region, "publicIpv4Pool": "amazon"}),
+    }
+
+
+def compute_nat(call: Call) -> Json:
+    """Its addresses inside and outside."""
+    subnet = call.world.get(tokens.SUBNET, str(call.inputs.get("subnetId"))) or {}
+    eip = call.world.get(tokens.EIP, str(call.inputs.get("allocationId"))) or {}
+    block = cidr(subnet.get("cidrBlock"))
+    return {
+        **regional(call),
+        "publicIp": eip.get("publicIp", ""),
+        "associationId": hexadecimal("eipassoc", call.id) if eip else "",
+        "networkInterfaceId": hexadecimal("eni", call.id),
+        **kept(
+            call,
+            {
+                "connectivityType": "public",
+                "privateIp": str(block[10]) if block and block.num_addresses > 10 else "",
+                "secondaryPrivateIpAddresses": [],
+                "secondaryAllocationIds": [],
+                "secondaryPrivateIpAddressCount": 0,
+                "vpcId": subnet.get("vpcId", ""),
+            },
+        ),
+    }
+
+
+def compute_route_table(call: Call) -> Json:
+    """Its owner; routes within it are those asked for."""
+    return {
+        **regional(call),
+        "arn": arn(call, "ec2", f"route-table/{call.id}"),
+        "ownerId": ACCOUNT,
+        **kept(call, {"routes": [], "propagatingVgws": []}),
+    }
+
+
+def destination_of(route: Mapping[str, Any]) -> str:
+    """Where a route leads."""
+    keys = ("destinationCidrBlock", "destinationIpv6CidrBlock", "destinationPrefixListId")
+    return next((str(route[key]) for key in keys if route.get(key)), "")
+
+
+def identify_route(inputs: Json, _config: Mapping[str, Any]) -> str:
+    """r-rtb-…NUMBER: the table, and a checksum of the destination."""
+    return f"r-{inputs.get('routeTableId')}{number(destination_of(inputs), 10)}"
+
+
+def compute_route(call: Call) -> Json:
+    """It is in force."""
+    region = region_of(call.inputs, call.config)
+    return {"region": region, "origin": "CreateRoute", "state": "active", "instanceId": "", "instanceOwnerId": ""}
+
+
+def compute_association(call: Call) -> Json:
+    """Its region."""
+    return {"region": region_of(call.inputs, call.config)}
+
+
+def compute_security_group(call: Call) -> Json:
+    """Its name. The provider takes away the rule that lets everything out, with which AWS makes a group."""
+    return {
+        **regional(call),
+        "arn": arn(call, "ec2", f"security-group/{call.id}"),
+        "ownerId": ACCOUNT,
+        **kept(
+            call,
+            {
+                "name": name_of(call.inputs),
+                "namePrefix": "",
+                "description": "Managed by Pulumi",
+                "ingress": [],
+                "egress": [],
+                "revokeRulesOnDelete": False,
+                "vpcId": "",
+            },
+        ),
+    }
+
+
+def compute_rule(call: Call) -> Json:
+    """Its id under another name."""
+    return {
+        **regional(call),
+        "arn": arn(call, "ec2", f"security-group-rule/{call.id}"),
+        "securityGroupRuleId": call.id,
+    }
+
+
+def compute_endpoint(call: Call) -> Json:
+    """One interface for each subnet, or a prefix list for the route tables of a gateway."""
+    kind = str(call.inputs.get("vpcEndpointType") or "Gateway")
+    subnets = strings(call.inputs.get("subnetIds"))
+    service = str(call.inputs.get("serviceName") or "")
+    region = region_of(call.inputs, call.config)
+    dns = f"{call.id}-{digest(call.id)}.{service.rpartition('.')[2]}.{region}.vpce.amazonaws.com"
+    return {
+        **regional(call),
+        "arn": arn(call, "ec2", f"vpc-endpoint/{call.id}"),
+        "ownerId": ACCOUNT,
+        "state": "available",
+        "requesterManaged": False,
+        "networkInterfaceIds": [hexadecimal("eni", f"{call.id} {subnet}") for subnet in subnets],
+        "dnsEntries": [{"dnsName": dns, "hostedZoneId": "Z1HUB23UULQXV"}] if kind == "Interface" else [],
+        "prefixListId": hexadecimal("pl", service)[:11] if kind == "Gateway" else "",
+        "cidrBlocks": [],
+        **kept(
+            call,
+            {
+                "vpcEndpointType": "Gateway",
+                "privateDnsEnabled": False,
+                "ipAddressType": "ipv4",
+                "subnetIds": [],
+                "routeTableIds": [],
+                "securityGroupIds": [],
+                "policy": '{"Statement":[{"Action":"*","Effect":"Allow","Principal":"*","Resource":"*"}]}',
+            },
+        ),
+    }
+
+
+def goes_with_group(call: Call, type_: str, live: Json) -> bool:
+    """Rules go with the security group that they are in."""
+    return type_ in (tokens.INGRESS, tokens.EGRESS) and live.get("securityGroupId") == call.id
+
+
+def goes_with_table(call: Call, type_: str, live: Json) -> bool:
+    """Routes go with their table."""
+    return type_ == tokens.ROUTE and live.get("routeTableId") == call.id

@@ -1,0 +1,91 @@
+"""Managed node groups: identity, computed outputs, what replaces them, and the access entry that EKS makes for them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rehearsal.clouds.aws import tokens
+from rehearsal.clouds.aws.offers import IMAGE_DATE, release
+from rehearsal.clouds.aws.outputs import arn, name_of, region_of, regional
+from rehearsal.clouds.aws.references import groups_of, template_of, types_of
+from rehearsal.clouds.computing import blocks, digest, kept
+from rehearsal.clouds.kind import Call, Json
+
+# ForceNew in `sources.PROVIDER_GROUP`.
+NODE_GROUP_REPLACES = frozenset(
+    {
+        *("region", "clusterName", "nodeGroupName", "nodeGroupNamePrefix", "nodeRoleArn", "subnetIds", "amiType"),
+        *("capacityType", "diskSize", "instanceTypes", "remoteAccess", "launchTemplate.id", "launchTemplate.name"),
+    }
+)
+NODE_GROUP_MAPS = frozenset({"labels"})
+
+
+def identify_node_group(inputs: Json, _config: Mapping[str, Any]) -> str:
+    """CLUSTER:GROUP."""
+    return f"{inputs.get('clusterName')}:{name_of(inputs, 'nodeGroupName')}"
+
+
+def compute_node_group(call: Call) -> Json:
+    """Its Auto Scaling group, its image; and on the way, the access entry of its role."""
+    cluster, _, name = call.id.partition(":")
+    live_cluster = call.world.get(tokens.CLUSTER, cluster) or {}
+    version = str(call.inputs.get("version") or call.live.get("version") or live_cluster.get("version") or "")
+    found = template_of(call.world, call.inputs)
+    if call.verb == "create":
+        _entry(call, cluster)
+    mark = f"{digest(call.id)}-{digest(call.id, 4)}-{digest(call.id, 12)}"
+    more: Json = {}
+    if found is not None:
+        more["launchTemplate"] = {
+            **(call.now.get("launchTemplate") or {}),
+            "id": found[0],
+            "name": found[1].get("name", ""),
+        }
+    return {
+        **regional(call),
+        **more,
+        "nodeGroupName": name,
+        "arn": arn(call, "eks", f"nodegroup/{cluster}/{name}/{mark}"),
+        "status": "ACTIVE",
+        "resources": [
+            {"autoscalingGroups": [{"name": f"eks-{name}-{mark}"}], "remoteAccessSecurityGroupId": ""},
+        ],
+        **blocks(
+            call,
+            {"updateConfig": {"maxUnavailable": 1}} if not call.inputs.get("updateConfig") else {},
+        ),
+        **kept(
+            call,
+            {
+                "version": version,
+                "releaseVersion": release(version, IMAGE_DATE),
+                "amiType": "AL2023_x86_64_STANDARD",
+                "capacityType": "ON_DEMAND",
+                "diskSize": 0 if found else 20,
+                "instanceTypes": [] if found and found[1].get("instanceType") else types_of(call.world, call.inputs),
+                "nodeRepairConfig": {"enabled": False},
+                "nodeGroupNamePrefix": "",
+            },
+        ),
+    }
+
+
+def goes_with_node_group(call: Call, type_: str, live: Json) -> bool:
+    """The access entry of its role goes with the last node group that has the role, if EKS had made the entry."""
+    if type_ != tokens.ACCESS_ENTRY or tokens.MADE_BY not in live or live.get("type") != "EC2_LINUX":
+        return False
+    cluster, role = call.live.get("clusterName"), call.live.get("nodeRoleArn")
+    others = [group for id_, group in groups_of(call.world, str(cluster)) if id_ != call.id]
+    mine = live.get("clusterName") == cluster and live.get("principalArn") == role
+    return mine and all(group.get("nodeRoleArn") != role for group in others)
+
+
+def _entry(call: Call, cluster: str) -> None:
+    role = str(call.inputs.get("nodeRoleArn") or "")
+    id_ = f"{cluster}:{role}"
+    if call.world.get(tokens.ACCESS_ENTRY, id_) is None:
+        entry: Json = {"clusterName": cluster, "principalArn": role, "type": "EC2_LINUX"}
+        entry["region"] = region_of(call.inputs, call.config)
+        call.world.put(tokens.ACCESS_ENTRY, id_, {**entry, tokens.MADE_BY: f"eks:{cluster}"})

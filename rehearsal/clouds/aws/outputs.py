@@ -1,0 +1,76 @@
+"""What the computed outputs of this cloud have in common: made-up ids, ARNs, regions, names and tags."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from rehearsal.clouds.computing import digest
+from rehearsal.clouds.kind import Call, Json
+
+ACCOUNT = "123456789012"
+"""The account number of AWS's own examples."""
+CALLER = f"arn:aws:iam::{ACCOUNT}:user/rehearsal"
+SINCE = "2026-11-02T08:00:00Z"
+"""When everything here was made: a fixed moment, so that two rehearsals agree."""
+
+Identify = Callable[[Json, Mapping[str, Any]], str]
+
+
+def region_of(inputs: Mapping[str, Any], config: Mapping[str, Any]) -> str:
+    """The region of a resource: its own, else the provider's."""
+    return str(inputs.get("region") or config.get("region") or "us-east-1")
+
+
+def partition_of(region: str) -> str:
+    """The partition in which a region lies."""
+    return "aws-cn" if region.startswith("cn-") else "aws-us-gov" if region.startswith("us-gov-") else "aws"
+
+
+def arn(call: Call, service: str, resource: str, *, everywhere: bool = False) -> str:
+    """An ARN; IAM's have no region."""
+    region = region_of(call.inputs, call.config)
+    return f"arn:{partition_of(region)}:{service}:{'' if everywhere else region}:{ACCOUNT}:{resource}"
+
+
+def made_up(prefix: str) -> Identify:
+    """Ids such as "subnet-0…" with 17 digits: the same request gives the same id, which AWS does not promise."""
+
+    def identify(inputs: Json, config: Mapping[str, Any]) -> str:
+        return hexadecimal(prefix, f"{region_of(inputs, config)} {json.dumps(inputs, sort_keys=True)}")
+
+    return identify
+
+
+def hexadecimal(prefix: str, text: str) -> str:
+    """An id in the shape of EC2's: prefix, hyphen and 17 hexadecimal digits."""
+    return f"{prefix}-0{digest(f'{prefix} {text}', 16)}"
+
+
+def name_of(inputs: Mapping[str, Any], key: str = "name") -> str:
+    """A name as it is asked for, or begun with a prefix, or made up by the provider."""
+    if inputs.get(key):
+        return str(inputs[key])
+    made = digest(json.dumps(dict(inputs), sort_keys=True), 20)
+    return f"{inputs.get(f'{key}Prefix') or 'terraform-'}{made}"
+
+
+def tags(call: Call) -> Json:
+    """All tags: the provider's default ones, and the resource's own over them."""
+    default = call.config.get("defaultTags") or {}
+    if isinstance(default, str):
+        # Nested configuration of a provider travels as JSON in a string.
+        default = json.loads(default)
+    return {"tagsAll": {**(default.get("tags") or {}), **(call.inputs.get("tags") or {})}}
+
+
+def regional(call: Call) -> Json:
+    """What nearly every regional resource has: its region and all tags."""
+    return {"region": region_of(call.inputs, call.config), **tags(call)}
+
+
+def dotted(text: str, first: int) -> str:
+    """An IPv4 address that depends on the text alone, beginning with `first`."""
+    number = int(digest(text, 6), 16)
+    return f"{first}.{number >> 16 & 255}.{number >> 8 & 255}.{number & 255}"

@@ -1,0 +1,181 @@
+"""How resources of this cloud find each other: by id, ARN or name."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from ipaddress import IPv4Network
+from typing import Any
+
+from rehearsal.clouds.aws import tokens
+from rehearsal.clouds.kind import Call, Json, value_at
+from rehearsal.clouds.world import View
+
+Found = tuple[str, Json]
+
+
+def cidr(text: object) -> IPv4Network | None:
+    """A range of addresses; None if it is not written as one."""
+    try:
+        return IPv4Network(str(text))
+    except ValueError:
+        return None
+
+
+def last(reference: object) -> str:
+    """The last part of an ARN or path: the bare name."""
+    return str(reference).rsplit("/", 1)[-1]
+
+
+def strings(value: object) -> list[str]:
+    """A list of strings, from a list or from one string."""
+    return [str(item) for item in value] if isinstance(value, list) else [str(value)] if value else []
+
+
+def role(world: View, reference: object) -> Json | None:
+    """A role by ARN or name."""
+    return world.get(tokens.ROLE, last(reference))
+
+
+def policies_of(world: View, reference: object) -> set[str]:
+    """The names of the managed policies of a role, attached one by one or listed in it."""
+    name = last(reference)
+    attached = {last(live["policyArn"]) for _, _, live in world.all(tokens.ATTACHMENT) if last(live["role"]) == name}
+    listed = (role(world, reference) or {}).get("managedPolicyArns") or []
+    return attached | {last(arn) for arn in listed}
+
+
+def trusts(live: Mapping[str, Any], service: str, action: str = "sts:AssumeRole") -> bool:
+    """Whether a role lets a service take it."""
+    try:
+        document = json.loads(str(live.get("assumeRolePolicy") or "{}"))
+    except ValueError:
+        return False
+    statements = document.get("Statement") or []
+    for statement in statements if isinstance(statements, list) else [statements]:
+        principal = statement.get("Principal") or {}
+        services = strings(principal.get("Service")) if isinstance(principal, dict) else []
+        if statement.get("Effect") == "Allow" and service in services and action in strings(statement.get("Action")):
+            return True
+    return False
+
+
+def security_group(world: View, id_: str) -> Json | None:
+    """A security group, or the one that every VPC begins with."""
+    live = world.get(tokens.SECURITY_GROUP, id_)
+    if live is not None:
+        return live
+    for _, vpc, its in world.all(tokens.VPC):
+        if its.get("defaultSecurityGroupId") == id_:
+            return {"name": "default", "vpcId": vpc}
+    return None
+
+
+def rules_of(world: View, group: str, type_: str) -> Iterator[Json]:
+    """The rules of a security group in one direction (`tokens.INGRESS` or `tokens.EGRESS`), made one by one."""
+    return (live for _, _, live in world.all(type_) if live.get("securityGroupId") == group)
+
+
+def open_within(world: View, group: str, port: int | None) -> bool:
+    """Whether members of a security group reach each other, both ways: on a TCP port, or on everything (None).
+
+    Rules within the group's own resource count, too.
+    """
+    for type_, inline in ((tokens.INGRESS, "ingress"), (tokens.EGRESS, "egress")):
+        live = world.get(tokens.SECURITY_GROUP, group) or {}
+        lets = any(_lets(rule, group, port) for rule in rules_of(world, group, type_))
+        if not lets and not any(_lets_inline(rule, port) for rule in live.get(inline) or []):
+            return False
+    return True
+
+
+def _lets(rule: Mapping[str, Any], group: str, port: int | None) -> bool:
+    protocol = str(rule.get("ipProtocol"))
+    own = rule.get("referencedSecurityGroupId") == group
+    if protocol == "-1":
+        # Everything to every address carries TCP, but not EFA (awsome-distributed-ai #546).
+        return own or (port is not None and bool(rule.get("cidrIpv4")))
+    if port is None or protocol not in ("tcp", "6"):
+        return False
+    inside = int(rule.get("fromPort") or 0) <= port <= int(rule.get("toPort") or 0)
+    return inside and (own or bool(rule.get("cidrIpv4")))
+
+
+def _lets_inline(rule: Mapping[str, Any], port: int | None) -> bool:
+    if str(rule.get("protocol")) == "-1":
+        return bool(rule.get("self")) or (port is not None and bool(rule.get("cidrBlocks")))
+    inside = port is not None and int(rule.get("fromPort") or 0) <= port <= int(rule.get("toPort") or 0)
+    return inside and bool(rule.get("self") or rule.get("cidrBlocks"))
+
+
+def zone_of(world: View, subnet: str) -> str:
+    """The zone of a subnet."""
+    return str((world.get(tokens.SUBNET, subnet) or {}).get("availabilityZone") or "")
+
+
+def route_table_of(world: View, subnet: str) -> str:
+    """The route table of a subnet: its own, or the VPC's main one."""
+    for _, _, live in world.all(tokens.ASSOCIATION):
+        if live.get("subnetId") == subnet:
+            return str(live["routeTableId"])
+    vpc = (world.get(tokens.SUBNET, subnet) or {}).get("vpcId")
+    return str((world.get(tokens.VPC, str(vpc)) or {}).get("mainRouteTableId") or "")
+
+
+def routes_of(world: View, table: str) -> Iterator[Json]:
+    """The routes of a table, made one by one or within it."""
+    for _, _, live in world.all(tokens.ROUTE):
+        if live.get("routeTableId") == table:
+            yield live
+    for route in (world.get(tokens.ROUTE_TABLE, table) or {}).get("routes") or []:
+        yield {**route, "destinationCidrBlock": route.get("cidrBlock")}
+
+
+def cluster_of(call: Call) -> Json | None:
+    """The cluster that a node group, an add-on or an access entry belongs to."""
+    return call.world.get(tokens.CLUSTER, str(call.inputs.get("clusterName") or ""))
+
+
+def groups_of(world: View, cluster: str) -> list[Found]:
+    """The node groups of a cluster, as (id, live)."""
+    return [(id_, live) for _, id_, live in world.all(tokens.NODE_GROUP) if live.get("clusterName") == cluster]
+
+
+def template_of(world: View, group: Mapping[str, Any]) -> Found | None:
+    """The launch template of a node group, as (id, live)."""
+    wanted = group.get("launchTemplate") or {}
+    for _, id_, live in world.all(tokens.LAUNCH_TEMPLATE):
+        if wanted.get("id") == id_ or (not wanted.get("id") and wanted.get("name") == live.get("name")):
+            return id_, live
+    return None
+
+
+def template_data(world: View, group: Mapping[str, Any]) -> Json:
+    """What the launch template of a node group says; nothing if it has none. Only the newest version is remembered."""
+    found = template_of(world, group)
+    return found[1] if found else {}
+
+
+def types_of(world: View, group: Mapping[str, Any]) -> list[str]:
+    """The instance types of a node group: of its template, its own, or EKS's default."""
+    template = template_data(world, group)
+    named = template.get("instanceType")
+    return [str(named)] if named else strings(group.get("instanceTypes")) or ["t3.medium"]
+
+
+def reservation_of(template: Mapping[str, Any]) -> str | None:
+    """The capacity reservation, or group of reservations, that a launch template targets."""
+    target = value_at(template, "capacityReservationSpecification.capacityReservationTarget") or {}
+    found = target.get("capacityReservationId") or target.get("capacityReservationResourceGroupArn")
+    return str(found) if found else None
+
+
+def reservation(world: View, id_: str) -> Json | None:
+    """What is known of a reservation: made here, or told by the setting "reservations"."""
+    known: Mapping[str, Json] = world.setting("reservations", {})
+    return world.get(tokens.RESERVATION, id_) or known.get(id_)
+
+
+def desired(group: Mapping[str, Any]) -> int:
+    """How many nodes a group is to have now."""
+    return int(value_at(group, "scalingConfig.desiredSize") or 0)
