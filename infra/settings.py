@@ -31,6 +31,7 @@ TargetName = Literal["local", "gke", "eks"]
 CapacityName = Literal["flex-start", "flex-start-queued", "spot", "reservation", "on-demand", "capacity-block"]
 FabricName = Literal["multi-network", "dranet", "managed-dranet", "efa", "efa-dranet"]
 QueueName = Literal["none", "kueue"]
+RayModeName = Literal["cluster", "indexed-job"]
 
 EgressName = Literal["nat", "endpoints"]
 InterfacesName = Literal["ip-optimised", "bandwidth-optimised"]
@@ -39,6 +40,7 @@ TARGETS: tuple[TargetName, ...] = get_args(TargetName)
 CAPACITIES: tuple[CapacityName, ...] = get_args(CapacityName)
 FABRICS: tuple[FabricName, ...] = get_args(FabricName)
 QUEUES: tuple[QueueName, ...] = get_args(QueueName)
+RAY_MODES: tuple[RayModeName, ...] = get_args(RayModeName)
 EGRESSES: tuple[EgressName, ...] = get_args(EgressName)
 INTERFACES: tuple[InterfacesName, ...] = get_args(InterfacesName)
 
@@ -114,6 +116,14 @@ class Nodes(Section):
 class Ray(Section):
     """The Ray cluster."""
 
+    mode: Annotated[RayModeName, Choice(RAY_MODES), clouds("cluster", local="cluster")] = Field(
+        description="How Ray runs: as a cluster that stays and takes jobs (cluster), or as one Kubernetes Job of "
+        "maxWorkers pods that run one entry point and end with it (indexed-job), for which no operator is needed."
+    )
+    entrypoint: Annotated[str | None, Text("a command"), clouds(None)] = Field(
+        description="What an indexed-job runs, a line for a shell: on its first pod, with RAY_ADDRESS set; one that "
+        "begins with torchrun runs on every pod, with the rendezvous set. It needs everything in the image."
+    )
     version: Annotated[str, Version("Ray"), everywhere("2.60.0")] = Field(
         description="The Ray release of head, workers and autoscaler, in quotes."
     )
@@ -127,9 +137,11 @@ class Ray(Section):
         clouds(
             Derived(
                 lambda get: (
-                    get("ray.maxWorkers") if get("queue") == "kueue" else min(get("nodes.min"), get("ray.maxWorkers"))
+                    get("ray.maxWorkers")
+                    if get("queue") == "kueue" or get("ray.mode") == "indexed-job"
+                    else min(get("nodes.min"), get("ray.maxWorkers"))
                 ),
-                "as nodes.min, but at most ray.maxWorkers; with queue kueue as ray.maxWorkers",
+                "as nodes.min, but at most ray.maxWorkers; with queue kueue or mode indexed-job as ray.maxWorkers",
             ),
             local=same_as("nodes.count"),
         ),

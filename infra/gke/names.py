@@ -67,5 +67,5 @@ class GkeNames:
 
     @property
     def ray_cluster(self) -> str:
-        """The RayCluster."""
+        """The RayCluster, or the Indexed Job in its place."""
         return f"{self.stack}-ray"

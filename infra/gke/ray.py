@@ -8,6 +8,7 @@ from __future__ import annotations
 from infra.capacity import GKE_CAPACITIES
 from infra.gke import fabric as fabrics
 from infra.gke.names import SYSTEM_POOL, GkeNames
+from infra.kubernetes.indexed_job_manifest import JobShape
 from infra.kubernetes.ray_manifest import HEAD_ACCOUNT, WORKER_ACCOUNT, RayShape
 from infra.kubernetes.shared_folder import SharedFolder
 from infra.machines import GkeMachine
@@ -29,14 +30,13 @@ MOUNT_OPTIONS = (
 
 def ray_shape(settings: Settings, machine: GkeMachine, names: GkeNames, folder: SharedFolder | None) -> RayShape:
     """What the RayCluster is shaped by."""
-    ways = [way for way in (settings.nodes.capacity, settings.nodes.fallback) if way is not None]
     return RayShape(
         version=settings.ray.version,
         image=str(settings.ray.image),
         fewest=settings.ray.min_workers,
         most=settings.ray.max_workers,
         idle_s=60 * (settings.ray.idle_minutes or 0),
-        wait_s=3600 * max(GKE_CAPACITIES[way].wait_hours for way in ways),
+        wait_s=_wait_s(settings),
         head_selector=SYSTEM_NODES,
         account=HEAD_ACCOUNT,
         worker_account=WORKER_ACCOUNT,
@@ -44,6 +44,28 @@ def ray_shape(settings: Settings, machine: GkeMachine, names: GkeNames, folder: 
         pod=fabrics.gpu_pod(settings, machine),
         folder=folder,
     )
+
+
+def job_shape(settings: Settings, machine: GkeMachine, names: GkeNames, folder: SharedFolder | None) -> JobShape:
+    """What an Indexed Job is shaped by. It has the RayCluster's names: a stack has one of the two."""
+    return JobShape(
+        name=names.ray_cluster,
+        image=str(settings.ray.image),
+        nodes=settings.ray.max_workers,
+        entrypoint=str(settings.ray.entrypoint),
+        wait_s=_wait_s(settings),
+        account=WORKER_ACCOUNT,
+        token_secret=f"{names.ray_cluster}-token",
+        scripts=f"{names.ray_cluster}-scripts",
+        pod=fabrics.gpu_pod(settings, machine),
+        folder=folder,
+    )
+
+
+def _wait_s(settings: Settings) -> int:
+    """As long as the slower of the ways to get machines may take."""
+    ways = [way for way in (settings.nodes.capacity, settings.nodes.fallback) if way is not None]
+    return 3600 * max(GKE_CAPACITIES[way].wait_hours for way in ways)
 
 
 def gcs_folder(bucket: str, mount_path: str) -> SharedFolder:

@@ -23,9 +23,10 @@ from infra.gke.names import GkeNames
 from infra.gke.network import ClusterNetwork, GvnicNetwork, NetworkArgs, RdmaNetwork
 from infra.gke.node_pools import GpuPools, GpuPoolsArgs, NodeNetwork
 from infra.gke.preflight import cluster_version, machine_in_zone
-from infra.gke.ray import SYSTEM_NODES, gcs_folder, ray_shape
+from infra.gke.ray import SYSTEM_NODES, gcs_folder, job_shape, ray_shape
 from infra.gke.storage import BucketAccess, BucketAccessArgs
 from infra.gke.versions import minimum_version
+from infra.kubernetes.indexed_job import IndexedJob, IndexedJobArgs
 from infra.kubernetes.kuberay import KubeRay, KubeRayArgs
 from infra.kubernetes.ray_cluster import RayCluster, RayClusterArgs
 from infra.kubernetes.ray_manifest import HEAD_ACCOUNT, NAMESPACE, WORKER_ACCOUNT
@@ -219,13 +220,11 @@ class GkeStack(pulumi.ComponentResource):
         if settings.compute_class:
             args = ComputeClassArgs(pools=[pool.name for pool in pools.pools])
             needs.append(ComputeClass("compute-class", args, inside).resource)
-        needs.append(
-            KubeRay("kuberay", KubeRayArgs(node_selector=SYSTEM_NODES, nodes=[cluster.system_pool]), inside).release
-        )
+        as_job = settings.ray.mode == "indexed-job"
         folder = None
         if settings.storage.bucket is not None:
             folder = gcs_folder(settings.storage.bucket, str(settings.storage.mount_path))
-            for account in (HEAD_ACCOUNT, WORKER_ACCOUNT):
+            for account in (WORKER_ACCOUNT,) if as_job else (HEAD_ACCOUNT, WORKER_ACCOUNT):
                 access = BucketAccessArgs(
                     bucket=settings.storage.bucket,
                     project=self._place.project,
@@ -234,6 +233,12 @@ class GkeStack(pulumi.ComponentResource):
                     account=account,
                 )
                 BucketAccess(f"bucket-{account}", access, ResourceOptions(parent=self))
+        if as_job:
+            shape = job_shape(settings, self._machine, self.names, folder)
+            job_args = IndexedJobArgs(shape=shape, metrics_namespace=METRICS_NAMESPACE, needs=needs)
+            return IndexedJob("ray", job_args, inside).token
+        operator = KubeRayArgs(node_selector=SYSTEM_NODES, nodes=[cluster.system_pool])
+        needs.append(KubeRay("kuberay", operator, inside).release)
         ray = RayCluster(
             "ray",
             RayClusterArgs(

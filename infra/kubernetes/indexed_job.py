@@ -77,7 +77,7 @@ class IndexedJob(pulumi.ComponentResource):
             spec=job_ingress(shape.labels, args.metrics_namespace),
             opts=own,
         )
-        objects = beside(shape.pod, inside, own)
+        objects = beside(shape.pod, inside, own, shape.folder)
         batch.v1.Job(
             name,
             metadata=meta.v1.ObjectMetaArgs(

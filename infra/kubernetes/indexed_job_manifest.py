@@ -13,7 +13,7 @@ from typing import Any
 from infra.fabric import GpuPod
 from infra.kubernetes.facts import METRICS_PORTS
 from infra.kubernetes.ray_manifest import kept, ray_authentication
-from infra.kubernetes.shared_folder import SharedFolder
+from infra.kubernetes.shared_folder import SharedFolder, preparation
 
 PACKAGE = "indexed_job_pod"
 SCRIPTS = "/etc/rdma-ray"
@@ -151,6 +151,8 @@ def _template(shape: JobShape) -> dict[str, Any]:
         },
         "spec": {
             **pod,
+            # In every pod alike, since a Job's pods are; it does no harm a second time.
+            **(preparation(folder, shape.image) if folder else {}),
             "restartPolicy": "Never",
             # With the pod's own host name, `<job>-<index>`, it makes `<job>-0.<service>` resolve.
             "subdomain": shape.service,

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from infra.legality import RULES, Rule, access, aws, capacity, fabric, ray
+from infra.legality import RULES, Rule, access, aws, capacity, fabric, indexed_job, ray
 
 from .stacks import EKS, GKE, LOCAL, changed, problems_of
 
@@ -26,6 +26,8 @@ class Case:
 
 QUEUED = changed(GKE, {"nodes.capacity": "flex-start-queued", "queue": "kueue"})
 CLASSED = changed(GKE, {"computeClass": True, "nodes.fallback": "spot"})
+
+JOB = {"ray.mode": "indexed-job", "ray.entrypoint": "python /app/train.py"}
 
 CASES = [
     Case(
@@ -453,6 +455,31 @@ CASES = [
         {"access.administrators": ["arn:aws:iam::111122223333:role/ops"]},
         "access.administrators",
         "role/ops",
+    ),
+    Case(indexed_job.job_without_entrypoint, GKE, {"ray.mode": "indexed-job"}, JOB, "ray.mode", "set ray.entrypoint"),
+    Case(
+        indexed_job.entrypoint_without_job,
+        EKS,
+        {"ray.entrypoint": "torchrun train.py"},
+        {"ray.entrypoint": "torchrun train.py", "ray.mode": "indexed-job"},
+        "ray.entrypoint",
+        "indexed-job",
+    ),
+    Case(
+        indexed_job.job_wants_a_fixed_size,
+        changed(GKE, JOB),
+        {"ray.minWorkers": 1},
+        {"ray.minWorkers": 2},
+        "ray.minWorkers",
+        "set ray.minWorkers to 2",
+    ),
+    Case(
+        indexed_job.job_in_a_queue,
+        changed(EKS, {"queue": "kueue"}),
+        JOB,
+        {"ray.minWorkers": 2},
+        "ray.mode",
+        "set queue to none",
     ),
 ]
 
