@@ -92,23 +92,21 @@ def to_be_read(deployment: Mapping[str, Any], project: str | None) -> dict[str, 
 def settle(exported: Mapping[str, Any], project: str | None, pulumi: Callable[..., object]) -> int:
     """Settle every pending create of a stack, given what `pulumi stack export` says; returns how many there were.
 
-    `pulumi` runs the engine with the arguments that it is given, and raises if the engine fails.
+    It may be interrupted anywhere: what was not read by then is read the next time. `pulumi` runs the engine with the
+    arguments that it is given, and raises if the engine fails.
     """
-    deployment = exported["deployment"]
-    creates = pending_creates(deployment)
-    if not creates:
-        return 0
-    with tempfile.TemporaryDirectory(prefix="rdma-ray-") as folder:
-        file = Path(folder) / "state.json"
-        file.write_text(json.dumps({**exported, "deployment": to_be_read(deployment, project)}))
-        pulumi("stack", "import", "--file", str(file))
-    targets = [
-        word for create in creates if import_id(create, project) is not None for word in ("--target", create.urn)
-    ]
+    deployment = to_be_read(exported["deployment"], project)
+    creates = pending_creates(exported["deployment"])
+    if creates:
+        with tempfile.TemporaryDirectory(prefix="rdma-ray-") as folder:
+            file = Path(folder) / "state.json"
+            file.write_text(json.dumps({**exported, "deployment": deployment}))
+            pulumi("stack", "import", "--file", str(file))
+    targets = [word for urn in _unread(deployment) for word in ("--target", urn)]
     if targets:
         # Only these: reading the rest would take minutes on a real cloud, and settle nothing.
         pulumi("refresh", "--yes", "--skip-preview", "--suppress-outputs", *targets)
-    return len(creates)
+    return len(creates) + len(_unread(exported["deployment"]))
 
 
 def _is_json(file: Path) -> bool:
@@ -123,6 +121,15 @@ def _is_json(file: Path) -> bool:
 
 def _pending(deployment: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return deployment.get("pending_operations") or []
+
+
+def _unread(deployment: Mapping[str, Any]) -> list[str]:
+    """The URNs of resources with an id and no outputs: whatever a provider has made or read has some."""
+    return [
+        resource["urn"]
+        for resource in deployment.get("resources") or []
+        if resource.get("id") and not resource.get("outputs") and not resource["type"].startswith("pulumi:")
+    ]
 
 
 def _is_create(operation: Mapping[str, Any]) -> bool:

@@ -154,6 +154,16 @@ def test_a_random_value_is_made_anew_without_asking_anybody() -> None:
     assert len(pulumi.imported["deployment"]["resources"]) == 1
 
 
+def test_a_settling_that_was_interrupted_goes_on() -> None:
+    """Between the import and the refresh: nothing is pending any more, and nothing has been read."""
+    network = operation("gcp:compute/network:Network", {"name": "gke"})
+    pulumi = Pulumi()
+    settle(exported(network), PROJECT, pulumi)
+    again = Pulumi()
+    assert settle(pulumi.imported, PROJECT, again) == 1
+    assert again.commands == pulumi.commands[1:]
+
+
 def test_a_stack_without_pending_creates_is_left_alone() -> None:
     pulumi = Pulumi()
     assert settle(exported(), PROJECT, pulumi) == 0
