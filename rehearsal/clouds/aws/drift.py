@@ -35,7 +35,7 @@ def drift_launch_template(live: Json, _world: View) -> Json:
 
 
 def drift_security_group(live: Json, world: View) -> Json:
-    """What the group says about itself follows its rules, whoever made them: inline rules beside others never settle."""
+    """What a group says of itself follows its rules, whoever made them: inline rules beside others never settle."""
     changes: Json = {}
     id_ = str(live.get("arn", "")).rpartition("/")[2]
     for type_, key in ((tokens.INGRESS, "ingress"), (tokens.EGRESS, "egress")):

@@ -10,7 +10,7 @@ from rehearsal.clouds.aws.offers import IMAGE_DATE, release
 from rehearsal.clouds.aws.outputs import arn, name_of, region_of, regional
 from rehearsal.clouds.aws.references import groups_of, template_of, types_of
 from rehearsal.clouds.computing import blocks, digest, kept
-from rehearsal.clouds.kind import Call, Json
+from rehearsal.clouds.kind import Call, Json, value_at
 
 # ForceNew in `sources.PROVIDER_GROUP`.
 NODE_GROUP_REPLACES = frozenset(
@@ -19,6 +19,7 @@ NODE_GROUP_REPLACES = frozenset(
         *("capacityType", "diskSize", "instanceTypes", "remoteAccess", "launchTemplate.id", "launchTemplate.name"),
     }
 )
+GROUP_TAG_REPLACES = frozenset({"region", "autoscalingGroupName", "tag.key"})
 NODE_GROUP_MAPS = frozenset({"labels"})
 
 
@@ -72,8 +73,25 @@ def compute_node_group(call: Call) -> Json:
     }
 
 
+def identify_group_tag(inputs: Json, _config: Mapping[str, Any]) -> str:
+    """GROUP,KEY."""
+    return f"{inputs.get('autoscalingGroupName')},{(inputs.get('tag') or {}).get('key')}"
+
+
+def compute_group_tag(call: Call) -> Json:
+    """Its region."""
+    return {"region": region_of(call.inputs, call.config)}
+
+
+def scaling_group_of(group: Mapping[str, Any]) -> str:
+    """The name of the Auto Scaling group of a live node group."""
+    return str(value_at(group, "resources.0.autoscalingGroups.0.name") or "")
+
+
 def goes_with_node_group(call: Call, type_: str, live: Json) -> bool:
-    """The access entry of its role goes with the last node group that has the role, if EKS had made the entry."""
+    """Tags go with the Auto Scaling group; the access entry of its role with the role's last group, if EKS made it."""
+    if type_ == tokens.GROUP_TAG:
+        return live.get("autoscalingGroupName") == scaling_group_of(call.live)
     if type_ != tokens.ACCESS_ENTRY or tokens.MADE_BY not in live or live.get("type") != "EC2_LINUX":
         return False
     cluster, role = call.live.get("clusterName"), call.live.get("nodeRoleArn")

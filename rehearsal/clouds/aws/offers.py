@@ -1,4 +1,4 @@
-"""What this cloud has on offer: zones, instance types, EKS versions, machine images, add-ons, managed policies, quotas."""
+"""What this cloud has on offer: zones, instance types, EKS versions, images, add-ons, managed policies, quotas."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ GATEWAY_SERVICES = frozenset({"s3", "dynamodb"})
 
 _ROOMY = {"p4d.24xlarge": 15, "p4de.24xlarge": 15, "p5.48xlarge": 2, "p5e.48xlarge": 2}
 INTERFACES_PER_CARD = {name: _ROOMY.get(name, 4) for name in EKS_CATALOGUE}
-"""Interfaces that fit on one network card (EC2 DescribeInstanceTypes and karpenter zz_generated.vpclimits.go, 2026-08)."""
+"""Interfaces that fit on a network card (EC2 DescribeInstanceTypes, karpenter zz_generated.vpclimits.go, 2026-08)."""
 
 _FAMILY = re.compile(
     r"(?P<family>[a-z]+)(?P<generation>\d+)(?P<extra>[a-z]*)(-[a-z0-9]+)?\."

@@ -33,7 +33,7 @@ from rehearsal.clouds.kind import Call, Json, Refusal, on, value_at
 
 _NO_JOIN = "Instances failed to join the kubernetes cluster"
 _NEEDED = ("ec2", "ecr.api", "ecr.dkr", "sts")
-"""Endpoints without which a node in a closed network does not join (EKS docs, private clusters; from memory, 2026-11)."""
+"""Endpoints that a node in a closed network needs to join (EKS docs, private clusters; from memory, 2026-11)."""
 
 
 def _asked(call: Call) -> Json:

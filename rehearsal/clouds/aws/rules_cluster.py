@@ -26,8 +26,7 @@ LOG_TYPES = ("api", "audit", "authenticator", "controllerManager", "scheduler")
 MODES = ("CONFIG_MAP", "API_AND_CONFIG_MAP", "API")
 """From the old to the new way; there is no way back."""
 FULL_ZONES = ("us-east-1e", "us-west-1b", "ca-central-1d")
-"""Zones in which EKS has no control planes in most accounts: use1-az3, usw1-az2, cac1-az3 (EKS docs; from memory, 2026-11,
-and letters differ between accounts)."""
+"""Zones without control planes in most accounts: use1-az3, usw1-az2, cac1-az3 (EKS docs; from memory, 2026-11)."""
 _PRIVATE = [IPv4Network(text) for text in ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16")]
 
 

@@ -6,6 +6,7 @@ import re
 
 from rehearsal.clouds.aws import tokens
 from rehearsal.clouds.aws.judging import invalid, missing, refused, unfit
+from rehearsal.clouds.aws.node_group import scaling_group_of
 from rehearsal.clouds.aws.offers import AMI_TYPES, VERSIONS, instance_type, key
 from rehearsal.clouds.aws.references import (
     cluster_of,
@@ -16,7 +17,7 @@ from rehearsal.clouds.aws.references import (
     trusts,
     types_of,
 )
-from rehearsal.clouds.aws.sources import EKS_API, MARKET_OPTIONS, PROVIDER_GROUP, TYPES_TWICE
+from rehearsal.clouds.aws.sources import AUTO_SCALING, EKS_API, MARKET_OPTIONS, PROVIDER_GROUP, TYPES_TWICE
 from rehearsal.clouds.kind import Call, Refusal, on, value_at
 
 EFFECTS = ("NO_SCHEDULE", "NO_EXECUTE", "PREFER_NO_SCHEDULE")
@@ -245,3 +246,13 @@ def label_reserved(call: Call) -> Refusal | None:
             words = "Label cannot contain reserved prefixes [kubernetes.io/, k8s.io/, eks.amazonaws.com/]"
             return invalid(words, EKS_API)
     return None
+
+
+@on("create", "update")
+def scaling_group_missing(call: Call) -> Refusal | None:
+    """A tag is put on an Auto Scaling group that exists, such as that of a node group."""
+    name = str(call.inputs.get("autoscalingGroupName"))
+    if any(scaling_group_of(live) == name for _, _, live in call.world.all(tokens.NODE_GROUP)):
+        return None
+    words = "AutoScalingGroup name not found - null"
+    return refused("ValidationError", words, AUTO_SCALING)

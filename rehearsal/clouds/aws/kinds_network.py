@@ -1,0 +1,139 @@
+"""Who refuses what in the network: VPCs, subnets, gateways, routes, security groups, endpoints."""
+
+from __future__ import annotations
+
+from rehearsal.clouds.aws import drift, network, tokens
+from rehearsal.clouds.aws import rules_network as networks
+from rehearsal.clouds.aws import rules_reach as reach
+from rehearsal.clouds.aws.made import made
+from rehearsal.clouds.aws.trouble import taken
+from rehearsal.clouds.kind import Kind, Rule
+
+VPC = made(
+    tokens.VPC,
+    "vpc",
+    compute=network.compute_vpc,
+    replace_on=network.VPC_REPLACES,
+    rules=(networks.vpc_range_invalid, networks.vpc_quota, networks.vpc_in_use),
+)
+
+SUBNET = made(
+    tokens.SUBNET,
+    "subnet",
+    compute=network.compute_subnet,
+    replace_on=network.SUBNET_REPLACES,
+    rules=(
+        networks.vpc_missing,
+        networks.subnet_range_outside,
+        networks.subnet_overlaps,
+        networks.zone_unknown,
+        networks.subnet_in_use,
+    ),
+)
+
+INTERNET_GATEWAY = made(
+    tokens.INTERNET_GATEWAY,
+    "igw",
+    compute=network.compute_internet_gateway,
+    replace_on=network.INTERNET_GATEWAY_REPLACES,
+    rules=(networks.vpc_missing, networks.second_internet_gateway, reach.addresses_mapped),
+)
+
+EIP = made(
+    tokens.EIP,
+    "eipalloc",
+    compute=network.compute_eip,
+    replace_on=network.EIP_REPLACES,
+    rules=(networks.address_quota, networks.address_in_use),
+    drift=drift.drift_eip,
+)
+
+NAT = made(
+    tokens.NAT,
+    "nat",
+    compute=network.compute_nat,
+    replace_on=network.NAT_REPLACES,
+    rules=(networks.nat_subnet_missing, networks.nat_without_internet_gateway, networks.nat_without_address),
+    awaited=True,
+)
+
+ROUTE_TABLE = made(
+    tokens.ROUTE_TABLE,
+    "rtb",
+    compute=network.compute_route_table,
+    replace_on=network.ROUTE_TABLE_REPLACES,
+    rules=(networks.vpc_missing, networks.route_table_in_use),
+    drift=drift.drift_route_table,
+    cascade=network.goes_with_table,
+)
+
+ROUTE = Kind(
+    type=tokens.ROUTE,
+    identify=network.identify_route,
+    compute=network.compute_route,
+    replace_on=network.ROUTE_REPLACES,
+    rules=(networks.route_table_missing, networks.route_exists, networks.route_target_missing),
+    conflict=taken,
+)
+
+ASSOCIATION = made(
+    tokens.ASSOCIATION,
+    "rtbassoc",
+    compute=network.compute_association,
+    replace_on=network.ASSOCIATION_REPLACES,
+    rules=(networks.route_table_missing, networks.subnet_has_table),
+)
+
+SECURITY_GROUP = made(
+    tokens.SECURITY_GROUP,
+    "sg",
+    compute=network.compute_security_group,
+    replace_on=network.SECURITY_GROUP_REPLACES,
+    rules=(networks.vpc_missing, reach.group_name_invalid, reach.group_name_taken, reach.group_in_use),
+    drift=drift.drift_security_group,
+    cascade=network.goes_with_group,
+)
+
+_RULE_RULES: tuple[Rule, ...] = (
+    reach.rule_group_missing,
+    reach.rule_source_unclear,
+    reach.rule_ports_invalid,
+    reach.rule_exists,
+    reach.rules_too_many,
+)
+INGRESS, EGRESS = (
+    made(type_, "sgr", compute=network.compute_rule, replace_on=network.RULE_REPLACES, rules=_RULE_RULES)
+    for type_ in (tokens.INGRESS, tokens.EGRESS)
+)
+
+ENDPOINT = made(
+    tokens.ENDPOINT,
+    "vpce",
+    compute=network.compute_endpoint,
+    replace_on=network.ENDPOINT_REPLACES,
+    rules=(
+        networks.vpc_missing,
+        reach.endpoint_service_unknown,
+        reach.endpoint_type_mixed,
+        reach.endpoint_parts_missing,
+        reach.private_names_without_dns,
+        reach.private_names_taken,
+        reach.endpoint_twice_in_zone,
+    ),
+    awaited=True,
+)
+
+KINDS: tuple[Kind, ...] = (
+    VPC,
+    SUBNET,
+    INTERNET_GATEWAY,
+    EIP,
+    NAT,
+    ROUTE_TABLE,
+    ROUTE,
+    ASSOCIATION,
+    SECURITY_GROUP,
+    INGRESS,
+    EGRESS,
+    ENDPOINT,
+)
