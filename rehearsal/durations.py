@@ -1,6 +1,6 @@
 """How long a resource takes to create and to delete, by its type: facts as data, each with where it is from.
 
-Google publishes none of these figures, so most are medians of logs that people left in public. They predict the shape
+The clouds publish none of these figures, so most are medians of logs that people left in public. They predict the shape
 of an `up` (what dominates, what waits), not its minute. Nothing here knows how long a GPU machine must be waited for:
 a pool without nodes is made in minutes, its capacity may take days.
 """
@@ -53,6 +53,11 @@ def _guess(seconds: float, because: str) -> Figure:
     return Figure(seconds, because, "2026-11", "own estimate")
 
 
+_NHWY = "DevopsArtFactory/terraform-provisioning PRs #46 and #47: EKS 1.30 in ap-northeast-2"
+_SELF_MANAGED = "terraform-aws-modules/terraform-aws-eks #2203"
+_AGONES = "agones-dev/agones PR #1790: destroy of an EKS stack"
+_STEAMPIPE = "turbot/steampipe-plugin-aws PR #693: VPC, subnet and a scratch file system"
+
 _POLICY_WRITE = "like the creation: the same read, change and write of a policy"
 _OBJECT = "one request to the API server"
 
@@ -104,6 +109,66 @@ DURATIONS: Mapping[str, Duration] = {
         _seen(94, f"median of 64 s ({_EUROPE_WEST2}), 82, 106 and 116 s in three more logs", "2020-12 to 2026"),
         _seen(257, f"{_EUROPE_WEST2}: 4 min 17 s with a node in each of three zones", "2020-12-02"),
     ),
+    "aws:ec2/vpc:Vpc": Duration(
+        _seen(12, f"{_SELF_MANAGED}; 17 s in {_STEAMPIPE}", "2022-08-16"), _guess(2, "like a subnet, once it is empty")
+    ),
+    "aws:ec2/subnet:Subnet": Duration(_seen(4, _STEAMPIPE, "2021-09"), _seen(2, _AGONES, "2020-09-15")),
+    "aws:ec2/routeTable:RouteTable": Duration(_seen(1, _SELF_MANAGED, "2022-08-16"), _guess(1, "one request")),
+    "aws:ec2/securityGroup:SecurityGroup": Duration(
+        _guess(3, "two requests: make it, take its rule for everything out away"), _seen(2, _AGONES, "2020-09-15")
+    ),
+    "aws:vpc/*": Duration(_guess(1, "one request"), _seen(2, f"{_AGONES} (2 and 4 s)", "2020-09-15")),
+    "aws:ec2/natGateway:NatGateway": Duration(
+        _guess(105, "between one and two minutes until it is available"),
+        _guess(60, "a minute until its interface is gone"),
+    ),
+    "aws:ec2/vpcEndpoint:VpcEndpoint": Duration(
+        _guess(90, "an interface in each subnet; one of a gateway takes seconds"),
+        _guess(60, "an interface in each subnet is taken away"),
+    ),
+    "aws:ec2/internetGateway:InternetGateway": Duration(
+        _guess(1, "two requests"), _guess(15, "waits until it is detached")
+    ),
+    "aws:ec2/launchTemplate:LaunchTemplate": Duration(
+        _guess(6, "found again after some seconds"), _guess(1, "a request")
+    ),
+    "aws:ec2/*": Duration(_guess(2, "a few requests"), _guess(2, "a few requests")),
+    "aws:eks/cluster:Cluster": Duration(
+        _seen(513, f"{_NHWY}: 8 min 33 s; 748 s with add-ons in pulumi/pulumi-eks #1819", "2024-10"),
+        # Still going after 10 min in hashicorp/terraform-provider-aws #9101, of 2019.
+        _guess(180, "a few minutes once its node groups are gone"),
+    ),
+    "aws:eks/nodeGroup:NodeGroup": Duration(
+        _seen(115, f"{_NHWY}: 1 min 48 s and 1 min 59 s, CPU nodes", "2024-10"),
+        _guess(240, "nodes are drained and terminated before the group goes"),
+    ),
+    "aws:eks/addon:Addon": Duration(
+        # With nodes; aws-ia/terraform-aws-eks-blueprints #642 waited 15 min for coredns in 2022.
+        _guess(25, "until its pods are ready"),
+        _guess(15, "until its objects are gone"),
+    ),
+    "aws:eks/*": Duration(_guess(2, "a request, and a look whether it is there"), _guess(2, "a request")),
+    "aws:iam/rolePolicyAttachment:RolePolicyAttachment": Duration(
+        _seen(1, _SELF_MANAGED, "2022-08-16"), _seen(1, _AGONES, "2020-09-15")
+    ),
+    "aws:iam/role:Role": Duration(_guess(1, "one request"), _seen(3, _AGONES, "2020-09-15")),
+    "aws:iam/*": Duration(_guess(1, "one request"), _guess(1, "one request")),
+    "aws:kms/key:Key": Duration(
+        _guess(12, "waits until its policy holds everywhere; more than 10 s in terraform-aws-eks #2203"),
+        _guess(1, "it is only put down for deletion"),
+    ),
+    "aws:cloudwatch/logGroup:LogGroup": Duration(_seen(1, _SELF_MANAGED, "2022-08-16"), _guess(1, "one request")),
+    "aws:fsx/lustreFileSystem:LustreFileSystem": Duration(
+        # hashicorp/terraform-provider-aws PR #7074 made and deleted one in 506 s in all, in 2019.
+        _seen(600, "aws-samples/aws-hpc-tutorials PR #289: about 10 min", "2022-09-15"),
+        _guess(180, "a few minutes, without a last backup"),
+    ),
+    "aws:fsx/dataRepositoryAssociation:DataRepositoryAssociation": Duration(
+        # aws-samples/amazon-eks-machine-learning-with-terraform-and-kubeflow #112: more than 10 min in some cases.
+        _guess(420, "the names of the objects are read; more of them take longer"),
+        _guess(120, "it is unlinked"),
+    ),
+    "aws:*": Duration(_guess(2, "a few requests"), _guess(2, "a few requests")),
     "kubernetes:helm.sh/v3:Release": Duration(
         _guess(45, "pulls one image on a node that never had it, and waits until the pod is ready"),
         _guess(10, "waits until what the chart made is gone"),

@@ -13,7 +13,7 @@ from rehearsal.report.words import BANNER, POOLS, called, has_gpus, kind
 
 Operation = Literal["create", "update", "replace", "delete"]
 
-CLUSTERS = frozenset({"gcp:container/cluster:Cluster"})
+CLUSTERS = frozenset({"gcp:container/cluster:Cluster", "aws:eks/cluster:Cluster"})
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,7 @@ from rehearsal.graph import Node
 BANNER = "REHEARSAL: simulated clouds, nothing was created"
 """Stands on everything that a rehearsal prints, so that nobody takes its figures for measurements."""
 
-POOLS = frozenset({"gcp:container/nodePool:NodePool"})
+POOLS = frozenset({"gcp:container/nodePool:NodePool", "aws:eks/nodeGroup:NodeGroup"})
 # "rdma-07" is another name than "rdma-7", so it has no number.
 _NUMBERED = re.compile(r"(.+-)(0|[1-9][0-9]*)((?:-[^-0-9][^-]*)*)")
 _CLOUDS = {"gcp": "Google Cloud", "aws": "AWS", "kubernetes": "Kubernetes", "random": "random"}
@@ -29,7 +29,8 @@ def kind(type_: str) -> str:
 
 def has_gpus(node: Node) -> bool:
     """Whether it is a node pool whose machines have GPUs."""
-    return node.type in POOLS and bool((node.inputs.get("nodeConfig") or {}).get("guestAccelerators"))
+    accelerated = bool((node.inputs.get("nodeConfig") or {}).get("guestAccelerators"))
+    return node.type in POOLS and (accelerated or "NVIDIA" in str(node.inputs.get("amiType")))
 
 
 def sort(node: Node) -> str:

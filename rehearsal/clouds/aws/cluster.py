@@ -99,7 +99,7 @@ def delete_with_cluster(call: Call, type_: str, live: Json) -> bool:
     if live.get(tokens.MADE_BY) == f"eks:{call.id}":
         # The log group stays, and is paid for, until somebody deletes it.
         return type_ != tokens.LOG_GROUP
-    return type_.startswith(tokens.KUBERNETES) and live.get(tokens.IN_CLUSTER) == call.live.get("arn")
+    return type_.startswith(tokens.KUBERNETES) and live.get(tokens.IN_CLUSTER) == call.id
 
 
 def certificate(cluster: str) -> str:

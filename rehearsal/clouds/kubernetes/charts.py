@@ -61,6 +61,33 @@ CHARTS = (
         node=False,
         source="kubernetes-sigs/dranet: release v1.4.0, 2026-07-17; the chart's way to write it from memory, 2026-11",
     ),
+    Chart(
+        name="nvidia-device-plugin",
+        repository="https://nvidia.github.io/k8s-device-plugin",
+        versions={version: version for version in ("0.18.2", "0.19.0", "0.19.1", "0.19.2", "0.19.3", "0.20.0")},
+        node=False,
+        source="NVIDIA/k8s-device-plugin: 1b826ac, 0.20.0, read 2026-08",
+    ),
+    Chart(
+        name="aws-efa-k8s-device-plugin",
+        repository="https://aws.github.io/eks-charts",
+        versions={"v0.5.30": "v0.5.20", "v0.5.26": ""},
+        node=False,
+        source="aws/eks-charts: aws-efa-k8s-device-plugin, 5239609, 2026-08-03; v0.5.26 by awslabs/ai-on-eks",
+    ),
+    Chart(
+        name="aws-dranet",
+        repository="https://aws.github.io/eks-charts",
+        versions={"1.0.0": "v1.2.0-eksbuild.2"},
+        node=False,
+        source="aws/eks-charts: aws-dranet, 5239609, 2026-08-03",
+    ),
+    Chart(
+        name="cluster-autoscaler",
+        repository="https://kubernetes.github.io/autoscaler",
+        versions={"9.59.0": "1.35.0"},
+        source="a public survey of the chart, read 2026-11",
+    ),
 )
 
 

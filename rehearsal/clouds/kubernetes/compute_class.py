@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rehearsal.clouds.kind import Call, Json, Refusal
-from rehearsal.clouds.kubernetes.connection import node_pools
+from rehearsal.clouds.kubernetes.connection import pools as pools_of
 from rehearsal.clouds.kubernetes.fields import invalid
 from rehearsal.clouds.kubernetes.identity import name
 from rehearsal.clouds.kubernetes.pods import templates
@@ -59,7 +59,7 @@ def pools_beside_others(call: Call) -> Refusal | None:
 
 def pool_missing(call: Call) -> Refusal | None:
     """The node pools of a rule are there, and are labelled and tainted with the class."""
-    pools = {pool.get("name"): pool for pool in node_pools(call)}
+    pools = {pool.name: pool.live for pool in pools_of(call)}
     for path, rule in _rules(call):
         for wanted in rule.get("nodepools") or ():
             if wanted not in pools:

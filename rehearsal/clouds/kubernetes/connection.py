@@ -1,8 +1,9 @@
-"""Which simulated cluster a provider's kubeconfig leads to, and what that cluster and its node pools offer."""
+"""Which simulated cluster a provider's kubeconfig leads to, and what that cluster and its nodes offer."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
@@ -13,8 +14,14 @@ from rehearsal.clouds.world import View
 
 CLUSTER = "gcp:container/cluster:Cluster"
 NODE_POOL = "gcp:container/nodePool:NodePool"
+EKS_CLUSTER = "aws:eks/cluster:Cluster"
+NODE_GROUP = "aws:eks/nodeGroup:NodeGroup"
+ACCESS_POLICY = "aws:eks/accessPolicyAssociation:AccessPolicyAssociation"
 OWNER = "__cluster"
-"""The key of a live object that names its cluster: "projects/P/locations/L/clusters/C"."""
+"""The key of a live object that names its cluster: "projects/P/locations/L/clusters/C", or an EKS cluster's name."""
+POOL_LABELS = ("cloud.google.com/gke-nodepool", "eks.amazonaws.com/nodegroup")
+"""Labels by which clouds name the pool or group of a node (GKE and EKS docs; from memory, 2026-11)."""
+NO_ENTRY = "EKS docs, access entries: with authentication mode API nobody else is let in; wording from memory, 2026-11"
 
 UNREACHABLE = "pulumi-kubernetes: provider/pkg/provider/provider.go, 94977969, 2026-07-01"
 _ENDPOINTS = (
@@ -51,9 +58,11 @@ def cluster(config: Mapping[str, Any], world: View) -> tuple[str, Json] | None:
     host = server(config)
     if host is None:
         return None
-    for _, id_, live in world.all(CLUSTER):
-        if host in (value_at(live, path) for path in _ENDPOINTS):
-            return id_, live
+    for type_ in (CLUSTER, EKS_CLUSTER):
+        for _, id_, live in world.all(type_):
+            # EKS gives a URL where GKE gives a host.
+            if host in (str(value_at(live, path)).removeprefix("https://") for path in _ENDPOINTS):
+                return id_, live
     return None
 
 
@@ -68,7 +77,8 @@ def reaches(config: Mapping[str, Any], world: View) -> Refusal | None:
             "has a server",
             UNREACHABLE,
         )
-    if cluster(config, world) is None:
+    found = cluster(config, world)
+    if found is None:
         return Refusal(
             "unreachable",
             f"configured Kubernetes cluster is unreachable: unable to load schema information from the API server: "
@@ -76,7 +86,14 @@ def reaches(config: Mapping[str, Any], world: View) -> Refusal | None:
             "no cluster of this rehearsal has that endpoint",
             UNREACHABLE,
         )
+    if value_at(found[1], "accessConfig.authenticationMode") == "API" and not _let_in(world, found[0]):
+        return Refusal("401 Unauthorized", "the server has asked for the client to provide credentials", NO_ENTRY)
     return None
+
+
+def _let_in(world: View, eks: str) -> bool:
+    """Whether anybody may do anything in an EKS cluster; who it is that asks is not known here."""
+    return any(live.get("clusterName") == eks for _, _, live in world.all(ACCESS_POLICY))
 
 
 def here(call: Call) -> tuple[str, Json]:
@@ -87,28 +104,58 @@ def here(call: Call) -> tuple[str, Json]:
 
 def version(live: Json) -> tuple[int, int] | None:
     """The cluster's Kubernetes version as (major, minor); None if it does not say."""
-    text = str(live.get("masterVersion") or live.get("minMasterVersion") or "")
+    text = str(live.get("masterVersion") or live.get("minMasterVersion") or live.get("version") or "")
     parts = text.split(".")
     return (int(parts[0]), int(parts[1])) if len(parts) >= 2 and parts[0].isdigit() and parts[1].isdigit() else None
 
 
-def node_pools(call: Call) -> Iterator[Json]:
-    """The node pools of the call's cluster, those in the cluster's own description included."""
+@dataclass(frozen=True)
+class Pool:
+    """Nodes of one kind: a node pool of GKE or a node group of EKS.
+
+    `open`: a pod without tolerations finds a node there. `labels`: of its nodes, as far as the cloud sets them.
+    """
+
+    name: str
+    open: bool
+    live: Json
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+    def takes(self, selector: Mapping[str, Any]) -> bool:
+        """Whether a selector of nodes may mean these; keys that others set are not known here."""
+        return all(self.labels.get(key) == value for key, value in selector.items() if key in POOL_LABELS)
+
+
+def pools(call: Call) -> Iterator[Pool]:
+    """The nodes of the call's cluster, those in a GKE cluster's own description included."""
     id_, live = here(call)
     own = str(live.get("name") or id_.rpartition("/")[2])
+    if call.world.get(EKS_CLUSTER, id_) is not None:
+        for _, _, group in call.world.all(NODE_GROUP):
+            if group.get("clusterName") == own:
+                yield _group(group)
+        return
     for _, _, pool in call.world.all(NODE_POOL):
         if str(pool.get("cluster", "")).rpartition("/")[2] == own:
-            yield pool
-    yield from (pool for pool in live.get("nodePools") or () if isinstance(pool, dict))
+            yield _pool(pool)
+    yield from (_pool(pool) for pool in live.get("nodePools") or () if isinstance(pool, dict))
     if not live.get("removeDefaultNodePool") and not live.get("nodePools"):
-        yield {"name": "default-pool", "nodeConfig": live.get("nodeConfig") or {}}
+        yield _pool({"name": "default-pool", "nodeConfig": live.get("nodeConfig") or {}})
 
 
-def takes_any_pod(pool: Mapping[str, Any]) -> bool:
-    """Whether a pod without tolerations can run there: no GPUs (GKE taints those nodes) and no other taint."""
+def _group(group: Json) -> Pool:
+    name = str(group.get("nodeGroupName"))
+    repels = any(taint.get("effect") != "PREFER_NO_SCHEDULE" for taint in group.get("taints") or ())
+    there = int(value_at(group, "scalingConfig.desiredSize") or 0) > 0
+    return Pool(name, there and not repels, group, {"eks.amazonaws.com/nodegroup": name})
+
+
+def _pool(pool: Json) -> Pool:
+    """GKE taints nodes with GPUs by itself."""
     config = pool.get("nodeConfig") or {}
     gpus = config.get("guestAccelerators") or str(config.get("machineType", "")).startswith(("a2-", "a3-", "a4"))
-    return not gpus and not config.get("taints")
+    name = str(pool.get("name"))
+    return Pool(name, not gpus and not config.get("taints"), pool, {"cloud.google.com/gke-nodepool": name})
 
 
 def switched_on(live: Json, *paths: str) -> bool:

@@ -62,8 +62,8 @@ def param_set(live: Json, world: View) -> Json:
 
 
 def claim(live: Json, _world: View) -> Json:
-    """A claim is bound to a volume. From memory, 2026-11."""
-    volume = f"pvc-{(live.get('metadata') or {}).get('uid', '')}"
+    """A claim is bound to a volume: to the one that it names, or to one that was made for it. From memory, 2026-11."""
+    volume = (live.get("spec") or {}).get("volumeName") or f"pvc-{(live.get('metadata') or {}).get('uid', '')}"
     annotations = {"pv.kubernetes.io/bind-completed": "yes"}
     return {"metadata": {"annotations": annotations}, "spec": {"volumeName": volume}, "status": {"phase": "Bound"}}
 

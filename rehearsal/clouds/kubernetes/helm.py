@@ -7,7 +7,7 @@ from typing import Any
 
 from rehearsal.clouds.kind import Call, Json, Kind, Refusal, value_at
 from rehearsal.clouds.kubernetes import charts
-from rehearsal.clouds.kubernetes.connection import OWNER, here, node_pools, takes_any_pod
+from rehearsal.clouds.kubernetes.connection import OWNER, POOL_LABELS, here, pools
 from rehearsal.clouds.kubernetes.identity import DEFINITION, NAMESPACE, RELEASE, Api, api, conflict, release_id
 from rehearsal.clouds.kubernetes.naming import exists, second_cluster
 
@@ -67,9 +67,9 @@ def no_node(call: Call) -> Refusal | None:
     if call.verb == "delete" or chart is None or not chart.node or call.inputs.get("skipAwait"):
         return None
     wanted = value_at(call.inputs, "values.nodeSelector") or {}
-    named = wanted.get("cloud.google.com/gke-nodepool")
-    if any(takes_any_pod(pool) and named in (None, pool.get("name")) for pool in node_pools(call)):
+    if any(pool.open and pool.takes(wanted) for pool in pools(call)):
         return None
+    named = next((str(wanted[key]) for key in POOL_LABELS if wanted.get(key)), None)
     why = f"context deadline exceeded (no node pool {named or 'of the cluster'} takes pods without tolerations)"
     words = f'Helm release "{call.id}" was created, but failed to initialize completely. Use Helm CLI to investigate'
     if call.inputs.get("atomic"):

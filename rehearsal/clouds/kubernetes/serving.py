@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rehearsal.clouds.kind import Call, Json, Refusal
-from rehearsal.clouds.kubernetes.connection import here, switched_on, version
+from rehearsal.clouds.kubernetes.connection import EKS_CLUSTER, here, switched_on, version
 from rehearsal.clouds.kubernetes.identity import DEFINITION, Api, api
 from rehearsal.clouds.kubernetes.sdk_shapes import built_in
 
@@ -22,6 +22,16 @@ ON_EVERY_GKE = frozenset(
     }
 )
 """Custom kinds of every GKE cluster: GKE docs, 2026-04-13, and from memory, 2026-11."""
+
+ON_EVERY_EKS = frozenset(
+    {
+        ("crd.k8s.amazonaws.com", "v1alpha1", "ENIConfig"),
+        ("networking.k8s.aws", "v1alpha1", "PolicyEndpoint"),
+        ("vpcresources.k8s.aws", "v1beta1", "SecurityGroupPolicy"),
+        ("vpcresources.k8s.aws", "v1alpha1", "CNINode"),
+    }
+)
+"""Custom kinds of every EKS cluster (EKS docs, vpc-cni; from memory, 2026-11)."""
 
 
 def custom_kind_unknown(call: Call) -> Refusal | None:
@@ -78,13 +88,17 @@ def _is_gke_network(kind: Api) -> bool:
 
 
 def _installed(call: Call, kind: Api) -> bool:
-    if (kind.group, kind.version, kind.kind) in ON_EVERY_GKE:
+    id_, cluster = here(call)
+    if (kind.group, kind.version, kind.kind) in (ON_EVERY_EKS if _is_eks(call, id_) else ON_EVERY_GKE):
         return True
-    _, cluster = here(call)
     if kind.group == "ray.io" and _ray_add_on(cluster):
         return True
     definition = call.world.get(DEFINITION, kind.resource)
     return definition is not None and _serves(definition, kind.version)
+
+
+def _is_eks(call: Call, id_: str) -> bool:
+    return call.world.get(EKS_CLUSTER, id_) is not None
 
 
 def _ray_add_on(cluster: Json) -> bool:
