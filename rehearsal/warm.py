@@ -20,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import traceback
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -123,7 +124,11 @@ def _become(client: socket.socket) -> None:
         client.settimeout(None)
         text, descriptors, _, _ = socket.recv_fds(client, 1 << 20, 3)
         while not text.endswith(b"\n"):
-            text += client.recv(1 << 20)
+            more = client.recv(1 << 20)
+            if not more:
+                # The client ended before it had said all: so had its engine.
+                return
+            text += more
         request = json.loads(text)
         *outputs, folder = descriptors
         for number, output in enumerate(outputs, start=1):
@@ -144,6 +149,8 @@ def _become(client: socket.socket) -> None:
             from rehearsal import plugin
 
             status = plugin.serve(request["what"], request["engine"], gone.is_set)
+    except Exception:
+        traceback.print_exc()
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
