@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from rehearsal.promises import gke_networks, gke_nodes, kubernetes, ray
+from rehearsal.promises import gke_networks, gke_nodes, indexed_job, kubernetes, ray
 from rehearsal.promises.promise import Promise
 
 PROMISES: dict[str, tuple[Promise, ...]] = {
-    "gke": (*gke_networks.PROMISES, *gke_nodes.PROMISES, *kubernetes.PROMISES, *ray.PROMISES)
+    "gke": (*gke_networks.PROMISES, *gke_nodes.PROMISES, *kubernetes.PROMISES, *ray.PROMISES, *indexed_job.PROMISES)
 }
 """A target that is not here makes nothing that a simulated cloud knows."""

@@ -22,6 +22,9 @@ RAY_CLUSTER = "kubernetes:ray.io/v1:RayCluster"
 RELEASE = "kubernetes:helm.sh/v3:Release"
 IN_NAMESPACE = (
     RAY_CLUSTER,
+    "kubernetes:batch/v1:Job",
+    "kubernetes:core/v1:ConfigMap",
+    "kubernetes:core/v1:Service",
     "kubernetes:core/v1:ServiceAccount",
     "kubernetes:core/v1:Secret",
     "kubernetes:networking.k8s.io/v1:NetworkPolicy",
@@ -103,7 +106,8 @@ def everything_has_its_place(stack: Stack) -> Iterator[str]:
         for account in stack.of("kubernetes:core/v1:ServiceAccount")
     }
     # The head's autoscaler talks to the API server.
-    if tokens != {HEAD_ACCOUNT: True, WORKER_ACCOUNT: False}:
+    as_job = stack.settings.ray.mode == "indexed-job"
+    if tokens != ({} if as_job else {HEAD_ACCOUNT: True}) | {WORKER_ACCOUNT: False}:
         yield f"the accounts and their tokens are {tokens}"
 
 

@@ -61,6 +61,46 @@ REASONS: tuple[Reason, ...] = (
         "on the way down Ray must end before its nodes: a pool that goes waits up to an hour for the pods on it",
     ),
     Reason(
+        "kubernetes:batch/v1:Job",
+        "kubernetes:core/v1:ServiceAccount",
+        "its pods run as this account, and are refused without it",
+    ),
+    Reason(
+        "kubernetes:batch/v1:Job",
+        "kubernetes:core/v1:Secret",
+        "its pods read the token from it, and do not start without it",
+    ),
+    Reason(
+        "kubernetes:batch/v1:Job",
+        "kubernetes:core/v1:ConfigMap",
+        "its pods run what is in it, and do not start without it",
+    ),
+    Reason(
+        "kubernetes:batch/v1:Job",
+        "kubernetes:core/v1:Service",
+        "its pods look for their head by the name that it gives; a name that is not there yet is remembered as missing",
+    ),
+    Reason(
+        "kubernetes:batch/v1:Job",
+        "kubernetes:networking.k8s.io/v1:NetworkPolicy",
+        "Ray must not open a port before the policy says who may come in",
+    ),
+    Reason(
+        "kubernetes:batch/v1:Job",
+        "kubernetes:networking.gke.io/v1:*",
+        "on the way down the pods must let go of their interfaces before the networks can go",
+    ),
+    Reason(
+        "kubernetes:batch/v1:Job",
+        "kubernetes:resource.k8s.io/v1:*",
+        "its pods claim their NICs by it, and wait for ever for a claim that cannot be made",
+    ),
+    Reason(
+        "kubernetes:batch/v1:Job",
+        "*:NodePool",
+        "on the way down the Job must end before its nodes: a pool that goes waits up to an hour for the pods on it",
+    ),
+    Reason(
         "gcp:container/nodePool:NodePool",
         "gcp:projects/iAMMember:IAMMember",
         "a node whose service account has no roles yet can write neither logs nor metrics",

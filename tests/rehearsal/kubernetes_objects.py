@@ -135,7 +135,25 @@ RIGHT: Mapping[str, Json] = {
         kind="DaemonSet",
         spec={"selector": {"matchLabels": {"app": "x"}}, "template": POD},
     ),
-    JOB: named("job", spec={"template": {**POD, "spec": {**POD["spec"], "restartPolicy": "Never"}}}),
+    JOB: named(
+        "job",
+        spec={
+            "completionMode": "Indexed",
+            "completions": 2,
+            "parallelism": 2,
+            "successPolicy": {"rules": [{"succeededIndexes": "0"}]},
+            "podFailurePolicy": {
+                "rules": [
+                    {
+                        "action": "FailJob",
+                        "onExitCodes": {"containerName": "main", "operator": "NotIn", "values": [0]},
+                    }
+                ]
+            },
+            "podReplacementPolicy": "Failed",
+            "template": {**POD, "spec": {**POD["spec"], "restartPolicy": "Never"}},
+        },
+    ),
     POLICY: named(
         "guard",
         spec={

@@ -21,6 +21,7 @@ from rehearsal.clouds.kubernetes import (
     device_networks,
     fields,
     helm,
+    jobs,
     naming,
     objects,
     ray,
@@ -87,6 +88,7 @@ class Wrong:
 OLDER = ("gcp:container/cluster:Cluster", CLUSTER_ID, {**CLUSTER, "masterVersion": "1.33.2-gke.1"})
 PLAIN = ("gcp:container/cluster:Cluster", CLUSTER_ID, {**CLUSTER, "enableMultiNetworking": False})
 TEMPLATE = "spec/template"
+FAILED = "spec/podFailurePolicy/rules/0/onExitCodes"
 BOX = f"{TEMPLATE}/spec/containers/0"
 WORKERS = "spec/workerGroupSpecs/0"
 HEAD = "spec/headGroupSpec"
@@ -174,6 +176,14 @@ WRONG = (
         workloads.extended_resource_divided, DAEMON_SET, f"{BOX}/resources/limits/nvidia.com~gpu", None, "Limit must be"
     ),
     Wrong(workloads.restart_policy_unfit, JOB, f"{TEMPLATE}/spec/restartPolicy", "Always", '"OnFailure", "Never"'),
+    Wrong(jobs.indexes_uncounted, JOB, "spec/completions", None, "when completion mode is Indexed"),
+    Wrong(jobs.indexes_wanted, JOB, "spec/completionMode", "NonIndexed", "requires indexed completion mode"),
+    Wrong(jobs.host_name_unfit, JOB, "metadata/name", "j" * 62, "invalid DNS label"),
+    Wrong(jobs.failure_policy_unfit, JOB, f"{TEMPLATE}/spec/restartPolicy", "OnFailure", 'only "Never"'),
+    Wrong(jobs.failure_policy_unfit, JOB, "spec/podReplacementPolicy", "TerminatingOrFailed", '"Failed"'),
+    Wrong(jobs.failure_rule_unfit, JOB, f"{FAILED}/containerName", "x", "must be one of the container"),
+    Wrong(jobs.failure_rule_unfit, JOB, f"{FAILED}/operator", "In", "must not be 0 for the In operator"),
+    Wrong(jobs.job_changed, JOB, "spec/backoffLimitPerIndex", 1, "field is immutable", "update", "right"),
     Wrong(workloads.toleration_contradictory, DAEMON_SET, f"{TEMPLATE}/spec/tolerations/0/value", "x", "must be empty"),
     Wrong(device_networks.vpc_missing, PARAM_SET, "spec/vpc", "nowhere", "VPC: nowhere not found"),
     # By self-link the controller does not find it either.

@@ -10,7 +10,7 @@ from rehearsal.clouds.kind import Call, Json, Refusal, value_at
 from rehearsal.clouds.kubernetes.fields import invalid
 from rehearsal.clouds.kubernetes.identity import api, name
 
-BATCH = "kubernetes/kubernetes: pkg/apis/batch/validation/validation.go, ValidateJob (1.29, and 1.33 for successPolicy)"
+BATCH = "kubernetes/kubernetes: pkg/apis/batch/validation/validation.go and its tests, read 2026-11"
 FIXED = ("completionMode", "podFailurePolicy", "backoffLimitPerIndex", "successPolicy")
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
