@@ -1,0 +1,189 @@
+"""The Indexed Job's spec, and what its pods say by themselves: no Kubernetes and no Ray is needed for either."""
+
+from __future__ import annotations
+
+import ast
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from infra.gke.names import GkeNames
+from infra.gke.ray import gcs_folder, job_shape
+from infra.kubernetes.indexed_job_manifest import PACKAGE, head_service, indexed_job, script_files
+from infra.kubernetes.indexed_job_pod import exits
+from infra.kubernetes.indexed_job_pod.pod import Pod, pod_of
+from infra.kubernetes.shared_folder import SharedFolder
+from infra.machines import gke_machine
+from infra.settings import parse
+from tests.unit.stacks import EKS, GKE, changed
+from workloads.exits import Exit
+
+JOB = {"ray.mode": "indexed-job", "ray.entrypoint": "python /app/train.py"}
+ENVIRONMENT = {
+    "POD_IP": "10.0.0.7",
+    "JOB_COMPLETION_INDEX": "1",
+    "JOB_UID": "4d1c",
+    "RAY_AUTH_MODE": "token",
+    "RAY_AUTH_TOKEN": "secret",
+}
+
+
+def spec_of(changes: dict[str, Any], folder: SharedFolder | None = None) -> dict[str, Any]:
+    settings = parse(changed(GKE, {**JOB, **changes}))
+    return indexed_job(job_shape(settings, gke_machine(settings.nodes.machine), GkeNames("a3u"), folder))
+
+
+def container(spec: dict[str, Any]) -> dict[str, Any]:
+    (only,) = spec["template"]["spec"]["containers"]
+    return dict(only)
+
+
+def pod(monkeypatch: pytest.MonkeyPatch, arguments: list[str], environment: dict[str, str]) -> Pod:
+    for name in ENVIRONMENT:
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    return pod_of(arguments)
+
+
+def test_a_job_is_as_large_as_the_stack_file_says_and_never_tried_by_halves() -> None:
+    assert parse(changed(GKE, {**JOB, "nodes.max": 4})).ray.min_workers == 4
+    spec = spec_of({"nodes.max": 4})
+    assert (spec["completionMode"], spec["completions"], spec["parallelism"]) == ("Indexed", 4, 4)
+    assert spec["backoffLimit"] == 0
+    assert spec["successPolicy"] == {"rules": [{"succeededIndexes": "0"}]}
+    assert not {"ttlSecondsAfterFinished", "activeDeadlineSeconds", "backoffLimitPerIndex"} & set(spec)
+
+
+def test_the_pods_understand_their_own_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = spec_of({"nodes.max": 3, "nodes.capacity": "spot"}, gcs_folder("data", "/bucket"))
+    told = pod(monkeypatch, container(spec)["command"][4:], ENVIRONMENT)
+    assert (told.nodes, told.head_host) == (3, "a3u-ray-0.a3u-ray-head-svc")
+    assert told.file == Path("/bucket/rdma-ray/4d1c.json")
+    assert (told.entrypoint, told.everywhere) == ("python /app/train.py", False)
+    assert told.wait_s == 168 * 3600
+    assert told.ray == ["--num-cpus=220", "--num-gpus=8", "--metrics-export-port=8080"]
+
+
+@pytest.mark.parametrize(
+    ("entrypoint", "everywhere"),
+    [
+        ("torchrun train.py", True),
+        ("python torchrun.py", False),
+        ("torchrunner", False),
+        ("cd /app && torchrun x", False),
+    ],
+)
+def test_torchrun_runs_on_every_pod(entrypoint: str, everywhere: bool) -> None:
+    arguments = container(spec_of({"ray.entrypoint": entrypoint}))["command"][4:]
+    assert ("--everywhere" in arguments) == everywhere
+
+
+def test_the_fabrics_set_up_comes_before_python_and_bash_leaves_its_place() -> None:
+    first, shell, line, name, *_ = container(spec_of({}))["command"]
+    assert (first, shell, name) == ("/bin/bash", "-c", "ray-node")
+    assert line.startswith("source /usr/local/gib/scripts/set_nccl_env.sh && ")
+    assert line.endswith(f'exec python3 -m {PACKAGE} "$@"')
+
+
+@pytest.mark.parametrize("fabric", ["multi-network", "dranet", "managed-dranet"])
+def test_every_mount_has_its_volume_and_every_name_fits(fabric: str) -> None:
+    template = spec_of({"fabric": fabric}, gcs_folder("data", "/bucket"))["template"]
+    volumes = [volume["name"] for volume in template["spec"]["volumes"]]
+    assert sorted(volumes) == sorted(set(volumes))
+    mounts = [mount["name"] for mount in template["spec"]["containers"][0]["volumeMounts"]]
+    assert set(mounts) <= set(volumes)
+    assert template["metadata"]["annotations"]["gke-gcsfuse/volumes"] == "true"
+
+
+def test_the_service_leads_to_the_head_alone_and_before_it_is_ready() -> None:
+    settings = parse(changed(GKE, JOB))
+    shape = job_shape(settings, gke_machine(settings.nodes.machine), GkeNames("a3u"), None)
+    service = head_service(shape)
+    assert service["clusterIP"] == "None"
+    assert service["publishNotReadyAddresses"] is True
+    assert service["selector"]["batch.kubernetes.io/job-completion-index"] == "0"
+    assert shape.labels.items() <= service["selector"].items()
+    assert indexed_job(shape)["template"]["spec"]["subdomain"] == shape.service
+
+
+def test_a_shared_folder_that_wants_preparing_gets_it() -> None:
+    folder = SharedFolder(mount_path="/fsx", annotations={}, volume={"emptyDir": {}}, prepare=("chmod", "1777", "/fsx"))
+    (first,) = spec_of({}, folder)["template"]["spec"]["initContainers"]
+    assert first["command"] == ["chmod", "1777", "/fsx"]
+    assert "initContainers" not in spec_of({})["template"]["spec"]
+
+
+def test_the_longest_name_of_a_stack_still_makes_host_names() -> None:
+    name = GkeNames("s" * 40).ray_cluster
+    assert len(f"{name}-999") <= 63
+    assert len(f"{name}-head-svc") <= 63
+
+
+def test_the_pods_files_need_nothing_but_python_and_ray() -> None:
+    """They are a package of their own in the ConfigMap, and together far below its bound of 1 MiB."""
+    files = script_files()
+    assert {"__init__.py", "__main__.py", "head.py", "worker.py"} <= set(files)
+    assert len(json.dumps(files)) < 200_000
+    for name, text in files.items():
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.Import):
+                roots = {alias.name.partition(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.level == 0:
+                roots = {str(node.module).partition(".")[0]}
+            elif isinstance(node, ast.ImportFrom):
+                assert node.level == 1, name
+                assert f"{node.module}.py" in files, name
+                continue
+            else:
+                continue
+            assert roots <= {*sys.stdlib_module_names, "ray"}, name
+
+
+def test_exit_codes_of_pods_and_of_workloads_are_apart() -> None:
+    pods = [value for name, value in vars(exits).items() if name.isupper()]
+    assert len(pods) == len(set(pods))
+    assert not set(pods) & {code.value for code in Exit}
+    # 128 + N is a death by signal N; STOPPED is that of SIGTERM.
+    assert [code for code in pods if code > 125] == [exits.STOPPED] == [128 + 15]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ({"POD_IP": ""}, "the environment lacks POD_IP"),
+        ({"RAY_AUTH_TOKEN": "", "JOB_UID": ""}, "the environment lacks JOB_UID, RAY_AUTH_TOKEN"),
+        ({"RAY_AUTH_MODE": "disabled"}, "RAY_AUTH_MODE must be token"),
+        ({"JOB_COMPLETION_INDEX": "2"}, "JOB_COMPLETION_INDEX is 2, and the Job has 2 pods"),
+    ],
+)
+def test_a_pod_that_cannot_start_says_why(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], wrong: dict[str, str], says: str
+) -> None:
+    arguments = ["--nodes=2", "--head-host=h", "--wait-s=1", "--entrypoint=true"]
+    with pytest.raises(SystemExit) as end:
+        pod(monkeypatch, arguments, ENVIRONMENT | wrong)
+    assert end.value.code == exits.USAGE
+    assert says in capsys.readouterr().err
+
+
+def test_a_proof_is_of_one_job_one_token_one_role_and_one_handshake(monkeypatch: pytest.MonkeyPatch) -> None:
+    arguments = ["--nodes=2", "--head-host=h", "--wait-s=1", "--entrypoint=true"]
+    own = pod(monkeypatch, arguments, ENVIRONMENT)
+    proofs = [
+        own.proof("worker", "g", "a", "b", 1),
+        own.proof("head", "g", "a", "b", 1),
+        own.proof("worker", "g", "a", "c", 1),
+        own.proof("worker", "g2", "a", "b", 1),
+        pod(monkeypatch, arguments, ENVIRONMENT | {"JOB_UID": "other"}).proof("worker", "g", "a", "b", 1),
+        pod(monkeypatch, arguments, ENVIRONMENT | {"RAY_AUTH_TOKEN": "other"}).proof("worker", "g", "a", "b", 1),
+    ]
+    assert len(set(proofs)) == len(proofs)
+    assert own.proof("worker", "g", "a", "b", 1) == proofs[0]
+
+
+def test_eks_takes_the_same_settings() -> None:
+    assert parse(changed(EKS, {**JOB, "ray.maxWorkers": 2})).ray.min_workers == 2
