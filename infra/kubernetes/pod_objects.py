@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any, cast
+
 import pulumi
 from pulumi import ResourceOptions
+from pulumi_kubernetes import core, meta
 from pulumi_kubernetes.apiextensions import CustomResource
 
 from infra.fabric import GpuPod
@@ -15,19 +19,24 @@ CLUSTER_SCOPED = ("DeviceClass",)
 
 def beside(
     pod: GpuPod, namespace: pulumi.Input[str], opts: ResourceOptions, folder: SharedFolder | None = None
-) -> list[CustomResource]:
+) -> list[pulumi.Resource]:
     """The pod's objects and the folder's, in the pod's namespace where they have one."""
-    return [
-        CustomResource(
-            manifest["metadata"]["name"],
-            api_version=manifest["apiVersion"],
-            kind=manifest["kind"],
-            metadata={
-                **manifest["metadata"],
-                **({} if manifest["kind"] in CLUSTER_SCOPED else {"namespace": namespace}),
-            },
-            spec=manifest["spec"],
+    manifests = (*pod.objects, *(folder.objects if folder else ()))
+    return [_made(manifest, namespace, opts) for manifest in manifests]
+
+
+def _made(manifest: Mapping[str, Any], namespace: pulumi.Input[str], opts: ResourceOptions) -> pulumi.Resource:
+    name, kind = manifest["metadata"]["name"], manifest["kind"]
+    metadata = {**manifest["metadata"], **({} if kind in CLUSTER_SCOPED else {"namespace": namespace})}
+    if kind == "PersistentVolumeClaim":
+        # The provider waits until a claim is bound, by the type that the SDK has for it.
+        return core.v1.PersistentVolumeClaim(
+            name,
+            metadata=cast("meta.v1.ObjectMetaArgsDict", metadata),
+            # The SDK hands Kubernetes' own field names on as they are.
+            spec=cast("core.v1.PersistentVolumeClaimSpecArgsDict", manifest["spec"]),
             opts=opts,
         )
-        for manifest in (*pod.objects, *(folder.objects if folder else ()))
-    ]
+    return CustomResource(
+        name, api_version=manifest["apiVersion"], kind=kind, metadata=metadata, spec=manifest["spec"], opts=opts
+    )

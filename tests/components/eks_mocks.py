@@ -1,0 +1,130 @@
+"""An AWS stack under Pulumi's mocks: what it registers, with the inputs, the parents and what waits for what."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pulumi
+from pulumi.runtime import mocks as pulumi_mocks
+from pulumi.runtime import settings as pulumi_settings
+from pulumi.runtime.proto import resource_pb2
+
+from infra.settings import parse
+
+ENDPOINT = "https://0123456789ABCDEF.gr7.us-east-1.eks.amazonaws.com"
+
+COMPUTED: Mapping[str, dict[str, Any]] = {
+    "aws:eks/cluster:Cluster": {
+        "endpoint": ENDPOINT,
+        "certificateAuthority": {"data": "Q0E="},
+    },
+    "aws:eks/nodeGroup:NodeGroup": {"resources": [{"autoscalingGroups": [{"name": "eks-gpu-1"}]}]},
+    "aws:ec2/launchTemplate:LaunchTemplate": {"latestVersion": 1},
+    "aws:kms/key:Key": {"keyId": "key-1"},
+    "aws:fsx/lustreFileSystem:LustreFileSystem": {
+        "dnsName": "fs-1.fsx.us-east-1.amazonaws.com",
+        "mountName": "abcdefgh",
+    },
+    "random:index/randomPassword:RandomPassword": {"result": "x" * 43},
+}
+"""What AWS fills in and the program reads."""
+
+
+@dataclass(frozen=True)
+class Made:
+    """One registered resource; `waits` are the URNs of all that it depends on, by value or by order."""
+
+    type: str
+    name: str
+    inputs: Mapping[str, Any]
+    waits: frozenset[str]
+    parent: str
+    protect: bool
+
+
+class _Recorder(pulumi_mocks.Mocks):
+    def __init__(self) -> None:
+        self.inputs: dict[tuple[str, str], Mapping[str, Any]] = {}
+
+    def new_resource(self, args: pulumi.runtime.MockResourceArgs) -> tuple[str | None, dict[str, Any]]:
+        key = (args.typ, args.name)
+        assert key not in self.inputs, f"{key} is registered twice"
+        self.inputs[key] = _whole(args.inputs)
+        outputs = {"arn": f"arn:aws:{args.name}", **args.inputs, **COMPUTED.get(args.typ, {})}
+        if args.typ == "aws:eks/cluster:Cluster":
+            outputs["vpcConfig"] = {**args.inputs["vpcConfig"], "clusterSecurityGroupId": "sg-cluster"}
+        return f"{args.name}-id", outputs
+
+    def call(self, args: pulumi.runtime.MockCallArgs) -> tuple[dict[str, Any], list[tuple[str, str]] | None]:
+        raise AssertionError(f"an AWS stack asks no cloud before it makes something, but asked {args.token}")
+
+
+def _whole(value: Any) -> Any:
+    """The same with whole numbers as such: the engine's protocol has floats only."""
+    if isinstance(value, dict):
+        return {key: _whole(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_whole(inner) for inner in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+class _Monitor(pulumi_mocks.MockMonitor):
+    """Keeps the requests themselves: mocks are told nothing of parents and order."""
+
+    def __init__(self, recorder: _Recorder) -> None:
+        super().__init__(recorder)
+        self.requests: dict[tuple[str, str], resource_pb2.RegisterResourceRequest] = {}
+
+    def RegisterResource(self, request: Any) -> Any:  # noqa: N802 (the name of the engine's method)
+        self.requests[request.type, request.name] = request
+        register: Any = super().RegisterResource
+        return register(request)
+
+
+@dataclass(frozen=True)
+class Deployed:
+    """What a stack file registers, by type and name, and the stack's outputs; values are known, as after an `up`."""
+
+    made: Mapping[tuple[str, str], Made]
+    outputs: Mapping[str, Any]
+
+
+def deployed(raw: Mapping[str, Any], *, stack: str = "test", region: str = "us-east-1") -> Deployed:
+    """Run the program of an AWS stack with these settings."""
+    asyncio.set_event_loop(asyncio.new_event_loop())
+    # A second set_mocks in one process would keep the first one's stack.
+    reset: Any = pulumi_settings.set_root_resource
+    reset(None)
+    recorder = _Recorder()
+    monitor = _Monitor(recorder)
+    pulumi.runtime.set_mocks(recorder, project="rdma-ray", stack=stack, monitor=monitor)
+    pulumi.runtime.set_all_config({"aws:region": region})
+    settings = parse(raw, stack=stack)
+    outputs: dict[str, Any] = {}
+
+    def program() -> None:
+        from infra.eks import stack as eks
+
+        pulumi.Output.from_input(eks.deploy(settings)).apply(outputs.update)
+
+    test: Any = pulumi.runtime.test
+    try:
+        test(program)()
+    finally:
+        reset(None)
+    requests = monitor.requests
+    made = {
+        key: Made(
+            type=key[0],
+            name=key[1],
+            inputs=inputs,
+            waits=frozenset(requests[key].dependencies),
+            parent=requests[key].parent,
+            protect=requests[key].protect,
+        )
+        for key, inputs in recorder.inputs.items()
+    }
+    return Deployed(made=made, outputs=outputs)
