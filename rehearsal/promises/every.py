@@ -2,10 +2,27 @@
 
 from __future__ import annotations
 
-from rehearsal.promises import gke_networks, gke_nodes, indexed_job, kubernetes, ray
+from rehearsal.promises import (
+    eks_cluster,
+    eks_network,
+    eks_nodes,
+    gke_networks,
+    gke_nodes,
+    indexed_job,
+    kubernetes,
+    ray,
+)
 from rehearsal.promises.promise import Promise
 
 PROMISES: dict[str, tuple[Promise, ...]] = {
-    "gke": (*gke_networks.PROMISES, *gke_nodes.PROMISES, *kubernetes.PROMISES, *ray.PROMISES, *indexed_job.PROMISES)
+    "gke": (*gke_networks.PROMISES, *gke_nodes.PROMISES, *kubernetes.PROMISES, *ray.PROMISES, *indexed_job.PROMISES),
+    "eks": (
+        *eks_network.PROMISES,
+        *eks_nodes.PROMISES,
+        *eks_cluster.PROMISES,
+        *kubernetes.PROMISES,
+        *ray.PROMISES,
+        *indexed_job.PROMISES,
+    ),
 }
 """A target that is not here makes nothing that a simulated cloud knows."""

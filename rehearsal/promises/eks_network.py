@@ -1,0 +1,202 @@
+"""What a stack on AWS promises about its network: zones, ways out, who may talk to whom, and its shared folder."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from ipaddress import IPv4Network
+
+from infra.eks.egress import SERVICES
+from infra.eks.storage import PORTS
+from rehearsal.graph import Node
+from rehearsal.promises.eks_parts import (
+    ASSOCIATION,
+    CLUSTER,
+    EGRESS,
+    ENDPOINT,
+    FILE_SYSTEM,
+    INGRESS,
+    NAT,
+    NODE_GROUP,
+    REPOSITORY,
+    ROUTE,
+    SECURITY_GROUP,
+    SUBNET,
+    VOLUME,
+    VPC,
+    behind,
+    efa_group,
+    id_of,
+    zone_of,
+)
+from rehearsal.promises.promise import Promise, Stack, at, expect
+
+ANYWHERE = "0.0.0.0/0"
+
+
+def names_are_found(stack: Stack) -> Iterator[str]:
+    """The VPC resolves names and gives them, without which no private endpoint and no file system is found."""
+    for vpc in stack.of(VPC):
+        yield from expect(vpc, enableDnsSupport=True, enableDnsHostnames=True)
+
+
+def control_plane_stands_in_two_zones(stack: Stack) -> Iterator[str]:
+    """The control plane has a subnet in the nodes' zone and one in another; the stack file names both."""
+    for cluster in stack.of(CLUSTER):
+        used = behind(stack, cluster, "vpcConfig.subnetIds")
+        found = sorted(zone_of(subnet) for subnet in used)
+        if found != sorted((str(stack.settings.location), str(stack.settings.network.second_zone))):
+            yield f"{cluster.name}: {', '.join(found)}"
+
+
+def all_nodes_are_in_one_zone(stack: Stack) -> Iterator[str]:
+    """Every node is in the zone of the stack file: EFA leaves no zone."""
+    for group in stack.of(NODE_GROUP):
+        found = {zone_of(subnet) for subnet in behind(stack, group, "subnetIds")}
+        if found != {stack.settings.location}:
+            yield f"{group.name}: {', '.join(sorted(found))}"
+
+
+def nodes_have_no_public_address(stack: Stack) -> Iterator[str]:
+    """No subnet gives public addresses, and no node is in a subnet with a way to the internet gateway."""
+    for subnet in stack.of(SUBNET):
+        yield from expect(subnet, mapPublicIpOnLaunch=False)
+    public = {at(route, "routeTableId") for route in stack.of(ROUTE) if at(route, "gatewayId")}
+    for association in stack.of(ASSOCIATION):
+        inside = {at(group, "subnetIds.0") for group in stack.of(NODE_GROUP)}
+        if at(association, "routeTableId") in public and at(association, "subnetId") in inside:
+            yield f"{association.name} is one"
+
+
+def nodes_have_their_way_out(stack: Stack) -> Iterator[str]:
+    """Nodes reach AWS through NAT or through endpoints, as access.egress says, and S3 through neither."""
+    services = {str(at(node, "serviceName")).split(".", 3)[-1] for node in stack.of(ENDPOINT)}
+    if "s3" not in services:
+        yield "there is no endpoint of S3"
+    if stack.settings.access.egress == "endpoints":
+        if stack.of(NAT):
+            yield "there is NAT beside the endpoints"
+        if missing := set(SERVICES) - services:
+            yield f"there is no endpoint of {', '.join(sorted(missing))}"
+        for endpoint in stack.of(ENDPOINT):
+            if at(endpoint, "vpcEndpointType") == "Interface":
+                yield from expect(endpoint, privateDnsEnabled=True)
+    elif not any(
+        at(route, "natGatewayId") and at(route, "destinationCidrBlock") == ANYWHERE for route in stack.of(ROUTE)
+    ):
+        yield "no route leads to NAT"
+
+
+def subnets_are_disjoint(stack: Stack) -> Iterator[str]:
+    """No two subnets overlap, and each has a route table of the stack's own."""
+    subnets = [(node, IPv4Network(str(at(node, "cidrBlock")))) for node in stack.of(SUBNET)]
+    for number, (one, block) in enumerate(subnets):
+        for other, its in subnets[number + 1 :]:
+            if block.overlaps(its):
+                yield f"{one.name} and {other.name} do"
+    for subnet, _ in subnets:
+        if not any(subnet.urn in stack.graph.needs(node.urn) for node in stack.of(ASSOCIATION)):
+            yield f"{subnet.name} has none"
+
+
+def efa_is_open_both_ways(stack: Stack) -> Iterator[str]:
+    """The security group of EFA lets everything in from itself and, which a range does not do, out to itself."""
+    group = efa_group(stack)
+    if group is None:
+        yield "there is no security group of EFA"
+        return
+    for type_ in (INGRESS, EGRESS):
+        mine = [node for node in stack.of(type_) if _between(node, group)]
+        if not any(at(node, "ipProtocol") == "-1" for node in mine):
+            yield f"{group.name}: nothing lets it {'in' if type_ == INGRESS else 'out'}"
+
+
+def nothing_comes_in_from_outside(stack: Stack) -> Iterator[str]:
+    """No rule lets the internet in; ranges are the stack's own or those that the stack file lets in."""
+    own = [IPv4Network(str(at(vpc, "cidrBlock"))) for vpc in stack.of(VPC)]
+    for rule in stack.of(INGRESS):
+        text = at(rule, "cidrIpv4")
+        named = text in stack.settings.access.authorized_networks
+        if text is not None and not named and not any(IPv4Network(text).subnet_of(vpc) for vpc in own):
+            yield f"{rule.name}: {text}"
+
+
+def rules_stand_alone(stack: Stack) -> Iterator[str]:
+    """Security groups have no rules within them: those and rules beside them take each other away."""
+    for group in stack.of(SECURITY_GROUP):
+        if "ingress" in group.inputs or "egress" in group.inputs:
+            yield f"{group.name} has"
+
+
+def file_system_is_beside_the_gpus(stack: Stack) -> Iterator[str]:
+    """The file system is of the kind, the size and the zone that the GPUs need, and is linked with the bucket."""
+    storage = stack.settings.storage
+    if len(stack.of(FILE_SYSTEM)) != (storage.bucket is not None):
+        yield f"there are {len(stack.of(FILE_SYSTEM))} file systems"
+    for system in stack.of(FILE_SYSTEM):
+        yield from expect(
+            system,
+            deploymentType="PERSISTENT_2",
+            storageCapacity=storage.capacity_gib,
+            efaEnabled=storage.efa or None,
+        )
+        found = {zone_of(node) for node in stack.of(SUBNET) if id_of(node) == at(system, "subnetIds")}
+        if found != {stack.settings.location}:
+            yield f"{system.name} is in {', '.join(sorted(found))}"
+        if storage.efa:
+            yield from expect(system, metadataConfiguration__mode="AUTOMATIC")
+    for link in stack.of(REPOSITORY):
+        yield from expect(link, dataRepositoryPath=f"s3://{storage.bucket}", fileSystemPath="/")
+
+
+def lustre_is_open_both_ways(stack: Stack) -> Iterator[str]:
+    """Lustre's ports are open among the servers and the nodes, in both directions."""
+    groups = [node for node in stack.of(SECURITY_GROUP) if _has_file_system(stack, node)]
+    for group in groups:
+        for low, high in PORTS:
+            for type_ in (INGRESS, EGRESS):
+                rules = [
+                    node
+                    for node in stack.of(type_)
+                    if (at(node, "fromPort"), at(node, "toPort")) == (low, high)
+                    and at(node, "securityGroupId") == id_of(group)
+                ]
+                if len(rules) < 2:
+                    yield f"{group.name}: ports {low} to {high} are open to {len(rules)} sides"
+
+
+def volume_leads_to_the_file_system(stack: Stack) -> Iterator[str]:
+    """The volume is the file system, which Kubernetes neither makes nor deletes."""
+    for volume in stack.of(VOLUME):
+        yield from expect(
+            volume,
+            spec__csi__driver="fsx.csi.aws.com",
+            spec__persistentVolumeReclaimPolicy="Retain",
+            spec__storageClassName="",
+            spec__accessModes=["ReadWriteMany"],
+        )
+        if not any(system.urn in stack.graph.needs(volume.urn) for system in stack.of(FILE_SYSTEM)):
+            yield f"{volume.name} leads to no file system of the stack"
+
+
+def _between(rule: Node, group: Node) -> bool:
+    return bool(at(rule, "securityGroupId") == id_of(group) == at(rule, "referencedSecurityGroupId"))
+
+
+def _has_file_system(stack: Stack, group: Node) -> bool:
+    return any(id_of(group) in (at(node, "securityGroupIds") or []) for node in stack.of(FILE_SYSTEM))
+
+
+PROMISES: tuple[Promise, ...] = (
+    names_are_found,
+    control_plane_stands_in_two_zones,
+    all_nodes_are_in_one_zone,
+    nodes_have_no_public_address,
+    nodes_have_their_way_out,
+    subnets_are_disjoint,
+    efa_is_open_both_ways,
+    nothing_comes_in_from_outside,
+    rules_stand_alone,
+    file_system_is_beside_the_gpus,
+    lustre_is_open_both_ways,
+    volume_leads_to_the_file_system,
+)
