@@ -101,9 +101,134 @@ REASONS: tuple[Reason, ...] = (
         "on the way down the Job must end before its nodes: a pool that goes waits up to an hour for the pods on it",
     ),
     Reason(
+        "kubernetes:ray.io/v1:RayCluster",
+        "kubernetes:cloud.google.com/v1:ComputeClass",
+        "its workers select the class, and pods that name a class that is not there are refused",
+    ),
+    Reason(
+        "kubernetes:ray.io/v1:RayCluster",
+        "kubernetes:resource.k8s.io/v1:*",
+        "its workers claim devices by these objects, and do not start without them",
+    ),
+    Reason(
         "gcp:container/nodePool:NodePool",
         "gcp:projects/iAMMember:IAMMember",
         "a node whose service account has no roles yet can write neither logs nor metrics",
+    ),
+    Reason(
+        "aws:ec2/natGateway:NatGateway",
+        "aws:ec2/route:Route",
+        "EC2 makes a NAT gateway only where there is a way to the internet, and takes that way away only after it",
+    ),
+    Reason(
+        "aws:eks/cluster:Cluster",
+        "aws:cloudwatch/logGroup:LogGroup",
+        "EKS would make the log group itself, and keep the logs for ever",
+    ),
+    Reason(
+        "aws:eks/cluster:Cluster",
+        "aws:iam/rolePolicyAttachment:RolePolicyAttachment",
+        "without its rights the control plane can neither make its interfaces nor take them away",
+    ),
+    Reason(
+        "aws:eks/addon:Addon",
+        "aws:iam/rolePolicyAttachment:RolePolicyAttachment",
+        "the CNI finds no address without its rights",
+    ),
+    Reason(
+        "aws:eks/addon:Addon",
+        "aws:eks/nodeGroup:NodeGroup",
+        "its pods need a node; without one it stays DEGRADED until the provider gives up",
+    ),
+    Reason(
+        "aws:eks/nodeGroup:NodeGroup",
+        "aws:eks/addon:Addon",
+        "nodes become ready only with them, and a pod's network goes only after its node",
+    ),
+    Reason(
+        "aws:eks/nodeGroup:NodeGroup",
+        "aws:iam/rolePolicyAttachment:RolePolicyAttachment",
+        "nodes join with these rights, and leave with them",
+    ),
+    Reason(
+        "aws:eks/nodeGroup:NodeGroup",
+        "aws:ec2/route*",
+        "nodes join by this way out of their subnet",
+    ),
+    Reason(
+        "aws:eks/nodeGroup:NodeGroup",
+        "aws:ec2/vpcEndpoint:VpcEndpoint",
+        "nodes pull their images through it",
+    ),
+    Reason(
+        "aws:eks/nodeGroup:NodeGroup",
+        "aws:vpc/securityGroup*",
+        "an EFA interface that starts before its rules is as good as closed",
+    ),
+    Reason(
+        "aws:fsx/lustreFileSystem:LustreFileSystem",
+        "aws:vpc/securityGroup*",
+        "FSx tries the rules out while it makes the file system, and fails without them",
+    ),
+    Reason(
+        "kubernetes:helm.sh/v3:Release#*autoscaler*",
+        "aws:iam/rolePolicy:RolePolicy",
+        "its pod may do nothing without these rights",
+    ),
+    Reason(
+        "kubernetes:helm.sh/v3:Release#*autoscaler*",
+        "aws:eks/podIdentityAssociation:PodIdentityAssociation",
+        "credentials come with a pod's birth",
+    ),
+    Reason(
+        "kubernetes:helm.sh/v3:Release#*",
+        "aws:eks/nodeGroup:NodeGroup#*system*",
+        "its pods need a node, and the release waits until they are ready",
+    ),
+    Reason(
+        "kubernetes:helm.sh/v3:Release#*kuberay*",
+        "aws:eks/addon:Addon",
+        "names of Services are found by coredns, which is one of these",
+    ),
+    Reason(
+        "kubernetes:ray.io/v1:RayCluster",
+        "aws:eks/nodeGroup:NodeGroup",
+        "on the way down Ray must end before its nodes, which otherwise wait for the pods on them",
+    ),
+    Reason(
+        "kubernetes:ray.io/v1:RayCluster",
+        "kubernetes:helm.sh/v3:Release#*device-plugin*",
+        "its workers ask for devices that nobody else hands out",
+    ),
+    Reason(
+        "kubernetes:ray.io/v1:RayCluster",
+        "kubernetes:helm.sh/v3:Release#*dranet*",
+        "its workers claim devices that nobody else hands out",
+    ),
+    Reason(
+        "kubernetes:batch/v1:Job",
+        "aws:eks/nodeGroup:NodeGroup",
+        "on the way down the Job must end before its nodes, which otherwise wait for the pods on them",
+    ),
+    Reason(
+        "kubernetes:batch/v1:Job",
+        "kubernetes:helm.sh/v3:Release#*device-plugin*",
+        "its pods ask for devices that nobody else hands out",
+    ),
+    Reason(
+        "kubernetes:batch/v1:Job",
+        "kubernetes:helm.sh/v3:Release#*dranet*",
+        "its pods claim devices that nobody else hands out",
+    ),
+    Reason(
+        "kubernetes:batch/v1:Job",
+        "aws:eks/addon:Addon",
+        "its pods find each other by names, for which coredns is needed",
+    ),
+    Reason(
+        "kubernetes:core/v1:PersistentVolume",
+        "aws:*",
+        "pods would mount an empty folder, or fail for want of a driver",
     ),
 )
 
