@@ -11,6 +11,7 @@ from typing import Any
 from infra.capacity import EKS_CAPACITIES
 from infra.eks import fabric as fabrics
 from infra.eks.names import SYSTEM_GROUP, EksNames
+from infra.kubernetes.indexed_job_manifest import JobShape
 from infra.kubernetes.ray_manifest import HEAD_ACCOUNT, WORKER_ACCOUNT, RayShape
 from infra.kubernetes.shared_folder import SharedFolder
 from infra.machines import EksMachine
@@ -34,6 +35,22 @@ def ray_shape(settings: Settings, machine: EksMachine, names: EksNames, folder: 
         account=HEAD_ACCOUNT,
         worker_account=WORKER_ACCOUNT,
         token_secret=f"{names.ray_cluster}-token",
+        pod=fabrics.gpu_pod(settings, machine),
+        folder=folder,
+    )
+
+
+def job_shape(settings: Settings, machine: EksMachine, names: EksNames, folder: SharedFolder | None) -> JobShape:
+    """What an Indexed Job is shaped by. It has the RayCluster's names: a stack has one of the two."""
+    return JobShape(
+        name=names.ray_cluster,
+        image=str(settings.ray.image),
+        nodes=settings.ray.max_workers,
+        entrypoint=str(settings.ray.entrypoint),
+        wait_s=3600 * EKS_CAPACITIES[str(settings.nodes.capacity)].wait_hours,
+        account=WORKER_ACCOUNT,
+        token_secret=f"{names.ray_cluster}-token",
+        scripts=f"{names.ray_cluster}-scripts",
         pod=fabrics.gpu_pod(settings, machine),
         folder=folder,
     )

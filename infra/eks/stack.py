@@ -25,11 +25,12 @@ from infra.eks.images import mirrored
 from infra.eks.names import EksNames
 from infra.eks.network import ClusterNetwork, NetworkArgs
 from infra.eks.node_groups import GpuNodes, GpuNodesArgs, NodesArgs, SystemNodes
-from infra.eks.ray import SYSTEM_NODES, fsx_folder, ray_shape
+from infra.eks.ray import SYSTEM_NODES, fsx_folder, job_shape, ray_shape
 from infra.eks.security_groups import EfaSecurityGroup, EfaSecurityGroupArgs
 from infra.eks.storage import SharedFileSystem, SharedFileSystemArgs, SharedVolume, SharedVolumeArgs
 from infra.eks.storage_claim import claim
 from infra.kubernetes.facts import KUBERAY_IMAGE
+from infra.kubernetes.indexed_job import IndexedJob, IndexedJobArgs
 from infra.kubernetes.kuberay import KubeRay, KubeRayArgs
 from infra.kubernetes.ray_cluster import RayCluster, RayClusterArgs
 from infra.kubernetes.ray_manifest import NAMESPACE
@@ -262,6 +263,13 @@ class EksStack(pulumi.ComponentResource):
             DevicePluginsArgs(machine=self._machine, fabric=str(settings.fabric), mirror=mirror),
             inside,
         )
+        folder = self._folder(cluster, after, inside)
+        if settings.ray.mode == "indexed-job":
+            shape = job_shape(settings, self._machine, self.names, folder)
+            # Its pods find their head by a name, which coredns tells them: an add-on here.
+            needs = [gpu.group, *plugins.releases, *after.addons]
+            job_args = IndexedJobArgs(shape=shape, metrics_namespace=METRICS_NAMESPACE, needs=needs)
+            return IndexedJob("ray", job_args, inside).token
         operator = KubeRay(
             "kuberay",
             KubeRayArgs(
@@ -276,7 +284,7 @@ class EksStack(pulumi.ComponentResource):
             "ray",
             RayClusterArgs(
                 name=self.names.ray_cluster,
-                shape=ray_shape(settings, self._machine, self.names, self._folder(cluster, after, inside)),
+                shape=ray_shape(settings, self._machine, self.names, folder),
                 metrics_namespace=METRICS_NAMESPACE,
                 needs=[gpu.group, *plugins.releases, operator.release],
             ),
