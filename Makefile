@@ -4,7 +4,7 @@ STACK ?= local
 VENV := .venv/bin/python
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev up down preview rehearse test test-faults check format schema lock clean
+.PHONY: help setup setup-dev up down preview rehearse test test-faults golden check format schema lock clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -26,6 +26,9 @@ test-faults: setup-dev ## every fault at every step of up and destroy, simulated
 
 test: setup-dev ## run every test: unit, components, rehearsal, workloads
 	@$(VENV) -m pytest $(PYTEST)
+
+golden: setup-dev ## write the reviewed lists of resources anew (tests/rehearsal/golden)
+	@UPDATE_GOLDENS=1 $(VENV) -m pytest -q tests/rehearsal/test_cloud_stacks.py -k reviewed
 
 check: setup-dev ## formatter, linter and strict types
 	@$(VENV) -m ruff format --check .

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from infra.settings import from_stack_file
-from rehearsal.engine import Engine
+from rehearsal.engine import Engine, EngineError
 from rehearsal.graph import Graph, Node
 from rehearsal.promises.every import PROMISES
 from rehearsal.promises.promise import Stack, told
@@ -44,7 +44,7 @@ FREE: Mapping[str, str] = {
     "kubernetes:helm.sh/v3:Release#compat": "the SDK writes it",
     "kubernetes:helm.sh/v3:Release#timeout": "how long the engine waits, not what is made",
     "kubernetes:helm.sh/v3:Release#values.resources.*": "how much the operator gets; that it is bounded is promised",
-    "kubernetes:helm.sh/v3:Release#values.image*": "the chart's own image, written down; a stack without NAT names a mirror",
+    "kubernetes:helm.sh/v3:Release#values.image*": "the chart's own image, written down; without NAT it is a mirror",
     "kubernetes:ray.io/v1:RayCluster#spec.workerGroupSpecs.0.rayStartParams": "empty: the operator fills it in",
     "kubernetes:core/v1:Secret#stringData.*": "the state's own marks around a secret",
 }
@@ -104,16 +104,15 @@ def _judged(graph: Graph, stack: Stack, target: str, node: Node, path: InputPath
     return mutation if reason is None else Mutation(node, path, "free", reason)
 
 
-def made(stack: str, folder: Path) -> Stack:
-    """A stack as the engine registers it, its (simulated) secrets in clear text."""
+def made(stack: str, workspace: Workspace) -> Stack:
+    """A stack as the engine registers it, its (simulated) secrets in clear text. Raises `EngineError`."""
     file = ROOT / f"Pulumi.{stack}.yaml"
-    workspace = Workspace(folder)
     workspace.begin(stack, file)
     engine = Engine(workspace, stack)
     engine.init()
     said = engine.up()
     if not said.ok:
-        raise RuntimeError(said.text)
+        raise EngineError("up", said)
     exported = engine.must("stack", "export", "--show-secrets", stack=True)
     return Stack(Graph.from_deployment(json.loads(exported.text)), from_stack_file(file))
 
@@ -134,7 +133,7 @@ def main() -> int:
     parser.add_argument("stack", nargs="?", default="gke")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        stack = made(options.stack, Path(folder) / "mutations")
+        stack = made(options.stack, Workspace(Path(folder) / "mutations"))
     mutations = list(mutate(stack.graph, stack, stack.settings.target))
     print("\n".join(table(mutations)))
     print(f"\n{len(mutations)} inputs, {len(PROMISES[stack.settings.target])} promises:")

@@ -97,7 +97,7 @@ class Scenario:
             self._look()
             if self._order.has_change:
                 self._change()
-            if settings.protect:
+            if from_stack_file(self._stack_file).protect:
                 self._protected()
             self._destroy()
         except PhaseFailedError:
@@ -158,16 +158,28 @@ class Scenario:
             phase.said = f"{touched} objects changed by themselves, no false difference"
 
     def _change(self) -> None:
-        stack_file = self._workspace.folder / f"Pulumi.{self._order.stack}.yaml"
+        made_from = self._stack_file.read_text()
         if self._order.before is not None:
-            stack_file.write_text(self._order.file.read_text())
+            self._stack_file.write_text(self._order.file.read_text())
         with self._phase("change") as phase:
             for change in self._order.changes:
                 key, _, value = change.partition("=")
                 self.engine.must("config", "set", "--path", f"rdma-ray:{key}", value, stack=True)
-            self._changes = tuple(_changes(self.engine.planned()))
+            steps, refused = self.engine.planned()
+            self._changes = tuple(_changes(steps))
             counts = {op: sum(change.op == op for change in self._changes) for op in _OPERATIONS.values()}
             phase.said = ", ".join(f"{count} to {op}" for op, count in counts.items() if count) or "no changes"
+            if "protect" in refused:
+                phase.said += "; refused while rdma-ray:protect is true"
+            elif refused:
+                raise phase.failed(refused)
+        if refused:
+            # As a person would: protection off for the stack as it is, and then the change.
+            wanted = self._stack_file.read_text()
+            self._stack_file.write_text(made_from)
+            self._unprotect()
+            self._stack_file.write_text(wanted)
+            self.engine.must("config", "set", "rdma-ray:protect", "false", stack=True)
         with self._phase("up, changed") as phase:
             self._must(self.engine.up(), phase)
             phase.said = self._made()
@@ -184,10 +196,18 @@ class Scenario:
             if self._things() != before:
                 raise phase.failed("destroy was refused only after it had deleted something")
             phase.said = "refused, nothing touched"
+        self._unprotect()
+
+    def _unprotect(self) -> None:
         with self._phase("protection off") as phase:
             self.engine.must("config", "set", "rdma-ray:protect", "false", stack=True)
             self._must(self.engine.up(), phase)
             phase.said = "rdma-ray:protect is false"
+
+    @property
+    def _stack_file(self) -> Path:
+        """The rehearsal's own copy."""
+        return self._workspace.folder / f"Pulumi.{self._order.stack}.yaml"
 
     def _destroy(self) -> None:
         with self._phase("destroy") as phase:
@@ -255,8 +275,11 @@ def _changes(steps: list[dict[str, Any]]) -> Iterator[Change]:
         if op is None:
             continue
         type_, name = step["urn"].split("::")[-2:]
-        reasons = tuple(step.get("replaceReasons") or ()) if op == "replace" else ()
-        yield Change(urn=step["urn"], name=name, type=type_.rpartition("$")[2], op=op, reasons=reasons)
+        details = step.get("detailedDiff") or {}
+        reasons = tuple(sorted(path for path, how in details.items() if "replace" in how["kind"]))
+        yield Change(
+            urn=step["urn"], name=name, type=type_.rpartition("$")[2], op=op, reasons=reasons if op == "replace" else ()
+        )
 
 
 def _first_refusal(text: str) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from rehearsal.warm import WarmStart
 from tests.clone import Clone
 
 
@@ -16,6 +17,13 @@ def fresh_clone(tmp_path: Path) -> Iterator[Clone]:
     clone = Clone(tmp_path)
     yield clone
     clone.remove()
+
+
+@pytest.fixture(scope="session")
+def warm() -> Iterator[WarmStart]:
+    """Hosts and plugins that start at once."""
+    with WarmStart() as started:
+        yield started
 
 
 @pytest.fixture(scope="module")

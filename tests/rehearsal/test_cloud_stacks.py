@@ -1,0 +1,183 @@
+"""Every cloud stack file of the project, rehearsed whole: the real engine and program against simulated clouds."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from infra.settings import from_stack_file
+from rehearsal.clouds.faults import Fault
+from rehearsal.engine import Engine
+from rehearsal.mutations import made, mutate
+from rehearsal.promises.every import PROMISES
+from rehearsal.report.golden import golden
+from rehearsal.report.markdown import markdown
+from rehearsal.report.outcome import Outcome
+from rehearsal.report.terminal import show
+from rehearsal.scenario import Order, Scenario
+from rehearsal.warm import WarmStart
+from rehearsal.workspace import ROOT, NotOursError, Workspace
+
+STACKS = [
+    file.name.split(".")[1] for file in sorted(ROOT.glob("Pulumi.*.yaml")) if from_stack_file(file).target in PROMISES
+]
+GOLDEN = Path(__file__).parent / "golden"
+Rehearse = Callable[..., Outcome]
+
+
+@pytest.fixture(scope="module")
+def rehearse(warm: WarmStart, tmp_path_factory: pytest.TempPathFactory) -> Rehearse:
+    """Rehearse a stack, with changes or faults; a plain rehearsal of a stack happens once for all tests."""
+    plain: dict[str, Outcome] = {}
+
+    def run(stack: str, changes: tuple[str, ...] = (), faults: tuple[str, ...] = ()) -> Outcome:
+        if not changes and not faults and stack in plain:
+            return plain[stack]
+        order = Order(
+            stack=stack,
+            file=ROOT / f"Pulumi.{stack}.yaml",
+            changes=changes,
+            faults=tuple(map(Fault.parse, faults)),
+        )
+        folder = tmp_path_factory.mktemp("rehearsals") / stack
+        outcome = Scenario(order, Workspace(folder, warm.bin), lambda _name, _phase: None).run()
+        if not changes and not faults:
+            plain[stack] = outcome
+        return outcome
+
+    return run
+
+
+def told(outcome: Outcome) -> str:
+    """What a person sees on the terminal."""
+    console = Console(width=120, file=io.StringIO(), force_terminal=True, color_system="standard")
+    with console.capture() as shown:
+        show(outcome, console)
+    return shown.get()
+
+
+def test_there_are_stacks_to_rehearse() -> None:
+    assert {"gke", "gke-ccc", "gke-dranet"} <= set(STACKS)
+
+
+@pytest.mark.parametrize("stack", STACKS)
+def test_stack_goes_up_stays_unchanged_and_goes_down_to_nothing(rehearse: Rehearse, stack: str) -> None:
+    outcome = rehearse(stack)
+    assert [phase.said for phase in outcome.phases if not phase.ok] == []
+    assert [phase.name for phase in outcome.phases] == [
+        "up",
+        "promises hold",
+        "preview is empty",
+        "preview is empty after the clouds changed things",
+        "destroy is refused while protected",
+        "protection off",
+        "destroy",
+    ]
+    assert outcome.leftovers == ()
+    assert outcome.ok
+
+
+@pytest.mark.parametrize("stack", STACKS)
+def test_nothing_waits_without_need(rehearse: Rehearse, stack: str) -> None:
+    prediction = rehearse(stack).prediction
+    assert [f"{edge.waits.name} waits for {edge.until.name}" for edge in prediction.unexplained] == []
+    assert prediction.ratio <= 1.05
+
+
+@pytest.mark.parametrize("stack", STACKS)
+def test_resources_are_those_that_were_reviewed(rehearse: Rehearse, stack: str) -> None:
+    """`make golden` writes the texts anew; the difference is then for a reviewer to read."""
+    text = golden(rehearse(stack).graph)
+    file = GOLDEN / f"{stack}.txt"
+    if os.environ.get("UPDATE_GOLDENS"):
+        file.write_text(text)
+    assert text == file.read_text(), f"{file.name} differs; if that is meant: make golden"
+
+
+def test_goldens_are_those_of_the_stack_files() -> None:
+    assert sorted(file.stem for file in GOLDEN.glob("*.txt")) == sorted(STACKS)
+
+
+@pytest.mark.parametrize("stack", ["gke"])
+def test_every_input_is_noticed_when_it_is_missing(warm: WarmStart, tmp_path: Path, stack: str) -> None:
+    found = made(stack, Workspace(tmp_path / stack, warm.bin))
+    mutations = list(mutate(found.graph, found, found.settings.target))
+    assert [mutation.where for mutation in mutations if mutation.by == "nobody"] == []
+    assert len(mutations) > 500
+    assert sum(mutation.by == "refusal" for mutation in mutations) > 50
+
+
+def test_a_change_that_replaces_gpu_nodes_is_told_in_red(rehearse: Rehearse) -> None:
+    outcome = rehearse("gke", changes=("nodes.maxRunHours=24",))
+    assert outcome.ok, [phase.said for phase in outcome.phases if not phase.ok]
+    (change,) = (phase for phase in outcome.phases if phase.name == "change")
+    assert change.said == "1 to replace; refused while rdma-ray:protect is true"
+    (replaced,) = outcome.changes
+    assert (replaced.op, replaced.name, replaced.reasons) == ("replace", "pool-gpu", ("nodeConfig.maxRunDuration",))
+    text = told(outcome)
+    assert "REHEARSAL" in text
+    assert any("pool-gpu" in line and "\x1b[1;31m" in line for line in text.splitlines())
+    assert "pool-gpu" in markdown(outcome)
+
+
+def test_a_change_that_replaces_nothing_says_so(rehearse: Rehearse) -> None:
+    outcome = rehearse("gke", changes=("nodes.max=8",))
+    assert outcome.ok, [phase.said for phase in outcome.phases if not phase.ok]
+    assert {change.op for change in outcome.changes} == {"update"}
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        "gcp:container/nodePool:NodePool create stockout",
+        "gcp:container/cluster:Cluster create timeout",
+        "gcp:compute/subnetwork:Subnetwork create quota",
+    ],
+)
+def test_a_fault_is_survived_and_shown(rehearse: Rehearse, fault: str) -> None:
+    outcome = rehearse("gke-dranet", faults=(fault,))
+    assert outcome.ok, [phase.said for phase in outcome.phases if not phase.ok]
+    assert [phase.name for phase in outcome.phases][:2] == ["up, with faults", "up again"]
+    assert outcome.phases[0].said.startswith("failed as ordered")
+
+
+def test_a_fault_that_never_strikes_is_a_failure(rehearse: Rehearse) -> None:
+    outcome = rehearse("gke-dranet", faults=("gcp:compute/firewall:Firewall create 500",))
+    assert not outcome.ok
+    assert "never struck" in outcome.phases[0].said
+
+
+@pytest.mark.parametrize("stack", STACKS)
+def test_no_secret_is_in_a_report(rehearse: Rehearse, stack: str) -> None:
+    outcome = rehearse(stack)
+    passwords = [node for node in outcome.graph.nodes.values() if node.type.endswith(":RandomPassword")]
+    assert passwords
+    for text in (told(outcome), markdown(outcome), golden(outcome.graph)):
+        assert "gke-gcloud-auth-plugin" not in text
+        assert "BEGIN CERTIFICATE" not in text
+        for node in passwords:
+            assert str(node.outputs.get("result")) not in text
+
+
+def test_a_folder_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "state").mkdir()
+    (tmp_path / "precious").write_text("mine")
+    with pytest.raises(NotOursError, match="nothing was touched"):
+        Workspace(tmp_path).begin("gke", ROOT / "Pulumi.gke.yaml")
+    assert (tmp_path / "precious").read_text() == "mine"
+
+
+def test_the_users_backend_is_never_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PULUMI_BACKEND_URL", "s3://production")
+    monkeypatch.setenv("PULUMI_ACCESS_TOKEN", "mine")
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", "mine")
+    workspace = Workspace(tmp_path / "rehearsal")
+    workspace.begin("gke", ROOT / "Pulumi.gke.yaml")
+    Engine(workspace, "gke").init()
+    assert list((tmp_path / "rehearsal" / "state").rglob("gke.json"))
+    assert "mine" not in workspace.environment().values()
