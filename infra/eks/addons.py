@@ -14,6 +14,7 @@ import pulumi
 from pulumi import ResourceOptions
 from pulumi_aws import eks
 
+from infra.eks.iam import Role
 from infra.eks.names import EksNames
 from infra.eks.versions import ADDONS
 
@@ -33,41 +34,44 @@ CONFIGURATION: Mapping[str, Mapping[str, Any]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class AddonsArgs:
-    """addons: names. roles: ARNs of the roles of their ServiceAccounts, by add-on and ServiceAccount. needs: what has
-    to be there first: the role's rights, or nodes."""
+    """addons: names. roles: those of their ServiceAccounts, by add-on and ServiceAccount. needs: what has to be there
+    before any of them: the nodes, for those that run on one."""
 
     names: EksNames
     cluster: pulumi.Input[str]
     addons: Sequence[str]
-    needs: Sequence[pulumi.Resource]
-    roles: Mapping[tuple[str, str], pulumi.Input[str]] = field(default_factory=dict)
+    needs: Sequence[pulumi.Resource] = ()
+    roles: Mapping[tuple[str, str], Role] = field(default_factory=dict)
 
 
 class Addons(pulumi.ComponentResource):
-    """Some of the add-ons, all at once; `addons` are what others wait for."""
+    """Some of the add-ons, all at once; `addons` are what others wait for, by their names."""
 
     def __init__(self, name: str, args: AddonsArgs, opts: ResourceOptions | None = None) -> None:
         super().__init__("rdma-ray:eks:Addons", name, {}, opts)
-        self.addons: list[pulumi.Resource] = [
-            eks.Addon(
-                addon,
-                addon_name=addon,
-                cluster_name=args.cluster,
-                addon_version=ADDONS[addon],
-                configuration_values=json.dumps(CONFIGURATION[addon]) if addon in CONFIGURATION else None,
-                pod_identity_associations=[
-                    eks.AddonPodIdentityAssociationArgs(service_account=account, role_arn=role)
-                    for (of, account), role in args.roles.items()
-                    if of == addon
-                ]
-                or None,
-                # What is written here holds, whatever is found in the cluster.
-                resolve_conflicts_on_create="OVERWRITE",
-                resolve_conflicts_on_update="OVERWRITE",
-                tags=args.names.tags(addon),
-                # Before the nodes: the role's rights, without which the CNI finds no address. After them: the nodes.
-                opts=ResourceOptions(parent=self, depends_on=list(args.needs)),
-            )
-            for addon in args.addons
-        ]
+        self.addons: dict[str, pulumi.Resource] = {addon: self._addon(addon, args) for addon in args.addons}
         self.register_outputs({"addons": list(args.addons)})
+
+    def _addon(self, addon: str, args: AddonsArgs) -> eks.Addon:
+        roles = {account: role for (of, account), role in args.roles.items() if of == addon}
+        return eks.Addon(
+            addon,
+            addon_name=addon,
+            cluster_name=args.cluster,
+            addon_version=ADDONS[addon],
+            configuration_values=json.dumps(CONFIGURATION[addon]) if addon in CONFIGURATION else None,
+            pod_identity_associations=[
+                eks.AddonPodIdentityAssociationArgs(service_account=account, role_arn=role.arn)
+                for account, role in roles.items()
+            ]
+            or None,
+            # What is written here holds, whatever is found in the cluster.
+            resolve_conflicts_on_create="OVERWRITE",
+            resolve_conflicts_on_update="OVERWRITE",
+            tags=args.names.tags(addon),
+            opts=ResourceOptions(
+                parent=self,
+                # Nodes for what runs on them; and rights for whoever takes a role: the CNI finds no address without.
+                depends_on=[*args.needs, *(grant for role in roles.values() for grant in role.grants)],
+            ),
+        )

@@ -32,7 +32,7 @@ class ClusterNetwork(pulumi.ComponentResource):
     """The VPC and its private subnets, with a route table of their own that leads nowhere yet.
 
     private: the control plane's two, that of the nodes' zone first. gpu: the GPU nodes'. `associations` tie the subnets
-    to the route table; a node without them has no way out.
+    to the route table, by the subnets' names; a node without its own has no way out.
     """
 
     vpc: pulumi.Output[str]
@@ -67,12 +67,12 @@ class ClusterNetwork(pulumi.ComponentResource):
         )
         self.gpu = gpu.id
         self.private = (first.id, second.id)
-        self.associations: list[pulumi.Resource] = [
-            aws.ec2.RouteTableAssociation(
+        self.associations: dict[str, pulumi.Resource] = {
+            role: aws.ec2.RouteTableAssociation(
                 f"{name}-{role}", subnet_id=subnet.id, route_table_id=table.id, opts=ResourceOptions(parent=self)
             )
             for role, subnet in (("gpu", gpu), ("private-0", first), ("private-1", second))
-        ]
+        }
         self.register_outputs({"vpc": self.vpc, "gpu": self.gpu, "private": list(self.private)})
 
     def _subnet(self, role: str, cidr: IPv4Network, zone: str, balancer: str | None = None) -> aws.ec2.Subnet:

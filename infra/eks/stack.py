@@ -155,12 +155,16 @@ class EksStack(pulumi.ComponentResource):
         )
         nodes = self._role("nodes", "ec2.amazonaws.com", NODE_POLICIES)
         before = self._addons_before(cluster)
-        needs = [*nodes.grants, *network.associations, *ways_out, *before.addons]
-        system = SystemNodes("system", self._nodes(cluster, nodes, network.private[0], needs), own)
+        needs = [*nodes.grants, *ways_out, *before.addons.values()]
+        system = SystemNodes(
+            "system",
+            self._nodes(cluster, nodes, network.private[0], [*needs, network.associations["private-0"]]),
+            own,
+        )
         gpu = GpuNodes(
             "gpu",
             GpuNodesArgs(
-                nodes=self._nodes(cluster, nodes, network.gpu, [*needs, *efa.rules]),
+                nodes=self._nodes(cluster, nodes, network.gpu, [*needs, network.associations["gpu"], *efa.rules]),
                 settings=settings,
                 machine=self._machine,
                 security_groups=[cluster.security_group, efa.id],
@@ -215,8 +219,7 @@ class EksStack(pulumi.ComponentResource):
             names=self.names,
             cluster=cluster.resource.name,
             addons=BEFORE_NODES,
-            needs=cni.grants,
-            roles={("vpc-cni", CNI_ACCOUNT): cni.arn},
+            roles={("vpc-cni", CNI_ACCOUNT): cni},
         )
         return Addons("before-nodes", args, self._own)
 
@@ -267,7 +270,7 @@ class EksStack(pulumi.ComponentResource):
         if settings.ray.mode == "indexed-job":
             shape = job_shape(settings, self._machine, self.names, folder)
             # Its pods find their head by a name, which coredns tells them: an add-on here.
-            needs = [gpu.group, *plugins.releases, *after.addons]
+            needs = [gpu.group, *plugins.releases, after.addons["coredns"]]
             job_args = IndexedJobArgs(shape=shape, metrics_namespace=METRICS_NAMESPACE, needs=needs)
             return IndexedJob("ray", job_args, inside).token
         operator = KubeRay(
@@ -275,7 +278,7 @@ class EksStack(pulumi.ComponentResource):
             KubeRayArgs(
                 node_selector=SYSTEM_NODES,
                 # Names of Services are found by coredns, which is an add-on here.
-                nodes=[system.group, *after.addons],
+                nodes=[system.group, after.addons["coredns"]],
                 image_repository=mirrored(KUBERAY_IMAGE, mirror),
             ),
             inside,
@@ -313,7 +316,7 @@ class EksStack(pulumi.ComponentResource):
         )
         volume = SharedVolume(
             "shared-volume",
-            SharedVolumeArgs(names=self.names, system=system, size_gib=size, driver=after.addons[-1]),
+            SharedVolumeArgs(names=self.names, system=system, size_gib=size, driver=after.addons["aws-fsx-csi-driver"]),
             inside,
         )
         return fsx_folder(str(storage.mount_path), claim(volume.name, size))

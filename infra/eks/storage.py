@@ -50,7 +50,11 @@ class SharedFileSystemArgs:
 
 
 class SharedFileSystem(pulumi.ComponentResource):
-    """The file system, linked with the bucket: `link` is done when the names of all objects are there."""
+    """The file system, linked with the bucket.
+
+    Whoever mounts it waits for `needs`: the link, which is done when the names of all objects are there, and the rules
+    between nodes and servers.
+    """
 
     id: pulumi.Output[str]
     address: pulumi.Output[str]
@@ -66,7 +70,7 @@ class SharedFileSystem(pulumi.ComponentResource):
             tags=args.names.tags("fsx"),
             opts=ResourceOptions(parent=self),
         )
-        rules = self._rules(name, group.id, args)
+        own_rules = self._among_servers(name, group.id, args)
         system = aws.fsx.LustreFileSystem(
             name,
             subnet_ids=args.subnet,
@@ -87,12 +91,13 @@ class SharedFileSystem(pulumi.ComponentResource):
             tags=args.names.tags("shared"),
             opts=ResourceOptions(
                 parent=self,
-                # FSx tries the rules out while it makes the file system, and fails without them.
-                depends_on=rules,
+                # FSx tries the rules among its servers while it makes the file system, and fails without them. Those
+                # with the nodes come with the cluster, which takes as long to make: nobody has to wait for both.
+                depends_on=own_rules,
                 custom_timeouts=pulumi.CustomTimeouts(create="60m", delete="60m"),
             ),
         )
-        self.link = aws.fsx.DataRepositoryAssociation(
+        link = aws.fsx.DataRepositoryAssociation(
             name,
             file_system_id=system.id,
             file_system_path=ROOT,
@@ -106,59 +111,74 @@ class SharedFileSystem(pulumi.ComponentResource):
             tags=args.names.tags("shared"),
             opts=ResourceOptions(parent=self),
         )
+        self.needs: list[pulumi.Resource] = [link, *self._with_nodes(name, group.id, args)]
         self.id = system.id
         self.address = system.dns_name
         self.mount_name = system.mount_name
         self.register_outputs({"id": self.id})
 
-    def _rules(self, name: str, group: pulumi.Output[str], args: SharedFileSystemArgs) -> list[pulumi.Resource]:
+    def _among_servers(self, name: str, group: pulumi.Output[str], args: SharedFileSystemArgs) -> list[pulumi.Resource]:
         own = ResourceOptions(parent=self)
-        rules: list[pulumi.Resource] = []
-        for holder, peer, what in (
-            (group, group, "servers"),
-            (group, args.nodes, "nodes"),
-            (args.nodes, group, "file-system"),
-        ):
-            for low, high in PORTS:
-                rules.append(
-                    aws.vpc.SecurityGroupIngressRule(
-                        f"{name}-from-{what}-{low}",
-                        security_group_id=holder,
-                        referenced_security_group_id=peer,
-                        ip_protocol="tcp",
-                        from_port=low,
-                        to_port=high,
-                        description=f"Lustre from the {what}",
-                        opts=own,
-                    )
-                )
-                if holder is group:
-                    # The nodes' own group lets everything out.
-                    rules.append(
-                        aws.vpc.SecurityGroupEgressRule(
-                            f"{name}-to-{what}-{low}",
-                            security_group_id=holder,
-                            referenced_security_group_id=peer,
-                            ip_protocol="tcp",
-                            from_port=low,
-                            to_port=high,
-                            description=f"Lustre to the {what}",
-                            opts=own,
-                        )
-                    )
+        rules = [*_lustre(f"{name}-servers", group, group, "servers", own)]
         if args.efa:
-            for suffix, holder, peer in (
-                ("efa", group, group),
-                ("efa-nodes", group, args.efa_nodes),
-                ("nodes-efa", args.efa_nodes, group),
-            ):
-                rules += everything_between(f"{name}-{suffix}", holder, peer, "Lustre over EFA", own)
+            # All traffic, also with the clients' group, or FSx refuses to make it (FSx docs, EFA-enabled file systems).
+            rules += everything_between(f"{name}-efa", group, group, "Lustre over EFA", own)
+            rules += everything_between(f"{name}-efa-nodes", group, args.efa_nodes, "Lustre over EFA", own)
+            rules += everything_between(f"{name}-nodes-efa", args.efa_nodes, group, "Lustre over EFA", own)
         return rules
+
+    def _with_nodes(self, name: str, group: pulumi.Output[str], args: SharedFileSystemArgs) -> list[pulumi.Resource]:
+        own = ResourceOptions(parent=self)
+        return [
+            *_lustre(f"{name}-nodes", group, args.nodes, "nodes", own),
+            # The way out of the nodes' group is open already: it is the cluster's.
+            *_lustre(f"{name}-at-nodes", args.nodes, group, "file system", own, out=False),
+        ]
+
+
+def _lustre(
+    name: str,
+    group: pulumi.Input[str],
+    peer: pulumi.Input[str],
+    what: str,
+    opts: ResourceOptions,
+    *,
+    out: bool = True,
+) -> list[pulumi.Resource]:
+    """Let Lustre into a group from a peer, and out to it."""
+    rules: list[pulumi.Resource] = []
+    for low, high in PORTS:
+        rules.append(
+            aws.vpc.SecurityGroupIngressRule(
+                f"{name}-in-{low}",
+                security_group_id=group,
+                referenced_security_group_id=peer,
+                ip_protocol="tcp",
+                from_port=low,
+                to_port=high,
+                description=f"Lustre from the {what}",
+                opts=opts,
+            )
+        )
+        if out:
+            rules.append(
+                aws.vpc.SecurityGroupEgressRule(
+                    f"{name}-out-{low}",
+                    security_group_id=group,
+                    referenced_security_group_id=peer,
+                    ip_protocol="tcp",
+                    from_port=low,
+                    to_port=high,
+                    description=f"Lustre to the {what}",
+                    opts=opts,
+                )
+            )
+    return rules
 
 
 @dataclass(frozen=True, kw_only=True)
 class SharedVolumeArgs:
-    """needs: what has to be there before somebody looks into the folder."""
+    """size_gib: as the file system has. driver: the add-on that mounts it."""
 
     names: EksNames
     system: SharedFileSystem
@@ -191,8 +211,8 @@ class SharedVolume(pulumi.ComponentResource):
             ),
             opts=ResourceOptions(
                 parent=self,
-                # Pods would mount an empty folder, or fail for want of a driver.
-                depends_on=[args.system.link, args.driver],
+                # Pods would mount an empty folder, or fail for want of a driver or of an open port.
+                depends_on=[*args.system.needs, args.driver],
             ),
         )
         self.name = volume.metadata["name"]

@@ -117,121 +117,6 @@ REASONS: tuple[Reason, ...] = (
     ),
     Reason(
         "aws:ec2/natGateway:NatGateway",
-        "aws:ec2/route:Route#nat-public",
-        "EC2 makes no NAT gateway in a VPC without a way to the Internet, and takes none away from under one",
-    ),
-    Reason(
-        "aws:eks/cluster:Cluster",
-        "aws:iam/rolePolicyAttachment:RolePolicyAttachment",
-        "without its rights the control plane makes no interfaces in the subnets, nor takes them away again",
-    ),
-    Reason(
-        "aws:eks/cluster:Cluster",
-        "aws:cloudwatch/logGroup:LogGroup",
-        "EKS would make the log group itself, one that keeps everything for ever",
-    ),
-    Reason(
-        "aws:eks/addon:Addon#vpc-cni",
-        "aws:iam/rolePolicyAttachment:RolePolicyAttachment#cni-*",
-        "the CNI takes its role when it starts, and finds no addresses without the rights",
-    ),
-    Reason(
-        "aws:eks/addon:Addon",
-        "aws:eks/nodeGroup:NodeGroup#system",
-        "its pods need a node, and EKS waits until they run",
-    ),
-    Reason(
-        "aws:eks/nodeGroup:NodeGroup",
-        "aws:eks/addon:Addon",
-        "a node without them never becomes ready, and EKS gives up on the group",
-    ),
-    Reason(
-        "aws:eks/nodeGroup:NodeGroup",
-        "aws:iam/rolePolicyAttachment:RolePolicyAttachment#nodes-*",
-        "a node whose role has no rights yet cannot join; and it must not lose them before it goes",
-    ),
-    Reason(
-        "aws:eks/nodeGroup:NodeGroup",
-        "aws:ec2/route:Route#nat",
-        "a node without a way out reaches neither the cluster's add-ons nor an image",
-    ),
-    Reason(
-        "aws:eks/nodeGroup:NodeGroup",
-        "aws:ec2/vpcEndpoint:VpcEndpoint",
-        "a node without the endpoints reaches neither AWS' services nor the layers of an image",
-    ),
-    Reason(
-        "aws:eks/nodeGroup:NodeGroup",
-        "aws:ec2/routeTableAssociation:RouteTableAssociation",
-        "until then the subnet has the VPC's main route table, which leads nowhere",
-    ),
-    Reason(
-        "aws:eks/nodeGroup:NodeGroup#gpu",
-        "aws:vpc/securityGroup*Rule:*#efa-*",
-        "without the rules EFA traffic vanishes and NCCL hangs; they must not go before the nodes either",
-    ),
-    Reason(
-        "aws:fsx/lustreFileSystem:LustreFileSystem",
-        "aws:vpc/securityGroup*Rule:*#shared-*",
-        "FSx tries the rules out while it makes the file system, and fails without them",
-    ),
-    Reason(
-        "kubernetes:core/v1:PersistentVolume",
-        "aws:fsx/dataRepositoryAssociation:DataRepositoryAssociation",
-        "pods would look into an empty folder",
-    ),
-    Reason(
-        "kubernetes:core/v1:PersistentVolume",
-        "aws:eks/addon:Addon#aws-fsx-csi-driver",
-        "nothing else can mount the volume, or let it go again",
-    ),
-    Reason(
-        "kubernetes:helm.sh/v3:Release#cluster-autoscaler",
-        "aws:eks/nodeGroup:NodeGroup#system",
-        "its pod needs a node, and the release waits until it is ready",
-    ),
-    Reason(
-        "kubernetes:helm.sh/v3:Release#cluster-autoscaler",
-        "aws:eks/podIdentityAssociation:PodIdentityAssociation",
-        "a pod gets its credentials when it is made, and never later",
-    ),
-    Reason(
-        "kubernetes:helm.sh/v3:Release#cluster-autoscaler",
-        "aws:iam/rolePolicy:RolePolicy",
-        "it ends when it may not list the groups, and the release would not become ready",
-    ),
-    Reason(
-        "kubernetes:helm.sh/v3:Release#*kuberay*",
-        "aws:eks/nodeGroup:NodeGroup#system",
-        "the operator's pods need a node, and the release waits until they are ready",
-    ),
-    Reason(
-        "kubernetes:helm.sh/v3:Release#*kuberay*",
-        "aws:eks/addon:Addon#coredns",
-        "the operator asks the clusters' heads by their names, which DNS has to know",
-    ),
-    Reason(
-        "kubernetes:ray.io/v1:RayCluster",
-        "kubernetes:helm.sh/v3:Release#*-device-plugin",
-        "its workers ask for devices that no node offers without the plugin",
-    ),
-    Reason(
-        "kubernetes:ray.io/v1:RayCluster",
-        "kubernetes:helm.sh/v3:Release#aws-dranet",
-        "its workers claim devices that no node offers without the driver",
-    ),
-    Reason(
-        "kubernetes:ray.io/v1:RayCluster",
-        "kubernetes:core/v1:PersistentVolumeClaim",
-        "its pods mount it, and must let it go before it can go",
-    ),
-    Reason(
-        "kubernetes:ray.io/v1:RayCluster",
-        "aws:eks/nodeGroup:NodeGroup",
-        "on the way down Ray must end before its nodes: a group that goes waits for the pods on it",
-    ),
-    Reason(
-        "aws:ec2/natGateway:NatGateway",
         "aws:ec2/route:Route",
         "EC2 makes a NAT gateway only where there is a way to the internet, and takes that way away only after it",
     ),
@@ -339,6 +224,16 @@ REASONS: tuple[Reason, ...] = (
         "kubernetes:batch/v1:Job",
         "aws:eks/addon:Addon",
         "its pods find each other by names, for which coredns is needed",
+    ),
+    Reason(
+        "kubernetes:ray.io/v1:RayCluster",
+        "kubernetes:core/v1:PersistentVolumeClaim",
+        "its pods mount the shared folder by the claim, and must let it go before it can go",
+    ),
+    Reason(
+        "kubernetes:batch/v1:Job",
+        "kubernetes:core/v1:PersistentVolumeClaim",
+        "its pods mount the shared folder by the claim, and must let it go before it can go",
     ),
     Reason(
         "kubernetes:core/v1:PersistentVolume",
