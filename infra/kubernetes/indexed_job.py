@@ -18,6 +18,9 @@ from infra.kubernetes.network_policy import job_ingress
 from infra.kubernetes.pod_objects import beside
 from infra.kubernetes.ray_manifest import NAMESPACE
 from infra.kubernetes.ray_token import ray_token
+from infra.kubernetes.succession import in_place_of
+
+TYPE = "rdma-ray:kubernetes:IndexedJob"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +45,7 @@ class IndexedJob(pulumi.ComponentResource):
     token: pulumi.Output[str]
 
     def __init__(self, name: str, args: IndexedJobArgs, opts: ResourceOptions | None = None) -> None:
-        super().__init__("rdma-ray:kubernetes:IndexedJob", name, {}, opts)
+        super().__init__(TYPE, name, {}, in_place_of("rdma-ray:kubernetes:RayCluster", opts))
         own = ResourceOptions(parent=self)
         shape = args.shape
         namespace = core.v1.Namespace(name, metadata=meta.v1.ObjectMetaArgs(name=NAMESPACE), opts=own)

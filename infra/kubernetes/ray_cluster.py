@@ -17,6 +17,9 @@ from infra.kubernetes.network_policy import ray_ingress
 from infra.kubernetes.pod_objects import beside
 from infra.kubernetes.ray_manifest import HEAD_ACCOUNT, NAMESPACE, WORKER_ACCOUNT, RayShape, ray_cluster
 from infra.kubernetes.ray_token import ray_token
+from infra.kubernetes.succession import in_place_of
+
+TYPE = "rdma-ray:kubernetes:RayCluster"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +45,7 @@ class RayCluster(pulumi.ComponentResource):
     token: pulumi.Output[str]
 
     def __init__(self, name: str, args: RayClusterArgs, opts: ResourceOptions | None = None) -> None:
-        super().__init__("rdma-ray:kubernetes:RayCluster", name, {}, opts)
+        super().__init__(TYPE, name, {}, in_place_of("rdma-ray:kubernetes:IndexedJob", opts))
         own = ResourceOptions(parent=self)
         namespace = core.v1.Namespace(name, metadata=meta.v1.ObjectMetaArgs(name=NAMESPACE), opts=own)
         inside = namespace.metadata["name"]
