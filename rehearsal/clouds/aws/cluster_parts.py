@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rehearsal.clouds.aws.offers import ADDONS
-from rehearsal.clouds.aws.outputs import SINCE, arn, hexadecimal, region_of, regional
+from rehearsal.clouds.aws.outputs import SINCE, arn, hexadecimal, made_up, region_of, regional
 from rehearsal.clouds.aws.references import cluster_of, last
 from rehearsal.clouds.computing import digest, kept
 from rehearsal.clouds.kind import Call, Json
@@ -33,9 +33,9 @@ def identify_access_policy(inputs: Json, _config: Mapping[str, Any]) -> str:
     return f"{inputs.get('clusterName')}#{inputs.get('principalArn')}#{inputs.get('policyArn')}"
 
 
-def identify_pod_identity(inputs: Json, _config: Mapping[str, Any]) -> str:
+def identify_pod_identity(inputs: Json, config: Mapping[str, Any]) -> str:
     """The association's id, which AWS makes up: "a-" and 17 characters."""
-    return f"a-{digest(f'{inputs}', 17)}"
+    return f"a-{digest(made_up('a')(inputs, config), 17)}"
 
 
 def default_version(name: str, call: Call) -> str:

@@ -23,7 +23,7 @@ DATA_REPOSITORY_REPLACES = frozenset(
     {"region", "fileSystemId", "fileSystemPath", "dataRepositoryPath", "batchImportMetaDataOnCreate"}
 )
 BUCKET_REPLACES = frozenset({"region", "bucket", "bucketPrefix", "objectLockEnabled"})
-OF_BUCKET_REPLACES = frozenset({"region", "bucket", "expectedBucketOwner"})
+OF_BUCKET_REPLACES = frozenset({"region", "bucket"})
 REPOSITORY_REPLACES = frozenset({"region", "name", "encryptionConfigurations"})
 
 

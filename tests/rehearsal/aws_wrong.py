@@ -1,0 +1,117 @@
+"""How a right request to the simulated AWS is made wrong: cases of refusals, and the worlds that they need."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from rehearsal.clouds.aws import tokens as t
+from rehearsal.clouds.kind import Verb
+from rehearsal.clouds.world import View
+from tests.rehearsal import aws_landscape as land
+from tests.rehearsal.aws_landscape import GONE
+
+Prepare = Callable[[View], object]
+G, LT, C, FS = t.NODE_GROUP, t.LAUNCH_TEMPLATE, t.CLUSTER, t.FILE_SYSTEM
+BLOCK: dict[str, Any] = {
+    "capacityType": "CAPACITY_BLOCK",
+    "instanceTypes": GONE,
+    "scalingConfig.desiredSize": 0,
+}
+RESERVED = "cr-0123456789abcdef0"
+
+
+def nothing(_world: View) -> None:
+    """The landscape is enough."""
+
+
+def another(type_: str, id_: str, changes: Mapping[str, Any]) -> Prepare:
+    """Something of the landscape is another."""
+
+    def prepare(world: View) -> None:
+        live = world.get(type_, id_)
+        assert live is not None, (type_, id_)
+        world.put(type_, id_, land.changed(live, changes))
+
+    return prepare
+
+
+def template(changes: Mapping[str, Any]) -> Prepare:
+    return another(LT, land.TEMPLATE_ID, changes)
+
+
+def with_interfaces(*places: tuple[int, int, str], **more: Any) -> Prepare:
+    """The template has other interfaces: (card, device, type)."""
+    rows = [{"networkCardIndex": card, "deviceIndex": device, "interfaceType": kind} for card, device, kind in places]
+    return template({"networkInterfaces": [{**row, **more} for row in rows]})
+
+
+def targeting(**more: Any) -> Prepare:
+    target = {"capacityReservationTarget": {"capacityReservationId": RESERVED}}
+    return template({"capacityReservationSpecification": target, **more})
+
+
+def reserved(facts: Mapping[str, Any], **more: Any) -> Prepare:
+    return both(targeting(**more), lambda world: world.set("reservations", {RESERVED: facts}))
+
+
+def both(*steps: Prepare) -> Prepare:
+    return lambda world: [step(world) for step in steps]
+
+
+def beside(type_: str, inputs: Mapping[str, Any]) -> Prepare:
+    return lambda world: land.make(world, type_, dict(inputs))
+
+
+def without(type_: str, id_: str | None = None) -> Prepare:
+    def prepare(world: View) -> None:
+        for _, one, _ in list(world.all(type_)):
+            if id_ in (None, one):
+                world.remove(type_, one)
+
+    return prepare
+
+
+def quota(**limits: int) -> Prepare:
+    return lambda world: world.set("quota", limits)
+
+
+def made_before(world: View, type_: str) -> str:
+    """Make the right request of a kind, so that it is there already."""
+    return land.make(world, type_, land.right(world, type_))
+
+
+def cluster(changes: Mapping[str, Any]) -> Prepare:
+    return another(C, "ray", changes)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """`changes` make the right request of a kind wrong, in a world that `prepare` has touched; `says` is a pattern.
+
+    `id_` is of the object that is updated or deleted; one of the landscape, unless `prepare` makes it.
+    """
+
+    rule: str
+    kind: str
+    changes: Mapping[str, Any]
+    says: str
+    verb: Verb = "create"
+    prepare: Prepare = nothing
+    id_: str | None = None
+
+    @property
+    def name(self) -> str:
+        """For pytest."""
+        return f"{self.kind.rpartition(':')[2]}-{self.rule}"
+
+
+def case(rule: str, kind: str, changes: Mapping[str, Any], says: str, prepare: Prepare = nothing, **more: Any) -> Case:
+    """A case, short to write."""
+    return Case(rule=rule, kind=kind, changes=changes, says=says, prepare=prepare, **more)
+
+
+def gone(rule: str, kind: str, id_: str, says: str, prepare: Prepare = nothing) -> Case:
+    """A case of a deletion."""
+    return Case(rule=rule, kind=kind, changes={}, says=says, verb="delete", prepare=prepare, id_=id_)

@@ -1,0 +1,125 @@
+"""Every refusal of the simulated AWS: it falls on one wrong request, and not on the right one."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from infra.machines import EKS_CATALOGUE
+from rehearsal.clouds.aws import tokens as t
+from rehearsal.clouds.aws.cloud import CLOUD
+from rehearsal.clouds.aws.trouble import TROUBLE
+from rehearsal.clouds.kind import Refusal, Rule
+from rehearsal.clouds.world import View, World
+from tests.rehearsal import aws_landscape as land
+from tests.rehearsal import aws_wrong_clusters, aws_wrong_groups, aws_wrong_network
+from tests.rehearsal.aws_landscape import GONE
+from tests.rehearsal.aws_wrong import BLOCK, FS, LT, C, Case, G, Prepare, nothing, targeting, template, without
+
+CASES = (*aws_wrong_network.CASES, *aws_wrong_groups.CASES, *aws_wrong_clusters.CASES)
+
+
+def _all_rules() -> set[tuple[str, str]]:
+    return {(kind.type, rule.__name__) for kind in CLOUD.kinds.values() for rule in kind.rules}
+
+
+def _rule(case: Case) -> Rule:
+    (found,) = [rule for rule in land.kind(case.kind).rules if rule.__name__ == case.rule]
+    return found
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[View]:
+    with World(tmp_path / "world.sqlite").transaction() as view:
+        land.landscape(view)
+        yield view
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_a_rule_refuses_the_wrong_request_and_only_that(case: Case, world: View) -> None:
+    right = land.right(world, case.kind)
+    assert _rule(case)(land.call(world, case.kind, right, "create")) is None
+    case.prepare(world)
+    base = right if case.id_ is None else (world.get(case.kind, case.id_) or {})
+    wrong = land.changed(base, case.changes)
+    refusal = _rule(case)(land.call(world, case.kind, wrong, case.verb, case.id_))
+    assert isinstance(refusal, Refusal), "the rule is silent"
+    assert re.search(case.says, refusal.message), refusal.message
+    assert re.match(r"(\d{3} [\w.]+|provider|failed \w+)$", refusal.status)
+    # A source that nobody can look up is none: it names a revision, or the day on which it was read.
+    assert re.search(r"20\d\d-\d\d|[0-9a-f]{8}", refusal.source), refusal.source
+
+
+@pytest.mark.parametrize("kind", CLOUD.kinds)
+def test_the_right_request_passes_every_rule(kind: str, world: View) -> None:
+    assert land.refusals(land.call(world, kind, land.right(world, kind))) == []
+
+
+@pytest.mark.parametrize("machine", EKS_CATALOGUE)
+def test_the_layout_of_every_machine_passes(machine: str, world: View) -> None:
+    template({"networkInterfaces": land.layout(machine, [land.EFA_ID])})(world)
+    asked = land.changed(land.GPU_GROUP, {"instanceTypes": [machine]})
+    assert land.refusals(land.call(world, G, asked)) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "prepare"),
+    [
+        ({"capacityType": "SPOT"}, nothing),
+        ({"scalingConfig.desiredSize": 0, "scalingConfig.minSize": 0}, nothing),
+        ({}, targeting(placement=GONE)),
+        (
+            BLOCK,
+            targeting(
+                placement=GONE, instanceType="p5en.48xlarge", instanceMarketOptions={"marketType": "capacity-block"}
+            ),
+        ),
+    ],
+    ids=["spot", "empty", "reservation", "capacity block"],
+)
+def test_every_way_to_get_machines_passes(changes: Mapping[str, Any], prepare: Prepare, world: View) -> None:
+    prepare(world)
+    assert land.refusals(land.call(world, G, land.changed(land.GPU_GROUP, changes))) == []
+
+
+def test_a_closed_network_with_endpoints_passes(world: View) -> None:
+    without(t.ROUTE)(world)
+    for service in ("ec2", "ecr.api", "ecr.dkr", "sts", "s3"):
+        name = f"com.amazonaws.{land.REGION}.{service}"
+        land.make(world, t.ENDPOINT, {"vpcId": land.VPC_ID, "serviceName": name})
+    assert land.refusals(land.call(world, G, land.GPU_GROUP)) == []
+
+
+def test_every_rule_of_every_kind_has_a_case() -> None:
+    assert {(case.kind, case.rule) for case in CASES} == _all_rules()
+
+
+def test_every_rule_says_in_one_line_what_holds() -> None:
+    for kind in CLOUD.kinds.values():
+        for rule in kind.rules:
+            assert re.fullmatch(r"[A-Z][^\n]+\.", rule.__doc__ or ""), rule.__name__
+
+
+def test_every_fault_has_a_source() -> None:
+    assert all(refusal.source for refusal in TROUBLE.values())
+
+
+def test_the_landscape_can_be_taken_down_in_order(world: View) -> None:
+    order = (
+        *(FS, G, t.PLACEMENT_GROUP, LT, t.ADDON, C, t.NAT, t.EIP, t.ASSOCIATION, t.ROUTE, t.ROUTE_TABLE),
+        *(t.INTERNET_GATEWAY, t.INGRESS, t.EGRESS, t.SECURITY_GROUP, t.SUBNET, t.VPC, t.ATTACHMENT, t.ROLE),
+        *(t.LOG_GROUP, t.KEY, t.BUCKET),
+    )
+    for type_ in order:
+        for _, id_, live in list(world.all(type_)):
+            request = land.call(world, type_, live, "delete", id_)
+            assert (request.id, land.refusals(request)) == (id_, [])
+            world.remove(type_, id_)
+            for other_type, other, its in list(world.all()):
+                if land.kind(type_).cascade(request, other_type, its):
+                    world.remove(other_type, other)
+    assert list(world.all()) == []
