@@ -4,10 +4,10 @@ STACK ?= local
 VENV := .venv/bin/python
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev up down preview rehearse test test-faults golden check format schema lock clean
+.PHONY: help setup setup-dev up down preview rehearse rehearse-all test test-faults golden check format schema lock clean
 
 help: ## list the commands
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 up: setup ## bring STACK up (local), benchmark it, train on it; SET="nodes.count=3" changes settings first
 	@$(VENV) -m tools.stack up --stack "$(STACK)" --set "$(SET)"
@@ -23,6 +23,9 @@ rehearse: setup ## rehearse STACK against simulated clouds: up, preview, destroy
 
 test-faults: setup-dev ## every fault at every step of up and destroy, simulated (40 minutes); ARGS="--sample 20" and more
 	@$(VENV) -m rehearsal.faults $(ARGS)
+
+rehearse-all: setup ## rehearse every cloud stack file; ARGS="--before origin/main" starts from that version
+	@$(VENV) -m rehearsal.every $(ARGS)
 
 test: setup-dev ## run every test: unit, components, rehearsal, workloads
 	@$(VENV) -m pytest $(PYTEST)

@@ -5,7 +5,11 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
+import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from rich.console import Console
@@ -31,18 +35,17 @@ def main(arguments: list[str] | None = None) -> int:
         known = ", ".join(sorted(path.name.split(".")[1] for path in ROOT.glob("Pulumi.*.yaml")))
         console.print(f"STACK={options.stack}: there is no {file.name}. Stacks with a file: {known}")
         return 2
+    if options.before and not _has(options.before, file.name):
+        console.print(f"{options.before} has no {file.name}: the stack is new, and rehearsed by itself")
+        options.before = None
     results = Path(options.results or ROOT / "results" / f"rehearsal-{options.stack}")
     workspace = Workspace(Path(options.workspace or ROOT / ".rehearsal" / options.stack))
     try:
-        order = Order(
-            stack=options.stack,
-            file=file,
-            before=Path(options.before).resolve() if options.before else None,
-            changes=tuple(options.change),
-            faults=tuple(Fault.parse(text) for text in options.fault),
-        )
+        faults = tuple(Fault.parse(text) for text in options.fault)
         console.rule(f"[bold]REHEARSAL[/] of stack {options.stack}: simulated clouds, nothing is created")
-        outcome = Scenario(order, workspace, lambda name, phase: _tell(console, name, phase)).run()
+        with _version(options.before) as before:
+            order = Order(stack=options.stack, file=file, before=before, changes=tuple(options.change), faults=faults)
+            outcome = Scenario(order, workspace, lambda name, phase: _tell(console, name, phase)).run()
     except (FaultError, SettingsError, NotOursError, NoCloudError) as problem:
         console.print(f"\n{problem}", markup=False)
         return 2
@@ -66,12 +69,32 @@ def main(arguments: list[str] | None = None) -> int:
 def _parse(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="make rehearse", description=__doc__)
     parser.add_argument("--stack", default="gke")
-    parser.add_argument("--before", help="a stack file to start from, such as that of the main branch")
+    parser.add_argument("--before", metavar="REF", help="make the stack by this version first, such as origin/main")
     parser.add_argument("--change", action="append", default=[], metavar="SETTING=VALUE", help="after the first up")
     parser.add_argument("--fault", action="append", default=[], metavar="'TYPE VERB HOW' | 'step N HOW'")
     parser.add_argument("--results", help="where the report goes; results/rehearsal-STACK unless given")
     parser.add_argument("--workspace", help="where the rehearsal happens; .rehearsal/STACK unless given")
     return parser.parse_args(arguments)
+
+
+def _has(ref: str, name: str) -> bool:
+    """Whether a version of the project has a file."""
+    return subprocess.run(["git", "cat-file", "-e", f"{ref}:{name}"], cwd=ROOT, capture_output=True).returncode == 0
+
+
+@contextmanager
+def _version(ref: str | None) -> Iterator[Path | None]:
+    """Another version of the project in a folder of its own, for as long as it is needed."""
+    if ref is None:
+        yield None
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder) / "version"
+        subprocess.run(["git", "worktree", "add", "--quiet", "--detach", str(place), ref], cwd=ROOT, check=True)
+        try:
+            yield place
+        finally:
+            subprocess.run(["git", "worktree", "remove", "--force", str(place)], cwd=ROOT, check=True)
 
 
 def _tell(console: Console, name: str, phase: Phase | None) -> None:

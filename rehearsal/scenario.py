@@ -24,7 +24,7 @@ from rehearsal.graph import Graph
 from rehearsal.promises.every import PROMISES
 from rehearsal.promises.promise import Stack, broken
 from rehearsal.report.outcome import Change, Operation, Outcome, Phase
-from rehearsal.workspace import Workspace
+from rehearsal.workspace import ROOT, Workspace
 from tools.recovery import mend_state_folder, settle
 
 DEPTH = "quick"
@@ -45,8 +45,9 @@ _OPERATIONS: Mapping[str, Operation] = {
 class Order:
     """What to rehearse.
 
-    file: the stack file. before: the stack file that the stack is made from first, if the way from one to the other is
-    to be rehearsed. changes: settings to change after the first `up` ("nodes.max=8"). faults: what goes wrong in it.
+    file: the stack file. before: the folder of another version of the project (a git worktree), whose program and
+    stack file make the stack first, if the way from that version to this one is to be rehearsed. changes: settings to
+    change after the first `up` ("nodes.max=8"). faults: what goes wrong in it.
     """
 
     stack: str
@@ -80,6 +81,7 @@ class Scenario:
         self._changes: tuple[Change, ...] = ()
         self._leftovers: tuple[str, ...] = ()
         self._graph = Graph({})
+        self._before: Graph | None = None
 
     def run(self) -> Outcome:
         """Rehearse. Raises `SettingsError` or `NoCloudError` before anything starts."""
@@ -89,11 +91,17 @@ class Scenario:
                 f"target: {settings.target} has no simulated cloud; those that have: {', '.join(PROMISES)}"
             )
         began = time.monotonic()
-        self._workspace.begin(self._order.stack, self._order.before or self._order.file)
+        before = self._order.before
+        self._workspace.begin(self._order.stack, before / self._order.file.name if before else self._order.file)
+        if before is not None:
+            self._workspace.use(before)
         self.engine = Engine(self._workspace, self._order.stack)
         self.engine.init()
         try:
             self._make()
+            if self._order.before is None:
+                # Another version may have promised less.
+                self._promise()
             self._look()
             if self._order.has_change:
                 self._change()
@@ -109,6 +117,7 @@ class Scenario:
             parallel=PARALLEL,
             phases=tuple(self._phases),
             graph=self._graph,
+            graph_before=self._before,
             leftovers=self._leftovers,
             changes=self._changes,
             notes=NOTES,
@@ -141,13 +150,15 @@ class Scenario:
             self._must(self.engine.up(), phase)
             phase.said = self._made() + (f"; {settled} interrupted creates settled first" if settled else "")
 
-    def _look(self) -> None:
+    def _promise(self) -> None:
         with self._phase("promises hold") as phase:
             promises = PROMISES[self._settings.target]
             wrong = broken(promises, Stack(self._graph, self._settings))
             if wrong:
                 raise phase.failed("\n".join(wrong))
             phase.said = f"{len(promises)} promises, each checked on the graph that the engine registered"
+
+    def _look(self) -> None:
         with self._phase("preview is empty") as phase:
             self._must(self.engine.preview(), phase)
             phase.said = "no changes"
@@ -161,6 +172,7 @@ class Scenario:
         made_from = self._stack_file.read_text()
         if self._order.before is not None:
             self._stack_file.write_text(self._order.file.read_text())
+            self._workspace.use(ROOT)
         with self._phase("change") as phase:
             for change in self._order.changes:
                 key, _, value = change.partition("=")
@@ -186,6 +198,9 @@ class Scenario:
         with self._phase("preview is empty again") as phase:
             self._must(self.engine.preview(), phase)
             phase.said = "no changes"
+        self._before, self._graph = self._graph, Graph.from_deployment(self.engine.deployment())
+        if self._order.before is not None:
+            self._promise()
 
     def _protected(self) -> None:
         with self._phase("destroy is refused while protected") as phase:

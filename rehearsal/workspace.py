@@ -52,14 +52,20 @@ class Workspace:
         self.folder.mkdir(parents=True)
         (self.folder / _MARKER).touch()
         (self.folder / "state").mkdir()
-        project = (ROOT / "Pulumi.yaml").read_text()
-        # The program runs where it is; only the project's description and its stack files are the rehearsal's own.
-        main, environment = f"main: {_quoted(ROOT)}", f"virtualenv: {_quoted(ROOT / '.venv')}"
+        self.use(ROOT)
+        shutil.copy(stack_file, self.folder / f"Pulumi.{stack}.yaml")
+
+    def use(self, project: Path) -> None:
+        """Rehearse the program in this folder from now on: that of this clone, or of another version of it.
+
+        The program runs where it is; only the project's description and its stack files are the rehearsal's own.
+        """
+        description = (project / "Pulumi.yaml").read_text()
+        main, environment = f"main: {_quoted(project)}", f"virtualenv: {_quoted(ROOT / '.venv')}"
         plugins = "".join(f"\n    - name: {name}\n      path: {_quoted(self.plugins)}" for name in PACKAGES)
         (self.folder / "Pulumi.yaml").write_text(
-            f"{project.replace('virtualenv: .venv', environment)}{main}\nplugins:\n  providers:{plugins}\n"
+            f"{description.replace('virtualenv: .venv', environment)}{main}\nplugins:\n  providers:{plugins}\n"
         )
-        shutil.copy(stack_file, self.folder / f"Pulumi.{stack}.yaml")
 
     def check(self) -> None:
         """Raise `NotOursError` unless this is a rehearsal's folder."""

@@ -53,8 +53,9 @@ class Outcome:
     """A finished rehearsal.
 
     `seconds` is what it took here; `parallel` is how many resources the engine would handle at a time. `graph` is the
-    deployment after `up`; `leftovers` is what was still there after `destroy`; `changes` is what the program would do
-    to the stack that it is compared with; `notes` say what stood in for the real thing, and what was not rehearsed.
+    deployment after the last `up`, `graph_before` the one that the changes are made to, where there are any;
+    `leftovers` is what was still there after `destroy`; `changes` is what the program would do to the stack that it is
+    compared with; `notes` say what stood in for the real thing, and what was not rehearsed.
     """
 
     stack: str
@@ -63,6 +64,7 @@ class Outcome:
     parallel: int
     phases: tuple[Phase, ...]
     graph: Graph
+    graph_before: Graph | None = None
     leftovers: tuple[str, ...] = ()
     changes: tuple[Change, ...] = ()
     notes: tuple[str, ...] = ()
@@ -88,25 +90,30 @@ class Outcome:
         worst = ("replace", "delete", "update", "create")
         return tuple(sorted(self.changes, key=lambda c: (worst.index(c.op), self._weight(c.urn), c.type, c.name)))
 
+    @property
+    def _before(self) -> Graph:
+        """What the changes are made to."""
+        return self.graph_before or self.graph
+
     def damage(self, change: Change) -> Damage:
         """What would fall with a resource; nothing for changes that leave it in place.
 
         The graph knows what is there now; a resource that it does not have has nothing that depends on it.
         """
-        if change.op not in ("replace", "delete") or change.urn not in self.graph.nodes:
+        if change.op not in ("replace", "delete") or change.urn not in self._before.nodes:
             return Damage((), ())
         return Damage(
-            tuple(sorted(self.graph.falls_with(change.urn), key=weight)),
-            tuple(sorted(self.graph.waits_for(change.urn), key=weight)),
+            tuple(sorted(self._before.falls_with(change.urn), key=weight)),
+            tuple(sorted(self._before.waits_for(change.urn), key=weight)),
         )
 
     def changed(self, change: Change) -> str:
         """What a change is about, in words: its sort and name."""
-        node = self.graph.nodes.get(change.urn)
+        node = self._before.nodes.get(change.urn)
         return called(node) if node else f"{kind(change.type)} {change.name}"
 
     def _weight(self, urn: str) -> int:
-        return weight(self.graph[urn])[0] if urn in self.graph.nodes else 3
+        return weight(self._before[urn])[0] if urn in self._before.nodes else 3
 
 
 def weight(node: Node) -> tuple[int, str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -123,6 +124,17 @@ def test_a_change_that_replaces_gpu_nodes_is_told_in_red(rehearse: Rehearse) -> 
     assert "REHEARSAL" in text
     assert any("pool-gpu" in line and "\x1b[1;31m" in line for line in text.splitlines())
     assert "pool-gpu" in markdown(outcome)
+
+
+def test_the_way_from_another_version_is_rehearsed(warm: WarmStart, tmp_path: Path) -> None:
+    """What a pull request does: the stack made by the other version's program and stack file, then by this one's."""
+    name, other = "Pulumi.gke-dranet.yaml", tmp_path / "other version"
+    shutil.copytree(ROOT, other, ignore=shutil.ignore_patterns(".*", "tests", "results", "docs", "__pycache__"))
+    (other / name).write_text((ROOT / name).read_text().replace("max: 2", "max: 1"))
+    order = Order(stack="gke-dranet", file=ROOT / name, before=other)
+    outcome = Scenario(order, Workspace(tmp_path / "rehearsal", warm.bin), lambda _name, _phase: None).run()
+    assert outcome.ok, [phase.said for phase in outcome.phases if not phase.ok]
+    assert [(change.op, change.name) for change in outcome.changes] == [("update", "pool-gpu")]
 
 
 def test_a_change_that_replaces_nothing_says_so(rehearse: Rehearse) -> None:

@@ -1,0 +1,41 @@
+"""`make rehearse-all`: every cloud stack file of the project, one after the other, and one report for all."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+
+from infra.settings import from_stack_file
+from rehearsal.__main__ import main as rehearse
+from rehearsal.promises.every import PROMISES
+from rehearsal.workspace import ROOT
+
+REPORT = ROOT / "results" / "rehearsals.md"
+
+
+def cloud_stacks() -> Iterator[str]:
+    """The stacks whose target is simulated, by name."""
+    for file in sorted(ROOT.glob("Pulumi.*.yaml")):
+        if from_stack_file(file).target in PROMISES:
+            yield file.name.split(".")[1]
+
+
+def main(arguments: list[str]) -> int:
+    """Rehearse them all with the same arguments; the exit status is that of the worst."""
+    status = 0
+    REPORT.parent.mkdir(exist_ok=True)
+    REPORT.write_text("")
+    for stack in cloud_stacks():
+        results = ROOT / "results" / f"rehearsal-{stack}"
+        (results / "report.md").unlink(missing_ok=True)
+        status = max(status, rehearse(["--stack", stack, *arguments]))
+        report = results / "report.md"
+        told = report.read_text() if report.exists() else f"## REHEARSAL of stack `{stack}` did not finish\n"
+        with REPORT.open("a") as file:
+            file.write(told + "\n")
+    print(f"report of all: {REPORT.relative_to(ROOT)}")
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
