@@ -1,0 +1,72 @@
+"""Ray as an Indexed Job, rehearsed: alone on each cloud, and in the place of a RayCluster that runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from rehearsal.graph import Node
+from rehearsal.scenario import Order, Scenario
+from rehearsal.warm import WarmStart
+from rehearsal.workspace import ROOT, Workspace
+
+JOB = {"mode": "indexed-job", "entrypoint": "torchrun /app/train.py"}
+RAY_KINDS = ("kubernetes:batch/v1:Job", "kubernetes:ray.io/v1:RayCluster", "kubernetes:helm.sh/v3:Release")
+
+
+def stack_file(folder: Path, like: str, ray: dict[str, str], **settings: Any) -> Path:
+    """A stack file of the project with other settings, and not protected, which saves a round."""
+    content = yaml.safe_load((ROOT / f"Pulumi.{like}.yaml").read_text(encoding="utf-8"))
+    config = content["config"]
+    config["rdma-ray:ray"] = config["rdma-ray:ray"] | ray
+    config |= {f"rdma-ray:{key}": value for key, value in {"protect": False, **settings}.items()}
+    file = folder / "Pulumi.job.yaml"
+    file.write_text(yaml.safe_dump(content), encoding="utf-8")
+    return file
+
+
+def ray_of(nodes: list[Node]) -> list[str]:
+    """What runs Ray, the operator included."""
+    found = [node for node in nodes if node.type in RAY_KINDS and node.name in ("ray", "kuberay")]
+    return sorted(node.type.rpartition(":")[2] for node in found)
+
+
+@pytest.mark.parametrize(
+    ("like", "settings"),
+    [
+        ("gke", {"storage": {"bucket": "data", "mountPath": "/bucket"}}),
+        ("gke-dranet", {}),
+        ("eks", {}),
+    ],
+)
+def test_a_job_goes_up_stays_unchanged_and_goes_down(
+    warm: WarmStart, tmp_path: Path, like: str, settings: dict[str, Any]
+) -> None:
+    order = Order(stack="job", file=stack_file(tmp_path, like, JOB, **settings))
+    outcome = Scenario(order, Workspace(tmp_path / "w", warm.bin), lambda _name, _phase: None).run()
+    assert [phase.said for phase in outcome.phases if not phase.ok] == []
+    assert outcome.leftovers == ()
+    assert ray_of(outcome.graph.made) == ["Job"]
+    assert [f"{edge.waits.name} waits for {edge.until.name}" for edge in outcome.prediction.unexplained] == []
+
+
+def test_a_cluster_becomes_a_job_and_keeps_its_namespace_and_token(warm: WarmStart, tmp_path: Path) -> None:
+    file = stack_file(tmp_path, "gke", {}, fabric="managed-dranet")
+    changes = tuple(f"ray.{key}={value}" for key, value in JOB.items())
+    order = Order(stack="job", file=file, changes=changes)
+    outcome = Scenario(order, Workspace(tmp_path / "w", warm.bin), lambda _name, _phase: None).run()
+    assert [phase.said for phase in outcome.phases if not phase.ok] == []
+    assert outcome.leftovers == ()
+    ops = {(change.type.rpartition(":")[2], change.name): change.op for change in outcome.changes}
+    assert ops[("Job", "ray")] == "create"
+    assert {what for what, op in ops.items() if op == "delete"} == {
+        ("RayCluster", "ray"),
+        ("PodDisruptionBudget", "ray-head"),
+        ("ServiceAccount", "ray-head"),
+        ("Release", "kuberay"),
+        ("KubeRay", "kuberay"),
+    }
+    assert not {"Namespace", "Secret", "RandomPassword", "ResourceClaimTemplate"} & {kind for kind, _ in ops}
