@@ -4,7 +4,7 @@ STACK ?= local
 VENV := .venv/bin/python
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev up down preview rehearse rehearse-all test test-faults golden check format schema lock clean
+.PHONY: help setup setup-infra setup-dev up down preview rehearse rehearse-all test test-faults golden check format schema lock clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -18,13 +18,13 @@ preview: setup ## show what `make up` would change in STACK
 down: setup ## destroy STACK
 	@$(VENV) -m tools.stack down --stack "$(STACK)"
 
-rehearse: setup ## rehearse STACK against simulated clouds: up, preview, destroy; ARGS="--change nodes.max=8" and more
+rehearse: setup-infra ## rehearse STACK against simulated clouds: up, preview, destroy; ARGS="--change nodes.max=8" and more
 	@$(VENV) -m rehearsal --stack "$(STACK)" $(ARGS)
 
 test-faults: setup-dev ## every fault at every step of up and destroy, simulated (40 minutes); ARGS="--sample 20" and more
 	@$(VENV) -m rehearsal.faults $(ARGS)
 
-rehearse-all: setup ## rehearse every cloud stack file; ARGS="--before origin/main" starts from that version
+rehearse-all: setup-infra ## rehearse every cloud stack file; ARGS="--before origin/main" starts from that version
 	@$(VENV) -m rehearsal.every $(ARGS)
 
 test: setup-dev ## run every test: unit, components, rehearsal, workloads
@@ -47,6 +47,9 @@ schema: setup-dev ## write Pulumi.yaml's config section and the editors' JSON Sc
 
 setup: ## the Python environment and the engine that `make up` needs
 	@$(PYTHON) tools/setup.py run
+
+setup-infra: ## the same without torch and Ray: enough for `pulumi up` of cloud stacks and for rehearsals
+	@$(PYTHON) tools/setup.py infra
 
 setup-dev:
 	@$(PYTHON) tools/setup.py dev

@@ -3,6 +3,7 @@
 Uses only the standard library, since it runs before there is an environment. Each step looks first whether its
 result is there already; nothing is written outside the clone and the user's cache folder.
 
+    python3 tools/setup.py infra   # what `pulumi up` of a cloud stack and `make rehearse` need
     python3 tools/setup.py run     # what `make up` needs
     python3 tools/setup.py dev     # also what `make test` and `make check` need
 """
