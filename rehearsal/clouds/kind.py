@@ -104,6 +104,7 @@ class Kind:
     awaited: bool = False
     remembered: bool = True
     twins: bool = False
+    imported: Callable[[str, View], str] = field(default=lambda id_, _world: id_)
     conflict: Callable[[str, str], Refusal] = taken
     from_import: Callable[[str, Mapping[str, Any]], str] = field(default=lambda text, _config: text)
     repeatable: bool = False

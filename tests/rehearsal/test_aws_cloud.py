@@ -264,6 +264,19 @@ def test_the_account_and_the_place(world: View) -> None:
     assert zone_id("ap-northeast-1a") == "apne1-az1"
 
 
+def test_what_is_imported_under_another_writing_is_found(world: View) -> None:
+    pods = land.make(world, tokens.POD_IDENTITY, land.RIGHT[tokens.POD_IDENTITY])
+    (link,) = [id_ for _, id_, live in world.all(tokens.ASSOCIATION) if live["subnetId"] == land.PRIVATE_ID]
+    for type_, written, id_ in (
+        (tokens.ROUTE, f"{land.TABLE_ID}_0.0.0.0/0", land.identify(tokens.ROUTE, land.WAY)),
+        (tokens.ASSOCIATION, f"{land.PRIVATE_ID}/{land.TABLE_ID}", link),
+        (tokens.POD_IDENTITY, f"ray,{pods}", pods),
+        (tokens.VPC, land.VPC_ID, land.VPC_ID),
+    ):
+        assert land.kind(type_).imported(written, world) == land.kind(type_).imported(id_, world) == id_
+        assert world.get(type_, id_) is not None
+
+
 def test_offers(world: View) -> None:
     token = "aws:ec2/getInstanceTypeOfferings:getInstanceTypeOfferings"
     wanted = [{"name": "instance-type", "values": ["p5en.48xlarge", "nonsense"]}]

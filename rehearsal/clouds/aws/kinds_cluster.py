@@ -203,6 +203,8 @@ POD_IDENTITY = Kind(
     replace_on=cluster_parts.POD_IDENTITY_REPLACES,
     maps=TAGS,
     rules=(groups.cluster_missing, parts.pod_role_untrusted, parts.pod_identity_exists),
+    # The provider imports an association as CLUSTER,ID.
+    imported=lambda id_, _world: id_.rpartition(",")[2],
     twins=True,
 )
 

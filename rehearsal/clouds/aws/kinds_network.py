@@ -73,6 +73,7 @@ ROUTE = Kind(
     compute=network.compute_route,
     replace_on=network.ROUTE_REPLACES,
     rules=(networks.route_table_missing, networks.route_exists, networks.route_target_missing),
+    imported=network.imported_route,
     conflict=taken,
 )
 
@@ -82,6 +83,7 @@ ASSOCIATION = made(
     compute=network.compute_association,
     replace_on=network.ASSOCIATION_REPLACES,
     rules=(networks.route_table_missing, networks.subnet_has_table),
+    imported=network.imported_association,
 )
 
 SECURITY_GROUP = made(

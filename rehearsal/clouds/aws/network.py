@@ -11,6 +11,7 @@ from rehearsal.clouds.aws.outputs import ACCOUNT, arn, dotted, hexadecimal, name
 from rehearsal.clouds.aws.references import cidr, strings
 from rehearsal.clouds.computing import digest, kept, number
 from rehearsal.clouds.kind import Call, Json
+from rehearsal.clouds.world import View
 
 # What replaces each: ForceNew of the provider, from memory, 2026-11 (`sources.PROVIDER_OTHERS`).
 _EVERY = frozenset({"region"})
@@ -158,6 +159,20 @@ def compute_route(call: Call) -> Json:
     """It is in force."""
     region = region_of(call.inputs, call.config)
     return {"region": region, "origin": "CreateRoute", "state": "active", "instanceId": "", "instanceOwnerId": ""}
+
+
+def imported_route(id_: str, _world: View) -> str:
+    """The provider imports a route as TABLE_DESTINATION."""
+    table, _, destination = id_.partition("_")
+    return identify_route({"routeTableId": table, "destinationCidrBlock": destination}, {}) if destination else id_
+
+
+def imported_association(id_: str, world: View) -> str:
+    """The provider imports an association as SUBNET/TABLE."""
+    for _, known, live in world.all(tokens.ASSOCIATION):
+        if id_ == f"{live.get('subnetId')}/{live.get('routeTableId')}":
+            return known
+    return id_
 
 
 def compute_association(call: Call) -> Json:
