@@ -11,11 +11,11 @@ import pytest
 from google.protobuf import empty_pb2
 from pulumi.runtime.proto import provider_pb2, status_pb2
 
-from rehearsal.clouds.kind import Call, Cloud, Json, Kind, Refusal
+from rehearsal.clouds.kind import TWIN, Call, Cloud, Json, Kind, Refusal
 from rehearsal.clouds.values import UNKNOWN, from_wire, to_wire
 from tests.rehearsal.protocol import Client, served
 
-BOX, PARCEL, TOKEN = "random:test:Box", "random:test:Parcel", "random:test:Token"
+BOX, PARCEL, TOKEN, SPARE = (f"random:test:{name}" for name in ("Box", "Parcel", "Token", "Spare"))
 
 
 def _too_heavy(call: Call) -> Refusal | None:
@@ -49,6 +49,12 @@ CLOUD = Cloud(
             awaited=True,
         ),
         PARCEL: Kind(type=PARCEL, identify=lambda inputs, _config: str(inputs["name"])),
+        SPARE: Kind(
+            type=SPARE,
+            identify=lambda inputs, _config: f"s-{inputs['size']}-{inputs.get(TWIN, 1)}",
+            twins=True,
+            imported=lambda id_, _world: id_.removeprefix("spare/"),
+        ),
         TOKEN: Kind(
             type=TOKEN,
             identify=lambda _inputs, _config: "none",
@@ -59,6 +65,7 @@ CLOUD = Cloud(
     functions={"random:test:boxes": lambda arguments, _config, world: {"n": len(list(world.all(BOX))), **arguments}},
     reaches=lambda config, _world: None if config.get("host") else Refusal("unreachable", "no host", "tests, 2026-11"),
     replace_on=frozenset({"host"}),
+    trouble={"429": Refusal("429 Throttling", "slow down", "these tests, 2026-11")},
 )
 
 
@@ -105,6 +112,26 @@ def test_the_same_name_twice_is_a_conflict(client: Client) -> None:
         client.create(BOX, {"name": "a"}, urn="urn:b")
     assert words(problem) == "REHEARSAL: 409 alreadyExists: The resource 'a' already exists"
     assert client.live(BOX, "a") is not None
+
+
+def test_where_the_cloud_makes_up_ids_the_same_again_is_a_second_object(client: Client) -> None:
+    made = [client.create(SPARE, {"size": 1}, urn=f"urn:{number}")[0] for number in range(3)]
+    assert made == ["s-1-1", "s-1-2", "s-1-3"]
+    client.delete(SPARE, "s-1-1", {"size": 1})
+    assert client.create(SPARE, {"size": 1})[0] == "s-1-1"
+    assert (client.live(SPARE, "s-1-2") or {}).keys() == {"size"}
+
+
+def test_an_import_may_be_written_otherwise(client: Client) -> None:
+    id_, outputs = client.create(SPARE, {"size": 1})
+    assert client.read(SPARE, f"spare/{id_}", {"size": 1}) == ({"size": 1}, outputs)
+
+
+def test_a_cloud_has_its_own_words_for_trouble(client: Client) -> None:
+    client.order("random:test:Box create 429")
+    with pytest.raises(grpc.RpcError) as problem:
+        client.create(BOX, {"name": "a"})
+    assert words(problem) == "REHEARSAL: 429 Throttling: slow down"
 
 
 def test_a_refusal_changes_nothing_and_is_noted(client: Client) -> None:
