@@ -7,6 +7,10 @@ A Capacity Block is bought before `up`. Its group is empty and stays so until th
 adds nodes for the pods that wait. EC2 takes the nodes back from half an hour before the block's end on, without asking:
 end the jobs before, or the last checkpoint is what remains (docs/eks.md). Another launch template, too, is for an
 empty group: a new node cannot come before an old one has gone.
+
+The number of nodes is the autoscaler's, so `up` never changes it; and EKS refuses a least number above it. Before
+`nodes.min` of a living stack is raised, there have to be as many nodes: `aws eks update-nodegroup-config --cluster-name
+STACK --nodegroup-name gpu --scaling-config desiredSize=N`, then `pulumi up --refresh`.
 """
 
 from __future__ import annotations
