@@ -4,7 +4,7 @@ STACK ?= local
 VENV := .venv/bin/python
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-infra setup-dev up down preview rehearse rehearse-all test test-faults golden check format schema lock clean
+.PHONY: help setup setup-infra setup-dev up down preview rehearse rehearse-all test test-faults mutations golden check format schema lock clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -29,6 +29,9 @@ rehearse-all: setup-infra ## rehearse every cloud stack file; ARGS="--before ori
 
 test: setup-dev ## run every test: unit, components, rehearsal, workloads
 	@$(VENV) -m pytest $(PYTEST)
+
+mutations: setup-infra ## take every input of STACK out, one at a time, and show who notices
+	@$(VENV) -m rehearsal.mutations "$(STACK)"
 
 golden: setup-dev ## write the reviewed lists of resources anew (tests/rehearsal/golden)
 	@UPDATE_GOLDENS=1 $(VENV) -m pytest -q tests/rehearsal/test_cloud_stacks.py -k reviewed

@@ -176,6 +176,9 @@ DURATIONS: Mapping[str, Duration] = {
     "kubernetes:ray.io/v1:RayCluster": Duration(
         _guess(1, f"{_OBJECT}; nobody waits for Ray"), _guess(40, "pods have 30 s to end")
     ),
+    "kubernetes:batch/v1:Job": Duration(
+        _guess(1, f"{_OBJECT}; nobody waits for the Job"), _guess(40, "pods have 90 s to end, and need half of that")
+    ),
     "kubernetes:core/v1:Namespace": Duration(
         _seen(1, "log of project devops-candidate-1, us-central1-a: namespace and secret", "read 2026-11"),
         _guess(10, "waits until what is in it is gone"),

@@ -98,7 +98,9 @@ class Engine:
         name = f"{self._count:03} {arguments[0]}"
         with self.world.transaction() as world:
             world.set("command", name)
-        command = [str(PULUMI), *arguments, "--non-interactive", *(["--stack", self.stack] if stack else [])]
+        # The plugins are here; a real language host would otherwise go and look for the clouds' own.
+        here = ["--skip-plugin-pre-install"] if arguments[0] in ("up", "preview", "refresh", "destroy") else []
+        command = [str(PULUMI), *arguments, *here, "--non-interactive", *(["--stack", self.stack] if stack else [])]
         # What is read as JSON has no warnings in between.
         apart = arguments[0] == "stack" or "--json" in arguments
         began = time.monotonic()

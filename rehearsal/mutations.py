@@ -2,7 +2,7 @@
 
 Either the simulated cloud refuses the stack, or a promise no longer holds, or the input is free: it may be left out,
 and the reason stands here. An input that nobody notices is an untested one.
-`python -m rehearsal.mutations STACK` prints the table.
+`make mutations STACK=gke` prints the table.
 """
 
 from __future__ import annotations

@@ -90,7 +90,8 @@ class Kind:
     itself after a while (merged into the live object, deep). cascade: whether another live object goes when this one
     is deleted, given (this call, type and live value of the other). awaited: the provider waits for the end of a long
     operation; when it waits in vain, the resource exists and stays in the state. remembered: false for what lives in
-    the state alone (random values). repeatable: a second create is no conflict, but changes nothing (IAM members).
+    the state alone (random values). repeatable: a second create is no conflict, but changes nothing (IAM members). twins: the
+    cloud makes up the ids, so the same request again makes a second object. conflict: the refusal of a second object.
     """
 
     type: str
@@ -104,7 +105,6 @@ class Kind:
     awaited: bool = False
     remembered: bool = True
     twins: bool = False
-    imported: Callable[[str, View], str] = field(default=lambda id_, _world: id_)
     conflict: Callable[[str, str], Refusal] = taken
     from_import: Callable[[str, Mapping[str, Any]], str] = field(default=lambda text, _config: text)
     repeatable: bool = False

@@ -25,7 +25,7 @@ ROLE_POLICY = Kind(
     compute=iam.compute_role_policy,
     replace_on=iam.ROLE_POLICY_REPLACES,
     rules=(identities.role_missing, identities.policy_malformed),
-    conflict=taken,
+    repeatable=True,
 )
 
 ATTACHMENT = Kind(
@@ -34,7 +34,7 @@ ATTACHMENT = Kind(
     compute=lambda _call: {},
     replace_on=iam.ATTACHMENT_REPLACES,
     rules=(identities.role_missing, identities.policy_missing),
-    conflict=taken,
+    repeatable=True,
 )
 
 POLICY = Kind(
@@ -151,7 +151,7 @@ OF_BUCKET = tuple(
         compute=storage.compute_of_bucket,
         replace_on=storage.OF_BUCKET_REPLACES,
         rules=(identities.bucket_missing,),
-        conflict=taken,
+        repeatable=True,
     )
     for type_ in (
         tokens.BUCKET_ACCESS,

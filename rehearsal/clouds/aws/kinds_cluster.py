@@ -193,7 +193,7 @@ ACCESS_POLICY = Kind(
         parts.access_policy_unknown,
         parts.access_scope_invalid,
     ),
-    conflict=taken,
+    repeatable=True,
 )
 
 POD_IDENTITY = Kind(
@@ -204,7 +204,7 @@ POD_IDENTITY = Kind(
     maps=TAGS,
     rules=(groups.cluster_missing, parts.pod_role_untrusted, parts.pod_identity_exists),
     # The provider imports an association as CLUSTER,ID.
-    imported=lambda id_, _world: id_.rpartition(",")[2],
+    from_import=lambda text, _config: text.rpartition(",")[2],
     twins=True,
 )
 
@@ -214,7 +214,7 @@ GROUP_TAG = Kind(
     compute=node_group.compute_group_tag,
     replace_on=node_group.GROUP_TAG_REPLACES,
     rules=(groups.scaling_group_missing,),
-    conflict=taken,
+    repeatable=True,
 )
 
 KINDS: tuple[Kind, ...] = (

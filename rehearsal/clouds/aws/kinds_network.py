@@ -73,17 +73,18 @@ ROUTE = Kind(
     compute=network.compute_route,
     replace_on=network.ROUTE_REPLACES,
     rules=(networks.route_table_missing, networks.route_exists, networks.route_target_missing),
-    imported=network.imported_route,
+    from_import=network.route_from_import,
     conflict=taken,
 )
 
-ASSOCIATION = made(
-    tokens.ASSOCIATION,
-    "rtbassoc",
+ASSOCIATION = Kind(
+    type=tokens.ASSOCIATION,
+    identify=network.identify_association,
     compute=network.compute_association,
     replace_on=network.ASSOCIATION_REPLACES,
     rules=(networks.route_table_missing, networks.subnet_has_table),
-    imported=network.imported_association,
+    from_import=network.association_from_import,
+    conflict=taken,
 )
 
 SECURITY_GROUP = made(

@@ -11,7 +11,6 @@ from rehearsal.clouds.aws.outputs import ACCOUNT, arn, dotted, hexadecimal, name
 from rehearsal.clouds.aws.references import cidr, strings
 from rehearsal.clouds.computing import digest, kept, number
 from rehearsal.clouds.kind import Call, Json
-from rehearsal.clouds.world import View
 
 # What replaces each: ForceNew of the provider, from memory, 2026-11 (`sources.PROVIDER_OTHERS`).
 _EVERY = frozenset({"region"})
@@ -161,18 +160,20 @@ def compute_route(call: Call) -> Json:
     return {"region": region, "origin": "CreateRoute", "state": "active", "instanceId": "", "instanceOwnerId": ""}
 
 
-def imported_route(id_: str, _world: View) -> str:
+def route_from_import(text: str, _config: Mapping[str, Any]) -> str:
     """The provider imports a route as TABLE_DESTINATION."""
-    table, _, destination = id_.partition("_")
-    return identify_route({"routeTableId": table, "destinationCidrBlock": destination}, {}) if destination else id_
+    table, _, destination = text.partition("_")
+    return identify_route({"routeTableId": table, "destinationCidrBlock": destination}, {})
 
 
-def imported_association(id_: str, world: View) -> str:
+def identify_association(inputs: Json, _config: Mapping[str, Any]) -> str:
+    """AWS makes it up; a subnet has one, so subnet and table are enough to make it from."""
+    return association_from_import(f"{inputs.get('subnetId')}/{inputs.get('routeTableId')}", {})
+
+
+def association_from_import(text: str, _config: Mapping[str, Any]) -> str:
     """The provider imports an association as SUBNET/TABLE."""
-    for _, known, live in world.all(tokens.ASSOCIATION):
-        if id_ == f"{live.get('subnetId')}/{live.get('routeTableId')}":
-            return known
-    return id_
+    return hexadecimal("rtbassoc", text)
 
 
 def compute_association(call: Call) -> Json:

@@ -28,10 +28,7 @@ _TAKEN: Mapping[str, tuple[str, str, str]] = {
         "The specified access entry resource is already in use on this cluster.",
         EKS_API,
     ),
-    tokens.ACCESS_POLICY: ("ResourceInUseException", "The access policy is associated already: {id}", EKS_API),
     tokens.ROLE: ("EntityAlreadyExists", "Role with name {id} already exists.", IAM_API),
-    tokens.ROLE_POLICY: ("EntityAlreadyExists", "The role {before} has an inline policy {after} already.", IAM_API),
-    tokens.ATTACHMENT: ("EntityAlreadyExists", "The policy is attached to the role already: {id}", IAM_API),
     tokens.POLICY: (
         "EntityAlreadyExists",
         "A policy called {name} already exists. Duplicate names are not allowed.",
