@@ -15,7 +15,8 @@ from .link import ANSWER_S, Link
 from .part import OverError, Part
 from .pod import Pod
 
-LOOK_S = 0.5
+LOOK_S, LOOK_MOST_S = 0.5, 5.0
+"""Pauses grow: pods may look for hours, and every look is a question to the cluster's name server."""
 
 
 class NotTheHeadError(Exception):
@@ -60,6 +61,7 @@ class Worker(Part):
     async def _find(self) -> tuple[Link, str, str]:
         deadline = time.monotonic() + self.pod.wait_s
         seen: dict[str, str] = {}
+        pause = LOOK_S
         self.pod.say(f"looks for the head: {self.pod.head_host}" + (f", {file}" if (file := self.pod.file) else ""))
         while time.monotonic() < deadline:
             async for source, host, port in self._places(seen):
@@ -72,7 +74,8 @@ class Worker(Part):
                     seen[source] = told
                 except (OSError, TimeoutError, ValueError, KeyError) as error:
                     seen[source] = f"{source} leads to {host}:{port}: {error or 'no answer'}"
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(min(pause, max(deadline - time.monotonic(), 0)))
+            pause = min(2 * pause, LOOK_MOST_S)
         told = "; ".join(seen.values()) or "nothing was found"
         raise OverError(HEAD_NOT_FOUND, f"no head of Job {self.pod.job} in {self.pod.wait_s:.0f} s: {told}")
 
