@@ -90,8 +90,8 @@ class Kind:
     itself after a while (merged into the live object, deep). cascade: whether another live object goes when this one
     is deleted, given (this call, type and live value of the other). awaited: the provider waits for the end of a long
     operation; when it waits in vain, the resource exists and stays in the state. remembered: false for what lives in
-    the state alone (random values). repeatable: a second create is no conflict, but changes nothing (IAM members). twins: the
-    cloud makes up the ids, so the same request again makes a second object. conflict: the refusal of a second object.
+    the state alone (random values). repeatable: a second create is no conflict, but changes nothing (IAM members).
+    twins: the cloud makes up the ids, so the same request again makes a second object. conflict: the refusal of one.
     """
 
     type: str

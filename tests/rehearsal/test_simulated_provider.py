@@ -53,7 +53,6 @@ CLOUD = Cloud(
             type=SPARE,
             identify=lambda inputs, _config: f"s-{inputs['size']}-{inputs.get(TWIN, 1)}",
             twins=True,
-            imported=lambda id_, _world: id_.removeprefix("spare/"),
         ),
         TOKEN: Kind(
             type=TOKEN,
@@ -120,11 +119,6 @@ def test_where_the_cloud_makes_up_ids_the_same_again_is_a_second_object(client: 
     client.delete(SPARE, "s-1-1", {"size": 1})
     assert client.create(SPARE, {"size": 1})[0] == "s-1-1"
     assert (client.live(SPARE, "s-1-2") or {}).keys() == {"size"}
-
-
-def test_an_import_may_be_written_otherwise(client: Client) -> None:
-    id_, outputs = client.create(SPARE, {"size": 1})
-    assert client.read(SPARE, f"spare/{id_}", {"size": 1}) == ({"size": 1}, outputs)
 
 
 def test_a_cloud_has_its_own_words_for_trouble(client: Client) -> None:

@@ -11,6 +11,11 @@ from rehearsal.clouds.kind import Refusal
 
 _TAKEN: Mapping[str, tuple[str, str, str]] = {
     tokens.ROUTE: ("RouteAlreadyExists", "The route identified by {id} already exists.", EC2_ERRORS),
+    tokens.ASSOCIATION: (
+        "Resource.AlreadyAssociated",
+        "the specified association conflicts with an existing association: {id}",
+        EC2_ERRORS,
+    ),
     tokens.PLACEMENT_GROUP: (
         "InvalidPlacementGroup.Duplicate",
         "The Placement Group '{id}' already exists.",
