@@ -1,0 +1,174 @@
+"""The handshake between the pods of an Indexed Job, over real sockets and without Ray."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from infra.kubernetes.indexed_job_pod import exits
+from infra.kubernetes.indexed_job_pod.head import Head
+from infra.kubernetes.indexed_job_pod.link import Link
+from infra.kubernetes.indexed_job_pod.part import OverError
+from infra.kubernetes.indexed_job_pod.pod import Pod
+from infra.kubernetes.indexed_job_pod.worker import Worker
+from infra.local.loopback import free_ports
+
+HEAD, OTHER = "127.0.0.18", "127.0.0.19"
+NAME = "job-0.job-head-svc"
+
+
+def a_pod(index: int, port: int, *, job: str = "ours", token: str = "t", folder: Path | None = None) -> Pod:
+    return Pod(
+        address=HEAD,
+        index=index,
+        job=job,
+        token=token,
+        nodes=3,
+        head_host=NAME,
+        folder=folder,
+        wait_s=3,
+        everywhere=False,
+        entrypoint="true",
+        port=port,
+        gcs_port=1,
+        torch_port=1,
+        ray=[],
+        ray_head=[],
+    )
+
+
+class Heads:
+    """Control ports of heads that have no Ray; the name leads to `addresses`."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *addresses: str) -> None:
+        (self.port,) = free_ports(1)
+        self.servers: list[asyncio.Server] = []
+
+        def resolve(_loop: object, host: str, port: int, **_: object) -> Any:
+            async def answer() -> list[tuple[int, int, int, str, tuple[str, int]]]:
+                assert host == NAME
+                if not addresses:
+                    raise socket.gaierror("Name or service not known")
+                return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port)) for address in addresses]
+
+            return answer()
+
+        monkeypatch.setattr(asyncio.base_events.BaseEventLoop, "getaddrinfo", resolve)
+        self._resolve = resolve
+
+    async def start(self, address: str, **pod: Any) -> Head:
+        """A head that listens at an address."""
+        head = Head(a_pod(0, self.port, **pod))
+        listener = socket.create_server((address, self.port))
+        self.servers.append(await asyncio.start_server(head._admit, sock=listener))
+        return head
+
+    def close(self) -> None:
+        for server in self.servers:
+            server.close()
+
+
+async def find(worker: Worker) -> str:
+    """The generation that a worker joins."""
+    link, _, generation = await worker._find()
+    link.close()
+    return generation
+
+
+def test_of_two_addresses_of_a_name_the_right_head_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    heads = Heads(monkeypatch, OTHER, HEAD)
+
+    async def run() -> None:
+        wrong, right = await heads.start(OTHER, job="earlier"), await heads.start(HEAD)
+        assert await find(Worker(a_pod(1, heads.port))) == right.generation
+        assert (list(wrong.members), list(right.members)) == ([], [1])
+        heads.close()
+
+    asyncio.run(run())
+
+
+def test_a_head_without_the_token_gets_no_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It knows the Job's UID, which is no secret, and takes whoever comes."""
+    heads = Heads(monkeypatch, HEAD)
+
+    async def impostor(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        link = Link(reader, writer)
+        link.send("hello", job="ours", generation="0" * 16, nonce="n")
+        heard = await link.receive()
+        # All that it can do is to send back what it heard.
+        link.send("welcome", proof=heard["proof"])
+
+    async def run() -> None:
+        heads.servers.append(await asyncio.start_server(impostor, sock=socket.create_server((HEAD, heads.port))))
+        with pytest.raises(OverError, match="wrong token") as over:
+            await find(Worker(a_pod(1, heads.port)))
+        assert over.value.code == exits.WRONG_TOKEN
+        heads.close()
+
+    asyncio.run(run())
+
+
+def test_a_worker_without_the_token_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    heads = Heads(monkeypatch, HEAD)
+
+    async def run() -> None:
+        head = await heads.start(HEAD)
+        with pytest.raises(OverError, match="wrong token"):
+            await find(Worker(a_pod(1, heads.port, token="guessed")))
+        assert not head.members
+        assert head.refused == ["pod 1, which has another token"]
+        heads.close()
+
+    asyncio.run(run())
+
+
+def test_a_second_pod_of_an_index_ends_the_generation(monkeypatch: pytest.MonkeyPatch) -> None:
+    heads = Heads(monkeypatch, HEAD)
+
+    async def run() -> None:
+        head = await heads.start(HEAD)
+        link, *_ = await Worker(a_pod(1, heads.port))._find()
+        with pytest.raises(OverError, match="was lost before") as refused:
+            await find(Worker(a_pod(1, heads.port)))
+        assert refused.value.code == exits.PEER_LOST
+        assert head.over.result().code == exits.PEER_LOST
+        link.close()
+        heads.close()
+
+    asyncio.run(run())
+
+
+def test_a_name_that_does_not_resolve_leaves_the_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    heads = Heads(monkeypatch)
+
+    async def run() -> None:
+        head = await heads.start(HEAD, folder=tmp_path)
+        head._announce()
+        assert await find(Worker(a_pod(2, heads.port, folder=tmp_path))) == head.generation
+        with pytest.raises(OverError, match="does not resolve") as over:
+            await find(Worker(a_pod(1, heads.port)))
+        assert over.value.code == exits.HEAD_NOT_FOUND
+        heads.close()
+
+    asyncio.run(run())
+
+
+def test_something_else_at_the_address_is_no_head(monkeypatch: pytest.MonkeyPatch) -> None:
+    heads = Heads(monkeypatch, HEAD)
+
+    async def run() -> None:
+        async def web(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+            writer.close()
+
+        heads.servers.append(await asyncio.start_server(web, sock=socket.create_server((HEAD, heads.port))))
+        with pytest.raises(OverError, match="leads to") as over:
+            await find(Worker(a_pod(1, heads.port)))
+        assert over.value.code == exits.HEAD_NOT_FOUND
+        heads.close()
+
+    asyncio.run(run())
