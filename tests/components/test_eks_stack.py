@@ -100,6 +100,8 @@ def test_every_legal_combination_registers(machine: str, capacity: str, fabric: 
     assert sum(one["interfaceType"] != "interface" for one in template["networkInterfaces"]) == facts.efa_max
     tags = {made.inputs["tag"]["key"].rpartition("resources/")[2] for made in of(stack, AUTOSCALING_TAG).values()}
     assert tags == {"nvidia.com/gpu", *(["vpc.amazonaws.com/efa"] if fabric == "efa" else [])}
+    groups = {made.inputs["autoscalingGroupName"] for made in of(stack, AUTOSCALING_TAG).values()}
+    assert groups == {"eks-gpu-1"}, "the one that EKS made for the node group"
     plugins = {made.inputs["chart"] for made in of(stack, RELEASE).values()}
     efa = {"efa": "aws-efa-k8s-device-plugin", "efa-dranet": "aws-dranet"}[fabric]
     assert plugins == {"kuberay-operator", "cluster-autoscaler", "nvidia-device-plugin", efa}
