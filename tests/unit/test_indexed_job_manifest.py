@@ -187,3 +187,9 @@ def test_a_proof_is_of_one_job_one_token_one_role_and_one_handshake(monkeypatch:
 
 def test_eks_takes_the_same_settings() -> None:
     assert parse(changed(EKS, {**JOB, "ray.maxWorkers": 2})).ray.min_workers == 2
+
+
+def test_the_page_has_every_exit_code() -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs" / "indexed-job.md").read_text(encoding="utf-8")
+    told = {int(line.split("|")[1]) for line in page.splitlines() if line.startswith("|") and line[2].isdigit()}
+    assert told == {value for name, value in vars(exits).items() if name.isupper()}
