@@ -4,7 +4,7 @@ STACK ?= local
 VENV := .venv/bin/python
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-infra setup-dev up down preview rehearse rehearse-all test test-faults mutations golden check format schema lock clean
+.PHONY: help setup setup-infra setup-dev up down preview rehearse rehearse-all test test-faults test-matrix mutations golden check format schema lock clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -29,6 +29,9 @@ rehearse-all: setup-infra ## rehearse every cloud stack file; ARGS="--before ori
 
 test: setup-dev ## run every test: unit, components, rehearsal, workloads
 	@$(VENV) -m pytest $(PYTEST)
+
+test-matrix: setup-infra ## every combination of machine, capacity, fabric … goes up in a rehearsal or is refused
+	@$(VENV) -m rehearsal.matrix $(ARGS)
 
 mutations: setup-infra ## take every input of STACK out, one at a time, and show who notices
 	@$(VENV) -m rehearsal.mutations "$(STACK)"

@@ -1,0 +1,160 @@
+"""`make test-matrix`: the full product of what may be combined. Each combination goes up, or is refused with a reason.
+
+Machine, capacity, fallback, ComputeClass, fabric and queue, on every simulated target. A legal combination is brought up
+by the real engine against simulated clouds, its promises are checked, and its preview is empty.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
+
+import yaml
+
+from infra.capacity import offered
+from infra.legality.fabric import FABRICS
+from infra.machines import CATALOGUE
+from infra.not_built import not_built
+from infra.problems import Problem, SettingsError
+from infra.settings import QUEUES, parse
+from rehearsal.engine import Engine
+from rehearsal.graph import Graph
+from rehearsal.promises.every import PROMISES
+from rehearsal.promises.promise import Stack, broken
+from rehearsal.warm import WarmStart
+from rehearsal.workspace import Workspace
+
+STACK = "matrix"
+LOCATIONS = {"gke": "us-central1-b", "eks": "us-east-2a"}
+"""Zones in which the simulated clouds have every machine of the catalogue."""
+PROVIDERS = {"gke": {"gcp:project": "my-project"}, "eks": {"aws:region": "us-east-2"}}
+RESERVATIONS = {"gke": "ours", "eks": "cr-0123456789abcdef0"}
+RESERVED = {"reservation", "capacity-block"}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One combination of the settings that exclude each other."""
+
+    target: str
+    machine: str
+    capacity: str
+    fallback: str | None
+    compute_class: bool
+    fabric: str
+    queue: str
+
+    def __str__(self) -> str:
+        words = (self.machine, self.capacity, self.fallback, self.compute_class and "computeClass", self.fabric)
+        return " ".join(str(word) for word in (*words, self.queue != "none" and self.queue) if word)
+
+    @property
+    def raw(self) -> dict[str, Any]:
+        """The stack file of this combination, without the namespace."""
+        nodes = {"machine": self.machine, "capacity": self.capacity, "fallback": self.fallback, "max": 2}
+        if RESERVED & {self.capacity, self.fallback}:
+            nodes["reservation"] = RESERVATIONS[self.target]
+        if self.fabric == "efa-dranet" and self.capacity != "capacity-block":
+            # Claims do not wake a group from no nodes at all.
+            nodes["min"] = 1
+        return {
+            "target": self.target,
+            "location": LOCATIONS[self.target],
+            "nodes": {key: value for key, value in nodes.items() if value is not None},
+            **({"computeClass": True} if self.compute_class else {}),
+            "fabric": self.fabric,
+            "queue": self.queue,
+            "ray": {"image": "example/ray:2.60.0-py311-cu128"},
+            "protect": False,
+        }
+
+    def problems(self) -> tuple[Problem, ...]:
+        """Why it is refused; empty if it is not."""
+        try:
+            return tuple(not_built(parse(self.raw, stack=STACK)))
+        except SettingsError as error:
+            return error.problems
+
+
+def cells(target: str) -> Iterator[Cell]:
+    """Every combination of a target."""
+    machines = [name for name, machine in CATALOGUE.items() if machine.cloud == target]
+    ways = offered(target)
+    seconds = (None, *ways) if target == "gke" else (None,)
+    classes = (False, True) if target == "gke" else (False,)
+    for one in product(machines, ways, seconds, classes, FABRICS[target], QUEUES):
+        yield Cell(target, *one)
+
+
+def goes_up(cell: Cell, workspace: Workspace) -> list[str]:
+    """Bring a legal combination up; what is wrong with it, if anything."""
+    file = workspace.folder.with_suffix(".yaml")
+    named = {f"rdma-ray:{key}": value for key, value in cell.raw.items()}
+    file.write_text(yaml.safe_dump({"config": {**PROVIDERS[cell.target], **named}}))
+    workspace.begin(STACK, file)
+    engine = Engine(workspace, STACK)
+    engine.init()
+    said = engine.up()
+    if not said.ok:
+        return [said.text]
+    stack = Stack(Graph.from_deployment(engine.deployment()), parse(cell.raw, stack=STACK))
+    wrong = broken(PROMISES[cell.target], stack)
+    preview = engine.preview()
+    return wrong if preview.ok else [*wrong, preview.text]
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the matrix; 1 if a legal combination does not go up, or an illegal one is refused without a fix."""
+    parser = argparse.ArgumentParser(prog="make test-matrix", description=__doc__)
+    parser.add_argument("--target", choices=sorted(PROMISES), action="append")
+    parser.add_argument("--workers", type=int, default=2)
+    options = parser.parse_args(arguments)
+    began, failed = time.monotonic(), 0
+    with WarmStart() as warm, tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        for target in options.target or sorted(PROMISES):
+            every = list(cells(target))
+            legal = [cell for cell in every if not cell.problems()]
+            untold = [cell for cell in every if any(not one.fix or not one.says for one in cell.problems())]
+            print(f"{target}: {len(every)} combinations, {len(every) - len(legal)} refused, {len(legal)} to go up")
+            failed += len(untold)
+            failed += _run(legal, folder / target, warm, options.workers)
+    print(f"{'all as they should be' if not failed else f'{failed} FAILED'}, {(time.monotonic() - began) / 60:.1f} min")
+    return 1 if failed else 0
+
+
+def _run(legal: list[Cell], folder: Path, warm: WarmStart, workers: int) -> int:
+    """Bring them all up, some at a time; returns how many failed."""
+    folder.mkdir()
+    free: SimpleQueue[Workspace] = SimpleQueue()
+    for number in range(workers):
+        free.put(Workspace(folder / str(number), warm.bin))
+
+    def one(cell: Cell) -> list[str]:
+        workspace = free.get()
+        try:
+            return goes_up(cell, workspace)
+        finally:
+            free.put(workspace)
+
+    failed = 0
+    with ThreadPoolExecutor(workers) as pool:
+        for cell, wrong in zip(legal, pool.map(one, legal), strict=True):
+            failed += bool(wrong)
+            print(f"  {'FAILED' if wrong else 'up'}: {cell}", *wrong, sep="\n    ", flush=True)
+    shutil.rmtree(folder)
+    return failed
+
+
+if __name__ == "__main__":
+    sys.exit(main())
