@@ -21,7 +21,7 @@ class Node:
 
     `depends` is all that must be there before: `data` is what it cannot exist without (the resources whose outputs are
     in its inputs, its provider, its parent, what it is deleted with), `ordering` the rest, which only an explicit
-    `depends_on` asks for. All three are URNs, and so are `parent`, `provider` and `deleted_with`.
+    `depends_on` asks for. All three are URNs, and so are `parent`, `provider` and `deleted_with`. `id` is the cloud's.
     """
 
     urn: str
@@ -37,6 +37,7 @@ class Node:
     deleted_with: str | None
     inputs: Mapping[str, Any]
     outputs: Mapping[str, Any]
+    id: str = ""
 
     @property
     def ordering(self) -> frozenset[str]:
@@ -171,6 +172,7 @@ def _node(state: Mapping[str, Any]) -> Node:
         deleted_with=deleted_with,
         inputs=state.get("inputs") or {},
         outputs=state.get("outputs") or {},
+        id=state.get("id") or "",
     )
 
 

@@ -25,7 +25,6 @@ from rehearsal.promises.eks_parts import (
     VPC,
     behind,
     efa_group,
-    id_of,
     zone_of,
 )
 from rehearsal.promises.promise import Promise, Stack, at, expect
@@ -139,7 +138,7 @@ def file_system_is_beside_the_gpus(stack: Stack) -> Iterator[str]:
             storageCapacity=storage.capacity_gib,
             efaEnabled=storage.efa or None,
         )
-        found = {zone_of(node) for node in stack.of(SUBNET) if id_of(node) == at(system, "subnetIds")}
+        found = {zone_of(node) for node in stack.of(SUBNET) if node.id == at(system, "subnetIds")}
         if found != {stack.settings.location}:
             yield f"{system.name} is in {', '.join(sorted(found))}"
         if storage.efa:
@@ -158,7 +157,7 @@ def lustre_is_open_both_ways(stack: Stack) -> Iterator[str]:
                     node
                     for node in stack.of(type_)
                     if (at(node, "fromPort"), at(node, "toPort")) == (low, high)
-                    and at(node, "securityGroupId") == id_of(group)
+                    and at(node, "securityGroupId") == group.id
                 ]
                 if len(rules) < 2:
                     yield f"{group.name}: ports {low} to {high} are open to {len(rules)} sides"
@@ -179,11 +178,11 @@ def volume_leads_to_the_file_system(stack: Stack) -> Iterator[str]:
 
 
 def _between(rule: Node, group: Node) -> bool:
-    return bool(at(rule, "securityGroupId") == id_of(group) == at(rule, "referencedSecurityGroupId"))
+    return bool(at(rule, "securityGroupId") == group.id == at(rule, "referencedSecurityGroupId"))
 
 
 def _has_file_system(stack: Stack, group: Node) -> bool:
-    return any(id_of(group) in (at(node, "securityGroupIds") or []) for node in stack.of(FILE_SYSTEM))
+    return any(group.id in (at(node, "securityGroupIds") or []) for node in stack.of(FILE_SYSTEM))
 
 
 PROMISES: tuple[Promise, ...] = (

@@ -19,7 +19,6 @@ from rehearsal.promises.eks_parts import (
     efa_group,
     gpu_groups,
     gpu_templates,
-    id_of,
     machine_of,
     system_groups,
 )
@@ -50,7 +49,7 @@ def every_interface_has_both_groups(stack: Stack) -> Iterator[str]:
         for one in at(template, "networkInterfaces") or []:
             groups = one.get("securityGroups") or []
             own = {cluster.outputs["vpcConfig"]["clusterSecurityGroupId"] for cluster in stack.of(CLUSTER)}
-            if efa is None or set(groups) != own | {id_of(efa)}:
+            if efa is None or set(groups) != own | {efa.id}:
                 yield f"{template.name}: card {one.get('networkCardIndex')} has {groups}"
 
 
@@ -191,7 +190,7 @@ def empty_groups_wake(stack: Stack) -> Iterator[str]:
 
 def _efa_id(stack: Stack) -> str | None:
     group = efa_group(stack)
-    return id_of(group) if group is not None else None
+    return group.id if group is not None else None
 
 
 PROMISES: tuple[Promise, ...] = (

@@ -33,11 +33,6 @@ LOG_GROUP = "aws:cloudwatch/logGroup:LogGroup"
 GROUP_TAG = "aws:autoscaling/tag:Tag"
 
 
-def id_of(node: Node) -> str:
-    """The id of something that AWS gives one, from its ARN: the graph keeps inputs and outputs only."""
-    return str(node.outputs.get("arn")).rpartition("/")[2]
-
-
 def zone_of(subnet: Node) -> str:
     """The zone of a subnet, in the words of the stack file."""
     return str(at(subnet, "availabilityZone") or at(subnet, "availabilityZoneId"))
@@ -46,7 +41,7 @@ def zone_of(subnet: Node) -> str:
 def behind(stack: Stack, node: Node, path: str) -> list[Node]:
     """The subnets whose ids are in a list."""
     wanted = at(node, path) or []
-    return [subnet for subnet in stack.of(SUBNET) if id_of(subnet) in wanted]
+    return [subnet for subnet in stack.of(SUBNET) if subnet.id in wanted]
 
 
 def efa_group(stack: Stack) -> Node | None:
@@ -77,4 +72,4 @@ def system_groups(stack: Stack) -> list[Node]:
 def gpu_templates(stack: Stack) -> list[Node]:
     """The launch templates of the node groups with GPUs."""
     wanted = {at(group, "launchTemplate.id") for group in gpu_groups(stack)}
-    return [node for node in stack.of(LAUNCH_TEMPLATE) if id_of(node) in wanted]
+    return [node for node in stack.of(LAUNCH_TEMPLATE) if node.id in wanted]
