@@ -32,6 +32,11 @@ Catcher = Literal["promise", "refusal", "free", "nobody"]
 
 FREE: Mapping[str, str] = {
     "*#apiVersion": "the SDK writes it, from the resource's type",
+    "aws:*#*tags.Name": "for people",
+    "aws:*#description": "for people",
+    "aws:ec2/eip:Eip#domain": "the default, written down",
+    "aws:kms/key:Key#deletionWindowInDays": "the default, written down",
+    "aws:iam/rolePolicy:RolePolicy#name": "the provider makes one up",
     "*#kind": "the SDK writes it, from the resource's type",
     "gcp:*#displayName": "for people",
     "gcp:compute/network:Network#routingMode": "the default, written down",

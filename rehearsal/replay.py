@@ -57,8 +57,9 @@ def _create(graph: Graph, node: Node, world: View) -> Refusal | None:
         return refusal
     inputs = dict(node.inputs)
     try:
+        id_ = kind.identify(inputs, config)
         # An id that the cloud makes up is what it is, whatever is taken out of the request.
-        return _made(kind, node.id if kind.twins else kind.identify(inputs, config), inputs, config, world)
+        return _made(kind, node.id if kind.twins else id_, inputs, config, world)
     except KeyError as missing:
         # What the provider's schema requires, the real provider refuses before it asks the API.
         return Refusal("required", f"Missing required argument: {missing.args[0]}", "pulumi: required properties")

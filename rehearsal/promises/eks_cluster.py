@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
+from infra.eks.autoscaler import PROVISION_MINUTES
 from infra.eks.device_plugins import DRANET_CHART, EFA_CHART, EFA_VERSION, NVIDIA_CHART
-from infra.eks.versions import KUBERNETES
+from infra.eks.versions import ADDONS, KUBERNETES
+from infra.fabric import GPU_TOLERATION
 from rehearsal.graph import Node
 from rehearsal.promises.eks_parts import (
     ADDON,
@@ -19,9 +21,6 @@ from rehearsal.promises.eks_parts import (
     NODE_GROUP,
     POD_IDENTITY,
     ROLE,
-    SECURITY_GROUP,
-    SUBNET,
-    VPC,
     behind,
     gpu_groups,
     machine_of,
@@ -124,6 +123,77 @@ def one_kind_of_efa_devices(stack: Stack) -> Iterator[str]:
             yield f"{name}: its pods do not come to {machine_of(stack).name}"
 
 
+def addons_are_pinned(stack: Stack) -> Iterator[str]:
+    """An add-on has the version that is written down, if one is, and takes over what it finds in the cluster."""
+    for addon in stack.of(ADDON):
+        yield from expect(
+            addon,
+            addonVersion=ADDONS[str(at(addon, "addonName"))],
+            resolveConflictsOnCreate="OVERWRITE",
+            resolveConflictsOnUpdate="OVERWRITE",
+        )
+
+
+def the_cni_has_rights_of_its_own(stack: Stack) -> Iterator[str]:
+    """The CNI handles addresses with a role of its own, since nodes have no right to."""
+    roles = {str(role.outputs.get("arn")): role for role in stack.of(ROLE)}
+    for addon in stack.of(ADDON):
+        if at(addon, "addonName") == "vpc-cni":
+            role = roles.get(str(at(addon, "podIdentityAssociations.0.roleArn")))
+            mine = [str(at(one, "policyArn")) for one in stack.of(ATTACHMENT) if role is not None and _of(one, role)]
+            if not any(arn.endswith("/AmazonEKS_CNI_Policy") for arn in mine):
+                yield f"{addon.name}: {mine}"
+            yield from expect(addon, podIdentityAssociations__0__serviceAccount="aws-node")
+
+
+def the_autoscaler_finds_its_groups(stack: Stack) -> Iterator[str]:
+    """The autoscaler knows cloud, region and cluster, runs on the CPU nodes, and as the account that has its rights."""
+    releases = [release for release in stack.of(RELEASE) if at(release, "chart") == "cluster-autoscaler"]
+    if len(releases) != 1:
+        yield f"there are {len(releases)}"
+    accounts = [(at(node, "namespace"), at(node, "serviceAccount")) for node in stack.of(POD_IDENTITY)]
+    for release in releases:
+        for cluster in stack.of(CLUSTER):
+            yield from expect(
+                release,
+                atomic=True,
+                values__cloudProvider="aws",
+                values__awsRegion=cluster.outputs.get("region"),
+                values__autoDiscovery__clusterName=at(cluster, "name"),
+                values__rbac__serviceAccount__create=True,
+            )
+        selector = at(release, "values.nodeSelector") or {}
+        if selector.get("eks.amazonaws.com/nodegroup") not in [
+            at(one, "nodeGroupName") for one in system_groups(stack)
+        ]:
+            yield f"{release.name}: it may run on a node that it takes away"
+        if (at(release, "namespace"), at(release, "values.rbac.serviceAccount.name")) not in accounts:
+            yield f"{release.name}: its account has no rights"
+        # Values of a chart have dots and hyphens in their names, so they are looked up by hand.
+        extra = at(release, "values.extraArgs") or {}
+        wanted = {
+            "scale-down-unneeded-time": f"{stack.settings.ray.idle_minutes}m",
+            "max-node-provision-time": f"{PROVISION_MINUTES}m",
+            "skip-nodes-with-system-pods": False,
+            "skip-nodes-with-local-storage": False,
+        }
+        if extra != wanted:
+            yield f"{release.name}: {extra}"
+
+
+def device_plugins_come_to_gpu_nodes(stack: Stack) -> Iterator[str]:
+    """Both device plugins run where the system's own pods do, whole or not at all, and tolerate the taint of GPUs."""
+    for release in stack.of(RELEASE):
+        if at(release, "chart") in (NVIDIA_CHART, EFA_CHART, DRANET_CHART):
+            yield from expect(release, namespace="kube-system", atomic=True)
+        if at(release, "chart") in (EFA_CHART, DRANET_CHART):
+            yield from expect(
+                release,
+                values__tolerations=[dict(GPU_TOLERATION)],
+                values__supportedInstanceLabels__keys=["node.kubernetes.io/instance-type"],
+            )
+
+
 def nodes_have_an_identity_of_their_own(stack: Stack) -> Iterator[str]:
     """Nodes have the rights of a worker and no others; pods get theirs by Pod Identity, never from the node."""
     for role in stack.of(ROLE):
@@ -151,11 +221,11 @@ def everything_is_protected(stack: Stack) -> Iterator[str]:
 
 def resources_are_labelled(stack: Stack) -> Iterator[str]:
     """What costs money and what has no name carries the stack's name: machines, disks, and the network."""
-    kinds = (VPC, SUBNET, SECURITY_GROUP, CLUSTER, NODE_GROUP, LAUNCH_TEMPLATE, "aws:ec2/natGateway:NatGateway")
-    for kind in (*kinds, "aws:ec2/eip:Eip", "aws:fsx/lustreFileSystem:LustreFileSystem", "aws:kms/key:Key"):
-        for node in stack.of(kind):
-            if not (at(node, "tags") or {}).get("rdma-ray-stack"):
-                yield f"{node.name} does not"
+    for node in stack.graph.made:
+        # Rules have no cost and no console of their own.
+        taggable = node.type.startswith("aws:") and "tagsAll" in node.outputs and not node.type.startswith("aws:vpc/")
+        if taggable and not (at(node, "tags") or {}).get("rdma-ray-stack"):
+            yield f"{node.name} does not"
     for template in stack.of(LAUNCH_TEMPLATE):
         tagged = {one.get("resourceType"): one.get("tags") or {} for one in at(template, "tagSpecifications") or []}
         for kind in ("instance", "volume", "network-interface"):
@@ -188,6 +258,10 @@ PROMISES: tuple[Promise, ...] = (
     addons_come_in_order,
     network_policies_count,
     one_kind_of_efa_devices,
+    addons_are_pinned,
+    the_cni_has_rights_of_its_own,
+    the_autoscaler_finds_its_groups,
+    device_plugins_come_to_gpu_nodes,
     nodes_have_an_identity_of_their_own,
     everything_is_protected,
     resources_are_labelled,

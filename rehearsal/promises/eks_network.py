@@ -71,6 +71,14 @@ def nodes_have_their_way_out(stack: Stack) -> Iterator[str]:
     services = {str(at(node, "serviceName")).split(".", 3)[-1] for node in stack.of(ENDPOINT)}
     if "s3" not in services:
         yield "there is no endpoint of S3"
+    private = {
+        at(node, "routeTableId") for node in stack.of(ASSOCIATION) if at(node, "subnetId") in _node_subnets(stack)
+    }
+    for endpoint in stack.of(ENDPOINT):
+        if str(at(endpoint, "serviceName")).endswith(".s3"):
+            yield from expect(endpoint, vpcEndpointType="Gateway")
+            if set(at(endpoint, "routeTableIds") or []) != private:
+                yield f"{endpoint.name}: nodes do not go this way"
     if stack.settings.access.egress == "endpoints":
         if stack.of(NAT):
             yield "there is NAT beside the endpoints"
@@ -83,6 +91,17 @@ def nodes_have_their_way_out(stack: Stack) -> Iterator[str]:
         at(route, "natGatewayId") and at(route, "destinationCidrBlock") == ANYWHERE for route in stack.of(ROUTE)
     ):
         yield "no route leads to NAT"
+
+
+def balancers_find_their_subnets(stack: Stack) -> Iterator[str]:
+    """Subnets have zones of the stack file, and all but that of the GPUs say which load balancers may stand there."""
+    zones = (stack.settings.location, stack.settings.network.second_zone)
+    gpu = [at(group, "subnetIds.0") for group in stack.of(NODE_GROUP) if at(group, "taints")]
+    for subnet in stack.of(SUBNET):
+        if zone_of(subnet) not in zones:
+            yield f"{subnet.name} is in {zone_of(subnet)}"
+        if subnet.id not in gpu and not any("kubernetes.io/role/" in key for key in at(subnet, "tags") or {}):
+            yield f"{subnet.name} says nothing"
 
 
 def subnets_are_disjoint(stack: Stack) -> Iterator[str]:
@@ -177,6 +196,10 @@ def volume_leads_to_the_file_system(stack: Stack) -> Iterator[str]:
             yield f"{volume.name} leads to no file system of the stack"
 
 
+def _node_subnets(stack: Stack) -> list[str]:
+    return [str(at(group, "subnetIds.0")) for group in stack.of(NODE_GROUP)]
+
+
 def _between(rule: Node, group: Node) -> bool:
     return bool(at(rule, "securityGroupId") == group.id == at(rule, "referencedSecurityGroupId"))
 
@@ -191,6 +214,7 @@ PROMISES: tuple[Promise, ...] = (
     all_nodes_are_in_one_zone,
     nodes_have_no_public_address,
     nodes_have_their_way_out,
+    balancers_find_their_subnets,
     subnets_are_disjoint,
     efa_is_open_both_ways,
     nothing_comes_in_from_outside,

@@ -6,7 +6,10 @@ import base64
 from collections import Counter
 from collections.abc import Iterator
 
+from infra.eks.fabric import HEAD_ENVIRONMENT
 from infra.eks.interfaces import interfaces
+from infra.eks.launch_template import ROOT_DEVICE, ROOT_GB
+from infra.eks.node_groups import ACCELERATOR, SYSTEM_MACHINE
 from infra.eks.versions import NODE_IMAGE
 from rehearsal.promises.eks_parts import (
     CLUSTER,
@@ -22,9 +25,11 @@ from rehearsal.promises.eks_parts import (
     machine_of,
     system_groups,
 )
+from rehearsal.promises.kubernetes import RAY_CLUSTER
 from rehearsal.promises.promise import Promise, Stack, at, expect
 
 EFA = ("efa", "efa-only")
+HEAD = "spec.headGroupSpec.template.spec"
 
 
 def interfaces_are_the_machines(stack: Stack) -> Iterator[str]:
@@ -174,6 +179,48 @@ def a_group_without_gpus(stack: Stack) -> Iterator[str]:
             yield f"{group.name} may be empty"
 
 
+def groups_start_from_their_templates(stack: Stack) -> Iterator[str]:
+    """Every group starts its nodes from a template of a fixed name, in its newest version, which is the default one."""
+    templates = {node.id: node for node in stack.of(LAUNCH_TEMPLATE)}
+    for group in stack.of(NODE_GROUP):
+        template = templates.get(str(at(group, "launchTemplate.id")))
+        if template is None:
+            yield f"{group.name} has none"
+            continue
+        yield from expect(template, updateDefaultVersion=True)
+        if not str(at(template, "name") or "").endswith(f"-{at(group, 'nodeGroupName')}"):
+            yield f"{template.name}: its name is {at(template, 'name')}"
+        if at(group, "launchTemplate.version") != str(template.outputs.get("latestVersion")):
+            yield f"{group.name}: version {at(group, 'launchTemplate.version')}"
+        for mapping in at(template, "blockDeviceMappings") or []:
+            ebs = mapping.get("ebs") or {}
+            found = (mapping.get("deviceName"), ebs.get("volumeSize"), ebs.get("volumeType"))
+            if found != (ROOT_DEVICE, ROOT_GB, "gp3"):
+                yield f"{template.name}: {found}"
+        for one in at(template, "networkInterfaces") or []:
+            if one.get("deleteOnTermination") != "true":
+                yield f"{template.name}: an interface outlives its node"
+
+
+def groups_say_what_they_are(stack: Stack) -> Iterator[str]:
+    """The CPU group is on demand and of our machine; a GPU group gives old nodes up before it gets new ones."""
+    for group in system_groups(stack):
+        yield from expect(group, capacityType="ON_DEMAND", instanceTypes=[SYSTEM_MACHINE])
+    for group in gpu_groups(stack):
+        yield from expect(group, updateConfig__updateStrategy="MINIMAL")
+        if (at(group, "labels") or {}).get(ACCELERATOR) != f"nvidia-{machine_of(stack).gpu.lower()}":
+            yield f"{group.name}: the autoscaler takes a node without GPUs for a finished one"
+
+
+def the_head_has_its_environment(stack: Stack) -> Iterator[str]:
+    """The head, which asks for no GPU, carries the variables that keep GPUs away from it."""
+    for ray in stack.of(RAY_CLUSTER):
+        found = {one["name"]: one.get("value") for one in at(ray, f"{HEAD}.containers.0.env") or []}
+        for variable in HEAD_ENVIRONMENT:
+            if found.get(variable.name) != variable.value:
+                yield f"{ray.name}: {variable.name} is {found.get(variable.name)}"
+
+
 def empty_groups_wake(stack: Stack) -> Iterator[str]:
     """The autoscaler knows what a node of an empty group will offer, and is let in by a role of its own."""
     machine = machine_of(stack)
@@ -206,5 +253,8 @@ PROMISES: tuple[Promise, ...] = (
     nodes_are_packed_only_where_it_costs_nothing,
     nodes_are_repaired_and_updated_one_by_one,
     a_group_without_gpus,
+    groups_start_from_their_templates,
+    groups_say_what_they_are,
+    the_head_has_its_environment,
     empty_groups_wake,
 )

@@ -69,6 +69,14 @@ INTERFACES = (
     ),
     case("address_on_efa_only", G, {}, "EFA-only network interface", with_interfaces(*TWO, ipv4PrefixCount=1)),
     case("groups_beside_interfaces", G, {}, "must be a part of it", template({"vpcSecurityGroupIds": [land.EFA_ID]})),
+    case("groups_of_other_network", G, {}, "does not exist", with_interfaces(*TWO, securityGroups=["sg-1"])),
+    case(
+        "groups_of_other_network",
+        G,
+        {},
+        "different networks",
+        another(t.SECURITY_GROUP, land.EFA_ID, {"vpcId": "vpc-1"}),
+    ),
     case("subnet_in_template", G, {}, "must not specify a subnet", with_interfaces(*TWO, subnetId=land.PRIVATE_ID)),
 )
 

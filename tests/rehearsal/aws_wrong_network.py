@@ -37,6 +37,7 @@ NETWORK = (
     case("nat_without_address", t.NAT, {"allocationId": "eipalloc-1"}, "does not exist"),
     case("nat_without_address", t.NAT, {"allocationId": land.ADDRESS_ID}, "already associated"),
     case("route_exists", t.ROUTE, {"destinationCidrBlock": "0.0.0.0/0"}, "0.0.0.0/0 already exists"),
+    case("route_leads_nowhere", t.ROUTE, {"natGatewayId": GONE}, "exactly one of"),
     case("route_target_missing", t.ROUTE, {"natGatewayId": "nat-1"}, "nat-1' does not exist"),
     case("route_target_missing", t.ROUTE, {"natGatewayId": GONE, "gatewayId": "igw-1"}, "igw-1' does not exist"),
     case("subnet_has_table", t.ASSOCIATION, {"subnetId": land.PRIVATE_ID}, "conflicts with an existing association"),

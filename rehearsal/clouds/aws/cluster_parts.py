@@ -35,7 +35,7 @@ def identify_access_policy(inputs: Json, _config: Mapping[str, Any]) -> str:
 
 def identify_pod_identity(inputs: Json, config: Mapping[str, Any]) -> str:
     """The association's id, which AWS makes up: "a-" and 17 characters."""
-    return f"a-{digest(made_up('a')(inputs, config), 17)}"
+    return f"a-{digest(made_up('a', 'clusterName', 'namespace', 'serviceAccount', 'roleArn')(inputs, config), 17)}"
 
 
 def default_version(name: str, call: Call) -> str:

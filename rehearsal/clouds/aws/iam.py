@@ -29,7 +29,7 @@ def identify_by_name(inputs: Json, _config: Mapping[str, Any]) -> str:
 
 def identify_role_policy(inputs: Json, _config: Mapping[str, Any]) -> str:
     """ROLE:POLICY."""
-    return f"{inputs.get('role')}:{name_of(inputs)}"
+    return f"{inputs['role']}:{name_of(inputs)}"
 
 
 def identify_attachment(inputs: Json, _config: Mapping[str, Any]) -> str:

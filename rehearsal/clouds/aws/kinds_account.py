@@ -98,6 +98,7 @@ LOG_GROUP = Kind(
 FILE_SYSTEM = made(
     tokens.FILE_SYSTEM,
     "fs",
+    "subnetIds",
     compute=storage.compute_file_system,
     replace_on=storage.FILE_SYSTEM_REPLACES,
     rules=(
@@ -123,6 +124,9 @@ FILE_SYSTEM = made(
 DATA_REPOSITORY = made(
     tokens.DATA_REPOSITORY,
     "dra",
+    "fileSystemId",
+    "fileSystemPath",
+    "dataRepositoryPath",
     compute=storage.compute_data_repository,
     replace_on=storage.DATA_REPOSITORY_REPLACES,
     rules=(

@@ -117,6 +117,7 @@ NODE_GROUP = Kind(
         capacity.reservation_of_other_machine,
         capacity.spot_with_reservation,
         interfaces.groups_beside_interfaces,
+        interfaces.groups_of_other_network,
         interfaces.interface_type_unknown,
         interfaces.card_missing,
         interfaces.device_index_too_high,

@@ -20,6 +20,7 @@ VPC = made(
 SUBNET = made(
     tokens.SUBNET,
     "subnet",
+    "vpcId",
     compute=network.compute_subnet,
     replace_on=network.SUBNET_REPLACES,
     rules=(
@@ -51,6 +52,7 @@ EIP = made(
 NAT = made(
     tokens.NAT,
     "nat",
+    "subnetId",
     compute=network.compute_nat,
     replace_on=network.NAT_REPLACES,
     rules=(networks.nat_subnet_missing, networks.nat_without_internet_gateway, networks.nat_without_address),
@@ -60,6 +62,7 @@ NAT = made(
 ROUTE_TABLE = made(
     tokens.ROUTE_TABLE,
     "rtb",
+    "vpcId",
     compute=network.compute_route_table,
     replace_on=network.ROUTE_TABLE_REPLACES,
     rules=(networks.vpc_missing, networks.route_table_in_use),
@@ -72,7 +75,12 @@ ROUTE = Kind(
     identify=network.identify_route,
     compute=network.compute_route,
     replace_on=network.ROUTE_REPLACES,
-    rules=(networks.route_table_missing, networks.route_exists, networks.route_target_missing),
+    rules=(
+        networks.route_leads_nowhere,
+        networks.route_table_missing,
+        networks.route_exists,
+        networks.route_target_missing,
+    ),
     from_import=network.route_from_import,
     conflict=taken,
 )
@@ -105,13 +113,23 @@ _RULE_RULES: tuple[Rule, ...] = (
     reach.rules_too_many,
 )
 INGRESS, EGRESS = (
-    made(type_, "sgr", compute=network.compute_rule, replace_on=network.RULE_REPLACES, rules=_RULE_RULES)
+    made(
+        type_,
+        "sgr",
+        "securityGroupId",
+        "ipProtocol",
+        compute=network.compute_rule,
+        replace_on=network.RULE_REPLACES,
+        rules=_RULE_RULES,
+    )
     for type_ in (tokens.INGRESS, tokens.EGRESS)
 )
 
 ENDPOINT = made(
     tokens.ENDPOINT,
     "vpce",
+    "vpcId",
+    "serviceName",
     compute=network.compute_endpoint,
     replace_on=network.ENDPOINT_REPLACES,
     rules=(

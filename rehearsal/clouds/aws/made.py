@@ -11,6 +11,6 @@ TAGS = frozenset({"tags"})
 """A free-form map: tags that anybody adds show as a difference."""
 
 
-def made(type_: str, prefix: str, **more: Any) -> Kind:
+def made(type_: str, prefix: str, *required: str, **more: Any) -> Kind:
     """A kind whose ids EC2 or FSx makes up."""
-    return Kind(type=type_, identify=made_up(prefix), maps=TAGS, twins=True, **more)
+    return Kind(type=type_, identify=made_up(prefix, *required), maps=TAGS, twins=True, **more)

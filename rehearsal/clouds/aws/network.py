@@ -151,7 +151,7 @@ def destination_of(route: Mapping[str, Any]) -> str:
 
 def identify_route(inputs: Json, _config: Mapping[str, Any]) -> str:
     """r-rtb-…NUMBER: the table, and a checksum of the destination."""
-    return f"r-{inputs.get('routeTableId')}{number(destination_of(inputs), 10)}"
+    return f"r-{inputs['routeTableId']}{number(destination_of(inputs), 10)}"
 
 
 def compute_route(call: Call) -> Json:
@@ -168,7 +168,7 @@ def route_from_import(text: str, _config: Mapping[str, Any]) -> str:
 
 def identify_association(inputs: Json, _config: Mapping[str, Any]) -> str:
     """AWS makes it up; a subnet has one, so subnet and table are enough to make it from."""
-    return association_from_import(f"{inputs.get('subnetId')}/{inputs.get('routeTableId')}", {})
+    return association_from_import(f"{inputs['subnetId']}/{inputs['routeTableId']}", {})
 
 
 def association_from_import(text: str, _config: Mapping[str, Any]) -> str:

@@ -75,7 +75,8 @@ def compute_node_group(call: Call) -> Json:
 
 def identify_group_tag(inputs: Json, _config: Mapping[str, Any]) -> str:
     """GROUP,KEY."""
-    return f"{inputs.get('autoscalingGroupName')},{(inputs.get('tag') or {}).get('key')}"
+    _ = inputs["tag"]["propagateAtLaunch"], inputs["tag"]["value"]
+    return f"{inputs['autoscalingGroupName']},{inputs['tag']['key']}"
 
 
 def compute_group_tag(call: Call) -> Json:

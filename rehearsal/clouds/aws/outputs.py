@@ -34,10 +34,15 @@ def arn(call: Call, service: str, resource: str, *, everywhere: bool = False) ->
     return f"arn:{partition_of(region)}:{service}:{'' if everywhere else region}:{ACCOUNT}:{resource}"
 
 
-def made_up(prefix: str) -> Identify:
-    """Ids such as "subnet-0…" with 17 digits: the same request gives the same id, which AWS does not promise."""
+def made_up(prefix: str, *required: str) -> Identify:
+    """Ids such as "subnet-0…" with 17 digits: the same request gives the same id, which AWS does not promise.
+
+    Raises `KeyError` for an input that the provider's schema requires.
+    """
 
     def identify(inputs: Json, config: Mapping[str, Any]) -> str:
+        for name in required:
+            _ = inputs[name]
         return hexadecimal(prefix, f"{region_of(inputs, config)} {json.dumps(inputs, sort_keys=True)}")
 
     return identify

@@ -12,7 +12,7 @@ from typing import Any
 
 from rehearsal.clouds.aws.judging import invalid, refused
 from rehearsal.clouds.aws.offers import InstanceType, instance_type
-from rehearsal.clouds.aws.references import template_data, types_of
+from rehearsal.clouds.aws.references import security_group, strings, template_data, types_of
 from rehearsal.clouds.aws.sources import (
     ASG_TEMPLATE,
     EC2_EFA,
@@ -22,6 +22,7 @@ from rehearsal.clouds.aws.sources import (
     GROUPS_IN_TEMPLATE,
     SUBNET_IN_TEMPLATE,
 )
+from rehearsal.clouds.aws.tokens import SUBNET
 from rehearsal.clouds.kind import Call, Json, Refusal, on
 
 EFA = ("efa", "efa-only")
@@ -188,6 +189,20 @@ def groups_beside_interfaces(call: Call) -> Refusal | None:
         return None
     words = "Invalid launch template: When a network interface is provided, the security groups must be a part of it."
     return refused("InvalidQueryParameter", words, GROUPS_IN_TEMPLATE)
+
+
+@on("create", "update")
+def groups_of_other_network(call: Call) -> Refusal | None:
+    """Security groups of interfaces exist, in the network of the subnets."""
+    subnets = [call.world.get(SUBNET, subnet) or {} for subnet in strings(call.inputs.get("subnetIds"))]
+    for group in {one for interface in interfaces(call) for one in strings(interface.get("securityGroups"))}:
+        live = security_group(call.world, group)
+        if live is None:
+            return _unformed(f"The security group '{group}' does not exist", EC2_ERRORS)
+        if any(subnet.get("vpcId") != live.get("vpcId") for subnet in subnets):
+            words = f"Security group {group} and subnet {call.inputs['subnetIds'][0]} belong to different networks."
+            return _unformed(words, EC2_ERRORS)
+    return None
 
 
 @on("create", "update")

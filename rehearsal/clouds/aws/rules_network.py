@@ -229,6 +229,17 @@ def route_target_missing(call: Call) -> Refusal | None:
     return refused("InvalidParameterValue", words, VPC_API)
 
 
+@on("create", "update")
+def route_leads_nowhere(call: Call) -> Refusal | None:
+    """A route has a destination and something that it leads to."""
+    keys = ("gatewayId", "natGatewayId", "networkInterfaceId", "transitGatewayId", "vpcEndpointId")
+    others = ("egressOnlyGatewayId", "vpcPeeringConnectionId", "localGatewayId", "carrierGatewayId", "coreNetworkArn")
+    if destination_of(call.inputs) and any(call.inputs.get(key) for key in (*keys, *others)):
+        return None
+    words = "The request must contain exactly one of gatewayId, natGatewayId, networkInterfaceId, vpcEndpointId"
+    return refused("InvalidParameterCombination", f"{words}, and a destination", EC2_ERRORS)
+
+
 @on("create")
 def subnet_has_table(call: Call) -> Refusal | None:
     """A subnet has one route table."""
