@@ -1,8 +1,10 @@
-"""An AWS stack under Pulumi's mocks: what it registers, with the inputs, the parents and what waits for what."""
+"""A cloud stack under Pulumi's mocks: what it registers, with the inputs, the parents and what waits for what."""
 
 from __future__ import annotations
 
 import asyncio
+import importlib
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -28,9 +30,27 @@ COMPUTED: Mapping[str, dict[str, Any]] = {
         "dnsName": "fs-1.fsx.us-east-1.amazonaws.com",
         "mountName": "abcdefgh",
     },
+    "gcp:container/cluster:Cluster": {
+        "endpoint": "10.0.0.2",
+        "masterAuth": {"clusterCaCertificate": "Q0E="},
+        "controlPlaneEndpointsConfig": {"dnsEndpointConfig": {"endpoint": "gke-1.us-central1.gke.goog"}},
+    },
+    "gcp:serviceaccount/account:Account": {"email": "nodes@mine.iam", "member": "serviceAccount:nodes@mine.iam"},
     "random:index/randomPassword:RandomPassword": {"result": "x" * 43},
 }
-"""What AWS fills in and the program reads."""
+"""What the clouds fill in and the program reads."""
+
+ANSWERS: Mapping[str, dict[str, Any]] = {
+    "gcp:container/getEngineVersions:getEngineVersions": {
+        "releaseChannelDefaultVersion": {"REGULAR": "1.35.1-gke.1000000"},
+        "validMasterVersions": ["1.35.1-gke.1000000"],
+    },
+    "gcp:compute/getMachineTypes:getMachineTypes": {"machineTypes": [{"name": "the-machine"}]},
+    "gcp:organizations/getProject:getProject": {"number": "123456789012"},
+}
+"""What Google Cloud answers before anything is made; an AWS stack asks nothing."""
+
+CONFIGURATION = {"gke": {"gcp:project": "mine"}, "eks": {"aws:region": "us-east-1"}}
 
 
 @dataclass(frozen=True)
@@ -59,7 +79,8 @@ class _Recorder(pulumi_mocks.Mocks):
         return f"{args.name}-id", outputs
 
     def call(self, args: pulumi.runtime.MockCallArgs) -> tuple[dict[str, Any], list[tuple[str, str]] | None]:
-        raise AssertionError(f"an AWS stack asks no cloud before it makes something, but asked {args.token}")
+        assert args.token in ANSWERS, f"no stack asks {args.token} before it makes something"
+        return ANSWERS[args.token], []
 
 
 def _whole(value: Any) -> Any:
@@ -86,14 +107,18 @@ class _Monitor(pulumi_mocks.MockMonitor):
 
 @dataclass(frozen=True)
 class Deployed:
-    """What a stack file registers, by type and name, and the stack's outputs; values are known, as after an `up`."""
+    """What a stack file registers, by type and name, and the stack's outputs; values are known, as after an `up`.
+
+    `seconds` is from the program's first line to its last registration, imports excluded.
+    """
 
     made: Mapping[tuple[str, str], Made]
     outputs: Mapping[str, Any]
+    seconds: float
 
 
-def deployed(raw: Mapping[str, Any], *, stack: str = "test", region: str = "us-east-1") -> Deployed:
-    """Run the program of an AWS stack with these settings."""
+def deployed(raw: Mapping[str, Any], *, stack: str = "test", config: Mapping[str, str] | None = None) -> Deployed:
+    """Run the program of a cloud stack with these settings; `config` is the provider's, if not the usual one."""
     asyncio.set_event_loop(asyncio.new_event_loop())
     # A second set_mocks in one process would keep the first one's stack.
     reset: Any = pulumi_settings.set_root_resource
@@ -101,20 +126,21 @@ def deployed(raw: Mapping[str, Any], *, stack: str = "test", region: str = "us-e
     recorder = _Recorder()
     monitor = _Monitor(recorder)
     pulumi.runtime.set_mocks(recorder, project="rdma-ray", stack=stack, monitor=monitor)
-    pulumi.runtime.set_all_config({"aws:region": region})
     settings = parse(raw, stack=stack)
+    pulumi.runtime.set_all_config(dict(CONFIGURATION[settings.target] if config is None else config))
     outputs: dict[str, Any] = {}
+    target = importlib.import_module(f"infra.{settings.target}.stack")
 
     def program() -> None:
-        from infra.eks import stack as eks
-
-        pulumi.Output.from_input(eks.deploy(settings)).apply(outputs.update)
+        pulumi.Output.from_input(target.deploy(settings)).apply(outputs.update)
 
     test: Any = pulumi.runtime.test
+    began = time.monotonic()
     try:
         test(program)()
     finally:
         reset(None)
+    seconds = time.monotonic() - began
     requests = monitor.requests
     made = {
         key: Made(
@@ -127,4 +153,4 @@ def deployed(raw: Mapping[str, Any], *, stack: str = "test", region: str = "us-e
         )
         for key, inputs in recorder.inputs.items()
     }
-    return Deployed(made=made, outputs=outputs)
+    return Deployed(made=made, outputs=outputs, seconds=seconds)

@@ -16,7 +16,7 @@ import pytest
 from moto import mock_aws
 
 from infra.machines import EKS_CATALOGUE
-from tests.components.eks_mocks import deployed
+from tests.components.cloud_mocks import deployed
 from tests.unit.stacks import EKS, changed
 
 REGION = "us-east-1"

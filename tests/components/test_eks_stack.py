@@ -17,7 +17,7 @@ from infra.machines import EKS_CATALOGUE
 from infra.outputs import Outputs
 from infra.problems import SettingsError
 from infra.settings import parse
-from tests.components.eks_mocks import ENDPOINT, Made, deployed
+from tests.components.cloud_mocks import ENDPOINT, Made, deployed
 from tests.unit.stacks import EKS, changed, problems_of
 
 NODE_GROUP = "aws:eks/nodeGroup:NodeGroup"
