@@ -89,15 +89,17 @@ def _changes(outcome: Outcome) -> Iterator[str]:
 
 
 def _damage(outcome: Outcome, change: Change) -> Iterator[str]:
-    damage = outcome.damage(change)
-    if not damage.falls and not damage.waits:
+    damage, machines = outcome.damage(change), outcome.machines(change)
+    if not damage.falls and not damage.waits and not machines:
         return
     verb = "Replacing" if change.op == "replace" else "Deleting"
     what = _code(outcome.changed(change))
+    if machines:
+        yield f"> 🔴 **{verb} {what} takes down {machines}.**"
     if damage.falls:
         yield f"> 🔴 **{verb} {what} takes down {counted(len(damage.falls), 'resource')}:**"
         yield from (f"> - {_code(line)}" for line in by_sort(damage.falls))
-    else:
+    elif not machines:
         yield f"> {verb} {what} takes down nothing else."
     if damage.waits:
         yield ">"

@@ -107,6 +107,15 @@ class Outcome:
             tuple(sorted(self._before.waits_for(change.urn), key=weight)),
         )
 
+    def machines(self, change: Change) -> str:
+        """What a change ends that is no resource of the stack: the machines of a pool; empty if nothing."""
+        node = self._before.nodes.get(change.urn)
+        if change.op not in ("replace", "delete") or node is None or node.type not in POOLS:
+            return ""
+        bounds = node.inputs.get("autoscaling") or node.inputs.get("scalingConfig") or {}
+        most = bounds.get("totalMaxNodeCount") or bounds.get("maxSize")
+        return f"its nodes (at most {most}) and every pod on them"
+
     def changed(self, change: Change) -> str:
         """What a change is about, in words: its sort and name."""
         node = self._before.nodes.get(change.urn)
@@ -154,6 +163,7 @@ def to_json(outcome: Outcome) -> dict[str, Any]:
                 "name": change.name,
                 "reasons": list(change.reasons),
                 "takesDown": [_name(node) for node in outcome.damage(change).falls],
+                "endsMachines": outcome.machines(change) or None,
             }
             for change in outcome.sorted_changes
         ],

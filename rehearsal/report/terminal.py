@@ -112,10 +112,12 @@ def _changes(outcome: Outcome, console: Console) -> None:
 
 
 def _damage(outcome: Outcome, change: Change, console: Console) -> None:
-    damage = outcome.damage(change)
+    damage, machines = outcome.damage(change), outcome.machines(change)
+    verb = "replacing" if change.op == "replace" else "deleting"
+    what = escape(f"{verb} {outcome.changed(change)} takes down")
+    if machines:
+        console.print(f"[bold red]{what} {machines}[/]", soft_wrap=True)
     if damage.falls:
-        verb = "replacing" if change.op == "replace" else "deleting"
-        what = escape(f"{verb} {outcome.changed(change)} takes down")
         console.print(f"[bold red]{what} {counted(len(damage.falls), 'resource')}:[/]", soft_wrap=True)
         for line in by_sort(damage.falls):
             console.print(f"  [red]{escape(line)}[/]", soft_wrap=True)

@@ -123,7 +123,8 @@ def test_a_change_that_replaces_gpu_nodes_is_told_in_red(rehearse: Rehearse) -> 
     text = told(outcome)
     assert "REHEARSAL" in text
     assert any("pool-gpu" in line and "\x1b[1;31m" in line for line in text.splitlines())
-    assert "pool-gpu" in markdown(outcome)
+    assert "takes down its nodes (at most 4) and every pod on them" in markdown(outcome)
+    assert "takes down its nodes (at most 4) and every pod on them" in text
 
 
 def test_the_way_from_another_version_is_rehearsed(warm: WarmStart, tmp_path: Path) -> None:
