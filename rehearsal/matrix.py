@@ -1,7 +1,7 @@
 """`make test-matrix`: the full product of what may be combined. Each combination goes up, or is refused with a reason.
 
-Machine, capacity, fallback, ComputeClass, fabric and queue, on every simulated target. A legal combination is brought up
-by the real engine against simulated clouds, its promises are checked, and its preview is empty.
+Machine, capacity, fallback, ComputeClass, fabric and queue, on every simulated target. A legal combination is brought
+up by the real engine against simulated clouds, its promises are checked, and its preview is empty.
 """
 
 from __future__ import annotations
