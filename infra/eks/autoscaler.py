@@ -30,6 +30,10 @@ IMAGE = "registry.k8s.io/autoscaling/cluster-autoscaler"
 NAMESPACE = "kube-system"
 ACCOUNT = "cluster-autoscaler"
 
+EMPTY_MINUTES = 3
+"""How long a node stays once nothing runs on it. Ray has waited ray.idleMinutes before it let its worker go; as long
+again would be paid for nobody (our choice, 2026-11)."""
+
 PROVISION_MINUTES = 30
 """How long a node may take before the autoscaler tries again; a GPU node with its checks takes longer than the 15 of
 the default (our choice, 2026-11)."""
@@ -105,7 +109,7 @@ def rights(cluster: str) -> list[dict[str, Any]]:
 
 @dataclass(frozen=True, kw_only=True)
 class AutoscalerArgs:
-    """mirror: the registry that has its image, None for the image's own. idle_minutes: until an empty node goes.
+    """mirror: the registry that has its image, None for the image's own.
 
     needs: its rights, and the nodes that it runs on.
     """
@@ -113,7 +117,6 @@ class AutoscalerArgs:
     names: EksNames
     node_selector: dict[str, str]
     mirror: str | None
-    idle_minutes: int
     needs: Sequence[pulumi.Resource]
 
 
@@ -140,7 +143,7 @@ class Autoscaler(pulumi.ComponentResource):
                 "nodeSelector": args.node_selector,
                 "extraArgs": {
                     # Ray has waited already before it gave its worker up.
-                    "scale-down-unneeded-time": f"{args.idle_minutes}m",
+                    "scale-down-unneeded-time": f"{EMPTY_MINUTES}m",
                     "max-node-provision-time": f"{PROVISION_MINUTES}m",
                     # Pods of daemon sets and of the kube-system namespace do not keep a GPU node.
                     "skip-nodes-with-system-pods": False,

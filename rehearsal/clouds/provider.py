@@ -125,9 +125,10 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
         raise AssertionError
 
     def Update(self, request: provider_pb2.UpdateRequest, context: grpc.ServicerContext) -> provider_pb2.UpdateResponse:
-        """Change it in place, unless the API refuses."""
+        """Change it in place, unless the API refuses. In a preview, what the cloud had computed stays known."""
         if request.preview:
-            return provider_pb2.UpdateResponse(properties=request.news)
+            planned = {**from_wire(request.olds), **from_wire(request.news)}
+            return provider_pb2.UpdateResponse(properties=to_wire(planned))
         inputs = from_wire(request.news)
         with _failing(context), self._change("update", request.type, request.urn) as (kind, world, struck):
             live = world.get(kind.type, request.id) if kind.remembered else from_wire(request.olds)

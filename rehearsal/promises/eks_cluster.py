@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
-from infra.eks.autoscaler import PROVISION_MINUTES
+from infra.eks.autoscaler import EMPTY_MINUTES, PROVISION_MINUTES
 from infra.eks.device_plugins import DRANET_CHART, EFA_CHART, EFA_VERSION, NVIDIA_CHART
 from infra.eks.versions import ADDONS, KUBERNETES
 from infra.fabric import GPU_TOLERATION
@@ -172,7 +172,7 @@ def the_autoscaler_finds_its_groups(stack: Stack) -> Iterator[str]:
         # Values of a chart have dots and hyphens in their names, so they are looked up by hand.
         extra = at(release, "values.extraArgs") or {}
         wanted = {
-            "scale-down-unneeded-time": f"{stack.settings.ray.idle_minutes}m",
+            "scale-down-unneeded-time": f"{EMPTY_MINUTES}m",
             "max-node-provision-time": f"{PROVISION_MINUTES}m",
             "skip-nodes-with-system-pods": False,
             "skip-nodes-with-local-storage": False,
