@@ -162,14 +162,16 @@ class EksCluster(pulumi.ComponentResource):
     def _private_access(self, name: str) -> None:
         """Let the networks of a VPN or a peering reach the private address; the nodes do so anyway."""
         for cidr in self._args.authorized_networks:
+            rule = f"{name}-api-{cidr.replace('/', '-')}"
             aws.vpc.SecurityGroupIngressRule(
-                f"{name}-api-{cidr.replace('/', '-')}",
+                rule,
                 security_group_id=self.security_group,
                 description="Kubernetes API from an authorized network",
                 ip_protocol="tcp",
                 from_port=443,
                 to_port=443,
                 cidr_ipv4=cidr,
+                tags=self._args.names.tags(rule),
                 opts=ResourceOptions(parent=self),
             )
 

@@ -136,6 +136,7 @@ class Endpoints(pulumi.ComponentResource):
             from_port=443,
             to_port=443,
             cidr_ipv4=str(args.addresses.base),
+            tags=args.names.tags("endpoints-in"),
             opts=own,
         )
         self.endpoints: list[pulumi.Resource] = [

@@ -67,5 +67,9 @@ class EksNames:
         return fitted(f"{self.stack}-{self.region}-{purpose}", ROLE_ROOM)
 
     def tags(self, name: str | None = None) -> dict[str, str]:
-        """The tags of a resource: whose it is, for the bill, and its name where the console shows one."""
+        """The tags of a resource: whose it is, for the bill, and its name where the console shows one.
+
+        No two resources of one kind in a stack have the same name: by both tags `make up` finds what an engine that
+        died had made (`tools.aws_tags`).
+        """
         return {"rdma-ray-stack": self.stack, "Name": f"{self.stack}-{name}" if name else self.stack}

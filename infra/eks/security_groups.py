@@ -48,13 +48,18 @@ class EfaSecurityGroup(pulumi.ComponentResource):
         )
         self.id = group.id
         self.rules: list[pulumi.Resource] = [
-            *everything_between(name, self.id, self.id, "EFA", ResourceOptions(parent=self))
+            *everything_between(name, args.names, self.id, self.id, "EFA", ResourceOptions(parent=self))
         ]
         self.register_outputs({"id": self.id})
 
 
 def everything_between(
-    name: str, group: pulumi.Input[str], peer: pulumi.Input[str], what: str, opts: ResourceOptions
+    name: str,
+    names: EksNames,
+    group: pulumi.Input[str],
+    peer: pulumi.Input[str],
+    what: str,
+    opts: ResourceOptions,
 ) -> tuple[aws.vpc.SecurityGroupIngressRule, aws.vpc.SecurityGroupEgressRule]:
     """Let everything in and out of a group where the other end is in `peer`, which may be the same group."""
     return (
@@ -64,6 +69,7 @@ def everything_between(
             referenced_security_group_id=peer,
             ip_protocol=ALL,
             description=f"{what}, in",
+            tags=names.tags(f"{name}-in"),
             opts=opts,
         ),
         aws.vpc.SecurityGroupEgressRule(
@@ -72,6 +78,7 @@ def everything_between(
             referenced_security_group_id=peer,
             ip_protocol=ALL,
             description=f"{what}, out",
+            tags=names.tags(f"{name}-out"),
             opts=opts,
         ),
     )

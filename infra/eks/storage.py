@@ -119,25 +119,26 @@ class SharedFileSystem(pulumi.ComponentResource):
 
     def _among_servers(self, name: str, group: pulumi.Output[str], args: SharedFileSystemArgs) -> list[pulumi.Resource]:
         own = ResourceOptions(parent=self)
-        rules = [*_lustre(f"{name}-servers", group, group, "servers", own)]
+        rules = [*_lustre(f"{name}-servers", args.names, group, group, "servers", own)]
         if args.efa:
             # All traffic, also with the clients' group, or FSx refuses to make it (FSx docs, EFA-enabled file systems).
-            rules += everything_between(f"{name}-efa", group, group, "Lustre over EFA", own)
-            rules += everything_between(f"{name}-efa-nodes", group, args.efa_nodes, "Lustre over EFA", own)
-            rules += everything_between(f"{name}-nodes-efa", args.efa_nodes, group, "Lustre over EFA", own)
+            rules += everything_between(f"{name}-efa", args.names, group, group, "Lustre over EFA", own)
+            rules += everything_between(f"{name}-efa-nodes", args.names, group, args.efa_nodes, "Lustre over EFA", own)
+            rules += everything_between(f"{name}-nodes-efa", args.names, args.efa_nodes, group, "Lustre over EFA", own)
         return rules
 
     def _with_nodes(self, name: str, group: pulumi.Output[str], args: SharedFileSystemArgs) -> list[pulumi.Resource]:
         own = ResourceOptions(parent=self)
         return [
-            *_lustre(f"{name}-nodes", group, args.nodes, "nodes", own),
+            *_lustre(f"{name}-nodes", args.names, group, args.nodes, "nodes", own),
             # The way out of the nodes' group is open already: it is the cluster's.
-            *_lustre(f"{name}-at-nodes", args.nodes, group, "file system", own, out=False),
+            *_lustre(f"{name}-at-nodes", args.names, args.nodes, group, "file system", own, out=False),
         ]
 
 
 def _lustre(
     name: str,
+    names: EksNames,
     group: pulumi.Input[str],
     peer: pulumi.Input[str],
     what: str,
@@ -157,6 +158,7 @@ def _lustre(
                 from_port=low,
                 to_port=high,
                 description=f"Lustre from the {what}",
+                tags=names.tags(f"{name}-in-{low}"),
                 opts=opts,
             )
         )
@@ -170,6 +172,7 @@ def _lustre(
                     from_port=low,
                     to_port=high,
                     description=f"Lustre to the {what}",
+                    tags=names.tags(f"{name}-out-{low}"),
                     opts=opts,
                 )
             )
