@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from infra.settings import from_stack_file
 from rehearsal.clouds import faults
 from rehearsal.clouds.faults import Fault
@@ -25,7 +23,7 @@ from rehearsal.promises.every import PROMISES
 from rehearsal.promises.promise import Stack, broken
 from rehearsal.report.outcome import Change, Operation, Outcome, Phase
 from rehearsal.workspace import ROOT, Workspace
-from tools.recovery import mend_state_folder, settle
+from tools.recovery import Place, mend_state_folder, settle
 
 DEPTH = "quick"
 NOTES = (
@@ -275,10 +273,10 @@ def recover(engine: Engine) -> int:
     mend_state_folder(state)
     if any((state / ".pulumi" / "locks").rglob("*.json")):
         engine.must("cancel", "--yes", engine.stack)
-    project = yaml.safe_load((engine.workspace.folder / f"Pulumi.{engine.stack}.yaml").read_text())
+    workspace = engine.workspace
     return settle(
         engine.exported(),
-        project["config"].get("gcp:project"),
+        Place.of(engine.stack, workspace.folder / f"Pulumi.{engine.stack}.yaml", workspace.environment()),
         lambda *arguments: engine.must(*arguments, stack=True),
     )
 

@@ -21,6 +21,7 @@ from rehearsal.clouds.faults import Fault, How
 from rehearsal.engine import Engine, EngineError, Said
 from rehearsal.scenario import recover
 from rehearsal.workspace import ROOT, Workspace
+from tools.aws_tags import UnclearError
 
 Command = Literal["up", "destroy"]
 COMMANDS: tuple[Command, ...] = get_args(Command)
@@ -188,6 +189,8 @@ class Sweep:
                 wrong.append(f"the preview afterwards is not empty: {_last_words(said)}")
         except EngineError as trouble:
             wrong.append(f"recovery failed: {_last_words(trouble.said)}")
+        except UnclearError as unclear:
+            wrong.append(f"recovery stopped: {unclear}")
         state, world_now = State.of(workspace, self._stack), _things(engine)
         wrong += _differences(state, world_now, start)
         orphans = tuple(sorted(world_now - state.things - start.made_by_others))

@@ -31,6 +31,7 @@ from rehearsal.workspace import ROOT
 _CLIENT = Path(__file__).with_name("warm_client.py")
 _LANGUAGE = "language"
 _MODULES = (
+    "infra.eks.stack",
     "infra.gke.stack",
     "rehearsal.plugin",
     *(f"rehearsal.clouds.{package}.cloud" for package in PACKAGES),
@@ -40,6 +41,7 @@ _MODULES = (
         f"pulumi_gcp.{name}"
         for name in ("compute", "container", "organizations", "projects", "serviceaccount", "storage")
     ),
+    *(f"pulumi_aws.{name}" for name in ("autoscaling", "cloudwatch", "ec2", "eks", "fsx", "iam", "kms", "vpc")),
     *(f"pulumi_kubernetes.{name}.v1" for name in ("apps", "core", "networking", "policy")),
     *("pulumi_kubernetes.apiextensions", "pulumi_kubernetes.helm.v3", "pulumi_random", "grpc._server"),
 )

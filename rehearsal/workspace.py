@@ -16,6 +16,8 @@ FOLDER = "RDMA_RAY_REHEARSAL"
 """The environment variable by which plugins learn their workspace; without it they do not start."""
 PLUGINS = ROOT / "rehearsal" / "plugins"
 """The simulated clouds as executables. The rehearsal's own project file names them; they are not on PATH."""
+PROGRAMS = ROOT / "rehearsal" / "programs"
+"""Simulated command-line programs of the clouds, before the real ones on PATH."""
 _MARKER = "this is a rehearsal"
 
 
@@ -77,7 +79,7 @@ class Workspace:
     def environment(self) -> dict[str, str]:
         """The environment of every process of the rehearsal, the engine first."""
         inherited = {key: value for key, value in os.environ.items() if not key.startswith(("PULUMI_", "GOOGLE_"))}
-        tools = [str(ROOT / ".tools" / "bin"), os.environ.get("PATH", os.defpath)]
+        tools = [str(PROGRAMS), str(ROOT / ".tools" / "bin"), os.environ.get("PATH", os.defpath)]
         return inherited | {
             FOLDER: str(self.folder),
             "PATH": os.pathsep.join(tools if self.plugins == PLUGINS else [str(self.plugins), *tools]),

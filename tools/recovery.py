@@ -1,10 +1,11 @@
 """After an engine died at work: make its state readable, and find out what exists, so that nothing is made twice.
 
 The engine writes down what it is about to create, and then creates it. If it dies in between, the cloud may have the
-resource while the state does not have its id. Names here are fixed, so what to import it by follows from the inputs:
-the resource is put into the state as one to be read, and a refresh settles it. What exists is filled in, what does not
-is dropped. (`pulumi refresh --import-pending-creates` promises the same; the engine 3.259 drops them all, see
-`filterMapPendingCreates` and `SnapshotManager.snap`: nobody reads an operation of type "importing".)
+resource while the state does not have its id. What to import it by follows from its inputs (`tools.imports`), or AWS
+is asked for its tags (`tools.aws_tags`). It is put into the state as a resource to be read, and a refresh settles it:
+what exists is filled in, what does not is dropped. (`pulumi refresh --import-pending-creates` promises the same; the
+engine 3.259 drops them all, see `filterMapPendingCreates` and `SnapshotManager.snap`: nobody reads an operation of type
+"importing".)
 """
 
 from __future__ import annotations
@@ -16,31 +17,32 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-GOOGLE_IMPORTS: Mapping[str, str] = {
-    "gcp:compute/network:Network": "projects/{project}/global/networks/{name}",
-    "gcp:compute/subnetwork:Subnetwork": "projects/{project}/regions/{region}/subnetworks/{name}",
-    "gcp:compute/firewall:Firewall": "projects/{project}/global/firewalls/{name}",
-    "gcp:compute/router:Router": "projects/{project}/regions/{region}/routers/{name}",
-    "gcp:compute/routerNat:RouterNat": "{project}/{region}/{router}/{name}",
-    "gcp:container/cluster:Cluster": "projects/{project}/locations/{location}/clusters/{name}",
-    "gcp:container/nodePool:NodePool": "{project}/{location}/{cluster}/{name}",
-    "gcp:serviceaccount/account:Account": (
-        "projects/{project}/serviceAccounts/{accountId}@{project}.iam.gserviceaccount.com"
-    ),
-    # Members of a policy: with spaces, which is not how their ids are written.
-    "gcp:projects/iAMMember:IAMMember": "{project} {role} {member}",
-    "gcp:storage/bucketIAMMember:BucketIAMMember": "b/{bucket} {role} {member}",
-}
-"""What the Google provider imports by (pulumi-gcp 10.2.0, the Import section of each resource; read 2026-11)."""
+import yaml
+
+from tools.aws_tags import FOUND_BY_TAGS, UnclearError, found, tagged
+from tools.imports import PendingCreate, import_id
+
+IN_NO_CLOUD = ("random:", "pulumi:")
+"""How the types of what only the state has begin: random values, and the engine's own resources."""
 
 
 @dataclass(frozen=True)
-class PendingCreate:
-    """A create that was begun: the resource's URN, type and inputs."""
+class Place:
+    """Where a stack's resources are: its name, and the Google Cloud project or the AWS region of its file.
 
-    urn: str
-    type: str
-    inputs: Mapping[str, Any]
+    `environment` is that of the AWS CLI, if not that of this process.
+    """
+
+    stack: str
+    project: str | None = None
+    region: str | None = None
+    environment: Mapping[str, str] | None = None
+
+    @classmethod
+    def of(cls, stack: str, file: Path, environment: Mapping[str, str] | None = None) -> Place:
+        """Read the stack's file."""
+        config = yaml.safe_load(file.read_text())["config"]
+        return cls(stack, config.get("gcp:project"), config.get("aws:region"), environment)
 
 
 def mend_state_folder(state: Path) -> int:
@@ -61,42 +63,57 @@ def pending_creates(deployment: Mapping[str, Any]) -> list[PendingCreate]:
     return [_create(operation["resource"]) for operation in _pending(deployment) if _is_create(operation)]
 
 
-def import_id(create: PendingCreate, project: str | None) -> str | None:
-    """What the resource's provider imports it by; None for what cannot be imported (a random value)."""
-    if create.type.startswith("kubernetes:"):
-        place = create.inputs if create.type == "kubernetes:helm.sh/v3:Release" else create.inputs["metadata"]
-        return "/".join(part for part in (place.get("namespace"), place["name"]) if part)
-    template = GOOGLE_IMPORTS.get(create.type)
-    if template is None:
-        return None
-    return template.format_map({"project": project, **create.inputs})
+def what_exists(deployment: Mapping[str, Any], place: Place) -> dict[str, str]:
+    """What each pending create is to be imported by, by its URN; without what is known not to exist.
+
+    Raises:
+        UnclearError: whether one of them exists cannot be told.
+    """
+    creates = pending_creates(deployment)
+    ids = {create.urn: id_ for create in creates if (id_ := import_id(create, place.project)) is not None}
+    by_tags = [create for create in creates if create.type in FOUND_BY_TAGS]
+    if by_tags:
+        resources = tagged(place.stack, place.region or "", place.environment)
+        known = {resource["id"] for resource in deployment.get("resources") or [] if resource.get("id")}
+        ids |= {create.urn: id_ for create in by_tags if (id_ := found(create, resources, known)) is not None}
+    for create in creates:
+        if not (create.urn in ids or create.type in FOUND_BY_TAGS or create.type.startswith(IN_NO_CLOUD)):
+            raise UnclearError(
+                f"An interrupted run was making {create.urn}, and nothing here knows how to find {create.type}. If"
+                " it exists, delete it; then take it out of the pending operations: bin/pulumi stack export, edit,"
+                " bin/pulumi stack import."
+            )
+    return ids
 
 
-def to_be_read(deployment: Mapping[str, Any], project: str | None) -> dict[str, Any]:
-    """A deployment in which every pending create that can be imported is a resource without outputs.
+def to_be_read(deployment: Mapping[str, Any], ids: Mapping[str, str]) -> dict[str, Any]:
+    """A deployment in which every pending create that may exist, by its URN in `ids`, is a resource without outputs.
 
     That is how the engine asks a provider to import: an id, and no outputs of last time. No two of them depend on each
-    other, since a create begins when all it depends on is there; so their order does not matter. What cannot be
-    imported is in no cloud either, and is made anew. Other pending operations stay: the engine deals with them.
+    other, since a create begins when all it depends on is there; so their order does not matter. What is in no cloud is
+    made anew. Other pending operations stay: the engine deals with them.
     """
     resources = list(deployment.get("resources") or [])
     kept = []
     for operation in _pending(deployment):
         if not _is_create(operation):
             kept.append(operation)
-        elif (id_ := import_id(_create(operation["resource"]), project)) is not None:
+        elif (id_ := ids.get(operation["resource"]["urn"])) is not None:
             resources.append({**operation["resource"], "id": id_, "outputs": {}})
     return {**deployment, "resources": resources, "pending_operations": kept}
 
 
-def settle(exported: Mapping[str, Any], project: str | None, pulumi: Callable[..., object]) -> int:
+def settle(exported: Mapping[str, Any], place: Place, pulumi: Callable[..., object]) -> int:
     """Settle every pending create of a stack, given what `pulumi stack export` says; returns how many there were.
 
     It may be interrupted anywhere: what was not read by then is read the next time. `pulumi` runs the engine with the
     arguments that it is given, and raises if the engine fails.
+
+    Raises:
+        UnclearError: whether something exists cannot be told; nothing has been changed.
     """
-    deployment = to_be_read(exported["deployment"], project)
     creates = pending_creates(exported["deployment"])
+    deployment = to_be_read(exported["deployment"], what_exists(exported["deployment"], place))
     if creates:
         with tempfile.TemporaryDirectory(prefix="rdma-ray-") as folder:
             file = Path(folder) / "state.json"

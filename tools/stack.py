@@ -21,12 +21,12 @@ from types import FrameType
 from typing import Any
 
 import psutil
-import yaml
 
 from infra.local.folder import ClusterFolder
 from infra.problems import SettingsError
 from infra.settings import from_stack_file
-from tools.recovery import mend_state_folder, settle
+from tools.aws_tags import UnclearError
+from tools.recovery import Place, mend_state_folder, settle
 from tools.summary import Phase, print_summary, setup_phases
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -82,12 +82,14 @@ def up_cloud(stack: str) -> None:
 
 def settle_pending_creates(stack: str) -> None:
     """Find out what a killed engine had created and not written down; the state is right afterwards."""
-    project = yaml.safe_load(stack_file(stack).read_text())["config"].get("gcp:project")
-    settled = settle(
-        read("stack", "export", "--stack", stack),
-        project,
-        lambda *arguments: pulumi(*arguments, "--stack", stack),
-    )
+    try:
+        settled = settle(
+            read("stack", "export", "--stack", stack),
+            Place.of(stack, stack_file(stack)),
+            lambda *arguments: pulumi(*arguments, "--stack", stack),
+        )
+    except UnclearError as unclear:
+        sys.exit(f"\n{unclear}")
     if settled:
         print(f"{settled} resources that an interrupted run was creating are accounted for.")
 

@@ -19,6 +19,8 @@ from infra.problems import SettingsError
 from infra.settings import parse
 from tests.components.cloud_mocks import ENDPOINT, Made, deployed
 from tests.unit.stacks import EKS, changed, problems_of
+from tools.aws_tags import FOUND_BY_TAGS
+from tools.imports import PendingCreate, import_id
 
 NODE_GROUP = "aws:eks/nodeGroup:NodeGroup"
 TEMPLATE = "aws:ec2/launchTemplate:LaunchTemplate"
@@ -112,6 +114,23 @@ def test_every_legal_combination_registers(machine: str, capacity: str, fabric: 
 @pytest.mark.parametrize("name", ELSEWHERE)
 def test_every_other_setting_registers(name: str) -> None:
     assert counted(with_change(name)) > 40
+
+
+@pytest.mark.parametrize("name", [None, *ELSEWHERE])
+def test_what_an_engine_that_died_had_made_can_be_found(name: str | None) -> None:
+    """By its inputs, or by tags that no other resource of its kind has."""
+    stack = plain() if name is None else with_change(name)
+    resources = [made for (kind, _), made in stack.items() if kind.startswith("aws:")]
+    tagged = []
+    for made in resources:
+        create = PendingCreate(made.name, made.type, made.inputs)
+        if made.type in FOUND_BY_TAGS:
+            assert made.inputs["tags"]["rdma-ray-stack"] == "test", made.name
+            tagged.append((FOUND_BY_TAGS[made.type], made.inputs["tags"]["Name"]))
+        else:
+            assert import_id(create, None), made.name
+    assert len(tagged) > 15
+    assert len(set(tagged)) == len(tagged), sorted(each for each in tagged if tagged.count(each) > 1)
 
 
 def test_everything_stands_under_one_root() -> None:

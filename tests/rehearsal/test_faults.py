@@ -17,7 +17,7 @@ from rehearsal.report.convergence import markdown, why
 from rehearsal.sweep import Case, Result, Sweep
 from rehearsal.warm import WarmStart
 from tests.clone import wait_until
-from tools.recovery import PendingCreate, import_id
+from tools.imports import PendingCreate, import_id
 
 SAMPLE = 6
 

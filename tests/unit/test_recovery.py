@@ -9,17 +9,14 @@ from typing import Any
 import pytest
 
 from rehearsal.clouds.registry import cloud
-from tools.recovery import (
-    GOOGLE_IMPORTS,
-    PendingCreate,
-    import_id,
-    mend_state_folder,
-    pending_creates,
-    settle,
-    to_be_read,
-)
+from tools.aws_tags import UnclearError
+from tools.imports import AWS_IMPORTS, GOOGLE_IMPORTS, PendingCreate, import_id
+from tools.recovery import Place, mend_state_folder, pending_creates, settle, to_be_read, what_exists
 
 PROJECT = "p1"
+PLACE = Place("gke", project=PROJECT)
+ROLE_ARN = "arn:aws:iam::123456789012:role/ops/admin"
+POLICY_ARN = "arn:aws:iam::aws:policy/AmazonEKSClusterPolicy"
 ACCOUNT = "serviceAccount:gke-nodes@p1.iam.gserviceaccount.com"
 IDS: dict[str, tuple[dict[str, Any], str]] = {
     "gcp:compute/network:Network": ({"name": "gke"}, "projects/p1/global/networks/gke"),
@@ -56,6 +53,32 @@ IDS: dict[str, tuple[dict[str, Any], str]] = {
         {"bucket": "b1", "role": "roles/storage.objectUser", "member": ACCOUNT},
         f"b/b1 roles/storage.objectUser {ACCOUNT}",
     ),
+    "aws:ec2/placementGroup:PlacementGroup": ({"name": "eks-gpu"}, "eks-gpu"),
+    "aws:ec2/route:Route": ({"routeTableId": "rtb-1", "destinationCidrBlock": "0.0.0.0/0"}, "rtb-1_0.0.0.0/0"),
+    "aws:ec2/routeTableAssociation:RouteTableAssociation": (
+        {"subnetId": "subnet-1", "routeTableId": "rtb-1"},
+        "subnet-1/rtb-1",
+    ),
+    "aws:autoscaling/tag:Tag": (
+        {"autoscalingGroupName": "eks-gpu-1", "tag": {"key": "a/b", "value": "8", "propagateAtLaunch": False}},
+        "eks-gpu-1,a/b",
+    ),
+    "aws:eks/cluster:Cluster": ({"name": "eks"}, "eks"),
+    "aws:eks/nodeGroup:NodeGroup": ({"clusterName": "eks", "nodeGroupName": "gpu"}, "eks:gpu"),
+    "aws:eks/addon:Addon": ({"clusterName": "eks", "addonName": "vpc-cni"}, "eks:vpc-cni"),
+    "aws:eks/accessEntry:AccessEntry": ({"clusterName": "eks", "principalArn": ROLE_ARN}, f"eks:{ROLE_ARN}"),
+    "aws:eks/accessPolicyAssociation:AccessPolicyAssociation": (
+        {"clusterName": "eks", "principalArn": ROLE_ARN, "policyArn": POLICY_ARN},
+        f"eks#{ROLE_ARN}#{POLICY_ARN}",
+    ),
+    "aws:iam/role:Role": ({"name": "eks-nodes"}, "eks-nodes"),
+    "aws:iam/rolePolicy:RolePolicy": ({"role": "eks-autoscaler", "name": "autoscaler"}, "eks-autoscaler:autoscaler"),
+    "aws:iam/rolePolicyAttachment:RolePolicyAttachment": (
+        {"role": "eks-nodes", "policyArn": POLICY_ARN},
+        f"eks-nodes/{POLICY_ARN}",
+    ),
+    "aws:kms/alias:Alias": ({"name": "alias/eks-secrets"}, "alias/eks-secrets"),
+    "aws:cloudwatch/logGroup:LogGroup": ({"name": "/aws/eks/eks/cluster"}, "/aws/eks/eks/cluster"),
     "kubernetes:core/v1:Namespace": ({"metadata": {"name": "ray"}}, "ray"),
     "kubernetes:core/v1:Secret": ({"metadata": {"name": "token", "namespace": "ray"}}, "ray/token"),
     "kubernetes:networking.gke.io/v1:Network": ({"metadata": {"name": "rdma-0"}}, "rdma-0"),
@@ -111,6 +134,19 @@ def test_every_google_resource_is_in_the_table() -> None:
     assert set(GOOGLE_IMPORTS) == simulated == {type_ for type_ in IDS if type_.startswith("gcp:")}
 
 
+def test_every_aws_import_is_tried() -> None:
+    """That no resource of an EKS stack is missing is for tests/components: it depends on the settings."""
+    assert set(AWS_IMPORTS) == {type_ for type_ in IDS if type_.startswith("aws:")}
+
+
+def test_nothing_is_taken_for_missing_because_nobody_knows_how_to_find_it() -> None:
+    bucket = operation("aws:s3/bucket:Bucket", {"bucket": "b"})
+    pulumi = Pulumi()
+    with pytest.raises(UnclearError, match="how to find aws:s3/bucket:Bucket"):
+        settle(exported(bucket), PLACE, pulumi)
+    assert pulumi.commands == []
+
+
 def test_a_resource_in_another_project_is_looked_for_there() -> None:
     create = PendingCreate("urn", "gcp:compute/network:Network", {"name": "n", "project": "p2"})
     assert import_id(create, PROJECT) == "projects/p2/global/networks/n"
@@ -120,7 +156,7 @@ def test_pending_creates_become_resources_to_be_read() -> None:
     """Without outputs, which is how a provider knows an import; all else about them stays."""
     create = operation("gcp:compute/network:Network", {"name": "gke"})
     before = exported(create)["deployment"]
-    after = to_be_read(before, PROJECT)
+    after = to_be_read(before, what_exists(before, PLACE))
     assert after["pending_operations"] == []
     made = {**create["resource"], "id": "projects/p1/global/networks/gke", "outputs": {}}
     assert after["resources"] == [*before["resources"], made]
@@ -130,13 +166,13 @@ def test_other_operations_are_left_to_the_engine() -> None:
     delete = operation("gcp:compute/network:Network", {"name": "gke"}, "deleting")
     deployment = exported(delete)["deployment"]
     assert pending_creates(deployment) == []
-    assert to_be_read(deployment, PROJECT) == deployment
+    assert to_be_read(deployment, {}) == deployment
 
 
 def test_settle_reads_what_was_being_created_and_nothing_else() -> None:
     network, password = operation("gcp:compute/network:Network", {"name": "gke"}), operation(RANDOM, {"length": 32})
     pulumi = Pulumi()
-    assert settle(exported(network, password), PROJECT, pulumi) == 2
+    assert settle(exported(network, password), PLACE, pulumi) == 2
     assert pulumi.imported["version"] == 3
     assert [each["type"] for each in pulumi.imported["deployment"]["resources"]] == [
         "pulumi:pulumi:Stack",
@@ -149,7 +185,7 @@ def test_settle_reads_what_was_being_created_and_nothing_else() -> None:
 
 def test_a_random_value_is_made_anew_without_asking_anybody() -> None:
     pulumi = Pulumi()
-    assert settle(exported(operation(RANDOM, {"length": 32})), PROJECT, pulumi) == 1
+    assert settle(exported(operation(RANDOM, {"length": 32})), PLACE, pulumi) == 1
     assert len(pulumi.commands) == 1
     assert len(pulumi.imported["deployment"]["resources"]) == 1
 
@@ -158,16 +194,16 @@ def test_a_settling_that_was_interrupted_goes_on() -> None:
     """Between the import and the refresh: nothing is pending any more, and nothing has been read."""
     network = operation("gcp:compute/network:Network", {"name": "gke"})
     pulumi = Pulumi()
-    settle(exported(network), PROJECT, pulumi)
+    settle(exported(network), PLACE, pulumi)
     again = Pulumi()
-    assert settle(pulumi.imported, PROJECT, again) == 1
+    assert settle(pulumi.imported, PLACE, again) == 1
     assert again.commands == pulumi.commands[1:]
 
 
 def test_a_stack_without_pending_creates_is_left_alone() -> None:
     pulumi = Pulumi()
-    assert settle(exported(), PROJECT, pulumi) == 0
-    assert settle({"version": 3, "deployment": {"manifest": {}}}, PROJECT, pulumi) == 0
+    assert settle(exported(), PLACE, pulumi) == 0
+    assert settle({"version": 3, "deployment": {"manifest": {}}}, PLACE, pulumi) == 0
     assert pulumi.commands == []
 
 
