@@ -115,7 +115,8 @@ def listen(address: str) -> None:
 
 def _import_everything() -> None:
     for module in _MODULES:
-        importlib.import_module(module)
+        # Some packages of the SDKs load themselves only when something of them is asked for.
+        hasattr(importlib.import_module(module), "__all__")
 
 
 def _become(client: socket.socket) -> None:
