@@ -65,15 +65,11 @@ class Engine:
         """`pulumi destroy`."""
         return self.run("destroy", "--yes", "--skip-preview", "--parallel", str(PARALLEL), stack=True)
 
-    def planned(self) -> tuple[list[dict[str, Any]], str]:
-        """The steps that the next `up` would take, and why it would be refused (empty if it would not)."""
-        said = self.run("preview", "--json", stack=True)
-        try:
-            told, _ = json.JSONDecoder().raw_decode(said.text[said.text.index("{") :])
-        except ValueError:
-            raise EngineError("preview --json", said) from None
-        errors = [str(one["message"]) for one in told.get("diagnostics", []) if one["severity"] == "error"]
-        return told["steps"], "" if said.ok else "\n".join(errors)
+    def planned(self) -> list[dict[str, Any]]:
+        """The steps that the next `up` would take if nothing were protected; with protection the engine stops short."""
+        said = self.must("preview", "--json", "--ignore-protect", stack=True)
+        steps: list[dict[str, Any]] = json.loads(said.text[said.text.index("{") :])["steps"]
+        return steps
 
     def deployment(self) -> dict[str, Any]:
         """The state, secrets encrypted."""

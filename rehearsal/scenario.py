@@ -175,14 +175,12 @@ class Scenario:
             for change in self._order.changes:
                 key, _, value = change.partition("=")
                 self.engine.must("config", "set", "--path", f"rdma-ray:{key}", value, stack=True)
-            steps, refused = self.engine.planned()
-            self._changes = tuple(_changes(steps))
+            self._changes = tuple(_changes(self.engine.planned()))
             counts = {op: sum(change.op == op for change in self._changes) for op in _OPERATIONS.values()}
             phase.said = ", ".join(f"{count} to {op}" for op, count in counts.items() if count) or "no changes"
-            if "protect" in refused:
+            refused = bool(counts["replace"] or counts["delete"]) and not self.engine.run("preview", stack=True).ok
+            if refused:
                 phase.said += "; refused while rdma-ray:protect is true"
-            elif refused:
-                raise phase.failed(refused)
         if refused:
             # As a person would: protection off for the stack as it is, and then the change.
             wanted = self._stack_file.read_text()

@@ -32,9 +32,10 @@ class GkeClusterArgs:
     """What a cluster is made from.
 
     location: the control plane's region; zone: the zone of every node. network and subnet are ids. version: the control
-    plane's first GKE version, later ones come from the channel. multi_networking: whether pods may have interfaces of
-    their own (Network objects). control_plane: a /28. authorized_networks: who reaches the public endpoint, if there is
-    one. protect: whether Google Cloud refuses to delete the cluster. labels: on cluster and machines, for the bill.
+    plane's first GKE version, None for the channel's default; later ones come from the channel. multi_networking:
+    whether pods may have interfaces of their own (Network objects). control_plane: a /28. authorized_networks: who
+    reaches the public endpoint, if there is one. protect: whether Google Cloud refuses to delete the cluster. labels:
+    on cluster and machines, for the bill.
     """
 
     names: GkeNames
@@ -43,7 +44,7 @@ class GkeClusterArgs:
     zone: str
     network: pulumi.Input[str]
     subnet: pulumi.Input[str]
-    version: pulumi.Input[str]
+    version: pulumi.Input[str | None]
     multi_networking: bool
     control_plane: str
     public_endpoint: bool

@@ -16,8 +16,8 @@ from pulumi_gcp.container import GetEngineVersionsResult
 from infra.gke.versions import CHANNEL, NoVersionError, control_plane_version
 
 
-def cluster_version(location: str, minimum: str) -> pulumi.Output[str]:
-    """The version to make the cluster with; fails the preview if the location offers none that is new enough."""
+def cluster_version(location: str, minimum: str) -> pulumi.Output[str | None]:
+    """The version to make the cluster with, None for the channel's default; fails the preview if none is new enough."""
     versions = gcp.container.get_engine_versions_output(location=location)
     return versions.apply(partial(_choose, location=location, minimum=minimum))
 
@@ -28,7 +28,7 @@ def machine_in_zone(machine: str, zone: str) -> pulumi.Output[str]:
     return types.apply(partial(_found, machine=machine, zone=zone))
 
 
-def _choose(versions: GetEngineVersionsResult, *, location: str, minimum: str) -> str:
+def _choose(versions: GetEngineVersionsResult, *, location: str, minimum: str) -> str | None:
     try:
         return control_plane_version(
             versions.release_channel_default_version[CHANNEL], versions.valid_master_versions, minimum, location

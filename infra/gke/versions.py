@@ -34,13 +34,14 @@ def minimum_version(settings: Settings, machine: GkeMachine) -> str:
     return max((machine.min_versions[name] for name in features & machine.min_versions.keys()), key=version_key)
 
 
-def control_plane_version(default: str, offered: Sequence[str], minimum: str, location: str) -> str:
-    """The channel's default version if it is new enough, else the oldest offered one that is.
+def control_plane_version(default: str, offered: Sequence[str], minimum: str, location: str) -> str | None:
+    """None if the channel's default version is new enough, which GKE then takes; else the oldest offered one that is.
 
+    The default is not written down: a cluster made anew after a year would ask for a version that is no longer offered.
     Raises `NoVersionError`.
     """
     if version_key(default) >= version_key(minimum):
-        return default
+        return None
     enough = [version for version in offered if version_key(version) >= version_key(minimum)]
     if not enough:
         raise NoVersionError(

@@ -20,7 +20,18 @@ from pulumi.runtime.proto import plugin_pb2, provider_pb2, provider_pb2_grpc, st
 
 from rehearsal.clouds import faults
 from rehearsal.clouds.kind import TWIN, Call, Cloud, Json, Kind, Refusal, Verb
-from rehearsal.clouds.values import Path, applied, as_asked, covers, differences, from_wire, to_wire
+from rehearsal.clouds.values import (
+    UNKNOWN,
+    Path,
+    applied,
+    as_asked,
+    at_path,
+    covers,
+    differences,
+    from_wire,
+    reaches_into,
+    to_wire,
+)
 from rehearsal.clouds.world import View, World
 
 
@@ -263,7 +274,9 @@ def _diff(before: Json, now: Json, replace_on: frozenset[str]) -> provider_pb2.D
     response = provider_pb2.DiffResponse(hasDetailedDiff=True, changes=provider_pb2.DiffResponse.DIFF_NONE)
     kinds = {"add": "ADD", "delete": "DELETE", "update": "UPDATE"}
     for path, how in differences(before, now):
-        replaces = covers(replace_on, path)
+        # What is not known yet may turn out to be another value, whatever is below it.
+        unknown = at_path(now, path) == UNKNOWN
+        replaces = covers(replace_on, path) or (unknown and reaches_into(replace_on, path))
         top = str(path[0])
         response.changes = provider_pb2.DiffResponse.DIFF_SOME
         response.diffs.append(top)

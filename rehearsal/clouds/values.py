@@ -60,6 +60,24 @@ def covers(paths: frozenset[str], changed: Path) -> bool:
     return any(".".join(names[: length + 1]) in paths for length in range(len(names)))
 
 
+def reaches_into(paths: frozenset[str], changed: Path) -> bool:
+    """Whether one of the dotted `paths` lies below a changed path."""
+    above = ".".join(part for part in changed if isinstance(part, str)) + "."
+    return any(path.startswith(above) for path in paths)
+
+
+def at_path(value: Any, path: Path) -> Any:
+    """What lies at a path of keys and indexes; None if nothing does."""
+    for part in path:
+        if isinstance(value, Mapping):
+            value = value.get(part)
+        elif isinstance(value, list) and isinstance(part, int) and part < len(value):
+            value = value[part]
+        else:
+            return None
+    return value
+
+
 def as_asked(asked: Any, live: Any, maps: frozenset[str], path: str = "") -> Any:
     """The live values of what was asked for, which is what a refresh compares with the program.
 

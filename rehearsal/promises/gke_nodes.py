@@ -81,8 +81,9 @@ def nothing_upgrades_under_a_job(stack: Stack) -> Iterator[str]:
         )
         if not at(cluster, "maintenancePolicy.maintenanceExclusions.0.exclusionName"):
             yield f"{cluster.name}: the exclusion has no name"
-        if version_key(str(at(cluster, "minMasterVersion"))) < version_key(minimum):
-            yield f"{cluster.name}: minMasterVersion is {at(cluster, 'minMasterVersion')}, less than {minimum}"
+        first = at(cluster, "minMasterVersion") or cluster.outputs.get("masterVersion")
+        if version_key(str(first)) < version_key(minimum):
+            yield f"{cluster.name}: the first version is {first}, less than {minimum}"
 
 
 def cluster_is_watched(stack: Stack) -> Iterator[str]:

@@ -34,7 +34,7 @@ def test_minimum_follows_machine_capacity_and_fabric(changes: dict[str, object],
 
 
 def test_the_channels_default_is_taken_if_it_suffices() -> None:
-    assert control_plane_version("1.34.10-gke.1", OFFERED, "1.34", "us-central1") == "1.34.10-gke.1"
+    assert control_plane_version("1.34.10-gke.1", OFFERED, "1.34", "us-central1") is None
 
 
 def test_else_the_oldest_that_suffices() -> None:
