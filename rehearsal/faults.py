@@ -35,7 +35,11 @@ def main(arguments: list[str] | None = None) -> int:
 
         def tell(result: Result) -> None:
             so_far.append(result)
-            end = "converged" if result.converged else f"FAILED: {why(result)}\n    again: {result.case.again}"
+            end = (
+                "converged"
+                if result.converged
+                else f"FAILED: {why(result)}\n    again: {result.case.again(options.stack)}"
+            )
             print(
                 f"{len(so_far):4}/{len(cases)} {result.case}: {result.struck}: {result.seconds:.0f} s, {end}",
                 flush=True,
@@ -58,7 +62,10 @@ def main(arguments: list[str] | None = None) -> int:
 
 def chosen(sweep: Sweep, options: argparse.Namespace) -> list[Case]:
     """The cases of the command line; of a sample, the seed is printed."""
-    cases = list(sweep.cases(options.command or COMMANDS, options.how or HOWS))
+    commands, hows = options.command or COMMANDS, options.how or HOWS
+    if options.type:
+        return [Case(command, 0, how, type_) for command in commands for type_ in options.type for how in hows]
+    cases = list(sweep.cases(commands, hows))
     if options.step:
         cases = [case for case in cases if case.step in options.step]
     if options.sample and options.sample < len(cases):
@@ -74,6 +81,9 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--command", action="append", choices=COMMANDS, help="may be given again; both unless given")
     parser.add_argument("--how", action="append", choices=HOWS, help="may be given again; all unless given")
     parser.add_argument("--step", action="append", type=int, metavar="N", help="may be given again; all unless given")
+    parser.add_argument(
+        "--type", action="append", metavar="TYPE", help="the first change of such a resource, instead of steps"
+    )
     parser.add_argument("--sample", type=int, metavar="N", help="a random sample of so many cases")
     parser.add_argument("--seed", type=int, help="which sample; random unless given, and printed")
     parser.add_argument("--workers", type=int, default=2, help="cases at a time")

@@ -31,19 +31,28 @@ Thing = tuple[str, str]
 
 @dataclass(frozen=True)
 class Case:
-    """One fault: `step` counts the changes that the engine asks for within `command`, from 1."""
+    """One fault: `step` counts the changes that the engine asks for within `command`, from 1.
+
+    With a `type` it strikes the first change of such a resource instead, whichever step that is.
+    """
 
     command: Command
     step: int
     how: How
+    type: str = ""
 
     def __str__(self) -> str:
-        return f"{self.command} step {self.step} {self.how}"
+        return f"{self.command} {self.type or f'step {self.step}'} {self.how}"
 
     @property
-    def again(self) -> str:
+    def fault(self) -> Fault:
+        """What is ordered in the world."""
+        return Fault(self.how, type=self.type) if self.type else Fault(self.how, step=self.step)
+
+    def again(self, stack: str) -> str:
         """The command line that runs this case alone."""
-        words = f"--command {self.command} --step {self.step} --how {self.how}"
+        where = f"--type {self.type}" if self.type else f"--step {self.step}"
+        words = f"--stack {stack} --command {self.command} {where} --how {self.how}"
         return f".venv/bin/python -m rehearsal.faults {words}"
 
 
@@ -178,7 +187,7 @@ class Sweep:
         engine = Engine(workspace, self._stack)
         command = engine.up if case.command == "up" else engine.destroy
         with engine.world.transaction() as world:
-            faults.order(world, [Fault(case.how, step=case.step)])
+            faults.order(world, [case.fault])
         struck, wrong = _struck(engine, case, command())
         try:
             recover(engine)
@@ -196,7 +205,7 @@ class Sweep:
         orphans = tuple(sorted(world_now - state.things - start.made_by_others))
         result = Result(case, struck, tuple(wrong), orphans, time.monotonic() - began)
         if not result.converged:
-            shutil.copytree(workspace.folder, self._folder / f"failed {case}", dirs_exist_ok=True)
+            shutil.copytree(workspace.folder, self._folder / f"failed {case}".replace("/", "-"), dirs_exist_ok=True)
         return result
 
     def _workspace(self, name: str) -> Workspace:
@@ -216,7 +225,7 @@ def _struck(engine: Engine, case: Case, said: Said) -> tuple[str, list[str]]:
         faults.order(world, [])
     if waiting:
         return "nothing", [f"the fault never struck: {len(steps)} changes were asked for"]
-    step = steps[case.step - 1]
+    step = next(step for step in steps if case.fault.strikes(step.type, step.verb, step.number))
     return f"{step.verb} {step.type} {step.urn.rpartition('::')[2]}", (
         [f"{case.command} went through although a fault struck it"] if said.ok else []
     )

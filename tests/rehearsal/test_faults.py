@@ -12,32 +12,66 @@ import random
 import psutil
 import pytest
 
+from rehearsal.clouds.aws import tokens
 from rehearsal.clouds.registry import cloud
 from rehearsal.report.convergence import markdown, why
 from rehearsal.sweep import Case, Result, Sweep
 from rehearsal.warm import WarmStart
 from tests.clone import wait_until
+from tools.aws_tags import FOUND_BY_TAGS, found, tagged
 from tools.imports import PendingCreate, import_id
 
-SAMPLE = 6
+SAMPLES = {"gke": 6, "eks": 3}
+MADE_UP = (
+    tokens.VPC,
+    tokens.SUBNET,
+    tokens.INGRESS,
+    tokens.LAUNCH_TEMPLATE,
+    tokens.KEY,
+    tokens.NAT,
+    tokens.NODE_GROUP,
+)
+"""Kinds of AWS' whose ids only tags tell, and one that refers to two of them."""
 
 
-@pytest.fixture(scope="module")
-def sweep(warm: WarmStart, tmp_path_factory: pytest.TempPathFactory) -> Sweep:
-    """The gke stack, ready to be copied: empty, and made."""
-    made = Sweep("gke", tmp_path_factory.mktemp("faults") / "sweep", warm.bin)
+def prepared(stack: str, warm: WarmStart, folders: pytest.TempPathFactory) -> Sweep:
+    """A stack, ready to be copied: empty, and made."""
+    made = Sweep(stack, folders.mktemp("faults") / stack, warm.bin)
     made.prepare()
     return made
 
 
-def test_a_random_sample_converges(sweep: Sweep, warm: WarmStart, capsys: pytest.CaptureFixture[str]) -> None:
-    seed = int(os.environ.get("RDMA_RAY_SEED") or random.randrange(10**6))
-    cases = random.Random(seed).sample(list(sweep.cases()), SAMPLE)
-    with capsys.disabled():
-        print(f"\nRDMA_RAY_SEED={seed}: {', '.join(map(str, cases))}")
+@pytest.fixture(scope="module")
+def sweep(warm: WarmStart, tmp_path_factory: pytest.TempPathFactory) -> Sweep:
+    """The gke stack."""
+    return prepared("gke", warm, tmp_path_factory)
+
+
+@pytest.fixture(scope="module")
+def eks(warm: WarmStart, tmp_path_factory: pytest.TempPathFactory) -> Sweep:
+    """The eks stack."""
+    return prepared("eks", warm, tmp_path_factory)
+
+
+def converge(sweep: Sweep, stack: str, cases: list[Case], hint: str = "") -> None:
+    """Run cases; those that fail say how to run them alone."""
     failed = [result for result in sweep.run(cases, 2, lambda _: None) if not result.converged]
-    said = "\n".join(f"{result.case}, {result.struck}: {why(result)}\n  {result.case.again}" for result in failed)
-    assert not failed, f"RDMA_RAY_SEED={seed}\n{said}"
+    said = "\n".join(
+        f"{result.case}, {result.struck}: {why(result)}\n  {result.case.again(stack)}" for result in failed
+    )
+    assert not failed, f"{hint}\n{said}"
+
+
+@pytest.mark.parametrize("stack", SAMPLES)
+def test_a_random_sample_converges(
+    stack: str, request: pytest.FixtureRequest, warm: WarmStart, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sweep: Sweep = request.getfixturevalue("sweep" if stack == "gke" else stack)
+    seed = int(os.environ.get("RDMA_RAY_SEED") or random.randrange(10**6))
+    cases = random.Random(seed).sample(list(sweep.cases()), SAMPLES[stack])
+    with capsys.disabled():
+        print(f"\n{stack}, RDMA_RAY_SEED={seed}: {', '.join(map(str, cases))}")
+    converge(sweep, stack, cases, f"RDMA_RAY_SEED={seed}")
     server = psutil.Process(warm.server.pid)
     wait_until(lambda: server.children() == [], "no host and no plugin outlives its engine")
 
@@ -71,6 +105,29 @@ def test_everything_that_the_stack_makes_can_be_settled(sweep: Sweep) -> None:
         assert kind is not None
         assert written is not None
         assert kind.from_import(written, config) == each["id"], each["urn"]
+
+
+def test_recovery_takes_in_what_aws_made_up_an_id_for(eks: Sweep) -> None:
+    converge(eks, "eks", [Case("up", 0, "kill-after", type_) for type_ in MADE_UP])
+
+
+def test_everything_that_the_eks_stack_makes_can_be_settled(eks: Sweep) -> None:
+    """Of all that the stack's tag lists, or by its own inputs, each resource finds itself and nothing else."""
+    workspace = eks.starts["destroy"].workspace
+    file = workspace.folder / "state" / ".pulumi" / "stacks" / "rdma-ray" / "eks.json"
+    resources = json.loads(file.read_text())["checkpoint"]["latest"]["resources"]
+    made = [each for each in resources if each.get("custom") and each["type"].startswith("aws:")]
+    listed = tagged("eks", "us-east-2", workspace.environment())
+    by_tags = 0
+    for each in made:
+        create = PendingCreate(each["urn"], each["type"], each["inputs"])
+        by_tags += each["type"] in FOUND_BY_TAGS
+        written = found(create, listed, ()) if each["type"] in FOUND_BY_TAGS else import_id(create, None)
+        kind = cloud("aws").kind(each["type"])
+        assert kind is not None
+        assert written is not None, each["urn"]
+        assert kind.from_import(written, {"region": "us-east-2"}) == each["id"], each["urn"]
+    assert by_tags > 15
 
 
 def test_the_table_counts_what_happened() -> None:

@@ -1,0 +1,84 @@
+"""The rehearsal's AWS CLI: one command, for processes of a rehearsal alone."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from rehearsal.clouds.aws import command_line, tokens
+from rehearsal.clouds.world import World
+from rehearsal.workspace import FOLDER, PROGRAMS, Workspace
+from tools.aws_tags import Tagged, question, tagged
+
+TAGS = {"rdma-ray-stack": "eks", "Name": "eks-x"}
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Workspace:
+    """A rehearsal in which AWS has a VPC, a NAT gateway, a role, a VPC elsewhere, and one of somebody else's."""
+    stack = tmp_path / "Pulumi.eks.yaml"
+    stack.write_text("config: {}\n")
+    made = Workspace(tmp_path / "rehearsal")
+    made.begin("eks", stack)
+    here = {"region": "us-east-2", "tagsAll": TAGS}
+    with World(made.world).transaction() as world:
+        world.put(tokens.VPC, "vpc-1", {**here, "arn": "arn:aws:ec2:us-east-2:123456789012:vpc/vpc-1"})
+        world.put(tokens.VPC, "vpc-2", {**here, "region": "us-east-1", "arn": "arn:aws:ec2:us-east-1:1:vpc/vpc-2"})
+        others = {**TAGS, "rdma-ray-stack": "other"}
+        world.put(tokens.VPC, "vpc-3", {**here, "tagsAll": others, "arn": "arn:aws:ec2:us-east-2:1:vpc/vpc-3"})
+        world.put(tokens.NAT, "nat-1", here)
+        world.put(tokens.ROLE, "eks-nodes", {**here, "arn": "arn:aws:iam::123456789012:role/eks-nodes"})
+    return made
+
+
+def test_it_lists_what_has_the_tag_in_the_region(workspace: Workspace) -> None:
+    """By the very call that recovery makes, through the environment of a rehearsal."""
+    assert sorted(tagged("eks", "us-east-2", workspace.environment()), key=lambda each: each.arn) == [
+        Tagged("arn:aws:ec2:us-east-2:123456789012:natgateway/nat-1", "eks-x"),
+        Tagged("arn:aws:ec2:us-east-2:123456789012:vpc/vpc-1", "eks-x"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["eks", "get-token", "--cluster-name", "eks"],
+        ["ec2", "delete-vpc", "--vpc-id", "vpc-1"],
+        question("eks", "us-east-2")[1:-1],
+        [*question("eks", "us-east-2")[1:6], "nonsense", "--output", "json"],
+        [],
+    ],
+)
+def test_it_refuses_everything_else_in_plain_words(
+    words: list[str], workspace: Workspace, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for key, value in workspace.environment().items():
+        monkeypatch.setenv(key, value)
+    assert command_line.main(words) == command_line.REFUSED
+    said = capsys.readouterr()
+    assert "REHEARSAL" in said.err
+    assert said.out == ""
+
+
+def test_it_serves_nobody_outside_of_a_rehearsal() -> None:
+    plain = {key: value for key, value in os.environ.items() if key != FOLDER}
+    assert str(PROGRAMS) not in plain.get("PATH", "")
+    done = subprocess.run(
+        [PROGRAMS / "aws", *question("eks", "us-east-2")[1:]], env=plain, capture_output=True, text=True
+    )
+    assert done.returncode == command_line.NOT_OURS
+    assert "REHEARSAL" in done.stderr
+    assert "it serves `make rehearse` only" in done.stderr
+    assert done.stdout == ""
+
+
+def test_it_answers_as_the_real_one_writes(workspace: Workspace) -> None:
+    done = subprocess.run(question("eks", "us-east-2"), env=workspace.environment(), capture_output=True, text=True)
+    assert done.returncode == 0
+    first = json.loads(done.stdout)["ResourceTagMappingList"][0]
+    assert set(first) == {"ResourceARN", "Tags"}
+    assert {"Key": "Name", "Value": "eks-x"} in first["Tags"]
