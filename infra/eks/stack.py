@@ -256,7 +256,6 @@ class EksStack(pulumi.ComponentResource):
                 names=self.names,
                 node_selector=SYSTEM_NODES,
                 mirror=mirror,
-                idle_minutes=settings.ray.idle_minutes or 0,
                 needs=[*rights.needs, system.group],
             ),
             inside,
