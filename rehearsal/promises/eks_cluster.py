@@ -28,6 +28,7 @@ from rehearsal.promises.eks_parts import (
 )
 from rehearsal.promises.kubernetes import RAY_CLUSTER, RELEASE, on_the_way_down
 from rehearsal.promises.promise import Promise, Stack, at, expect
+from tools.aws_tags import FOUND_BY_TAGS, NAME_TAG, STACK_TAG
 
 BEFORE_NODES, AFTER_NODES = ("vpc-cni", "kube-proxy", "eks-pod-identity-agent"), ("coredns",)
 
@@ -220,12 +221,17 @@ def everything_is_protected(stack: Stack) -> Iterator[str]:
 
 
 def resources_are_labelled(stack: Stack) -> Iterator[str]:
-    """What costs money and what has no name carries the stack's name: machines, disks, and the network."""
+    """All that can have tags carries the stack's name, for the bill; and whatever AWS makes up an id for has a name tag
+    that nothing else of its kind in the stack has. Recovery finds it by both."""
+    named: dict[tuple[str, str], str] = {}
     for node in stack.graph.made:
-        # Rules have no cost and no console of their own.
-        taggable = node.type.startswith("aws:") and "tagsAll" in node.outputs and not node.type.startswith("aws:vpc/")
-        if taggable and not (at(node, "tags") or {}).get("rdma-ray-stack"):
+        tags = at(node, "tags") or {}
+        if node.type.startswith("aws:") and "tagsAll" in node.outputs and not tags.get(STACK_TAG):
             yield f"{node.name} does not"
+        if node.type in FOUND_BY_TAGS:
+            other = named.setdefault((FOUND_BY_TAGS[node.type], str(tags.get(NAME_TAG))), node.urn)
+            if not tags.get(NAME_TAG) or other != node.urn:
+                yield f"{node.name} and another have the name tag {tags.get(NAME_TAG)}"
     for template in stack.of(LAUNCH_TEMPLATE):
         tagged = {one.get("resourceType"): one.get("tags") or {} for one in at(template, "tagSpecifications") or []}
         for kind in ("instance", "volume", "network-interface"):
