@@ -34,6 +34,8 @@ PULUMI = str(ROOT / "bin" / "pulumi")
 RDMA_RAY = str(ROOT / "bin" / "rdma-ray")
 # The engine finishes the operation that it is in before it stops; the slowest is the start of a node.
 _STOP_TIMEOUT_S = 150.0
+# A cloud's slowest is a cluster or a node pool, and the engine's own limit for those is below this.
+_CLOUD_STOP_TIMEOUT_S = 7200.0
 
 
 class Interrupted(BaseException):
@@ -70,14 +72,19 @@ def up_cloud(stack: str) -> None:
     leaves what was made: the next run goes on from there.
     """
     settle_pending_creates(stack)
+    arguments = ("up", "--yes", "--skip-preview", "--suppress-outputs", "--stack", stack)
     try:
-        pulumi("up", "--yes", "--skip-preview", "--suppress-outputs", "--stack", stack)
+        pulumi(*arguments, patience_s=_CLOUD_STOP_TIMEOUT_S)
     except Interrupted:
         print(
             f"\nInterrupted. What was made stays and may cost. Go on: make up STACK={stack}; or make down STACK={stack}"
         )
         raise
-    print(f"\nStack {stack} is up; no GPU node is, until a job asks for one. How to get in: docs/gke.md")
+    settings = from_stack_file(stack_file(stack))
+    nodes = (
+        f"{settings.nodes.min} GPU nodes stay up" if settings.nodes.min else "GPU nodes come when a job asks for them"
+    )
+    print(f"\nStack {stack} is up; {nodes}. How to get in: docs/{settings.target}.md")
 
 
 def settle_pending_creates(stack: str) -> None:
@@ -169,7 +176,7 @@ def take_down(stack: str) -> None:
         ClusterFolder.of(ROOT, stack).remove()
     else:
         settle_pending_creates(stack)
-        pulumi("destroy", "--yes", "--skip-preview", "--stack", stack)
+        pulumi("destroy", "--yes", "--skip-preview", "--stack", stack, patience_s=_CLOUD_STOP_TIMEOUT_S)
 
 
 def is_local(stack: str) -> bool:
@@ -213,13 +220,15 @@ def read(*arguments: str) -> dict[str, Any]:
     return answer
 
 
-def pulumi(*arguments: str, quiet: bool = False) -> None:
+def pulumi(*arguments: str, quiet: bool = False, patience_s: float = _STOP_TIMEOUT_S) -> None:
     """Run the engine; see `run`."""
-    run(PULUMI, *arguments, "--non-interactive", quiet=quiet)
+    run(PULUMI, *arguments, "--non-interactive", quiet=quiet, patience_s=patience_s)
 
 
-def run(*command: str, quiet: bool = False) -> None:
+def run(*command: str, quiet: bool = False, patience_s: float = _STOP_TIMEOUT_S) -> None:
     """Run a command in a process group of its own, so that Ctrl-C reaches it once, and through us.
+
+    Interrupted, it has `patience_s` seconds to end by itself.
 
     Raises:
         CommandFailedError: it failed. Its output has been shown, even if `quiet`.
@@ -238,7 +247,7 @@ def run(*command: str, quiet: bool = False) -> None:
     try:
         text, _ = child.communicate()
     except BaseException:
-        _interrupt(child)
+        _interrupt(child, patience_s)
         raise
     if child.returncode:
         if text:
@@ -246,13 +255,13 @@ def run(*command: str, quiet: bool = False) -> None:
         raise CommandFailedError(" ".join([Path(command[0]).name, *command[1:3]]), child.returncode)
 
 
-def _interrupt(child: subprocess.Popen[str]) -> None:
+def _interrupt(child: subprocess.Popen[str], patience_s: float) -> None:
     """Ask the command to stop, and make it stop if it does not."""
-    for how, patience_s in ((signal.SIGINT, _STOP_TIMEOUT_S), (signal.SIGTERM, 10.0)):
+    for how, timeout_s in ((signal.SIGINT, patience_s), (signal.SIGTERM, 10.0)):
         if child.poll() is None:
             child.send_signal(how)
             try:
-                child.wait(timeout=patience_s)
+                child.wait(timeout=timeout_s)
             except subprocess.TimeoutExpired:
                 continue
     if child.poll() is None:
