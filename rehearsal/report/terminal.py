@@ -33,7 +33,7 @@ def show(outcome: Outcome, console: Console) -> None:
     for note in outcome.notes:
         console.print(f"[dim]note: {escape(note)}[/]", soft_wrap=True)
     verdict = "[green]passed[/]" if outcome.ok else "[red]failed[/]"
-    console.print(f"[bold]REHEARSAL {verdict} [bold]of stack {escape(outcome.stack)}[/] in {span(outcome.seconds)}")
+    console.print(f"[bold]REHEARSAL of stack {escape(outcome.stack)} {verdict}[/] in {span(outcome.seconds)}")
 
 
 def _table(what: str, *headings: str, right: Iterable[str] = ()) -> Table:
