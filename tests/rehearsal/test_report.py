@@ -231,7 +231,7 @@ class TestTerminal:
 
     def test_a_rehearsal_that_made_nothing_can_be_shown(self) -> None:
         nothing = replace(outcome(deployment=Deployment()), leftovers=())
-        assert "REHEARSAL failed" in on_terminal(nothing)
+        assert "REHEARSAL of stack gke failed" in on_terminal(nothing)
         assert "REHEARSAL failed" in markdown(nothing)
         assert "REHEARSAL: simulated clouds, nothing was created" in picture(nothing)
 
