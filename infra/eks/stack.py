@@ -14,7 +14,6 @@ import pulumi_kubernetes as kubernetes
 from pulumi import ResourceOptions
 
 from infra.addresses import eks_addresses
-from infra.baselines import floors
 from infra.eks.addons import BEFORE_NODES, CNI_ACCOUNT, Addons, AddonsArgs
 from infra.eks.autoscaler import Autoscaler, AutoscalerArgs, AutoscalerRights, AutoscalerRightsArgs
 from infra.eks.cluster import EksCluster, EksClusterArgs
@@ -32,8 +31,8 @@ from infra.eks.storage_claim import claim
 from infra.kubernetes.facts import KUBERAY_IMAGE
 from infra.kubernetes.indexed_job import IndexedJob, IndexedJobArgs
 from infra.kubernetes.kuberay import KubeRay, KubeRayArgs
+from infra.kubernetes.outputs import outputs
 from infra.kubernetes.ray_cluster import RayCluster, RayClusterArgs
-from infra.kubernetes.ray_manifest import NAMESPACE
 from infra.kubernetes.shared_folder import SharedFolder
 from infra.machines import eks_machine
 from infra.not_built import not_built
@@ -43,9 +42,6 @@ from infra.zones import partition, zone_region
 
 METRICS_NAMESPACE = "monitoring"
 """Where a Prometheus would run that somebody adds; EKS brings none (the usual name, kube-prometheus-stack docs)."""
-
-FORWARDED = "127.0.0.1"
-"""The head has no public address: `kubectl port-forward` brings it to the user's machine (docs/eks.md)."""
 
 
 def deploy(settings: Settings) -> dict[str, Any]:
@@ -58,35 +54,7 @@ def deploy(settings: Settings) -> dict[str, Any]:
         raise SettingsError(problems, origin=f"The configuration of stack {pulumi.get_stack()}")
     stack = EksStack(pulumi.get_stack(), str(aws.config.region), settings)
     machine = eks_machine(settings.nodes.machine)
-    return {
-        "target": "eks",
-        "location": settings.location,
-        "machine": machine.name,
-        "nodes": {
-            "min": settings.nodes.min,
-            "max": settings.nodes.max,
-            "gpusPerNode": machine.gpus,
-            "cpusPerNode": machine.pod_cpus,
-        },
-        "fabric": {
-            "transport": machine.transport,
-            "nics": machine.nics,
-            "gbpsPerNic": machine.gbps_per_nic,
-            "floors": [floor.model_dump(by_alias=True) for floor in floors(machine.name)],
-        },
-        "kubeconfig": pulumi.Output.secret(stack.kubeconfig),
-        "namespace": NAMESPACE,
-        "ray": {
-            "cluster": stack.names.ray_cluster,
-            "version": settings.ray.version,
-            "dashboard": f"http://{FORWARDED}:8265",
-            "jobs": f"http://{FORWARDED}:8265",
-            "client": f"ray://{FORWARDED}:10001",
-            "token": stack.token,
-        },
-        "storage": {"path": settings.storage.mount_path} if settings.storage.bucket else None,
-        "queue": None,
-    }
+    return outputs(settings, machine, stack.names.ray_cluster, stack.kubeconfig, stack.token)
 
 
 def region_unfit(settings: Settings, region: str | None) -> list[Problem]:

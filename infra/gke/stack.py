@@ -12,7 +12,6 @@ import pulumi_kubernetes as kubernetes
 from pulumi import ResourceOptions
 
 from infra.addresses import gke_addresses
-from infra.baselines import floors
 from infra.gke import fabric as fabrics
 from infra.gke.cluster import GkeCluster, GkeClusterArgs
 from infra.gke.compute_class import ComputeClass, ComputeClassArgs
@@ -28,6 +27,7 @@ from infra.gke.storage import BucketAccess, BucketAccessArgs
 from infra.gke.versions import minimum_version
 from infra.kubernetes.indexed_job import IndexedJob, IndexedJobArgs
 from infra.kubernetes.kuberay import KubeRay, KubeRayArgs
+from infra.kubernetes.outputs import outputs
 from infra.kubernetes.ray_cluster import RayCluster, RayClusterArgs
 from infra.kubernetes.ray_manifest import HEAD_ACCOUNT, NAMESPACE, WORKER_ACCOUNT
 from infra.machines import gke_machine
@@ -37,9 +37,6 @@ from infra.settings import Settings
 
 METRICS_NAMESPACE = "gmp-system"
 """Where GKE's managed Prometheus runs its collectors (GKE docs managed-prometheus; from memory, 2026-11)."""
-
-FORWARDED = "127.0.0.1"
-"""The head has no public address: `kubectl port-forward` brings it to the user's machine (docs/gke.md)."""
 
 
 def deploy(settings: Settings) -> dict[str, Any]:
@@ -52,35 +49,7 @@ def deploy(settings: Settings) -> dict[str, Any]:
         raise SettingsError(problems, origin=f"The configuration of stack {pulumi.get_stack()}")
     stack = GkeStack(pulumi.get_stack(), settings)
     machine = gke_machine(settings.nodes.machine)
-    return {
-        "target": "gke",
-        "location": settings.location,
-        "machine": machine.name,
-        "nodes": {
-            "min": settings.nodes.min,
-            "max": settings.nodes.max,
-            "gpusPerNode": machine.gpus,
-            "cpusPerNode": machine.pod_cpus,
-        },
-        "fabric": {
-            "transport": machine.transport,
-            "nics": machine.nics,
-            "gbpsPerNic": machine.gbps_per_nic,
-            "floors": [floor.model_dump(by_alias=True) for floor in floors(machine.name)],
-        },
-        "kubeconfig": pulumi.Output.secret(stack.kubeconfig),
-        "namespace": NAMESPACE,
-        "ray": {
-            "cluster": stack.names.ray_cluster,
-            "version": settings.ray.version,
-            "dashboard": f"http://{FORWARDED}:8265",
-            "jobs": f"http://{FORWARDED}:8265",
-            "client": f"ray://{FORWARDED}:10001",
-            "token": stack.token,
-        },
-        "storage": {"path": settings.storage.mount_path} if settings.storage.bucket else None,
-        "queue": None,
-    }
+    return outputs(settings, machine, stack.names.ray_cluster, stack.kubeconfig, stack.token)
 
 
 def project_missing(project: str | None) -> list[Problem]:
