@@ -254,9 +254,11 @@ def resources_are_labelled(stack: Stack) -> Iterator[str]:
 
 def down_in_order(stack: Stack) -> Iterator[str]:
     """On the way down each waits for the one before: Ray, operator and pools, cluster, subnets, networks."""
+    # Only the operator needs its nodes to take Ray's pods down; the release of a DaemonSet is done without any node.
+    operators = [release for release in stack.of(RELEASE) if at(release, "chart") == "kuberay-operator"]
     used = [node for node in stack.of(SUBNET) if any(node.urn in stack.graph.needs(c.urn) for c in stack.of(CLUSTER))]
     yield from on_the_way_down(
-        stack.graph, [stack.of(RAY_CLUSTER), stack.of(RELEASE), system_pools(stack), stack.of(CLUSTER), used]
+        stack.graph, [stack.of(RAY_CLUSTER), operators, system_pools(stack), stack.of(CLUSTER), used]
     )
     yield from on_the_way_down(stack.graph, [stack.of(RAY_CLUSTER), gpu_pools(stack), nic_subnets(stack)])
     for subnet in stack.of(SUBNET):
