@@ -134,7 +134,8 @@ def test_ctrl_c_stops_the_job_and_frees_its_ranks(cluster: Cluster) -> None:
         if line.startswith("measuring"):
             break
     process.send_signal(signal.SIGINT)
-    _, rest = process.communicate(timeout=90)
+    # Within a minute Ray has to stop the driver; the rest is patience with a busy machine.
+    _, rest = process.communicate(timeout=180)
     assert process.returncode == Exit.STOPPED
     assert "is STOPPED" in rest
     wait_until_free(cluster)
