@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from rehearsal.clouds.kind import Call, Kind, Refusal
+from rehearsal.clouds.kind import Call, Kind, Refusal, first_refusal
 from rehearsal.clouds.registry import cloud
 from rehearsal.clouds.world import View, World
 from rehearsal.graph import PROVIDERS, Graph, Node
@@ -69,10 +69,9 @@ def _made(kind: Kind, id_: str, inputs: dict[str, Any], config: Mapping[str, Any
     if kind.remembered and world.get(kind.type, id_) is not None:
         return kind.conflict(kind.type, id_)
     call = Call(verb="create", type=kind.type, id=id_, inputs=inputs, live={}, config=config, world=world, now=inputs)
-    for rule in kind.rules:
-        refusal = rule(call)
-        if refusal is not None:
-            return refusal
+    refusal = first_refusal(kind, call)
+    if refusal is not None:
+        return refusal
     if kind.remembered:
         world.put(kind.type, id_, {**inputs, **kind.compute(call)})
     return None

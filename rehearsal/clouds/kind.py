@@ -140,6 +140,11 @@ class Cloud:
         return self.kinds.get(type_) or (self.other(type_) if self.other else None)
 
 
+def first_refusal(kind: Kind, call: Call) -> Refusal | None:
+    """What the API says to a request, if it does not simply do it."""
+    return next((refusal for rule in kind.rules if (refusal := rule(call)) is not None), None)
+
+
 def value_at(value: Any, path: str) -> Any:
     """What lies at a dotted path ("networkConfig.additionalNodeNetworkConfigs.0.network"); None if nothing does."""
     for part in path.split("."):

@@ -19,7 +19,7 @@ from google.protobuf import any_pb2, empty_pb2
 from pulumi.runtime.proto import plugin_pb2, provider_pb2, provider_pb2_grpc, status_pb2
 
 from rehearsal.clouds import faults
-from rehearsal.clouds.kind import TWIN, Call, Cloud, Json, Kind, Refusal, Verb
+from rehearsal.clouds.kind import TWIN, Call, Cloud, Json, Kind, Refusal, Verb, first_refusal
 from rehearsal.clouds.values import (
     UNKNOWN,
     Path,
@@ -264,10 +264,9 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
 
 
 def _judge(kind: Kind, call: Call) -> None:
-    for rule in kind.rules:
-        refusal = rule(call)
-        if refusal is not None:
-            raise RefusedError(refusal)
+    refusal = first_refusal(kind, call)
+    if refusal is not None:
+        raise RefusedError(refusal)
 
 
 def _diff(before: Json, now: Json, replace_on: frozenset[str]) -> provider_pb2.DiffResponse:

@@ -11,11 +11,10 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from infra.settings import from_stack_file
 from rehearsal.clouds.faults import Fault
 from rehearsal.engine import Engine
+from rehearsal.every import cloud_stacks
 from rehearsal.mutations import made, mutate
-from rehearsal.promises.every import PROMISES
 from rehearsal.report.golden import golden
 from rehearsal.report.markdown import markdown
 from rehearsal.report.outcome import Outcome
@@ -24,9 +23,7 @@ from rehearsal.scenario import Order, Scenario
 from rehearsal.warm import WarmStart
 from rehearsal.workspace import ROOT, NotOursError, Workspace
 
-STACKS = [
-    file.name.split(".")[1] for file in sorted(ROOT.glob("Pulumi.*.yaml")) if from_stack_file(file).target in PROMISES
-]
+STACKS = list(cloud_stacks())
 GOLDEN = Path(__file__).parent / "golden"
 Rehearse = Callable[..., Outcome]
 
