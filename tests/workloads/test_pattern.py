@@ -10,8 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from workloads.nccl import pattern
-from workloads.nccl.operations import DTYPES, OPERATIONS, Operation, Place, SendReceive
+from workloads.nccl.operation import DTYPES, Operation, Place
+from workloads.nccl.operations import OPERATIONS
 from workloads.nccl.pattern import EXACT_BITS, ReductionPattern, count_wrong, moved
+from workloads.nccl.points import SendReceive
 
 CPU = torch.device("cpu")
 dtypes = st.sampled_from(list(DTYPES.values()))

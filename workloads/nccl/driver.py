@@ -17,7 +17,8 @@ from workloads.events import emit
 from workloads.exits import Exit, WorkloadError
 from workloads.nccl.bandwidth import algbw, busbw
 from workloads.nccl.gang import Gang
-from workloads.nccl.operations import OPERATIONS, SendReceive
+from workloads.nccl.operations import OPERATIONS
+from workloads.nccl.points import SendReceive
 from workloads.nccl.sizes import format_size
 from workloads.nccl.spec import Spec
 

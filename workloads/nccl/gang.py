@@ -13,7 +13,7 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from workloads.exits import Exit, WorkloadError
 from workloads.interfaces import numeric
-from workloads.nccl.operations import Place
+from workloads.nccl.operation import Place
 from workloads.nccl.rank import Rank
 from workloads.nccl.spec import Spec, parse_fault
 

@@ -19,7 +19,8 @@ from torch.distributed.distributed_c10d import _abort_process_group
 
 from workloads.interfaces import interface_of
 from workloads.nccl.device import Timing, pick
-from workloads.nccl.operations import DTYPES, OPERATIONS, Operation, Place
+from workloads.nccl.operation import DTYPES, Operation, Place
+from workloads.nccl.operations import OPERATIONS
 from workloads.statistics import percentile
 
 # Names that show how the library was told to run; the values of anything that sounds like a secret stay here.

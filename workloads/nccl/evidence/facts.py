@@ -1,0 +1,82 @@
+"""What the evidence consists of, typed. Pure: neither ray nor torch."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+
+Transport = Literal["NET", "P2P", "SHM", "NVLS", "COLLNET"]
+
+
+class Part(BaseModel):
+    """A part of the evidence: frozen, and strict about names."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Channel(Part):
+    """One connection from NCCL's log: `Channel 00/0 : 0[0] -> 8[0] [send] via NET/gIB/0/GDRDMA`.
+
+    Ranks of the communicator; `plugin` (gIB, Libfabric, Socket, IB …) and `device` (its NIC) only for NET; `gdrdma`
+    whether the NIC reads and writes the GPU's memory itself.
+    """
+
+    sender: int
+    receiver: int
+    transport: Transport
+    plugin: str | None
+    device: int | None
+    gdrdma: bool
+
+
+class LogFacts(Part):
+    """What NCCL_DEBUG=INFO output says, of one rank or of several whose logs were put together.
+
+    `plugin` is the network that NCCL chose (gIB, Libfabric, Socket, IB), None where the log does not say. `hcas` are
+    the NICs in use by name, in the log's order. `gdrdma_hcas` are the indexes of those with `GPU Direct RDMA Enabled`,
+    `no_gdrdma_hcas` those with `Disabled`. `algorithms` are `Algo RING proto SIMPLE` choices as `RING/SIMPLE`.
+    `hosts` maps ranks to host names as far as the log tells. `truncated` is whether the log ends in the middle of the
+    initialisation or of a line. `warnings` are NCCL WARN lines. `lines` counts those of NCCL.
+    """
+
+    nccl_version: str | None
+    plugin: str | None
+    plugin_version: str | None
+    nranks: int | None
+    nnodes: int | None
+    hosts: dict[int, str]
+    hcas: list[str]
+    gdrdma_hcas: list[int]
+    no_gdrdma_hcas: list[int]
+    channels: list[Channel]
+    algorithms: list[str]
+    warnings: list[str]
+    truncated: bool
+    lines: int
+
+
+class Counter(Part):
+    """What a NIC counted during the run: bytes sent and received, and errors, after minus before."""
+
+    nic: str
+    sent: int
+    received: int
+    errors: dict[str, int]
+
+
+class RankEvidence(Part):
+    """The evidence of one rank. `counters` are those of its whole node, and only on one rank of each node."""
+
+    rank: int
+    log: LogFacts | None
+    counters: list[Counter] | None
+
+
+class Evidence(Part):
+    """All ranks' evidence. `image` is the container image's digest where the cluster tells, `topology` by node."""
+
+    ranks: list[RankEvidence]
+    image: str | None
+    topology: dict[str, str]
+    missing: list[str]

@@ -1,0 +1,90 @@
+"""What every measured operation is: buffers on a rank, a call that is timed, and what must come out of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+
+from workloads.nccl.pattern import Generator, ReductionPattern, count_wrong, moved
+
+DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
+EVERYONE = -1  # the destination of data that goes to all ranks alike
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a rank stands: ranks are consecutive per node."""
+
+    rank: int
+    world: int
+    per_node: int
+
+    @property
+    def nodes(self) -> int:
+        return self.world // self.per_node
+
+
+@dataclass
+class Check:
+    """A part of a receive buffer and the pattern that it must hold from position `offset` on."""
+
+    got: torch.Tensor
+    want: Generator
+    offset: int = 0
+
+
+class Operation:
+    """One collective at one size on one rank.
+
+    `size` is the row's size in bytes, `received` what the operation writes, `takes_part` false for a rank that only
+    keeps the barriers. fill() → run() → wrong() is one verification; run() alone is what is timed.
+    """
+
+    op = ""
+    variant: str | None = None
+    algorithm = ""  # the torch.distributed call; which algorithm runs below it is the library's choice
+    pieces_per_rank = False  # true where the row's size is the total over all ranks
+
+    def __init__(self, place: Place, size: int, dtype: torch.dtype, device: torch.device) -> None:
+        self.place, self.dtype, self.device = place, dtype, device
+        pieces = place.world if self.pieces_per_rank else 1
+        self.count = max(1, size // (dtype.itemsize * pieces))
+        self.size = self.count * dtype.itemsize * pieces
+        self.takes_part = True
+        self.salt = 0
+        self.sums = ReductionPattern(place.world, dtype, device)
+        self.allocate()
+
+    def allocate(self) -> None:
+        raise AssertionError("each operation has its own buffers")
+
+    def run(self) -> None:
+        raise AssertionError("each operation has its own call")
+
+    def load(self) -> None:
+        """Write this rank's input and poison what will be received."""
+        raise AssertionError("each operation has its own input")
+
+    def checks(self) -> Iterator[Check]:
+        raise AssertionError("each operation has its own result")
+
+    def fill(self, salt: int) -> None:
+        """New input, different from that of any other salt; received buffers hold NaN, which equals nothing."""
+        self.salt = salt
+        self.load()
+
+    def wrong(self) -> int:
+        """How many received elements are not what they must be."""
+        return sum(count_wrong(check.got, check.want, check.offset) for check in self.checks())
+
+    def corrupt(self) -> None:
+        """Spoil one received element (the fault that `--inject-fault corrupt` rehearses)."""
+        next(self.checks()).got[0] = -1  # the patterns hold no negative number
+
+    def empty(self, count: int) -> torch.Tensor:
+        return torch.zeros(count, dtype=self.dtype, device=self.device)
+
+    def moved(self, source: int, destination: int) -> Generator:
+        return moved(source, destination, self.salt, self.dtype, self.device)

@@ -1,0 +1,92 @@
+"""From a command to its end: the stack's outputs, the job, its progress and result, the exit code.
+
+Heavy imports (ray, torch, rich, pydantic) stay inside the functions, so that help is quick.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from workloads.exits import WorkloadError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from infra.outputs import Outputs
+    from workloads.client.api import Api
+    from workloads.client.run import Ended, Request, View
+
+    Show = Callable[[dict[str, Any], Console], None]
+
+
+def read_outputs(stack: str | None, file: Path | None) -> Outputs:
+    from workloads.client import stack as reader
+
+    return reader.read_outputs(stack, file)
+
+
+def console(stderr: bool) -> Console:
+    from rich.console import Console
+
+    return Console(stderr=stderr)
+
+
+def api(outputs: Outputs) -> Api:
+    from workloads.client.api import Api
+
+    return Api(outputs.ray.jobs, outputs.ray.token, outputs.ray.cluster)
+
+
+def view(kind: str) -> tuple[View, Show]:
+    """How a kind of workload shows its progress and its result; a job of another kind shows its log."""
+    terminal = console(stderr=True)
+    match kind:
+        case "nccl":
+            from workloads.nccl import report as bench_report
+
+            return bench_report.BenchView(terminal), bench_report.show
+        case "train":
+            from workloads.train import report as train_report
+
+            return train_report.TrainView(terminal), train_report.show
+        case _:
+            from workloads.client.run import View
+
+            return View(), lambda _result, _console: None
+
+
+def workload(outputs: Outputs, request: Request, json_file: str | None, detach: bool) -> None:
+    """Submit, follow, show the result and leave with the driver's exit code."""
+    from workloads.client import run
+
+    if detach:
+        if json_file:
+            raise WorkloadError("--detach does not wait for a result: get it later by `rdma-ray logs ID --json FILE`")
+        job_id = run.detach(outputs, request)
+        print(f"job {job_id} runs: rdma-ray logs {job_id}, rdma-ray stop {job_id}", file=sys.stderr)
+        print(job_id)
+        return
+    progress, show = view(request.kind)
+    conclude(outputs, run.run(outputs, request, progress), show, json_file)
+
+
+def conclude(outputs: Outputs, ended: Ended, show: Show, json_file: str | None) -> None:
+    from workloads.client.run import write_json
+
+    if ended.result is not None:
+        result = ended.result | {
+            "job": ended.job.id,
+            "cluster": outputs.ray.cluster,
+            "command": ["rdma-ray", *sys.argv[1:]],
+        }
+        show(result, console(stderr=json_file == "-"))
+        if json_file:
+            write_json(result, json_file)
+    raise Leave(ended.code)
+
+
+class Leave(SystemExit):
+    """A command's own exit code, told apart from typer's 2 for a usage error."""
