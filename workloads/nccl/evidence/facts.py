@@ -19,7 +19,9 @@ class Channel(Part):
     """One connection from NCCL's log: `Channel 00/0 : 0[0] -> 8[0] [send] via NET/gIB/0/GDRDMA`.
 
     Ranks of the communicator; `plugin` (gIB, Libfabric, Socket, IB …) and `device` (its NIC) only for NET; `gdrdma`
-    whether the NIC reads and writes the GPU's memory itself.
+    whether the NIC reads and writes the GPU's memory itself. `end` is the side that wrote the line, whose NIC `device`
+    is; `size` counts the ranks of the communicator where the log tells which one it was. Equal connections on several
+    channels are one entry. A COLLNET entry has its own rank on both sides.
     """
 
     sender: int
@@ -28,6 +30,17 @@ class Channel(Part):
     plugin: str | None
     device: int | None
     gdrdma: bool
+    end: Literal["send", "receive"] | None = None
+    size: int | None = None
+
+
+class Choice(Part):
+    """What NCCL chose for an operation (`AllReduce`) of a size in bytes: `RING` and `SIMPLE`."""
+
+    op: str
+    size: int
+    algorithm: str
+    protocol: str
 
 
 class LogFacts(Part):
@@ -38,6 +51,12 @@ class LogFacts(Part):
     `no_gdrdma_hcas` those with `Disabled`. `algorithms` are `Algo RING proto SIMPLE` choices as `RING/SIMPLE`.
     `hosts` maps ranks to host names as far as the log tells. `truncated` is whether the log ends in the middle of the
     initialisation or of a line. `warnings` are NCCL WARN lines. `lines` counts those of NCCL.
+
+    Of several ranks: `plugins` and `versions` are all that were seen, `nics_by_host` the names by host, `nics_found`
+    the number of NICs that Libfabric found by host (it joins several into one device, so that `hcas` are fewer),
+    `provider` its provider (`efa`) and `fabric` (`efa-direct`). `choices` are the algorithms by operation and size,
+    `nvls_channels` how many channels NVLink SHARP got. `unfinished` are the ranks whose initialisation began and did
+    not end, `warnings_left_out` how many further kinds of warning there were.
     """
 
     nccl_version: str | None
@@ -54,6 +73,16 @@ class LogFacts(Part):
     warnings: list[str]
     truncated: bool
     lines: int
+    plugins: list[str] = []
+    versions: list[str] = []
+    nics_by_host: dict[str, list[str]] = {}
+    nics_found: dict[str, int] = {}
+    provider: str | None = None
+    fabric: str | None = None
+    choices: list[Choice] = []
+    nvls_channels: int | None = None
+    unfinished: list[int] = []
+    warnings_left_out: int = 0
 
 
 class Counter(Part):

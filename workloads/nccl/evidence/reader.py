@@ -1,0 +1,303 @@
+"""NCCL's log line by line: what each kind of line says, gathered until the facts are asked for. Pure.
+
+Numbers are bounded in the patterns and messages cut, so that no text raises or costs more than its length.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+from workloads.nccl.evidence.facts import Channel, Choice, LogFacts, Transport
+from workloads.nccl.evidence.redaction import redacted
+
+WARNINGS_KEPT = 200  # kinds of warning per log: a broken NIC repeats itself, with another address each time
+LONGEST = 4096  # characters of a message that are looked at; NCCL's own buffers hold 1,024 and 2,048
+
+_ANSI = re.compile(r"\x1b\[[0-9;]{0,16}m")
+_WRITER = re.compile(r"(?P<host>[^\s:()\[\]]{1,255}):(?P<pid>\d{1,9}):(?P<tid>\d{1,9})", re.ASCII)
+_VERSION = re.compile(r"NCCL version (\d{1,4}(?:\.\d{1,5}){1,3})", re.ASCII)
+_COMM = re.compile(
+    r"comm (?P<comm>\S{1,40}) rank (?P<rank>\d{1,9}) n[rR]anks (?P<nranks>\d{1,9})"
+    r"(?: nNodes (?P<nnodes>\d{1,9}))?",
+    re.ASCII,
+)
+_CHANNEL = re.compile(
+    r"Channel \d{1,4}(?:/\d{1,4})? : (?P<sender>\d{1,9})\[[0-9a-f]{1,16}\] -> (?P<receiver>\d{1,9})\[[0-9a-f]{1,16}\]"
+    r"(?: \[(?P<end>send|receive)\])? via (?P<via>.*)",
+    re.ASCII,
+)
+_COLLNET = re.compile(
+    r"CollNet \d{1,4}/\d{1,4} : (?P<rank>\d{1,9}) \[(?P<end>send|receive)\] via (?P<via>COLLNET/.*)", re.ASCII
+)
+# `(PCI)` since 2.26: GPUDirect RDMA that goes through the PCIe switch of a machine with C2C links.
+_VIA_NET = re.compile(
+    r"(?:NET|COLLNET)/(?P<plugin>[^/\n]{1,64})/(?P<device>\d{1,6})(?:\(-?\d{1,9}\))?(?P<gdrdma>/GDRDMA)?", re.ASCII
+)
+_HCA = re.compile(
+    r"NET/(?P<plugin>[^:]{1,64}?) : GPU Direct RDMA (?P<state>Enabled|Disabled) for HCA (?P<index>\d{1,6})"
+    r" '(?P<name>[^']{0,200})'",
+    re.ASCII,
+)
+_USING = re.compile(r"NET/(?P<plugin>[^:]{1,64}?) : Using ?(?P<devices>.*)", re.ASCII)
+_PORT = re.compile(r"\[\d{1,6}\] ?([\w.+-]{1,200}):\d{1,6}(?::-?\d{0,9})*/\w", re.ASCII)
+_INTERFACE = re.compile(r"\[\d{1,6}\]([^\s:\[\]]{1,64}):\S{1,128}<\d{1,6}>", re.ASCII)
+_PROVIDER = re.compile(
+    r"NET/OFI Selected [Pp]rovider is (?P<provider>[^\s,]{1,64})(?:, fabric is (?P<fabric>[^\s,]{1,64}))?"
+    r" \(found (?P<count>\d{1,6}) nics\)",
+    re.ASCII,
+)
+_INITIALIZING = re.compile(
+    r"NET/\w{1,32} :? ?(?:Initializing|Using) (?:gIB|aws-ofi-nccl)\s+v?(?P<version>\d[\w.+-]{0,40})", re.ASCII
+)
+_NVLS = re.compile(r"\d{1,6} coll channels,.{0,80}? (\d{1,6}) nvls channels", re.ASCII)
+# Before 2.25 the names are numbers, in the order of NCCL_ALGO_* and NCCL_PROTO_* (src/include/nccl_tuner.h).
+_ALGORITHM = re.compile(
+    r"(?:(?P<op>\w{1,40}): )?(?P<size>\d{1,18}) Bytes -> Algo (?P<algorithm>\w{1,32}) proto (?P<protocol>\w{1,32})",
+    re.ASCII,
+)
+_ALGORITHMS = ("TREE", "RING", "COLLNET_DIRECT", "COLLNET_CHAIN", "NVLS", "NVLS_TREE", "PAT")
+_PROTOCOLS = ("LL", "LL128", "SIMPLE")
+_TRANSPORTS: tuple[Transport, ...] = ("NET", "P2P", "SHM", "NVLS", "COLLNET")
+_NETWORKS = ("Using network ", "Assigned NET plugin ", "Initialized NET plugin ")
+
+
+class Writer(NamedTuple):
+    """Who wrote a line: `host:pid:tid`, empty where the line does not say."""
+
+    host: str
+    pid: str
+    tid: str
+
+
+@dataclass
+class Communicator:
+    rank: int
+    nranks: int
+    nnodes: int | None
+    host: str
+    started: bool = False
+    complete: bool = False
+
+
+@dataclass
+class Reader:
+    """Takes a log's lines, each with its line end, and gives its facts."""
+
+    lines: int = 0
+    whole: bool = True  # the last line has its end, or is one that can be told to be complete
+    began: bool = False  # some line of an initialisation was seen
+    versions: dict[str, None] = field(default_factory=dict)
+    networks: dict[str, dict[str, None]] = field(default_factory=lambda: {start: {} for start in _NETWORKS})
+    plugin_version: str | None = None
+    comms: dict[tuple[str, str, str], Communicator] = field(default_factory=dict)
+    size_of: dict[Writer, int] = field(default_factory=dict)
+    nics: dict[str, dict[str, dict[str, None]]] = field(default_factory=dict)  # plugin, host, name
+    nics_found: dict[str, int] = field(default_factory=dict)
+    enabled: set[int] = field(default_factory=set)
+    disabled: set[int] = field(default_factory=set)
+    channels: dict[Channel, None] = field(default_factory=dict)
+    seen: set[tuple[str, int | None]] = field(default_factory=set)
+    choices: dict[Choice, None] = field(default_factory=dict)
+    algorithms: dict[str, None] = field(default_factory=dict)
+    warnings: dict[str, None] = field(default_factory=dict)
+    left_out: int = 0
+    provider: str | None = None
+    fabric: str | None = None
+    nvls_channels: int | None = None
+
+    def line(self, line: str) -> None:
+        """One line of the log, or a part of a very long one."""
+        at = line.find("NCCL ")
+        if at < 0:
+            return
+        self.whole = line.endswith("\n")
+        if version := _VERSION.match(line, at):
+            self.lines += 1
+            self.versions[version[1]] = None
+            return
+        if (mark := line.find("NCCL INFO ", at)) >= 0:
+            self.lines += 1
+            self.info(_writer(line[max(0, mark - 400) : mark]), line[mark + 10 : mark + 10 + LONGEST].rstrip())
+        elif (mark := line.find("NCCL WARN ", at)) >= 0:
+            self.lines += 1
+            self.warn(line[mark + 10 : mark + 10 + LONGEST].strip())
+
+    def info(self, writer: Writer, text: str) -> None:
+        """Dispatch by how a message begins: most lines of a long log are none of these."""
+        if text.startswith(("Channel ", "CollNet ")):
+            self.channel(writer, text)
+        elif " Bytes -> Algo " in text:
+            self.algorithm(text)
+        elif text.startswith("NET/"):
+            self.net(writer.host, text)
+        elif text.startswith(_NETWORKS):
+            self.began = True
+            start = next(start for start in _NETWORKS if text.startswith(start))
+            name = text[len(start) :].removesuffix(" to comm")[:64].strip()
+            self.networks[start][_plugin(name)] = None
+        elif found := _VERSION.match(text):
+            self.versions[found[1]] = None
+        elif text.startswith("Bootstrap"):
+            self.began = True
+        elif "comm " in text and (comm := _COMM.search(text)):
+            self.communicator(writer, comm, text)
+        elif "nvls channels" in text and (nvls := _NVLS.search(text)):
+            self.nvls_channels = max(self.nvls_channels or 0, int(nvls[1]))
+
+    def warn(self, text: str) -> None:
+        text = _clean(redacted(text))
+        if len(self.warnings) < WARNINGS_KEPT:
+            self.warnings[text] = None
+        elif text not in self.warnings:
+            self.left_out += 1
+
+    def communicator(self, writer: Writer, match: re.Match[str], text: str) -> None:
+        key = (writer.host, writer.pid, match["comm"])
+        nranks = int(match["nranks"])
+        nnodes = int(match["nnodes"]) if match["nnodes"] else None
+        comm = self.comms.setdefault(key, Communicator(int(match["rank"]), nranks, nnodes, writer.host))
+        comm.nnodes = comm.nnodes or nnodes
+        comm.started |= "Init START" in text
+        comm.complete |= "Init COMPLETE" in text
+        self.whole |= text.endswith("Init COMPLETE")
+        # Channels name ranks of their communicator and not which one: it is the last that this thread set up, or (since
+        # 2.22 connections are made on first use, by other threads) the last of the process.
+        self.size_of[writer] = nranks
+        self.size_of[writer._replace(tid="")] = nranks
+
+    def channel(self, writer: Writer, text: str) -> None:
+        size = self.size_of.get(writer) or self.size_of.get(writer._replace(tid=""))
+        if (shape := (text.partition(" : ")[2], size)) in self.seen:
+            return  # the same connection on another channel
+        if match := _CHANNEL.match(text):
+            sender, receiver = int(match["sender"]), int(match["receiver"])
+        elif match := _COLLNET.match(text):
+            sender = receiver = int(match["rank"])
+        else:
+            return
+        via, end = match["via"], match["end"]
+        transport = _transport(via)
+        if transport is None:
+            return
+        plugin, device, gdrdma = None, None, False
+        if transport in ("NET", "COLLNET"):
+            if (net := _VIA_NET.match(via)) is None:
+                return
+            plugin, device, gdrdma = _plugin(net["plugin"]), int(net["device"]), net["gdrdma"] is not None
+        self.seen.add(shape)
+        side: Literal["send", "receive"] | None = None if end is None else "send" if end == "send" else "receive"
+        channel = Channel(
+            sender=sender,
+            receiver=receiver,
+            transport=transport,
+            plugin=plugin,
+            device=device,
+            gdrdma=gdrdma,
+            end=side,
+            size=size,
+        )
+        self.channels[channel] = None
+
+    def net(self, host: str, text: str) -> None:
+        if found := _INITIALIZING.match(text):
+            self.plugin_version = self.plugin_version or found["version"]
+        elif found := _HCA.match(text):
+            (self.enabled if found["state"] == "Enabled" else self.disabled).add(int(found["index"]))
+            # NCCL joins the ports of a dual-port NIC to one device: mlx5_0+mlx5_1.
+            self.name_nics(found["plugin"], host, found["name"].split("+"))
+        elif found := _PROVIDER.match(text):
+            self.provider = self.provider or _clean(found["provider"])
+            self.fabric = self.fabric or (_clean(found["fabric"]) if found["fabric"] else None)
+            self.nics_found[_clean(host)] = int(found["count"])
+        elif found := _USING.match(text):
+            devices = found["devices"]
+            self.name_nics(found["plugin"], host, _PORT.findall(devices) or _INTERFACE.findall(devices))
+
+    def name_nics(self, plugin: str, host: str, names: list[str]) -> None:
+        known = self.nics.setdefault(_plugin(plugin), {}).setdefault(_clean(host), {})
+        known |= {_clean(name): None for name in names if name}
+
+    def algorithm(self, text: str) -> None:
+        if (match := _ALGORITHM.search(text)) is None:
+            return
+        algorithm, protocol = _named(match["algorithm"], _ALGORITHMS), _named(match["protocol"], _PROTOCOLS)
+        self.algorithms[f"{algorithm}/{protocol}"] = None
+        choice = Choice(op=match["op"] or "", size=int(match["size"]), algorithm=algorithm, protocol=protocol)
+        self.choices[choice] = None
+
+    def facts(self) -> LogFacts:
+        """What the lines so far say."""
+        comms = list(self.comms.values())
+        nranks = max((comm.nranks for comm in comms), default=None)
+        world = [comm for comm in comms if comm.nranks == nranks]
+        hosts: dict[int, str] = {}
+        for comm in world:
+            if comm.host:
+                hosts.setdefault(comm.rank, _clean(comm.host))
+        nnodes = max((comm.nnodes for comm in world if comm.nnodes), default=None)
+        if nnodes is None and nranks is not None and len(hosts) == nranks:
+            nnodes = len(set(hosts.values()))
+        chosen, initialised = self._plugins()
+        plugin = next(iter(chosen or initialised), None)
+        nics = self.nics.get(plugin, {}) if plugin else {}
+        unfinished = sorted({comm.rank for comm in world if comm.started and not comm.complete})
+        cut = any(comm.started and not comm.complete for comm in comms) or (self.began and not comms)
+        return LogFacts(
+            nccl_version=next(iter(self.versions), None),
+            plugin=plugin,
+            plugin_version=self.plugin_version,
+            nranks=nranks,
+            nnodes=nnodes,
+            hosts=dict(sorted(hosts.items())),
+            hcas=list(dict.fromkeys(name for names in nics.values() for name in names)),
+            gdrdma_hcas=sorted(self.enabled),
+            no_gdrdma_hcas=sorted(self.disabled),
+            channels=list(self.channels),
+            algorithms=list(self.algorithms),
+            warnings=list(self.warnings),
+            truncated=self.lines > 0 and (cut or not self.whole),
+            lines=self.lines,
+            plugins=list(chosen or initialised),
+            versions=list(self.versions),
+            nics_by_host={host: list(names) for host, names in nics.items() if host and names},
+            nics_found={host: count for host, count in self.nics_found.items() if host},
+            provider=self.provider,
+            fabric=self.fabric,
+            choices=list(self.choices),
+            nvls_channels=self.nvls_channels,
+            unfinished=unfinished,
+            warnings_left_out=self.left_out,
+        )
+
+    def _plugins(self) -> tuple[dict[str, None], dict[str, None]]:
+        """Networks that communicators use, and (weaker) those that were only made ready or named by a NIC's line."""
+        using, assigned, initialised = (self.networks[start] for start in _NETWORKS)
+        carried = {channel.plugin: None for channel in self.channels if channel.transport == "NET" and channel.plugin}
+        return (using | carried) or assigned, initialised | dict.fromkeys(self.nics)
+
+
+def _writer(head: str) -> Writer:
+    for word in reversed(_ANSI.sub(" ", head).split()):
+        if match := _WRITER.fullmatch(word):
+            return Writer(match["host"], match["pid"], match["tid"])
+    return Writer("", "", "")
+
+
+def _transport(via: str) -> Transport | None:
+    return next((transport for transport in _TRANSPORTS if via.startswith(transport + "/")), None)
+
+
+def _plugin(name: str) -> str:
+    """aws-ofi-nccl has called itself `AWS Libfabric` and now does `Libfabric` (nccl_ofi_interface_nvidia.cpp)."""
+    return _clean(name.strip().removeprefix("AWS "))
+
+
+def _named(found: str, names: tuple[str, ...]) -> str:
+    return names[int(found)] if found.isdecimal() and int(found) < len(names) else found
+
+
+def _clean(text: str) -> str:
+    """Without lone surrogates, which no JSON can carry."""
+    return text.encode("utf-8", "replace").decode()
