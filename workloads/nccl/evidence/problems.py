@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from workloads.nccl.evidence.facts import Channel, LogFacts
+from workloads.nccl.evidence.reader import SOCKETS
 from workloads.nccl.result import Finding
 
 NOT_AS_ASKED = 5
@@ -50,7 +51,7 @@ def _problems(
     if nodes > 1:
         yield from _network(facts, transport)
         yield from _within(facts)
-        if "Socket" not in facts.plugins:
+        if not _sockets(facts):
             yield from _gpu_direct(facts, gdrdma)
             if nics is not None:
                 yield from _nics(facts, nics)
@@ -86,11 +87,12 @@ def _world(facts: LogFacts, nodes: int, ranks: int | None) -> Iterator[Finding]:
 
 def _network(facts: LogFacts, transport: str | None) -> Iterator[Finding]:
     wanted = PLUGINS.get(transport) if transport else None
-    others = [plugin for plugin in facts.plugins if plugin != wanted and plugin != "Socket"]
-    if "Socket" in facts.plugins:
+    others = [plugin for plugin in facts.plugins if plugin != wanted and plugin not in SOCKETS]
+    if sockets := _sockets(facts):
         yield _wrong(
             "socket-transport",
-            "NCCL used sockets (NET/Socket): no RDMA. Is the plugin in LD_LIBRARY_PATH, are the RDMA NICs in the pod?",
+            f"NCCL used sockets (NET/{sockets[0]}): no RDMA. Is the plugin in LD_LIBRARY_PATH, are the RDMA NICs in the"
+            " pod?",
         )
     if wanted is not None and others:
         yield _wrong("other-plugin", f"this machine's plugin is {wanted}; NCCL used {', '.join(others)}")
@@ -166,6 +168,10 @@ def _remarks(facts: LogFacts) -> Iterator[Finding]:
     if facts.warnings:
         count = len(facts.warnings) + facts.warnings_left_out
         yield _remark("warnings", f"NCCL warned ({count} kinds of warning), first: {facts.warnings[0][:300]}")
+
+
+def _sockets(facts: LogFacts) -> list[str]:
+    return [plugin for plugin in facts.plugins if plugin in SOCKETS]
 
 
 def _carried(facts: LogFacts) -> list[Channel]:

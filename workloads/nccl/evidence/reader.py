@@ -16,7 +16,10 @@ WARNINGS_KEPT = 200  # kinds of warning per log: a broken NIC repeats itself, wi
 LONGEST = 4096  # characters of a message that are looked at; NCCL's own buffers hold 1,024 and 2,048
 
 _ANSI = re.compile(r"\x1b\[[0-9;]{0,16}m")
-_WRITER = re.compile(r"(?P<host>[^\s:()\[\]]{1,255}):(?P<pid>\d{1,9}):(?P<tid>\d{1,9})", re.ASCII)
+# mpirun --tag-output glues `[1,0]<stdout>:` to the line.
+_WRITER = re.compile(
+    r"(?:\[\d{1,9},\d{1,9}\]<std\w{3}>:)?(?P<host>[^\s:()\[\]]{1,255}):(?P<pid>\d{1,9}):(?P<tid>\d{1,9})", re.ASCII
+)
 _VERSION = re.compile(r"NCCL version (\d{1,4}(?:\.\d{1,5}){1,3})", re.ASCII)
 _COMM = re.compile(
     r"comm (?P<comm>\S{1,40}) rank (?P<rank>\d{1,9}) n[rR]anks (?P<nranks>\d{1,9})"
@@ -59,6 +62,7 @@ _ALGORITHM = re.compile(
 )
 _ALGORITHMS = ("TREE", "RING", "COLLNET_DIRECT", "COLLNET_CHAIN", "NVLS", "NVLS_TREE", "PAT")
 _PROTOCOLS = ("LL", "LL128", "SIMPLE")
+SOCKETS = ("Socket", "FastSocket")  # networks without RDMA: NCCL's own, and Google's plugin for machines without it
 _TRANSPORTS: tuple[Transport, ...] = ("NET", "P2P", "SHM", "NVLS", "COLLNET")
 _NETWORKS = ("Using network ", "Assigned NET plugin ", "Initialized NET plugin ")
 
@@ -241,7 +245,7 @@ class Reader:
             nnodes = len(set(hosts.values()))
         chosen, initialised = self._plugins()
         plugin = next(iter(chosen or initialised), None)
-        nics = self.nics.get(plugin, {}) if plugin else {}
+        nics = self._nics(plugin)
         unfinished = sorted({comm.rank for comm in world if comm.started and not comm.complete})
         cut = any(comm.started and not comm.complete for comm in comms) or (self.began and not comms)
         return LogFacts(
@@ -276,6 +280,16 @@ class Reader:
         using, assigned, initialised = (self.networks[start] for start in _NETWORKS)
         carried = {channel.plugin: None for channel in self.channels if channel.transport == "NET" and channel.plugin}
         return (using | carried) or assigned, initialised | dict.fromkeys(self.nics)
+
+    def _nics(self, plugin: str | None) -> dict[str, dict[str, None]]:
+        """Names by host of the plugin's NICs. HPC-X's is called IBext_v8 and names its NICs as NET/IB."""
+        if plugin in self.nics or plugin in SOCKETS or plugin is None:
+            return self.nics.get(plugin or "", {})
+        found: dict[str, dict[str, None]] = {}
+        for name, hosts in self.nics.items():
+            for host, names in hosts.items() if name not in SOCKETS else ():
+                found[host] = found.get(host, {}) | names
+        return found
 
 
 def _writer(head: str) -> Writer:
