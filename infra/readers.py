@@ -12,6 +12,7 @@ import ipaddress
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 from pydantic import GetCoreSchemaHandler, SecretStr
@@ -147,6 +148,30 @@ class Version(Text):
 
     def schema(self) -> dict[str, Any]:
         return {"type": "string", "pattern": r"^\d+\.\d+\.\d+$"}
+
+
+@dataclass(frozen=True)
+class Moment(Reader):
+    """A minute in UTC, such as 2026-12-03T11:30:00Z; `what` says of what. Read as text in that form."""
+
+    what: str
+
+    def read(self, value: Any) -> str:
+        fix = f'write {self.what} in UTC and in quotes, such as "2026-12-03T11:30:00Z"'
+        if not isinstance(value, str):
+            raise RefusedError("This setting is a time, and YAML does not read this as text.", fix)
+        try:
+            moment = datetime.fromisoformat(value)
+        except ValueError:
+            raise RefusedError("This is not a time.", fix) from None
+        if moment.tzinfo is None or moment.utcoffset():
+            raise RefusedError("This time is not in UTC, or does not say where it is.", fix)
+        if moment.second or moment.microsecond:
+            raise RefusedError("This time has seconds, and nothing here happens between two minutes.", fix)
+        return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+    def schema(self) -> dict[str, Any]:
+        return {"type": "string", "pattern": r"^\d{4}-\d\d-\d\dT\d\d:\d\d(:00)?(Z|\+00:00)$"}
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from infra.capacity import MAX_RUN_HOURS
 from infra.defaults import REQUIRED, ByTarget, Derived, Fixed, clouds, everywhere, same_as
 from infra.machines import CATALOGUE
 from infra.problems import SettingsError, UnreadableError
-from infra.readers import Choice, Cidr, Cidrs, Flag, Reader, Secret, Text, Texts, Version, Whole
+from infra.readers import Choice, Cidr, Cidrs, Flag, Moment, Reader, Secret, Text, Texts, Version, Whole
 from infra.zones import second_zone
 
 if TYPE_CHECKING:
@@ -80,6 +80,12 @@ class Nodes(Section):
     reservation: Annotated[str | None, Text("a reservation's name"), clouds(None)] = Field(
         description="The reservation to use, with capacity reservation or capacity-block only. gke: its name or "
         "projects/P/reservations/R[/reservationBlocks/B]; eks: its id, cr-…."
+    )
+    block_ends: Annotated[str | None, Moment("the block's end"), ByTarget(local=Fixed(), gke=Fixed(), eks=None)] = (
+        Field(
+            description="eks, capacity-block: when the block ends, in UTC and in quotes. The nodes are drained 45 "
+            "minutes before, a quarter of an hour before EC2 begins to take them. Left out, nothing drains them."
+        )
     )
     fallback: Annotated[CapacityName | None, Choice(CAPACITIES), ByTarget(local=Fixed(), gke=None, eks=Fixed())] = (
         Field(description="The second choice of capacity, when the first has no machine to give. Needs computeClass.")

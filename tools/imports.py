@@ -41,6 +41,7 @@ AWS_IMPORTS: Mapping[str, str] = {
     "aws:ec2/route:Route": "{routeTableId}_{destinationCidrBlock}",
     "aws:ec2/routeTableAssociation:RouteTableAssociation": "{subnetId}/{routeTableId}",
     "aws:autoscaling/tag:Tag": "{autoscalingGroupName},{tag[key]}",
+    "aws:autoscaling/schedule:Schedule": "{autoscalingGroupName}/{scheduledActionName}",
     "aws:eks/cluster:Cluster": "{name}",
     "aws:eks/nodeGroup:NodeGroup": "{clusterName}:{nodeGroupName}",
     "aws:eks/addon:Addon": "{clusterName}:{addonName}",

@@ -4,9 +4,8 @@ What each way demands is data (`infra.capacity`). Node groups, not Karpenter: th
 group with one interface layout, and a reservation or a Capacity Block binds to a launch template.
 
 A Capacity Block is bought before `up`. Its group is empty and stays so until the block is active; then the autoscaler
-adds nodes for the pods that wait. EC2 takes the nodes back from half an hour before the block's end on, without asking:
-end the jobs before, or the last checkpoint is what remains (docs/eks.md). Another launch template, too, is for an
-empty group: a new node cannot come before an old one has gone.
+adds nodes for the pods that wait. Before the block's end they are drained, if the stack file says when that is
+(`block_end`). Another launch template, too, is for an empty group: a new node cannot come before an old one has gone.
 
 The number of nodes is the autoscaler's, so `up` never changes it; and EKS refuses a least number above it. Before
 `nodes.min` of a living stack is raised, there have to be as many nodes: `aws eks update-nodegroup-config --cluster-name
@@ -24,6 +23,7 @@ from pulumi import ResourceOptions
 from pulumi_aws import eks
 
 from infra.capacity import EKS_CAPACITIES
+from infra.eks.block_end import BlockEnd, BlockEndArgs
 from infra.eks.fabric import EFA_RESOURCE
 from infra.eks.interfaces import interfaces
 from infra.eks.launch_template import LaunchTemplateArgs, launch_template, placement_group
@@ -161,14 +161,21 @@ class GpuNodes(pulumi.ComponentResource):
             tags=nodes.names.tags(GPU_GROUP),
             opts=_options(self, nodes),
         )
+        scaling_group = self.group.resources.apply(autoscaling_group)
         for resource, count in offered(settings, machine).items():
             aws.autoscaling.Tag(
                 f"{name}-{resource.rpartition('/')[2]}",
-                autoscaling_group_name=self.group.resources.apply(autoscaling_group),
+                autoscaling_group_name=scaling_group,
                 tag=aws.autoscaling.TagTagArgs(
                     key=f"{TEMPLATE_TAG}{resource}", value=str(count), propagate_at_launch=False
                 ),
                 opts=ResourceOptions(parent=self),
+            )
+        if settings.nodes.block_ends is not None:
+            BlockEnd(
+                f"{name}-block-end",
+                BlockEndArgs(group=scaling_group, most=settings.nodes.max, ends=settings.nodes.block_ends),
+                ResourceOptions(parent=self),
             )
         self.register_outputs({"group": self.group.node_group_name})
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from infra.capacity import BLOCKS
 from infra.legality.fabric import ZONE
 from infra.problems import Problem
 from infra.zones import is_zone_id, zone_region
@@ -52,6 +53,18 @@ def second_zone_unfit(s: Settings) -> Problem | None:
 
 def _region(zone: str) -> str | None:
     return zone.rpartition("-az")[0] if is_zone_id(zone) else zone_region(zone)
+
+
+def block_end_unused(s: Settings) -> Problem | None:
+    """Only a Capacity Block has an end that is known beforehand."""
+    if s.target != "eks" or s.nodes.block_ends is None or s.nodes.capacity == "capacity-block":
+        return None
+    return Problem(
+        settings=("nodes.blockEnds", "nodes.capacity"),
+        says=f"{s.nodes.capacity} machines have no end; at that time they would be drained for nothing.",
+        fix="remove nodes.blockEnds, or set nodes.capacity to capacity-block",
+        source=BLOCKS,
+    )
 
 
 def interfaces_unfit(s: Settings) -> Problem | None:
@@ -131,6 +144,7 @@ def administrator_misspelt(s: Settings) -> Problem | None:
 
 RULES: tuple[Rule, ...] = (
     second_zone_unfit,
+    block_end_unused,
     interfaces_unfit,
     endpoints_without_mirror,
     file_system_size,

@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 from collections import Counter
 from collections.abc import Iterator
+from datetime import datetime, timedelta
+from typing import Any
 
 from infra.eks.fabric import HEAD_ENVIRONMENT
 from infra.eks.interfaces import interfaces
@@ -18,6 +20,7 @@ from rehearsal.promises.eks_parts import (
     NODE_GROUP,
     PLACEMENT_GROUP,
     POD_IDENTITY,
+    SCHEDULE,
     capacity_of,
     efa_group,
     gpu_groups,
@@ -150,6 +153,32 @@ def groups_are_as_their_machine_demands(stack: Stack) -> Iterator[str]:
         yield from expect(template, instanceType=machine.name if block else None)
 
 
+def nodes_are_drained_before_their_block_ends(stack: Stack) -> Iterator[str]:
+    """Where a block's end is told, its nodes are gone by the half hour in which EC2 takes them, for 15 minutes of
+    draining, and none comes until it is over; the group is then as it was made."""
+    ends = stack.settings.nodes.block_ends
+    groups = [at(tag, "autoscalingGroupName") for tag in stack.of(GROUP_TAG)]
+    wanted: list[tuple[Any, ...]] = []
+    if ends is not None:
+        end = datetime.fromisoformat(ends)
+        early = end - timedelta(minutes=45)
+        wanted = [
+            (f"{early.minute} {early.hour} {early.day} {early.month} *", 0, 0, 0),
+            (f"{end.minute} {end.hour} {end.day} {end.month} *", 0, stack.settings.nodes.max, -1),
+        ]
+    actions = stack.of(SCHEDULE)
+    found = [tuple(at(one, key) for key in ("recurrence", "minSize", "maxSize", "desiredCapacity")) for one in actions]
+    if found != wanted:
+        yield f"the actions are {found}"
+    for one in actions:
+        if at(one, "autoscalingGroupName") not in groups:
+            yield f"{one.name}: it is of {at(one, 'autoscalingGroupName')}"
+        when = at(one, "recurrence").split()
+        stamp = f"{when[3]:0>2}{when[2]:0>2}-{when[1]:0>2}{when[0]:0>2}"
+        if not str(at(one, "scheduledActionName")).endswith(stamp):
+            yield f"{one.name}: another time would change it, with the start of this one"
+
+
 def nodes_are_packed_only_where_it_costs_nothing(stack: Stack) -> Iterator[str]:
     """On demand and as spot the GPU nodes are in a cluster placement group; reserved ones are in none."""
     packed = capacity_of(stack).placement_group
@@ -250,6 +279,7 @@ PROMISES: tuple[Promise, ...] = (
     nodes_use_their_fast_disks,
     groups_are_as_their_capacity_demands,
     groups_are_as_their_machine_demands,
+    nodes_are_drained_before_their_block_ends,
     nodes_are_packed_only_where_it_costs_nothing,
     nodes_are_repaired_and_updated_one_by_one,
     a_group_without_gpus,

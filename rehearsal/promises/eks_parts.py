@@ -31,6 +31,7 @@ ROLE = "aws:iam/role:Role"
 ATTACHMENT = "aws:iam/rolePolicyAttachment:RolePolicyAttachment"
 LOG_GROUP = "aws:cloudwatch/logGroup:LogGroup"
 GROUP_TAG = "aws:autoscaling/tag:Tag"
+SCHEDULE = "aws:autoscaling/schedule:Schedule"
 
 
 def zone_of(subnet: Node) -> str:

@@ -31,6 +31,7 @@ AUTOSCALING_TAG = "aws:autoscaling/tag:Tag"
 SUBNET = "aws:ec2/subnet:Subnet"
 INGRESS = "aws:vpc/securityGroupIngressRule:SecurityGroupIngressRule"
 EGRESS = "aws:vpc/securityGroupEgressRule:SecurityGroupEgressRule"
+SCHEDULE = "aws:autoscaling/schedule:Schedule"
 BLOCK = "cr-0123456789abcdef0"
 FABRICS = ("efa", "efa-dranet")
 Stack = Mapping[tuple[str, str], Made]
@@ -56,6 +57,11 @@ ELSEWHERE: dict[str, dict[str, Any]] = {
     "by-id": {"location": "use1-az1"},
     "open": {"access.publicEndpoint": True, "access.authorizedNetworks": ["203.0.113.7/32"]},
     "unprotected": {"protect": False},
+    "block": {
+        "nodes.capacity": "capacity-block",
+        "nodes.reservation": BLOCK,
+        "nodes.blockEnds": "2027-01-01T00:30:00Z",
+    },
 }
 
 
@@ -180,6 +186,28 @@ def test_gpu_nodes_are_in_one_zone_and_for_gpu_pods_alone() -> None:
     assert group["labels"]["nvidia.com/gpu.present"] == group["labels"]["vpc.amazonaws.com/efa.present"] == "true"
     assert group["amiType"] == "AL2023_x86_64_NVIDIA"
     assert group["releaseVersion"]
+
+
+def test_nodes_are_drained_before_their_block_ends_and_the_group_is_then_as_it_was() -> None:
+    assert of(plain(), SCHEDULE) == {}
+    group = "eks-gpu-1"
+    drain, reopen = (made.inputs for _, made in sorted(of(with_change("block"), SCHEDULE).items()))
+    assert drain == {
+        "scheduledActionName": "drain-20261231-2345",
+        "autoscalingGroupName": group,
+        "recurrence": "45 23 31 12 *",
+        "minSize": 0,
+        "maxSize": 0,
+        "desiredCapacity": 0,
+    }
+    assert reopen == {
+        "scheduledActionName": "reopen-20270101-0030",
+        "autoscalingGroupName": group,
+        "recurrence": "30 0 1 1 *",
+        "minSize": 0,
+        "maxSize": 2,
+        "desiredCapacity": -1,
+    }
 
 
 def test_zones_are_given_by_name_or_by_id() -> None:

@@ -188,6 +188,14 @@ RIGHT: Mapping[str, Json] = {
         "instanceType": "p5en.48xlarge",
     },
     tokens.GROUP_TAG: {"autoscalingGroupName": "", "tag": {"key": "a", "value": "b", "propagateAtLaunch": False}},
+    tokens.SCHEDULE: {
+        "autoscalingGroupName": "",
+        "scheduledActionName": "drain",
+        "recurrence": "45 10 3 12 *",
+        "minSize": 0,
+        "maxSize": 0,
+        "desiredCapacity": 0,
+    },
     tokens.CLUSTER: CLUSTER,
     tokens.NODE_GROUP: GPU_GROUP,
     tokens.ADDON: {"clusterName": "ray", "addonName": "coredns", "resolveConflictsOnCreate": "OVERWRITE"},
@@ -242,7 +250,7 @@ RIGHT: Mapping[str, Json] = {
 def right(world: View, type_: str) -> Json:
     """The right request of a kind, with what only the landscape knows."""
     inputs = copy.deepcopy(RIGHT[type_])
-    if type_ == tokens.GROUP_TAG:
+    if type_ in (tokens.GROUP_TAG, tokens.SCHEDULE):
         group = world.get(tokens.NODE_GROUP, "ray:system") or {}
         inputs["autoscalingGroupName"] = group["resources"][0]["autoscalingGroups"][0]["name"]
     return inputs

@@ -149,4 +149,18 @@ CAPACITY = (
 )
 
 
-CASES = (*TEMPLATES, *INTERFACES, *GROUPS, *CAPACITY)
+S = t.SCHEDULE
+SCHEDULES = (
+    case("scaling_group_missing", S, {"autoscalingGroupName": "eks-none"}, "not found"),
+    case("action_without_time", S, {"recurrence": land.GONE}, "StartTime or Recurrence"),
+    case("action_in_the_past", S, {"startTime": "2026-11-01T00:00:00Z"}, "in the past"),
+    *(
+        case("recurrence_malformed", S, {"recurrence": line}, "is invalid")
+        for line in ("45 10 3 12", "45 24 3 12 *", "45 10 0 12 *", "45 10 3 13 *", "45 10 3 x! *")
+    ),
+    case("action_sizes_reversed", S, {"minSize": 1}, "minSize 1 must be less"),
+    case("action_sizes_reversed", S, {"desiredCapacity": 2, "maxSize": 1}, "desiredCapacity 2"),
+    case("action_sizes_reversed", S, {"minSize": 3, "desiredCapacity": -1, "maxSize": 2}, "maxSize 2"),
+)
+
+CASES = (*TEMPLATES, *INTERFACES, *GROUPS, *CAPACITY, *SCHEDULES)

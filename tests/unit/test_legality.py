@@ -127,6 +127,18 @@ CASES = [
         "remove nodes.reservation",
     ),
     Case(
+        aws.block_end_unused,
+        EKS,
+        {"nodes.blockEnds": "2026-12-03T11:30:00Z"},
+        {
+            "nodes.blockEnds": "2026-12-03T11:30:00Z",
+            "nodes.capacity": "capacity-block",
+            "nodes.reservation": "cr-0123456789abcdef0",
+        },
+        "nodes.blockEnds",
+        "remove nodes.blockEnds",
+    ),
+    Case(
         capacity.reservation_misspelt,
         EKS,
         {"nodes.reservation": "ours", "nodes.capacity": "reservation"},

@@ -18,6 +18,7 @@ from infra.settings import Settings, leaves, parse, sections
 from .stacks import EKS, GKE, LOCAL, changed, problems_of
 
 TOKEN = "correct-horse-battery-staple"
+BLOCK = changed(EKS, {"nodes.capacity": "capacity-block", "nodes.reservation": "cr-0123456789abcdef0"})
 
 
 def test_local_needs_a_target_only() -> None:
@@ -291,3 +292,20 @@ def test_readers_return_or_refuse(value: Any) -> None:
             answer = f"{refused.says} {refused.fix}"
         assert isinstance(answer, str | int | bool | tuple | SecretStr)
         assert answer or answer in (0, False, ())
+
+
+@pytest.mark.parametrize(
+    "written", ["2026-12-03T11:30:00Z", "2026-12-03T11:30:00+00:00", "2026-12-03T11:30Z", "2026-12-03 11:30:00+00:00"]
+)
+def test_a_time_is_read_as_the_cloud_tells_it(written: str) -> None:
+    assert parse(changed(BLOCK, {"nodes.blockEnds": written})).nodes.block_ends == "2026-12-03T11:30:00Z"
+
+
+@pytest.mark.parametrize(
+    "written",
+    ["2026-12-03T11:30:00", "2026-12-03T13:30:00+02:00", "2026-12-03T11:30:07Z", "2026-12-03", "soon", 1796297400],
+)
+def test_a_time_that_could_be_another_is_refused(written: object) -> None:
+    (problem,) = problems_of(changed(BLOCK, {"nodes.blockEnds": written}))
+    assert problem.settings == ("nodes.blockEnds",)
+    assert '"2026-12-03T11:30:00Z"' in problem.fix

@@ -24,6 +24,11 @@ def drift_node_group(live: Json, _world: View) -> Json:
     return {"scalingConfig": {"desiredSize": min(desired(live) + 1, most)}}
 
 
+def drift_schedule(_live: Json, _world: View) -> Json:
+    """Its time has come and gone; AWS computes the next. One that does not recur would be gone altogether."""
+    return {"startTime": "2027-12-01T00:00:00Z"}
+
+
 def drift_addon(live: Json, _world: View) -> Json:
     """Something in the cluster touches it; its version is changed by people only."""
     return {"modifiedAt": "2026-11-09T08:00:00Z", "createdAt": live.get("createdAt")}

@@ -8,6 +8,7 @@ from rehearsal.clouds.aws import rules_cluster as clusters
 from rehearsal.clouds.aws import rules_cluster_parts as parts
 from rehearsal.clouds.aws import rules_group as groups
 from rehearsal.clouds.aws import rules_interfaces as interfaces
+from rehearsal.clouds.aws import rules_schedule as schedules
 from rehearsal.clouds.aws import rules_template as templates
 from rehearsal.clouds.aws.made import TAGS, made
 from rehearsal.clouds.aws.trouble import taken
@@ -218,6 +219,23 @@ GROUP_TAG = Kind(
     repeatable=True,
 )
 
+SCHEDULE = Kind(
+    type=tokens.SCHEDULE,
+    identify=node_group.identify_schedule,
+    compute=node_group.compute_schedule,
+    replace_on=node_group.SCHEDULE_REPLACES,
+    rules=(
+        groups.scaling_group_missing,
+        schedules.action_without_time,
+        schedules.action_in_the_past,
+        schedules.recurrence_malformed,
+        schedules.action_sizes_reversed,
+    ),
+    drift=drift.drift_schedule,
+    # PutScheduledUpdateGroupAction makes an action or changes the one of this name.
+    repeatable=True,
+)
+
 KINDS: tuple[Kind, ...] = (
     PLACEMENT_GROUP,
     LAUNCH_TEMPLATE,
@@ -229,4 +247,5 @@ KINDS: tuple[Kind, ...] = (
     ACCESS_POLICY,
     POD_IDENTITY,
     GROUP_TAG,
+    SCHEDULE,
 )

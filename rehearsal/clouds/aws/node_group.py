@@ -20,6 +20,7 @@ NODE_GROUP_REPLACES = frozenset(
     }
 )
 GROUP_TAG_REPLACES = frozenset({"region", "autoscalingGroupName", "tag.key"})
+SCHEDULE_REPLACES = frozenset({"region", "autoscalingGroupName", "scheduledActionName"})
 NODE_GROUP_MAPS = frozenset({"labels"})
 
 
@@ -84,14 +85,32 @@ def compute_group_tag(call: Call) -> Json:
     return {"region": region_of(call.inputs, call.config)}
 
 
+def identify_schedule(inputs: Json, _config: Mapping[str, Any]) -> str:
+    """GROUP/ACTION, which the provider imports it by; it calls it by its second half, which is its group's own."""
+    return f"{inputs['autoscalingGroupName']}/{inputs['scheduledActionName']}"
+
+
+def compute_schedule(call: Call) -> Json:
+    """Its ARN, and when it runs next: AWS tells from the recurrence, here it is a fixed day."""
+    group, _, action = call.id.partition("/")
+    mark = f"{digest(call.id)}:autoScalingGroupName/{group}:scheduledActionName/{action}"
+    return {
+        "region": region_of(call.inputs, call.config),
+        "arn": arn(call, "autoscaling", f"scheduledUpdateGroupAction:{mark}"),
+        **kept(call, {"startTime": "2026-12-01T00:00:00Z", "endTime": "", "timeZone": ""}),
+        **kept(call, {"recurrence": "", "minSize": 0, "maxSize": 0, "desiredCapacity": 0}),
+    }
+
+
 def scaling_group_of(group: Mapping[str, Any]) -> str:
     """The name of the Auto Scaling group of a live node group."""
     return str(value_at(group, "resources.0.autoscalingGroups.0.name") or "")
 
 
 def goes_with_node_group(call: Call, type_: str, live: Json) -> bool:
-    """Tags go with the Auto Scaling group; the access entry of its role with the role's last group, if EKS made it."""
-    if type_ == tokens.GROUP_TAG:
+    """Tags and actions go with the Auto Scaling group; the access entry that EKS made for its role, with the role's
+    last group."""
+    if type_ in (tokens.GROUP_TAG, tokens.SCHEDULE):
         return live.get("autoscalingGroupName") == scaling_group_of(call.live)
     if type_ != tokens.ACCESS_ENTRY or tokens.MADE_BY not in live or live.get("type") != "EC2_LINUX":
         return False

@@ -250,7 +250,7 @@ def label_reserved(call: Call) -> Refusal | None:
 
 @on("create", "update")
 def scaling_group_missing(call: Call) -> Refusal | None:
-    """A tag is put on an Auto Scaling group that exists, such as that of a node group."""
+    """A tag or action is put on an Auto Scaling group that exists, such as that of a node group."""
     name = str(call.inputs.get("autoscalingGroupName"))
     if any(scaling_group_of(live) == name for _, _, live in call.world.all(tokens.NODE_GROUP)):
         return None

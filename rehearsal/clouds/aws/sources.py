@@ -28,6 +28,7 @@ COREDNS = "pulumi/pulumi-eks #1525, 2024-12-11; terraform-aws-modules/terraform-
 EKS_ACCESS = f"EKS docs, access entries; wording {MEMORY}"
 NO_JOIN = f"EKS docs, troubleshooting: NodeCreationFailure; wording {MEMORY}"
 AUTO_SCALING = f"Amazon EC2 Auto Scaling docs; wording {MEMORY}"
+PAST_START = "hashicorp/terraform-provider-aws #3033, 2018-01-17; pulumi/pulumi-aws #2473, 2023-04-20"
 IAM_API = f"IAM API reference; wording {MEMORY}"
 KMS_API = f"KMS API reference; wording {MEMORY}"
 VPC_API = f"EC2 API reference, VPC; wording {MEMORY}"
