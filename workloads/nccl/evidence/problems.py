@@ -62,10 +62,13 @@ def _whole(facts: LogFacts) -> Iterator[Finding]:
     if facts.unfinished:
         ranks = ", ".join(map(str, facts.unfinished[:8])) + (" …" if len(facts.unfinished) > 8 else "")
         yield _wrong(
-            "truncated-log", f"the initialisation of rank {ranks} began and did not end: NCCL hung, or the log was cut"
+            "truncated-log", f"the initialisation began and did not end on rank {ranks}: NCCL hung, or the log was cut"
         )
     elif facts.truncated:
-        yield _wrong("truncated-log", "the log ends in the middle of a line or of the initialisation: it was cut")
+        yield _wrong(
+            "truncated-log",
+            "the log ends in the middle of a line or of the initialisation: it was cut, or NCCL failed there",
+        )
 
 
 def _world(facts: LogFacts, nodes: int, ranks: int | None) -> Iterator[Finding]:
@@ -79,9 +82,9 @@ def _world(facts: LogFacts, nodes: int, ranks: int | None) -> Iterator[Finding]:
         yield _wrong(kind, f"{nodes} nodes were asked for, NCCL saw {facts.nnodes}{where}")
     elif facts.nnodes is not None and facts.nnodes > nodes:
         yield _wrong("another-run", f"{nodes} nodes were asked for, NCCL saw {facts.nnodes}: another run's log?")
-    if facts.nranks is None:
+    if facts.nranks is None and not facts.truncated:
         yield _wrong("no-communicator", f"the log names no communicator: which ranks took part is not shown; {HOW}")
-    elif facts.hosts and len(facts.hosts) < facts.nranks:
+    elif facts.nranks is not None and 0 < len(facts.hosts) < facts.nranks:
         yield _remark("some-ranks", f"the log covers {len(facts.hosts)} of {facts.nranks} ranks")
 
 
@@ -96,11 +99,12 @@ def _network(facts: LogFacts, transport: str | None) -> Iterator[Finding]:
         )
     if wanted is not None and others:
         yield _wrong("other-plugin", f"this machine's plugin is {wanted}; NCCL used {', '.join(others)}")
-    if not facts.plugins:
+    # A log that was cut need not say all of this, and that it was cut has been said.
+    if not facts.plugins and not facts.truncated:
         yield _wrong("no-plugin", f"the log does not name the network that NCCL used; {HOW}")
     if transport == "efa" and facts.provider is not None and facts.provider != "efa":
         yield _wrong("other-provider", f"Libfabric's provider is {facts.provider}, not efa: no EFA device was used")
-    if not _carried(facts):
+    if not _carried(facts) and not facts.truncated:
         between = "" if not facts.channels else ": all that it names stay inside a node"
         yield _wrong("no-channel", f"the log names no connection through a NIC{between}; {HOW}")
 
@@ -146,7 +150,8 @@ def _nics(facts: LogFacts, nics: int) -> Iterator[Finding]:
     if not counts and not _joined(facts):
         counts = {host: len(devices) for host, devices in used.items()}
     if not counts:
-        yield _wrong("nics-unknown", f"the log does not name the NICs, of which a node has {nics}; {HOW}")
+        if not facts.truncated:
+            yield _wrong("nics-unknown", f"the log does not name the NICs, of which a node has {nics}; {HOW}")
         return
     for host, count in sorted(counts.items()):
         if count < nics:
@@ -158,7 +163,7 @@ def _nics(facts: LogFacts, nics: int) -> Iterator[Finding]:
         elif host in used and len(used[host]) < nics and not _joined(facts) and _ranks_on(facts, host) >= nics:
             yield _wrong("nic-idle", f"{host}: only {len(used[host])} of its {nics} NICs carry a connection")
     unnamed = sorted(set(facts.hosts.values()) - set(counts)) if "the log" not in counts else []
-    if unnamed:
+    if unnamed and not facts.truncated:
         yield _wrong("nics-unknown", f"{', '.join(unnamed[:8])}: the log does not name the NICs, {nics} are expected")
 
 
@@ -167,7 +172,7 @@ def _remarks(facts: LogFacts) -> Iterator[Finding]:
         yield _remark("versions-differ", f"the ranks run different versions of NCCL: {', '.join(facts.versions)}")
     if facts.warnings:
         count = len(facts.warnings) + facts.warnings_left_out
-        yield _remark("warnings", f"NCCL warned ({count} kinds of warning), first: {facts.warnings[0][:300]}")
+        yield _remark("warnings", f"NCCL warned in {count} different lines, first: {facts.warnings[0][:300]}")
 
 
 def _sockets(facts: LogFacts) -> list[str]:

@@ -131,7 +131,8 @@ class Reader:
     def info(self, writer: Writer, text: str) -> None:
         """Dispatch by how a message begins: most lines of a long log are none of these."""
         if text.startswith(("Channel ", "CollNet ")):
-            self.channel(writer, text)
+            if self.whole:  # of a line that was cut, nobody knows whether GDRDMA would have followed
+                self.channel(writer, text)
         elif " Bytes -> Algo " in text:
             self.algorithm(text)
         elif text.startswith("NET/"):
