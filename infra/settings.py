@@ -19,6 +19,7 @@ from infra.capacity import MAX_RUN_HOURS
 from infra.defaults import REQUIRED, ByTarget, Derived, Fixed, clouds, everywhere, same_as
 from infra.machines import CATALOGUE
 from infra.problems import SettingsError, UnreadableError
+from infra.ray_images import AWS_RAY_TRAIN, RAY, RAY_IN
 from infra.readers import Choice, Cidr, Cidrs, Flag, Moment, Reader, Secret, Text, Texts, Version, Whole
 from infra.zones import second_zone
 
@@ -130,10 +131,18 @@ class Ray(Section):
         description="What an indexed-job runs, a line for a shell: on its first pod, with RAY_ADDRESS set; one that "
         "begins with torchrun runs on every pod, with the rendezvous set. It needs everything in the image."
     )
-    version: Annotated[str, Version("Ray"), everywhere("2.60.0")] = Field(
-        description="The Ray release of head, workers and autoscaler, in quotes."
-    )
-    image: Annotated[str | None, Text("an image"), clouds(REQUIRED)] = Field(
+    version: Annotated[
+        str,
+        Version("Ray"),
+        ByTarget(
+            local=RAY,
+            gke=RAY,
+            eks=Derived(
+                lambda get: RAY_IN.get(get("ray.image"), RAY), f"{RAY}, or the Ray of AWS' own image if that is used"
+            ),
+        ),
+    ] = Field(description="The Ray release of head, workers and autoscaler, in quotes.")
+    image: Annotated[str | None, Text("an image"), ByTarget(local=Fixed(), gke=REQUIRED, eks=AWS_RAY_TRAIN)] = Field(
         description="The container image of head and workers. Its tag names the Ray version, or it is pinned by "
         "digest. gke: torch built for the GPU, libnl-3-200 and libnl-route-3-200; eks: libfabric and aws-ofi-nccl."
     )

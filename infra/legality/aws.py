@@ -94,6 +94,19 @@ def endpoints_without_mirror(s: Settings) -> Problem | None:
     )
 
 
+def image_out_of_reach(s: Settings) -> Problem | None:
+    """Nodes without a way to the Internet fetch images from ECR alone."""
+    image = s.ray.image
+    if s.target != "eks" or s.access.egress != "endpoints" or image is None or ".dkr.ecr." in image.partition("/")[0]:
+        return None
+    return Problem(
+        settings=("ray.image", "access.egress"),
+        says="Endpoints lead to AWS' own services only, and this registry is none of them: no pod of Ray would start.",
+        fix="copy the image to a private registry of ECR and name that one, or set access.egress to nat",
+        source=REGISTRIES,
+    )
+
+
 def file_system_size(s: Settings) -> Problem | None:
     """FSx for Lustre comes in fixed sizes."""
     size = s.storage.capacity_gib
@@ -147,6 +160,7 @@ RULES: tuple[Rule, ...] = (
     block_end_unused,
     interfaces_unfit,
     endpoints_without_mirror,
+    image_out_of_reach,
     file_system_size,
     file_system_efa_unfit,
     administrator_misspelt,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from infra.machines import CATALOGUE
 from infra.problems import OUR_CONTRACT, Problem
+from infra.ray_images import RAY_IN
 
 if TYPE_CHECKING:
     from infra.legality import Rule
@@ -92,15 +93,17 @@ def image_runs_another_ray(s: Settings) -> Problem | None:
     if s.target == "local" or image is None or "@sha256:" in image or _gpu_alias(image):
         return None
     tag = _tag(image)
-    named = re.findall(r"(?<![\d.])(\d+\.\d+\.\d+)(?!\d)", tag)
+    inside = RAY_IN.get(image)
+    named = [inside] if inside else re.findall(r"(?<![\d.])(\d+\.\d+\.\d+)(?!\d)", tag)
     if s.ray.version in named:
         return None
-    found = f"its tag names {named[0]}" if named else "its tag names no Ray version"
+    found = f"it runs {inside}" if inside else f"its tag names {named[0]}" if named else "its tag names no Ray version"
+    other = f'set ray.version to "{inside}"' if inside else f"use an image whose tag contains {s.ray.version}"
     return Problem(
         settings=("ray.image", "ray.version"),
         says=f"KubeRay would be told that the image runs Ray {s.ray.version}, but {found}: probes and start commands "
         "follow the version, and a wrong one leaves workers that never become ready.",
-        fix=f"use an image whose tag contains {s.ray.version}, or pin the image by digest (@sha256:…)",
+        fix=f"{other}, or pin the image by digest (@sha256:…)",
         source=RAY_VERSIONS,
     )
 

@@ -50,7 +50,11 @@ LEGAL = [cell for cell in product(EKS_CATALOGUE, EKS_CAPACITIES, FABRICS) if pro
 ELSEWHERE: dict[str, dict[str, Any]] = {
     "private": {"access.authorizedNetworks": ["10.1.0.0/16"]},
     "administrators": {"access.administrators": ["arn:aws:iam::111122223333:role/ops/admin"]},
-    "endpoints": {"access.egress": "endpoints", "access.imageMirror": "1.dkr.ecr.us-east-1.amazonaws.com/mirror"},
+    "endpoints": {
+        "access.egress": "endpoints",
+        "access.imageMirror": "1.dkr.ecr.us-east-1.amazonaws.com/mirror",
+        "ray.image": "1.dkr.ecr.us-east-1.amazonaws.com/ray-efa:2.60.0",
+    },
     "shared": {"storage.bucket": "ours"},
     "shared-efa": {"storage.bucket": "ours", "storage.efa": True, "storage.capacityGib": 4800},
     "wide": {"nodes.machine": "p5e.48xlarge", "network.interfaces": "bandwidth-optimised"},

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from infra.eks.fabric import SETUP
-from infra.settings import leaves, parse
+from infra.settings import parse
 from tests.unit.stacks import EKS, changed
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -29,9 +29,8 @@ def test_packages_are_those_of_the_project(pin: str, package: str) -> None:
     assert PINS[pin] == pinned[package]
 
 
-def test_ray_is_the_version_that_stacks_get() -> None:
-    (leaf,) = (leaf for leaf in leaves() if leaf.path == "ray.version")
-    assert leaf.defaults.on("eks") == PINS["RAY_VERSION"]
+def test_ray_is_the_version_that_stacks_get_with_an_image_of_their_own() -> None:
+    assert parse(EKS).ray.version == PINS["RAY_VERSION"]
 
 
 def test_python_is_the_projects() -> None:

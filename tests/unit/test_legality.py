@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from infra.legality import RULES, Rule, access, aws, capacity, fabric, indexed_job, ray
+from infra.ray_images import AWS_RAY_TRAIN
 
 from .stacks import EKS, GKE, LOCAL, changed, problems_of
 
@@ -26,6 +27,8 @@ class Case:
 
 QUEUED = changed(GKE, {"nodes.capacity": "flex-start-queued", "queue": "kueue"})
 CLASSED = changed(GKE, {"computeClass": True, "nodes.fallback": "spot"})
+
+ECR = "111122223333.dkr.ecr.us-east-1.amazonaws.com"
 
 JOB = {"ray.mode": "indexed-job", "ray.entrypoint": "python /app/train.py"}
 
@@ -325,6 +328,14 @@ CASES = [
         "2.60.0",
     ),
     Case(
+        ray.image_runs_another_ray,
+        EKS,
+        {"ray.image": AWS_RAY_TRAIN, "ray.version": "2.60.0"},
+        {"ray.image": AWS_RAY_TRAIN},
+        "ray.image",
+        'set ray.version to "2.58.0"',
+    ),
+    Case(
         ray.image_is_the_gpu_alias,
         GKE,
         {"ray.image": "example/ray:2.60.0-gpu"},
@@ -430,11 +441,19 @@ CASES = [
     ),
     Case(
         aws.endpoints_without_mirror,
-        EKS,
+        changed(EKS, {"ray.image": f"{ECR}/ray-efa:2.60.0"}),
         {"access.egress": "endpoints"},
-        {"access.egress": "endpoints", "access.imageMirror": "111122223333.dkr.ecr.us-east-1.amazonaws.com/mirror"},
+        {"access.egress": "endpoints", "access.imageMirror": f"{ECR}/mirror"},
         "access.egress",
         "access.imageMirror",
+    ),
+    Case(
+        aws.image_out_of_reach,
+        changed(EKS, {"access.imageMirror": f"{ECR}/mirror", "ray.image": None}),
+        {"access.egress": "endpoints"},
+        {"access.egress": "endpoints", "ray.image": f"{ECR}/ray-efa:2.60.0"},
+        "ray.image",
+        "private registry",
     ),
     Case(
         aws.file_system_size,

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from pydantic import SecretStr, ValidationError
 
 from infra.problems import SettingsError
+from infra.ray_images import AWS_RAY_TRAIN
 from infra.readers import RefusedError
 from infra.settings import Settings, leaves, parse, sections
 
@@ -158,6 +159,12 @@ def test_what_a_cloud_cannot_guess(missing: str) -> None:
     (problem,) = problems_of(changed(GKE, {missing: None}))
     assert problem.settings == (missing,)
     assert problem.values == ("(not set)",)
+
+
+def test_aws_own_image_comes_with_its_own_ray() -> None:
+    ray = parse(changed(EKS, {"ray.image": None})).ray
+    assert (ray.image, ray.version) == (AWS_RAY_TRAIN, "2.58.0")
+    assert parse(EKS).ray.version == "2.60.0"
 
 
 def test_no_target_is_one_problem() -> None:
