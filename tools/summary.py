@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from workloads.nccl.report import title
+from workloads.nccl.result import Result, Row
 from workloads.nccl.sizes import format_size
 
 
@@ -36,7 +37,7 @@ def print_summary(stack: str, outputs: dict[str, Any], phases: list[Phase], resu
 
     outputs: the stack's outputs with the secrets left out, as the engine prints them by default.
     """
-    benchmark = json.loads((results / "nccl.json").read_text())
+    benchmark = Result.model_validate_json((results / "nccl.json").read_text())
     training = json.loads((results / "digits.json").read_text())
     nodes, ray = outputs["nodes"], outputs["ray"]
     console = Console(highlight=False)
@@ -44,7 +45,7 @@ def print_summary(stack: str, outputs: dict[str, Any], phases: list[Phase], resu
     console.rule(f"stack [bold]{stack}[/] is up, and works")
     facts = Table.grid(padding=(0, 2))
     facts.add_row("nodes", f"1 head, {nodes['min']} workers of {nodes['cpusPerNode']} CPUs, Ray {ray['version']}")
-    facts.add_row("benchmark", f"{benchmark['reason']}; {benchmark['notice'] or 'over the fabric'}")
+    facts.add_row("benchmark", f"{benchmark.reason}; {benchmark.notice or 'over the fabric'}")
     facts.add_row("training", _training(training))
     facts.add_row("times", ", ".join(f"{phase.name} {phase.seconds:.0f} s" for phase in phases))
     facts.add_row("dashboard", f"{ray['dashboard']} (asks for the token)")
@@ -67,23 +68,23 @@ def _training(training: dict[str, Any]) -> str:
     return f"{training['accuracy']:.2%} of the test digits right after {epochs} epochs on {world} workers"
 
 
-def _largest_rows(benchmark: dict[str, Any]) -> Table:
+def _largest_rows(benchmark: Result) -> Table:
     """One row for each operation, at the largest size: where bandwidth counts, not latency."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for heading in ("operation", "size", "time", "algbw GB/s", "busbw GB/s", "#wrong"):
         table.add_column(heading, justify="left" if heading == "operation" else "right")
-    largest: dict[str, dict[str, Any]] = {}
-    for row in benchmark["rows"]:
+    largest: dict[str, Row] = {}
+    for row in benchmark.rows:
         # By operation: a size is rounded to whole elements per rank, so the largest ones differ by some bytes.
-        if row["size"] >= largest.get(title(row), row)["size"]:
+        if row.size >= largest.get(title(row), row).size:
             largest[title(row)] = row
     for name, row in largest.items():
         table.add_row(
             name,
-            format_size(row["size"]),
-            f"{row['time_us']['max'] / 1000:.2f} ms",
-            f"{row['algbw']:.3f}",
-            f"{row['busbw']:.3f}",
-            str(row["wrong"]),
+            format_size(row.size),
+            f"{row.time_us.max / 1000:.2f} ms",
+            f"{row.algbw:.3f}",
+            f"{row.busbw:.3f}",
+            "not checked" if row.wrong is None else str(row.wrong),
         )
     return table

@@ -1,23 +1,32 @@
 """Collectives: every rank takes part.
 
-Sizes are nccl-tests' (doc/PERFORMANCE.md): the buffer per rank for all_reduce and broadcast, the total over all ranks
-for all_gather, reduce_scatter and all_to_all. A size is rounded down to whole elements, at least one each.
+Sizes are nccl-tests' (doc/PERFORMANCE.md): the buffer per rank for all_reduce, broadcast, reduce and sendrecv, the
+total over all ranks for all_gather, reduce_scatter, all_to_all, gather and scatter. A size is rounded down to whole
+elements, at least one each. The root is rank 0.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-import torch
 import torch.distributed as dist
 
 from workloads.nccl.operation import EVERYONE, Check, Operation
-from workloads.nccl.pattern import fill
+from workloads.nccl.pattern import fill, zeros
+
+ROOT = 0
 
 
 class AllReduce(Operation):
+    """In place, as torch.distributed has it, so that each run adds up what the one before left.
+
+    Over many runs that would overflow, and nothing could be said of the result. The timed runs therefore start from
+    input whose sum is zero: then every later run adds zeros, and one wrong element in any of them stays until the end.
+    """
+
     op = "all_reduce"
     algorithm = "all_reduce, in place"
+    adds = True
 
     def allocate(self) -> None:
         self.buffer = self.empty(self.count)
@@ -25,11 +34,18 @@ class AllReduce(Operation):
     def load(self) -> None:
         fill(self.buffer, self.sums.contribution(self.place.rank, self.salt))
 
+    def prepare(self, salt: int) -> None:
+        self.salt = salt
+        fill(self.buffer, self.sums.cancelling(self.place.rank, salt))
+
     def run(self) -> None:
         dist.all_reduce(self.buffer)
 
     def checks(self) -> Iterator[Check]:
         yield Check(self.buffer, self.sums.total(self.salt))
+
+    def left(self) -> Iterator[Check]:
+        yield Check(self.buffer, zeros(self.dtype, self.device))
 
 
 class AllGather(Operation):
@@ -43,7 +59,6 @@ class AllGather(Operation):
 
     def load(self) -> None:
         fill(self.send, self.moved(self.place.rank, EVERYONE))
-        self.received.fill_(torch.nan)
 
     def run(self) -> None:
         dist.all_gather_into_tensor(self.received, self.send)
@@ -57,6 +72,7 @@ class ReduceScatter(Operation):
     op = "reduce_scatter"
     algorithm = "reduce_scatter_tensor"
     pieces_per_rank = True
+    adds = True
 
     def allocate(self) -> None:
         self.send = self.empty(self.count * self.place.world)
@@ -64,7 +80,6 @@ class ReduceScatter(Operation):
 
     def load(self) -> None:
         fill(self.send, self.sums.contribution(self.place.rank, self.salt))
-        self.received.fill_(torch.nan)
 
     def run(self) -> None:
         dist.reduce_scatter_tensor(self.received, self.send)
@@ -85,7 +100,6 @@ class AllToAll(Operation):
     def load(self) -> None:
         for destination, piece in enumerate(self.send.chunk(self.place.world)):
             fill(piece, self.moved(self.place.rank, destination))
-        self.received.fill_(torch.nan)
 
     def run(self) -> None:
         dist.all_to_all_single(self.received, self.send)
@@ -97,19 +111,114 @@ class AllToAll(Operation):
 
 class Broadcast(Operation):
     op = "broadcast"
-    algorithm = "broadcast from rank 0"
+    algorithm = f"broadcast from rank {ROOT}"
 
     def allocate(self) -> None:
         self.buffer = self.empty(self.count)
 
     def load(self) -> None:
-        if self.place.rank == 0:
-            fill(self.buffer, self.moved(0, EVERYONE))
-        else:
-            self.buffer.fill_(torch.nan)
+        if self.place.rank == ROOT:
+            fill(self.buffer, self.moved(ROOT, EVERYONE))
 
     def run(self) -> None:
-        dist.broadcast(self.buffer, src=0)
+        dist.broadcast(self.buffer, src=ROOT)
 
     def checks(self) -> Iterator[Check]:
-        yield Check(self.buffer, self.moved(0, EVERYONE))
+        yield Check(self.buffer, self.moved(ROOT, EVERYONE))
+
+
+class Reduce(Operation):
+    """In place at the root. gloo adds up in the others' buffers, too, so that only zeros stay what they are."""
+
+    op = "reduce"
+    algorithm = f"reduce to rank {ROOT}, in place"
+    adds = True
+
+    def allocate(self) -> None:
+        self.buffer = self.empty(self.count)
+
+    def load(self) -> None:
+        fill(self.buffer, self.sums.contribution(self.place.rank, self.salt))
+
+    def prepare(self, salt: int) -> None:
+        self.salt = salt
+        self.buffer.zero_()
+
+    def run(self) -> None:
+        dist.reduce(self.buffer, dst=ROOT)
+
+    def checks(self) -> Iterator[Check]:
+        if self.place.rank == ROOT:
+            yield Check(self.buffer, self.sums.total(self.salt))
+
+    def left(self) -> Iterator[Check]:
+        if self.place.rank == ROOT:
+            yield Check(self.buffer, zeros(self.dtype, self.device))
+
+
+class Gather(Operation):
+    op = "gather"
+    algorithm = f"gather to rank {ROOT}"
+    pieces_per_rank = True
+
+    def allocate(self) -> None:
+        self.send = self.empty(self.count)
+        at_root = self.place.rank == ROOT
+        self.received = self.empty(self.count * self.place.world if at_root else 0)
+        self.pieces = list(self.received.chunk(self.place.world)) if at_root else None
+
+    def load(self) -> None:
+        fill(self.send, self.moved(self.place.rank, ROOT))
+
+    def run(self) -> None:
+        dist.gather(self.send, self.pieces, dst=ROOT)
+
+    def checks(self) -> Iterator[Check]:
+        for source, piece in enumerate(self.pieces or ()):
+            yield Check(piece, self.moved(source, ROOT))
+
+
+class Scatter(Operation):
+    op = "scatter"
+    algorithm = f"scatter from rank {ROOT}"
+    pieces_per_rank = True
+
+    def allocate(self) -> None:
+        at_root = self.place.rank == ROOT
+        self.send = self.empty(self.count * self.place.world if at_root else 0)
+        self.pieces = list(self.send.chunk(self.place.world)) if at_root else None
+        self.received = self.empty(self.count)
+
+    def load(self) -> None:
+        for destination, piece in enumerate(self.pieces or ()):
+            fill(piece, self.moved(ROOT, destination))
+
+    def run(self) -> None:
+        dist.scatter(self.received, self.pieces, src=ROOT)
+
+    def checks(self) -> Iterator[Check]:
+        yield Check(self.received, self.moved(ROOT, self.place.rank))
+
+
+class RingSendReceive(Operation):
+    """Every rank sends to the next one and receives from the one before, all at once."""
+
+    op = "sendrecv"
+    algorithm = "batch_isend_irecv around a ring"
+
+    def allocate(self) -> None:
+        world = self.place.world
+        self.next, self.before = (self.place.rank + 1) % world, (self.place.rank - 1) % world
+        self.send = self.empty(self.count)
+        self.received = self.empty(self.count)
+
+    def load(self) -> None:
+        fill(self.send, self.moved(self.place.rank, self.next))
+
+    def run(self) -> None:
+        calls = [dist.P2POp(dist.isend, self.send, self.next), dist.P2POp(dist.irecv, self.received, self.before)]
+        for work in dist.batch_isend_irecv(calls):
+            work.wait()
+
+    def checks(self) -> Iterator[Check]:
+        yield Check(self.received, self.moved(self.before, self.place.rank))

@@ -10,24 +10,78 @@ from typing import Annotated
 import typer
 
 from workloads import running
+from workloads.nccl.job.command import bench_job
+from workloads.nccl.judge.command import JsonOrFile, bench_floors, bench_judge
 from workloads.options import Detach, JsonFile, OutputsFile, Stack
 
 bench = typer.Typer(name="bench", help="Measure the network between the ranks.", no_args_is_help=True)
+bench.command("job")(bench_job)
+bench.command("judge", cls=JsonOrFile)(bench_judge)
+bench.command("floors")(bench_floors)
 
 
 @bench.command("nccl")
 def bench_nccl(
+    preset: Annotated[
+        str | None,
+        typer.Option(help="What to measure: quick, acceptance or full; explicit options win.", show_default=False),
+    ] = None,
     op: Annotated[
         list[str] | None, typer.Option(help="Operation to measure; may be given more than once.  [default: all]")
     ] = None,
-    begin: Annotated[str, typer.Option("-b", "--begin", help="Smallest size.")] = "1K",
+    pattern: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="What p2p measures: pairs, single, rail, shift, incast, intra or all; may be given more than once."
+            "  [default: pairs]"
+        ),
+    ] = None,
+    begin: Annotated[str | None, typer.Option("-b", "--begin", help="Smallest size.  [default: 1K]")] = None,
     end: Annotated[
         str | None, typer.Option("-e", "--end", help="Largest size.  [default: 4M on CPUs, 8G on GPUs]")
     ] = None,
-    factor: Annotated[int | None, typer.Option("-f", "--factor", help="Step.  [default: 8 on CPUs, 2 on GPUs]")] = None,
-    iterations: Annotated[int, typer.Option("-n", "--iterations", min=1, help="Timed runs of each row.")] = 20,
-    warmup: Annotated[int, typer.Option("-w", "--warmup", min=0, help="Untimed runs before each row.")] = 5,
-    dtype: Annotated[str, typer.Option(help="fp32, fp16 or bf16.")] = "fp32",
+    factor: Annotated[
+        int | None, typer.Option("-f", "--factor", help="From one size to the next.  [default: 8 on CPUs, 2 on GPUs]")
+    ] = None,
+    step: Annotated[
+        str | None, typer.Option("-i", "--step", help="A fixed step between sizes instead of a factor.")
+    ] = None,
+    iterations: Annotated[
+        int | None, typer.Option("-n", "--iterations", min=1, help="Timed runs of each row.  [default: 20]")
+    ] = None,
+    warmup: Annotated[
+        int | None, typer.Option("-w", "--warmup", min=0, help="Untimed runs before each row.  [default: 5]")
+    ] = None,
+    check: Annotated[
+        int | None,
+        typer.Option(
+            "-c",
+            "--check",
+            min=0,
+            help="Verified runs before and after the timed ones; 0 checks nothing.  [default: 1]",
+        ),
+    ] = None,
+    dtype: Annotated[
+        list[str] | None,
+        typer.Option(help="fp32, fp16, bf16, or uint8 where nothing is added; more than once.  [default: fp32]"),
+    ] = None,
+    mode: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="throughput (back to back), latency (a barrier before each run) or graph (CUDA graph replays);"
+            " more than once.  [default: throughput]"
+        ),
+    ] = None,
+    algo: Annotated[
+        str | None,
+        typer.Option(
+            help="NCCL's algorithm: ring (the fabric mode), tree, nvls or nvlstree.  [default: NCCL's choice]"
+        ),
+    ] = None,
+    env: Annotated[
+        list[str] | None,
+        typer.Option(help="A variable for NCCL or gloo on every rank; more than once.", metavar="NAME=VALUE"),
+    ] = None,
     nodes: Annotated[int | None, typer.Option(min=1, help="Nodes.  [default: those the stack keeps]")] = None,
     per_node: Annotated[
         int | None, typer.Option(min=1, help="Ranks per node.  [default: its GPUs, else its CPUs]")
@@ -35,7 +89,7 @@ def bench_nccl(
     timeout: Annotated[float, typer.Option(min=1, help="Seconds a row may take before it counts as a hang.")] = 300,
     wait: Annotated[float, typer.Option(min=1, help="Seconds to wait for the nodes.")] = 1800,
     inject_fault: Annotated[
-        str | None, typer.Option(hidden=True, help="Rehearse a failure: corrupt:RANK or hang:RANK.")
+        str | None, typer.Option(hidden=True, help="Rehearse a failure: corrupt:RANK, stale:RANK or hang:RANK.")
     ] = None,
     json_file: JsonFile = None,
     detach: Detach = False,
@@ -48,22 +102,31 @@ def bench_nccl(
     3 wrong data, 4 no answer within --timeout.
     """
     from workloads.client.run import Request
-    from workloads.nccl.request import request
+    from workloads.nccl.request import Options, request
 
     outputs = running.read_outputs(stack, outputs_file)
     spec = request(
         outputs,
-        ops=op or ["all"],
-        begin=begin,
-        end=end,
-        factor=factor,
-        iterations=iterations,
-        warmup=warmup,
-        dtype=dtype,
-        nodes=nodes,
-        per_node=per_node,
-        timeout_s=timeout,
-        wait_s=wait,
-        inject_fault=inject_fault,
+        Options(
+            preset=preset,
+            ops=op or (),
+            patterns=pattern or (),
+            begin=begin,
+            end=end,
+            factor=factor,
+            step=step,
+            iterations=iterations,
+            warmup=warmup,
+            check=check,
+            dtypes=dtype or (),
+            modes=mode or (),
+            algo=algo,
+            variables=env or (),
+            nodes=nodes,
+            per_node=per_node,
+            timeout_s=timeout,
+            wait_s=wait,
+            inject_fault=inject_fault,
+        ),
     )
     running.workload(outputs, Request("nccl", "workloads.nccl.driver", [spec.to_json()]), json_file, detach)

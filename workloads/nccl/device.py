@@ -13,6 +13,8 @@ from itertools import pairwise
 
 import torch
 
+Call = Callable[[], None]
+
 
 @dataclass(frozen=True)
 class Timing:
@@ -45,13 +47,28 @@ class Cpu:
     def synchronize(self) -> None:
         """Nothing to wait for."""
 
-    def time(self, run: Callable[[], None], iterations: int) -> Timing:
+    def capture(self, run: Call) -> Call:
+        """There are no graphs to capture on a CPU: ValueError."""
+        raise ValueError(f"graph mode replays CUDA graphs of {run}, and this rank has no GPU: use --mode throughput")
+
+    def time(self, run: Call, iterations: int) -> Timing:
+        """`iterations` runs back to back."""
         marks = [time.perf_counter()]
         for _ in range(iterations):
             run()
             marks.append(time.perf_counter())
         total = marks[-1] - marks[0]
         return Timing(total, [b - a for a, b in pairwise(marks)], wall=total)
+
+    def time_apart(self, run: Call, iterations: int, barrier: Call) -> Timing:
+        """Each run after a barrier of its own, which is not counted."""
+        seconds = []
+        for _ in range(iterations):
+            barrier()
+            began = time.perf_counter()
+            run()
+            seconds.append(time.perf_counter() - began)
+        return Timing(sum(seconds), seconds, wall=sum(seconds))
 
 
 class Cuda:
@@ -71,9 +88,18 @@ class Cuda:
     def synchronize(self) -> None:
         torch.cuda.synchronize(self.torch_device)
 
-    def time(self, run: Callable[[], None], iterations: int) -> Timing:
-        event_on_stream: Callable[..., torch.cuda.Event] = torch.cuda.Event  # torch leaves its constructor untyped
-        events = [event_on_stream(enable_timing=True) for _ in range(iterations + 1)]
+    def capture(self, run: Call) -> Call:
+        """One run as a CUDA graph; calling what is returned replays it on the current stream, in the same buffers."""
+        self.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        # thread_local: torch's watchdog asks for events of earlier collectives from a thread of its own.
+        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+            run()
+        return graph.replay
+
+    def time(self, run: Call, iterations: int) -> Timing:
+        """`iterations` runs back to back."""
+        events = [_event() for _ in range(iterations + 1)]
         self.synchronize()
         began = time.perf_counter()
         events[0].record()
@@ -83,8 +109,32 @@ class Cuda:
             event.record()
         self.synchronize()
         wall = time.perf_counter() - began
-        milliseconds = [a.elapsed_time(b) for a, b in pairwise(events)]
-        return Timing(events[0].elapsed_time(events[-1]) / 1e3, [ms / 1e3 for ms in milliseconds], wall)
+        return Timing(_seconds(events[0], events[-1]), [_seconds(a, b) for a, b in pairwise(events)], wall)
+
+    def time_apart(self, run: Call, iterations: int, barrier: Call) -> Timing:
+        """Each run after a barrier of its own, which is not counted; the device is idle when the run begins."""
+        events = [(_event(), _event()) for _ in range(iterations)]
+        wall = 0.0
+        for before, after in events:
+            barrier()
+            self.synchronize()
+            began = time.perf_counter()
+            before.record()
+            run()
+            after.record()
+            self.synchronize()
+            wall += time.perf_counter() - began
+        seconds = [_seconds(before, after) for before, after in events]
+        return Timing(sum(seconds), seconds, wall)
+
+
+def _event() -> torch.cuda.Event:
+    event: Callable[..., torch.cuda.Event] = torch.cuda.Event  # torch leaves its constructor untyped
+    return event(enable_timing=True)
+
+
+def _seconds(before: torch.cuda.Event, after: torch.cuda.Event) -> float:
+    return float(before.elapsed_time(after)) / 1e3
 
 
 Device = Cpu | Cuda

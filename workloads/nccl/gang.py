@@ -13,17 +13,24 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from workloads.exits import Exit, WorkloadError
 from workloads.interfaces import numeric
+from workloads.nccl import placement
 from workloads.nccl.operation import Place
+from workloads.nccl.placement import Wanted
 from workloads.nccl.rank import Rank
 from workloads.nccl.spec import Spec, parse_fault
+
+# Seconds until it is first said what is waited for, and between one such word and the next.
+FIRST_WORD_S, NEXT_WORD_S = 2, 15
 
 
 class Gang:
     """The ranks of one run, as a context: leaving it kills the actors and frees the nodes, whatever happened."""
 
-    def __init__(self, spec: Spec, on_phase: Callable[[str], None]) -> None:
+    def __init__(self, spec: Spec, on_event: Callable[..., None]) -> None:
+        """`on_event` is told of each phase and, from time to time, what is waited for, as events.emit is."""
         self.spec = spec
-        self.on_phase = on_phase
+        self.on_event = on_event
+        self.wanted = Wanted(spec.nodes, "GPU" if spec.use_gpu else "CPU", float(spec.per_node))
         self.actors: list[Any] = []  # by rank once placed
         self.members: list[dict[str, Any]] = []  # describe() of each, with its rank and its node's index
         self.seconds: dict[str, float] = {}
@@ -52,6 +59,14 @@ class Gang:
         """How many different kernels the ranks run on: containers of one machine count once."""
         return len({member["machine"] for member in self.members})
 
+    @property
+    def fabric(self) -> bool:
+        """Whether a network lies between the nodes.
+
+        Pods of one machine have their own host names and addresses; only different kernels make a network.
+        """
+        return self.spec.nodes > 1 and self.machines == self.spec.nodes
+
     def call(self, method: str, *arguments: Any, what: str) -> list[Any]:
         """Call `method` on every rank at once; the answers by rank.
 
@@ -63,56 +78,42 @@ class Gang:
 
     def _phase(self, name: str, step: Callable[[], None]) -> None:
         began = time.monotonic()
-        self.on_phase(name)
+        self.on_event("phase", name=name)
         step()
         self.seconds[name] = round(time.monotonic() - began, 3)
 
-    def _bundle(self) -> dict[str, float]:
-        return {"GPU" if self.spec.use_gpu else "CPU": float(self.spec.per_node)}
-
     def _reserve(self) -> None:
         """One bundle per node, all at once: half a gang would wait for its other half and hold its nodes meanwhile."""
-        self.group = placement_group([self._bundle()] * self.spec.nodes, strategy="STRICT_SPREAD")
+        bundle = {self.wanted.kind: self.wanted.amount}
+        self.group = placement_group([bundle] * self.wanted.nodes, strategy="STRICT_SPREAD")
         ready = self.group.ready()
-        deadline = time.monotonic() + self.spec.wait_s
+        began = told = time.monotonic()
+        pause = FIRST_WORD_S
         while not ray.wait([ready], timeout=1)[0]:
-            # Ray calls a group infeasible only where no node could take one bundle, not where nodes are too few.
-            if (
-                not self.spec.elastic
-                and sum(total >= self.spec.per_node for _, total, _ in self._slots()) < self.spec.nodes
-            ):
-                raise WorkloadError(f"these nodes can never fit: {self._missing()}")
-            if time.monotonic() > deadline:
+            now = time.monotonic()
+            if now - told < pause and now - began < self.spec.wait_s:
+                continue
+            seen = placement.read(self.wanted.kind, self.group.id.hex())
+            if reason := placement.never(self.wanted, seen, self.spec.elastic):
+                raise WorkloadError(reason)
+            if now - began >= self.spec.wait_s:
                 state = placement_group_table(self.group)["stats"]["scheduling_state"]
-                raise WorkloadError(f"no room within {self.spec.wait_s:.0f} s ({state}): {self._missing()}")
-
-    def _slots(self) -> list[tuple[str, float, float]]:
-        """(address, slots, free slots) of each living node."""
-        free_of: Callable[[], dict[str, dict[str, float]]] = ray._private.state.available_resources_per_node
-        nodes_of: Callable[[], list[dict[str, Any]]] = ray.nodes  # both untyped in Ray
-        free = free_of()
-        [kind] = self._bundle()
-        return [
-            (node["NodeManagerAddress"], node["Resources"].get(kind, 0), free.get(node["NodeID"], {}).get(kind, 0))
-            for node in nodes_of()
-            if node["Alive"]
-        ]
-
-    def _missing(self) -> str:
-        [(kind, amount)] = self._bundle().items()
-        lines = [f"{self.spec.nodes} nodes with {amount:g} free {kind} each are wanted; the cluster has"]
-        lines += [f"  {address}: {free:g} of {total:g} {kind} free" for address, total, free in self._slots()]
-        return "\n".join([*lines, "ask for less with --nodes and --per-node, or free what holds them: rdma-ray list"])
+                raise WorkloadError(placement.too_late(self.wanted, seen, self.spec.wait_s, state))
+            told, pause = now, NEXT_WORD_S
+            self.on_event("waiting", text=placement.waiting(self.wanted, seen), seconds=round(now - began))
 
     def _start(self) -> None:
         # A second thread for `abort`, so that it gets through to a rank whose first thread hangs.
         assert self.group is not None
         actor_class: Callable[..., Callable[[type[Rank]], Any]] = ray.remote  # this form is untyped in Ray
         remote = actor_class(concurrency_groups={"control": 1})(Rank)
-        resources = {"num_gpus": 1, "num_cpus": 0} if self.spec.use_gpu else {"num_cpus": 1}
+        options: dict[str, Any] = {"num_gpus": 1, "num_cpus": 0} if self.spec.use_gpu else {"num_cpus": 1}
+        if self.spec.environment:
+            # Of the process, from its start: libraries read some of these when they are loaded.
+            options["runtime_env"] = {"env_vars": self.spec.environment}
         self.actors = [
             remote.options(
-                **resources,
+                **options,
                 scheduling_strategy=PlacementGroupSchedulingStrategy(self.group, placement_group_bundle_index=bundle),
             ).remote(self.spec.use_gpu)
             for bundle in range(self.spec.nodes)
@@ -141,7 +142,7 @@ class Gang:
                     port,
                     self.members[rank]["ip"],
                     patience,
-                    fault[0] if fault and fault[1] == rank else None,
+                    fault if fault and fault.rank == rank else None,
                 )
                 for rank, actor in enumerate(self.actors)
             ],

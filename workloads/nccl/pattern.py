@@ -2,8 +2,9 @@
 
 Reductions: x_r[i] = (7i + 13r) mod m with m at most floor(2^p / n) + 1. Every partial sum is a whole number of at most
 2^p, which the type holds exactly, so that the sum is the same in any order and by any algorithm (as in nccl-tests).
-Data that only moves: a hash of (source, destination, position), so that stale, shifted or misrouted data shows.
-`salt` makes the data of each verification different from that of the one before.
+Data that only moves: a hash of (source, destination, position), so that shifted or misrouted data shows, plus the salt.
+`salt` makes the data of each verification different from that of the one before, so that stale data shows.
+Data is compared bit by bit: a sign that flips on a zero is an error, too.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ from math import gcd
 
 import torch
 
-# Whole numbers up to 2^p are exact in the type.
-EXACT_BITS = {torch.float32: 24, torch.float16: 11, torch.bfloat16: 8}
+# Whole numbers up to 2^p are exact in the type; those below 2^p in uint8, which therefore holds no sum.
+EXACT_BITS = {torch.float32: 24, torch.float16: 11, torch.bfloat16: 8, torch.uint8: 8}
+BITS_AS = {4: torch.int32, 2: torch.int16, 1: torch.uint8}
 CHUNK = 2**22
 
 Generator = Callable[[int, int], torch.Tensor]
@@ -36,6 +38,19 @@ class ReductionPattern:
 
         def generate(start: int, count: int) -> torch.Tensor:
             return self._values(self._positions(start, count, salt), rank).to(self.dtype)
+
+        return generate
+
+    def cancelling(self, rank: int, salt: int) -> Generator:
+        """Input whose sum over all ranks is zero in any order: even ranks have a number, the next one its opposite."""
+        partner = rank ^ 1
+        if partner >= self.world:
+            return zeros(self.dtype, self.device)
+        sign = -1 if rank % 2 else 1
+
+        def generate(start: int, count: int) -> torch.Tensor:
+            # Multiplied as whole numbers: the opposite of zero is zero, and not -0.0.
+            return (sign * self._values(self._positions(start, count, salt), rank & ~1)).to(self.dtype)
 
         return generate
 
@@ -79,15 +94,29 @@ def _period(world: int, top: int) -> int:
 
 
 def moved(source: int, destination: int, salt: int, dtype: torch.dtype, device: torch.device) -> Generator:
-    """The data that `source` has for `destination`: whole numbers below 2^p that look random."""
-    key = _mix(_mix(_mix(source) ^ destination) ^ salt)
+    """The data that `source` has for `destination`: whole numbers below 2^p that look random.
+
+    At every position it differs from the data of the 2^p - 1 salts before and after.
+    """
+    key = _mix(_mix(source) ^ destination)
+    mask = 2 ** EXACT_BITS[dtype] - 1
 
     def generate(start: int, count: int) -> torch.Tensor:
         # 64-bit products may wrap; the low 32 bits that are kept do not care.
         value = (torch.arange(start, start + count, device=device) * 0x9E3779B1 + key) & 0xFFFFFFFF
         value = ((value ^ (value >> 16)) * 0x45D9F3B) & 0xFFFFFFFF
         value = ((value ^ (value >> 16)) * 0x45D9F3B) & 0xFFFFFFFF
-        return ((value ^ (value >> 16)) >> (32 - EXACT_BITS[dtype])).to(dtype)
+        found: torch.Tensor = ((((value ^ (value >> 16)) >> (32 - EXACT_BITS[dtype])) + salt) & mask).to(dtype)
+        return found
+
+    return generate
+
+
+def zeros(dtype: torch.dtype, device: torch.device) -> Generator:
+    """Nothing but zeros."""
+
+    def generate(_start: int, count: int) -> torch.Tensor:
+        return torch.zeros(count, dtype=dtype, device=device)
 
     return generate
 
@@ -98,12 +127,32 @@ def fill(buffer: torch.Tensor, generate: Generator) -> None:
         buffer[start : start + count] = generate(start, count)
 
 
+def poison(buffer: torch.Tensor, generate: Generator, offset: int = 0) -> None:
+    """Fill a flat buffer with what is wrong at every position: NaN, or the expected byte with all bits flipped."""
+    if buffer.is_floating_point():
+        buffer.fill_(torch.nan)
+        return
+    for start, count in _pieces(buffer.numel()):
+        buffer[start : start + count] = generate(offset + start, count).bitwise_not()
+
+
 def count_wrong(buffer: torch.Tensor, generate: Generator, offset: int = 0) -> int:
-    """How many elements of a flat buffer differ from the pattern at positions offset …; NaN differs from all."""
+    """How many elements of a flat buffer differ in any bit from the pattern at positions offset …"""
     wrong = torch.zeros((), dtype=torch.int64, device=buffer.device)
     for start, count in _pieces(buffer.numel()):
-        wrong += (buffer[start : start + count] != generate(offset + start, count)).sum()
+        wrong += (bits(buffer[start : start + count]) != bits(generate(offset + start, count))).sum()
     return int(wrong.item())
+
+
+def flip(buffer: torch.Tensor, position: int) -> None:
+    """Spoil one bit of one element, the least that can go wrong."""
+    bits(buffer)[position] ^= 1
+
+
+def bits(values: torch.Tensor) -> torch.Tensor:
+    """The same memory as whole numbers."""
+    whole: torch.Tensor = values.view(BITS_AS[values.dtype.itemsize])
+    return whole
 
 
 def _pieces(total: int) -> Iterator[tuple[int, int]]:

@@ -18,10 +18,11 @@ from torch.distributed import TCPStore  # type: ignore[attr-defined]  # public, 
 from torch.distributed.distributed_c10d import _abort_process_group
 
 from workloads.interfaces import interface_of
-from workloads.nccl.device import Timing, pick
-from workloads.nccl.operation import DTYPES, Operation, Place
-from workloads.nccl.operations import OPERATIONS
-from workloads.statistics import percentile
+from workloads.nccl.device import pick
+from workloads.nccl.loop import Answer, Loop, Measurement
+from workloads.nccl.operation import DTYPES, Place
+from workloads.nccl.operations import kinds
+from workloads.nccl.spec import Fault
 
 # Names that show how the library was told to run; the values of anything that sounds like a secret stay here.
 EVIDENCE = ("NCCL_", "GLOO_", "TORCH_NCCL_", "FI_", "OFI_NCCL_")
@@ -35,10 +36,8 @@ class Rank:
         self.use_gpu = use_gpu
         self.device = pick(use_gpu)
         self.place = Place(0, 1, 1)
-        self.salt = 0
+        self.loop = Loop(self.device)
         self.store: TCPStore | None = None
-        self.fault: str | None = None
-        self.stage = "not in a row"
 
     def describe(self) -> dict[str, Any]:
         """Who and where this process is; `machine` is the same for all containers of one kernel."""
@@ -71,9 +70,9 @@ class Rank:
         )
         return port
 
-    def join(self, place: Place, address: str, port: int, own_ip: str, timeout_s: float, fault: str | None) -> None:
+    def join(self, place: Place, address: str, port: int, own_ip: str, timeout_s: float, fault: Fault | None) -> None:
         """Become rank `place.rank` of the process group whose rendezvous is at address:port."""
-        self.place, self.fault = place, fault
+        self.place, self.loop.fault = place, fault
         interface = interface_of(own_ip)
         if interface is not None:
             # A host name that resolves to 127.0.0.1 would break gloo across nodes; what the image set, stays.
@@ -91,24 +90,15 @@ class Rank:
         )
         dist.barrier()
 
-    def measure(self, op: str, index: int, size: int, dtype: str, iterations: int, warmup: int) -> dict[str, Any]:
-        """One row on this rank: warm up, verify, time, verify again. Times in seconds."""
-        self.stage = "before its first call"
-        operation = OPERATIONS[op][index](self.place, size, DTYPES[dtype], self.device.torch_device)
-        if self.fault == "hang":
+    def measure(self, row: Measurement) -> Answer:
+        """One row on this rank: warm up, verify, time, verify again."""
+        self.loop.stage = "before its first call"
+        if self.loop.fault is not None and self.loop.fault.kind == "hang":
             threading.Event().wait()
-        self.stage = "in the warm-up"
-        for _ in range(warmup):
-            operation.run()
-        self.stage = "in the first verification"
-        wrong = self._verify(operation)
-        self._fill(operation)
-        self.stage = "in the timed runs"
-        dist.barrier()
-        timing = self.device.time(operation.run, iterations)
-        self.stage = "in the last verification"
-        wrong += self._verify(operation)
-        return _row(operation, timing, wrong)
+        operation = kinds(row.op, self.place)[row.index](
+            self.place, row.size, DTYPES[row.dtype], self.device.torch_device
+        )
+        return self.loop.measure(operation, row)
 
     def environment(self) -> dict[str, str]:
         """The variables that steer the communication library, without what sounds like a secret."""
@@ -137,39 +127,10 @@ class Rank:
         """
         if self.device.backend == "nccl" and dist.is_initialized():
             _abort_process_group()
-        return self.stage
+        return self.loop.stage
 
     def leave(self) -> None:
         dist.destroy_process_group()
-
-    def _fill(self, operation: Operation) -> None:
-        self.salt += 1
-        operation.fill(self.salt)
-
-    def _verify(self, operation: Operation) -> int:
-        self._fill(operation)
-        # NCCL reads the buffers on the same stream that filled them; gloo reads them at once, and they are full.
-        operation.run()
-        self.device.synchronize()
-        if self.fault == "corrupt":
-            operation.corrupt()
-        return operation.wrong()
-
-
-def _row(operation: Operation, timing: Timing, wrong: int) -> dict[str, Any]:
-    per_iteration = timing.per_iteration
-    return {
-        "size": operation.size,
-        "count": operation.count,
-        "takes_part": operation.takes_part,
-        "time": timing.total / len(per_iteration),
-        "wall": timing.wall / len(per_iteration),
-        "clocks_disagree": timing.clocks_disagree,
-        "p50": percentile(per_iteration, 50),
-        "p95": percentile(per_iteration, 95),
-        "p99": percentile(per_iteration, 99),
-        "wrong": wrong,
-    }
 
 
 def _device_id_is_safe() -> bool:

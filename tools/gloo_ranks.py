@@ -1,0 +1,59 @@
+"""A function on several gloo ranks: real processes on this machine, without Ray."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from datetime import timedelta
+from multiprocessing import get_context
+from typing import Any, TypeVar
+
+Found = TypeVar("Found")
+
+
+def on_ranks(function: Callable[..., Found], world: int, *arguments: Any, timeout_s: float = 300) -> list[Found]:
+    """Call `function(rank, world, *arguments)` on `world` ranks of one process group; the answers by rank.
+
+    The ranks are forks of one process that has imported torch, and end with this call. Raises what a rank raises, and
+    TimeoutError.
+    """
+    context = get_context("forkserver")
+    context.set_forkserver_preload(["torch", "torch.distributed"])
+    port = _free_port()
+    pool = ProcessPoolExecutor(world, mp_context=context)
+    try:
+        calls = [pool.submit(_rank, function, rank, world, port, timeout_s, arguments) for rank in range(world)]
+        return [call.result(timeout_s) for call in calls]
+    finally:
+        # Ranks that wait for one that failed would wait for their own time-out.
+        processes = list((pool._processes or {}).values())
+        pool.shutdown(wait=False, cancel_futures=True)
+        for process in processes:
+            process.join(5)
+            if process.is_alive():
+                process.kill()
+
+
+def _rank(function: Callable[..., Found], rank: int, world: int, port: int, timeout_s: float, arguments: Any) -> Found:
+    import os
+
+    import torch
+    import torch.distributed as dist
+    from torch.distributed import TCPStore  # type: ignore[attr-defined]  # public, yet not among its typed exports
+
+    from workloads.interfaces import interface_of
+
+    torch.set_num_threads(1)
+    os.environ["GLOO_SOCKET_IFNAME"] = interface_of("127.0.0.1") or "lo"
+    store = TCPStore("127.0.0.1", port, is_master=rank == 0, timeout=timedelta(seconds=timeout_s))
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=world, timeout=timedelta(seconds=timeout_s))
+    try:
+        return function(rank, world, *arguments)
+    finally:
+        dist.destroy_process_group()
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
