@@ -56,7 +56,7 @@ class LogFacts(Part):
     the number of NICs that Libfabric found by host (it joins several into one device, so that `hcas` are fewer),
     `provider` its provider (`efa`) and `fabric` (`efa-direct`). `choices` are the algorithms by operation and size,
     `nvls_channels` how many channels NVLink SHARP got. `unfinished` are the ranks whose initialisation began and did
-    not end, `warnings_left_out` how many further kinds of warning there were.
+    not end, `warnings_left_out` how many further lines of warning there were.
     """
 
     nccl_version: str | None
@@ -86,24 +86,52 @@ class LogFacts(Part):
 
 
 class Counter(Part):
-    """What a NIC counted during the run: bytes sent and received, and errors, after minus before."""
+    """What a NIC counted during the run: bytes sent and received, and errors, after minus before.
+
+    `errors` and `congestion` (notifications and marks) hold the counters that moved. `details` are EFA's bytes by kind
+    of operation. `reset` says that the NIC began to count anew meanwhile, so that the figures are the least it did.
+    """
 
     nic: str
     sent: int
     received: int
     errors: dict[str, int]
+    congestion: dict[str, int] = {}
+    details: dict[str, int] = {}
+    reset: bool = False
+
+
+class Nic(Part):
+    """A port of an RDMA NIC as the kernel shows it: `state` ACTIVE or DOWN, `rate` such as `400 Gb/sec (4X NDR)`."""
+
+    name: str
+    state: str | None
+    rate: str | None
+    link_layer: str | None
+    firmware: str | None
+    pci: str | None
+    numa_node: int | None
 
 
 class RankEvidence(Part):
-    """The evidence of one rank. `counters` are those of its whole node, and only on one rank of each node."""
+    """The evidence of one rank. `counters` are those of its whole node, and only on one rank of each node.
+
+    So are `nics` and `driver`, the version of the GPUs' kernel driver.
+    """
 
     rank: int
     log: LogFacts | None
     counters: list[Counter] | None
+    host: str | None = None
+    nics: list[Nic] | None = None
+    driver: str | None = None
 
 
 class Evidence(Part):
-    """All ranks' evidence. `image` is the container image's digest where the cluster tells, `topology` by node."""
+    """All ranks' evidence. `image` is the container image's digest where the cluster tells, `topology` by node.
+
+    `missing` says what could not be had, on which ranks, and why.
+    """
 
     ranks: list[RankEvidence]
     image: str | None

@@ -105,7 +105,8 @@ class Reader:
     seen: set[tuple[str, int | None]] = field(default_factory=set)
     choices: dict[Choice, None] = field(default_factory=dict)
     algorithms: dict[str, None] = field(default_factory=dict)
-    warnings: dict[str, None] = field(default_factory=dict)
+    warned: set[str] = field(default_factory=set)  # as they stand in the log
+    warnings: dict[str, None] = field(default_factory=dict)  # without secrets
     left_out: int = 0
     provider: str | None = None
     fabric: str | None = None
@@ -152,10 +153,12 @@ class Reader:
             self.nvls_channels = max(self.nvls_channels or 0, int(nvls[1]))
 
     def warn(self, text: str) -> None:
-        text = _clean(redacted(text))
-        if len(self.warnings) < WARNINGS_KEPT:
-            self.warnings[text] = None
-        elif text not in self.warnings:
+        if text in self.warned:
+            return
+        if len(self.warned) < WARNINGS_KEPT:
+            self.warned.add(text)
+            self.warnings[_clean(redacted(text))] = None
+        else:
             self.left_out += 1
 
     def communicator(self, writer: Writer, match: re.Match[str], text: str) -> None:

@@ -21,18 +21,20 @@ _NAME = (
 # Whole variables whose names say so are left out of an environment: KEY alone is too common a word in a log.
 _SECRET_VARIABLE = re.compile(rf"(?i)KEY|{_NAME}")
 _VALUE = r"""(?:"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*'|["'][^\n]*|[^\s]+)"""
+# Each pattern begins with a fixed word, so that text without one costs one pass.
 _RULES = (
     (
         re.compile(r"(?s)-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----.*?(?:-----END [A-Z ]{0,40}PRIVATE KEY-----|\Z)"),
         REDACTED,
     ),
-    (re.compile(r"(?i)\b(Authorization[\"']?\s{0,8}[:=]\s{0,8})[^\r\n]+"), rf"\1{REDACTED}"),
+    (re.compile(r"(?i)(Authorization[\"']?\s{0,8}[:=]\s{0,8})[^\r\n]+"), rf"\1{REDACTED}"),
     (re.compile(r"(?i)\b(Bearer|Basic)(\s{1,8}|%20|\+)[^\s\"']+"), rf"\1\2{REDACTED}"),
-    (re.compile(r"(?i)\b([a-z][a-z0-9+.-]{0,31}://)[^\s/@]{1,1024}@"), rf"\1{REDACTED}@"),
+    (re.compile(r"(://)[^\s\"'<>]{1,1024}@"), rf"\1{REDACTED}@"),
     (
         re.compile(
-            rf"(?i)([\w.-]{{0,64}}{_NAME}[\w.-]{{0,64}}[\"']?(?:\s{{0,8}}(?:=>|[=:])\s{{0,8}}"
-            rf"|\s{{1,8}}set by environment to\s{{1,8}}))(?!{re.escape(REDACTED)}){_VALUE}"
+            rf"(?i)({_NAME}[\w.-]{{0,64}}[\"']?"
+            r"(?:\s{0,8}(?:=>|[=:])\s{0,8}|\s{1,8}set by environment to\s{1,8}))"
+            rf"(?!{re.escape(REDACTED)}(?:[\s,;\"']|\Z)){_VALUE}"
         ),
         rf"\1{REDACTED}",
     ),
@@ -40,7 +42,7 @@ _RULES = (
     # Shapes that their makers chose so that they can be found: AWS, GitHub, GitLab, Hugging Face, Slack, Google, JWT.
     (
         re.compile(
-            r"\b(?:A[KS]IA[0-9A-Z]{16}|gh[pousr]_\w{20,255}|github_pat_\w{20,255}|glpat-[\w-]{20,64}|hf_\w{20,64}"
+            r"(?:A[KS]IA[0-9A-Z]{16}|gh[pousr]_\w{20,255}|github_pat_\w{20,255}|glpat-[\w-]{20,64}|hf_\w{20,64}"
             r"|xox[abprs]-[\w-]{10,255}|AIza[\w-]{35}|ya29\.[\w-]{20,1024}|eyJ[\w-]{10,2048}\.[\w-]{10,4096}\.[\w-]*)"
         ),
         REDACTED,
