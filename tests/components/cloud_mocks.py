@@ -37,8 +37,16 @@ COMPUTED: Mapping[str, dict[str, Any]] = {
     },
     "gcp:serviceaccount/account:Account": {"email": "nodes@mine.iam", "member": "serviceAccount:nodes@mine.iam"},
     "random:index/randomPassword:RandomPassword": {"result": "x" * 43},
+    "pulumi-python:dynamic/local:RayHead": {
+        "address": "127.0.0.2:20000",
+        "dashboard": "http://127.0.0.1:8265",
+        "jobs": "http://127.0.0.1:8265",
+        "client": "ray://127.0.0.1:10001",
+        "token": "x" * 43,
+        "storage": "/tmp/storage",
+    },
 }
-"""What the clouds fill in and the program reads."""
+"""What the clouds, and the provider of the local target, fill in and the program reads."""
 
 ANSWERS: Mapping[str, dict[str, Any]] = {
     "gcp:container/getEngineVersions:getEngineVersions": {
@@ -68,6 +76,7 @@ class Made:
 class _Recorder(pulumi_mocks.Mocks):
     def __init__(self) -> None:
         self.inputs: dict[tuple[str, str], Mapping[str, Any]] = {}
+        self.asked: list[str] = []
 
     def new_resource(self, args: pulumi.runtime.MockResourceArgs) -> tuple[str | None, dict[str, Any]]:
         key = (args.typ, args.name)
@@ -79,6 +88,7 @@ class _Recorder(pulumi_mocks.Mocks):
         return f"{args.name}-id", outputs
 
     def call(self, args: pulumi.runtime.MockCallArgs) -> tuple[dict[str, Any], list[tuple[str, str]] | None]:
+        self.asked.append(args.token)
         assert args.token in ANSWERS, f"no stack asks {args.token} before it makes something"
         return ANSWERS[args.token], []
 
@@ -109,11 +119,13 @@ class _Monitor(pulumi_mocks.MockMonitor):
 class Deployed:
     """What a stack file registers, by type and name, and the stack's outputs; values are known, as after an `up`.
 
+    `asked` are the provider functions that were called, in order.
     `seconds` is from the program's first line to its last registration, imports excluded.
     """
 
     made: Mapping[tuple[str, str], Made]
     outputs: Mapping[str, Any]
+    asked: tuple[str, ...]
     seconds: float
 
 
@@ -153,4 +165,4 @@ def deployed(raw: Mapping[str, Any], *, stack: str = "test", config: Mapping[str
         )
         for key, inputs in recorder.inputs.items()
     }
-    return Deployed(made=made, outputs=outputs, seconds=seconds)
+    return Deployed(made=made, outputs=outputs, asked=tuple(recorder.asked), seconds=seconds)

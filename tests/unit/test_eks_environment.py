@@ -8,8 +8,9 @@ import pytest
 
 from infra.eks.fabric import ENVIRONMENT, HEAD_ENVIRONMENT, OBSOLETE
 from infra.eks.names import EksNames
-from infra.eks.ray import fsx_folder, ray_shape
+from infra.eks.ray import fsx_folder, job_shape, ray_shape
 from infra.eks.storage_claim import claim
+from infra.kubernetes.indexed_job_manifest import indexed_job
 from infra.kubernetes.ray_manifest import ray_cluster
 from infra.machines import EKS_CATALOGUE, eks_machine
 from infra.settings import parse
@@ -42,6 +43,16 @@ def test_workers_get_what_is_needed_and_nothing_obsolete(machine: str, fabric: s
         "NVIDIA_VISIBLE_DEVICES": "void"
     }
     assert set(OBSOLETE).isdisjoint({*worker, *head})
+
+
+@pytest.mark.parametrize("machine", EKS_CATALOGUE)
+def test_pods_of_a_job_get_the_same(machine: str) -> None:
+    job = {"ray.mode": "indexed-job", "ray.entrypoint": "python /app/train.py", "nodes.machine": machine}
+    settings = parse(changed(EKS, job))
+    spec = indexed_job(job_shape(settings, eks_machine(machine), EksNames("p5", "us-east-1"), None))
+    found = environment(spec)
+    assert {name: found.get(name) for name in SET} == SET
+    assert set(OBSOLETE).isdisjoint(found)
 
 
 def test_every_variable_has_its_reason_and_its_source() -> None:

@@ -1,0 +1,67 @@
+"""The three targets from outside: the same outputs, whatever is behind them, and no question before the first up."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from infra.outputs import Outputs
+from tests.components.cloud_mocks import ANSWERS, deployed
+from tests.unit.stacks import EKS, GKE, LOCAL, changed
+
+ROOT = Path(__file__).resolve().parents[2]
+SDKS = {"boto3", "botocore", "google", "googleapiclient", "kubernetes", "pulumi"}
+"""How the names of the clouds' packages, and of what makes a cluster, begin."""
+
+STACKS: dict[str, dict[str, Any]] = {
+    "local": LOCAL,
+    "gke": changed(GKE, {"storage.bucket": "ours"}),
+    "eks": changed(EKS, {"storage.bucket": "ours"}),
+    "eks, a Job": changed(EKS, {"ray.mode": "indexed-job", "ray.entrypoint": "python /app/train.py"}),
+}
+
+
+def keys(value: Any, path: str = "") -> Iterator[str]:
+    """The dotted keys of the contract's own objects; what is inside a list is the target's."""
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield f"{path}{key}"
+            yield from keys(inner, f"{path}{key}.")
+
+
+@pytest.mark.parametrize("target", STACKS)
+def test_every_target_has_the_contracts_outputs_and_no_others(target: str) -> None:
+    outputs = deployed(STACKS[target], config={"aws:region": "us-east-1", "gcp:project": "mine"}).outputs
+    contract = Outputs.model_validate(outputs)
+    assert contract.target == STACKS[target]["target"]
+    # What does not apply to the target is null, never left out.
+    assert set(keys(outputs)) == set(keys(contract.model_dump(by_alias=True)))
+    assert set(outputs) == {str(field.alias) for field in Outputs.model_fields.values()}
+
+
+@pytest.mark.parametrize("target", [target for target in STACKS if target.startswith("eks")])
+def test_an_aws_stack_asks_aws_nothing_before_it_makes_something(target: str) -> None:
+    """Also a real account: what nobody asks, a first preview need not know."""
+    assert deployed(STACKS[target]).asked == ()
+    assert not any(token.startswith("aws:") for token in ANSWERS)
+
+
+def imported(file: Path) -> Iterator[str]:
+    """The first parts of the names of everything that a file imports, also inside functions."""
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name.partition(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            yield str(node.module).partition(".")[0]
+
+
+def test_the_workloads_import_no_clouds_sdk() -> None:
+    files = sorted((ROOT / "workloads").rglob("*.py"))
+    assert len(files) > 20
+    found = {(str(file.relative_to(ROOT)), name) for file in files for name in imported(file)}
+    assert {name for _, name in found} & {"ray", "torch"}, "nothing was looked at"
+    assert [each for each in found if each[1] in SDKS or each[1].startswith("pulumi")] == []
