@@ -1,80 +1,66 @@
-"""Point to point: ranks that send to each other in pairs."""
+"""Point to point on one rank: what it sends and receives in one pattern, all ranks at once.
+
+The row's size is what a receiving rank receives from all its senders together: one message, or in an incast one share
+from each, so that the same size always means the same time for the receiver's NICs. It moves in WINDOW pieces, each in
+buffers of its own, that are all in flight before any is waited for: else each message would wait for the launch of the
+next (nccl-tests and param do the same by a window).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import cast
 
-import torch
 import torch.distributed as dist
 
-from workloads.nccl.operation import Check, Operation, Place
+from workloads.nccl.operation import Check, Operation
 from workloads.nccl.pattern import fill
+from workloads.nccl.point_patterns import Variant, fan_in, flows
+
+WINDOW = 2
 
 
-def partner(place: Place) -> int | None:
-    """The rank that `place` exchanges data with, or None where it is left over.
+class PointToPoint(Operation):
+    """One pattern in one direction, or in both at once. `kind` makes a class of each."""
 
-    Across nodes rank i of an even node meets rank i of the next one, so that each GPU uses the NIC of its own rail;
-    on a single node neighbours meet.
-    """
-    distance = place.per_node if place.nodes > 1 else 1
-    lower = (place.rank // distance) % 2 == 0
-    other = place.rank + distance if lower else place.rank - distance
-    return other if other < place.world else None
-
-
-class SendReceive(Operation):
-    """Each pair in one direction, or in both at once. All pairs run together."""
-
-    op = "sendrecv"
-    algorithm = "batch_isend_irecv between pairs"
-    sends_up = False  # from the pair's lower rank to its upper one
-    sends_down = False
+    op = "p2p"
+    algorithm = f"batch_isend_irecv, {WINDOW} in flight"
+    measured: Variant
 
     def allocate(self) -> None:
-        self.peer = partner(self.place)
-        lower = self.peer is not None and self.place.rank < self.peer
-        self.sends = self.sends_up if lower else self.sends_down
-        self.receives = self.sends_down if lower else self.sends_up
-        self.takes_part = self.peer is not None
-        self.send = self.empty(self.count if self.takes_part and self.sends else 0)
-        self.received = self.empty(self.count if self.takes_part and self.receives else 0)
+        place, shares = self.place, fan_in(self.measured, self.place.per_node)
+        self.count = max(1, self.count // shares)
+        self.size = self.count * self.dtype.itemsize * shares
+        found = flows(self.measured, place.nodes, place.per_node)
+        self.sent = {flow.receiver: self.empty(self.count) for flow in found if flow.sender == place.rank}
+        self.received = {flow.sender: self.empty(self.count) for flow in found if flow.receiver == place.rank}
+        self.takes_part = bool(self.sent or self.received)
 
     def load(self) -> None:
-        if self.peer is not None:
-            fill(self.send, self.moved(self.place.rank, self.peer))
-            self.received.fill_(torch.nan)
+        for peer, buffer in self.sent.items():
+            fill(buffer, self.moved(self.place.rank, peer))
 
     def run(self) -> None:
-        if self.peer is None:
-            return
-        calls = []
-        if self.sends:
-            calls.append(dist.P2POp(dist.isend, self.send, self.peer))
-        if self.receives:
-            calls.append(dist.P2POp(dist.irecv, self.received, self.peer))
-        for work in dist.batch_isend_irecv(calls):
+        batches = [self._batch(slot) for slot in range(WINDOW)]
+        posted = [work for batch in batches if batch for work in dist.batch_isend_irecv(batch)]
+        for work in posted:
             work.wait()
 
     def checks(self) -> Iterator[Check]:
-        if self.peer is not None and self.receives:
-            yield Check(self.received, self.moved(self.peer, self.place.rank))
+        for peer, buffer in self.received.items():
+            yield Check(buffer, self.moved(peer, self.place.rank))
 
-    def corrupt(self) -> None:
-        if self.received.numel():
-            super().corrupt()
-
-
-class SendUp(SendReceive):
-    variant = "up"
-    sends_up = True
-
-
-class SendDown(SendReceive):
-    variant = "down"
-    sends_down = True
+    def _batch(self, slot: int) -> list[dist.P2POp]:
+        """The sends and receives of one piece. NCCL pairs them in order; gloo does so by the tag."""
+        return [
+            dist.P2POp(call, pieces[slot], peer, tag=slot)
+            for call, buffers in ((dist.isend, self.sent), (dist.irecv, self.received))
+            for peer, buffer in buffers.items()
+            if slot < len(pieces := buffer.chunk(WINDOW))  # one element makes one piece only
+        ]
 
 
-class SendBoth(SendReceive):
-    variant = "duplex"
-    sends_up = sends_down = True
+def kind(variant: Variant) -> type[PointToPoint]:
+    """The operation that measures this variant."""
+    made = type("PointToPoint", (PointToPoint,), {"variant": variant.name, "measured": variant})
+    return cast(type[PointToPoint], made)

@@ -1,0 +1,160 @@
+"""Point to point over gloo: every pattern right, every planted fault seen, the figures and the table."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections import defaultdict
+from typing import Any
+
+import pytest
+import torch
+
+from tests.workloads.conftest import ROOT, Cluster
+from tests.workloads.point_ranks import FAULTS, RANKS, SHAPES, SIZE
+from workloads.exits import Exit
+from workloads.nccl.operation import DTYPES, Place
+from workloads.nccl.operations import kinds
+from workloads.nccl.point_patterns import Variant, fan_in, flows, variants
+from workloads.nccl.points import WINDOW, PointToPoint, kind
+from workloads.nccl.result import Result
+
+CPU = torch.device("cpu")
+Found = list[dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> list[Found]:
+    """What each of four ranks has to say of every variant, without a fault and with each."""
+    folder = tmp_path_factory.mktemp("points")
+    command = [sys.executable, "-m", "tests.workloads.point_ranks", str(folder)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=180, check=False)
+    assert done.returncode == 0, done.stderr
+    return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(RANKS)]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_every_element_of_every_variant_is_right(found: list[Found], dtype: str) -> None:
+    measured = defaultdict(list)
+    for rank, rows in enumerate(found):
+        for row in rows:
+            if row["dtype"] != dtype or row["fault"]:
+                continue
+            assert row["wrong"] == 0
+            assert row["before"] == row["expected"]  # poisoned: nothing is right before it has run
+            nodes, per_node = row["shape"]
+            variant = Variant.parse(row["variant"])
+            senders = [f.sender for f in flows(variant, nodes, per_node) if f.receiver == rank]
+            whole = SIZE // DTYPES[dtype].itemsize // fan_in(variant, per_node)
+            assert row["expected"] == len(senders) * whole
+            measured[nodes, per_node].append(row["variant"])
+    for shape in SHAPES:
+        assert sorted(measured[shape]) == sorted([v.name for v in variants(*shape)] * RANKS)
+
+
+def test_only_ranks_without_a_flow_stand_aside(found: list[Found]) -> None:
+    for rank, rows in enumerate(found):
+        for row in rows:
+            ends = {end for f in flows(Variant.parse(row["variant"]), *row["shape"]) for end in (f.sender, f.receiver)}
+            assert row["takes_part"] is (rank in ends)
+            assert row["time"] > 0
+
+
+@pytest.mark.parametrize("fault", [f"{fault.kind}:{fault.rank}" for fault in FAULTS])
+def test_a_planted_fault_shows_in_every_variant_at_its_rank_alone(found: list[Found], fault: str) -> None:
+    kind, spoiled = fault.split(":")
+    seen = set()
+    for rank, rows in enumerate(found):
+        for row in (row for row in rows if row["fault"] == fault):
+            if rank != int(spoiled) or row["expected"] == 0:
+                assert row["wrong"] == 0
+            elif kind == "corrupt":
+                assert row["wrong"] == 3  # one element each before, in the last timed run and after
+                seen.add(row["variant"])
+            else:
+                assert row["wrong"] == 3 * row["expected"]
+                seen.add(row["variant"])
+    receiving = {
+        variant.name
+        for variant in variants(2, 2)
+        if any(flow.receiver == int(spoiled) for flow in flows(variant, 2, 2))
+    }
+    assert seen == receiving != set()
+
+
+def test_the_same_size_means_the_same_bytes_for_every_receiver() -> None:
+    """An incast's senders share the size, so that its time compares with that of a single pair."""
+    for rank in range(16):
+        for operation in kinds("p2p", Place(rank, 16, 8)):
+            made = operation(Place(rank, 16, 8), 1 << 16, torch.float32, CPU)
+            assert isinstance(made, PointToPoint)
+            received = sum(buffer.numel() for buffer in made.received.values()) * 4
+            assert received in (0, made.size)
+            assert made.size == 1 << 16
+
+
+@pytest.mark.parametrize(("size", "pieces"), [(1 << 16, WINDOW), (8, 2), (4, 1), (1, 1)])
+def test_a_message_moves_in_pieces_that_are_all_in_flight(size: int, pieces: int) -> None:
+    """More than one piece before the first wait; a single element is one piece."""
+    assert WINDOW >= 2
+    made = kind(Variant("pairs", "duplex"))(Place(1, 4, 2), size, torch.float32, CPU)
+    [received], [sent] = made.received.values(), made.sent.values()
+    assert len(received.chunk(WINDOW)) == len(sent.chunk(WINDOW)) == pieces
+    assert made.size == max(4, size)
+
+
+@pytest.fixture(scope="module")
+def bench(cluster: Cluster) -> tuple[dict[str, Any], str]:
+    """Every pattern on a real cluster, as a user asks for it; the result and what the terminal showed."""
+    done = cluster.rdma_ray(
+        *("bench", "nccl", "--op", "p2p", "--pattern", "all", "-b", "64K", "-e", "64K", "-n", "3", "-w", "1"),
+        *("--json", "points.json"),
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads((cluster.folder / "points.json").read_text()), done.stdout
+
+
+def test_a_run_measures_every_pattern_in_each_direction(bench: tuple[dict[str, Any], str]) -> None:
+    result = Result.model_validate(bench[0])
+    assert [row.variant for row in result.rows] == [variant.name for variant in variants(2, 2)]
+    for row in result.rows:
+        assert (row.op, row.wrong, row.limit, row.nic_bandwidth, row.warnings) == ("p2p", 0, None, None, [])
+        assert row.pairs is not None
+        assert row.total is not None
+        assert row.variant is not None
+        expected = flows(Variant.parse(row.variant), 2, 2)
+        assert [(p.sender, p.receiver) for p in row.pairs] == [(f.sender, f.receiver) for f in expected]
+        for pair in row.pairs:
+            times = {rank.rank: rank.time_us for rank in row.ranks}
+            assert pair.time_us == pytest.approx(max(times[pair.sender], times[pair.receiver]))
+        assert 0 < row.total <= sum(pair.bandwidth for pair in row.pairs) * 1.000001
+
+
+def test_the_terminal_shows_every_pair_with_its_hosts_and_both_units(bench: tuple[dict[str, Any], str]) -> None:
+    said = bench[1]
+    assert "point to point" in said
+    assert "Gbit/s" in said
+    assert "a functional proof" in said
+    for name in ("pairs up", "rail 1 duplex", "incast down", "intra up"):
+        assert name in said
+    result = Result.model_validate(bench[0])
+    for member in result.ranks or []:
+        assert member.ip in said
+
+
+def test_wrong_data_in_a_pattern_exits_3(cluster: Cluster) -> None:
+    done = cluster.rdma_ray(
+        *("bench", "nccl", "--op", "p2p", "--pattern", "shift", "-b", "1K", "-e", "1K", "-n", "1"),
+        *("--inject-fault", "corrupt:3", "--json", "-"),
+    )
+    assert done.returncode == Exit.WRONG_DATA, done.stderr
+    wrong = {row["variant"]: row["wrong"] for row in json.loads(done.stdout)["rows"]}
+    assert wrong["shift down"] == 0  # rank 3 receives in the other direction only
+    assert min(wrong["shift up"], wrong["shift duplex"]) > 0
+
+
+def test_a_pattern_that_the_run_has_no_place_for_is_refused(cluster: Cluster) -> None:
+    done = cluster.rdma_ray("bench", "nccl", "--op", "p2p", "--pattern", "incast", "--per-node", "1")
+    assert done.returncode == Exit.ERROR
+    assert "pattern incast needs at least 2 ranks per node" in done.stderr
