@@ -38,8 +38,9 @@ def main(text: str) -> int:
     started = time.time()
     found: dict[str, Any] = {}
     rows: list[Row] = []
+    gang = Gang(spec, on_event=emit)
     try:
-        with Gang(spec, on_event=emit) as gang:
+        with gang:
             found |= describe(gang)
             began = time.monotonic()
             for row in measure_all(spec, gang):
@@ -59,6 +60,7 @@ def main(text: str) -> int:
         exit_code=int(code),
         reason=reason,
         rows=rows,
+        evidence=gang.evidence,
         injected_fault=spec.inject_fault,
         **found,
     )

@@ -14,6 +14,8 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 from workloads.exits import Exit, WorkloadError
 from workloads.interfaces import numeric
 from workloads.nccl import placement
+from workloads.nccl.evidence.facts import Evidence
+from workloads.nccl.evidence.gathering import gather
 from workloads.nccl.operation import Place
 from workloads.nccl.placement import Wanted
 from workloads.nccl.rank import Rank
@@ -35,20 +37,23 @@ class Gang:
         self.members: list[dict[str, Any]] = []  # describe() of each, with its rank and its node's index
         self.seconds: dict[str, float] = {}
         self.group: PlacementGroup | None = None
+        self.evidence: Evidence | None = None  # once left, if it got as far as to have ranks
 
     def __enter__(self) -> Gang:
         try:
             self._phase("placement", self._reserve)
             self._phase("start", self._start)
             self._phase("rendezvous", self._join)
-        except BaseException:
-            self.__exit__(None, None, None)
+        except BaseException as error:
+            self.__exit__(type(error), error, None)
             raise
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self.members and (kind is None or issubclass(kind, Exception)):  # not where somebody wants it to stop now
+            self.evidence = gather(self.actors, self.spec.logs, self.on_event)
         for actor in self.actors:
             ray.kill(actor)
         if self.group is not None:

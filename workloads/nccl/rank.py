@@ -19,18 +19,15 @@ from torch.distributed.distributed_c10d import _abort_process_group
 
 from workloads.interfaces import interface_of
 from workloads.nccl.device import pick
+from workloads.nccl.evidence.collect import Collected, Collector
 from workloads.nccl.loop import Answer, Loop, Measurement
 from workloads.nccl.operation import DTYPES, Place
 from workloads.nccl.operations import kinds
 from workloads.nccl.spec import Fault
 
-# Names that show how the library was told to run; the values of anything that sounds like a secret stay here.
-EVIDENCE = ("NCCL_", "GLOO_", "TORCH_NCCL_", "FI_", "OFI_NCCL_")
-SECRET_WORDS = ("TOKEN", "SECRET", "PASSWORD", "KEY", "CREDENTIAL")
-
 
 class Rank:
-    """The actor behind one rank. `abort` runs beside a call that hangs (concurrency group `control`)."""
+    """The actor behind one rank. `abort` and `evidence` run beside a call that hangs (concurrency group `control`)."""
 
     def __init__(self, use_gpu: bool) -> None:
         self.use_gpu = use_gpu
@@ -38,6 +35,7 @@ class Rank:
         self.place = Place(0, 1, 1)
         self.loop = Loop(self.device)
         self.store: TCPStore | None = None
+        self.collector = Collector(0, self.device.backend, first=True)
 
     def describe(self) -> dict[str, Any]:
         """Who and where this process is; `machine` is the same for all containers of one kernel."""
@@ -78,6 +76,8 @@ class Rank:
             # A host name that resolves to 127.0.0.1 would break gloo across nodes; what the image set, stays.
             os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
             os.environ.setdefault("NCCL_SOCKET_IFNAME", interface)
+        self.collector = Collector(place.rank, self.device.backend, first=place.rank % place.per_node == 0)
+        self.collector.start()
         timeout = timedelta(seconds=timeout_s)
         store = self.store or TCPStore(address, port, is_master=False, timeout=timeout)
         dist.init_process_group(
@@ -102,11 +102,7 @@ class Rank:
 
     def environment(self) -> dict[str, str]:
         """The variables that steer the communication library, without what sounds like a secret."""
-        return {
-            name: value
-            for name, value in sorted(os.environ.items())
-            if name.startswith(EVIDENCE) and not any(word in name for word in SECRET_WORDS)
-        }
+        return self.collector.variables()
 
     def versions(self) -> dict[str, str | None]:
         nccl_version: Callable[[], tuple[int, ...]] = torch.cuda.nccl.version  # untyped in torch
@@ -128,6 +124,11 @@ class Rank:
         if self.device.backend == "nccl" and dist.is_initialized():
             _abort_process_group()
         return self.loop.stage
+
+    @ray.method(concurrency_group="control")
+    def evidence(self, with_log: bool) -> Collected:
+        """What shows how the data travelled; the text of NCCL's log too, `with_log`."""
+        return self.collector.finish(with_log)
 
     def leave(self) -> None:
         dist.destroy_process_group()

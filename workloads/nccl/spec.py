@@ -18,8 +18,8 @@ class Spec:
     those of p2p, `limits` what the machine's links carry at most (None where that is not known). `timeout_s` bounds the
     forming of the group and each row, `wait_s` the wait for nodes. `elastic` says that an autoscaler may add nodes, so
     that a request that does not fit yet is no error. `environment` is set in the ranks' processes from their start.
-    `left_out` names what `--op all` could not take in. `inject_fault` is a rehearsal of what a broken fabric looks
-    like, recorded in the result; see `Fault`.
+    `left_out` names what `--op all` could not take in, `logs` brings NCCL's own logs home. `inject_fault` is a rehearsal
+    of what a broken fabric looks like, recorded in the result; see `Fault`.
     """
 
     ops: list[str]
@@ -43,6 +43,7 @@ class Spec:
     limits: dict[str, Any] | None = None
     environment: dict[str, str] = field(default_factory=dict)
     left_out: list[str] = field(default_factory=list)
+    logs: bool = False
     inject_fault: str | None = None
 
     def to_json(self) -> str:
