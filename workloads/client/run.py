@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -56,12 +56,16 @@ class Ended:
 
 @dataclass(frozen=True)
 class Request:
-    """`python -m module arguments` on a stack's cluster, as a job of the given kind (`nccl`, `train`)."""
+    """`python -m module arguments` on a stack's cluster, as a job of the given kind (`nccl`, `train`).
+
+    `listener` is told every event besides the view: it takes out of the log what is no progress.
+    """
 
     kind: str
     module: str
     arguments: Sequence[str]
     environment: Mapping[str, str] = field(default_factory=dict)
+    listener: Callable[[Event], None] | None = None
 
 
 def run(outputs: Outputs, request: Request, view: View) -> Ended:
@@ -71,7 +75,7 @@ def run(outputs: Outputs, request: Request, view: View) -> Ended:
     """
     api, job_id = _submit(outputs, request)
     view.note(f"job {job_id} on {outputs.ray.cluster}")
-    return attend(api, job_id, view, stop_on_interrupt=True)
+    return attend(api, job_id, view, stop_on_interrupt=True, listener=request.listener)
 
 
 def detach(outputs: Outputs, request: Request) -> str:
@@ -85,7 +89,13 @@ def _submit(outputs: Outputs, request: Request) -> tuple[Api, str]:
     return submit(outputs, job_id, command, request.environment, {"workload": request.kind}), job_id
 
 
-def attend(api: Api, job_id: str, view: View, stop_on_interrupt: bool) -> Ended:
+def attend(
+    api: Api,
+    job_id: str,
+    view: View,
+    stop_on_interrupt: bool,
+    listener: Callable[[Event], None] | None = None,
+) -> Ended:
     """Follow a job that is on the cluster; with `stop_on_interrupt`, Ctrl-C ends it, else only the following."""
     results: list[dict[str, Any]] = []
 
@@ -97,6 +107,8 @@ def attend(api: Api, job_id: str, view: View, stop_on_interrupt: bool) -> Ended:
         elif event["kind"] == "result":
             results.append(event["result"])
         else:
+            if listener is not None:
+                listener(event)
             view.event(event)
 
     try:

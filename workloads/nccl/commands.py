@@ -5,11 +5,13 @@ Heavy imports (ray, torch, rich, pydantic) stay inside the commands, so that hel
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from workloads import running
+from workloads.exits import WorkloadError
 from workloads.nccl.job.command import bench_job
 from workloads.nccl.judge.command import JsonOrFile, bench_floors, bench_judge
 from workloads.options import Detach, JsonFile, OutputsFile, Stack
@@ -88,6 +90,9 @@ def bench_nccl(
     ] = None,
     timeout: Annotated[float, typer.Option(min=1, help="Seconds a row may take before it counts as a hang.")] = 300,
     wait: Annotated[float, typer.Option(min=1, help="Seconds to wait for the nodes.")] = 1800,
+    logs: Annotated[
+        Path | None, typer.Option(help="Bring NCCL's own log of each rank into this folder.", metavar="DIR")
+    ] = None,
     inject_fault: Annotated[
         str | None, typer.Option(hidden=True, help="Rehearse a failure: corrupt:RANK, stale:RANK or hang:RANK.")
     ] = None,
@@ -102,6 +107,7 @@ def bench_nccl(
     3 wrong data, 4 no answer within --timeout.
     """
     from workloads.client.run import Request
+    from workloads.nccl.evidence.raw import LogFolder
     from workloads.nccl.request import Options, request
 
     outputs = running.read_outputs(stack, outputs_file)
@@ -126,7 +132,16 @@ def bench_nccl(
             per_node=per_node,
             timeout_s=timeout,
             wait_s=wait,
+            logs=logs is not None,
             inject_fault=inject_fault,
         ),
     )
-    running.workload(outputs, Request("nccl", "workloads.nccl.driver", [spec.to_json()]), json_file, detach)
+    if logs and detach:
+        raise WorkloadError("--detach does not wait for the logs: leave out --logs or --detach")
+    folder = LogFolder(logs) if logs else None
+    wanted = Request("nccl", "workloads.nccl.driver", [spec.to_json()], listener=folder.take if folder else None)
+    try:
+        running.workload(outputs, wanted, json_file, detach)
+    finally:
+        if folder is not None and not detach:
+            typer.echo(folder.summary(), err=True)

@@ -44,6 +44,7 @@ class Options:
     per_node: int | None = None
     timeout_s: float = 300
     wait_s: float = 1800
+    logs: bool = False
     inject_fault: str | None = None
 
 
@@ -94,6 +95,7 @@ def request(outputs: Outputs, options: Options) -> Spec:
         limits=asdict(limits) if limits else None,
         environment=environment(options.algo, options.variables, ops, use_gpu),
         left_out=[f"{op} uint8" for op in sums_of_bytes],
+        logs=options.logs,
         inject_fault=options.inject_fault,
     )
 
