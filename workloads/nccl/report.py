@@ -10,6 +10,7 @@ from rich.table import Table
 
 from workloads.client.view import ProgressView
 from workloads.events import Event
+from workloads.nccl.evidence.show import show_evidence
 from workloads.nccl.figures import figure as figure
 from workloads.nccl.point_report import show_pairs
 from workloads.nccl.result import Result, Row
@@ -64,6 +65,7 @@ def show(document: dict[str, Any], console: Console) -> None:
         console.print(warning, style="yellow", soft_wrap=True)
     if len(warnings) > MOST_WARNINGS:
         console.print(f"… and {len(warnings) - MOST_WARNINGS} warnings more, in the JSON (--json)", style="yellow")
+    show_evidence(document, console)
     console.print(result.reason, style="red" if result.exit_code else "green", markup=False, soft_wrap=True)
 
 

@@ -31,9 +31,13 @@ FOLDER = "rdma-ray-nccl-"
 
 @dataclass
 class Collected:
-    """What a rank hands to the driver. `missing` are reasons; `raw` is its log, where that was asked for."""
+    """What a rank hands to the driver. `missing` are reasons; `raw` is its log, where that was asked for.
+
+    `first` says that the rank speaks for its node.
+    """
 
     evidence: RankEvidence
+    first: bool = False
     topology: str | None = None
     image: str | None = None
     missing: list[str] = field(default_factory=list)
@@ -82,7 +86,7 @@ class Collector:
 
     def finish(self, with_log: bool) -> Collected:
         """What was found; the log's own text too, `with_log`. May be called once; the rank's folder is gone then."""
-        collected = Collected(RankEvidence(rank=self.rank, log=None, counters=None, host=self.host))
+        collected = Collected(RankEvidence(rank=self.rank, log=None, counters=None, host=self.host), self.first)
         known = known_secrets(self.environment)
         log = self._log(collected, known, with_log)
         found: list[Counter] | None = None

@@ -71,9 +71,12 @@ def assemble(found: Mapping[int, Collected], failed: Mapping[int, str]) -> Evide
         found[rank].evidence if rank in found else RankEvidence(rank=rank, log=None, counters=None)
         for rank in sorted(found.keys() | failed.keys())
     ]
+    everyone, speakers = {each.rank for each in ranks}, {rank for rank, each in found.items() if each.first}
     images = sorted({collected.image for collected in found.values() if collected.image})
+    # What holds everywhere, or on every rank that speaks for its node, needs no list of ranks.
     missing = [
-        f"{reason} ({named(where)})" if len(where) < len(ranks) else reason for reason, where in sorted(reasons.items())
+        reason if set(where) in (everyone, speakers) else f"{reason} ({named(where)})"
+        for reason, where in sorted(reasons.items())
     ]
     if len(images) != 1:
         why = f"the nodes run different ones: {', '.join(images)}" if images else f"{IMAGE} is not set in the ranks"

@@ -1,0 +1,74 @@
+"""The evidence for people: how the data travelled, what the NICs counted, what is missing, in a few lines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from rich.console import Console
+
+from workloads.nccl.evidence.facts import Evidence, LogFacts
+from workloads.nccl.evidence.log import merge
+
+SHOWN = 3  # NICs, warnings and reasons: the JSON has them all
+
+
+def show_evidence(result: dict[str, Any], console: Console) -> None:
+    """Print the evidence of a result's JSON; nothing where the run did not get as far as to have any."""
+    if result.get("evidence"):
+        for text, style in lines(Evidence.model_validate(result["evidence"])):
+            console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
+
+
+def lines(evidence: Evidence) -> Iterator[tuple[str, str | None]]:
+    """Each line with its style: yellow where somebody should look."""
+    logs = [rank.log for rank in evidence.ranks if rank.log is not None]
+    if logs:
+        yield from _log(merge(logs), len(logs))
+    if any(rank.counters is not None for rank in evidence.ranks):
+        yield from _counters(evidence)
+    if evidence.missing:
+        more = f"; and {len(evidence.missing) - SHOWN} more" if len(evidence.missing) > SHOWN else ""
+        yield f"evidence missing: {'; '.join(evidence.missing[:SHOWN])}{more}", None
+
+
+def _log(facts: LogFacts, ranks: int) -> Iterator[tuple[str, str | None]]:
+    version = f"NCCL {facts.nccl_version or 'of unknown version'}"
+    plugin = f"{facts.plugin} {facts.plugin_version or ''}".strip() if facts.plugin else "not named"
+    text = f"evidence: {version} by the logs of {ranks} ranks, network plugin {plugin}"
+    carried = [channel for channel in facts.channels if channel.transport in ("NET", "COLLNET")]
+    direct = sum(channel.gdrdma for channel in carried)
+    if carried:
+        text += f", GPUDirect RDMA on {direct} of {len(carried)} connections"
+    else:
+        text += ", no connection through a NIC"
+    if counts := sorted(
+        {facts.nics_found.get(host, len(names)) for host, names in facts.nics_by_host.items()}
+        or set(facts.nics_found.values())
+    ):
+        each = f"{counts[0]}" if counts[0] == counts[-1] else f"{counts[0]} to {counts[-1]}"
+        text += f", {each} NICs per node"
+    if facts.algorithms:
+        text += f", {', '.join(facts.algorithms)}"
+    yield text, "yellow" if direct < len(carried) or len(counts) > 1 else None
+    if facts.truncated:
+        yield "evidence: a log ends in the middle of a line or of the initialisation", "yellow"
+    for warning in facts.warnings[:SHOWN]:
+        yield f"NCCL warned: {warning}", "yellow"
+    if more := len(facts.warnings[SHOWN:]) + facts.warnings_left_out:
+        yield f"NCCL warned in {more} more lines", "yellow"
+
+
+def _counters(evidence: Evidence) -> Iterator[tuple[str, str | None]]:
+    nodes = [rank for rank in evidence.ranks if rank.counters is not None]
+    counted = [(rank.host, counter) for rank in nodes for counter in rank.counters or []]
+    sent = sum(counter.sent for _, counter in counted) / 1e9
+    received = sum(counter.received for _, counter in counted) / 1e9
+    bad = [(host, counter) for host, counter in counted if counter.errors]
+    text = f"evidence: {len(counted)} NICs of {len(nodes)} nodes sent {sent:.1f} GB and received {received:.1f} GB"
+    yield text + ("" if bad else ", without an error"), None
+    for host, counter in bad[:SHOWN]:
+        errors = ", ".join(f"{name} {count}" for name, count in counter.errors.items())
+        yield f"{counter.nic} on {host} counted errors: {errors}", "yellow"
+    if len(bad) > SHOWN:
+        yield f"{len(bad) - SHOWN} more NICs counted errors", "yellow"
