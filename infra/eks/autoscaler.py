@@ -18,6 +18,7 @@ from pulumi import ResourceOptions
 from pulumi_aws import eks
 from pulumi_kubernetes.helm.v3 import Release, RepositoryOptsArgs
 
+from infra.eks.facts import EMPTY_MINUTES, PROVISION_MINUTES
 from infra.eks.iam import Role, RoleArgs
 from infra.eks.images import mirrored
 from infra.eks.names import EksNames
@@ -29,14 +30,6 @@ REPOSITORY = "https://kubernetes.github.io/autoscaler"
 IMAGE = "registry.k8s.io/autoscaling/cluster-autoscaler"
 NAMESPACE = "kube-system"
 ACCOUNT = "cluster-autoscaler"
-
-EMPTY_MINUTES = 3
-"""How long a node stays once nothing runs on it. Ray has waited ray.idleMinutes before it let its worker go; as long
-again would be paid for nobody (our choice, 2026-11)."""
-
-PROVISION_MINUTES = 30
-"""How long a node may take before the autoscaler tries again; a GPU node with its checks takes longer than the 15 of
-the default (our choice, 2026-11)."""
 
 
 @dataclass(frozen=True, kw_only=True)

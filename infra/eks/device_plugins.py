@@ -12,23 +12,19 @@ import pulumi
 from pulumi import ResourceOptions
 from pulumi_kubernetes.helm.v3 import Release, RepositoryOptsArgs
 
+from infra.eks.facts import DRANET_CHART, EFA_CHART, EFA_VERSION, NVIDIA_CHART
 from infra.eks.images import mirrored
 from infra.fabric import GPU_TOLERATION
 from infra.machines import EksMachine
 
 NAMESPACE = "kube-system"
 
-NVIDIA_CHART = "nvidia-device-plugin"
 NVIDIA_VERSION = "0.20.0"
 NVIDIA_REPOSITORY = "https://nvidia.github.io/k8s-device-plugin"
 NVIDIA_IMAGE = "nvcr.io/nvidia/k8s-device-plugin"
 
 EKS_REPOSITORY = "https://aws.github.io/eks-charts"
-EFA_CHART = "aws-efa-k8s-device-plugin"
-EFA_VERSION = "v0.5.30"
-"""The chart's versions begin with a v (aws/eks-charts, 5239609, 2026-08-03)."""
 EFA_IMAGE = "602401143452.dkr.ecr.us-west-2.amazonaws.com/eks/aws-efa-k8s-device-plugin"
-DRANET_CHART = "aws-dranet"
 DRANET_VERSION = "1.0.0"
 DRANET_IMAGE = "602401143452.dkr.ecr.us-west-2.amazonaws.com/eks/dranet"
 

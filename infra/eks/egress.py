@@ -13,28 +13,11 @@ import pulumi_aws as aws
 from pulumi import ResourceOptions
 
 from infra.addresses import EksAddresses
+from infra.eks.facts import ENDPOINT_SERVICES
 from infra.eks.names import EksNames
 from infra.eks.network import subnet
 
 INTERNET = "0.0.0.0/0"
-
-SERVICES = (
-    "ec2",
-    "ecr.api",
-    "ecr.dkr",
-    "sts",
-    "logs",
-    "monitoring",
-    "ssm",
-    "ssmmessages",
-    "ec2messages",
-    "eks-auth",
-    "eks",
-    "fsx",
-    "autoscaling",
-)
-"""What nodes, add-ons and the autoscaler ask for. Up to eks-auth from SageMaker HyperPod's closed network
-(awslabs/awsome-distributed-ai, 95b939cd, 2026-07-23); eks, fsx and autoscaling by what runs here (inferred)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,6 +134,6 @@ class Endpoints(pulumi.ComponentResource):
                 tags=args.names.tags(service),
                 opts=ResourceOptions(parent=self),
             )
-            for service in SERVICES
+            for service in ENDPOINT_SERVICES
         ]
         self.register_outputs({})

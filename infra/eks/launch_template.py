@@ -15,13 +15,9 @@ from pulumi import ResourceOptions
 from pulumi_aws import ec2
 
 from infra.capacity import EksCapacity
+from infra.eks.facts import ROOT_DEVICE, ROOT_GB
 from infra.eks.interfaces import Interface
 from infra.eks.names import EksNames
-
-ROOT_DEVICE = "/dev/xvda"
-"""Where AL2023 has its root volume (EKS docs, launch templates; from memory, 2026-11)."""
-ROOT_GB = 100
-"""GB of the root volume. Images and pods' own files lie on the NVMe disks of a GPU node."""
 
 IMDS_HOPS = 1
 """A pod is one hop further away than its node, so it cannot ask for the node's credentials; what shares the host's

@@ -25,6 +25,7 @@ from pulumi_aws import eks
 from infra.capacity import EKS_CAPACITIES
 from infra.eks.block_end import BlockEnd, BlockEndArgs
 from infra.eks.fabric import EFA_RESOURCE
+from infra.eks.facts import ACCELERATOR, SYSTEM_MACHINE, SYSTEM_MAX_NODES
 from infra.eks.interfaces import interfaces
 from infra.eks.launch_template import LaunchTemplateArgs, launch_template, placement_group
 from infra.eks.names import GPU_GROUP, SYSTEM_GROUP, EksNames
@@ -33,20 +34,12 @@ from infra.eks.versions import NODE_IMAGE
 from infra.machines import EksMachine
 from infra.settings import Settings
 
-SYSTEM_MACHINE = "m6i.2xlarge"
-"""Fits the Ray head (4 CPUs, 16 GiB), its autoscaler, KubeRay and EKS' own pods, with room: our choice, 2026-11."""
-SYSTEM_MAX_NODES = 3
-
 GPU_LABELS = {
     # The NVIDIA device plugin comes to nodes with this label, or to those that node feature discovery found.
     "nvidia.com/gpu.present": "true",
     "vpc.amazonaws.com/efa.present": "true",
 }
 """As aws-ia/terraform-aws-eks-blueprints: nvidia-gpu-efa, 98d0eb4 (read 2026-08)."""
-
-ACCELERATOR = "k8s.amazonaws.com/accelerator"
-"""The autoscaler takes a node with this label for unfinished until it offers its GPUs, and adds no second one meanwhile
-(kubernetes/autoscaler: cloudprovider/aws README; from memory, 2026-11)."""
 
 TEMPLATE_TAG = "k8s.io/cluster-autoscaler/node-template/resources/"
 """What a node of an empty group will offer. The autoscaler reads labels and taints from EKS, but of devices it knows

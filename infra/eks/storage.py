@@ -18,21 +18,18 @@ import pulumi_aws as aws
 from pulumi import ResourceOptions
 from pulumi_kubernetes import core, meta
 
+from infra.eks.facts import (
+    LUSTRE_DRIVER,
+    LUSTRE_EFA_THROUGHPUT,
+    LUSTRE_EVENTS,
+    LUSTRE_PORTS,
+    LUSTRE_THROUGHPUT,
+    LUSTRE_VERSION,
+)
 from infra.eks.names import EksNames
 from infra.eks.security_groups import everything_between
 
-PORTS = ((988, 988), (1018, 1023))
-"""Lustre's, on both ends of a connection (FSx for Lustre docs, security groups, by the EKS reference, 2026-11)."""
-
-THROUGHPUT = 250
-"""MB/s per TiB: the second of four steps (125, 250, 500, 1000), twice as fast as the cheapest (our choice, 2026-11)."""
-EFA_THROUGHPUT = 1000
-"""What the published EFA examples have (aws-fsx-csi-driver v1.9.0, read 2026-08); it cannot be changed later."""
-LUSTRE = "2.15"
-EVENTS = ("NEW", "CHANGED", "DELETED")
 ROOT = "/"
-
-DRIVER = "fsx.csi.aws.com"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,8 +75,8 @@ class SharedFileSystem(pulumi.ComponentResource):
             deployment_type="PERSISTENT_2",
             storage_type="SSD",
             storage_capacity=args.size_gib,
-            per_unit_storage_throughput=EFA_THROUGHPUT if args.efa else THROUGHPUT,
-            file_system_type_version=LUSTRE,
+            per_unit_storage_throughput=LUSTRE_EFA_THROUGHPUT if args.efa else LUSTRE_THROUGHPUT,
+            file_system_type_version=LUSTRE_VERSION,
             data_compression_type="LZ4",
             efa_enabled=True if args.efa else None,
             metadata_configuration=aws.fsx.LustreFileSystemMetadataConfigurationArgs(mode="AUTOMATIC")
@@ -105,8 +102,8 @@ class SharedFileSystem(pulumi.ComponentResource):
             batch_import_meta_data_on_create=True,
             delete_data_in_filesystem=False,
             s3=aws.fsx.DataRepositoryAssociationS3Args(
-                auto_import_policy=aws.fsx.DataRepositoryAssociationS3AutoImportPolicyArgs(events=list(EVENTS)),
-                auto_export_policy=aws.fsx.DataRepositoryAssociationS3AutoExportPolicyArgs(events=list(EVENTS)),
+                auto_import_policy=aws.fsx.DataRepositoryAssociationS3AutoImportPolicyArgs(events=list(LUSTRE_EVENTS)),
+                auto_export_policy=aws.fsx.DataRepositoryAssociationS3AutoExportPolicyArgs(events=list(LUSTRE_EVENTS)),
             ),
             tags=args.names.tags("shared"),
             opts=ResourceOptions(parent=self),
@@ -148,7 +145,7 @@ def _lustre(
 ) -> list[pulumi.Resource]:
     """Let Lustre into a group from a peer, and out to it."""
     rules: list[pulumi.Resource] = []
-    for low, high in PORTS:
+    for low, high in LUSTRE_PORTS:
         rules.append(
             aws.vpc.SecurityGroupIngressRule(
                 f"{name}-in-{low}",
@@ -207,7 +204,7 @@ class SharedVolume(pulumi.ComponentResource):
                 storage_class_name="",
                 mount_options=["flock"],
                 csi=core.v1.CSIPersistentVolumeSourceArgs(
-                    driver=DRIVER,
+                    driver=LUSTRE_DRIVER,
                     volume_handle=args.system.id,
                     volume_attributes={"dnsname": args.system.address, "mountname": args.system.mount_name},
                 ),

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
-from infra.eks.autoscaler import EMPTY_MINUTES, PROVISION_MINUTES
-from infra.eks.device_plugins import DRANET_CHART, EFA_CHART, EFA_VERSION, NVIDIA_CHART
+from infra.eks.facts import DRANET_CHART, EFA_CHART, EFA_VERSION, EMPTY_MINUTES, NVIDIA_CHART, PROVISION_MINUTES
 from infra.eks.versions import ADDONS, KUBERNETES
 from infra.fabric import GPU_TOLERATION
 from rehearsal.graph import Node

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from ipaddress import IPv4Network
 
-from infra.eks.egress import SERVICES
-from infra.eks.storage import PORTS
+from infra.eks.facts import ENDPOINT_SERVICES, LUSTRE_PORTS
 from rehearsal.graph import Node
 from rehearsal.promises.eks_parts import (
     ASSOCIATION,
@@ -82,7 +81,7 @@ def nodes_have_their_way_out(stack: Stack) -> Iterator[str]:
     if stack.settings.access.egress == "endpoints":
         if stack.of(NAT):
             yield "there is NAT beside the endpoints"
-        if missing := set(SERVICES) - services:
+        if missing := set(ENDPOINT_SERVICES) - services:
             yield f"there is no endpoint of {', '.join(sorted(missing))}"
         for endpoint in stack.of(ENDPOINT):
             if at(endpoint, "vpcEndpointType") == "Interface":
@@ -170,7 +169,7 @@ def lustre_is_open_both_ways(stack: Stack) -> Iterator[str]:
     """Lustre's ports are open among the servers and the nodes, in both directions."""
     groups = [node for node in stack.of(SECURITY_GROUP) if _has_file_system(stack, node)]
     for group in groups:
-        for low, high in PORTS:
+        for low, high in LUSTRE_PORTS:
             for type_ in (INGRESS, EGRESS):
                 rules = [
                     node

@@ -9,9 +9,8 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from infra.eks.fabric import HEAD_ENVIRONMENT
+from infra.eks.facts import ACCELERATOR, ROOT_DEVICE, ROOT_GB, SYSTEM_MACHINE
 from infra.eks.interfaces import interfaces
-from infra.eks.launch_template import ROOT_DEVICE, ROOT_GB
-from infra.eks.node_groups import ACCELERATOR, SYSTEM_MACHINE
 from infra.eks.versions import NODE_IMAGE
 from rehearsal.promises.eks_parts import (
     CLUSTER,
