@@ -48,6 +48,10 @@ def view(kind: str) -> tuple[View, Show]:
             from workloads.nccl import report as bench_report
 
             return bench_report.BenchView(terminal), bench_report.show
+        case "multigpu":
+            from workloads.nccl.multigpu import report as multigpu_report
+
+            return multigpu_report.MultiGpuView(terminal), multigpu_report.show
         case "train":
             from workloads.train import report as train_report
 

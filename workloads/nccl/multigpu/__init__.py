@@ -1,0 +1,1 @@
+"""Whether ray.util.collective adds up right over several GPUs of each of several workers."""
