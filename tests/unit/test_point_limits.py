@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict
 from typing import Any
 
@@ -204,6 +205,7 @@ def test_the_judge_may_bring_the_limits_of_the_machine_that_was_paid_for() -> No
     result = a_result(a_row("single up", seconds_for(371), limits=None), limits=None)
     assert found(result) == [(0, "no-limit")]
     assert found(result, A3) == [(5, "over-limit")]
+    assert found(result.model_copy(update={"spec": {"limits": {"nics": 8}}})) == [(0, "no-limit")]
 
 
 def with_members(result: Result, **changes: str) -> Result:
@@ -243,7 +245,18 @@ def test_neighbours_within_a_node_may_share_it() -> None:
     assert found(a_result(a_row("intra up", seconds_for(372)))) == []
 
 
-@pytest.mark.parametrize("changes", [{"pairs": None}, {"pairs": []}, {"total": None}, {"variant": None}])
+ONE_PAIR = [Pair(sender=0, receiver=8, time_us=1, bandwidth=46.5)]
+NEVER_MEASURED = [pair.model_copy(update={"bandwidth": 0.0}) for pair in a_row("pairs up", 1.0).pairs or []]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        *[{"pairs": None}, {"pairs": []}, {"total": None}, {"total": math.nan}, {"total": math.inf}],
+        *[{"variant": None}, {"variant": "pairs sideways"}, {"variant": "intra up"}, {"variant": "pairs duplex"}],
+        *[{"pairs": ONE_PAIR}, {"pairs": NEVER_MEASURED}],
+    ],
+)
 def test_a_row_that_cannot_be_checked_is_no_pass(changes: dict[str, Any]) -> None:
     row = a_row("pairs up", seconds_for(46.5)).model_copy(update=changes)
     assert found(a_result(row)) == [(5, "no-pairs")]

@@ -6,12 +6,14 @@ be measured (most often NVLink or shared memory between two ranks of one machine
 
 from __future__ import annotations
 
+import dataclasses
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from workloads.exits import Exit
-from workloads.nccl.point_patterns import Flow, Variant, goes_up
+from workloads.nccl.point_patterns import Flow, Variant, flows, goes_up
 from workloads.nccl.result import Finding, Member, Pair, Result, Row
 from workloads.nccl.sizes import format_size
 
@@ -77,6 +79,7 @@ class Setting:
     One that has NCCL below it, or claims a fabric, was to measure the NICs.
     """
 
+    nodes: int
     per_node: int
     members: Mapping[int, Member]
     by_design: bool
@@ -121,13 +124,27 @@ def guarded(result: Result) -> Result:
 def of_row(row: Row, setting: Setting) -> list[Finding]:
     """The findings of one point-to-point row. Those with code 5 belong into the row's own warnings."""
     name = f"{row.op} {row.variant} {format_size(row.size)}"
-    if not row.pairs or row.total is None or row.variant is None:
-        return [
-            Finding(code=Exit.NOT_AS_ASKED, kind="no-pairs", text=f"{name}: the result does not say who sent to whom")
-        ]
-    across = Variant.parse(row.variant).across
+    if reason := _incomplete(row, setting):
+        return [Finding(code=Exit.NOT_AS_ASKED, kind="no-pairs", text=f"{name}: {reason}")]
+    assert row.pairs is not None
+    across = Variant.parse(str(row.variant)).across
     shared = _on_one_host(row.pairs, setting) if across else []
     return [*shared, *_over_limit(row, name, across, setting)]
+
+
+def _incomplete(row: Row, setting: Setting) -> str | None:
+    """Why a row cannot be checked: a measurement that is missing is never a pass."""
+    if not row.pairs or row.total is None or row.variant is None:
+        return "the result does not say who sent to whom"
+    try:
+        expected = flows(Variant.parse(row.variant), setting.nodes, setting.per_node)
+    except ValueError as error:
+        return str(error)
+    if {(flow.sender, flow.receiver) for flow in expected} != {(pair.sender, pair.receiver) for pair in row.pairs}:
+        return "its pairs are not those of the pattern"
+    if not all(0 < value < math.inf for value in (row.total, *(pair.bandwidth for pair in row.pairs))):
+        return "a bandwidth is not a number above zero"
+    return None
 
 
 def setting_of(result: Result, limits: Limits | None = None) -> Setting | None:
@@ -135,6 +152,7 @@ def setting_of(result: Result, limits: Limits | None = None) -> Setting | None:
     if result.world is None:
         return None
     return Setting(
+        nodes=result.world.nodes,
         per_node=result.world.per_node,
         members={member.rank: member for member in result.ranks or []},
         by_design=result.proves == "function" and result.backend == "gloo",
@@ -143,8 +161,11 @@ def setting_of(result: Result, limits: Limits | None = None) -> Setting | None:
 
 
 def from_spec(spec: Mapping[str, Any]) -> Limits | None:
-    """The limits that a run was given by whoever knew the machine."""
-    return Limits(**spec["limits"]) if spec.get("limits") else None
+    """The limits that a run was given by whoever knew the machine; None for none, and for what are no limits."""
+    given = spec.get("limits")
+    if not isinstance(given, Mapping) or set(given) != {field.name for field in dataclasses.fields(Limits)}:
+        return None
+    return Limits(**given)
 
 
 def _warned(row: Row, result: Result) -> Row:

@@ -1,0 +1,58 @@
+"""The table of pairs: every host and both units, within 80 columns, and not endless."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+from rich.console import Console
+
+from tests.unit.test_point_limits import A3, GIB, a_result, a_row, seconds_for
+from workloads.nccl.point_report import SHOWN, show_pairs
+from workloads.nccl.point_rows import fields
+
+
+def said(result: dict[str, Any]) -> str:
+    text = io.StringIO()
+    show_pairs(result, Console(file=text, width=80, color_system=None))
+    return text.getvalue()
+
+
+def test_totals_come_with_their_limit_and_pairs_with_their_hosts() -> None:
+    rows = a_row("pairs up", seconds_for(46.5)), a_row("single duplex", seconds_for(47))
+    shown = said(a_result(*rows).model_dump(mode="json", by_alias=True))
+    assert "pairs up, 8 pairs" in shown
+    [total] = [line for line in shown.splitlines() if line.strip().startswith("pairs up")]
+    assert total.split()[-5:] == ["23091", "372", "2976", "3200", "93.0%"]
+    [pair] = [line for line in shown.splitlines() if line.strip().startswith("7 to 15")]
+    assert pair.split()[-3:] == ["23091", "46.5", "372"]
+    assert "node 0: host-0, 10.0.0.0, ranks 0 to 7" in shown
+    assert "node 1: host-1, 10.0.0.1, ranks 8 to 15" in shown
+    assert "…" not in shown  # nothing was cut
+
+
+def test_without_limits_there_is_no_share_and_without_pairs_no_table() -> None:
+    shown = said(a_result(a_row("pairs up", 1.0, limits=None)).model_dump(mode="json", by_alias=True))
+    [total] = [line for line in shown.splitlines() if line.strip().startswith("pairs up")]
+    assert total.split()[-2:] == ["-", "-"]
+    assert said(a_result().model_dump(mode="json", by_alias=True)) == ""
+
+
+def test_of_many_pairs_the_slowest_are_shown() -> None:
+    result = a_result(a_row("pairs up", 1.0)).model_dump(mode="json", by_alias=True)
+    times = {rank: 0.02 + 0.001 * (rank % 32) for rank in range(64)}
+    result["rows"][0] |= fields("pairs duplex", GIB, times, 2, 32, A3) | {"variant": "pairs duplex"}
+    result["world"]["per_node"] = 32
+    shown = said(result)
+    listed = [line.strip() for line in shown.splitlines() if " to " in line and line.strip()[0].isdigit()]
+    assert len(listed) == SHOWN
+    assert f"pairs duplex: the {SHOWN} slowest of 64 pairs" in shown
+    assert listed[0].startswith("24 to 56")
+
+
+def test_only_the_largest_size_of_each_measurement_is_shown() -> None:
+    small = a_row("pairs up", 1.0).model_copy(update={"size": 1024})
+    result = a_result(small, a_row("pairs up", seconds_for(46.5)), small)
+    shown = said(result.model_dump(mode="json", by_alias=True))
+    assert shown.count("pairs up") == 1
+    assert "1 GiB to each receiver" in shown
