@@ -13,6 +13,7 @@ class Exit(IntEnum):
     BELOW = 2  # a result below what was asked for (accuracy, bandwidth)
     WRONG_DATA = 3  # a collective delivered wrong numbers
     HANG = 4  # no answer within the time-out; communicator aborted, ranks killed
+    NOT_AS_ASKED = 5  # something else was measured: sockets, no GPUDirect RDMA, a NIC missing, one host, few ranks
     STOPPED = 130  # the user stopped it (Ctrl-C), as shells count
 
 

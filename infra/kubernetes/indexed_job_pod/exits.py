@@ -1,6 +1,6 @@
 """Exit codes of a pod: the entry point's own, or one of these.
 
-They leave 1 to 4 and 130 to the entry point (workloads.exits), and 128 + N to a death by signal N.
+They leave 1 to 5 and 130 to the entry point (workloads.exits), and 128 + N to a death by signal N.
 """
 
 from __future__ import annotations
