@@ -1,0 +1,184 @@
+"""The judge over its corpus: exit codes, findings, and mutants of the judge that the corpus must catch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cache
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from infra.baselines import Baseline
+from tests.workloads.corpus.build import FOLDER, files
+from tests.workloads.corpus.cases import CASES, Case
+from workloads.exits import Exit
+from workloads.nccl.bandwidth import algbw
+from workloads.nccl.judge import ceilings, checks, floors, units, verdict
+from workloads.nccl.judge.expectation import Expectation, expectation_of
+from workloads.nccl.judge.measurement import MeasuredRow, Measurement
+from workloads.nccl.judge.reading import measurement_of_texts
+from workloads.nccl.result import Finding, Verdict
+
+
+def expectation(case: Case) -> Expectation:
+    return expectation_of(
+        case.machine,
+        case.nodes,
+        case.ops,
+        need_floor="no_floor" not in case.options,
+        need_log="no_log" not in case.options,
+        need_check="no_check" not in case.options,
+    )
+
+
+@cache
+def text(name: str) -> str:
+    return (FOLDER / name).read_bytes().decode()
+
+
+@cache
+def measurement(case: Case) -> Measurement:
+    results = None if case.results is None else text(case.results)
+    op = case.ops[0] if len(case.ops) == 1 else None
+    return measurement_of_texts(results, [text(name) for name in case.logs], op, expectation(case).limits)
+
+
+def judged(case: Case) -> Verdict:
+    return verdict.judge(measurement(case), expectation(case))
+
+
+def is_as_expected(case: Case, found: Verdict) -> bool:
+    kinds = frozenset(finding.kind for finding in found.findings if finding.code)
+    remarks = {finding.kind for finding in found.findings if not finding.code}
+    return (found.code, found.outcome, kinds) == (case.code, case.outcome, case.fails) and remarks >= {*case.remarks}
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_the_corpus(case: Case) -> None:
+    found = judged(case)
+    assert is_as_expected(case, found), found
+    assert found.reason
+    assert (found.code == 0) == (found.outcome != "fail")
+
+
+def test_the_corpus_is_what_its_builder_writes() -> None:
+    built = files()
+    assert {path.name for path in FOLDER.iterdir()} == set(built)
+    for name, content in built.items():
+        assert text(name) == content, f"{name}: run python -m tests.workloads.corpus.build"
+    used = {name for case in CASES for name in (case.results, *case.logs) if name}
+    assert used == set(built)
+
+
+def test_every_exit_code_is_in_the_corpus() -> None:
+    assert {case.code for case in CASES} == {Exit.OK, *verdict.ORDER}
+
+
+def averaged(rows: Sequence[MeasuredRow]) -> list[MeasuredRow]:
+    """A sweep's mean bandwidth in place of the largest row's."""
+    largest = max(rows, key=lambda row: row.size)
+    found = [algbw(row.size, row.out_of_place.time_us / 1e6) for row in rows if row.out_of_place]
+    if largest.out_of_place is None:
+        return []
+    time_us = largest.size / (sum(found) / len(found)) / 1e3
+    return [replace(largest, out_of_place=replace(largest.out_of_place, time_us=time_us))]
+
+
+def fastest(rows: Sequence[MeasuredRow]) -> list[MeasuredRow]:
+    return [max(rows, key=lambda row: row.size / row.out_of_place.time_us if row.out_of_place else 0.0)]
+
+
+def at_any_size(baselines: Sequence[Baseline], op: str, nodes: int, _size: int, known: frozenset[str]) -> Any:
+    return ORIGINAL_FLOOR_OF(baselines, op, nodes, 2**60, known)
+
+
+def at_the_smallest(baselines: Sequence[Baseline], op: str, nodes: int, _size: int, known: frozenset[str]) -> Any:
+    sizes = [line.size for line in baselines if (line.op, line.nodes) == (op, nodes)]
+    return ORIGINAL_FLOOR_OF(baselines, op, nodes, min(sizes, default=0), known)
+
+
+def of_any_nodes(baselines: Sequence[Baseline], op: str, nodes: int, size: int, known: frozenset[str]) -> Any:
+    return ORIGINAL_FLOOR_OF([replace(line, nodes=nodes) for line in baselines], op, nodes, size, known)
+
+
+def unconfirmed_gate(baselines: Sequence[Baseline], op: str, nodes: int, size: int, known: frozenset[str]) -> Any:
+    lines = [replace(line, confidence="medium") for line in baselines]
+    return ORIGINAL_FLOOR_OF(lines, op, nodes, size, known)
+
+
+def allowed_baseline(missing: Sequence[str], expected: Expectation) -> Finding:
+    return ORIGINAL_NO_BASELINE(missing, replace(expected, need_floor=False))
+
+
+ORIGINAL_FLOOR_OF = floors.floor_of
+ORIGINAL_NO_BASELINE = checks.no_baseline
+ORIGINAL_MEASURED = floors.measured
+
+
+def none(*_: object) -> list[Finding]:
+    return []
+
+
+def without_a_log(found: Measurement, expected: Expectation) -> list[Finding]:
+    return [] if found.facts is None else ORIGINAL_TRANSPORT(found, expected)
+
+
+def log_of_one_kind(found: Measurement, expected: Expectation) -> list[Finding]:
+    return ORIGINAL_TRANSPORT(found, replace(expected, nics=1))
+
+
+ORIGINAL_TRANSPORT = checks.transport
+
+Mutant = tuple[object, str, object]
+MUTANTS: dict[str, Mutant] = {
+    "the sweep's average": (floors, "headline", averaged),
+    "the fastest row": (floors, "headline", fastest),
+    "all rows": (floors, "headline", list),
+    "GB for Gb": (ceilings, "line_rate", lambda expected: float(expected.nics * expected.gbps_per_nic)),
+    "GiB for GB": (floors, "measured", lambda row, n: (ORIGINAL_MEASURED(row, n) or 0.0) * 1e9 / 2**30),
+    "transport ignored": (checks, "transport", none),
+    "no log is fine": (checks, "transport", without_a_log),
+    "one NIC is enough": (checks, "transport", log_of_one_kind),
+    "#wrong ignored": (checks, "wrong_data", none),
+    "only one column's #wrong": (MeasuredRow, "columns", property(lambda row: (row.out_of_place,))),
+    "unchecked is right": (checks, "unchecked", none),
+    "failing below 0.80": (floors, "FAIL_BELOW", 0.80),
+    "failing below 0.91": (floors, "FAIL_BELOW", 0.91),
+    "failing at 0.90": (floors, "FAIL_BELOW", 0.9 + 1e-9),
+    "warning below 0.92": (floors, "WARN_BELOW", 0.92),
+    "in place": (floors, "column", lambda row: row.in_place or row.out_of_place),
+    "no least size": (floors, "large_enough", lambda _size: True),
+    "a floor of any size": (floors, "floor_of", at_any_size),
+    "the smallest floor": (floors, "floor_of", at_the_smallest),
+    "a floor of any number of nodes": (floors, "floor_of", of_any_nodes),
+    "unconfirmed figures judge": (floors, "floor_of", unconfirmed_gate),
+    "any algorithm": (floors, "algorithms_of", lambda *_: frozenset()),
+    "no baseline is a pass": (checks, "no_baseline", allowed_baseline),
+    "half a result is one": (checks, "is_whole", lambda _: True),
+    "nothing is complete": (checks, "is_whole", lambda _: False),
+    "completeness ignored": (checks, "completeness", none),
+    "another operation": (checks, "operations", none),
+    "ranks not counted": (checks, "ranks", none),
+    "hosts not counted": (checks, "hosts", none),
+    "any GPU": (checks, "gpus", none),
+    "any log": (checks, "same_run", none),
+    "anything is possible": (checks, "possible", none),
+    "no room above the limit": (ceilings, "TOLERANCE", 0.8),
+    "units believed": (units, "disagreements", none),
+} | {
+    f"{first.name} after {second.name}": (
+        verdict,
+        "ORDER",
+        tuple({first: second, second: first}.get(code, code) for code in verdict.ORDER),
+    )
+    for first, second in pairwise(verdict.ORDER)
+}
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_the_corpus_catches_a_mutant(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    where, attribute, instead = MUTANTS[name]
+    monkeypatch.setattr(where, attribute, instead)
+    assert not all(is_as_expected(case, judged(case)) for case in CASES)

@@ -1,0 +1,108 @@
+"""`rdma-ray bench judge` and `rdma-ray bench floors`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+from typer.core import TyperCommand
+
+from workloads.exits import WorkloadError
+from workloads.running import Leave, console
+
+
+class JsonOrFile(TyperCommand):
+    """Takes `--json` alone, which is `--json -` (stdout), beside the `--json FILE` of every other command."""
+
+    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
+        given: list[str] = []
+        for position, argument in enumerate(args):
+            given.append(argument)
+            following = args[position + 1] if position + 1 < len(args) else "--"
+            if argument == "--json" and following.startswith("-") and following != "-":
+                given.append("-")
+        return super().parse_args(ctx, given)
+
+
+def bench_judge(
+    machine: Annotated[str, typer.Option(help="The machine type that was paid for, such as a3-ultragpu-8g.")],
+    nodes: Annotated[int, typer.Option(min=1, help="How many of them took part.")],
+    op: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Operation that must be there and meet its floor; may be given more than once. Names the operation"
+            " of nccl-tests' output where that does not.  [default: what was measured]"
+        ),
+    ] = None,
+    results: Annotated[
+        str | None,
+        typer.Option(
+            help="What was measured: a result of `bench nccl --json`, nccl-tests' output, or its -J report; `-` is"
+            " stdin.",
+            metavar="FILE",
+        ),
+    ] = None,
+    log: Annotated[
+        list[str] | None, typer.Option(help="Output of NCCL_DEBUG=INFO; several may follow.", metavar="FILE …")
+    ] = None,
+    more_logs: Annotated[list[str] | None, typer.Argument(metavar="[FILE …]", hidden=True)] = None,
+    no_floor: Annotated[
+        bool, typer.Option("--no-floor", help="Do without a published figure; all other checks hold.")
+    ] = False,
+    no_log: Annotated[
+        bool, typer.Option("--no-log", help="Do without evidence of the transport; a log that is there still counts.")
+    ] = False,
+    no_check: Annotated[bool, typer.Option("--no-check", help="Do without the check of the data (-c 0).")] = False,
+    json_file: Annotated[
+        str | None,
+        typer.Option("--json", help="Write the verdict as JSON, to stdout unless a file follows.", metavar="[FILE]"),
+    ] = None,
+) -> None:
+    """Judge a measurement, whoever made it: was it the fabric, right and fast.
+
+    The largest row of at least 1 GiB counts, out of place, against published
+    figures (`rdma-ray bench floors`): below 90 % fails, below 95 % warns.
+    Without evidence in NCCL's log, without a check of the data and without a
+    published figure nothing passes, unless --no-log, --no-check or --no-floor
+    says so.
+
+    Exit codes: 0 pass, 1 usage or unreadable, 2 below the floor or no baseline,
+    3 wrong data, 4 hang or time-out, 5 not what was asked (sockets, no GPUDirect
+    RDMA, a NIC missing, one host, too few ranks, no evidence). Where several
+    hold, 1 comes first, then 3, 5, 4, 2.
+    """
+    from workloads.client.run import write_json
+    from workloads.nccl.judge import view
+    from workloads.nccl.judge.expectation import expectation_of
+    from workloads.nccl.judge.reading import read_file
+    from workloads.nccl.judge.verdict import judge_texts
+
+    if more_logs and not log:
+        raise WorkloadError(f"{more_logs[0]}: say what it is, --results {more_logs[0]} or --log {more_logs[0]}")
+    if results is None and not log:
+        raise WorkloadError("nothing to judge: give --results FILE, and NCCL's output with --log FILE …")
+    logs = [*(log or ()), *(more_logs or ())]
+    if [results, *logs].count("-") > 1:
+        raise WorkloadError("stdin (`-`) can be read only once")
+    expectation = expectation_of(
+        machine, nodes, op or (), need_floor=not no_floor, need_log=not no_log, need_check=not no_check
+    )
+    verdict = judge_texts(
+        None if results is None else read_file(results), [read_file(path) for path in logs], expectation
+    )
+    view.show(verdict, console(stderr=json_file == "-"))
+    if json_file:
+        write_json(verdict.model_dump(), json_file)
+    raise Leave(verdict.code)
+
+
+def bench_floors(
+    machine: Annotated[str | None, typer.Option(help="Of this machine type only.")] = None,
+) -> None:
+    """The published bandwidths that the judge knows, with their sources."""
+    from infra.machines import CATALOGUE
+    from workloads.nccl.judge import view
+
+    if machine is not None and machine not in CATALOGUE:
+        raise WorkloadError(f"--machine {machine}: no such type in the catalogue; there are {', '.join(CATALOGUE)}")
+    view.show_floors(machine, console(stderr=False))
