@@ -11,12 +11,10 @@ from workloads.options import Detach, JsonFile, OutputsFile, Stack
 
 
 def bench_multigpu(
-    nodes: Annotated[
-        int | None, typer.Option(min=1, help="Nodes, with a worker on each.  [default: 2]", show_default=False)
-    ] = None,
+    nodes: Annotated[int | None, typer.Option(min=1, help="Nodes, with a worker on each.", show_default="2")] = None,
     devices: Annotated[
         int | None,
-        typer.Option(min=1, help="Tensors per worker.  [default: a node's GPUs, 8 where it has none]"),
+        typer.Option(min=1, help="Tensors per worker.", show_default="a node's GPUs, 8 where it has none"),
     ] = None,
     backend: Annotated[
         str, typer.Option(help="auto (NCCL where there are GPUs and CuPy, else gloo), nccl or gloo.")
