@@ -1,0 +1,307 @@
+"""The NCCL Job's manifests, and what it refuses to be; its scripts run in `tests/components/test_nccl_job_pod.py`."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from infra.eks.fabric import OBSOLETE
+from infra.fabric import GpuPod
+from infra.kubernetes.nccl_job import HOST_NAME_ROOM, NcclJob, Sweep, nccl_job, size
+from infra.kubernetes.nccl_job_manifest import FOLDER, as_yaml, key_secret, manifests, mpirun, script_files
+from infra.nccl_images import IMAGES, PROGRAMS
+from infra.plan import plan
+from infra.settings import Settings, from_stack_file, parse
+from rehearsal.clouds.world import View, World
+from tests.rehearsal.kubernetes_objects import NETWORK, call, first_refusal, furnish, named
+from tests.unit.stacks import EKS, GKE, LOCAL, changed
+
+ROOT = Path(__file__).resolve().parents[2]
+CLOUD_STACKS = sorted(path for path in ROOT.glob("Pulumi.*.yaml") if path.name not in ("Pulumi.local.yaml",))
+LABEL = "batch.kubernetes.io/job-name"
+TYPES = {
+    "ConfigMap": "kubernetes:core/v1:ConfigMap",
+    "Job": "kubernetes:batch/v1:Job",
+    "NetworkPolicy": "kubernetes:networking.k8s.io/v1:NetworkPolicy",
+    "ResourceClaimTemplate": "kubernetes:resource.k8s.io/v1:ResourceClaimTemplate",
+    "Secret": "kubernetes:core/v1:Secret",
+    "Service": "kubernetes:core/v1:Service",
+}
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[View]:
+    """A simulated cluster with the networks of an A3 Ultra node."""
+    with World(tmp_path / "world.sqlite").transaction() as view:
+        furnish(view)
+        for name in ("gvnic-1", *(f"rdma-{nic}" for nic in range(8))):
+            view.put(NETWORK, name, named(name, None, spec={"parametersRef": {"name": "rdma-0"}}))
+        yield view
+
+
+def made(raw: dict[str, Any] | Settings, sweep: Sweep | None = None, **more: Any) -> NcclJob:
+    settings = raw if isinstance(raw, Settings) else parse(raw)
+    return nccl_job(settings, sweep or Sweep(), **more)
+
+
+JOB = made(GKE)
+
+
+def one(job: NcclJob, kind: str) -> dict[str, Any]:
+    (found,) = (each for each in manifests(job) if each["kind"] == kind)
+    return found
+
+
+def pod_spec(job: NcclJob) -> dict[str, Any]:
+    return dict(one(job, "Job")["spec"]["template"]["spec"])
+
+
+def container(job: NcclJob) -> dict[str, Any]:
+    (only,) = pod_spec(job)["containers"]
+    return dict(only)
+
+
+def environment(job: NcclJob) -> dict[str, str]:
+    return {each["name"]: each["value"] for each in container(job)["env"]}
+
+
+def gpu_pod(raw: dict[str, Any]) -> GpuPod:
+    pod = plan(parse(raw)).pod
+    assert pod is not None
+    return pod
+
+
+def test_peers_resolve_each_other() -> None:
+    """The baseline's fault: its Services selected a label that its pods lacked, and pods had no subdomain."""
+    job = made(GKE, nodes=2)
+    service, pod = one(job, "Service"), pod_spec(job)
+    assert service["spec"]["selector"] == {LABEL: one(job, "Job")["metadata"]["name"]}
+    assert service["spec"]["clusterIP"] == "None"
+    assert service["spec"]["publishNotReadyAddresses"] is True
+    assert pod["subdomain"] == service["metadata"]["name"]
+    assert pod["setHostnameAsFQDN"] is True
+    assert environment(job)["RDMA_RAY_SERVICE"] == service["metadata"]["name"]
+    assert len({each["metadata"]["namespace"] for each in manifests(job)}) == 1
+
+
+def test_the_job_ends_by_pod_0_and_never_by_halves() -> None:
+    spec = one(made(GKE, nodes=2), "Job")["spec"]
+    assert (spec["completionMode"], spec["completions"], spec["parallelism"]) == ("Indexed", 2, 2)
+    assert spec["successPolicy"] == {"rules": [{"succeededIndexes": "0"}]}
+    assert spec["backoffLimit"] == 0
+    assert spec["template"]["spec"]["restartPolicy"] == "Never"
+
+
+def test_waiting_for_machines_does_not_count_against_a_pod_but_is_bounded() -> None:
+    job = made(changed(GKE, {"nodes.capacity": "spot"}), wait_s=100, run_s=200)
+    spec = one(job, "Job")["spec"]
+    assert spec["template"]["spec"]["activeDeadlineSeconds"] == 1200
+    assert spec["activeDeadlineSeconds"] == 168 * 3600 + 1200
+    assert (environment(job)["RDMA_RAY_WAIT_S"], environment(job)["RDMA_RAY_RUN_S"]) == ("100", "200")
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        *(changed(GKE, {"fabric": fabric}) for fabric in ("multi-network", "dranet", "managed-dranet")),
+        *(changed(EKS, {"fabric": fabric, "nodes.min": 1}) for fabric in ("efa", "efa-dranet")),
+    ],
+    ids=lambda raw: raw["fabric"],
+)
+def test_a_pod_reaches_the_fabric_as_rays_workers_do(raw: dict[str, Any]) -> None:
+    job, pod = made(raw), gpu_pod(raw)
+    spec, own = pod_spec(job), container(job)
+    assert own["resources"] == pod.container()["resources"]
+    assert own["securityContext"] == pod.container()["securityContext"]
+    assert spec["tolerations"] == pod.pod()["tolerations"]
+    assert spec["nodeSelector"] == pod.pod()["nodeSelector"]
+    assert all(volume in spec["volumes"] for volume in pod.pod()["volumes"])
+    assert all(mount in own["volumeMounts"] for mount in pod.container()["volumeMounts"])
+    assert {each["name"]: each["value"] for each in pod.container()["env"]}.items() <= environment(job).items()
+    assert pod.annotations.items() <= one(job, "Job")["spec"]["template"]["metadata"]["annotations"].items()
+    assert str(pod.setup) in own["command"][2]
+    assert "hostNetwork" not in spec
+    assert "privileged" not in own["securityContext"]
+
+
+@pytest.mark.parametrize("fabric", ["dranet", "managed-dranet"])
+def test_claims_are_the_jobs_own_so_that_deleting_it_leaves_the_stacks(fabric: str) -> None:
+    job, pod = made(changed(GKE, {"fabric": fabric})), gpu_pod(changed(GKE, {"fabric": fabric}))
+    template = one(job, "ResourceClaimTemplate")
+    (claim,) = pod_spec(job)["resourceClaims"]
+    assert claim["resourceClaimTemplateName"] == template["metadata"]["name"]
+    of_the_stack = {each["metadata"]["name"] for each in pod.objects}
+    assert not of_the_stack & {each["metadata"]["name"] for each in manifests(job)}
+    assert "DeviceClass" not in {each["kind"] for each in manifests(job)}
+
+
+@pytest.mark.parametrize("raw", [GKE, EKS], ids=["gke", "eks"])
+def test_the_command_is_the_one_that_is_known_to_work(raw: dict[str, Any]) -> None:
+    job = made(raw, Sweep(op="all_to_all", begin="1M", end="2G", factor=4, iterations=7, warmup=3), nodes=2)
+    command = mpirun(job)
+    assert container(job)["command"][4:] == command
+    triples = zip(command, command[1:], command[2:], strict=False)
+    parameters = {name: value for flag, name, value in triples if flag == "--mca"}
+    assert parameters == {
+        "plm_rsh_no_tree_spawn": "1",
+        "plm_rsh_agent": environment(job)["RDMA_RAY_SSH"],
+        "orte_keep_fqdn_hostnames": "1",
+        "btl": "self,tcp",
+        "btl_tcp_if_include": "eth0",
+        "oob_tcp_if_include": "eth0",
+    }
+    assert command[command.index("-np") + 1] == "16"
+    measured = f"{IMAGES[raw['target']].tests}/alltoall_perf -b 1M -e 2G -f 4 -g 1 -w 3 --iters 7 -c 1"
+    assert " ".join(command).endswith(f" {measured}")
+
+
+def test_nothing_obsolete_is_set_on_eks_and_open_mpi_gets_one_list_of_interfaces() -> None:
+    job = made(EKS)
+    assert not set(OBSOLETE) & set(environment(job))
+    assert not any(name in text for name in OBSOLETE for text in container(job)["command"])
+    # With both lists, MPI_Init fails (seen with Open MPI 4.1.4); the image sets the other one.
+    assert container(job)["command"][2].startswith("unset OMPI_MCA_btl_tcp_if_exclude && ")
+
+
+def test_a_fall_back_to_sockets_is_an_error_on_gke() -> None:
+    assert environment(made(GKE))["NCCL_NET"] == "gIB"
+    assert "NCCL_NET" not in environment(made(EKS))
+
+
+@pytest.mark.parametrize(("split", "mask"), [("world", "0x0"), ("rails", "0x7")])
+def test_split(split: Any, mask: str) -> None:
+    assert environment(made(GKE, Sweep(split=split)))["NCCL_TESTS_SPLIT_MASK"] == mask
+
+
+def test_a_queue_and_only_a_queue_suspends_the_job() -> None:
+    plain, queued = one(made(GKE), "Job"), one(made(GKE, queue="gpus"), "Job")
+    assert "suspend" not in plain["spec"]
+    assert not any("kueue" in str(each) for each in manifests(made(GKE)))
+    assert queued["spec"]["suspend"] is True
+    assert queued["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "gpus"
+    assert "annotations" not in queued["metadata"]
+
+
+def test_queued_machines_are_lent_for_as_long_as_the_pods_may_live() -> None:
+    settings = parse(GKE)
+    lent = settings.model_copy(update={"nodes": settings.nodes.model_copy(update={"capacity": "flex-start-queued"})})
+    job = made(lent, queue="dws", wait_s=600, run_s=1200)
+    metadata = one(job, "Job")["metadata"]
+    assert metadata["annotations"] == {"provreq.kueue.x-k8s.io/maxRunDurationSeconds": "2700"}
+    with pytest.raises(ValueError, match="lent for at most 604800 s"):
+        made(lent, queue="dws", run_s=604_800)
+
+
+def test_keys_come_from_the_image_or_from_a_secret_that_is_not_among_the_manifests() -> None:
+    gke, eks = made(GKE), made(EKS)
+    assert "key" not in {each["name"] for each in pod_spec(gke)["volumes"]}
+    (volume,) = (each for each in pod_spec(eks)["volumes"] if each["name"] == "key")
+    secret = key_secret(eks, "PRIVATE\n", "ssh-ed25519 AAAA comment\n")
+    assert volume["secret"] == {"secretName": secret["metadata"]["name"], "defaultMode": 0o400}
+    assert secret["stringData"]["known_hosts"] == "* ssh-ed25519 AAAA\n"
+    assert "Secret" not in {each["kind"] for job in (gke, eks) for each in manifests(job)}
+
+
+def test_sshd_and_ssh_name_the_files_of_the_secret() -> None:
+    files, names = script_files(), key_secret(made(EKS), "p", "ssh-ed25519 A c")["stringData"]
+    told = [
+        line.split()[1]
+        for name in ("sshd_config", "ssh_config")
+        for line in files[name].splitlines()
+        if line.strip().startswith(("HostKey ", "AuthorizedKeysFile", "IdentityFile", "UserKnownHostsFile"))
+    ]
+    assert {Path(path).parent.as_posix() for path in told} == {"/etc/rdma-ray-key"}
+    assert {Path(path).name for path in told} == set(names)
+    assert "/etc/rdma-ray-key" in {each["mountPath"] for each in container(made(EKS))["volumeMounts"]}
+
+
+def test_only_the_jobs_own_pods_may_log_in() -> None:
+    policy = one(made(GKE), "NetworkPolicy")["spec"]
+    own = {"matchLabels": {LABEL: "nccl-all-gather"}}
+    assert policy == {"podSelector": own, "policyTypes": ["Ingress"], "ingress": [{"from": [{"podSelector": own}]}]}
+
+
+@pytest.mark.parametrize("path", CLOUD_STACKS, ids=lambda path: path.stem)
+def test_every_cloud_stack_gets_a_job_that_the_simulated_api_takes(path: Path, world: View) -> None:
+    settings = from_stack_file(path)
+    job = made(settings, name="nccl", nodes=2)
+    if not job.image.own_keys:
+        world.put(TYPES["Secret"], f"ray/{job.key_secret}", key_secret(job, "p", "ssh-ed25519 A c"))
+    for manifest in manifests(job):
+        assert first_refusal(call(world, TYPES[manifest["kind"]], manifest)) is None, manifest["kind"]
+    assert list(yaml.safe_load_all(as_yaml(manifests(job)))) == manifests(job)
+
+
+@pytest.mark.parametrize(
+    ("raw", "sweep", "more", "says"),
+    [
+        (LOCAL, {}, {}, "target local: its nodes are processes of this machine"),
+        (GKE, {}, {"nodes": 1}, "--nodes 1: a network has two ends"),
+        (GKE, {}, {"nodes": 3}, "--nodes 3: the stack has nodes.max 2"),
+        (GKE, {}, {"name": "Nccl"}, "--name Nccl: use lower-case letters"),
+        (GKE, {}, {"name": "n" * 30}, "choose a name of at most 19"),
+        (GKE, {"op": "allgather"}, {}, "--op allgather: nccl-tests measures all_reduce, all_gather"),
+        (GKE, {"begin": "1KiB"}, {}, "-b 1KiB: write bytes as nccl-tests does"),
+        (GKE, {"end": "0"}, {}, "-e 0: write bytes"),
+        (GKE, {"begin": "2G", "end": "1G"}, {}, "-b 2G: larger than -e 1G"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused_with_its_option(
+    raw: dict[str, Any], sweep: dict[str, Any], more: dict[str, Any], says: str
+) -> None:
+    with pytest.raises(ValueError, match=re.escape(says)):
+        made(raw, Sweep(**sweep), **more)
+
+
+def test_every_problem_is_told_at_once() -> None:
+    with pytest.raises(ValueError, match=r"(?s)--name N.*-b 1X.*--nodes 9"):
+        made(GKE, Sweep(begin="1X"), name="N", nodes=9)
+
+
+@given(st.from_regex(r"[a-z]([-a-z0-9]{0,40}[a-z0-9])?", fullmatch=True), st.integers(2, 1000))
+def test_a_name_that_is_taken_makes_host_names_that_fit(name: str, nodes: int) -> None:
+    taken = replace(JOB, name=name, nodes=nodes)
+    longest = f"{name}-{nodes - 1}.{name}.ray.svc.cluster.local"
+    if len(longest) <= HOST_NAME_ROOM:
+        assert taken.problems() == []
+        return
+    (problem,) = taken.problems()
+    most = int(problem.rpartition(" ")[2])
+    assert replace(taken, name="n" * most).problems() == []
+    assert replace(taken, name="n" * (most + 1)).problems() != []
+
+
+@given(st.integers(1, 999), st.sampled_from("KMGT"))
+def test_sizes_are_powers_of_1024(number: int, unit: str) -> None:
+    assert size(f"{number}{unit}") == number * 1024 ** (" KMGT".index(unit))
+    assert size(str(number)) == number
+
+
+def test_every_operation_has_a_name_that_fits() -> None:
+    for op in PROGRAMS:
+        made(GKE, Sweep(op=op))
+
+
+def test_the_scripts_are_bash_that_bash_understands() -> None:
+    files = script_files()
+    assert {"pod.sh", "launcher.sh", "worker.sh", "sshd_config", "ssh_config"} == set(files)
+    for name in files:
+        if name.endswith(".sh"):
+            path = ROOT / "infra" / "kubernetes" / FOLDER / name
+            assert subprocess.run(["bash", "-n", str(path)], check=False).returncode == 0, name
+
+
+def test_the_page_has_every_exit_code() -> None:
+    page = (ROOT / "docs" / "nccl-job.md").read_text(encoding="utf-8")
+    told = {int(line.split("|")[1]) for line in page.splitlines() if line.startswith("|") and line[2].isdigit()}
+    lines = [line for line in script_files()["pod.sh"].splitlines() if line.startswith("readonly ") and "  #" in line]
+    assert told == {int(line.partition("=")[2].split()[0]) for line in lines}

@@ -1,0 +1,109 @@
+"""`rdma-ray bench job`: what goes to stdout, what goes to stderr, and what never does."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+from infra.settings import from_stack_file
+from workloads.cli import main
+
+ROOT = Path(__file__).resolve().parents[2]
+GKE, EKS = str(ROOT / "Pulumi.gke.yaml"), str(ROOT / "Pulumi.eks.yaml")
+needs_ssh_keygen = pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="there is no ssh-keygen on PATH")
+
+
+def test_the_manifest_goes_to_stdout_and_what_to_do_next_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "job", GKE, "--op", "all_reduce", "-b", "1M", "-e", "4G", "--nodes", "2"]) == 0
+    said = capsys.readouterr()
+    kinds = [each["kind"] for each in yaml.safe_load_all(said.out)]
+    assert kinds == ["NetworkPolicy", "ConfigMap", "Service", "Job"]
+    assert "    set -uo pipefail\n" in said.out, "scripts are to be read, not escaped"
+    assert "PRIVATE KEY" not in said.out
+    machine = from_stack_file(Path(GKE)).nodes.machine
+    assert f"rdma-ray bench judge --machine {machine} --nodes 2 --op all_reduce --results" in said.err
+    assert "batch.kubernetes.io/job-completion-index=0" in said.err
+    assert "ssh-key" not in said.err
+
+
+def test_the_stack_can_be_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "job", "--stack", "gke"]) == 0
+    by_name = capsys.readouterr().out
+    assert main(["bench", "job", GKE]) == 0
+    assert capsys.readouterr().out == by_name
+
+
+def test_a_queue_is_waited_for(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "job", GKE, "--queue", "gpus"]) == 0
+    said = capsys.readouterr()
+    assert "kueue.x-k8s.io/queue-name: gpus\n" in said.out
+    assert "wait job nccl-all-gather --for=jsonpath='{.spec.suspend}'=false" in said.err
+
+
+def test_another_image_is_taken_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "job", EKS, "--image", "example/nccl@sha256:0"]) == 0
+    said = capsys.readouterr()
+    assert "image: example/nccl@sha256:0\n" in said.out
+    assert "--ssh-key" in said.err
+
+
+@needs_ssh_keygen
+def test_every_key_is_fresh_and_fits(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    files = []
+    for _ in range(2):
+        assert main(["bench", "job", EKS, "--ssh-key"]) == 0
+        said = capsys.readouterr()
+        (secret,) = yaml.safe_load_all(said.out)
+        assert (secret["kind"], secret["metadata"]["name"]) == ("Secret", "nccl-all-gather-ssh")
+        assert said.err == ""
+        files.append(secret["stringData"])
+    assert files[0]["ssh-privatekey"] != files[1]["ssh-privatekey"]
+    key = tmp_path / "key"
+    key.write_text(files[0]["ssh-privatekey"])
+    key.chmod(0o600)
+    derived = subprocess.run(["ssh-keygen", "-y", "-f", str(key)], check=True, capture_output=True, text=True).stdout
+    assert derived.split()[:2] == files[0]["ssh-publickey"].split()[:2]
+
+
+def test_a_private_key_is_not_shown_on_a_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    assert main(["bench", "job", EKS, "--ssh-key"]) == 1
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert "a private key does not belong on a screen; add `| kubectl apply -f -`" in said.err
+
+
+def test_without_ssh_keygen_it_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert main(["bench", "job", EKS, "--ssh-key"]) == 1
+    assert "there is no ssh-keygen on PATH" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ([GKE, "--ssh-key"], "the image of this stack has a key pair of its own"),
+        ([GKE, "--stack", "eks"], "--stack eks: .*Pulumi.gke.yaml names a stack already"),
+        (["--stack", "nowhere"], "cannot read .*Pulumi.nowhere.yaml"),
+        (["--stack", "local"], "target local: .* use `rdma-ray bench nccl`"),
+        ([GKE, "--split", "rail"], "--split rail: choose world or rails"),
+        ([GKE, "--nodes", "1", "-b", "x"], "(?s)--nodes 1: .*-b x: "),
+        ([str(ROOT / "pyproject.toml")], "not YAML|no map `config:`"),
+    ],
+)
+def test_what_cannot_be_printed_is_an_error(
+    arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["bench", "job", *arguments]) == 1
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert re.search(says, said.err), said.err

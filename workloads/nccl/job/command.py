@@ -1,0 +1,131 @@
+"""`rdma-ray bench job`: nccl-tests as a Kubernetes Job, printed for `kubectl apply -f -`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal, cast
+
+import typer
+
+from workloads.exits import WorkloadError
+from workloads.options import Stack
+
+if TYPE_CHECKING:
+    from infra.kubernetes.nccl_job import NcclJob
+    from infra.settings import Settings
+
+
+def bench_job(
+    file: Annotated[
+        Path | None,
+        typer.Argument(help="A Pulumi.<stack>.yaml.  [default: that of --stack]", metavar="[FILE]", show_default=False),
+    ] = None,
+    op: Annotated[str, typer.Option(help="Operation to measure.")] = "all_gather",
+    begin: Annotated[str, typer.Option("-b", "--begin", help="Smallest size.")] = "1K",
+    end: Annotated[str, typer.Option("-e", "--end", help="Largest size; the judge looks at 1G and more.")] = "8G",
+    factor: Annotated[int, typer.Option("-f", "--factor", min=2, help="Step.")] = 2,
+    iterations: Annotated[int, typer.Option("-n", "--iterations", min=1, help="Timed runs of each row.")] = 100,
+    warmup: Annotated[int, typer.Option("-w", "--warmup", min=0, help="Untimed runs before each row.")] = 5,
+    split: Annotated[str, typer.Option(help="world: all ranks together; rails: GPU n with GPU n only.")] = "world",
+    nodes: Annotated[int, typer.Option(min=1, help="Nodes, each with all of its GPUs.")] = 2,
+    queue: Annotated[str | None, typer.Option(help="Kueue's LocalQueue that admits the Job.")] = None,
+    name: Annotated[str | None, typer.Option(help="Name of the Job.  [default: by the operation]")] = None,
+    image: Annotated[str | None, typer.Option(help="Another image, laid out as the default one.")] = None,
+    wait: Annotated[int, typer.Option(min=1, help="Seconds that pods with a node wait for each other.")] = 1800,
+    timeout: Annotated[int, typer.Option(min=1, help="Seconds that the measurement may take.")] = 3600,
+    ssh_key: Annotated[
+        bool, typer.Option("--ssh-key", help="Print the Secret with a fresh key pair for the pods' sshd, nothing else.")
+    ] = False,
+    stack: Stack = None,
+) -> None:
+    """Print nccl-tests as a Kubernetes Job without Ray, for `kubectl apply -f -`.
+
+    Nothing is sent anywhere. What to do next goes to stderr. Exit codes: 0 printed, 1 it cannot be run on this stack.
+    """
+    from infra.kubernetes.nccl_job import Sweep, nccl_job
+    from infra.kubernetes.nccl_job_manifest import as_yaml, manifests
+
+    if split not in ("world", "rails"):
+        raise WorkloadError(f"--split {split}: choose world or rails")
+    sweep = Sweep(
+        op=op,
+        begin=begin,
+        end=end,
+        factor=factor,
+        iterations=iterations,
+        warmup=warmup,
+        split=cast("Literal['world', 'rails']", split),
+    )
+    settings = _settings(file, stack)
+    try:
+        job = nccl_job(settings, sweep, nodes=nodes, name=name, queue=queue, image=image, wait_s=wait, run_s=timeout)
+    except ValueError as problems:
+        raise WorkloadError(str(problems)) from None
+    if ssh_key:
+        _print_key(job)
+        return
+    sys.stdout.write(as_yaml(manifests(job)))
+    print(_next(job, str(settings.nodes.machine)), file=sys.stderr)
+
+
+def _settings(file: Path | None, stack: str | None) -> Settings:
+    from infra.problems import SettingsError
+    from infra.settings import from_stack_file
+    from workloads.client.stack import PROJECT
+
+    if file is not None and stack is not None:
+        raise WorkloadError(f"--stack {stack}: {file} names a stack already; give one of the two")
+    path = file or PROJECT / f"Pulumi.{stack or os.environ.get('STACK') or 'local'}.yaml"
+    try:
+        return from_stack_file(path)
+    except OSError as error:
+        raise WorkloadError(f"cannot read {path}: {error.strerror}") from error
+    except SettingsError as problems:
+        raise WorkloadError(str(problems)) from None
+
+
+def _print_key(job: NcclJob) -> None:
+    from infra.kubernetes.nccl_job_manifest import as_yaml, key_secret
+
+    if job.image.own_keys:
+        raise WorkloadError("--ssh-key: the image of this stack has a key pair of its own; leave the option out")
+    if sys.stdout.isatty():
+        raise WorkloadError("--ssh-key: a private key does not belong on a screen; add `| kubectl apply -f -`")
+    sys.stdout.write(as_yaml([key_secret(job, *_key_pair(job.name))]))
+
+
+def _key_pair(comment: str) -> tuple[str, str]:
+    """A fresh ed25519 key pair (private, public), as ssh-keygen writes it; no file of it stays."""
+    import subprocess
+    from tempfile import TemporaryDirectory
+
+    with TemporaryDirectory() as folder:
+        file = Path(folder) / "key"
+        command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", comment, "-f", str(file)]
+        try:
+            subprocess.run(command, check=True, capture_output=True, text=True)
+        except FileNotFoundError:
+            raise WorkloadError("--ssh-key: there is no ssh-keygen on PATH; install OpenSSH's client") from None
+        except subprocess.CalledProcessError as error:
+            raise WorkloadError(f"--ssh-key: ssh-keygen failed: {error.stderr.strip()}") from None
+        return file.read_text(encoding="ascii"), file.with_suffix(".pub").read_text(encoding="ascii")
+
+
+def _next(job: NcclJob, machine: str) -> str:
+    from infra.kubernetes.ray_manifest import NAMESPACE
+
+    log = f"{job.name}.log"
+    kubectl = f"kubectl -n {NAMESPACE}"
+    judge = f"bench judge --machine {machine} --nodes {job.nodes} --op {job.sweep.op}"
+    steps = [
+        f"# {job.nodes} nodes of {job.gpus} GPUs, for at most {job.pod_s} s from when they are there. Next:",
+        *([] if job.image.own_keys else ["#   (before this: the same command with --ssh-key, into kubectl, too)"]),
+        *([f"#   {kubectl} wait job {job.name} --for=jsonpath='{{.spec.suspend}}'=false"] if job.queue else []),
+        f"#   {kubectl} wait pod -l {job.first} --for=condition=Ready --timeout={job.nodes_s + job.pod_s}s",
+        f"#   {kubectl} logs -f --tail=-1 -l {job.first} > {log}",
+        f"#   rdma-ray {judge} --results {log} --log {log}",
+        f"#   {kubectl} get job {job.name}     # `describe` says how it ended",
+    ]
+    return "\n".join(steps)
