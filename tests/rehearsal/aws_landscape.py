@@ -15,14 +15,13 @@ from rehearsal.clouds.aws import tokens
 from rehearsal.clouds.aws.cloud import CLOUD
 from rehearsal.clouds.aws.cluster import cluster_group
 from rehearsal.clouds.aws.outputs import ACCOUNT
-from rehearsal.clouds.kind import Call, Json, Kind, Refusal, Verb
+from rehearsal.clouds.kind import Call, Json, Kind, Verb
 from rehearsal.clouds.values import applied
 from rehearsal.clouds.world import View
+from tests.rehearsal import landscape as shared
 
 REGION, ZONE, SECOND = "us-east-2", "us-east-2a", "us-east-2b"
 CONFIG: Mapping[str, Any] = {"region": REGION, "defaultTags": '{"tags": {"team": "ml"}}'}
-GONE = object()
-"""Put at a path, it takes away what is there."""
 
 
 def trust(service: str, *actions: str) -> str:
@@ -256,23 +255,6 @@ def right(world: View, type_: str) -> Json:
     return inputs
 
 
-def changed(inputs: Json, changes: Mapping[str, Any]) -> Json:
-    """A copy with other values at dotted paths; `GONE` takes the last part away."""
-    new = copy.deepcopy(inputs)
-    for path, value in changes.items():
-        at: Any = new
-        *way, end = path.split("/") if "/" in path else path.split(".")
-        for part in way:
-            at = at[int(part)] if isinstance(at, list) else at.setdefault(part, {})
-        if value is GONE:
-            at.pop(end, None)
-        elif isinstance(at, list):
-            at[int(end)] = copy.deepcopy(value)
-        else:
-            at[end] = copy.deepcopy(value)
-    return new
-
-
 def call(world: View, type_: str, inputs: Json, verb: Verb = "create", id_: str | None = None) -> Call:
     """A request as the provider makes it."""
     used = id_ or identify(type_, inputs)
@@ -281,16 +263,9 @@ def call(world: View, type_: str, inputs: Json, verb: Verb = "create", id_: str 
     return Call(verb=verb, type=type_, id=used, inputs=inputs, live=live, config=CONFIG, world=world, now=now)
 
 
-def refusals(request: Call) -> list[Refusal]:
-    """What every rule of the kind says."""
-    return [refusal for rule in kind(request.type).rules if (refusal := rule(request)) is not None]
-
-
-def make(world: View, type_: str, inputs: Json) -> str:
-    """Make it without asking the rules; returns its id."""
-    request = call(world, type_, inputs)
-    world.put(type_, request.id, {**inputs, **kind(type_).compute(request)})
-    return request.id
+changed = shared.changed
+refusals = partial(shared.refusals, CLOUD)
+make = partial(shared.make, CLOUD, call)
 
 
 def landscape(world: View) -> None:

@@ -10,7 +10,7 @@ from rehearsal.clouds.aws import tokens as t
 from rehearsal.clouds.kind import Verb
 from rehearsal.clouds.world import View
 from tests.rehearsal import aws_landscape as land
-from tests.rehearsal.aws_landscape import GONE
+from tests.rehearsal.landscape import GONE
 
 Prepare = Callable[[View], object]
 G, LT, C, FS = t.NODE_GROUP, t.LAUNCH_TEMPLATE, t.CLUSTER, t.FILE_SYSTEM

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from rehearsal.clouds.aws import tokens as t
 from tests.rehearsal import aws_landscape as land
-from tests.rehearsal.aws_landscape import GONE
 from tests.rehearsal.aws_wrong import FS, C, G, another, beside, both, case, cluster, gone, made_before, quota, without
+from tests.rehearsal.landscape import GONE
 
 OF_BUCKET = (t.BUCKET_ACCESS, t.BUCKET_VERSIONING, t.BUCKET_ENCRYPTION, t.BUCKET_POLICY, t.BUCKET_OWNERSHIP)
 

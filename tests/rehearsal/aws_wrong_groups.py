@@ -18,6 +18,7 @@ from tests.rehearsal.aws_wrong import (
     with_interfaces,
     without,
 )
+from tests.rehearsal.landscape import GONE
 
 IN_CLUSTER = (G, t.ADDON, t.ACCESS_ENTRY, t.ACCESS_POLICY, t.POD_IDENTITY)
 
@@ -152,7 +153,7 @@ CAPACITY = (
 S = t.SCHEDULE
 SCHEDULES = (
     case("scaling_group_missing", S, {"autoscalingGroupName": "eks-none"}, "not found"),
-    case("action_without_time", S, {"recurrence": land.GONE}, "StartTime or Recurrence"),
+    case("action_without_time", S, {"recurrence": GONE}, "StartTime or Recurrence"),
     case("action_in_the_past", S, {"startTime": "2026-11-01T00:00:00Z"}, "in the past"),
     *(
         case("recurrence_malformed", S, {"recurrence": line}, "is invalid")

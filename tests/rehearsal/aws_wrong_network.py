@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from rehearsal.clouds.aws import tokens as t
 from rehearsal.clouds.world import View
 from tests.rehearsal import aws_landscape as land
-from tests.rehearsal.aws_landscape import GONE
 from tests.rehearsal.aws_wrong import Case, Prepare, another, beside, case, gone, quota, without
+from tests.rehearsal.landscape import GONE
 
 IN_VPC = (t.SUBNET, t.INTERNET_GATEWAY, t.ROUTE_TABLE, t.SECURITY_GROUP, t.ENDPOINT)
 

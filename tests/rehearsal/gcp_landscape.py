@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from rehearsal.clouds.gcp import tokens
 from rehearsal.clouds.gcp.cloud import CLOUD
 from rehearsal.clouds.gcp.outputs import project_number
-from rehearsal.clouds.kind import Call, Json, Kind, Refusal, Verb
+from rehearsal.clouds.kind import Call, Json, Kind, Verb
 from rehearsal.clouds.values import applied
 from rehearsal.clouds.world import View
+from tests.rehearsal import landscape as shared
 
 PROJECT, REGION, ZONE = "acme-ml", "us-central1", "us-central1-b"
 CONFIG: Mapping[str, Any] = {"project": PROJECT, "region": REGION}
@@ -19,9 +20,6 @@ MAIN, GVNIC, RDMA = (f"projects/{PROJECT}/global/networks/{name}" for name in ("
 CLUSTER_ID = f"projects/{PROJECT}/locations/{REGION}/clusters/ray"
 ACCOUNT = f"ray-nodes@{PROJECT}.iam.gserviceaccount.com"
 PROFILE = f"projects/{PROJECT}/global/networkProfiles/{ZONE}-vpc-roce"
-GONE = object()
-"""Put at a path, it takes away what is there."""
-
 NETWORK: Json = {"name": "fresh", "autoCreateSubnetworks": False, "mtu": 8896, "networkProfile": PROFILE}
 SUBNETWORK: Json = {
     "name": "fresh",
@@ -124,23 +122,6 @@ def kind(type_: str) -> Kind:
     return CLOUD.kinds[type_]
 
 
-def changed(inputs: Json, changes: Mapping[str, Any]) -> Json:
-    """A copy with other values at dotted paths; `GONE` takes the last part away."""
-    new = copy.deepcopy(inputs)
-    for path, value in changes.items():
-        at: Any = new
-        *way, end = path.split(".")
-        for part in way:
-            at = at[int(part)] if isinstance(at, list) else at.setdefault(part, {})
-        if value is GONE:
-            at.pop(end, None)
-        elif isinstance(at, list):
-            at[int(end)] = copy.deepcopy(value)
-        else:
-            at[end] = copy.deepcopy(value)
-    return new
-
-
 def call(world: View, type_: str, inputs: Json, verb: Verb = "create", config: Mapping[str, Any] | None = None) -> Call:
     """A request as the provider makes it."""
     used = CONFIG if config is None else config
@@ -150,16 +131,9 @@ def call(world: View, type_: str, inputs: Json, verb: Verb = "create", config: M
     return Call(verb=verb, type=type_, id=id_, inputs=inputs, live=live, config=used, world=world, now=now)
 
 
-def refusals(request: Call) -> list[Refusal]:
-    """What every rule of the kind says."""
-    return [refusal for rule in kind(request.type).rules if (refusal := rule(request)) is not None]
-
-
-def make(world: View, type_: str, inputs: Json) -> str:
-    """Make it without asking the rules; returns its id."""
-    request = call(world, type_, inputs)
-    world.put(type_, request.id, {**inputs, **kind(type_).compute(request)})
-    return request.id
+changed = shared.changed
+refusals = partial(shared.refusals, CLOUD)
+make = partial(shared.make, CLOUD, call)
 
 
 def landscape(world: View) -> None:

@@ -17,8 +17,8 @@ from rehearsal.clouds.kind import Refusal, Rule
 from rehearsal.clouds.world import View, World
 from tests.rehearsal import aws_landscape as land
 from tests.rehearsal import aws_wrong_clusters, aws_wrong_groups, aws_wrong_network
-from tests.rehearsal.aws_landscape import GONE
 from tests.rehearsal.aws_wrong import BLOCK, FS, LT, C, Case, G, Prepare, nothing, targeting, template, without
+from tests.rehearsal.landscape import GONE
 
 CASES = (*aws_wrong_network.CASES, *aws_wrong_groups.CASES, *aws_wrong_clusters.CASES)
 

@@ -21,6 +21,7 @@ from rehearsal.clouds.kind import Call, Json, value_at
 from rehearsal.clouds.values import applied, as_asked, covers, differences, merged
 from rehearsal.clouds.world import View, World
 from tests.rehearsal import gcp_landscape as land
+from tests.rehearsal.landscape import GONE
 
 N, S, C, P = tokens.NETWORK, tokens.SUBNETWORK, tokens.CLUSTER, tokens.NODE_POOL
 POOL_ID = f"{land.CLUSTER_ID}/nodePools/fresh"
@@ -204,7 +205,7 @@ def test_outputs_of_a_pool(world: View) -> None:
     assert pool["upgradeSettings"] == {"strategy": "SHORT_LIVED"}
     assert value_at(pool, "nodeConfig.resourceLabels.goog-gke-node-pool-provisioning-model") == "flex-start"
     assert value_at(pool, "nodeConfig.effectiveTaints.0.key") == "nvidia.com/gpu"
-    bare = land.changed(land.POOL, {"name": "bare", "nodeConfig.ephemeralStorageLocalSsdConfig": land.GONE})
+    bare = land.changed(land.POOL, {"name": "bare", "nodeConfig.ephemeralStorageLocalSsdConfig": GONE})
     assert value_at(made(world, P, bare), "nodeConfig.ephemeralStorageLocalSsdConfig.localSsdCount") == 32
 
 

@@ -1,0 +1,97 @@
+"""How a right request to the simulated Google Cloud is made wrong: cases of refusals, and the worlds that they need."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from rehearsal.clouds.gcp import tokens
+from rehearsal.clouds.kind import Verb
+from rehearsal.clouds.world import View
+from tests.rehearsal import gcp_landscape as land
+from tests.rehearsal.landscape import GONE
+
+N, S, F, R, NAT = tokens.NETWORK, tokens.SUBNETWORK, tokens.FIREWALL, tokens.ROUTER, tokens.NAT
+ACCOUNT, PROJECT, BUCKET = tokens.ACCOUNT, tokens.PROJECT_MEMBER, tokens.BUCKET_MEMBER
+C, P = tokens.CLUSTER, tokens.NODE_POOL
+
+QUEUED: dict[str, Any] = {"queuedProvisioning": {"enabled": True}}
+PLAIN: dict[str, Any] = {
+    "nodeConfig.flexStart": GONE,
+    "nodeConfig.maxRunDuration": GONE,
+    "management": {"autoRepair": True, "autoUpgrade": True},
+}
+"""What turns the right pool, a flex-start one, into an ordinary one."""
+COMPACT: dict[str, Any] = {"placementPolicy": {"type": "COMPACT"}}
+AUTO: dict[str, Any] = {"networkConfig": {"acceleratorNetworkProfile": "auto"}}
+NO_NETWORKS: dict[str, Any] = {"networkConfig": GONE}
+RESERVED: dict[str, Any] = {
+    "nodeConfig.reservationAffinity": {
+        "consumeReservationType": "SPECIFIC_RESERVATION",
+        "key": "compute.googleapis.com/reservation-name",
+        "values": ["block-1"],
+    }
+}
+
+
+def nothing(_world: View) -> None:
+    """The landscape is enough."""
+
+
+def quota(limits: Mapping[str, int]) -> Callable[[View], None]:
+    return lambda world: world.set("quota", dict(limits))
+
+
+def cluster(changes: Mapping[str, Any]) -> Callable[[View], None]:
+    """The pools' cluster is another one."""
+
+    def prepare(world: View) -> None:
+        live = world.get(C, land.CLUSTER_ID)
+        assert live is not None
+        world.put(C, land.CLUSTER_ID, land.changed(live, changes))
+
+    return prepare
+
+
+def also(type_: str, inputs: dict[str, Any]) -> Callable[[View], None]:
+    def prepare(world: View) -> None:
+        land.make(world, type_, inputs)
+
+    return prepare
+
+
+def router_on_rdma(world: View) -> None:
+    land.make(world, R, {"name": "odd", "network": land.RDMA, "region": land.REGION})
+
+
+def no_cluster(world: View) -> None:
+    world.remove(C, land.CLUSTER_ID)
+
+
+def gpu_pool(world: View) -> None:
+    land.make(world, P, {**land.POOL, "name": "gpu"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """`changes` make the right request of a kind wrong, in a world that `prepare` has touched; `says` is a pattern."""
+
+    rule: str
+    kind: str
+    changes: Mapping[str, Any]
+    says: str
+    verb: Verb = "create"
+    prepare: Callable[[View], None] = nothing
+    right: Mapping[str, Any] = field(default_factory=dict)
+    config: Mapping[str, Any] = field(default_factory=lambda: land.CONFIG)
+
+    @property
+    def name(self) -> str:
+        """For pytest."""
+        return f"{self.kind.rpartition(':')[2]}-{self.rule}"
+
+
+def case(rule: str, kind: str, changes: Mapping[str, Any], says: str, **more: Any) -> Case:
+    """A case, short to write."""
+    return Case(rule=rule, kind=kind, changes=changes, says=says, **more)
