@@ -1,0 +1,113 @@
+"""Stack files that AWS alone would not take."""
+
+from __future__ import annotations
+
+from infra.legality import aws
+
+from .illegal import Case
+from .stacks import EKS, changed
+
+ECR = "111122223333.dkr.ecr.us-east-1.amazonaws.com"
+
+CASES = (
+    Case(
+        aws.block_end_unused,
+        EKS,
+        {"nodes.blockEnds": "2026-12-03T11:30:00Z"},
+        {
+            "nodes.blockEnds": "2026-12-03T11:30:00Z",
+            "nodes.capacity": "capacity-block",
+            "nodes.reservation": "cr-0123456789abcdef0",
+        },
+        "nodes.blockEnds",
+        "remove nodes.blockEnds",
+    ),
+    Case(
+        aws.second_zone_unfit,
+        EKS,
+        {"network.secondZone": "us-east-1a"},
+        {"network.secondZone": "us-east-1f"},
+        "network.secondZone",
+        "another zone of the region",
+    ),
+    Case(
+        aws.second_zone_unfit,
+        changed(EKS, {"location": "use1-az1"}),
+        {"network.secondZone": "us-east-1b"},
+        {"network.secondZone": "use1-az4"},
+        "network.secondZone",
+        "written like location",
+    ),
+    Case(
+        aws.second_zone_unfit,
+        EKS,
+        {"network.secondZone": "us-west-2b"},
+        {"network.secondZone": "us-east-1b"},
+        "network.secondZone",
+        "another zone of the region",
+    ),
+    Case(
+        aws.second_zone_unfit,
+        EKS,
+        {"network.secondZone": "somewhere"},
+        {"network.secondZone": "us-east-1c"},
+        "network.secondZone",
+        "leave network.secondZone out",
+    ),
+    Case(
+        aws.interfaces_unfit,
+        EKS,
+        {"network.interfaces": "bandwidth-optimised"},
+        {"network.interfaces": "bandwidth-optimised", "nodes.machine": "p5e.48xlarge"},
+        "network.interfaces",
+        "p5.48xlarge, p5e.48xlarge",
+    ),
+    Case(
+        aws.endpoints_without_mirror,
+        changed(EKS, {"ray.image": f"{ECR}/ray-efa:2.60.0"}),
+        {"access.egress": "endpoints"},
+        {"access.egress": "endpoints", "access.imageMirror": f"{ECR}/mirror"},
+        "access.egress",
+        "access.imageMirror",
+    ),
+    Case(
+        aws.image_out_of_reach,
+        changed(EKS, {"access.imageMirror": f"{ECR}/mirror", "ray.image": None}),
+        {"access.egress": "endpoints"},
+        {"access.egress": "endpoints", "ray.image": f"{ECR}/ray-efa:2.60.0"},
+        "ray.image",
+        "private registry",
+    ),
+    Case(
+        aws.file_system_size,
+        EKS,
+        {"storage.capacityGib": 2000},
+        {"storage.capacityGib": 4800},
+        "storage.capacityGib",
+        "2400",
+    ),
+    Case(
+        aws.file_system_size,
+        EKS,
+        {"storage.efa": True, "storage.capacityGib": 2400},
+        {"storage.efa": True, "storage.capacityGib": 4800},
+        "storage.capacityGib",
+        "4800",
+    ),
+    Case(
+        aws.file_system_efa_unfit,
+        changed(EKS, {"storage.capacityGib": 4800}),
+        {"storage.efa": True, "nodes.machine": "p4d.24xlarge"},
+        {"storage.efa": True, "nodes.machine": "p6-b300.48xlarge"},
+        "storage.efa",
+        "leave storage.efa out",
+    ),
+    Case(
+        aws.administrator_misspelt,
+        EKS,
+        {"access.administrators": ["arn:aws:sts::111122223333:assumed-role/ops/me"]},
+        {"access.administrators": ["arn:aws:iam::111122223333:role/ops"]},
+        "access.administrators",
+        "role/ops",
+    ),
+)
