@@ -33,12 +33,12 @@ _RULES = (
     (
         re.compile(
             rf"(?i)({_NAME}[\w.-]{{0,64}}[\"']?"
-            r"(?:\s{0,8}(?:=>|[=:])\s{0,8}|\s{1,8}set by environment to\s{1,8}))"
+            r"(?:\s{0,8}(?:=>|[=:](?!>))\s{0,8}|\s{1,8}set by environment to\s{1,8}))"
             rf"(?!{re.escape(REDACTED)}(?:[\s,;\"']|\Z)){_VALUE}"
         ),
         rf"\1{REDACTED}",
     ),
-    (re.compile(rf"(?i)(--[\w-]{{0,64}}{_NAME}[\w-]{{0,64}}\s{{1,8}}){_VALUE}"), rf"\1{REDACTED}"),
+    (re.compile(rf"(?i)(?<![\w-])(--[\w-]{{0,64}}{_NAME}[\w-]{{0,64}}\s{{1,8}}){_VALUE}"), rf"\1{REDACTED}"),
     # Shapes that their makers chose so that they can be found: AWS, GitHub, GitLab, Hugging Face, Slack, Google, JWT.
     (
         re.compile(

@@ -1,0 +1,262 @@
+"""NCCL's log: every format of the corpus is read as it is meant, and no text at all can stop the reader."""
+
+from __future__ import annotations
+
+import re
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from workloads.nccl.evidence.facts import Channel, LogFacts
+from workloads.nccl.evidence.log import merge, parse_log
+from workloads.nccl.evidence.reader import WARNINGS_KEPT
+
+LOGS = Path(__file__).parent / "logs"
+NAMES = sorted(path.stem for path in LOGS.glob("*.log"))
+A, B = "ray-cluster-gpu-group-worker-684r7", "ray-cluster-gpu-group-worker-kx2mq"
+MLX5 = [f"mlx5_{index}" for index in range(8)]
+ALGORITHMS = ["TREE/LL128", "NVLS_TREE/SIMPLE", "RING/SIMPLE"]
+
+
+def text(name: str) -> str:
+    return (LOGS / f"{name}.log").read_text()
+
+
+def facts(name: str) -> LogFacts:
+    return parse_log(text(name))
+
+
+def carried(found: LogFacts) -> list[Channel]:
+    return [channel for channel in found.channels if channel.transport == "NET"]
+
+
+# name: (version, plugin, plugin's version, ranks, nodes, hosts known, NICs by name, connections through NICs)
+EXPECTED: dict[str, tuple[str | None, str | None, str | None, int | None, int | None, int, int, int]] = {
+    "efa-nccl-2.18-aws-libfabric": ("2.18.5", "Libfabric", "1.7.4-aws", 2, 2, 2, 4, 4),
+    "efa-nic-missing": ("2.27.7", "Libfabric", "1.16.3", 16, 2, 16, 8, 32),
+    "efa-provider-tcp": ("2.27.7", "Libfabric", "1.16.3", 4, 2, 4, 8, 8),
+    "efa-two-nodes": ("2.27.7", "Libfabric", "1.16.3", 16, 2, 16, 8, 32),
+    "empty": (None, None, None, None, None, 0, 0, 0),
+    "gib-cut-in-a-line": ("2.26.6", "gIB", "1.0.6", 4, 2, 4, 8, 7),
+    "gib-hang-in-initialisation": ("2.26.6", "gIB", "1.0.6", 4, 2, 4, 8, 0),
+    "gib-nic-idle": ("2.26.6", "gIB", "1.0.6", 16, 2, 16, 8, 32),
+    "gib-nic-missing": ("2.26.6", "gIB", "1.0.6", 16, 2, 16, 8, 32),
+    "gib-no-gdrdma": ("2.26.6", "gIB", "1.0.6", 4, 2, 4, 8, 8),
+    "gib-one-rank": ("2.26.6", "gIB", "1.0.6", 16, 2, 1, 8, 2),
+    "gib-one-rank-without-gdrdma": ("2.26.6", "gIB", "1.0.6", 4, 2, 4, 8, 8),
+    "gib-two-nodes": ("2.26.6", "gIB", "1.0.6", 16, 2, 16, 8, 32),
+    "gib-versions-differ": ("2.26.6", "gIB", "1.0.6", 4, 2, 4, 8, 8),
+    "gib-warnings": ("2.26.6", "gIB", "1.0.6", 4, 2, 4, 8, 8),
+    "ib-instead-of-gib": ("2.26.6", "IB", None, 4, 2, 4, 8, 8),
+    "nccl-2.18-inside-a-node": ("2.18.3", "IB", None, 2, 1, 2, 2, 0),
+    "nccl-2.22-numbered-algorithms": ("2.22.3", "IB", None, 2, 2, 1, 2, 2),
+    "nccl-2.30-no-driver": (None, None, None, None, None, 0, 0, 0),
+    "nccl-2.30-timestamps": ("2.30.7", "IB", None, 2, 2, 1, 4, 2),
+    "no-nccl": (None, None, None, None, None, 0, 0, 0),
+    "one-host": ("2.26.6", "gIB", "1.0.6", 2, 1, 2, 8, 0),
+    "plugin-not-found": ("2.26.6", None, None, None, None, 0, 0, 0),
+    "subsys-init-only": ("2.26.6", "gIB", None, 16, 2, 1, 0, 0),
+    "tcp-fallback": ("2.27.7", "Socket", None, 4, 2, 4, 1, 8),
+    "torch-pairs": ("2.27.7", "gIB", None, 4, 2, 4, 0, 2),
+}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_log_is_read_as_it_is_meant(name: str) -> None:
+    found = facts(name)
+    assert (
+        found.nccl_version,
+        found.plugin,
+        found.plugin_version,
+        found.nranks,
+        found.nnodes,
+        len(found.hosts),
+        len(found.hcas),
+        len(carried(found)),
+    ) == EXPECTED[name]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_only_logs_that_were_cut_are_called_cut(name: str) -> None:
+    cut = {"gib-cut-in-a-line", "gib-hang-in-initialisation", "plugin-not-found"}
+    assert facts(name).truncated == (name in cut)
+
+
+def test_a_good_run_over_gib() -> None:
+    found = facts("gib-two-nodes")
+    assert found.hcas == MLX5
+    assert found.nics_by_host == {A: MLX5, B: MLX5}
+    assert found.gdrdma_hcas == list(range(8))
+    assert found.no_gdrdma_hcas == []
+    assert found.hosts == {rank: A if rank < 8 else B for rank in range(16)}
+    assert all(channel.gdrdma and channel.plugin == "gIB" for channel in carried(found))
+    assert {channel.device for channel in carried(found)} == set(range(8))
+    assert found.algorithms == ALGORITHMS
+    assert {(choice.op, choice.size) for choice in found.choices} == {
+        ("AllReduce", 2**23),
+        ("AllReduce", 2**30),
+        ("AllGather", 2**29),
+        ("ReduceScatter", 2**29),
+    }
+    assert found.nvls_channels == 16
+    assert found.lines == 548
+
+
+def test_a_far_nic_without_gpu_direct_is_no_disabled_nic() -> None:
+    # `Disabled for GPU 0 / HCA 4 (distance 8 > 4)` is said of every NIC at the other end of the machine.
+    assert "GPU Direct RDMA Disabled for GPU" in text("gib-two-nodes")
+    assert facts("gib-two-nodes").no_gdrdma_hcas == []
+
+
+def test_libfabric_joins_nics_and_says_how_many_it_found() -> None:
+    found = facts("efa-two-nodes")
+    assert found.nics_found == {"ip-10-1-14-201": 16, "ip-10-1-27-88": 16}
+    assert (found.provider, found.fabric) == ("efa", "efa-direct")
+    assert facts("efa-nccl-2.18-aws-libfabric").provider == "efa"
+
+
+def test_sockets_are_told_from_rdma() -> None:
+    found = facts("tcp-fallback")
+    assert found.plugins == ["Socket"]
+    assert found.hcas == ["eth0"]
+    assert found.no_gdrdma_hcas == [0]
+    assert not any(channel.gdrdma for channel in found.channels)
+
+
+def test_channels_inside_a_node() -> None:
+    found = facts("nccl-2.18-inside-a-node")
+    assert [(channel.sender, channel.receiver, channel.transport) for channel in found.channels] == [
+        (0, 1, "P2P"),
+        (1, 0, "SHM"),
+    ]
+    assert all(channel.plugin is None and channel.device is None for channel in found.channels)
+
+
+def test_algorithms_have_names_where_old_versions_write_numbers() -> None:
+    found = facts("nccl-2.22-numbered-algorithms")
+    assert found.algorithms == ["TREE/LL128", "RING/SIMPLE"]
+    assert found.hcas == ["mlx5_0", "mlx5_1"]  # a dual-port NIC is one device
+    assert [channel.transport for channel in found.channels] == ["NET", "NET", "COLLNET"]
+
+
+def test_nvidias_own_libraries_real_log() -> None:
+    """The one log here that NCCL itself wrote: 2.30.7 on a machine without a driver."""
+    found = facts("nccl-2.30-no-driver")
+    assert found.lines == 4
+    assert len(found.warnings) == 1  # the same one twice
+    assert "driver version is insufficient" in found.warnings[0]
+
+
+def test_pairs_of_torch_do_not_pass_for_the_whole_run() -> None:
+    found = facts("torch-pairs")
+    assert found.hosts == {0: "gpu-a", 1: "gpu-a", 2: "gpu-b", 3: "gpu-b"}
+    assert {channel.size for channel in found.channels} == {2}
+
+
+def test_who_never_finished_the_initialisation() -> None:
+    assert facts("gib-hang-in-initialisation").unfinished == [0, 1, 2, 3]
+    assert facts("gib-cut-in-a-line").unfinished == [3]
+
+
+def test_the_middle_of_a_line_is_not_taken_for_a_line() -> None:
+    whole = "a:1:1 [0] NCCL INFO Channel 00/0 : 0[0] -> 8[0] [send] via NET/gIB/0/GDRDMA\n"
+    assert not parse_log(whole).truncated
+    for cut in range(len(whole) - 1, whole.index("NCCL INFO ") + 9, -1):
+        found = parse_log(whole[:cut])
+        assert found.truncated
+        assert found.channels == []
+
+
+@pytest.mark.parametrize(
+    "prefix",
+    [
+        "",
+        "[1,11]<stdout>:",
+        "2026-11-20T09:14:31Z ",
+        "\x1b[36m(Rank pid=7, ip=10.0.0.1)\x1b[0m ",
+        "[pod/job-0-x/nccl] ",
+    ],
+)
+def test_what_collectors_of_logs_put_before_a_line(prefix: str) -> None:
+    found = parse_log(
+        "".join(prefix + line + "\n" for line in text("nccl-2.18-inside-a-node").splitlines()).replace("\n", "\r\n")
+    )
+    assert found == facts("nccl-2.18-inside-a-node")
+
+
+@pytest.mark.parametrize("name", ["gib-two-nodes", "efa-two-nodes", "tcp-fallback"])
+def test_ranks_apart_say_what_they_say_together(name: str) -> None:
+    whole = facts(name)
+    apart: dict[str, list[str]] = {}
+    for line in text(name).splitlines(keepends=True):
+        process = re.search(r"(\S+:\d+):\d+ \[\d+\] NCCL", line)
+        apart.setdefault(process[1] if process else "", []).append(line)
+    assert len(apart) == whole.nranks
+    together = merge([parse_log("".join(lines)) for lines in apart.values()])
+    for field in ("nccl_version", "plugin", "nranks", "nnodes", "hosts", "gdrdma_hcas", "lines", "truncated"):
+        assert getattr(together, field) == getattr(whole, field)
+    assert set(together.channels) == set(whole.channels)
+    assert set(together.hcas) == set(whole.hcas)
+    assert together.nics_by_host.keys() == whole.nics_by_host.keys()
+
+
+def test_a_lost_log_leaves_the_whole_incomplete() -> None:
+    good = facts("gib-one-rank")
+    assert not merge([good]).truncated
+    assert merge([good, parse_log("")]).truncated
+    assert merge([]) == parse_log("")
+
+
+PARTS = (
+    "NCCL |INFO |WARN |Channel 00/0 : |0[0] -> |via NET/gIB/|/GDRDMA|comm 0x1 rank | nranks |Init START|\n|\x00|²|[|("
+    "|HCA 0 '|NET/IB : Using|Bytes -> Algo |\ud800|999999999999999999999999999999"
+)
+line_parts = st.sampled_from(PARTS.split("|"))
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.one_of(st.text(), st.lists(st.one_of(line_parts, st.text(max_size=5))).map("".join)))
+def test_no_text_stops_the_reader(anything: str) -> None:
+    found = merge([parse_log(anything), parse_log("node:1:1 [0] NCCL INFO " + anything)])
+    assert LogFacts.model_validate_json(found.model_dump_json()) == found
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.sampled_from(NAMES), st.data())
+def test_no_cut_stops_the_reader(name: str, data: st.DataObject) -> None:
+    whole = text(name)
+    start, end = sorted((data.draw(st.integers(0, len(whole))), data.draw(st.integers(0, len(whole)))))
+    assert parse_log(whole[start:end]).lines <= facts(name).lines + 1
+
+
+def test_many_kinds_of_warning_are_counted_and_not_kept() -> None:
+    found = parse_log("".join(f"a:1:1 [0] x.cc:1 NCCL WARN broken at {number}\n" for number in range(1000)))
+    assert len(found.warnings) == WARNINGS_KEPT
+    assert found.warnings_left_out == 1000 - WARNINGS_KEPT
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [
+        text("gib-two-nodes"),
+        "NCCL ",
+        "a:1:1 [0] NCCL WARN token=abc " + "x" * 900 + "\n",
+        "a:1:1 [0] NCCL INFO NET/IB : Using" + " [0]mlx5_0:1/RoCE" * 500 + "\n",
+    ],
+    ids=["log", "one line", "warnings", "long lines"],
+)
+def test_time_grows_as_the_log_does(piece: str) -> None:
+    def seconds(size: int) -> float:
+        whole = piece * (size // len(piece) + 1)
+        best = float("inf")
+        for _ in range(3):
+            began = time.process_time()
+            parse_log(whole)
+            best = min(best, time.process_time() - began)
+        return best
+
+    # Eight times the text: eight times the time, and sixty-four if it were quadratic.
+    assert seconds(2_000_000) < 24 * seconds(250_000) + 0.05
