@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from infra.outputs import Outputs
-from tests.components.cloud_mocks import ANSWERS, deployed
+from tests.components.cloud_mocks import ANSWERS, Deployed, deployed
 from tests.unit.stacks import EKS, GKE, LOCAL, changed
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -25,6 +26,11 @@ STACKS: dict[str, dict[str, Any]] = {
 }
 
 
+@cache
+def up(target: str) -> Deployed:
+    return deployed(STACKS[target], config={"aws:region": "us-east-1", "gcp:project": "mine"})
+
+
 def keys(value: Any, path: str = "") -> Iterator[str]:
     """The dotted keys of the contract's own objects; what is inside a list is the target's."""
     if isinstance(value, Mapping):
@@ -35,7 +41,7 @@ def keys(value: Any, path: str = "") -> Iterator[str]:
 
 @pytest.mark.parametrize("target", STACKS)
 def test_every_target_has_the_contracts_outputs_and_no_others(target: str) -> None:
-    outputs = deployed(STACKS[target], config={"aws:region": "us-east-1", "gcp:project": "mine"}).outputs
+    outputs = up(target).outputs
     contract = Outputs.model_validate(outputs)
     assert contract.target == STACKS[target]["target"]
     # What does not apply to the target is null, never left out.
@@ -46,8 +52,16 @@ def test_every_target_has_the_contracts_outputs_and_no_others(target: str) -> No
 @pytest.mark.parametrize("target", [target for target in STACKS if target.startswith("eks")])
 def test_an_aws_stack_asks_aws_nothing_before_it_makes_something(target: str) -> None:
     """Also a real account: what nobody asks, a first preview need not know."""
-    assert deployed(STACKS[target]).asked == ()
+    assert up(target).asked == ()
     assert not any(token.startswith("aws:") for token in ANSWERS)
+
+
+@pytest.mark.parametrize("target", [target for target in STACKS if target != "local"])
+def test_what_pods_have_read_is_replaced_and_not_changed_under_them(target: str) -> None:
+    made = up(target).made
+    (provider,) = [one for (kind, _), one in made.items() if kind == "pulumi:providers:kubernetes"]
+    assert "kubeconfig" in provider.inputs
+    assert {"enableSecretMutable", "enableConfigMapMutable"}.isdisjoint(provider.inputs)
 
 
 def imported(file: Path) -> Iterator[str]:

@@ -278,6 +278,9 @@ def test_an_update_of_what_is_fixed_is_refused_or_replaces(tmp_path: Path) -> No
             client.update(JOB, "ray/job", asked, later)
         secret = RIGHT[SECRET]
         assert client.diff(SECRET, secret, with_(secret, "stringData/auth_token", "y")).deleteBeforeReplace
+        scripts = {"metadata": {"name": "scripts", "namespace": "ray"}, "data": {"start.py": "x"}}
+        differs = client.diff("kubernetes:core/v1:ConfigMap", scripts, with_(scripts, "data", {"start.py": "y"}))
+        assert (list(differs.replaces), differs.deleteBeforeReplace) == (["data"], True)
 
 
 def _drift(client: Client, type_: str, id_: str) -> None:
