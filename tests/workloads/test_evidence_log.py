@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -21,10 +22,12 @@ MLX5 = [f"mlx5_{index}" for index in range(8)]
 ALGORITHMS = ["TREE/LL128", "NVLS_TREE/SIMPLE", "RING/SIMPLE"]
 
 
+@cache
 def text(name: str) -> str:
     return (LOGS / f"{name}.log").read_text()
 
 
+@cache
 def facts(name: str) -> LogFacts:
     return parse_log(text(name))
 

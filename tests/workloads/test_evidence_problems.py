@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from workloads.nccl.evidence.problems import problems
 LOGS = Path(__file__).parent / "logs"
 
 
+@cache
 def facts(name: str) -> LogFacts:
     return parse_log((LOGS / f"{name}.log").read_text())
 

@@ -41,14 +41,14 @@ TEMPLATES = (
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(secrets, st.sampled_from(TEMPLATES), st.text(max_size=20), st.text(max_size=20))
 def test_what_is_called_a_secret_is_taken_out(secret: str, template: str, before: str, after: str) -> None:
     text = f"{before} {template.format(secret)} {after}"
     assert secret not in redacted(text)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(secrets, st.text(max_size=30), st.text(max_size=30))
 def test_a_known_secret_is_taken_out_wherever_it_stands(secret: str, before: str, after: str) -> None:
     assert secret not in redacted(before + secret + after, [secret])
@@ -87,14 +87,14 @@ def test_a_log_without_secrets_stays_as_it_is(name: str) -> None:
     assert redacted(text) == text
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(secrets, st.sampled_from(TEMPLATES))
 def test_no_warning_of_nccls_carries_one(secret: str, template: str) -> None:
     log = f"node:1:1 [0] net.cc:1 NCCL WARN cannot go on: {template.format(secret)}\n"
     assert secret not in parse_log(log).model_dump_json()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(secrets, st.sampled_from(TEMPLATES), st.sampled_from(("NCCL_AUTH_TOKEN", "FI_PROXY_PASSWORD", "NCCL_KEY")))
 def test_none_reaches_the_environment_that_a_result_keeps(secret: str, template: str, name: str) -> None:
     environment = {

@@ -12,6 +12,7 @@ from workloads.nccl.evidence import raw
 from workloads.nccl.evidence.collect import Collected
 from workloads.nccl.evidence.facts import Evidence, RankEvidence
 from workloads.nccl.evidence.machine import IMAGE
+from workloads.nccl.evidence.raw import named
 
 PATIENCE_S = 60  # a log of 256 MiB takes 20 s to read; nothing else takes a second
 
@@ -91,18 +92,6 @@ def assemble(found: Mapping[int, Collected], failed: Mapping[int, str]) -> Evide
         },
         missing=missing,
     )
-
-
-def named(ranks: Sequence[int]) -> str:
-    """`rank 3`, `ranks 0-7, 12`."""
-    spans: list[list[int]] = []
-    for rank in sorted(ranks):
-        if spans and rank == spans[-1][1] + 1:
-            spans[-1][1] = rank
-        else:
-            spans.append([rank, rank])
-    text = ", ".join(f"{first}-{last}" if last > first else str(first) for first, last in spans)
-    return f"rank{'s' if len(ranks) > 1 else ''} {text}"
 
 
 def _reason(error: RayError) -> str:

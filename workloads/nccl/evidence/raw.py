@@ -10,7 +10,7 @@ import base64
 import binascii
 import re
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -74,6 +74,18 @@ def to_event(rank: int, host: str, packed: Packed) -> dict[str, Any]:
     }
 
 
+def named(ranks: Sequence[int]) -> str:
+    """`rank 3`, `ranks 0-7, 12`."""
+    spans: list[list[int]] = []
+    for rank in sorted(ranks):
+        if spans and rank == spans[-1][1] + 1:
+            spans[-1][1] = rank
+        else:
+            spans.append([rank, rank])
+    text = ", ".join(f"{first}-{last}" if last > first else str(first) for first, last in spans)
+    return f"rank{'s' if len(ranks) > 1 else ''} {text}"
+
+
 class LogFolder:
     """Where `--logs DIR` puts the logs: `rank-003.HOST.log`. The folder is made at once: a bad one is told early.
 
@@ -113,7 +125,5 @@ class LogFolder:
         """One line for people: how many, where, and what was cut."""
         if not self.written:
             return f"no NCCL log arrived for {self.folder}"
-        cut = (
-            f"; the middle of {len(self.cut)} was left out (ranks {', '.join(map(str, self.cut))})" if self.cut else ""
-        )
-        return f"NCCL's logs of {len(self.written)} ranks: {self.folder}{cut}"
+        cut = f"; the middle of {len(self.cut)} was left out ({named(self.cut)})" if self.cut else ""
+        return f"NCCL's logs of {len(self.written)} {'rank' if len(self.written) == 1 else 'ranks'}: {self.folder}{cut}"

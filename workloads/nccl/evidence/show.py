@@ -35,7 +35,7 @@ def lines(evidence: Evidence) -> Iterator[tuple[str, str | None]]:
 def _log(facts: LogFacts, ranks: int) -> Iterator[tuple[str, str | None]]:
     version = f"NCCL {facts.nccl_version or 'of unknown version'}"
     plugin = f"{facts.plugin} {facts.plugin_version or ''}".strip() if facts.plugin else "not named"
-    text = f"evidence: {version} by the logs of {ranks} ranks, network plugin {plugin}"
+    text = f"evidence: {version} by the logs of {counted(ranks, 'rank')}, network plugin {plugin}"
     carried = [channel for channel in facts.channels if channel.transport in ("NET", "COLLNET")]
     direct = sum(channel.gdrdma for channel in carried)
     if carried:
@@ -61,14 +61,20 @@ def _log(facts: LogFacts, ranks: int) -> Iterator[tuple[str, str | None]]:
 
 def _counters(evidence: Evidence) -> Iterator[tuple[str, str | None]]:
     nodes = [rank for rank in evidence.ranks if rank.counters is not None]
-    counted = [(rank.host, counter) for rank in nodes for counter in rank.counters or []]
-    sent = sum(counter.sent for _, counter in counted) / 1e9
-    received = sum(counter.received for _, counter in counted) / 1e9
-    bad = [(host, counter) for host, counter in counted if counter.errors]
-    text = f"evidence: {len(counted)} NICs of {len(nodes)} nodes sent {sent:.1f} GB and received {received:.1f} GB"
+    found = [(rank.host, counter) for rank in nodes for counter in rank.counters or []]
+    sent = sum(counter.sent for _, counter in found) / 1e9
+    received = sum(counter.received for _, counter in found) / 1e9
+    bad = [(host, counter) for host, counter in found if counter.errors]
+    text = f"evidence: {counted(len(found), 'NIC')} of {counted(len(nodes), 'node')} sent {sent:.1f} GB"
+    text += f" and received {received:.1f} GB"
     yield text + ("" if bad else ", without an error"), None
     for host, counter in bad[:SHOWN]:
         errors = ", ".join(f"{name} {count}" for name, count in counter.errors.items())
         yield f"{counter.nic} on {host} counted errors: {errors}", "yellow"
     if len(bad) > SHOWN:
         yield f"{len(bad) - SHOWN} more NICs counted errors", "yellow"
+
+
+def counted(number: int, word: str) -> str:
+    """`1 rank`, `2 ranks`."""
+    return f"{number} {word}{'' if number == 1 else 's'}"

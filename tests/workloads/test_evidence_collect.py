@@ -1,0 +1,300 @@
+"""A rank's collector: what it tells NCCL, what it finds, that it leaves nothing behind; with the real NCCL, too."""
+
+from __future__ import annotations
+
+import importlib.util
+import io
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from tests.workloads.test_evidence_counters import MLX5, nic
+from workloads.exits import WorkloadError
+from workloads.nccl.evidence import collect, raw
+from workloads.nccl.evidence.collect import Collected, Collector, expanded, remove_stale
+from workloads.nccl.evidence.facts import Evidence, RankEvidence
+from workloads.nccl.evidence.gathering import assemble, send_logs
+from workloads.nccl.evidence.raw import LogFolder, named, pack, read_ends, to_event
+from workloads.nccl.evidence.show import show_evidence
+
+LOG = (Path(__file__).parent / "logs" / "gib-one-rank.log").read_text()
+TOKEN = "ray-token-0123456789"
+
+
+def collector(folder: Path, environment: dict[str, str], backend: str = "nccl", first: bool = True) -> Collector:
+    (folder / "sys").mkdir(exist_ok=True)
+    return Collector(
+        0, backend, first, environment, infiniband=folder / "sys", temporary=folder, topology=lambda: "GPU0 X PIX"
+    )
+
+
+def write(environment: dict[str, str], text: str) -> Path:
+    file = Path(expanded(environment["NCCL_DEBUG_FILE"], socket.gethostname(), os.getpid()))
+    file.write_text(text)
+    return file
+
+
+def test_a_rank_asks_for_a_log_reads_it_and_removes_it(tmp_path: Path) -> None:
+    environment = {"RAY_AUTH_TOKEN": TOKEN, "HOME": "/nowhere"}
+    rank = collector(tmp_path, environment)
+    nic(tmp_path / "sys", "mlx5_0", MLX5)
+    rank.start()
+    assert environment["NCCL_DEBUG"] == "INFO"
+    assert environment["NCCL_DEBUG_SUBSYS"] == "INIT,NET,GRAPH,TUNING"
+    file = write(environment, LOG + f"node:1:1 [0] x.cc:1 NCCL WARN refused {TOKEN}\n")
+    assert file.parent.stat().st_mode & 0o777 == 0o700
+    nic(tmp_path / "sys", "mlx5_0", {"counters/port_xmit_data": 2_000})
+    found = rank.finish(with_log=True)
+    assert found.evidence.log is not None
+    assert found.evidence.log.plugin == "gIB"
+    assert found.evidence.counters is not None
+    assert found.evidence.counters[0].sent == 4_000
+    assert found.topology == "GPU0 X PIX"
+    assert TOKEN not in str(found)
+    assert found.raw is not None
+    assert found.raw.size == len(LOG) + len(f"node:1:1 [0] x.cc:1 NCCL WARN refused {TOKEN}\n")
+    assert not file.parent.exists()
+    assert found.missing == []
+    assert "NCCL_DEBUG_FILE" not in rank.variables()  # its own, and another one on each rank
+
+
+def test_the_users_own_settings_win(tmp_path: Path) -> None:
+    environment = {
+        "NCCL_DEBUG": "TRACE",
+        "NCCL_DEBUG_SUBSYS": "ALL",
+        "NCCL_DEBUG_FILE": str(tmp_path / "mine.%h.%p"),
+        "HOME": "/nowhere",
+    }
+    theirs = dict(environment)
+    rank = collector(tmp_path, environment)
+    rank.start()
+    assert environment == theirs
+    file = write(environment, LOG)
+    found = rank.finish(with_log=False)
+    assert found.evidence.log is not None
+    assert found.evidence.log.nranks == 16
+    assert file.exists()
+    assert found.raw is None
+
+
+@pytest.mark.parametrize("level", ["WARN", "VERSION", "warn"])
+def test_a_level_that_tells_nothing_is_named(tmp_path: Path, level: str) -> None:
+    environment = {"NCCL_DEBUG": level, "HOME": "/nowhere"}
+    rank = collector(tmp_path, environment)
+    rank.start()
+    assert "NCCL_DEBUG_FILE" not in environment  # what it does write goes where the user expects it
+    found = rank.finish(with_log=True)
+    assert found.evidence.log is None
+    assert any(f"NCCL_DEBUG={level} is set on the ranks" in reason for reason in found.missing)
+
+
+def test_gloo_has_no_log_and_says_so(tmp_path: Path) -> None:
+    environment = {"HOME": "/nowhere"}
+    rank = collector(tmp_path, environment, backend="gloo")
+    rank.start()
+    assert environment == {"HOME": "/nowhere"}
+    found = rank.finish(with_log=True)
+    assert (found.evidence.log, found.evidence.counters, found.raw) == (None, None, None)
+    assert found.missing == [
+        "NCCL's log: the ranks used gloo, which writes none",
+        f"NIC counters: this node has no RDMA NIC that a rank can see ({tmp_path / 'sys'})",
+    ]
+
+
+def test_only_one_rank_of_a_node_speaks_for_it(tmp_path: Path) -> None:
+    nic(tmp_path / "sys", "mlx5_0", MLX5)
+    rank = collector(tmp_path, {"HOME": "/nowhere"}, backend="gloo", first=False)
+    rank.start()
+    found = rank.finish(with_log=False)
+    assert (found.evidence.counters, found.evidence.nics, found.topology) == (None, None, None)
+    assert found.missing == ["NCCL's log: the ranks used gloo, which writes none"]
+
+
+def test_a_full_disk_costs_the_log_and_not_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    environment = {"HOME": "/nowhere"}
+    monkeypatch.setattr(collect, "ROOM", 2**62)
+    rank = collector(tmp_path, environment)
+    rank.start()
+    assert "NCCL_DEBUG_FILE" not in environment
+    found = rank.finish(with_log=True)
+    assert found.evidence.log is None
+    assert any("no room for it" in reason and "MiB are free" in reason for reason in found.missing)
+
+
+def test_nccl_that_wrote_nothing_is_named(tmp_path: Path) -> None:
+    environment = {"HOME": "/nowhere"}
+    rank = collector(tmp_path, environment)
+    rank.start()
+    wanted = environment["NCCL_DEBUG_FILE"]
+    found = rank.finish(with_log=True)
+    assert found.evidence.log is None
+    assert f"NCCL's log: NCCL wrote none to {wanted}" in found.missing
+
+
+def test_a_log_beyond_the_bound_is_read_in_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    environment = {"HOME": "/nowhere"}
+    rank = collector(tmp_path, environment)
+    rank.start()
+    write(environment, LOG * 3)
+    monkeypatch.setattr(collect, "READ", len(LOG))
+    found = rank.finish(with_log=False)
+    assert found.evidence.log is not None
+    assert found.evidence.log.lines == 40
+    assert any("were read" in reason for reason in found.missing)
+
+
+def test_folders_of_killed_ranks_are_removed(tmp_path: Path) -> None:
+    child = subprocess.Popen([sys.executable, "-c", ""])
+    child.wait()
+    dead, alive = tmp_path / f"rdma-ray-nccl-{child.pid}-x", tmp_path / f"rdma-ray-nccl-{os.getpid()}-x"
+    other = tmp_path / "rdma-ray-nccl-notes"
+    for folder in (dead, alive, other):
+        folder.mkdir()
+    remove_stale(tmp_path)
+    assert not dead.exists()
+    assert alive.exists()
+    assert other.exists()
+
+
+@pytest.mark.parametrize(
+    ("pattern", "name"), [("/x/%h.%p", "/x/node.7"), ("a%%h%p", "a%h7"), ("%q%", "%q%"), ("plain", "plain")]
+)
+def test_nccls_file_names(pattern: str, name: str) -> None:
+    assert expanded(pattern, "node.example.org", 7) == name
+
+
+REAL = """
+import ctypes, sys
+lib = ctypes.CDLL(sys.argv[1])
+class Id(ctypes.Structure):
+    _fields_ = [("bytes", ctypes.c_char * 128)]
+unique, comm = Id(), ctypes.c_void_p()
+lib.ncclGetUniqueId(ctypes.byref(unique))
+lib.ncclCommInitRank(ctypes.byref(comm), 1, unique, 0)
+"""
+
+
+def test_the_real_nccl_writes_where_it_is_told(tmp_path: Path) -> None:
+    """NVIDIA's own library, which comes with torch: it needs no GPU to say that there is none."""
+    package = importlib.util.find_spec("nvidia.nccl")
+    if package is None or not package.submodule_search_locations:
+        pytest.skip("this torch came without NCCL")
+    library = Path(next(iter(package.submodule_search_locations))) / "lib" / "libnccl.so.2"
+    environment = {"HOME": "/nowhere", "PATH": os.environ["PATH"]}
+    rank = collector(tmp_path, environment)
+    rank.start()
+    subprocess.run([sys.executable, "-c", REAL, str(library)], env=environment, check=True, timeout=60)
+    found = rank.finish(with_log=True)
+    assert found.evidence.log is not None
+    assert found.evidence.log.lines > 0
+    if shutil.which("nvidia-smi") is None:
+        assert any("driver version is insufficient" in warning for warning in found.evidence.log.warnings)
+    assert found.raw is not None
+
+
+def test_a_short_log_comes_home_whole(tmp_path: Path) -> None:
+    folder = LogFolder(tmp_path / "logs")
+    folder.take({"kind": raw.KIND} | to_event(3, "node/1", pack(LOG, len(LOG), 0)))
+    assert (tmp_path / "logs" / "rank-003.node-1.log").read_text() == LOG
+    assert folder.summary() == f"NCCL's logs of 1 rank: {tmp_path / 'logs'}"
+
+
+def test_a_long_log_comes_home_with_both_ends_and_a_word_about_the_middle(tmp_path: Path) -> None:
+    lines = [f"node:1:1 [0] NCCL INFO line {number}\n" for number in range(60_000)]
+    file = tmp_path / "log"
+    file.write_text("".join(lines))
+    with file.open("rb") as opened:
+        text, left_out = read_ends(opened, file.stat().st_size)
+    packed = pack(text, file.stat().st_size, left_out)
+    assert len(packed.data) <= raw.PACKED
+    folder = LogFolder(tmp_path / "logs")
+    folder.take({"kind": raw.KIND} | to_event(0, "node", packed))
+    home = (tmp_path / "logs" / "rank-000.node.log").read_text()
+    kept = home.splitlines(keepends=True)
+    assert kept[0] == lines[0]
+    assert kept[-1] == lines[-1]
+    [note] = [line for line in kept if line.startswith("[rdma-ray:")]
+    assert note == f"[rdma-ray: {packed.left_out} bytes were left out here]\n"
+    assert packed.left_out == file.stat().st_size - (len(home) - len(note))
+    assert "(rank 0)" in folder.summary()
+
+
+def test_what_cannot_be_compressed_is_cut_until_it_fits() -> None:
+    text = "".join(f"{os.urandom(30).hex()}\n" for _ in range(10_000))
+    packed = pack(text, len(text), 0)
+    assert len(packed.data) <= raw.PACKED
+    assert packed.left_out > 0
+
+
+def test_all_logs_together_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(raw, "ALL_PACKED", 2_500)
+    packed = pack(LOG, len(LOG), 0)
+    assert 1_000 < len(packed.data) < 1_250
+    found = {
+        rank: Collected(RankEvidence(rank=rank, log=None, counters=None), raw=packed, first=True) for rank in range(4)
+    }
+    sent: list[int] = []
+    unsent = send_logs(found, lambda _kind, **fields: sent.append(fields["rank"]))
+    assert sent == [0, 1]
+    assert unsent.keys() == {2, 3}
+    evidence = assemble(found, unsent)
+    assert any("(ranks 2-3)" in reason for reason in evidence.missing)
+    assert len(evidence.ranks) == 4
+
+
+@pytest.mark.parametrize("data", ["no base64!", "aGVsbG8="])
+def test_a_broken_log_is_an_error_with_a_fix(tmp_path: Path, data: str) -> None:
+    folder = LogFolder(tmp_path)
+    with pytest.raises(WorkloadError, match="rank 2 arrived broken"):
+        folder.take({"kind": raw.KIND, "rank": 2, "host": "h", "size": 5, "left_out": 0, "data": data})
+
+
+def test_a_folder_that_cannot_be_is_told_at_once(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(WorkloadError, match="--logs"):
+        LogFolder(tmp_path / "file" / "logs")
+
+
+def test_equal_reasons_are_one_line_with_their_ranks() -> None:
+    def one(rank: int, reasons: list[str], first: bool = False) -> Collected:
+        return Collected(RankEvidence(rank=rank, log=None, counters=None), first, missing=reasons)
+
+    found = {0: one(0, ["a", "b", "c"], True), 1: one(1, ["a", "b"]), 2: one(2, ["a", "c"], True)}
+    evidence = assemble(found, {3: "a"})
+    assert evidence.missing[:3] == ["a", "b (ranks 0-1)", "c"]
+    assert named([5]) == "rank 5"
+    assert named([0, 1, 2, 7, 9, 10]) == "ranks 0-2, 7, 9-10"
+
+
+def printed(evidence: Evidence) -> str:
+    written = io.StringIO()
+    show_evidence({"evidence": evidence.model_dump(mode="json")}, Console(width=80, file=written))
+    return written.getvalue()
+
+
+def test_people_see_how_the_data_travelled(tmp_path: Path) -> None:
+    nic(tmp_path / "sys", "mlx5_0", MLX5)
+    environment = {"HOME": "/nowhere", "RDMA_RAY_IMAGE": "registry.example/ray@sha256:1"}
+    rank = collector(tmp_path, environment)
+    rank.start()
+    write(environment, LOG)
+    nic(tmp_path / "sys", "mlx5_0", {"counters/port_xmit_data": 500_000_000, "hw_counters/out_of_sequence": 4})
+    evidence = assemble({0: rank.finish(with_log=False)}, {})
+    assert evidence.image == "registry.example/ray@sha256:1"
+    assert evidence.missing == []
+    text = printed(evidence)
+    assert "NCCL 2.26.6 by the logs of 1 rank, network plugin gIB 1.0.6" in text
+    assert "GPUDirect RDMA on 2 of 2 connections, 8 NICs per node" in text
+    assert "1 NIC of 1 node sent 2.0 GB and received 0.0 GB" in text
+    assert "counted errors: out_of_sequence 1" in text
+
+
+def test_people_see_in_one_line_what_is_missing() -> None:
+    text = printed(Evidence(ranks=[], image=None, topology={}, missing=["one", "two", "three", "four", "five"]))
+    assert text == "evidence missing: one; two; three; and 2 more\n"

@@ -1,0 +1,182 @@
+"""NIC counters and links, read from a tree of files as the kernel lays it out."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from workloads.nccl.evidence import counters, machine
+from workloads.nccl.evidence.counters import difference, read
+
+MLX5 = {
+    "counters/port_xmit_data": 1_000,
+    "counters/port_rcv_data": 2_000,
+    "counters/port_rcv_errors": 0,
+    "counters/link_downed": 1,
+    "counters/port_xmit_wait": 5,
+    "hw_counters/out_of_sequence": 3,
+    "hw_counters/np_cnp_sent": 7,
+    "hw_counters/lifespan": 10,
+}
+EFA = {
+    "hw_counters/tx_bytes": 10_000,
+    "hw_counters/rx_bytes": 20_000,
+    "hw_counters/rdma_write_bytes": 9_000,
+    "hw_counters/retrans_pkts": 0,
+    "hw_counters/rx_drops": 2,
+}
+
+
+def nic(root: Path, name: str, values: dict[str, int], port: int = 1) -> Path:
+    """A NIC's folder; what is not given anew stays."""
+    folder = root / name / "ports" / str(port)
+    for file, value in values.items():
+        (folder / file).parent.mkdir(parents=True, exist_ok=True)
+        (folder / file).write_text(f"{value}\n")
+    return folder
+
+
+def test_bytes_are_four_times_the_kernels_words(tmp_path: Path) -> None:
+    nic(tmp_path, "mlx5_0", MLX5)
+    before = read(tmp_path)
+    nic(tmp_path, "mlx5_0", {"counters/port_xmit_data": 251_000, "counters/port_rcv_data": 2_500})
+    after = read(tmp_path)
+    assert before is not None
+    assert after is not None
+    [found], notes = difference(before, after)
+    assert (found.nic, found.sent, found.received) == ("mlx5_0", 1_000_000, 2_000)
+    assert (found.errors, found.congestion, found.reset, notes) == ({}, {}, False, [])
+
+
+def test_errors_and_congestion_that_moved(tmp_path: Path) -> None:
+    nic(tmp_path, "mlx5_0", MLX5)
+    before = read(tmp_path) or {}
+    nic(
+        tmp_path,
+        "mlx5_0",
+        {
+            "counters/link_downed": 2,
+            "hw_counters/out_of_sequence": 13,
+            "hw_counters/np_cnp_sent": 8,
+            "counters/port_xmit_wait": 9,
+        },
+    )
+    [found], _ = difference(before, read(tmp_path) or {})
+    assert found.errors == {"link_downed": 1, "out_of_sequence": 10}
+    assert found.congestion == {"np_cnp_sent": 1, "port_xmit_wait": 4}
+
+
+def test_efa_counts_bytes_and_by_operation(tmp_path: Path) -> None:
+    nic(tmp_path, "rdmap85s0", EFA)
+    before = read(tmp_path) or {}
+    nic(
+        tmp_path,
+        "rdmap85s0",
+        {"hw_counters/tx_bytes": 15_000, "hw_counters/rdma_write_bytes": 13_500, "hw_counters/retrans_pkts": 4},
+    )
+    [found], _ = difference(before, read(tmp_path) or {})
+    assert (found.sent, found.received) == (5_000, 0)
+    assert found.details == {"rdma_write_bytes": 4_500}
+    assert found.errors == {"retrans_pkts": 4}
+
+
+def test_a_nic_that_vanishes_and_one_that_appears(tmp_path: Path) -> None:
+    nic(tmp_path, "mlx5_0", MLX5)
+    nic(tmp_path, "mlx5_1", MLX5)
+    before = read(tmp_path) or {}
+    (tmp_path / "mlx5_1").rename(tmp_path / "mlx5_9")
+    found, notes = difference(before, read(tmp_path) or {})
+    assert [counter.nic for counter in found] == ["mlx5_0"]
+    assert notes == [
+        "NIC mlx5_1 was there before the run and not after it",
+        "NIC mlx5_9 was there after the run and not before it",
+    ]
+
+
+@given(st.integers(0, 2**64 - 1), st.integers(0, 2**31 - 1))
+def test_a_counter_that_runs_over_its_end_is_followed(before: int, step: int) -> None:
+    bits = 32 if before < 2**32 else 64
+    after = (before + step) % 2**bits
+    [found], _ = difference({"n": {"tx_bytes": before, "rx_bytes": 0}}, {"n": {"tx_bytes": after, "rx_bytes": 0}})
+    assert found.sent == step
+    assert not found.reset
+
+
+def test_a_counter_that_began_anew_is_called_so() -> None:
+    [found], _ = difference({"n": {"tx_bytes": 2**40, "rx_bytes": 5}}, {"n": {"tx_bytes": 700, "rx_bytes": 5}})
+    assert (found.sent, found.received, found.reset) == (700, 0, True)
+
+
+def test_what_cannot_be_read_is_left_out(tmp_path: Path) -> None:
+    folder = nic(tmp_path, "mlx5_0", MLX5)
+    (folder / "counters" / "VL15_dropped").write_text("N/A (no PMA)\n")
+    (folder / "counters" / "symbol_error").mkdir()
+    (folder / "hw_counters" / "odd").write_bytes(b"\xff\xfe")
+    found = read(tmp_path)
+    assert found is not None
+    assert found["mlx5_0"].keys() == {file.partition("/")[2] for file in MLX5}
+
+
+def test_two_ports_have_two_names(tmp_path: Path) -> None:
+    nic(tmp_path, "mlx5_0", MLX5, port=1)
+    nic(tmp_path, "mlx5_0", MLX5, port=2)
+    assert list(read(tmp_path) or {}) == ["mlx5_0:1", "mlx5_0:2"]
+
+
+def test_no_nic_is_none(tmp_path: Path) -> None:
+    assert read(tmp_path) is None
+    assert read(tmp_path / "absent") is None
+
+
+def test_links_as_the_kernel_shows_them(tmp_path: Path) -> None:
+    port = nic(tmp_path, "mlx5_0", MLX5)
+    (port / "state").write_text("4: ACTIVE\n")
+    (port / "rate").write_text("400 Gb/sec (4X NDR)\n")
+    (port / "link_layer").write_text("Ethernet\n")
+    (tmp_path / "mlx5_0" / "fw_ver").write_text("28.39.1002\n")
+    device = tmp_path / "pci" / "0000:91:00.0"
+    device.mkdir(parents=True)
+    (device / "numa_node").write_text("1\n")
+    (tmp_path / "mlx5_0" / "device").symlink_to(device)
+    (tmp_path / "pci").rename(tmp_path.parent / f"{tmp_path.name}-pci")
+    (tmp_path / "mlx5_0" / "device").unlink()
+    (tmp_path / "mlx5_0" / "device").symlink_to(tmp_path.parent / f"{tmp_path.name}-pci" / "0000:91:00.0")
+    [found] = machine.nics(tmp_path)
+    assert (found.name, found.state, found.rate, found.link_layer) == (
+        "mlx5_0",
+        "ACTIVE",
+        "400 Gb/sec (4X NDR)",
+        "Ethernet",
+    )
+    assert (found.firmware, found.pci, found.numa_node) == ("28.39.1002", "0000:91:00.0", 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "version"),
+    [
+        ("NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.90.07  Fri May 31 09:35:42 UTC 2024\n", "550.90.07"),
+        ("NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.133.20  Release Build\n", "570.133.20"),
+        ("something else\n", None),
+    ],
+)
+def test_the_drivers_version(tmp_path: Path, text: str, version: str | None) -> None:
+    (tmp_path / "version").write_text(text)
+    assert machine.driver(tmp_path / "version") == version
+    assert machine.driver(tmp_path / "absent") is None
+
+
+def test_the_topology_is_what_the_command_prints() -> None:
+    print_it = "print('\\x1b[4m\\tGPU0\\tNIC0\\x1b[0m\\nGPU0\\t X \\tPIX')"
+    assert machine.topology([sys.executable, "-c", print_it]) == "\tGPU0\tNIC0\nGPU0\t X \tPIX\n"
+    assert machine.topology(["/absent/nvidia-smi", "topo", "-m"]) is None
+    assert machine.topology([sys.executable, "-c", "raise SystemExit(6)"]) is None
+
+
+def test_the_machine_that_runs_this_agrees() -> None:
+    there = counters.INFINIBAND.is_dir() and any(counters.INFINIBAND.iterdir())
+    assert (read() is not None) == there
+    assert bool(machine.nics()) == there
