@@ -2,28 +2,60 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
+from rich.console import Console
 
 from tools.summary import Phase, print_summary
+from workloads.nccl.report import show
+from workloads.nccl.result import Iterations, Result, Row, Spread, World
 
 
-def row(op: str, variant: str | None, size: int) -> dict[str, Any]:
-    times = {"max": size / 1000, "avg": 1.0, "min": 1.0}
-    return {"op": op, "variant": variant, "size": size, "time_us": times, "algbw": 1.0, "busbw": 1.5, "wrong": 0}
+def row(op: str, variant: str | None, size: int, wrong: int | None = 0) -> Row:
+    return Row(
+        op=op,
+        variant=variant,
+        mode="throughput",
+        dtype="fp32",
+        algorithm=op,
+        size=size,
+        count=size // 4,
+        time_us=Spread(max=size / 1000, avg=1, min=1),
+        iteration_us=Iterations(p50=1, p95=1, p99=1, max=1, cv=0),
+        algbw=1.0,
+        busbw=1.5,
+        nic_bandwidth=None,
+        wrong=wrong,
+        warnings=[],
+        ranks=[],
+    )
+
+
+def result(rows: list[Row]) -> Result:
+    return Result(
+        started=0,
+        finished=1,
+        spec={"iterations": 20, "left_out": ["reduce uint8"]},
+        exit_code=0,
+        reason="7 rows, every element right",
+        rows=rows,
+        backend="gloo",
+        world=World(nodes=3, per_node=1, ranks=3, machines=1),
+        proves="function",
+        versions={"nccl": None},
+    )
 
 
 def test_every_operation_is_shown_at_its_own_largest_size(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """With three ranks, 4 MiB are not a whole number of elements for each: all_gather ends 4 bytes lower."""
     rows = [row("all_reduce", None, size) for size in (1024, 4194304)]
     rows += [row("all_gather", None, size) for size in (1020, 4194300)]
-    rows += [row("sendrecv", way, 4194304) for way in ("up", "down")]
-    (tmp_path / "nccl.json").write_text(
-        json.dumps({"rows": rows, "reason": "6 rows, every element right", "notice": None})
-    )
+    rows += [row("p2p", way, 4194304) for way in ("pairs up", "pairs down")]
+    rows += [row("broadcast", None, 4194304, wrong=None)]
+    (tmp_path / "nccl.json").write_text(result(rows).model_dump_json(by_alias=True))
     (tmp_path / "digits.json").write_text(json.dumps({"epochs": [{}] * 8, "world": 3, "accuracy": 0.98}))
     outputs = {
         "nodes": {"min": 3, "max": 3, "cpusPerNode": 1},
@@ -32,8 +64,40 @@ def test_every_operation_is_shown_at_its_own_largest_size(tmp_path: Path, capsys
     print_summary("local", outputs, [Phase("cluster", 18.2)], tmp_path)
     said = capsys.readouterr().out
     shown = [line.split()[0:2] for line in said.splitlines() if "MiB" in line]
-    assert [words[0] for words in shown] == ["all_reduce", "all_gather", "sendrecv", "sendrecv"]
+    assert [words[0] for words in shown] == ["all_reduce", "all_gather", "p2p", "p2p", "broadcast"]
     assert "KiB" not in said
+    assert said.count("not checked") == 1
     assert "98.00%" in said
     assert "cluster 18 s" in said
     assert json.loads((tmp_path / "summary.json").read_text())["seconds"] == {"cluster": 18.2}
+
+
+@pytest.mark.parametrize("width", [80, 120])
+@pytest.mark.parametrize("mixed", [False, True])
+def test_the_benchmarks_table_fits_the_terminal(width: int, mixed: bool) -> None:
+    rows = [row("reduce_scatter", None, 2**33), row("all_gather", None, 1000, wrong=None), row("reduce", None, 8, 12)]
+    if mixed:
+        rows = [each.model_copy(update={"nic_bandwidth": 45.6789}) for each in rows]
+        rows.append(rows[0].model_copy(update={"mode": "latency", "dtype": "bf16", "nic_bandwidth": None}))
+    said = shown(result(rows), width)
+    table = [line for line in said.splitlines() if "GiB" in line or "B " in line]
+    assert len(table) >= len(rows)
+    assert max(map(len, said.splitlines()[: len(rows) + 5])) <= width
+    assert "…" not in said  # nothing is cut
+    for word in ("reduce_scatter", "8 GiB", "1000 B", "N/A", "12", "every element right", "reduce uint8"):
+        assert word in said
+    assert ("p99" in said) == (width == 120)
+    assert ("per NIC" in said, "45.68" in said, "bf16" in said) == (mixed, mixed, mixed)
+
+
+def test_many_warnings_do_not_drown_the_table() -> None:
+    noisy = row("all_reduce", None, 8).model_copy(update={"warnings": [f"rank {rank} is slow" for rank in range(64)]})
+    said = shown(result([noisy]), 120)
+    assert said.count("is slow") == 10
+    assert "54 warnings more" in said
+
+
+def shown(found: Result, width: int) -> str:
+    out = io.StringIO()
+    show(found.model_dump(mode="json", by_alias=True), Console(file=out, width=width))
+    return out.getvalue()

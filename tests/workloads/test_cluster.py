@@ -7,7 +7,6 @@ import signal
 import subprocess
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -17,40 +16,97 @@ from workloads.client.api import Api
 from workloads.client.run import View, attend
 from workloads.client.submit import new_id, submit
 from workloads.exits import Exit
+from workloads.nccl.bandwidth import BUSBW_FACTORS, REDUCTIONS
+from workloads.nccl.operations import COLLECTIVES
+from workloads.nccl.result import Result, World
 
 RANKS = 4
 
 
 @pytest.fixture(scope="module")
-def bench(cluster: Cluster) -> dict[str, Any]:
+def bench(cluster: Cluster) -> Result:
     """The default benchmark, as a user runs it first."""
     done = cluster.rdma_ray("bench", "nccl", "--json", "bench.json", "-n", "5", "-w", "1")
     assert done.returncode == 0, done.stderr
-    assert "40 rows, every element right" in done.stdout
+    assert "60 rows, every element right" in done.stdout
     assert "all ranks on one host: a functional proof, not a fabric measurement" in done.stdout
-    result: dict[str, Any] = json.loads((cluster.folder / "bench.json").read_text())
-    return result
+    return Result.model_validate_json((cluster.folder / "bench.json").read_text())
 
 
-def test_bench_measures_every_operation_and_finds_no_wrong_element(bench: dict[str, Any]) -> None:
-    measured = {(row["op"], row["variant"]) for row in bench["rows"]}
-    collectives = {(op, None) for op in ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast")}
-    assert measured == collectives | {("sendrecv", variant) for variant in ("up", "down", "duplex")}
-    assert {row["wrong"] for row in bench["rows"]} == {0}
-    for row in bench["rows"]:
-        assert 0 < row["time_us"]["min"] <= row["time_us"]["avg"] <= row["time_us"]["max"]
-        assert row["algbw"] == pytest.approx(row["size"] / row["time_us"]["max"] / 1e3, rel=0.01, abs=2e-6)
-        assert len(row["ranks"]) == RANKS
+def test_bench_measures_every_operation_and_finds_no_wrong_element(bench: Result) -> None:
+    measured = [(row.op, row.variant) for row in bench.rows]
+    pairs = [("p2p", f"pairs {direction}") for direction in ("up", "down", "duplex")]
+    assert list(dict.fromkeys(measured)) == [(op, None) for op in COLLECTIVES] + pairs
+    assert {row.wrong for row in bench.rows} == {0}
+    for row in bench.rows:
+        assert 0 < row.time_us.min <= row.time_us.avg <= row.time_us.max
+        assert row.algbw == pytest.approx(row.size / row.time_us.max / 1e3, rel=0.01, abs=2e-6)
+        assert 0 < row.iteration_us.p50 <= row.iteration_us.p95 <= row.iteration_us.p99 <= row.iteration_us.max
+        assert row.iteration_us.cv > 0
+        assert (row.mode, row.dtype, row.nic_bandwidth) == (
+            "throughput",
+            "fp32",
+            None,
+        )  # one machine has no NICs between
+        assert [rank.rank for rank in row.ranks] == list(range(RANKS))
+        assert max(rank.time_us for rank in row.ranks) == row.time_us.max
 
 
-def test_bench_says_where_it_ran_and_what_that_proves(bench: dict[str, Any]) -> None:
-    assert bench["schema"] == "rdma-ray/nccl/1"
-    assert bench["proves"] == "function"
-    assert bench["world"] == {"nodes": 2, "per_node": 2, "ranks": RANKS, "machines": 1}
-    assert [(rank["rank"], rank["node"]) for rank in bench["ranks"]] == [(0, 0), (1, 0), (2, 1), (3, 1)]
-    assert len({rank["node_id"] for rank in bench["ranks"]}) == 2
-    assert bench["environment"]["GLOO_SOCKET_IFNAME"].startswith("lo")
-    assert bench["command"][:3] == ["rdma-ray", "bench", "nccl"]
+def test_bench_says_where_it_ran_and_what_that_proves(bench: Result) -> None:
+    assert bench.schema_ == "rdma-ray/nccl/2"
+    assert bench.proves == "function"
+    assert bench.world == World(nodes=2, per_node=2, ranks=RANKS, machines=1)
+    assert bench.ranks is not None
+    assert [(member.rank, member.node) for member in bench.ranks] == [(0, 0), (1, 0), (2, 1), (3, 1)]
+    assert len({member.node_id for member in bench.ranks}) == 2
+    assert (bench.environment or {})["GLOO_SOCKET_IFNAME"].startswith("lo")
+    assert (bench.command or [])[:3] == ["rdma-ray", "bench", "nccl"]
+
+
+def test_types_modes_and_variables_reach_the_ranks_and_unchecked_data_is_not_called_right(cluster: Cluster) -> None:
+    done = cluster.rdma_ray(
+        *(
+            "bench",
+            "nccl",
+            "--op",
+            "all",
+            "-b",
+            "4K",
+            "-e",
+            "4K",
+            "-n",
+            "2",
+            "-w",
+            "0",
+            "-c",
+            "0",
+            "--json",
+            "all.json",
+        ),
+        *("--dtype", "uint8", "--mode", "latency"),
+        *("--env", "GLOO_SOCKET_IFNAME=lo", "--env", "NCCL_DEBUG=WARN"),
+    )
+    assert done.returncode == 0, done.stderr
+    result = Result.model_validate_json((cluster.folder / "all.json").read_text())
+    assert (result.environment or {})["NCCL_DEBUG"] == "WARN"
+    moves = len(BUSBW_FACTORS) - len(REDUCTIONS) + 2  # p2p has a row for each direction
+    assert len(result.rows) == moves
+    assert {(row.mode, row.dtype, row.wrong) for row in result.rows} == {("latency", "uint8", None)}
+    assert "every element right" not in done.stdout
+    assert f"{len(result.rows)} rows, the data of {len(result.rows)} of them not checked" in done.stdout
+    assert "all_reduce uint8, reduce_scatter uint8, reduce uint8" in done.stdout
+
+
+def test_a_cluster_that_could_grow_is_waited_for_and_says_what_is_missing(cluster: Cluster, tmp_path: Path) -> None:
+    """No autoscaler is there to add the third node: the wait ends in time, and names the two that are there."""
+    grown = cluster.outputs.model_copy(update={"nodes": cluster.outputs.nodes.model_copy(update={"max": 3})})
+    file = write_outputs(grown, tmp_path / "elastic.json")
+    done = cluster.rdma_ray("bench", "nccl", "--nodes", "3", "--wait", "6", "--outputs", str(file))
+    assert done.returncode == Exit.ERROR
+    assert "waiting for the nodes for" in done.stderr
+    assert "2 of 3 nodes with 2 free CPU each ready" in done.stderr
+    assert "no room within 6 s" in done.stdout
+    assert "--wait" in done.stdout
 
 
 def test_wrong_data_exits_3(cluster: Cluster) -> None:
@@ -59,10 +115,11 @@ def test_wrong_data_exits_3(cluster: Cluster) -> None:
         *("--inject-fault", "corrupt:1"),
     )
     assert done.returncode == Exit.WRONG_DATA, done.stderr
-    result = json.loads(done.stdout)  # stdout is the JSON alone
-    [row] = result["rows"]
-    assert [rank["wrong"] for rank in row["ranks"]] == [0, 2, 0, 0]  # before and after the timed runs
-    assert result["injected_fault"] == "corrupt:1"
+    result = Result.model_validate_json(done.stdout)  # stdout is the JSON alone
+    [row] = result.rows
+    # before, in what the timed runs left, and after
+    assert [rank.wrong for rank in row.ranks] == [0, 3, 0, 0]
+    assert result.injected_fault == "corrupt:1"
     assert "wrong data in 1 of 1 rows" in done.stderr
 
 
@@ -185,7 +242,7 @@ def test_nobody_at_the_address_is_explained(cluster: Cluster, tmp_path: Path) ->
     assert "make up" in done.stderr
 
 
-def test_the_token_is_in_no_log_and_no_result(cluster: Cluster, bench: dict[str, Any]) -> None:
+def test_the_token_is_in_no_log_and_no_result(cluster: Cluster, bench: Result) -> None:
     assert bench
     api = Api(cluster.outputs.ray.jobs, cluster.outputs.ray.token, "test")
     for job in api.jobs():

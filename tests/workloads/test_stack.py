@@ -11,6 +11,8 @@ import pytest
 from infra.outputs import Outputs
 from workloads.client import stack
 from workloads.exits import WorkloadError
+from workloads.nccl.presets import DEFAULT, PRESETS
+from workloads.nccl.request import Options
 from workloads.nccl.request import request as bench_request
 from workloads.nccl.spec import Spec
 from workloads.train.request import environment
@@ -45,22 +47,8 @@ def _bare(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("STACK", raising=False)
 
 
-def bench(**options: Any) -> Spec:
-    defaults: dict[str, Any] = {
-        "ops": ["all"],
-        "begin": "1K",
-        "end": None,
-        "factor": None,
-        "iterations": 20,
-        "warmup": 5,
-        "dtype": "fp32",
-        "nodes": None,
-        "per_node": None,
-        "timeout_s": 1,
-        "wait_s": 1,
-        "inject_fault": None,
-    }
-    return bench_request(OUTPUTS, **(defaults | options))
+def bench(outputs: Outputs = OUTPUTS, **options: Any) -> Spec:
+    return bench_request(outputs, Options(**options))
 
 
 def test_a_file_is_read(tmp_path: Path) -> None:
@@ -122,18 +110,114 @@ def test_a_stack_that_scales_from_zero_is_measured_on_two_whole_nodes() -> None:
     assert Spec.from_json(spec.to_json()) == spec
 
 
+LOCAL = Outputs.model_validate(
+    DOCUMENT | {"target": "local", "machine": None, "nodes": {"min": 2, "max": 2, "gpusPerNode": 0, "cpusPerNode": 2}}
+)
+
+
+@pytest.mark.parametrize("name", [None, *PRESETS])
+@pytest.mark.parametrize("outputs", [OUTPUTS, LOCAL], ids=["gpus", "cpus"])
+def test_every_preset_is_a_run(outputs: Outputs, name: str | None) -> None:
+    spec = bench(outputs, preset=name)
+    assert spec.preset == name
+    assert spec.warmup >= 5  # the first runs at a size build what it needs
+    assert spec.check >= 1
+    if outputs is OUTPUTS:
+        assert spec.sizes[-1] >= 2**30  # where health is judged
+        assert name != "acceptance" or spec.sizes[-1] == 2**33
+    else:
+        assert (spec.sizes[0] >= 2**10, spec.sizes[-1] <= 2**22) == (True, True)
+        assert len(spec.sizes) <= 5
+        assert "graph" not in spec.modes
+
+
+def test_presets_grow() -> None:
+    def measured(name: str) -> set[tuple[str, str]]:
+        spec = bench(preset=name)
+        return {(op, mode) for op in spec.ops for mode in spec.modes}
+
+    assert measured("quick") < measured("acceptance") < measured("full")
+    assert len(bench(preset="quick").sizes) < len(bench(preset="acceptance").sizes)
+    assert {"all_gather", "reduce_scatter", "all_reduce", "all_to_all", "p2p"} == set(PRESETS["acceptance"].ops)
+
+
+def test_without_a_preset_everything_is_measured_once() -> None:
+    spec = bench(LOCAL)
+    assert DEFAULT.ops == ("all",)
+    assert (spec.sizes, spec.dtypes, spec.modes) == ([2**10, 2**13, 2**16, 2**19, 2**22], ["fp32"], ["throughput"])
+    assert (spec.iterations, spec.warmup, spec.check, spec.left_out) == (20, 5, 1, [])
+
+
+def test_explicit_options_win_over_the_preset() -> None:
+    spec = bench(
+        preset="full",
+        ops=["broadcast"],
+        dtypes=["uint8"],
+        modes=["latency"],
+        begin="1M",
+        end="4M",
+        factor=2,
+        iterations=3,
+        warmup=0,
+        check=0,
+    )
+    assert (spec.ops, spec.dtypes, spec.modes) == (["broadcast"], ["uint8"], ["latency"])
+    assert (spec.sizes, spec.iterations, spec.warmup, spec.check) == ([2**20, 2**21, 2**22], 3, 0, 0)
+    assert bench(preset="full", begin="1G", end="3G", step="1G").sizes == [2**30, 2**31, 3 * 2**30]
+    assert bench(LOCAL, end="8M", factor=1024).sizes == [2**10, 2**20]
+    assert bench(LOCAL, begin="8M").sizes == [2**23]  # beyond the preset's end: this size alone
+    assert bench(preset="acceptance", end="64K").sizes == [2**16]
+
+
+def test_sums_of_bytes_are_left_out_of_all_and_named() -> None:
+    spec = bench(preset="full")
+    assert spec.left_out == ["all_reduce uint8", "reduce_scatter uint8", "reduce uint8"]
+    assert bench(ops=["all"], dtypes=["fp16", "uint8"]).left_out == spec.left_out
+    assert bench(preset="quick", dtypes=["uint8"]).left_out == ["all_reduce uint8"]
+    assert bench(ops=["all_gather"], dtypes=["uint8"]).left_out == []
+
+
+def test_the_algorithm_and_variables_reach_the_ranks_environment() -> None:
+    spec = bench(ops=["all_reduce"], algo="ring", variables=["NCCL_DEBUG=INFO", "FI_EFA_X=a=b"])
+    assert spec.environment == {"NCCL_ALGO": "Ring", "NCCL_DEBUG": "INFO", "FI_EFA_X": "a=b"}
+    assert bench(algo="ring").ops == bench().ops  # what only sends and receives has no algorithm, and may be there
+    assert bench().environment == {}
+
+
+@pytest.mark.parametrize(
+    ("options", "says"), [({"modes": ["graph"]}, "no GPUs"), ({"algo": "ring"}, "there is only gloo")]
+)
+def test_what_needs_gpus_is_refused_without_them(options: dict[str, Any], says: str) -> None:
+    with pytest.raises(WorkloadError, match=says):
+        bench(LOCAL, **options)
+
+
 @pytest.mark.parametrize(
     ("options", "says"),
     [
         ({"nodes": 5}, "at most 4"),
         ({"per_node": 9}, "8 GPUs"),
         ({"nodes": 1, "per_node": 1}, "nobody to talk to"),
-        ({"dtype": "fp8"}, "fp32, fp16, bf16"),
+        ({"dtypes": ["fp8"]}, "fp32, fp16, bf16"),
+        ({"ops": ["reduce"], "dtypes": ["fp32", "uint8"]}, "reduce would add up bytes"),
+        ({"modes": ["fast"]}, "throughput, latency, graph"),
+        ({"preset": "slow"}, "quick, acceptance, full"),
+        ({"factor": 2, "step": "1M"}, "one of the two"),
+        ({"step": "1"}, "more than 1000"),
+        ({"patterns": ["diagonal"]}, "diagonal"),
+        ({"algo": "tree", "ops": ["all_reduce", "all_gather"]}, "all_reduce, not for all_gather"),
+        ({"algo": "best"}, "ring, tree"),
+        ({"algo": "ring", "variables": ["NCCL_ALGO=Tree"]}, "one of the two"),
+        ({"variables": ["PATH=/"]}, "--env PATH: write NAME=VALUE with a name that begins with NCCL_"),
+        ({"variables": ["NCCL_DEBUG"]}, "NAME=VALUE"),
+        ({"variables": ["NCCL_SECRET_KEY=x"]}, "sounds like a secret"),
         ({"ops": ["alltoall"]}, "all_to_all"),
         ({"begin": "1X"}, "not a size"),
         ({"begin": "2M", "end": "1M"}, "swap -b and -e"),
         ({"inject_fault": "hang:16"}, "below 16"),
-        ({"inject_fault": "explode:1"}, "corrupt:RANK or hang:RANK"),
+        ({"inject_fault": "explode:1"}, "corrupt:RANK, stale:RANK or hang:RANK"),
+        ({"inject_fault": "hang:1:timed"}, "the first two take"),
+        ({"inject_fault": "stale:1:later"}, ":before, :timed or :after"),
     ],
 )
 def test_what_cannot_be_measured_is_refused_before_any_cluster_is_asked(options: dict[str, Any], says: str) -> None:

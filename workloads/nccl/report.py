@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
+from rich.console import Console, JustifyMethod
 from rich.table import Table
 
 from workloads.client.view import ProgressView
@@ -17,6 +18,7 @@ from workloads.nccl.result import Result, Row
 from workloads.nccl.sizes import format_size
 
 WIDE = 110  # columns from which on a terminal has room for the spread over the ranks and the tail
+CROWDED = 8  # columns that 80 characters have room for
 MOST_WARNINGS = 10
 SHORT = {"throughput": "thru", "latency": "lat", "graph": "graph"}
 PHASES = {
@@ -75,36 +77,46 @@ def _table(result: Result, wide: bool) -> Table:
         caption="time µs is the slowest rank's mean; GB/s are decimal",
         box=SIMPLE_HEAD,
         pad_edge=False,
+        collapse_padding=not wide,
     )
-    # A column that says the same in every row is in the heading instead.
-    modes, dtypes = ({row.mode for row in result.rows}, {row.dtype for row in result.rows})
-    nics = any(row.nic_bandwidth is not None for row in result.rows)
-    table.add_column("operation", no_wrap=True)
-    for name, shown in (("type", len(dtypes) > 1), ("mode", len(modes) > 1)):
-        if shown:
-            table.add_column(name, no_wrap=True)
-    spread = ("min", "avg", "p50", "p99", "cv %") if wide else ()
-    for name in ("size", "time µs", *spread, "algbw", "busbw", *(("per NIC",) if nics else ()), "#wrong"):
-        table.add_column(name, justify="right", no_wrap=True)
+    columns = _columns(result.rows, wide)
+    for name, (justify, _) in columns.items():
+        table.add_column(name, justify=justify, no_wrap=True)
     before = None
     for row in result.rows:
         kind = (title(row), row.mode, row.dtype)
         if before not in (None, kind):
             table.add_section()
         before = kind
-        table.add_row(
-            title(row),
-            *((row.dtype,) if len(dtypes) > 1 else ()),
-            *((SHORT[row.mode],) if len(modes) > 1 else ()),
-            format_size(row.size),
-            figure(row.time_us.max),
-            *(_spread(row) if wide else ()),
-            figure(row.algbw),
-            figure(row.busbw),
-            *(("N/A" if row.nic_bandwidth is None else figure(row.nic_bandwidth),) if nics else ()),
-            _wrong(row.wrong),
-        )
+        table.add_row(*(cell(row) for _, cell in columns.values()))
     return table
+
+
+def _columns(rows: Sequence[Row], wide: bool) -> dict[str, tuple[JustifyMethod, Callable[[Row], str]]]:
+    """The columns that there is room for; what says the same in every row is in the heading instead."""
+    left: JustifyMethod = "left"
+    right: JustifyMethod = "right"
+    found: dict[str, tuple[JustifyMethod, Callable[[Row], str]]] = {"operation": (left, title)}
+    if len({row.dtype for row in rows}) > 1:
+        found["type"] = (left, lambda row: row.dtype)
+    if len({row.mode for row in rows}) > 1:
+        found["mode"] = (left, lambda row: SHORT[row.mode])
+    found["size"] = (right, lambda row: format_size(row.size))
+    found["time µs"] = (right, lambda row: figure(row.time_us.max))
+    if wide:
+        found["min"] = (right, lambda row: figure(row.time_us.min))
+        found["avg"] = (right, lambda row: figure(row.time_us.avg))
+        found["p50"] = (right, lambda row: figure(row.iteration_us.p50))
+        found["p99"] = (right, lambda row: figure(row.iteration_us.p99))
+        found["cv %"] = (right, lambda row: f"{100 * row.iteration_us.cv:.1f}")
+    found["algbw"] = (right, lambda row: figure(row.algbw))
+    found["busbw"] = (right, lambda row: figure(row.busbw))
+    if any(row.nic_bandwidth is not None for row in rows):
+        found["per NIC"] = (right, lambda row: "N/A" if row.nic_bandwidth is None else figure(row.nic_bandwidth))
+    found["#wrong"] = (right, lambda row: _wrong(row.wrong))
+    if not wide and len(found) > CROWDED:
+        del found["algbw"]  # size over time, both of which are there
+    return found
 
 
 def _heading(result: Result) -> str:
@@ -120,11 +132,6 @@ def _heading(result: Result) -> str:
     if preset := result.spec.get("preset"):
         parts.append(f"preset {preset}")
     return ", ".join(part for part in parts if part)
-
-
-def _spread(row: Row) -> tuple[str, ...]:
-    times = (row.time_us.min, row.time_us.avg, row.iteration_us.p50, row.iteration_us.p99)
-    return (*map(figure, times), f"{100 * row.iteration_us.cv:.1f}")
 
 
 def _wrong(wrong: int | None) -> str:

@@ -1,0 +1,120 @@
+"""The measuring loop on real gloo ranks: right data is right, and every planted fault is seen."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.workloads.loop_ranks import CASES, CHECK, ITERATIONS, RANKS, SIZE, TIMED, Key, every_case, spoiled
+from tools.gloo_ranks import on_ranks
+from workloads.nccl.device import Cpu, Timing
+from workloads.nccl.faults import moment
+from workloads.nccl.operation import DTYPES
+from workloads.nccl.operations import COLLECTIVES
+
+Found = list[dict[Key, int | None]]
+cases = pytest.mark.parametrize(("op", "dtype"), CASES)
+
+
+@pytest.fixture(scope="module")
+def found() -> Found:
+    return on_ranks(every_case, RANKS, timeout_s=180)
+
+
+def wrong(found: Found, op: str, dtype: str, what: str) -> list[int | None]:
+    """By rank."""
+    return [answers[op, dtype, what] for answers in found]
+
+
+@cases
+@pytest.mark.parametrize("mode", ["throughput", "latency"])
+def test_every_element_of_every_operation_and_type_is_right(found: Found, op: str, dtype: str, mode: str) -> None:
+    assert wrong(found, op, dtype, mode) == [0] * RANKS
+
+
+@cases
+def test_what_was_not_checked_is_not_called_right(found: Found, op: str, dtype: str) -> None:
+    assert wrong(found, op, dtype, "unchecked") == [None] * RANKS
+
+
+@cases
+def test_one_flipped_bit_is_seen_at_its_rank_each_time(found: Found, op: str, dtype: str) -> None:
+    """In each verified run, and in what the last timed run left."""
+    seen = wrong(found, op, dtype, "corrupt")
+    assert seen.pop(spoiled(op)) == 2 * CHECK + 1
+    assert seen == [0] * (RANKS - 1)
+
+
+@cases
+def test_a_receive_buffer_that_is_not_written_is_seen_at_its_rank(found: Found, op: str, dtype: str) -> None:
+    seen = wrong(found, op, dtype, "stale")
+    elements = SIZE // DTYPES[dtype].itemsize
+    received = elements // RANKS if op in ("reduce_scatter", "scatter") else elements
+    here = seen.pop(spoiled(op)) or 0
+    if op == "reduce":
+        # gloo adds up in the senders' buffers, so that a reduce is timed on zeros: zeros that are stale are zeros.
+        assert received * 2 * CHECK // 2 < here <= received * 2 * CHECK
+    elif op == "all_reduce":
+        # What is there is this rank's own share, which is right where the others have zeros.
+        assert received * (2 * CHECK + 1) // 2 < here <= received * (2 * CHECK + 1)
+    else:
+        assert here == received * (2 * CHECK + 1)
+        assert seen == [0] * (RANKS - 1)
+
+
+@cases
+def test_one_wrong_element_in_the_last_timed_run_alone_is_seen(found: Found, op: str, dtype: str) -> None:
+    assert wrong(found, op, dtype, f"run {TIMED[-1]}")[spoiled(op)] == 1
+
+
+@pytest.mark.parametrize("dtype", ["fp32", "fp16", "bf16"])
+@pytest.mark.parametrize("call", TIMED)
+def test_one_wrong_element_in_any_timed_run_of_all_reduce_is_seen(found: Found, dtype: str, call: int) -> None:
+    """And everywhere, from the next run on."""
+    seen = wrong(found, "all_reduce", dtype, f"run {call}")
+    assert seen == [1] + [0 if call == TIMED[-1] else 1] * (RANKS - 1)
+
+
+def test_the_moments_of_a_fault() -> None:
+    """1 warm-up, 2 verified, 3 timed, 2 verified runs."""
+
+    def calls(when: str | None, kind: str) -> list[int]:
+        hits = moment(when, kind, 1, 2, 3)
+        return [call for call in range(9) if hits(call)]
+
+    assert calls("before", "corrupt") == [1, 2]
+    assert calls("timed", "corrupt") == [5]
+    assert calls("timed", "stale") == [3, 4, 5]
+    assert calls("after", "corrupt") == [6, 7]
+    assert calls(None, "corrupt") == [1, 2, 5, 6, 7]
+
+
+@pytest.mark.parametrize("operation", COLLECTIVES.values())
+def test_every_operation_says_what_it_calls(operation: type) -> None:
+    assert operation.op in operation.algorithm or operation.op == "sendrecv"  # type: ignore[attr-defined]
+
+
+def test_clocks_that_disagree_are_told() -> None:
+    assert not Timing(1.0, [1.0], wall=1.04).clocks_disagree
+    assert Timing(1.0, [1.0], wall=1.06).clocks_disagree
+    assert Timing(1.0, [1.0], wall=0.94).clocks_disagree
+    assert not Timing(1e-5, [1e-5], wall=5e-5).clocks_disagree  # a launch, not a clock
+
+
+def test_latency_leaves_the_barrier_out() -> None:
+    import time
+
+    order: list[str] = []
+
+    def barrier() -> None:
+        order.append("barrier")
+        time.sleep(0.02)
+
+    timing = Cpu().time_apart(lambda: order.append("run"), ITERATIONS, barrier)
+    assert order == ["barrier", "run"] * ITERATIONS
+    assert timing.total < 0.01
+    assert len(timing.per_iteration) == ITERATIONS
+
+
+def test_a_cpu_has_no_graphs() -> None:
+    with pytest.raises(ValueError, match="no GPU"):
+        Cpu().capture(lambda: None)
