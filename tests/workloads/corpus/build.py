@@ -71,6 +71,7 @@ def good(gather: Output, reduce_: Output) -> dict[str, str]:
         ),
         "gib-good-pdsh.txt": tagged(table, (f"{A3U.hosts[0]}: ",)),
         "gib-good-per-iteration.txt": text(gather, per_iteration=True),
+        "gib-good-version.txt": "NCCL version 2.26.6+cuda12.8\n" + table,
         "gib-good-unnamed.txt": text(replace(gather, named=False)),
         "efa-good.txt": text(reduce_),
         "efa-good.json": report(Output("all_gather", P5, sweep("all_gather", 16, 341.2, end=16 * GIB))),

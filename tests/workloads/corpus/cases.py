@@ -51,6 +51,8 @@ CASES = [
     passes("gib-good-ansi-crlf.txt", GIB),
     passes("gib-good-pdsh.txt", GIB),
     passes("gib-good-per-iteration.txt", GIB),
+    passes("gib-good-version.txt", GIB),
+    passes("gib-good-version.txt", options=NO_LOG, remarks=("no-log",)),
     passes("gib-good-unnamed.txt", GIB, ops=("all_gather",)),
     passes("efa-good.txt", EFA, machine=P5),
     passes("efa-good.json", "efa-ring.log", machine=P5),

@@ -93,13 +93,13 @@ def wrong_data(measurement: Measurement) -> Iterator[Finding]:
 def unchecked(measurement: Measurement, expectation: Expectation) -> Iterator[Finding]:
     """Rows whose data nobody checked: fast nonsense would look the same."""
     rows = [row for run in measurement.runs for row in run.rows if _asked(row.op, expectation)]
-    without = [row for row in rows if any(figures.wrong is None for figures in row.columns)]
+    without = sum(any(figures.wrong is None for figures in row.columns) for row in rows)
+    without += sum(run.unverified for run in measurement.runs)
     if without:
         yield Finding(
             code=Exit.NOT_AS_ASKED if expectation.need_check else Exit.OK,
             kind="unchecked",
-            text=f"the data of {len(without)} of {len(rows)} rows was not checked: measure with nccl-tests -c 1, or say"
-            " --no-check",
+            text=f"the data of {_count(without, 'row')} was not checked: measure with -c 1, or say --no-check",
         )
 
 
@@ -245,7 +245,8 @@ def no_baseline(missing: Sequence[str], expectation: Expectation) -> Finding:
             key = (floor.op, floor.nodes)
             known[key] = min(known.get(key, floor.size), floor.size)
     there = "; ".join(
-        f"{op} on {_count(nodes, 'node')} from {format_size(size)} on" for (op, nodes), size in known.items()
+        f"{op} on {_count(nodes, 'node')} from {format_size(size)} on"
+        for (op, nodes), size in sorted(known.items(), key=lambda item: (item[0][1], item[0][0]))
     )
     return Finding(
         code=Exit.BELOW if expectation.need_floor else Exit.OK,

@@ -10,7 +10,9 @@ from dataclasses import dataclass
 
 from infra.baselines import BASELINES, Baseline
 from infra.machines import CATALOGUE
+from workloads.client.limits import limits_of
 from workloads.exits import WorkloadError
+from workloads.nccl.bandwidth import BUSBW_FACTORS
 from workloads.nccl.limits import Limits
 
 
@@ -41,8 +43,9 @@ class Expectation:
         return self.nodes * self.gpus
 
     @property
-    def limits(self) -> Limits:
-        return Limits(self.machine, self.gpus, self.nics, self.gbps_per_nic)
+    def limits(self) -> Limits | None:
+        """What the links between single ranks can carry."""
+        return limits_of(self.machine)
 
 
 def expectation_of(
@@ -60,6 +63,8 @@ def expectation_of(
         raise WorkloadError(f"--machine {machine}: no such type in the catalogue; there are {', '.join(CATALOGUE)}")
     if row.unsupported is not None:
         raise WorkloadError(f"--machine {machine} cannot be judged: {row.unsupported}")
+    if unknown := [op for op in ops if op not in BUSBW_FACTORS]:
+        raise WorkloadError(f"--op {unknown[0]}: choose from {', '.join(BUSBW_FACTORS)}")
     return Expectation(
         machine=machine,
         nodes=nodes,

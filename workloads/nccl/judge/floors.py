@@ -71,7 +71,8 @@ def algorithms_of(op: str, run: Run, facts: LogFacts | None) -> frozenset[str]:
         choices = [choice for choice in facts.choices if choice.op == _FUNCTIONS.get(op)]
         largest = max((choice.size for choice in choices), default=0)
         names = {choice.algorithm for choice in choices if choice.size == largest}
-        names = names or {name.split("/")[0] for name in facts.algorithms}
+        if not facts.choices:
+            names = {name.split("/")[0] for name in facts.algorithms}
         if len(names) == 1:
             return frozenset(name.lower().replace("_", "") for name in names)
     return frozenset({run.algorithm}) if run.algorithm else frozenset()

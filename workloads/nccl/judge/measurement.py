@@ -51,7 +51,8 @@ class Run:
     output lists, `gpus` the models of their devices. `groups` counts the communicators that the ranks were split into.
     `ended` is whether the output has the end that its tool writes. `stated_wrong` is the tool's own sum of wrong
     elements. `algorithm` is NCCL_ALGO where the output shows it. `damaged` are rows that could not be read.
-    `guarded` counts rows that are no collectives and have guards of their own (point to point).
+    `guarded` counts rows that no published figure is about and that have guards of their own (point to point, latency),
+    `unverified` those of them whose data was not checked.
     """
 
     rows: tuple[MeasuredRow, ...]
@@ -64,6 +65,7 @@ class Run:
     algorithm: str | None = None
     damaged: tuple[str, ...] = ()
     guarded: int = 0
+    unverified: int = 0
 
 
 @dataclass(frozen=True)

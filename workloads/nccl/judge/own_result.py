@@ -11,6 +11,7 @@ from workloads.exits import Exit
 from workloads.nccl.evidence.facts import LogFacts
 from workloads.nccl.evidence.log import merge
 from workloads.nccl.judge.measurement import Figures, MeasuredRow, Measurement, Run, UnreadableError
+from workloads.nccl.limits import OP as POINT_TO_POINT
 from workloads.nccl.limits import Limits, violations
 from workloads.nccl.result import SCHEMA, Finding, Result, Row
 
@@ -45,6 +46,7 @@ def read(result: Result, limits: Limits | None = None) -> Measurement:
         stated_wrong=sum(row.wrong or 0 for row in result.rows),
         algorithm=_algorithm((result.environment or {}).get("NCCL_ALGO")),
         guarded=len(result.rows) - len(rows),
+        unverified=sum(row.wrong is None for row in result.rows if not _is_headline(row)),
     )
     hang = (result.reason,) if result.exit_code == Exit.HANG else ()
     return Measurement("rdma-ray", (run,), hang, facts=_facts(result), findings=tuple(_findings(result, limits)))
@@ -52,7 +54,7 @@ def read(result: Result, limits: Limits | None = None) -> Measurement:
 
 def _is_headline(row: Row) -> bool:
     """Runs back to back of a collective: what a published figure is about."""
-    return row.mode == "throughput" and row.pairs is None and row.total is None
+    return row.mode == "throughput" and row.op != POINT_TO_POINT and row.pairs is None
 
 
 def _row(row: Row) -> MeasuredRow:
@@ -65,12 +67,15 @@ def _findings(result: Result, limits: Limits | None) -> list[Finding]:
         found.append(Finding(code=Exit.ERROR, kind="broken", text=f"the run itself broke: {result.reason}"))
     if result.exit_code == Exit.WRONG_DATA and not any(row.wrong for row in result.rows):
         found.append(Finding(code=Exit.WRONG_DATA, kind="wrong-data", text=result.reason))
-    if result.exit_code == Exit.NOT_AS_ASKED:
+    if result.exit_code == Exit.NOT_AS_ASKED and not any(finding.code for finding in found):
         found.append(Finding(code=Exit.NOT_AS_ASKED, kind="not-as-asked", text=result.reason))
     if result.backend == "gloo":
         found.append(
             Finding(code=Exit.NOT_AS_ASKED, kind="gloo", text="gloo between CPUs was measured, not NCCL between GPUs")
         )
+    if result.evidence is not None and result.evidence.missing:
+        missing = "; ".join(result.evidence.missing[:4])
+        found.append(Finding(code=0, kind="evidence-missing", text=f"evidence that is missing: {missing}"))
     if result.injected_fault:
         found.append(Finding(code=0, kind="rehearsal", text=f"a fault was injected: {result.injected_fault}"))
     return found

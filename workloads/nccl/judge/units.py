@@ -19,15 +19,17 @@ _NAMES = {
     1 / 8: "an eighth: GB/s divided by 8 once too often",
     1e9 / 2**30: "GiB/s in place of GB/s",
     2**30 / 1e9: "binary sizes taken for decimal ones",
-    1e3: "the times are ms and not µs, or the bandwidths MB/s and not GB/s",
-    1e-3: "the times are ns and not µs, or the bandwidths TB/s and not GB/s",
-    1e6: "the times are s and not µs",
+    1e-3: "the times are ms and not µs, or the bandwidths TB/s and not GB/s",
+    1e3: "the times are ns and not µs, or the bandwidths MB/s and not GB/s",
+    1e-6: "the times are s and not µs",
 }
 
 
 def disagreements(run: Run, ranks: int) -> list[Finding]:
     """The finding that the table contradicts itself, if it does. `ranks` are those asked for, where it names none."""
-    found = [told for row in run.rows for figures in row.columns if (told := _told(row, figures, run, ranks))]
+    # The largest row is the one with the most digits.
+    rows = sorted(run.rows, key=lambda row: -row.size)
+    found = [told for row in rows for figures in row.columns if (told := _told(row, figures, run, ranks))]
     if not found:
         return []
     code, kind, text = found[0]

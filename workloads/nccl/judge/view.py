@@ -61,7 +61,7 @@ def _comparisons(verdict: Verdict) -> Table:
 
 def show_floors(machine: str | None, console: Console) -> None:
     """Print the published figures of one machine type, or of all, and below them where they come from."""
-    table = _table(CAPTION, "machine", "nodes", "size", "published", "fails below", "confidence", "source")
+    table = _table(CAPTION, "machine", "nodes", "size", "busbw", "floor", "confidence", "source")
     sources: dict[str, int] = {}
     for name in CATALOGUE if machine is None else [machine]:
         lines = BASELINES.get(name, ())

@@ -1,0 +1,126 @@
+"""`rdma-ray bench judge` and `bench floors` as a user meets them."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from infra.baselines import BASELINES
+from infra.machines import CATALOGUE
+from tests.workloads.corpus.build import FOLDER
+from workloads.cli import main
+from workloads.exits import Exit
+from workloads.nccl.judge import view
+from workloads.nccl.result import Verdict
+
+JUDGE = ["bench", "judge", "--machine", "a3-ultragpu-8g", "--nodes", "2"]
+GOOD, GIB = str(FOLDER / "gib-good.txt"), str(FOLDER / "gib.log")
+
+
+def test_a_pass(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*JUDGE, "--op", "all_gather", "--results", GOOD, "--log", GIB]) == Exit.OK
+    shown = capsys.readouterr().out
+    assert "101.6%" in shown
+    assert "published by skypilot-org/skypilot" in shown
+    assert "PASS  a3-ultragpu-8g: all_gather 8 GiB: 331.0 GB/s, 101.6% of 325.7 GB/s" in shown
+
+
+@pytest.mark.parametrize(
+    ("results", "log", "code", "says"),
+    [
+        ("below.txt", "gib.log", Exit.BELOW, "FAIL (exit 2)  a3-ultragpu-8g: all_gather 8 GiB: 276.8 GB/s, 85.0% of"),
+        ("wrong.txt", "gib.log", Exit.WRONG_DATA, "first in all_gather at 64 MiB (24 elements)"),
+        ("hang.txt", "gib.log", Exit.HANG, "Test timeout (60s)"),
+        ("gib-good.txt", "socket.log", Exit.NOT_AS_ASKED, "socket-transport: NCCL used sockets"),
+        ("empty.txt", "gib.log", Exit.ERROR, "the results cannot be read: it is empty"),
+        ("gigabits.txt", "gib.log", Exit.ERROR, "Gbit/s in place of GB/s"),
+        ("gibibytes.txt", "gib.log", Exit.ERROR, "GiB/s in place of GB/s"),
+        ("milliseconds.txt", "gib.log", Exit.ERROR, "the times are ms and not µs"),
+        ("mpirun-failed.txt", "gib.log", Exit.ERROR, "all_gather_perf: command not found"),
+        ("two-gib.txt", "gib.log", Exit.BELOW, "; all_gather on 2 nodes from 4 GiB on; --no-floor"),
+    ],
+)
+def test_what_is_wrong_is_said(
+    results: str, log: str, code: Exit, says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*JUDGE, "--results", str(FOLDER / results), "--log", str(FOLDER / log)]) == code
+    assert says in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("order", [["--json", "--results", GOOD], ["--results", GOOD, "--json"]])
+def test_json_alone_is_stdout(order: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*JUDGE, *order, "--log", GIB]) == Exit.OK
+    shown = capsys.readouterr()
+    assert Verdict.model_validate_json(shown.out).outcome == "pass"
+    assert "PASS" in shown.err
+
+
+@pytest.mark.parametrize("option", [["--json", "FILE"], ["--json=FILE"]])
+def test_json_into_a_file_as_everywhere_else(
+    option: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "verdict.json"
+    given = [word.replace("FILE", str(file)) for word in option]
+    assert main([*JUDGE, *given, "--results", str(FOLDER / "below.txt"), "--log", GIB]) == Exit.BELOW
+    assert json.loads(file.read_text())["code"] == Exit.BELOW
+    assert "FAIL" in capsys.readouterr().out
+
+
+def test_several_logs_after_one_option_and_after_several(tmp_path: Path) -> None:
+    """As a shell expands `--log logs/*`: each rank writes a log of its own."""
+    lines = (FOLDER / "gib.log").read_text().splitlines(keepends=True)
+    pids = dict.fromkeys(line.split(":")[1] for line in lines)
+    logs = []
+    for pid in pids:
+        path = tmp_path / f"nccl.{pid}.log"
+        path.write_text("".join(line for line in lines if f":{pid}:" in line))
+        logs.append(str(path))
+    assert len(logs) == 16
+    assert main([*JUDGE, "--results", GOOD, "--log", *logs]) == Exit.OK
+    assert main([*JUDGE, "--log", logs[0], "--results", GOOD, "--log", *logs[1:]]) == Exit.OK
+
+
+def test_results_from_stdin(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO((FOLDER / "gib-good-mpirun.txt").read_bytes())))
+    assert main([*JUDGE, "--results", "-"]) == Exit.OK
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (JUDGE, "nothing to judge"),
+        ([*JUDGE, GOOD], f"say what it is, --results {GOOD}"),
+        ([*JUDGE, "--results", "-", "--log", "-"], "read only once"),
+        ([*JUDGE, "--results", "/nowhere/at/all"], "cannot read /nowhere/at/all: No such file"),
+        (["bench", "judge", "--machine", "a3-ultra", "--nodes", "2", "--results", GOOD], "there are a3-ultragpu-8g, "),
+        (["bench", "judge", "--machine", "a4x-highgpu-4g", "--nodes", "2", "--results", GOOD], "NVLink domain"),
+        (["bench", "floors", "--machine", "a3-ultra"], "there are a3-ultragpu-8g, "),
+    ],
+)
+def test_usage_is_1(arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(arguments) == Exit.ERROR
+    assert says in capsys.readouterr().err
+
+
+def test_an_operation_that_does_not_exist_is_usage(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*JUDGE, "--op", "allgather", "--results", GOOD]) == Exit.ERROR
+    assert "--op allgather: choose from" in capsys.readouterr().err
+
+
+def test_floors_fit_a_terminal_and_name_every_source() -> None:
+    console = Console(width=80, file=io.StringIO(), record=True)
+    view.show_floors(None, console)
+    shown = console.export_text()
+    table = shown[: shown.index("\n1  ")]
+    assert "…" not in table
+    assert max(map(len, table.splitlines())) <= 80
+    for name in CATALOGUE:
+        assert name in table
+    for line in (line for lines in BASELINES.values() for line in lines):
+        assert f"{line.busbw:g}" in table
+        assert line.source in shown
