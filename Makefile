@@ -59,6 +59,7 @@ setup-infra: ## the same without torch and Ray: enough for `pulumi up` of cloud 
 
 setup-dev:
 	@$(PYTHON) tools/setup.py dev
+	@$(VENV) -m tools.browser
 
 lock: setup-dev ## compile the hashed requirements from pyproject.toml
 	@$(VENV) -m tools.lock

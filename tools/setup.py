@@ -158,15 +158,16 @@ def _foreign_path() -> str:
 def _built_engine() -> Path:
     """Where the pinned engine lies in the user's cache; another pin, or another platform, is another folder."""
     key = _digest(ROOT / "tools" / "engine" / "go.sum", f"{ENGINE_VERSION}{sys.platform}{os.uname().machine}")
-    return _cache() / f"engine-{key}" / "pulumi"
+    return cache() / f"engine-{key}" / "pulumi"
 
 
 def module_cache() -> Path:
     """Where Go keeps the modules that it downloads: by default it would be ~/go, which is no cache folder."""
-    return Path(os.environ.get("GOMODCACHE") or _cache() / "go-modules")
+    return Path(os.environ.get("GOMODCACHE") or cache() / "go-modules")
 
 
-def _cache() -> Path:
+def cache() -> Path:
+    """Where this project keeps what all clones of a user share."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rdma-ray"
 
 

