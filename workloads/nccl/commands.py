@@ -15,6 +15,7 @@ from workloads.exits import WorkloadError
 from workloads.nccl.job.command import bench_job
 from workloads.nccl.judge.command import JsonOrFile, bench_floors, bench_judge
 from workloads.nccl.multigpu.command import bench_multigpu
+from workloads.nccl.page.command import bench_compare, bench_report
 from workloads.options import Detach, JsonFile, OutputsFile, Stack
 
 bench = typer.Typer(name="bench", help="Measure the network between the ranks.", no_args_is_help=True)
@@ -22,6 +23,8 @@ bench.command("job")(bench_job)
 bench.command("judge", cls=JsonOrFile)(bench_judge)
 bench.command("floors")(bench_floors)
 bench.command("multigpu")(bench_multigpu)
+bench.command("report")(bench_report)
+bench.command("compare", cls=JsonOrFile)(bench_compare)
 
 
 @bench.command("nccl")

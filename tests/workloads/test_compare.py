@@ -1,0 +1,190 @@
+"""`rdma-ray bench compare`: what moved, what is missing, and which runs do not compare."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.workloads.results import SWEEP, fabric, functional, passed
+from workloads.cli import main
+from workloads.exits import Exit, WorkloadError
+from workloads.nccl.page.compare import SMALL, Key, compare
+from workloads.nccl.page.html import as_json
+from workloads.nccl.result import Result, Row
+
+BASE = fabric(sizes=SWEEP[::4] + SWEEP[-1:])
+LARGE = next(row for row in BASE.rows if row.op == "all_gather" and row.size == SWEEP[-1])
+TINY = next(row for row in BASE.rows if row.op == "all_gather" and row.size == SWEEP[0])
+
+
+def scaled(row: Row, speed: float, *, mean: bool = True, median: bool = True) -> Row:
+    """The row at another speed, by its mean, by the median of its runs, or by both."""
+    update: dict[str, object] = {}
+    if mean:
+        update |= {"busbw": row.busbw * speed, "algbw": row.algbw * speed}
+        update["time_us"] = row.time_us.model_copy(update={"max": row.time_us.max / speed})
+    if median:
+        update["iteration_us"] = row.iteration_us.model_copy(update={"p50": row.iteration_us.p50 / speed})
+    return row.model_copy(update=update)
+
+
+def changed(row: Row, change: Callable[[Row], Row | None], base: Result = BASE) -> Result:
+    """`base` with one row changed, or left out where the change says None."""
+    rows = [(change(one) if one is row else one) for one in base.rows]
+    return base.model_copy(update={"rows": [one for one in rows if one is not None]})
+
+
+def key(row: Row) -> Key:
+    return Key(row.op, row.variant or "", row.mode, row.dtype, row.size)
+
+
+@pytest.mark.parametrize("result", [BASE, functional()])
+def test_a_run_equals_itself(result: Result) -> None:
+    found = compare(result, result, 0.0)
+    assert found.code == Exit.OK
+    assert len(found.changes) == len(result.rows)
+    assert [*found.slower, *found.faster, *found.missing, *found.added] == []
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.floats(0.5, 1.5), st.integers(0, len(BASE.rows) - 1), st.floats(0.5, 20))
+def test_one_row_moves_alone_and_swapping_the_runs_swaps_the_sign(speed: float, index: int, threshold: float) -> None:
+    row = BASE.rows[index]
+    other = changed(row, lambda one: scaled(one, speed))
+    there, back = compare(BASE, other, threshold), compare(other, BASE, threshold)
+    assert [one.key for one in there.slower] == [one.key for one in back.faster]
+    assert [one.key for one in there.faster] == [one.key for one in back.slower]
+    assert {one.key for one in [*there.slower, *there.faster]} <= {key(row)}
+    if abs(speed - (1 - threshold / 100)) > 1e-9:
+        assert there.code == (Exit.BELOW if speed < 1 - threshold / 100 else Exit.OK)
+
+
+@pytest.mark.parametrize(("speed", "code"), [(0.951, Exit.OK), (0.949, Exit.BELOW), (1.2, Exit.OK)])
+def test_five_percent_is_the_limit(speed: float, code: Exit) -> None:
+    for row in (LARGE, TINY):
+        found = compare(BASE, changed(row, lambda one: scaled(one, speed)))
+        assert found.code == code
+        assert [one.key for one in found.slower] == ([key(row)] if code else [])
+
+
+def test_large_rows_count_by_busbw_and_small_ones_by_their_median() -> None:
+    assert TINY.size < SMALL <= LARGE.size
+    mean_only, median_only = {"median": False}, {"mean": False}
+    assert compare(BASE, changed(LARGE, lambda one: scaled(one, 0.9, **mean_only))).code == Exit.BELOW
+    assert compare(BASE, changed(LARGE, lambda one: scaled(one, 0.9, **median_only))).code == Exit.OK
+    assert compare(BASE, changed(TINY, lambda one: scaled(one, 0.9, **mean_only))).code == Exit.OK
+    found = compare(BASE, changed(TINY, lambda one: scaled(one, 0.9, **median_only)))
+    assert found.code == Exit.BELOW
+    assert found.slower[0].figure == "latency"
+    assert found.slower[0].percent == pytest.approx(-10)
+    assert found.slower[0].mean_speed == pytest.approx(1)
+
+
+def test_latency_mode_counts_by_its_median_at_any_size() -> None:
+    row = LARGE.model_copy(update={"mode": "latency"})
+    base = BASE.model_copy(update={"rows": [row]})
+    assert compare(base, changed(row, lambda one: scaled(one, 0.9, median=False), base)).code == Exit.OK
+    assert compare(base, changed(row, lambda one: scaled(one, 0.9, mean=False), base)).code == Exit.BELOW
+
+
+def test_the_worst_comes_first_and_is_named() -> None:
+    once = changed(LARGE, lambda one: scaled(one, 0.8))
+    twice = changed(TINY, lambda one: scaled(one, 0.9), once)
+    found = compare(BASE, twice)
+    assert [one.key for one in found.slower] == [key(LARGE), key(TINY)]
+    assert "2 of" in found.reason
+    assert "all_gather fp32 8 GiB (-20.0 %)" in found.reason
+
+
+def test_a_row_that_is_missing_fails_and_one_that_is_new_does_not() -> None:
+    less = changed(LARGE, lambda _: None)
+    found = compare(BASE, less)
+    assert (found.code, found.missing) == (Exit.BELOW, [key(LARGE)])
+    assert "missing in B: all_gather fp32 8 GiB" in found.reason
+    more = compare(less, BASE)
+    assert (more.code, more.added) == (Exit.OK, [key(LARGE)])
+
+
+@pytest.mark.parametrize("side", ["A", "B"])
+@pytest.mark.parametrize("how", ["rows", "code"])
+def test_wrong_data_in_either_comes_before_everything(side: str, how: str) -> None:
+    slow = changed(LARGE, lambda one: scaled(one, 0.5))
+    if how == "rows":
+        row = slow.rows[0]
+        bad = changed(row, lambda one: one.model_copy(update={"wrong": 1}), slow)
+    else:
+        bad = slow.model_copy(update={"exit_code": 3})
+    found = compare(bad, BASE) if side == "A" else compare(BASE, bad)
+    assert found.code == Exit.WRONG_DATA
+    assert f"wrong data in {side}" in found.reason
+
+
+def test_runs_that_differ_in_kind_are_refused_unless_asked_for() -> None:
+    with pytest.raises(WorkloadError, match=r"do not compare: backend nccl in A, gloo in B.*--anyway") as refused:
+        compare(BASE, functional())
+    assert "ranks per node 8 in A, 2 in B" in str(refused.value)
+    half = BASE.model_copy(update={"rows": [row.model_copy(update={"dtype": "bf16"}) for row in BASE.rows]})
+    with pytest.raises(WorkloadError, match="type fp32 in A, bf16 in B"):
+        compare(BASE, half)
+    forced = compare(BASE, half, anyway=True)
+    assert (forced.code, len(forced.changes), forced.missing) == (Exit.OK, len(BASE.rows), [])
+    assert "type fp32 in A, bf16 in B" in forced.remarks
+
+
+def test_another_machine_is_refused_and_an_unjudged_run_is_not() -> None:
+    ultra = BASE.model_copy(update={"verdict": passed()})
+    other = BASE.model_copy(update={"verdict": passed().model_copy(update={"machine": "p5en.48xlarge"})})
+    with pytest.raises(WorkloadError, match=r"machine a3-ultragpu-8g in A, p5en\.48xlarge in B"):
+        compare(ultra, other)
+    assert compare(ultra, BASE).code == Exit.OK
+
+
+def test_what_cannot_be_compared_is_an_error() -> None:
+    empty = BASE.model_copy(update={"rows": []})
+    with pytest.raises(WorkloadError, match="A holds no rows"):
+        compare(empty, empty, anyway=True)
+    double = BASE.model_copy(update={"rows": [*BASE.rows, BASE.rows[0]]})
+    with pytest.raises(WorkloadError, match=r"B holds the row .* twice"):
+        compare(BASE, double)
+    with pytest.raises(WorkloadError, match="0 cannot have been measured"):
+        compare(BASE, changed(LARGE, lambda one: one.model_copy(update={"busbw": 0.0})))
+
+
+def test_versions_variables_and_faults_that_differ_are_told() -> None:
+    assert BASE.versions
+    update = {"versions": BASE.versions | {"nccl": "2.31.0"}, "environment": {}, "injected_fault": "corrupt:1"}
+    remarks = compare(BASE, BASE.model_copy(update=update)).remarks
+    assert "version of nccl: 2.30.7 in A, 2.31.0 in B" in remarks
+    assert "variable NCCL_NET: gIB in A, none in B" in remarks
+    assert any("fault injected" in text for text in remarks)
+    assert any("functional proof" in text for text in compare(functional(), functional()).remarks)
+
+
+def write(path: Path, result: Result) -> str:
+    path.write_text(as_json(result))
+    return str(path)
+
+
+def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    a = write(tmp_path / "a.json", BASE)
+    b = write(tmp_path / "b.json", changed(LARGE, lambda one: scaled(one, 0.9)))
+    assert main(["bench", "compare", a, a]) == Exit.OK
+    assert "none slower by more than 5 %" in capsys.readouterr().out
+    assert main(["bench", "compare", a, b]) == Exit.BELOW
+    assert "-10.0 %" in capsys.readouterr().out
+    assert main(["bench", "compare", a, b, "--threshold", "12"]) == Exit.OK
+    assert main(["bench", "compare", a, write(tmp_path / "c.json", functional())]) == Exit.ERROR
+    assert main(["bench", "compare", a, str(tmp_path / "none")]) == Exit.ERROR
+    wrong = write(tmp_path / "w.json", BASE.model_copy(update={"exit_code": 3}))
+    assert main(["bench", "compare", wrong, a]) == Exit.WRONG_DATA
+    capsys.readouterr()
+    assert main(["bench", "compare", a, b, "--json"]) == Exit.BELOW
+    found = json.loads(capsys.readouterr().out)
+    assert found["code"] == 2
+    (moved,) = [row for row in found["rows"] if row["moved"] != "no"]
+    assert (moved["op"], moved["size"], moved["percent"]) == ("all_gather", SWEEP[-1], pytest.approx(-10))

@@ -1,0 +1,304 @@
+"""The report: what it says, what it never says, and that it needs nothing but itself."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import time
+from functools import cache
+from html.parser import HTMLParser
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from infra.machines import CATALOGUE
+from tests.workloads.conftest import ROOT
+from tests.workloads.results import SWEEP, evidence, fabric, failed, functional, passed
+from workloads.cli import main
+from workloads.exits import Exit
+from workloads.nccl.page.content import headline, spread
+from workloads.nccl.page.figures import apart
+from workloads.nccl.page.groups import sweeps
+from workloads.nccl.page.html import as_json, page
+from workloads.nccl.page.picture import picture
+from workloads.nccl.page.proof import ranges, tables
+from workloads.nccl.page.reference import floor, line_rates
+from workloads.nccl.page.write import write_report
+from workloads.nccl.result import Result
+
+SHORT = SWEEP[::6] + SWEEP[-1:]
+FAILED = fabric(sizes=SHORT, verdict=failed(), slow=11)
+EVIL = "</script><script>alert('$x_1$ & more')</script>"
+
+
+class Page(HTMLParser):
+    """The text that a reader sees, the attributes of all elements, and the JSON that programs see."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.words: list[str] = []
+        self.attributes: list[tuple[str, str, str]] = []
+        self.data = ""
+        self._open: list[str] = []
+        self.feed(html)
+        self.text = " ".join(" ".join(self.words).split())
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self._open.append(tag)
+        self.attributes += [(tag, name, value or "") for name, value in attrs]
+
+    def handle_data(self, data: str) -> None:
+        if self._open and self._open[-1] == "script":
+            self.data += data
+        elif not (self._open and self._open[-1] == "style"):
+            self.words.append(data)
+
+    def handle_endtag(self, tag: str) -> None:
+        while self._open and self._open.pop() != tag:
+            pass
+
+
+@cache
+def failed_page() -> str:
+    """Drawn once: most tests only read it."""
+    return page(FAILED)
+
+
+def test_nothing_is_loaded_and_nothing_runs() -> None:
+    html = failed_page()
+    found = Page(html)
+    for tag, name, value in found.attributes:
+        if name in ("href", "src", "xlink:href", "action", "srcset"):
+            assert value.startswith(("#", "data:,")), (tag, name, value)
+        assert not name.startswith("on"), (tag, name)
+        if tag == "script":
+            assert (name, value) in (("type", "application/json"), ("id", "result"))
+    assert not re.search(r"@import|url\((?!#)", html)
+    assert "default-src 'none'" in html
+
+
+def test_ids_are_unique_and_every_reference_has_one() -> None:
+    html = failed_page()
+    found = Page(html)
+    ids = [value for _, name, value in found.attributes if name == "id"]
+    assert len(ids) == len(set(ids))
+    references = {
+        value[1:] for _, name, value in found.attributes if name in ("href", "xlink:href") and value[0] == "#"
+    }
+    references |= {value for _, name, value in found.attributes if name == "aria-labelledby"}
+    references |= set(re.findall(r"url\(#([^)]*)\)", html))
+    assert references
+    assert references <= set(ids)
+
+
+def test_every_plot_has_words_and_every_table_headers() -> None:
+    found = Page(failed_page())
+    plots = sum(name == "class" and value == "plot" for _, name, value in found.attributes)
+    labels = [value for tag, name, value in found.attributes if tag == "svg" and name == "aria-label"]
+    assert plots == len(labels) >= 10
+    assert all(labels)
+    assert ("html", "lang", "en") in found.attributes
+    assert ("th", "scope", "col") in found.attributes
+    assert "all_gather, bandwidth over size: 291 GB/s at 8 GiB; line rate 400 GB/s; floor 293 GB/s" in labels
+
+
+def test_whatever_a_host_calls_itself_stays_text() -> None:
+    result = functional()
+    assert result.ranks
+    members = [member.model_copy(update={"host": EVIL, "device": EVIL}) for member in result.ranks]
+    update: dict[str, Any] = {
+        "ranks": members,
+        "reason": EVIL,
+        "notice": EVIL,
+        "job": EVIL,
+        "command": ["rdma-ray", EVIL],
+        "environment": {EVIL: EVIL},
+        "versions": {EVIL: EVIL},
+    }
+    rows = [row.model_copy(update={"op": f"{row.op} {EVIL}", "warnings": [EVIL]}) for row in result.rows[:5]]
+    evil = result.model_copy(update=update | {"rows": rows})
+    html = page(evil)
+    found = Page(html)
+    assert "<script>alert" not in html
+    assert sum(tag == "script" and name == "id" for tag, name, _ in found.attributes) == 1
+    assert found.text.count(EVIL) > 8
+    assert Result.model_validate(json.loads(found.data)) == evil
+    assert picture(evil)
+
+
+def test_the_page_carries_the_whole_result() -> None:
+    assert Result.model_validate(json.loads(Page(failed_page()).data)) == FAILED
+
+
+def test_the_same_result_is_the_same_page_and_picture_in_another_process(tmp_path: Path) -> None:
+    here = write_report(FAILED, tmp_path / "here")
+    there = [tmp_path / "there" / path.name for path in here]
+    command = ["bench", "report", str(here[2]), "-o", str(there[0]), "--png", str(there[1]), "--json", str(there[2])]
+    there[0].parent.mkdir()
+    done = subprocess.run(
+        [sys.executable, "-m", "workloads.cli", *command], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    for one, other in zip(here, there, strict=True):
+        assert one.read_bytes() == other.read_bytes(), one.name
+
+
+def test_a_whole_sweep_is_written_within_five_seconds_of_work(tmp_path: Path) -> None:
+    result = fabric(verdict=failed())
+    began = time.process_time()
+    paths = write_report(result, tmp_path / "new" / "folder")
+    assert time.process_time() - began < 5
+    assert [path.name for path in paths] == ["report.html", "report.png", "result.json"]
+    assert paths[1].read_bytes().startswith(b"\x89PNG")
+    assert Result.model_validate_json(paths[2].read_text()) == result
+
+
+@pytest.mark.parametrize("verdict", [None, "pass"])
+def test_one_machine_is_never_called_a_pass(verdict: str | None) -> None:
+    update = {"verdict": passed().model_copy(update={"machine": None, "comparisons": []}) if verdict else None}
+    result = functional().model_copy(update=update)
+    assert headline(result).status == "unjudged"
+    head = Page(page(result)).text.partition("What was measured")[0]
+    assert "This is a functional proof, not a fabric measurement." in head
+    assert "all ranks on one host" in head
+    assert "Pass" not in head
+
+
+def test_a_fabric_that_nobody_judged_is_not_called_a_pass() -> None:
+    head = headline(fabric(sizes=SHORT))
+    assert (head.status, head.badge, head.functional) == ("unjudged", "Not judged", None)
+    assert headline(fabric(sizes=SHORT, verdict=passed())).badge == "Pass"
+    assert headline(fabric(sizes=SHORT, verdict=failed())).badge == "Fail"
+    assert headline(fabric(sizes=SHORT, wrong=2)).status == "fail"
+
+
+def test_the_verdict_comes_first_with_its_code_and_findings() -> None:
+    text = Page(failed_page()).text
+    body = text[text.index("rdma-ray network report") :]
+    assert body.index("Fail") < body.index(failed().reason) < body.index("Exit code 2") < body.index("Findings")
+    for finding in failed().findings:
+        assert finding.text in body
+    assert "89.4 %" in body
+    assert "skypilot" in body
+
+
+def test_the_slowest_rank_and_pair_are_named_with_their_hosts() -> None:
+    text = Page(failed_page()).text
+    assert {row[1] for row in spread(FAILED).rows} == {"11 on gpu-node-1 (cuda:3)"}
+    assert "Slowest: 3 → 11 (gpu-node-0 → gpu-node-1)" in text
+    assert "Slowest: 11 → 3 (gpu-node-1 → gpu-node-0)" in text
+
+
+def test_wrong_data_is_told_by_rank() -> None:
+    result = fabric(sizes=SHORT, wrong=2)
+    few = result.model_copy(update={"rows": result.rows[:2]})
+    assert "3 on gpu-node-0 (cuda:3) received 4 wrong elements" in Page(page(few)).text
+
+
+def test_evidence_is_shown_and_what_is_missing_is_said() -> None:
+    text = Page(failed_page()).text
+    assert "NET/gIB/GDRDMA" in text
+    assert "8 of 8 NICs" in text
+    assert "packet_seq_err 3" in text
+    assert evidence().image in text.split()
+    without = FAILED.model_copy(update={"evidence": None})
+    assert [table.note for table in tables(without)].count("not collected: the result holds no evidence") == 3
+    partly = evidence().model_copy(update={"missing": ["topology: nvidia-smi is not there"], "topology": {}})
+    few = functional().rows[:1]
+    told = Page(page(FAILED.model_copy(update={"evidence": partly, "rows": few}))).text
+    assert "not collected topology: nvidia-smi is not there" in told
+    local = Page(page(functional().model_copy(update={"rows": few}))).text
+    assert "not collected: gloo has neither" in local
+
+
+def test_a_run_that_measured_nothing_still_makes_a_page() -> None:
+    update: dict[str, Any] = {"rows": [], "exit_code": 4, "reason": "no answer within 300 s", "world": None}
+    hung = functional().model_copy(update=update | {"ranks": None, "versions": None, "environment": None})
+    text = Page(page(hung)).text
+    assert "Fail" in text
+    assert "Exit code 4: no answer within the time-out" in text
+    assert picture(hung)
+
+
+def test_lines_are_those_of_the_machine() -> None:
+    result, machine = fabric(sizes=SHORT), CATALOGUE["a3-ultragpu-8g"]
+    plots = {group.title: group for group in sweeps(result)}
+    rates = {title: [line.value for line in line_rates(group, result, machine)] for title, group in plots.items()}
+    assert rates["all_gather"] == [400]
+    # 8 of 15 other ranks are on the other node: 50 GB/s of a rank's own NIC carry 8/15 of what it sends.
+    assert rates["all_to_all"] == [pytest.approx(50 * 15 / 8)]
+    assert rates["p2p pairs"] == [400, 800]
+    least = floor(plots["all_gather"], result, machine)
+    assert least
+    assert least.value == pytest.approx(0.9 * 325.7)
+    assert floor(plots["broadcast"], result, machine) is None
+    assert line_rates(plots["all_gather"], functional(), machine) == []
+    assert line_rates(plots["all_gather"], result, None) == []
+
+
+def test_machine_judges_anew(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "result.json"
+    result = fabric(sizes=SHORT)
+    file.write_text(as_json(result.model_copy(update={"rows": result.rows[: 2 * len(SHORT)]})))
+    assert main(["bench", "report", str(file), "--machine", "a3-ultragpu-8g", "--json", str(tmp_path / "j")]) == Exit.OK
+    judged = Result.model_validate_json((tmp_path / "j").read_text())
+    assert judged.verdict
+    assert judged.verdict.machine == "a3-ultragpu-8g"
+    assert judged.verdict.reason in Page((tmp_path / "result.html").read_text()).text
+    assert main(["bench", "report", str(file), "--machine", "a9"]) == Exit.ERROR
+    assert "--machine a9: no such machine" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (None, "cannot read"),
+        ("{", "is not JSON"),
+        ("[]", "its schema is None"),
+        ('{"schema": "rdma-ray/nccl/1"}', "rdma-ray/nccl/1"),
+        ('{"schema": "rdma-ray/nccl/2"}', "is no whole result: started"),
+        ('{"schema": "rdma-ray/nccl/2", "started": NaN}', "NaN is no JSON number"),
+    ],
+)
+def test_what_cannot_be_read_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], content: str | None, says: str
+) -> None:
+    file = tmp_path / "result.json"
+    if content is not None:
+        file.write_text(content)
+    assert main(["bench", "report", str(file)]) == Exit.ERROR
+    assert says in capsys.readouterr().err
+    assert not (tmp_path / "result.html").exists()
+
+
+def test_the_result_is_not_overwritten_by_its_page(tmp_path: Path) -> None:
+    file = tmp_path / "result.json"
+    file.write_text(as_json(functional()))
+    assert main(["bench", "report", str(file), "-o", str(file)]) == Exit.ERROR
+    assert Result.model_validate_json(file.read_text()) == functional()
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=12), st.floats(0.01, 0.08))
+def test_labels_keep_apart_and_in_order(wanted: list[float], gap: float) -> None:
+    found = apart(wanted, gap)
+    ordered = sorted(zip(wanted, found, strict=True), key=lambda pair: (pair[0], pair[1]))
+    heights = [height for _, height in ordered]
+    assert all(after - before >= gap - 1e-9 for before, after in pairwise(heights))
+
+
+@given(st.sets(st.integers(0, 40)))
+def test_ranges_name_every_number_once(numbers: set[int]) -> None:
+    parts = [part for part in ranges(sorted(numbers)).split(", ") if part]
+    named = [
+        number
+        for part in parts
+        for first, _, last in [part.partition("–")]
+        for number in range(int(first), int(last or first) + 1)
+    ]
+    assert named == sorted(numbers)

@@ -1,0 +1,265 @@
+"""Two runs of the same benchmark, row by row: what became slower, what is missing. Pure.
+
+What is compared: from 1 MiB up, the recorded busbw, which is the slowest rank's mean and what floors and training steps
+depend on. Below 1 MiB, and in latency mode at any size, the median of the single runs: there a single late run of
+twenty moves the mean by more than the threshold and says nothing about the fabric. The other of the two figures is
+always printed beside it, so that a reader sees whether the whole distribution moved or a few runs did.
+
+Threshold: workloads.md §1.3 (SuperBench: (raw − base) / base < −5 % is defective).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from workloads.exits import Exit, WorkloadError
+from workloads.nccl.result import Result, Row
+from workloads.nccl.sizes import format_size
+
+THRESHOLD = 5.0  # percent
+SMALL = 2**20  # bytes
+
+Figure = Literal["busbw", "latency"]
+
+
+@dataclass(frozen=True, order=True)
+class Key:
+    """What makes two rows the same measurement. `variant` is empty where there is none."""
+
+    op: str
+    variant: str
+    mode: str
+    dtype: str
+    size: int
+
+    @property
+    def name(self) -> str:
+        """The key without its size: `p2p pairs up fp32`."""
+        mode = "" if self.mode == "throughput" else self.mode
+        return " ".join(filter(None, (self.op, self.variant, mode, self.dtype)))
+
+    def __str__(self) -> str:
+        return f"{self.name} {format_size(self.size)}"
+
+
+@dataclass(frozen=True)
+class Change:
+    """A row in both runs.
+
+    `before` and `after` are what was compared: busbw in GB/s (decimal), or the median latency in µs. `speed` is after
+    over before as a speed, so that less than 1 is worse for both. `median_speed` is the speed by the medians of single
+    runs, `mean_speed` by the slowest rank's means. `cv` is the larger of the two runs' own spreads (standard deviation
+    over mean of single runs).
+    """
+
+    key: Key
+    figure: Figure
+    before: float
+    after: float
+    speed: float
+    median_speed: float
+    mean_speed: float
+    cv: float
+    moved: Literal["slower", "faster", "no"]
+
+    @property
+    def percent(self) -> float:
+        """The change of speed in percent; negative is worse."""
+        return (self.speed - 1) * 100
+
+
+@dataclass(frozen=True)
+class Compared:
+    """The outcome. `slower` and `faster` have the largest change first; `missing` are in A only, `added` in B only."""
+
+    code: Exit
+    reason: str
+    changes: list[Change]
+    slower: list[Change]
+    faster: list[Change]
+    missing: list[Key]
+    added: list[Key]
+    remarks: list[str]
+
+
+def compare(a: Result, b: Result, threshold: float = THRESHOLD, *, anyway: bool = False) -> Compared:
+    """Whether B holds what A showed; `threshold` in percent.
+
+    The code is 3 for wrong data in either, else 2 where a row is slower by more than the threshold or missing in B,
+    else 0. `anyway` compares runs on different machines, worlds or types nevertheless and says so.
+
+    Raises:
+        WorkloadError: the runs do not compare, a run holds no rows or one row twice, or a row's figure is not positive.
+    """
+    differences = unlike(a, b)
+    if differences and not anyway:
+        raise WorkloadError(
+            "these runs do not compare: " + "; ".join(differences) + ". --anyway compares them nevertheless"
+        )
+    # Types that differ on purpose would leave nothing to match.
+    with_dtype = len(_dtypes(a)) != 1 or len(_dtypes(b)) != 1 or not anyway
+    before, after = _rows(a, "A", with_dtype), _rows(b, "B", with_dtype)
+    changes = [_change(key, before[key], after[key], threshold) for key in before if key in after]
+    slower = sorted((one for one in changes if one.moved == "slower"), key=lambda one: (one.speed, one.key))
+    faster = sorted((one for one in changes if one.moved == "faster"), key=lambda one: (-one.speed, one.key))
+    missing = [key for key in before if key not in after]
+    wrong = [name for name, run in (("A", a), ("B", b)) if _wrong(run)]
+    code, reason = _outcome(wrong, slower, missing, len(changes), threshold)
+    return Compared(
+        code=code,
+        reason=reason,
+        changes=changes,
+        slower=slower,
+        faster=faster,
+        missing=missing,
+        added=[key for key in after if key not in before],
+        remarks=[*differences, *_remarks(a, b)],
+    )
+
+
+def unlike(a: Result, b: Result) -> list[str]:
+    """What makes the figures of two runs incomparable, each with both values."""
+    pairs: list[tuple[str, object, object]] = [
+        ("backend", a.backend, b.backend),
+        ("GPUs", _gpus(a), _gpus(b)),
+        ("machine", a.verdict and a.verdict.machine, b.verdict and b.verdict.machine),
+        ("nodes", a.world and a.world.nodes, b.world and b.world.nodes),
+        ("ranks per node", a.world and a.world.per_node, b.world and b.world.per_node),
+        ("different machines", a.world and a.world.machines, b.world and b.world.machines),
+        ("type", ", ".join(sorted(_dtypes(a))), ", ".join(sorted(_dtypes(b)))),
+    ]
+    # A run that nobody judged names no machine: the GPUs and the world speak for it.
+    return [
+        f"{name} {one or 'none'} in A, {other or 'none'} in B"
+        for name, one, other in pairs
+        if one != other and not (name == "machine" and (one is None or other is None))
+    ]
+
+
+def as_json(compared: Compared, threshold: float) -> dict[str, object]:
+    """The outcome for programs: every row that is in both runs, and the names of those that are not."""
+    return {
+        "code": int(compared.code),
+        "reason": compared.reason,
+        "threshold_percent": threshold,
+        "rows": [
+            {
+                **_named(one.key),
+                "figure": one.figure,
+                "before": one.before,
+                "after": one.after,
+                "percent": round(one.percent, 3),
+                "percent_by_median": round((one.median_speed - 1) * 100, 3),
+                "percent_by_mean": round((one.mean_speed - 1) * 100, 3),
+                "cv": one.cv,
+                "moved": one.moved,
+            }
+            for one in compared.changes
+        ],
+        "missing": [_named(key) for key in compared.missing],
+        "added": [_named(key) for key in compared.added],
+        "remarks": compared.remarks,
+    }
+
+
+def _change(key: Key, a: Row, b: Row, threshold: float) -> Change:
+    figures = (a.busbw, b.busbw, a.iteration_us.p50, b.iteration_us.p50, a.time_us.max, b.time_us.max)
+    if min(figures) <= 0:
+        raise WorkloadError(f"{key}: a bandwidth or a time of 0 cannot have been measured; measure it again")
+    median, mean = a.iteration_us.p50 / b.iteration_us.p50, b.busbw / a.busbw
+    small = key.size < SMALL or key.mode == "latency"
+    least = 1 - threshold / 100
+    # Written so that swapping the two runs swaps slower and faster exactly.
+    one, other = (1 / a.iteration_us.p50, 1 / b.iteration_us.p50) if small else (a.busbw, b.busbw)
+    moved: Literal["slower", "faster", "no"] = "no"
+    if other < one * least:
+        moved = "slower"
+    elif one < other * least:
+        moved = "faster"
+    return Change(
+        key=key,
+        figure="latency" if small else "busbw",
+        before=a.iteration_us.p50 if small else a.busbw,
+        after=b.iteration_us.p50 if small else b.busbw,
+        speed=median if small else mean,
+        median_speed=median,
+        mean_speed=mean,
+        cv=max(a.iteration_us.cv, b.iteration_us.cv),
+        moved=moved,
+    )
+
+
+def _outcome(
+    wrong: list[str], slower: list[Change], missing: list[Key], both: int, threshold: float
+) -> tuple[Exit, str]:
+    if wrong:
+        return Exit.WRONG_DATA, f"wrong data in {' and '.join(wrong)}: its figures mean nothing until that is found"
+    faults = []
+    if slower:
+        worst = slower[0]
+        faults.append(
+            f"{len(slower)} of {both} rows are slower by more than {threshold:g} %,"
+            f" most of all {worst.key} ({worst.percent:+.1f} %)"
+        )
+    if missing:
+        more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
+        faults.append(f"{len(missing)} rows are missing in B: {', '.join(map(str, missing[:3]))}{more}")
+    if faults:
+        return Exit.BELOW, "; ".join(faults)
+    return Exit.OK, f"{both} rows, none slower by more than {threshold:g} %"
+
+
+def _remarks(a: Result, b: Result) -> list[str]:
+    found = []
+    for name, run in (("A", a), ("B", b)):
+        if run.proves != "fabric":
+            found.append(f"{name} is a functional proof: its figures move with whatever else that machine does")
+        if run.injected_fault:
+            found.append(f"{name} had a fault injected on purpose: {run.injected_fault}")
+        if run.exit_code not in (Exit.OK, Exit.BELOW):
+            found.append(f"{name} ended with exit code {run.exit_code}: {run.reason}")
+        if unchecked := sum(row.wrong is None for row in run.rows):
+            found.append(f"{name} did not check {unchecked} of {len(run.rows)} rows for wrong data")
+    found += _changed("version of", a.versions, b.versions)
+    return found + _changed("variable", a.environment, b.environment)
+
+
+def _changed(what: str, a: Mapping[str, str | None] | None, b: Mapping[str, str | None] | None) -> list[str]:
+    one, other = a or {}, b or {}
+    return [
+        f"{what} {name}: {one.get(name) or 'none'} in A, {other.get(name) or 'none'} in B"
+        for name in sorted({*one, *other})
+        if one.get(name) != other.get(name)
+    ]
+
+
+def _rows(result: Result, name: str, with_dtype: bool) -> dict[Key, Row]:
+    found: dict[Key, Row] = {}
+    for row in result.rows:
+        key = Key(row.op, row.variant or "", row.mode, row.dtype if with_dtype else "", row.size)
+        if key in found:
+            raise WorkloadError(f"{name} holds the row {key} twice: compare runs that measured it once")
+        found[key] = row
+    if not found:
+        raise WorkloadError(
+            f"{name} holds no rows ({result.reason}): a run that measured nothing compares with nothing"
+        )
+    return found
+
+
+def _wrong(result: Result) -> bool:
+    return result.exit_code == Exit.WRONG_DATA or any(row.wrong for row in result.rows)
+
+
+def _gpus(result: Result) -> str:
+    return ", ".join(sorted({member.gpu for member in result.ranks or [] if member.gpu}))
+
+
+def _dtypes(result: Result) -> set[str]:
+    return {row.dtype for row in result.rows}
+
+
+def _named(key: Key) -> dict[str, object]:
+    return {"op": key.op, "variant": key.variant or None, "mode": key.mode, "dtype": key.dtype, "size": key.size}
