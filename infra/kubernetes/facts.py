@@ -1,4 +1,4 @@
-"""What is fixed about Ray on any Kubernetes: the operator's release, the ports, the names of its pods' labels.
+"""What is fixed on any Kubernetes: the operator's release, ports, names of labels, kinds without a namespace.
 
 Facts only, so that those who check a stack need not import what makes it.
 """
@@ -16,3 +16,6 @@ KUBERAY_LABELS = {"app.kubernetes.io/name": "kuberay-operator"}
 DASHBOARD_PORT = 8265
 METRICS_PORTS = (8080, 44217, 44227)
 """Of every pod, of the autoscaler, of the dashboard (Ray docs, metrics, read 2026-11)."""
+
+CLUSTER_SCOPED = ("DeviceClass",)
+"""Kinds among a pod's objects (`infra.fabric.GpuPod`) that have no namespace."""

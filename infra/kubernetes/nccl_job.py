@@ -9,6 +9,7 @@ code that is mpirun's.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -37,6 +38,9 @@ DOMAIN = "svc.cluster.local"
 
 START_S = 900
 """Seconds that a pod with a node may need before its script runs: 6 min 41 s were seen (the same source's log)."""
+
+FIRST_OP: Mapping[str, str] = {"gke": "all_gather", "eks": "all_reduce"}
+"""The operation that most published figures of a cloud's machines are of (`infra.baselines`)."""
 
 _SIZE = re.compile(r"([1-9]\d*)([KMGT]?)")
 _LABEL = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")

@@ -14,8 +14,8 @@ from typing import Any
 
 import yaml
 
+from infra.kubernetes.facts import CLUSTER_SCOPED
 from infra.kubernetes.nccl_job import NcclJob
-from infra.kubernetes.pod_objects import CLUSTER_SCOPED
 from infra.kubernetes.ray_manifest import NAMESPACE, kept
 from infra.nccl_images import PROGRAMS, SSH_PORT
 
@@ -229,16 +229,22 @@ def _template(job: NcclJob) -> dict[str, Any]:
 def _start(job: NcclJob) -> str:
     """One line of bash, which the fabric's set-up wants; `exec` leaves the pod's signals to the script."""
     unset = f"unset {' '.join(job.image.unset)}" if job.image.unset else ""
-    steps = (job.image.prepare, unset, job.pod.setup or "", f'exec bash {shlex.quote(SCRIPTS)}/pod.sh "$@"')
-    return " && ".join(step for step in steps if step)
+    # A step that fails is told and goes no further than that: what it was for shows in the log, and the judge looks.
+    steps = [
+        f"{step} || echo {shlex.quote(f'failed: {step}')} >&2"
+        for step in (unset, job.image.prepare, job.pod.setup)
+        if step
+    ]
+    return "; ".join([*steps, f'exec bash {SCRIPTS}/pod.sh "$@"'])
 
 
 def _environment(job: NcclJob) -> dict[str, str]:
     """What the script reads, and what the measurement needs beside the fabric's own."""
     return {
-        # Evidence: plugin, NICs and GPUDirect RDMA of every channel stand in pod 0's log, beside the results.
+        # Evidence: plugin, NICs, GPUDirect RDMA and algorithms stand in pod 0's log, beside the results. Rank 0 writes
+        # a line for every call: that costs microseconds, which count among small messages and not at 1 GiB.
         "NCCL_DEBUG": "INFO",
-        "NCCL_DEBUG_SUBSYS": "INIT,NET,ENV",
+        "NCCL_DEBUG_SUBSYS": "INIT,NET,GRAPH,TUNING,ENV",
         "NCCL_TESTS_SPLIT_MASK": SPLITS[job.sweep.split],
         **({"NCCL_NET": job.net} if job.net else {}),
         # mpirun refuses to run as root unless told twice; a container of one's own is what it means (Open MPI 4.1).

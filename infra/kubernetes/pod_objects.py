@@ -11,10 +11,8 @@ from pulumi_kubernetes import core, meta
 from pulumi_kubernetes.apiextensions import CustomResource
 
 from infra.fabric import GpuPod
+from infra.kubernetes.facts import CLUSTER_SCOPED
 from infra.kubernetes.shared_folder import SharedFolder
-
-CLUSTER_SCOPED = ("DeviceClass",)
-"""Kinds among a pod's objects that have no namespace."""
 
 
 def beside(

@@ -14,8 +14,10 @@ import pytest
 
 from infra.local import processes
 from tests.components.nccl_pods import Lab, container
+from workloads.cli import main
 
 SHORT = {"RDMA_RAY_WAIT_S": "3"}
+CORPUS = Path(__file__).resolve().parents[1] / "workloads" / "corpus" / "files"
 ENDLESS = "trap 'echo ended by a signal; exit 1' TERM; echo measuring; sleep 300 & wait"
 
 
@@ -101,6 +103,9 @@ JOBS: dict[str, Callable[[Path], Lab]] = {
     "without MPI": with_measurement('for rank in 0 1; do echo "# Out of bounds values : 0 OK"; done'),
     "too long": with_measurement("sleep 300", RDMA_RAY_RUN_S="1"),
     "sshd fails": with_measurement("true", RDMA_RAY_SSHD="echo no hostkeys available; exit 1"),
+    "good": with_measurement(f"cat '{CORPUS}/gib-good-mpirun.txt'"),
+    "slow": with_measurement(f"cat '{CORPUS}/gib.log' '{CORPUS}/below.txt'"),
+    "wrong": with_measurement(f"cat '{CORPUS}/gib.log' '{CORPUS}/wrong.txt'; exit 1"),
     "sshd goes into the background": with_measurement(
         'echo "# Out of bounds values : 0 OK"', RDMA_RAY_SSHD="lab-sshd & sleep 0.2"
     ),
@@ -202,6 +207,14 @@ def test_a_pod_that_did_come_is_not_told_to_be_missing(jobs: Jobs) -> None:
     missing = jobs["no name"].said(0).partition("Missing:")[2]
     assert "lab-2." in missing
     assert "lab-1." not in missing
+
+
+@pytest.mark.parametrize(("job", "ends", "verdict"), [("good", 0, 0), ("slow", 0, 2), ("wrong", 1, 3)])
+def test_the_judge_reads_what_pod_0_said(jobs: Jobs, job: str, ends: int, verdict: int) -> None:
+    assert jobs.codes(job)[0] == ends
+    log = str(jobs[job].log(0))
+    arguments = ["--machine", "a3-ultragpu-8g", "--nodes", "2", "--op", "all_gather", "--results", log, "--log", log]
+    assert main(["bench", "judge", *arguments]) == verdict
 
 
 def test_mpirun_is_asked_to_end_with_its_pod(jobs: Jobs) -> None:

@@ -164,12 +164,21 @@ def test_the_command_is_the_one_that_is_known_to_work(raw: dict[str, Any]) -> No
     assert " ".join(command).endswith(f" {measured}")
 
 
+def test_a_step_that_fails_is_told_and_does_not_keep_the_script_from_running() -> None:
+    job = replace(JOB, image=replace(JOB.image, prepare="cannot-prepare"))
+    line = container(job)["command"][2].replace("exec bash /etc/rdma-ray/pod.sh", "exec printf %s,")
+    done = subprocess.run(["bash", "-c", line, "nccl", "mpirun", "-np"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "mpirun,-np,")
+    assert "failed: cannot-prepare" in done.stderr
+    assert "failed: source /usr/local/gib/scripts/set_nccl_env.sh" in done.stderr
+
+
 def test_nothing_obsolete_is_set_on_eks_and_open_mpi_gets_one_list_of_interfaces() -> None:
     job = made(EKS)
     assert not set(OBSOLETE) & set(environment(job))
     assert not any(name in text for name in OBSOLETE for text in container(job)["command"])
     # With both lists, MPI_Init fails (seen with Open MPI 4.1.4); the image sets the other one.
-    assert container(job)["command"][2].startswith("unset OMPI_MCA_btl_tcp_if_exclude && ")
+    assert container(job)["command"][2].startswith("unset OMPI_MCA_btl_tcp_if_exclude ")
 
 
 def test_a_fall_back_to_sockets_is_an_error_on_gke() -> None:

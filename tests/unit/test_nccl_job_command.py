@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -52,6 +53,25 @@ def test_another_image_is_taken_as_it_is(capsys: pytest.CaptureFixture[str]) -> 
     assert "--ssh-key" in said.err
 
 
+@pytest.mark.parametrize(
+    ("arguments", "no_floor", "remark"),
+    [
+        ([GKE], False, ""),
+        ([GKE, "--op", "all_to_all"], True, "nobody published a figure for this"),
+        ([GKE, "--split", "rails"], True, "nobody published a figure for this"),
+        ([EKS], True, "nobody published a figure for this"),
+        ([GKE, "-e", "512M"], False, "-e 512M: the judge wants a row of 1G or more"),
+    ],
+)
+def test_what_nobody_can_judge_is_said_before_it_is_paid_for(
+    arguments: list[str], no_floor: bool, remark: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["bench", "job", *arguments]) == 0
+    said = capsys.readouterr().err
+    assert ("--no-floor\n" in said) == no_floor
+    assert remark in said
+
+
 @needs_ssh_keygen
 def test_every_key_is_fresh_and_fits(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     files = []
@@ -59,7 +79,7 @@ def test_every_key_is_fresh_and_fits(capsys: pytest.CaptureFixture[str], tmp_pat
         assert main(["bench", "job", EKS, "--ssh-key"]) == 0
         said = capsys.readouterr()
         (secret,) = yaml.safe_load_all(said.out)
-        assert (secret["kind"], secret["metadata"]["name"]) == ("Secret", "nccl-all-gather-ssh")
+        assert (secret["kind"], secret["metadata"]["name"]) == ("Secret", "nccl-all-reduce-ssh")
         assert said.err == ""
         files.append(secret["stringData"])
     assert files[0]["ssh-privatekey"] != files[1]["ssh-privatekey"]
@@ -107,3 +127,29 @@ def test_what_cannot_be_printed_is_an_error(
     said = capsys.readouterr()
     assert said.out == ""
     assert re.search(says, said.err), said.err
+
+
+def test_the_page_shows_what_the_command_says(capsys: pytest.CaptureFixture[str]) -> None:
+    page = (ROOT / "docs" / "nccl-job.md").read_text(encoding="utf-8")
+    assert main(["bench", "job", GKE]) == 0
+    assert f"```\n{capsys.readouterr().err}```\n" in page
+
+
+def test_every_option_of_the_page_is_one_of_the_command(capsys: pytest.CaptureFixture[str]) -> None:
+    page = (ROOT / "docs" / "nccl-job.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| [^|]+ \| `(--[^`]+)`", page, flags=re.MULTILINE)
+    assert len(rows) >= 5
+    for row in rows:
+        arguments = row.replace("LOCALQUEUE", "gpus").replace("--image", "--image x").split()
+        assert main(["bench", "job", GKE, *arguments]) == 0, row
+        capsys.readouterr()
+
+
+def test_printing_a_job_needs_no_pulumi() -> None:
+    code = (
+        "import sys; from workloads.cli import main; "
+        f"main(['bench', 'job', {GKE!r}]); "
+        "print(sorted({'ray', 'torch', 'pulumi', 'pulumi_kubernetes'} & set(sys.modules)), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stderr.splitlines()[-1] == "[]"

@@ -81,12 +81,13 @@ pause() {
 
 # Why a host cannot be reached, for the message: its name first, since without one nothing else matters.
 why_not() {
-    local address
+    local address reason
     if ! address=$(getent hosts "$1"); then
         echo "$1 (its name does not resolve: has its pod a node?)"
-    else
-        echo "$1 (at ${address%% *}, no login: $(tail -n 1 "$run/ssh.log" 2>/dev/null))"
+        return
     fi
+    reason=$(grep '[a-z]' "$run/ssh.log" | tail -n 1 | tr -d '\r')
+    echo "$1 (at ${address%% *}, no login: ${reason:-the connection broke off})"
 }
 
 leave() {

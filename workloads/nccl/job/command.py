@@ -22,7 +22,9 @@ def bench_job(
         Path | None,
         typer.Argument(help="A Pulumi.<stack>.yaml.  [default: that of --stack]", metavar="[FILE]", show_default=False),
     ] = None,
-    op: Annotated[str, typer.Option(help="Operation to measure.")] = "all_gather",
+    op: Annotated[
+        str | None, typer.Option(help="Operation to measure.  [default: all_gather on GKE, all_reduce on EKS]")
+    ] = None,
     begin: Annotated[str, typer.Option("-b", "--begin", help="Smallest size.")] = "1K",
     end: Annotated[str, typer.Option("-e", "--end", help="Largest size; the judge looks at 1G and more.")] = "8G",
     factor: Annotated[int, typer.Option("-f", "--factor", min=2, help="Step.")] = 2,
@@ -44,13 +46,14 @@ def bench_job(
 
     Nothing is sent anywhere. What to do next goes to stderr. Exit codes: 0 printed, 1 it cannot be run on this stack.
     """
-    from infra.kubernetes.nccl_job import Sweep, nccl_job
+    from infra.kubernetes.nccl_job import FIRST_OP, Sweep, nccl_job
     from infra.kubernetes.nccl_job_manifest import as_yaml, manifests
 
     if split not in ("world", "rails"):
         raise WorkloadError(f"--split {split}: choose world or rails")
+    settings = _settings(file, stack)
     sweep = Sweep(
-        op=op,
+        op=op or FIRST_OP.get(settings.target, "all_gather"),
         begin=begin,
         end=end,
         factor=factor,
@@ -58,7 +61,6 @@ def bench_job(
         warmup=warmup,
         split=cast("Literal['world', 'rails']", split),
     )
-    settings = _settings(file, stack)
     try:
         job = nccl_job(settings, sweep, nodes=nodes, name=name, queue=queue, image=image, wait_s=wait, run_s=timeout)
     except ValueError as problems:
@@ -114,18 +116,29 @@ def _key_pair(comment: str) -> tuple[str, str]:
 
 
 def _next(job: NcclJob, machine: str) -> str:
+    from infra.kubernetes.nccl_job import size
     from infra.kubernetes.ray_manifest import NAMESPACE
+    from infra.machines import CATALOGUE
+    from workloads.nccl.judge.floors import floor_of, large_enough
 
     log = f"{job.name}.log"
     kubectl = f"kubectl -n {NAMESPACE}"
     judge = f"bench judge --machine {machine} --nodes {job.nodes} --op {job.sweep.op}"
+    largest = size(job.sweep.end)
+    floor = floor_of(CATALOGUE[machine].baselines, job.sweep.op, job.nodes, largest, frozenset())
+    remarks = []
+    if not large_enough(largest):
+        remarks = [f"#   (-e {job.sweep.end}: the judge wants a row of 1G or more, and will pass nothing)"]
+    elif floor is None or not floor.gates or job.sweep.split == "rails":
+        remarks = ["#   (nobody published a figure for this: with --no-floor, the judge looks at everything else)"]
     steps = [
         f"# {job.nodes} nodes of {job.gpus} GPUs, for at most {job.pod_s} s from when they are there. Next:",
         *([] if job.image.own_keys else ["#   (before this: the same command with --ssh-key, into kubectl, too)"]),
         *([f"#   {kubectl} wait job {job.name} --for=jsonpath='{{.spec.suspend}}'=false"] if job.queue else []),
         f"#   {kubectl} wait pod -l {job.first} --for=condition=Ready --timeout={job.nodes_s + job.pod_s}s",
         f"#   {kubectl} logs -f --tail=-1 -l {job.first} > {log}",
-        f"#   rdma-ray {judge} --results {log} --log {log}",
+        f"#   rdma-ray {judge} --results {log} --log {log}{' --no-floor' if remarks and large_enough(largest) else ''}",
+        *remarks,
         f"#   {kubectl} get job {job.name}     # `describe` says how it ended",
     ]
     return "\n".join(steps)
