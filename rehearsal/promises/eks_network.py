@@ -1,26 +1,23 @@
-"""What a stack on AWS promises about its network: zones, ways out, who may talk to whom, and its shared folder."""
+"""What a stack on AWS promises about its network: zones, ways out, and who may talk to whom."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from ipaddress import IPv4Network
 
-from infra.eks.facts import ENDPOINT_SERVICES, LUSTRE_PORTS
+from infra.eks.facts import ENDPOINT_SERVICES
 from rehearsal.graph import Node
 from rehearsal.promises.eks_parts import (
     ASSOCIATION,
     CLUSTER,
     EGRESS,
     ENDPOINT,
-    FILE_SYSTEM,
     INGRESS,
     NAT,
     NODE_GROUP,
-    REPOSITORY,
     ROUTE,
     SECURITY_GROUP,
     SUBNET,
-    VOLUME,
     VPC,
     behind,
     efa_group,
@@ -144,67 +141,12 @@ def rules_stand_alone(stack: Stack) -> Iterator[str]:
             yield f"{group.name} has"
 
 
-def file_system_is_beside_the_gpus(stack: Stack) -> Iterator[str]:
-    """The file system is of the kind, the size and the zone that the GPUs need, and is linked with the bucket."""
-    storage = stack.settings.storage
-    if len(stack.of(FILE_SYSTEM)) != (storage.bucket is not None):
-        yield f"there are {len(stack.of(FILE_SYSTEM))} file systems"
-    for system in stack.of(FILE_SYSTEM):
-        yield from expect(
-            system,
-            deploymentType="PERSISTENT_2",
-            storageCapacity=storage.capacity_gib,
-            efaEnabled=storage.efa or None,
-        )
-        found = {zone_of(node) for node in stack.of(SUBNET) if node.id == at(system, "subnetIds")}
-        if found != {stack.settings.location}:
-            yield f"{system.name} is in {', '.join(sorted(found))}"
-        if storage.efa:
-            yield from expect(system, metadataConfiguration__mode="AUTOMATIC")
-    for link in stack.of(REPOSITORY):
-        yield from expect(link, dataRepositoryPath=f"s3://{storage.bucket}", fileSystemPath="/")
-
-
-def lustre_is_open_both_ways(stack: Stack) -> Iterator[str]:
-    """Lustre's ports are open among the servers and the nodes, in both directions."""
-    groups = [node for node in stack.of(SECURITY_GROUP) if _has_file_system(stack, node)]
-    for group in groups:
-        for low, high in LUSTRE_PORTS:
-            for type_ in (INGRESS, EGRESS):
-                rules = [
-                    node
-                    for node in stack.of(type_)
-                    if (at(node, "fromPort"), at(node, "toPort")) == (low, high)
-                    and at(node, "securityGroupId") == group.id
-                ]
-                if len(rules) < 2:
-                    yield f"{group.name}: ports {low} to {high} are open to {len(rules)} sides"
-
-
-def volume_leads_to_the_file_system(stack: Stack) -> Iterator[str]:
-    """The volume is the file system, which Kubernetes neither makes nor deletes."""
-    for volume in stack.of(VOLUME):
-        yield from expect(
-            volume,
-            spec__csi__driver="fsx.csi.aws.com",
-            spec__persistentVolumeReclaimPolicy="Retain",
-            spec__storageClassName="",
-            spec__accessModes=["ReadWriteMany"],
-        )
-        if not any(system.urn in stack.graph.needs(volume.urn) for system in stack.of(FILE_SYSTEM)):
-            yield f"{volume.name} leads to no file system of the stack"
-
-
 def _node_subnets(stack: Stack) -> list[str]:
     return [str(at(group, "subnetIds.0")) for group in stack.of(NODE_GROUP)]
 
 
 def _between(rule: Node, group: Node) -> bool:
     return bool(at(rule, "securityGroupId") == group.id == at(rule, "referencedSecurityGroupId"))
-
-
-def _has_file_system(stack: Stack, group: Node) -> bool:
-    return any(group.id in (at(node, "securityGroupIds") or []) for node in stack.of(FILE_SYSTEM))
 
 
 PROMISES: tuple[Promise, ...] = (
@@ -218,7 +160,4 @@ PROMISES: tuple[Promise, ...] = (
     efa_is_open_both_ways,
     nothing_comes_in_from_outside,
     rules_stand_alone,
-    file_system_is_beside_the_gpus,
-    lustre_is_open_both_ways,
-    volume_leads_to_the_file_system,
 )

@@ -6,6 +6,7 @@ from rehearsal.promises import (
     eks_cluster,
     eks_network,
     eks_nodes,
+    eks_storage,
     gke_networks,
     gke_nodes,
     indexed_job,
@@ -19,6 +20,7 @@ PROMISES: dict[str, tuple[Promise, ...]] = {
     "eks": (
         *eks_network.PROMISES,
         *eks_nodes.PROMISES,
+        *eks_storage.PROMISES,
         *eks_cluster.PROMISES,
         *kubernetes.PROMISES,
         *ray.PROMISES,

@@ -101,7 +101,8 @@ def test_goldens_are_those_of_the_stack_files() -> None:
     assert sorted(file.stem for file in GOLDEN.glob("*.txt")) == sorted(STACKS)
 
 
-@pytest.mark.parametrize("stack", ["gke"])
+# Of AWS' two the one with more in it: the file system, and the end of its block.
+@pytest.mark.parametrize("stack", ["gke", "eks-capacity-block"])
 def test_every_input_is_noticed_when_it_is_missing(warm: WarmStart, tmp_path: Path, stack: str) -> None:
     found = made(stack, Workspace(tmp_path / stack, warm.bin))
     mutations = list(mutate(found.graph, found, found.settings.target))

@@ -39,7 +39,7 @@ def ray_of(nodes: list[Node]) -> list[str]:
     [
         ("gke", {"storage": {"bucket": "data", "mountPath": "/bucket"}}),
         ("gke-dranet", {}),
-        ("eks", {}),
+        ("eks", {"storage": {"bucket": "data", "mountPath": "/bucket", "capacityGib": 1200}}),
     ],
 )
 def test_a_job_goes_up_stays_unchanged_and_goes_down(
