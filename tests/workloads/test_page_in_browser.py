@@ -102,7 +102,7 @@ def test_every_plot_is_there_to_see(
 ) -> None:
     assert problems(chromium, pages[name], width, dark=dark) == []
     plots = chromium.evaluate("document.querySelectorAll('figure svg.plot').length")
-    assert plots >= (15 if name == "fabric" else 10)
+    assert plots >= (14 if name == "fabric" else 9)
 
 
 def test_dark_is_dark_and_light_is_light(chromium: Chromium, pages: dict[str, Path]) -> None:

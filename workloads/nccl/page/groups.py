@@ -85,11 +85,20 @@ def sweeps(result: Result) -> list[Group]:
 
 
 def latencies(result: Result) -> list[Series]:
-    """Small sizes, a line for each operation: in latency mode where it was measured, else as it was."""
+    """Small sizes, a line for each operation: in latency mode where it was measured, else as it was.
+
+    Of a point-to-point pattern only the first direction: the others are as long, and three lines hide each other.
+    """
     lines: dict[str, dict[str, list[Row]]] = {}
     for row in result.rows:
-        if row.size <= LATENCY_SIZE and not _rail(row) and row.dtype == result.rows[0].dtype:
-            title = f"{row.op} {row.variant}" if row.variant else row.op
+        kind, direction = pattern(row)
+        if (
+            direction in ("", "up")
+            and row.size <= LATENCY_SIZE
+            and not _rail(row)
+            and row.dtype == result.rows[0].dtype
+        ):
+            title = f"{row.op} {kind}".strip()
             lines.setdefault(title, {}).setdefault(row.mode, []).append(row)
     return [
         Series(title, _by_size(modes.get("latency") or modes.get("throughput") or next(iter(modes.values()))))
@@ -124,9 +133,15 @@ def shown(result: Result) -> list[Row]:
     return [row for row in largest(result) if not _rail(row)]
 
 
-def paired(result: Result) -> list[Row]:
-    """Of those, the ones that know their pairs."""
-    return [row for row in shown(result) if row.pairs]
+def paired(result: Result) -> dict[str, list[Row]]:
+    """Of those, the ones that know several pairs, by pattern: both single directions together, duplex apart."""
+    found: dict[str, list[Row]] = {}
+    for row in shown(result):
+        if row.pairs:
+            kind, direction = pattern(row)
+            ways = {"": "", "duplex": "both ways"}.get(direction, "one way")
+            found.setdefault(", ".join(filter(None, (f"{row.op} {kind}".strip(), ways))), []).append(row)
+    return {title: rows for title, rows in found.items() if sum(len(row.pairs or []) for row in rows) > 2}
 
 
 def _rail(row: Row) -> re.Match[str] | None:

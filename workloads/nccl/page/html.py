@@ -57,10 +57,13 @@ def page(result: Result, machine: str | None = None) -> str:
         missing=proof.missing(result),
         raw=content.raw(result),
         schema=result.schema_,
-        json=Markup(as_json(result).translate(_IN_SCRIPT)),
+        json=Markup(as_json(result, indent=None).translate(_IN_SCRIPT)),
     )
 
 
-def as_json(result: Result) -> str:
-    """The result as `bench nccl --json` writes it."""
-    return json.dumps(result.model_dump(mode="json", by_alias=True), indent=2, allow_nan=False)
+def as_json(result: Result, indent: int | None = 2) -> str:
+    """The result as `bench nccl --json` writes it, or on one line."""
+    separators = (",", ":") if indent is None else None
+    return json.dumps(
+        result.model_dump(mode="json", by_alias=True), indent=indent, separators=separators, allow_nan=False
+    )

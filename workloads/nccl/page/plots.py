@@ -118,31 +118,26 @@ def ranks(result: Result) -> list[Plot]:
 def point_to_point(result: Result) -> list[Plot]:
     """Bars for each pair and each rail, and a matrix of all pairs."""
     members = {member.rank: member for member in result.ranks or []}
-    rows = paired(result)
-    plots = [_pairs(row, index, members) for index, row in enumerate(rows)]
+    groups = paired(result)
+    plots = [_pairs(title, rows, f"pairs-{index}", members) for index, (title, rows) in enumerate(groups.items())]
     plots += [_rails(direction, found) for direction, found in rails(result).items()]
-    return plots + _matrix(rows, result)
+    return plots + _matrix([row for rows in groups.values() for row in rows], result)
 
 
-def _pairs(row: Row, index: int, members: Mapping[int, Member]) -> Plot:
-    assert row.pairs
-    middle = median(pair.bandwidth for pair in row.pairs)
-    chosen = row.pairs
+def _pairs(title: str, rows: Sequence[Row], identity: str, members: Mapping[int, Member]) -> Plot:
+    pairs = [pair for row in rows for pair in row.pairs or []]
+    middle = median(pair.bandwidth for pair in pairs)
+    chosen = pairs
     beside = "Red: below 90 % of the median pair."
-    if len(chosen) > MOST_BARS:
-        chosen = sorted(chosen, key=lambda pair: pair.bandwidth)[:MOST_BARS]
-        beside = f"The {MOST_BARS} slowest of {len(row.pairs)}. {beside}"
-    limit = row.limit / len(row.pairs) if row.limit else None
+    if len(pairs) > MOST_BARS:
+        chosen = sorted(pairs, key=lambda pair: pair.bandwidth)[:MOST_BARS]
+        beside = f"The {MOST_BARS} slowest of {len(pairs)}. {beside}"
+    limits = {row.limit / len(row.pairs) if row.limit and row.pairs else None for row in rows}
     found = [Bar(f"{p.sender} → {p.receiver}", p.bandwidth, p.bandwidth < SLOW * middle) for p in chosen]
-    slowest = min(row.pairs, key=lambda pair: pair.bandwidth)
-    hosts = _hosts(slowest, members)
-    return _bars(
-        f"{name(row)}: GB/s of each pair",
-        f"At {format_size(row.size)}, all at once. Slowest: {slowest.sender} → {slowest.receiver}{hosts}. {beside}",
-        f"pairs-{index}",
-        found,
-        limit,
-    )
+    slowest = min(pairs, key=lambda pair: pair.bandwidth)
+    together = "one direction after the other" if len(rows) > 1 else "all at once"
+    caption = f"At {format_size(rows[0].size)}, {together}. Slowest: {_pair(slowest, members)}. {beside}"
+    return _bars(f"{title}: GB/s of each pair", caption, identity, found, limits.pop() if len(limits) == 1 else None)
 
 
 def _rails(direction: str, found: Sequence[tuple[int, Row]]) -> Plot:
@@ -195,7 +190,8 @@ def _share(value: float | None, middle: float) -> float | None:
     return None if value is None else value / middle
 
 
-def _hosts(pair: Pair, members: Mapping[int, Member]) -> str:
+def _pair(pair: Pair, members: Mapping[int, Member]) -> str:
+    ranks = f"{pair.sender} → {pair.receiver}"
     if pair.sender not in members or pair.receiver not in members:
-        return ""
-    return f" ({members[pair.sender].host} → {members[pair.receiver].host})"
+        return ranks
+    return f"{ranks} ({members[pair.sender].host} → {members[pair.receiver].host})"
