@@ -59,6 +59,10 @@ IDS: dict[str, tuple[dict[str, Any], str]] = {
         {"subnetId": "subnet-1", "routeTableId": "rtb-1"},
         "subnet-1/rtb-1",
     ),
+    "aws:autoscaling/schedule:Schedule": (
+        {"autoscalingGroupName": "eks-gpu-1", "scheduledActionName": "drain-20261203-1045"},
+        "eks-gpu-1/drain-20261203-1045",
+    ),
     "aws:autoscaling/tag:Tag": (
         {"autoscalingGroupName": "eks-gpu-1", "tag": {"key": "a/b", "value": "8", "propagateAtLaunch": False}},
         "eks-gpu-1,a/b",
