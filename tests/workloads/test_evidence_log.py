@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from workloads.nccl.evidence.facts import Channel, LogFacts
-from workloads.nccl.evidence.log import merge, parse_log
+from workloads.nccl.evidence.log import merge, parse_log, thinned
 from workloads.nccl.evidence.reader import WARNINGS_KEPT
 
 LOGS = Path(__file__).parent / "logs"
@@ -204,6 +204,22 @@ def test_ranks_apart_say_what_they_say_together(name: str) -> None:
     assert set(together.channels) == set(whole.channels)
     assert set(together.hcas) == set(whole.hcas)
     assert together.nics_by_host.keys() == whole.nics_by_host.keys()
+
+
+def test_a_result_of_many_ranks_keeps_the_connections_that_matter() -> None:
+    whole = facts("gib-one-rank-without-gdrdma")
+    bad = [channel for channel in carried(whole) if not channel.gdrdma]
+    for keep in (len(bad), len(bad) + 4, len(whole.channels), 1000):
+        thin = thinned(whole, keep, warnings=1)
+        assert set(bad) <= set(thin.channels) <= set(whole.channels)
+        assert len(thin.channels) + thin.channels_left_out == len(whole.channels)
+    assert thinned(whole, 1000, warnings=1) == whole
+    one_each = thinned(facts("gib-two-nodes"), 24, warnings=1)
+    assert {(channel.device, channel.end) for channel in one_each.channels if channel.transport == "NET"} == {
+        (device, end) for device in range(8) for end in ("send", "receive")
+    }
+    warned = thinned(facts("gib-warnings"), 1000, warnings=1)
+    assert (len(warned.warnings), warned.warnings_left_out) == (1, 1)
 
 
 def test_a_lost_log_leaves_the_whole_incomplete() -> None:

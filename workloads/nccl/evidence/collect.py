@@ -130,7 +130,7 @@ class Collector:
         level = self.environment.get(LEVEL, "")
         if level.upper() not in TELLING:
             collected.missing.append(
-                f"NCCL's log: {LEVEL}={level} is set on the ranks; only INFO shows how the data travelled"
+                f"NCCL's log: {LEVEL}={level} is set on the ranks; INFO shows how data travels: --env {LEVEL}=INFO"
             )
             return None
         files = self._files()

@@ -56,7 +56,8 @@ class LogFacts(Part):
     the number of NICs that Libfabric found by host (it joins several into one device, so that `hcas` are fewer),
     `provider` its provider (`efa`) and `fabric` (`efa-direct`). `choices` are the algorithms by operation and size,
     `nvls_channels` how many channels NVLink SHARP got. `unfinished` are the ranks whose initialisation began and did
-    not end, `warnings_left_out` how many further lines of warning there were.
+    not end, `warnings_left_out` how many further lines of warning there were,
+    `channels_left_out` how many connections a result of many ranks does not repeat (see `thinned`).
     """
 
     nccl_version: str | None
@@ -83,6 +84,7 @@ class LogFacts(Part):
     nvls_channels: int | None = None
     unfinished: list[int] = []
     warnings_left_out: int = 0
+    channels_left_out: int = 0
 
 
 class Counter(Part):

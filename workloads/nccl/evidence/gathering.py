@@ -11,10 +11,15 @@ from ray.exceptions import RayError
 from workloads.nccl.evidence import raw
 from workloads.nccl.evidence.collect import Collected
 from workloads.nccl.evidence.facts import Evidence, RankEvidence
+from workloads.nccl.evidence.log import thinned
 from workloads.nccl.evidence.machine import IMAGE
 from workloads.nccl.evidence.raw import named
 
 PATIENCE_S = 60  # a log of 256 MiB takes 20 s to read; nothing else takes a second
+
+CHANNELS = 2**14  # connections that a result tells of all ranks together: 2 MB of JSON
+FEWEST_CHANNELS = 32  # and of one rank at least
+WARNINGS = 20  # lines of warning per rank
 
 
 def gather(
@@ -68,8 +73,9 @@ def assemble(found: Mapping[int, Collected], failed: Mapping[int, str]) -> Evide
             reasons.setdefault(reason, []).append(rank)
     for rank, reason in failed.items():
         reasons.setdefault(reason, []).append(rank)
+    keep = max(FEWEST_CHANNELS, CHANNELS // max(1, len(found)))
     ranks = [
-        found[rank].evidence if rank in found else RankEvidence(rank=rank, log=None, counters=None)
+        _thin(found[rank].evidence, keep) if rank in found else RankEvidence(rank=rank, log=None, counters=None)
         for rank in sorted(found.keys() | failed.keys())
     ]
     everyone, speakers = {each.rank for each in ranks}, {rank for rank, each in found.items() if each.first}
@@ -92,6 +98,12 @@ def assemble(found: Mapping[int, Collected], failed: Mapping[int, str]) -> Evide
         },
         missing=missing,
     )
+
+
+def _thin(evidence: RankEvidence, channels: int) -> RankEvidence:
+    if evidence.log is None:
+        return evidence
+    return evidence.model_copy(update={"log": thinned(evidence.log, channels, WARNINGS)})
 
 
 def _reason(error: RayError) -> str:

@@ -28,6 +28,35 @@ def parse_lines(lines: Iterable[str]) -> LogFacts:
     return reader.facts()
 
 
+def thinned(facts: LogFacts, channels: int, warnings: int) -> LogFacts:
+    """The facts with at most so many connections and warnings: of a thousand ranks, each has thousands.
+
+    Kept first are the connections through NICs without GPUDirect RDMA, then one of each device and direction.
+    """
+
+    bad, first, rest = [], [], []
+    seen: set[object] = set()
+    for channel in facts.channels:
+        kind = (channel.transport, channel.device, channel.end)
+        if channel.transport in ("NET", "COLLNET") and not channel.gdrdma:
+            bad.append(channel)
+        elif kind not in seen:
+            first.append(channel)
+        else:
+            rest.append(channel)
+        seen.add(kind)
+    chosen = set((bad + first + rest)[:channels])
+    kept = [channel for channel in facts.channels if channel in chosen]
+    return facts.model_copy(
+        update={
+            "channels": kept,
+            "channels_left_out": facts.channels_left_out + len(facts.channels) - len(kept),
+            "warnings": facts.warnings[:warnings],
+            "warnings_left_out": facts.warnings_left_out + max(0, len(facts.warnings) - warnings),
+        }
+    )
+
+
 def merge(logs: list[LogFacts]) -> LogFacts:
     """Several ranks' facts as one. Where they cannot be put together (plugin, version), the first one's stands.
 
@@ -65,6 +94,7 @@ def merge(logs: list[LogFacts]) -> LogFacts:
         nvls_channels=max((log.nvls_channels for log in found if log.nvls_channels is not None), default=None),
         unfinished=sorted({rank for log in found for rank in log.unfinished}),
         warnings_left_out=sum(log.warnings_left_out for log in found) + max(0, len(warnings) - WARNINGS_KEPT),
+        channels_left_out=sum(log.channels_left_out for log in found),
     )
 
 

@@ -13,6 +13,7 @@ from workloads.nccl.evidence.facts import Channel, Choice, LogFacts, Transport
 from workloads.nccl.evidence.redaction import redacted
 
 WARNINGS_KEPT = 200  # kinds of warning per log: a broken NIC repeats itself, with another address each time
+LONGEST_WARNING = 500  # characters of it that are kept
 LONGEST = 4096  # characters of a message that are looked at; NCCL's own buffers hold 1,024 and 2,048
 
 _ANSI = re.compile(r"\x1b\[[0-9;]{0,16}m")
@@ -157,7 +158,7 @@ class Reader:
             return
         if len(self.warned) < WARNINGS_KEPT:
             self.warned.add(text)
-            self.warnings[_clean(redacted(text))] = None
+            self.warnings[_clean(redacted(text))[:LONGEST_WARNING]] = None
         else:
             self.left_out += 1
 

@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from workloads.exits import Exit
 from workloads.nccl.evidence.facts import LogFacts
 from workloads.nccl.evidence.log import merge
+from workloads.nccl.evidence.node_problems import node_problems
 from workloads.nccl.judge.measurement import Figures, MeasuredRow, Measurement, Run, UnreadableError
 from workloads.nccl.limits import OP as POINT_TO_POINT
 from workloads.nccl.limits import Limits, violations
@@ -76,6 +77,7 @@ def _findings(result: Result, limits: Limits | None) -> list[Finding]:
     if result.evidence is not None and result.evidence.missing:
         missing = "; ".join(result.evidence.missing[:4])
         found.append(Finding(code=0, kind="evidence-missing", text=f"evidence that is missing: {missing}"))
+    found += node_problems(result.evidence)
     if result.injected_fault:
         found.append(Finding(code=0, kind="rehearsal", text=f"a fault was injected: {result.injected_fault}"))
     return found
