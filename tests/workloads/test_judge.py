@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
@@ -67,7 +68,11 @@ def test_the_corpus_is_what_its_builder_writes() -> None:
     built = files()
     assert {path.name for path in FOLDER.iterdir()} == set(built)
     for name, content in built.items():
-        assert text(name) == content, f"{name}: run python -m tests.workloads.corpus.build"
+        there = text(name)
+        if name.startswith("own-"):
+            # The evidence is what the log's reader makes of it, which may learn to see more.
+            there, content = (json.dumps(json.loads(each) | {"evidence": None}) for each in (there, content))
+        assert there == content, f"{name}: run python -m tests.workloads.corpus.build"
     used = {name for case in CASES for name in (case.results, *case.logs) if name}
     assert used == set(built)
 
@@ -164,6 +169,8 @@ MUTANTS: dict[str, Mutant] = {
     "hosts not counted": (checks, "hosts", none),
     "any GPU": (checks, "gpus", none),
     "any log": (checks, "same_run", none),
+    "one node's log": (checks, "covered", none),
+    "anybody's time": (checks, "times", none),
     "anything is possible": (checks, "possible", none),
     "no room above the limit": (ceilings, "TOLERANCE", 0.8),
     "units believed": (units, "disagreements", none),

@@ -240,6 +240,9 @@ def test_without_a_fabric_correctness_alone_decides() -> None:
     assert "no fabric to judge" in good.reason
     bad = verdict_of(own("own-wrong.json"), machine=None)
     assert (bad.code, bad.outcome) == (Exit.WRONG_DATA, "fail")
+    unknown = verdict_of(own("own-good.json"), machine=None)
+    assert (unknown.code, unknown.outcome) == (Exit.BELOW, "fail")
+    assert verdict_of(own("own-good.json"), machine=None, need_floor=False).code == 0
     broken = own("own-broken.json").model_copy(update={"world": None})
     assert verdict_of(broken, machine="a3-ultragpu-8g").code == Exit.ERROR
 

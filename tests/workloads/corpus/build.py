@@ -45,6 +45,7 @@ def logs() -> dict[str, str]:
         "gib.log": whole,
         "gib-nic-missing.log": log(A3U, found=7),
         "gib-no-gdrdma.log": log(A3U, gdrdma=False),
+        "gib-one-node.log": "".join(line for line in whole.splitlines(keepends=True) if line.startswith(A3U.hosts[0])),
         "gib-cut.log": whole[: len(whole) * 2 // 3],
         "a4.log": log(A4, algorithm="NVLS_TREE"),
         "efa.log": log(P5, algorithm="NVLS_TREE"),
@@ -174,6 +175,8 @@ def others(gather: Output) -> dict[str, str]:
         "every-rank-alone.txt": single + single,
         "other-gpu.txt": text(Output("all_reduce", P4D, sweep("all_reduce", 16, 77.6, end=2 * GIB))),
         "rows-only.txt": "".join(line + "\n" for line in table.splitlines() if not line.startswith("#")),
+        "hypercube.txt": table.replace("all_gather_perf", "hypercube_perf"),
+        "fastest-rank.txt": f"+ mpirun -np 16 /opt/all_gather_perf -b 1M -e 8G -f 4 -a 2\n{table}",
         "other-run.txt": table.replace("gke-a3u-pool-1f2e", "gke-a3u-pool-99aa"),
     }
 

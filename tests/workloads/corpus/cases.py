@@ -82,6 +82,8 @@ CASES = [
     fails(2, "no-baseline", "gib-good.txt", machine="p5en.48xlarge", options=NO_LOG),
     fails(2, "no-baseline", "gib-good.txt", machine="p5e.48xlarge", options=NO_LOG),
     passes("gib-good.txt", machine="p5en.48xlarge", options=(*NO_LOG, *NO_FLOOR)),
+    fails(2, "no-baseline", "hypercube.txt", GIB),
+    passes("hypercube.txt", GIB, options=NO_FLOOR),
     fails(2, "not-measured", None, GIB),
     # Not what was asked.
     fails(5, "socket-transport below", "tcp-fallback.txt"),
@@ -96,6 +98,8 @@ CASES = [
     fails(5, "socket-transport", "gib-good.txt", "socket.log", options=NO_LOG),
     fails(5, "socket-transport not-measured", None, "socket.log"),
     fails(5, "another-run", "other-run.txt", GIB),
+    fails(5, "some-nodes", "gib-good.txt", "gib-one-node.log"),
+    fails(5, "whose-time", "fastest-rank.txt", GIB),
     fails(5, "same-host too-few-ranks", "one-host.txt", options=(*NO_LOG, *NO_FLOOR)),
     fails(5, "same-host", "one-host-16-ranks.txt", options=NO_LOG),
     fails(5, "another-run", "three-hosts.txt", options=NO_LOG),

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from tests.workloads.corpus.formats import Place, Row
 from workloads.nccl.bandwidth import BUSBW_FACTORS, algbw
 from workloads.nccl.evidence.facts import Evidence, RankEvidence
 from workloads.nccl.evidence.log import parse_log
-from workloads.nccl.result import Iterations, Member, RankTime, Result, Spread, World
+from workloads.nccl.result import SCHEMA, Iterations, Member, RankTime, Result, Spread, World
 from workloads.nccl.result import Row as ResultRow
 
 
@@ -59,7 +60,9 @@ def result(
         "ranks": members,
         "evidence": evidence,
     }
-    return Result(**(fields | changes)).model_dump_json(by_alias=True) + "\n"
+    # Without defaults: a field that the schema gains does not change the files.
+    document = Result(**(fields | changes)).model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    return json.dumps({"schema": SCHEMA} | document) + "\n"
 
 
 def _row(op: str, row: Row, ranks: int) -> ResultRow:

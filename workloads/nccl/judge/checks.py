@@ -146,6 +146,26 @@ def same_run(measurement: Measurement) -> Iterator[Finding]:
         )
 
 
+def covered(measurement: Measurement, expectation: Expectation) -> Iterator[Finding]:
+    """Whether every node has a rank whose log is there: one node's says nothing of the NICs of another."""
+    facts = measurement.facts
+    hosts = set(facts.hosts.values()) if facts else set()
+    if facts and hosts and len(hosts) < min(expectation.nodes, facts.nnodes or expectation.nodes):
+        yield _wrong(
+            "some-nodes",
+            f"the log covers {len(hosts)} of {_count(expectation.nodes, 'node')}: {', '.join(sorted(hosts)[:4])}",
+        )
+
+
+def times(run: Run) -> Iterator[Finding]:
+    """Whether the times are the ranks' mean, as in published figures, or the slowest rank's."""
+    if run.average in (0, 2):
+        whose = "rank 0's" if run.average == 0 else "the fastest rank's"
+        yield _wrong(
+            "whose-time", f"the times are {whose} (nccl-tests -a {run.average}): the mean is -a 1, the slowest -a 3"
+        )
+
+
 def gpus(run: Run, expectation: Expectation) -> Iterator[Finding]:
     """Whether the devices are those of the machine."""
     others = sorted(name for name in run.gpus if not re.search(rf"\b{expectation.gpu}\b", name))
@@ -220,7 +240,7 @@ def bandwidth(
     asked = expectation.ops or sorted({row.op for _, row in rows})
     missing = [op for op in asked if op not in met]
     # Without --op one operation with a figure is enough: most operations have none anywhere.
-    if rows and missing and (expectation.ops or not met):
+    if runs and missing and (expectation.ops or not met):
         found.append(no_baseline(missing, expectation))
     return comparisons, found
 

@@ -52,7 +52,8 @@ class Run:
     `ended` is whether the output has the end that its tool writes. `stated_wrong` is the tool's own sum of wrong
     elements. `algorithm` is NCCL_ALGO where the output shows it. `damaged` are rows that could not be read.
     `guarded` counts rows that no published figure is about and that have guards of their own (point to point, latency),
-    `unverified` those of them whose data was not checked.
+    `unverified` those of them whose data was not checked. `average` is nccl-tests' -a where the output shows it:
+    whose times these are (0 rank 0's, 1 the ranks' mean, 2 the fastest rank's, 3 the slowest rank's).
     """
 
     rows: tuple[MeasuredRow, ...]
@@ -66,6 +67,7 @@ class Run:
     damaged: tuple[str, ...] = ()
     guarded: int = 0
     unverified: int = 0
+    average: int | None = None
 
 
 @dataclass(frozen=True)

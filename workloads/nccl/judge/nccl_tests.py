@@ -45,6 +45,7 @@ _ROW = re.compile(rf"(?<![\w.:/-])(?P<size>\d+)\s+(?P<count>\d+)\s+(?P<type>{TYP
 _CUT_ROW = re.compile(r"^\s{2,}\d+(?:\s+\d+)?\s*$")
 _OUT_OF_BOUNDS = re.compile(r"#\s*Out of bounds values\s*:\s*(\d+)\s+(OK|FAILED)")
 _AVERAGE = re.compile(r"#\s*Avg bus bandwidth\s*:")
+AVERAGE_OF = re.compile(r"\s(?:-a\s*|--average[ =])([0-3])\b")
 _ALGO = re.compile(r"\bNCCL_ALGO(?:=|\s+set by environment to\s+)\W{0,2}([A-Za-z]+)\b")
 
 
@@ -87,6 +88,7 @@ class _Run:
     out_of_bounds: int | None = None
     average: bool = False
     algorithm: str | None = None
+    average_of: int | None = None
 
     def run(self) -> Run:
         # The rows are those of the first group; NCCL_TESTS_SPLIT makes several.
@@ -101,6 +103,7 @@ class _Run:
             stated_wrong=self.out_of_bounds,
             algorithm=self.algorithm,
             damaged=tuple(self.damaged),
+            average=self.average_of,
         )
 
 
@@ -109,6 +112,7 @@ class _Reader:
         self.asked = op
         self.program: str | None = None
         self.algorithm: str | None = None
+        self.average_of: int | None = None
         self.runs: list[_Run] = []
 
     def line(self, line: str) -> None:
@@ -116,6 +120,8 @@ class _Reader:
             self.algorithm = match[1].lower()
         if (match := _PROGRAM.search(line)) and match[1].split("/")[-1] in OPERATIONS and "concluded" not in line:
             self.program = OPERATIONS[match[1]]
+            if average := AVERAGE_OF.search(line, match.end()):
+                self.average_of = int(average[1])
         if _START.search(line):
             self.begin()
         elif match := _RANK.search(line):
@@ -140,7 +146,7 @@ class _Reader:
         if not self.runs:
             self.begin()
         run = self.runs[-1]
-        run.algorithm = self.algorithm
+        run.algorithm, run.average_of = self.algorithm, self.average_of
         return run
 
     def row(self, match: re.Match[str], line: str) -> None:

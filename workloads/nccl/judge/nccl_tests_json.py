@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from workloads.nccl.judge.measurement import Figures, MeasuredRow, Measurement, Run, UnreadableError
-from workloads.nccl.judge.nccl_tests import OPERATIONS, UNNAMED
+from workloads.nccl.judge.nccl_tests import AVERAGE_OF, OPERATIONS, UNNAMED
 
 _PROGRAM = re.compile(r"([a-z_]+)_perf$")
 
@@ -38,6 +38,7 @@ def _run(document: Mapping[str, Any], op: str | None) -> Run:
     devices = sorted(document["config"].get("devices", ()), key=lambda device: int(device["rank"]))
     found = _PROGRAM.search(str((document.get("args") or [""])[0]))
     name = OPERATIONS.get(found[1]) if found else None
+    average = AVERAGE_OF.search(" ".join(map(str, document.get("args") or ())))
     bounds = document.get("out_of_bounds")
     groups = [device.get("group", 0) for device in devices]
     return Run(
@@ -49,6 +50,7 @@ def _run(document: Mapping[str, Any], op: str | None) -> Run:
         ended=bounds is not None,
         stated_wrong=None if bounds is None else max(int(bounds["count"]), int(bounds.get("okay") == "false")),
         algorithm=_algorithm(document.get("env") or ()),
+        average=int(average[1]) if average else None,
     )
 
 

@@ -33,22 +33,22 @@ def judge(measurement: Measurement, expectation: Expectation) -> Verdict:
         *checks.unchecked(measurement, expectation),
         *checks.transport(measurement, expectation),
         *checks.same_run(measurement),
+        *checks.covered(measurement, expectation),
     ]
     sound = []
     for run in measurement.runs:
-        if not run.rows:
+        if not (run.rows or run.guarded):
             continue
         contradictions = units.disagreements(run, expectation.ranks)
         found += contradictions
         found += checks.ranks(run, facts, expectation)
         found += checks.hosts(run, facts, expectation)
         found += checks.gpus(run, expectation)
+        found += checks.times(run)
         if not contradictions:
             sound.append(run)
             found += checks.possible(run, facts, expectation)
     comparisons, compared = checks.bandwidth(sound, facts, expectation)
-    if not sound and any(run.guarded for run in measurement.runs):
-        compared.append(checks.no_baseline(expectation.ops or ("point to point",), expectation))
     return _verdict([*found, *compared], comparisons, expectation)
 
 
@@ -58,23 +58,37 @@ def judge_texts(results: str | None, logs: Sequence[str], expectation: Expectati
     return judge(measurement_of_texts(results, logs, named, expectation.limits), expectation)
 
 
-def verdict_of(result: Result, *, machine: str | None, need_floor: bool = True, ops: Sequence[str] = ()) -> Verdict:
+def verdict_of(
+    result: Result, *, machine: str | None, need_floor: bool = True, need_check: bool = True, ops: Sequence[str] = ()
+) -> Verdict:
     """The verdict on a finished run of our own, on the machines that its stack has.
 
-    Without a machine type (`local`) there is no fabric to judge: the verdict is the driver's own, about correctness.
-    Raises `WorkloadError` for a machine type that is not in the catalogue or cannot be judged.
+    Without a machine type (`local`) there is no fabric to judge: the verdict is the driver's own, about correctness. A
+    run that claims a fabric all the same has no baseline. Raises `WorkloadError` for a machine type that is not in the
+    catalogue or cannot be judged.
     """
     if machine is None or result.world is None:
-        return Verdict(
-            code=result.exit_code,
-            outcome="fail" if result.exit_code else "pass",
-            reason=result.reason if result.exit_code else f"{result.reason}; no fabric to judge",
-            machine=machine,
-            findings=[],
-            comparisons=[],
-        )
-    expectation = expectation_of(machine, result.world.nodes, ops, need_floor=need_floor)
+        return _of_the_driver(result, machine, need_floor)
+    expectation = expectation_of(machine, result.world.nodes, ops, need_floor=need_floor, need_check=need_check)
     return judge(read(result, expectation.limits), expectation)
+
+
+def _of_the_driver(result: Result, machine: str | None, need_floor: bool) -> Verdict:
+    code, reason, findings = result.exit_code, result.reason, []
+    if not code and result.proves == "fabric" and need_floor:
+        code = Exit.BELOW
+        reason = "no baseline: the machine type is not known; --no-floor does without"
+        findings = [Finding(code=code, kind="no-baseline", text=reason)]
+    elif not code:
+        reason += "; no fabric to judge" if result.proves != "fabric" else "; judged without a machine's figures"
+    return Verdict(
+        code=code,
+        outcome="fail" if code else "pass",
+        reason=reason,
+        machine=machine,
+        findings=findings,
+        comparisons=[],
+    )
 
 
 def deciding(findings: Sequence[Finding]) -> int:
@@ -85,6 +99,9 @@ def deciding(findings: Sequence[Finding]) -> int:
 
 def _verdict(findings: list[Finding], comparisons: list[Comparison], expectation: Expectation) -> Verdict:
     findings = list(dict.fromkeys(findings))
+    judged = [comparison for comparison in comparisons if comparison.confidence != "low"]
+    if not judged and not deciding(findings) and not any(finding.kind == "no-baseline" for finding in findings):
+        findings.append(checks.no_baseline(expectation.ops or ("what was measured",), expectation))
     code = deciding(findings)
     if code:
         reason = next(finding.text for finding in findings if finding.code == code)
@@ -92,7 +109,6 @@ def _verdict(findings: list[Finding], comparisons: list[Comparison], expectation
     slow = next((finding.text for finding in findings if finding.kind == "slow"), None)
     if slow is not None:
         return _made(code, "warn", slow, findings, comparisons, expectation)
-    judged = [comparison for comparison in comparisons if comparison.confidence != "low"]
     if not judged:
         reason = "nothing is wrong, and no published figure says whether it is fast: a pass by --no-floor"
         return _made(code, "pass", reason, findings, comparisons, expectation)
