@@ -19,13 +19,15 @@ def said(result: dict[str, Any]) -> str:
 
 
 def test_totals_come_with_their_limit_and_pairs_with_their_hosts() -> None:
-    rows = a_row("pairs up", seconds_for(46.5)), a_row("single duplex", seconds_for(47))
+    rows = a_row("pairs up", seconds_for(46.5)), a_row("single up", seconds_for(47))
     shown = said(a_result(*rows).model_dump(mode="json", by_alias=True))
-    assert "pairs up, 8 pairs" in shown
+    assert "pairs up, 8 at once" in shown
     [total] = [line for line in shown.splitlines() if line.strip().startswith("pairs up")]
     assert total.split()[-5:] == ["23091", "372", "2976", "3200", "93.0%"]
     [pair] = [line for line in shown.splitlines() if line.strip().startswith("7 to 15")]
     assert pair.split()[-3:] == ["23091", "46.5", "372"]
+    [alone] = [line for line in shown.splitlines() if "0 to 8" in line and "single" in line]
+    assert alone.split()[:5] == ["single", "up,", "0", "to", "8"]
     assert "node 0: host-0, 10.0.0.0, ranks 0 to 7" in shown
     assert "node 1: host-1, 10.0.0.1, ranks 8 to 15" in shown
     assert "…" not in shown  # nothing was cut
@@ -46,7 +48,7 @@ def test_of_many_pairs_the_slowest_are_shown() -> None:
     shown = said(result)
     listed = [line.strip() for line in shown.splitlines() if " to " in line and line.strip()[0].isdigit()]
     assert len(listed) == SHOWN
-    assert f"pairs duplex: the {SHOWN} slowest of 64 pairs" in shown
+    assert f"pairs duplex: the {SHOWN} slowest of 64" in shown
     assert listed[0].startswith("24 to 56")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 from ray.util import collective
 
 from infra.outputs import Outputs
-from tests.workloads.conftest import Cluster
+from tests.workloads.conftest import Cluster, write_outputs
 from workloads.exits import Exit, WorkloadError
 from workloads.nccl.multigpu.driver import choose, judge
 from workloads.nccl.multigpu.request import request
@@ -208,3 +209,11 @@ def test_a_planted_wrong_number_exits_3(cluster: Cluster) -> None:
     assert [worker["wrong"] for worker in result["workers"]] == [0, 1]
     assert "1 of 24 elements are not 8, on worker 1" in result["reason"]
     assert "a fault was injected on purpose" in done.stderr
+
+
+def test_more_nodes_than_there_are_fails_fast(cluster: Cluster, tmp_path: Path) -> None:
+    nodes = cluster.outputs.nodes.model_copy(update={"min": 3, "max": 3})
+    file = write_outputs(cluster.outputs.model_copy(update={"nodes": nodes}), tmp_path / "grown.json")
+    done = cluster.rdma_ray("bench", "multigpu", "--nodes", "3", "--outputs", str(file))
+    assert done.returncode == Exit.ERROR
+    assert "3 nodes with 1 free CPU each are wanted" in done.stdout

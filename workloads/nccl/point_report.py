@@ -30,7 +30,7 @@ def show_pairs(result: dict[str, Any], console: Console) -> None:
         console.print(f"node {node}: {where}, ranks {node * per_node} to {last}", highlight=False, soft_wrap=True)
     for row in rows:
         if len(row["pairs"]) > SHOWN:
-            console.print(f"{row['variant']}: the {SHOWN} slowest of {len(row['pairs'])} pairs", highlight=False)
+            console.print(f"{row['variant']}: the {SHOWN} slowest of {len(row['pairs'])}", highlight=False)
 
 
 def _largest(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -59,13 +59,13 @@ def _table(rows: list[dict[str, Any]]) -> Table:
         name = f"{row['variant']} {row['dtype']} {row['mode']}" if several else row["variant"]
         total, limit = row["total"], row["limit"]
         table.add_row(
-            f"[bold]{name}[/], {_count(row['pairs'])}",
+            f"[bold]{name}[/], {_summary(row['pairs'])}",
             figure(row["time_us"]["max"]),
             f"[bold]{figure(total)}[/]",
             f"[bold]{figure(total * 8)}[/]",
             *((figure(limit * 8), f"{total / limit:.1%}") if limit else ("-", "-")),
         )
-        for pair in _shown(row["pairs"]):
+        for pair in _shown(row["pairs"]) if row["pairs"][1:] else []:
             bandwidth = pair["bandwidth"]
             sender, receiver = _ends(pair)
             table.add_row(
@@ -82,8 +82,9 @@ def _shown(pairs: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [pair for pair in pairs if pair in slowest]
 
 
-def _count(pairs: list[dict[str, Any]]) -> str:
-    return "1 pair" if len(pairs) == 1 else f"{len(pairs)} pairs"
+def _summary(pairs: list[dict[str, Any]]) -> str:
+    """How many send at once; a single one by its ends, without a line of its own."""
+    return f"{len(pairs)} at once" if pairs[1:] else "{} to {}".format(*_ends(pairs[0]))
 
 
 def _ends(pair: dict[str, Any]) -> tuple[int, int]:

@@ -23,8 +23,11 @@ class MultiGpuView(ProgressView):
     """The phases are the progress."""
 
     def event(self, event: Event) -> None:
-        if event["kind"] == "phase":
-            self.say(PHASES[event["name"]])
+        match event["kind"]:
+            case "phase":
+                self.say(PHASES[event["name"]])
+            case "waiting":
+                self.say(f"waiting for the nodes for {event['seconds']} s: {event['text']}")
 
 
 def show(result: dict[str, Any], console: Console) -> None:

@@ -19,7 +19,8 @@ from workloads.nccl.multigpu.spec import Spec
 from workloads.nccl.multigpu.worker import Worker
 from workloads.nccl.placement import Wanted
 
-LOOK_EVERY_S = 2
+# Seconds until it is first said what is waited for, and between one such word and the next.
+FIRST_WORD_S, NEXT_WORD_S = 2, 15
 
 
 class Workers:
@@ -77,14 +78,18 @@ class Workers:
     def _reserve(self) -> None:
         self.group = placement_group([{self.wanted.kind: self.wanted.amount}] * self.wanted.nodes, "STRICT_SPREAD")
         ready = self.group.ready()
-        deadline = time.monotonic() + self.spec.wait_s
-        while not ray.wait([ready], timeout=LOOK_EVERY_S)[0]:
+        began = time.monotonic()
+        pause = min(FIRST_WORD_S, self.spec.wait_s)
+        while not ray.wait([ready], timeout=pause)[0]:
             seen = placement.read(self.wanted.kind, self.group.id.hex())
             if reason := placement.never(self.wanted, seen, self.spec.elastic):
                 raise WorkloadError(reason)
-            if time.monotonic() > deadline:
+            waited = time.monotonic() - began
+            if waited >= self.spec.wait_s:
                 state = placement_group_table(self.group)["stats"]["scheduling_state"]
                 raise WorkloadError(placement.too_late(self.wanted, seen, self.spec.wait_s, state))
+            emit("waiting", text=placement.waiting(self.wanted, seen), seconds=round(waited))
+            pause = min(NEXT_WORD_S, self.spec.wait_s - waited)
 
     def _start(self) -> None:
         assert self.group is not None
