@@ -153,6 +153,13 @@ def test_nvidias_own_libraries_real_log() -> None:
     assert "driver version is insufficient" in found.warnings[0]
 
 
+def test_a_log_of_the_network_alone_is_not_taken_for_one_that_was_cut() -> None:
+    lines = text("gib-one-rank").splitlines(keepends=True)
+    found = parse_log("".join(line for line in lines if "NET" in line and "Using network" not in line))
+    assert not found.truncated
+    assert (found.plugin, found.nranks, len(found.hcas)) == ("gIB", None, 8)
+
+
 def test_pairs_of_torch_do_not_pass_for_the_whole_run() -> None:
     found = facts("torch-pairs")
     assert found.hosts == {0: "gpu-a", 1: "gpu-a", 2: "gpu-b", 3: "gpu-b"}

@@ -140,10 +140,10 @@ class Reader:
         elif text.startswith("NET/"):
             self.net(writer.host, text)
         elif text.startswith(_NETWORKS):
-            self.began = True
             start = next(start for start in _NETWORKS if text.startswith(start))
             name = text[len(start) :].removesuffix(" to comm")[:64].strip()
             self.networks[start][_plugin(name)] = None
+            self.began |= start == _NETWORKS[0]  # the others are told to NCCL_DEBUG_SUBSYS=NET as well
         elif found := _VERSION.match(text):
             self.versions[found[1]] = None
         elif text.startswith("Bootstrap"):
