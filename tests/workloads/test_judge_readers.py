@@ -41,7 +41,10 @@ def test_a_table_is_read_whole() -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["gib-good-mpirun.txt", "gib-good-ansi-crlf.txt", "gib-good-pdsh.txt", "gib-good-per-iteration.txt"],
+    [
+        f"gib-good-{kind}.txt"
+        for kind in ("mpirun", "ansi-crlf", "pdsh", "skypilot", "mpi-build", "version", "per-iteration")
+    ],
 )
 def test_what_launchers_and_terminals_add_changes_nothing(name: str) -> None:
     assert measurement_of(text(name)).runs == measurement_of(text("gib-good.txt")).runs

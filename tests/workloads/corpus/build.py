@@ -70,6 +70,8 @@ def good(gather: Output, reduce_: Output) -> dict[str, str]:
         "gib-good-ansi-crlf.txt": "".join(
             f"\x1b[36m(NcclTests pid=4100, ip=10.52.2.7)\x1b[0m {line}\r\n" for line in table.splitlines()
         ),
+        "gib-good-skypilot.txt": tagged(table, ("(head, rank=0, pid=3808) [1,0]<stdout>:",)),
+        "gib-good-mpi-build.txt": table.replace("all_gather_perf", "all_gather_perf_mpi"),
         "gib-good-pdsh.txt": tagged(table, (f"{A3U.hosts[0]}: ",)),
         "gib-good-per-iteration.txt": text(gather, per_iteration=True),
         "gib-good-version.txt": "NCCL version 2.26.6+cuda12.8\n" + table,

@@ -50,6 +50,8 @@ CASES = [
     passes("gib-good-mpirun.txt"),
     passes("gib-good-ansi-crlf.txt", GIB),
     passes("gib-good-pdsh.txt", GIB),
+    passes("gib-good-skypilot.txt", GIB),
+    passes("gib-good-mpi-build.txt", GIB),
     passes("gib-good-per-iteration.txt", GIB),
     passes("gib-good-version.txt", GIB),
     passes("gib-good-version.txt", options=NO_LOG, remarks=("no-log",)),

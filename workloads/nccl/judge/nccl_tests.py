@@ -34,7 +34,7 @@ TYPES = "int8|uint8|char|int32|int|uint32|int64|uint64|half|float|double|bfloat1
 STANDARD = ["size", "count", "type", "redop", "root", *2 * ["time", "algbw", "busbw", "#wrong"]]
 BLOCK = ("time", "algbw", "busbw")
 
-_PROGRAM = re.compile(r"\b([a-z_]+?)_perf\b")
+_PROGRAM = re.compile(r"\b([a-z_]+?)_perf(?:_mpi)?\b")
 _START = re.compile(r"#\s*nThread \d+ nGpus \d+ ")
 _RANK = re.compile(
     r"#\s+Rank\s+(?P<rank>\d+)(?:\s+Group\s+(?P<group>-?\d+))?\s+Pid\s+\d+\s+on\s+(?P<host>\S+)\s+device\s+\d+"

@@ -14,7 +14,7 @@ from typing import Any
 from workloads.nccl.judge.measurement import Figures, MeasuredRow, Measurement, Run, UnreadableError
 from workloads.nccl.judge.nccl_tests import AVERAGE_OF, OPERATIONS, UNNAMED
 
-_PROGRAM = re.compile(r"([a-z_]+)_perf$")
+_PROGRAM = re.compile(r"([a-z_]+?)_perf(?:_mpi)?$")
 
 
 def is_report(document: Mapping[str, Any]) -> bool:
