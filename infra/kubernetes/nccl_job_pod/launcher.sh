@@ -34,7 +34,7 @@ await_all() {
         if ((SECONDS >= deadline)); then
             say "not every pod came within $RDMA_RAY_WAIT_S s. Missing:"
             for number in $missing; do say "  $(why_not "$(host "$number")")"; done
-            leave $TOO_FEW
+            leave "$TOO_FEW"
         fi
         if ((SECONDS >= told)); then
             say "waiting for pod$missing"
@@ -69,7 +69,7 @@ measure() {
     mkfifo "$run/output" || return 1
     tee "$run/log" <"$run/output" &
     tee=$!
-    [[ -z $stopped ]] || return $STOPPED
+    [[ -z $stopped ]] || return "$STOPPED"
     timeout --kill-after=30 "$RDMA_RAY_RUN_S" "$mpirun" "${exported[@]}" "$@" >"$run/output" 2>&1 </dev/null &
     working=$!
     wait "$working"

@@ -24,12 +24,12 @@ for name in JOB_COMPLETION_INDEX RDMA_RAY_JOB RDMA_RAY_SERVICE RDMA_RAY_NODES RD
     RDMA_RAY_RUN_S RDMA_RAY_SSHD RDMA_RAY_SSH; do
     if [[ -z ${!name:-} ]]; then
         say "the environment lacks $name"
-        exit $USAGE
+        exit "$USAGE"
     fi
 done
 if (($# == 0)); then
     say "no mpirun command was given"
-    exit $USAGE
+    exit "$USAGE"
 fi
 
 readonly index=$JOB_COMPLETION_INDEX nodes=$RDMA_RAY_NODES
@@ -47,7 +47,7 @@ source "$here/launcher.sh"
 # shellcheck source=worker.sh
 source "$here/worker.sh"
 
-mkdir -p "$run" || exit $USAGE
+mkdir -p "$run" || exit "$USAGE"
 # Its log goes to a file: between the rows of a table it would be in the way of whoever reads them.
 # One that goes into the background by itself and says that all is well, serves from there.
 bash -c "{ $RDMA_RAY_SSHD; } && exec sleep infinity" >"$run/sshd.log" 2>&1 </dev/null &
@@ -59,7 +59,7 @@ serving() { kill -0 "$sshd" 2>/dev/null; }
 
 sshd_failed() {
     say "sshd ended by itself: $(tail -n 5 "$run/sshd.log")"
-    leave $SSHD_FAILED
+    leave "$SSHD_FAILED"
 }
 
 # Whatever runs in the background gets the signal, too; `wait` returns at once, and whoever waited looks at $stopped.
@@ -75,7 +75,7 @@ pause() {
     working=$!
     wait "$working"
     working=
-    [[ -z $stopped ]] || { say "this pod was asked to end"; leave $STOPPED; }
+    [[ -z $stopped ]] || { say "this pod was asked to end"; leave "$STOPPED"; }
     serving || sshd_failed
 }
 

@@ -8,7 +8,7 @@ readonly QUESTION='cd "${RDMA_RAY_RUN:-/run/rdma-ray}" && : >met-INDEX && echo m
 until [ -s end ]; do sleep 1; done && cat end && : >seen-INDEX'
 
 attend() {
-    local deadline=$((SECONDS + RDMA_RAY_WAIT_S)) met= failed=0 code first
+    local deadline=$((SECONDS + RDMA_RAY_WAIT_S)) met='' failed=0 code first
     first=$(host 0)
     say "serving logins; the measurement runs on $first"
     while :; do
@@ -25,11 +25,11 @@ attend() {
             failed=$((failed + 1))
         elif ((SECONDS >= deadline)); then
             say "no word of pod 0 within $RDMA_RAY_WAIT_S s: $(why_not "$first")"
-            leave $NO_LAUNCHER
+            leave "$NO_LAUNCHER"
         fi
         if ((failed >= ATTEMPTS)); then
             say "pod 0 is lost: $(why_not "$first")"
-            leave $PEER_LOST
+            leave "$PEER_LOST"
         fi
         pause 2
     done
@@ -42,7 +42,7 @@ ask() {
     working=$!
     while :; do
         wait -n "$working" "$sshd"
-        [[ -z $stopped ]] || { say "this pod was asked to end"; leave $STOPPED; }
+        [[ -z $stopped ]] || { say "this pod was asked to end"; leave "$STOPPED"; }
         serving || sshd_failed
         kill -0 "$working" 2>/dev/null || break
     done
