@@ -21,7 +21,7 @@ from workloads.nccl.evidence.redaction import REDACTED, known_secrets, redacted,
 
 LEVEL, SUBSYSTEMS, FILE = "NCCL_DEBUG", "NCCL_DEBUG_SUBSYS", "NCCL_DEBUG_FILE"
 WANTED = "INIT,NET,GRAPH,TUNING"
-STEERING = ("NCCL_", "GLOO_", "TORCH_NCCL_", "FI_", "OFI_", "LD_LIBRARY_PATH")  # beginnings of variables' names
+STEERING = ("NCCL_", "GLOO_", "TORCH_NCCL_", "FI_", "OFI_", "UCX_", "LD_LIBRARY_PATH")  # beginnings of variables' names
 TELLING = ("INFO", "TRACE", "ABORT")  # levels that show how data travels
 ROOM = 512 * 2**20  # bytes that must be free where NCCL writes: a node whose disk is full loses more than a log
 READ = 256 * 2**20  # bytes of a log that are read; INFO writes some MB
