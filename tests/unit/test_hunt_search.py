@@ -1,0 +1,240 @@
+"""The search of a hunt, against fabrics with planted faults: who is accused, on what grounds, at what cost."""
+
+from __future__ import annotations
+
+from math import ceil, log2, sqrt
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from workloads.nccl.hunt.pairs import circle
+from workloads.nccl.hunt.plan import NETWORK, Answer, Outcome, Probe, Round, Settings
+from workloads.nccl.hunt.ruler import Ruler
+from workloads.nccl.hunt.search import Verdict, hunt
+from workloads.nccl.hunt.simulate import Fabric, Fault, plant, play
+
+QUIET = 0.0
+
+
+class Watched(Fabric):
+    """A fabric that holds every round to the schedule's promises."""
+
+    def __init__(self, faults: list[Fault], noise: float, seed: int, units: int) -> None:
+        super().__init__(faults, noise, seed)
+        self.units = units
+
+    def answer(self, tests: Round) -> list[Answer]:
+        assert tests
+        named = [unit for probe in tests for unit in probe.units]
+        assert len(named) == len(set(named)), "a round uses a unit twice"
+        assert set(named) <= set(range(self.units))
+        for probe in tests:
+            assert set(probe.suspects) <= set(probe.units)
+            assert len(probe.units) == {"burn": 1, "intra": 1, "pair": 2, "rail": 2}.get(probe.kind, len(probe.units))
+        return super().answer(tests)
+
+
+def sound(verdict: Verdict) -> None:
+    """Every accusation on the network rests on two partners that nobody accuses, and on one test that ran alone."""
+    accused = {one.unit for one in verdict.accused}
+    for one in verdict.accused:
+        if one.fault in ("burn", "intra"):
+            continue
+        partners = {partner for partners in one.partners for partner in partners}
+        assert len(set(one.partners)) >= 2
+        assert not partners & accused
+        assert any(outcome.alone for outcome in one.evidence)
+        assert all(outcome.failed for outcome in one.evidence)
+        for partner in partners:
+            assert any(
+                outcome.failed is False and partner in outcome.probe.units
+                for outcome in verdict.outcomes
+                if outcome.probe.kind in NETWORK
+            ), f"unit {partner} speaks against {one.unit} and never passed"
+
+
+@given(
+    units=st.integers(5, 90),
+    bad=st.integers(0, 3),
+    kind=st.sampled_from(["nic", "node"]),
+    rails=st.sampled_from([1, 8]),
+    seed=st.integers(0, 10**6),
+)
+@settings(max_examples=60, deadline=None)
+def test_without_noise_exactly_the_faulty_are_named(units: int, bad: int, kind: str, rails: int, seed: int) -> None:
+    bad = min(bad, units // 4)
+    faults = plant(units, bad, "nic" if kind == "nic" else "node", seed)
+    verdict = play(units, Watched(faults, QUIET, seed, units), Settings(seed=seed, rails=rails))
+    assert {one.unit for one in verdict.accused} == {fault.unit for fault in faults}
+    sound(verdict)
+    if rails > 1:
+        rails_of = {fault.unit: [fault.rail] if kind == "nic" else list(range(rails)) for fault in faults}
+        assert {one.unit: one.rails for one in verdict.accused} == rails_of
+
+
+@given(
+    units=st.integers(2, 80),
+    bad=st.integers(0, 20),
+    kind=st.sampled_from(["nic", "node", "flapping", "spine"]),
+    noise=st.sampled_from([0.0, 0.03, 0.1]),
+    samples=st.sampled_from([1, 5]),
+    full=st.booleans(),
+    floor=st.sampled_from([None, 300.0, 500.0]),
+    seed=st.integers(0, 10**6),
+)
+@settings(max_examples=150, deadline=None)
+def test_whatever_happens_it_ends_and_every_verdict_has_its_grounds(
+    units: int, bad: int, kind: str, noise: float, samples: int, full: bool, floor: float | None, seed: int
+) -> None:
+    faults = plant(units, min(bad, units), kind, seed)  # type: ignore[arg-type]  # hypothesis gives plain strings
+    given_settings = Settings(seed=seed, samples=samples, full=full, floor=floor)
+    verdict = play(units, Watched(faults, noise, seed, units), given_settings)
+    sound(verdict)
+    assert verdict.tests <= 40 * units
+
+
+@given(bad=st.integers(0, 6), units=st.sampled_from([64, 100, 232, 400]), seed=st.integers(0, 10**6))
+@settings(max_examples=60, deadline=None)
+def test_the_cost_stays_within_its_bound(bad: int, units: int, seed: int) -> None:
+    """√N groups, a bisection and two to four tests more per faulty unit, two controls, one look at the fabric."""
+    groups = ceil(sqrt(units))
+    verdict = play(units, Fabric(plant(units, bad, "node", seed), QUIET, seed), Settings(seed=seed))
+    assert verdict.tests <= groups + bad * (ceil(log2(units / groups)) + 5) + 4
+
+
+@pytest.mark.parametrize("count", range(2, 34))
+def test_the_circle_has_every_pair_once_in_disjoint_rounds(count: int) -> None:
+    rounds = circle(range(count))
+    assert len(rounds) == (count - 1 if count % 2 == 0 else count)
+    for pairs in rounds:
+        units = [unit for pair in pairs for unit in pair]
+        assert len(units) == len(set(units)) == 2 * (count // 2)
+    every = [tuple(sorted(pair)) for pairs in rounds for pair in pairs]
+    assert len(every) == len(set(every)) == count * (count - 1) // 2
+
+
+def test_two_units_cannot_accuse_each_other() -> None:
+    verdict = play(2, Fabric([Fault("node", 1, 0.5)], QUIET, 1), Settings(floor=300))
+    assert verdict.accused == []
+    [finding] = verdict.findings
+    assert (finding.kind, finding.units) == ("undecided", (0, 1))
+    assert "a third unit is needed" in finding.text
+
+
+def test_two_units_without_a_floor_have_nothing_to_be_compared_with() -> None:
+    verdict = play(2, Fabric([], QUIET, 1), Settings())
+    assert [finding.kind for finding in verdict.findings] == ["unjudged"]
+    assert not verdict.clean
+
+
+def test_two_units_show_their_slow_rail_against_the_others() -> None:
+    verdict = play(2, Fabric([Fault("nic", 1, 0.5, rail=6)], QUIET, 1), Settings(rails=8))
+    assert verdict.accused == []
+    assert [(finding.kind, finding.units) for finding in verdict.findings] == [("undecided", (0, 1))]
+    assert verdict.findings[0].text.endswith("slow rails between them: 6")
+
+
+def test_a_fleet_below_its_floor_is_no_single_units_fault() -> None:
+    verdict = play(60, Fabric([Fault("node", 7, 0.5)], 0.03, 1), Settings(floor=500))
+    assert [one.unit for one in verdict.accused] == [7]
+    assert "fleet" in {finding.kind for finding in verdict.findings}
+
+
+def test_a_shared_spine_is_named_as_the_fabric_and_no_unit_is() -> None:
+    for units in (32, 64, 232):
+        verdict = play(units, Fabric([Fault("spine", 1, 0.5)], 0.03, units), Settings(seed=units))
+        assert verdict.accused == []
+        assert "fabric" in {finding.kind for finding in verdict.findings}
+
+
+class Breaking(Fabric):
+    """One unit hangs, corrupts or fails the tests that it is in; or it computes slowly."""
+
+    def __init__(self, unit: int, how: str) -> None:
+        super().__init__([], QUIET, 1)
+        self.unit, self.how = unit, how
+
+    def answer(self, tests: Round) -> list[Answer]:
+        return [self._one(probe, answer) for probe, answer in zip(tests, super().answer(tests), strict=True)]
+
+    def _one(self, probe: Probe, answer: Answer) -> Answer:
+        if self.unit not in probe.units:
+            return answer
+        if self.how in ("burn", "intra"):
+            return Answer(tuple(sample * 0.8 for sample in answer.samples)) if probe.kind == self.how else answer
+        if probe.kind in ("burn", "intra"):
+            return answer
+        if self.how == "wrong":
+            return Answer(answer.samples, "wrong", "3 wrong elements")
+        return Answer(broken="hang") if self.how == "hang" else Answer(broken="error")
+
+
+@pytest.mark.parametrize("how", ["hang", "wrong", "error", "burn", "intra"])
+@pytest.mark.parametrize("units", [3, 4, 12, 50])
+def test_other_faults_have_their_own_names(units: int, how: str) -> None:
+    verdict = play(units, Breaking(2, how), Settings(rails=8))
+    assert [(one.unit, one.fault) for one in verdict.accused] == [(2, how)]
+    sound(verdict)
+
+
+def test_a_path_that_is_slow_between_two_good_units_is_nobodys_fault() -> None:
+    class Path(Fabric):
+        def answer(self, tests: Round) -> list[Answer]:
+            return [
+                Answer(tuple(sample * (0.5 if set(probe.units) == {0, 7} else 1) for sample in answer.samples))
+                for probe, answer in zip(tests, super().answer(tests), strict=True)
+            ]
+
+    verdict = play(8, Path([], QUIET, 1), Settings(full=True))
+    assert verdict.accused == []
+    assert [(finding.kind, set(finding.units)) for finding in verdict.findings] == [("fabric", {0, 7})]
+
+
+def test_one_unit_is_no_fleet() -> None:
+    with pytest.raises(ValueError, match="two or more"):
+        next(hunt(1, Settings()))
+
+
+def test_an_answer_too_few_is_an_error() -> None:
+    steps = hunt(4, Settings())
+    next(steps)
+    with pytest.raises(ValueError, match="shorter"):
+        steps.send([Answer((1.0,))])
+
+
+def outcome(value: float, kind: str = "group", samples: int = 1) -> Outcome:
+    return Outcome(0, 0, Probe("group" if kind == "group" else "burn", (0,), "t"), False, [value] * samples)
+
+
+def test_the_reference_survives_a_majority_that_is_slow_and_one_clock_that_is_broken() -> None:
+    ruler = Ruler(Settings())
+    for value in [100, 101, 99, 50, 51, 52, 53, 54, 55, 56, 990]:
+        ruler.add(outcome(value))
+    assert ruler.reference("group") == pytest.approx(100, rel=0.01)
+
+
+def test_borderline_results_are_measured_again_and_clear_ones_are_not() -> None:
+    ruler = Ruler(Settings())
+    for _ in range(5):
+        ruler.add(outcome(100))
+    for value, again in ((100, False), (92, True), (89, True), (86, False)):
+        one = outcome(value)
+        ruler.judge(one)
+        assert ruler.borderline(one) is again
+        assert one.failed is (value < 90)
+    assert not ruler.borderline(outcome(89, samples=3))
+
+
+def test_few_of_many_slow_samples_are_unsteady() -> None:
+    ruler = Ruler(Settings())
+    for _ in range(5):
+        ruler.add(outcome(100))
+    one = outcome(100, samples=5)
+    one.samples[0] = 50
+    ruler.judge(one)
+    assert (one.failed, one.unsteady) == (True, True)
+    few = outcome(100, samples=3)
+    few.samples[0] = 50
+    ruler.judge(few)
+    assert (few.failed, few.unsteady) == (False, False)

@@ -1,0 +1,105 @@
+"""The hunt's driver: runs on the cluster as a Ray job, forms the crew, runs round after round, prints the result.
+
+python -m workloads.nccl.hunt.driver SPEC_JSON
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from dataclasses import asdict
+from typing import Any
+
+import ray
+from ray.exceptions import RayActorError, RayTaskError
+
+from workloads.events import emit
+from workloads.exits import Exit, WorkloadError
+from workloads.nccl.driver import ONE_HOST
+from workloads.nccl.hunt.conclusion import parts
+from workloads.nccl.hunt.crew import Crew
+from workloads.nccl.hunt.result import HuntResult, Unit
+from workloads.nccl.hunt.search import Verdict, hunt
+from workloads.nccl.hunt.spec import HuntSpec
+
+
+def main(text: str) -> int:
+    """Run the spec; the process's exit code."""
+    spec = HuntSpec.from_json(text)
+    ray.init(logging_level=logging.WARNING)
+    started = time.time()
+    found: dict[str, Any] = {}
+    crew = Crew(spec, on_event=emit)
+    try:
+        with crew:
+            found |= describe(crew)
+            began = time.monotonic()
+            found |= parts(search(spec, crew), units(crew))
+            found["seconds"] = crew.seconds | {"search": round(time.monotonic() - began, 3)}
+    except WorkloadError as error:
+        found |= {"exit_code": int(error.code), "reason": str(error)}
+    except (RayTaskError, RayActorError) as error:
+        reason = f"a rank failed outside of a test: {str(error).strip().splitlines()[-1]}"
+        found |= {"exit_code": int(Exit.ERROR), "reason": reason}
+    result = HuntResult(
+        started=started, finished=time.time(), spec=asdict(spec), injected_fault=spec.inject_fault, **found
+    )
+    emit("result", result=result.model_dump(mode="json", by_alias=True))
+    return result.exit_code
+
+
+def search(spec: HuntSpec, crew: Crew) -> Verdict:
+    """Play the search against the crew."""
+    steps = hunt(spec.units, spec.settings)
+    try:
+        tests = next(steps)
+        while True:
+            stages = sorted({probe.stage for probe in tests})
+            emit("round", stages=stages, kind_of=tests[0].kind, tests=len(tests), units=tests[0].units)
+            tests = steps.send(crew.answer(tests))
+    except StopIteration as end:
+        verdict: Verdict = end.value
+        return verdict
+
+
+def units(crew: Crew) -> list[Unit]:
+    """Who can be accused, by name: the node's host and address, and the rank or GPU where units are ranks."""
+    rails = crew.hunt.rails
+    found = []
+    for unit in range(crew.hunt.units):
+        member = crew.members[unit * rails]
+        name = f"{member['host']} ({member['ip']})"
+        if crew.hunt.unit == "rank":
+            name = f"rank {unit} on {name}" + (f", GPU {member['gpu']}" if member["gpu"] is not None else "")
+        found.append(
+            Unit(
+                unit=unit,
+                name=name,
+                host=member["host"],
+                ip=member["ip"],
+                machine=member["machine"],
+                node_id=member["node_id"],
+                gpu=member["gpu"] if crew.hunt.unit == "rank" else None,
+                nics=member["nics"],
+            )
+        )
+    return found
+
+
+def describe(crew: Crew) -> dict[str, Any]:
+    """What the hunt ran on, and what its figures may be taken for."""
+    spec = crew.spec
+    notice = None
+    if not crew.fabric:
+        notice = ONE_HOST if crew.machines == 1 else f"{spec.nodes} nodes on only {crew.machines} machines"
+    return {
+        "backend": "nccl" if spec.use_gpu else "gloo",
+        "proves": "fabric" if crew.fabric else "function",
+        "notice": notice,
+        "versions": crew.call("versions", what="asking for versions")[0],
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))
