@@ -65,15 +65,15 @@ class Chromium:
         os.close(self._out)
         os.close(self._in)
 
-    def open(self, page: Path, width: int, height: int = 900, *, dark: bool = False) -> None:
-        """Show a file in a viewport of that size, as a phone or a desktop would."""
+    def open(self, page: Path, width: int, height: int = 900, *, dark: bool = False, printed: bool = False) -> None:
+        """Show a file in a viewport of that size, as a phone or a desktop would, or as it is printed."""
         self.messages.clear()
         self.requests.clear()
         self.call(
             "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600
         )
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
-        self.call("Emulation.setEmulatedMedia", features=[scheme])
+        self.call("Emulation.setEmulatedMedia", media="print" if printed else "", features=[scheme])
         self._loaded = False
         self.call("Page.navigate", url=page.as_uri())
         ends = time.monotonic() + PATIENCE

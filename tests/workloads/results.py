@@ -119,6 +119,23 @@ def fabric(
     )
 
 
+def wide() -> Result:
+    """128 nodes × 8: more ranks, pairs and hosts than a plot has room for. Rank 700 is slow."""
+    nodes, per_node, sizes = 128, 8, (2**10, 2**33)
+    ranks = nodes * per_node
+    up = [(rank, rank + per_node) for rank in range(ranks) if rank // per_node % 2 == 0]
+    down = [(receiver, sender) for sender, receiver in up]
+    rows = [row(op, size, peak, ranks, slow=700) for op, peak in PEAKS.items() for size in sizes]
+    for name, flows in (("up", up), ("down", down)):
+        rows.append(row("p2p", sizes[-1], 46.6, ranks, variant=f"pairs {name}", slow=700, pairs=flows, limit=25600.0))
+    update = {
+        "rows": rows,
+        "ranks": [_member(rank, per_node, "NVIDIA H200") for rank in range(ranks)],
+        "world": World(nodes=nodes, per_node=per_node, ranks=ranks, machines=nodes),
+    }
+    return fabric(sizes=sizes).model_copy(update=update)
+
+
 def evidence() -> Evidence:
     """Both nodes over gIB with GPUDirect RDMA on all eight NICs."""
     return Evidence(

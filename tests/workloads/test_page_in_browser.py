@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from tests.browser import Chromium
-from tests.workloads.results import SWEEP, fabric, failed, functional
+from tests.workloads.results import SWEEP, fabric, failed, functional, wide
 from tools.browser import NoBrowserError, fetch, find
 from workloads.nccl.page.html import page
 
@@ -54,6 +54,7 @@ def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chromium]:
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("pages")
     results = {"fabric": fabric(verdict=failed(), slow=11, sizes=SWEEP[::3] + SWEEP[-1:]), "gloo": functional()}
+    results["wide"] = wide()
     for name, result in results.items():
         (folder / f"{name}.html").write_text(page(result))
     return {name: folder / f"{name}.html" for name in results}
@@ -103,6 +104,20 @@ def test_every_plot_is_there_to_see(
     assert problems(chromium, pages[name], width, dark=dark) == []
     plots = chromium.evaluate("document.querySelectorAll('figure svg.plot').length")
     assert plots >= (14 if name == "fabric" else 9)
+
+
+def test_a_thousand_ranks_leave_every_text_readable(chromium: Chromium, pages: dict[str, Path]) -> None:
+    assert problems(chromium, pages["wide"], PHONE) == []
+
+
+def test_paper_is_white_whatever_the_screen_is(chromium: Chromium, pages: dict[str, Path]) -> None:
+    colours = "[document.body, document.querySelector('.plot')].map(e => getComputedStyle(e).getPropertyValue('--ink'))"
+    chromium.open(pages["gloo"], 794, dark=True)
+    on_screen = chromium.evaluate(colours)
+    chromium.open(pages["gloo"], 794)
+    light = chromium.evaluate(colours)
+    chromium.open(pages["gloo"], 794, dark=True, printed=True)
+    assert chromium.evaluate(colours) == light != on_screen
 
 
 def test_dark_is_dark_and_light_is_light(chromium: Chromium, pages: dict[str, Path]) -> None:

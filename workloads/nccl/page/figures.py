@@ -20,6 +20,7 @@ from workloads.nccl.page.reference import Line
 
 WIDTH = 360.0  # points: what a phone shows without shrinking the text
 TEXT = 11.0
+DIGIT = 7.0  # points that a digit is wide, in the wider ones of the fonts that browsers have
 
 
 @dataclass(frozen=True)
@@ -178,10 +179,12 @@ def cells(
             axes.add_patch(Rectangle((x + 0.04, y + 0.06), 0.92, 0.88, color=colour, alpha=strength, linewidth=0))
     axes.set_xlim(0, len(across))
     axes.set_ylim(len(down), 0)
-    axes.set_yticks([index + 0.5 for index in range(len(down))], down)
-    step = ceil(len(across) / 16)
-    shown = range(0, len(across), step)
-    axes.set_xticks([index + 0.5 for index in shown], [across[index] for index in shown])
+    width, height = _points(axes)
+    # Where not every name has room, every second one is written, or every third, …
+    lines = range(0, len(down), ceil(len(down) * (TEXT + 3) / height))
+    columns = range(0, len(across), ceil(len(across) * (max(map(len, across)) * DIGIT + 4) / width))
+    axes.set_yticks([index + 0.5 for index in lines], [down[index] for index in lines])
+    axes.set_xticks([index + 0.5 for index in columns], [across[index] for index in columns])
     _style(axes, palette, None, grid=None)
 
 
@@ -191,6 +194,15 @@ def short(value: float) -> str:
         if value >= least:
             return f"{value:.{digits}f}"
     return f"{value:.3f}" if value >= 0.001 or value == 0 else f"{value:.1e}"
+
+
+def _points(axes: Axes) -> tuple[float, float]:
+    """Width and height of the axes."""
+    drawing = axes.get_figure(root=True)
+    assert drawing is not None, "axes here are always on a figure"
+    width, height = drawing.get_size_inches() * 72
+    share = axes.get_position()
+    return share.width * width, share.height * height
 
 
 def _tick(value: float) -> str:
@@ -243,7 +255,7 @@ def _style(axes: Axes, palette: Palette, unit: str | None, grid: str | None = "y
 
 def _ends(axes: Axes, labels: Sequence[tuple[float, str, str]]) -> None:
     """Names right of the axes at the height of their lines, moved apart where they would overlap."""
-    height = axes.get_position().height * axes.figure.get_size_inches()[1] * 72  # type: ignore[union-attr]
+    height = _points(axes)[1]
     wanted = [
         float(axes.transAxes.inverted().transform(axes.transData.transform((1.0, value)))[1]) for value, _, _ in labels
     ]

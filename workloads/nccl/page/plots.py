@@ -152,18 +152,23 @@ def _rails(direction: str, found: Sequence[tuple[int, Row]]) -> Plot:
 
 def _bars(title: str, caption: str, identity: str, rows: Sequence[Bar], limit: float | None) -> Plot:
     drawing = figures.figure(46 + BAR * len(rows))
-    figures.bars(figures.place(drawing, 62, 24, 12, 20), rows, limit, THEMED)
+    left = 12 + figures.DIGIT * max(len(row.label) for row in rows)
+    figures.bars(figures.place(drawing, left, 24, 12, 20), rows, limit, THEMED)
     words = ", ".join(f"{row.label} {figures.short(row.value)}" for row in rows)
     return Plot(title, caption, inline(drawing, identity, f"{title}: {words}"))
 
 
 def _matrix(rows: Sequence[Row], result: Result) -> list[Plot]:
-    """All pairs of the one-way measurements: senders down, receivers across; nodes where the ranks are too many."""
+    """All pairs of the one-way measurements: senders down, receivers across; nodes where the ranks are too many.
+
+    With more nodes than columns a cell stands for several.
+    """
     measured = [pair for row in rows if row.pairs and not (row.variant or "").endswith("duplex") for pair in row.pairs]
     world = result.world
     if world is None or len(measured) < 4:
         return []
-    share = 1 if world.ranks <= MOST_COLUMNS else world.per_node
+    nodes = ceil(world.nodes / MOST_COLUMNS)  # in a cell
+    share = 1 if world.ranks <= MOST_COLUMNS else world.per_node * nodes
     # The slowest of all measurements of a cell: a matrix that shows the best would hide what is looked for.
     slowest: dict[tuple[int, int], float] = {}
     for pair in measured:
@@ -172,13 +177,13 @@ def _matrix(rows: Sequence[Row], result: Result) -> list[Plot]:
     middle = median(slowest.values())
     count = ceil(world.ranks / share)
     values = [[_share(slowest.get((y, x)), middle) for x in range(count)] for y in range(count)]
-    names = [str(index) for index in range(count)]
+    names = [str(index * nodes) for index in range(count)]
     drawing = figures.figure(60 + 300 * min(1.0, count / 16))
     figures.cells(figures.place(drawing, 40, 24, 8, 8), values, names, names, THEMED, SLOW)
     what = "rank" if share == 1 else "node"
     return [
         Plot(
-            f"All pairs of {what}s",
+            f"All pairs of {what}s" + (f", {nodes} by {nodes} in a cell" if nodes > 1 else ""),
             "Senders down, receivers across; one direction at a time, at the largest size. Each cell is the slowest"
             " that was seen. Pale: like the median pair. Red: below 90 % of it. Empty: not measured.",
             inline(drawing, "matrix", f"Heat map of {len(slowest)} pairs of {what}s"),

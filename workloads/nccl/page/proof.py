@@ -18,9 +18,9 @@ def tables(result: Result) -> list[Table]:
     versions = [(key, value or "not there") for key, value in (result.versions or {}).items()]
     if evidence:
         versions.append(("image", evidence.image or f"{NOT_COLLECTED}: the cluster does not tell"))
-    found.append(_pairs("Versions", "part", "version", versions, "no rank started"))
+    found.append(_pairs("Versions", "part", "version", versions, "the result holds none"))
     environment = list((result.environment or {}).items())
-    found.append(_pairs("Environment of rank 0", "variable", "value", environment, "no rank started"))
+    found.append(_pairs("Environment of rank 0", "variable", "value", environment, "the result holds none"))
     topology = list(evidence.topology.items()) if evidence else []
     found.append(_pairs("Topology", "node", "nvidia-smi topo", topology, _why(result)))
     return found
