@@ -21,6 +21,7 @@ import tempfile
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
+from xml.sax.saxutils import escape
 
 from tools.setup import cache, say
 
@@ -32,7 +33,7 @@ PARTS = ("al2023.tar", "fonts.tar", "swiftshader.tar")
 FONTS = """<?xml version="1.0"?>
 <!DOCTYPE fontconfig SYSTEM "fonts.dtd">
 <fontconfig>
-  <dir prefix="relative">fonts</dir><dir>/usr/share/fonts</dir><cachedir prefix="relative">font-cache</cachedir>
+  <dir>{folder}/fonts</dir><dir>/usr/share/fonts</dir><cachedir>{folder}/font-cache</cachedir>
 </fontconfig>
 """
 # Python's standard library has no brotli; Node's has.
@@ -125,7 +126,7 @@ def _unpack(archive: Path, work: Path) -> None:
         with tarfile.open(browser / name) as part:
             part.extractall(browser, filter="data")
         (browser / name).unlink()
-    (browser / "fonts.conf").write_text(FONTS)
+    (browser / "fonts.conf").write_text(FONTS.format(folder=escape(str(_folder()))))
     (browser / "chromium").chmod(0o755)
 
 
