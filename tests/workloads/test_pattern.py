@@ -10,9 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from workloads.nccl import pattern
+from workloads.nccl.collectives import AllReduce
 from workloads.nccl.operation import DTYPES, Operation, Place
 from workloads.nccl.operations import COLLECTIVES
-from workloads.nccl.pattern import EXACT_BITS, ReductionPattern, count_wrong, flip, moved, poison, zeros
+from workloads.nccl.pattern import EXACT_BITS, ReductionPattern, count_wrong, flip, moved, poison, spoil, zeros
 
 CPU = torch.device("cpu")
 dtypes = st.sampled_from([dtype for dtype in DTYPES.values() if dtype.is_floating_point])  # those that hold sums
@@ -77,17 +78,23 @@ def test_poison_is_wrong_at_every_position(dtype: torch.dtype, salt: int, source
     assert count_wrong(got, want, offset=8) == 64
 
 
-@settings(deadline=None)
-@given(dtypes, st.integers(1, 64), salts, st.randoms(use_true_random=False))
-def test_what_cancels_is_zero_to_the_bit_in_any_order(dtype: torch.dtype, world: int, salt: int, random) -> None:  # type: ignore[no-untyped-def]  # hypothesis does not type its Random
-    sums = ReductionPattern(world, dtype, CPU)
-    parts = [sums.cancelling(rank, salt)(0, 50) for rank in range(world)]
-    if world > 1:
-        assert any(part.ne(0).any() for part in parts)  # else a run that did nothing would look right
-    while len(parts) > 1:
-        a, b = (parts.pop(random.randrange(len(parts))) for _ in range(2))
-        parts.append(a + b)
-    assert count_wrong(parts[0], zeros(dtype, CPU)) == 0
+@given(all_dtypes, salts)
+def test_right_data_that_is_spoilt_is_wrong_at_every_position(dtype: torch.dtype, salt: int) -> None:
+    want = moved(2, 3, salt, dtype, CPU)
+    got = want(0, 64)
+    spoil(got)
+    assert count_wrong(got, want) == 64
+
+
+@pytest.mark.parametrize("world", [1, 2, 3, 8, 9])
+@pytest.mark.parametrize("dtype", [dtype for dtype in DTYPES.values() if dtype.is_floating_point])
+def test_an_all_reduce_is_timed_on_input_whose_sum_is_zero(world: int, dtype: torch.dtype) -> None:
+    ranks = [AllReduce(Place(rank, world, 1), 64, dtype, CPU) for rank in range(world)]
+    for rank in ranks:
+        rank.prepare(1)
+    assert count_wrong(torch.stack([rank.buffer for rank in ranks]).sum(0).to(dtype), zeros(dtype, CPU)) == 0
+    # A rank of a pair whose runs do nothing keeps what is not zero.
+    assert [rank.left_wrong() for rank in ranks] == [rank.count] * (world - world % 2) + [0] * (world % 2)
 
 
 @given(dtypes, worlds, salts, st.data())

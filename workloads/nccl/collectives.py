@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import torch.distributed as dist
 
 from workloads.nccl.operation import EVERYONE, Check, Operation
-from workloads.nccl.pattern import fill, zeros
+from workloads.nccl.pattern import fill, spoil, zeros
 
 ROOT = 0
 
@@ -20,8 +20,8 @@ ROOT = 0
 class AllReduce(Operation):
     """In place, as torch.distributed has it, so that each run adds up what the one before left.
 
-    Over many runs that would overflow, and nothing could be said of the result. The timed runs therefore start from
-    input whose sum is zero: then every later run adds zeros, and one wrong element in any of them stays until the end.
+    Over many runs that would overflow, and nothing could be said of the result. The timed runs therefore start from 1
+    and -1, whose sum is zero: every later run adds zeros, and one wrong element in any of them stays until the end.
     """
 
     op = "all_reduce"
@@ -36,7 +36,12 @@ class AllReduce(Operation):
 
     def prepare(self, salt: int) -> None:
         self.salt = salt
-        fill(self.buffer, self.sums.cancelling(self.place.rank, salt))
+        self.arm()
+
+    def arm(self) -> None:
+        rank = self.place.rank
+        alone = rank ^ 1 >= self.place.world
+        self.buffer.fill_(0 if alone else -1 if rank % 2 else 1)
 
     def run(self) -> None:
         dist.all_reduce(self.buffer)
@@ -120,6 +125,10 @@ class Broadcast(Operation):
         if self.place.rank == ROOT:
             fill(self.buffer, self.moved(ROOT, EVERYONE))
 
+    def arm(self) -> None:
+        if self.place.rank != ROOT:
+            spoil(self.buffer)
+
     def run(self) -> None:
         dist.broadcast(self.buffer, src=ROOT)
 
@@ -142,6 +151,9 @@ class Reduce(Operation):
 
     def prepare(self, salt: int) -> None:
         self.salt = salt
+        self.arm()
+
+    def arm(self) -> None:
         self.buffer.zero_()
 
     def run(self) -> None:

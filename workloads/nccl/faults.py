@@ -43,10 +43,10 @@ class Planted:
 
 def moment(when: str | None, kind: str, warmup: int, check: int, iterations: int) -> Callable[[int], bool]:
     """Which calls of a row are hit: `before`, `timed` and `after` as in spec.Fault, None for all three."""
-    timed = warmup + check
+    timed = check + warmup
     after = timed + iterations
     times = {
-        "before": range(warmup, timed),
+        "before": range(check),
         # The next timed run writes over a corrupt element, and stale data of the run before is the same data.
         "timed": range(timed if kind == "stale" else after - 1, after),
         "after": range(after, after + check),

@@ -1,4 +1,4 @@
-"""One row on one rank: warm up, verify, time, look at what the timed runs left, verify again.
+"""One row on one rank: verify, warm up, time, look at what the timed runs left, verify again.
 
 All verification is outside the timed region, with the same buffers, size and algorithm. What this can see: a wrong
 element in any verified run, in the last timed run, and for all_reduce in any timed run. What it cannot see: an element
@@ -68,16 +68,16 @@ class Loop:
 
     def measure(self, operation: Operation, row: Measurement) -> Answer:
         """Measure one row."""
-        run = self._run(operation, row)
-        self.stage = "in the warm-up"
-        for _ in range(row.warmup):
-            run()
-        if row.mode == "graph":
-            run = self._replay(run, operation)
         self.stage = "in the first verification"
+        run = self._run(operation, row)
         wrong = sum(self._verify(operation, run) for _ in range(row.check))
         self.salt += 1
         operation.prepare(self.salt)
+        # Right before the timed runs: filling and checking buffers leaves cold caches, and a slow first run.
+        self.stage = "in the warm-up"
+        for _ in range(row.warmup):
+            run()
+        operation.arm()
         self.stage = "in the timed runs"
         _barrier()
         if row.mode == "latency":
@@ -92,19 +92,16 @@ class Loop:
         return answer(operation, timing, wrong if row.check else None)
 
     def _run(self, operation: Operation, row: Measurement) -> Callable[[], None]:
-        fault = self.fault
-        if fault is None or fault.kind == "hang":
-            return operation.run
-        hits = moment(fault.when, fault.kind, row.warmup, row.check, row.iterations)
-        return Planted(operation.run, operation, self.device.synchronize, fault.kind, hits)
-
-    def _replay(self, run: Callable[[], None], operation: Operation) -> Callable[[], None]:
-        replay = self.device.capture(operation.run)
-        if isinstance(run, Planted):
-            # A fault is planted around the replay, not into the graph.
-            run.run = replay
+        """What one run is: the operation's call or the replay of its graph, with the planted fault if there is one."""
+        run = operation.run
+        if row.mode == "graph":
+            # Connections are made in the first call, which cannot be captured.
+            operation.run()
+            run = self.device.capture(operation.run)
+        if self.fault is None or self.fault.kind == "hang":
             return run
-        return replay
+        hits = moment(self.fault.when, self.fault.kind, row.warmup, row.check, row.iterations)
+        return Planted(run, operation, self.device.synchronize, self.fault.kind, hits)
 
     def _verify(self, operation: Operation, run: Callable[[], None]) -> int:
         """The wrong elements of one run on new data."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from workloads.nccl.pattern import Generator, ReductionPattern, count_wrong, moved, poison
+from workloads.nccl.pattern import Generator, ReductionPattern, count_wrong, moved, poison, spoil
 
 DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16, "uint8": torch.uint8}
 EVERYONE = -1  # the destination of data that goes to all ranks alike
@@ -39,7 +39,7 @@ class Operation:
     """One operation at one size on one rank.
 
     `size` is the row's size in bytes, `takes_part` false for a rank that only keeps the barriers. fill() → run() →
-    wrong() is one verification; prepare() → run() many times, which is what is timed → left_wrong() is another.
+    wrong() is one verification; prepare() → run() → arm() → run() many times, which is timed → left_wrong() is another.
     """
 
     op = ""
@@ -85,15 +85,20 @@ class Operation:
         self.load()
 
     def prepare(self, salt: int) -> None:
-        """The input of the timed runs."""
+        """The input of the warm-up and of the timed runs."""
         self.fill(salt)
+
+    def arm(self) -> None:
+        """Make what was received wrong at each position again, and leave caches as warm as they are."""
+        for check in self.checks():
+            spoil(check.got)
 
     def wrong(self) -> int:
         """How many received elements are not what they must be after one run."""
         return _wrong(self.checks())
 
     def left_wrong(self) -> int:
-        """How many received elements are not what they must be after prepare() and any number of runs."""
+        """How many received elements are not what they must be after arm() and any number of runs."""
         return _wrong(self.left())
 
     def empty(self, count: int) -> torch.Tensor:

@@ -41,19 +41,6 @@ class ReductionPattern:
 
         return generate
 
-    def cancelling(self, rank: int, salt: int) -> Generator:
-        """Input whose sum over all ranks is zero in any order: even ranks have a number, the next one its opposite."""
-        partner = rank ^ 1
-        if partner >= self.world:
-            return zeros(self.dtype, self.device)
-        sign = -1 if rank % 2 else 1
-
-        def generate(start: int, count: int) -> torch.Tensor:
-            # Multiplied as whole numbers: the opposite of zero is zero, and not -0.0.
-            return (sign * self._values(self._positions(start, count, salt), rank & ~1)).to(self.dtype)
-
-        return generate
-
     def total(self, salt: int) -> Generator:
         """The sum over all ranks."""
 
@@ -134,6 +121,14 @@ def poison(buffer: torch.Tensor, generate: Generator, offset: int = 0) -> None:
         return
     for start, count in _pieces(buffer.numel()):
         buffer[start : start + count] = generate(offset + start, count).bitwise_not()
+
+
+def spoil(buffer: torch.Tensor) -> None:
+    """Make a flat buffer that holds the right data wrong at every position, without computing what is right."""
+    if buffer.is_floating_point():
+        buffer.fill_(torch.nan)
+    else:
+        buffer.bitwise_not_()
 
 
 def count_wrong(buffer: torch.Tensor, generate: Generator, offset: int = 0) -> int:

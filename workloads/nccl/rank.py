@@ -91,7 +91,7 @@ class Rank:
         dist.barrier()
 
     def measure(self, row: Measurement) -> Answer:
-        """One row on this rank: warm up, verify, time, verify again."""
+        """One row on this rank: verify, warm up, time, verify again."""
         self.loop.stage = "before its first call"
         if self.loop.fault is not None and self.loop.fault.kind == "hang":
             threading.Event().wait()

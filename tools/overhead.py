@@ -1,0 +1,153 @@
+"""What the measuring loop costs: its time per operation over that of a bare torch.distributed loop.
+
+python -m tools.overhead [--size 1M …] [--pairs N] [--ranks N]
+
+Both run on the same gloo ranks in one run, alternated: bare, ours, ours, bare, … Each pair gives one ratio, and the
+median of these is the answer: what else the machine does meets both alike. "Ours" is the time that a row would report.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from tools.gloo_ranks import on_ranks
+from workloads.nccl.sizes import format_size, parse_size
+from workloads.statistics import percentile
+
+SIZES = ("1M", "4M", "16M")
+OPERATIONS = ("all_reduce", "all_gather")
+WARMUP = 3
+MOST = 1.02  # the ratio that is accepted from 1 MiB on
+
+
+@dataclass(frozen=True)
+class Overhead:
+    """Seconds per operation by the slowest rank, bare and ours, of each pair of measurements."""
+
+    op: str
+    size: int
+    bare: list[float]
+    ours: list[float]
+
+    @property
+    def ratios(self) -> list[float]:
+        return [ours / bare for bare, ours in zip(self.bare, self.ours, strict=True)]
+
+    @property
+    def ratio(self) -> float:
+        return median(self.ratios)
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """Where the true median lies with 95 % confidence, whatever the ratios' distribution (by order statistics)."""
+        ratios, number = sorted(self.ratios), len(self.ratios)
+        reach = 0.98 * math.sqrt(number)
+        return ratios[max(0, math.floor(number / 2 - reach))], ratios[min(number - 1, math.ceil(number / 2 + reach))]
+
+
+def measure(sizes: Sequence[int], pairs: int, ranks: int, iterations: int) -> list[Overhead]:
+    """Alternate both loops `pairs` times for each operation and size (bytes)."""
+    by_rank = on_ranks(_alternate, ranks, list(sizes), pairs, iterations, timeout_s=3600)
+    found = []
+    for op, size in by_rank[0]:
+        times = [answers[op, size] for answers in by_rank]
+        bare, ours = ([max(values) for values in zip(*(each[kind] for each in times), strict=True)] for kind in (0, 1))
+        found.append(Overhead(op, size, bare, ours))
+    return found
+
+
+Times = dict[tuple[str, int], tuple[list[float], list[float]]]
+"""(operation, bytes) → seconds per operation on one rank, bare and ours."""
+
+
+def _alternate(rank: int, world: int, sizes: list[int], pairs: int, iterations: int) -> Times:
+    import torch
+    import torch.distributed as dist
+
+    from workloads.nccl.device import Cpu
+    from workloads.nccl.loop import Loop, Measurement
+    from workloads.nccl.operation import Place
+    from workloads.nccl.operations import COLLECTIVES
+
+    loop = Loop(Cpu())
+    place = Place(rank, world, world)
+
+    def bare(whole: torch.Tensor, piece: torch.Tensor, op: str) -> float:
+        if op == "all_reduce":
+            for _ in range(WARMUP):
+                dist.all_reduce(whole)
+            dist.barrier()
+            began = time.perf_counter()
+            for _ in range(iterations):
+                dist.all_reduce(whole)
+        else:
+            for _ in range(WARMUP):
+                dist.all_gather_into_tensor(whole, piece)
+            dist.barrier()
+            began = time.perf_counter()
+            for _ in range(iterations):
+                dist.all_gather_into_tensor(whole, piece)
+        return (time.perf_counter() - began) / iterations
+
+    found: Times = {}
+    for op in OPERATIONS:
+        for size in sizes:
+            count = size // 4 // world
+            whole, piece = torch.ones(count * world).zero_(), torch.ones(count).zero_()
+            operation = COLLECTIVES[op](place, size, torch.float32, loop.device.torch_device)
+            row = Measurement(op, 0, size, "fp32", "throughput", iterations, WARMUP, check=1)
+            bare(whole, piece, op)  # connections, threads, pages: for both
+            bares, ours = [], []
+            for pair in range(pairs):
+                # Whoever is first in a pair is second in the next: neither has the warmer machine.
+                if pair % 2:
+                    ours.append(loop.measure(operation, row)["time"])
+                bares.append(bare(whole, piece, op))
+                if pair % 2 == 0:
+                    ours.append(loop.measure(operation, row)["time"])
+            found[op, size] = bares, ours
+    return found
+
+
+def report(found: Sequence[Overhead], ranks: int, iterations: int) -> str:
+    """A line for each operation and size: the median ratio, its interval, and the quarters of the ratios beside it."""
+    date, load = time.strftime("%Y-%m-%d"), os.getloadavg()[0]
+    lines = [
+        f"{ranks} gloo ranks on {os.cpu_count()} cores, {iterations} operations a measurement, {date}, load {load:.1f}",
+        "operation       size  pairs   bare ms   ours ms   ratio  95 %            25 % to 75 %",
+    ]
+    for each in found:
+        low, high = each.interval
+        lines.append(
+            f"{each.op:<12}{format_size(each.size):>8}{len(each.ratios):>7}{median(each.bare) * 1e3:>10.3f}"
+            f"{median(each.ours) * 1e3:>10.3f}{each.ratio:>8.3f}  {low:.3f} to {high:.3f}  "
+            f"{percentile(each.ratios, 25):.3f} to {percentile(each.ratios, 75):.3f}"
+        )
+    return "\n".join(lines)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure, print, and exit with 2 where a ratio is above the accepted one."""
+    parser = argparse.ArgumentParser(prog="python -m tools.overhead", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--size", action="append", help=f"message size; more than once  [{', '.join(SIZES)}]")
+    parser.add_argument("--pairs", type=int, default=200, help="measurements of each loop  [200]")
+    parser.add_argument("--ranks", type=int, default=2, help="gloo ranks  [2]")
+    parser.add_argument("--iterations", type=int, default=10, help="operations of one measurement  [10]")
+    asked = parser.parse_args(arguments)
+    found = measure([parse_size(size) for size in asked.size or SIZES], asked.pairs, asked.ranks, asked.iterations)
+    print(report(found, asked.ranks, asked.iterations))
+    above = [each for each in found if each.size >= 2**20 and each.ratio > MOST]
+    for each in above:
+        print(f"{each.op} at {format_size(each.size)}: {each.ratio:.3f} is above {MOST}", file=sys.stderr)
+    return 2 if above else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
