@@ -85,12 +85,10 @@ class Fleet:
             samples=self.settings.samples,
         )
 
-    def known_good(self, without: Collection[int] = ()) -> list[int]:
+    def known_good(self, without: Collection[int] = (), most: int | None = None) -> list[int]:
         """Known-good units that are free, in random order: who failed beside whom must not decide who meets whom."""
-        disputed = self.disputed()
-        found = sorted(unit for unit in self.good if unit not in without and unit not in disputed)
-        self.random.shuffle(found)
-        return found
+        found = sorted(self.good - self.disputed() - set(without))
+        return self.random.sample(found, len(found) if most is None else min(most, len(found)))
 
     def disputed(self) -> set[int]:
         """Units that speak for nobody: the accused, and both sides of a pair that failed although each side passed."""
@@ -103,8 +101,8 @@ class Fleet:
         Two at the least, because the reference is taken from the second best, with many samples, because it rests on
         them; none where pairs were measured before.
         """
-        free = self.known_good(busy)
-        missing = 0 if self.ruler.count("pair") else max(2, ENOUGH - beside)
+        missing = 0 if self.ruler.fleet("pair") else max(2, ENOUGH - beside)
+        free = self.known_good(busy, most=2 * missing)
         return [
             replace(self.probe("pair", units, "control", suspects=()), samples=max(MANY, self.settings.samples))
             for units in list(zip(free[::2], free[1::2], strict=False))[:missing]

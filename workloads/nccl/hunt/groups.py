@@ -156,11 +156,12 @@ def _padded(fleet: Fleet, suspects: Sequence[int], size: int, busy: Collection[i
 
     Of one size, tests have one reference. None where a single unit finds no partner that is free.
     """
-    free = fleet.known_good({*busy, *suspects, *(fleet.met(suspects[0]) if len(suspects) == 1 else ())})
-    wanted = 1 if len(suspects) == 1 else max(0, size - len(suspects))
-    if len(suspects) == 1 and not free:
+    single = len(suspects) == 1
+    without = {*busy, *suspects, *(fleet.met(suspects[0]) if single else ())}
+    free = fleet.known_good(without, most=1 if single else max(0, size - len(suspects)))
+    if single and not free:
         return None
-    return fleet.probe("group", (*suspects, *free[:wanted]), "bisection", suspects)
+    return fleet.probe("group", (*suspects, *free), "bisection", suspects)
 
 
 def _parts(units: Sequence[int], size: int) -> list[list[int]]:

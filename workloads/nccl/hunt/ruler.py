@@ -26,11 +26,13 @@ class Ruler:
         self._seen: dict[Kind, list[float]] = {}
         self._broken: dict[Kind, int] = {}
         self._references: dict[Kind, float | None] = {}
+        self._noises: dict[Kind, float] = {}
 
     def add(self, outcome: Outcome) -> None:
         """Take a result in. One that broke says nothing about bandwidth, but much about those that did not."""
         kind = outcome.probe.kind
         self._references.pop(kind, None)
+        self._noises.pop(kind, None)
         if (value := outcome.value) is not None:
             self._seen.setdefault(kind, []).append(value)
         else:
@@ -68,11 +70,11 @@ class Ruler:
 
         From the results above the reference only: faults make results slower, never faster.
         """
-        reference = self.fleet(kind)
-        if reference is None or self.count(kind) < MANY_UNITS:
-            return 0.0
-        above = [value / reference - 1 for value in self._seen[kind] if value > reference]
-        return median(above) / UPPER_QUARTILE if above else 0.0
+        if kind not in self._noises:
+            seen, reference = self._seen.get(kind, []), self.fleet(kind)
+            above = [value / reference - 1 for value in seen if value > reference] if reference else []
+            self._noises[kind] = median(above) / UPPER_QUARTILE if above and len(seen) >= MANY_UNITS else 0.0
+        return self._noises[kind]
 
     def limit(self, kind: Kind) -> float:
         """The share of the reference below which a test fails: the threshold.

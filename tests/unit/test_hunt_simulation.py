@@ -1,0 +1,101 @@
+"""What hunts cost and how often they are wrong, over many simulated fleets: the acceptance of the schedule."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from workloads.cli import main
+from workloads.exits import Exit
+from workloads.nccl.hunt import curve
+from workloads.nccl.hunt.curve import Cost
+from workloads.nccl.hunt.plan import Probe, Settings
+from workloads.nccl.hunt.simulate import HEALTHY, LEAF, Fabric, Fault, Planted
+from workloads.nccl.hunt.simulation import judge
+
+NOISE = 0.03
+NODES, BAD, MOST = 232, 5, 55  # NVIDIA's Cluster Readiness Engine: about 55 tests, against 26,796 pairs
+
+
+def many(nodes: int, bad: int, fault: Planted, seeds: int, settings: Settings | None = None) -> Cost:
+    scores = curve.simulate(nodes, bad, fault, NOISE, seeds, settings or Settings())
+    return curve.cost(nodes, bad, fault, list(scores))
+
+
+def test_five_of_232_are_found_within_55_tests_and_nobody_is_accused_falsely() -> None:
+    found = many(NODES, BAD, "nic", 1000)
+    assert (found.false, found.missed) == (0, 0)
+    assert found.tests[2] <= MOST
+    assert found.pairs == 26_796
+
+
+def test_slow_nodes_and_healthy_fleets_do_as_well() -> None:
+    slow = many(NODES, BAD, "node", 200)
+    assert (slow.false, slow.missed) == (0, 0)
+    assert slow.tests[2] <= MOST
+    healthy = many(NODES, 0, "node", 200)
+    assert healthy.false == 0
+    assert healthy.findings == {}
+
+
+@pytest.mark.parametrize("nodes", [3, 4, 7, 16, 33, 64])
+def test_a_link_that_comes_and_goes_is_never_anothers_fault(nodes: int) -> None:
+    """With one sample per test it often escapes; with five it is mostly named. Nobody else ever is."""
+    few, several = many(nodes, 1, "flapping", 60), many(nodes, 1, "flapping", 60, Settings(samples=5))
+    assert few.false == several.false == 0
+    assert several.missed <= 20
+
+
+@pytest.mark.parametrize("nodes", [32, 64, 232])
+def test_a_shared_spine_is_never_a_units_fault(nodes: int) -> None:
+    found = many(nodes, 1, "spine", 60)
+    assert found.false == 0
+    assert found.findings["fabric"] == 60
+
+
+def test_a_large_fleet_costs_its_root_and_no_more() -> None:
+    found = many(4096, 5, "nic", 3)
+    assert (found.false, found.missed) == (0, 0)
+    assert found.tests[2] < 130
+
+
+def test_the_simulator_answers_as_planted() -> None:
+    """The counter-check: a ring is as slow as its slowest unit, a rail tells the NIC, a spine only bites in company."""
+    nic = Fabric([Fault("nic", 1, 0.5, rail=3)], 0.0, 1)
+    assert ask(nic, Probe("group", (0, 1, 2), "t")) == [0.5]
+    assert ask(nic, Probe("group", (0, 2, 3), "t"), Probe("burn", (1,), "t")) == [1, 1]
+    rails = [Probe("rail", (1, 0), "t", rail=rail) for rail in range(8)]
+    assert [ask(nic, probe) for probe in rails] == [[0.5 if rail == 3 else 1] for rail in range(8)]
+    assert ask(nic, Probe("rail", (0, 1), "t", rail=2, shifted=True)) == [0.5]
+    spine = Fabric([Fault("spine", 0, 0.5)], 0.0, 1)
+    crossing = [Probe("pair", (unit, LEAF + unit), "t") for unit in range(2)]
+    assert ask(spine, crossing[0]) == [1]
+    assert ask(spine, *crossing) == [0.5, 0.5]
+    assert ask(spine, crossing[0], Probe("pair", (2, 3), "t")) == [1, 1]
+
+
+def ask(fabric: Fabric, *probes: Probe) -> list[float]:
+    """What is left of the bandwidth in each test."""
+    return [answer.samples[0] / HEALTHY for answer in fabric.answer(probes)]
+
+
+def test_the_command_prints_the_cost_and_fails_where_a_hunt_costs_too_much(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    simulate = ("bench", "hunt", "--simulate", "--nodes", "100", "--bad", "2", "--seeds", "5")
+    file = tmp_path / "cost.json"
+    assert main([*simulate, "--json", str(file)]) == Exit.OK
+    assert "| 100 | 2 | nic | 5 |" in capsys.readouterr().out
+    [cost] = json.loads(file.read_text())["costs"]
+    assert (cost["false"], cost["missed"], cost["nodes"]) == (0, 0, 100)
+    assert main([*simulate, "--max-tests", "3"]) == Exit.BELOW
+    assert main([*simulate[:-2], "--fault", "gremlin"]) == Exit.ERROR
+    assert "--fault gremlin: choose one of" in capsys.readouterr().err
+
+
+def test_a_false_accusation_makes_the_command_fail() -> None:
+    clean = many(40, 1, "nic", 2)
+    assert judge([clean], None) == Exit.OK
+    assert judge([Cost(**{**clean.as_json(), "false": 1})], None) == Exit.BELOW
