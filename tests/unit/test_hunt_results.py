@@ -1,0 +1,250 @@
+"""From a verdict to words: exit codes, evidence, the next step, the heat map; and what a hunt's options refuse."""
+
+from __future__ import annotations
+
+import csv
+import io
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from infra.outputs import Outputs
+from workloads.exits import Exit, WorkloadError
+from workloads.nccl.hunt import heatmap, report
+from workloads.nccl.hunt.conclusion import parts
+from workloads.nccl.hunt.plan import Accused, Finding, Outcome, Probe, Settings
+from workloads.nccl.hunt.request import Options, request
+from workloads.nccl.hunt.result import HuntResult, Unit
+from workloads.nccl.hunt.search import Verdict
+from workloads.nccl.hunt.simulate import Fabric, Fault, play
+from workloads.nccl.hunt.spec import HuntSpec, Planted, parse_fault
+
+
+def units(count: int, nics: int = 8) -> list[Unit]:
+    return [
+        Unit(
+            unit=unit,
+            name=f"node-{unit} (10.0.0.{unit})",
+            host=f"node-{unit}",
+            ip=f"10.0.0.{unit}",
+            machine=str(unit),
+            node_id=str(unit),
+            gpu=None,
+            nics=[f"mlx5_{nic}" for nic in range(nics)],
+        )
+        for unit in range(count)
+    ]
+
+
+def as_result(verdict: Verdict, count: int) -> HuntResult:
+    return HuntResult(started=0, finished=1, spec={}, **parts(verdict, units(count)))
+
+
+@pytest.fixture(scope="module")
+def found() -> HuntResult:
+    """Six nodes, of which node 4 has a NIC at 0.6 of its rate."""
+    fabric = Fabric([Fault("nic", 4, 0.6, rail=3)], 0.01, 7)
+    return as_result(play(6, fabric, Settings(rails=8, full=True)), 6)
+
+
+def test_the_verdict_names_node_nic_evidence_and_next_step(found: HuntResult) -> None:
+    assert found.exit_code == Exit.BELOW
+    [accused] = found.accused
+    assert (accused.name, accused.fault, accused.rails, accused.nics) == ("node-4 (10.0.0.4)", "slow", [3], ["mlx5_3"])
+    assert accused.share == pytest.approx(0.6, abs=0.03)
+    assert "rail 3 (mlx5_3)" in accused.action
+    assert len(accused.partners) >= 2
+    for number in accused.tests:
+        assert found.tests[number].failed
+        assert 4 in found.tests[number].units
+    assert found.reason.startswith("node-4 (10.0.0.4) slow on the network")
+
+
+def test_the_result_survives_its_json(found: HuntResult) -> None:
+    text = found.model_dump_json(by_alias=True)
+    assert '"schema":"rdma-ray/hunt/1"' in text
+    assert HuntResult.model_validate_json(text) == found
+
+
+def test_the_terminal_shows_who_and_why(found: HuntResult) -> None:
+    console = Console(record=True, width=100, file=io.StringIO())
+    report.show(found.model_dump(mode="json", by_alias=True), console)
+    said = console.export_text()
+    assert "ACCUSED unit 4, node-4 (10.0.0.4): slow on the network" in said
+    assert "nothing else running" in said
+    assert "slow rails: 3" in said
+    assert "next: drain it; check link, cable and error counters of rail 3 (mlx5_3)" in said
+
+
+def outcome(kind: str = "pair", broken: str | None = None) -> Outcome:
+    probe = Probe("pair" if kind == "pair" else "burn", (0, 1) if kind == "pair" else (0,), "t")
+    return Outcome(0, 0, probe, True, [1.0], broken, reference=2.0, limit=0.9, failed=True)  # type: ignore[arg-type]
+
+
+def verdict(accused: list[Accused], findings: list[Finding]) -> Verdict:
+    return Verdict(accused, findings, [], 1, 0, 1)
+
+
+@pytest.mark.parametrize(
+    ("faults", "code"),
+    [
+        (["slow"], Exit.BELOW),
+        (["burn"], Exit.BELOW),
+        (["unsteady", "hang"], Exit.HANG),
+        (["error"], Exit.HANG),
+        (["hang", "wrong", "slow"], Exit.WRONG_DATA),
+        ([], Exit.OK),
+    ],
+)
+def test_the_gravest_fault_decides_the_exit_code(faults: list[str], code: Exit) -> None:
+    accused = [Accused(unit, fault, [outcome()]) for unit, fault in enumerate(faults)]  # type: ignore[arg-type]
+    assert parts(verdict(accused, []), units(4))["exit_code"] == code
+
+
+@pytest.mark.parametrize(
+    ("kind", "broken", "code"),
+    [
+        ("undecided", None, Exit.BELOW),
+        ("undecided", "hang", Exit.HANG),
+        ("undecided", "wrong", Exit.WRONG_DATA),
+        ("fabric", None, Exit.BELOW),
+        ("fleet", None, Exit.BELOW),
+        ("unjudged", None, Exit.BELOW),
+        ("intermittent", None, Exit.OK),
+    ],
+)
+def test_what_nobody_is_accused_of_is_no_pass_either(kind: str, broken: str | None, code: Exit) -> None:
+    finding = Finding(kind, (0, 1), "text", [outcome(broken=broken)])  # type: ignore[arg-type]
+    found = parts(verdict([], [finding]), units(4))
+    assert found["exit_code"] == code
+    assert "nobody is accused" in found["reason"] or kind in found["reason"]
+
+
+def test_a_broken_unit_is_isolated_and_a_slow_one_drained() -> None:
+    def severity(fault: str, share: float) -> str:
+        one = outcome()
+        one.samples = [share * 2.0]
+        accused = Accused(0, fault, [one])  # type: ignore[arg-type]
+        result = HuntResult(started=0, finished=1, spec={}, **parts(verdict([accused], []), units(2)))
+        assert result.accused[0].action.startswith("cordon" if result.accused[0].severity == "isolate" else "drain")
+        return result.accused[0].severity
+
+    assert severity("slow", 0.8) == "drain"
+    assert severity("slow", 0.3) == "isolate"
+    assert severity("hang", 0.99) == "isolate"
+    assert severity("wrong", 0.99) == "isolate"
+
+
+def test_the_heat_map_has_every_pair_that_was_measured_and_blanks_else() -> None:
+    fabric = Fabric([Fault("node", 2, 0.5)], 0.0, 1)
+    result = as_result(play(8, fabric, Settings(rails=2)), 8)
+    matrix = list(csv.reader(io.StringIO(heatmap.pairs_csv(result))))
+    assert matrix[0] == ["GB/s busbw", *(f"node-{unit} (10.0.0.{unit})" for unit in range(8))]
+    met = {tuple(sorted(test.units)) for test in result.tests if test.kind == "pair"}
+    assert 0 < len(met) < 28
+    for i in range(8):
+        for j in range(8):
+            text = matrix[i + 1][j + 1]
+            assert bool(text) == (tuple(sorted((i, j))) in met)
+            assert not text or float(text) == pytest.approx(162.5 if 2 in (i, j) else 325)
+    rails = list(csv.DictReader(io.StringIO(heatmap.rails_csv(result))))
+    assert {(row["rail"], row["failed"]) for row in rails if row["unit"].startswith("node-2")} == {
+        ("0", "true"),
+        ("1", "true"),
+    }
+
+
+def test_the_picture_is_an_svg_with_a_cell_per_pair_and_colours_by_share(found: HuntResult, tmp_path: Path) -> None:
+    files = heatmap.write(found, tmp_path / "out")
+    assert [file.name for file in files] == ["pairs.csv", "rails.csv", "pairs.txt", "pairs.svg"]
+    root = ElementTree.fromstring(files[-1].read_text())
+    svg = "{http://www.w3.org/2000/svg}"
+    cells = {
+        title.text.split(":")[0]: rect.attrib["fill"]
+        for rect in root.iter(f"{svg}rect")
+        if (title := rect.find(f"{svg}title")) is not None and title.text
+    }
+    assert len(cells) == 36
+    red = {who for who, colour in cells.items() if colour in ("#b2182b", "#ef8a62")}
+    assert red == {f"{a} and {b}" for a in range(6) for b in range(6) if a != b and 4 in (a, b)}
+    assert cells["0 and 0"] == heatmap.BLANK
+    assert cells["0 and 1"] not in (heatmap.BLANK, *red)
+
+
+def test_a_broken_pair_shows_how_and_names_are_escaped() -> None:
+    class Hanging(Fabric):
+        def answer(self, tests):  # type: ignore[no-untyped-def]
+            from workloads.nccl.hunt.plan import Answer
+
+            return [Answer(broken="hang", detail="x") if 1 in probe.units else Answer((5.0,)) for probe in tests]
+
+    search = play(4, Hanging([], 0, 1), Settings(single=False))
+    crafted = [unit.model_copy(update={"name": f"<{unit.host}>"}) for unit in units(4)]
+    result = HuntResult(started=0, finished=1, spec={}, **parts(search, crafted))
+    assert "hang" in heatmap.pairs_csv(result)
+    assert "hang" in heatmap.as_text(result).plain
+    assert heatmap.BROKEN in heatmap.as_svg(result)
+    assert "<node-1>" not in heatmap.as_svg(result)
+
+
+def test_a_hunt_without_pairs_draws_an_empty_map() -> None:
+    result = HuntResult(started=0, finished=1, spec={}, exit_code=1, reason="no room")
+    assert heatmap.as_text(result).plain == ""
+    ElementTree.fromstring(heatmap.as_svg(result))
+    assert heatmap.pairs_csv(result) == "GB/s busbw\n"
+
+
+OUTPUTS = Outputs.model_validate(
+    {
+        "target": "local",
+        "nodes": {"min": 2, "max": 4, "gpusPerNode": 0, "cpusPerNode": 2},
+        "fabric": {"transport": "socket", "nics": None, "gbpsPerNic": None, "floors": []},
+        "ray": {
+            "cluster": "local",
+            "version": "2.60.0",
+            "dashboard": "http://127.0.0.1:1",
+            "jobs": "http://127.0.0.1:1",
+            "client": "ray://127.0.0.1:1",
+            "token": "hush",
+        },
+    }
+)
+
+
+def test_the_request_fills_in_what_the_stack_knows() -> None:
+    spec = request(OUTPUTS, Options())
+    assert (spec.nodes, spec.per_node, spec.units, spec.rails, spec.threshold) == (2, 2, 2, 2, 0.5)
+    assert HuntSpec.from_json(spec.to_json()) == spec
+    ranks = request(OUTPUTS, Options(unit="rank", nodes=4))
+    assert (ranks.units, ranks.rails, ranks.settings.rails) == (8, 1, 1)
+    assert spec.gang().nodes == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (Options(nodes=5), "--nodes 5"),
+        (Options(per_node=3), "--per-node 3"),
+        (Options(nodes=1), "has nobody to be compared with"),
+        (Options(unit="rack"), "--unit rack"),
+        (Options(size="big"), "--size"),
+        (Options(inject_fault="slow-node:2"), "--inject-fault"),
+    ],
+)
+def test_what_does_not_fit_is_refused_by_name(options: Options, says: str) -> None:
+    with pytest.raises(WorkloadError, match=says):
+        request(OUTPUTS, options)
+
+
+def test_faults_hit_whom_they_name() -> None:
+    rail = parse_fault("slow-rail:1.3", 2, 8)
+    assert rail == Planted("slow-rail", 1, 3)
+    assert [rail.hits(1, 3), rail.hits(1, 2), rail.hits(0, 3)] == [True, False, False]
+    node = parse_fault("hang-node:0", 2, 8)
+    assert node is not None
+    assert node.hits(0, 5)
+    for text in ("slow-rail:1", "slow-node:1.2", "slow-node:2", "slow-rail:1.8", "slow-node", "x:1"):
+        with pytest.raises(ValueError, match="is no fault"):
+            parse_fault(text, 2, 8)
