@@ -10,7 +10,7 @@ class RankRecord(TypedDict):
 
     `step_s` is a whole step, from the end of the one before it to its own end on the device, so `wait_s`, the time
     in which the loop stood still for its data, is a part of it; the time of checkpoints and evaluations is in neither.
-    The first `warm_up` steps (compilation, first allocations) belong to no average.
+    Compilation came before the first step. The first `warm_up` steps (allocations, clocks) belong to no average.
     """
 
     rank: int
@@ -37,12 +37,16 @@ class Probe(TypedDict):
 
 
 class Clock(TypedDict):
-    """When the last attempt got where, in seconds since 1970 by rank 0's clock; None: it did not get there."""
+    """When the last attempt got where, in seconds since 1970 by rank 0's clock; None: it did not get there.
+
+    `compiled` is the end of the passes before the first step: they compile the model and let DDP find its buckets.
+    """
 
     submitted: float
     driver: float
     worker: float
     restored: float
+    compiled: float | None
     first_step: float | None
     trained: float | None
 

@@ -1,4 +1,4 @@
-"""What a model brings to the trainer: one loop trains every Task, and a Task holds everything that is not the loop's."""
+"""What a model brings to the trainer: one loop trains every Task; a Task holds everything that is not the loop's."""
 
 from __future__ import annotations
 
