@@ -34,7 +34,8 @@ from workloads.nccl.result import Result
 
 SHORT = SWEEP[::6] + SWEEP[-1:]
 FAILED = fabric(sizes=SHORT, verdict=failed(), slow=11)
-EVIL = "</script><script>alert('$x_1$ & more')</script>"
+# Markup, and a formula that matplotlib would refuse to draw.
+EVIL = "</script><script>alert('$\\frac{$ & more')</script>"
 
 
 class Page(HTMLParser):
