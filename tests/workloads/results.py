@@ -257,6 +257,7 @@ def _log(rank: int) -> LogFacts:
     return LogFacts(
         nccl_version="2.30.7",
         plugin="gIB",
+        plugins=["gIB"],
         plugin_version="1.1.0",
         nranks=16,
         nnodes=2,

@@ -47,6 +47,7 @@ def test_errors_and_restarts() -> None:
     counted = evidence(node(3, None, [counter("a", 5, {"link_downed": 1}), counter("b", 5, reset=True)]))
     assert found(counted) == [(0, "nic-errors"), (0, "nic-reset")]
     assert node_problems(counted)[0].text == "a on node-3 counted errors during the run: link_downed 1"
+    assert found(evidence(node(3, None, [counter("a", 5, {"link_downed": 0})]))) == []
 
 
 def test_a_nic_that_hardly_sent_among_busy_ones() -> None:

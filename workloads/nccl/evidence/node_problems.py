@@ -46,8 +46,8 @@ def _links(host: str, found: list[Nic], wanted: int | None) -> Iterator[Finding]
 
 def _counted(host: str, found: list[Counter]) -> Iterator[Finding]:
     for counter in found:
-        if counter.errors:
-            errors = ", ".join(f"{name} {count}" for name, count in counter.errors.items())
+        errors = ", ".join(f"{name} {count}" for name, count in counter.errors.items() if count)
+        if errors:
             yield _remark("nic-errors", f"{counter.nic} on {host} counted errors during the run: {errors}")
         if counter.reset:
             yield _remark("nic-reset", f"{counter.nic} on {host} began to count anew during the run: was it restarted?")
