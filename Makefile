@@ -4,10 +4,10 @@ STACK ?= local
 VENV := .venv/bin/python
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-infra setup-dev up down preview rehearse rehearse-all test test-faults test-matrix mutations golden check format schema lock clean
+.PHONY: help setup setup-infra setup-dev up down preview rehearse rehearse-all test bench-overhead test-faults test-matrix mutations golden check format schema lock clean
 
 help: ## list the commands
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 up: setup ## bring STACK up (local), benchmark it, train on it; SET="nodes.count=3" changes settings first
 	@$(VENV) -m tools.stack up --stack "$(STACK)" --set "$(SET)"
@@ -35,6 +35,9 @@ test-matrix: setup-infra ## every combination of machine, capacity, fabric … g
 
 mutations: setup-infra ## take every input of STACK out, one at a time, and show who notices
 	@$(VENV) -m rehearsal.mutations "$(STACK)"
+
+bench-overhead: setup-dev ## the measuring loop beside a bare torch.distributed loop, alternated (minutes); ARGS="--pairs 50"
+	@$(VENV) -m tools.overhead $(ARGS)
 
 golden: setup-dev ## write the reviewed lists of resources anew (tests/rehearsal/golden)
 	@UPDATE_GOLDENS=1 $(VENV) -m pytest -q tests/rehearsal/test_cloud_stacks.py -k reviewed

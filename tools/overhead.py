@@ -4,6 +4,8 @@ python -m tools.overhead [--size 1M …] [--pairs N] [--ranks N]
 
 Both run on the same gloo ranks in one run, alternated: bare, ours, ours, bare, … Each pair gives one ratio, and the
 median of these is the answer: what else the machine does meets both alike. "Ours" is the time that a row would report.
+Before the bare loop a buffer is filled and checked, too: on a busy machine, the scheduler lets a process that has just
+computed wait longer than one that has slept, and that is not the loop's doing.
 """
 
 from __future__ import annotations
@@ -73,13 +75,15 @@ def _alternate(rank: int, world: int, sizes: list[int], pairs: int, iterations: 
 
     from workloads.nccl.device import Cpu
     from workloads.nccl.loop import Loop, Measurement
-    from workloads.nccl.operation import Place
+    from workloads.nccl.operation import Operation, Place
     from workloads.nccl.operations import COLLECTIVES
 
     loop = Loop(Cpu())
     place = Place(rank, world, world)
 
-    def bare(whole: torch.Tensor, piece: torch.Tensor, op: str) -> float:
+    def bare(operation: Operation, whole: torch.Tensor, piece: torch.Tensor, op: str) -> float:
+        operation.fill(0)
+        operation.wrong()
         if op == "all_reduce":
             for _ in range(WARMUP):
                 dist.all_reduce(whole)
@@ -103,13 +107,13 @@ def _alternate(rank: int, world: int, sizes: list[int], pairs: int, iterations: 
             whole, piece = torch.ones(count * world).zero_(), torch.ones(count).zero_()
             operation = COLLECTIVES[op](place, size, torch.float32, loop.device.torch_device)
             row = Measurement(op, 0, size, "fp32", "throughput", iterations, WARMUP, check=1)
-            bare(whole, piece, op)  # connections, threads, pages: for both
+            bare(operation, whole, piece, op)  # connections, threads, pages: for both
             bares, ours = [], []
             for pair in range(pairs):
                 # Whoever is first in a pair is second in the next: neither has the warmer machine.
                 if pair % 2:
                     ours.append(loop.measure(operation, row)["time"])
-                bares.append(bare(whole, piece, op))
+                bares.append(bare(operation, whole, piece, op))
                 if pair % 2 == 0:
                     ours.append(loop.measure(operation, row)["time"])
             found[op, size] = bares, ours

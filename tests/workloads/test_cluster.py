@@ -63,27 +63,10 @@ def test_bench_says_where_it_ran_and_what_that_proves(bench: Result) -> None:
     assert (bench.command or [])[:3] == ["rdma-ray", "bench", "nccl"]
 
 
-def test_types_modes_and_variables_reach_the_ranks_and_unchecked_data_is_not_called_right(cluster: Cluster) -> None:
+def test_a_presets_options_reach_the_ranks_and_unchecked_data_is_not_called_right(cluster: Cluster) -> None:
     done = cluster.rdma_ray(
-        *(
-            "bench",
-            "nccl",
-            "--op",
-            "all",
-            "-b",
-            "4K",
-            "-e",
-            "4K",
-            "-n",
-            "2",
-            "-w",
-            "0",
-            "-c",
-            "0",
-            "--json",
-            "all.json",
-        ),
-        *("--dtype", "uint8", "--mode", "latency"),
+        *("bench", "nccl", "--preset", "full", "--pattern", "pairs", "-b", "4K", "-e", "4K", "-n", "2", "-w", "0"),
+        *("-c", "0", "--dtype", "uint8", "--mode", "latency", "--json", "all.json"),
         *("--env", "GLOO_SOCKET_IFNAME=lo", "--env", "NCCL_DEBUG=WARN"),
     )
     assert done.returncode == 0, done.stderr
