@@ -7,13 +7,17 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from workloads import running
 from workloads.exits import Exit, WorkloadError
 from workloads.options import Detach, JsonFile, OutputsFile, Stack
+
+if TYPE_CHECKING:
+    from infra.outputs import Outputs
+    from workloads.client.run import Request
 
 
 def bench_hunt(
@@ -104,14 +108,11 @@ def bench_hunt(
     _with_pictures(outputs, wanted, json_file, out)
 
 
-def _with_pictures(outputs: object, wanted: object, json_file: str | None, out: Path) -> None:
-    from infra.outputs import Outputs
+def _with_pictures(outputs: Outputs, wanted: Request, json_file: str | None, out: Path) -> None:
     from workloads.client import run
     from workloads.nccl.hunt import heatmap
     from workloads.nccl.hunt.result import HuntResult
 
-    assert isinstance(outputs, Outputs)
-    assert isinstance(wanted, run.Request)
     progress, show = running.view(wanted.kind)
     ended = run.run(outputs, wanted, progress)
     if ended.result is not None:

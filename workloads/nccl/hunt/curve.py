@@ -46,7 +46,7 @@ def cost(nodes: int, bad: int, fault: Planted, scores: Sequence[Score]) -> Cost:
     kinds = sorted({kind for one in scores for kind in one.kinds})
     return Cost(
         nodes=nodes,
-        bad=bad,
+        bad=min(bad, 1) if fault == "spine" else bad,  # one spine is planted at most
         fault=fault,
         seeds=len(scores),
         tests=_spread([one.tests for one in scores]),

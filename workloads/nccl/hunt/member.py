@@ -68,7 +68,6 @@ class Member(Rank):
         finally:
             self.loop.stage = "leaving the group"
             self.leave()
-            self.store = None
 
     def burn(self, samples: int, fault: str | None) -> Report:
         """Matrix products on this device alone: bf16 on a GPU, fp32 on a CPU."""

@@ -8,9 +8,10 @@ from workloads.nccl.hunt.plan import NETWORK, SINGLE, Kind, Outcome, Settings
 
 ENOUGH = 3  # tests of a kind from which on they are their own reference
 MANY = 5  # samples from which on a single slow one tells of a link that comes and goes
-MANY_UNITS = 8  # tests of a kind from which on their spread tells the fleet's noise
+MANY_SAMPLES = 8  # samples of a kind from which on their spread tells the fleet's noise
 UPPER_QUARTILE = 0.6745  # of a normal distribution, in standard deviations
 Z = 3.3  # standard deviations of noise that a single result may be off: the usual 0.90 at 3 %
+Z_UNSTEADY = 5.0  # and those that one of many samples may be off before it tells of a link that comes and goes
 
 
 class Ruler:
@@ -18,12 +19,14 @@ class Ruler:
 
     The healthy majority need not be one: a slow unit makes its whole group slow, so that few groups may be healthy.
     Therefore the reference is the median of the results near the top, not of all. The top is not the best result,
-    which noise or a broken clock may have made, but the second best, or the best tenth where there are many.
+    which noise or a broken clock may have made, but the second best, or the best tenth where there are many. Units
+    measured on their own slow nobody else: there the plain median will do.
     """
 
     def __init__(self, settings: Settings) -> None:
         self.threshold, self.margin, self.floor = settings.threshold, settings.margin, settings.floor
         self._seen: dict[Kind, list[float]] = {}
+        self._samples: dict[Kind, list[float]] = {}
         self._broken: dict[Kind, int] = {}
         self._references: dict[Kind, float | None] = {}
         self._noises: dict[Kind, float] = {}
@@ -35,6 +38,7 @@ class Ruler:
         self._noises.pop(kind, None)
         if (value := outcome.value) is not None:
             self._seen.setdefault(kind, []).append(value)
+            self._samples.setdefault(kind, []).extend(outcome.samples)
         else:
             self._broken[kind] = self._broken.get(kind, 0) + 1
 
@@ -46,6 +50,8 @@ class Ruler:
         seen = self._seen.get(kind, [])
         if not seen or len(seen) + self._broken.get(kind, 0) < ENOUGH:
             return None
+        if kind not in self._references and kind in SINGLE:
+            self._references[kind] = median(seen)
         if kind not in self._references:
             ranked = sorted(seen, reverse=True)
             top = ranked[0 if len(ranked) <= ENOUGH else max(1, len(ranked) // 10)]
@@ -66,14 +72,17 @@ class Ruler:
         return own is not None and self.floor is not None and own < self.threshold * self.floor
 
     def noise(self, kind: Kind) -> float:
-        """The fleet's own noise, as a standard deviation over the reference; 0 where too few results tell.
+        """The fleet's own noise: the standard deviation of a single sample over the reference; 0 where few tell.
 
-        From the results above the reference only: faults make results slower, never faster.
+        From the samples above the reference only: faults make results slower, never faster. Groups and pairs run over
+        one fabric, and the kind that was measured more often speaks for both.
         """
+        if kind in NETWORK:
+            kind = max(NETWORK, key=self.count)
         if kind not in self._noises:
-            seen, reference = self._seen.get(kind, []), self.fleet(kind)
-            above = [value / reference - 1 for value in seen if value > reference] if reference else []
-            self._noises[kind] = median(above) / UPPER_QUARTILE if above and len(seen) >= MANY_UNITS else 0.0
+            samples, reference = self._samples.get(kind, []), self.fleet(kind)
+            above = [sample / reference - 1 for sample in samples if sample > reference] if reference else []
+            self._noises[kind] = median(above) / UPPER_QUARTILE if above and len(samples) >= MANY_SAMPLES else 0.0
         return self._noises[kind]
 
     def limit(self, kind: Kind) -> float:
@@ -90,7 +99,8 @@ class Ruler:
         if outcome.broken:
             outcome.failed = True
         elif outcome.share is not None and outcome.reference:
-            low = min(outcome.samples) < (limit - self.margin) * outcome.reference
+            accident = min(limit - self.margin, 1 - Z_UNSTEADY * self.noise(outcome.probe.kind))
+            low = min(outcome.samples) < accident * outcome.reference
             high = max(outcome.samples) > (limit + self.margin) * outcome.reference
             # Of few samples one may be an accident, and their median is to overlook it.
             outcome.unsteady = low and high and len(outcome.samples) >= MANY and outcome.probe.kind in NETWORK
