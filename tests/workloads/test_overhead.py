@@ -16,16 +16,15 @@ from workloads.nccl.device import Cpu
 
 
 def test_the_loop_beside_a_bare_one_on_real_ranks() -> None:
-    found = overhead.measure([2**20], pairs=15, ranks=2, iterations=10)
-    assert [(each.op, each.size, len(each.ratios)) for each in found] == [(op, 2**20, 15) for op in overhead.OPERATIONS]
+    found = overhead.measure([2**20], pairs=9, ranks=2, iterations=10)
+    assert [(each.op, each.size, len(each.ratios)) for each in found] == [(op, 2**20, 9) for op in overhead.OPERATIONS]
     for each in found:
         assert 0.5 < each.ratio < 1.6, overhead.report(found, 2, 10)
 
 
 def test_a_run_costs_the_loop_microseconds() -> None:
     """0.02 of 1 ms, which 1 MiB takes at least on this kind of machine, are 20 µs. The quickest of many counts."""
-    costs = [Cpu().time(lambda: None, 1000).total / 1000 for _ in range(20)]
-    assert min(costs) < 5e-6
+    assert 0 < overhead.own_cost() < 5e-6
     slow = Cpu().time(lambda: time.sleep(1e-3), 5)
     assert slow.total >= 5e-3  # the clock runs
 
