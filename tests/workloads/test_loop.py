@@ -98,6 +98,8 @@ def test_clocks_that_disagree_are_told() -> None:
     assert Timing(1.0, [1.0], wall=1.06).clocks_disagree
     assert Timing(1.0, [1.0], wall=0.94).clocks_disagree
     assert not Timing(1e-5, [1e-5], wall=5e-5).clocks_disagree  # a launch, not a clock
+    assert not Timing(1e-4, [5e-5] * 2, wall=1.9e-4, regions=2).clocks_disagree
+    assert Timing(1e-4, [5e-5] * 2, wall=2.1e-4, regions=2).clocks_disagree
 
 
 def test_latency_leaves_the_barrier_out() -> None:
