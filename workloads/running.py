@@ -52,6 +52,10 @@ def view(kind: str) -> tuple[View, Show]:
             from workloads.nccl.multigpu import report as multigpu_report
 
             return multigpu_report.MultiGpuView(terminal), multigpu_report.show
+        case "hunt":
+            from workloads.nccl.hunt import report as hunt_report
+
+            return hunt_report.HuntView(terminal), hunt_report.show
         case "train":
             from workloads.train import report as train_report
 

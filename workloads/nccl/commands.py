@@ -12,6 +12,7 @@ import typer
 
 from workloads import running
 from workloads.exits import WorkloadError
+from workloads.nccl.hunt.command import bench_hunt
 from workloads.nccl.job.command import bench_job
 from workloads.nccl.judge.command import JsonOrFile, bench_floors, bench_judge
 from workloads.nccl.multigpu.command import bench_multigpu
@@ -20,6 +21,7 @@ from workloads.options import Detach, JsonFile, OutputsFile, Stack
 
 bench = typer.Typer(name="bench", help="Measure the network between the ranks.", no_args_is_help=True)
 bench.command("job")(bench_job)
+bench.command("hunt")(bench_hunt)
 bench.command("judge", cls=JsonOrFile)(bench_judge)
 bench.command("floors")(bench_floors)
 bench.command("multigpu")(bench_multigpu)
