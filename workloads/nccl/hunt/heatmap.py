@@ -33,6 +33,7 @@ class Cell:
     value: float | None
     share: float | None
     broken: str | None
+    failed: bool | None
 
     @property
     def colour(self) -> str:
@@ -51,7 +52,7 @@ Matrix = Mapping[tuple[int, int], Cell]
 
 
 def cell(test: Test) -> Cell:
-    return Cell(test.value, test.share, test.broken)
+    return Cell(test.value, test.share, test.broken, test.failed)
 
 
 def matrix(result: HuntResult) -> dict[tuple[int, int], Cell]:
@@ -118,9 +119,10 @@ def as_text(result: HuntResult) -> Text:
 
 
 def style(found: Cell) -> str:
-    if found.broken or found.share is None:
-        return "bold magenta" if found.broken else ""
-    return "bold red" if found.share < 0.8 else "red" if found.share < 0.9 else "green"
+    """By the verdict, as a run on CPUs has a threshold of its own; the picture's colours are by share."""
+    if found.broken:
+        return "bold magenta"
+    return "" if found.failed is None else "bold red" if found.failed else "green"
 
 
 def as_svg(result: HuntResult) -> str:

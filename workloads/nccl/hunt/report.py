@@ -24,6 +24,7 @@ STAGES = {
     "rails": "rail by rail",
     "rail shift": "a rail against the next one",
 }
+TOLD = 12  # units of one finding that are told one by one
 MOST = 6  # tests of one accused unit that are told one by one
 
 
@@ -52,19 +53,30 @@ def show(found: dict[str, Any], console: Console) -> None:
     result = HuntResult.model_validate(found)
     if (text := heatmap.as_text(result)).plain:
         console.print(text, soft_wrap=True)
-    for unit in result.units if result.accused or result.findings else []:
-        console.print(f"  unit {unit.unit}: {unit.name}", highlight=False, markup=False, soft_wrap=True)
+    for unit in _named(result):
+        console.print(f"  unit {unit}: {result.units[unit].name}", highlight=False, markup=False, soft_wrap=True)
     for accused in result.accused:
         _accused(accused, result, console)
     for finding in result.findings:
-        who = ", ".join(str(unit) for unit in finding.units[:12]) or "all"
-        line = f"{finding.kind}: units {who}{' …' if len(finding.units) > 12 else ''}: {finding.text}"
+        who = ", ".join(str(unit) for unit in finding.units[:TOLD]) or "all"
+        line = f"{finding.kind}: units {who}{' …' if len(finding.units) > TOLD else ''}: {finding.text}"
         console.print(line, style="yellow", highlight=False, markup=False, soft_wrap=True)
     if result.notice:
         console.print(result.notice, style="yellow", soft_wrap=True)
     if result.injected_fault:
         console.print(f"a fault was injected on purpose: {result.injected_fault}", style="yellow")
     console.print(result.reason, style="red" if result.exit_code else "green", markup=False, soft_wrap=True)
+
+
+def _named(result: HuntResult) -> list[int]:
+    """The units whose names are told: those of the matrix where it is shown, else those in question."""
+    if not result.accused and not result.findings:
+        return []
+    shown = heatmap.units_of(heatmap.matrix(result))
+    if len(shown) <= heatmap.WIDEST:
+        return shown
+    asked = {unit for finding in result.findings for unit in finding.units[:TOLD]}
+    return sorted(asked | {one.unit for one in result.accused})
 
 
 def _accused(accused: Accused, result: HuntResult, console: Console) -> None:
