@@ -1,0 +1,209 @@
+"""Single images with their labels, by number: the same one each time it is asked for."""
+
+from __future__ import annotations
+
+import bisect
+import io
+import socket
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from workloads.exits import WorkloadError
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+# ImageNet's, by channel, on a scale from 0 to 1: torchvision's models and the published trainer use them.
+MEAN = (0.485, 0.456, 0.406)
+STD = (0.229, 0.224, 0.225)
+# torchvision 0.29, datasets/folder.py: what an image folder's files may be called.
+SUFFIXES = {".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp"}
+# Inception's random crop (Szegedy et al. 2014), as torchvision has it: share of the area, ratio of the sides, tries.
+AREA, RATIO, TRIES = (0.08, 1.0), (3 / 4, 4 / 3), 10
+
+Item = tuple[torch.Tensor, int]
+"""One image [3, side, side] with its label: uint8 from 0 to 255, or float32, normalised."""
+
+
+class Items(Protocol):
+    """A data set of known length. `draw` is what a random crop depends on: (seed, epoch)."""
+
+    def __len__(self) -> int: ...
+
+    def item(self, index: int, draw: tuple[int, int]) -> Item:
+        """Image and label number `index`; the same for the same index and draw."""
+
+
+def normalised(images: torch.Tensor) -> torch.Tensor:
+    """[…, 3, h, w] uint8 as float32 of mean 0 and deviation 1 over ImageNet: ToTensor and Normalize."""
+    scaled = images.float().div(255)
+    mean, std = (torch.tensor(of, device=images.device).view(3, 1, 1) for of in (MEAN, STD))
+    return scaled.sub_(mean).div_(std)
+
+
+class FakeData:
+    """torchvision's FakeData with ToTensor and Normalize, bit for bit: noise that depends on the index only.
+
+    Source: torchvision 0.29.2, datasets/fakedata.py and transforms; the published trainer uses it.
+    """
+
+    def __init__(self, items: int, side: int, classes: int) -> None:
+        self.items, self.side, self.classes = items, side, classes
+
+    def __len__(self) -> int:
+        return self.items
+
+    def item(self, index: int, draw: tuple[int, int]) -> Item:  # noqa: ARG002 (nothing is drawn but by the index)
+        generator = torch.Generator().manual_seed(index)
+        image = torch.randn(3, self.side, self.side, generator=generator)
+        label = int(torch.randint(0, self.classes, (1,), generator=generator))
+        # As bytes and back, as it goes through a PIL image there.
+        return normalised(image.mul(255).byte()), label
+
+
+class ImageFolder:
+    """A folder with a folder of images for each class, in the order of their names; crops and flips are drawn.
+
+    Raises WorkloadError: no such folder, no images, a class without images, other than `classes` classes.
+    """
+
+    def __init__(self, path: str, side: int, classes: int) -> None:
+        self.side = side
+        root = Path(path)
+        if not root.is_dir():
+            raise WorkloadError(
+                f"--data-path {path}: no such folder on node {socket.gethostname()}; every node needs it"
+            )
+        names = sorted(entry.name for entry in root.iterdir() if entry.is_dir())
+        if not names:
+            raise WorkloadError(f"--data-path {path}: no class folders in it; it needs one folder of images per class")
+        if len(names) != classes:
+            raise WorkloadError(
+                f"--data-path {path}: {len(names)} class folders, and the model has {classes} classes; name the folder"
+                f" of all classes, or use --classes {len(names)}"
+            )
+        self.files: list[Path] = []
+        self.ends: list[int] = []
+        for name in names:
+            found = sorted(file for file in (root / name).rglob("*") if file.suffix.lower() in SUFFIXES)
+            if not found:
+                raise WorkloadError(
+                    f"--data-path {path}: class folder {name} has no images ({', '.join(sorted(SUFFIXES))});"
+                    " add some, or remove the folder and the class"
+                )
+            self.files += found
+            self.ends.append(len(self.files))
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def item(self, index: int, draw: tuple[int, int]) -> Item:
+        image = _pillow()
+        try:
+            with image.open(self.files[index]) as opened:
+                picture = opened.convert("RGB")
+        except OSError as error:
+            raise WorkloadError(f"cannot read the image {self.files[index]}: {error}; repair or remove it") from error
+        pixels = cropped(picture, self.side, np.random.default_rng([*draw, index]))
+        return torch.from_numpy(pixels), bisect.bisect_right(self.ends, index)
+
+
+class ParquetTensors:
+    """Parquet files with columns `image` (a flat list of 3 · side · side bytes, or an encoded picture) and `label`.
+
+    The files in the order of their names are one data set. Row groups are read whole and the last one is kept, so that
+    files with row groups of about a batch read fastest. Raises WorkloadError: no files, other columns, other sizes.
+    """
+
+    def __init__(self, path: str, side: int, classes: int) -> None:
+        from pyarrow import parquet  # type: ignore[import-untyped]  # pyarrow ships no types
+
+        self.side, self.classes = side, classes
+        self.files = sorted(str(file) for file in Path(path).glob("*.parquet"))
+        if not self.files:
+            raise WorkloadError(f"--data-path {path}: no *.parquet files in it on node {socket.gethostname()}")
+        self.groups: list[tuple[str, int]] = []
+        self.ends: list[int] = []
+        total = 0
+        for file in self.files:
+            found = parquet.ParquetFile(file)
+            if missing := {"image", "label"} - set(found.schema_arrow.names):
+                raise WorkloadError(
+                    f"{file}: no column {', '.join(sorted(missing))}; it has {found.schema_arrow.names}"
+                )
+            for group in range(found.metadata.num_row_groups):
+                total += found.metadata.row_group(group).num_rows
+                self.groups.append((file, group))
+                self.ends.append(total)
+        self._kept: tuple[int, Any] | None = None
+
+    def __len__(self) -> int:
+        return self.ends[-1]
+
+    def item(self, index: int, draw: tuple[int, int]) -> Item:
+        group = bisect.bisect_right(self.ends, index)
+        row = index - (self.ends[group - 1] if group else 0)
+        table = self._group(group)
+        label = int(table["label"][row].as_py())
+        if not 0 <= label < self.classes:
+            raise WorkloadError(f"{self.groups[group][0]}: label {label}, and the model has {self.classes} classes")
+        value = table["image"][row]
+        if hasattr(value, "values"):
+            pixels: NDArray[np.uint8] = np.asarray(value.values.to_numpy(zero_copy_only=False), dtype=np.uint8)
+            if pixels.size != 3 * self.side**2:
+                raise WorkloadError(
+                    f"{self.groups[group][0]}: an image of {pixels.size} bytes, not 3 · {self.side} · {self.side};"
+                    " use --image with its side"
+                )
+            return torch.from_numpy(pixels.reshape(3, self.side, self.side).copy()), label
+        with _pillow().open(io.BytesIO(value.as_py())) as opened:
+            return torch.from_numpy(
+                cropped(opened.convert("RGB"), self.side, np.random.default_rng([*draw, index]))
+            ), label
+
+    def _group(self, group: int) -> Any:
+        from pyarrow import parquet
+
+        if self._kept is None or self._kept[0] != group:
+            file, number = self.groups[group]
+            self._kept = (group, parquet.ParquetFile(file).read_row_group(number, columns=["image", "label"]))
+        return self._kept[1]
+
+
+def cropped(picture: Image, side: int, rng: np.random.Generator) -> NDArray[np.uint8]:
+    """[3, side, side]: a random part of the picture, scaled to the side, mirrored every other time."""
+    from PIL.Image import Resampling, Transpose
+
+    left, top, width, height = crop_box(picture.width, picture.height, rng)
+    box = (left, top, left + width, top + height)
+    scaled = picture.resize((side, side), Resampling.BILINEAR, box=box)
+    if rng.random() < 0.5:
+        scaled = scaled.transpose(Transpose.FLIP_LEFT_RIGHT)
+    return np.ascontiguousarray(np.asarray(scaled, dtype=np.uint8).transpose(2, 0, 1))
+
+
+def crop_box(width: int, height: int, rng: np.random.Generator) -> tuple[int, int, int, int]:
+    """(left, top, width, height) of a random crop; the middle of the picture where none of the tries fits into it."""
+    for _ in range(TRIES):
+        area = width * height * rng.uniform(*AREA)
+        ratio = float(np.exp(rng.uniform(np.log(RATIO[0]), np.log(RATIO[1]))))
+        w, h = round((area * ratio) ** 0.5), round((area / ratio) ** 0.5)
+        if 0 < w <= width and 0 < h <= height:
+            return int(rng.integers(width - w + 1)), int(rng.integers(height - h + 1)), w, h
+    side = min(width, height)
+    return (width - side) // 2, (height - side) // 2, side, side
+
+
+def _pillow() -> Any:
+    try:
+        from PIL import Image
+    except ImportError as error:
+        raise WorkloadError(
+            f"images need Pillow to be decoded, and node {socket.gethostname()} has none: use a ray.image that has it"
+            " (pip install pillow==13.0.0), or --data synthetic"
+        ) from error
+    return Image
