@@ -28,7 +28,16 @@ def test_help_is_no_error(arguments: list[str], capsys: pytest.CaptureFixture[st
     assert "Usage: rdma-ray" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("arguments", [["--nope"], ["bench", "nccl", "-n", "0"], ["train", "digits", "--epochs", "x"]])
+def test_help_says_what_the_stack_or_the_preset_decides(capsys: pytest.CaptureFixture[str]) -> None:
+    """Words in brackets are markup to typer, and vanish where they are not escaped."""
+    assert main(["bench", "nccl", "--help"]) == Exit.OK
+    assert "[default: pairs]" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["--nope"], ["bench", "nccl", "-n", "0"], ["bench", "nccl", "-c", "-1"], ["train", "digits", "--epochs", "x"]],
+)
 def test_usage_errors_are_1_because_2_means_below(arguments: list[str]) -> None:
     assert main(arguments) == Exit.ERROR
 

@@ -36,30 +36,30 @@ def bench_nccl(
         typer.Option(help="What to measure: quick, acceptance or full; explicit options win.", show_default=False),
     ] = None,
     op: Annotated[
-        list[str] | None, typer.Option(help="Operation to measure; may be given more than once.  [default: all]")
+        list[str] | None, typer.Option(help="Operation to measure; may be given more than once.  \\[default: all]")
     ] = None,
     pattern: Annotated[
         list[str] | None,
         typer.Option(
             help="What p2p measures: pairs, single, rail, shift, incast, intra or all; may be given more than once."
-            "  [default: pairs]"
+            "  \\[default: pairs]"
         ),
     ] = None,
-    begin: Annotated[str | None, typer.Option("-b", "--begin", help="Smallest size.  [default: 1K]")] = None,
+    begin: Annotated[str | None, typer.Option("-b", "--begin", help="Smallest size.  \\[default: 1K]")] = None,
     end: Annotated[
-        str | None, typer.Option("-e", "--end", help="Largest size.  [default: 4M on CPUs, 8G on GPUs]")
+        str | None, typer.Option("-e", "--end", help="Largest size.  \\[default: 4M on CPUs, 8G on GPUs]")
     ] = None,
     factor: Annotated[
-        int | None, typer.Option("-f", "--factor", help="From one size to the next.  [default: 8 on CPUs, 2 on GPUs]")
+        int | None, typer.Option("-f", "--factor", help="From one size to the next.  \\[default: 8 on CPUs, 2 on GPUs]")
     ] = None,
     step: Annotated[
         str | None, typer.Option("-i", "--step", help="A fixed step between sizes instead of a factor.")
     ] = None,
     iterations: Annotated[
-        int | None, typer.Option("-n", "--iterations", min=1, help="Timed runs of each row.  [default: 20]")
+        int | None, typer.Option("-n", "--iterations", min=1, help="Timed runs of each row.  \\[default: 20]")
     ] = None,
     warmup: Annotated[
-        int | None, typer.Option("-w", "--warmup", min=0, help="Untimed runs before each row.  [default: 5]")
+        int | None, typer.Option("-w", "--warmup", min=0, help="Untimed runs before each row.  \\[default: 5]")
     ] = None,
     check: Annotated[
         int | None,
@@ -67,33 +67,33 @@ def bench_nccl(
             "-c",
             "--check",
             min=0,
-            help="Verified runs before and after the timed ones; 0 checks nothing.  [default: 1]",
+            help="Verified runs before and after the timed ones; 0 checks nothing.  \\[default: 1]",
         ),
     ] = None,
     dtype: Annotated[
         list[str] | None,
-        typer.Option(help="fp32, fp16, bf16, or uint8 where nothing is added; more than once.  [default: fp32]"),
+        typer.Option(help="fp32, fp16, bf16, or uint8 where nothing is added; more than once.  \\[default: fp32]"),
     ] = None,
     mode: Annotated[
         list[str] | None,
         typer.Option(
             help="throughput (back to back), latency (a barrier before each run) or graph (CUDA graph replays);"
-            " more than once.  [default: throughput]"
+            " more than once.  \\[default: throughput]"
         ),
     ] = None,
     algo: Annotated[
         str | None,
         typer.Option(
-            help="NCCL's algorithm: ring (the fabric mode), tree, nvls or nvlstree.  [default: NCCL's choice]"
+            help="NCCL's algorithm: ring (the fabric mode), tree, nvls or nvlstree.  \\[default: NCCL's choice]"
         ),
     ] = None,
     env: Annotated[
         list[str] | None,
         typer.Option(help="A variable for NCCL or gloo on every rank; more than once.", metavar="NAME=VALUE"),
     ] = None,
-    nodes: Annotated[int | None, typer.Option(min=1, help="Nodes.  [default: those the stack keeps]")] = None,
+    nodes: Annotated[int | None, typer.Option(min=1, help="Nodes.  \\[default: those the stack keeps]")] = None,
     per_node: Annotated[
-        int | None, typer.Option(min=1, help="Ranks per node.  [default: its GPUs, else its CPUs]")
+        int | None, typer.Option(min=1, help="Ranks per node.  \\[default: its GPUs, else its CPUs]")
     ] = None,
     timeout: Annotated[float, typer.Option(min=1, help="Seconds a row may take before it counts as a hang.")] = 300,
     wait: Annotated[float, typer.Option(min=1, help="Seconds to wait for the nodes.")] = 1800,
