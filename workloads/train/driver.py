@@ -9,19 +9,24 @@ import logging
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import Any, cast
 
 import ray
 import torch
-from ray.train import CheckpointConfig, RunConfig, ScalingConfig
+from ray.train import RunConfig, ScalingConfig
 from ray.train.torch import TorchConfig, TorchTrainer
+from ray.train.v2.api.callback import UserCallback
 from ray.train.v2.api.config import FailureConfig  # ray.train.FailureConfig is typed as version 1
 from ray.train.v2.api.exceptions import TrainingFailedError
 
 from workloads.events import emit
 from workloads.exits import Exit, WorkloadError
-from workloads.statistics import percentile
-from workloads.train import checkpoints, digits
+from workloads.train import journal, trainer
+from workloads.train.checkpoints import Folder
+from workloads.train.faults import Fault
+from workloads.train.goodput import goodput
+from workloads.train.records import Record
 from workloads.train.spec import Spec
 
 SCHEMA = "rdma-ray/train/1"
@@ -30,22 +35,34 @@ SCHEMA = "rdma-ray/train/1"
 def main(text: str) -> int:
     """Train as the spec says; the process's exit code."""
     spec = Spec.from_json(text)
-    result: dict[str, Any] = {"schema": SCHEMA, "started": time.time(), "spec": vars(spec)}
+    began = time.time()
+    result: dict[str, Any] = {"schema": SCHEMA, "started": began, "spec": asdict(spec), "model": spec.task}
     try:
-        result |= train(spec)
-        code, reason = judge(result["accuracy"], spec.min_accuracy)
+        record = train(spec, began)
+        if record["losses"]:
+            result |= summarise(record, total_s=time.time() - began)
+        result |= {
+            "backend": "nccl" if spec.use_gpu else "gloo",
+            "versions": {"ray": ray.__version__, "torch": torch.__version__},
+        }
+        code, reason = judge(record, spec.min_accuracy)
     except WorkloadError as error:
         code, reason = error.code, str(error)
     except TrainingFailedError as error:
         code, reason = Exit.ERROR, f"training failed: {str(error).strip().splitlines()[-1]}"
+    result |= survived(spec)
     result |= {"finished": time.time(), "exit_code": int(code), "reason": reason}
     emit("result", result=result)
     return code
 
 
-def train(spec: Spec) -> dict[str, Any]:
-    """Run Ray Train; what the run was and did."""
-    found = checkpoints.exists(spec.storage, spec.name)
+def train(spec: Spec, began: float) -> Record:
+    """Run Ray Train, again for every preemption that left a checkpoint; what the run was and did."""
+    folder = Folder(spec.storage, spec.name)
+    folder.check_writable()
+    if spec.plan.fault:
+        Fault.parse(spec.plan.fault)
+    found = folder.checkpoints()
     if spec.resume and not found:
         raise WorkloadError(
             f"no run {spec.name!r} with a checkpoint in {spec.storage}: start it with --name {spec.name}"
@@ -61,57 +78,121 @@ def train(spec: Spec) -> dict[str, Any]:
         raise WorkloadError(
             f"{spec.workers} workers need a {kind} each, and the cluster has {slots}: use --workers {slots}"
         )
-    config = digits.Config(epochs=spec.epochs)
     emit("phase", name="workers")
-    trainer = TorchTrainer(
-        cast(Any, digits.train_loop),  # typed as if it could return nothing
-        train_loop_config={"config": config, "digits": digits.load(config.seed), "submitted": time.time()},
-        torch_config=TorchConfig(backend="nccl" if spec.use_gpu else "gloo"),
+    while True:
+        record = fit(spec, began)
+        if not record["preempted"]:
+            return record
+        failure = journal.Failure(time.time(), True, {})
+        journal.write(folder, "failure", failure.time, asdict(failure))
+        emit("preempted", reason=record["stopped"], step=record["step"])
+
+
+def fit(spec: Spec, began: float) -> Record:
+    """One run of Ray Train, restarts after failures included."""
+    config = TorchConfig(backend="nccl" if spec.use_gpu else "gloo")
+    ray_train = TorchTrainer(
+        cast(Any, trainer.train_loop),  # typed as if it could return nothing
+        train_loop_config={
+            "spec": spec.to_json(),
+            "submitted": spec.extra.get("submitted", began),
+            "driver": began,
+        },
+        torch_config=config,
         scaling_config=ScalingConfig(num_workers=spec.workers, use_gpu=spec.use_gpu),
         run_config=RunConfig(
             name=spec.name,
             storage_path=spec.storage,
-            checkpoint_config=CheckpointConfig(num_to_keep=2),
             # A start that ran out of --wait has waited long enough; by default Ray would try again for ever.
-            failure_config=FailureConfig(controller_failure_limit=0),
+            # Preemptions are counted apart, and not limited.
+            failure_config=FailureConfig(max_failures=spec.max_failures, controller_failure_limit=0),
+            callbacks=cast(Any, [Failures(spec)]),  # typed as version 1's
         ),
     )
-    began = time.monotonic()
     # return_value, not metrics: Ray fills metrics from checkpoints only.
-    finished: Any = trainer.fit()
-    record: dict[str, Any] = finished.return_value
-    return summarise(record, config, total_s=time.monotonic() - began) | {
-        "versions": {"ray": ray.__version__, "torch": torch.__version__},
-        "backend": "nccl" if spec.use_gpu else "gloo",
-    }
+    finished: Any = ray_train.fit()
+    record: Record = finished.return_value
+    return record
 
 
-def summarise(record: dict[str, Any], config: digits.Config, total_s: float) -> dict[str, Any]:
-    """The figures of a run: img/s counts all workers, by the slowest rank's epoch times, of this run's epochs."""
-    history = record["history"]
-    own = history[record["resumed_from"] or 0 :]
-    seconds = [row["seconds"] for row in own]
+class Failures(UserCallback):
+    """Ray Train's controller tells of every attempt that broke; the run's journal keeps it."""
+
+    def __init__(self, spec: Spec) -> None:
+        self.storage, self.name = spec.storage, spec.name
+
+    def after_exception(self, run_context: Any, worker_exceptions: dict[int, Exception]) -> None:
+        """One line of each rank's error. Whether machines were taken away, the errors themselves tell."""
+        del run_context
+        failure = journal.Failure(
+            time.time(),
+            any(getattr(error, "preempted", False) for error in worker_exceptions.values()),
+            {rank: (str(error).strip().splitlines() or [""])[-1] for rank, error in worker_exceptions.items()},
+        )
+        journal.write(Folder(self.storage, self.name), "failure", failure.time, asdict(failure))
+        emit("failure", preemption=failure.preemption, ranks=sorted(worker_exceptions))
+
+
+def survived(spec: Spec) -> dict[str, Any]:
+    """Goodput and what the run has been through, all its jobs included; nothing where no worker ever started."""
+    try:
+        attempts, failures = journal.read(Folder(spec.storage, spec.name))
+    except (OSError, WorkloadError):
+        return {}
+    if not attempts:
+        return {}
+    found = goodput(attempts, failures)
     return {
-        "config": vars(config),
-        "world": record["world"],
-        "device": record["device"],
-        "resumed_from": record["resumed_from"],
-        "epochs": history,
-        "loss": history[-1]["loss"],
-        "accuracy": history[-1]["accuracy"],
-        "images_per_s": round(sum(row["images"] for row in own) / sum(seconds), 1) if own else None,
-        "seconds": {
-            "start_up": record["start_up_s"],
-            "train": round(sum(seconds), 3),
-            "total": round(total_s, 3),
-            "epoch_p50": round(percentile(seconds, 50), 4) if own else None,
-            "epoch_p95": round(percentile(seconds, 95), 4) if own else None,
+        "goodput": {
+            "share": found.goodput,
+            "wall_s": found.wall_s,
+            "parts_s": {"productive": found.productive_s} | found.bad,
+        },
+        "survival": {
+            "attempts": found.attempts,
+            "jobs": found.jobs,
+            "failures": found.failures,
+            "preemptions": found.preemptions,
+            "lost_steps": found.lost_steps,
+            "mttr_s": found.mttr_s,
+            "between_jobs_s": found.between_jobs_s,
+            "errors": [asdict(failure) for failure in failures],
+            "injected_fault": spec.plan.fault,
         },
     }
 
 
-def judge(accuracy: float, least: float) -> tuple[Exit, str]:
-    """BELOW where the model knows less than it was asked to."""
+def summarise(record: Record, total_s: float) -> dict[str, Any]:
+    """The figures of a run: img/s counts all workers, by the slowest rank's step times, of this run's steps."""
+    epoch_steps = record["epoch_steps"]
+    resumed, history = record["resumed_from"], record["history"]
+    steps = record["step"] - (resumed or 0)
+    seconds = max((sum(rank["step_s"]) for rank in record["ranks"]), default=0.0)
+    return {
+        "world": record["world"],
+        "device": record["device"],
+        "resumed_from": resumed if resumed is None or not epoch_steps else resumed // epoch_steps,
+        "epochs": history,
+        "loss": history[-1]["loss"] if history else record["losses"][-1][1],
+        **record["evaluation"],
+        "images_per_s": round(steps * record["batch"] / seconds, 1) if seconds else None,
+        "seconds": {
+            "start_up": round(record["clock"]["worker"] - record["clock"]["driver"], 3),
+            "train": round(seconds, 3),
+            "total": round(total_s, 3),
+        },
+    }
+
+
+def judge(record: Record, least: float | None) -> tuple[Exit, str]:
+    """BELOW where the model knows less than it was asked to, and where the run had to stop before its end."""
+    if record["error"] is not None:
+        return Exit(record["code"]), record["error"]
+    if record["stopped"] is not None:
+        return Exit.BELOW, f"{record['stopped']}: {record['step']} of {record['steps']} steps are done"
+    if least is None:
+        return Exit.OK, f"{record['steps']} steps, loss {record['losses'][-1][1]:.4f}"
+    accuracy = record["evaluation"]["accuracy"]
     if accuracy < least:
         return Exit.BELOW, f"test accuracy {accuracy:.4f} is below the {least:.4f} asked for (--min-accuracy)"
     return Exit.OK, f"test accuracy {accuracy:.4f}, at least {least:.4f} asked for"

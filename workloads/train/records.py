@@ -55,7 +55,8 @@ class Record(TypedDict):
     """A finished or cleanly stopped run, as rank 0 returns it.
 
     `losses` are [step, mean loss over all ranks of the steps since the one before] of the whole run, `history` its
-    epochs, `evaluation` the last one. `stopped` says why the run ended early (and can be resumed), `error` what broke.
+    epochs, `evaluation` the last one. `stopped` says why the run ended early (and can be resumed; `preempted`: at once,
+    elsewhere), `error` what broke, `code` the exit code that it stands for.
     """
 
     world: int
@@ -77,4 +78,6 @@ class Record(TypedDict):
     clock: Clock
     task: dict[str, object]
     stopped: str | None
+    preempted: bool
     error: str | None
+    code: int

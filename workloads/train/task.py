@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 if TYPE_CHECKING:
     import torch
     from torch import nn
 
-    Batch = tuple[torch.Tensor, torch.Tensor]
-    """Images and labels of one rank's share of one step, on the device."""
+Batch: TypeAlias = "tuple[torch.Tensor, torch.Tensor]"
+"""Images and labels of one rank's share of one step, on the device."""
 
 # A task by its name, as the specification carries it: the module's function takes the task's plain configuration.
 FACTORIES = {
@@ -40,12 +40,15 @@ class Share:
     @property
     def rows(self) -> slice:
         """This rank's rows of a global batch. Shares differ by one row at most; the trainer weights losses by them."""
-        return slice(self.batch * self.rank // self.world, self.batch * (self.rank + 1) // self.world)
+        return slice(self._first(self.rank), self._first(self.rank + 1))
 
     @property
     def local(self) -> int:
         """The number of this rank's rows."""
-        return self.rows.stop - self.rows.start
+        return self._first(self.rank + 1) - self._first(self.rank)
+
+    def _first(self, rank: int) -> int:
+        return self.batch * rank // self.world
 
 
 class Task(Protocol):

@@ -1,0 +1,75 @@
+"""A task of two thousand weights: drop-out for the generators' sake, several of DDP's buckets, data by the step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from workloads.exits import WorkloadError
+from workloads.train.task import Batch, Share
+
+
+class TinyTask:
+    """`epoch`: steps of an epoch. `missing_on`: the rank that does not find its data. `drop_out`: the share."""
+
+    name = "tiny"
+    flops_per_sample: float | None = 1e3
+
+    def __init__(self, epoch: int | None = None, missing_on: int | None = None, drop_out: float = 0.1) -> None:
+        self.epoch, self.missing_on, self.drop_out = epoch, missing_on, drop_out
+
+    def check(self) -> None:
+        if self.missing_on is not None and dist.get_rank() == self.missing_on:
+            raise WorkloadError("no data set at /nowhere: name one by --data-dir")
+
+    def epoch_steps(self, batch: int) -> int | None:
+        return self.epoch if batch else None
+
+    def model(self, device: torch.device) -> nn.Module:
+        return nn.Sequential(
+            nn.Linear(16, 64), nn.GELU(), nn.BatchNorm1d(64), nn.Dropout(self.drop_out), nn.Linear(64, 10)
+        ).to(device)
+
+    def prepare(self, model: nn.Module, device: torch.device) -> nn.Module:
+        # Small buckets, so that DDP has some to put in another order after its first pass.
+        parallel = DistributedDataParallel(model, bucket_cap_mb=0.001) if dist.is_initialized() else model
+        return parallel.to(device)
+
+    def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
+        return torch.optim.AdamW(model.parameters(), lr=1e-2)
+
+    def schedule(
+        self, optimizer: torch.optim.Optimizer, epoch_steps: int | None
+    ) -> torch.optim.lr_scheduler.LRScheduler:
+        return torch.optim.lr_scheduler.StepLR(optimizer, epoch_steps or 7, 0.9)
+
+    def batches(self, share: Share, device: torch.device) -> Iterator[Batch]:
+        for step in range(share.first_step, share.steps):
+            source = torch.Generator().manual_seed(share.seed * 1_000_003 + step)
+            images = torch.randn(share.batch, 16, generator=source)
+            labels = images[:, :10].argmax(1)
+            yield images[share.rows].to(device), labels[share.rows].to(device)
+
+    def loss(self, model: nn.Module, batch: Batch) -> torch.Tensor:
+        images, labels = batch
+        return nn.functional.cross_entropy(model(images), labels)
+
+    def evaluate(self, model: nn.Module, device: torch.device) -> dict[str, float]:
+        if self.epoch is None:
+            return {}
+        images = torch.randn(64, 16, generator=torch.Generator().manual_seed(0)).to(device)
+        with torch.inference_mode():
+            return {"accuracy": float((model(images).argmax(1) == images[:, :10].argmax(1)).double().mean())}
+
+    def report(self) -> dict[str, Any]:
+        return {}
+
+
+def task(config: dict[str, Any]) -> TinyTask:
+    """The task from its configuration as plain data."""
+    return TinyTask(**config)

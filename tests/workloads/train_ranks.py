@@ -1,0 +1,83 @@
+"""The trainer's ranks as processes of this machine, on gloo and without Ray: a start costs a second."""
+
+from __future__ import annotations
+
+import multiprocessing
+import socket
+import time
+from dataclasses import replace
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from workloads.train import task, trainer
+from workloads.train.place import Notice, Place
+from workloads.train.records import Record
+from workloads.train.spec import Plan, Spec
+
+CONTEXT = multiprocessing.get_context("forkserver")
+# Torch is imported once, in the process that all ranks are forked from (and what an optimiser imports when made).
+CONTEXT.set_forkserver_preload(["torch._dynamo", "workloads.train.trainer", "tests.workloads.tiny_task"])
+
+
+def specification(storage: Path, name: str, config: dict[str, Any] | None = None, **plan: Any) -> Spec:
+    """A run of the tiny task."""
+    planned = Plan(**({"batch": 12, "steps": 30, "look_every": 5} | plan))
+    return Spec("tiny", config or {}, planned, name, str(storage), False, 1, False, 30.0, False)
+
+
+def run(spec: Spec, world: int, preempted_after: float | None = None) -> list[Record | str]:
+    """Train on `world` ranks; each one's record, or what ended it."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    ends = [CONTEXT.Pipe(duplex=False) for _ in range(world)]
+    processes = [
+        CONTEXT.Process(target=_rank, args=(rank, world, port, spec.to_json(), preempted_after, ends[rank][1]))
+        for rank in range(world)
+    ]
+    for process, (_, sender) in zip(processes, ends, strict=True):
+        process.start()
+        sender.close()
+    outcomes: list[Record | str] = []
+    try:
+        for process, (receiver, _) in zip(processes, ends, strict=True):
+            try:
+                outcomes.append(receiver.recv() if receiver.poll(120) else "silent")
+            except EOFError:
+                process.join(10)
+                outcomes.append(f"exit {process.exitcode}")
+    finally:
+        for process in processes:
+            process.join(10)
+            process.kill()
+    return outcomes
+
+
+def record(spec: Spec, world: int, preempted_after: float | None = None) -> Record:
+    """Rank 0's record of a run that no rank broke off."""
+    outcomes = run(spec, world, preempted_after)
+    assert all(isinstance(outcome, dict) for outcome in outcomes), outcomes
+    assert isinstance(outcomes[0], dict)
+    return outcomes[0]
+
+
+def _rank(
+    rank: int, world: int, port: int, spec: str, preempted_after: float | None, sender: Connection[Any, Any]
+) -> None:
+    task.FACTORIES["tiny"] = "tests.workloads.tiny_task:task"
+    dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=world)
+    began = time.time()
+
+    def warning() -> Notice | None:
+        return None if preempted_after is None else (began + 100, [1])
+
+    place = replace(Place(rank, world, torch.device("cpu")), warning=warning)
+    try:
+        sender.send(trainer.train(Spec.from_json(spec), place, began, began))
+    except RuntimeError as error:
+        sender.send(f"broke off: {str(error).splitlines()[0]}")
+    dist.destroy_process_group()
