@@ -112,7 +112,7 @@ def up_local(stack: str) -> None:
             # Refreshed first: a node that died since the last time is made anew.
             pulumi("up", "--yes", "--skip-preview", "--refresh", "--suppress-outputs", "--stack", stack)
         with phase(phases, "benchmark"):
-            run(RDMA_RAY, "bench", "nccl", "--stack", stack, "--json", str(results / "nccl.json"))
+            run(RDMA_RAY, "bench", "nccl", "--stack", stack, "--out", str(results / "nccl"))
         with phase(phases, "training"):
             run(RDMA_RAY, "train", "digits", "--stack", stack, "--json", str(results / "digits.json"))
     except Interrupted:

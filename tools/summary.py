@@ -37,7 +37,7 @@ def print_summary(stack: str, outputs: dict[str, Any], phases: list[Phase], resu
 
     outputs: the stack's outputs with the secrets left out, as the engine prints them by default.
     """
-    benchmark = Result.model_validate_json((results / "nccl.json").read_text())
+    benchmark = Result.model_validate_json((results / "nccl" / "result.json").read_text())
     training = json.loads((results / "digits.json").read_text())
     nodes, ray = outputs["nodes"], outputs["ray"]
     console = Console(highlight=False)

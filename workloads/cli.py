@@ -106,7 +106,7 @@ def logs(job_id: JobId, json_file: JsonFile = None, stack: Stack = None, outputs
     kind = api.job(job_id).metadata.get("workload", "")
     view, show = running.view(kind)
     ended = attend(api, job_id, view, stop_on_interrupt=False)
-    running.conclude(outputs, ended, show, json_file)
+    running.conclude(outputs, ended, kind, show, json_file)
 
 
 @app.command()

@@ -9,7 +9,7 @@ import typer
 
 Stack = Annotated[
     str | None,
-    typer.Option("--stack", "-s", help="The stack, as `make up STACK=…` names it.  [default: $STACK, else local]"),
+    typer.Option("--stack", "-s", help="The stack, as `make up STACK=…` names it.  \\[default: $STACK, else local]"),
 ]
 OutputsFile = Annotated[
     Path | None,

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from workloads.client.run import Ended, Request, View
 
     Show = Callable[[dict[str, Any], Console], None]
+    Finish = Callable[[dict[str, Any]], None]
 
 
 def read_outputs(stack: str | None, file: Path | None) -> Outputs:
@@ -66,8 +67,19 @@ def view(kind: str) -> tuple[View, Show]:
             return View(), lambda _result, _console: None
 
 
-def workload(outputs: Outputs, request: Request, json_file: str | None, detach: bool) -> None:
-    """Submit, follow, show the result and leave with the driver's exit code."""
+def judged(kind: str, result: dict[str, Any], machine: str | None) -> dict[str, Any]:
+    """The result as its kind of workload is judged on this side, which knows what the machine should deliver."""
+    if kind != "nccl":
+        return result
+    from workloads.nccl.judge.own_run import judged as judge
+
+    return judge(result, machine)
+
+
+def workload(
+    outputs: Outputs, request: Request, json_file: str | None, detach: bool, finish: Finish | None = None
+) -> None:
+    """Submit, follow, show the result and leave with its exit code. `finish` gets the result before that."""
     from workloads.client import run
 
     if detach:
@@ -78,22 +90,30 @@ def workload(outputs: Outputs, request: Request, json_file: str | None, detach: 
         print(job_id)
         return
     progress, show = view(request.kind)
-    conclude(outputs, run.run(outputs, request, progress), show, json_file)
+    conclude(outputs, run.run(outputs, request, progress), request.kind, show, json_file, finish)
 
 
-def conclude(outputs: Outputs, ended: Ended, show: Show, json_file: str | None) -> None:
+def conclude(
+    outputs: Outputs, ended: Ended, kind: str, show: Show, json_file: str | None, finish: Finish | None = None
+) -> None:
+    """Judge and show the result, write it where it was asked for, and leave with its exit code."""
     from workloads.client.run import write_json
 
+    code = ended.code
     if ended.result is not None:
-        result = ended.result | {
+        described = ended.result | {
             "job": ended.job.id,
             "cluster": outputs.ray.cluster,
             "command": ["rdma-ray", *sys.argv[1:]],
         }
+        result = judged(kind, described, outputs.machine)
+        code = result["exit_code"]
         show(result, console(stderr=json_file == "-"))
         if json_file:
             write_json(result, json_file)
-    raise Leave(ended.code)
+        if finish is not None:
+            finish(result)
+    raise Leave(code)
 
 
 class Leave(SystemExit):

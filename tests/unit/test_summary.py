@@ -55,7 +55,8 @@ def test_every_operation_is_shown_at_its_own_largest_size(tmp_path: Path, capsys
     rows += [row("all_gather", None, size) for size in (1020, 4194300)]
     rows += [row("p2p", way, 4194304) for way in ("pairs up", "pairs down")]
     rows += [row("broadcast", None, 4194304, wrong=None)]
-    (tmp_path / "nccl.json").write_text(result(rows).model_dump_json(by_alias=True))
+    (tmp_path / "nccl").mkdir()
+    (tmp_path / "nccl" / "result.json").write_text(result(rows).model_dump_json(by_alias=True))
     (tmp_path / "digits.json").write_text(json.dumps({"epochs": [{}] * 8, "world": 3, "accuracy": 0.98}))
     outputs = {
         "nodes": {"min": 3, "max": 3, "cpusPerNode": 1},

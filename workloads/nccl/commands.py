@@ -6,7 +6,7 @@ Heavy imports (ray, torch, rich, pydantic) stay inside the commands, so that hel
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -20,13 +20,6 @@ from workloads.nccl.page.command import bench_compare, bench_report
 from workloads.options import Detach, JsonFile, OutputsFile, Stack
 
 bench = typer.Typer(name="bench", help="Measure the network between the ranks.", no_args_is_help=True)
-bench.command("job")(bench_job)
-bench.command("hunt")(bench_hunt)
-bench.command("judge", cls=JsonOrFile)(bench_judge)
-bench.command("floors")(bench_floors)
-bench.command("multigpu")(bench_multigpu)
-bench.command("report")(bench_report)
-bench.command("compare", cls=JsonOrFile)(bench_compare)
 
 
 @bench.command("nccl")
@@ -103,15 +96,26 @@ def bench_nccl(
     inject_fault: Annotated[
         str | None, typer.Option(hidden=True, help="Rehearse a failure: corrupt:RANK, stale:RANK or hang:RANK.")
     ] = None,
+    no_floor: Annotated[
+        bool, typer.Option("--no-floor", help="Do without a published figure; all other checks hold.")
+    ] = False,
+    out: Annotated[
+        Path | None, typer.Option(help="Write report.html, report.png and result.json into this folder.", metavar="DIR")
+    ] = None,
     json_file: JsonFile = None,
     detach: Detach = False,
     stack: Stack = None,
     outputs_file: OutputsFile = None,
 ) -> None:
-    """Collectives between the ranks of the cluster, every element checked.
+    """Collectives and point to point between the ranks of the cluster, every element checked, and judged.
 
-    NCCL with a rank per GPU, gloo with a rank per CPU where there are none. Exit codes: 0 measured and right, 1 error,
-    3 wrong data, 4 no answer within --timeout.
+    NCCL with a rank per GPU, gloo with a rank per CPU where there are none. What
+    ran on machines with RDMA NICs is held to NCCL's log and to published figures
+    (`rdma-ray bench judge` tells how); without NICs only the data counts.
+
+    Exit codes: 0 pass, 1 error, 2 below the floor or no baseline, 3 wrong data,
+    4 no answer within --timeout, 5 not what was asked (sockets, no GPUDirect
+    RDMA, a NIC missing, one host).
     """
     from workloads.client.run import Request
     from workloads.nccl.evidence.raw import LogFolder
@@ -140,15 +144,35 @@ def bench_nccl(
             timeout_s=timeout,
             wait_s=wait,
             logs=logs is not None,
+            no_floor=no_floor,
             inject_fault=inject_fault,
         ),
     )
-    if logs and detach:
-        raise WorkloadError("--detach does not wait for the logs: leave out --logs or --detach")
+    if detach and (logs or out):
+        raise WorkloadError("--detach does not wait for logs and result: leave out --logs and --out, or --detach")
     folder = LogFolder(logs) if logs else None
     wanted = Request("nccl", "workloads.nccl.driver", [spec.to_json()], listener=folder.take if folder else None)
     try:
-        running.workload(outputs, wanted, json_file, detach)
+        running.workload(outputs, wanted, json_file, detach, finish=lambda result: _write(result, out))
     finally:
         if folder is not None and not detach:
             typer.echo(folder.summary(), err=True)
+
+
+def _write(result: dict[str, Any], out: Path | None) -> None:
+    if out is None:
+        return
+    from workloads.nccl.page.write import write_report
+    from workloads.nccl.result import Result
+
+    for path in write_report(Result.model_validate(result), out):
+        typer.echo(path, err=True)
+
+
+bench.command("judge", cls=JsonOrFile)(bench_judge)
+bench.command("floors")(bench_floors)
+bench.command("report")(bench_report)
+bench.command("compare", cls=JsonOrFile)(bench_compare)
+bench.command("hunt")(bench_hunt)
+bench.command("multigpu")(bench_multigpu)
+bench.command("job")(bench_job)

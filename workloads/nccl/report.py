@@ -68,7 +68,12 @@ def show(document: dict[str, Any], console: Console) -> None:
     if len(warnings) > MOST_WARNINGS:
         console.print(f"… and {len(warnings) - MOST_WARNINGS} warnings more, in the JSON (--json)", style="yellow")
     show_evidence(document, console)
-    console.print(result.reason, style="red" if result.exit_code else "green", markup=False, soft_wrap=True)
+    if result.verdict is not None and result.verdict.machine is not None:
+        from workloads.nccl.judge import view  # it knows the catalogue, which a run on CPUs need not load
+
+        view.show(result.verdict, console)
+    else:
+        console.print(result.reason, style="red" if result.exit_code else "green", markup=False, soft_wrap=True)
 
 
 def _table(result: Result, wide: bool) -> Table:

@@ -45,6 +45,7 @@ class Options:
     timeout_s: float = 300
     wait_s: float = 1800
     logs: bool = False
+    no_floor: bool = False
     inject_fault: str | None = None
 
 
@@ -96,6 +97,7 @@ def request(outputs: Outputs, options: Options) -> Spec:
         environment=environment(options.algo, options.variables, ops, use_gpu),
         left_out=[f"{op} uint8" for op in sums_of_bytes],
         logs=options.logs,
+        no_floor=options.no_floor,
         inject_fault=options.inject_fault,
     )
 

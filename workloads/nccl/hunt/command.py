@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -15,29 +15,27 @@ from workloads import running
 from workloads.exits import Exit, WorkloadError
 from workloads.options import Detach, JsonFile, OutputsFile, Stack
 
-if TYPE_CHECKING:
-    from infra.outputs import Outputs
-    from workloads.client.run import Request
-
 
 def bench_hunt(
-    nodes: Annotated[int | None, typer.Option(min=1, help="Nodes.  [default: those the stack keeps]")] = None,
+    nodes: Annotated[int | None, typer.Option(min=1, help="Nodes.  \\[default: those the stack keeps]")] = None,
     per_node: Annotated[
-        int | None, typer.Option(min=1, help="Ranks per node.  [default: its GPUs, else its CPUs]")
+        int | None, typer.Option(min=1, help="Ranks per node.  \\[default: its GPUs, else its CPUs]")
     ] = None,
     unit: Annotated[str, typer.Option(help="What is looked for: node, or rank (one GPU, on one node too).")] = "node",
     size: Annotated[
-        str | None, typer.Option(help="Size of each all_gather.  [default: 1G on GPUs, 4M on CPUs]")
+        str | None, typer.Option(help="Size of each all_gather.  \\[default: 1G on GPUs, 4M on CPUs]")
     ] = None,
     iterations: Annotated[
-        int | None, typer.Option("-n", "--iterations", min=1, help="Runs per sample.  [default: 20, 5 on CPUs]")
+        int | None, typer.Option("-n", "--iterations", min=1, help="Runs per sample.  \\[default: 20, 5 on CPUs]")
     ] = None,
     samples: Annotated[
-        int | None, typer.Option(min=1, help="Samples per test; the median counts.  [default: 5, 3 on CPUs]")
+        int | None, typer.Option(min=1, help="Samples per test; the median counts.  \\[default: 5, 3 on CPUs]")
     ] = None,
     threshold: Annotated[
         float | None,
-        typer.Option(min=0.05, max=0.99, help="Fail below this share of the fleet's own.  [default: 0.9, 0.5 on CPUs]"),
+        typer.Option(
+            min=0.05, max=0.99, help="Fail below this share of the fleet's own.  \\[default: 0.9, 0.5 on CPUs]"
+        ),
     ] = None,
     floor: Annotated[
         float | None, typer.Option(min=0, help="What healthy nodes give, GB/s busbw; two nodes need it.")
@@ -102,23 +100,17 @@ def bench_hunt(
     if out is not None and detach:
         raise WorkloadError("--detach does not wait for a result: get it later by `rdma-ray logs ID --json FILE`")
     wanted = Request("hunt", "workloads.nccl.hunt.driver", [spec.to_json()])
+    running.workload(outputs, wanted, json_file, detach, finish=lambda result: _pictures(result, out))
+
+
+def _pictures(result: dict[str, Any], out: Path | None) -> None:
     if out is None:
-        running.workload(outputs, wanted, json_file, detach)
         return
-    _with_pictures(outputs, wanted, json_file, out)
-
-
-def _with_pictures(outputs: Outputs, wanted: Request, json_file: str | None, out: Path) -> None:
-    from workloads.client import run
     from workloads.nccl.hunt import heatmap
     from workloads.nccl.hunt.result import HuntResult
 
-    progress, show = running.view(wanted.kind)
-    ended = run.run(outputs, wanted, progress)
-    if ended.result is not None:
-        try:
-            for file in heatmap.write(HuntResult.model_validate(ended.result), out):
-                print(f"written: {file}", file=sys.stderr)
-        except OSError as error:
-            raise WorkloadError(f"cannot write the heat map to {out}: {error.strerror}", Exit.ERROR) from error
-    running.conclude(outputs, ended, show, json_file)
+    try:
+        for file in heatmap.write(HuntResult.model_validate(result), out):
+            print(f"written: {file}", file=sys.stderr)
+    except OSError as error:
+        raise WorkloadError(f"cannot write the heat map to {out}: {error.strerror}", Exit.ERROR) from error

@@ -20,10 +20,12 @@ if TYPE_CHECKING:
 def bench_job(
     file: Annotated[
         Path | None,
-        typer.Argument(help="A Pulumi.<stack>.yaml.  [default: that of --stack]", metavar="[FILE]", show_default=False),
+        typer.Argument(
+            help="A Pulumi.<stack>.yaml.  \\[default: that of --stack]", metavar="[FILE]", show_default=False
+        ),
     ] = None,
     op: Annotated[
-        str | None, typer.Option(help="Operation to measure.  [default: all_gather on GKE, all_reduce on EKS]")
+        str | None, typer.Option(help="Operation to measure.  \\[default: all_gather on GKE, all_reduce on EKS]")
     ] = None,
     begin: Annotated[str, typer.Option("-b", "--begin", help="Smallest size.")] = "1K",
     end: Annotated[str, typer.Option("-e", "--end", help="Largest size; the judge looks at 1G and more.")] = "8G",
@@ -33,7 +35,7 @@ def bench_job(
     split: Annotated[str, typer.Option(help="world: all ranks together; rails: GPU n with GPU n only.")] = "world",
     nodes: Annotated[int, typer.Option(min=1, help="Nodes, each with all of its GPUs.")] = 2,
     queue: Annotated[str | None, typer.Option(help="Kueue's LocalQueue that admits the Job.")] = None,
-    name: Annotated[str | None, typer.Option(help="Name of the Job.  [default: by the operation]")] = None,
+    name: Annotated[str | None, typer.Option(help="Name of the Job.  \\[default: by the operation]")] = None,
     image: Annotated[str | None, typer.Option(help="Another image, laid out as the default one.")] = None,
     wait: Annotated[int, typer.Option(min=1, help="Seconds that pods with a node wait for each other.")] = 1800,
     timeout: Annotated[int, typer.Option(min=1, help="Seconds that the measurement may take.")] = 3600,

@@ -31,7 +31,7 @@ def bench_judge(
         list[str] | None,
         typer.Option(
             help="Operation that must be there and meet its floor; may be given more than once. Names the operation"
-            " of nccl-tests' output where that does not.  [default: what was measured]"
+            " of nccl-tests' output where that does not.  \\[default: what was measured]"
         ),
     ] = None,
     results: Annotated[

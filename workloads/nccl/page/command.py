@@ -18,7 +18,7 @@ def bench_report(
     result_file: ResultFile,
     output: Annotated[
         Path | None,
-        typer.Option("-o", "--output", help="The page.  [default: beside the result, as .html]", metavar="FILE"),
+        typer.Option("-o", "--output", help="The page.  \\[default: beside the result, as .html]", metavar="FILE"),
     ] = None,
     png: Annotated[Path | None, typer.Option(help="Also a summary as a picture.", metavar="FILE")] = None,
     json_file: Annotated[
