@@ -1,0 +1,179 @@
+"""A 7 by 7 depthwise convolution over channels_last images, forward and backward, in Triton.
+
+Why: it is under 2 % of ConvNeXt's operations, yet reads and writes as much as its matrix products do, and libraries'
+depthwise kernels are far from the memory's speed in channels_last, their weight gradients most of all
+(pytorch issue 91735). Whether this one is nearer has not been measured on a GPU yet, so nothing uses it by default.
+
+Sums are in fp32 whatever the images' type, without atomics: a run gives the same bits each time.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+
+from workloads.exits import WorkloadError
+
+_TAPS = 49
+_ROW = 8
+"""Taps of one row of the kernel, and one more place, which sums the bias's gradient."""
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _convolve(
+    images: Any, taps: Any, bias: Any, out: Any, height: Any, width: Any, channels: Any,
+    has_bias: tl.constexpr, tile: tl.constexpr, lanes: tl.constexpr,
+) -> None:  # fmt: skip
+    """`tile` neighbours in one row of one image, `lanes` channels of them; images and out are dense [n, h, w, c]."""
+    row, x0 = tl.program_id(0), tl.program_id(1) * tile
+    channel = tl.program_id(2) * lanes + tl.arange(0, lanes)
+    x = x0 + tl.arange(0, tile)
+    y = row % height
+    own = channel < channels
+    total = tl.zeros((tile, lanes), dtype=tl.float32)
+    if has_bias:
+        total += tl.load(bias + channel, mask=own, other=0.0).to(tl.float32)[None, :]
+    for i in tl.static_range(7):
+        # A vector, though all are equal: Triton's interpreter mixes up scalars of one bit with vectors of them.
+        down = tl.zeros((tile,), dtype=tl.int32) + y + i - 3
+        inside = (down >= 0) & (down < height)
+        line = (row + i - 3) * width
+        for j in tl.static_range(7):
+            at = x + j - 3
+            mask = (inside & (at >= 0) & (at < width))[:, None] & own[None, :]
+            pixels = tl.load(images + (line + at)[:, None] * channels + channel[None, :], mask=mask, other=0.0)
+            tap = tl.load(taps + (i * 7 + j) * channels + channel, mask=own, other=0.0)
+            total += pixels.to(tl.float32) * tap.to(tl.float32)[None, :]
+    mask = (x < width)[:, None] & own[None, :]
+    place = out + (row * width + x)[:, None] * channels + channel[None, :]
+    tl.store(place, total.to(out.dtype.element_ty), mask=mask)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _weigh(
+    images: Any, gradient: Any, out: Any, rows: Any, height: Any, width: Any, channels: Any,
+    tile: tl.constexpr, lanes: tl.constexpr,
+) -> None:  # fmt: skip
+    """One row of taps over every `parts`-th row of the images: out[part, i, j, c], its place j = 7 for the bias."""
+    i, part, parts = tl.program_id(0), tl.program_id(1), tl.num_programs(1)
+    channel = tl.program_id(2) * lanes + tl.arange(0, lanes)
+    own = channel < channels
+    j = tl.arange(0, 8)
+    total = tl.zeros((8, lanes), dtype=tl.float32)
+    for row in range(part, rows, parts):
+        down = tl.zeros((8, tile), dtype=tl.int32) + row % height + i - 3
+        inside = (down >= 0) & (down < height)
+        for x0 in range(0, width, tile):
+            x = x0 + tl.arange(0, tile)
+            mask = (x < width)[:, None] & own[None, :]
+            arriving = tl.load(
+                gradient + (row * width + x)[:, None] * channels + channel[None, :], mask=mask, other=0.0
+            )
+            at = x[None, :] + j[:, None] - 3
+            # Places outside of the image are zero: that is the padding.
+            found = inside & (at >= 0) & (at < width) & (j < 7)[:, None]
+            offset = ((row + i - 3) * width + at)[:, :, None] * channels + channel[None, None, :]
+            pixels = tl.load(images + offset, mask=found[:, :, None] & own[None, None, :], other=0.0).to(tl.float32)
+            pixels = tl.where((j == 7)[:, None, None], 1.0, pixels)
+            total += tl.sum(pixels * arriving.to(tl.float32)[None, :, :], axis=1)
+    place = out + ((part * 7 + i) * 8 + j)[:, None] * channels + channel[None, :]
+    tl.store(place, total, mask=own[None, :])
+
+
+def check(device: torch.device) -> None:
+    """Raise WorkloadError where the kernels cannot run: they need a CUDA GPU, or Triton's interpreter for tests."""
+    if device.type != "cuda" and not triton.knobs.runtime.interpret:
+        raise WorkloadError(f'kernels "fused" on {device.type}: they are for CUDA GPUs; use kernels "eager"')
+
+
+def convolve(images: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+    """images [n, c, h, w], weight [c, 1, 7, 7], bias [c] to [n, c, h, w] in channels_last and the images' type.
+
+    What `torch.nn.functional.conv2d(images, weight, bias, padding=3, groups=c)` gives, with sums in fp32; gradients of
+    all three. One opaque operator to torch.compile: no graph break.
+    """
+    result: torch.Tensor = _forward(images, weight, bias)
+    return result
+
+
+def _launch(images: torch.Tensor, taps: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+    images = _dense(images)
+    count, channels, height, width = images.shape
+    out = torch.empty_like(images, memory_format=torch.channels_last)
+    tile, lanes = min(16, triton.next_power_of_2(width)), min(64, triton.next_power_of_2(channels))
+    grid = (count * height, triton.cdiv(width, tile), triton.cdiv(channels, lanes))
+    _convolve[grid](
+        images, taps, taps if bias is None else bias, out, height, width, channels, bias is not None, tile, lanes
+    )
+    return out
+
+
+def _dense(images: torch.Tensor) -> torch.Tensor:
+    if images.numel() >= 2**31:
+        raise ValueError(f"{images.numel()} elements: the kernels' offsets have 32 bits; use smaller batches")
+    return images.contiguous(memory_format=torch.channels_last)
+
+
+def _taps(weight: torch.Tensor) -> torch.Tensor:
+    """[c, 1, 7, 7] as [49, c], so that neighbouring lanes read neighbours."""
+    return weight.reshape(weight.shape[0], _TAPS).t().contiguous()
+
+
+@torch.library.custom_op(
+    "rdma_ray::depthwise7", mutates_args=(), schema="(Tensor images, Tensor weight, Tensor bias) -> Tensor"
+)
+def _forward(images: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+    return _launch(images, _taps(weight), bias)
+
+
+@torch.library.custom_op(
+    "rdma_ray::depthwise7_backward",
+    mutates_args=(),
+    schema="(Tensor images, Tensor weight, Tensor gradient) -> (Tensor, Tensor, Tensor)",
+)
+def _backward(
+    images: torch.Tensor, weight: torch.Tensor, gradient: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Gradients of images, weight, bias."""
+    # The gradient of the images is the same convolution with the taps in the opposite order.
+    images, gradient = _dense(images), _dense(gradient)
+    of_images = _launch(gradient, _taps(weight).flip(0), None)
+    count, channels, height, width = images.shape
+    tile, lanes = min(16, triton.next_power_of_2(width)), min(32, triton.next_power_of_2(channels))
+    blocks = triton.cdiv(channels, lanes)
+    # About 2,000 programs: several for each of a GPU's 132 multiprocessors; each part's sum is written once.
+    parts = max(1, min(count * height, 2048 // (7 * blocks)))
+    sums = images.new_empty((parts, 7, _ROW, channels), dtype=torch.float32)
+    _weigh[(7, parts, blocks)](images, gradient, sums, count * height, height, width, channels, tile, lanes)
+    total = sums.sum(0)
+    of_weight = total[:, :7].reshape(_TAPS, channels).t().reshape(weight.shape).to(weight.dtype)
+    return of_images, of_weight.contiguous(), total[0, 7].to(weight.dtype, copy=True)
+
+
+@_forward.register_fake
+def _(images: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:  # noqa: ARG001 (the schema's)
+    return torch.empty_like(images, memory_format=torch.channels_last)
+
+
+@_backward.register_fake
+def _(
+    images: torch.Tensor, weight: torch.Tensor, gradient: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    of_images = torch.empty_like(gradient, memory_format=torch.channels_last)
+    return of_images, torch.empty_like(weight, memory_format=torch.contiguous_format), weight.new_empty(images.shape[1])
+
+
+def _save(ctx: Any, inputs: tuple[torch.Tensor, ...], output: torch.Tensor) -> None:  # noqa: ARG001 (torch passes it)
+    ctx.save_for_backward(inputs[0], inputs[1])
+
+
+def _gradients(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    images, weight = ctx.saved_tensors
+    found: tuple[torch.Tensor, torch.Tensor, torch.Tensor] = _backward(images, weight, gradient)
+    return found
+
+
+_forward.register_autograd(_gradients, setup_context=_save)

@@ -1,0 +1,140 @@
+"""ConvNeXt as a Task of the trainer: settings become a model, its wrapping, its optimiser and its loss."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from workloads.exits import WorkloadError
+from workloads.train.convnext import flops
+from workloads.train.convnext.compilation import Compilation
+from workloads.train.convnext.model import ConvNeXt
+from workloads.train.convnext.settings import Settings
+from workloads.train.data import source
+from workloads.train.task import Batch, Share
+
+
+def task(config: dict[str, Any]) -> ConvNeXtTask:
+    """The task from its configuration: the fields of Settings as plain data."""
+    return ConvNeXtTask(Settings(**config))
+
+
+class ConvNeXtTask:
+    """See `workloads.train.task.Task`."""
+
+    name = "convnext"
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.flops_per_sample: float | None = flops.per_image(settings.shape)
+        self.source = source(settings.source())
+        self.compilation: Compilation | None = None
+        self._losses = 0
+
+    def check(self) -> None:
+        self.source.check()
+
+    def epoch_steps(self, batch: int) -> int | None:
+        return self.source.epoch_steps(batch)
+
+    def model(self, device: torch.device) -> ConvNeXt:
+        settings = self.settings
+        if settings.kernels == "fused":
+            from workloads.train.convnext import depthwise
+
+            depthwise.check(device)
+        if device.type == "cuda":
+            torch.set_float32_matmul_precision("high" if settings.tf32 else "highest")
+            torch.backends.cudnn.benchmark = settings.cudnn_benchmark
+        # Made on the CPU: the same weights whatever the device.
+        model = ConvNeXt(
+            settings.shape,
+            stochastic_depth=settings.stochastic_depth,
+            kernels=settings.kernels,
+            stream=settings.stream,
+        )
+        # Before DDP: its buckets take the strides that the parameters have, and copy gradients of other strides.
+        return model.to(memory_format=self._memory_format).to(device)
+
+    def prepare(self, model: nn.Module, device: torch.device) -> nn.Module:
+        assert isinstance(model, ConvNeXt)
+        settings = self.settings
+        if settings.compile != "off":
+            self.compilation = Compilation(settings, device)
+            self.compilation.apply(model)
+        if not dist.is_initialized():
+            return model
+        parallel = DistributedDataParallel(
+            model,
+            device_ids=[device] if device.type == "cuda" else None,
+            gradient_as_bucket_view=settings.gradient_as_bucket_view,
+            static_graph=settings.static_graph,
+            forward_sync_buffers=settings.broadcast_buffers,
+            bucket_cap_mb=settings.bucket_mb,
+        )
+        if settings.compress == "bf16":
+            from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook
+
+            parallel.register_comm_hook(None, bf16_compress_hook)
+        return parallel
+
+    def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
+        settings = self.settings
+        rate, decay, fused = settings.learning_rate, settings.weight_decay, settings.fused
+        if settings.optimizer == "adamw":
+            return torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=decay, fused=fused)
+        return torch.optim.SGD(model.parameters(), lr=rate, momentum=settings.momentum, weight_decay=decay, fused=fused)
+
+    def schedule(
+        self,
+        optimizer: torch.optim.Optimizer,
+        epoch_steps: int | None,  # noqa: ARG002 (given in steps)
+    ) -> torch.optim.lr_scheduler.LRScheduler:
+        return torch.optim.lr_scheduler.LambdaLR(optimizer, self.rate)
+
+    def rate(self, step: int) -> float:
+        """The factor on the learning rate at this step: a linear warm-up, then constant or a half cosine to 0."""
+        warm_up, decay = self.settings.warmup_steps, self.settings.decay_steps
+        if step < warm_up:
+            return (step + 1) / warm_up
+        if decay is None:
+            return 1.0
+        return (1 + math.cos(math.pi * min(1.0, (step - warm_up) / decay))) / 2
+
+    def batches(self, share: Share, device: torch.device) -> Iterator[Batch]:
+        return self.source.batches(share, device)
+
+    def loss(self, model: nn.Module, batch: Batch) -> torch.Tensor:
+        images, labels = batch
+        if self.settings.channels_last and not images.is_contiguous(memory_format=torch.channels_last):
+            raise WorkloadError("the data came as NCHW with channels_last on: each step would convert them")
+        # By the second forward pass all of the first step is compiled, or never will be.
+        if self.compilation and self._losses == 1:
+            self.compilation.check("the first step")
+        self._losses += 1
+        with self._autocast(images.device):
+            return nn.functional.cross_entropy(model(images), labels)
+
+    def evaluate(self, model: nn.Module, device: torch.device) -> dict[str, float]:  # noqa: ARG002 (no test data)
+        return {}
+
+    def report(self) -> dict[str, Any]:
+        compilation = self.compilation.report() if self.compilation else {"way": "off"}
+        return {"settings": asdict(self.settings), "compile": compilation}
+
+    @property
+    def _memory_format(self) -> torch.memory_format:
+        return torch.channels_last if self.settings.channels_last else torch.contiguous_format
+
+    def _autocast(self, device: torch.device) -> AbstractContextManager[Any]:
+        if self.settings.precision == "fp32":
+            return nullcontext()
+        return torch.autocast(device.type, torch.bfloat16)
