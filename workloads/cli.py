@@ -15,7 +15,8 @@ import typer
 from workloads import running
 from workloads.exits import Exit, WorkloadError
 from workloads.nccl.commands import bench
-from workloads.options import Detach, JobId, JsonFile, OutputsFile, Stack
+from workloads.options import JobId, JsonFile, OutputsFile, Stack
+from workloads.train.commands import train
 
 app = typer.Typer(
     name="rdma-ray",
@@ -24,50 +25,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,  # its tracebacks show local variables, the token among them
     add_completion=False,
 )
-train = typer.Typer(name="train", help="Train a model, with checkpoints.", no_args_is_help=True)
 app.add_typer(bench)
 app.add_typer(train)
-
-
-@train.command("digits")
-def train_digits(
-    epochs: Annotated[int, typer.Option(min=1, help="Epochs in all, those of a resumed run included.")] = 8,
-    workers: Annotated[int | None, typer.Option(min=1, help="Workers.  [default: one per GPU or CPU slot]")] = None,
-    name: Annotated[str | None, typer.Option(help="Name of a new run.  [default: by date and time]")] = None,
-    resume: Annotated[str | None, typer.Option(help="Go on with the run of this name.", metavar="NAME")] = None,
-    checkpoint_dir: Annotated[
-        str | None, typer.Option(help="Path or URI that every node sees.  [default: the stack's storage]")
-    ] = None,
-    min_accuracy: Annotated[float, typer.Option(min=0, max=1, help="Exit with 2 below this test accuracy.")] = 0.97,
-    wait: Annotated[float, typer.Option(min=1, help="Seconds to wait for the workers.")] = 1800,
-    json_file: JsonFile = None,
-    detach: Detach = False,
-    stack: Stack = None,
-    outputs_file: OutputsFile = None,
-) -> None:
-    """A small ConvNet on 1797 real handwritten digits, data parallel over all workers.
-
-    A checkpoint after every epoch, the last two are kept. Exit codes: 0 as accurate as asked, 1 error, 2 less accurate.
-    """
-    from workloads.client.run import Request
-    from workloads.interfaces import interface_of
-    from workloads.train.request import environment, request
-
-    outputs = running.read_outputs(stack, outputs_file)
-    spec = request(
-        outputs,
-        epochs=epochs,
-        workers=workers,
-        name=name,
-        resume=resume,
-        checkpoint_dir=checkpoint_dir,
-        min_accuracy=min_accuracy,
-        wait_s=wait,
-    )
-    variables = environment(spec, interface_of("127.0.0.1") if outputs.target == "local" else None)
-    running.workload(
-        outputs, Request("train", "workloads.train.driver", [spec.to_json()], variables), json_file, detach
-    )
 
 
 @app.command()

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, cast
 
+from workloads.train.conclude import fields
 from workloads.train.records import RankRecord, Record
+from workloads.train.result import SCHEMA, Result
 
 
 def rank(
@@ -69,3 +71,25 @@ def record(ranks: Sequence[RankRecord], **changes: Any) -> Record:
         "code": 0,
     }
     return cast(Record, whole | changes)
+
+
+def result(found: Record, **changes: Any) -> Result:
+    """The result of a run with this record, as the driver writes it and the client reads it."""
+    whole: dict[str, Any] = {
+        "schema": SCHEMA,
+        "started": 1000.0,
+        "finished": 1065.0,
+        "spec": {"name": "first", "storage": "/storage/train", "extra": {"preset": "tuned", "size": "base"}},
+        "exit_code": 0,
+        "reason": f"{found['steps']} steps",
+        "model": "convnext",
+        "backend": "nccl" if found["device"].startswith("cuda") else "gloo",
+        "versions": {"ray": "2.60.0", "torch": "2.15.0"},
+        "goodput": {
+            "share": 0.4,
+            "wall_s": 60.0,
+            "parts_s": {"productive": 24.0, "provisioning": 20.0, "start": 9.0, "data": 4.0, "checkpoint": 3.0},
+        },
+        "survival": {"attempts": 2, "failures": 1, "preemptions": 0, "lost_steps": 3},
+    }
+    return Result.model_validate(whole | fields(found, total_s=65.0) | changes)

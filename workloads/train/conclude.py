@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from workloads.train.figures import Single, curve, figures
@@ -10,21 +11,30 @@ from workloads.train.result import Worker
 from workloads.train.timeline import from_clock
 
 
-def fields(record: Record, single: Single | None = None) -> dict[str, Any]:
-    """What a Result takes from a Record, as plain data."""
+def single_of(extra: Mapping[str, Any]) -> Single | None:
+    """The single worker's rate that the client found in --compare FILE, out of the specification's `extra`."""
+    return Single(**extra["single"]) if extra.get("single") else None
+
+
+def fields(record: Record, total_s: float, single: Single | None = None) -> dict[str, Any]:
+    """What a Result takes from a Record, as plain data; `total_s` is the driver's whole time."""
     found = figures(record, single)
-    timeline = from_clock(record["clock"])
+    clock = record["clock"]
+    timeline = from_clock(clock)
+    resumed, epoch_steps, losses = record["resumed_from"], record["epoch_steps"], record["losses"]
+    trained = max((sum(rank["step_s"]) for rank in record["ranks"]), default=0.0)
     return {
         "world": record["world"],
         "device": record["device"],
         "batch": record["batch"],
         "steps": record["steps"],
         "step": record["step"],
-        "epoch_steps": record["epoch_steps"],
-        "resumed_from": record["resumed_from"],
+        "epoch_steps": epoch_steps,
+        "resumed_at": resumed,
+        "resumed_from": resumed // epoch_steps if resumed is not None and epoch_steps else None,
         "stopped": record["stopped"],
         "parameters": record["parameters"],
-        "loss": record["losses"][-1][1] if record["losses"] else None,
+        "loss": losses[-1][1] if losses else None,
         "accuracy": record["evaluation"].get("accuracy"),
         "evaluation": record["evaluation"] or None,
         "epochs": record["history"],
@@ -34,7 +44,19 @@ def fields(record: Record, single: Single | None = None) -> dict[str, Any]:
         "timeline": timeline.model_dump(mode="json") if timeline else None,
         "task": record["task"],
         "workers": [
-            Worker(**{name: rank[name] for name in Worker.model_fields}).model_dump(mode="json")  # type: ignore[literal-required]
+            Worker(
+                rank=rank["rank"],
+                host=rank["host"],
+                node_id=rank["node_id"],
+                device=rank["device"],
+                gpu=rank["gpu"],
+                rows=rank["rows"],
+            ).model_dump(mode="json")
             for rank in record["ranks"]
         ],
+        "seconds": {
+            "start_up": round(clock["worker"] - clock["submitted"], 3),
+            "train": round(trained, 3),
+            "total": round(total_s, 3),
+        },
     }

@@ -97,7 +97,10 @@ def curve(record: Record) -> Curve:
     if ranks:
         times = slowest_steps(ranks)
         first = ranks[0]["first_step"]
-        for start, stop in stretches(len(times)):
+        # A stretch is either of the warm-up or measured: the one must not hide in the other.
+        warm = min(_warm_up(ranks), len(times))
+        parts = [*stretches(warm), *((warm + a, warm + b) for a, b in stretches(len(times) - warm))]
+        for start, stop in parts:
             stretch = times[start:stop]
             steps.append((first + stop - 1, median(stretch), max(stretch)))
     loss = []

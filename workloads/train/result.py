@@ -9,8 +9,6 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from workloads.train.goodput import Goodput
-
 SCHEMA = "rdma-ray/train/2"
 
 
@@ -125,10 +123,19 @@ class Worker(Part):
     rows: int
 
 
+class Goodput(Part):
+    """The share of the wall time that went into steps that were kept, and where all of it went, in seconds by name."""
+
+    share: float
+    wall_s: float
+    parts_s: dict[str, float]
+
+
 class Result(Part):
     """A whole run. What came before training failed is None; `stopped` says why it ended early and can be resumed.
 
-    `loss` and `accuracy` are the last ones; `steps` is where the run was to end, `step` where it did.
+    `loss` and `accuracy` are the last ones; `steps` is where the run was to end, `step` where it did, `resumed_at` the
+    step that it went on from (None: it began anew) and `resumed_from` the epochs that were done by then.
     """
 
     schema_: str = SCHEMA
@@ -145,6 +152,7 @@ class Result(Part):
     steps: int | None = None
     step: int | None = None
     epoch_steps: int | None = None
+    resumed_at: int | None = None
     resumed_from: int | None = None
     stopped: str | None = None
     parameters: int | None = None

@@ -1,0 +1,187 @@
+"""A run's result: its schema, what a terminal and a picture show of it, and reading it again."""
+
+from __future__ import annotations
+
+import json
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+from rich.console import Console
+
+from tests.workloads.training import rank, record, result
+from workloads.cli import main
+from workloads.events import Event
+from workloads.exits import Exit
+from workloads.train.conclude import fields, single_of
+from workloads.train.figures import Single
+from workloads.train.plot import picture
+from workloads.train.report import TrainView, lines, show
+from workloads.train.result import SCHEMA, Result
+
+H200 = [rank(i, [2.0, 0.5] + [0.1] * 48, warm_up=2, gpu="NVIDIA H200", memory=60 * 2**30) for i in range(4)]
+RUN = record(
+    H200,
+    batch=512,
+    flops_per_sample=92.1e9,
+    probe={"with_s": [[1.0, 0.1, 0.1]] * 4, "without_s": [[1.0, 0.09, 0.09]] * 4},
+    task={"compile": {"way": "model", "backend": "inductor", "graphs": 1, "parts": 7, "graph_breaks": 0}},
+    gradients=5,
+)
+
+
+def document(found: Result) -> dict[str, Any]:
+    """As it is written: JSON without NaN."""
+    dumped: dict[str, Any] = json.loads(json.dumps(found.model_dump(mode="json", by_alias=True), allow_nan=False))
+    return dumped
+
+
+def test_the_schema() -> None:
+    """A field that is renamed or taken away breaks what others read: that needs a new number in SCHEMA."""
+    assert SCHEMA == "rdma-ray/train/2"
+    written = document(result(RUN))
+    assert written["schema"] == SCHEMA
+    assert sorted(written) == [
+        *("accuracy", "backend", "batch", "cluster", "command", "curve", "device", "epoch_steps", "epochs"),
+        *("evaluation", "exit_code", "figures", "finished", "goodput", "gradients_equal", "job", "loss", "model"),
+        *("parameters", "reason", "resumed_at", "resumed_from", "schema", "seconds", "spec", "started", "step"),
+        *("steps", "stopped", "survival", "task", "timeline", "versions", "workers", "world"),
+    ]
+    assert sorted(written["figures"]) == [
+        *("communication", "compile_s", "data_wait", "flops_per_image", "images", "images_per_s"),
+        *("images_per_s_per_worker", "mfu", "peak_flops", "peak_memory", "scaling", "step_s", "steps"),
+        *("steps_per_s", "warm_up_s", "warm_up_steps"),
+    ]
+    assert Result.model_validate(written) == result(RUN)
+
+
+def test_an_unknown_field_is_refused() -> None:
+    with pytest.raises(ValidationError):
+        Result.model_validate(document(result(RUN)) | {"throughput": 1})
+
+
+def test_a_run_that_could_not_begin_is_a_result_too() -> None:
+    nothing = record([], steps=0, step=0, task={})
+    found = result(nothing, exit_code=1, reason="no such folder", goodput=None, survival=None)
+    assert found.figures is None
+    assert found.loss is None
+    assert picture(found).startswith(b"\x89PNG")
+    console = Console(file=StringIO(), width=100)
+    show(document(found), console)
+    assert console.file.getvalue() == "no such folder\n"  # type: ignore[attr-defined]
+
+
+def test_epochs_that_were_done_before() -> None:
+    found = fields(record(H200, resumed_from=30, epoch_steps=10), total_s=1)
+    assert (found["resumed_at"], found["resumed_from"]) == (30, 3)
+    anew = fields(record(H200, epoch_steps=10), total_s=1)
+    assert (anew["resumed_at"], anew["resumed_from"]) == (None, None)
+
+
+def test_the_single_worker_comes_with_the_specification() -> None:
+    assert single_of({}) is None
+    assert single_of({"single": {"images_per_s": 2.0, "file": "f"}}) == Single(2.0, "f")
+
+
+def test_what_a_terminal_shows() -> None:
+    told = dict(lines(result(RUN)))
+    assert told == {
+        "speed": "5,120 img/s over 4 workers, 1,280 each, 10.00 steps/s",
+        "step": "p50 100.0 ms, p95 100.0 ms, max 100.0 ms (48 steps after 2 of warm-up)",
+        "MFU": "11.9 % of the GPU's bf16 peak",
+        "data": "waited for 10.0 % of the time",
+        "gradients' reduction": "10.0 % of a pass exposed: 100.0 ms with it, 90.0 ms without, 2 passes each",
+        "before": "7 s to compile, 2.5 s of warm-up, in no average",
+        "peak memory": "60.0 GiB on the fullest GPU",
+        "graphs": "1 compiled in 7 parts by inductor, 0 graph breaks",
+        "gradients": "equal on all ranks, bit for bit, at 5 steps",
+        "loss": "1.0000 at first, 0.0200 in the end",
+        "first step": (
+            "after 39 s: cluster formed 10 s, worker started 20 s, restored 1 s, compiled 7 s, first step 1 s"
+        ),
+        "goodput": "40.0 % of 60 s; provisioning 20 s, start 9 s, data 4 s, checkpoint 3 s",
+        "survived": "1 failures, 0 preemptions, 3 steps lost",
+        "checkpoints": "/storage/train/first",
+    }
+
+
+def test_what_was_not_measured_is_said_to_be_missing() -> None:
+    cpu = record([rank(0, [0.1] * 5)], task={"compile": {"way": "off"}})
+    told = dict(lines(result(cpu, survival=None)))
+    assert told["MFU"] == "none: operations of this model not known"
+    assert told["graphs"] == "none: not compiled"
+    assert "peak memory" not in told
+    only_warm = record([rank(0, [0.1] * 5, warm_up=5)])
+    assert dict(lines(result(only_warm)))["speed"] == "not measured: no step after the warm-up"
+
+
+@pytest.mark.parametrize("found", [result(RUN), result(record([rank(0, [0.1] * 2)]), goodput=None)])
+def test_the_picture(found: Result) -> None:
+    assert picture(found).startswith(b"\x89PNG")
+    drawn = picture(found, "svg").decode()
+    assert drawn == picture(found, "svg").decode()
+    for text in ("loss", "step time, ms", "convnext base tuned: first", "to the first step"):
+        assert text in drawn
+    assert ("goodput 40.0 %: where 60 s went" in drawn) == (found.goodput is not None)
+
+
+def test_progress_without_a_terminal_is_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    console = Console(file=StringIO(), width=100, force_terminal=False)
+    view = TrainView(console)
+    look: Event = {"kind": "look", "step": 60, "steps": 100, "loss": 0.5, "seconds": 0.02}
+    with view:
+        view.event({"kind": "phase", "name": "workers"})
+        view.event({"kind": "plan", "steps": 100, "step": 50, "epochs": 10, "done": 5, "workers": 4})
+        view.event(look)
+        monkeypatch.setattr(view, "told", -1e9)
+        view.event(look | {"step": 70})
+        view.event({"kind": "epoch", "epoch": 7, "loss": 0.4, "accuracy": 0.9, "seconds": 1.5})
+        view.event({"kind": "failure", "preemption": False, "ranks": [1, 3]})
+        view.event({"kind": "preempted", "reason": "the machines of ranks [0] go away", "step": 80})
+    assert console.file.getvalue().splitlines() == [  # type: ignore[attr-defined]
+        "starting the workers",
+        "training on 4 workers, from epoch 6",
+        "step 70: loss 0.5000, 20.0 ms a step",
+        "epoch 7: loss 0.4000, test accuracy 0.9000, 1.50 s",
+        "ranks 1, 3 failed: going on from the last checkpoint",
+        "the machines of ranks [0] go away: a checkpoint was written at step 80, going on from it",
+    ]
+
+
+def test_report_shows_a_result_again_with_kubernetes_objects(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "result.json"
+    file.write_text(json.dumps(document(result(RUN))))
+    pod = {
+        "kind": "Pod",
+        "metadata": {"name": "worker-a"},
+        "spec": {"nodeName": "n"},
+        "status": {"conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": "1970-01-01T00:16:45Z"}]},
+    }
+    objects = tmp_path / "objects.json"
+    objects.write_text(json.dumps({"kind": "List", "items": [pod]}))
+    out = tmp_path / "out"
+    done = main(["train", "report", str(file), "--objects", str(objects), "--out", str(out)])
+    assert done == Exit.OK
+    assert "pod ready 5 s, cluster formed 5 s" in " ".join(capsys.readouterr().out.split())
+    assert (out / "run.png").read_bytes().startswith(b"\x89PNG")
+    again = Result.model_validate(json.loads((out / "result.json").read_text()))
+    assert again.timeline is not None
+    assert again.timeline.phases[0].name == "pod ready"
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [("{", "not JSON"), ("{}", "no result of training"), (None, "cannot read")],
+)
+def test_an_unreadable_result_is_named(
+    text: str | None, says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "result.json"
+    if text is not None:
+        file.write_text(text)
+    assert main(["train", "report", str(file)]) == Exit.ERROR
+    assert says in capsys.readouterr().err
