@@ -24,12 +24,12 @@ from workloads.events import emit
 from workloads.exits import Exit, WorkloadError
 from workloads.train import journal, trainer
 from workloads.train.checkpoints import Folder
+from workloads.train.conclude import fields, single_of
 from workloads.train.faults import Fault
 from workloads.train.goodput import goodput
 from workloads.train.records import Record
+from workloads.train.result import SCHEMA
 from workloads.train.spec import Spec
-
-SCHEMA = "rdma-ray/train/1"
 
 
 def main(text: str) -> int:
@@ -40,7 +40,7 @@ def main(text: str) -> int:
     try:
         record = train(spec, began)
         if record["losses"]:
-            result |= summarise(record, total_s=time.time() - began)
+            result |= fields(record, time.time() - began, single_of(spec.extra))
         result |= {
             "backend": "nccl" if spec.use_gpu else "gloo",
             "versions": {"ray": ray.__version__, "torch": torch.__version__},
@@ -158,28 +158,6 @@ def survived(spec: Spec) -> dict[str, Any]:
             "between_jobs_s": found.between_jobs_s,
             "errors": [asdict(failure) for failure in failures],
             "injected_fault": spec.plan.fault,
-        },
-    }
-
-
-def summarise(record: Record, total_s: float) -> dict[str, Any]:
-    """The figures of a run: img/s counts all workers, by the slowest rank's step times, of this run's steps."""
-    epoch_steps = record["epoch_steps"]
-    resumed, history = record["resumed_from"], record["history"]
-    steps = record["step"] - (resumed or 0)
-    seconds = max((sum(rank["step_s"]) for rank in record["ranks"]), default=0.0)
-    return {
-        "world": record["world"],
-        "device": record["device"],
-        "resumed_from": resumed if resumed is None or not epoch_steps else resumed // epoch_steps,
-        "epochs": history,
-        "loss": history[-1]["loss"] if history else record["losses"][-1][1],
-        **record["evaluation"],
-        "images_per_s": round(steps * record["batch"] / seconds, 1) if seconds else None,
-        "seconds": {
-            "start_up": round(record["clock"]["worker"] - record["clock"]["driver"], 3),
-            "train": round(seconds, 3),
-            "total": round(total_s, 3),
         },
     }
 
