@@ -15,13 +15,15 @@ from workloads.train.task import Batch, Share
 
 
 class TinyTask:
-    """`epoch`: steps of an epoch. `missing_on`: the rank that does not find its data. `drop_out`: the share."""
+    """`epoch`: steps of an epoch. `missing_on`: the rank that does not find its data. `norm`: over a rank's rows."""
 
     name = "tiny"
     flops_per_sample: float | None = 1e3
 
-    def __init__(self, epoch: int | None = None, missing_on: int | None = None, drop_out: float = 0.1) -> None:
-        self.epoch, self.missing_on, self.drop_out = epoch, missing_on, drop_out
+    def __init__(
+        self, epoch: int | None = None, missing_on: int | None = None, drop_out: float = 0.1, norm: bool = True
+    ) -> None:
+        self.epoch, self.missing_on, self.drop_out, self.norm = epoch, missing_on, drop_out, norm
 
     def check(self) -> None:
         if self.missing_on is not None and dist.get_rank() == self.missing_on:
@@ -31,9 +33,10 @@ class TinyTask:
         return self.epoch if batch else None
 
     def model(self, device: torch.device) -> nn.Module:
-        return nn.Sequential(
-            nn.Linear(16, 64), nn.GELU(), nn.BatchNorm1d(64), nn.Dropout(self.drop_out), nn.Linear(64, 10)
-        ).to(device)
+        norm = nn.BatchNorm1d(64) if self.norm else nn.LayerNorm(64)
+        return nn.Sequential(nn.Linear(16, 64), nn.GELU(), norm, nn.Dropout(self.drop_out), nn.Linear(64, 10)).to(
+            device
+        )
 
     def prepare(self, model: nn.Module, device: torch.device) -> nn.Module:
         # Small buckets, so that DDP has some to put in another order after its first pass.

@@ -50,7 +50,7 @@ def goodput(attempts: Sequence[Attempt], failures: Sequence[Failure] = ()) -> Go
     recoveries: list[float] = []
     before: Attempt | None = None
     for index, attempt in enumerate(attempts):
-        following = attempts[index + 1] if index + 1 < len(attempts) else None
+        later = [other.resumed_from for other in attempts[index + 1 :]]
         ready = attempt.ready if attempt.ready is not None else attempt.last
         if before is None or before.job != attempt.job:
             began = attempt.job
@@ -64,8 +64,8 @@ def goodput(attempts: Sequence[Attempt], failures: Sequence[Failure] = ()) -> Go
         wall += max(attempt.last, ready) - began
         for span in attempt.spans:
             steps = span.end - span.first
-            until = span.end if following is None else following.resumed_from
-            kept = min(max(until - span.first, 0), steps) / steps
+            until = min([span.end, *later])
+            kept = max(until - span.first, 0) / steps
             productive += (span.seconds - span.wait_s) * kept
             bad["data"] += span.wait_s * kept
             bad["lost_steps"] += span.seconds * (1 - kept)
