@@ -163,6 +163,17 @@ def test_a_run_that_cannot_begin_says_why_on_every_rank(tmp_path: Path, changes:
         assert re.search(says, outcome["error"] or ""), outcome["error"]
 
 
+def test_what_one_rank_cannot_do_in_the_middle_ends_the_job_at_its_next_start(tmp_path: Path) -> None:
+    spec = specification(tmp_path, "doomed", {"broken_at": 7})
+    first = run(spec, 2, submitted=1000.0)
+    assert all(isinstance(outcome, str) for outcome in first)
+    again = record(spec, 2, submitted=1000.0)
+    assert (again["error"], again["code"]) == ("image 7 of the data set cannot be read", Exit.ERROR)
+    # Another job may find it mended.
+    mended = record(replace(spec, config={}), 2, submitted=2000.0)
+    assert (mended["error"], mended["step"]) == (None, 30)
+
+
 def test_epochs_end_with_an_evaluation_and_a_checkpoint_of_their_own(tmp_path: Path) -> None:
     ended = record(specification(tmp_path, "epochs", {"epoch": 7}, steps=None, epochs=2, ema=0.9), 2)
     assert [row["epoch"] for row in ended["history"]] == [1, 2]

@@ -15,15 +15,24 @@ from workloads.train.task import Batch, Share
 
 
 class TinyTask:
-    """`epoch`: steps of an epoch. `missing_on`: the rank that does not find its data. `norm`: over a rank's rows."""
+    """`epoch`: steps of an epoch. `missing_on`: the rank that does not find its data. `norm`: over a rank's rows.
+
+    `broken_at`: the step whose data rank 1 cannot read.
+    """
 
     name = "tiny"
     flops_per_sample: float | None = 1e3
 
     def __init__(
-        self, epoch: int | None = None, missing_on: int | None = None, drop_out: float = 0.1, norm: bool = True
+        self,
+        epoch: int | None = None,
+        missing_on: int | None = None,
+        drop_out: float = 0.1,
+        norm: bool = True,
+        broken_at: int = -1,
     ) -> None:
         self.epoch, self.missing_on, self.drop_out, self.norm = epoch, missing_on, drop_out, norm
+        self.broken_at = broken_at
 
     def check(self) -> None:
         if self.missing_on is not None and dist.get_rank() == self.missing_on:
@@ -53,6 +62,8 @@ class TinyTask:
 
     def batches(self, share: Share, device: torch.device) -> Iterator[Batch]:
         for step in range(share.first_step, share.steps):
+            if step == self.broken_at and share.rank == 1:
+                raise WorkloadError(f"image {step} of the data set cannot be read")
             source = torch.Generator().manual_seed(share.seed * 1_000_003 + step)
             images = torch.randn(share.batch, 16, generator=source)
             labels = images[:, :10].argmax(1)

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from workloads.exits import WorkloadError
 from workloads.train import task, trainer
 from workloads.train.place import Notice, Place
 from workloads.train.records import Record
@@ -29,14 +30,14 @@ def specification(storage: Path, name: str, config: dict[str, Any] | None = None
     return Spec("tiny", config or {}, planned, name, str(storage), False, 1, False, 30.0, False)
 
 
-def run(spec: Spec, world: int, preempted: bool = False) -> list[Record | str]:
+def run(spec: Spec, world: int, preempted: bool = False, submitted: float | None = None) -> list[Record | str]:
     """Train on `world` ranks; each one's record, or what ended it."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     ends = [CONTEXT.Pipe(duplex=False) for _ in range(world)]
     processes = [
-        CONTEXT.Process(target=_rank, args=(rank, world, port, spec.to_json(), preempted, ends[rank][1]))
+        CONTEXT.Process(target=_rank, args=(rank, world, port, spec.to_json(), preempted, submitted, ends[rank][1]))
         for rank in range(world)
     ]
     for process, (_, sender) in zip(processes, ends, strict=True):
@@ -57,15 +58,17 @@ def run(spec: Spec, world: int, preempted: bool = False) -> list[Record | str]:
     return outcomes
 
 
-def record(spec: Spec, world: int, preempted: bool = False) -> Record:
+def record(spec: Spec, world: int, preempted: bool = False, submitted: float | None = None) -> Record:
     """Rank 0's record of a run that no rank broke off."""
-    outcomes = run(spec, world, preempted)
+    outcomes = run(spec, world, preempted, submitted)
     assert all(isinstance(outcome, dict) for outcome in outcomes), outcomes
     assert isinstance(outcomes[0], dict)
     return outcomes[0]
 
 
-def _rank(rank: int, world: int, port: int, spec: str, preempted: bool, sender: Connection[Any, Any]) -> None:
+def _rank(
+    rank: int, world: int, port: int, spec: str, preempted: bool, submitted: float | None, sender: Connection[Any, Any]
+) -> None:
     task.FACTORIES["tiny"] = "tests.workloads.tiny_task:task"
     dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=world)
     began = time.time()
@@ -75,7 +78,7 @@ def _rank(rank: int, world: int, port: int, spec: str, preempted: bool, sender: 
 
     place = replace(Place(rank, world, torch.device("cpu")), warning=warning)
     try:
-        sender.send(trainer.train(Spec.from_json(spec), place, began, began))
-    except RuntimeError as error:
+        sender.send(trainer.train(Spec.from_json(spec), place, submitted or began, began))
+    except (RuntimeError, WorkloadError) as error:
         sender.send(f"broke off: {str(error).splitlines()[0]}")
     dist.destroy_process_group()

@@ -50,6 +50,7 @@ def main(text: str) -> int:
         code, reason = error.code, str(error)
     except TrainingFailedError as error:
         code, reason = Exit.ERROR, f"training failed: {str(error).strip().splitlines()[-1]}"
+        reason = journal.doomed(Folder(spec.storage, spec.name), submitted(spec, began)) or reason
     result |= survived(spec)
     result |= {"finished": time.time(), "exit_code": int(code), "reason": reason}
     emit("result", result=result)
@@ -95,7 +96,7 @@ def fit(spec: Spec, began: float) -> Record:
         cast(Any, trainer.train_loop),  # typed as if it could return nothing
         train_loop_config={
             "spec": spec.to_json(),
-            "submitted": spec.extra.get("submitted", began),
+            "submitted": submitted(spec, began),
             "driver": began,
         },
         torch_config=config,
@@ -113,6 +114,11 @@ def fit(spec: Spec, began: float) -> Record:
     finished: Any = ray_train.fit()
     record: Record = finished.return_value
     return record
+
+
+def submitted(spec: Spec, began: float) -> float:
+    """When the user asked for the run: by the client's clock, or else when the driver began."""
+    return float(spec.extra.get("submitted", began))
 
 
 class Failures(UserCallback):

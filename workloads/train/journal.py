@@ -86,6 +86,20 @@ def write(folder: Folder, kind: str, when: float, content: dict[str, Any]) -> No
         return
 
 
+def doom(folder: Folder, job: float, error: str) -> None:
+    """Note that this job cannot go on: Ray Train would start the workers again, and the same would happen again."""
+    write(folder, "doom", job, {"error": error})
+
+
+def doomed(folder: Folder, job: float) -> str | None:
+    """Why this job cannot go on, where a worker has said so."""
+    name = f"doom-{job:.3f}.json"
+    if name not in folder.names(PLACE):
+        return None
+    error: str = json.loads(folder.read(f"{PLACE}/{name}"))["error"]
+    return error
+
+
 def read(folder: Folder) -> tuple[list[Attempt], list[Failure]]:
     """All attempts and failures of a run, the oldest first."""
     attempts, failures = [], []

@@ -17,7 +17,7 @@ import torch
 
 from workloads.events import emit
 from workloads.exits import Exit, WorkloadError
-from workloads.train import outcome, task
+from workloads.train import journal, outcome, task
 from workloads.train.checkpoints import Folder, Writer
 from workloads.train.faults import Faults
 from workloads.train.journal import Attempt, Journal, Span
@@ -63,9 +63,14 @@ def train(spec: Spec, place: Place, submitted: float, driver: float) -> Record:
         rank, text = troubles[0]
         alone = f"rank {rank} on {place.gather(place.host)[rank]}: " if len(troubles) < place.world else ""
         return outcome.not_begun(spec, place, clock, alone + text)
-    run.build()
-    run.go()
-    return outcome.record(run)
+    try:
+        run.build()
+        run.go()
+        return outcome.record(run)
+    except WorkloadError as error:
+        # The other ranks may be waiting for this one: only its end ends them. The next start finds the note.
+        journal.doom(run.folder, submitted, str(error))
+        raise
 
 
 class Run:
@@ -79,6 +84,8 @@ class Run:
         folder = Folder(spec.storage, spec.name)
         if place.rank == 0:
             folder.check_writable()
+        if (doomed := journal.doomed(folder, clock["submitted"])) is not None:
+            raise WorkloadError(doomed)
         self.faults = Faults(plan.fault, place.rank, folder)
         self.folder = self.faults.folder
         if plan.batch < place.world:
