@@ -133,6 +133,8 @@ def _workers(shape: RayShape) -> dict[str, Any]:
             *container["env"],
             *ray_authentication(shape.token_secret),
             _plain("RAY_gcs_rpc_server_reconnect_timeout_s", str(RECONNECT_S)),
+            # Nothing else tells a container its image; a benchmark's evidence names it.
+            _plain("RDMA_RAY_IMAGE", shape.image),
         ],
         "volumeMounts": [
             *container["volumeMounts"],

@@ -56,6 +56,15 @@ def nothing_gives_up_before_the_capacity_does(stack: Stack) -> Iterator[str]:
             yield f"{ray.name}: a worker does not wait for its head to move"
 
 
+def workers_know_their_image(stack: Stack) -> Iterator[str]:
+    """A worker finds the name of its image in its environment, for the evidence of a benchmark."""
+    for ray in stack.of(RAY_CLUSTER):
+        for container in at(ray, f"{GROUP}.template.spec.containers"):
+            variables = {variable["name"]: variable.get("value") for variable in container["env"]}
+            if variables.get("RDMA_RAY_IMAGE") != container["image"]:
+                yield f"{container['name']}: RDMA_RAY_IMAGE is {variables.get('RDMA_RAY_IMAGE')}"
+
+
 def idle_workers_go(stack: Stack) -> Iterator[str]:
     """An idle worker goes after ray.idleMinutes, and the number of workers is the autoscaler's."""
     for ray in stack.of(RAY_CLUSTER):
@@ -195,6 +204,7 @@ def _environments(ray: Node) -> Iterator[tuple[str, list[dict[str, Any]]]]:
 PROMISES: tuple[Promise, ...] = (
     ray_needs_a_token,
     nothing_gives_up_before_the_capacity_does,
+    workers_know_their_image,
     idle_workers_go,
     head_takes_no_work,
     workers_own_their_node,

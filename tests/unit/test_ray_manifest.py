@@ -48,6 +48,11 @@ def test_a_pod_waits_as_long_as_the_capacity_may_take(capacity: str, hours: int)
     assert {"name": "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S", "value": str(3600 * hours)} in head
 
 
+def test_a_worker_knows_its_image() -> None:
+    [container] = spec_of({})["workerGroupSpecs"][0]["template"]["spec"]["containers"]
+    assert {"name": "RDMA_RAY_IMAGE", "value": container["image"]} in container["env"]
+
+
 def test_the_longer_of_two_ways_counts() -> None:
     spec = spec_of(
         {"nodes.capacity": "reservation", "nodes.reservation": "mine", "computeClass": True, "nodes.fallback": "spot"}

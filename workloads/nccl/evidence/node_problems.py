@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from statistics import median
 
+from workloads.exits import Exit
 from workloads.nccl.evidence.facts import Counter, Evidence, Nic
-from workloads.nccl.evidence.problems import NOT_AS_ASKED, REMARK
+from workloads.nccl.evidence.problems import REMARK
 from workloads.nccl.result import Finding
 
 SILENT = 0.1  # of what the node's NICs sent in the median
@@ -39,7 +40,7 @@ def _links(host: str, found: list[Nic], wanted: int | None) -> Iterator[Finding]
     names = f": {', '.join(f'{nic.name} is {nic.state}' for nic in down)}" if down else ""
     if wanted is not None and active < wanted:
         text = f"{host}: the links of {active} of {wanted} NICs are up{names}"
-        yield Finding(code=NOT_AS_ASKED, kind="nic-missing", text=text)
+        yield Finding(code=Exit.NOT_AS_ASKED, kind="nic-missing", text=text)
     elif down:
         yield _remark("link-down", f"{host}{names}")
 

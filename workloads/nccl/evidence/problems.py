@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from workloads.exits import Exit
 from workloads.nccl.evidence.facts import Channel, LogFacts
 from workloads.nccl.evidence.reader import SOCKETS
 from workloads.nccl.result import Finding
 
-NOT_AS_ASKED = 5
 REMARK = 0
 
 # The plugin that carries a machine's transport, as NCCL names it (infra/machines.py: Machine.transport).
@@ -123,7 +123,7 @@ def _within(facts: LogFacts) -> Iterator[Finding]:
 
 
 def _gpu_direct(facts: LogFacts, demanded: bool) -> Iterator[Finding]:
-    code = NOT_AS_ASKED if demanded else REMARK
+    code = Exit.NOT_AS_ASKED if demanded else REMARK
     carried = _carried(facts)
     plain = [channel for channel in carried if not channel.gdrdma]
     if plain:
@@ -215,7 +215,7 @@ def _devices_used(facts: LogFacts) -> dict[str, set[int]]:
 
 
 def _wrong(kind: str, text: str) -> Finding:
-    return Finding(code=NOT_AS_ASKED, kind=kind, text=text)
+    return Finding(code=Exit.NOT_AS_ASKED, kind=kind, text=text)
 
 
 def _remark(kind: str, text: str) -> Finding:
