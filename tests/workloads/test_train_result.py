@@ -95,7 +95,7 @@ def test_what_a_terminal_shows() -> None:
         "gradients' reduction": "10.0 % of a pass exposed: 100.0 ms with it, 90.0 ms without, 2 passes each",
         "before": "7 s to compile, 2.5 s of warm-up, in no average",
         "peak memory": "60.0 GiB on the fullest GPU",
-        "graphs": "1 compiled in 7 parts by inductor, 0 graph breaks",
+        "graphs": "1 compiled by inductor, 7 after the split at DDP's buckets; 0 graph breaks",
         "gradients": "equal on all ranks, bit for bit, at 5 steps",
         "loss": "1.0000 at first, 0.0200 in the end",
         "first step": (
@@ -110,7 +110,7 @@ def test_what_a_terminal_shows() -> None:
 def test_what_was_not_measured_is_said_to_be_missing() -> None:
     cpu = record([rank(0, [0.1] * 5)], task={"compile": {"way": "off"}})
     told = dict(lines(result(cpu, survival=None)))
-    assert told["MFU"] == "none: operations of this model not known"
+    assert told["MFU"] == "none: nobody counted this model's operations"
     assert told["graphs"] == "none: not compiled"
     assert "peak memory" not in told
     only_warm = record([rank(0, [0.1] * 5, warm_up=5)])

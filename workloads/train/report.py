@@ -135,8 +135,8 @@ def rate(images_per_s: float) -> str:
 def _graphs(compiled: dict[str, Any]) -> str:
     if compiled["way"] == "off":
         return "none: not compiled"
-    parts = f"{compiled['graphs']} compiled in {compiled['parts']} parts by {compiled['backend']}"
-    return f"{parts}, {compiled['graph_breaks']} graph breaks"
+    parts = f"{compiled['parts']} after the split at DDP's buckets"
+    return f"{compiled['graphs']} compiled by {compiled['backend']}, {parts}; {compiled['graph_breaks']} graph breaks"
 
 
 def _heading(result: Result) -> str:
@@ -152,8 +152,9 @@ def _heading(result: Result) -> str:
 
 
 def _no_mfu(figures: Figures) -> str:
-    what = "of this model" if figures.flops_per_image is None else "on this device"
-    return f"none: {'operations' if figures.flops_per_image is None else 'the peak'} {what} not known"
+    if figures.flops_per_image is None:
+        return "none: nobody counted this model's operations"
+    return "none: no peak is known for this device"
 
 
 def _time(seconds: float) -> str:

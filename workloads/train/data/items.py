@@ -1,4 +1,7 @@
-"""Single images with their labels, by number: the same one each time it is asked for."""
+"""Single pictures with their labels, by number: the same one each time it is asked for.
+
+Without torch: Ray Data's tasks run in processes of their own, and would wait for its import.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from workloads.exits import WorkloadError
@@ -17,15 +19,12 @@ from workloads.exits import WorkloadError
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-# ImageNet's, by channel, on a scale from 0 to 1: torchvision's models and the published trainer use them.
-MEAN = (0.485, 0.456, 0.406)
-STD = (0.229, 0.224, 0.225)
 # torchvision 0.29, datasets/folder.py: what an image folder's files may be called.
 SUFFIXES = {".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp"}
 # Inception's random crop (Szegedy et al. 2014), as torchvision has it: share of the area, ratio of the sides, tries.
 AREA, RATIO, TRIES = (0.08, 1.0), (3 / 4, 4 / 3), 10
 
-Item = tuple[torch.Tensor, int]
+Item = tuple[NDArray[np.generic], int]
 """One image [3, side, side] with its label: uint8 from 0 to 255, or float32, normalised."""
 
 
@@ -36,33 +35,6 @@ class Items(Protocol):
 
     def item(self, index: int, draw: tuple[int, int]) -> Item:
         """Image and label number `index`; the same for the same index and draw."""
-
-
-def normalised(images: torch.Tensor) -> torch.Tensor:
-    """[…, 3, h, w] uint8 as float32 of mean 0 and deviation 1 over ImageNet: ToTensor and Normalize."""
-    scaled = images.float().div(255)
-    mean, std = (torch.tensor(of, device=images.device).view(3, 1, 1) for of in (MEAN, STD))
-    return scaled.sub_(mean).div_(std)
-
-
-class FakeData:
-    """torchvision's FakeData with ToTensor and Normalize, bit for bit: noise that depends on the index only.
-
-    Source: torchvision 0.29.2, datasets/fakedata.py and transforms; the published trainer uses it.
-    """
-
-    def __init__(self, items: int, side: int, classes: int) -> None:
-        self.items, self.side, self.classes = items, side, classes
-
-    def __len__(self) -> int:
-        return self.items
-
-    def item(self, index: int, draw: tuple[int, int]) -> Item:  # noqa: ARG002 (nothing is drawn but by the index)
-        generator = torch.Generator().manual_seed(index)
-        image = torch.randn(3, self.side, self.side, generator=generator)
-        label = int(torch.randint(0, self.classes, (1,), generator=generator))
-        # As bytes and back, as it goes through a PIL image there.
-        return normalised(image.mul(255).byte()), label
 
 
 class ImageFolder:
@@ -109,7 +81,7 @@ class ImageFolder:
         except OSError as error:
             raise WorkloadError(f"cannot read the image {self.files[index]}: {error}; repair or remove it") from error
         pixels = cropped(picture, self.side, np.random.default_rng([*draw, index]))
-        return torch.from_numpy(pixels), bisect.bisect_right(self.ends, index)
+        return pixels, bisect.bisect_right(self.ends, index)
 
 
 class ParquetTensors:
@@ -159,11 +131,9 @@ class ParquetTensors:
                     f"{self.groups[group][0]}: an image of {pixels.size} bytes, not 3 · {self.side} · {self.side};"
                     " use --image with its side"
                 )
-            return torch.from_numpy(pixels.reshape(3, self.side, self.side).copy()), label
+            return pixels.reshape(3, self.side, self.side), label
         with _pillow().open(io.BytesIO(value.as_py())) as opened:
-            return torch.from_numpy(
-                cropped(opened.convert("RGB"), self.side, np.random.default_rng([*draw, index]))
-            ), label
+            return cropped(opened.convert("RGB"), self.side, np.random.default_rng([*draw, index])), label
 
     def _group(self, group: int) -> Any:
         from pyarrow import parquet
@@ -172,6 +142,18 @@ class ParquetTensors:
             file, number = self.groups[group]
             self._kept = (group, parquet.ParquetFile(file).read_row_group(number, columns=["image", "label"]))
         return self._kept[1]
+
+
+class Read:
+    """What a task does: places [n, 2] (epoch, item) in, images [n, 3, side, side] as bytes and labels [n] out."""
+
+    def __init__(self, items: Items, seed: int) -> None:
+        self.items, self.seed = items, seed
+
+    def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
+        found = [self.items.item(int(index), (self.seed, int(epoch))) for epoch, index in batch["data"]]
+        images = np.stack([image for image, _ in found])
+        return {"image": images, "label": np.array([label for _, label in found], dtype=np.int64)}
 
 
 def cropped(picture: Image, side: int, rng: np.random.Generator) -> NDArray[np.uint8]:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch.utils.data import DataLoader, Dataset, Sampler
 
-from workloads.train.data.items import FakeData, ImageFolder, Item, Items, normalised
+from workloads.train.data.fakedata import FakeData, normalised
+from workloads.train.data.items import ImageFolder, Items
 from workloads.train.data.order import Order, epoch_steps
 from workloads.train.data.source import DataConfig
 
@@ -63,15 +64,16 @@ def on_device(images: torch.Tensor, labels: torch.Tensor, device: torch.device, 
     return moved.contiguous(memory_format=memory), labels.to(device, non_blocking=True)
 
 
-class Numbered(Dataset[Item]):
+class Numbered(Dataset[tuple[torch.Tensor, int]]):
     """Items for a DataLoader, asked for by epoch and number."""
 
     def __init__(self, items: Items, seed: int) -> None:
         self.items, self.seed = items, seed
 
-    def __getitem__(self, place: Place) -> Item:
+    def __getitem__(self, place: Place) -> tuple[torch.Tensor, int]:
         epoch, index = place
-        return self.items.item(index, (self.seed, epoch))
+        image, label = self.items.item(index, (self.seed, epoch))
+        return torch.from_numpy(image), label
 
 
 class Rows(Sampler[list[Place]]):

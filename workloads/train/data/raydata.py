@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from workloads.train.data.items import ImageFolder, Items, ParquetTensors
+from workloads.train.data.items import ImageFolder, Items, ParquetTensors, Read
 from workloads.train.data.loader import on_device
 from workloads.train.data.order import Order, epoch_steps
 from workloads.train.data.source import DataConfig, is_parquet
@@ -65,18 +65,6 @@ class RayData:
             kind = ParquetTensors if is_parquet(path) else ImageFolder
             self._found = kind(path, config.image, config.classes)
         return self._found
-
-
-class Read:
-    """What a task does: places [n, 2] (epoch, item) in, images [n, 3, side, side] as bytes and labels [n] out."""
-
-    def __init__(self, items: Items, seed: int) -> None:
-        self.items, self.seed = items, seed
-
-    def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
-        found = [self.items.item(int(index), (self.seed, int(epoch))) for epoch, index in batch["data"]]
-        images = np.stack([image.numpy() for image, _ in found])
-        return {"image": images, "label": np.array([label for _, label in found], dtype=np.int64)}
 
 
 def _places(order: Order, step: int, share: Share) -> np.ndarray[Any, np.dtype[np.int64]]:
