@@ -161,10 +161,11 @@ def test_report_shows_a_result_again_with_kubernetes_objects(
         "spec": {"nodeName": "n"},
         "status": {"conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": "1970-01-01T00:16:45Z"}]},
     }
-    objects = tmp_path / "objects.json"
+    objects, nodes = tmp_path / "objects.json", tmp_path / "nodes.json"
     objects.write_text(json.dumps({"kind": "List", "items": [pod]}))
+    nodes.write_text(json.dumps({"kind": "List", "items": []}))
     out = tmp_path / "out"
-    done = main(["train", "report", str(file), "--objects", str(objects), "--out", str(out)])
+    done = main(["train", "report", str(file), "--objects", str(objects), "--objects", str(nodes), "--out", str(out)])
     assert done == Exit.OK
     assert "pod ready 5 s, cluster formed 5 s" in " ".join(capsys.readouterr().out.split())
     assert (out / "run.png").read_bytes().startswith(b"\x89PNG")
@@ -175,7 +176,7 @@ def test_report_shows_a_result_again_with_kubernetes_objects(
 
 @pytest.mark.parametrize(
     ("text", "says"),
-    [("{", "not JSON"), ("{}", "no result of training"), (None, "cannot read")],
+    [("{", "not JSON"), ("{}", "no result of training"), (None, "cannot read")],  # None: no such file
 )
 def test_an_unreadable_result_is_named(
     text: str | None, says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

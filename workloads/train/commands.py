@@ -224,10 +224,10 @@ KNOBS = (
 def train_report(
     result_file: Annotated[Path, typer.Argument(help="A result of `train … --json FILE`.", metavar="RESULT.json")],
     objects: Annotated[
-        Path | None,
+        list[Path] | None,
         typer.Option(
-            help="`kubectl get events,nodes,pods -o json` of the Ray workers' namespace: the whole way to the first"
-            " step, from the machines on.",
+            help="Kubernetes' events, nodes and worker pods, as `kubectl get … -o json` prints them: the whole way to"
+            " the first step, from the machines on. More than once.",
             metavar="FILE",
         ),
     ] = None,
@@ -245,8 +245,8 @@ def train_report(
     from workloads.train.read import read_objects, read_result, with_objects
 
     result = read_result(result_file)
-    if objects is not None:
-        result = with_objects(result, read_objects(objects), skew)
+    if objects:
+        result = with_objects(result, [found for file in objects for found in read_objects(file)], skew)
     report.show(result.model_dump(mode="json", by_alias=True), running.console(stderr=False))
     if out is not None:
         _write(result.model_dump(mode="json", by_alias=True), out)
