@@ -16,7 +16,6 @@ import ray
 import torch
 from ray.train import RunConfig, ScalingConfig
 from ray.train.torch import TorchConfig, TorchTrainer
-from ray.train.v2.api.callback import UserCallback
 from ray.train.v2.api.config import FailureConfig  # ray.train.FailureConfig is typed as version 1
 from ray.train.v2.api.exceptions import TrainingFailedError
 
@@ -25,6 +24,7 @@ from workloads.exits import Exit, WorkloadError
 from workloads.train import journal, trainer
 from workloads.train.checkpoints import Folder
 from workloads.train.conclude import fields, single_of
+from workloads.train.failures import Failures
 from workloads.train.faults import Fault
 from workloads.train.goodput import goodput
 from workloads.train.records import Record
@@ -107,7 +107,7 @@ def fit(spec: Spec, began: float) -> Record:
             # A start that ran out of --wait has waited long enough; by default Ray would try again for ever.
             # Preemptions are counted apart, and not limited.
             failure_config=FailureConfig(max_failures=spec.max_failures, controller_failure_limit=0),
-            callbacks=cast(Any, [Failures(spec)]),  # typed as version 1's
+            callbacks=cast(Any, [Failures(spec.storage, spec.name)]),  # typed as version 1's
         ),
     )
     # return_value, not metrics: Ray fills metrics from checkpoints only.
@@ -119,24 +119,6 @@ def fit(spec: Spec, began: float) -> Record:
 def submitted(spec: Spec, began: float) -> float:
     """When the user asked for the run: by the client's clock, or else when the driver began."""
     return float(spec.extra.get("submitted", began))
-
-
-class Failures(UserCallback):
-    """Ray Train's controller tells of every attempt that broke; the run's journal keeps it."""
-
-    def __init__(self, spec: Spec) -> None:
-        self.storage, self.name = spec.storage, spec.name
-
-    def after_exception(self, run_context: Any, worker_exceptions: dict[int, Exception]) -> None:
-        """One line of each rank's error. Whether machines were taken away, the errors themselves tell."""
-        del run_context
-        failure = journal.Failure(
-            time.time(),
-            any(getattr(error, "preempted", False) for error in worker_exceptions.values()),
-            {rank: (str(error).strip().splitlines() or [""])[-1] for rank, error in worker_exceptions.items()},
-        )
-        journal.write(Folder(self.storage, self.name), "failure", failure.time, asdict(failure))
-        emit("failure", preemption=failure.preemption, ranks=sorted(worker_exceptions))
 
 
 def survived(spec: Spec) -> dict[str, Any]:

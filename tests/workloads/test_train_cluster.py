@@ -1,0 +1,103 @@
+"""A tiny ConvNeXt on a real cluster: a worker is killed, then the driver, then half of the workers are missing."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.workloads.conftest import Cluster
+from workloads.exits import Exit
+from workloads.train.checkpoints import Folder
+
+LENGTH = ("--global-batch", "16", "--checkpoint-every", "10", "--look-every", "5", "--probe", "0", "--compile", "off")
+
+
+@pytest.fixture(scope="module")
+def whole(cluster: Cluster) -> dict[str, Any]:
+    """The run that nothing interrupts, on four workers of two nodes."""
+    return train(cluster, "--name", "cn-whole", "--workers", "4", "--steps", "60", "--check-gradients")
+
+
+def test_a_whole_run_tells_its_loss_and_that_gradients_are_equal(whole: dict[str, Any], cluster: Cluster) -> None:
+    assert (whole["world"], whole["step"], whole["stopped"], whole["resumed_at"]) == (4, 60, None, None)
+    assert whole["gradients_equal"] == 12
+    assert whole["survival"]["attempts"] == 1
+    assert 0 < whole["goodput"]["share"] < 1
+    assert sum(whole["goodput"]["parts_s"].values()) == pytest.approx(whole["goodput"]["wall_s"], rel=0.01)
+    assert [found.step for found in checkpoints(cluster, "cn-whole")] == [50, 60]
+
+
+def test_a_killed_worker_and_a_killed_driver_change_no_bit(whole: dict[str, Any], cluster: Cluster) -> None:
+    arguments = ["--name", "cn-killed", "--workers", "4", "--steps", "60", *LENGTH, "--inject-fault", "kill:1:17"]
+    process = subprocess.Popen(
+        [str(cluster.command), "train", "convnext", *arguments],
+        env=cluster.environment(),
+        cwd=cluster.folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    # Ray Train starts the workers again, from step 10; then the driver dies, too.
+    eventually(lambda: [found.step for found in checkpoints(cluster, "cn-killed")][-1:] >= [20], process)
+    killed_at = checkpoints(cluster, "cn-killed")[-1].step
+    for driver in drivers("cn-killed"):
+        driver.kill()
+    said, complained = process.communicate(timeout=180)
+    assert process.returncode != 0, said + complained
+    assert "going on from the last checkpoint" in complained
+
+    rest = train(cluster, "--resume", "cn-killed", "--workers", "4", "--steps", "60")
+    assert killed_at <= rest["resumed_at"] < 60
+    assert rest["resumed_at"] % 10 == 0
+    assert rest["curve"]["loss"] == whole["curve"]["loss"]
+    assert rest["loss"] == whole["loss"]
+    survival = rest["survival"]
+    assert (survival["attempts"], survival["jobs"], survival["failures"], survival["preemptions"]) == (3, 2, 1, 0)
+    # One checkpoint's worth for the worker (17 of 10), and what the driver's end cost.
+    assert survival["lost_steps"] <= 7 + 10
+    assert survival["mttr_s"] > 0
+
+
+def test_two_workers_go_on_where_four_stopped(whole: dict[str, Any], cluster: Cluster) -> None:
+    rest = train(cluster, "--resume", "cn-whole", "--workers", "2", "--steps", "70")
+    assert (rest["world"], rest["resumed_at"], rest["step"]) == (2, 60, 70)
+    assert rest["curve"]["loss"][: len(whole["curve"]["loss"])] == whole["curve"]["loss"]
+    # The same data in the same order, but each rank draws its own blocks to skip: no jump, not the same bits.
+    assert rest["loss"] < whole["curve"]["loss"][0][1] * 1.05
+
+
+def train(cluster: Cluster, *arguments: str) -> dict[str, Any]:
+    done = cluster.rdma_ray("train", "convnext", *arguments, *LENGTH, "--json", "convnext.json", timeout=400)
+    assert done.returncode == Exit.OK, done.stdout + done.stderr
+    found: dict[str, Any] = json.loads((cluster.folder / "convnext.json").read_text())
+    return found
+
+
+def checkpoints(cluster: Cluster, name: str) -> list[Any]:
+    return Folder(str(cluster.storage / "train"), name).checkpoints()
+
+
+def drivers(name: str) -> list[psutil.Process]:
+    """The processes of this run's job, by its own specification: nobody else's."""
+    found = []
+    for process in psutil.process_iter(["cmdline"]):
+        line = process.info["cmdline"] or []
+        if "workloads.train.driver" in line and f'"name":"{name}"' in line[-1]:
+            found.append(process)
+    assert found
+    return found
+
+
+def eventually(ready: Callable[[], bool], process: subprocess.Popen[str], timeout_s: float = 300) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not ready():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline, Path.cwd()
+        time.sleep(0.05)
