@@ -15,7 +15,7 @@ from tests.workloads.training import rank, record, result
 from workloads.cli import main
 from workloads.events import Event
 from workloads.exits import Exit
-from workloads.train.conclude import fields, single_of
+from workloads.train.conclude import fields, metrics, single_of
 from workloads.train.figures import Single
 from workloads.train.plot import picture
 from workloads.train.report import TrainView, lines, show
@@ -83,6 +83,16 @@ def test_epochs_that_were_done_before() -> None:
 def test_the_single_worker_comes_with_the_specification() -> None:
     assert single_of({}) is None
     assert single_of({"single": {"images_per_s": 2.0, "file": "f"}}) == Single(2.0, "f")
+
+
+def test_figures_as_ray_trains_metrics() -> None:
+    told = metrics(RUN)
+    assert told["images_per_s"] == pytest.approx(5120)
+    assert (told["step_p95_s"], told["peak_memory"]) == (0.1, 60 * 2**30)
+    assert told["exposed_communication"] == pytest.approx(0.1)
+    assert told["loss"] == 0.02
+    assert all(type(value) is float for value in told.values())
+    assert metrics(record([])) == {"step": 0.0}
 
 
 def test_what_a_terminal_shows() -> None:

@@ -16,6 +16,29 @@ def single_of(extra: Mapping[str, Any]) -> Single | None:
     return Single(**extra["single"]) if extra.get("single") else None
 
 
+def metrics(record: Record) -> dict[str, float]:
+    """A finished run's figures as Ray Train's metrics: numbers by name, what was not measured left out."""
+    told: dict[str, float | None] = {"step": record["step"], **record["evaluation"]}
+    if record["losses"]:
+        told["loss"] = record["losses"][-1][1]
+    if (found := figures(record)) is not None:
+        told |= {
+            "images_per_s": found.images_per_s,
+            "images_per_s_per_worker": found.images_per_s_per_worker,
+            "steps_per_s": found.steps_per_s,
+            "step_p50_s": found.step_s.p50,
+            "step_p95_s": found.step_s.p95,
+            "step_max_s": found.step_s.max,
+            "mfu": found.mfu,
+            "data_wait": found.data_wait,
+            "exposed_communication": found.communication.exposed if found.communication else None,
+            "compile_s": found.compile_s,
+            "warm_up_s": found.warm_up_s,
+            "peak_memory": found.peak_memory,
+        }
+    return {name: float(value) for name, value in told.items() if value is not None}
+
+
 def fields(record: Record, total_s: float, single: Single | None = None) -> dict[str, Any]:
     """What a Result takes from a Record, as plain data; `total_s` is the driver's whole time."""
     found = figures(record, single)

@@ -19,6 +19,7 @@ from workloads.events import emit
 from workloads.exits import Exit, WorkloadError
 from workloads.train import journal, outcome, task
 from workloads.train.checkpoints import Folder, Writer
+from workloads.train.conclude import metrics
 from workloads.train.faults import Faults
 from workloads.train.journal import Attempt, Journal, Span
 from workloads.train.place import Place, in_ray_train
@@ -66,7 +67,9 @@ def train(spec: Spec, place: Place, submitted: float, driver: float) -> Record:
     try:
         run.build()
         run.go()
-        return outcome.record(run)
+        found = outcome.record(run)
+        place.report(metrics(found))
+        return found
     except WorkloadError as error:
         # The other ranks may be waiting for this one: only its end ends them. The next start finds the note.
         journal.doom(run.folder, submitted, str(error))
@@ -226,7 +229,7 @@ class Run:
         self.progress.epoch_steps += steps
         if unwritten or self.error:
             return  # the end tells what it was
-        self._note()
+        self._note(due=label is not None)
         if self.place.rank == 0 and time.time() - self.told >= 1:
             self.told = time.time()
             emit("look", step=step, steps=self.steps, loss=loss, seconds=sum(self.timer.step_s[-steps:]) / steps)
@@ -273,8 +276,6 @@ class Run:
             self.error = (unwritten[0], Exit.ERROR)
             self.leaving = None
         self._settle()
-        if self.error is None and self.progress.losses and not self.progress.history:
-            self.place.report({"step": self.progress.step, "loss": self.progress.losses[-1][1]})
         self.clock["trained"] = time.time()
         if self.journal:
             self.journal.attempt.ended = "error" if self.error else "stopped" if self.leaving else "finished"
@@ -285,7 +286,7 @@ class Run:
             torch.cuda.synchronize()
         self.timer.settle()
 
-    def _note(self, ready: bool = False, now: bool = False) -> None:
+    def _note(self, ready: bool = False, due: bool = False, now: bool = False) -> None:
         """Rank 0 tells its journal how far it is."""
         if self.journal is None:
             return
@@ -297,7 +298,7 @@ class Run:
             seconds, waits = sum(self.timer.step_s[-steps:]), sum(self.timer.wait_s[-steps:])
             attempt.spans.append(Span(before, before + steps, seconds, waits))
         attempt.pauses = dict(self.timer.pauses)
-        self.journal.note(now=now)
+        self.journal.note(due=due, now=now)
 
     def _compare_gradients(self, step: int) -> None:
         """Every parameter's gradient, as the bits that it is: after the reduction all ranks hold the same."""
