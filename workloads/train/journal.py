@@ -66,16 +66,18 @@ class Journal:
         self.pending: Future[None] | None = None
         self.written = 0.0
 
-    def note(self, now: bool = False) -> None:
-        """Write the attempt as it stands, in the background, if the last time is long enough ago; `now`: and wait."""
+    def note(self, due: bool = False, now: bool = False) -> None:
+        """Write the attempt as it stands, in the background, if the last time is long enough ago.
+
+        `due`: however long ago (at a checkpoint: what is kept is told); `now`: and wait for it.
+        """
         self.attempt.last = time.time()
-        if now and self.pending is not None:
-            self.pending.result()
-        if now or ((self.pending is None or self.pending.done()) and self.attempt.last - self.written >= self.every):
+        idle = self.pending is None or self.pending.done()
+        if due or now or (idle and self.attempt.last - self.written >= self.every):
             self.written = self.attempt.last
             self.pending = self.pool.submit(write, self.folder, "attempt", self.attempt.worker, asdict(self.attempt))
-            if now:
-                self.pending.result()
+        if now and self.pending is not None:
+            self.pending.result()
 
 
 def write(folder: Folder, kind: str, when: float, content: dict[str, Any]) -> None:
