@@ -51,6 +51,14 @@ def test_every_setting_is_a_flag() -> None:
     assert "compile_" in parameters
 
 
+@pytest.mark.parametrize("command", ["convnext", "digits"])
+def test_help_says_what_the_preset_or_the_stack_decides(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Words in brackets are markup to typer, and vanish where they are not escaped."""
+    assert main(["train", command, "--help"]) == Exit.OK
+    # How the words are cut into lines depends on the terminal's width.
+    assert capsys.readouterr().out.count("[default:") >= 8
+
+
 @pytest.mark.parametrize("preset", list(PRESETS))
 def test_a_preset_on_gpus_is_what_it_says(preset: str) -> None:
     spec = asked(preset=preset)

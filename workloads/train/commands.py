@@ -16,11 +16,11 @@ from workloads.options import Detach, JsonFile, OutputsFile, Stack
 
 train = typer.Typer(name="train", help="Train a model, with checkpoints.", no_args_is_help=True)
 
-Workers = Annotated[int | None, typer.Option(min=1, help="Workers.  [default: one per GPU or CPU slot]")]
-Name = Annotated[str | None, typer.Option(help="Name of a new run.  [default: by date and time]")]
+Workers = Annotated[int | None, typer.Option(min=1, help="Workers.  \\[default: one per GPU or CPU slot]")]
+Name = Annotated[str | None, typer.Option(help="Name of a new run.  \\[default: by date and time]")]
 Resume = Annotated[str | None, typer.Option(help="Go on with the run of this name.", metavar="NAME")]
 CheckpointDir = Annotated[
-    str | None, typer.Option(help="Path or URI that every node sees.  [default: the stack's storage]")
+    str | None, typer.Option(help="Path or URI that every node sees.  \\[default: the stack's storage]")
 ]
 MaxRun = Annotated[
     float | None,
@@ -77,14 +77,14 @@ def train_convnext(
         str, typer.Option(help="baseline (the published trainer) or tuned; explicit options win.")
     ] = "tuned",
     size: Annotated[
-        str | None, typer.Option(help="base, small or tiny.  [default: base; tiny where there are no GPUs]")
+        str | None, typer.Option(help="base, small or tiny.  \\[default: base; tiny where there are no GPUs]")
     ] = None,
     steps: Annotated[
-        int | None, typer.Option(min=1, help="Steps in all.  [default: 500; 50 where there are no GPUs]")
+        int | None, typer.Option(min=1, help="Steps in all.  \\[default: 500; 50 where there are no GPUs]")
     ] = None,
     epochs: Annotated[int | None, typer.Option(min=1, help="Epochs in all, instead of --steps.")] = None,
     batch: Annotated[
-        int | None, typer.Option(min=1, help="Images of each worker in a step.  [default: the preset's]")
+        int | None, typer.Option(min=1, help="Images of each worker in a step.  \\[default: the preset's]")
     ] = None,
     global_batch: Annotated[
         int | None,
@@ -92,21 +92,21 @@ def train_convnext(
     ] = None,
     data: Annotated[
         str | None,
-        typer.Option(help="synthetic (on the device), fakedata, imagefolder or ray.  [default: the preset's]"),
+        typer.Option(help="synthetic (on the device), fakedata, imagefolder or ray.  \\[default: the preset's]"),
     ] = None,
     data_path: Annotated[
         str | None, typer.Option(help="Folder of class folders, or of Parquet files for --data ray.", metavar="PATH")
     ] = None,
     loader: Annotated[int | None, typer.Option(min=0, help="Processes that make or decode images, a worker.")] = None,
-    items: Annotated[int | None, typer.Option(min=1, help="Length of made-up data.  [default: 1280000]")] = None,
-    image: Annotated[int | None, typer.Option(min=32, help="Side of an image.  [default: the size's]")] = None,
-    classes: Annotated[int | None, typer.Option(min=2, help="Classes.  [default: the size's]")] = None,
+    items: Annotated[int | None, typer.Option(min=1, help="Length of made-up data.  \\[default: 1280000]")] = None,
+    image: Annotated[int | None, typer.Option(min=32, help="Side of an image.  \\[default: the size's]")] = None,
+    classes: Annotated[int | None, typer.Option(min=2, help="Classes.  \\[default: the size's]")] = None,
     workers: Workers = None,
     name: Name = None,
     resume: Resume = None,
     checkpoint_dir: CheckpointDir = None,
     checkpoint_every: Annotated[
-        int | None, typer.Option(min=1, help="Steps between checkpoints.  [default: at epochs' ends and the end]")
+        int | None, typer.Option(min=1, help="Steps between checkpoints.  \\[default: at epochs' ends and the end]")
     ] = None,
     keep: Annotated[int, typer.Option(min=1, help="Checkpoints to keep.")] = 2,
     max_run: MaxRun = None,
@@ -148,7 +148,7 @@ def train_convnext(
     ] = None,
     bucket_mb: Annotated[float | None, typer.Option(help="DDP's bucket_cap_mb.")] = None,
     compress: Annotated[str | None, typer.Option(help="none or bf16: what gradients are reduced in.")] = None,
-    ema: Annotated[float | None, typer.Option(help="Decay of an average of the weights.  [default: none]")] = None,
+    ema: Annotated[float | None, typer.Option(help="Decay of an average of the weights.  \\[default: none]")] = None,
     probe: Annotated[
         int, typer.Option(min=0, help="Passes with and without the gradients' reduction, timed after the run.")
     ] = 10,
@@ -172,8 +172,10 @@ def train_convnext(
 ) -> None:
     """ConvNeXt, data parallel over all workers: its speed, where its time goes, and checkpoints that survive.
 
-    Where there are no GPUs a tiny variant runs on gloo in seconds. Exit codes: 0 trained to the end, 1 error, 2 stopped
-    before its end (go on by --resume), 3 gradients that differ between ranks.
+    Where there are no GPUs a tiny variant runs on gloo in seconds.
+
+    Exit codes: 0 trained to the end, 1 error, 2 stopped before its end (go on
+    by --resume), 3 gradients that differ between ranks.
     """
     knobs = {name: value for name, value in locals().items() if name in KNOBS} | {"compile": compile_}
     from workloads.train.convnext_request import Options, request
