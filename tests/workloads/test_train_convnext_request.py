@@ -56,7 +56,7 @@ def test_help_says_what_the_preset_or_the_stack_decides(command: str, capsys: py
     """Words in brackets are markup to typer, and vanish where they are not escaped."""
     assert main(["train", command, "--help"]) == Exit.OK
     # How the words are cut into lines depends on the terminal's width.
-    assert capsys.readouterr().out.count("[default:") >= 8
+    assert capsys.readouterr().out.count("[default:") >= 6  # four of them are typer's own
 
 
 @pytest.mark.parametrize("preset", list(PRESETS))
