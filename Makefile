@@ -4,7 +4,7 @@ STACK ?= local
 VENV := .venv/bin/python
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-infra setup-dev up down preview rehearse rehearse-all test bench-overhead test-faults test-matrix mutations golden check format schema lock clean
+.PHONY: help setup setup-infra setup-dev up down preview rehearse rehearse-all test bench-overhead test-faults test-matrix bench-gpu mutations golden check format schema lock clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -32,6 +32,9 @@ test: setup-dev ## run every test: unit, components, rehearsal, workloads
 
 test-matrix: setup-infra ## every combination of machine, capacity, fabric … goes up in a rehearsal or is refused
 	@$(VENV) -m rehearsal.matrix $(ARGS)
+
+bench-gpu: setup-dev ## ConvNeXt training on this machine: ours against timm's, by turns; ARGS="--batch 256" and more
+	@$(VENV) -m tools.bench_gpu $(ARGS)
 
 mutations: setup-infra ## take every input of STACK out, one at a time, and show who notices
 	@$(VENV) -m rehearsal.mutations "$(STACK)"

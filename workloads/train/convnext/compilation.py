@@ -42,7 +42,7 @@ class Compilation:
     def __init__(self, settings: Settings, device: torch.device) -> None:
         self.settings = settings
         self.backend, self.reason = backend(settings, device)
-        self._before = _counts()
+        self._counted, self._broken = _counts(), _broken()
 
     def apply(self, model: ConvNeXt) -> None:
         """Compile lazily: the first step does it. fullgraph makes every graph break and passed limit an error."""
@@ -62,7 +62,8 @@ class Compilation:
         """Graphs that Dynamo captured, parts that they were compiled in (DDP's buckets), graph breaks with reasons."""
         if self.settings.compile == "off":
             return {"way": "off"}
-        graphs, parts, breaks = (now - then for now, then in zip(_counts(), self._before, strict=True))
+        graphs, parts = (now - then for now, then in zip(_counts(), self._counted, strict=True))
+        broken = {text: count - self._broken.get(text, 0) for text, count in _broken().items()}
         return {
             "way": self.settings.compile,
             "backend": self.backend,
@@ -71,8 +72,8 @@ class Compilation:
             "optimize_ddp": self.settings.optimize_ddp,
             "graphs": graphs,
             "parts": parts,
-            "graph_breaks": breaks,
-            "reasons": [text.splitlines()[0] for text in _broken()] if breaks else [],
+            "graph_breaks": sum(broken.values()),
+            "reasons": [text.splitlines()[0] for text, count in broken.items() if count],
         }
 
     def check(self, steps: str = "the run") -> None:
@@ -91,11 +92,11 @@ class Compilation:
             )
 
 
-def _counts() -> tuple[int, int, int]:
-    """Graphs, parts and graph breaks since this process began."""
-    return counters["stats"]["unique_graphs"], counters["aot_autograd"]["ok"], sum(_broken().values())
+def _counts() -> tuple[int, int]:
+    """Graphs and parts since this process began."""
+    return counters["stats"]["unique_graphs"], counters["aot_autograd"]["ok"]
 
 
 def _broken() -> dict[str, int]:
-    # "unimplemented" has the breaks with their reasons, the recompile limit too; "graph_break" has older kinds.
+    """Graph breaks by reason since this process began, passed recompile limits among them."""
     return {**counters["graph_break"], **counters["unimplemented"]}
