@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -122,6 +123,23 @@ def test_what_would_be_wrong_again_ends_the_run_and_leaves_the_last_good_checkpo
         assert last in (broken["error"] or "")
         mended = record(replace(spec, plan=replace(spec.plan, fault=None)), 2)
         assert (mended["error"], mended["step"], mended["resumed_from"]) == (None, 30, found[-1].step)
+
+
+def test_a_checkpoint_that_fails_ends_the_run_at_once_and_not_at_its_end(tmp_path: Path) -> None:
+    broken = record(specification(tmp_path, "full", steps=2000, checkpoint_every=10, fault="disk:10"), 2)
+    assert "there was none before it" in (broken["error"] or "")
+    assert broken["step"] < 2000
+
+
+def test_folders_that_are_not_one_folder_are_told_apart(tmp_path: Path) -> None:
+    """A path that every node has for itself: only rank 0 finds what it wrote."""
+    assert record(specification(tmp_path, "local", steps=10), 2)["error"] is None
+    shutil.copytree(tmp_path / "local", tmp_path / "rank0" / "local")
+    (tmp_path / "rank1").mkdir()
+    outcomes = run(specification(tmp_path / "rank{rank}", "local"), 2)
+    for outcome in outcomes:
+        assert isinstance(outcome, dict)
+        assert "name a folder that all nodes see" in (outcome["error"] or "")
 
 
 def test_a_preemption_and_the_end_of_the_machines_time_leave_a_checkpoint_just_in_time(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ CONTEXT.set_forkserver_preload(["torch._dynamo", "workloads.train.trainer", "tes
 
 
 def specification(storage: Path, name: str, config: dict[str, Any] | None = None, **plan: Any) -> Spec:
-    """A run of the tiny task."""
+    """A run of the tiny task. `{rank}` in the storage's path becomes the rank's number: a folder of its own."""
     planned = Plan(**({"batch": 12, "steps": 30, "look_every": 5} | plan))
     return Spec("tiny", config or {}, planned, name, str(storage), False, 1, False, 30.0, False)
 
@@ -78,7 +78,7 @@ def _rank(
 
     place = replace(Place(rank, world, torch.device("cpu")), warning=warning)
     try:
-        sender.send(trainer.train(Spec.from_json(spec), place, submitted or began, began))
+        sender.send(trainer.train(Spec.from_json(spec.replace("{rank}", str(rank))), place, submitted or began, began))
     except (RuntimeError, WorkloadError) as error:
         sender.send(f"broke off: {str(error).splitlines()[0]}")
     dist.destroy_process_group()

@@ -59,11 +59,15 @@ def train(spec: Spec, place: Place, submitted: float, driver: float) -> Record:
     except WorkloadError as error:
         broken = str(error)
     # One rank's trouble (a node without the data) is everybody's: nobody may wait for a rank that has left.
-    troubles = [(rank, text) for rank, text in enumerate(place.gather(broken)) if text]
+    texts, steps = zip(*place.gather((broken, run.first_step if run else 0)), strict=True)
+    troubles = [(rank, text) for rank, text in enumerate(texts) if text]
     if run is None or troubles:
         rank, text = troubles[0]
         alone = f"rank {rank} on {place.gather(place.host)[rank]}: " if len(troubles) < place.world else ""
         return outcome.not_begun(spec, place, clock, alone + text)
+    if len(set(steps)) > 1:
+        apart = f"ranks found checkpoints at different steps in {spec.storage}: name a folder that all nodes see"
+        return outcome.not_begun(spec, place, clock, f"{apart}, by --checkpoint-dir")
     try:
         run.build()
         run.go()
@@ -121,6 +125,7 @@ class Run:
         self.compared = 0
         self.error: tuple[str, Exit] | None = None
         self.leaving: Leave | None = None
+        self.unwritten = False
         self.timer = Timer(device)
         self.writer = Writer(self.folder, spec.name, plan.keep)
         self.watch = Watch(place, clock["submitted"], plan.max_run_s, spec.name)
@@ -155,7 +160,7 @@ class Run:
                 self.clock["first_step"] = time.time()
             if self._at_look(step + 1):
                 self._look(step + 1)
-            if self.error or self.leaving:
+            if self.error or self.leaving or self.unwritten:
                 break
         self._end()
 
@@ -227,7 +232,8 @@ class Run:
         self.progress.losses.append((step, loss))
         self.progress.epoch_loss += total / self.place.world
         self.progress.epoch_steps += steps
-        if unwritten or self.error:
+        self.unwritten = bool(unwritten)
+        if self.unwritten or self.error:
             return  # the end tells what it was
         self._note(due=label is not None)
         if self.place.rank == 0 and time.time() - self.told >= 1:
