@@ -1,0 +1,197 @@
+"""ConvNeXt as a task: settings, what they do to a step, no silent way back to eager code, the verdict on overlap."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from workloads.exits import WorkloadError
+from workloads.train.convnext import compilation, overlap
+from workloads.train.convnext.model import ConvNeXt
+from workloads.train.convnext.settings import PRESETS, Preset, Settings, settings
+from workloads.train.convnext.task import ConvNeXtTask, task
+from workloads.train.task import Share, load
+
+CPU = torch.device("cpu")
+SMALL: dict[str, Any] = {"size": "tiny", "image": 32, "batch": 4, "data": "synthetic", "backend": "aot_eager"}
+
+
+def made(preset: Preset = "tuned", **changes: Any) -> ConvNeXtTask:
+    return ConvNeXtTask(settings(preset, **{**SMALL, **changes}))
+
+
+def built(one: ConvNeXtTask) -> tuple[ConvNeXt, nn.Module, torch.optim.Optimizer]:
+    torch.manual_seed(0)
+    model = one.model(CPU)
+    return model, one.prepare(model, CPU), one.optimizer(model)
+
+
+def losses(one: ConvNeXtTask, steps: int) -> list[float]:
+    """Of seeded steps, each with an update."""
+    _, called, optimizer = built(one)
+    called.train()
+    found = []
+    for step, batch in enumerate(one.batches(Share(0, 1, 0, steps, one.settings.batch, 0), CPU)):
+        torch.manual_seed(step)
+        loss = one.loss(called, batch)
+        torch.autograd.backward(loss)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        found.append(loss.item())
+    return found
+
+
+class TestSettings:
+    def test_baseline_is_the_published_table(self) -> None:
+        found = settings("baseline")
+        assert (found.size, found.shape.image, found.shape.classes, found.batch) == ("base", 224, 1000, 64)
+        assert (found.precision, found.compile, found.channels_last, found.data) == ("fp32", "off", False, "fakedata")
+        assert (found.optimizer, found.learning_rate, found.momentum, found.weight_decay) == ("sgd", 0.1, 0.9, 5e-4)
+        assert (found.stochastic_depth, found.items, found.loader, found.decay_steps) == (0.5, 1_280_000, 4, None)
+        assert found == Settings()
+
+    @pytest.mark.parametrize("preset", list(PRESETS))
+    def test_a_task_comes_back_from_plain_data(self, preset: Preset) -> None:
+        asked = settings(preset, size="tiny", data="synthetic")
+        found = load("convnext", asdict(asked))
+        assert isinstance(found, ConvNeXtTask)
+        assert found.settings == asked
+        assert found.flops_per_sample == pytest.approx(task(asdict(asked)).flops_per_sample)
+
+    @pytest.mark.parametrize(
+        ("changes", "message"),
+        [
+            ({"precision": "fp8"}, "precision 'fp8': use one of fp32, bf16"),
+            ({"image": 100}, "image 100: .* multiple of 32"),
+            ({"batch": 0}, "batch 0: it must be above 0"),
+            ({"stochastic_depth": 1.0}, "stochastic_depth 1.0"),
+            ({"bucket_mb": 0.5}, "bucket_mb 0.5: .* at least 1"),
+            ({"compile": "off", "compile_mode": "max-autotune"}, "only inductor has modes"),
+            ({"precision": "fp32", "stream": "bf16"}, "stream bf16 with precision fp32"),
+            ({"data": "imagefolder"}, "--data-path"),
+            ({"colour": "red"}, "no setting 'colour'"),
+        ],
+    )
+    def test_what_cannot_be_is_named(self, changes: dict[str, Any], message: str) -> None:
+        with pytest.raises(WorkloadError, match=message):
+            settings("tuned", **changes)
+
+    def test_an_unknown_preset_is_named(self) -> None:
+        with pytest.raises(WorkloadError, match="use one of baseline, tuned"):
+            settings("fast")  # type: ignore[arg-type]
+
+    def test_the_rate(self) -> None:
+        one = made(warmup_steps=4, decay_steps=10)
+        assert [one.rate(step) for step in (0, 3, 4, 9, 14, 99)] == pytest.approx([0.25, 1, 1, 0.5, 0, 0])
+        assert made().rate(10**6) == 1
+
+
+class TestBackend:
+    def test_auto_takes_inductor_where_it_can_work(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        asked = settings("tuned")
+        assert compilation.backend(asked, torch.device("cuda"))[0] == "inductor"
+        monkeypatch.setattr("shutil.which", lambda _name: None)
+        assert compilation.backend(asked, CPU) == ("aot_eager", "no C++ compiler for inductor")
+        monkeypatch.setattr("shutil.which", lambda name: f"/bin/{name}" if name == "clang++" else None)
+        monkeypatch.delenv("CXX", raising=False)
+        assert compilation.backend(asked, CPU) in [
+            ("inductor", "a C++ compiler, clang++"), ("aot_eager", "no Python.h for inductor")
+        ]  # fmt: skip
+
+    def test_what_is_asked_for_is_taken(self) -> None:
+        assert compilation.backend(settings("tuned", backend="aot_eager"), CPU) == ("aot_eager", "asked for")
+
+
+def test_tuned_learns_what_baseline_learns() -> None:
+    """The same optimiser and images; bf16 has 8 bits of mantissa, so losses of 2.3 differ by 0.02 at most."""
+    same = {"optimizer": "sgd", "learning_rate": 0.05, "weight_decay": 0.0, "stochastic_depth": 0.0}
+    baseline, tuned = losses(made("baseline", **same), 8), losses(made("tuned", **same), 8)
+    assert tuned == pytest.approx(baseline, abs=0.02)
+    assert baseline[-1] < baseline[0]
+
+
+def test_tuned_is_what_it_says() -> None:
+    one = made()
+    model, called, optimizer = built(one)
+    convolution = model.features[0][0]  # type: ignore[index]
+    assert convolution.weight.is_contiguous(memory_format=torch.channels_last)
+    assert isinstance(optimizer, torch.optim.AdamW)
+    assert optimizer.defaults["fused"]
+    (batch,) = one.batches(Share(0, 1, 0, 1, 4, 0), CPU)
+    assert batch[0].is_contiguous(memory_format=torch.channels_last)
+    kinds = []
+    model.classifier[2].register_forward_hook(lambda _module, _inputs, out: kinds.append(out.dtype))
+    with pytest.raises(WorkloadError, match="came as NCHW"):
+        one.loss(called, (batch[0].contiguous(), batch[1]))
+    assert made("baseline").report()["compile"] == {"way": "off"}
+
+
+@pytest.fixture
+def fresh() -> None:
+    """Without what Dynamo compiled in other tests."""
+    torch._dynamo.reset()
+
+
+class Breaking(nn.Module):
+    """Does in the middle of a model what Dynamo cannot capture."""
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        torch._dynamo.graph_break()
+        return images
+
+
+@pytest.mark.usefixtures("fresh")
+class TestNoSilentEager:
+    def test_the_whole_model_is_one_graph(self) -> None:
+        one = made()
+        losses(one, 3)
+        found = one.report()["compile"]
+        assert (found["graphs"], found["graph_breaks"], found["backend"]) == (1, 0, "aot_eager")
+
+    def test_blocks_are_a_graph_for_each_stage(self) -> None:
+        one = made(compile="blocks")
+        losses(one, 2)
+        found = one.report()["compile"]
+        assert (found["graphs"], found["graph_breaks"]) == (4, 0)
+
+    def test_a_graph_break_is_an_error(self) -> None:
+        one = made()
+        torch.manual_seed(0)
+        model = one.model(CPU)
+        model.classifier = nn.Sequential(Breaking(), *model.classifier)
+        called = one.prepare(model, CPU)
+        (batch,) = one.batches(Share(0, 1, 0, 1, 4, 0), CPU)
+        with pytest.raises(torch._dynamo.exc.Unsupported):
+            one.loss(called, batch)
+
+    def test_a_recompile_limit_is_counted(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The trap itself: blocks with chances of their own, compiled one by one without fullgraph."""
+        one = made(stochastic_depth=0.5)
+        found = compilation.Compilation(one.settings, CPU)
+        monkeypatch.setattr(torch._dynamo.config, "recompile_limit", 1)
+        model = one.model(CPU)
+        for block in model.blocks():
+            block.compile(dynamic=False, backend="eager")
+        (batch,) = one.batches(Share(0, 1, 0, 1, 4, 0), CPU)
+        one.loss(model.train(), batch)
+        with pytest.raises(WorkloadError, match="fell back to eager code: Dynamo recompile limit exceeded"):
+            found.check()
+
+    def test_compilation_that_is_switched_off_is_an_error(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(nn.Module, "compile", lambda _self, **_options: None)
+        with pytest.raises(WorkloadError, match="ran in eager code: 0 graphs compiled"):
+            losses(made(), 2)
+
+
+def test_overlap_is_judged_by_bytes_and_needs_buckets() -> None:
+    assert overlap.check([overlap.Backward(1.0, [(0.2, 60), (1.0, 40)])]) == pytest.approx(0.6)
+    with pytest.raises(WorkloadError, match="40% of the gradients left"):
+        overlap.check([overlap.Backward(1.0, [(0.2, 40), (1.0, 60)])])
+    with pytest.raises(WorkloadError, match="1 bucket holds all"):
+        overlap.check([overlap.Backward(1.0, [(0.2, 40)])])
+    with pytest.raises(WorkloadError, match="no gradients travel"):
+        overlap.watch(nn.Linear(1, 1), CPU)
