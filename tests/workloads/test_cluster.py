@@ -129,7 +129,17 @@ def test_more_than_the_cluster_has_fails_fast_and_says_what_is_missing(cluster: 
 
 def test_training_reaches_its_accuracy_and_an_interrupted_run_ends_the_same(cluster: Cluster) -> None:
     whole = cluster.rdma_ray(
-        "train", "digits", "--workers", "2", "--epochs", "8", "--name", "whole", "--json", "whole.json"
+        "train",
+        "digits",
+        "--workers",
+        "2",
+        "--epochs",
+        "8",
+        "--name",
+        "whole",
+        "--json",
+        "whole.json",
+        timeout=400,
     )
     assert whole.returncode == 0, whole.stderr
     uninterrupted = json.loads((cluster.folder / "whole.json").read_text())
@@ -141,11 +151,31 @@ def test_training_reaches_its_accuracy_and_an_interrupted_run_ends_the_same(clus
     assert kept == ["epoch-0007", "epoch-0008"]
 
     part = cluster.rdma_ray(
-        "train", "digits", "--workers", "2", "--epochs", "3", "--name", "part", "--min-accuracy", "1"
+        "train",
+        "digits",
+        "--workers",
+        "2",
+        "--epochs",
+        "3",
+        "--name",
+        "part",
+        "--min-accuracy",
+        "1",
+        timeout=400,
     )
     assert part.returncode == Exit.BELOW, part.stderr
     rest = cluster.rdma_ray(
-        "train", "digits", "--workers", "2", "--epochs", "8", "--resume", "part", "--json", "rest.json"
+        "train",
+        "digits",
+        "--workers",
+        "2",
+        "--epochs",
+        "8",
+        "--resume",
+        "part",
+        "--json",
+        "rest.json",
+        timeout=400,
     )
     assert rest.returncode == 0, rest.stderr
     resumed = json.loads((cluster.folder / "rest.json").read_text())
