@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import nn
 
+from tools.gloo_ranks import on_ranks
 from workloads.exits import WorkloadError
 from workloads.train.convnext import compilation, overlap
 from workloads.train.convnext.model import ConvNeXt
@@ -185,6 +186,47 @@ class TestNoSilentEager:
         monkeypatch.setattr(nn.Module, "compile", lambda _self, **_options: None)
         with pytest.raises(WorkloadError, match="ran in eager code: 0 graphs compiled"):
             losses(made(), 2)
+
+
+def _overlap(rank: int, world: int) -> list[dict[str, Any]]:
+    """With Dynamo's DDP optimiser and without: the verdict on the buckets, and whether all ranks' gradients agree."""
+    import torch.distributed as dist
+
+    answers = []
+    for optimize_ddp in (True, False):
+        torch._dynamo.reset()
+        one = made(size="small", image=64, batch=16, bucket_mb=1.0, optimize_ddp=optimize_ddp)
+        model, called, _ = built(one)
+        watch = overlap.watch(called, CPU)
+        called.train()
+        passes = []
+        for batch in one.batches(Share(rank, world, 0, 8, 16 * world, 0), CPU):
+            model.zero_grad(set_to_none=True)
+            passes.append(watch.backward(one.loss(called, batch)))
+        flat = torch.cat([parameter.grad.flatten() for parameter in model.parameters() if parameter.grad is not None])
+        everywhere = [torch.empty_like(flat) for _ in range(world)]
+        dist.all_gather(everywhere, flat)
+        try:
+            verdict: Any = overlap.check(passes[3:])
+        except WorkloadError as error:
+            verdict = str(error)
+        equal = all(torch.equal(flat, other) for other in everywhere)
+        fired = passes[-1].fired
+        answers.append({"verdict": verdict, "equal": equal, "fired": fired, "report": one.report()["compile"]})
+    return answers
+
+
+def test_gradients_travel_during_the_backward_pass_or_it_is_said() -> None:
+    """In the middle of it with Dynamo's DDP optimiser; without it, the planted fault, all at its end."""
+    for sound, faulty in on_ranks(_overlap, 1):
+        assert isinstance(sound["verdict"], float), sound
+        assert sound["equal"]
+        assert len(sound["fired"]) >= 3
+        assert (sound["report"]["graphs"], sound["report"]["graph_breaks"]) == (1, 0)
+        assert sound["report"]["parts"] >= 3  # split at the buckets
+        assert "of the gradients left before 60%" in str(faulty["verdict"]), faulty
+        assert faulty["equal"]
+        assert faulty["report"]["parts"] == 1
 
 
 def test_overlap_is_judged_by_bytes_and_needs_buckets() -> None:
