@@ -127,65 +127,23 @@ def test_more_than_the_cluster_has_fails_fast_and_says_what_is_missing(cluster: 
     assert ": 2 of 2 CPU free" in done.stdout
 
 
-def test_training_reaches_its_accuracy_and_an_interrupted_run_ends_the_same(cluster: Cluster) -> None:
-    whole = cluster.rdma_ray(
-        "train",
-        "digits",
-        "--workers",
-        "2",
-        "--epochs",
-        "8",
-        "--name",
-        "whole",
-        "--json",
-        "whole.json",
-        timeout=400,
-    )
-    assert whole.returncode == 0, whole.stderr
-    uninterrupted = json.loads((cluster.folder / "whole.json").read_text())
-    assert uninterrupted["accuracy"] >= 0.97
-    assert (uninterrupted["world"], uninterrupted["resumed_from"]) == (2, None)
-    assert whole.stderr.count("epoch 8:") == 1
-    assert "RayTrainWorker" not in whole.stderr
-    kept = sorted(path.name for path in (cluster.storage / "train" / "whole").glob("epoch-*"))
+def test_training_goes_on_where_it_stopped_and_reaches_its_accuracy(cluster: Cluster) -> None:
+    """That it ends with the very loss of an uninterrupted run: test_train_cluster.py and test_train_surviving.py."""
+    train = ("train", "digits", "--workers", "2")
+    part = cluster.rdma_ray(*train, "--epochs", "3", "--name", "part", "--min-accuracy", "1", timeout=400)
+    assert part.returncode == Exit.BELOW, part.stderr
+    rest = cluster.rdma_ray(*train, "--epochs", "8", "--resume", "part", "--json", "rest.json", timeout=400)
+    assert rest.returncode == 0, rest.stderr
+    assert rest.stderr.count("epoch 8:") == 1
+    assert "RayTrainWorker" not in rest.stderr
+    result = json.loads((cluster.folder / "rest.json").read_text())
+    assert result["accuracy"] >= 0.97
+    assert (result["world"], result["resumed_from"]) == (2, 3)
+    assert [row["epoch"] for row in result["epochs"]] == list(range(1, 9))
+    kept = sorted(path.name for path in (cluster.storage / "train" / "part").glob("epoch-*"))
     assert kept == ["epoch-0007", "epoch-0008"]
 
-    part = cluster.rdma_ray(
-        "train",
-        "digits",
-        "--workers",
-        "2",
-        "--epochs",
-        "3",
-        "--name",
-        "part",
-        "--min-accuracy",
-        "1",
-        timeout=400,
-    )
-    assert part.returncode == Exit.BELOW, part.stderr
-    rest = cluster.rdma_ray(
-        "train",
-        "digits",
-        "--workers",
-        "2",
-        "--epochs",
-        "8",
-        "--resume",
-        "part",
-        "--json",
-        "rest.json",
-        timeout=400,
-    )
-    assert rest.returncode == 0, rest.stderr
-    resumed = json.loads((cluster.folder / "rest.json").read_text())
-    assert resumed["resumed_from"] == 3
-    assert [row["epoch"] for row in resumed["epochs"]] == list(range(1, 9))
-    for before, after in zip(uninterrupted["epochs"], resumed["epochs"], strict=True):
-        assert after["loss"] == pytest.approx(before["loss"], rel=1e-6)
-        assert after["accuracy"] == before["accuracy"]
-
-    again = cluster.rdma_ray("train", "digits", "--name", "part")
+    again = cluster.rdma_ray("train", "digits", "--name", "part", timeout=400)
     assert again.returncode == Exit.ERROR
     assert "--resume part" in again.stdout
 
