@@ -17,7 +17,7 @@ Precision = Literal["fp32", "tf32", "bf16"]
 _PER_MAC = 2
 _PASSES = 3
 
-# Dense peaks in FLOP/s of SXM modules. bf16: the rates behind published MFU figures of ConvNeXt (2026-11); fp32 (outside
+# Dense peaks in FLOP/s of SXM modules. bf16: the rates behind published MFU figures of ConvNeXt (2026-11); fp32 (not on
 # the tensor cores) and TF32: from memory of NVIDIA's data sheets, 2026-11. An H200 is an H100 with another memory.
 PEAKS: dict[str, dict[Precision, float]] = {
     "A100": {"fp32": 19.5e12, "tf32": 156e12, "bf16": 312e12},
