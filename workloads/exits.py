@@ -23,3 +23,9 @@ class WorkloadError(Exception):
     def __init__(self, message: str, code: Exit = Exit.ERROR) -> None:
         super().__init__(message)
         self.code = code
+
+
+def last_line(error: BaseException) -> str:
+    """What Ray's long errors come to: their last line; the kind of error where it has no words."""
+    lines = str(error).strip().splitlines()
+    return lines[-1].strip() if lines else type(error).__name__

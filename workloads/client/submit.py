@@ -15,7 +15,7 @@ from pathlib import Path
 
 from infra.outputs import Outputs
 from workloads.client.api import Api
-from workloads.exits import WorkloadError
+from workloads.exits import WorkloadError, last_line
 
 PACKAGE = Path(__file__).resolve().parents[1]
 
@@ -72,7 +72,7 @@ def submit(
                 metadata=dict(metadata or {}),
             )
         except RuntimeError as error:
-            raise WorkloadError(f"Ray refused job {job_id}: {str(error).strip().splitlines()[-1]}") from error
+            raise WorkloadError(f"Ray refused job {job_id}: {last_line(error)}") from error
     return api
 
 

@@ -16,7 +16,7 @@ import ray
 from ray.exceptions import RayActorError, RayTaskError
 
 from workloads.events import emit
-from workloads.exits import Exit, WorkloadError
+from workloads.exits import Exit, WorkloadError, last_line
 from workloads.nccl.bandwidth import REDUCTIONS
 from workloads.nccl.gang import Gang
 from workloads.nccl.limits import Limits, guarded
@@ -52,7 +52,7 @@ def main(text: str) -> int:
         code, reason = error.code, str(error)
     except (RayTaskError, RayActorError) as error:
         # The rank's own traceback has been printed where it happened; here its last line is the reason.
-        code, reason = Exit.ERROR, f"a rank failed: {str(error).strip().splitlines()[-1]}"
+        code, reason = Exit.ERROR, f"a rank failed: {last_line(error)}"
     measured = Result(
         started=started,
         finished=time.time(),

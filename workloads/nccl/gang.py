@@ -8,21 +8,17 @@ from types import TracebackType
 from typing import Any
 
 import ray
-from ray.util.placement_group import PlacementGroup, placement_group, placement_group_table, remove_placement_group
+from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from workloads.exits import Exit, WorkloadError
 from workloads.interfaces import numeric
-from workloads.nccl import placement
 from workloads.nccl.evidence.facts import Evidence
 from workloads.nccl.evidence.gathering import gather
 from workloads.nccl.operation import Place
 from workloads.nccl.placement import Wanted
 from workloads.nccl.rank import Rank
 from workloads.nccl.spec import Spec, parse_fault
-
-# Seconds until it is first said what is waited for, and between one such word and the next.
-FIRST_WORD_S, NEXT_WORD_S = 2, 15
+from workloads.nccl.waiting import answers, wait_for_nodes
 
 
 class Gang:
@@ -91,21 +87,7 @@ class Gang:
         """One bundle per node, all at once: half a gang would wait for its other half and hold its nodes meanwhile."""
         bundle = {self.wanted.kind: self.wanted.amount}
         self.group = placement_group([bundle] * self.wanted.nodes, strategy="STRICT_SPREAD")
-        ready = self.group.ready()
-        began = told = time.monotonic()
-        pause = FIRST_WORD_S
-        while not ray.wait([ready], timeout=1)[0]:
-            now = time.monotonic()
-            if now - told < pause and now - began < self.spec.wait_s:
-                continue
-            seen = placement.read(self.wanted.kind, self.group.id.hex())
-            if reason := placement.never(self.wanted, seen, self.spec.elastic):
-                raise WorkloadError(reason)
-            if now - began >= self.spec.wait_s:
-                state = placement_group_table(self.group)["stats"]["scheduling_state"]
-                raise WorkloadError(placement.too_late(self.wanted, seen, self.spec.wait_s, state))
-            told, pause = now, NEXT_WORD_S
-            self.on_event("waiting", text=placement.waiting(self.wanted, seen), seconds=round(now - began))
+        wait_for_nodes(self.group, self.wanted, self.spec.wait_s, self.spec.elastic, self.on_event)
 
     def _start(self) -> None:
         # A second thread for `abort`, so that it gets through to a rank whose first thread hangs.
@@ -156,16 +138,7 @@ class Gang:
         )
 
     def _gather(self, references: Sequence[Any], what: str, timeout_s: float) -> list[Any]:
-        waiting = list(references)
-        deadline = time.monotonic() + timeout_s
-        while waiting:
-            done, waiting = ray.wait(waiting, timeout=max(0.0, deadline - time.monotonic()))
-            if not done:
-                silent = [rank for rank, reference in enumerate(references) if reference in waiting]
-                raise WorkloadError(self._hang(what, silent, timeout_s), Exit.HANG)
-            ray.get(done)  # raises a rank's error now, not after the others have waited for it in vain
-        answers: list[Any] = ray.get(list(references))
-        return answers
+        return answers(references, timeout_s, lambda silent: self._hang(what, silent, timeout_s))
 
     def _hang(self, what: str, silent: Sequence[int], timeout_s: float) -> str:
         lines = [f"{what}: no answer within {timeout_s:.0f} s from {len(silent)} of {len(self.actors)} ranks"]

@@ -20,7 +20,7 @@ from ray.train.v2.api.config import FailureConfig  # ray.train.FailureConfig is 
 from ray.train.v2.api.exceptions import TrainingFailedError
 
 from workloads.events import emit
-from workloads.exits import Exit, WorkloadError
+from workloads.exits import Exit, WorkloadError, last_line
 from workloads.train import journal, trainer
 from workloads.train.checkpoints import Folder
 from workloads.train.conclude import fields, single_of
@@ -49,7 +49,7 @@ def main(text: str) -> int:
     except WorkloadError as error:
         code, reason = error.code, str(error)
     except TrainingFailedError as error:
-        code, reason = Exit.ERROR, f"training failed: {str(error).strip().splitlines()[-1]}"
+        code, reason = Exit.ERROR, f"training failed: {last_line(error)}"
         reason = journal.doomed(Folder(spec.storage, spec.name), submitted(spec, began)) or reason
     result |= survived(spec)
     result |= {"finished": time.time(), "exit_code": int(code), "reason": reason}

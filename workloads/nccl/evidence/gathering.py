@@ -8,6 +8,7 @@ from typing import Any
 import ray
 from ray.exceptions import RayError
 
+from workloads.exits import last_line
 from workloads.nccl.evidence import raw
 from workloads.nccl.evidence.collect import Collected
 from workloads.nccl.evidence.facts import Evidence, RankEvidence
@@ -33,7 +34,7 @@ def gather(
         references = [actor.evidence.remote(with_logs) for actor in actors]
         answered, _ = ray.wait(references, num_returns=len(references), timeout=patience_s) if references else ([], [])
     except RayError as error:
-        return Evidence(ranks=[], image=None, topology={}, missing=[f"all of it: {_reason(error)}"])
+        return Evidence(ranks=[], image=None, topology={}, missing=[f"all of it: {last_line(error)}"])
     found: dict[int, Collected] = {}
     failed: dict[int, str] = {}
     for rank, reference in enumerate(references):
@@ -43,7 +44,7 @@ def gather(
         try:
             found[rank] = ray.get(reference)
         except RayError as error:
-            failed[rank] = f"all of it: {_reason(error)}"
+            failed[rank] = f"all of it: {last_line(error)}"
     if with_logs:
         failed |= send_logs(found, emit)
     return assemble(found, failed)
@@ -104,7 +105,3 @@ def _thin(evidence: RankEvidence, channels: int) -> RankEvidence:
     if evidence.log is None:
         return evidence
     return evidence.model_copy(update={"log": thinned(evidence.log, channels, WARNINGS)})
-
-
-def _reason(error: RayError) -> str:
-    return str(error).strip().splitlines()[-1] if str(error).strip() else type(error).__name__

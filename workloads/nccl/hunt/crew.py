@@ -13,6 +13,7 @@ from ray.exceptions import RayActorError, RayError, RayTaskError
 from ray.util.placement_group import remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
+from workloads.exits import last_line
 from workloads.nccl.bandwidth import busbw
 from workloads.nccl.gang import Gang, _rank_order
 from workloads.nccl.hunt.member import Member, Order, Report
@@ -114,7 +115,7 @@ class Crew(Gang):
             try:
                 ports[id(one)] = ray.get(reference, timeout=0)
             except RayError as error:
-                one.errors[one.ranks[0]] = f"opening the rendezvous: {_last_line(error)}"
+                one.errors[one.ranks[0]] = f"opening the rendezvous: {last_line(error)}"
         references: dict[Any, tuple[Running, int]] = {}
         for one in running:
             for index, rank in enumerate(one.ranks):
@@ -151,7 +152,7 @@ class Crew(Gang):
         try:
             one.reports[rank] = ray.get(reference)
         except (RayTaskError, RayActorError) as error:
-            one.errors[rank] = _last_line(error)
+            one.errors[rank] = last_line(error)
 
     def _conclude(self, one: Running) -> Answer:
         """One answer from what the ranks of a test said: a group is as slow as its slowest rank."""
@@ -199,7 +200,3 @@ class Crew(Gang):
 
 def _timed_out(text: str) -> bool:
     return any(word in text.lower() for word in TIME_OUTS)
-
-
-def _last_line(error: Exception) -> str:
-    return str(error).strip().splitlines()[-1]

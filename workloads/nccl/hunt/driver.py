@@ -15,7 +15,7 @@ import ray
 from ray.exceptions import RayActorError, RayTaskError
 
 from workloads.events import emit
-from workloads.exits import Exit, WorkloadError
+from workloads.exits import Exit, WorkloadError, last_line
 from workloads.nccl.driver import ONE_HOST
 from workloads.nccl.hunt.conclusion import parts
 from workloads.nccl.hunt.crew import Crew
@@ -40,7 +40,7 @@ def main(text: str) -> int:
     except WorkloadError as error:
         found |= {"exit_code": int(error.code), "reason": str(error)}
     except (RayTaskError, RayActorError) as error:
-        reason = f"a rank failed outside of a test: {str(error).strip().splitlines()[-1]}"
+        reason = f"a rank failed outside of a test: {last_line(error)}"
         found |= {"exit_code": int(Exit.ERROR), "reason": reason}
     result = HuntResult(
         started=started, finished=time.time(), spec=asdict(spec), injected_fault=spec.inject_fault, **found

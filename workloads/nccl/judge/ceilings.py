@@ -13,9 +13,6 @@ from workloads.nccl.judge.expectation import Expectation
 TOLERANCE = 1.02
 """How far a figure may be above what is possible: the room for clocks, not for another way."""
 
-RING_ONLY = ("all_gather", "reduce_scatter")
-"""Between nodes these run as rings, unless NCCL says otherwise."""
-
 
 def line_rate(expectation: Expectation) -> float:
     """All NICs of one node together, each way: 8 NICs of 400 Gbit/s are 400 GB/s."""

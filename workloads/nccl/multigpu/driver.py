@@ -17,7 +17,7 @@ import ray
 from ray.exceptions import RayActorError, RayTaskError
 
 from workloads.events import emit
-from workloads.exits import Exit, WorkloadError
+from workloads.exits import Exit, WorkloadError, last_line
 from workloads.nccl.multigpu.spec import Spec, parse_fault
 from workloads.nccl.multigpu.values import ELEMENTS, count_wrong, expected
 from workloads.nccl.multigpu.workers import Workers
@@ -41,7 +41,7 @@ def main(text: str) -> int:
     except WorkloadError as error:
         code, reason = error.code, str(error)
     except (RayTaskError, RayActorError) as error:
-        code, reason = Exit.ERROR, f"a worker failed: {str(error).strip().splitlines()[-1]}"
+        code, reason = Exit.ERROR, f"a worker failed: {last_line(error)}"
     result |= {"finished": time.time(), "exit_code": int(code), "reason": reason}
     emit("result", result=result)
     return code

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any
 
 import ray
-from ray.util.placement_group import PlacementGroup, placement_group, placement_group_table, remove_placement_group
+from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from workloads.events import emit
-from workloads.exits import Exit, WorkloadError
 from workloads.interfaces import numeric
-from workloads.nccl import placement
 from workloads.nccl.multigpu.spec import Spec
 from workloads.nccl.multigpu.worker import Worker
 from workloads.nccl.placement import Wanted
-
-# Seconds until it is first said what is waited for, and between one such word and the next.
-FIRST_WORD_S, NEXT_WORD_S = 2, 15
+from workloads.nccl.waiting import answers, wait_for_nodes
 
 
 class Workers:
@@ -64,32 +59,15 @@ class Workers:
         given = arguments or [()] * len(self.actors)
         references = [getattr(actor, method).remote(*own) for actor, own in zip(self.actors, given, strict=True)]
         patience = timeout_s or self.spec.timeout_s
-        deadline = time.monotonic() + patience
-        waiting = references
-        while waiting:
-            done, waiting = ray.wait(waiting, timeout=max(0.0, deadline - time.monotonic()))
-            if not done:
-                silent = ", ".join(str(rank) for rank, reference in enumerate(references) if reference in waiting)
-                raise WorkloadError(f"{method}: no answer within {patience:.0f} s from worker {silent}", Exit.HANG)
-            ray.get(done)
-        answers: list[Any] = ray.get(references)
-        return answers
+
+        def hang(silent: list[int]) -> str:
+            return f"{method}: no answer within {patience:.0f} s from worker {', '.join(map(str, silent))}"
+
+        return answers(references, patience, hang)
 
     def _reserve(self) -> None:
         self.group = placement_group([{self.wanted.kind: self.wanted.amount}] * self.wanted.nodes, "STRICT_SPREAD")
-        ready = self.group.ready()
-        began = time.monotonic()
-        pause = min(FIRST_WORD_S, self.spec.wait_s)
-        while not ray.wait([ready], timeout=pause)[0]:
-            seen = placement.read(self.wanted.kind, self.group.id.hex())
-            if reason := placement.never(self.wanted, seen, self.spec.elastic):
-                raise WorkloadError(reason)
-            waited = time.monotonic() - began
-            if waited >= self.spec.wait_s:
-                state = placement_group_table(self.group)["stats"]["scheduling_state"]
-                raise WorkloadError(placement.too_late(self.wanted, seen, self.spec.wait_s, state))
-            emit("waiting", text=placement.waiting(self.wanted, seen), seconds=round(waited))
-            pause = min(NEXT_WORD_S, self.spec.wait_s - waited)
+        wait_for_nodes(self.group, self.wanted, self.spec.wait_s, self.spec.elastic, emit)
 
     def _start(self) -> None:
         assert self.group is not None
