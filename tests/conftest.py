@@ -4,6 +4,13 @@ from __future__ import annotations
 
 import signal
 
+from hypothesis import settings
+
 # A shell that starts the suite in the background lets it ignore Ctrl-C, and its children inherit that: those that the
 # tests interrupt would never notice.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# The same examples in every run, so that what failed fails again. To look for new ones:
+# make test PYTEST="tests/unit --hypothesis-profile=default"
+settings.register_profile("repeatable", derandomize=True)
+settings.load_profile("repeatable")

@@ -142,7 +142,7 @@ def _bisect(fleet: Fleet, tainted: list[Tainted], size: int, unexplained: list[O
                 elif held:
                     unexplained.append(held.origin)
                 continue
-            pool += rest
+            pool += [unit for unit in rest if unit not in pool]
             if len(halved) == 1:
                 # Its partner was known good, so that this is the first of its own failed pairs.
                 suspects.append(Suspect(halved[0], outcome, [outcome] if outcome.failed else []))
@@ -154,8 +154,11 @@ def _bisect(fleet: Fleet, tainted: list[Tainted], size: int, unexplained: list[O
 def _padded(fleet: Fleet, suspects: Sequence[int], size: int, busy: Collection[int]) -> Probe | None:
     """A test of `suspects`, filled up with known-good units to the size of the first groups, or a pair for one unit.
 
-    Of one size, tests have one reference. None where a single unit finds no partner that is free.
+    Of one size, tests have one reference. None where a single unit finds no partner that is free, and where a suspect
+    is in another test of this round: sets that later failures lead to can share units.
     """
+    if not set(suspects).isdisjoint(busy):
+        return None
     single = len(suspects) == 1
     without = {*busy, *suspects, *(fleet.met(suspects[0]) if single else ())}
     free = fleet.known_good(without, most=1 if single else max(0, size - len(suspects)))
