@@ -1,0 +1,281 @@
+"""A thin client of the Kubernetes API: paths from discovery, objects as plain JSON, no generated models.
+
+Paths and parameters as the API reference has them (https://kubernetes.io/docs/reference/using-api/api-concepts/,
+read on 2026-11-21); tested against API server 1.36.1.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import requests
+
+Json = dict[str, Any]
+T = TypeVar("T")
+_PATCHES = {
+    "merge": "application/merge-patch+json",
+    "json": "application/json-patch+json",
+    "strategic": "application/strategic-merge-patch+json",
+    "apply": "application/apply-patch+yaml",
+}
+_DISCOVERY = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json"
+_POLL_S = 0.1
+_REQUEST_S = 70.0
+
+
+class ApiError(RuntimeError):
+    """The API server refused a request: HTTP `status`, its `reason` and `message`, and the whole `body`."""
+
+    def __init__(self, status: int, reason: str, message: str, body: Json | None = None) -> None:
+        super().__init__(f"{status} {reason}: {message}" if reason else f"{status}: {message}")
+        self.status = status
+        self.reason = reason
+        self.message = message
+        self.body = body or {}
+
+
+class NotYet(Exception):  # noqa: N818
+    """What was seen instead of what is waited for; `Api.until` tells it when the time is over."""
+
+
+class Kind(NamedTuple):
+    """One kind of object that the API server serves; `verbs` as discovery tells them, subresources left out."""
+
+    api_version: str
+    kind: str
+    plural: str
+    namespaced: bool
+    verbs: tuple[str, ...] = ()
+
+
+class Api:
+    """One API server at `url`, with a bearer `token`; `authority` is the file that vouches for its certificate.
+
+    May be used by several threads: each has a session of its own.
+    """
+
+    def __init__(self, url: str, token: str, authority: Path | None) -> None:
+        self.url = url.rstrip("/")
+        self._token = token
+        self._authority = authority
+        self._sessions = threading.local()
+        self._kinds: dict[tuple[str, str], Kind] = {}
+        # Raises where waiting is in vain, since a program of the control plane is dead.
+        self.alive: Callable[[], object] | None = None
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: dict[str, str] | None = None,
+        body: Any = None,
+        content_type: str = "application/json",
+        accept: str = "application/json",
+        timeout_s: float = _REQUEST_S,
+    ) -> Json:
+        """Send one request; returns the JSON object of the answer, or {"text": …} for an answer in plain text.
+
+        Raises:
+            ApiError: the server answered with a status of 400 or above.
+            requests.RequestException: there is no answer.
+        """
+        answer = self._session().request(
+            method,
+            self.url + path,
+            params=query,
+            data=None if body is None else json.dumps(body),
+            headers={"Content-Type": content_type, "Accept": accept},
+            timeout=timeout_s,
+        )
+        if answer.status_code >= 400:
+            raise _refusal(answer)
+        return _content(answer)
+
+    def get(self, api_version: str, kind: str, name: str, namespace: str | None = None) -> Json | None:
+        """The object, or None where there is none of that name."""
+        return self._or_none(lambda: self.request("GET", self.path(api_version, kind, namespace, name)))
+
+    def list(
+        self, api_version: str, kind: str, namespace: str | None = None, selector: str | None = None
+    ) -> list[Json]:
+        """All objects of a kind, of all namespaces where none is named; `selector` is a label selector."""
+        return self._list(api_version, kind, namespace, selector)[0]
+
+    def apply(self, body: Json, *, manager: str = "rdma-ray", dry_run: bool = False, force: bool = False) -> Json:
+        """Server-side apply with strict validation: an unknown field is an error, not a warning."""
+        query = {"fieldManager": manager, "fieldValidation": "Strict"}
+        query |= {"dryRun": "All"} if dry_run else {}
+        query |= {"force": "true"} if force else {}
+        return self.request("PATCH", self._path_of(body), query=query, body=body, content_type=_PATCHES["apply"])
+
+    def create(self, body: Json, *, dry_run: bool = False) -> Json:
+        """Create an object; strict validation as for `apply`."""
+        query = {"fieldValidation": "Strict"} | ({"dryRun": "All"} if dry_run else {})
+        return self.request("POST", self._path_of(body, named=False), query=query, body=body)
+
+    def patch(
+        self,
+        api_version: str,
+        kind: str,
+        name: str,
+        namespace: str | None,
+        body: Any,
+        *,
+        type: str = "merge",  # noqa: A002
+        subresource: str | None = None,
+    ) -> Json:
+        """Patch an object, or its `subresource` ("status", "scale"); `type` is merge, json, strategic or apply."""
+        path = self.path(api_version, kind, namespace, name) + (f"/{subresource}" if subresource else "")
+        query = {"fieldValidation": "Strict"}
+        query |= {"fieldManager": "rdma-ray", "force": "true"} if type == "apply" else {}
+        return self.request("PATCH", path, query=query, body=body, content_type=_PATCHES[type])
+
+    def delete(
+        self, api_version: str, kind: str, name: str, namespace: str | None = None, propagation: str = "Background"
+    ) -> None:
+        """Ask for the deletion of an object; one that is gone already is no error. Finalizers may still hold it."""
+        body = {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": propagation}
+        self._or_none(lambda: self.request("DELETE", self.path(api_version, kind, namespace, name), body=body))
+
+    def watch(
+        self,
+        api_version: str,
+        kind: str,
+        namespace: str | None = None,
+        *,
+        selector: str | None = None,
+        since: str | None = None,
+        within_s: float = 60.0,
+    ) -> Iterator[tuple[str, Json]]:
+        """Changes as (type, object), for `within_s` seconds; without `since`, what is there comes first as ADDED.
+
+        Raises:
+            ApiError: the server ends the watch with an error, 410 where `since` is too old.
+        """
+        if since is None:
+            # Not by the server's own initial events: with etcd 3.5.1, its cache cannot tell that they are complete.
+            found, since = self._list(api_version, kind, namespace, selector)
+            yield from (("ADDED", item) for item in found)
+        query = {"watch": "true", "timeoutSeconds": str(max(1, round(within_s))), "resourceVersion": since}
+        query |= {"labelSelector": selector} if selector else {}
+        address = self.url + self.path(api_version, kind, namespace)
+        with self._session().get(address, params=query, stream=True, timeout=(10, within_s + 10)) as answer:
+            if answer.status_code >= 400:
+                raise _refusal(answer)
+            for line in answer.iter_lines(chunk_size=None):
+                event = json.loads(line)
+                what = event["object"]
+                if event["type"] == "ERROR":
+                    raise ApiError(what.get("code", 500), what.get("reason", ""), what.get("message", ""), what)
+                yield event["type"], what
+
+    def kinds(self) -> list[Kind]:
+        """What the server serves now, in all versions, aggregated APIs and CRDs included."""
+        found: dict[tuple[str, str], Kind] = {}
+        for path in ("/api", "/apis"):
+            for group in self.request("GET", path, accept=_DISCOVERY).get("items") or []:
+                for version in group.get("versions") or []:
+                    for kind in _resources(group, version):
+                        found[kind.api_version, kind.kind] = kind
+        self._kinds = found
+        return list(found.values())
+
+    def kind(self, api_version: str, kind: str) -> Kind:
+        """One served kind. Raises ApiError with status 404 where the server does not serve it."""
+        if (api_version, kind) not in self._kinds:
+            # Not known yet, or a CRD that came meanwhile.
+            self.kinds()
+        if (api_version, kind) not in self._kinds:
+            raise ApiError(404, "NotFound", f'no matches for kind "{kind}" in version "{api_version}"')
+        return self._kinds[api_version, kind]
+
+    def path(self, api_version: str, kind: str, namespace: str | None = None, name: str | None = None) -> str:
+        """Where objects of a kind are: all of them, those of a namespace, or one."""
+        served = self.kind(api_version, kind)
+        parts = ["/apis" if "/" in api_version else "/api", api_version]
+        if served.namespaced and (namespace or name):
+            parts += ["namespaces", namespace or "default"]
+        parts.append(served.plural)
+        return "/".join([*parts, name] if name else parts)
+
+    def until(self, what: str, look: Callable[[], T | None], within_s: float) -> T:
+        """Call `look` until it returns something else than None (or False); it may raise NotYet to tell what it saw.
+
+        Raises:
+            TimeoutError: names `what` and what was seen last.
+        """
+        deadline = time.monotonic() + within_s
+        while True:
+            seen = "nothing"
+            try:
+                found = look()
+                if found is not None and found is not False:
+                    return found
+            except NotYet as problem:
+                seen = str(problem)
+            if self.alive:
+                self.alive()
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{what}: not within {within_s:g} s; last seen: {seen}")
+            time.sleep(_POLL_S)
+
+    def _list(self, api_version: str, kind: str, namespace: str | None, selector: str | None) -> tuple[list[Json], str]:
+        query = {"labelSelector": selector} if selector else None
+        found = self.request("GET", self.path(api_version, kind, namespace), query=query)
+        # The items of a list come without their kind.
+        items = [{"apiVersion": api_version, "kind": kind} | item for item in found.get("items") or []]
+        return items, found["metadata"]["resourceVersion"]
+
+    def _path_of(self, body: Json, *, named: bool = True) -> str:
+        metadata = body.get("metadata") or {}
+        api_version, kind = body["apiVersion"], body["kind"]
+        namespace = metadata.get("namespace") or "default"
+        return self.path(api_version, kind, namespace, metadata["name"] if named else None)
+
+    def _or_none(self, ask: Callable[[], Json]) -> Json | None:
+        try:
+            return ask()
+        except ApiError as problem:
+            if problem.status == 404:
+                return None
+            raise
+
+    def _session(self) -> requests.Session:
+        session: requests.Session | None = getattr(self._sessions, "own", None)
+        if session is None:
+            session = self._sessions.own = requests.Session()
+            session.headers["Authorization"] = f"Bearer {self._token}"
+            session.verify = str(self._authority) if self._authority else True
+            # A proxy of the user's environment would be asked for loopback addresses, and .netrc for a password.
+            session.trust_env = False
+        return session
+
+
+def _content(answer: requests.Response) -> Json:
+    try:
+        found = answer.json()
+    except ValueError:
+        return {"text": answer.text}
+    return found if isinstance(found, dict) else {"text": answer.text}
+
+
+def _refusal(answer: requests.Response) -> ApiError:
+    found = _content(answer)
+    message = found.get("message") or found.get("text") or answer.reason
+    return ApiError(answer.status_code, str(found.get("reason") or ""), str(message), found)
+
+
+def _resources(group: Json, version: Json) -> Iterator[Kind]:
+    name = group["metadata"].get("name")
+    api_version = f"{name}/{version['version']}" if name else version["version"]
+    for resource in version.get("resources") or []:
+        kind = (resource.get("responseKind") or {}).get("kind")
+        if kind:
+            namespaced = resource.get("scope") == "Namespaced"
+            yield Kind(api_version, kind, resource["resource"], namespaced, tuple(resource.get("verbs") or ()))
