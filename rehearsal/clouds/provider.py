@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.metadata import version
 from typing import NoReturn
@@ -77,7 +77,7 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
     def DiffConfig(self, request: provider_pb2.DiffRequest, context: grpc.ServicerContext) -> provider_pb2.DiffResponse:
         """Whether another configuration means another provider, and so everything anew."""
         del context
-        return _diff(from_wire(request.old_inputs), from_wire(request.news), self._cloud.replace_on)
+        return compared(from_wire(request.old_inputs), from_wire(request.news), self._cloud.replace_on)
 
     def Configure(
         self, request: provider_pb2.ConfigureRequest, context: grpc.ServicerContext
@@ -89,15 +89,15 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
 
     def Check(self, request: provider_pb2.CheckRequest, context: grpc.ServicerContext) -> provider_pb2.CheckResponse:
         """Accept the inputs as they are; the API judges them when it is asked."""
-        with _failing(context):
+        with failing(context):
             self._kind(request.type)
         return provider_pb2.CheckResponse(inputs=request.news)
 
     def Diff(self, request: provider_pb2.DiffRequest, context: grpc.ServicerContext) -> provider_pb2.DiffResponse:
         """Inputs of now against inputs of last time; the engine has dealt with ignored changes."""
-        with _failing(context):
+        with failing(context):
             kind = self._kind(request.type)
-            return _diff(from_wire(request.old_inputs), from_wire(request.news), kind.replace_on)
+            return compared(from_wire(request.old_inputs), from_wire(request.news), kind.replace_on)
         raise AssertionError
 
     def Create(self, request: provider_pb2.CreateRequest, context: grpc.ServicerContext) -> provider_pb2.CreateResponse:
@@ -105,23 +105,14 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
         if request.preview:
             return provider_pb2.CreateResponse(id="", properties=request.properties)
         inputs = from_wire(request.properties)
-        with _failing(context), self._change("create", request.type, request.urn) as (kind, world, struck):
-            id_ = self._identify(kind, inputs, world)
-            if kind.remembered and not kind.repeatable and world.get(kind.type, id_) is not None:
-                raise RefusedError(kind.conflict(kind.type, id_))
-            call = self._call("create", kind, id_, inputs, {}, world, inputs)
-            _judge(kind, call)
-            live = {**inputs, **kind.compute(call)}
-            if kind.remembered:
-                world.put(kind.type, id_, live)
-            if struck == "timeout":
-                raise RefusedError(self._trouble("timeout"), kept=(id_, live))
+        with failing(context), self._change("create", request.type, request.urn) as (kind, world, struck):
+            id_, live = self._made(kind, world, struck, inputs)
             return provider_pb2.CreateResponse(id=id_, properties=to_wire(live))
         raise AssertionError
 
     def Read(self, request: provider_pb2.ReadRequest, context: grpc.ServicerContext) -> provider_pb2.ReadResponse:
         """What is there now; an empty answer where nothing is. Without properties of last time it is an import."""
-        with _failing(context):
+        with failing(context):
             kind = self._kind(request.type)
             if not kind.remembered:
                 return provider_pb2.ReadResponse(id=request.id, properties=request.properties, inputs=request.inputs)
@@ -140,39 +131,21 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
         if request.preview:
             planned = {**from_wire(request.olds), **from_wire(request.news)}
             return provider_pb2.UpdateResponse(properties=to_wire(planned))
-        inputs = from_wire(request.news)
-        with _failing(context), self._change("update", request.type, request.urn) as (kind, world, struck):
-            live = world.get(kind.type, request.id) if kind.remembered else from_wire(request.olds)
-            if live is None:
-                raise RefusedError(Refusal("404 notFound", f"{request.id} was not found", "Google Cloud API errors"))
-            asked = applied(live, from_wire(request.old_inputs), inputs)
-            call = self._call("update", kind, request.id, inputs, live, world, asked)
-            _judge(kind, call)
-            now = {**asked, **kind.compute(call)}
-            if kind.remembered:
-                world.put(kind.type, request.id, now)
-            if struck == "timeout":
-                raise RefusedError(self._trouble("timeout"), kept=(request.id, now))
+        with failing(context), self._change("update", request.type, request.urn) as (kind, world, struck):
+            now = self._changed(kind, world, struck, request)
             return provider_pb2.UpdateResponse(properties=to_wire(now))
         raise AssertionError
 
     def Delete(self, request: provider_pb2.DeleteRequest, context: grpc.ServicerContext) -> empty_pb2.Empty:
         """Take it away, and what goes with it, unless the API refuses. What is gone already is no error."""
-        with _failing(context), self._change("delete", request.type, request.urn) as (kind, world, _):
-            live = world.get(kind.type, request.id)
-            if live is not None:
-                call = self._call("delete", kind, request.id, from_wire(request.old_inputs), live, world, {})
-                _judge(kind, call)
-                world.remove(kind.type, request.id)
-                for type_, id_, other in list(world.all()):
-                    if kind.cascade(call, type_, other):
-                        world.remove(type_, id_)
+        with failing(context), self._change("delete", request.type, request.urn) as (kind, world, _):
+            self._taken_away(kind, world, request)
         return empty_pb2.Empty()
 
     def Invoke(self, request: provider_pb2.InvokeRequest, context: grpc.ServicerContext) -> provider_pb2.InvokeResponse:
         """A provider function."""
         function = self._cloud.functions.get(request.tok)
-        with _failing(context):
+        with failing(context):
             if function is None:
                 raise RefusedError(
                     Refusal("unknown", f"the simulated cloud has no function {request.tok}", "rehearsal")
@@ -199,6 +172,48 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
             )
         return kind
 
+    def _made(self, kind: Kind, world: View, struck: faults.How | None, inputs: Json) -> tuple[str, Json]:
+        """Make it in the world; returns its id and what it is now."""
+        id_ = self._identify(kind, inputs, world)
+        if kind.remembered and not kind.repeatable and world.get(kind.type, id_) is not None:
+            raise RefusedError(kind.conflict(kind.type, id_))
+        call = self._call("create", kind, id_, inputs, {}, world, inputs)
+        _judge(kind, call)
+        live = {**inputs, **kind.compute(call)}
+        if kind.remembered:
+            world.put(kind.type, id_, live)
+        if struck == "timeout":
+            raise RefusedError(self._trouble("timeout"), kept=(id_, live))
+        return id_, live
+
+    def _changed(self, kind: Kind, world: View, struck: faults.How | None, request: provider_pb2.UpdateRequest) -> Json:
+        """Change it in the world; returns what it is now."""
+        inputs = from_wire(request.news)
+        live = world.get(kind.type, request.id) if kind.remembered else from_wire(request.olds)
+        if live is None:
+            raise RefusedError(Refusal("404 notFound", f"{request.id} was not found", "Google Cloud API errors"))
+        asked = applied(live, from_wire(request.old_inputs), inputs)
+        call = self._call("update", kind, request.id, inputs, live, world, asked)
+        _judge(kind, call)
+        now = {**asked, **kind.compute(call)}
+        if kind.remembered:
+            world.put(kind.type, request.id, now)
+        if struck == "timeout":
+            raise RefusedError(self._trouble("timeout"), kept=(request.id, now))
+        return now
+
+    def _taken_away(self, kind: Kind, world: View, request: provider_pb2.DeleteRequest) -> None:
+        """Take it out of the world, and what goes with it."""
+        live = world.get(kind.type, request.id)
+        if live is None:
+            return
+        call = self._call("delete", kind, request.id, from_wire(request.old_inputs), live, world, {})
+        _judge(kind, call)
+        world.remove(kind.type, request.id)
+        for type_, id_, other in list(world.all()):
+            if kind.cascade(call, type_, other):
+                world.remove(type_, id_)
+
     def _identify(self, kind: Kind, inputs: Json, world: View) -> str:
         id_ = kind.identify(inputs, self._config)
         twin = 1
@@ -222,6 +237,28 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
 
     @contextmanager
     def _change(self, verb: Verb, type_: str, urn: str) -> Iterator[tuple[Kind, View, faults.How | None]]:
+        """One change of the world, as a step of the rehearsal."""
+        with self._step(verb, type_, urn) as (kind, struck), self._reaching() as world:
+            yield kind, world, struck
+
+    @contextmanager
+    def _reaching(self) -> Iterator[View]:
+        """The world for one change, if the API can be reached; what is kept of a failed one stands."""
+        kept: RefusedError | None = None
+        with self._world.transaction() as world:
+            self._reach(world)
+            try:
+                yield world
+            except RefusedError as refused:
+                if refused.kept is None:
+                    raise
+                # It exists although the request failed: the transaction must stand.
+                kept = refused
+        if kept is not None:
+            raise kept
+
+    @contextmanager
+    def _step(self, verb: Verb, type_: str, urn: str) -> Iterator[tuple[Kind, faults.How | None]]:
         """One change as a step of the rehearsal: counted, perhaps struck by a fault, noted with its outcome."""
         kind = self._kind(type_)
         with self._world.transaction() as world:
@@ -234,18 +271,7 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
             lasting = struck == "timeout" and kind.awaited and verb != "delete"
             if struck is not None and struck in faults.TROUBLE and not lasting:
                 raise RefusedError(self._trouble(struck))
-            kept: RefusedError | None = None
-            with self._world.transaction() as world:
-                self._reach(world)
-                try:
-                    yield kind, world, struck
-                except RefusedError as refused:
-                    if refused.kept is None:
-                        raise
-                    # It exists although the request failed: the transaction must stand.
-                    kept = refused
-            if kept is not None:
-                raise kept
+            yield kind, struck
         except Exception as trouble:
             # A refusal, or a mistake in a kind: neither of them is done.
             outcome = str(trouble) or type(trouble).__name__
@@ -269,10 +295,15 @@ def _judge(kind: Kind, call: Call) -> None:
         raise RefusedError(refusal)
 
 
-def _diff(before: Json, now: Json, replace_on: frozenset[str]) -> provider_pb2.DiffResponse:
+def compared(
+    before: Json, now: Json, replace_on: frozenset[str], leave_out: Callable[[Path], bool] = lambda _path: False
+) -> provider_pb2.DiffResponse:
+    """The protocol's answer to what differs; paths for which `leave_out` is true do not count."""
     response = provider_pb2.DiffResponse(hasDetailedDiff=True, changes=provider_pb2.DiffResponse.DIFF_NONE)
     kinds = {"add": "ADD", "delete": "DELETE", "update": "UPDATE"}
     for path, how in differences(before, now):
+        if leave_out(path):
+            continue
         # What is not known yet may turn out to be another value, whatever is below it.
         unknown = at_path(now, path) == UNKNOWN
         replaces = covers(replace_on, path) or (unknown and reaches_into(replace_on, path))
@@ -304,7 +335,7 @@ def _quoted(path: Path) -> str:
 
 
 @contextmanager
-def _failing(context: grpc.ServicerContext) -> Iterator[None]:
+def failing(context: grpc.ServicerContext) -> Iterator[None]:
     """Turn a refusal into the protocol's error; with something kept, into a failed initialisation."""
     try:
         yield
