@@ -27,8 +27,8 @@ test-faults: setup-dev ## every fault at every step of up and destroy, simulated
 rehearse-all: setup-infra ## rehearse every cloud stack file; ARGS="--before origin/main" starts from that version
 	@$(VENV) -m rehearsal.every $(ARGS)
 
-test: setup-dev ## run every test: unit, components, rehearsal, workloads
-	@$(VENV) -m pytest $(PYTEST)
+test: setup-dev ## run the tests: unit, components, rehearsal, workloads; PYTEST="tests/unit -x" runs some of them
+	@$(VENV) -m tools.run_tests $(PYTEST)
 
 test-matrix: setup-infra ## every combination of machine, capacity, fabric … goes up in a rehearsal or is refused
 	@$(VENV) -m rehearsal.matrix $(ARGS)

@@ -24,7 +24,18 @@ from infra.outputs import Outputs
 PROJECT = Path(__file__).resolve().parents[1]
 # Every process that a test starts inherits it, whatever it does to its process group.
 MARK = "RDMA_RAY_TEST"
-_NOT_COPIED = (".git", ".venv", ".tools", ".pulumi", "results", "__pycache__", ".*_cache", ".hypothesis", "tests")
+_NOT_COPIED = (
+    ".git",
+    ".venv",
+    ".tools",
+    ".pulumi",
+    ".rehearsal",
+    "results",
+    "__pycache__",
+    ".*_cache",
+    ".hypothesis",
+    "tests",
+)
 
 
 class Clone:

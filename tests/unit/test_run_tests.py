@@ -1,0 +1,101 @@
+"""tools/run_tests.py: two processes, their reports whole, one exit status, one interruption each."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.clone import interrupt, wait_until
+from tools import run_tests
+
+ROOT = Path(__file__).resolve().parents[2]
+PASSES = "print('=== test session starts ==='); print('a.py ..'); print('=== 2 passed in 1.00s ===')"
+FAILS = (
+    "import time; print('b.py F'); print('=== FAILURES ==='); time.sleep(0.5); print('why it failed');"
+    "print('=== 1 failed in 0.50s ==='); raise SystemExit(1)"
+)
+# Counts what reaches it, and takes a while to clean up, as a test with a Ray cluster does.
+CLEANS_UP = """
+import pathlib, signal, sys, time
+heard = []
+signal.signal(signal.SIGINT, lambda *_: heard.append(1))
+folder = pathlib.Path(sys.argv[1])
+(folder / "ready").touch()
+while not heard:
+    time.sleep(0.05)
+time.sleep(1)
+(folder / "cleaned").write_text(str(len(heard)))
+sys.exit(2)
+"""
+START = "import json, sys; from tools.run_tests import run; sys.exit(run(json.loads(sys.argv[1])))"
+
+
+@pytest.fixture(autouse=True)
+def _signals() -> Iterator[None]:
+    """`run` takes Ctrl-C over for its process, which here is the test's."""
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = [signal.getsignal(number) for number in numbers]
+    yield
+    for number, handler in zip(numbers, before, strict=True):
+        signal.signal(number, handler)
+
+
+def python(code: str, *arguments: str) -> list[str]:
+    return [sys.executable, "-u", "-c", code, *arguments]
+
+
+def test_all_passed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_tests.run({"one": python(PASSES), "two": python(PASSES)}) == 0
+    said = capsys.readouterr().out
+    assert "one │ a.py ..\n" in said
+    assert "two  2 passed in 1.00s\n" in said
+    assert "session starts" not in said
+
+
+def test_report_of_what_failed_is_whole_and_decides(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_tests.run({"one": python(FAILS), "two": python(PASSES), "three": python(PASSES)}) == 1
+    said = capsys.readouterr().out
+    assert "=== FAILURES ===\nwhy it failed\n=== 1 failed in 0.50s ===\n" in said
+    assert "one    1 failed in 0.50s (exit status 1)\n" in said
+
+
+def test_process_that_dies_is_no_pass(capsys: pytest.CaptureFixture[str]) -> None:
+    dies = python("import os; print('c.py .'); os.abort()")
+    assert run_tests.run({"one": python(PASSES), "two": dies}) == -signal.SIGABRT
+    assert "two  ended without a result (exit status -6)" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("to_group", [True, False], ids=["terminal", "kill"])
+def test_interruption_reaches_each_once_and_is_waited_for(tmp_path: Path, to_group: bool) -> None:
+    folders = [tmp_path / "one", tmp_path / "two"]
+    for folder in folders:
+        folder.mkdir()
+    commands = {folder.name: python(CLEANS_UP, str(folder)) for folder in folders}
+    process = subprocess.Popen(python(START, json.dumps(commands)), cwd=ROOT, start_new_session=True, text=True)
+    try:
+        wait_until(lambda: all((folder / "ready").exists() for folder in folders), "both run")
+        if to_group:
+            interrupt(process)
+        else:
+            process.terminate()
+        assert process.wait(timeout=60) == run_tests.INTERRUPTED
+    finally:
+        process.kill()
+    assert [(folder / "cleaned").read_text() for folder in folders] == ["1", "1"]
+
+
+def test_every_folder_of_tests_is_run_by_a_command() -> None:
+    """A new folder has to be given to a part of `make test`, or to a command of its own."""
+    folders = {f"tests/{path.name}" for path in (ROOT / "tests").iterdir() if any(path.glob("test_*.py"))}
+    run = [folder for part in run_tests.PARTS.values() for folder in part]
+    assert folders - set(run) <= {"tests/kubernetes", "tests/pods"}
+    # What pytest runs when it is called by itself.
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    assert sorted(run) == sorted(project["tool"]["pytest"]["ini_options"]["testpaths"])
