@@ -36,7 +36,7 @@ def serve(package: str, engine: int, gone: Callable[[], bool]) -> int:
         print(f"pulumi-resource-{package}: {problem}", file=sys.stderr)
         return 1
     server = grpc.server(futures.ThreadPoolExecutor(max_workers=16), options=_GRPC_CHANNEL_OPTIONS)
-    servicer = Provider(cloud(package), World(workspace.world), engine)
+    servicer = _servicer(package, World(workspace.world), engine)
     provider_pb2_grpc.add_ResourceProviderServicer_to_server(servicer, server)
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
@@ -48,6 +48,18 @@ def serve(package: str, engine: int, gone: Callable[[], bool]) -> int:
         pass
     server.stop(grace=None)
     return 0
+
+
+def _servicer(package: str, world: World, engine: int) -> Provider:
+    if package == "kubernetes":
+        with world.transaction() as view:
+            setting = view.setting("cluster")
+        if setting:
+            # Depth quick needs none of this.
+            from rehearsal.cluster.provider import ClusterProvider, api_of
+
+            return ClusterProvider(cloud(package), world, engine, api_of(setting))
+    return Provider(cloud(package), world, engine)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,208 @@
+"""Kubernetes objects between a program and an API server: what is sent, what is shown, who owns which field. Pure.
+
+As pulumi-kubernetes does it with server-side apply (provider/pkg/provider/provider.go and util.go,
+provider/pkg/await/await.go, 94977969, 2026-07-01, which is 4.32 and unchanged in this up to 4.34.2).
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from collections.abc import Iterable, Mapping
+from copy import deepcopy
+from typing import Any
+
+from rehearsal.clouds.kind import Json
+from rehearsal.clouds.kubernetes.identity import api
+from rehearsal.clouds.values import UNKNOWN, Path, at_path
+
+CREATOR = "pulumi-kubernetes"
+"""The field manager of what the provider creates: a plain request, which applies nothing (since 4.29)."""
+
+_TAKEN_OVER = (
+    ("kubectl", "Apply"),
+    ("kubectl", "Update"),
+    ("before-first-apply", "Update"),
+    (CREATOR, "Update"),
+    ("pulumi-kubernetes.exe", "Update"),
+    ("pulumi-resource-kubernetes", "Update"),
+)
+"""Managers whose fields the first update of an object takes over (await.go, fixCSAFieldManagers)."""
+
+_OF_THE_SERVER = (
+    "creationTimestamp",
+    "deletionGracePeriodSeconds",
+    "deletionTimestamp",
+    "generation",
+    "managedFields",
+    "resourceVersion",
+    "uid",
+)
+_SECRET = "kubernetes:core/v1:Secret"
+_PART = re.compile(r'\[(\d+|\*)\]|\["((?:[^"\\]|\\.)*)"\]|([^.\[\]]+)')
+
+
+def manifest(type_: str, inputs: Json, namespace: str | None) -> Json:
+    """What is sent for a resource: its inputs with API, kind, and `namespace` where it names none (None: it has none).
+
+    Fields of metadata that are the server's are left out.
+    """
+    kind = api(type_)
+    metadata = {key: value for key, value in (inputs.get("metadata") or {}).items() if key not in _OF_THE_SERVER}
+    if namespace is None:
+        metadata.pop("namespace", None)
+    else:
+        metadata.setdefault("namespace", namespace)
+    return {**deepcopy(inputs), "apiVersion": kind.written, "kind": kind.kind, "metadata": metadata}
+
+
+def id_of(live: Json) -> str:
+    """The provider's id of an object: "namespace/name", or "name"."""
+    metadata = live.get("metadata") or {}
+    name, namespace = str(metadata.get("name") or ""), metadata.get("namespace")
+    return f"{namespace}/{name}" if namespace else name
+
+
+def place_of(id_: str) -> tuple[str, str | None]:
+    """An id as (name, namespace)."""
+    namespace, _, name = id_.rpartition("/")
+    return name, namespace or None
+
+
+def unknown(value: Any) -> bool:
+    """Whether there is a value in it that a preview does not know yet."""
+    if isinstance(value, Mapping):
+        return any(unknown(item) for item in value.values())
+    if isinstance(value, list):
+        return any(unknown(item) for item in value)
+    return bool(value == UNKNOWN)
+
+
+def pruned(live: Any, asked: Any) -> Any:
+    """The live values of what was asked for, in its shape: keys that are in it, of lists as many items as it has."""
+    if isinstance(live, Mapping) and isinstance(asked, Mapping):
+        return {key: pruned(value, asked[key]) for key, value in live.items() if key in asked}
+    if isinstance(live, list) and isinstance(asked, list) and live and asked:
+        return [pruned(*both) for both in zip(live, asked, strict=False)]
+    return live
+
+
+def shown(type_: str, live: Json, asked: Json) -> Json:
+    """The live object as the program would have written it: pruned, and a Secret's plain text as plain text."""
+    seen = dict(live)
+    if type_ == _SECRET and asked.get("stringData"):
+        data = live.get("data") or {}
+        seen["stringData"] = {key: _plain(data[key]) for key in asked["stringData"] if key in data}
+        # What was written as plain text is stored encoded, beside what was written encoded.
+        seen["data"] = {key: value for key, value in data.items() if key not in asked["stringData"]}
+    its: Json = pruned(seen, asked)
+    return its
+
+
+def imported(live: Json) -> Json:
+    """The inputs of an object that is imported: all of it but what is the server's."""
+    metadata = {key: value for key, value in live["metadata"].items() if key not in _OF_THE_SERVER}
+    return {**{key: value for key, value in live.items() if key != "status"}, "metadata": metadata}
+
+
+def annotated(inputs: Json, name: str) -> bool:
+    """Whether an annotation of the provider's ("skipAwait", "patchForce") is on."""
+    return note(inputs, name).lower() == "true"
+
+
+def note(inputs: Json, name: str) -> str:
+    """The value of an annotation of the provider's, or nothing."""
+    return str(((inputs.get("metadata") or {}).get("annotations") or {}).get(f"pulumi.com/{name}") or "")
+
+
+def parsed(path: str) -> Path:
+    """A property path of the engine's as keys and indexes: `a[0]["b.c"].d`. A star stands as "*"."""
+    found: list[str | int] = []
+    for index, quoted, plain in _PART.findall(path):
+        found.append(int(index) if index.isdigit() else index or quoted.replace('\\"', '"') or plain)
+    return tuple(found)
+
+
+def ignored(changed: Path, ignores: Iterable[str]) -> bool:
+    """Whether a changed path is one that the program ignores, or lies below one."""
+    return any(
+        len(changed) >= len(path) and all(part in ("*", other) for part, other in zip(path, changed, strict=False))
+        for path in map(parsed, ignores)
+    )
+
+
+def without_ignored(body: Json, live: Json, ignores: Iterable[str], manager: str) -> Json:
+    """What an update sends where the program ignores changes of fields: others' fields go, our own stay as they are.
+
+    The provider knows paths of keys only; of one that goes through a list it does nothing (handleSSAIgnoreFields).
+    """
+    sent = deepcopy(body)
+    entries: list[Json] = (live.get("metadata") or {}).get("managedFields") or []
+    for path in map(parsed, ignores):
+        if any(isinstance(part, int) or part == "*" for part in path):
+            continue
+        theirs = any(_owns(entry, path) for entry in entries if entry.get("manager") != manager)
+        ours = any(_owns(entry, path) for entry in entries if entry.get("manager") == manager)
+        above = at_path(sent, path[:-1])
+        if not isinstance(above, dict):
+            continue
+        if theirs and not ours:
+            above.pop(path[-1], None)
+        elif at_path(live, path) is not None:
+            above[path[-1]] = deepcopy(at_path(live, path))
+    return sent
+
+
+def taken_over(live: Json, manager: str) -> list[Json] | None:
+    """The entries of managedFields once the provider's manager has taken over what it created; None if it has already.
+
+    Without it, an apply would share the fields with the creator, and never take one away.
+    """
+    entries: list[Json] = (live.get("metadata") or {}).get("managedFields") or []
+    gone = [each for each in entries if not each.get("subresource") and _key(each) in _TAKEN_OVER]
+    if not gone:
+        return None
+    own = next((each for each in entries if _key(each) == (manager, "Apply")), None)
+    fields: Json = (own or {}).get("fieldsV1") or {}
+    for each in gone:
+        fields = _union(fields, each.get("fieldsV1") or {})
+    merged = {**(own or gone[0]), "manager": manager, "operation": "Apply", "fieldsV1": fields}
+    return [*(each for each in entries if each not in gone and each is not own), merged]
+
+
+def created_by_us(live: Json) -> bool:
+    """Whether its creator's fields are still the creator's, so that a dry run has to be forced."""
+    entries = (live.get("metadata") or {}).get("managedFields") or []
+    return not entries or any(_key(each) == (CREATOR, "Update") for each in entries)
+
+
+def ours(live: Json) -> bool:
+    """Whether an object was made by the provider, by the managers of its fields."""
+    entries = (live.get("metadata") or {}).get("managedFields") or []
+    return any(str(each.get("manager", "")).startswith(CREATOR) for each in entries)
+
+
+def _owns(entry: Json, path: Path) -> bool:
+    fields: Any = entry.get("fieldsV1") or {}
+    for part in path:
+        fields = fields.get(f"f:{part}") if isinstance(fields, Mapping) else None
+    return fields is not None
+
+
+def _union(one: Json, other: Json) -> Json:
+    both = dict(one)
+    for key, below in other.items():
+        both[key] = _union(both.get(key) or {}, below or {})
+    return both
+
+
+def _key(entry: Json) -> tuple[str, str]:
+    return str(entry.get("manager") or ""), str(entry.get("operation") or "")
+
+
+def _plain(data: str) -> str:
+    try:
+        return base64.b64decode(data, validate=True).decode()
+    except (binascii.Error, UnicodeDecodeError):
+        return data

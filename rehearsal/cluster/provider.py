@@ -1,0 +1,365 @@
+"""The `kubernetes` package before a real API server: the provider's requests, as pulumi-kubernetes 4.34 makes them.
+
+An object is created by a plain request, changed by server-side apply with a field manager of its own, previewed by dry
+run, and deleted in the foreground until it is gone. Every field is validated strictly, where the real provider takes
+warnings: what would be dropped in silence is an error here. A difference is what an apply would change of the fields
+that the program asks for. The real provider compares with its state instead, which a refresh brings up to date; so it
+sees the same after a refresh, and here it is seen without one, too.
+
+Whether the API server can be reached is the simulated cloud's to say: its cluster has to be there. Helm's releases are
+kept in the simulated world, as in quick depth (`releases`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import grpc
+import requests
+from google.protobuf import empty_pb2
+from pulumi.runtime.proto import provider_pb2
+
+from rehearsal.clouds.kind import Cloud, Json, Refusal
+from rehearsal.clouds.kubernetes.identity import RELEASE, api
+from rehearsal.clouds.provider import Provider, RefusedError, compared, failing
+from rehearsal.clouds.values import from_wire, to_wire
+from rehearsal.clouds.world import World
+from rehearsal.cluster import objects, releases
+from rehearsal.cluster.readiness import REFRESHED, NeverReadyError, unready
+from tools.kubernetes.api import Api, ApiError
+
+SETTING = "cluster"
+"""The setting of the world with the API server's url, token and authority; it makes the depth."""
+PATIENCE_S = 90.0
+"""How long a rehearsal waits for an object at most. The real provider waits ten minutes, for what takes minutes in a
+cloud; here nothing does."""
+_POLL_S = 0.1
+_TRIES = 6
+_SERVER = "the API server"
+
+T = TypeVar("T")
+
+
+def api_of(setting: Json) -> Api:
+    """The client of the API server that the world's setting names."""
+    return Api(setting["url"], setting["token"], Path(setting["authority"]))
+
+
+class ClusterProvider(Provider):
+    """The servicer. Methods carry the protocol's names."""
+
+    # ruff: noqa: N802 - the protocol's names
+
+    def __init__(self, cloud: Cloud, world: World, engine: int, server: Api) -> None:
+        super().__init__(cloud, world, engine)
+        self._server = server
+
+    def Diff(self, request: provider_pb2.DiffRequest, context: grpc.ServicerContext) -> provider_pb2.DiffResponse:
+        """What an apply of the inputs would change; with inputs that are not known yet, what changed in them."""
+        if request.type == RELEASE:
+            return super().Diff(request, context)
+        before, now = from_wire(request.old_inputs), from_wire(request.news)
+        with failing(context):
+            kind = self._kind(request.type)
+            planned = None if objects.unknown(now) else self._planned(request.type, request.id, request.urn, now)
+            if planned is not None:
+                live, then = planned
+                # What the program no longer asks for is there until the update.
+                before = objects.shown(request.type, live, _both(before, now))
+                now = objects.shown(request.type, then, now)
+            return compared(before, now, kind.replace_on, lambda path: objects.ignored(path, request.ignoreChanges))
+        raise AssertionError
+
+    def Create(self, request: provider_pb2.CreateRequest, context: grpc.ServicerContext) -> provider_pb2.CreateResponse:
+        """Make it and wait until it is ready. A preview asks the API server to make it without keeping it."""
+        inputs = from_wire(request.properties)
+        if request.preview:
+            with failing(context):
+                made = None if request.type == RELEASE else self._made_up(request.type, inputs)
+                properties = request.properties if made is None else to_wire(made)
+                return provider_pb2.CreateResponse(id="", properties=properties)
+        with failing(context), self._step("create", request.type, request.urn) as (kind, struck):
+            if request.type == RELEASE:
+                with self._reaching() as world:
+                    id_, live = self._made(kind, world, struck, inputs)
+                releases.prepare(self._server, inputs)
+                self._run(id_, live)
+                return provider_pb2.CreateResponse(id=id_, properties=to_wire(live))
+            self._reached()
+            live = self._patiently(lambda: self._post(self._body(request.type, inputs), dry_run=False))
+            id_ = objects.id_of(live)
+            if struck == "timeout":
+                raise RefusedError(self._trouble("timeout"), kept=(id_, _state(live)))
+            live = self._ready(request.type, inputs, live, request.timeout, existed=False)
+            return provider_pb2.CreateResponse(id=id_, properties=to_wire(_state(live)))
+        raise AssertionError
+
+    def Read(self, request: provider_pb2.ReadRequest, context: grpc.ServicerContext) -> provider_pb2.ReadResponse:
+        """What the API server has; an object that is there and not ready is told as such."""
+        if request.type == RELEASE:
+            return super().Read(request, context)
+        with failing(context):
+            self._reached()
+            asked = from_wire(request.inputs)
+            live = self._get(request.type, request.id)
+            if live is None:
+                return provider_pb2.ReadResponse()
+            inputs = objects.shown(request.type, live, asked) if request.properties.fields else objects.imported(live)
+            if request.properties.fields and f"{live['apiVersion']}/{live['kind']}" in REFRESHED:
+                self._must_be_ready(asked, live)
+            id_ = request.id or objects.id_of(live)
+            return provider_pb2.ReadResponse(id=id_, properties=to_wire(_state(live)), inputs=to_wire(inputs))
+        raise AssertionError
+
+    def Update(self, request: provider_pb2.UpdateRequest, context: grpc.ServicerContext) -> provider_pb2.UpdateResponse:
+        """Apply it and wait until it is ready again. A preview applies it without keeping it."""
+        inputs = from_wire(request.news)
+        if request.preview:
+            if request.type == RELEASE or objects.unknown(inputs):
+                return super().Update(request, context)
+            with failing(context):
+                return provider_pb2.UpdateResponse(properties=to_wire(_state(self._applied(request, dry_run=True))))
+        with failing(context), self._step("update", request.type, request.urn) as (kind, struck):
+            if request.type == RELEASE:
+                with self._reaching() as world:
+                    now = self._changed(kind, world, struck, request)
+                self._run(request.id, now)
+                return provider_pb2.UpdateResponse(properties=to_wire(now))
+            self._reached()
+            live = self._applied(request, dry_run=False)
+            if struck == "timeout":
+                raise RefusedError(self._trouble("timeout"), kept=(request.id, _state(live)))
+            live = self._ready(request.type, inputs, live, request.timeout, existed=True)
+            return provider_pb2.UpdateResponse(properties=to_wire(_state(live)))
+        raise AssertionError
+
+    def Delete(self, request: provider_pb2.DeleteRequest, context: grpc.ServicerContext) -> empty_pb2.Empty:
+        """Delete it and wait until it is gone, finalizers and dependents included."""
+        with failing(context), self._step("delete", request.type, request.urn) as (kind, _):
+            if request.type == RELEASE:
+                with self._reaching() as world:
+                    self._taken_away(kind, world, request)
+                self._stopped(request.id)
+                return empty_pb2.Empty()
+            self._reached()
+            self._deleted(request, from_wire(request.old_inputs))
+        return empty_pb2.Empty()
+
+    def _reached(self) -> None:
+        with self._world.transaction() as world:
+            self._reach(world)
+
+    def _reachable(self) -> bool:
+        with self._world.transaction() as world:
+            return self._cloud.reaches(self._config, world) is None
+
+    def _body(self, type_: str, inputs: Json) -> Json:
+        """The object to send. Raises ApiError, status 404, for a kind that the server does not have."""
+        kind = api(type_)
+        namespaced = self._server.kind(kind.written, kind.kind).namespaced
+        return objects.manifest(type_, inputs, str(self._config.get("namespace") or "default") if namespaced else None)
+
+    def _get(self, type_: str, id_: str) -> Json | None:
+        kind = api(type_)
+        name, namespace = objects.place_of(id_)
+        return _asked(lambda: self._server.get(kind.written, kind.kind, name, namespace))
+
+    def _post(self, body: Json, *, dry_run: bool) -> Json:
+        query = {"fieldManager": objects.CREATOR, "fieldValidation": "Strict"} | ({"dryRun": "All"} if dry_run else {})
+        path = self._server.path(body["apiVersion"], body["kind"], body["metadata"].get("namespace"))
+        return self._server.request("POST", path, query=query, body=body)
+
+    def _patiently(self, ask: Callable[[], Json]) -> Json:
+        """Ask again while the namespace or the kind is not there yet, as the provider does."""
+        for trial in range(_TRIES):
+            try:
+                return ask()
+            except ApiError as problem:
+                if problem.status != 404 or trial == _TRIES - 1:
+                    raise _refused(problem) from problem
+            time.sleep(0.1 * 2**trial)
+        raise AssertionError
+
+    def _made_up(self, type_: str, inputs: Json) -> Json | None:
+        """What a creation would make; None where the API server cannot say yet."""
+        if objects.unknown(inputs) or not self._reachable():
+            return None
+        try:
+            body = self._body(type_, inputs)
+            made = self._post(body, dry_run=True)
+        except ApiError as problem:
+            # No such kind, no such namespace, or what is to be replaced is still there.
+            if problem.status == 404 or problem.reason == "AlreadyExists":
+                self._note_unchecked(type_)
+                return None
+            raise _refused(problem) from problem
+        return {key: value for key, value in _state(made).items() if key != "status"}
+
+    def _note_unchecked(self, type_: str) -> None:
+        with self._world.transaction() as world:
+            world.set("unchecked", sorted({*world.setting("unchecked", []), type_}))
+
+    def _planned(self, type_: str, id_: str, urn: str, inputs: Json) -> tuple[Json, Json] | None:
+        """The object as it is and as an apply would leave it; None where the API server cannot say."""
+        if not self._reachable():
+            return None
+        try:
+            live = self._get(type_, id_)
+            body = self._body(type_, inputs)
+            if live is None or objects.id_of(body) != objects.id_of(live):
+                return None
+            # By force, as for a preview of what is to be replaced: whose the fields are is the update's question.
+            return live, self._server.apply(body, manager=_manager(urn), dry_run=True, force=True)
+        except (ApiError, RefusedError):
+            # It cannot become this by an update; the inputs say whether it is to be replaced, or refused.
+            return None
+
+    def _applied(self, request: provider_pb2.UpdateRequest, *, dry_run: bool) -> Json:
+        """Server-side apply of an update, by the manager of the resource, which takes over what was created."""
+        manager = _manager(request.urn)
+        live = self._get(request.type, request.id)
+        if live is None:
+            raise RefusedError(Refusal("404 NotFound", f"{request.id} was not found", _SERVER))
+        force = objects.annotated(from_wire(request.news), "patchForce")
+        force = force or (dry_run and objects.created_by_us(live))
+        if not dry_run:
+            live = self._handed_over(live, manager)
+        try:
+            body = self._body(request.type, from_wire(request.news))
+            sent = objects.without_ignored(body, live, request.ignoreChanges, manager)
+            return self._server.apply(sent, manager=manager, dry_run=dry_run, force=force)
+        except ApiError as problem:
+            raise _refused(problem) from problem
+
+    def _handed_over(self, live: Json, manager: str) -> Json:
+        """The object once the manager owns what the creation wrote."""
+        entries, metadata = objects.taken_over(live, manager), live["metadata"]
+        if entries is None:
+            return live
+        patch = [
+            {"op": "replace", "path": "/metadata/managedFields", "value": entries},
+            {"op": "replace", "path": "/metadata/resourceVersion", "value": metadata["resourceVersion"]},
+        ]
+        place = live["apiVersion"], live["kind"], metadata["name"], metadata.get("namespace")
+        return _asked(lambda: self._server.patch(*place, patch, type="json"))
+
+    def _ready(self, type_: str, inputs: Json, live: Json, timeout: float, *, existed: bool) -> Json:
+        """Wait until it is ready; what is not ready in time stays in the state as failed."""
+        id_, deadline = objects.id_of(live), time.monotonic() + min(timeout or PATIENCE_S, PATIENCE_S)
+        while True:
+            why = self._unready(inputs, live, existed=existed)
+            if why is None:
+                return live
+            if time.monotonic() > deadline:
+                raise _unfinished(id_, live, f"not ready in time: {why}")
+            time.sleep(_POLL_S)
+            found = self._get(type_, id_)
+            if found is None:
+                raise RefusedError(Refusal("404 NotFound", f"{id_} went away while it was awaited", _SERVER))
+            live = found
+
+    def _unready(self, inputs: Json, live: Json, *, existed: bool) -> str | None:
+        try:
+            return unready(
+                inputs,
+                live,
+                lambda version, kind, namespace, selector: _asked(
+                    lambda: self._server.list(version, kind, namespace, selector)
+                ),
+                existed=existed,
+            )
+        except NeverReadyError as problem:
+            raise _unfinished(objects.id_of(live), live, str(problem)) from problem
+
+    def _must_be_ready(self, asked: Json, live: Json) -> None:
+        why = self._unready(asked, live, existed=True)
+        if why is not None:
+            raise _unfinished(objects.id_of(live), live, why)
+
+    def _deleted(self, request: provider_pb2.DeleteRequest, inputs: Json) -> None:
+        kind = api(request.type)
+        name, namespace = objects.place_of(request.id)
+        way = objects.note(inputs, "deletionPropagationPolicy").capitalize() or "Foreground"
+        live = self._get(request.type, request.id)
+        if live is None:
+            return
+        _asked(lambda: self._server.delete(kind.written, kind.kind, name, namespace, propagation=way))
+        uid, deadline = live["metadata"]["uid"], time.monotonic() + min(request.timeout or PATIENCE_S, PATIENCE_S)
+        while True:
+            found = self._get(request.type, request.id)
+            if found is None or found["metadata"]["uid"] != uid:
+                return
+            if time.monotonic() > deadline:
+                held = ", ".join(found["metadata"].get("finalizers") or ()) or "none"
+                raise RefusedError(
+                    Refusal("timeout", f"{request.id} is still there; finalizers that hold it: {held}", _SERVER)
+                )
+            time.sleep(_POLL_S)
+
+    def _run(self, id_: str, live: Json) -> None:
+        """Wait until whoever plays the release says that it runs."""
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            with self._world.transaction() as world:
+                said = releases.said(world, id_)
+            if said.state in ("ready", "stand-in"):
+                return
+            if said.state == "failed" or time.monotonic() > deadline:
+                why = said.words or "nobody started what the chart brings"
+                refusal = Refusal("timeout", f"release {id_} was created and did not come up: {why}", releases.SOURCE)
+                raise RefusedError(refusal, kept=(id_, live))
+            time.sleep(_POLL_S)
+
+    def _stopped(self, id_: str) -> None:
+        """Wait until what the release brought is gone, as Helm does by deleting its objects."""
+        deadline = time.monotonic() + PATIENCE_S
+        while time.monotonic() < deadline:
+            with self._world.transaction() as world:
+                if releases.said(world, id_).state in ("", "stand-in", "stopped"):
+                    return
+            time.sleep(_POLL_S)
+        raise RefusedError(Refusal("timeout", f"what release {id_} had brought does not end", releases.SOURCE))
+
+
+def _manager(urn: str) -> str:
+    """The field manager of a resource: the provider's prefix and something of its own, the same in every request."""
+    return f"{objects.CREATOR}-{hashlib.sha256(urn.encode()).hexdigest()[:8]}"
+
+
+def _state(live: Json) -> Json:
+    """The object as the state keeps it: who owns which field is the API server's to remember."""
+    metadata = {key: value for key, value in live["metadata"].items() if key != "managedFields"}
+    return {**live, "metadata": metadata}
+
+
+def _both(one: Any, other: Any) -> Any:
+    """A shape with what either asks for."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        return {key: _both(one.get(key, other.get(key)), other.get(key, one.get(key))) for key in one.keys() | other}
+    if isinstance(one, list) and isinstance(other, list):
+        longer, shorter = (one, other) if len(one) >= len(other) else (other, one)
+        return [_both(item, shorter[i]) if i < len(shorter) else item for i, item in enumerate(longer)]
+    return other
+
+
+def _asked(ask: Callable[[], T]) -> T:
+    try:
+        return ask()
+    except ApiError as problem:
+        raise _refused(problem) from problem
+    except requests.RequestException as problem:
+        words = f"configured Kubernetes cluster is unreachable: {type(problem).__name__}"
+        raise RefusedError(Refusal("unreachable", words, _SERVER)) from problem
+
+
+def _refused(problem: ApiError) -> RefusedError:
+    return RefusedError(Refusal(f"{problem.status} {problem.reason}".strip(), problem.message, _SERVER))
+
+
+def _unfinished(id_: str, live: Json, why: str) -> RefusedError:
+    words = f"{live.get('kind')} {id_} was made, and failed to become ready: {why}"
+    return RefusedError(Refusal("timeout", words, _SERVER), kept=(id_, _state(live)))
