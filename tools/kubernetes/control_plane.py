@@ -15,6 +15,7 @@ import json
 import os
 import secrets
 import shutil
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -25,7 +26,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from infra.local import loopback
-from tools.kubernetes import builds
+from tools.kubernetes import builds, controllers
 from tools.kubernetes.api import Api, ApiError, Json, NotYet
 from tools.kubernetes.programs import ProgramEnded, Programs
 
@@ -60,6 +61,7 @@ class ControlPlane:
         self._work = self.folder / "work"
         self.authority = self._work / "certificates" / "apiserver.crt"
         self._programs = Programs(self._work, self.folder / "logs")
+        self._routes: dict[str, str] = {}
         self._api: Api | None = None
 
     @property
@@ -87,8 +89,9 @@ class ControlPlane:
         try:
             running = set(self._programs.running())
             self._programs.stop(*(running - {"kube-apiserver", "etcd", "pod-network"}))
-            # Together: the API server would wait for etcd only to throw everything away.
-            self._programs.stop("kube-apiserver", "etcd", "pod-network")
+            # One after the other: without etcd the API server does not end by itself.
+            self._programs.stop("kube-apiserver")
+            self._programs.stop("etcd", "pod-network")
         finally:
             shutil.rmtree(self._work, ignore_errors=True)
             self.kubeconfig.unlink(missing_ok=True)
@@ -115,23 +118,36 @@ class ControlPlane:
         """Raise ProgramEnded, with the end of the log, if a program has ended that was not told to."""
         self._programs.check()
 
-    def start_kwok(self) -> None:
-        """Start kwok, which plays the kubelet of every node: nodes get ready, and their pods run, without a machine."""
-        from tools.kubernetes import controllers
+    def start_kwok(self, *, complete_jobs: bool = True) -> None:
+        """Start kwok, which plays the kubelet of every node: nodes get ready, and their pods run, without a machine.
 
-        controllers.start_kwok(self)
+        A Job's pods succeed as soon as they run, or run for ever without `complete_jobs`.
+        """
+        controllers.start_kwok(self, complete_jobs=complete_jobs)
 
     def start_kuberay(self, values: Json | None = None, *, dashboard_proxy: str | None = None) -> None:
         """Apply KubeRay's CRDs and start its operator; see `controllers.start_kuberay`."""
-        from tools.kubernetes import controllers
-
         controllers.start_kuberay(self, values, dashboard_proxy=dashboard_proxy)
 
     def start_kueue(self, values: Json | None = None) -> None:
         """Apply Kueue's CRDs and the ProvisioningRequest CRD and start Kueue; see `controllers.start_kueue`."""
-        from tools.kubernetes import controllers
-
         controllers.start_kueue(self, values)
+
+    def stop_kuberay(self) -> None:
+        """End KubeRay's operator; see `controllers.stop_kuberay`."""
+        controllers.stop_kuberay(self)
+
+    def stop_kueue(self) -> None:
+        """End Kueue and take away what it brought; see `controllers.stop_kueue`."""
+        controllers.stop_kueue(self)
+
+    def route(self, address: str, target: str) -> None:
+        """Lead the API server's connections to `address` ("IP:PORT" of a Service or a Pod) to `target`, on loopback."""
+        self._routes[address] = target
+        partial = self._work / "routes.partial"
+        partial.write_text(json.dumps(self._routes))
+        # Renamed, since the proxy reads it whenever it likes.
+        partial.replace(self._work / "routes.json")
 
     def programs(self, *names: str) -> dict[str, Path]:
         """Where the named programs lie; builds those that are missing."""
@@ -151,6 +167,7 @@ class ControlPlane:
         client, peer, port = loopback.free_ports(3)
         self.url = f"https://{self.address}:{port}"
         self._write_secrets()
+        self._start_pod_network()
         etcd = f"http://127.0.0.1:{client}"
         self.start_program("etcd", [found["etcd"], *_etcd(self._work / "etcd", etcd, f"http://127.0.0.1:{peer}")])
         self.start_program("kube-apiserver", [found["kube-apiserver"], *self._api_server(etcd, port)])
@@ -165,6 +182,25 @@ class ControlPlane:
         self.api.until(
             "the first ServiceAccount", lambda: self.api.get("v1", "ServiceAccount", "default", "default"), _READY_S
         )
+
+    def _start_pod_network(self) -> None:
+        (self._work / "routes.json").write_text(json.dumps(self._routes))
+        # Relative to the folder in which the programs run: a Unix socket's path may have 107 bytes.
+        transport = {"uds": {"udsName": "pods.sock"}}
+        connection = {"proxyProtocol": "HTTPConnect", "transport": transport}
+        selector = {
+            "apiVersion": "apiserver.k8s.io/v1beta1",
+            "kind": "EgressSelectorConfiguration",
+            "egressSelections": [{"name": "cluster", "connection": connection}],
+        }
+        (self._work / "egress.json").write_text(json.dumps(selector))
+        direct = [] if self._on_loopback else ["--direct"]
+        script = Path(__file__).with_name("pod_network.py")
+        self.start_program("pod-network", [sys.executable, "-I", script, "pods.sock", "routes.json", *direct])
+
+    @property
+    def _on_loopback(self) -> bool:
+        return self.address.startswith("127.")
 
     def _write_secrets(self) -> None:
         key = ec.generate_private_key(ec.SECP256R1()).private_bytes(
@@ -202,10 +238,11 @@ class ControlPlane:
             f"--service-cluster-ip-range={_SERVICES}",
             "--allow-privileged",
             "--profiling=false",
+            "--egress-selector-config-file=egress.json",
             # It needs an etcd later than 3.5.1; refused at once, clients list instead, which they wait for otherwise.
             "--feature-gates=WatchList=false",
             # A loopback address is refused as an endpoint of the Service `kubernetes`, again and again.
-            *(["--endpoint-reconciler-type=none"] if self.address.startswith("127.") else []),
+            *(["--endpoint-reconciler-type=none"] if self._on_loopback else []),
         ]
 
     def _wait_for_api_server(self) -> None:
