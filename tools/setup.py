@@ -21,6 +21,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+# Run as a script, before anything is installed, this file is not part of a package that Python could find.
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from tools import go_build
+from tools.go_build import GO_VERSION, cache, version_of
+
 ROOT = Path(__file__).resolve().parents[1]
 TOOLS = ROOT / ".tools"
 ENGINE = TOOLS / "bin" / "pulumi"
@@ -29,7 +34,6 @@ PYTHON = ENVIRONMENT / "bin" / "python"
 # The locks from small to large; an environment made from a larger one serves the smaller purpose too.
 LOCKS = {"infra": "requirements.txt", "run": "requirements-workloads.txt", "dev": "requirements-dev.txt"}
 ENGINE_VERSION = (3, 259, 0)
-GO_VERSION = (1, 26)
 PYTHON_VERSION = (3, 11)
 # Counted with `go list -deps` on the pinned module (2026-11-21, linux/amd64); it only scales the progress line.
 _ENGINE_PACKAGES = 1684
@@ -66,12 +70,11 @@ def find_engine() -> Path | None:
         SetupError: there is neither a recent Pulumi nor a Go that could build one.
     """
     found = shutil.which("pulumi", path=_foreign_path())
-    if found and (version := _version([found, "version"])) and version >= ENGINE_VERSION:
+    if found and (version := version_of([found, "version"])) and version >= ENGINE_VERSION:
         return Path(found)
     if _built_engine().exists():
         return None
-    go = shutil.which("go")
-    go_version = _version([go, "version"]) if go else None
+    go_version = go_build.found_version()
     if go_version and go_version >= GO_VERSION:
         return None
     pulumi, go = (".".join(map(str, version)) for version in (ENGINE_VERSION, GO_VERSION))
@@ -161,78 +164,27 @@ def _built_engine() -> Path:
     return cache() / f"engine-{key}" / "pulumi"
 
 
-def module_cache() -> Path:
-    """Where Go keeps the modules that it downloads: by default it would be ~/go, which is no cache folder."""
-    return Path(os.environ.get("GOMODCACHE") or cache() / "go-modules")
-
-
-def cache() -> Path:
-    """Where this project keeps what all clones of a user share."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rdma-ray"
-
-
 def _build_engine(target: Path) -> None:
     version = ".".join(map(str, ENGINE_VERSION))
-    began = time.monotonic()
-    target.parent.mkdir(parents=True, exist_ok=True)
-    partial = target.with_name("pulumi.partial")
-    # `-v` names each package as it is compiled, which is the only progress that the compiler tells.
-    build = [
-        *("go", "build", "-v", "-o", str(partial), "-tags", "osusergo,grpcnotrace"),
-        *("-ldflags", f"-s -w -X github.com/pulumi/pulumi/sdk/v3/go/common/version.Version=v{version}"),
-        "github.com/pulumi/pulumi/pkg/v3/cmd/pulumi",
-    ]
-    environment = os.environ | {
-        "CGO_ENABLED": "0",
-        "GOFLAGS": "-mod=readonly",
-        "GOTOOLCHAIN": "local",
-        "GOMODCACHE": str(module_cache()),
-    }
-    compiler = subprocess.Popen(
-        build, cwd=ROOT / "tools" / "engine", env=environment, stderr=subprocess.PIPE, text=True, errors="replace"
+    recipe = go_build.Recipe(
+        module=ROOT / "tools" / "engine",
+        packages=["github.com/pulumi/pulumi/pkg/v3/cmd/pulumi"],
+        count=_ENGINE_PACKAGES,
+        takes="3 to 5 min in all",
+        ldflags=f"-s -w -X github.com/pulumi/pulumi/sdk/v3/go/common/version.Version=v{version}",
+        tags="osusergo,grpcnotrace",
+        trimpath=False,
     )
-    assert compiler.stderr is not None
-    said: list[str] = []
-    done = 0
     try:
-        for line in compiler.stderr:
-            said.append(line)
-            if not line.startswith("go: downloading"):
-                done += 1
-                _progress("Pulumi engine", done, _ENGINE_PACKAGES, began)
-    except BaseException:
-        compiler.terminate()
-        raise
-    finally:
-        compiler.wait()
-        if compiler.returncode != 0:
-            partial.unlink(missing_ok=True)
-    if compiler.returncode != 0:
-        raise SetupError(
-            f"The Pulumi engine v{version} could not be built (tools/engine/go.mod):\n{''.join(said[-15:])}"
-            "Either mend that, or install Pulumi itself (https://www.pulumi.com/docs/install/) and run this again."
+        seconds = go_build.build(
+            recipe, target.parent, lambda text, passing: say("Pulumi engine", text, end=_END if passing else "\n")
         )
-    # Renamed only when whole, so that an interrupted build is never taken for an engine.
-    partial.replace(target)
-    say("Pulumi engine", f"built in {time.monotonic() - began:.0f} s")
-
-
-def _progress(step: str, done: int, total: int, began: float) -> None:
-    """A line that overwrites itself on a terminal, and comes every tenth part elsewhere."""
-    elapsed = time.monotonic() - began
-    text = f"building from source: {done} of {total} packages after {elapsed:.0f} s (3 to 5 min in all on two cores)"
-    if sys.stdout.isatty() or done % (total // 10) == 1:
-        say(step, text, end=_END)
-
-
-def _version(command: list[str]) -> tuple[int, ...] | None:
-    """The first three-part version that `command` prints, or None."""
-    try:
-        text = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True).stdout
-    except (OSError, subprocess.SubprocessError):
-        return None
-    match = re.search(r"(\d+)\.(\d+)(?:\.(\d+))?", text)
-    return tuple(int(part or 0) for part in match.groups()) if match else None
+    except go_build.GoError as problem:
+        raise SetupError(
+            f"The Pulumi engine v{version} could not be built (tools/engine/go.mod):\n{problem}\n"
+            "Either mend that, or install Pulumi itself (https://www.pulumi.com/docs/install/) and run this again."
+        ) from problem
+    say("Pulumi engine", f"built in {seconds:.0f} s")
 
 
 def _digest(path: Path, salt: str = "") -> str:

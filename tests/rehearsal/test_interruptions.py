@@ -7,7 +7,7 @@ import subprocess
 import pytest
 
 from tests.clone import Clone, interrupt, wait_until
-from tools.setup import module_cache
+from tools.go_build import module_cache
 
 RAY = ("gcs_server", "raylet")
 
