@@ -1,0 +1,118 @@
+"""The machines behind the pools: as many nodes as the cloud has a pool at, with names and numbers of their own.
+
+Stands in for the managed instance groups of Google Cloud and the Auto Scaling groups of AWS: whoever changes the size
+of a pool in the simulated world, the autoscaler or a person, gets nodes, or loses empty ones. A pool that is deleted
+takes its nodes with it (GKE docs, node pools; EKS docs, managed node groups).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rehearsal.clouds.kind import Json
+from rehearsal.cluster.landlord.devices import offered
+from rehearsal.cluster.landlord.events import NodeGranted, NodeTaken
+from rehearsal.cluster.landlord.fitting import of_daemon_set, over
+from rehearsal.cluster.landlord.nodes import node, pool_of
+from rehearsal.cluster.landlord.pools import Pool
+from rehearsal.cluster.landlord.scene import Desk, Scene
+from tools.kubernetes.api import Api, ApiError
+
+
+class Fleet:
+    """Makes and removes nodes; the autoscaler and DWS ask it to."""
+
+    name = "fleet"
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+        self._numbers: dict[tuple[str, str], int] = {}
+
+    def step(self, scene: Scene) -> None:
+        """Bring each pool to the size that the cloud has it at."""
+        pools = {pool.name: pool for pool in scene.pools}
+        for its in list(scene.nodes):
+            if str(pool_of(its)) not in pools:
+                self.take(scene, its, "its pool is gone")
+        for pool in scene.pools:
+            names = _names(scene, pool)
+            for _ in range(pool.wanted - len(names)):
+                self.grant(scene, pool, after_s=0.0)
+            if pool.wanted < len(names):
+                self._shrink(scene, pool, len(names) - pool.wanted)
+
+    def grant(self, scene: Scene, pool: Pool, after_s: float) -> str:
+        """Make a node; returns its name."""
+        number = self._numbers.get(pool.key, 0) + 1
+        taken = _names(scene, pool)
+        while pool.node_name(number) in taken:
+            number += 1
+        self._numbers[pool.key] = number
+        name = pool.node_name(number)
+        made = self._desk.api.create(node(pool, name, offered(pool, scene.networks, scene.charts)))
+        scene.nodes.append(made)
+        self._desk.tell(NodeGranted(node=name, pool=pool.name, after_s=after_s))
+        return name
+
+    def resize(self, pool: Pool, by: int) -> None:
+        """Change the size that the cloud has a pool at, as its autoscaler does."""
+        with self._desk.world.transaction() as view:
+            live = view.get(*pool.key)
+            if live is not None:
+                now = int(live.get("nodeCount") or 0) if pool.cloud == "gke" else live["scalingConfig"]["desiredSize"]
+                view.put(*pool.key, pool.resized(live, max(0, now + by)))
+
+    def take(self, scene: Scene, its: Json, why: str) -> None:
+        """Remove a node and what is on it, as when its machine goes."""
+        name = its["metadata"]["name"]
+        api = self._desk.api
+        api.delete("v1", "Node", name)
+        scene.nodes[:] = [other for other in scene.nodes if other["metadata"]["name"] != name]
+        # Nobody is left to end them in order.
+        for pod in pods_on(scene, name):
+            _end_at_once(api, pod)
+        self._desk.tell(NodeTaken(node=name, pool=str(pool_of(its)), why=why))
+
+    def vacate(self, scene: Scene, its: Json) -> bool:
+        """Close a node to new pods; whether it is really empty then. A pod that came in between opens it again."""
+        name = its["metadata"]["name"]
+        api = self._desk.api
+        api.patch("v1", "Node", name, None, {"spec": {"unschedulable": True}})
+        if not any(busy(pod) for pod in pods_on(scene, name)):
+            return True
+        api.patch("v1", "Node", name, None, {"spec": {"unschedulable": None}})
+        return False
+
+    def _shrink(self, scene: Scene, pool: Pool, by: int) -> None:
+        """Somebody made the pool smaller: empty nodes go first, the newest before the others."""
+        own = [its for its in reversed(scene.nodes) if pool_of(its) == pool.name]
+        occupied = {pod["spec"].get("nodeName") for pod in scene.pods if busy(pod)}
+        for its in sorted(own, key=lambda its: its["metadata"]["name"] in occupied)[:by]:
+            self.take(scene, its, "the pool was made smaller")
+
+
+def busy(pod: Json) -> bool:
+    """Whether a pod needs the node that it is on."""
+    return bool((pod.get("spec") or {}).get("nodeName")) and not over(pod) and not of_daemon_set(pod)
+
+
+def pods_on(scene: Scene, name: str) -> Iterable[Json]:
+    """The pods of a node, asked for anew."""
+    api = scene.api
+    found: list[Json] = (
+        api.request("GET", api.path("v1", "Pod"), query={"fieldSelector": f"spec.nodeName={name}"}).get("items") or []
+    )
+    return found
+
+
+def _names(scene: Scene, pool: Pool) -> set[str]:
+    return {str(its["metadata"]["name"]) for its in scene.nodes if pool_of(its) == pool.name}
+
+
+def _end_at_once(api: Api, pod: Json) -> None:
+    try:
+        path = api.path("v1", "Pod", pod["metadata"]["namespace"], pod["metadata"]["name"])
+        api.request("DELETE", path, body={"gracePeriodSeconds": 0})
+    except ApiError as problem:
+        if problem.status != 404:
+            raise

@@ -1,0 +1,59 @@
+"""Nodes as the API server has them: of a pool's machine, labels and taints, with the devices that are offered on it.
+
+kwok plays the kubelet of each: it reports the node as ready and its pods as running, whatever they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rehearsal.clouds.kind import Json
+from rehearsal.cluster.landlord.fitting import Place
+from rehearsal.cluster.landlord.pools import Pool
+from rehearsal.cluster.landlord.quantities import amounts, left_for_pods
+
+POOL = "rehearsal.rdma-ray/pool"
+"""The annotation by which the landlord knows its nodes."""
+
+
+def node(pool: Pool, name: str, devices: Mapping[str, int]) -> Json:
+    """The Node object; `devices` by count."""
+    count = {resource: str(number) for resource, number in devices.items()}
+    whole = {"cpu": str(pool.cpus), "memory": str(pool.memory), "ephemeral-storage": str(pool.storage), "pods": "110"}
+    own: dict[str, Any] = {
+        "labels": {**pool.labels, "kubernetes.io/hostname": name},
+        "annotations": {POOL: pool.name},
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, **own},
+        "spec": {"taints": list(pool.taints), "providerID": _provider_id(pool, name)},
+        "status": {"capacity": {**whole, **count}, "allocatable": {**_left(pool), **count}},
+    }
+
+
+def template(pool: Pool, name: str, devices: Mapping[str, int]) -> Place:
+    """A node of the pool that is not there yet, as the autoscaler imagines it."""
+    return Place(
+        name=name,
+        pool=pool.name,
+        labels={**pool.labels, "kubernetes.io/hostname": name},
+        taints=list(pool.taints),
+        free=amounts({**_left(pool), **devices}),
+    )
+
+
+def pool_of(node: Json) -> str | None:
+    """The pool of a node; None for one that the landlord did not make."""
+    name = (node["metadata"].get("annotations") or {}).get(POOL)
+    return None if name is None else str(name)
+
+
+def _left(pool: Pool) -> dict[str, str]:
+    return left_for_pods(pool.cpus, pool.memory, pool.storage)
+
+
+def _provider_id(pool: Pool, name: str) -> str:
+    return f"gce://rehearsal/{pool.zone}/{name}" if pool.cloud == "gke" else f"aws:///{pool.zone}/{name}"

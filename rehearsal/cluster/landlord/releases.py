@@ -1,0 +1,110 @@
+"""Helm releases: the real controller behind those of KubeRay and Kueue, and the word of the landlord for the others.
+
+Stands in for Helm and for the Deployment that it would make: the controller runs beside the cluster, not in a pod of
+it. What else a chart brings that matters to others is given by those parts: devices on nodes (`devices`), growing
+pools on EKS (`autoscaler`).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from rehearsal.cluster import releases
+from rehearsal.cluster.landlord.dashboard import Dashboard
+from rehearsal.cluster.landlord.devices import device_class
+from rehearsal.cluster.landlord.events import ControllerFailed, ControllerReady, ControllerStopped
+from rehearsal.cluster.landlord.scene import Desk, Release, Scene
+from tools.kubernetes import controllers
+from tools.kubernetes.control_plane import ControlPlane
+
+Start = Callable[[Mapping[str, Any]], None]
+EFA_DEVICE_CLASS = "efa.networking.k8s.aws"
+"""Installed by the chart aws-dranet 1.0.0 (EKS docs node-efa, read 2026-11)."""
+
+
+class Releases:
+    """Each release that comes is served in a thread of its own: a controller takes seconds to start."""
+
+    name = "releases"
+
+    def __init__(self, desk: Desk, plane: ControlPlane, dashboard: Dashboard) -> None:
+        self._desk = desk
+        self._plane = plane
+        self._served: dict[str, Release] = {}
+        self._threads: dict[str, threading.Thread] = {}
+        self._start: dict[str, Start] = {
+            "kuberay-operator": lambda values: plane.start_kuberay(dict(values), dashboard_proxy=dashboard.url),
+            "kueue": lambda values: plane.start_kueue(dict(values)),
+        }
+        self._stop: dict[str, Callable[[ControlPlane], None]] = {
+            "kuberay-operator": controllers.stop_kuberay,
+            "kueue": controllers.stop_kueue,
+        }
+
+    def step(self, scene: Scene) -> None:
+        """Serve what is new or changed, end what is gone."""
+        there = {release.id: release for release in scene.releases}
+        for id_, served in list(self._served.items()):
+            if there.get(id_) != served and self._idle(id_):
+                del self._served[id_]
+                self._work(id_, lambda served=served, gone=id_ not in there: self._end(served, gone))  # type: ignore[misc]
+        for id_, release in there.items():
+            if id_ not in self._served and self._idle(id_):
+                self._served[id_] = release
+                self._work(id_, lambda release=release: self._begin(release))  # type: ignore[misc]
+
+    def close(self) -> None:
+        """Wait for the threads; the controllers are the control plane's to end."""
+        for thread in self._threads.values():
+            thread.join()
+
+    def real(self, chart: str) -> bool:
+        """Whether a chart's own controller is run."""
+        return chart in self._start
+
+    def _idle(self, id_: str) -> bool:
+        thread = self._threads.get(id_)
+        return thread is None or not thread.is_alive()
+
+    def _work(self, id_: str, work: Callable[[], None]) -> None:
+        self._threads[id_] = threading.Thread(target=work, name=f"release {id_}", daemon=True)
+        self._threads[id_].start()
+
+    def _begin(self, release: Release) -> None:
+        began = self._desk.now()
+        start = self._start.get(release.chart)
+        self._say(release.id, "starting")
+        try:
+            if start is not None:
+                start(release.values)
+            elif release.chart == "aws-dranet":
+                self._desk.api.apply(device_class(EFA_DEVICE_CLASS), manager="helm")
+        # Whatever it is: the one who waits for the release must hear of it.
+        except Exception as problem:
+            self._desk.tell(ControllerFailed(release=release.id, why=str(problem)))
+            self._say(release.id, "failed", str(problem))
+            return
+        took = self._desk.now() - began
+        self._desk.tell(ControllerReady(release=release.id, chart=release.chart, real=start is not None, after_s=took))
+        self._say(release.id, "ready" if start is not None else "stand-in", release.chart)
+
+    def _end(self, release: Release, gone: bool) -> None:
+        stop = self._stop.get(release.chart)
+        try:
+            if stop is not None:
+                stop(self._plane)
+            elif release.chart == "aws-dranet":
+                self._desk.api.delete("resource.k8s.io/v1", "DeviceClass", EFA_DEVICE_CLASS)
+        except Exception as problem:
+            self._desk.tell(ControllerFailed(release=release.id, why=str(problem)))
+            self._say(release.id, "failed", str(problem))
+            return
+        if gone:
+            self._desk.tell(ControllerStopped(release=release.id))
+            self._say(release.id, "stopped")
+
+    def _say(self, id_: str, state: str, words: str = "") -> None:
+        with self._desk.world.transaction() as view:
+            releases.say(view, id_, state, words)
