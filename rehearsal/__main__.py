@@ -10,6 +10,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
@@ -22,7 +23,7 @@ from rehearsal.report.markdown import markdown
 from rehearsal.report.outcome import Phase, to_json
 from rehearsal.report.picture import picture
 from rehearsal.report.terminal import show
-from rehearsal.scenario import NoCloudError, Order, Scenario
+from rehearsal.scenario import DEPTHS, DepthError, NoCloudError, Order, Scenario
 from rehearsal.workspace import ROOT, NotOursError, Workspace
 
 
@@ -38,18 +39,29 @@ def main(arguments: list[str] | None = None) -> int:
     if options.before and not _has(options.before, file.name):
         console.print(f"{options.before} has no {file.name}: the stack is new, and rehearsed by itself")
         options.before = None
-    results = Path(options.results or ROOT / "results" / f"rehearsal-{options.stack}")
-    workspace = Workspace(Path(options.workspace or ROOT / ".rehearsal" / options.stack))
+    called = options.stack if options.depth == "quick" else f"{options.stack}-{options.depth}"
+    results = Path(options.results or ROOT / "results" / f"rehearsal-{called}")
+    workspace = Workspace(Path(options.workspace or ROOT / ".rehearsal" / called))
     try:
         faults = tuple(Fault.parse(text) for text in options.fault)
         console.rule(f"[bold]REHEARSAL[/] of stack {options.stack}: simulated clouds, nothing is created")
         with _version(options.before) as before:
-            order = Order(stack=options.stack, file=file, before=before, changes=tuple(options.change), faults=faults)
-            outcome = Scenario(order, workspace, lambda name, phase: _tell(console, name, phase)).run()
+            order = Order(
+                stack=options.stack,
+                file=file,
+                before=before,
+                changes=tuple(options.change),
+                faults=faults,
+                depth=options.depth,
+            )
+            tell = partial(_tell, console)
+            outcome = Scenario(
+                order, workspace, tell, lambda line: console.print(f"           {line}", markup=False)
+            ).run()
     except (FaultError, SettingsError, NotOursError, NoCloudError) as problem:
         console.print(f"\n{problem}", markup=False)
         return 2
-    except EngineError as problem:
+    except (EngineError, DepthError) as problem:
         console.print(f"\n{problem}", markup=False)
         return 1
     show(outcome, console)
@@ -63,12 +75,15 @@ def main(arguments: list[str] | None = None) -> int:
         shutil.rmtree(workspace.folder)
     else:
         console.print(f"the engine's own words: {_short(workspace.folder / 'logs')}/")
+        if options.depth != "quick":
+            console.print(f"the control plane's: {_short(workspace.folder / 'kubernetes' / 'logs')}/")
     return 0 if outcome.ok else 1
 
 
 def _parse(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="make rehearse", description=__doc__)
     parser.add_argument("--stack", default="gke")
+    parser.add_argument("--depth", choices=DEPTHS, default="quick", help="cluster: with a real Kubernetes (minutes)")
     parser.add_argument("--before", metavar="REF", help="make the stack by this version first, such as origin/main")
     parser.add_argument("--change", action="append", default=[], metavar="SETTING=VALUE", help="after the first up")
     parser.add_argument("--fault", action="append", default=[], metavar="'TYPE VERB HOW' | 'step N HOW'")

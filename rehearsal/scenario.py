@@ -1,17 +1,18 @@
 """What a rehearsal does with a stack file, phase by phase, until one of them fails.
 
 up → empty preview → empty preview after the clouds have changed what they change → (a change, previewed and made) →
-destroy refused while the stack is protected → destroy → nothing is left.
+destroy refused while the stack is protected → destroy → nothing is left. Depth `cluster` has a real Kubernetes behind
+it, and more phases: workers are wanted, come and go, and the objects are deleted one by one.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from infra.settings import from_stack_file
 from rehearsal.clouds import faults
@@ -25,11 +26,19 @@ from rehearsal.report.outcome import Change, Operation, Outcome, Phase
 from rehearsal.workspace import ROOT, Workspace
 from tools.recovery import Place, mend_state_folder, settle
 
-DEPTH = "quick"
+if TYPE_CHECKING:
+    from rehearsal.cluster.inside import Inside
+
+Depth = Literal["quick", "cluster"]
+DEPTHS: tuple[Depth, ...] = get_args(Depth)
+_SIMULATED = (
+    "The clouds are simulated: they refuse what their rules say and compute what their kinds say, nothing more."
+)
+_PREDICTED = "Times of the real thing are predictions from published or estimated durations (rehearsal/durations.py)."
 NOTES = (
-    "The clouds are simulated: they refuse what their rules say and compute what their kinds say, nothing more.",
+    _SIMULATED,
     "Depth quick: the Kubernetes API is in memory. No operator, scheduler or autoscaler runs, and no pod.",
-    "Times of the real thing are predictions from published or estimated durations (rehearsal/durations.py).",
+    _PREDICTED,
 )
 _OPERATIONS: Mapping[str, Operation] = {
     "create": "create",
@@ -45,7 +54,8 @@ class Order:
 
     file: the stack file. before: the folder of another version of the project (a git worktree), whose program and
     stack file make the stack first, if the way from that version to this one is to be rehearsed. changes: settings to
-    change after the first `up` ("nodes.max=8"). faults: what goes wrong in it.
+    change after the first `up` ("nodes.max=8"). faults: what goes wrong in it. depth: what is behind the `kubernetes`
+    provider.
     """
 
     stack: str
@@ -53,6 +63,7 @@ class Order:
     before: Path | None = None
     changes: tuple[str, ...] = ()
     faults: tuple[Fault, ...] = ()
+    depth: Depth = "quick"
 
     @property
     def has_change(self) -> bool:
@@ -64,17 +75,32 @@ class NoCloudError(ValueError):
     """The stack's target is not simulated."""
 
 
+class DepthError(RuntimeError):
+    """This depth cannot be rehearsed on this machine; says what is missing, and what still runs."""
+
+
 class PhaseFailedError(Exception):
     """A phase did not go as it must; the rest would say nothing."""
 
 
 class Scenario:
-    """One rehearsal. `tell` is given a line for each phase, as it begins (without an end) and when it is over."""
+    """One rehearsal. `tell` is given a line for each phase, as it begins (without an end) and when it is over.
 
-    def __init__(self, order: Order, workspace: Workspace, tell: Callable[[str, Phase | None], None]) -> None:
+    `happens` is given what happens in the cluster meanwhile, line by line (depth `cluster`).
+    """
+
+    def __init__(
+        self,
+        order: Order,
+        workspace: Workspace,
+        tell: Callable[[str, Phase | None], None],
+        happens: Callable[[str], None] = lambda _line: None,
+    ) -> None:
         self._order = order
         self._workspace = workspace
         self._tell = tell
+        self._happens = happens
+        self._inside: Inside | None = None
         self._phases: list[Phase] = []
         self._changes: tuple[Change, ...] = ()
         self._leftovers: tuple[str, ...] = ()
@@ -82,7 +108,7 @@ class Scenario:
         self._before: Graph | None = None
 
     def run(self) -> Outcome:
-        """Rehearse. Raises `SettingsError` or `NoCloudError` before anything starts."""
+        """Rehearse. Raises `SettingsError`, `NoCloudError` or `DepthError` before anything starts."""
         settings = self._settings = from_stack_file(self._order.file)
         if settings.target not in PROMISES:
             raise NoCloudError(
@@ -94,20 +120,11 @@ class Scenario:
         if before is not None:
             self._workspace.use(before)
         self.engine = Engine(self._workspace, self._order.stack)
-        self.engine.init()
-        try:
-            self._make()
-            if self._order.before is None:
-                # Another version may have promised less.
-                self._promise()
-            self._look()
-            if self._order.has_change:
-                self._change()
-            if from_stack_file(self._stack_file).protect:
-                self._protected()
-            self._destroy()
-        except PhaseFailedError:
-            pass
+        with ExitStack() as behind:
+            self._begin(behind)
+            with suppress(PhaseFailedError):
+                self._phases_of_it()
+            timeline, notes = self._told()
         return Outcome(
             stack=self._order.stack,
             target=settings.target,
@@ -118,8 +135,67 @@ class Scenario:
             graph_before=self._before,
             leftovers=self._leftovers,
             changes=self._changes,
-            notes=NOTES,
+            timeline=timeline,
+            notes=notes,
         )
+
+    def _begin(self, behind: ExitStack) -> None:
+        if self._order.depth == "quick":
+            self.engine.init()
+            return
+        # Quick depth needs none of this, and starts sooner without.
+        from rehearsal.cluster.inside import Inside
+        from rehearsal.cluster.stage import Beginning, Stage
+        from tools.kubernetes.builds import BuildError
+
+        with self._phase("a Kubernetes control plane starts") as phase:
+            stage = Stage(self._workspace.folder / "kubernetes", self.engine.world, self._settings, self._happens)
+            ready = behind.enter_context(Beginning(stage))
+            self.engine.init()
+            try:
+                self._inside = Inside(ready())
+            except BuildError as problem:
+                raise DepthError(str(problem)) from problem
+            phase.said = ", ".join(stage.plane.running())
+
+    def _phases_of_it(self) -> None:
+        self._make()
+        if self._order.before is None:
+            # Another version may have promised less.
+            self._promise()
+        if self._inside is not None:
+            with self._phase("workers are wanted, and come") as phase:
+                phase.said = self._inside_says(phase, lambda inside: inside.come(self._graph))
+        self._look()
+        if self._inside is not None:
+            with self._phase("workers are not wanted any longer, and go") as phase:
+                phase.said = self._inside_says(phase, lambda inside: inside.go(self._graph))
+        if self._order.has_change:
+            self._change()
+        if from_stack_file(self._stack_file).protect:
+            self._protected()
+        if self._inside is not None:
+            with self._phase("objects in the cluster are deleted one by one") as phase:
+                phase.said = self._inside_says(phase, lambda inside: inside.go_one_by_one(self.engine, self._graph))
+            with self._phase("up again") as phase:
+                self._must(self.engine.up(), phase)
+                phase.said = self._made()
+        self._destroy()
+
+    def _inside_says(self, phase: _Open, ask: Callable[[Inside], str]) -> str:
+        from rehearsal.cluster.inside import InsideError
+
+        assert self._inside is not None
+        try:
+            return ask(self._inside)
+        except InsideError as problem:
+            raise phase.failed(str(problem)) from problem
+
+    def _told(self) -> tuple[tuple[tuple[float, str], ...], tuple[str, ...]]:
+        """The time line and the notes."""
+        if self._inside is None:
+            return (), NOTES
+        return self._inside.stage.timeline.moments, (_SIMULATED, *self._inside.stage.notes, _PREDICTED)
 
     def _make(self) -> None:
         if self._order.faults:
@@ -229,7 +305,8 @@ class Scenario:
 
     def _things(self) -> list[str]:
         with self.engine.world.transaction() as world:
-            return [f"{type_} {id_}" for type_, id_, _ in world.all()]
+            things = [f"{type_} {id_}" for type_, id_, _ in world.all()]
+        return things if self._inside is None else [*things, *self._inside.left()]
 
     def _made(self) -> str:
         with self.engine.world.transaction() as world:

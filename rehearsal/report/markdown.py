@@ -35,6 +35,7 @@ def _lines(outcome: Outcome) -> Iterator[str]:
     if outcome.graph.made:
         yield from _resources(outcome)
         yield from _waves(outcome)
+    yield from _timeline(outcome)
     if outcome.notes:
         yield "### Notes"
         yield from (f"- {_text(note)}" for note in outcome.notes)
@@ -128,6 +129,17 @@ def _waves(outcome: Outcome) -> Iterator[str]:
     yield "|--:|---|"
     for number, wave in enumerate(waves, 1):
         yield f"| {number} | {'<br>'.join(_text(line) for line in by_sort(wave))} |"
+    yield ""
+    yield "</details>"
+    yield ""
+
+
+def _timeline(outcome: Outcome) -> Iterator[str]:
+    if not outcome.timeline:
+        return
+    yield "<details><summary>what happened in the cluster</summary>"
+    yield ""
+    yield from (f"    {seconds:6.1f} s  {' '.join(what.split())}" for seconds, what in outcome.timeline)
     yield ""
     yield "</details>"
     yield ""

@@ -55,7 +55,8 @@ class Outcome:
     `seconds` is what it took here; `parallel` is how many resources the engine would handle at a time. `graph` is the
     deployment after the last `up`, `graph_before` the one that the changes are made to, where there are any;
     `leftovers` is what was still there after `destroy`; `changes` is what the program would do to the stack that it is
-    compared with; `notes` say what stood in for the real thing, and what was not rehearsed.
+    compared with; `timeline` is what happened in a real cluster, with the seconds since it stands; `notes` say what
+    stood in for the real thing, and what was not rehearsed.
     """
 
     stack: str
@@ -67,6 +68,7 @@ class Outcome:
     graph_before: Graph | None = None
     leftovers: tuple[str, ...] = ()
     changes: tuple[Change, ...] = ()
+    timeline: tuple[tuple[float, str], ...] = ()
     notes: tuple[str, ...] = ()
 
     @property
@@ -167,6 +169,7 @@ def to_json(outcome: Outcome) -> dict[str, Any]:
             }
             for change in outcome.sorted_changes
         ],
+        "timeline": [{"seconds": round(seconds, 1), "what": what} for seconds, what in outcome.timeline],
         "leftovers": sorted(outcome.leftovers),
         "notes": list(outcome.notes),
     }

@@ -1,0 +1,189 @@
+"""What a rehearsal of depth `cluster` does inside of the cluster: wants workers, lets them go, takes objects away.
+
+The controllers are the real ones. What wants workers is the rehearsal, in the autoscaler's place and by its request.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+
+from rehearsal.clouds.kind import Json, value_at
+from rehearsal.clouds.kubernetes.identity import api as api_of_type
+from rehearsal.cluster.objects import place_of
+from rehearsal.cluster.stage import Stage
+from rehearsal.engine import PARALLEL, Engine
+from rehearsal.graph import Graph, Node
+from tools.kubernetes.api import NotYet
+
+CLUSTER = "kubernetes:ray.io/v1:RayCluster"
+RAY_JOB = "kubernetes:ray.io/v1:RayJob"
+JOB = "kubernetes:batch/v1:Job"
+WORKERS = 2
+"""As many as make a network; fewer where the stack allows fewer."""
+GPUS = "nvidia.com/gpu"
+_COMES_S = 120.0
+_GOES_S = 120.0
+_ONE_BY_ONE = ("destroy", "--yes", "--skip-preview", "--parallel", str(PARALLEL))
+
+
+class InsideError(Exception):
+    """Something in the cluster is not as it must be; says what."""
+
+
+class Inside:
+    """The cluster of a stack that is up, by its graph."""
+
+    def __init__(self, stage: Stage) -> None:
+        self.stage = stage
+
+    def left(self) -> list[str]:
+        """What the stack made in the cluster and is still there."""
+        return self.stage.left()
+
+    def come(self, graph: Graph) -> str:
+        """Make everything that runs on GPUs come: workers of a RayCluster, a job. Returns what came, in words."""
+        began = time.monotonic()
+        for node in wanting(graph):
+            if node.type == CLUSTER and autoscaled(self._live(node)):
+                self._want(node, began)
+            else:
+                self._wait(node)
+        nodes = self._gpu_nodes()
+        return f"{self._said(graph)}, on {len(nodes)} GPU nodes, after {time.monotonic() - began:.0f} s"
+
+    def go(self, graph: Graph) -> str:
+        """Let them go again, as the autoscaler does, and wait until the last GPU node is gone."""
+        began = time.monotonic()
+        for node in wanting(graph):
+            if node.type == CLUSTER and autoscaled(self._live(node)):
+                self._scale(node, 0)
+        self._until("the GPU nodes go", lambda: not self._gpu_nodes(), _GOES_S, self._gpu_nodes)
+        return f"no GPU node is left after {time.monotonic() - began:.0f} s"
+
+    def go_one_by_one(self, engine: Engine, graph: Graph) -> str:
+        """Delete every object by itself, which `destroy` leaves to the end of the cluster; nothing may hold it."""
+        urns = [node.urn for node in graph.made if node.type.startswith("kubernetes:")]
+        targets = [word for urn in urns for word in ("--target", urn)]
+        said = engine.run(*_ONE_BY_ONE, *targets, stack=True)
+        if not said.ok:
+            raise InsideError(said.text.strip())
+        left = self.left()
+        if left:
+            raise InsideError(f"{len(left)} objects are left: {', '.join(left[:9])}")
+        return f"{len(urns)} deleted by themselves, no finalizer stuck, 0 left in the API server"
+
+    def _want(self, node: Node, began: float) -> None:
+        self._until("the head", lambda: state(self._live(node)) == "ready", _COMES_S, lambda: state(self._live(node)))
+        early = [each["metadata"]["name"] for each in self._gpu_nodes()]
+        if early:
+            raise InsideError(f"GPU nodes are there before a worker wants one: {', '.join(early)}")
+        self.stage.timeline.said(f"{_called(node)}: head ready after {time.monotonic() - began:.0f} s, no GPU node")
+        wanted = min(WORKERS, int(group(self._live(node)).get("maxReplicas", WORKERS)))
+        self._scale(node, wanted)
+        self._until(
+            f"{wanted} workers",
+            lambda: (
+                value_at(self._live(node), "status.readyWorkerReplicas") == wanted
+                and state(self._live(node)) == "ready"
+            ),
+            _COMES_S,
+            lambda: self._live(node).get("status"),
+        )
+
+    def _wait(self, node: Node) -> None:
+        def there() -> bool:
+            live = self._live(node)
+            trouble = failed(live)
+            if trouble:
+                raise InsideError(f"{_called(node)} failed: {trouble}")
+            return started(live)
+
+        self._until(f"{_called(node)} runs", there, _COMES_S, lambda: self._live(node).get("status"))
+
+    def _scale(self, node: Node, replicas: int) -> None:
+        """As Ray's autoscaler asks: python/ray/autoscaler/_private/kuberay/node_provider.py, 2.60, from memory."""
+        kind, (name, namespace) = api_of_type(node.type), place_of(node.id)
+        patch = [{"op": "replace", "path": "/spec/workerGroupSpecs/0/replicas", "value": replicas}]
+        self.stage.timeline.said(f"{_called(node)}: {replicas} workers are wanted")
+        self.stage.api.patch(kind.written, kind.kind, name, namespace, patch, type="json")
+
+    def _live(self, node: Node) -> Json:
+        kind, (name, namespace) = api_of_type(node.type), place_of(node.id)
+        live = self.stage.api.get(kind.written, kind.kind, name, namespace)
+        if live is None:
+            raise InsideError(f"{_called(node)} is not in the API server")
+        return live
+
+    def _gpu_nodes(self) -> list[Json]:
+        return [each for each in self.stage.api.list("v1", "Node") if value_at(each, "status.capacity").get(GPUS)]
+
+    def _said(self, graph: Graph) -> str:
+        words = []
+        for node in wanting(graph):
+            live = self._live(node)
+            count = value_at(live, "status.readyWorkerReplicas")
+            words.append(f"{_called(node)} {state(live)}" + (f" with {count} workers" if node.type == CLUSTER else ""))
+        return "; ".join(words) or "nothing of this stack wants a GPU by itself"
+
+    def _until(self, what: str, look: Callable[[], bool], within_s: float, seen: Callable[[], object]) -> None:
+        def there() -> bool:
+            self.stage.check()
+            if look():
+                return True
+            raise NotYet(str(seen()))
+
+        try:
+            self.stage.api.until(what, there, within_s)
+        except TimeoutError as problem:
+            raise InsideError(str(problem)) from problem
+
+
+def wanting(graph: Graph) -> Iterator[Node]:
+    """What of a stack runs on GPUs: Ray's clusters and jobs, and Jobs."""
+    return (node for node in graph.made if node.type in (CLUSTER, RAY_JOB, JOB))
+
+
+def autoscaled(live: Json) -> bool:
+    """Whether Ray's own autoscaler says how many workers there are."""
+    return live.get("kind") == "RayCluster" and bool(value_at(live, "spec.enableInTreeAutoscaling"))
+
+
+def group(live: Json) -> Json:
+    """The worker group of a RayCluster; a stack has one."""
+    found: Json = live["spec"]["workerGroupSpecs"][0]
+    return found
+
+
+def state(live: Json) -> str:
+    """How its controller says that it stands, in a word."""
+    status = live.get("status") or {}
+    if live.get("kind") == "Job":
+        return "complete" if "Complete" in _true(status) else f"active: {status.get('active', 0)}"
+    return str(status.get("jobDeploymentStatus") or status.get("state") or "unseen")
+
+
+def started(live: Json) -> bool:
+    """Whether it has its machines: pods that run, or an end that it could not have reached without."""
+    status = live.get("status") or {}
+    if live.get("kind") == "Job":
+        return bool(status.get("ready")) or "Complete" in _true(status)
+    if live.get("kind") == "RayJob":
+        return status.get("jobDeploymentStatus") in ("Running", "Complete")
+    return bool(status.get("state") == "ready")
+
+
+def failed(live: Json) -> str:
+    """Why it has failed for good, or nothing."""
+    status = live.get("status") or {}
+    if status.get("jobDeploymentStatus") == "Failed" or status.get("state") == "failed":
+        return str(status.get("message") or status.get("reason") or status)
+    return "its Failed condition is true" if "Failed" in _true(status) else ""
+
+
+def _true(status: Json) -> set[str]:
+    return {each["type"] for each in status.get("conditions") or () if each.get("status") == "True"}
+
+
+def _called(node: Node) -> str:
+    return f"{api_of_type(node.type).kind} {place_of(node.id)[0]}"

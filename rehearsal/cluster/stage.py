@@ -1,0 +1,153 @@
+"""What stands behind a rehearsal of depth `cluster`: the control plane, the landlord, and the time line.
+
+The API server is there from the beginning, but nobody reaches it before the simulated cluster exists: the provider asks
+the world. When that is deleted, the landlord lets everything in it go.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+
+from infra.settings import Settings
+from rehearsal.clouds.kind import Json
+from rehearsal.clouds.kubernetes.connection import CLUSTER, EKS_CLUSTER
+from rehearsal.clouds.world import World
+from rehearsal.cluster.landlord import Landlord
+from rehearsal.cluster.objects import ours
+from rehearsal.cluster.provider import SETTING
+from rehearsal.cluster.timeline import Tell, Timeline
+from tools.kubernetes.api import Api, ApiError
+from tools.kubernetes.control_plane import ControlPlane
+
+_LOOK_S = 0.2
+_EMPTY_WITHIN_S = 60.0
+
+
+class Stage:
+    """From `with` to the end of the block: a control plane whose objects are those of the world's simulated cluster.
+
+    `plane` is the control plane, `landlord` plays the clouds' own controllers, `timeline` tells what happens in it.
+    Raises `BuildError` where a program of Kubernetes is missing and cannot be built.
+    """
+
+    plane: ControlPlane
+    landlord: Landlord
+    timeline: Timeline
+
+    def __init__(self, folder: Path, world: World, settings: Settings, tell: Tell) -> None:
+        self._folder = folder
+        self._world = world
+        self._settings = settings
+        self._tell = tell
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Stage:
+        try:
+            self._begin()
+        except BaseException:
+            self._stack.close()
+            raise
+        return self
+
+    def __exit__(
+        self, type_: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.__exit__(type_, error, trace)
+
+    @property
+    def api(self) -> Api:
+        """A client of the API server."""
+        return self.plane.api
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What was real and what stood in, for the report."""
+        version = self.api.request("GET", "/version")["gitVersion"].removeprefix("v")
+        real = "".join(f", the controller behind release {release}" for release in self.landlord.real)
+        return (
+            f"Depth cluster: real are API server, scheduler and controller manager of Kubernetes {version}{real}.",
+            "Nodes are kwok's: they are ready at once, and no container runs in their pods.",
+            "What stands in for the clouds' own controllers (autoscaler, devices, networks, queued provisioning, Ray's"
+            " dashboard) is in rehearsal/cluster/landlord, part by part with its source; nothing of it is proof.",
+        )
+
+    def left(self) -> list[str]:
+        """What the provider made and is still there, as "Kind namespace/name".
+
+        Where the simulated cluster is deleted, the landlord lets all of it go; that is waited for.
+        """
+        deadline = time.monotonic() + (0.0 if self._stands() else _EMPTY_WITHIN_S)
+        while True:
+            self.check()
+            found = [_called(live) for live in everything(self.api) if ours(live)]
+            if not found or time.monotonic() > deadline:
+                return found
+            time.sleep(_LOOK_S)
+
+    def check(self) -> None:
+        """Raise `ProgramEnded` if a program of the control plane has died, `LandlordError` if the landlord is broken."""
+        self.landlord.check()
+
+    def _begin(self) -> None:
+        self.timeline = Timeline(self._tell)
+        self.plane = self._stack.enter_context(ControlPlane(self._folder, say=self._tell))
+        with self._world.transaction() as view:
+            there = {"url": self.plane.url, "token": self.plane.token, "authority": str(self.plane.authority)}
+            view.set(SETTING, there)
+        self.plane.start_kwok()
+        self.landlord = self._stack.enter_context(Landlord(self.plane, self._world, self._settings, self.timeline.said))
+        self._stack.enter_context(self.timeline.watching(self.plane.api))
+
+    def _stands(self) -> bool:
+        with self._world.transaction() as view:
+            return any(True for type_ in (CLUSTER, EKS_CLUSTER) for _ in view.all(type_))
+
+
+class Beginning:
+    """A stage that is set up while something else is done."""
+
+    def __init__(self, stage: Stage) -> None:
+        self._stage = stage
+        self._pool = ThreadPoolExecutor(max_workers=1)
+        self._future: Future[Stage] = self._pool.submit(stage.__enter__)
+
+    def __enter__(self) -> Callable[[], Stage]:
+        """What waits for the stage and returns it."""
+        return self._future.result
+
+    def __exit__(
+        self, type_: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._pool.shutdown()
+        if self._future.exception() is None:
+            self._stage.__exit__(type_, error, trace)
+
+
+def everything(api: Api) -> Iterator[Json]:
+    """Every object that somebody can delete, each in one of its versions."""
+    seen: set[str] = set()
+    for kind in api.kinds():
+        if not {"list", "delete"} <= set(kind.verbs):
+            continue
+        try:
+            found = api.list(kind.api_version, kind.kind)
+        except ApiError as problem:
+            if problem.status == 404:
+                # Its definition has just gone.
+                continue
+            raise
+        for live in found:
+            if live["metadata"]["uid"] not in seen:
+                seen.add(live["metadata"]["uid"])
+                yield live
+
+
+def _called(live: Json) -> str:
+    metadata = live["metadata"]
+    where = f"{metadata['namespace']}/" if metadata.get("namespace") else ""
+    return f"{live['kind']} {where}{metadata['name']}"

@@ -1,0 +1,135 @@
+"""What happens in the cluster, told while it happens: nodes, pods, and how it stands with Ray's and Kueue's objects."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+
+import requests
+
+from rehearsal.clouds.kind import Json
+from tools.kubernetes.api import Api, ApiError
+
+Tell = Callable[[str], None]
+"""Is given a line for a person."""
+
+Moment = tuple[float, str]
+"""Seconds since the stage was set up, and what happened."""
+
+_LOOK_S = 0.4
+_KINDS = (
+    ("v1", "Node"),
+    ("v1", "Pod"),
+    ("batch/v1", "Job"),
+    ("ray.io/v1", "RayCluster"),
+    ("ray.io/v1", "RayJob"),
+    ("kueue.x-k8s.io/v1beta2", "Workload"),
+    ("autoscaling.x-k8s.io/v1", "ProvisioningRequest"),
+)
+_SYSTEM = "kube-system"
+
+
+class Timeline:
+    """What was told since its making, by `said` or by what it saw itself; every line goes to `tell` at once."""
+
+    def __init__(self, tell: Tell) -> None:
+        self._tell = tell
+        self._began = time.monotonic()
+        self._lock = threading.Lock()
+        self._moments: list[Moment] = []
+        self._seen: dict[str, str] = {}
+
+    @property
+    def moments(self) -> tuple[Moment, ...]:
+        """All of it, in order."""
+        with self._lock:
+            return tuple(self._moments)
+
+    def said(self, text: str) -> None:
+        """Tell something that somebody knows."""
+        with self._lock:
+            seconds = time.monotonic() - self._began
+            self._moments.append((seconds, text))
+        self._tell(f"{seconds:6.1f} s  {text}")
+
+    @contextmanager
+    def watching(self, api: Api) -> Iterator[None]:
+        """Look at the API server until the end of the block."""
+        over = threading.Event()
+        watcher = threading.Thread(target=self._watch, args=(api, over), daemon=True)
+        watcher.start()
+        try:
+            yield
+        finally:
+            over.set()
+            watcher.join()
+
+    def look(self, api: Api) -> None:
+        """See what has changed since the last look, and tell it."""
+        served = {(kind.api_version, kind.kind) for kind in api.kinds()}
+        now: dict[str, str] = {}
+        for version, kind in _KINDS:
+            for live in api.list(version, kind) if (version, kind) in served else ():
+                metadata = live["metadata"]
+                if metadata.get("namespace") != _SYSTEM:
+                    now[f"{kind} {metadata['name']}"] = standing(live)
+        for text in changes(self._seen, now):
+            self.said(text)
+        self._seen = now
+
+    def _watch(self, api: Api, over: threading.Event) -> None:
+        while not over.wait(_LOOK_S):
+            try:
+                self.look(api)
+            except (ApiError, requests.RequestException):
+                # Nobody's proof: whoever needs the API server says that it is gone.
+                continue
+
+
+def changes(before: Mapping[str, str], now: Mapping[str, str]) -> Iterator[str]:
+    """What to tell of two looks, each a name ("Pod a") with its standing; an empty standing is not worth a line."""
+    for name in before.keys() - now.keys():
+        yield f"{name} is gone"
+    for name, state in now.items():
+        if state and state != before.get(name):
+            yield f"{name} {state}"
+
+
+def standing(live: Json) -> str:
+    """How it stands with an object, in a few words; nothing where that is not worth telling."""
+    status = live.get("status") or {}
+    true = {each["type"] for each in status.get("conditions") or () if each.get("status") == "True"}
+    kind = live.get("kind")
+    if kind == "Node":
+        return "is ready" if "Ready" in true else ""
+    if kind == "Pod":
+        return _pod(live, status)
+    if kind == "RayCluster":
+        return _counted(status) if status.get("state") else ""
+    if kind == "RayJob":
+        words = [status.get("jobDeploymentStatus"), status.get("jobStatus")]
+        return ", ".join(f"is {word}" if not at else str(word) for at, word in enumerate(filter(None, words)))
+    return f"is {_last(true)}" if _last(true) else ""
+
+
+def _pod(live: Json, status: Json) -> str:
+    node = (live.get("spec") or {}).get("nodeName")
+    if live["metadata"].get("deletionTimestamp"):
+        return "is being ended"
+    if not node:
+        gates = (live.get("spec") or {}).get("schedulingGates")
+        return "waits for its gates" if gates else "waits for a node"
+    return f"is {status.get('phase', 'Pending')} on {node}"
+
+
+def _counted(status: Json) -> str:
+    ready, wanted = status.get("readyWorkerReplicas", 0), status.get("desiredWorkerReplicas", 0)
+    return f"is {status['state']}, {ready} of {wanted} workers"
+
+
+def _last(true: set[str]) -> str:
+    """The condition that says most, of those that are true."""
+    order = ("Finished", "Failed", "Complete", "Provisioned", "Admitted", "QuotaReserved", "Accepted", "Suspended")
+    return next((type_ for type_ in order if type_ in true), "")
