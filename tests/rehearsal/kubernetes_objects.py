@@ -10,8 +10,10 @@ from typing import Any
 from rehearsal.clouds.kind import Call, Json, Refusal, Verb
 from rehearsal.clouds.kubernetes import compute_class, device_networks
 from rehearsal.clouds.kubernetes.cloud import CLOUD
-from rehearsal.clouds.kubernetes.identity import DEFINITION, NAMESPACE, RELEASE
+from rehearsal.clouds.kubernetes.identity import DEFINITION, NAMESPACE, RELEASE, api
+from rehearsal.clouds.kubernetes.quantities import rewritten
 from rehearsal.clouds.world import View
+from tests.rehearsal.kubernetes_queues import RIGHT_QUEUES, standing
 
 HOST = "10.1.2.3"
 CLUSTER_ID = "projects/p/locations/us-central1-b/clusters/a3u"
@@ -119,7 +121,6 @@ PARAM_SET = device_networks.PARAM_SET
 COMPUTE_CLASS = compute_class.COMPUTE_CLASS
 RAY_CLUSTER = "kubernetes:ray.io/v1:RayCluster"
 RAY_JOB = "kubernetes:ray.io/v1:RayJob"
-CLUSTER_QUEUE = "kubernetes:kueue.x-k8s.io/v1beta2:ClusterQueue"
 
 RIGHT: Mapping[str, Json] = {
     NAMESPACE: named("ray-2", None),
@@ -199,21 +200,18 @@ RIGHT: Mapping[str, Json] = {
     ),
     RAY_CLUSTER: named("a3u", apiVersion="ray.io/v1", kind="RayCluster", spec=RAY_SPEC),
     RAY_JOB: named(
-        "job", spec={"entrypoint": "python x.py", "preRunningDeadlineSeconds": 60, "rayClusterSpec": RAY_SPEC}
-    ),
-    CLUSTER_QUEUE: named(
-        "queue",
-        None,
+        "job",
         spec={
-            "namespaceSelector": {},
-            "resourceGroups": [
-                {
-                    "coveredResources": ["cpu"],
-                    "flavors": [{"name": "gpu", "resources": [{"name": "cpu", "nominalQuota": 1000}]}],
-                }
-            ],
+            "entrypoint": "python x.py",
+            "submissionMode": "HTTPMode",
+            "preRunningDeadlineSeconds": 60,
+            "shutdownAfterJobFinishes": True,
+            "ttlSecondsAfterFinished": 600,
+            "runtimeEnvYAML": "working_dir: /work",
+            "rayClusterSpec": rewritten(RAY_SPEC),
         },
     ),
+    **RIGHT_QUEUES,
     RELEASE: {
         "name": "kuberay-operator",
         "namespace": "kuberay-system",
@@ -241,13 +239,16 @@ def furnish(view: View) -> None:
     view.put(PARAM_SET, "rdma-0", named("rdma-0", None, spec=spec))
     view.put(NETWORK, "rdma-0", named("rdma-0", None, spec={"parametersRef": {"name": "rdma-0"}}))
     view.put(COMPUTE_CLASS, "rdma", RIGHT[COMPUTE_CLASS])
-    for kind, group, versions in (
-        *((each, "ray.io", ["v1"]) for each in ("RayCluster", "RayJob")),
-        ("ClusterQueue", "kueue.x-k8s.io", ["v1beta1", "v1beta2"]),
+    for kind, versions in (
+        *((f"kubernetes:ray.io/v1:{each}", ["v1"]) for each in ("RayCluster", "RayJob")),
+        *((token, ["v1beta1", "v1beta2"]) for token in RIGHT_QUEUES),
     ):
-        definition = {"spec": {"group": group, "versions": [{"name": each} for each in versions]}}
-        view.put(DEFINITION, f"{kind.lower()}s.{group}", definition)
+        definition = {"spec": {"group": api(kind).group, "versions": [{"name": each} for each in versions]}}
+        view.put(DEFINITION, api(kind).resource, definition)
+    for thing in standing():
+        view.put(*thing)
     view.put(RELEASE, "kueue-system/kueue", {"chart": "oci://registry.k8s.io/kueue/charts/kueue"})
+    view.put(RELEASE, "kuberay/kuberay-operator", {"chart": "kuberay-operator"})
 
 
 def call(

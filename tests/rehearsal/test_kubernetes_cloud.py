@@ -17,13 +17,13 @@ from rehearsal.clouds.kubernetes.cloud import CLOUD
 from rehearsal.clouds.kubernetes.connection import cluster, reaches
 from rehearsal.clouds.kubernetes.custom_shapes import custom
 from rehearsal.clouds.kubernetes.identity import DEFINITION, NAMESPACE, RELEASE, api
+from rehearsal.clouds.kubernetes.queues import CLUSTER_QUEUE
 from rehearsal.clouds.kubernetes.sdk_shapes import built_in
 from rehearsal.clouds.kubernetes.shapes import ANY, TEXT, Shape, listed, misfits, thing
 from rehearsal.clouds.values import as_asked, merged
 from rehearsal.clouds.world import View, World
 from tests.rehearsal.kubernetes_objects import (
     CLUSTER_ID,
-    CLUSTER_QUEUE,
     COMPUTE_CLASS,
     CONFIG,
     DAEMON_SET,

@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,7 +13,7 @@ from infra.gke.fabric import GVNIC_NETWORK, gpu_pod, rdma_network
 from infra.kubernetes.ray_manifest import RayShape, ray_cluster
 from infra.machines import CATALOGUE, GkeMachine
 from infra.settings import parse
-from rehearsal.clouds.kind import Call, Json, Rule, Verb
+from rehearsal.clouds.kind import Verb
 from rehearsal.clouds.kubernetes import (
     compute_class,
     device_networks,
@@ -39,7 +37,6 @@ from tests.rehearsal.kubernetes_objects import (
     CLAIM,
     CLUSTER,
     CLUSTER_ID,
-    CLUSTER_QUEUE,
     COMPUTE_CLASS,
     CONTAINER,
     DAEMON_SET,
@@ -49,7 +46,6 @@ from tests.rehearsal.kubernetes_objects import (
     PARAM_SET,
     POLICY,
     RAY_CLUSTER,
-    RAY_JOB,
     RIGHT,
     SECRET,
     SERVICE,
@@ -59,6 +55,8 @@ from tests.rehearsal.kubernetes_objects import (
     named,
     with_,
 )
+from tests.rehearsal.kubernetes_wrong import Wrong, request_of
+from tests.rehearsal.kubernetes_wrong_queues import WRONG_QUEUES
 from tests.unit.stacks import GKE, changed
 
 
@@ -68,21 +66,6 @@ def world(tmp_path: Path) -> Iterator[View]:
     with World(tmp_path / "world.sqlite").transaction() as view:
         furnish(view)
         yield view
-
-
-@dataclass(frozen=True)
-class Wrong:
-    """What makes a right object wrong: one change, or what is live, or what is missing in the world."""
-
-    rule: Rule
-    type: str
-    path: str = ""
-    new: Any = None
-    says: str = ""
-    verb: Verb = "create"
-    live: str = ""
-    gone: tuple[tuple[str, str], ...] = field(default=())
-    put: tuple[tuple[str, str, Json], ...] = field(default=())
 
 
 OLDER = ("gcp:container/cluster:Cluster", CLUSTER_ID, {**CLUSTER, "masterVersion": "1.33.2-gke.1"})
@@ -121,7 +104,6 @@ WRONG = (
     ),
     # KubeRay 1.7 has it, 1.6.2 does not.
     Wrong(fields.unknown_field, RAY_CLUSTER, f"{WORKERS}/priority", 1, "spec.workerGroupSpecs[0].priority"),
-    Wrong(fields.unknown_field, CLUSTER_QUEUE, "spec/admissionChecks", [], "spec.admissionChecks"),
     Wrong(fields.wrong_type, SERVICE, "spec/ports/0/port", "http", "cannot unmarshal string"),
     Wrong(fields.wrong_type, RAY_CLUSTER, f"{WORKERS}/maxReplicas", "4", "cannot unmarshal string"),
     Wrong(fields.required_field, DAEMON_SET, "spec/selector", None, "spec.selector: Required value"),
@@ -255,29 +237,14 @@ WRONG = (
     Wrong(ray.token_without_version, RAY_CLUSTER, "spec/rayVersion", None, "was not specified"),
     Wrong(ray.token_without_version, RAY_CLUSTER, "spec/rayVersion", "2.51.1", "got 2.51.1"),
     Wrong(ray.cluster_token_misused, RAY_CLUSTER, "spec/authOptions/enableK8sTokenAuth", True, "also set"),
-    Wrong(ray.job_without_cluster, RAY_JOB, "spec/rayClusterSpec", None, "must be set"),
-    Wrong(ray.job_deadline_unfit, RAY_JOB, "spec/preRunningDeadlineSeconds", 0, "positive integer"),
-    Wrong(ray.job_deadline_unfit, RAY_JOB, "spec/suspend", True, "not allowed to be suspended"),
-    Wrong(ray.queued_and_autoscaled, RAY_CLUSTER, "metadata/labels", {ray.QUEUE: "lq"}, "elastic"),
     Wrong(helm.name_unfit, RELEASE, "name", "x" * 54, "53"),
     Wrong(helm.chart_unknown, RELEASE, "chart", "kuberay", 'chart "kuberay" not found in https://ray-project'),
     Wrong(helm.version_unknown, RELEASE, "version", "9.9.9", "not found in https://ray-project"),
     Wrong(helm.version_unknown, RELEASE, "version", None, "no version is given"),
     Wrong(helm.namespace_missing, RELEASE, "createNamespace", False, 'namespaces "kuberay-system" not found'),
+    *WRONG_QUEUES,
     Wrong(helm.no_node, RELEASE, says="deadline exceeded", gone=(("gcp:container/nodePool:NodePool", "system"),)),
 )
-
-
-def request_of(wrong: Wrong, world: View) -> Call:
-    """The wrong request, in a world that is as the case wants it."""
-    right = RIGHT.get(wrong.type, named("x"))
-    for type_, id_ in wrong.gone:
-        world.remove(type_, id_)
-    for type_, id_, live in wrong.put:
-        world.put(type_, id_, live)
-    inputs = with_(right, wrong.path, wrong.new) if wrong.path else right
-    live = {"": {}, "right": right, "immutable": {**right, "immutable": True}}[wrong.live]
-    return call(world, wrong.type, inputs, wrong.verb, live)
 
 
 @pytest.mark.parametrize("wrong", WRONG, ids=lambda wrong: f"{wrong.rule.__name__}-{wrong.path or wrong.verb}")

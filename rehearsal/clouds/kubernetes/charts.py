@@ -29,6 +29,8 @@ _KUEUE_KINDS = (
     "ClusterQueue",
     "Cohort",
     "LocalQueue",
+    "MultiKueueCluster",
+    "MultiKueueConfig",
     "ProvisioningRequestConfig",
     "ResourceFlavor",
     "Topology",

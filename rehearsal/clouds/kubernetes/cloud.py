@@ -13,7 +13,10 @@ from rehearsal.clouds.kubernetes import (
     jobs,
     naming,
     objects,
+    queued,
+    queues,
     ray,
+    ray_job,
     serving,
     workloads,
 )
@@ -32,7 +35,10 @@ RULES: tuple[Rule, ...] = (
     *jobs.RULES,
     *device_networks.RULES,
     *compute_class.RULES,
+    *queues.RULES,
     *ray.RULES,
+    *ray_job.RULES,
+    *queued.RULES,
 )
 
 _IDENTITY = frozenset({"metadata.name", "metadata.namespace"})

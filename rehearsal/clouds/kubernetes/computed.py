@@ -6,7 +6,8 @@ import base64
 import uuid
 from collections.abc import Callable, Mapping
 
-from rehearsal.clouds.kind import Call, Json
+from rehearsal.clouds.kind import Call, Json, value_at
+from rehearsal.clouds.kubernetes import queues
 from rehearsal.clouds.kubernetes.connection import OWNER, here
 from rehearsal.clouds.kubernetes.identity import NAMESPACE, api, name, namespace
 
@@ -87,8 +88,12 @@ def _job(call: Call) -> Json:
     metadata: Json = template.get("metadata") or {}
     labels = {**(metadata.get("labels") or {}), **own, "batch.kubernetes.io/job-name": name(call.inputs)}
     labelled = {**template, "metadata": {**metadata, "labels": labels}}
+    waits = _suspended(call)
     live = call.live.get("status") or {"active": 0, "ready": 0}
-    return {"spec": {**defaults, **spec, "template": labelled, "selector": {"matchLabels": own}}, "status": live}
+    return {
+        "spec": {**defaults, **spec, "template": labelled, "selector": {"matchLabels": own}, **waits},
+        "status": live,
+    }
 
 
 def _claim(call: Call) -> Json:
@@ -102,10 +107,54 @@ def _ray_cluster(call: Call) -> Json:
 
     ray-project/kuberay: ray-operator/config/crd/bases, v1.6.2, 2026-06-17.
     """
-    spec: Json = call.now.get("spec") or {}
+    spec = {**_with_groups(call.now.get("spec") or {}), **_suspended(call)}
+    return {"spec": spec, "status": call.live.get("status") or {}}
+
+
+def _ray_job(call: Call) -> Json:
+    """Defaults of the CRD, those of the cluster in it included; the source is that of the RayCluster."""
+    defaults = {"submissionMode": "K8sJobMode", "backoffLimit": 0, "ttlSecondsAfterFinished": 0}
+    spec: Json = {**defaults, **(call.now.get("spec") or {}), **_suspended(call)}
+    if spec.get("rayClusterSpec"):
+        spec["rayClusterSpec"] = _with_groups(spec["rayClusterSpec"])
+    return {"spec": spec, "status": call.live.get("status") or {}}
+
+
+def _with_groups(spec: Json) -> Json:
     defaults = {"replicas": 0, "minReplicas": 0, "maxReplicas": 2147483647, "numOfHosts": 1}
-    groups = [{**defaults, **group} for group in spec.get("workerGroupSpecs") or ()]
-    return {"spec": {**spec, "workerGroupSpecs": groups}, "status": call.live.get("status") or {}}
+    return {**spec, "workerGroupSpecs": [{**defaults, **group} for group in spec.get("workerGroupSpecs") or ()]}
+
+
+def _suspended(call: Call) -> Json:
+    """Kueue's webhook suspends a new job in a queue (kubernetes-sigs/kueue: pkg/controller/jobframework/defaults.go,
+    0.19.2, 2026-08-22)."""
+    waits = call.verb == "create" and (value_at(call.inputs, "metadata.labels") or {}).get(queues.QUEUE)
+    return {"suspend": True} if waits and queues.installed(call.world) else {}
+
+
+def _cluster_queue(call: Call) -> Json:
+    """Defaults of the CRD. kubernetes-sigs/kueue: config/components/crd/bases, 0.19.2, 2026-08-22; so the next two."""
+    defaults = {
+        "queueingStrategy": "BestEffortFIFO",
+        "stopPolicy": "None",
+        "flavorFungibility": {"whenCanBorrow": "MayStopSearch", "whenCanPreempt": "TryNextFlavor"},
+        "preemption": {
+            "withinClusterQueue": "Never",
+            "reclaimWithinCohort": "Never",
+            "borrowWithinCohort": {"policy": "Never"},
+        },
+    }
+    return {"spec": {**defaults, **(call.now.get("spec") or {})}, "status": call.live.get("status") or {}}
+
+
+def _local_queue(call: Call) -> Json:
+    return {"spec": {"stopPolicy": "None", **(call.now.get("spec") or {})}, "status": call.live.get("status") or {}}
+
+
+def _provisioning(call: Call) -> Json:
+    spec: Json = call.now.get("spec") or {}
+    retries = {"backoffLimitCount": 3, "backoffBaseSeconds": 60, "backoffMaxSeconds": 1800}
+    return {"spec": {**spec, "retryStrategy": {**retries, **(spec.get("retryStrategy") or {})}}}
 
 
 def _number(text: str) -> int:
@@ -120,4 +169,8 @@ _MORE: Mapping[str, Callable[[Call], Json]] = {
     "kubernetes:apps/v1:DaemonSet": _daemon_set,
     "kubernetes:batch/v1:Job": _job,
     "kubernetes:ray.io/v1:RayCluster": _ray_cluster,
+    "kubernetes:ray.io/v1:RayJob": _ray_job,
+    queues.CLUSTER_QUEUE: _cluster_queue,
+    queues.LOCAL_QUEUE: _local_queue,
+    queues.PROVISIONING: _provisioning,
 }

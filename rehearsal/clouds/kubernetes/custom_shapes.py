@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import cache
 
+from rehearsal.clouds.kubernetes import kueue_shapes
 from rehearsal.clouds.kubernetes.identity import Api
+from rehearsal.clouds.kubernetes.kueue_shapes import KUEUE
 from rehearsal.clouds.kubernetes.sdk_shapes import built_in, part
 from rehearsal.clouds.kubernetes.shapes import (
     ANY,
     BOOLEAN,
-    EITHER,
     INTEGER,
     NUMBER,
     TEXT,
@@ -25,7 +26,6 @@ from rehearsal.clouds.kubernetes.shapes import (
 KUBERAY = "ray-project/kuberay: ray-operator/apis/ray/v1 and config/crd/bases, v1.6.2, 2026-06-17"
 GKE_NETWORKING = "GoogleCloudPlatform/gke-networking-api: apis/network/v1, 39b01c24, read 2026-11"
 COMPUTE_CLASS = "GKE docs ComputeClass CRD reference, 2026-04-13"
-KUEUE = "kubernetes-sigs/kueue: apis/kueue/v1beta2, 0.19.2, ff69552e, 2026-08-22"
 
 
 def _group(*required: str, **more: Shape) -> Shape:
@@ -95,6 +95,7 @@ def _ray_cluster_spec() -> Shape:
 
 def _ray_job_spec() -> Shape:
     policy = thing("policy", policy=one_of("DeleteCluster", "DeleteWorkers", "DeleteSelf", "DeleteNone"))
+    condition = thing(jobStatus=one_of("SUCCEEDED", "FAILED"), jobDeploymentStatus=one_of("Failed"), ttlSeconds=INTEGER)
     return thing(
         activeDeadlineSeconds=INTEGER,
         backoffLimit=INTEGER,
@@ -107,7 +108,7 @@ def _ray_job_spec() -> Shape:
         deletionStrategy=thing(
             onSuccess=policy,
             onFailure=policy,
-            deletionRules=listed(thing("policy", "condition", policy=TEXT, condition=ANY)),
+            deletionRules=listed(thing("policy", "condition", policy=policy.fields["policy"], condition=condition)),
         ),
         entrypoint=TEXT,
         runtimeEnvYAML=TEXT,
@@ -217,74 +218,20 @@ def _reservation() -> Shape:
     return thing("name", name=TEXT, project=TEXT, zones=TEXTS, reservationBlock=block)
 
 
-def _cluster_queue_spec() -> Shape:
-    quota = thing("name", "nominalQuota", name=TEXT, nominalQuota=EITHER, borrowingLimit=EITHER, lendingLimit=EITHER)
-    flavor = thing("name", "resources", name=TEXT, resources=listed(quota))
-    return thing(
-        resourceGroups=listed(thing("coveredResources", "flavors", coveredResources=TEXTS, flavors=listed(flavor))),
-        cohortName=TEXT,
-        queueingStrategy=one_of("StrictFIFO", "BestEffortFIFO"),
-        namespaceSelector=part("meta.v1", "LabelSelector"),
-        flavorFungibility=ANY,
-        preemption=ANY,
-        admissionChecksStrategy=thing(admissionChecks=listed(thing("name", name=TEXT, onFlavors=TEXTS))),
-        stopPolicy=one_of("None", "Hold", "HoldAndDrain"),
-        fairSharing=ANY,
-        admissionScope=ANY,
-    )
-
-
-def _provisioning_spec() -> Shape:
-    retry = thing(backoffLimitCount=INTEGER, backoffBaseSeconds=INTEGER, backoffMaxSeconds=INTEGER)
-    return thing(
-        "provisioningClassName",
-        provisioningClassName=TEXT,
-        parameters=TEXT_MAP,
-        managedResources=TEXTS,
-        retryStrategy=retry,
-        podSetUpdates=ANY,
-        podSetMergePolicy=one_of("IdenticalPodTemplates", "IdenticalWorkloadSchedulingRequirements"),
-    )
-
-
 _SPECS: Mapping[tuple[str, str, str], tuple[Callable[[], Shape], str]] = {
     ("ray.io", "v1", "RayCluster"): (_ray_cluster_spec, KUBERAY),
     ("ray.io", "v1", "RayJob"): (_ray_job_spec, KUBERAY),
     ("networking.gke.io", "v1", "Network"): (_network_spec, GKE_NETWORKING),
     ("networking.gke.io", "v1", "GKENetworkParamSet"): (_param_set_spec, GKE_NETWORKING),
     ("cloud.google.com", "v1", "ComputeClass"): (_compute_class_spec, COMPUTE_CLASS),
-    ("kueue.x-k8s.io", "v1beta2", "ClusterQueue"): (_cluster_queue_spec, KUEUE),
-    ("kueue.x-k8s.io", "v1beta2", "LocalQueue"): (
-        lambda: thing(clusterQueue=TEXT, stopPolicy=one_of("None", "Hold", "HoldAndDrain"), fairSharing=ANY),
-        KUEUE,
-    ),
-    ("kueue.x-k8s.io", "v1beta2", "ResourceFlavor"): (
-        lambda: thing(
-            nodeLabels=TEXT_MAP,
-            nodeTaints=listed(part("core.v1", "Taint")),
-            tolerations=listed(part("core.v1", "Toleration")),
-            topologyName=TEXT,
-        ),
-        KUEUE,
-    ),
-    ("kueue.x-k8s.io", "v1beta2", "AdmissionCheck"): (
-        lambda: thing(
-            "controllerName",
-            controllerName=TEXT,
-            parameters=thing("apiGroup", "kind", "name", apiGroup=TEXT, kind=TEXT, name=TEXT),
-        ),
-        KUEUE,
-    ),
-    ("kueue.x-k8s.io", "v1beta2", "ProvisioningRequestConfig"): (_provisioning_spec, KUEUE),
-    ("kueue.x-k8s.io", "v1beta2", "Topology"): (
-        lambda: thing("levels", levels=listed(thing("nodeLabel", nodeLabel=TEXT))),
-        KUEUE,
-    ),
+    **{("kueue.x-k8s.io", "v1beta2", kind): (spec, KUEUE) for kind, spec in kueue_shapes.SPECS.items()},
 }
 
 
 def custom(api: Api) -> tuple[Shape, str] | None:
     """The shape of a custom kind, and where it comes from; None if there is no table for it."""
+    if (api.group, api.version, api.kind) == ("kueue.x-k8s.io", "v1beta2", "WorkloadPriorityClass"):
+        return kueue_shapes.priority_class(), KUEUE
     known = _SPECS.get((api.group, api.version, api.kind))
     if known is None:
         return None

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from rehearsal.clouds.kind import Json
+from rehearsal.clouds.kubernetes import queue_drift
 from rehearsal.clouds.kubernetes.computed import BEGAN
 from rehearsal.clouds.kubernetes.device_networks import NETWORK, PARAM_SET
 from rehearsal.clouds.world import View
@@ -18,8 +19,15 @@ KUBERAY = "ray-project/kuberay docs, autoscaling: replicas and scaleStrategy are
 CONTROLLER = "kubernetes/cloud-provider-gcp: pkg/controller/gkenetworkparamset, 006bd8b8, read 2026-11"
 
 
-def ray_cluster(live: Json, _world: View) -> Json:
-    """The autoscaler adds a worker to each group that may grow, and the operator reports the cluster."""
+def ray_cluster(live: Json, world: View) -> Json:
+    """The autoscaler adds a worker to each group that may grow, and the operator reports the cluster.
+
+    A cluster in a queue has no autoscaler; Kueue lets it run, or not.
+    """
+    queued = queue_drift.admitted("RayCluster", live, world)
+    if queued:
+        waits = queued["spec"]["suspend"]
+        return {**queued, "status": {"state": "suspended" if waits else "ready", "observedGeneration": 1}}
     spec: Json = live.get("spec") or {}
     groups = []
     for group in spec.get("workerGroupSpecs") or ():
@@ -78,4 +86,5 @@ DRIFTS: Mapping[str, Callable[[Json, View], Json]] = {
     "kubernetes:core/v1:PersistentVolumeClaim": claim,
     NETWORK: network,
     PARAM_SET: param_set,
+    **queue_drift.DRIFTS,
 }

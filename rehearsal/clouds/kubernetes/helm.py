@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from rehearsal.clouds.kind import Call, Json, Kind, Refusal, value_at
-from rehearsal.clouds.kubernetes import charts
+from rehearsal.clouds.kubernetes import charts, queues
 from rehearsal.clouds.kubernetes.connection import OWNER, POOL_LABELS, here, pools
 from rehearsal.clouds.kubernetes.identity import DEFINITION, NAMESPACE, RELEASE, Api, api, conflict, release_id
 from rehearsal.clouds.kubernetes.naming import exists, second_cluster
@@ -75,6 +75,21 @@ def no_node(call: Call) -> Refusal | None:
     if call.inputs.get("atomic"):
         words = f"release {call.inputs.get('name')} failed, and has been uninstalled due to atomic being set"
     return Refusal("timeout", f"{words}: {why}", f"{RELEASES}; {HELM}")
+
+
+def kinds_in_use(call: Call) -> Refusal | None:
+    """Definitions in a chart's templates go with the release; with them objects whose finalizers nobody takes away."""
+    chart = _chart(call)
+    if call.verb != "delete" or chart is None or chart.keeps or chart.name != "kueue":
+        return None
+    for type_, id_, _ in call.world.all():
+        kind = api(type_) if type_.startswith("kubernetes:") else None
+        if kind is not None and kind.group == queues.GROUP and kind.kind in queues.HELD:
+            words = (
+                f"customresourcedefinitions {kind.resource} would be Terminating for ever: {kind.kind} {id_} has the "
+            )
+            return Refusal("timeout", f"{words}finalizer {queues.FINALIZER}", f"{chart.source}; {queues.CONTROLLERS}")
+    return None
 
 
 def installed(call: Call) -> Json:
@@ -146,7 +161,7 @@ def _namespace(call: Call) -> str:
     return call.id.partition("/")[0] or "default"
 
 
-RULES = (second_cluster, name_unfit, chart_unknown, version_unknown, namespace_missing, no_node)
+RULES = (second_cluster, name_unfit, chart_unknown, version_unknown, namespace_missing, no_node, kinds_in_use)
 
 KIND = Kind(
     type=RELEASE,

@@ -47,6 +47,8 @@ _EVERYWHERE = frozenset(
         "AdmissionCheck",
         "ClusterQueue",
         "Cohort",
+        "MultiKueueCluster",
+        "MultiKueueConfig",
         "ProvisioningRequestConfig",
         "ResourceFlavor",
         "Topology",

@@ -1,4 +1,4 @@
-"""Rules of KubeRay's operator and of Kueue's webhook about Ray clusters and jobs.
+"""Rules of KubeRay's operator about Ray clusters, those of a RayJob included.
 
 The API server accepts these objects. The operator then writes an event and makes no pod, so that the stack would be
 "up" without a cluster: the rehearsal refuses where the operator does.
@@ -11,13 +11,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from rehearsal.clouds.kind import Call, Json, Refusal, value_at
-from rehearsal.clouds.kubernetes.identity import RELEASE, api, name
+from rehearsal.clouds.kubernetes.identity import api, name
 
 KUBERAY = "ray-project/kuberay: ray-operator/controllers/ray/utils/validation.go, v1.6.2, 2026-06-17"
-KUEUE = "kubernetes-sigs/kueue 0.19.2: pkg/controller/jobs/raycluster webhook, ff69552e, 2026-08-22"
 LONGEST = {"RayCluster": 53, "RayJob": 47, "RayService": 47, "RayCronJob": 36}
 V2_SWITCH = "RAY_enable_autoscaler_v2"
-QUEUE = "kueue.x-k8s.io/queue-name"
 TOKEN_SINCE = (2, 52, 0)
 CLUSTER_TOKEN_SINCE = (2, 55, 0)
 _AMOUNTS = ("num-cpus", "num-gpus", "memory", "resources")
@@ -29,9 +27,9 @@ def name_unfit(call: Call) -> Refusal | None:
     if call.verb == "delete" or kind.group != "ray.io" or kind.kind not in LONGEST:
         return None
     if len(its) > LONGEST[kind.kind]:
-        return _event(call, f"{kind.kind} name should be no more than {LONGEST[kind.kind]} characters", "Metadata")
+        return event(call, f"{kind.kind} name should be no more than {LONGEST[kind.kind]} characters", "Metadata")
     if not re.fullmatch(r"[a-z]([-a-z0-9]*[a-z0-9])?", its):
-        return _event(call, f"{kind.kind} name should be a valid DNS1035 label: {its}", "Metadata")
+        return event(call, f"{kind.kind} name should be a valid DNS1035 label: {its}", "Metadata")
     return None
 
 
@@ -42,7 +40,7 @@ def amounts_said_twice(call: Call) -> Refusal | None:
             said = [key for key in _AMOUNTS if _parameters(group).get(key)]
             if said and group.get("resources"):
                 words = "resource fields should not be set in both rayStartParams and Resources for "
-                return _event(call, f"{words}{called} group; please use only one")
+                return event(call, f"{words}{called} group; please use only one")
     return None
 
 
@@ -52,7 +50,7 @@ def labels_in_parameters(call: Call) -> Refusal | None:
         for group, called in _groups(spec):
             if "labels" in _parameters(group):
                 words = f"rayStartParams['labels'] is not supported for {called} group"
-                return _event(call, f"{words}; please use the top-level Labels field instead")
+                return event(call, f"{words}; please use the top-level Labels field instead")
     return None
 
 
@@ -62,12 +60,12 @@ def replicas_out_of_range(call: Call) -> Refusal | None:
         for group in spec.get("workerGroupSpecs") or ():
             called, least, most = group.get("groupName"), group.get("minReplicas"), group.get("maxReplicas")
             if isinstance(least, int) and least < 0:
-                return _event(call, f"worker group {called} has negative minReplicas {least}")
+                return event(call, f"worker group {called} has negative minReplicas {least}")
             if isinstance(most, int) and most < 0:
-                return _event(call, f"worker group {called} has negative maxReplicas {most}")
+                return event(call, f"worker group {called} has negative maxReplicas {most}")
             if isinstance(least, int) and isinstance(most, int) and least > most:
                 words = f"worker group {called} has minReplicas {least} greater than maxReplicas {most}"
-                return _event(call, words)
+                return event(call, words)
     return None
 
 
@@ -78,10 +76,10 @@ def idle_timeout_without_v2(call: Call) -> Refusal | None:
         for group in spec.get("workerGroupSpecs") or ():
             idle, called = group.get("idleTimeoutSeconds"), group.get("groupName")
             if isinstance(idle, int) and idle < 0:
-                return _event(call, f"worker group {called}: idleTimeoutSeconds must be non-negative, got {idle}")
+                return event(call, f"worker group {called}: idleTimeoutSeconds must be non-negative, got {idle}")
             if idle is not None and not _v2(spec) and not switched:
                 words = f"worker group {called}: idleTimeoutSeconds is set, but autoscaler v2 is not enabled. "
-                return _event(call, f"{words}Please set .spec.autoscalerOptions.version to 'v2'")
+                return event(call, f"{words}Please set .spec.autoscalerOptions.version to 'v2'")
     return None
 
 
@@ -90,7 +88,7 @@ def idle_timeout_negative(call: Call) -> Refusal | None:
     for spec in _clusters(call):
         idle = value_at(spec, "autoscalerOptions.idleTimeoutSeconds")
         if isinstance(idle, int) and idle < 0:
-            return _event(call, f"autoscalerOptions.idleTimeoutSeconds must be non-negative, got {idle}")
+            return event(call, f"autoscalerOptions.idleTimeoutSeconds must be non-negative, got {idle}")
     return None
 
 
@@ -103,10 +101,10 @@ def v2_switched_twice(call: Call) -> Refusal | None:
         if not spec.get("enableInTreeAutoscaling"):
             if str(switch) in ("1", "true"):
                 words = f"environment variable {V2_SWITCH} cannot be set to '{switch}' when enableInTreeAutoscaling is "
-                return _event(call, f"{words}false. Please set enableInTreeAutoscaling: true to use autoscaler v2")
+                return event(call, f"{words}false. Please set enableInTreeAutoscaling: true to use autoscaler v2")
         elif value_at(spec, "autoscalerOptions.version") is not None:
             words = f"both .spec.autoscalerOptions.version and head Pod env var {V2_SWITCH} are set"
-            return _event(call, f"{words}, please only use the former")
+            return event(call, f"{words}, please only use the former")
     return None
 
 
@@ -118,7 +116,7 @@ def restart_with_v2(call: Call) -> Refusal | None:
         for group, called in _groups(spec):
             if value_at(group, "template.spec.restartPolicy") not in (None, "", "Never"):
                 of = "head Pod" if called == "Head" else f"worker group {called}"
-                return _event(call, f"restartPolicy for {of} should be Never or unset when using autoscaler V2")
+                return event(call, f"restartPolicy for {of} should be Never or unset when using autoscaler V2")
     return None
 
 
@@ -132,12 +130,12 @@ def token_without_version(call: Call) -> Refusal | None:
             words = (
                 "authOptions.mode is 'token' but RayVersion was not specified. Ray version 2.52.0 or later is required"
             )
-            return _event(call, words)
+            return event(call, words)
         version = _version(said)
         if version is None:
-            return _event(call, f"authOptions.mode is 'token' but RayVersion format is invalid: {said}")
+            return event(call, f"authOptions.mode is 'token' but RayVersion format is invalid: {said}")
         if version < TOKEN_SINCE:
-            return _event(call, f"authOptions.mode is 'token' but minimum Ray version is 2.52.0, got {said}")
+            return event(call, f"authOptions.mode is 'token' but minimum Ray version is 2.52.0, got {said}")
     return None
 
 
@@ -148,64 +146,22 @@ def cluster_token_misused(call: Call) -> Refusal | None:
         if not options.get("enableK8sTokenAuth"):
             continue
         if api(call.type).kind == "RayJob":
-            return _event(call, "K8s token auth mode is currently not supported for RayJob")
+            return event(call, "K8s token auth mode is currently not supported for RayJob")
         if options.get("mode") != "token":
             words = "authOptions.enableK8sTokenAuth is enabled but authOptions.mode not set to 'token'"
-            return _event(call, words)
+            return event(call, words)
         version = _version(spec.get("rayVersion"))
         if version is not None and version < CLUSTER_TOKEN_SINCE:
             words = "authOptions.enableK8sTokenAuth is enabled but minimum Ray version is 2.55.0, got "
-            return _event(call, f"{words}{spec.get('rayVersion')}")
+            return event(call, f"{words}{spec.get('rayVersion')}")
         if options.get("secretName"):
             words = "authOptions.enableK8sTokenAuth is enabled and authOptions.secretName is also set"
-            return _event(call, words)
+            return event(call, words)
     return None
 
 
-def job_without_cluster(call: Call) -> Refusal | None:
-    """A RayJob brings its cluster or chooses one."""
-    spec = call.inputs.get("spec") or {}
-    if call.verb == "delete" or call.type != "kubernetes:ray.io/v1:RayJob":
-        return None
-    if not spec.get("rayClusterSpec") and not spec.get("clusterSelector"):
-        return _event(call, "The RayJob spec is invalid: one of RayClusterSpec or ClusterSelector must be set")
-    return None
-
-
-def job_deadline_unfit(call: Call) -> Refusal | None:
-    """Deadlines lie in the future; who waits is shut down; who chooses a cluster does not retry."""
-    spec = call.inputs.get("spec") or {}
-    if call.verb == "delete" or call.type != "kubernetes:ray.io/v1:RayJob":
-        return None
-    for key in ("activeDeadlineSeconds", "preRunningDeadlineSeconds"):
-        if isinstance(spec.get(key), int) and spec[key] <= 0:
-            return _event(call, f"The RayJob spec is invalid: {key} must be a positive integer")
-    if spec.get("suspend") and not spec.get("shutdownAfterJobFinishes"):
-        words = "The RayJob spec is invalid: a RayJob with shutdownAfterJobFinishes set to false is not allowed to be "
-        return _event(call, f"{words}suspended")
-    if spec.get("clusterSelector") and isinstance(spec.get("backoffLimit"), int) and spec["backoffLimit"] > 0:
-        return _event(call, "The RayJob spec is invalid: BackoffLimit is incompatible with ClusterSelector mode")
-    return None
-
-
-def queued_and_autoscaled(call: Call) -> Refusal | None:
-    """Kueue admits a cluster whole; it refuses one that Ray's autoscaler would resize."""
-    labels = value_at(call.inputs, "metadata.labels") or {}
-    if not labels.get(QUEUE) or not _kueue(call):
-        return None
-    elastic = value_at(call.inputs, "metadata.annotations") or {}
-    for spec in _clusters(call):
-        if spec.get("enableInTreeAutoscaling") and elastic.get("kueue.x-k8s.io/elastic-job") != "true":
-            return Refusal(
-                "403 Forbidden",
-                f"admission webhook denied the request: spec.enableInTreeAutoscaling: Invalid value: true: a kueue "
-                f"managed job can use autoscaling only when it is elastic: {name(call.inputs)}",
-                f"{KUEUE}; wording from memory, 2026-11",
-            )
-    return None
-
-
-def _event(call: Call, words: str, about: str = "Spec") -> Refusal:
+def event(call: Call, words: str, about: str = "Spec") -> Refusal:
+    """What the operator writes beside an object that it does not take up."""
     kind = api(call.type).kind
     return Refusal(f"KubeRay event Invalid{kind}{about}", f"{kind} {call.id}: {words}", KUBERAY)
 
@@ -249,10 +205,6 @@ def _version(said: Any) -> tuple[int, ...] | None:
     return tuple(int(part or 0) for part in found.groups()) if found else None
 
 
-def _kueue(call: Call) -> bool:
-    return any(str(live.get("chart", "")).rpartition("/")[2] == "kueue" for _, _, live in call.world.all(RELEASE))
-
-
 RULES = (
     name_unfit,
     amounts_said_twice,
@@ -264,7 +216,4 @@ RULES = (
     restart_with_v2,
     token_without_version,
     cluster_token_misused,
-    job_without_cluster,
-    job_deadline_unfit,
-    queued_and_autoscaled,
 )

@@ -1,0 +1,49 @@
+"""Amounts as Go's controllers write them back: 2048Gi is 2Ti, 1000 is 1k, and the number 4 is the text "4".
+
+Kubernetes: apimachinery/pkg/api/resource, Quantity.CanonicalizeBytes; its documentation, read 2026-11.
+"""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal
+from typing import Any
+
+from rehearsal.clouds.values import UNKNOWN
+
+_AMOUNTS = {"limits", "requests", "capacity"}
+_AMOUNT = {"sizeLimit", "nominalQuota", "borrowingLimit", "lendingLimit"}
+_BINARY = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
+_DECIMAL = ("n", "u", "m", "", "k", "M", "G", "T", "P", "E")
+_WRITTEN = re.compile(r"([+-]?[\d.]+)([A-Za-z]*|[eE][+-]?\d+)")
+
+
+def canonical(quantity: Any) -> Any:
+    """One amount as it is written back. What is no plain amount stays as it is."""
+    found = None if quantity == UNKNOWN else _WRITTEN.fullmatch(str(quantity))
+    if found is None or (found[2] not in _BINARY and found[2] not in _DECIMAL):
+        return quantity
+    number, unit = Decimal(found[1]), found[2]
+    whole = number * 1024 ** _BINARY.index(unit) if unit in _BINARY else number.scaleb(3 * _DECIMAL.index(unit) - 9)
+    # Under 1024, multiples of 1024 make no sense, and amounts have the other units.
+    binary = unit in _BINARY[1:] and abs(whole) >= 1024
+    units, step, number = (_BINARY, 1024, whole) if binary else (_DECIMAL, 1000, whole.scaleb(9))
+    number, power = -(-number // 1), 0
+    while number and number % step == 0 and power + 1 < len(units):
+        number, power = number / step, power + 1
+    return f"{number:f}{units[power] if number else ''}"
+
+
+def rewritten(value: Any) -> Any:
+    """An object with every amount in it as it is written back."""
+    if isinstance(value, dict):
+        return {key: _rewritten(key, below) for key, below in value.items()}
+    return [rewritten(item) for item in value] if isinstance(value, list) else value
+
+
+def _rewritten(key: str, below: Any) -> Any:
+    if key in _AMOUNTS and isinstance(below, dict):
+        return {resource: canonical(quantity) for resource, quantity in below.items()}
+    if key in _AMOUNT and not isinstance(below, dict | list):
+        return canonical(below)
+    return rewritten(below)
