@@ -52,8 +52,9 @@ class Fabric:
 class GpuPod:
     """What a pod needs to own all GPUs and RDMA NICs of its node.
 
-    Everything concerns the pod's first container: only that one gets the device files. `setup` is a shell command to
-    run before the process, None where there is nothing to do. `objects` are manifests that must exist beside the pod,
+    Everything concerns the pod's first container: only that one gets the device files. `node_selector` is empty where
+    somebody else chooses among several pools. `setup` is a shell command to run before the process, None where there is
+    nothing to do. `objects` are manifests that must exist beside the pod,
     in its namespace where they have one. The methods return copies that the caller may change.
     """
 
@@ -70,9 +71,9 @@ class GpuPod:
     objects: Sequence[Json] = field(default=())
 
     def pod(self) -> dict[str, Any]:
-        """The pod spec's part: nodeSelector, tolerations, volumes, and resourceClaims if there are any."""
+        """The pod spec's part: tolerations, volumes, and nodeSelector and resourceClaims if there are any."""
         spec: dict[str, Any] = {
-            "nodeSelector": dict(self.node_selector),
+            **({"nodeSelector": dict(self.node_selector)} if self.node_selector else {}),
             "tolerations": list(self.tolerations),
             "volumes": list(self.volumes),
         }

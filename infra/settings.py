@@ -32,7 +32,7 @@ TargetName = Literal["local", "gke", "eks"]
 CapacityName = Literal["flex-start", "flex-start-queued", "spot", "reservation", "on-demand", "capacity-block"]
 FabricName = Literal["multi-network", "dranet", "managed-dranet", "efa", "efa-dranet"]
 QueueName = Literal["none", "kueue"]
-RayModeName = Literal["cluster", "indexed-job"]
+RayModeName = Literal["cluster", "job", "indexed-job"]
 
 EgressName = Literal["nat", "endpoints"]
 InterfacesName = Literal["ip-optimised", "bandwidth-optimised"]
@@ -89,7 +89,10 @@ class Nodes(Section):
         )
     )
     fallback: Annotated[CapacityName | None, Choice(CAPACITIES), ByTarget(local=Fixed(), gke=None, eks=Fixed())] = (
-        Field(description="The second choice of capacity, when the first has no machine to give. Needs computeClass.")
+        Field(
+            description="The second choice of capacity, when the first has no machine to give. Needs computeClass, or "
+            "for flex-start-queued after a reservation queue kueue."
+        )
     )
     min: Annotated[int, Whole(0, 1000, "nodes"), clouds(0, local=same_as("nodes.count"))] = Field(
         description="The fewest nodes that stay up, whether or not anything runs on them."
@@ -124,12 +127,14 @@ class Ray(Section):
     """The Ray cluster."""
 
     mode: Annotated[RayModeName, Choice(RAY_MODES), clouds("cluster", local="cluster")] = Field(
-        description="How Ray runs: as a cluster that stays and takes jobs (cluster), or as one Kubernetes Job of "
-        "maxWorkers pods that run one entry point and end with it (indexed-job), for which no operator is needed."
+        description="How Ray runs: as a cluster that stays and takes jobs (cluster), as a RayJob, whose cluster of "
+        "maxWorkers workers runs one entry point and ends with it (job), or as one Kubernetes Job of maxWorkers pods "
+        "that do so without an operator (indexed-job)."
     )
     entrypoint: Annotated[str | None, Text("a command"), clouds(None)] = Field(
-        description="What an indexed-job runs, a line for a shell: on its first pod, with RAY_ADDRESS set; one that "
-        "begins with torchrun runs on every pod, with the rendezvous set. It needs everything in the image."
+        description="What a job or indexed-job runs, a line for a shell: on the head or the first pod, with "
+        "RAY_ADDRESS set; in an indexed-job, one that begins with torchrun runs on every pod, with the rendezvous set. "
+        "Its code is in the image or the shared folder."
     )
     version: Annotated[
         str,
@@ -153,10 +158,11 @@ class Ray(Section):
             Derived(
                 lambda get: (
                     get("ray.maxWorkers")
-                    if get("queue") == "kueue" or get("ray.mode") == "indexed-job"
+                    if get("queue") == "kueue" or get("ray.mode") != "cluster"
                     else min(get("nodes.min"), get("ray.maxWorkers"))
                 ),
-                "as nodes.min, but at most ray.maxWorkers; with queue kueue or mode indexed-job as ray.maxWorkers",
+                "as nodes.min, but at most ray.maxWorkers; with queue kueue or another mode than cluster as "
+                "ray.maxWorkers",
             ),
             local=same_as("nodes.count"),
         ),

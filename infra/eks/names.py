@@ -46,7 +46,7 @@ class EksNames:
 
     @property
     def ray_cluster(self) -> str:
-        """The RayCluster."""
+        """The RayCluster, or the RayJob or Indexed Job in its place."""
         return f"{self.stack}-ray"
 
     @property

@@ -12,6 +12,7 @@ from infra.capacity import EKS_CAPACITIES
 from infra.eks import fabric as fabrics
 from infra.eks.names import SYSTEM_GROUP, EksNames
 from infra.kubernetes.indexed_job_manifest import JobShape
+from infra.kubernetes.ray_job_manifest import RayJobShape, WorkloadShape, job_labels
 from infra.kubernetes.ray_manifest import HEAD_ACCOUNT, WORKER_ACCOUNT, RayShape
 from infra.kubernetes.shared_folder import SharedFolder
 from infra.machines import EksMachine
@@ -21,13 +22,25 @@ SYSTEM_NODES = {"eks.amazonaws.com/nodegroup": SYSTEM_GROUP}
 """EKS labels every node with its group's name (EKS docs, managed node groups; from memory, 2026-11)."""
 
 
+def workload_shape(
+    settings: Settings, machine: EksMachine, names: EksNames, folder: SharedFolder | None
+) -> WorkloadShape:
+    """What the stack runs Ray as, by its mode."""
+    if settings.ray.mode == "indexed-job":
+        return job_shape(settings, machine, names, folder)
+    maker = ray_job_shape if settings.ray.mode == "job" else ray_shape
+    return maker(settings, machine, names, folder)
+
+
 def ray_shape(settings: Settings, machine: EksMachine, names: EksNames, folder: SharedFolder | None) -> RayShape:
-    """What the RayCluster is shaped by."""
+    """What the RayCluster is shaped by, the one that stays or the one of a RayJob."""
+    as_job = settings.ray.mode == "job"
     return RayShape(
         version=settings.ray.version,
         image=str(settings.ray.image),
         fewest=settings.ray.min_workers,
         most=settings.ray.max_workers,
+        autoscaled=not as_job and settings.queue == "none",
         idle_s=60 * (settings.ray.idle_minutes or 0),
         wait_s=3600 * EKS_CAPACITIES[str(settings.nodes.capacity)].wait_hours,
         head_selector=SYSTEM_NODES,
@@ -37,6 +50,16 @@ def ray_shape(settings: Settings, machine: EksMachine, names: EksNames, folder: 
         token_secret=f"{names.ray_cluster}-token",
         pod=fabrics.gpu_pod(settings, machine),
         folder=folder,
+        labels=job_labels(names.ray_cluster) if as_job else {},
+    )
+
+
+def ray_job_shape(settings: Settings, machine: EksMachine, names: EksNames, folder: SharedFolder | None) -> RayJobShape:
+    """What a RayJob is shaped by. It has the RayCluster's name: a stack has one of the two."""
+    return RayJobShape(
+        name=names.ray_cluster,
+        entrypoint=str(settings.ray.entrypoint),
+        ray=ray_shape(settings, machine, names, folder),
     )
 
 

@@ -24,18 +24,19 @@ from infra.eks.images import mirrored
 from infra.eks.names import EksNames
 from infra.eks.network import ClusterNetwork, NetworkArgs
 from infra.eks.node_groups import GpuNodes, GpuNodesArgs, NodesArgs, SystemNodes
-from infra.eks.ray import SYSTEM_NODES, fsx_folder, job_shape, ray_shape
+from infra.eks.queue import queue_shape
+from infra.eks.ray import SYSTEM_NODES, fsx_folder, workload_shape
 from infra.eks.security_groups import EfaSecurityGroup, EfaSecurityGroupArgs
 from infra.eks.storage import SharedFileSystem, SharedFileSystemArgs, SharedVolume, SharedVolumeArgs
 from infra.eks.storage_claim import claim
 from infra.kubernetes.facts import KUBERAY_IMAGE
-from infra.kubernetes.indexed_job import IndexedJob, IndexedJobArgs
-from infra.kubernetes.kuberay import KubeRay, KubeRayArgs
+from infra.kubernetes.operators import OperatorsArgs, operators
 from infra.kubernetes.outputs import outputs
-from infra.kubernetes.ray_cluster import RayCluster, RayClusterArgs
+from infra.kubernetes.queue_facts import KUEUE_IMAGE
+from infra.kubernetes.queue_manifest import Admission
 from infra.kubernetes.shared_folder import SharedFolder
+from infra.kubernetes.workload import WorkloadArgs, workload
 from infra.machines import eks_machine
-from infra.not_built import not_built
 from infra.problems import Problem, SettingsError
 from infra.settings import Settings
 from infra.zones import partition, zone_region
@@ -47,9 +48,9 @@ METRICS_NAMESPACE = "monitoring"
 def deploy(settings: Settings) -> dict[str, Any]:
     """Register the resources of an AWS stack; returns its outputs under the names of `infra.outputs.Outputs`.
 
-    Raises `SettingsError` for settings that are legal and not built yet, and for a region that does not fit.
+    Raises `SettingsError` for a region that does not fit.
     """
-    problems = [*not_built(settings), *region_unfit(settings, aws.config.region)]
+    problems = region_unfit(settings, aws.config.region)
     if problems:
         raise SettingsError(problems, origin=f"The configuration of stack {pulumi.get_stack()}")
     stack = EksStack(pulumi.get_stack(), str(aws.config.region), settings)
@@ -234,33 +235,30 @@ class EksStack(pulumi.ComponentResource):
             inside,
         )
         folder = self._folder(cluster, after, inside)
-        if settings.ray.mode == "indexed-job":
-            shape = job_shape(settings, self._machine, self.names, folder)
-            # Its pods find their head by a name, which coredns tells them: an add-on here.
-            needs = [gpu.group, *plugins.releases, after.addons["coredns"]]
-            job_args = IndexedJobArgs(shape=shape, metrics_namespace=METRICS_NAMESPACE, needs=needs)
-            return IndexedJob("ray", job_args, inside).token
-        operator = KubeRay(
-            "kuberay",
-            KubeRayArgs(
+        # Names of Services, also that of a Job's head, are found by coredns, which is an add-on here.
+        names = after.addons["coredns"]
+        controllers = operators(
+            OperatorsArgs(
                 node_selector=SYSTEM_NODES,
-                # Names of Services are found by coredns, which is an add-on here.
-                nodes=[system.group, after.addons["coredns"]],
-                image_repository=mirrored(KUBERAY_IMAGE, mirror),
+                nodes=[system.group, names],
+                ray=settings.ray.mode != "indexed-job",
+                shape=queue_shape(settings, self._machine) if settings.queue == "kueue" else None,
+                admission=Admission(),
+                kuberay_image=mirrored(KUBERAY_IMAGE, mirror),
+                kueue_image=mirrored(KUEUE_IMAGE, mirror),
             ),
             inside,
         )
-        ray = RayCluster(
-            "ray",
-            RayClusterArgs(
+        return workload(
+            WorkloadArgs(
                 name=self.names.ray_cluster,
-                shape=ray_shape(settings, self._machine, self.names, folder),
+                shape=workload_shape(settings, self._machine, self.names, folder),
                 metrics_namespace=METRICS_NAMESPACE,
-                needs=[gpu.group, *plugins.releases, operator.release],
+                queue=controllers.queue,
+                needs=[gpu.group, *plugins.releases, names, *controllers.needs],
             ),
             inside,
         )
-        return ray.token
 
     def _folder(self, cluster: EksCluster, after: Addons, inside: ResourceOptions) -> SharedFolder | None:
         storage = self._settings.storage

@@ -21,9 +21,10 @@ from infra.gke.facts import (
     NODE_SCOPES,
     SYSTEM_MACHINE,
     SYSTEM_MAX_NODES,
+    SYSTEM_POOL,
 )
 from infra.gke.kubeconfig import kubeconfig
-from infra.gke.names import PODS_RANGE, SERVICES_RANGE, SYSTEM_POOL, GkeNames
+from infra.gke.names import PODS_RANGE, SERVICES_RANGE, GkeNames
 from infra.gke.versions import CHANNEL
 
 

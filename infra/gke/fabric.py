@@ -10,9 +10,12 @@ from dataclasses import replace
 from typing import Literal
 
 from infra.fabric import BOOTSTRAP, GPU_TOLERATION, Fabric, GpuPod, Variable, all_of_the_node, claim_template, claiming
+from infra.gke.facts import GPU_POOL, POOL_LABEL, TOPOLOGY
+from infra.kubernetes.queue_facts import TOPOLOGY_ANNOTATION
 from infra.machines import GkeMachine
 from infra.settings import Settings
 
+COMPUTE_CLASS_LABEL = "cloud.google.com/compute-class"
 COMPUTE_CLASS = "rdma"
 """The name of the stack's ComputeClass: may begin neither with gke nor with autopilot (GKE docs, 2026-04-13)."""
 
@@ -25,6 +28,10 @@ HOST_GIB = "/home/kubernetes/bin/gib"
 SHM_GIB = 250
 SCRATCH_GIB = 1000
 CLAIM = "rdma"
+DRANET_CLASS = "dranet"
+MANAGED_CLASS = "mrdma.google.com"
+DEVICE_CLASSES = {"dranet": DRANET_CLASS, "managed-dranet": MANAGED_CLASS}
+"""The class of the devices that pods claim, by fabric."""
 
 GIB = "GoogleCloudPlatform/container-engine-accelerators: gpudirect-rdma, 992db812, 2026-06-11"
 GKE_NCCL = "GKE docs gke-ai-hypercompute-custom, 2026-04-06; values of gIB v1.1"
@@ -60,6 +67,18 @@ def fabric(machine: GkeMachine) -> Fabric:
     )
 
 
+def chosen_by_place(settings: Settings) -> bool:
+    """Whether Kueue chooses nodes by where they stand: for a reservation whose nodes all stay up.
+
+    It looks at nodes that are there (kueue: pkg/cache/scheduler, TAS flavors, 0.19.2), so a flavor with places admits
+    nothing while its pool is empty; and nodes of flex-start and spot may lack the labels (GKE docs, topology-aware
+    scheduling, read 2026-08). Machines of one queued request come together anyway, and a worker takes its node whole.
+    """
+    nodes = settings.nodes
+    alone = nodes.fallback is None and not settings.compute_class
+    return settings.queue == "kueue" and alone and nodes.capacity == "reservation" and nodes.min == nodes.max
+
+
 def gpu_pod(settings: Settings, machine: GkeMachine) -> GpuPod:
     """What a worker pod needs under the fabric that the settings choose. Raises `ValueError` for another cloud's."""
     makers = {"multi-network": multi_network, "dranet": dranet, "managed-dranet": managed_dranet}
@@ -79,24 +98,34 @@ def multi_network(settings: Settings, machine: GkeMachine) -> GpuPod:
         "networking.gke.io/default-interface": "eth0",
         "networking.gke.io/interfaces": json.dumps(interfaces),
     }
-    return replace(_pod(settings, machine), annotations=annotations)
+    pod = _pod(settings, machine)
+    return replace(pod, annotations={**pod.annotations, **annotations})
 
 
 def dranet(settings: Settings, machine: GkeMachine) -> GpuPod:
-    """Open-source DRANET: a claim on every RDMA device of the node, whose networks are the stack's own."""
+    """Open-source DRANET: a claim on every RDMA device of the node, whose networks are the stack's own.
+
+    Which devices those are is said by the class, not by the claim: Kueue admits a claim with a selector only when as
+    many devices are there already (pkg/dra/claims.go, 0.19.2), and before the first node there is none.
+    """
     device_class = {
         "apiVersion": "resource.k8s.io/v1",
         "kind": "DeviceClass",
-        "metadata": {"name": "dranet"},
-        "spec": {"selectors": [{"cel": {"expression": 'device.driver == "dra.net"'}}]},
+        "metadata": {"name": DRANET_CLASS},
+        "spec": {
+            "selectors": [
+                {"cel": {"expression": 'device.driver == "dra.net"'}},
+                {"cel": {"expression": 'device.attributes["dra.net"].rdma == true'}},
+            ]
+        },
     }
-    template = claim_template("all-rdma", "dranet", machine.nics, 'device.attributes["dra.net"].rdma == true')
+    template = claim_template("all-rdma", DRANET_CLASS, machine.nics)
     return claiming(_pod(settings, machine), CLAIM, template, device_class)
 
 
 def managed_dranet(settings: Settings, machine: GkeMachine) -> GpuPod:
     """DRANET as GKE runs it: the device class is installed, and GKE makes the networks."""
-    return claiming(_pod(settings, machine), CLAIM, claim_template("all-mrdma", "mrdma.google.com", machine.nics))
+    return claiming(_pod(settings, machine), CLAIM, claim_template("all-mrdma", MANAGED_CLASS, machine.nics))
 
 
 def _pod(settings: Settings, machine: GkeMachine) -> GpuPod:
@@ -111,15 +140,20 @@ def _pod(settings: Settings, machine: GkeMachine) -> GpuPod:
     ]
     if settings.compute_class:
         # GKE rejects pods that select a ComputeClass and an accelerator.
-        selector = {"cloud.google.com/compute-class": COMPUTE_CLASS}
-        tolerations.append(_exactly("cloud.google.com/compute-class", COMPUTE_CLASS))
-    if settings.nodes.capacity == "flex-start-queued":
+        selector = {COMPUTE_CLASS_LABEL: COMPUTE_CLASS}
+        tolerations.append(_exactly(COMPUTE_CLASS_LABEL, COMPUTE_CLASS))
+    elif settings.queue == "kueue":
+        # What Kueue would write into the template (`infra.gke.queue`), so that it changes nothing. Of two pools it
+        # chooses one; a selector of ours would then be in its way.
+        selector = {**selector, POOL_LABEL: GPU_POOL} if settings.nodes.fallback is None else {}
+    if "flex-start-queued" in (settings.nodes.capacity, settings.nodes.fallback):
         tolerations.append(_exactly("cloud.google.com/gke-queued", "true"))
     resources = all_of_the_node(
         machine.pod_cpus, machine.pod_memory_gib, machine.gpus, **{"ephemeral-storage": f"{SCRATCH_GIB}Gi"}
     )
     return GpuPod(
-        annotations={},
+        # Preferred, not required: as near as it goes. A flavor with places admits no pod that asks for none.
+        annotations={TOPOLOGY_ANNOTATION: TOPOLOGY[0]} if chosen_by_place(settings) else {},
         node_selector=selector,
         tolerations=tuple(tolerations),
         resources=resources,

@@ -8,6 +8,21 @@ from __future__ import annotations
 MTU = 8896
 """Bytes; the most that Google Cloud carries, on all three networks (GKE docs rdma-network-profiles, read 2026-08)."""
 
+SYSTEM_POOL = "system"
+GPU_POOL = "gpu"
+FALLBACK_POOL = "fallback"
+"""Node pools, named within their cluster."""
+POOL_LABEL = "cloud.google.com/gke-nodepool"
+"""GKE labels every node with its pool's name (GKE docs provisioningrequest, Kueue's flavors, 2026-04-08)."""
+
+TOPOLOGY = (
+    "cloud.google.com/gce-topology-block",
+    "cloud.google.com/gce-topology-subblock",
+    "cloud.google.com/gce-topology-host",
+    "kubernetes.io/hostname",
+)
+"""Labels of nodes, from far to near (GKE docs on topology-aware scheduling, read 2026-08)."""
+
 SYSTEM_MACHINE = "e2-standard-8"
 """Fits the Ray head (4 CPUs, 16 GiB), its autoscaler, KubeRay and GKE's own pods, with room: our choice, 2026-11."""
 

@@ -13,9 +13,6 @@ from infra.naming import fitted
 ACCOUNT_ID_ROOM = 30
 """The most characters of a service account's id (Google Cloud IAM docs, service accounts; from memory, 2026-11)."""
 
-SYSTEM_POOL = "system"
-GPU_POOL = "gpu"
-FALLBACK_POOL = "fallback"
 PODS_RANGE = "pods"
 SERVICES_RANGE = "services"
 
@@ -67,5 +64,5 @@ class GkeNames:
 
     @property
     def ray_cluster(self) -> str:
-        """The RayCluster, or the Indexed Job in its place."""
+        """The RayCluster, or the RayJob or Indexed Job in its place."""
         return f"{self.stack}-ray"

@@ -15,8 +15,7 @@ from pulumi_gcp import container
 
 from infra.capacity import GKE_CAPACITIES, GkeCapacity
 from infra.gke.fabric import COMPUTE_CLASS
-from infra.gke.facts import NODE_SCOPES
-from infra.gke.names import FALLBACK_POOL, GPU_POOL
+from infra.gke.facts import FALLBACK_POOL, GPU_POOL, NODE_SCOPES
 from infra.machines import GkeMachine
 from infra.settings import Settings
 

@@ -7,14 +7,16 @@ from __future__ import annotations
 
 from infra.capacity import GKE_CAPACITIES
 from infra.gke import fabric as fabrics
-from infra.gke.names import SYSTEM_POOL, GkeNames
+from infra.gke.facts import POOL_LABEL, SYSTEM_POOL
+from infra.gke.names import GkeNames
 from infra.kubernetes.indexed_job_manifest import JobShape
+from infra.kubernetes.ray_job_manifest import RayJobShape, WorkloadShape, job_labels
 from infra.kubernetes.ray_manifest import HEAD_ACCOUNT, WORKER_ACCOUNT, RayShape
 from infra.kubernetes.shared_folder import SharedFolder
 from infra.machines import GkeMachine
 from infra.settings import Settings
 
-SYSTEM_NODES = {"cloud.google.com/gke-nodepool": SYSTEM_POOL}
+SYSTEM_NODES = {POOL_LABEL: SYSTEM_POOL}
 
 MOUNT_OPTIONS = (
     "implicit-dirs",
@@ -28,13 +30,25 @@ MOUNT_OPTIONS = (
 """For checkpoints and training data: large sequential reads and writes (verl-on-gke tutorial, read 2026-08)."""
 
 
+def workload_shape(
+    settings: Settings, machine: GkeMachine, names: GkeNames, folder: SharedFolder | None
+) -> WorkloadShape:
+    """What the stack runs Ray as, by its mode."""
+    if settings.ray.mode == "indexed-job":
+        return job_shape(settings, machine, names, folder)
+    maker = ray_job_shape if settings.ray.mode == "job" else ray_shape
+    return maker(settings, machine, names, folder)
+
+
 def ray_shape(settings: Settings, machine: GkeMachine, names: GkeNames, folder: SharedFolder | None) -> RayShape:
-    """What the RayCluster is shaped by."""
+    """What the RayCluster is shaped by, the one that stays or the one of a RayJob."""
+    as_job = settings.ray.mode == "job"
     return RayShape(
         version=settings.ray.version,
         image=str(settings.ray.image),
         fewest=settings.ray.min_workers,
         most=settings.ray.max_workers,
+        autoscaled=not as_job and settings.queue == "none",
         idle_s=60 * (settings.ray.idle_minutes or 0),
         wait_s=_wait_s(settings),
         head_selector=SYSTEM_NODES,
@@ -43,6 +57,16 @@ def ray_shape(settings: Settings, machine: GkeMachine, names: GkeNames, folder: 
         token_secret=f"{names.ray_cluster}-token",
         pod=fabrics.gpu_pod(settings, machine),
         folder=folder,
+        labels=job_labels(names.ray_cluster) if as_job else {},
+    )
+
+
+def ray_job_shape(settings: Settings, machine: GkeMachine, names: GkeNames, folder: SharedFolder | None) -> RayJobShape:
+    """What a RayJob is shaped by. It has the RayCluster's name: a stack has one of the two."""
+    return RayJobShape(
+        name=names.ray_cluster,
+        entrypoint=str(settings.ray.entrypoint),
+        ray=ray_shape(settings, machine, names, folder),
     )
 
 

@@ -22,16 +22,15 @@ from infra.gke.names import GkeNames
 from infra.gke.network import ClusterNetwork, GvnicNetwork, NetworkArgs, RdmaNetwork
 from infra.gke.node_pools import GpuPools, GpuPoolsArgs, NodeNetwork
 from infra.gke.preflight import cluster_version, machine_in_zone
-from infra.gke.ray import SYSTEM_NODES, gcs_folder, job_shape, ray_shape
+from infra.gke.queue import admission, queue_shape
+from infra.gke.ray import SYSTEM_NODES, gcs_folder, workload_shape
 from infra.gke.storage import BucketAccess, BucketAccessArgs
 from infra.gke.versions import minimum_version
-from infra.kubernetes.indexed_job import IndexedJob, IndexedJobArgs
-from infra.kubernetes.kuberay import KubeRay, KubeRayArgs
+from infra.kubernetes.operators import OperatorsArgs, operators
 from infra.kubernetes.outputs import outputs
-from infra.kubernetes.ray_cluster import RayCluster, RayClusterArgs
 from infra.kubernetes.ray_manifest import HEAD_ACCOUNT, NAMESPACE, WORKER_ACCOUNT
+from infra.kubernetes.workload import WorkloadArgs, workload
 from infra.machines import gke_machine
-from infra.not_built import not_built
 from infra.problems import Problem, SettingsError
 from infra.settings import Settings
 
@@ -42,9 +41,9 @@ METRICS_NAMESPACE = "gmp-system"
 def deploy(settings: Settings) -> dict[str, Any]:
     """Register the resources of a Google Cloud stack; returns its outputs under the names of `infra.outputs.Outputs`.
 
-    Raises `SettingsError` for settings that are legal and not built yet.
+    Raises `SettingsError` where no project is named.
     """
-    problems = [*not_built(settings), *project_missing(gcp.config.project)]
+    problems = project_missing(gcp.config.project)
     if problems:
         raise SettingsError(problems, origin=f"The configuration of stack {pulumi.get_stack()}")
     stack = GkeStack(pulumi.get_stack(), settings)
@@ -189,11 +188,11 @@ class GkeStack(pulumi.ComponentResource):
         if settings.compute_class:
             args = ComputeClassArgs(pools=[pool.name for pool in pools.pools])
             needs.append(ComputeClass("compute-class", args, inside).resource)
-        as_job = settings.ray.mode == "indexed-job"
+        without_operator = settings.ray.mode == "indexed-job"
         folder = None
         if settings.storage.bucket is not None:
             folder = gcs_folder(settings.storage.bucket, str(settings.storage.mount_path))
-            for account in (WORKER_ACCOUNT,) if as_job else (HEAD_ACCOUNT, WORKER_ACCOUNT):
+            for account in (WORKER_ACCOUNT,) if without_operator else (HEAD_ACCOUNT, WORKER_ACCOUNT):
                 access = BucketAccessArgs(
                     bucket=settings.storage.bucket,
                     project=self._place.project,
@@ -202,20 +201,23 @@ class GkeStack(pulumi.ComponentResource):
                     account=account,
                 )
                 BucketAccess(f"bucket-{account}", access, ResourceOptions(parent=self))
-        if as_job:
-            shape = job_shape(settings, self._machine, self.names, folder)
-            job_args = IndexedJobArgs(shape=shape, metrics_namespace=METRICS_NAMESPACE, needs=needs)
-            return IndexedJob("ray", job_args, inside).token
-        operator = KubeRayArgs(node_selector=SYSTEM_NODES, nodes=[cluster.system_pool])
-        needs.append(KubeRay("kuberay", operator, inside).release)
-        ray = RayCluster(
-            "ray",
-            RayClusterArgs(
-                name=self.names.ray_cluster,
-                shape=ray_shape(settings, self._machine, self.names, folder),
-                metrics_namespace=METRICS_NAMESPACE,
-                needs=needs,
+        controllers = operators(
+            OperatorsArgs(
+                node_selector=SYSTEM_NODES,
+                nodes=[cluster.system_pool],
+                ray=not without_operator,
+                shape=queue_shape(settings, self._machine) if settings.queue == "kueue" else None,
+                admission=admission(settings),
             ),
             inside,
         )
-        return ray.token
+        return workload(
+            WorkloadArgs(
+                name=self.names.ray_cluster,
+                shape=workload_shape(settings, self._machine, self.names, folder),
+                metrics_namespace=METRICS_NAMESPACE,
+                queue=controllers.queue,
+                needs=[*needs, *controllers.needs],
+            ),
+            inside,
+        )

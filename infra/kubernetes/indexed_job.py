@@ -16,16 +16,15 @@ from pulumi_kubernetes import batch, core, meta, networking
 from infra.kubernetes.indexed_job_manifest import JobShape, head_service, indexed_job, script_files
 from infra.kubernetes.network_policy import job_ingress
 from infra.kubernetes.pod_objects import beside
+from infra.kubernetes.queues import Queue, admitted, local_queue, queue_annotations, queue_labels, suspension
 from infra.kubernetes.ray_manifest import NAMESPACE
 from infra.kubernetes.ray_token import ray_token
-from infra.kubernetes.succession import in_place_of
-
-TYPE = "rdma-ray:kubernetes:IndexedJob"
+from infra.kubernetes.succession import INDEXED_JOB, in_place_of_others
 
 
 @dataclass(frozen=True, kw_only=True)
 class IndexedJobArgs:
-    """shape: the Job itself. metrics_namespace: whose pods may read metrics.
+    """shape: the Job itself. metrics_namespace: whose pods may read metrics. queue: who admits it, None for nobody.
 
     needs: what must be there before the Job, and go only after it: the node pools, the objects that its pods name.
     """
@@ -33,6 +32,7 @@ class IndexedJobArgs:
     shape: JobShape
     metrics_namespace: str
     needs: Sequence[pulumi.Resource]
+    queue: Queue | None = None
 
 
 class IndexedJob(pulumi.ComponentResource):
@@ -45,7 +45,7 @@ class IndexedJob(pulumi.ComponentResource):
     token: pulumi.Output[str]
 
     def __init__(self, name: str, args: IndexedJobArgs, opts: ResourceOptions | None = None) -> None:
-        super().__init__(TYPE, name, {}, in_place_of("rdma-ray:kubernetes:RayCluster", opts))
+        super().__init__(INDEXED_JOB, name, {}, in_place_of_others(INDEXED_JOB, opts))
         own = ResourceOptions(parent=self)
         shape = args.shape
         namespace = core.v1.Namespace(name, metadata=meta.v1.ObjectMetaArgs(name=NAMESPACE), opts=own)
@@ -81,20 +81,25 @@ class IndexedJob(pulumi.ComponentResource):
             opts=own,
         )
         objects = beside(shape.pod, inside, own, shape.folder)
+        way_in = [local_queue(f"{name}-queue", args.queue, inside, own)] if args.queue else []
         batch.v1.Job(
             name,
             metadata=meta.v1.ObjectMetaArgs(
                 name=shape.name,
                 namespace=inside,
                 # Ready means "has succeeded"; `up` must not stay for the training.
-                annotations={"pulumi.com/skipAwait": "true"},
+                annotations={"pulumi.com/skipAwait": "true", **queue_annotations(args.queue)},
+                labels=queue_labels(args.queue),
             ),
             # The SDK hands Kubernetes' own field names on as they are.
-            spec=cast("batch.v1.JobSpecArgsDict", indexed_job(shape)),
-            opts=ResourceOptions(
-                parent=self,
-                # Its pods name all of these; the policy is there before the first port opens.
-                depends_on=[account, token.secret, scripts, service, guard, *objects, *args.needs],
+            spec=cast("batch.v1.JobSpecArgsDict", {**suspension(args.queue), **indexed_job(shape)}),
+            opts=ResourceOptions.merge(
+                ResourceOptions(
+                    parent=self,
+                    # Its pods name all of these; the policy is there before the first port opens.
+                    depends_on=[account, token.secret, scripts, service, guard, *objects, *way_in, *args.needs],
+                ),
+                admitted(args.queue),
             ),
         )
         self.token = token.value

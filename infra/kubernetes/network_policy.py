@@ -19,9 +19,9 @@ from pulumi_kubernetes.networking.v1 import (
 from infra.kubernetes.facts import DASHBOARD_PORT, KUBERAY_LABELS, KUBERAY_NAMESPACE, METRICS_PORTS
 
 
-def ray_ingress(cluster: str, metrics_namespace: str) -> NetworkPolicySpecArgs:
-    """The spec of the NetworkPolicy for the pods of RayCluster `cluster`."""
-    own = LabelSelectorArgs(match_labels={"ray.io/cluster": cluster})
+def ray_ingress(labels: Mapping[str, str], metrics_namespace: str) -> NetworkPolicySpecArgs:
+    """The spec of the NetworkPolicy for the pods of a Ray cluster of the operator's, which carry `labels`."""
+    own = LabelSelectorArgs(match_labels=dict(labels))
     return NetworkPolicySpecArgs(
         pod_selector=own,
         policy_types=["Ingress"],

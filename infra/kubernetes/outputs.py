@@ -7,6 +7,7 @@ from typing import Any
 import pulumi
 
 from infra.baselines import floors
+from infra.kubernetes.queue_facts import LOCAL_QUEUE
 from infra.kubernetes.ray_manifest import NAMESPACE
 from infra.machines import Machine
 from infra.settings import Settings
@@ -50,5 +51,5 @@ def outputs(
             "token": token,
         },
         "storage": {"path": settings.storage.mount_path} if settings.storage.bucket else None,
-        "queue": None,
+        "queue": LOCAL_QUEUE if settings.queue == "kueue" else None,
     }

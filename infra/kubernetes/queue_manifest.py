@@ -77,7 +77,7 @@ class Admission:
 
 
 def configuration(shape: QueueShape) -> dict[str, Any]:
-    """Kueue's own configuration. It is whole, since the chart takes it as one text; what it leaves out is Kueue's default."""
+    """Kueue's configuration, whole, since the chart takes it as one text. What it leaves out is Kueue's default."""
     resources: dict[str, Any] = {}
     if shape.device_class is not None:
         resources = {

@@ -1,13 +1,13 @@
 """The spec of a RayCluster: a head without GPUs, and one group of workers that own their nodes.
 
 Pure: plain Kubernetes JSON from settings and a `GpuPod`. It leaves out what the operator adds by itself (probes, ports
-for metrics, the dashboard's address) and `replicas`, which belongs to the autoscaler.
+for metrics, the dashboard's address), and `replicas` where Ray's own autoscaler chooses them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from infra.fabric import GpuPod, Variable
@@ -41,17 +41,19 @@ METRICS = ({"containerPort": 44217, "name": "as-metrics"}, {"containerPort": 442
 class RayShape:
     """What a RayCluster is shaped by.
 
-    version: of Ray, which is the image's. fewest, most: workers, one per node. idle_s: seconds until an idle worker
-    goes. wait_s: seconds that a worker's pod may wait for its node, as the way to get machines promises. head_selector:
-    nodes without GPUs; head_environment: what the head needs there beside Ray's own. account: the ServiceAccount's name
-    of the head; worker_account: of the workers, which talk to no API server. token_secret: the Secret with the token
-    under `TOKEN_KEY`.
+    version: of Ray, which is the image's. fewest, most: workers, one per node. autoscaled: whether Ray's own autoscaler
+    chooses between them; without it there are `most` from beginning to end. idle_s: seconds until an idle worker goes.
+    wait_s: seconds that a worker's pod may wait for its node, as the way to get machines promises. head_selector: nodes
+    without GPUs; head_environment: what the head needs there beside Ray's own. account: the ServiceAccount's name of
+    the head; worker_account: of the workers, which talk to no API server. token_secret: the Secret with the token under
+    `TOKEN_KEY`. labels: what every pod carries beside the operator's own.
     """
 
     version: str
     image: str
     fewest: int
     most: int
+    autoscaled: bool = True
     idle_s: int
     wait_s: int
     head_selector: Mapping[str, str]
@@ -61,31 +63,36 @@ class RayShape:
     pod: GpuPod
     folder: SharedFolder | None
     head_environment: Sequence[Variable] = ()
+    labels: Mapping[str, str] = field(default_factory=dict)
 
 
 def ray_cluster(shape: RayShape) -> dict[str, Any]:
     """The spec of the RayCluster."""
     return {
         "rayVersion": shape.version,
-        "enableInTreeAutoscaling": True,
+        "enableInTreeAutoscaling": shape.autoscaled,
         # Both: the operator's own way, and the environment, which holds whatever the operator's version makes of it.
         # Without the mode, KubeRay makes the Secret and leaves the cluster open.
         "authOptions": {"mode": "token", "secretName": shape.token_secret},
-        "autoscalerOptions": {
-            "version": "v2",
-            "upscalingMode": "Default",
-            "idleTimeoutSeconds": shape.idle_s,
-            "resources": AUTOSCALER,
-            "env": [
-                # A pod that waits for its node is deleted after this time, and its place in the queue is lost
-                # (kuberay #4226, ray PR #60392).
-                _plain("RAY_AUTOSCALER_RECONCILE_ALLOCATE_STATUS_TIMEOUT_S", str(shape.wait_s)),
-                _plain("RAY_AUTOSCALER_PENDING_NODE_IDLE_TIMEOUT_S", str(ABANDONED_S)),
-                *ray_authentication(shape.token_secret),
-            ],
-        },
+        **({"autoscalerOptions": _autoscaler(shape)} if shape.autoscaled else {}),
         "headGroupSpec": _head(shape),
         "workerGroupSpecs": [_workers(shape)],
+    }
+
+
+def _autoscaler(shape: RayShape) -> dict[str, Any]:
+    return {
+        "version": "v2",
+        "upscalingMode": "Default",
+        "idleTimeoutSeconds": shape.idle_s,
+        "resources": AUTOSCALER,
+        "env": [
+            # A pod that waits for its node is deleted after this time, and its place in the queue is lost
+            # (kuberay #4226, ray PR #60392).
+            _plain("RAY_AUTOSCALER_RECONCILE_ALLOCATE_STATUS_TIMEOUT_S", str(shape.wait_s)),
+            _plain("RAY_AUTOSCALER_PENDING_NODE_IDLE_TIMEOUT_S", str(ABANDONED_S)),
+            *ray_authentication(shape.token_secret),
+        ],
     }
 
 
@@ -111,7 +118,7 @@ def _head(shape: RayShape) -> dict[str, Any]:
         # No task and no actor lands on the head: it has no GPU, and its loss ends every job.
         "rayStartParams": {"num-cpus": "0"},
         "template": {
-            "metadata": {"annotations": {**kept(), **_annotations(shape.folder)}},
+            "metadata": {**_labels(shape), "annotations": {**kept(), **_annotations(shape.folder)}},
             "spec": {
                 "serviceAccountName": shape.account,
                 "nodeSelector": dict(shape.head_selector),
@@ -145,14 +152,18 @@ def _workers(shape: RayShape) -> dict[str, Any]:
     if shape.pod.setup is not None:
         # The operator puts it in front of the `ray start` that it generates.
         worker["command"] = [shape.pod.setup]
+    # An idle time is the autoscaler's: without it, the operator refuses one.
+    fixed = {"replicas": shape.most, "minReplicas": shape.most, "maxReplicas": shape.most}
+    ranging = {"minReplicas": shape.fewest, "maxReplicas": shape.most, "idleTimeoutSeconds": shape.idle_s}
     return {
         "groupName": WORKER_GROUP,
-        "minReplicas": shape.fewest,
-        "maxReplicas": shape.most,
-        "idleTimeoutSeconds": shape.idle_s,
+        **(ranging if shape.autoscaled else fixed),
         "rayStartParams": {},
         "template": {
-            "metadata": {"annotations": {**kept(), **shape.pod.annotations, **_annotations(shape.folder)}},
+            "metadata": {
+                **_labels(shape),
+                "annotations": {**kept(), **shape.pod.annotations, **_annotations(shape.folder)},
+            },
             "spec": {
                 **pod,
                 "serviceAccountName": shape.worker_account,
@@ -178,6 +189,10 @@ def ray_authentication(token_secret: str) -> list[dict[str, Any]]:
 
 def _plain(name: str, value: str) -> dict[str, Any]:
     return {"name": name, "value": value}
+
+
+def _labels(shape: RayShape) -> dict[str, Any]:
+    return {"labels": dict(shape.labels)} if shape.labels else {}
 
 
 def _annotations(folder: SharedFolder | None) -> dict[str, str]:

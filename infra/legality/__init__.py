@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from infra.legality import access, aws, capacity, fabric, indexed_job, ray
+from infra.legality import access, aws, capacity, fabric, jobs, queues, ray
 from infra.legality.names import stack_name_unfit
 from infra.problems import Problem, UnreadableError
 
@@ -17,7 +17,15 @@ if TYPE_CHECKING:
 
 Rule = Callable[["Settings"], Problem | None]
 
-RULES: tuple[Rule, ...] = (*capacity.RULES, *fabric.RULES, *ray.RULES, *indexed_job.RULES, *access.RULES, *aws.RULES)
+RULES: tuple[Rule, ...] = (
+    *capacity.RULES,
+    *fabric.RULES,
+    *ray.RULES,
+    *jobs.RULES,
+    *queues.RULES,
+    *access.RULES,
+    *aws.RULES,
+)
 """Every rule, in reading order. A rule looks at settings that could be read and says at most one thing."""
 
 

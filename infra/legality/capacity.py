@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from infra.capacity import BLOCKS, DWS, MAX_RUN_HOURS, QUEUED, TOOLKIT, offered
+from infra.capacity import BLOCKS, DWS, MAX_RUN_HOURS, TOOLKIT, offered
 from infra.machines import CATALOGUE
 from infra.problems import OUR_CONTRACT, Problem
 
@@ -199,58 +199,9 @@ def flex_is_not_static(s: Settings) -> Problem | None:
     )
 
 
-def queued_starts_empty(s: Settings) -> Problem | None:
-    """A queued pool has no node outside an admitted request."""
-    if s.target != "gke" or s.nodes.capacity != "flex-start-queued" or s.nodes.min == 0:
-        return None
-    return Problem(
-        settings=("nodes.min", "nodes.capacity"),
-        says="Queued nodes exist for one admitted request only; GKE refuses a queued pool with a minimum above 0.",
-        fix="set nodes.min to 0",
-        source=QUEUED,
-    )
-
-
-def queued_needs_kueue(s: Settings) -> Problem | None:
-    """Somebody has to file the ProvisioningRequests."""
-    if s.target != "gke" or s.nodes.capacity != "flex-start-queued" or s.queue == "kueue":
-        return None
-    return Problem(
-        settings=("nodes.capacity", "queue"),
-        says="Queued nodes come only for a ProvisioningRequest, and without Kueue nobody files one: pods would stay "
-        "Pending for ever.",
-        fix="set queue to kueue, or nodes.capacity to flex-start",
-        source=QUEUED,
-    )
-
-
-def queued_with_compute_class(s: Settings) -> Problem | None:
-    """ComputeClass and ProvisioningRequest exclude each other."""
-    if s.target != "gke" or s.nodes.capacity != "flex-start-queued" or not s.compute_class:
-        return None
-    return Problem(
-        settings=("computeClass", "nodes.capacity"),
-        says="A ProvisioningRequest cannot ask for nodes of a ComputeClass, so no request would ever be provisioned.",
-        fix="set computeClass to false, or nodes.capacity to flex-start",
-        source=f"field report on queued provisioning, read 2026-08; {QUEUED}",
-    )
-
-
-def queued_has_no_fallback(s: Settings) -> Problem | None:
-    """A queued request waits for its own pool only."""
-    if s.target != "gke" or s.nodes.capacity != "flex-start-queued" or s.nodes.fallback is None:
-        return None
-    return Problem(
-        settings=("nodes.fallback", "nodes.capacity"),
-        says=f"A queued request waits for one pool; {s.nodes.fallback} would never be tried.",
-        fix="remove nodes.fallback, or set nodes.capacity to flex-start and computeClass to true",
-        source=QUEUED,
-    )
-
-
 def fallback_needs_compute_class(s: Settings) -> Problem | None:
-    """Second choices are what a ComputeClass is for."""
-    queued = s.nodes.capacity == "flex-start-queued"
+    """Second choices are what a ComputeClass is for; only queued machines are Kueue's to choose."""
+    queued = "flex-start-queued" in (s.nodes.capacity, s.nodes.fallback)
     if s.target != "gke" or s.nodes.fallback is None or s.compute_class or queued:
         return None
     return Problem(
@@ -273,18 +224,6 @@ def fallback_repeats_capacity(s: Settings) -> Problem | None:
         says=f"Both choices are {s.nodes.fallback}; when the first has no machine, the second has none either.",
         fix="choose another fallback, or remove it",
         source=COMPUTE_CLASS,
-    )
-
-
-def fallback_cannot_queue(s: Settings) -> Problem | None:
-    """Queued provisioning is no rung of a ComputeClass."""
-    if s.target != "gke" or s.nodes.fallback != "flex-start-queued" or s.nodes.capacity == "flex-start-queued":
-        return None
-    return Problem(
-        settings=("nodes.fallback",),
-        says="A ComputeClass cannot hand out queued nodes: they come for a ProvisioningRequest only.",
-        fix="set nodes.fallback to flex-start or spot",
-        source=f"{COMPUTE_CLASS}; {QUEUED}",
     )
 
 
@@ -313,14 +252,9 @@ RULES: tuple[Rule, ...] = (
     flex_runs_too_long,
     run_time_without_flex,
     flex_is_not_static,
-    queued_starts_empty,
-    queued_needs_kueue,
-    queued_with_compute_class,
-    queued_has_no_fallback,
     fallback_of_other_cloud,
     fallback_not_obtainable,
     fallback_needs_compute_class,
     fallback_repeats_capacity,
-    fallback_cannot_queue,
     capacity_block_starts_empty,
 )

@@ -29,7 +29,8 @@ class Limit:
 
 
 KUBERNETES_LIMITS = (
-    Limit("RayJob", 47, "-job", KUBERAY),
+    # 47 characters: its clusters are called after it, with a dash and five letters.
+    Limit("RayJob", 47, "-ray", KUBERAY),
     Limit("RayCluster", 53, "-ray", KUBERAY),
 )
 LIMITS: dict[str, tuple[Limit, ...]] = {

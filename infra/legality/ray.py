@@ -1,4 +1,4 @@
-"""Rules about Ray: how many workers, which release, which image, and Kueue."""
+"""Rules about Ray: how many workers, which release, which image."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from infra.legality import Rule
     from infra.settings import Settings
 
-KUEUE = "kubernetes-sigs/kueue 0.19.2: RayCluster webhook, ff69552e, 2026-08-22"
 KUBERAY = "ray-project/kuberay: ray-operator/controllers/ray/utils/validation.go, v1.7.0"
 RAY_IMAGES = "ray-project/ray: ray-images.json and image_tags_lib.py, read 2026-08"
 RAY_VERSIONS = "ray-project/kuberay: samples, rayVersion is the image's Ray, v1.7.0"
@@ -59,19 +58,6 @@ def workers_min_above_max(s: Settings) -> Problem | None:
         says=f"KubeRay refuses a group of at least {s.ray.min_workers} and at most {s.ray.max_workers} workers.",
         fix=f"raise ray.maxWorkers to {s.ray.min_workers}, or lower ray.minWorkers",
         source=KUBERAY,
-    )
-
-
-def kueue_wants_a_fixed_size(s: Settings) -> Problem | None:
-    """Kueue admits a cluster of a known size."""
-    if s.target == "local" or s.queue != "kueue" or s.ray.min_workers == s.ray.max_workers:
-        return None
-    return Problem(
-        settings=("ray.minWorkers", "ray.maxWorkers", "queue"),
-        says="Kueue admits a cluster whole, so its size is fixed; it refuses one "
-        "that Ray's own autoscaler would resize.",
-        fix=f"set ray.minWorkers to {s.ray.max_workers} (or leave it out), or queue to none",
-        source=KUEUE,
     )
 
 
@@ -170,7 +156,6 @@ RULES: tuple[Rule, ...] = (
     nodes_min_above_max,
     workers_above_nodes,
     workers_min_above_max,
-    kueue_wants_a_fixed_size,
     ray_too_old_for_tokens,
     image_runs_another_ray,
     image_is_the_gpu_alias,

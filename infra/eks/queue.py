@@ -1,0 +1,33 @@
+"""How the queue is shaped on AWS: one flavor for the GPU nodes. Pure: values for `infra.kubernetes`."""
+
+from __future__ import annotations
+
+from infra.capacity import EKS_CAPACITIES
+from infra.eks import fabric as fabrics
+from infra.eks.facts import SYSTEM_MAX_NODES
+from infra.eks.ray import SYSTEM_NODES
+from infra.kubernetes.queue_facts import GPU_FLAVOR
+from infra.kubernetes.queue_manifest import Flavor, QueueShape
+from infra.machines import EksMachine
+from infra.settings import Settings
+
+
+def queue_shape(settings: Settings, machine: EksMachine) -> QueueShape:
+    """What the queue is shaped by.
+
+    The GPU nodes' labels are what workers select anyway, so that Kueue, which writes a flavor's labels into the pods'
+    template, changes nothing. The head's quota is one head per CPU node, since one fills such a node beside what else
+    runs there.
+    """
+    pod = fabrics.gpu_pod(settings, machine)
+    claims = settings.fabric == "efa-dranet"
+    return QueueShape(
+        system_labels=SYSTEM_NODES,
+        heads=SYSTEM_MAX_NODES,
+        flavors=(Flavor(name=GPU_FLAVOR, labels=pod.node_selector),),
+        nodes=settings.nodes.max,
+        pod=pod,
+        nics=machine.efa_max if claims else 0,
+        device_class=fabrics.EFA_DEVICE_CLASS if claims else None,
+        wait_s=3600 * EKS_CAPACITIES[str(settings.nodes.capacity)].wait_hours,
+    )

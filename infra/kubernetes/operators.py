@@ -1,0 +1,62 @@
+"""The controllers that a stack's workload wants: KubeRay unless nothing but a Job runs, and Kueue with its queue."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pulumi
+from pulumi import ResourceOptions
+
+from infra.kubernetes.facts import KUBERAY_IMAGE
+from infra.kubernetes.kuberay import KubeRay, KubeRayArgs
+from infra.kubernetes.kueue import Kueue, KueueArgs
+from infra.kubernetes.queue_facts import KUEUE_IMAGE
+from infra.kubernetes.queue_manifest import Admission, QueueShape
+from infra.kubernetes.queues import Queue, Queues, QueuesArgs
+
+
+@dataclass(frozen=True, kw_only=True)
+class OperatorsArgs:
+    """node_selector: where controllers run; nodes: what has to be there first for that. ray: whether KubeRay is wanted.
+    shape: of the queue, None for none; admission: how it is entered. The images lie where those clusters get them from.
+    """
+
+    node_selector: dict[str, str]
+    nodes: Sequence[pulumi.Resource]
+    ray: bool
+    shape: QueueShape | None
+    admission: Admission
+    kuberay_image: str = KUBERAY_IMAGE
+    kueue_image: str = KUEUE_IMAGE
+
+
+@dataclass(frozen=True, kw_only=True)
+class Operators:
+    """needs: what a workload waits for; queue: what admits it, None for nobody."""
+
+    needs: list[pulumi.Resource]
+    queue: Queue | None
+
+
+def operators(args: OperatorsArgs, opts: ResourceOptions) -> Operators:
+    """Make them."""
+    needs: list[pulumi.Resource] = []
+    if args.ray:
+        kuberay = KubeRayArgs(node_selector=args.node_selector, nodes=args.nodes, image_repository=args.kuberay_image)
+        needs.append(KubeRay("kuberay", kuberay, opts).release)
+    if args.shape is None:
+        return Operators(needs=needs, queue=None)
+    kueue = Kueue(
+        "kueue",
+        KueueArgs(
+            shape=args.shape,
+            node_selector=args.node_selector,
+            needs=[*args.nodes, *needs],
+            image_repository=args.kueue_image,
+        ),
+        opts,
+    )
+    queues = Queues("queue", QueuesArgs(shape=args.shape, release=kueue.release), opts)
+    queue = Queue(admission=args.admission, cluster_queue=queues.cluster_queue)
+    return Operators(needs=[*needs, queues.cluster_queue], queue=queue)
