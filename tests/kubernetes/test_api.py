@@ -1,0 +1,87 @@
+"""The client, against the real API server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tools.kubernetes.api import Api, ApiError, Json, NotYet
+from tools.kubernetes.control_plane import ControlPlane
+
+NAMESPACE = "client"
+
+
+@pytest.fixture(scope="module")
+def api(plane: ControlPlane) -> Iterator[Api]:
+    plane.api.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
+    yield plane.api
+    plane.api.delete("v1", "Namespace", NAMESPACE)
+
+
+def config_map(name: str, **data: str) -> Json:
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": NAMESPACE}, "data": data}
+
+
+def test_an_object_from_apply_to_delete(api: Api) -> None:
+    assert api.get("v1", "ConfigMap", "life", NAMESPACE) is None
+    api.apply(config_map("life", a="1"), dry_run=True)
+    assert api.get("v1", "ConfigMap", "life", NAMESPACE) is None
+    api.apply(config_map("life", a="1"))
+    # Another owner's field is a conflict, unless it is taken by force.
+    with pytest.raises(ApiError) as refused:
+        api.apply(config_map("life", a="2"), manager="somebody")
+    assert (refused.value.status, refused.value.reason) == (409, "Conflict")
+    api.apply(config_map("life", a="2"), manager="somebody", force=True)
+    api.patch("v1", "ConfigMap", "life", NAMESPACE, {"data": {"b": "3"}})
+    found = api.get("v1", "ConfigMap", "life", NAMESPACE)
+    assert found is not None
+    assert found["data"] == {"a": "2", "b": "3"}
+    assert "life" in [body["metadata"]["name"] for body in api.list("v1", "ConfigMap", NAMESPACE)]
+    api.delete("v1", "ConfigMap", "life", NAMESPACE)
+    api.delete("v1", "ConfigMap", "life", NAMESPACE)
+    assert api.get("v1", "ConfigMap", "life", NAMESPACE) is None
+
+
+def test_an_unknown_field_is_refused_by_apply_and_create(api: Api) -> None:
+    for send in (api.apply, api.create):
+        with pytest.raises(ApiError, match="dta"):
+            send(config_map("typo") | {"dta": {}})
+
+
+def test_a_kind_that_is_not_served_is_named(api: Api) -> None:
+    with pytest.raises(ApiError, match='no matches for kind "Flavour" in version "v1"') as refused:
+        api.list("v1", "Flavour")
+    assert refused.value.status == 404
+
+
+def test_discovery_finds_core_kinds_and_custom_ones(api: Api) -> None:
+    kinds = {(kind.api_version, kind.kind): kind for kind in api.kinds()}
+    assert kinds["v1", "Pod"].namespaced
+    assert not kinds["v1", "Node"].namespaced
+    assert kinds["ray.io/v1", "RayCluster"].plural == "rayclusters"
+    assert "watch" in kinds["kueue.x-k8s.io/v1beta2", "ClusterQueue"].verbs
+
+
+def test_watch_tells_what_is_there_and_then_what_changes(api: Api) -> None:
+    api.apply(config_map("seen", a="1"))
+    seen = []
+    for what, body in api.watch("v1", "ConfigMap", NAMESPACE, within_s=30):
+        if body["metadata"]["name"] != "seen":
+            continue
+        seen.append((what, body["data"]["a"]))
+        if what == "ADDED":
+            api.apply(config_map("seen", a="2"))
+        elif what == "MODIFIED":
+            api.delete("v1", "ConfigMap", "seen", NAMESPACE)
+        else:
+            break
+    assert seen == [("ADDED", "1"), ("MODIFIED", "2"), ("DELETED", "2")]
+
+
+def test_waiting_in_vain_says_what_was_seen(api: Api) -> None:
+    def look() -> None:
+        raise NotYet("two of three")
+
+    with pytest.raises(TimeoutError, match=r"three nodes: not within 0.3 s; last seen: two of three"):
+        api.until("three nodes", look, 0.3)

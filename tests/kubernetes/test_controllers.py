@@ -1,0 +1,142 @@
+"""KubeRay's operator and Kueue, the real ones, with the real scheduler; the nodes and their pods are kwok's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tools.kubernetes.api import Api, ApiError, Json, NotYet
+from tools.kubernetes.control_plane import ControlPlane
+
+WITHIN_S = 60.0
+POOL = {"test": "controllers"}
+KUEUE = "kueue.x-k8s.io/v1beta2"
+
+
+@pytest.fixture(scope="module")
+def api(plane: ControlPlane) -> Iterator[Api]:
+    """Three 8-GPU nodes of kwok's, and the namespace `controllers`."""
+    api = plane.api
+    api.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "controllers"}})
+    resources = {"cpu": "224", "memory": "2900Gi", "nvidia.com/gpu": "8", "pods": "110"}
+    names = [f"controllers-{number}" for number in range(3)]
+    for name in names:
+        api.apply({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": POOL}})
+        status = {"status": {"capacity": resources, "allocatable": resources}}
+        api.patch("v1", "Node", name, None, status, subresource="status")
+    yield api
+    for name in names:
+        api.delete("v1", "Node", name)
+
+
+def pod(name: str, **limits: str) -> Json:
+    container = {"name": name, "image": "image", "resources": {"limits": limits}}
+    return {"spec": {"nodeSelector": POOL, "containers": [container]}}
+
+
+def test_ray_cluster_with_a_token_becomes_ready_and_goes(api: Api) -> None:
+    """By KubeRay's operator and the scheduler: a Secret with the token, a head, and each 8-GPU worker on a node of its own."""
+    spec = {
+        "rayVersion": "2.60.0",
+        "authOptions": {"mode": "token"},
+        "headGroupSpec": {"rayStartParams": {}, "template": pod("ray-head", cpu="4", memory="8Gi")},
+        "workerGroupSpecs": [
+            {
+                "groupName": "gpu",
+                "replicas": 2,
+                "minReplicas": 2,
+                "maxReplicas": 2,
+                "rayStartParams": {},
+                "template": pod("ray-worker", cpu="4", memory="8Gi", **{"nvidia.com/gpu": "8"}),
+            }
+        ],
+    }
+    metadata = {"name": "cluster", "namespace": "controllers"}
+    api.apply({"apiVersion": "ray.io/v1", "kind": "RayCluster", "metadata": metadata, "spec": spec})
+
+    def ready() -> bool:
+        status = (api.get("ray.io/v1", "RayCluster", "cluster", "controllers") or {}).get("status") or {}
+        if status.get("state") != "ready":
+            raise NotYet(str(status.get("conditions")))
+        return True
+
+    api.until("the RayCluster ready", ready, WITHIN_S)
+    workers = api.list("v1", "Pod", "controllers", "ray.io/node-type=worker")
+    assert len({worker["spec"]["nodeName"] for worker in workers}) == 2
+    secret = api.get("v1", "Secret", "cluster", "controllers")
+    assert secret is not None
+    assert secret["data"]["auth_token"]
+    api.delete("ray.io/v1", "RayCluster", "cluster", "controllers")
+    api.until("its pods gone", lambda: not api.list("v1", "Pod", "controllers"), WITHIN_S)
+
+
+def test_job_waits_for_quota_and_gets_it(api: Api) -> None:
+    """By Kueue's webhook, which suspends the Jobs, and its controllers; the pods of the first end by this test's hand."""
+    flavors = [{"name": "controllers", "resources": [{"name": "cpu", "nominalQuota": "2"}]}]
+    groups = [{"coveredResources": ["cpu"], "flavors": flavors}]
+    queue = {"namespaceSelector": {}, "resourceGroups": groups}
+    labels = {"kueue.x-k8s.io/queue-name": "controllers"}
+    api.apply({"apiVersion": KUEUE, "kind": "ResourceFlavor", "metadata": {"name": "controllers"}})
+    api.apply({"apiVersion": KUEUE, "kind": "ClusterQueue", "metadata": {"name": "controllers"}, "spec": queue})
+    metadata: Json = {"name": "controllers", "namespace": "controllers"}
+    spec = {"clusterQueue": "controllers"}
+    api.apply({"apiVersion": KUEUE, "kind": "LocalQueue", "metadata": metadata, "spec": spec})
+    template = pod("job", cpu="2")
+    template["spec"]["restartPolicy"] = "Never"
+    for name in ("first", "second"):
+        metadata = {"name": name, "namespace": "controllers", "labels": labels}
+        job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": {"template": template}}
+        assert api.create(job)["spec"]["suspend"] is True
+        if name == "first":
+            api.until("the first runs", lambda: running(api) == ["first"], WITHIN_S)
+
+    api.until("Kueue's word on the second", lambda: quota(api, "second") == "False", WITHIN_S)
+    assert running(api) == ["first"]
+    (running_pod,) = api.list("v1", "Pod", "controllers")
+    name = running_pod["metadata"]["name"]
+    api.patch("v1", "Pod", name, "controllers", {"status": {"phase": "Succeeded"}}, subresource="status")
+    api.until("the second runs", lambda: running(api) == ["second"], WITHIN_S)
+    assert quota(api, "second") == "True"
+    for name in ("first", "second"):
+        api.delete("batch/v1", "Job", name, "controllers")
+    api.delete(KUEUE, "LocalQueue", "controllers", "controllers")
+    api.delete(KUEUE, "ClusterQueue", "controllers")
+    api.delete(KUEUE, "ResourceFlavor", "controllers")
+    # A finalizer of Kueue's holds the flavor until no queue uses it.
+    api.until("the flavor gone", lambda: not api.list(KUEUE, "ResourceFlavor"), WITHIN_S)
+
+
+def test_kueue_refuses_by_its_own_webhook(api: Api) -> None:
+    """What its CRD lets pass and its webhook does not: a selector without the values that its operator needs."""
+    selector = {"matchExpressions": [{"key": "team", "operator": "In"}]}
+    queue = {"apiVersion": KUEUE, "kind": "ClusterQueue", "metadata": {"name": "wrong"}}
+    with pytest.raises(
+        ApiError, match=r'admission webhook "vclusterqueue.kb.io" denied the request: .*namespaceSelector'
+    ):
+        api.apply(queue | {"spec": {"namespaceSelector": selector}})
+
+
+def test_kueue_converts_between_its_versions(api: Api) -> None:
+    """The API server asks Kueue's conversion webhook for the older version."""
+    metadata = {"name": "converted", "namespace": "controllers"}
+    api.apply({"apiVersion": KUEUE, "kind": "LocalQueue", "metadata": metadata, "spec": {"clusterQueue": "none"}})
+    older = api.get("kueue.x-k8s.io/v1beta1", "LocalQueue", "converted", "controllers")
+    assert older is not None
+    assert older["spec"]["clusterQueue"] == "none"
+    api.delete(KUEUE, "LocalQueue", "converted", "controllers")
+
+
+def running(api: Api) -> list[str]:
+    """The Jobs that have a pod at work."""
+    jobs = api.list("batch/v1", "Job", "controllers")
+    return [job["metadata"]["name"] for job in jobs if (job.get("status") or {}).get("active")]
+
+
+def quota(api: Api, job: str) -> str | None:
+    """What Kueue says about a Job's quota: "True", "False", or nothing yet."""
+    for workload in api.list(KUEUE, "Workload", "controllers"):
+        if workload["metadata"]["ownerReferences"][0]["name"] == job:
+            conditions = (workload.get("status") or {}).get("conditions") or []
+            return next((one["status"] for one in conditions if one["type"] == "QuotaReserved"), None)
+    return None
