@@ -34,6 +34,8 @@ __all__ = ["ControlPlane", "ProgramEnded"]
 
 _READY_S = 60.0
 _SERVICES = "10.0.0.0/24"
+# Half of the API server's time while CRDs come in is garbage collection: it may use more memory before it starts one.
+_FEWER_COLLECTIONS = {"GOGC": "400", "GOMEMLIMIT": "1200MiB"}
 
 
 class ControlPlane:
@@ -170,7 +172,9 @@ class ControlPlane:
         self._start_pod_network()
         etcd = f"http://127.0.0.1:{client}"
         self.start_program("etcd", [found["etcd"], *_etcd(self._work / "etcd", etcd, f"http://127.0.0.1:{peer}")])
-        self.start_program("kube-apiserver", [found["kube-apiserver"], *self._api_server(etcd, port)])
+        self.start_program(
+            "kube-apiserver", [found["kube-apiserver"], *self._api_server(etcd, port)], _FEWER_COLLECTIONS
+        )
         self._wait_for_api_server()
         key = f"--service-account-private-key-file={self._work / 'service-account.key'}"
         common = [f"--kubeconfig={self.kubeconfig}", "--leader-elect=false", "--bind-address=127.0.0.1"]
