@@ -134,14 +134,12 @@ def claiming(pod: GpuPod, name: str, template: Mapping[str, Any], *objects: Json
     )
 
 
-def claim_template(name: str, device_class: str, count: int, selector: str | None = None) -> dict[str, Any]:
+def claim_template(name: str, device_class: str, count: int) -> dict[str, Any]:
     """A ResourceClaimTemplate for exactly `count` devices, so that a missing NIC keeps the pod Pending, visibly.
 
     `resource.k8s.io/v1` with `exactly` is served from Kubernetes 1.34.
     """
-    exactly: dict[str, Any] = {"deviceClassName": device_class, "allocationMode": "ExactCount", "count": count}
-    if selector is not None:
-        exactly["selectors"] = [{"cel": {"expression": selector}}]
+    exactly = {"deviceClassName": device_class, "allocationMode": "ExactCount", "count": count}
     return {
         "apiVersion": "resource.k8s.io/v1",
         "kind": "ResourceClaimTemplate",

@@ -15,7 +15,6 @@ from infra.eks.addons import BEFORE_NODES
 from infra.eks.stack import region_unfit
 from infra.machines import EKS_CATALOGUE
 from infra.outputs import Outputs
-from infra.problems import SettingsError
 from infra.settings import parse
 from tests.components.cloud_mocks import ENDPOINT, Made, deployed
 from tests.unit.stacks import EKS, changed, problems_of
@@ -327,11 +326,6 @@ def test_outputs_keep_the_contract() -> None:
     assert exported.storage is not None
     assert exported.nodes.gpus_per_node == 8
     assert exported.fabric.nics == 16
-
-
-def test_queue_kueue_is_refused_before_anything_is_made() -> None:
-    with pytest.raises(SettingsError, match="makes no Kueue objects"):
-        deployed(changed(EKS, {"queue": "kueue"}))
 
 
 def test_the_region_has_to_be_that_of_the_zone() -> None:

@@ -23,6 +23,8 @@ STACKS: dict[str, dict[str, Any]] = {
     "gke": changed(GKE, {"storage.bucket": "ours"}),
     "eks": changed(EKS, {"storage.bucket": "ours"}),
     "eks, a Job": changed(EKS, {"ray.mode": "indexed-job", "ray.entrypoint": "python /app/train.py"}),
+    "gke, a RayJob": changed(GKE, {"ray.mode": "job", "ray.entrypoint": "python /app/train.py"}),
+    "eks, a queue": changed(EKS, {"queue": "kueue"}),
 }
 
 

@@ -147,10 +147,6 @@ CASES = (
         "nodes.min",
         "set nodes.min to 0",
     ),
-    Case(capacity.queued_starts_empty, QUEUED, {"nodes.min": 1}, {}, "nodes.min", "set nodes.min to 0"),
-    Case(capacity.queued_needs_kueue, QUEUED, {"queue": "none"}, {}, "nodes.capacity", "set queue to kueue"),
-    Case(capacity.queued_with_compute_class, QUEUED, {"computeClass": True}, {}, "computeClass", "false"),
-    Case(capacity.queued_has_no_fallback, QUEUED, {"nodes.fallback": "spot"}, {}, "nodes.fallback", "remove"),
     Case(
         capacity.fallback_of_other_cloud,
         CLASSED,
@@ -182,14 +178,6 @@ CASES = (
         {},
         "nodes.fallback",
         "another fallback",
-    ),
-    Case(
-        capacity.fallback_cannot_queue,
-        CLASSED,
-        {"nodes.fallback": "flex-start-queued"},
-        {},
-        "nodes.fallback",
-        "flex-start or spot",
     ),
     Case(
         capacity.capacity_block_starts_empty,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from infra.legality import access, fabric, indexed_job, ray
+from infra.legality import access, fabric, jobs, ray
 from infra.ray_images import AWS_RAY_TRAIN
 
 from .illegal import Case
@@ -80,14 +80,6 @@ CASES = (
         {"ray.minWorkers": 1, "ray.maxWorkers": 1},
         "ray.minWorkers",
         "lower ray.minWorkers",
-    ),
-    Case(
-        ray.kueue_wants_a_fixed_size,
-        GKE,
-        {"queue": "kueue", "ray.minWorkers": 0},
-        {"queue": "kueue", "ray.minWorkers": 2},
-        "ray.minWorkers",
-        "set ray.minWorkers to 2",
     ),
     Case(
         ray.ray_too_old_for_tokens,
@@ -177,9 +169,9 @@ CASES = (
         "storage.mountPath",
         "/bucket",
     ),
-    Case(indexed_job.job_without_entrypoint, GKE, {"ray.mode": "indexed-job"}, JOB, "ray.mode", "set ray.entrypoint"),
+    Case(jobs.job_without_entrypoint, GKE, {"ray.mode": "indexed-job"}, JOB, "ray.mode", "set ray.entrypoint"),
     Case(
-        indexed_job.entrypoint_without_job,
+        jobs.entrypoint_without_job,
         EKS,
         {"ray.entrypoint": "torchrun train.py"},
         {"ray.entrypoint": "torchrun train.py", "ray.mode": "indexed-job"},
@@ -187,7 +179,7 @@ CASES = (
         "indexed-job",
     ),
     Case(
-        indexed_job.job_wants_a_fixed_size,
+        jobs.job_wants_a_fixed_size,
         changed(GKE, JOB),
         {"ray.minWorkers": 1},
         {"ray.minWorkers": 2},
@@ -195,11 +187,25 @@ CASES = (
         "set ray.minWorkers to 2",
     ),
     Case(
-        indexed_job.job_in_a_queue,
-        changed(EKS, {"queue": "kueue"}),
-        JOB,
-        {"ray.minWorkers": 2},
-        "ray.mode",
-        "set queue to none",
+        jobs.torchrun_on_the_head,
+        changed(GKE, {**JOB, "ray.mode": "job"}),
+        {"ray.entrypoint": "torchrun --nproc-per-node=gpu /app/train.py"},
+        {"ray.entrypoint": "torchrun --nproc-per-node=gpu /app/train.py", "ray.mode": "indexed-job"},
+        "ray.entrypoint",
+        "set ray.mode to indexed-job",
+    ),
+    *(
+        Case(
+            jobs.job_wants_a_fixed_size,
+            changed(stack, {**JOB, "ray.mode": "job"}),
+            {"ray.minWorkers": 1},
+            {"ray.minWorkers": 2},
+            "ray.minWorkers",
+            "set ray.minWorkers to 2",
+        )
+        for stack in (GKE, EKS)
+    ),
+    Case(
+        jobs.job_without_entrypoint, EKS, {"ray.mode": "job"}, {**JOB, "ray.mode": "job"}, "ray.mode", "ray.entrypoint"
     ),
 )

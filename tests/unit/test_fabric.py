@@ -125,8 +125,11 @@ def test_dranet_claims_every_nic(machine: str, fabric: str, device_class: str, k
     (request,) = pod.objects[-1]["spec"]["spec"]["devices"]["requests"]
     assert request["exactly"]["deviceClassName"] == device_class
     assert (request["exactly"]["allocationMode"], request["exactly"]["count"]) == ("ExactCount", 8)
-    selectors = [item["cel"]["expression"] for item in request["exactly"].get("selectors", [])]
-    assert selectors == (['device.attributes["dra.net"].rdma == true'] if fabric == "dranet" else [])
+    # A selector here would keep Kueue from admitting the first claim; the class says which devices it is for.
+    assert "selectors" not in request["exactly"]
+    for made in pod.objects[:-1]:
+        selectors = [item["cel"]["expression"] for item in made["spec"]["selectors"]]
+        assert selectors == ['device.driver == "dra.net"', 'device.attributes["dra.net"].rdma == true']
 
 
 def test_gke_pods_use_what_the_node_provides() -> None:
@@ -149,6 +152,13 @@ def test_gke_selectors() -> None:
     assert "cloud.google.com/compute-class" in keys
     queued = on_gke({"nodes.capacity": "flex-start-queued", "queue": "kueue"})
     assert "cloud.google.com/gke-queued" in {toleration["key"] for toleration in queued.tolerations}
+    assert queued.node_selector["cloud.google.com/gke-nodepool"] == "gpu"
+    reserved = {"nodes.capacity": "reservation", "nodes.reservation": "ours", "queue": "kueue"}
+    either = on_gke({**reserved, "nodes.fallback": "flex-start-queued"})
+    assert "cloud.google.com/gke-queued" in {toleration["key"] for toleration in either.tolerations}
+    # Kueue chooses the pool; nothing of ours stands in the field that it writes.
+    assert "nodeSelector" not in either.pod()
+    assert "cloud.google.com/gke-queued" not in {toleration["key"] for toleration in on_gke(reserved).tolerations}
 
 
 @pytest.mark.parametrize(("machine", "devices"), EKS_MACHINES.items())

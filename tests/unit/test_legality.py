@@ -6,11 +6,11 @@ import pytest
 
 from infra.legality import RULES
 
-from . import illegal_aws, illegal_capacity, illegal_clusters
+from . import illegal_aws, illegal_capacity, illegal_clusters, illegal_queues
 from .illegal import Case
 from .stacks import changed, problems_of
 
-CASES = (*illegal_capacity.CASES, *illegal_clusters.CASES, *illegal_aws.CASES)
+CASES = (*illegal_capacity.CASES, *illegal_clusters.CASES, *illegal_aws.CASES, *illegal_queues.CASES)
 
 
 def test_every_rule_has_a_case() -> None:

@@ -81,6 +81,8 @@ def legal_gke(cell: Cell) -> bool:
     if cell.capacity not in direct or (cell.capacity == "flex-start" and cell.least == 1):
         return False
     second = tuple(mode for mode in direct if mode != cell.capacity) if cell.compute_class else ()
+    if cell.capacity == "reservation" and cell.queue == "kueue" and not cell.compute_class:
+        second = ("flex-start-queued",)
     return cell.fallback is None or cell.fallback in second
 
 
@@ -119,8 +121,8 @@ def cells(target: str) -> Iterator[Cell]:
     ("target", "size", "legal_cells"),
     [
         ("local", 11 * 7 * 6 * 2 * 2 * 7 * 2, 1),
-        # Two machines, three fabrics; flex-start 8, spot 16, reservation 16, queued 1.
-        ("gke", 10 * 6 * 5 * 2 * 2 * 7 * 2, 2 * 3 * (8 + 16 + 16 + 1)),
+        # Two machines, three fabrics; flex-start 8, spot 16, reservation 16, and 2 with queued machines next, queued 1.
+        ("gke", 10 * 6 * 5 * 2 * 2 * 7 * 2, 2 * 3 * (8 + 16 + 18 + 1)),
         # efa: on demand 28, reservation 28, spot 24, block 14; efa-dranet: on demand 14, reservation 14, spot 12.
         ("eks", 10 * 6 * 5 * 2 * 2 * 7 * 2, 94 + 40),
     ],
