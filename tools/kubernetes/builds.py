@@ -78,6 +78,7 @@ SOURCES = (
     Source("kwok", {"kwok": "sigs.k8s.io/kwok/cmd/kwok"}, count=974, takes="1 min in all"),
     Source("kuberay", {"ray-operator": "github.com/ray-project/kuberay/ray-operator"}, count=894, takes="1 min in all"),
     Source("kueue", {"kueue": "sigs.k8s.io/kueue/cmd/kueue"}, count=1763, takes="3 min in all"),
+    Source("coredns", {"coredns": "github.com/coredns/coredns"}, count=1277, takes="2 min in all"),
     # No program: it has the CRDs of GKE's network objects.
     Source("gke-networking", {}, count=0, takes="seconds"),
 )
@@ -111,13 +112,13 @@ def module_folder(module: str) -> Path:
         BuildError: it is not in the module cache, and cannot be downloaded.
         KeyError: no go.mod of ours pins it.
     """
-    for source in SOURCES:
-        text = (source.manifest / "go.mod").read_text()
-        if match := re.search(rf"^\s*(?:require )?{re.escape(module)} (v\S+)", text, re.MULTILINE):
+    for manifest in sorted(MODULES.glob("*/go.mod")):
+        match = re.search(rf"^\s*(?:require )?{re.escape(module)} (v\S+)", manifest.read_text(), re.MULTILINE)
+        if match:
             folder = go_build.module_cache() / f"{_escaped(module)}@{_escaped(match.group(1))}"
             if not folder.is_dir():
                 # The programs may be there while the modules that they came from were cleaned away.
-                _download(source, module)
+                _download(manifest.parent, module)
             return folder
     raise KeyError(f"no go.mod under {MODULES} pins {module}")
 
@@ -130,7 +131,7 @@ def _etcd() -> Path:
 
 
 def _build(source: Source, names: list[str], say: Callable[[str], None]) -> None:
-    _require_go(", ".join(names))
+    _require_go(f"{', '.join(names)} would be built with it, once per machine")
     packages = [source.packages[name] for name in names]
     recipe = go_build.Recipe(source.manifest, packages, source.count, source.takes, source.ldflags)
     # Said first: where the compiler's own cache is warm it only links, which it does without a word.
@@ -145,22 +146,22 @@ def _build(source: Source, names: list[str], say: Callable[[str], None]) -> None
     say(f"{source.name}: {', '.join(names)} built in {seconds:.0f} s")
 
 
-def _require_go(what: str) -> None:
+def _require_go(purpose: str) -> None:
     version = go_build.found_version()
     if version and version >= go_build.GO_VERSION:
         return
     wanted = ".".join(map(str, go_build.GO_VERSION))
     seen = f"the one on PATH is {'.'.join(map(str, version))}" if version else "there is no 'go' on PATH"
     raise BuildError(
-        f"Go {wanted} or later is missing: {seen}. {what} would be built with it, once per machine. "
+        f"Go {wanted} or later is missing: {seen}. {purpose}. "
         f"Install it from https://go.dev/dl/ and run the same command again. {STILL_RUNS}"
     )
 
 
-def _download(source: Source, module: str) -> None:
-    _require_go(f"The module {module}")
+def _download(manifest: Path, module: str) -> None:
+    _require_go(f"It would download the module {module}")
     command = ["go", "mod", "download", module]
-    done = subprocess.run(command, cwd=source.manifest, env=go_build.environment(), capture_output=True, text=True)
+    done = subprocess.run(command, cwd=manifest, env=go_build.environment(), capture_output=True, text=True)
     if done.returncode != 0:
         raise BuildError(f"{module} could not be downloaded:\n{done.stderr.strip()}\n{STILL_RUNS}")
 

@@ -1,0 +1,206 @@
+"""tools/kubernetes/builds.py: what is found, what is built when, and what a machine that cannot build is told."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tools import go_build, setup
+from tools.kubernetes import builds
+
+# Stands in for `go build`: writes an empty program for each package, or fails as a compiler does.
+_COMPILER = """#!/bin/sh
+case "$1" in
+  version) echo "go version go{version} linux/amd64"; exit;;
+  mod) echo "no route to the module" >&2; exit 1;;
+esac
+echo "$@" >> {log}
+while [ "$1" != -o ]; do shift; done
+folder=$2
+shift 2
+for package; do
+  case "$package" in *.io/*|*.com/*) echo "$package" >&2; : > "$folder${{package##*/}}";; esac
+done
+{last}
+"""
+
+
+class Machine:
+    """An empty cache, and a PATH with no more than the tools that a test puts there."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "bin"
+        self.path.mkdir()
+        self.cache = folder / "cache"
+        self.log = folder / "go.log"
+
+    def go(self, version: str = "1.26.8", *, last: str = "exit 0") -> None:
+        """Put a compiler on PATH."""
+        program = self.path / "go"
+        program.write_text(_COMPILER.format(version=version, log=self.log, last=last))
+        program.chmod(0o755)
+
+    def calls(self) -> int:
+        """How many builds were asked for."""
+        return len(self.log.read_text().splitlines()) if self.log.exists() else 0
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
+    machine = Machine(tmp_path)
+    monkeypatch.setenv("PATH", str(machine.path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(machine.cache))
+    monkeypatch.delenv("GOMODCACHE", raising=False)
+    return machine
+
+
+def test_program_is_built_once_and_told(machine: Machine) -> None:
+    machine.go()
+    said: list[str] = []
+    found = builds.programs("kwok", say=said.append)
+    assert found["kwok"].is_file()
+    assert found["kwok"].is_relative_to(machine.cache / "rdma-ray")
+    assert any("kwok" in line and "packages" in line for line in said), said
+    again = builds.programs("kwok", say=lambda text: pytest.fail(f"says {text}"))
+    assert again == found
+    assert machine.calls() == 1
+
+
+def test_only_what_is_missing_is_built(machine: Machine) -> None:
+    """The kubelet belongs to the same module as the API server, and comes later without building that again."""
+    machine.go()
+    builds.programs("kube-apiserver", say=lambda _: None)
+    builds.programs("kube-apiserver", "kubelet", say=lambda _: None)
+    first, second = machine.log.read_text().splitlines()
+    assert "kube-apiserver" in first
+    assert "kube-apiserver" not in second
+    assert "k8s.io/kubernetes/cmd/kubelet" in second
+    assert f"gitVersion=v{builds.KUBERNETES_VERSION}" in second
+
+
+@pytest.mark.parametrize(
+    ("version", "seen"), [(None, "there is no 'go' on PATH"), ("1.22.1", "the one on PATH is 1.22.1")]
+)
+def test_without_a_go_it_says_what_is_missing_and_what_runs(machine: Machine, version: str | None, seen: str) -> None:
+    if version:
+        machine.go(version)
+    with pytest.raises(builds.BuildError) as problem:
+        builds.programs("kueue", say=lambda _: None)
+    message = str(problem.value)
+    assert "Go 1.26 or later is missing" in message
+    assert seen in message
+    assert "https://go.dev/dl/" in message
+    assert "'make test' and 'make rehearse'" in message
+
+
+def test_failed_build_is_told_and_leaves_no_half_program(machine: Machine) -> None:
+    machine.go(last="echo 'undefined: Missing' >&2; exit 1")
+    with pytest.raises(
+        builds.BuildError, match=r"(?s)tools/kubernetes/modules/kueue/go.mod.*undefined: Missing.*make test"
+    ):
+        builds.programs("kueue", say=lambda _: None)
+    assert not list(machine.cache.rglob("kueue"))
+    assert not list(machine.cache.rglob("partial"))
+    machine.go()
+    assert builds.programs("kueue", say=lambda _: None)["kueue"].is_file()
+
+
+def test_missing_etcd_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _name: None)
+    with pytest.raises(builds.BuildError, match="etcd is missing: it is part of the 'dev' extra"):
+        builds.programs("etcd")
+
+
+def test_unknown_program_is_named(machine: Machine) -> None:
+    machine.go()
+    with pytest.raises(KeyError, match="kube-api-server"):
+        builds.programs("kwok", "kube-api-server", say=lambda _: None)
+    assert machine.calls() == 0
+
+
+def test_another_pin_is_another_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    copies = tmp_path / "modules"
+    shutil.copytree(builds.MODULES, copies)
+    source = builds.SOURCES[0]
+    before = source.folder
+    monkeypatch.setattr(builds, "MODULES", copies)
+    assert source.folder == before
+    with (copies / source.name / "go.sum").open("a") as sums:
+        sums.write("example.com/new v1.0.0 h1:abc=\n")
+    assert source.folder != before
+
+
+def test_two_processes_build_one_after_the_other(machine: Machine, tmp_path: Path) -> None:
+    """The second one waits, and takes what the first one built."""
+    mark = tmp_path / "compiling"
+    # Only what the shell has built in: PATH has nothing else. It goes on when its partner is seen waiting.
+    machine.go(last=f": > {mark}; while [ ! -e {tmp_path}/waiting ]; do :; done")
+    command = [sys.executable, "-m", "tools.kubernetes.builds", "kwok"]
+    first = subprocess.Popen(command, cwd=setup.ROOT, stdout=subprocess.PIPE, text=True)
+    try:
+        deadline = 600
+        while not mark.exists() and first.poll() is None and deadline:
+            deadline -= 1
+            _wait(first)
+        said: list[str] = []
+
+        def say(text: str) -> None:
+            said.append(text)
+            if "waiting for another process" in text:
+                (tmp_path / "waiting").touch()
+
+        assert builds.programs("kwok", say=say)["kwok"].is_file()
+    finally:
+        (tmp_path / "waiting").touch()
+        first.communicate(timeout=60)
+    assert first.returncode == 0
+    assert any("waiting for another process" in text for text in said), said
+    assert machine.calls() == 1
+
+
+def test_module_that_cannot_be_had_is_told(machine: Machine) -> None:
+    machine.go()
+    with pytest.raises(
+        builds.BuildError, match=r"(?s)sigs.k8s.io/kueue could not be downloaded.*no route to the module"
+    ):
+        builds.module_folder("sigs.k8s.io/kueue")
+    with pytest.raises(KeyError, match=r"pins example\.com/none"):
+        builds.module_folder("example.com/none")
+
+
+def test_module_folder_is_spelt_as_go_does(machine: Machine) -> None:
+    place = machine.cache / "rdma-ray/go-modules/github.com/!azure/go-ansiterm@v0.0.0-20230124172434-306776ec8161"
+    place.mkdir(parents=True)
+    assert builds.module_folder("github.com/Azure/go-ansiterm") == place
+
+
+def test_pins_are_the_versions_that_the_project_names() -> None:
+    """The programs that tests run and the charts that a stack installs are of one version."""
+    from infra.kubernetes.facts import KUBERAY_VERSION
+
+    kubernetes = (builds.MODULES / "kubernetes" / "go.mod").read_text()
+    assert f"k8s.io/kubernetes v{builds.KUBERNETES_VERSION}" in kubernetes
+    minor = builds.KUBERNETES_VERSION.removeprefix("1.")
+    assert set(re.findall(r"=> k8s.io/\S+ v0\.(\S+)", kubernetes)) == {minor}
+    assert f"ray-operator v{KUBERAY_VERSION}" in (builds.MODULES / "kuberay" / "go.mod").read_text()
+
+
+def test_every_program_is_pinned_as_a_tool() -> None:
+    for source in builds.SOURCES:
+        manifest = (source.manifest / "go.mod").read_text()
+        for package in source.packages.values():
+            assert re.search(rf"^(tool |\t){re.escape(package)}$", manifest, re.MULTILINE), package
+        assert f"go {'.'.join(map(str, go_build.GO_VERSION))}" in manifest
+
+
+def _wait(process: subprocess.Popen[str]) -> None:
+    try:
+        process.wait(0.05)
+    except subprocess.TimeoutExpired:
+        return
