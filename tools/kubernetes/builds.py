@@ -57,9 +57,14 @@ class Source:
         return go_build.cache() / f"kubernetes-{self.name}-{hashlib.sha256(content).hexdigest()[:16]}"
 
 
-def _kubernetes() -> Source:
+def _version_flags() -> str:
+    """Otherwise they say v0.0.0-master, and clients that look at the version behave differently."""
     major, minor, _ = KUBERNETES_VERSION.split(".")
     version = "-X k8s.io/component-base/version."
+    return f"-s -w {version}gitVersion=v{KUBERNETES_VERSION} {version}gitMajor={major} {version}gitMinor={minor}"
+
+
+def _kubernetes() -> Source:
     return Source(
         name="kubernetes",
         packages={
@@ -68,9 +73,14 @@ def _kubernetes() -> Source:
         },
         count=2423,
         takes="4 min in all",
-        # Otherwise they say v0.0.0-master, and clients that look at the version behave differently.
-        ldflags=f"-s -w {version}gitVersion=v{KUBERNETES_VERSION} {version}gitMajor={major} {version}gitMinor={minor}",
+        ldflags=_version_flags(),
     )
+
+
+def _kubectl() -> Source:
+    # A module of its own: kubectl's further modules would change the key of all the others.
+    packages = {"kubectl": "k8s.io/kubernetes/cmd/kubectl"}
+    return Source("kubectl", packages, count=895, takes="1 min in all", ldflags=_version_flags())
 
 
 SOURCES = (
@@ -79,6 +89,7 @@ SOURCES = (
     Source("kuberay", {"ray-operator": "github.com/ray-project/kuberay/ray-operator"}, count=894, takes="1 min in all"),
     Source("kueue", {"kueue": "sigs.k8s.io/kueue/cmd/kueue"}, count=1763, takes="3 min in all"),
     Source("coredns", {"coredns": "github.com/coredns/coredns"}, count=1277, takes="2 min in all"),
+    _kubectl(),
     # No program: it has the CRDs of GKE's network objects.
     Source("gke-networking", {}, count=0, takes="seconds"),
 )

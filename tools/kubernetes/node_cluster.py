@@ -123,6 +123,7 @@ class Cluster:
                     self._network.stop()
                 if self._kept.is_dir():
                     # Each node's folder went with the node.
+                    (self._kept / "resolv.conf").unlink(missing_ok=True)
                     self._kept.rmdir()
 
     def _start(self) -> None:
@@ -134,14 +135,16 @@ class Cluster:
         self._store, self._programs = store, programs
         self._kept.mkdir(parents=True)
         logs = self.folder / "logs"
-        self._network = Network(logs, self.identity)
+        self._network = Network(self._kept, logs, self.identity)
         flags = {
             "kube-apiserver": [
                 "--kubelet-preferred-address-types=InternalIP",
                 f"--service-cluster-ip-range={self.network.services}",
             ]
         }
-        self._plane = ControlPlane(self.folder, address=self.network.here, flags=flags, say=self._say)
+        # The operator asks for Ray's dashboards by the names of their Services.
+        before = {"ray-operator": self.network.machine.entering("mount")}
+        self._plane = ControlPlane(self.folder, address=self.network.here, flags=flags, before=before, say=self._say)
         self._plane.__enter__()
         self.network.start_dns(programs["coredns"], self._plane.work, self._plane.url, self._plane.kubeconfig)
         starting = [self._begin(name, shape) for name, shape in self._shapes.items()]

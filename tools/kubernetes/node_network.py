@@ -22,16 +22,20 @@ MOST_MACHINES = 64
 
 
 class Network:
-    """One network, called by `identity`; made at once, and gone after `stop`."""
+    """One network, called by `identity`, with a file in `folder`; made at once, and gone after `stop`."""
 
-    def __init__(self, logs: Path, identity: str) -> None:
+    def __init__(self, folder: Path, logs: Path, identity: str) -> None:
         self._second = _free_second_number()
         self._link = f"{LINK}{identity}"
         self.here = f"10.{self._second}.0.1"
         self.dns = f"10.{self._second}.0.2"
         self.services = f"10.{self._second}.64.0/20"
         self.pods = f"10.{self._second}.128.0/17"
-        self.machine = Machine("network", logs, identity=identity, mounts=[["tmpfs", "/run"]])
+        # What runs with the machine's mounts resolves the cluster's names, and no others.
+        names = folder / "resolv.conf"
+        names.write_text(f"nameserver {self.dns}\noptions ndots:1\n")
+        mounts = [["tmpfs", "/run"], ["value", str(Path("/etc/resolv.conf").resolve()), str(names)]]
+        self.machine = Machine("network", logs, identity=identity, mounts=mounts)
         try:
             self._build()
         except BaseException:
