@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 
 from rich.console import Console
+from rich.markup import escape
 
 from infra.problems import SettingsError
 from rehearsal.clouds.faults import Fault, FaultError
@@ -54,10 +55,7 @@ def main(arguments: list[str] | None = None) -> int:
                 faults=faults,
                 depth=options.depth,
             )
-            tell = partial(_tell, console)
-            outcome = Scenario(
-                order, workspace, tell, lambda line: console.print(f"           {line}", markup=False)
-            ).run()
+            outcome = Scenario(order, workspace, partial(_tell, console), partial(_happens, console)).run()
     except (FaultError, SettingsError, NotOursError, NoCloudError) as problem:
         console.print(f"\n{problem}", markup=False)
         return 2
@@ -116,10 +114,14 @@ def _tell(console: Console, name: str, phase: Phase | None) -> None:
     if phase is None:
         console.print(f"REHEARSAL  {name} …")
     elif phase.ok:
-        console.print(f"           [green]ok[/] in {phase.seconds:.0f} s: {phase.said}")
+        console.print(f"           [green]ok[/] in {phase.seconds:.0f} s: {escape(phase.said)}", soft_wrap=True)
     else:
         console.print("           [red]failed[/]:")
         console.print(phase.said, markup=False)
+
+
+def _happens(console: Console, line: str) -> None:
+    console.print(f"           {line}", markup=False, soft_wrap=True)
 
 
 def _short(path: Path) -> str:

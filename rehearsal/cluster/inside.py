@@ -6,7 +6,7 @@ The controllers are the real ones. What wants workers is the rehearsal, in the a
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from rehearsal.clouds.kind import Json, value_at
 from rehearsal.clouds.kubernetes.identity import api as api_of_type
@@ -57,8 +57,11 @@ class Inside:
         began = time.monotonic()
         for node in wanting(graph):
             if node.type == CLUSTER and autoscaled(self._live(node)):
-                self._scale(node, 0)
+                self._scale(node, 0, self._workers(node))
         self._until("the GPU nodes go", lambda: not self._gpu_nodes(), _GOES_S, self._gpu_nodes)
+        for node in wanting(graph):
+            if node.type == CLUSTER and autoscaled(self._live(node)):
+                self._scale(node, 0, [])
         return f"no GPU node is left after {time.monotonic() - began:.0f} s"
 
     def go_one_by_one(self, engine: Engine, graph: Graph) -> str:
@@ -75,7 +78,7 @@ class Inside:
 
     def _want(self, node: Node, began: float) -> None:
         self._until("the head", lambda: state(self._live(node)) == "ready", _COMES_S, lambda: state(self._live(node)))
-        early = [each["metadata"]["name"] for each in self._gpu_nodes()]
+        early = self._gpu_nodes()
         if early:
             raise InsideError(f"GPU nodes are there before a worker wants one: {', '.join(early)}")
         self.stage.timeline.said(f"{_called(node)}: head ready after {time.monotonic() - began:.0f} s, no GPU node")
@@ -101,12 +104,25 @@ class Inside:
 
         self._until(f"{_called(node)} runs", there, _COMES_S, lambda: self._live(node).get("status"))
 
-    def _scale(self, node: Node, replicas: int) -> None:
-        """As Ray's autoscaler asks: python/ray/autoscaler/_private/kuberay/node_provider.py, 2.60, from memory."""
+    def _scale(self, node: Node, replicas: int, ends: Sequence[str] = ()) -> None:
+        """Want so many workers, and name those that are to end: without their names the operator ends none.
+
+        The patch is that of Ray's autoscaler (ray 2.60: autoscaler/_private/kuberay/node_provider.py).
+        """
         kind, (name, namespace) = api_of_type(node.type), place_of(node.id)
-        patch = [{"op": "replace", "path": "/spec/workerGroupSpecs/0/replicas", "value": replicas}]
-        self.stage.timeline.said(f"{_called(node)}: {replicas} workers are wanted")
+        group = "/spec/workerGroupSpecs/0"
+        patch = [
+            {"op": "replace", "path": f"{group}/replicas", "value": replicas},
+            {"op": "replace", "path": f"{group}/scaleStrategy", "value": {"workersToDelete": list(ends)}},
+        ]
+        if ends or replicas:
+            self.stage.timeline.said(f"{_called(node)}: {replicas} workers are wanted")
         self.stage.api.patch(kind.written, kind.kind, name, namespace, patch, type="json")
+
+    def _workers(self, node: Node) -> list[str]:
+        name, namespace = place_of(node.id)
+        selector = f"ray.io/cluster={name},ray.io/node-type=worker"
+        return [pod["metadata"]["name"] for pod in self.stage.api.list("v1", "Pod", namespace, selector)]
 
     def _live(self, node: Node) -> Json:
         kind, (name, namespace) = api_of_type(node.type), place_of(node.id)
@@ -115,8 +131,9 @@ class Inside:
             raise InsideError(f"{_called(node)} is not in the API server")
         return live
 
-    def _gpu_nodes(self) -> list[Json]:
-        return [each for each in self.stage.api.list("v1", "Node") if value_at(each, "status.capacity").get(GPUS)]
+    def _gpu_nodes(self) -> list[str]:
+        nodes = self.stage.api.list("v1", "Node")
+        return [each["metadata"]["name"] for each in nodes if (value_at(each, "status.capacity") or {}).get(GPUS)]
 
     def _said(self, graph: Graph) -> str:
         words = []

@@ -26,6 +26,10 @@ from tools.kubernetes.control_plane import ControlPlane
 
 _LOOK_S = 0.2
 _EMPTY_WITHIN_S = 60.0
+_STOOD_IN = (
+    "The landlord stands in for the clouds' own controllers and for Ray: autoscaler, devices, networks, queued "
+    "provisioning, dashboard (rehearsal/cluster/landlord, with sources). Nothing that it decides is proof."
+)
 
 
 class Stage:
@@ -72,8 +76,7 @@ class Stage:
         return (
             f"Depth cluster: real are API server, scheduler and controller manager of Kubernetes {version}{real}.",
             "Nodes are kwok's: they are ready at once, and no container runs in their pods.",
-            "What stands in for the clouds' own controllers (autoscaler, devices, networks, queued provisioning, Ray's"
-            " dashboard) is in rehearsal/cluster/landlord, part by part with its source; nothing of it is proof.",
+            _STOOD_IN,
         )
 
     def left(self) -> list[str]:
@@ -90,7 +93,7 @@ class Stage:
             time.sleep(_LOOK_S)
 
     def check(self) -> None:
-        """Raise `ProgramEnded` if a program of the control plane has died, `LandlordError` if the landlord is broken."""
+        """Raise what ended a program of the control plane, or a part of the landlord."""
         self.landlord.check()
 
     def _begin(self) -> None:

@@ -1,4 +1,7 @@
-"""What happens in the cluster, told while it happens: nodes, pods, and how it stands with Ray's and Kueue's objects."""
+"""What happens in the cluster, told while it happens: pods, and how it stands with Ray's and Kueue's objects.
+
+Nodes are the landlord's to tell.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +22,9 @@ Moment = tuple[float, str]
 """Seconds since the stage was set up, and what happened."""
 
 _LOOK_S = 0.4
+_SERVED_S = 3.0
+"""Which kinds there are changes when a controller brings its definitions, and asking costs more than a look."""
 _KINDS = (
-    ("v1", "Node"),
     ("v1", "Pod"),
     ("batch/v1", "Job"),
     ("ray.io/v1", "RayCluster"),
@@ -40,6 +44,8 @@ class Timeline:
         self._lock = threading.Lock()
         self._moments: list[Moment] = []
         self._seen: dict[str, str] = {}
+        self._served: set[tuple[str, str]] = set()
+        self._asked = 0.0
 
     @property
     def moments(self) -> tuple[Moment, ...]:
@@ -68,10 +74,12 @@ class Timeline:
 
     def look(self, api: Api) -> None:
         """See what has changed since the last look, and tell it."""
-        served = {(kind.api_version, kind.kind) for kind in api.kinds()}
+        if time.monotonic() - self._asked > _SERVED_S:
+            self._asked = time.monotonic()
+            self._served = {(kind.api_version, kind.kind) for kind in api.kinds()}
         now: dict[str, str] = {}
         for version, kind in _KINDS:
-            for live in api.list(version, kind) if (version, kind) in served else ():
+            for live in api.list(version, kind) if (version, kind) in self._served else ():
                 metadata = live["metadata"]
                 if metadata.get("namespace") != _SYSTEM:
                     now[f"{kind} {metadata['name']}"] = standing(live)
@@ -102,8 +110,6 @@ def standing(live: Json) -> str:
     status = live.get("status") or {}
     true = {each["type"] for each in status.get("conditions") or () if each.get("status") == "True"}
     kind = live.get("kind")
-    if kind == "Node":
-        return "is ready" if "Ready" in true else ""
     if kind == "Pod":
         return _pod(live, status)
     if kind == "RayCluster":
