@@ -24,7 +24,7 @@ from rehearsal.report.markdown import markdown
 from rehearsal.report.outcome import Phase, to_json
 from rehearsal.report.picture import picture
 from rehearsal.report.terminal import show
-from rehearsal.scenario import DEPTHS, DepthError, NoCloudError, Order, Scenario
+from rehearsal.scenario import DEPTHS, Depth, DepthError, NoCloudError, Order, Scenario
 from rehearsal.workspace import ROOT, NotOursError, Workspace
 
 
@@ -40,9 +40,9 @@ def main(arguments: list[str] | None = None) -> int:
     if options.before and not _has(options.before, file.name):
         console.print(f"{options.before} has no {file.name}: the stack is new, and rehearsed by itself")
         options.before = None
-    called = options.stack if options.depth == "quick" else f"{options.stack}-{options.depth}"
-    results = Path(options.results or ROOT / "results" / f"rehearsal-{called}")
-    workspace = Workspace(Path(options.workspace or ROOT / ".rehearsal" / called))
+    name = called(options.stack, options.depth)
+    results = Path(options.results or ROOT / "results" / f"rehearsal-{name}")
+    workspace = Workspace(Path(options.workspace or ROOT / ".rehearsal" / name))
     try:
         faults = tuple(Fault.parse(text) for text in options.fault)
         console.rule(f"[bold]REHEARSAL[/] of stack {options.stack}: simulated clouds, nothing is created")
@@ -78,6 +78,11 @@ def main(arguments: list[str] | None = None) -> int:
     return 0 if outcome.ok else 1
 
 
+def called(stack: str, depth: Depth) -> str:
+    """What a rehearsal's folders are called; those of two depths of a stack may be there side by side."""
+    return stack if depth == "quick" else f"{stack}-{depth}"
+
+
 def _parse(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="make rehearse", description=__doc__)
     parser.add_argument("--stack", default="gke")
@@ -85,8 +90,8 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--before", metavar="REF", help="make the stack by this version first, such as origin/main")
     parser.add_argument("--change", action="append", default=[], metavar="SETTING=VALUE", help="after the first up")
     parser.add_argument("--fault", action="append", default=[], metavar="'TYPE VERB HOW' | 'step N HOW'")
-    parser.add_argument("--results", help="where the report goes; results/rehearsal-STACK unless given")
-    parser.add_argument("--workspace", help="where the rehearsal happens; .rehearsal/STACK unless given")
+    parser.add_argument("--results", help="where the report goes; results/rehearsal-STACK[-DEPTH] unless given")
+    parser.add_argument("--workspace", help="where it happens; .rehearsal/STACK[-DEPTH] unless given")
     return parser.parse_args(arguments)
 
 

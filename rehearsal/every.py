@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
 from collections.abc import Iterator
 
 from infra.settings import from_stack_file
+from rehearsal.__main__ import called
 from rehearsal.__main__ import main as rehearse
 from rehearsal.promises.every import PROMISES
+from rehearsal.scenario import DEPTHS, Depth
 from rehearsal.workspace import ROOT
 
 REPORT = ROOT / "results" / "rehearsals.md"
@@ -23,10 +26,11 @@ def cloud_stacks() -> Iterator[str]:
 def main(arguments: list[str]) -> int:
     """Rehearse them all with the same arguments; the exit status is that of the worst."""
     status = 0
+    depth = _depth(arguments)
     REPORT.parent.mkdir(exist_ok=True)
     REPORT.write_text("")
     for stack in cloud_stacks():
-        results = ROOT / "results" / f"rehearsal-{stack}"
+        results = ROOT / "results" / f"rehearsal-{called(stack, depth)}"
         (results / "report.md").unlink(missing_ok=True)
         status = max(status, rehearse(["--stack", stack, *arguments]))
         report = results / "report.md"
@@ -35,6 +39,13 @@ def main(arguments: list[str]) -> int:
             file.write(told + "\n")
     print(f"report of all: {REPORT.relative_to(ROOT)}")
     return status
+
+
+def _depth(arguments: list[str]) -> Depth:
+    parser = argparse.ArgumentParser(add_help=False)
+    parser.add_argument("--depth", choices=DEPTHS, default="quick")
+    depth: Depth = parser.parse_known_args(arguments)[0].depth
+    return depth
 
 
 if __name__ == "__main__":
