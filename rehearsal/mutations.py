@@ -51,6 +51,7 @@ FREE: Mapping[str, str] = {
     "kubernetes:helm.sh/v3:Release#values.resources.*": "how much the operator gets; that it is bounded is promised",
     "kubernetes:helm.sh/v3:Release#values.image*": "the chart's own image, written down; without NAT it is a mirror",
     "kubernetes:ray.io/v1:RayCluster#spec.workerGroupSpecs.0.rayStartParams": "empty: the operator fills it in",
+    "kubernetes:ray.io/v1:RayJob#spec.rayClusterSpec.workerGroupSpecs.0.rayStartParams": "as in a RayCluster",
     "kubernetes:core/v1:Secret#stringData.*": "the state's own marks around a secret",
 }
 """Inputs that may be left out, as patterns "TYPE#PATH", each with its reason."""

@@ -25,7 +25,7 @@ from rehearsal.promises.eks_parts import (
     machine_of,
     system_groups,
 )
-from rehearsal.promises.kubernetes import RAY_CLUSTER, RELEASE, on_the_way_down
+from rehearsal.promises.kubernetes import RELEASE, on_the_way_down, workloads
 from rehearsal.promises.promise import Promise, Stack, at, expect
 from tools.aws_tags import FOUND_BY_TAGS, NAME_TAG, STACK_TAG
 
@@ -244,9 +244,9 @@ def down_in_order(stack: Stack) -> Iterator[str]:
     used = [subnet for cluster in stack.of(CLUSTER) for subnet in behind(stack, cluster, "vpcConfig.subnetIds")]
     operator = [node for node in stack.of(RELEASE) if at(node, "chart") == "kuberay-operator"]
     yield from on_the_way_down(
-        stack.graph, [stack.of(RAY_CLUSTER), operator, system_groups(stack), before, stack.of(CLUSTER), used]
+        stack.graph, [workloads(stack), operator, system_groups(stack), before, stack.of(CLUSTER), used]
     )
-    yield from on_the_way_down(stack.graph, [stack.of(RAY_CLUSTER), gpu_groups(stack), before])
+    yield from on_the_way_down(stack.graph, [workloads(stack), gpu_groups(stack), before])
     # The control plane takes its interfaces away with the rights of its role.
     grants = [one for one in stack.of(ATTACHMENT) if str(at(one, "policyArn")).endswith("/AmazonEKSClusterPolicy")]
     yield from on_the_way_down(stack.graph, [stack.of(CLUSTER), grants])

@@ -27,7 +27,7 @@ from rehearsal.promises.eks_parts import (
     machine_of,
     system_groups,
 )
-from rehearsal.promises.kubernetes import RAY_CLUSTER
+from rehearsal.promises.kubernetes import ray_clusters
 from rehearsal.promises.promise import Promise, Stack, at, expect
 
 EFA = ("efa", "efa-only")
@@ -242,7 +242,7 @@ def groups_say_what_they_are(stack: Stack) -> Iterator[str]:
 
 def the_head_has_its_environment(stack: Stack) -> Iterator[str]:
     """The head, which asks for no GPU, carries the variables that keep GPUs away from it."""
-    for ray in stack.of(RAY_CLUSTER):
+    for ray in ray_clusters(stack):
         found = {one["name"]: one.get("value") for one in at(ray, f"{HEAD}.containers.0.env") or []}
         for variable in HEAD_ENVIRONMENT:
             if found.get(variable.name) != variable.value:

@@ -27,8 +27,7 @@ from rehearsal.promises.eks_parts import (
     VOLUME,
     zone_of,
 )
-from rehearsal.promises.indexed_job import JOB
-from rehearsal.promises.kubernetes import RAY_CLUSTER
+from rehearsal.promises.kubernetes import JOB, ray_clusters
 from rehearsal.promises.promise import Promise, Stack, at, expect
 
 HEAD, WORKER = "spec.headGroupSpec.template.spec", "spec.workerGroupSpecs.0.template.spec"
@@ -143,10 +142,10 @@ def every_pod_of_ray_has_the_folder(stack: Stack) -> Iterator[str]:
     if stack.settings.storage.bucket is None:
         return
     path, claims = stack.settings.storage.mount_path, [at(claim, "metadata.name") for claim in stack.of(CLAIM)]
-    first = [(ray, at(ray, HEAD)) for ray in stack.of(RAY_CLUSTER)]
+    first = [(ray, at(ray, HEAD)) for ray in ray_clusters(stack)]
     # Every pod of a Job is made alike.
     first += [(job, at(job, "spec.template.spec")) for job in stack.of(JOB)]
-    for node, pod in [*first, *((ray, at(ray, WORKER)) for ray in stack.of(RAY_CLUSTER))]:
+    for node, pod in [*first, *((ray, at(ray, WORKER)) for ray in ray_clusters(stack))]:
         names = [
             volume["name"] for volume in pod["volumes"] if value_at(volume, "persistentVolumeClaim.claimName") in claims
         ]

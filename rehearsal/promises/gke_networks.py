@@ -23,7 +23,7 @@ from rehearsal.promises.gke_parts import (
     roce_networks,
     subnets_of,
 )
-from rehearsal.promises.kubernetes import RAY_CLUSTER
+from rehearsal.promises.kubernetes import ray_clusters
 from rehearsal.promises.promise import Promise, Stack, at, expect
 
 
@@ -156,7 +156,7 @@ def network_objects_match_subnets(stack: Stack) -> Iterator[str]:
 def pods_ask_for_every_nic(stack: Stack) -> Iterator[str]:
     """A worker gets every NIC of its node: by annotation, or by a claim."""
     machine = machine_of(stack)
-    for ray in stack.of(RAY_CLUSTER):
+    for ray in ray_clusters(stack):
         template = "spec.workerGroupSpecs.0.template"
         annotations = at(ray, f"{template}.metadata.annotations") or {}
         claims = at(ray, f"{template}.spec.resourceClaims") or []

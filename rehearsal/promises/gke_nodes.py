@@ -18,7 +18,7 @@ from rehearsal.promises.gke_parts import (
     nic_subnets,
     system_pools,
 )
-from rehearsal.promises.kubernetes import RAY_CLUSTER, RELEASE, on_the_way_down
+from rehearsal.promises.kubernetes import RELEASE, on_the_way_down, workloads
 from rehearsal.promises.promise import Promise, Stack, at, expect
 
 
@@ -141,6 +141,7 @@ def pools_are_as_their_capacity_demands(stack: Stack) -> Iterator[str]:
             nodeConfig__reservationAffinity__consumeReservationType=capacity.reservation_affinity,
             nodeConfig__flexStart=capacity.flex_start or None,
             nodeConfig__spot=capacity.spot or None,
+            queuedProvisioning__enabled=capacity.queued or None,
             nodeConfig__maxRunDuration=f"{3600 * (nodes.max_run_hours or 0)}s" if capacity.flex_start else None,
         )
         if capacity.starts_empty:
@@ -257,10 +258,8 @@ def down_in_order(stack: Stack) -> Iterator[str]:
     # Only the operator needs its nodes to take Ray's pods down; the release of a DaemonSet is done without any node.
     operators = [release for release in stack.of(RELEASE) if at(release, "chart") == "kuberay-operator"]
     used = [node for node in stack.of(SUBNET) if any(node.urn in stack.graph.needs(c.urn) for c in stack.of(CLUSTER))]
-    yield from on_the_way_down(
-        stack.graph, [stack.of(RAY_CLUSTER), operators, system_pools(stack), stack.of(CLUSTER), used]
-    )
-    yield from on_the_way_down(stack.graph, [stack.of(RAY_CLUSTER), gpu_pools(stack), nic_subnets(stack)])
+    yield from on_the_way_down(stack.graph, [workloads(stack), operators, system_pools(stack), stack.of(CLUSTER), used])
+    yield from on_the_way_down(stack.graph, [workloads(stack), gpu_pools(stack), nic_subnets(stack)])
     for subnet in stack.of(SUBNET):
         if not any(network.urn in stack.graph.needs(subnet.urn) for network in stack.of(NETWORK)):
             yield f"{subnet.name} could go after its network"

@@ -10,18 +10,17 @@ from infra.kubernetes.ray_manifest import TOKEN_KEY, WORKER_ACCOUNT
 from infra.plan import plan
 from rehearsal.clouds.kind import Json, value_at
 from rehearsal.graph import Node
-from rehearsal.promises.kubernetes import RAY_CLUSTER, RELEASE
+from rehearsal.promises.kubernetes import JOB, RAY_CLUSTER, RAY_JOB, RELEASE
 from rehearsal.promises.promise import Promise, Stack, at, expect
-
-JOB = "kubernetes:batch/v1:Job"
 
 
 def ray_runs_as_it_is_told(stack: Stack) -> Iterator[str]:
-    """Ray is one RayCluster with its operator, or one Indexed Job without any."""
+    """Ray is one RayCluster or RayJob with its operator, or one Indexed Job without any."""
     as_job = stack.settings.ray.mode == "indexed-job"
-    found = (len(stack.of(JOB)), len(stack.of(RAY_CLUSTER)))
-    if found != ((1, 0) if as_job else (0, 1)):
-        yield f"{found[0]} Jobs and {found[1]} RayClusters with ray.mode {stack.settings.ray.mode}"
+    found = {type_.rpartition(":")[2]: len(stack.of(type_)) for type_ in (RAY_CLUSTER, RAY_JOB, JOB)}
+    wanted = {"cluster": "RayCluster", "job": "RayJob", "indexed-job": "Job"}[stack.settings.ray.mode]
+    if found != {kind: int(kind == wanted) for kind in found}:
+        yield f"there are {found} with ray.mode {stack.settings.ray.mode}"
     operators = [release for release in stack.of(RELEASE) if release.inputs.get("chart") == "kuberay-operator"]
     if as_job and operators:
         yield "there is an operator with nothing to operate"
@@ -47,8 +46,9 @@ def the_job_runs_once(stack: Stack) -> Iterator[str]:
             spec__ttlSecondsAfterFinished=None,
             spec__activeDeadlineSeconds=None,
             spec__template__spec__restartPolicy="Never",
-            metadata__annotations={"pulumi.com/skipAwait": "true"},
         )
+        if (at(job, "metadata.annotations") or {}).get("pulumi.com/skipAwait") != "true":
+            yield f"{job.name}: `up` would wait until it has run"
         rules = at(job, "spec.podFailurePolicy.rules") or []
         if [rule["action"] for rule in rules] != ["FailJob", "FailJob"]:
             yield f"{job.name}: its failure policy is {rules}"

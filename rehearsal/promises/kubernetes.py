@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -13,16 +14,22 @@ from infra.kubernetes.facts import (
     KUBERAY_VERSION,
     METRICS_PORTS,
 )
+from infra.kubernetes.indexed_job_manifest import JOB_LABEL
 from infra.kubernetes.ray_manifest import HEAD_ACCOUNT, NAMESPACE, TOKEN_KEY, WORKER_ACCOUNT
 from rehearsal.clouds.kind import value_at
 from rehearsal.graph import PROVIDERS, Graph, Node
 from rehearsal.promises.promise import Promise, Stack, at, expect
 
 RAY_CLUSTER = "kubernetes:ray.io/v1:RayCluster"
+RAY_JOB = "kubernetes:ray.io/v1:RayJob"
+JOB = "kubernetes:batch/v1:Job"
+LOCAL_QUEUE = "kubernetes:kueue.x-k8s.io/v1beta2:LocalQueue"
 RELEASE = "kubernetes:helm.sh/v3:Release"
 IN_NAMESPACE = (
     RAY_CLUSTER,
-    "kubernetes:batch/v1:Job",
+    RAY_JOB,
+    JOB,
+    LOCAL_QUEUE,
     "kubernetes:core/v1:ConfigMap",
     "kubernetes:core/v1:Service",
     "kubernetes:core/v1:ServiceAccount",
@@ -32,6 +39,23 @@ IN_NAMESPACE = (
     "kubernetes:resource.k8s.io/v1:ResourceClaimTemplate",
 )
 OPEN_KINDS = ("kubernetes:networking.k8s.io/v1:Ingress",)
+
+
+def ray_clusters(stack: Stack) -> list[Node]:
+    """The RayClusters; of a RayJob, the one in it: the RayJob with the cluster's spec in the place of its own."""
+    jobs = [replace(job, inputs={**job.inputs, "spec": at(job, "spec.rayClusterSpec")}) for job in stack.of(RAY_JOB)]
+    return [*stack.of(RAY_CLUSTER), *jobs]
+
+
+def workloads(stack: Stack) -> list[Node]:
+    """What Ray runs as: a RayCluster, a RayJob or a Job."""
+    return [node for type_ in (RAY_CLUSTER, RAY_JOB, JOB) for node in stack.of(type_)]
+
+
+def pod_marks(ray: Node) -> dict[str, str]:
+    """The labels by which the pods of a Ray cluster are known: its name, which in a RayJob is random, or the job's."""
+    name = at(ray, "metadata.name")
+    return {JOB_LABEL if ray.type == RAY_JOB else "ray.io/cluster": name}
 
 
 def only_the_root_at_top_level(stack: Stack) -> Iterator[str]:
@@ -73,8 +97,8 @@ def nothing_is_public(stack: Stack) -> Iterator[str]:
 
 def ray_is_reached_by_few(stack: Stack) -> Iterator[str]:
     """Ray's pods are reached by each other, the operator (dashboard) and the collectors of metrics, by no one else."""
-    for ray in stack.of(RAY_CLUSTER):
-        own = {"matchLabels": {"ray.io/cluster": at(ray, "metadata.name")}}
+    for ray in ray_clusters(stack):
+        own = {"matchLabels": pod_marks(ray)}
         policies = [
             policy
             for policy in stack.of("kubernetes:networking.k8s.io/v1:NetworkPolicy")
@@ -105,9 +129,9 @@ def everything_has_its_place(stack: Stack) -> Iterator[str]:
         at(account, "metadata.name"): account.inputs.get("automountServiceAccountToken")
         for account in stack.of("kubernetes:core/v1:ServiceAccount")
     }
-    # The head's autoscaler talks to the API server.
-    as_job = stack.settings.ray.mode == "indexed-job"
-    if tokens != ({} if as_job else {HEAD_ACCOUNT: True}) | {WORKER_ACCOUNT: False}:
+    # The head's autoscaler, where there is one, talks to the API server.
+    autoscaled = [bool(at(ray, "spec.enableInTreeAutoscaling")) for ray in ray_clusters(stack)]
+    if tokens != ({HEAD_ACCOUNT: any(autoscaled)} if autoscaled else {}) | {WORKER_ACCOUNT: False}:
         yield f"the accounts and their tokens are {tokens}"
 
 

@@ -1,0 +1,51 @@
+"""What every stack promises about its RayJob, where Ray runs as one. Of the cluster in it: `ray`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from infra.capacity import EKS_CAPACITIES, GKE_CAPACITIES
+from rehearsal.promises.kubernetes import RAY_JOB
+from rehearsal.promises.promise import Promise, Stack, at, expect
+
+
+def the_ray_job_runs_its_entry_point_once(stack: Stack) -> Iterator[str]:
+    """The RayJob runs the stack file's entry point, handed in by the operator, once: no second cluster."""
+    for job in stack.of(RAY_JOB):
+        yield from expect(
+            job,
+            spec__entrypoint=stack.settings.ray.entrypoint,
+            spec__submissionMode="HTTPMode",
+            spec__backoffLimit=0,
+            spec__clusterSelector=None,
+        )
+
+
+def the_ray_job_gives_its_nodes_back(stack: Stack) -> Iterator[str]:
+    """The cluster goes when the job has ended, after minutes in which its log can still be read."""
+    for job in stack.of(RAY_JOB):
+        yield from expect(job, spec__shutdownAfterJobFinishes=True, spec__deletionStrategy=None)
+        if not 0 < (at(job, "spec.ttlSecondsAfterFinished") or 0) <= 900:
+            yield f"{job.name}: its cluster stays for {at(job, 'spec.ttlSecondsAfterFinished')} s"
+
+
+def the_ray_job_has_a_deadline_for_its_machines_alone(stack: Stack) -> Iterator[str]:
+    """The RayJob waits for machines as long as the way to get them may take, and runs as long as it needs."""
+    nodes = stack.settings.nodes
+    hours = {
+        "gke": {way: capacity.wait_hours for way, capacity in GKE_CAPACITIES.items()},
+        "eks": {way: capacity.wait_hours for way, capacity in EKS_CAPACITIES.items()},
+    }[stack.settings.target]
+    promised = 3600 * max(hours[way] for way in (nodes.capacity, nodes.fallback) if way is not None)
+    for job in stack.of(RAY_JOB):
+        yield from expect(job, spec__activeDeadlineSeconds=None)
+        waits = at(job, "spec.preRunningDeadlineSeconds")
+        if waits is None or waits < promised:
+            yield f"{job.name}: it waits {waits} s, and machines may take {promised} s"
+
+
+PROMISES: tuple[Promise, ...] = (
+    the_ray_job_runs_its_entry_point_once,
+    the_ray_job_gives_its_nodes_back,
+    the_ray_job_has_a_deadline_for_its_machines_alone,
+)
