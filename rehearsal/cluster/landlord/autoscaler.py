@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from rehearsal.clouds.kind import Json
 from rehearsal.cluster.landlord import compute_class
-from rehearsal.cluster.landlord.devices import expected
+from rehearsal.cluster.landlord.devices import GPU, expected
 from rehearsal.cluster.landlord.events import NodesWanted, OutOfStock
 from rehearsal.cluster.landlord.fitting import Place, name_of, unschedulable
 from rehearsal.cluster.landlord.fleet import Fleet, busy
@@ -26,6 +26,9 @@ CONSUMES = (
 )
 """Annotations of pods that use the nodes of a ProvisioningRequest: no pool grows for them (kueue 0.19.2: pkg/
 controller/admissionchecks/provisioning; the older name until autoscaler 1.30)."""
+ACCELERATORS = ("cloud.google.com/gke-accelerator", "k8s.amazonaws.com/accelerator")
+"""Labels by which the autoscaler knows that a node will have GPUs (kubernetes/autoscaler: cloudprovider/aws README and
+cloudprovider/gce; from memory, 2026-11)."""
 CHART = "cluster-autoscaler"
 
 
@@ -75,7 +78,7 @@ class Autoscaler:
         pools = {pool.name: pool for pool in scene.pools}
         self._coming = [growth for growth in self._coming if pools.get(growth.pool.name) is not None]
         waiting = [pod for pod in scene.pods if unschedulable(pod) and not consumer(pod)]
-        places = [place for place in scene.places if place.pool in pools]
+        places = [self._as_expected(scene, place, pools[place.pool]) for place in scene.places if place.pool in pools]
         upcoming = [
             template(growth.pool, place.name, expected(growth.pool, scene.networks))
             for growth in self._coming
@@ -95,6 +98,12 @@ class Autoscaler:
         self._coming += new
         needed = {name_of(pod) for pod in waiting}
         return {place.name for place in places if needed & set(place.pods)}
+
+    def _as_expected(self, scene: Scene, place: Place, pool: Pool) -> Place:
+        """A node that is to have GPUs and offers none yet counts as one that is still to come, by its label."""
+        if GPU in place.offers or not any(label in pool.labels for label in ACCELERATORS):
+            return place
+        return template(pool, place.name, expected(pool, scene.networks))
 
     def _deliver(self, scene: Scene) -> None:
         for growth in [growth for growth in self._coming if growth.due <= scene.now]:

@@ -20,6 +20,7 @@ _OF_THE_SERVER = frozenset(
     {"APIService", "ComponentStatus", "Endpoints", "EndpointSlice", "Event", "IPAddress", "Lease", "PodMetrics"}
 )
 """Kinds that the API server and its controllers keep by themselves, and that follow the others."""
+_DEFINITION = "CustomResourceDefinition"
 _GIVEN = (("ConfigMap", "kube-root-ca.crt"), ("ServiceAccount", "default"))
 
 
@@ -29,7 +30,9 @@ def present(api: Api) -> dict[Name, tuple[Kind, Json]]:
     for kind in _preferred(api.kinds()):
         for body in _listed(api, kind):
             metadata = body["metadata"]
-            if (kind.kind, metadata["name"]) not in _GIVEN:
+            # The server takes its time to end a kind of which there is no object; nothing can be made of it any more.
+            ending = kind.kind == _DEFINITION and metadata.get("deletionTimestamp")
+            if (kind.kind, metadata["name"]) not in _GIVEN and not ending:
                 found[kind.kind, metadata.get("namespace") or "", metadata["name"]] = kind, body
     return found
 
@@ -65,7 +68,9 @@ class Emptying:
             return
         api = self._desk.api
         left = {name: its for name, its in present(api).items() if name not in self._before}
-        for name, (kind, body) in left.items():
+        # Definitions last: a namespace cannot be emptied of kinds that are just going.
+        first = {name: its for name, its in left.items() if name[0] != _DEFINITION}
+        for name, (kind, body) in (first or left).items():
             self._gone.add(name)
             self._remove(api, kind, body, name)
         if not left:
@@ -79,7 +84,7 @@ class Emptying:
         path = api.path(kind.api_version, kind.kind, metadata.get("namespace"), metadata["name"])
         try:
             # The server's own finalizer of a definition deletes the objects of its kind, and is served.
-            if metadata.get("finalizers") and kind.kind != "CustomResourceDefinition":
+            if metadata.get("finalizers") and kind.kind != _DEFINITION:
                 self._forced.add(_written(name))
                 api.request(
                     "PATCH", path, body={"metadata": {"finalizers": []}}, content_type="application/merge-patch+json"

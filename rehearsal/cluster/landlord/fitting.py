@@ -20,7 +20,7 @@ _STARTING = tuple(f"node.kubernetes.io/{what}" for what in ("not-ready", "unreac
 
 @dataclass
 class Place:
-    """A node, there or to come: its labels and taints, and what is `free` on it."""
+    """A node, there or to come: its labels and taints, and what is `free` of what it `offers`."""
 
     name: str
     pool: str
@@ -28,6 +28,10 @@ class Place:
     taints: list[Json]
     free: Amounts
     pods: list[str] = field(default_factory=list)
+    offers: frozenset[str] = frozenset()
+
+    def __post_init__(self) -> None:
+        self.offers = self.offers or frozenset(self.free)
 
     def why_not(self, pod: Json) -> str | None:
         """Why a pod (an object with its spec) would not run here, in the scheduler's words; None if it would."""

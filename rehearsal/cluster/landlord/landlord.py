@@ -29,7 +29,7 @@ from rehearsal.cluster.landlord.scene import Delays, Desk, Part, Scene, stamped
 from tools.kubernetes.api import ApiError
 from tools.kubernetes.control_plane import ControlPlane
 
-ROUND_S = 0.25
+ROUND_S = 0.3
 PATIENCE_S = 20.0
 """How long a part may fail, round after round, before it counts as broken: conflicts and kinds that are going pass."""
 

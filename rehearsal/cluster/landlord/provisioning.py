@@ -30,6 +30,7 @@ _BEGIN = (
     ("Provisioned", "NotProvisioned", "Provisioning Request wasn't provisioned."),
     ("Failed", "NotFailed", "Provisioning Request hasn't failed."),
 )
+_TOLERATION = {"key": "cloud.google.com/gke-queued", "operator": "Exists"}
 _EXPIRED = (
     "Capacity booking for the Provisioning Request has expired and the nodes are now candidates for scale down when "
     "underutilized."
@@ -160,6 +161,9 @@ def choose(
 ) -> Turn | tuple[str, str]:
     """The queued pool that gives `count` pods all of their nodes; or (reason, message) why there is none. Pure."""
     full, errors = [], []
+    spec = pod["spec"]
+    # As the admission of the pods will do.
+    pod = {**pod, "spec": {**spec, "tolerations": [*(spec.get("tolerations") or ()), _TOLERATION]}}
     for pool in pools:
         place, nodes = template(pool, pool.name, devices[pool.name]), 1
         why = place.why_not(pod)
