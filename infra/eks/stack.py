@@ -235,13 +235,14 @@ class EksStack(pulumi.ComponentResource):
             inside,
         )
         folder = self._folder(cluster, after, inside)
-        # Names of Services, also that of a Job's head, are found by coredns, which is an add-on here.
+        # Names of Services are found by coredns, which is an add-on here.
         names = after.addons["coredns"]
+        without_operator = settings.ray.mode == "indexed-job"
         controllers = operators(
             OperatorsArgs(
                 node_selector=SYSTEM_NODES,
                 nodes=[system.group, names],
-                ray=settings.ray.mode != "indexed-job",
+                ray=not without_operator,
                 shape=queue_shape(settings, self._machine) if settings.queue == "kueue" else None,
                 admission=Admission(),
                 kuberay_image=mirrored(KUBERAY_IMAGE, mirror),
@@ -255,7 +256,8 @@ class EksStack(pulumi.ComponentResource):
                 shape=workload_shape(settings, self._machine, self.names, folder),
                 metrics_namespace=METRICS_NAMESPACE,
                 queue=controllers.queue,
-                needs=[gpu.group, *plugins.releases, names, *controllers.needs],
+                # Pods of a Job find their head by a name; the operator has waited for coredns already.
+                needs=[gpu.group, *plugins.releases, *([names] if without_operator else []), *controllers.needs],
             ),
             inside,
         )

@@ -33,7 +33,7 @@ class OperatorsArgs:
 
 @dataclass(frozen=True, kw_only=True)
 class Operators:
-    """needs: what a workload waits for; queue: what admits it, None for nobody."""
+    """needs: what a workload waits for, beside the LocalQueue; queue: what admits it, None for nobody."""
 
     needs: list[pulumi.Resource]
     queue: Queue | None
@@ -59,4 +59,4 @@ def operators(args: OperatorsArgs, opts: ResourceOptions) -> Operators:
     )
     queues = Queues("queue", QueuesArgs(shape=args.shape, release=kueue.release), opts)
     queue = Queue(admission=args.admission, cluster_queue=queues.cluster_queue)
-    return Operators(needs=[*needs, queues.cluster_queue], queue=queue)
+    return Operators(needs=needs, queue=queue)

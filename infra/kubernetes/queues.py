@@ -50,8 +50,9 @@ class Queues(pulumi.ComponentResource):
         ]
         before = args.release
         for kind, body in zip(("provisioning", "check"), manifest.provisioning(shape), strict=False):
-            # The check names the configuration.
+            # The check names the configuration, and the queue the check.
             before = _made(kind, body, ResourceOptions(parent=self, depends_on=[before]))
+        if before is not args.release:
             needs.append(before)
         self.cluster_queue = _made(
             "cluster-queue", manifest.cluster_queue(shape), ResourceOptions(parent=self, depends_on=needs)

@@ -31,32 +31,32 @@ REASONS: tuple[Reason, ...] = (
         "the operator's pods need a node, and the release waits until they are ready",
     ),
     Reason(
-        "kubernetes:ray.io/v1:RayCluster",
+        "kubernetes:ray.io/v1:Ray*",
         "kubernetes:helm.sh/v3:Release#*kuberay*",
         "the release brings the CRD, and the operator that takes the pods down again",
     ),
     Reason(
-        "kubernetes:ray.io/v1:RayCluster",
+        "kubernetes:ray.io/v1:Ray*",
         "kubernetes:core/v1:ServiceAccount",
         "its pods run as these accounts, and are refused without them",
     ),
     Reason(
-        "kubernetes:ray.io/v1:RayCluster",
+        "kubernetes:ray.io/v1:Ray*",
         "kubernetes:core/v1:Secret",
         "its pods read the token from it, and do not start without it",
     ),
     Reason(
-        "kubernetes:ray.io/v1:RayCluster",
+        "kubernetes:ray.io/v1:Ray*",
         "kubernetes:networking.k8s.io/v1:NetworkPolicy",
         "Ray must not open a port before the policy says who may come in",
     ),
     Reason(
-        "kubernetes:ray.io/v1:RayCluster",
+        "kubernetes:ray.io/v1:Ray*",
         "kubernetes:networking.gke.io/v1:*",
         "on the way down the pods must let go of their interfaces before the networks can go",
     ),
     Reason(
-        "kubernetes:ray.io/v1:RayCluster",
+        "kubernetes:ray.io/v1:Ray*",
         "gcp:container/nodePool:NodePool",
         "on the way down Ray must end before its nodes: a pool that goes waits up to an hour for the pods on it",
     ),
@@ -101,12 +101,12 @@ REASONS: tuple[Reason, ...] = (
         "on the way down the Job must end before its nodes: a pool that goes waits up to an hour for the pods on it",
     ),
     Reason(
-        "kubernetes:ray.io/v1:RayCluster",
+        "kubernetes:ray.io/v1:Ray*",
         "kubernetes:cloud.google.com/v1:ComputeClass",
         "its workers select the class, and pods that name a class that is not there are refused",
     ),
     Reason(
-        "kubernetes:ray.io/v1:RayCluster",
+        "kubernetes:ray.io/v1:Ray*",
         "kubernetes:resource.k8s.io/v1:*",
         "its workers claim devices by these objects, and do not start without them",
     ),
@@ -191,17 +191,17 @@ REASONS: tuple[Reason, ...] = (
         "names of Services are found by coredns, which is one of these",
     ),
     Reason(
-        "kubernetes:ray.io/v1:RayCluster",
+        "kubernetes:ray.io/v1:Ray*",
         "aws:eks/nodeGroup:NodeGroup",
         "on the way down Ray must end before its nodes, which otherwise wait for the pods on them",
     ),
     Reason(
-        "kubernetes:ray.io/v1:RayCluster",
+        "kubernetes:ray.io/v1:Ray*",
         "kubernetes:helm.sh/v3:Release#*device-plugin*",
         "its workers ask for devices that nobody else hands out",
     ),
     Reason(
-        "kubernetes:ray.io/v1:RayCluster",
+        "kubernetes:ray.io/v1:Ray*",
         "kubernetes:helm.sh/v3:Release#*dranet*",
         "its workers claim devices that nobody else hands out",
     ),
@@ -226,7 +226,7 @@ REASONS: tuple[Reason, ...] = (
         "its pods find each other by names, for which coredns is needed",
     ),
     Reason(
-        "kubernetes:ray.io/v1:RayCluster",
+        "kubernetes:ray.io/v1:Ray*",
         "kubernetes:core/v1:PersistentVolumeClaim",
         "its pods mount the shared folder by the claim, and must let it go before it can go",
     ),
@@ -234,6 +234,41 @@ REASONS: tuple[Reason, ...] = (
         "kubernetes:batch/v1:Job",
         "kubernetes:core/v1:PersistentVolumeClaim",
         "its pods mount the shared folder by the claim, and must let it go before it can go",
+    ),
+    Reason(
+        "kubernetes:helm.sh/v3:Release#*kueue*",
+        "*:[Nn]ode[PG]*#*system*",
+        "its pod needs a node, and the release waits until it answers",
+    ),
+    Reason(
+        "kubernetes:helm.sh/v3:Release#*kueue*",
+        "aws:eks/addon:Addon",
+        "names of Services are found by coredns, which is one of these; the API server reaches its webhooks by one",
+    ),
+    Reason(
+        "kubernetes:helm.sh/v3:Release#*kueue*",
+        "kubernetes:helm.sh/v3:Release#*kuberay*",
+        "its webhook for Ray's kinds answers when it has found their definitions; until then they are refused",
+    ),
+    Reason(
+        "kubernetes:kueue.x-k8s.io/v1beta2:*",
+        "kubernetes:helm.sh/v3:Release#*kueue*",
+        "the release brings the definitions, and on the way down the controller that takes the finalizers away",
+    ),
+    Reason(
+        "kubernetes:kueue.x-k8s.io/v1beta2:*",
+        "kubernetes:kueue.x-k8s.io/v1beta2:*",
+        "a queue is active when all that it names is there; on the way down Kueue keeps what another one names",
+    ),
+    Reason(
+        "kubernetes:ray.io/v1:Ray*",
+        "kubernetes:kueue.x-k8s.io/v1beta2:LocalQueue",
+        "it is admitted through this queue, and on the way down gives its quota back before the queue can go",
+    ),
+    Reason(
+        "kubernetes:batch/v1:Job",
+        "kubernetes:kueue.x-k8s.io/v1beta2:LocalQueue",
+        "it is admitted through this queue, and on the way down gives its quota back before the queue can go",
     ),
     Reason(
         "kubernetes:core/v1:PersistentVolume",

@@ -23,7 +23,7 @@ from tests.unit.stacks import EKS, GKE, changed
 from workloads.nccl.spec import Spec
 
 ROOT = Path(__file__).resolve().parents[2]
-JOB = {"ray.mode": "job", "ray.entrypoint": "python /app/train.py"}
+JOB: dict[str, Any] = {"ray.mode": "job", "ray.entrypoint": "python /app/train.py"}
 
 
 def shape_of(stack: dict[str, Any], changes: dict[str, Any] | None = None) -> RayJobShape:
