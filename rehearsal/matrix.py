@@ -28,11 +28,11 @@ from infra.legality.fabric import FABRICS
 from infra.machines import CATALOGUE
 from infra.problems import Problem, SettingsError
 from infra.settings import QUEUES, RAY_MODES, parse
+from rehearsal.clouds.registry import drift
 from rehearsal.engine import Engine
 from rehearsal.graph import Graph
 from rehearsal.promises.every import PROMISES
 from rehearsal.promises.promise import Stack, broken
-from rehearsal.scenario import drift
 from rehearsal.warm import WarmStart
 from rehearsal.workspace import Workspace
 
