@@ -6,7 +6,7 @@ DEPTH ?= quick
 VENV := .venv/bin/python
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-infra setup-dev up down preview rehearse rehearse-all test bench-overhead test-faults test-matrix bench-gpu mutations golden check format schema lock clean
+.PHONY: help setup setup-infra setup-dev up down preview rehearse rehearse-all test test-kubernetes bench-overhead test-faults test-matrix bench-gpu mutations golden check format schema lock clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -31,6 +31,9 @@ rehearse-all: setup-$(if $(filter cluster,$(DEPTH)),dev,infra) ## rehearse every
 
 test: setup-dev ## run the tests: unit, components, rehearsal, workloads; PYTEST="tests/unit -x" runs some of them
 	@$(VENV) -m tools.run_tests $(PYTEST)
+
+test-kubernetes: setup-dev ## run the tests on a real API server, scheduler, KubeRay and Kueue (built once, by Go)
+	@$(VENV) -m tools.kubernetes.tier $(PYTEST)
 
 test-matrix: setup-infra ## every combination of machine, capacity, fabric … goes up in a rehearsal or is refused
 	@$(VENV) -m rehearsal.matrix $(ARGS)

@@ -69,7 +69,9 @@ def surroundings(name: str, args: SurroundingsArgs, own: ResourceOptions) -> Sur
         # The head is one pod, and its loss ends every job: an upgrade of its node waits (on GKE up to an hour).
         # Workers have no budget: whoever takes a GPU node back does not ask, and a finished one should go.
         spec=policy.v1.PodDisruptionBudgetSpecArgs(
-            max_unavailable=0,
+            # Not max_unavailable=0: of a RayCluster, which has no scale, nobody can tell how many pods there should be,
+            # and the budget fails to sync (seen with Kubernetes 1.36.1, 2026-11-21).
+            min_available=1,
             selector=meta.v1.LabelSelectorArgs(match_labels={**args.labels, "ray.io/node-type": "head"}),
         ),
         opts=own,
