@@ -15,6 +15,7 @@ from typing import Literal
 
 from infra.capacity import EKS_CAPACITIES, GKE_CAPACITIES
 from infra.fabric import GpuPod
+from infra.kubernetes.queue_facts import LOCAL_QUEUE
 from infra.kubernetes.ray_manifest import NAMESPACE
 from infra.nccl_images import IMAGES, PROGRAMS, NcclImage
 from infra.plan import plan
@@ -160,8 +161,13 @@ def nccl_job(
     wait_s: int = 1800,
     run_s: int = 3600,
 ) -> NcclJob:
-    """The Job of a stack's settings. Raises `ValueError`, with every problem, where it cannot be run there."""
+    """The Job of a stack's settings. Raises `ValueError`, with every problem, where it cannot be run there.
+
+    Without a queue it is admitted by the stack's own, where there is one: past Kueue it would take nodes that Kueue
+    counts as free, and of queued machines it would get none.
+    """
     planned = plan(settings)
+    queue = queue or (LOCAL_QUEUE if settings.queue == "kueue" else None)
     if planned.machine is None or planned.pod is None:
         raise ValueError("target local: its nodes are processes of this machine; use `rdma-ray bench nccl`")
     known = IMAGES[settings.target]
@@ -177,7 +183,7 @@ def nccl_job(
         run_s=run_s,
         nodes_s=3600 * max(capacities[way].wait_hours for way in ways),
         queue=queue,
-        lent=queue is not None and settings.nodes.capacity == "flex-start-queued",
+        lent=queue is not None and "flex-start-queued" in ways,
         # The name of EFA's plugin has changed between releases (aws-ofi-nccl: src/nccl_ofi_interface_nvidia.cpp).
         net="gIB" if planned.fabric.transport == "gib" else None,
         pod=planned.pod,

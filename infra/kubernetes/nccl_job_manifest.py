@@ -16,6 +16,7 @@ import yaml
 
 from infra.kubernetes.facts import CLUSTER_SCOPED
 from infra.kubernetes.nccl_job import NcclJob
+from infra.kubernetes.queue_manifest import Admission
 from infra.kubernetes.ray_manifest import NAMESPACE, kept
 from infra.nccl_images import PROGRAMS, SSH_PORT
 
@@ -25,10 +26,6 @@ KEY = "/etc/rdma-ray-key"
 HOSTFILE = "/run/rdma-ray/hosts"
 OURS = "rdma-ray/nccl-job"
 """The label of every object of a Job: `kubectl delete … -l rdma-ray/nccl-job=NAME` finds them all."""
-
-QUEUE = "kueue.x-k8s.io/queue-name"
-MAX_RUN = "provreq.kueue.x-k8s.io/maxRunDurationSeconds"
-"""GKE takes the machines back after so many seconds (GKE docs provisioningrequest, 2026-04-08)."""
 
 GRACE_S = 60
 """A pod that is asked to end stops mpirun (30 s at most) and lets the others know (20 s)."""
@@ -172,9 +169,9 @@ def _job(job: NcclJob) -> dict[str, Any]:
     if job.queue is not None:
         # Kueue lets the Job begin when all its nodes are to be had; the label alone would let it begin at once.
         spec["suspend"] = True
-        metadata["labels"] = {**metadata["labels"], QUEUE: job.queue}
-        if job.lent:
-            metadata["annotations"] = {MAX_RUN: str(job.pod_s)}
+        admission = Admission(queue=job.queue, lent_s=job.pod_s if job.lent else None)
+        metadata["labels"] |= admission.labels
+        metadata |= {"annotations": admission.annotations} if admission.annotations else {}
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec}
 
 

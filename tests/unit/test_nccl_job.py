@@ -200,6 +200,17 @@ def test_a_queue_and_only_a_queue_suspends_the_job() -> None:
     assert "annotations" not in queued["metadata"]
 
 
+def test_the_stacks_own_queue_admits_the_job_unless_another_is_named() -> None:
+    stack = changed(GKE, {"nodes.capacity": "reservation", "nodes.reservation": "ours", "queue": "kueue"})
+    next_queued = parse(changed(stack, {"nodes.fallback": "flex-start-queued"}))
+    own = one(made(next_queued), "Job")["metadata"]
+    assert own["labels"]["kueue.x-k8s.io/queue-name"] == "gpu"
+    # Should it be the queued machines that it gets, they are lent for as long as its pods may live.
+    assert list(own["annotations"]) == ["provreq.kueue.x-k8s.io/maxRunDurationSeconds"]
+    assert one(made(next_queued, queue="gpus"), "Job")["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "gpus"
+    assert "annotations" not in one(made(parse(stack)), "Job")["metadata"]
+
+
 def test_queued_machines_are_lent_for_as_long_as_the_pods_may_live() -> None:
     settings = parse(GKE)
     lent = settings.model_copy(update={"nodes": settings.nodes.model_copy(update={"capacity": "flex-start-queued"})})

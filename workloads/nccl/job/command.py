@@ -34,7 +34,9 @@ def bench_job(
     warmup: Annotated[int, typer.Option("-w", "--warmup", min=0, help="Untimed runs before each row.")] = 5,
     split: Annotated[str, typer.Option(help="world: all ranks together; rails: GPU n with GPU n only.")] = "world",
     nodes: Annotated[int, typer.Option(min=1, help="Nodes, each with all of its GPUs.")] = 2,
-    queue: Annotated[str | None, typer.Option(help="Kueue's LocalQueue that admits the Job.")] = None,
+    queue: Annotated[
+        str | None, typer.Option(help="Kueue's LocalQueue that admits the Job.  \\[default: the stack's own, if any]")
+    ] = None,
     name: Annotated[str | None, typer.Option(help="Name of the Job.  \\[default: by the operation]")] = None,
     image: Annotated[str | None, typer.Option(help="Another image, laid out as the default one.")] = None,
     wait: Annotated[int, typer.Option(min=1, help="Seconds that pods with a node wait for each other.")] = 1800,
