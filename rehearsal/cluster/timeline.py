@@ -1,6 +1,6 @@
 """What happens in the cluster, told while it happens: pods, and how it stands with Ray's and Kueue's objects.
 
-Nodes are the landlord's to tell.
+Nodes and ProvisioningRequests are the landlord's to tell.
 """
 
 from __future__ import annotations
@@ -30,7 +30,6 @@ _KINDS = (
     ("ray.io/v1", "RayCluster"),
     ("ray.io/v1", "RayJob"),
     ("kueue.x-k8s.io/v1beta2", "Workload"),
-    ("autoscaling.x-k8s.io/v1", "ProvisioningRequest"),
 )
 _SYSTEM = "kube-system"
 
@@ -137,5 +136,5 @@ def _counted(status: Json) -> str:
 
 def _last(true: set[str]) -> str:
     """The condition that says most, of those that are true."""
-    order = ("Finished", "Failed", "Complete", "Provisioned", "Admitted", "QuotaReserved", "Accepted", "Suspended")
+    order = ("Finished", "Failed", "Complete", "Admitted", "QuotaReserved", "Suspended")
     return next((type_ for type_ in order if type_ in true), "")

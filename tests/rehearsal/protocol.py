@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent import futures
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -37,7 +37,17 @@ class Client:
         )
         return response.id, from_wire(response.properties)
 
-    def update(self, type_: str, id_: str, before: Json, now: Json, *, preview: bool = False, olds: Any = None) -> Json:
+    def update(
+        self,
+        type_: str,
+        id_: str,
+        before: Json,
+        now: Json,
+        *,
+        preview: bool = False,
+        olds: Any = None,
+        ignores: Sequence[str] = (),
+    ) -> Json:
         """Outputs."""
         request = provider_pb2.UpdateRequest(
             id=id_,
@@ -47,6 +57,7 @@ class Client:
             news=to_wire(now),
             olds=to_wire(olds or {}),
             preview=preview,
+            ignoreChanges=ignores,
         )
         return from_wire(self.stub.Update(request).properties)
 
@@ -57,14 +68,25 @@ class Client:
         )
         return (from_wire(response.inputs), from_wire(response.properties)) if response.id else None
 
-    def delete(self, type_: str, id_: str, asked: Json) -> None:
-        """Take it away."""
-        self.stub.Delete(provider_pb2.DeleteRequest(id=id_, urn="urn:a", type=type_, old_inputs=to_wire(asked)))
+    def delete(self, type_: str, id_: str, asked: Json, *, within_s: float = 0) -> None:
+        """Take it away; `within_s` is the time-out that the program asks for, 0 for none."""
+        request = provider_pb2.DeleteRequest(
+            id=id_, urn="urn:a", type=type_, old_inputs=to_wire(asked), timeout=within_s
+        )
+        self.stub.Delete(request)
 
-    def diff(self, type_: str, before: Json, now: Json) -> provider_pb2.DiffResponse:
+    def diff(
+        self, type_: str, before: Json, now: Json, *, id_: str = "x", ignores: Sequence[str] = ()
+    ) -> provider_pb2.DiffResponse:
         """How the engine is to go from one to the other."""
         request = provider_pb2.DiffRequest(
-            id="x", urn="urn:a", type=type_, old_inputs=to_wire(before), news=to_wire(now), olds=to_wire(before)
+            id=id_,
+            urn="urn:a",
+            type=type_,
+            old_inputs=to_wire(before),
+            news=to_wire(now),
+            olds=to_wire(before),
+            ignoreChanges=ignores,
         )
         response: provider_pb2.DiffResponse = self.stub.Diff(request)
         return response
@@ -86,11 +108,13 @@ class Client:
 
 
 @contextmanager
-def served(cloud: Cloud, world: Path, config: Mapping[str, Any]) -> Iterator[Client]:
+def served(
+    cloud: Cloud, world: Path, config: Mapping[str, Any], provider: Callable[[Cloud, World, int], Provider] = Provider
+) -> Iterator[Client]:
     """A cloud behind a port of its own, configured."""
     server = grpc.server(futures.ThreadPoolExecutor(max_workers=4))
     shared = World(world)
-    provider_pb2_grpc.add_ResourceProviderServicer_to_server(Provider(cloud, shared, engine=NO_PROCESS), server)
+    provider_pb2_grpc.add_ResourceProviderServicer_to_server(provider(cloud, shared, NO_PROCESS), server)
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
     with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:

@@ -1,0 +1,255 @@
+"""The `kubernetes` provider of depth `cluster`, request by request, before the real API server.
+
+Real: the API server with its field managers, dry runs, validation and finalizers, and the Job and Deployment
+controllers. A stand-in: the provider itself, which does what pulumi-kubernetes does (`rehearsal/cluster/provider.py`).
+"""
+
+from __future__ import annotations
+
+import base64
+import uuid
+from collections.abc import Iterator
+from dataclasses import replace
+
+import grpc
+import pytest
+
+from rehearsal.clouds.kind import Json
+from rehearsal.clouds.kubernetes.cloud import CLOUD
+from rehearsal.cluster.provider import ClusterProvider
+from tests.rehearsal.protocol import Client, served
+from tools.kubernetes.api import Api
+from tools.kubernetes.control_plane import ControlPlane
+
+CONFIG_MAP = "kubernetes:core/v1:ConfigMap"
+DEPLOYMENT = "kubernetes:apps/v1:Deployment"
+JOB = "kubernetes:batch/v1:Job"
+SECRET = "kubernetes:core/v1:Secret"
+SERVICE = "kubernetes:core/v1:Service"
+
+
+@pytest.fixture(scope="module")
+def api(plane: ControlPlane) -> Api:
+    return plane.api
+
+
+@pytest.fixture(scope="module")
+def client(api: Api, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+    world = tmp_path_factory.mktemp("world") / "world.sqlite"
+    # The simulated cluster that the provider would ask for has no part in this.
+    cloud = replace(CLOUD, reaches=lambda _config, _world: None)
+    with served(cloud, world, {}, lambda cloud, world, engine: ClusterProvider(cloud, world, engine, api)) as client:
+        yield client
+
+
+@pytest.fixture
+def here(api: Api) -> Iterator[str]:
+    """A namespace of a test's own."""
+    name = f"depth-{uuid.uuid4().hex[:8]}"
+    api.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+    yield name
+    api.delete("v1", "Namespace", name)
+
+
+def settings(here: str, **data: str) -> Json:
+    return {"metadata": {"name": "settings", "namespace": here}, "data": data}
+
+
+def deployment(here: str, **spec: object) -> Json:
+    pod = {"metadata": {"labels": {"app": "a"}}, "spec": {"containers": [{"name": "a", "image": "a"}]}}
+    its = {"selector": {"matchLabels": {"app": "a"}}, "template": pod} | spec
+    return {"metadata": {"name": "a", "namespace": here, "annotations": {"pulumi.com/skipAwait": "true"}}, "spec": its}
+
+
+def refusal(problem: pytest.ExceptionInfo[grpc.RpcError]) -> str:
+    return str(problem.value.details())
+
+
+def test_an_object_is_made_once_and_not_adopted(client: Client, api: Api, here: str) -> None:
+    id_, live = client.create(CONFIG_MAP, settings(here, a="1"))
+    assert id_ == f"{here}/settings"
+    assert live["metadata"]["uid"]
+    assert "managedFields" not in live["metadata"]
+    with pytest.raises(grpc.RpcError) as problem:
+        client.create(CONFIG_MAP, settings(here, a="2"))
+    assert "409 AlreadyExists" in refusal(problem)
+    found = api.get("v1", "ConfigMap", "settings", here)
+    assert found is not None
+    assert found["data"] == {"a": "1"}
+
+
+def test_an_unknown_field_is_refused_in_the_first_preview_already(client: Client, api: Api, here: str) -> None:
+    wrong = deployment(here, repilcas=2)
+    for preview in (True, False):
+        with pytest.raises(grpc.RpcError) as problem:
+            client.create(DEPLOYMENT, wrong, preview=preview)
+        assert 'unknown field "spec.repilcas"' in refusal(problem)
+    assert api.get("apps/v1", "Deployment", "a", here) is None
+
+
+def test_a_preview_shows_what_would_be_made_and_makes_nothing(client: Client, api: Api, here: str) -> None:
+    id_, planned = client.create(DEPLOYMENT, deployment(here), preview=True)
+    assert id_ == ""
+    assert planned["spec"]["replicas"] == 1, "the server's default"
+    assert "status" not in planned
+    assert api.get("apps/v1", "Deployment", "a", here) is None
+
+
+def test_a_preview_of_a_kind_or_a_namespace_to_come_says_that_nobody_checked(client: Client) -> None:
+    inputs = {"metadata": {"name": "a", "namespace": "depth-not-there"}, "spec": {"wrong": 1}}
+    for type_ in ("kubernetes:not.there/v1:Thing", "kubernetes:core/v1:ResourceQuota"):
+        given = inputs if "not.there" in type_ else {"metadata": inputs["metadata"]}
+        assert client.create(type_, given, preview=True)[1] == given
+    with client.world.transaction() as world:
+        assert set(world.setting("unchecked")) >= {"kubernetes:not.there/v1:Thing", "kubernetes:core/v1:ResourceQuota"}
+
+
+def test_what_controllers_write_is_no_difference_and_what_somebody_changes_of_ours_is(
+    client: Client, api: Api, here: str
+) -> None:
+    asked = deployment(here, replicas=1)
+    # As a person writes it; the server stores 500m.
+    asked["spec"]["template"]["spec"]["containers"][0]["resources"] = {"requests": {"cpu": 0.5}}
+    id_, _ = client.create(DEPLOYMENT, asked)
+
+    def seen() -> bool:
+        found = api.get("apps/v1", "Deployment", "a", here) or {}
+        return bool(
+            (found.get("status") or {}).get("observedGeneration")
+            and found["metadata"]["annotations"].keys() - {"pulumi.com/skipAwait"}
+        )
+
+    api.until("the controller's annotation and status", seen, 30)
+    assert not client.diff(DEPLOYMENT, asked, asked, id_=id_).diffs
+    api.patch("apps/v1", "Deployment", "a", here, {"metadata": {"labels": {"theirs": "1"}}})
+    assert not client.diff(DEPLOYMENT, asked, asked, id_=id_).diffs
+    api.patch("apps/v1", "Deployment", "a", here, {"spec": {"replicas": 3}})
+    assert dict(client.diff(DEPLOYMENT, asked, asked, id_=id_).detailedDiff).keys() == {"spec.replicas"}
+    assert not client.diff(DEPLOYMENT, asked, asked, id_=id_, ignores=["spec.replicas"]).diffs
+
+
+def test_a_refresh_shows_the_changed_field_and_hides_the_rest(client: Client, api: Api, here: str) -> None:
+    asked = settings(here, a="1")
+    id_, _ = client.create(CONFIG_MAP, asked)
+    api.patch("v1", "ConfigMap", "settings", here, {"data": {"a": "2"}, "metadata": {"labels": {"theirs": "1"}}})
+    read = client.read(CONFIG_MAP, id_, asked)
+    assert read is not None
+    assert read[0] == settings(here, a="2")
+    api.delete("v1", "ConfigMap", "settings", here)
+    assert client.read(CONFIG_MAP, id_, asked) is None
+
+
+def test_an_update_takes_away_what_is_no_longer_asked_for(client: Client, api: Api, here: str) -> None:
+    """Which shows that the first apply takes over the fields that the creation wrote."""
+    before = deployment(here, replicas=1, minReadySeconds=5)
+    now = deployment(here, replicas=2)
+    id_, _ = client.create(DEPLOYMENT, before)
+    assert dict(client.diff(DEPLOYMENT, before, now, id_=id_).detailedDiff).keys() == {
+        "spec.replicas",
+        "spec.minReadySeconds",
+    }
+    planned = client.update(DEPLOYMENT, id_, before, now, preview=True)
+    assert planned["spec"]["replicas"] == 2
+    live = client.update(DEPLOYMENT, id_, before, now)
+    assert live["spec"]["replicas"] == 2
+    assert "minReadySeconds" not in live["spec"]
+    assert not client.diff(DEPLOYMENT, now, now, id_=id_).diffs
+    found = api.get("apps/v1", "Deployment", "a", here)
+    assert found is not None
+    owners = {(entry["manager"], entry["operation"]) for entry in found["metadata"]["managedFields"]}
+    assert ("pulumi-kubernetes", "Update") not in owners
+    assert any(manager.startswith("pulumi-kubernetes-") and how == "Apply" for manager, how in owners)
+
+
+def test_a_field_of_somebody_else_is_a_conflict_unless_it_is_forced(client: Client, api: Api, here: str) -> None:
+    before, now = deployment(here, replicas=1), deployment(here, replicas=2)
+    id_, _ = client.create(DEPLOYMENT, before)
+    api.patch("apps/v1", "Deployment", "a", here, {"spec": {"replicas": 5}})
+    with pytest.raises(grpc.RpcError) as problem:
+        client.update(DEPLOYMENT, id_, before, now)
+    assert "409 Conflict" in refusal(problem)
+    assert ".spec.replicas" in refusal(problem)
+    # Ignored, the field stays theirs.
+    live = client.update(DEPLOYMENT, id_, before, now, ignores=["spec.replicas"])
+    assert live["spec"]["replicas"] == 5
+    now["metadata"]["annotations"]["pulumi.com/patchForce"] = "true"
+    assert client.update(DEPLOYMENT, id_, before, now)["spec"]["replicas"] == 2
+
+
+def test_what_cannot_change_is_replaced(client: Client, here: str) -> None:
+    before = deployment(here)
+    now = deployment(here, selector={"matchLabels": {"app": "b"}})
+    now["spec"]["template"]["metadata"]["labels"] = {"app": "b"}
+    id_, _ = client.create(DEPLOYMENT, before)
+    assert "spec" in client.diff(DEPLOYMENT, before, now, id_=id_).replaces
+
+
+def test_a_secret_of_plain_text_is_stored_encoded_without_a_difference(client: Client, here: str) -> None:
+    asked = {"metadata": {"name": "token", "namespace": here}, "stringData": {"token": "ä secret"}}
+    id_, live = client.create(SECRET, asked)
+    assert base64.b64decode(live["data"]["token"]).decode() == "ä secret"
+    assert not client.diff(SECRET, asked, asked, id_=id_).diffs
+    read = client.read(SECRET, id_, asked)
+    assert read is not None
+    assert read[0]["stringData"] == {"token": "ä secret"}
+    other = {**asked, "stringData": {"token": "another"}}
+    assert "stringData" in client.diff(SECRET, asked, other, id_=id_).replaces
+
+
+def test_a_creation_waits_until_the_object_is_ready_and_keeps_what_is_not(
+    client: Client, api: Api, here: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A Service is ready when a pod is behind it."""
+    monkeypatch.setattr("rehearsal.cluster.provider.PATIENCE_S", 1.0)
+    asked = {
+        "metadata": {"name": "head", "namespace": here},
+        "spec": {"selector": {"app": "a"}, "ports": [{"port": 80}]},
+    }
+    with pytest.raises(grpc.RpcError) as problem:
+        client.create(SERVICE, asked)
+    assert "was made, and failed to become ready: not ready in time: it has no pod that is ready" in refusal(problem)
+    assert api.get("v1", "Service", "head", here) is not None
+    # By this the engine keeps it in the state, as failed.
+    assert "grpc-status-details-bin" in dict(problem.value.trailing_metadata())
+    skipped = {
+        **asked,
+        "metadata": {"name": "other", "namespace": here, "annotations": {"pulumi.com/skipAwait": "true"}},
+    }
+    assert client.create(SERVICE, skipped)[0] == f"{here}/other"
+
+
+def test_a_deletion_waits_for_finalizers_and_names_those_that_hold(client: Client, api: Api, here: str) -> None:
+    asked = settings(here, a="1")
+    id_, _ = client.create(CONFIG_MAP, asked)
+    api.patch("v1", "ConfigMap", "settings", here, {"metadata": {"finalizers": ["test.rdma-ray/held"]}})
+    with pytest.raises(grpc.RpcError) as problem:
+        client.delete(CONFIG_MAP, id_, asked, within_s=1)
+    assert "finalizers that hold it: test.rdma-ray/held" in refusal(problem)
+    api.patch("v1", "ConfigMap", "settings", here, {"metadata": {"finalizers": None}})
+    client.delete(CONFIG_MAP, id_, asked)
+    assert api.get("v1", "ConfigMap", "settings", here) is None
+    # Gone already is no error; neither is a kind that is gone.
+    client.delete(CONFIG_MAP, id_, asked)
+    client.delete("kubernetes:not.there/v1:Thing", "a", {})
+
+
+def test_a_deletion_takes_the_pods_of_a_job_along(client: Client, api: Api, here: str) -> None:
+    """In the foreground, as the provider asks: the Job goes last, after the garbage collector has taken its pods."""
+    pod = {"restartPolicy": "Never", "containers": [{"name": "a", "image": "a"}], "nodeSelector": {"test": "nowhere"}}
+    asked = {
+        "metadata": {"name": "job", "namespace": here, "annotations": {"pulumi.com/skipAwait": "true"}},
+        "spec": {"template": {"spec": pod}},
+    }
+    id_, _ = client.create(JOB, asked)
+    api.until("the Job's pod", lambda: api.list("v1", "Pod", here) or None, 30)
+    client.delete(JOB, id_, asked)
+    api.until("no pod", lambda: not api.list("v1", "Pod", here), 30)
+    assert api.get("batch/v1", "Job", "job", here) is None
+
+
+def test_faults_strike_here_too(client: Client, api: Api, here: str) -> None:
+    client.order(f"{CONFIG_MAP} create 500")
+    with pytest.raises(grpc.RpcError) as problem:
+        client.create(CONFIG_MAP, settings(here, a="1"))
+    assert "500" in refusal(problem)
+    assert api.get("v1", "ConfigMap", "settings", here) is None
