@@ -34,7 +34,7 @@ from tools.kubernetes.api import Api, ApiError, Json
 from tools.kubernetes.control_plane import ControlPlane
 
 ROOT = Path(__file__).resolve().parents[2]
-WITHIN_S = 30.0
+WITHIN_S = 90.0
 DELAYS = Delays(grant=0.5, idle=2.0, queue=1.0, booking=3.0, refusal=2.0)
 MANAGED = {"labels": {"cloud.google.com/gke-networking-dra-driver": "true"}}
 CLASS = {

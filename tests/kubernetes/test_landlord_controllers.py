@@ -21,7 +21,7 @@ from tools.kubernetes.api import Api, Json
 from tools.kubernetes.control_plane import ControlPlane
 
 ROOT = Path(__file__).resolve().parents[2]
-WITHIN_S = 40.0
+WITHIN_S = 120.0
 OPERATOR = "kuberay-system/kuberay-operator"
 TOKEN = "a-token-of-the-test"
 

@@ -63,8 +63,7 @@ class Contents:
             api.until("the admission of pods that name networks", self._admission_works, _ADMISSION_S)
         with self._desk.world.transaction() as view:
             view.set(OPENED, cluster.id)
-        kinds = tuple(dict.fromkeys(str(body["kind"]) for body in bodies))
-        self._desk.tell(ClusterOpened(cluster=cluster.name, brings=kinds))
+        self._desk.tell(ClusterOpened(cluster=cluster.name, brings=tuple(dict.fromkeys(map(_brought, bodies)))))
 
     def _admission_works(self) -> bool:
         """Policies count a moment after they are written: one refuses an unknown network, the other adds resources."""
@@ -79,6 +78,12 @@ class Contents:
         if not seen["spec"]["containers"][0].get("resources"):
             raise NotYet("nothing is added to a pod that names networks")
         return True
+
+
+def _brought(body: Json) -> str:
+    """What to call it: a definition by the kind that it defines."""
+    defined = body["kind"] == "CustomResourceDefinition"
+    return str(body["spec"]["names"]["kind"] if defined else body["kind"])
 
 
 def _gke(cluster: Cluster) -> Iterator[Json]:

@@ -17,7 +17,7 @@ class Event:
 
 @dataclass(frozen=True, kw_only=True)
 class ClusterOpened(Event):
-    """The control plane of a simulated cluster answers, with what its cloud installs."""
+    """The control plane of a simulated cluster answers, with what its cloud installs: kinds, and kinds of objects."""
 
     cluster: str
     brings: tuple[str, ...]
@@ -35,8 +35,8 @@ class ClusterEmptied(Event):
     forced: tuple[str, ...]
 
     def __str__(self) -> str:
-        held = f"; finalizers held {', '.join(self.forced)}" if self.forced else ""
-        return f"cluster {self.cluster} is deleted, {self.objects} objects went with it{held}"
+        held = f", {len(self.forced)} with finalizers that nobody serves any more" if self.forced else ""
+        return f"cluster {self.cluster} is deleted; {self.objects} objects went with it{held}"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,6 +1,7 @@
 """The landlord itself: a thread that looks at the simulated clouds and at the API server; its parts do the work.
 
-One round after the other, a few in a second; no part waits in its round, so none holds up another.
+One round after the other, a few in a second. No part waits in its round, so none holds up another, but for the moment
+in which a new cluster gets its contents: nothing else is to be done before.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from tools.kubernetes.api import ApiError
 from tools.kubernetes.control_plane import ControlPlane
 
 ROUND_S = 0.3
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 """How long a part may fail, round after round, before it counts as broken: conflicts and kinds that are going pass."""
 
 

@@ -130,7 +130,7 @@ class Part(Protocol):
     name: str
 
     def step(self, scene: Scene) -> None:
-        """Look, and do what is to be done now; never wait."""
+        """Look, and do what is to be done now."""
 
 
 @dataclass(frozen=True, kw_only=True)
