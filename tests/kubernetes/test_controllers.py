@@ -36,7 +36,7 @@ def pod(name: str, **limits: str) -> Json:
 
 
 def test_ray_cluster_with_a_token_becomes_ready_and_goes(api: Api) -> None:
-    """By KubeRay's operator and the scheduler: a Secret with the token, a head, and each 8-GPU worker on a node of its own."""
+    """By KubeRay's operator and the scheduler: a Secret with the token, and each 8-GPU worker on a node of its own."""
     spec = {
         "rayVersion": "2.60.0",
         "authOptions": {"mode": "token"},
@@ -72,7 +72,7 @@ def test_ray_cluster_with_a_token_becomes_ready_and_goes(api: Api) -> None:
 
 
 def test_job_waits_for_quota_and_gets_it(api: Api) -> None:
-    """By Kueue's webhook, which suspends the Jobs, and its controllers; the pods of the first end by this test's hand."""
+    """By Kueue's webhook, which suspends the Jobs, and its controllers. The first one's pod ends by the test."""
     flavors = [{"name": "controllers", "resources": [{"name": "cpu", "nominalQuota": "2"}]}]
     groups = [{"coveredResources": ["cpu"], "flavors": flavors}]
     queue = {"namespaceSelector": {}, "resourceGroups": groups}
@@ -104,7 +104,7 @@ def test_job_waits_for_quota_and_gets_it(api: Api) -> None:
     api.delete(KUEUE, "ClusterQueue", "controllers")
     api.delete(KUEUE, "ResourceFlavor", "controllers")
     # A finalizer of Kueue's holds the flavor until no queue uses it.
-    api.until("the flavor gone", lambda: not api.list(KUEUE, "ResourceFlavor"), WITHIN_S)
+    api.until("the flavor gone", lambda: api.get(KUEUE, "ResourceFlavor", "controllers") is None, WITHIN_S)
 
 
 def test_kueue_refuses_by_its_own_webhook(api: Api) -> None:

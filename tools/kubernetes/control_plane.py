@@ -32,7 +32,7 @@ from tools.kubernetes.programs import ProgramEnded, Programs
 
 __all__ = ["ControlPlane", "ProgramEnded"]
 
-_READY_S = 60.0
+_READY_S = 90.0
 _SERVICES = "10.0.0.0/24"
 # Half of the API server's time while CRDs come in is garbage collection: it may use more memory before it starts one.
 _FEWER_COLLECTIONS = {"GOGC": "400", "GOMEMLIMIT": "1200MiB"}

@@ -1,4 +1,4 @@
-"""The controllers beside a control plane: kwok, KubeRay's operator and Kueue, the real programs of their pinned modules.
+"""The controllers beside a control plane: kwok, KubeRay's operator and Kueue, the real programs of pinned modules.
 
 What a Helm chart would set in the cluster reaches the program from the same values; what only concerns the pod that the
 program would run in (image, resources, node selector, replicas) has no meaning here. They run as the administrator, so
@@ -30,13 +30,13 @@ _STAGES = (
     "pod/fast/pod-complete",
     "pod/fast/pod-delete",
 )
-_READY_S = 60.0
+_READY_S = 90.0
 # Apart from the Services' range, so that nobody takes a pod for a Service.
 _POD_ADDRESSES = "10.244.0.0/16"
 
 
 def start_kwok(plane: ControlPlane, *, complete_jobs: bool) -> None:
-    """Start kwok for every node, with the stages of its module: nodes get ready, pods run, a Job's pods succeed at once.
+    """Start kwok for every node, by the stages of its module: nodes get ready, pods run, a Job's pods succeed at once.
 
     Without `complete_jobs` a Job's pods run until something else ends them.
     """

@@ -28,7 +28,7 @@ SECRET = f"{RELEASE}-webhook-server-cert"
 _WEBHOOKS = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
 _ADMISSION = "admissionregistration.k8s.io/v1"
 _CRD = "apiextensions.k8s.io/v1"
-_REMOVED_S = 30.0
+_REMOVED_S = 60.0
 
 
 def configuration(values: Json) -> Json:

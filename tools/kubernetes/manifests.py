@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 
 import yaml
@@ -12,7 +13,7 @@ from tools.kubernetes.api import Api, Json, NotYet
 # libyaml reads the megabytes of a CRD in a tenth of the time, where PyYAML was built with it.
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _MANAGER = "installer"
-_SERVED_S = 30.0
+_SERVED_S = 60.0
 
 
 def read(*files: Path) -> list[Json]:
@@ -25,17 +26,17 @@ def install(api: Api, bodies: Iterable[Json]) -> None:
 
     Raises:
         ApiError: the API server refuses one.
-        TimeoutError: a CRD is not served in time; the message has what the server says against it.
+        TimeoutError: a kind is not served in time; the message has what the server says against it.
     """
     definitions = []
     for body in bodies:
         api.apply(body, manager=_MANAGER, force=True)
         if body["kind"] == "CustomResourceDefinition":
-            definitions.append(body["metadata"]["name"])
-    for name in definitions:
-        api.until(f"the kind {name}", lambda name=name: _established(api, name), _SERVED_S)  # type: ignore[misc]
-    # What was asked before they were served is out of date.
-    api.kinds()
+            definitions.append(body)
+    for body in definitions:
+        name = body["metadata"]["name"]
+        api.until(f"the kind {name}", partial(_established, api, name), _SERVED_S)
+    api.until("the new kinds in the API server's discovery", partial(_discovered, api, definitions), _SERVED_S)
 
 
 def _established(api: Api, name: str) -> bool:
@@ -44,3 +45,16 @@ def _established(api: Api, name: str) -> bool:
     if any(condition["type"] == "Established" and condition["status"] == "True" for condition in conditions):
         return True
     raise NotYet("; ".join(f"{one['type']} {one['status']}: {one.get('message')}" for one in conditions) or "no status")
+
+
+def _discovered(api: Api, definitions: list[Json]) -> bool:
+    served = {(kind.api_version, kind.kind) for kind in api.kinds()}
+    wanted = {
+        (f"{body['spec']['group']}/{version['name']}", body["spec"]["names"]["kind"])
+        for body in definitions
+        for version in body["spec"]["versions"]
+        if version["served"]
+    }
+    if wanted <= served:
+        return True
+    raise NotYet(f"without {', '.join(sorted(' '.join(one) for one in wanted - served))}")

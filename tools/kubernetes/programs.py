@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 _GUARD = Path(__file__).with_name("guard.py")
-# The guard waits this long between SIGTERM and SIGKILL; nothing that these programs hold has to outlive them.
-GRACE_S = 10.0
+# Between SIGTERM and SIGKILL; nothing that these programs hold has to outlive them.
+GRACE_S = 5.0
 _TOLD_LINES = 12
 
 
