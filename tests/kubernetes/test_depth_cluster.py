@@ -210,7 +210,7 @@ def test_a_creation_waits_until_the_object_is_ready_and_keeps_what_is_not(
     assert "was made, and failed to become ready: not ready in time: it has no pod that is ready" in refusal(problem)
     assert api.get("v1", "Service", "head", here) is not None
     # By this the engine keeps it in the state, as failed.
-    assert "grpc-status-details-bin" in dict(problem.value.trailing_metadata())
+    assert "grpc-status-details-bin" in [datum.key for datum in problem.value.trailing_metadata()]
     skipped = {
         **asked,
         "metadata": {"name": "other", "namespace": here, "annotations": {"pulumi.com/skipAwait": "true"}},

@@ -1,0 +1,51 @@
+"""What the depths of a rehearsal have to do with each other, and what is said where one of them cannot be had."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rehearsal.__main__ import called, main
+from rehearsal.workspace import ROOT
+from tools.kubernetes.builds import BuildError
+from tools.kubernetes.control_plane import ControlPlane
+
+
+def test_quick_depth_imports_nothing_of_the_other() -> None:
+    others = ("rehearsal.cluster", "tools.kubernetes", "requests")
+    look = f"print([name for name in sys.modules if name.startswith({others})])"
+    program = f"import sys, rehearsal.__main__, rehearsal.plugin, rehearsal.clouds.kubernetes.cloud; {look}"
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_a_missing_compiler_is_told_and_is_no_success(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def missing(_plane: ControlPlane) -> None:
+        raise BuildError("go is not on PATH: kube-apiserver cannot be built. Without it, DEPTH=quick still runs")
+
+    monkeypatch.setattr(ControlPlane, "__enter__", missing)
+    words = [
+        "--stack",
+        "gke",
+        "--depth",
+        "cluster",
+        "--workspace",
+        str(tmp_path / "w"),
+        "--results",
+        str(tmp_path / "r"),
+    ]
+    assert main(words) == 1
+    said = " ".join(capsys.readouterr().out.split())
+    assert "kube-apiserver cannot be built. Without it, DEPTH=quick still runs" in said
+    assert "Traceback" not in said
+    assert not (tmp_path / "r").exists()
+
+
+def test_the_reports_of_two_depths_do_not_overwrite_each_other() -> None:
+    assert called("gke", "quick") == "gke"
+    assert called("gke", "cluster") == "gke-cluster"

@@ -1,0 +1,255 @@
+"""Objects between a program and an API server: what is sent and shown, whose a field is, when an object is ready."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import pytest
+
+from rehearsal.clouds.kind import Json
+from rehearsal.clouds.values import UNKNOWN
+from rehearsal.cluster import objects
+from rehearsal.cluster.readiness import NeverReadyError, unready
+from rehearsal.cluster.standing import changed
+from rehearsal.cluster.timeline import changes, standing
+
+SECRET = "kubernetes:core/v1:Secret"
+
+
+def test_a_manifest_has_api_kind_and_namespace_and_nothing_of_the_servers() -> None:
+    inputs = {"metadata": {"name": "a", "uid": "1", "resourceVersion": "2", "labels": {"b": "c"}}, "spec": {"d": 1}}
+    assert objects.manifest("kubernetes:ray.io/v1:RayCluster", inputs, "ray") == {
+        "apiVersion": "ray.io/v1",
+        "kind": "RayCluster",
+        "metadata": {"name": "a", "labels": {"b": "c"}, "namespace": "ray"},
+        "spec": {"d": 1},
+    }
+    own = {"metadata": {"name": "a", "namespace": "its own"}}
+    assert objects.manifest("kubernetes:core/v1:Pod", own, "default")["metadata"]["namespace"] == "its own"
+    assert "namespace" not in objects.manifest("kubernetes:core/v1:Namespace", own, None)["metadata"]
+
+
+@pytest.mark.parametrize("metadata", [{"name": "a"}, {"name": "a", "namespace": "b"}])
+def test_an_id_leads_back_to_its_object(metadata: Json) -> None:
+    assert objects.place_of(objects.id_of({"metadata": metadata})) == ("a", metadata.get("namespace"))
+
+
+def test_unknown_values_are_found_wherever_they_are() -> None:
+    assert objects.unknown({"a": [{"b": UNKNOWN}]})
+    assert not objects.unknown({"a": [{"b": "c"}]})
+
+
+def test_what_nobody_asked_for_is_not_shown() -> None:
+    live = {"a": 2, "b": 3, "list": [{"x": 1, "y": 2}, {"x": 3}], "map": {"k": "v", "more": "w"}}
+    assert objects.pruned(live, {"a": 1, "list": [{"x": 0}], "map": {"k": ""}, "gone": 1}) == {
+        "a": 2,
+        "list": [{"x": 1}],
+        "map": {"k": "v"},
+    }
+
+
+def test_a_secret_is_shown_as_it_was_written() -> None:
+    data = {key: base64.b64encode(text.encode()).decode() for key, text in {"a": "1", "b": "2"}.items()}
+    live = {"data": data, "type": "Opaque"}
+    asked = {"stringData": {"a": ""}, "data": {"b": ""}}
+    assert objects.shown(SECRET, live, asked) == {"stringData": {"a": "1"}, "data": {"b": data["b"]}}
+
+
+@pytest.mark.parametrize(
+    ("path", "parts"),
+    [
+        ("spec.replicas", ("spec", "replicas")),
+        ("spec.workerGroupSpecs[0].replicas", ("spec", "workerGroupSpecs", 0, "replicas")),
+        ('metadata.annotations["a.b/c"]', ("metadata", "annotations", "a.b/c")),
+        ("spec.list[*].x", ("spec", "list", "*", "x")),
+    ],
+)
+def test_property_paths_are_read(path: str, parts: objects.Path) -> None:
+    assert objects.parsed(path) == parts
+
+
+def test_what_lies_below_an_ignored_path_is_ignored() -> None:
+    assert objects.ignored(("spec", "list", 3, "x", "y"), ["spec.list[*].x"])
+    assert not objects.ignored(("spec", "list"), ["spec.list[*].x"])
+    assert not objects.ignored(("spec", "other"), ["spec.list"])
+
+
+def owned(manager: str, fields: Json, operation: str = "Apply") -> Json:
+    return {"manager": manager, "operation": operation, "fieldsType": "FieldsV1", "fieldsV1": fields}
+
+
+def live_with(*entries: Json, **more: Any) -> Json:
+    return {"metadata": {"name": "a", "managedFields": list(entries)}, **more}
+
+
+def test_an_ignored_field_of_somebody_else_is_not_sent_and_an_own_one_stays_as_it_is() -> None:
+    body = {"spec": {"theirs": 1, "own": 1, "list": [{"x": 1}]}}
+    spec = {"theirs": 5, "own": 6, "list": [{"x": 7}]}
+    live = live_with(
+        owned("ours", {"f:spec": {"f:own": {}}}), owned("other", {"f:spec": {"f:theirs": {}, "f:list": {}}}), spec=spec
+    )
+    sent = objects.without_ignored(body, live, ["spec.theirs", "spec.own", "spec.list[0].x", "spec.missing"], "ours")
+    # Of a path through a list the provider does nothing.
+    assert sent == {"spec": {"own": 6, "list": [{"x": 1}]}}
+    assert body["spec"]["own"] == 1, "what was asked for is not touched"
+
+
+def test_the_first_update_takes_over_what_the_creation_wrote() -> None:
+    created = owned(objects.CREATOR, {"f:spec": {"f:a": {}, "f:b": {}}}, "Update")
+    status = {**owned("kubectl", {"f:status": {}}, "Update"), "subresource": "status"}
+    other = owned("controller", {"f:spec": {"f:c": {}}}, "Update")
+    entries = objects.taken_over(live_with(created, status, other), "ours")
+    assert entries is not None
+    assert entries[:2] == [status, other]
+    assert entries[2] == owned("ours", {"f:spec": {"f:a": {}, "f:b": {}}})
+    assert objects.taken_over(live_with(*entries), "ours") is None
+
+
+def test_taking_over_keeps_what_was_applied_before() -> None:
+    own = owned("ours", {"f:spec": {"f:a": {}}})
+    created = owned(objects.CREATOR, {"f:spec": {"f:b": {".": {}}}}, "Update")
+    entries = objects.taken_over(live_with(own, created), "ours")
+    assert entries == [owned("ours", {"f:spec": {"f:a": {}, "f:b": {".": {}}}})]
+
+
+def test_ours_is_what_the_provider_wrote() -> None:
+    assert objects.ours(live_with(owned("pulumi-kubernetes-1234", {})))
+    assert objects.ours(live_with(owned(objects.CREATOR, {}, "Update")))
+    assert not objects.ours(live_with(owned("helm", {})))
+
+
+def nothing(*_: object) -> list[Json]:
+    return []
+
+
+def condition(type_: str, status: str = "True", reason: str = "") -> Json:
+    return {"type": type_, "status": status, "reason": reason, "message": "because"}
+
+
+def live_of(kind: str, spec: Json | None = None, generation: int = 1, **status: Any) -> Json:
+    api_version, _, name = kind.rpartition("/")
+    metadata = {"name": "a", "namespace": "b", "generation": generation}
+    return {"apiVersion": api_version, "kind": name, "metadata": metadata, "spec": spec or {}, "status": status}
+
+
+DONE = [condition("Available"), condition("Progressing", reason="NewReplicaSetAvailable")]
+COUNTS = (
+    "desiredNumberScheduled",
+    "currentNumberScheduled",
+    "updatedNumberScheduled",
+    "numberAvailable",
+    "numberReady",
+)
+
+
+def counts(number: int) -> Json:
+    return dict.fromkeys(COUNTS, number)
+
+
+@pytest.mark.parametrize(
+    "live",
+    [
+        live_of("apps/v1/Deployment", {"replicas": 2}, observedGeneration=1, updatedReplicas=2, conditions=DONE),
+        live_of("apps/v1/DaemonSet", observedGeneration=1, **counts(0)),
+        live_of("apps/v1/DaemonSet", observedGeneration=1, **counts(3)),
+        live_of("batch/v1/Job", startTime="now", conditions=[condition("Complete")]),
+        live_of("v1/Pod", phase="Succeeded"),
+        live_of("v1/Pod", conditions=[condition(each) for each in ("PodScheduled", "Initialized", "Ready")]),
+        live_of("v1/Service", {"type": "ExternalName"}),
+        live_of("v1/PersistentVolume", phase="Available"),
+        live_of("v1/PersistentVolumeClaim", phase="Bound"),
+        live_of("v1/Secret"),
+        live_of("ray.io/v1/RayCluster", state="unready"),
+    ],
+)
+def test_what_is_ready_is_not_waited_for(live: Json) -> None:
+    assert unready({}, live, nothing, existed=False) is None
+
+
+@pytest.mark.parametrize(
+    ("live", "why"),
+    [
+        (live_of("apps/v1/Deployment", {"replicas": 2}, conditions=DONE), "not seen"),
+        (live_of("apps/v1/Deployment", {"replicas": 2}, observedGeneration=1, readyReplicas=1), "1 of 2"),
+        (live_of("apps/v1/DaemonSet", observedGeneration=1), "not seen"),
+        (live_of("apps/v1/DaemonSet", observedGeneration=1, desiredNumberScheduled=2), "currentNumberScheduled is 0"),
+        (
+            live_of("apps/v1/DaemonSet", observedGeneration=1, **counts(2) | {"updatedNumberScheduled": 0}),
+            "updatedNumberScheduled is 0 of 2",
+        ),
+        (live_of("batch/v1/Job", active=1), "active: 1"),
+        (live_of("v1/Pod", conditions=[condition("PodScheduled")]), "Initialized"),
+        (live_of("v1/Service", {"selector": {"a": "b"}}), "no pod"),
+        (live_of("v1/Service", {"selector": {"a": "b"}, "type": "LoadBalancer"}), "no address"),
+        (live_of("v1/PersistentVolumeClaim", phase="Pending"), "Pending"),
+    ],
+)
+def test_what_is_not_ready_says_why(live: Json, why: str) -> None:
+    assert why in str(unready({}, live, nothing, existed=False))
+    skipped = {"metadata": {"annotations": {"pulumi.com/skipAwait": "true"}}}
+    assert unready(skipped, live, nothing, existed=False) is None
+
+
+def test_a_claim_for_a_late_volume_waits_for_its_first_pod_only() -> None:
+    late = {"metadata": {"name": "late"}, "volumeBindingMode": "WaitForFirstConsumer"}
+    live = live_of("v1/PersistentVolumeClaim", {"storageClassName": "late"}, phase="Pending")
+    assert unready({}, live, lambda *_: [late], existed=False) is None
+
+
+def test_a_service_is_ready_with_one_pod_behind_it() -> None:
+    live = live_of("v1/Service", {"selector": {"a": "b"}})
+    points = [{"endpoints": [{"conditions": {"ready": False}}, {"conditions": {"ready": True}}]}]
+    assert unready({}, live, lambda *_: points, existed=False) is None
+
+
+@pytest.mark.parametrize(
+    "live",
+    [
+        live_of("batch/v1/Job", conditions=[condition("Failed", reason="BackoffLimitExceeded")]),
+        live_of("apps/v1/Deployment", observedGeneration=1, conditions=[condition("Progressing", "False")]),
+    ],
+)
+def test_what_has_failed_for_good_is_not_waited_for(live: Json) -> None:
+    with pytest.raises(NeverReadyError, match="because"):
+        unready({}, live, nothing, existed=False)
+
+
+def test_a_way_of_waiting_that_nobody_knows_is_refused() -> None:
+    asked = {"metadata": {"annotations": {"pulumi.com/waitFor": "condition=Ready"}}}
+    with pytest.raises(NeverReadyError, match="skipAwait"):
+        unready(asked, live_of("v1/Secret"), nothing, existed=False)
+
+
+def test_the_time_line_tells_what_is_new_and_what_went() -> None:
+    before = {"Pod a": "waits for a node", "Pod b": "is Running on n", "RayCluster c": ""}
+    now = {"Pod a": "is Running on n", "RayCluster c": ""}
+    assert sorted(changes(before, now)) == ["Pod a is Running on n", "Pod b is gone"]
+
+
+@pytest.mark.parametrize(
+    ("live", "words"),
+    [
+        (live_of("v1/Pod"), "waits for a node"),
+        (live_of("v1/Pod", {"schedulingGates": [{"name": "x"}]}), "waits for its gates"),
+        (live_of("v1/Pod", {"nodeName": "n"}, phase="Running"), "is Running on n"),
+        (live_of("ray.io/v1/RayCluster"), ""),
+        (
+            live_of("ray.io/v1/RayCluster", state="ready", readyWorkerReplicas=1, desiredWorkerReplicas=2),
+            "is ready, 1 of 2 workers",
+        ),
+        (live_of("ray.io/v1/RayJob", jobDeploymentStatus="Running", jobStatus="RUNNING"), "is Running, RUNNING"),
+        (
+            live_of("kueue.x-k8s.io/v1beta2/Workload", conditions=[condition("QuotaReserved"), condition("Admitted")]),
+            "is Admitted",
+        ),
+    ],
+)
+def test_the_time_line_says_in_a_few_words_how_it_stands(live: Json, words: str) -> None:
+    assert standing(live) == words
+
+
+def test_a_stack_file_is_changed_setting_by_setting() -> None:
+    text = "config:\n  rdma-ray:nodes:\n    max: 4\n  rdma-ray:protect: true\n"
+    text = changed(text, ["nodes.max=2", "protect=false", "ray.mode=job"])
+    assert text == "config:\n  rdma-ray:nodes:\n    max: 2\n  rdma-ray:protect: false\n  rdma-ray:ray:\n    mode: job\n"
