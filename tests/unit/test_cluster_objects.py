@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rehearsal.clouds.kind import Json
-from rehearsal.clouds.values import UNKNOWN
+from rehearsal.clouds.values import UNKNOWN, Path
 from rehearsal.cluster import objects
 from rehearsal.cluster.readiness import NeverReadyError, unready
 from rehearsal.cluster.standing import changed
@@ -65,7 +65,7 @@ def test_a_secret_is_shown_as_it_was_written() -> None:
         ("spec.list[*].x", ("spec", "list", "*", "x")),
     ],
 )
-def test_property_paths_are_read(path: str, parts: objects.Path) -> None:
+def test_property_paths_are_read(path: str, parts: Path) -> None:
     assert objects.parsed(path) == parts
 
 
