@@ -102,11 +102,15 @@ class Node:
         """Raise ProgramEnded if one of its programs has ended by itself."""
         self.machine.check()
 
+    def release(self) -> None:
+        """Let the node end, without waiting for it. May be called twice."""
+        if self._machine is not None:
+            self._machine.release()
+
     def stop(self) -> None:
         """End the node like a machine that loses its power: pods and all. May be called twice."""
         if self._machine is not None:
             self._machine.stop()
-            self._network.leave(self.index)
 
     def _mounts(self) -> list[list[str]]:
         folder, mounts = self._folder, []

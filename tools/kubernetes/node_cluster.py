@@ -99,7 +99,9 @@ class Cluster:
 
     def remove(self, name: str) -> None:
         """Switch a node off, as a cloud takes a machine back: no pod is asked first, and its Node object goes."""
-        self.nodes.pop(name).stop()
+        node = self.nodes.pop(name)
+        node.stop()
+        self.network.leave(node.index)
         self.plane.api.delete("v1", "Node", name)
 
     def check(self) -> None:
@@ -112,6 +114,8 @@ class Cluster:
     def stop(self) -> None:
         """End everything, pods first, and remove what it kept but for the logs. May be called twice."""
         try:
+            for node in self.nodes.values():
+                node.release()
             for node in self.nodes.values():
                 node.stop()
         finally:

@@ -119,11 +119,15 @@ class Machine:
             return "(no log)"
         return "\n".join(lines[-_TOLD_LINES:])
 
-    def stop(self) -> None:
-        """End everything in the machine and wait until nothing is left of it. May be called twice."""
+    def release(self) -> None:
+        """Let everything in the machine end, without waiting for it. May be called twice."""
         if self._guard.stdin and not self._guard.stdin.closed:
             with contextlib.suppress(BrokenPipeError):
                 self._guard.stdin.close()
+
+    def stop(self) -> None:
+        """End everything in the machine and wait until nothing is left of it. May be called twice."""
+        self.release()
         try:
             self._guard.wait(_GONE_S)
         except subprocess.TimeoutExpired:
