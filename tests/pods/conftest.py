@@ -1,0 +1,69 @@
+"""One cluster of real nodes for the whole tier, as the stacks' node pools would make them, with the real KubeRay."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.pods.stack_on import StackOn
+from tools.kubernetes.containers import Missing
+from tools.kubernetes.node import NodeShape
+from tools.kubernetes.node_cluster import Cluster, ready_to_run
+from tools.kubernetes.node_traces import traces
+from tools.kubernetes.scaling import Scale
+
+RAY_IMAGES = ("rayproject/ray:2.60.0-py311-cu128",)
+GPU_TAINT = {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}
+
+SYSTEM = NodeShape(
+    labels={"cloud.google.com/gke-nodepool": "system", "eks.amazonaws.com/nodegroup": "system"},
+)
+GPU = NodeShape(
+    labels={
+        "cloud.google.com/gke-accelerator": "nvidia-h200-141gb",
+        "cloud.google.com/gke-nodepool": "gpu",
+        "node.kubernetes.io/instance-type": "p5en.48xlarge",
+    },
+    taints=(GPU_TAINT,),
+    extended={"nvidia.com/gpu": 8, "vpc.amazonaws.com/efa": 16},
+    # Stand-ins for what GKE's driver and gIB installers put on the node.
+    host_files={
+        "/home/kubernetes/bin/nvidia": None,
+        "/home/kubernetes/bin/gib/scripts/set_nccl_env.sh": "export RDMA_RAY_STAND_IN=gib\n",
+    },
+)
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A system node and two GPU nodes; after it, nothing of it may be left on this machine."""
+    try:
+        ready_to_run()
+    except Missing as missing:
+        pytest.skip(f"not run: {missing}")
+    folder: Path = tmp_path_factory.mktemp("pods")
+    before = traces(folder)
+    with Cluster(folder, nodes={"system-0": SYSTEM, "gpu-0": GPU, "gpu-1": GPU}, real_images=RAY_IMAGES) as cluster:
+        cluster.plane.start_kuberay()
+        yield cluster
+        began = time.monotonic()
+    print(f"the cluster took {time.monotonic() - began:.1f} s to end")
+    assert traces(folder) - before == frozenset()
+
+
+@pytest.fixture(scope="module")
+def gke(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[StackOn]:
+    """The gke stack's objects, applied; they are gone after the module."""
+    scale = Scale(shared=tmp_path_factory.mktemp("shared"), seconds={"idleTimeoutSeconds": 20})
+    stack = StackOn(cluster.plane.api, cluster.plane.kubeconfig, "gke", scale)
+    stack.apply()
+    try:
+        yield stack
+    finally:
+        print(stack.describe())
+        began = time.monotonic()
+        stack.delete()
+        print(f"the stack took {time.monotonic() - began:.1f} s to go")

@@ -1,0 +1,252 @@
+"""A cloud stack's objects on a real cluster: applied, watched, talked to as a user would."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.kubernetes import stack_objects
+from tools.kubernetes import builds
+from tools.kubernetes.api import Api, Json
+from tools.kubernetes.node_cluster import Cluster
+from tools.kubernetes.scaling import Scale, scaled
+
+NAMESPACE = "ray"
+LEFT_OUT = ("networking.gke.io/v1", "v1 DaemonSet", "nccl-")
+RAY = Path(sys.executable).with_name("ray")
+
+
+@dataclass
+class Timeline:
+    """When each step was done, in seconds from the beginning."""
+
+    say: Callable[[str], None] = print
+    began: float = field(default_factory=time.monotonic)
+    steps: dict[str, float] = field(default_factory=dict)
+
+    def done(self, step: str) -> None:
+        """Note a step, and say it."""
+        self.steps[step] = round(time.monotonic() - self.began, 1)
+        self.say(f"{self.steps[step]:7.1f} s  {step}")
+
+
+class StackOn:
+    """The objects of one of `stack_objects.stacks()` on the cluster behind `api`."""
+
+    def __init__(
+        self, api: Api, kubeconfig: Path, stack: str, scale: Scale, say: Callable[[str], None] = print
+    ) -> None:
+        self.api = api
+        self.kubeconfig = kubeconfig
+        self.scale = scale
+        self.objects = []
+        for body in stack_objects.of(stack):
+            title = f"{stack_objects.kind(body)} {body['metadata']['name']}"
+            if title.startswith(LEFT_OUT) or "DaemonSet" in title or body["metadata"]["name"].startswith("nccl-"):
+                say(f"left out: {title}: its controller, or its image, is the cloud's")
+                continue
+            made, changes = scaled(body, scale)
+            for change in changes:
+                say(f"scaled: {change}")
+            self.objects.append(made)
+
+    def one(self, kind: str) -> Json:
+        """The object of this kind. Raises StopIteration where the stack has none."""
+        return next(body for body in self.objects if body["kind"] == kind)
+
+    @property
+    def name(self) -> str:
+        """Of the RayCluster."""
+        return str(self.one("RayCluster")["metadata"]["name"])
+
+    @property
+    def token(self) -> str:
+        """Ray's token, as it stands in the stack's Secret."""
+        secret = self.one("Secret")
+        return str(secret["stringData"]["auth_token"])
+
+    def apply(self) -> None:
+        """Server-side apply in the order of the stack's registrations, its namespace first."""
+        for body in sorted(self.objects, key=lambda each: each["kind"] != "Namespace"):
+            self.api.apply(body)
+
+    def delete(self) -> None:
+        """Delete the namespace and wait until no pod of it is left."""
+        for kind in ("RayJob", "RayCluster"):
+            for body in self.objects:
+                if body["kind"] == kind:
+                    self.api.delete(body["apiVersion"], kind, body["metadata"]["name"], NAMESPACE)
+        self.api.until("the pods to be gone", lambda: not self.pods() or None, 120)
+        self.api.delete("v1", "Namespace", NAMESPACE)
+        self.api.until(
+            "the namespace to be gone", lambda: self.api.get("v1", "Namespace", NAMESPACE) is None or None, 60
+        )
+
+    def pods(self, selector: str = "") -> list[Json]:
+        """The pods of the stack's namespace."""
+        return self.api.list("v1", "Pod", NAMESPACE, selector or None)
+
+    def workers(self) -> list[Json]:
+        """Worker pods that are not being deleted."""
+        found = self.pods("ray.io/node-type=worker")
+        return [pod for pod in found if "deletionTimestamp" not in pod["metadata"]]
+
+    def head(self) -> Json | None:
+        """The head's pod when it is ready."""
+        return next((pod for pod in self.pods("ray.io/node-type=head") if ready(pod)), None)
+
+    @contextlib.contextmanager
+    def forwarded(self, target: str = "") -> Iterator[int]:
+        """`kubectl port-forward` to the head's Service, as the documents tell users; yields the local port."""
+        kubectl = builds.programs("kubectl")["kubectl"]
+        target = target or f"svc/{self.name}-head-svc"
+        command = [kubectl, f"--kubeconfig={self.kubeconfig}", "-n", NAMESPACE, "port-forward", target, ":8265"]
+        process = subprocess.Popen(list(map(str, command)), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        assert process.stdout is not None
+        try:
+            line = process.stdout.readline()
+            match = re.search(r"127\.0\.0\.1:(\d+) ->", line)
+            assert match, f"kubectl port-forward said {line!r}"
+            yield int(match.group(1))
+        finally:
+            process.terminate()
+            process.wait(20)
+            process.stdout.close()
+
+    def ray(self, port: int, *arguments: str, token: str | None = None, within_s: float = 300) -> str:
+        """Run the `ray` command against the forwarded port, with the stack's token; returns what it printed.
+
+        Raises AssertionError with all that it printed when it leaves with another status than 0.
+        """
+        done = self.try_ray(port, *arguments, token=token, within_s=within_s)
+        assert done.returncode == 0, done.stdout
+        return done.stdout
+
+    def try_ray(
+        self, port: int, *arguments: str, token: str | None = None, within_s: float = 300
+    ) -> subprocess.CompletedProcess[str]:
+        """As `ray`, whatever its exit status."""
+        environment = {
+            **{name: value for name, value in os.environ.items() if not name.startswith("RAY_")},
+            "RAY_ADDRESS": f"http://127.0.0.1:{port}",
+            "RAY_AUTH_MODE": "token",
+            "RAY_AUTH_TOKEN": self.token if token is None else token,
+        }
+        return subprocess.run(
+            [str(RAY), *arguments],
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=within_s,
+        )
+
+    def submit(self, port: int, job: str, code: str, environment: Mapping[str, str]) -> None:
+        """Submit Python code as a job, without waiting for it."""
+        settings = json.dumps({"env_vars": dict(environment)})
+        arguments = ["--no-wait", "--submission-id", job, "--runtime-env-json", settings, "--", "python", "-c", code]
+        self.ray(port, "job", "submit", *arguments)
+
+    def until_logged(self, port: int, job: str, word: str, within_s: float = 240) -> None:
+        """Wait until a job has printed a word."""
+        self.api.until(
+            f"job {job} to print {word}", lambda: word in self.ray(port, "job", "logs", job) or None, within_s
+        )
+
+    def until_over(self, port: int, job: str, within_s: float = 120) -> str:
+        """Wait until a job is over; returns what `ray job status` says."""
+
+        def over() -> str | None:
+            said = self.ray(port, "job", "status", job)
+            return said if any(word in said for word in ("SUCCEEDED", "FAILED", "STOPPED")) else None
+
+        return self.api.until(f"job {job} to be over", over, within_s)
+
+    def identities(self) -> set[str]:
+        """The uids of all pods of the RayCluster."""
+        return {pod["metadata"]["uid"] for pod in self.pods("ray.io/is-ray-node=yes")}
+
+    def kill(self, pod: Json) -> None:
+        """Delete a pod without grace, as when its machine is gone."""
+        place = f"/api/v1/namespaces/{NAMESPACE}/pods/{pod['metadata']['name']}"
+        self.api.request("DELETE", place, body={"gracePeriodSeconds": 0, "propagationPolicy": "Background"})
+
+    def run_pod(self, name: str, command: list[str]) -> Json:
+        """Run a command in a pod of its own, with the stack's Ray image, and wait until it has succeeded or failed."""
+        head = self.one("RayCluster")["spec"]["headGroupSpec"]["template"]["spec"]["containers"][0]
+        spec = {
+            "restartPolicy": "Never",
+            "automountServiceAccountToken": False,
+            "containers": [{"name": "main", "image": head["image"], "command": command}],
+        }
+        body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": NAMESPACE}, "spec": spec}
+        self.api.create(body)
+
+        def over() -> Json | None:
+            pod = self.api.get("v1", "Pod", name, NAMESPACE)
+            return pod if pod and pod["status"]["phase"] in ("Succeeded", "Failed") else None
+
+        return self.api.until(f"pod {name} to be over", over, 120)
+
+    def log(self, pod: Json, cluster: Cluster) -> str:
+        """What a pod's container printed, by the API server and the kubelet."""
+        kubectl = str(builds.programs("kubectl")["kubectl"])
+        command = [
+            kubectl,
+            f"--kubeconfig={cluster.plane.kubeconfig}",
+            "-n",
+            NAMESPACE,
+            "logs",
+            pod["metadata"]["name"],
+        ]
+        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+
+    def outputs(self, port: int, file: Path) -> Path:
+        """Write the outputs that `rdma-ray` reads: the stack's, with the forwarded port.
+
+        GPUs that are only numbers cannot run NCCL: here a node has CPUs alone, and no RDMA NIC, so that gloo is used.
+        """
+        ray = {
+            "cluster": self.name,
+            "version": "2.60.0",
+            "dashboard": f"http://127.0.0.1:{port}",
+            "jobs": f"http://127.0.0.1:{port}",
+            "client": "ray://127.0.0.1:10001",
+            "token": self.token,
+        }
+        nodes = {"min": 0, "max": 2, "gpusPerNode": 0, "cpusPerNode": self.scale.cpus}
+        fabric: Json = {"transport": "socket", "nics": None, "gbpsPerNic": None, "floors": []}
+        outputs = {"target": "gke", "location": "here", "machine": None, "nodes": nodes, "fabric": fabric, "ray": ray}
+        file.touch(mode=0o600)
+        file.write_text(json.dumps(outputs | {"namespace": NAMESPACE}))
+        return file
+
+    def describe(self) -> str:
+        """What one wants to see when a wait was in vain: pods, their states, and the latest events."""
+        lines = []
+        for pod in self.pods():
+            status = pod["status"]
+            states = [
+                f"{each['name']}: ready={each['ready']} restarts={each['restartCount']} {each.get('state')}"
+                for each in (*status.get("initContainerStatuses", ()), *status.get("containerStatuses", ()))
+            ]
+            lines.append(f"{pod['metadata']['name']} {status['phase']} on {pod['spec'].get('nodeName')}: {states}")
+        events = self.api.list("v1", "Event", NAMESPACE)
+        lines += [
+            f"  {event['involvedObject']['name']}: {event['reason']}: {event['message']}" for event in events[-15:]
+        ]
+        return "\n".join(lines)
+
+
+def ready(pod: Mapping[str, object]) -> bool:
+    """Whether a pod's Ready condition is true."""
+    status: Json = dict(pod)["status"]  # type: ignore[assignment]
+    return any(each["type"] == "Ready" and each["status"] == "True" for each in status.get("conditions", ()))

@@ -1,0 +1,59 @@
+"""What a cluster of real nodes could leave behind on this machine, to compare before and after."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+from tools.kubernetes.node_machine import PREFIX
+from tools.kubernetes.node_network import LINK
+
+_CGROUPS = Path("/sys/fs/cgroup")
+
+
+def traces(folder: Path) -> frozenset[str]:
+    """Everything here that a cluster in `folder` could have made, one line each.
+
+    Links, routes, mounts, named network namespaces, nftables tables, cgroups, processes, files but for logs, and the
+    settings of the kernel that kubelet and kube-proxy would write.
+    """
+    found = {
+        *_lines("link", ["ip", "-oneline", "link", "show"], keep=f": {LINK}"),
+        *_lines("route", ["ip", "route", "show", "table", "all"], keep=f"dev {LINK}"),
+        *_lines("named network namespace", ["ip", "netns", "list"]),
+        *_lines("nftables", ["nft", "list", "tables"]),
+        *(f"mount: {line.split()[1]}" for line in Path("/proc/mounts").read_text().splitlines()),
+        *(f"cgroup: {path}" for path in _CGROUPS.rglob(f"{PREFIX}-*") if path.is_dir()),
+        *(f"file: {path}" for path in folder.glob("*") if path.name != "logs"),
+        *(f"file: {path}" for path in Path("/var/lib").glob("*") if path.name in ("cni", "kubelet", "containerd")),
+        *(f"file: {path}" for path in Path("/run").glob("*") if path.name in ("cni", "netns", "containerd")),
+        *(f"setting: {name} = {(Path('/proc/sys') / name).read_text().strip()}" for name in _SETTINGS),
+        *_processes(folder),
+    }
+    return frozenset(found)
+
+
+_SETTINGS = (
+    *("vm/overcommit_memory", "vm/panic_on_oom", "kernel/panic", "kernel/panic_on_oops"),
+    *("net/ipv4/ip_forward", "net/ipv4/conf/all/route_localnet", "net/netfilter/nf_conntrack_max"),
+)
+
+
+def _processes(folder: Path) -> set[str]:
+    found = set()
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            command = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+            groups = (process / "cgroup").read_text()
+        except OSError:
+            # It ended while it was looked at.
+            continue
+        ours = f"/{PREFIX}-" in groups or "node_guard.py" in command or f"--kubeconfig={folder}" in command
+        if ours:
+            found.add(f"process {process.name}: {command[:160]}")
+    return found
+
+
+def _lines(what: str, command: list[str], keep: str = "") -> set[str]:
+    printed = subprocess.run(command, capture_output=True, text=True, timeout=30).stdout
+    return {f"{what}: {line.strip()}" for line in printed.splitlines() if keep in line}
