@@ -23,7 +23,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from xml.sax.saxutils import escape
 
-from tools.setup import cache, say
+from tools.go_build import cache
+from tools.setup import say
 
 PACKAGE = "@sparticuz/chromium@153.0.0"
 # sha512 of the package's archive, as the npm registry states it (read 2026-11-21).
