@@ -34,6 +34,11 @@ class GkeNames:
         return f"{self.stack}-nat"
 
     @property
+    def webhooks_firewall(self) -> str:
+        """What lets the control plane call pods that answer it, such as Kueue's."""
+        return f"{self.stack}-webhooks"
+
+    @property
     def gvnic(self) -> str:
         """The network of the second host NIC."""
         return f"{self.stack}-gvnic"

@@ -26,8 +26,10 @@ from infra.gke.queue import admission, queue_shape
 from infra.gke.ray import SYSTEM_NODES, gcs_folder, workload_shape
 from infra.gke.storage import BucketAccess, BucketAccessArgs
 from infra.gke.versions import minimum_version
+from infra.gke.webhooks import WebhookAccess, WebhookAccessArgs
 from infra.kubernetes.operators import OperatorsArgs, operators
 from infra.kubernetes.outputs import outputs
+from infra.kubernetes.queue_facts import VISIBILITY_PORT, WEBHOOK_PORT
 from infra.kubernetes.ray_manifest import HEAD_ACCOUNT, NAMESPACE, WORKER_ACCOUNT
 from infra.kubernetes.workload import WorkloadArgs, workload
 from infra.machines import gke_machine
@@ -124,7 +126,7 @@ class GkeStack(pulumi.ComponentResource):
             own,
         )
         self.kubeconfig = cluster.kubeconfig
-        self.token = self._inside(cluster, pools, nics)
+        self.token = self._inside(cluster, pools, nics, self._ways_in(cluster_network, cluster, own))
         self.register_outputs({})
 
     def _nics(self, args: NetworkArgs, own: ResourceOptions) -> dict[str, NodeNetwork]:
@@ -163,7 +165,22 @@ class GkeStack(pulumi.ComponentResource):
             own,
         )
 
-    def _inside(self, cluster: GkeCluster, pools: GpuPools, nics: dict[str, NodeNetwork]) -> pulumi.Output[str]:
+    def _ways_in(self, network: ClusterNetwork, cluster: GkeCluster, own: ResourceOptions) -> list[pulumi.Resource]:
+        """What lets the control plane call controllers; KubeRay has no webhook."""
+        if self._settings.queue == "none":
+            return []
+        args = WebhookAccessArgs(
+            called=self.names.webhooks_firewall,
+            network=network.network,
+            control_plane=str(self._addresses.control_plane),
+            account=cluster.account,
+            ports=(WEBHOOK_PORT, VISIBILITY_PORT),
+        )
+        return [WebhookAccess("webhooks", args, own).rule]
+
+    def _inside(
+        self, cluster: GkeCluster, pools: GpuPools, nics: dict[str, NodeNetwork], ways_in: list[pulumi.Resource]
+    ) -> pulumi.Output[str]:
         """What runs in the cluster; returns Ray's token."""
         provider = kubernetes.Provider(
             "kubernetes",
@@ -205,6 +222,7 @@ class GkeStack(pulumi.ComponentResource):
             OperatorsArgs(
                 node_selector=SYSTEM_NODES,
                 nodes=[cluster.system_pool],
+                ways_in=ways_in,
                 ray=not without_operator,
                 shape=queue_shape(settings, self._machine) if settings.queue == "kueue" else None,
                 admission=admission(settings),

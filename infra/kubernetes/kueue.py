@@ -29,8 +29,8 @@ class KueueArgs:
     """node_selector: where the controller runs; image_repository: where its image lies, for clusters that reach a
     mirror only.
 
-    needs: the nodes that have to be there first, and KubeRay where there is one: Kueue's webhook for Ray's kinds begins
-    to answer when it finds their definitions, and until then the API server refuses every RayCluster.
+    needs: the nodes that have to be there first, the way to them, and KubeRay where there is one: Kueue's webhook for
+    Ray's kinds begins to answer when it finds their definitions, and until then the API server refuses every one.
     """
 
     shape: QueueShape

@@ -18,12 +18,14 @@ from infra.kubernetes.queues import Queue, Queues, QueuesArgs
 
 @dataclass(frozen=True, kw_only=True)
 class OperatorsArgs:
-    """node_selector: where controllers run; nodes: what has to be there first for that. ray: whether KubeRay is wanted.
-    shape: of the queue, None for none; admission: how it is entered. The images lie where those clusters get them from.
+    """node_selector: where controllers run; nodes: what has to be there first for that. ways_in: what lets the control
+    plane call Kueue. ray: whether KubeRay is wanted. shape: of the queue, None for none; admission: how it is entered.
+    kuberay_image, kueue_image: where the images lie for this cluster.
     """
 
     node_selector: dict[str, str]
     nodes: Sequence[pulumi.Resource]
+    ways_in: Sequence[pulumi.Resource] = ()
     ray: bool
     shape: QueueShape | None
     admission: Admission
@@ -52,7 +54,7 @@ def operators(args: OperatorsArgs, opts: ResourceOptions) -> Operators:
         KueueArgs(
             shape=args.shape,
             node_selector=args.node_selector,
-            needs=[*args.nodes, *needs],
+            needs=[*args.nodes, *args.ways_in, *needs],
             image_repository=args.kueue_image,
         ),
         opts,

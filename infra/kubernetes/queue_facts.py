@@ -16,6 +16,12 @@ KUEUE_TAG = f"v{KUEUE_VERSION}"
 KUEUE_NAMESPACE = "kueue-system"
 KUEUE_RELEASE = "kueue"
 
+WEBHOOK_PORT = 9443
+VISIBILITY_PORT = 8082
+"""Where the control plane calls Kueue's pod: for every workload that is made, and for the API that lists what waits.
+While that does not answer, it cannot list all kinds, and no namespace can be deleted (charts/kueue; Kubernetes docs,
+aggregated API servers, from memory, 2026-11)."""
+
 GROUP = "kueue.x-k8s.io"
 API_VERSION = f"{GROUP}/v1beta2"
 

@@ -88,7 +88,7 @@ def configuration(shape: QueueShape) -> dict[str, Any]:
         "kind": "Configuration",
         "health": {"healthProbeBindAddress": ":8081"},
         "metrics": {"bindAddress": ":8443"},
-        "webhook": {"port": 9443},
+        "webhook": {"port": facts.WEBHOOK_PORT},
         "leaderElection": {"leaderElect": True, "resourceName": "c1f6bfd2.kueue.x-k8s.io"},
         "clientConnection": {"qps": 300, "burst": 500},
         "waitForPodsReady": {

@@ -44,11 +44,11 @@ class Queues(pulumi.ComponentResource):
         places = manifest.topology(shape)
         topology = [_made("topology", places, after)] if places else []
         on_topology = ResourceOptions(parent=self, depends_on=[args.release, *topology])
-        needs = [
+        needs: list[pulumi.Resource] = [
             _made(f"flavor-{flavor['metadata']['name']}", flavor, on_topology)
             for flavor in manifest.resource_flavors(shape)
         ]
-        before = args.release
+        before: pulumi.Resource = args.release
         for kind, body in zip(("provisioning", "check"), manifest.provisioning(shape), strict=False):
             # The check names the configuration, and the queue the check.
             before = _made(kind, body, ResourceOptions(parent=self, depends_on=[before]))

@@ -8,11 +8,14 @@ from ipaddress import IPv4Network
 
 from infra.gke.fabric import GVNIC_NETWORK, device_mode, rdma_network
 from infra.gke.facts import MTU
+from infra.kubernetes.queue_facts import VISIBILITY_PORT, WEBHOOK_PORT
+from rehearsal.graph import Node
 from rehearsal.promises.gke_parts import (
     CLUSTER,
     FIREWALL,
     NETWORK,
     PAIR,
+    POOL,
     ROUTER,
     SUBNET,
     gpu_pools,
@@ -64,9 +67,10 @@ def gvnic_network_is_open_inside(stack: Stack) -> Iterator[str]:
     """The nodes may talk to each other over the second host NIC, and nobody else may."""
     if not own_networks(stack):
         return
-    if not stack.of(FIREWALL):
+    rules = [rule for rule in stack.of(FIREWALL) if not for_webhooks(rule)]
+    if not rules:
         yield "no firewall rule lets them"
-    for rule in stack.of(FIREWALL):
+    for rule in rules:
         yield from expect(rule, direction="INGRESS")
         if not any(str(at(rule, "network")).endswith(f"/{at(node, 'name')}") for node in gvnic_networks(stack)):
             yield f"{rule.name} is on {at(rule, 'network')}"
@@ -75,6 +79,28 @@ def gvnic_network_is_open_inside(stack: Stack) -> Iterator[str]:
             yield f"{rule.name} lets {ranges} in"
         if not {"tcp", "udp", "icmp"} <= {allow.get("protocol") for allow in at(rule, "allows") or []}:
             yield f"{rule.name} does not let tcp, udp and icmp in"
+
+
+def control_plane_calls_kueue(stack: Stack) -> Iterator[str]:
+    """The control plane, and nobody else, reaches Kueue's webhooks and its API; without a queue no rule lets it in."""
+    rules = [rule for rule in stack.of(FIREWALL) if for_webhooks(rule)]
+    if len(rules) != (stack.settings.queue == "kueue"):
+        yield f"{len(rules)} firewall rules let the control plane in"
+    for rule in rules:
+        (cluster,) = stack.of(CLUSTER)
+        ports = [{"protocol": "tcp", "ports": [str(WEBHOOK_PORT), str(VISIBILITY_PORT)]}]
+        calls_from = [at(cluster, "privateClusterConfig.masterIpv4CidrBlock")]
+        yield from expect(rule, direction="INGRESS", sourceRanges=calls_from, allows=ports)
+        if at(rule, "network") != at(cluster, "network"):
+            yield f"{rule.name} is on {at(rule, 'network')}"
+        accounts = {at(pool, "nodeConfig.serviceAccount") for pool in stack.of(POOL)}
+        if set(at(rule, "targetServiceAccounts") or []) != accounts:
+            yield f"{rule.name} is for {at(rule, 'targetServiceAccounts')}, and nodes are {sorted(map(str, accounts))}"
+
+
+def for_webhooks(rule: Node) -> bool:
+    """Whether a firewall rule is there for the control plane."""
+    return str(at(rule, "name")).endswith("-webhooks")
 
 
 def nodes_reach_out_through_nat(stack: Stack) -> Iterator[str]:
@@ -172,6 +198,7 @@ PROMISES: tuple[Promise, ...] = (
     roce_network_is_bare,
     networks_carry_large_frames,
     gvnic_network_is_open_inside,
+    control_plane_calls_kueue,
     nodes_reach_out_through_nat,
     ranges_are_disjoint,
     nine_node_networks,

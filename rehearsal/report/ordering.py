@@ -251,6 +251,11 @@ REASONS: tuple[Reason, ...] = (
         "its webhook for Ray's kinds answers when it has found their definitions; until then they are refused",
     ),
     Reason(
+        "kubernetes:helm.sh/v3:Release#*kueue*",
+        "gcp:compute/firewall:Firewall#*webhooks*",
+        "the control plane cannot call its webhooks before, and refuses workloads while it cannot",
+    ),
+    Reason(
         "kubernetes:kueue.x-k8s.io/v1beta2:*",
         "kubernetes:helm.sh/v3:Release#*kueue*",
         "the release brings the definitions, and on the way down the controller that takes the finalizers away",

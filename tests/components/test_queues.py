@@ -171,6 +171,18 @@ def test_the_reservation_is_first_and_queued_machines_are_next() -> None:
     assert "nodeSelector" not in group["template"]["spec"]
 
 
+def test_the_control_plane_may_call_kueue_and_nothing_else_of_ours() -> None:
+    """GKE opens 443 and 10250 to it, and Kueue listens on neither."""
+    stack = up("gke", "cluster")
+    rule = stack.made["gcp:compute/firewall:Firewall", "webhooks"].inputs
+    assert rule["allows"] == [{"protocol": "tcp", "ports": ["9443", "8082"]}]
+    assert rule["targetServiceAccounts"] == ["nodes@mine.iam"]
+    config = stack.made["gcp:container/cluster:Cluster", "cluster"].inputs["privateClusterConfig"]
+    assert rule["sourceRanges"] == [config["masterIpv4CidrBlock"]]
+    assert "gcp:compute/firewall:Firewall::webhooks" in waits(release(stack, "kueue"))
+    assert ("gcp:compute/firewall:Firewall", "webhooks") not in up("gke", "cluster", "none").made
+
+
 def test_the_image_of_kueue_comes_from_the_mirror() -> None:
     mirror = "111122223333.dkr.ecr.us-east-1.amazonaws.com/mirror"
     values = release(up("eks", "cluster", "kueue", (("access.imageMirror", mirror),)), "kueue").inputs["values"]
