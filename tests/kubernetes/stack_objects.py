@@ -19,6 +19,8 @@ ROOT = Path(__file__).resolve().parents[2]
 FILES = sorted(path for path in ROOT.glob("Pulumi.*.yaml") if "rdma-ray:target: local" not in path.read_text())
 _SECRET = "4dabf18193072939515e22adb298388d"
 INDEXED_JOB = {"mode": "indexed-job", "entrypoint": "python /app/train.py"}
+QUEUED = "flex-start-queued"
+RESERVATION = {"capacity": "reservation", "reservation": "ours"}
 RAY_JOB = {"mode": "job", "entrypoint": "python /app/train.py"}
 
 
@@ -32,15 +34,28 @@ def stacks() -> Iterator[tuple[str, Json, dict[str, str]]]:
         yield name, ours, theirs
         if ours.get("ray", {}).get("mode", "cluster") == "cluster":
             yield f"{name}, Indexed Job", ours | {"ray": ours["ray"] | INDEXED_JOB}, theirs
+            yield f"{name}, RayJob", ours | {"ray": ours["ray"] | RAY_JOB}, theirs
+        if "queue" not in ours:
+            yield f"{name}, queued", ours | {"queue": "kueue"}, theirs
+        elif ours["nodes"]["capacity"] == QUEUED:
+            nodes = ours["nodes"]
+            yield f"{name}, reservation first", ours | {"nodes": nodes | RESERVATION | {"fallback": QUEUED}}, theirs
+            # Nodes that are always there are chosen by where they stand.
+            there = {key: value for key, value in nodes.items() if key != "maxRunHours"} | {"min": nodes["max"]}
+            yield f"{name}, reservation", ours | {"nodes": there | RESERVATION}, theirs
 
 
 @cache
 def of(name: str) -> tuple[Json, ...]:
     """The objects of one of `stacks()`, and of the NCCL Job that its file makes; Helm releases are none."""
     ours, theirs = next((ours, theirs) for each, ours, theirs in stacks() if each == name)
-    made = deployed(ours, stack=name.split(",")[0], config=theirs).made.values()
-    found = [_plain(one.inputs) for one in made if _is_object(one.type)]
-    return (*found, *manifests(nccl_job(parse(ours), Sweep())))
+    return (*registered(ours, theirs, name.split(",")[0]), *manifests(nccl_job(parse(ours), Sweep())))
+
+
+def registered(ours: Json, theirs: Mapping[str, str], stack: str) -> list[Json]:
+    """The objects that the program registers for these settings, ours and the providers'; Helm releases are none."""
+    made = deployed(ours, stack=stack, config=theirs).made.values()
+    return [_plain(one.inputs) for one in made if _is_object(one.type)]
 
 
 def kind(body: Json) -> str:
