@@ -6,7 +6,7 @@ DEPTH ?= quick
 VENV := .venv/bin/python
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-infra setup-dev up down preview rehearse rehearse-all test test-kubernetes bench-overhead test-faults test-matrix bench-gpu mutations golden check format schema lock clean
+.PHONY: help setup setup-infra setup-dev up down preview rehearse rehearse-all test test-kubernetes bench-overhead test-faults test-pods test-matrix bench-gpu mutations golden check format schema lock clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -34,6 +34,9 @@ test: setup-dev ## run the tests: unit, components, rehearsal, workloads; PYTEST
 
 test-kubernetes: setup-dev ## run the tests on a real API server, scheduler, KubeRay and Kueue (built once, by Go)
 	@$(VENV) -m tools.kubernetes.tier $(PYTEST)
+
+test-pods: setup-dev ## real Ray in real pods, on a Kubernetes of this machine's own (Linux, root; 20 minutes)
+	@$(VENV) -m pytest tests/pods $(PYTEST)
 
 test-matrix: setup-infra ## every combination of machine, capacity, fabric … goes up in a rehearsal or is refused
 	@$(VENV) -m rehearsal.matrix $(ARGS)

@@ -15,7 +15,10 @@ from tools.kubernetes.node_cluster import Cluster, ready_to_run
 from tools.kubernetes.node_traces import traces
 from tools.kubernetes.scaling import Scale
 
-RAY_IMAGES = ("rayproject/ray:2.60.0-py311-cu128",)
+RAY_IMAGES = (
+    "rayproject/ray:2.60.0-py311-cu128",
+    "public.ecr.aws/deep-learning-containers/ray:train-ml-cuda-v1.1.0",
+)
 GPU_TAINT = {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}
 
 SYSTEM = NodeShape(

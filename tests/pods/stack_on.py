@@ -12,15 +12,22 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from tests.kubernetes import stack_objects
+from tests.pods.jobs import running
 from tools.kubernetes import builds
 from tools.kubernetes.api import Api, Json
 from tools.kubernetes.node_cluster import Cluster
 from tools.kubernetes.scaling import Scale, scaled
 
 NAMESPACE = "ray"
-LEFT_OUT = ("networking.gke.io/v1", "v1 DaemonSet", "nccl-")
+LEFT_OUT = {
+    "networking.gke.io/v1": "GKE's own networks, which need GKE's webhook and its second NICs",
+    "apps/v1 DaemonSet": "its image is Google's, and installs gIB; a folder of the node stands in for what it installs",
+    "v1 PersistentVolume": "a file system of the cloud; a folder of this machine stands in for it",
+    "storage.k8s.io/v1": "a driver of the cloud's",
+}
 RAY = Path(sys.executable).with_name("ray")
 
 
@@ -39,22 +46,30 @@ class Timeline:
 
 
 class StackOn:
-    """The objects of one of `stack_objects.stacks()` on the cluster behind `api`."""
+    """A stack's objects on the cluster behind `api`: `changes` are settings by name, merged into its file's."""
 
     def __init__(
-        self, api: Api, kubeconfig: Path, stack: str, scale: Scale, say: Callable[[str], None] = print
+        self,
+        api: Api,
+        kubeconfig: Path,
+        stack: str,
+        scale: Scale,
+        *,
+        changes: Mapping[str, Any] | None = None,
+        say: Callable[[str], None] = print,
     ) -> None:
         self.api = api
         self.kubeconfig = kubeconfig
         self.scale = scale
         self.objects = []
-        for body in stack_objects.of(stack):
-            title = f"{stack_objects.kind(body)} {body['metadata']['name']}"
-            if title.startswith(LEFT_OUT) or "DaemonSet" in title or body["metadata"]["name"].startswith("nccl-"):
-                say(f"left out: {title}: its controller, or its image, is the cloud's")
+        for body in _registered(stack, changes or {}):
+            if why := next(
+                (why for start, why in LEFT_OUT.items() if stack_objects.kind(body).startswith(start)), None
+            ):
+                say(f"left out: {stack_objects.kind(body)} {body['metadata']['name']}: {why}")
                 continue
-            made, changes = scaled(body, scale)
-            for change in changes:
+            made, told = scaled(body, scale)
+            for change in told:
                 say(f"scaled: {change}")
             self.objects.append(made)
 
@@ -80,11 +95,16 @@ class StackOn:
 
     def delete(self) -> None:
         """Delete the namespace and wait until no pod of it is left."""
-        for kind in ("RayJob", "RayCluster"):
+        for kind in ("RayJob", "RayCluster", "Job"):
             for body in self.objects:
                 if body["kind"] == kind:
                     self.api.delete(body["apiVersion"], kind, body["metadata"]["name"], NAMESPACE)
+        for pod in self.pods():
+            self.kill(pod)
         self.api.until("the pods to be gone", lambda: not self.pods() or None, 120)
+        for body in reversed(self.objects):
+            if "namespace" not in body["metadata"] and body["kind"] != "Namespace":
+                self.api.delete(body["apiVersion"], body["kind"], body["metadata"]["name"])
         self.api.delete("v1", "Namespace", NAMESPACE)
         self.api.until(
             "the namespace to be gone", lambda: self.api.get("v1", "Namespace", NAMESPACE) is None or None, 60
@@ -152,7 +172,7 @@ class StackOn:
     def submit(self, port: int, job: str, code: str, environment: Mapping[str, str]) -> None:
         """Submit Python code as a job, without waiting for it."""
         settings = json.dumps({"env_vars": dict(environment)})
-        arguments = ["--no-wait", "--submission-id", job, "--runtime-env-json", settings, "--", "python", "-c", code]
+        arguments = ["--no-wait", "--submission-id", job, "--runtime-env-json", settings, "--", *running(code)]
         self.ray(port, "job", "submit", *arguments)
 
     def until_logged(self, port: int, job: str, word: str, within_s: float = 240) -> None:
@@ -173,6 +193,10 @@ class StackOn:
     def identities(self) -> set[str]:
         """The uids of all pods of the RayCluster."""
         return {pod["metadata"]["uid"] for pod in self.pods("ray.io/is-ray-node=yes")}
+
+    def open(self, node: str, takes_pods: bool) -> None:
+        """Let a node take pods, or not (`kubectl uncordon`, `kubectl cordon`)."""
+        self.api.patch("v1", "Node", node, None, {"spec": {"unschedulable": not takes_pods}})
 
     def kill(self, pod: Json) -> None:
         """Delete a pod without grace, as when its machine is gone."""
@@ -244,6 +268,13 @@ class StackOn:
             f"  {event['involvedObject']['name']}: {event['reason']}: {event['message']}" for event in events[-15:]
         ]
         return "\n".join(lines)
+
+
+def _registered(stack: str, changes: Mapping[str, Any]) -> list[Json]:
+    ours, theirs = next((ours, theirs) for name, ours, theirs in stack_objects.stacks() if name == stack)
+    for name, change in changes.items():
+        ours = ours | {name: ours.get(name, {}) | change if isinstance(change, dict) else change}
+    return stack_objects.registered(ours, theirs, stack)
 
 
 def ready(pod: Mapping[str, object]) -> bool:

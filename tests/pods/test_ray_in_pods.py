@@ -15,8 +15,8 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
-from tests.pods.jobs import ASK, GANG, PATIENT
-from tests.pods.stack_on import NAMESPACE, StackOn, Timeline, ready
+from tests.pods.jobs import ASK, GANG, PATIENT, running
+from tests.pods.stack_on import NAMESPACE, StackOn, Timeline
 from tools.kubernetes.node_cluster import Cluster
 
 WRONG = "wrong" * 9
@@ -48,13 +48,12 @@ def test_a_gang_raises_the_workers_from_zero_and_they_go_again(gke: StackOn) -> 
     timeline.done("head ready")
     assert gke.workers() == []
     with gke.forwarded() as port:
-        printed = gke.ray(port, "job", "submit", "--", "python", "-c", GANG)
+        printed = gke.ray(port, "job", "submit", "--", *running(GANG))
     timeline.done("job ended")
-    [line] = [line for line in printed.splitlines() if "ADDRESSES" in line]
+    [line] = [line for line in printed.splitlines() if line.startswith("ADDRESSES")]
     workers = {pod["status"]["podIP"]: pod["spec"]["nodeName"] for pod in gke.workers()}
     assert set(workers) == set(line.split("ADDRESSES")[1].split())
     assert sorted(workers.values()) == ["gpu-0", "gpu-1"]
-    assert all(ready(pod) for pod in gke.workers())
     gke.api.until("the idle workers to go", lambda: not gke.workers() or None, IDLE_S)
     timeline.done("no worker any more")
 
@@ -70,7 +69,7 @@ def test_who_has_no_token_gets_no_answer(gke: StackOn, cluster: Cluster) -> None
         assert gke.try_ray(port, "job", "list", token=WRONG).returncode != 0
     url = f"http://{gke.name}-head-svc.{NAMESPACE}.svc.cluster.local:8265/api/version"
     for name, token, expected in (("right", gke.token, {"200"}), ("wrong", WRONG, {"401", "403"})):
-        pod = gke.run_pod(f"ask-{name}", ["python", "-c", ASK, url, token])
+        pod = gke.run_pod(f"ask-{name}", [*running(ASK), url, token])
         [line] = [line for line in gke.log(pod, cluster).splitlines() if line.startswith("ANSWER")]
         assert line.split()[1] in expected
 
@@ -81,14 +80,14 @@ def test_a_user_sees_log_and_exit_code(gke: StackOn) -> None:
     empty(gke)
     with gke.forwarded() as port:
         code = "import sys; print('LAST WORDS'); sys.exit(7)"
-        failed = gke.try_ray(port, "job", "submit", "--submission-id", "failing", "--", "python", "-c", code)
+        failed = gke.try_ray(port, "job", "submit", "--submission-id", "failing", "--", *running(code))
         assert failed.returncode != 0
         assert "LAST WORDS" in failed.stdout
         status = gke.ray(port, "job", "status", "failing")
         assert "FAILED" in status
         assert "7" in status
         assert "LAST WORDS" in gke.ray(port, "job", "logs", "failing")
-        good = gke.ray(port, "job", "submit", "--submission-id", "good", "--", "python", "-c", "print('FINE')")
+        good = gke.ray(port, "job", "submit", "--submission-id", "good", "--", *running("print('FINE')"))
         assert "FINE" in good
 
 
@@ -166,4 +165,4 @@ def test_after_the_loss_of_the_head_the_cluster_serves_again(gke: StackOn) -> No
     gke.api.until(f"another head than {name} to be ready", another, 240)
     with gke.forwarded() as port:
         assert answer(port, gke.token) == 200
-        assert "FINE" in gke.ray(port, "job", "submit", "--", "python", "-c", "print('FINE')")
+        assert "FINE" in gke.ray(port, "job", "submit", "--", *running("print('FINE')"))

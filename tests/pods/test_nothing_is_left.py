@@ -1,0 +1,57 @@
+"""A cluster of real nodes leaves nothing on this machine, however its owner ends."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tools.kubernetes.containers import Missing
+from tools.kubernetes.node_cluster import ready_to_run
+from tools.kubernetes.node_traces import traces
+
+_ROOT = Path(__file__).resolve().parents[2]
+_GONE_S = 60.0
+
+
+def ended_by(number: signal.Signals, folder: Path, until: str) -> None:
+    """Start the program, send it a signal once it has printed a line that begins with `until`, wait for its end."""
+    command = [sys.executable, "-m", "tests.pods.one_cluster", str(folder)]
+    process = subprocess.Popen(command, cwd=_ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    assert process.stdout is not None
+    told = []
+    for line in process.stdout:
+        told.append(line)
+        if line.startswith(until):
+            break
+    else:
+        raise AssertionError("".join(told))
+    process.send_signal(number)
+    process.communicate(timeout=120)
+    assert process.returncode != 0
+
+
+@pytest.mark.parametrize(
+    ("number", "until"), [(signal.SIGINT, "UP"), (signal.SIGINT, "stand-in"), (signal.SIGKILL, "UP")]
+)
+def test_nothing_is_left_after_an_interruption(number: signal.Signals, until: str, tmp_path: Path) -> None:
+    """Ctrl-C while a pod runs, Ctrl-C in the middle of the start, and SIGKILL of the owner: no process, mount, link,
+    route, nftables table, cgroup or file of the cluster is left, and no setting of the kernel has changed."""
+    try:
+        ready_to_run()
+    except Missing as missing:
+        pytest.skip(f"not run: {missing}")
+    before = traces(tmp_path)
+    ended_by(number, tmp_path, until)
+    deadline = time.monotonic() + _GONE_S
+    while (left := traces(tmp_path) - before) and time.monotonic() < deadline:
+        # Nobody waits for what a killed owner leaves to its guards.
+        time.sleep(0.2)
+    if number is signal.SIGKILL:
+        # What the owner alone would remove are files: the folder is its own.
+        left = frozenset(each for each in left if not each.startswith("file: "))
+    assert left == frozenset()

@@ -1,0 +1,79 @@
+"""The gke stack's RayJob in real pods, with Kueue in front: real KubeRay, Kueue, kubelets, Ray; stand-ins as elsewhere.
+
+The operator asks the head's dashboard by the name of its Service, with the stack's token, as it does in a cluster.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+
+import pytest
+
+from tests.pods.jobs import GANG, running
+from tests.pods.stack_on import NAMESPACE, StackOn, Timeline
+from tools.kubernetes.api import Json
+from tools.kubernetes.node_cluster import Cluster
+from tools.kubernetes.scaling import Scale
+
+
+def rayjob(cluster: Cluster, code: str, **changes: object) -> StackOn:
+    """The gke stack with a RayJob that runs this code."""
+    ray = {"mode": "job", "entrypoint": shlex.join(running(code))}
+    api, kubeconfig = cluster.plane.api, cluster.plane.kubeconfig
+    return StackOn(api, kubeconfig, "gke", Scale(), changes={"ray": ray, "nodes": {"max": 2}, **changes})
+
+
+@pytest.fixture(scope="module")
+def queued(cluster: Cluster) -> Iterator[None]:
+    """The real Kueue beside the cluster."""
+    cluster.plane.start_kueue()
+    yield
+    cluster.plane.stop_kueue()
+
+
+def ended(stack: StackOn, within_s: float = 300) -> Json:
+    """The RayJob's status once its deployment is complete or failed."""
+
+    def over() -> Json | None:
+        status = (stack.api.get("ray.io/v1", "RayJob", "gke-ray", NAMESPACE) or {}).get("status", {})
+        return status if status.get("jobDeploymentStatus") in ("Complete", "Failed") else None
+
+    return stack.api.until("the RayJob to end", over, within_s)
+
+
+def test_a_rayjob_makes_its_cluster_runs_and_gives_it_back(cluster: Cluster) -> None:
+    """From the stack's RayJob to its verdict: KubeRay makes the cluster, submits over HTTP with the token, the gang
+    runs on two nodes, and every pod is gone afterwards without anybody's doing."""
+    stack, timeline = rayjob(cluster, GANG), Timeline()
+    stack.apply()
+    try:
+        status = ended(stack)
+        timeline.done("RayJob ended")
+        assert (status["jobDeploymentStatus"], status["jobStatus"]) == ("Complete", "SUCCEEDED"), status
+        stack.api.until("its pods to go", lambda: not stack.pods() or None, 120)
+        timeline.done("no pod any more")
+    finally:
+        print(stack.describe())
+        stack.delete()
+
+
+@pytest.mark.usefixtures("queued")
+def test_kueue_lets_the_rayjob_begin_and_counts_it(cluster: Cluster) -> None:
+    """With `queue: kueue`: the RayJob is suspended as the stack writes it, Kueue admits its Workload within the quota
+    and lets it begin, and its quota is free again when it has ended."""
+    stack = rayjob(cluster, GANG, queue="kueue")
+    assert stack.one("RayJob")["spec"]["suspend"] is True
+    stack.apply()
+    try:
+        status = ended(stack)
+        assert status["jobStatus"] == "SUCCEEDED", status
+        [workload] = stack.api.list("kueue.x-k8s.io/v1beta2", "Workload", NAMESPACE)
+        conditions = {each["type"]: each["status"] for each in workload["status"]["conditions"]}
+        assert conditions["Finished"] == "True"
+        queue = stack.api.get("kueue.x-k8s.io/v1beta2", "ClusterQueue", "gpu")
+        assert queue is not None
+        assert queue["status"].get("admittedWorkloads", 0) == 0
+    finally:
+        print(stack.describe())
+        stack.delete()
