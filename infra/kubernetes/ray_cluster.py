@@ -18,6 +18,11 @@ from infra.kubernetes.succession import RAY_CLUSTER, in_place_of_others
 AUTOSCALED = ["spec.workerGroupSpecs[0].replicas", "spec.workerGroupSpecs[0].scaleStrategy"]
 """Where Ray's own autoscaler writes."""
 
+BESIDE_THE_AUTOSCALER = {"pulumi.com/patchForce": "true"}
+"""The worker groups are one list to the API server (no merge key in the CRD of KubeRay 1.6.2). Once the autoscaler has
+written into it, the list is the autoscaler's, and an `up` that changes the cluster is a conflict unless it is forced.
+That sets `replicas` back, and ends nobody: with an autoscaler the operator ends only those workers that it names."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class RayClusterArgs:
@@ -37,8 +42,8 @@ class RayClusterArgs:
 class RayCluster(pulumi.ComponentResource):
     """A RayCluster that needs a token, in a namespace of its own. `up` is done when the API server has it.
 
-    `token` is secret. With a queue the cluster has a fixed size, begins when all its nodes are to be had, and holds
-    them until the stack goes.
+    `token` is secret. With a queue the cluster has a fixed size, begins when there is room for all of it, and holds its
+    nodes until it is deleted; any change replaces it.
     """
 
     token: pulumi.Output[str]
@@ -64,7 +69,11 @@ class RayCluster(pulumi.ComponentResource):
                 name=args.name,
                 namespace=around.namespace,
                 # Ready means "all pods are there", and a GPU may take hours; `rdma-ray` waits where somebody asks.
-                annotations={"pulumi.com/skipAwait": "true", **queue_annotations(args.queue)},
+                annotations={
+                    "pulumi.com/skipAwait": "true",
+                    **(BESIDE_THE_AUTOSCALER if args.shape.autoscaled else {}),
+                    **queue_annotations(args.queue),
+                },
                 labels=queue_labels(args.queue),
             ),
             spec={**suspension(args.queue), **ray_cluster(args.shape)},
@@ -74,6 +83,10 @@ class RayCluster(pulumi.ComponentResource):
                     depends_on=[*around.needs, *args.needs],
                     # The autoscaler's business.
                     ignore_changes=AUTOSCALED if args.shape.autoscaled else [],
+                    # Another size or template is another admission, so Kueue would end the cluster and begin it anew.
+                    # This way a preview says so; and the list of worker groups, into which Kueue writes marks of its
+                    # own, is Kueue's from then on (no merge key in the CRD of KubeRay 1.6.2).
+                    replace_on_changes=["spec"] if args.queue else [],
                 ),
                 admitted(args.queue),
             ),

@@ -214,6 +214,8 @@ def pods_are_complete(stack: Stack) -> Iterator[str]:
             yield f"{ray.name}: `up` would wait until every worker is there"
         if not autoscaled(stack):
             continue
+        if (at(ray, "metadata.annotations") or {}).get("pulumi.com/patchForce") != "true":
+            yield f"{ray.name}: once the autoscaler has written into it, `up` could not change it any more"
         yield from expect(ray, spec__autoscalerOptions__upscalingMode="Default")
         resources = at(ray, "spec.autoscalerOptions.resources")
         if resources["limits"] != resources["requests"] or set(resources["limits"]) != {"cpu", "memory"}:

@@ -14,6 +14,7 @@ from dataclasses import replace
 import grpc
 import pytest
 
+from infra.kubernetes.ray_cluster import BESIDE_THE_AUTOSCALER
 from rehearsal.clouds.kind import Json
 from rehearsal.clouds.kubernetes.cloud import CLOUD
 from rehearsal.cluster.provider import ClusterProvider
@@ -24,6 +25,7 @@ from tools.kubernetes.control_plane import ControlPlane
 CONFIG_MAP = "kubernetes:core/v1:ConfigMap"
 DEPLOYMENT = "kubernetes:apps/v1:Deployment"
 JOB = "kubernetes:batch/v1:Job"
+RAY_CLUSTER = "kubernetes:ray.io/v1:RayCluster"
 SECRET = "kubernetes:core/v1:Secret"
 SERVICE = "kubernetes:core/v1:Service"
 
@@ -59,6 +61,24 @@ def deployment(here: str, **spec: object) -> Json:
     pod = {"metadata": {"labels": {"app": "a"}}, "spec": {"containers": [{"name": "a", "image": "a"}]}}
     its = {"selector": {"matchLabels": {"app": "a"}}, "template": pod} | spec
     return {"metadata": {"name": "a", "namespace": here, "annotations": {"pulumi.com/skipAwait": "true"}}, "spec": its}
+
+
+def autoscaled(here: str, most: int, **annotations: str) -> Json:
+    """A RayCluster of the shape of a stack's: Ray's autoscaler says how many workers there are."""
+
+    def pod(name: str) -> Json:
+        return {"spec": {"nodeSelector": {"test": "nowhere"}, "containers": [{"name": name, "image": "image"}]}}
+
+    workers = {"groupName": "gpu", "minReplicas": 0, "maxReplicas": most, "rayStartParams": {}}
+    return {
+        "metadata": {"name": "ray", "namespace": here, "annotations": annotations},
+        "spec": {
+            "rayVersion": "2.60.0",
+            "enableInTreeAutoscaling": True,
+            "headGroupSpec": {"rayStartParams": {}, "template": pod("ray-head")},
+            "workerGroupSpecs": [{**workers, "template": pod("ray-worker")}],
+        },
+    }
 
 
 def refusal(problem: pytest.ExceptionInfo[grpc.RpcError]) -> str:
@@ -174,6 +194,35 @@ def test_a_field_of_somebody_else_is_a_conflict_unless_it_is_forced(client: Clie
     assert live["spec"]["replicas"] == 5
     now["metadata"]["annotations"]["pulumi.com/patchForce"] = "true"
     assert client.update(DEPLOYMENT, id_, before, now)["spec"]["replicas"] == 2
+
+
+def test_a_ray_cluster_changes_while_its_autoscaler_has_workers(client: Client, api: Api, here: str) -> None:
+    """By the API server, to which the worker groups are one list, and KubeRay's operator, which ends nobody unnamed."""
+    before = autoscaled(here, 2)
+    id_, _ = client.create(RAY_CLUSTER, before)
+    group = "/spec/workerGroupSpecs/0"
+    # As Ray's autoscaler writes (ray 2.60: autoscaler/_private/kuberay/node_provider.py).
+    wanted = [{"op": "replace", "path": f"{group}/replicas", "value": 2}]
+    api.patch("ray.io/v1", "RayCluster", "ray", here, wanted, type="json")
+
+    def workers() -> list[Json]:
+        return api.list("v1", "Pod", here, "ray.io/node-type=worker")
+
+    api.until("two workers", lambda: len(workers()) == 2, 60)
+    names = {pod["metadata"]["uid"] for pod in workers()}
+    assert not client.diff(RAY_CLUSTER, before, before, id_=id_).diffs
+    with pytest.raises(grpc.RpcError) as problem:
+        client.update(RAY_CLUSTER, id_, before, autoscaled(here, 3))
+    assert ".spec.workerGroupSpecs" in refusal(problem)
+    live = client.update(RAY_CLUSTER, id_, before, autoscaled(here, 3, **BESIDE_THE_AUTOSCALER))
+    assert live["spec"]["workerGroupSpecs"][0]["maxReplicas"] == 3
+
+    def seen() -> bool:
+        found = api.get("ray.io/v1", "RayCluster", "ray", here) or {}
+        return bool(found["status"].get("observedGeneration") == live["metadata"]["generation"])
+
+    api.until("the operator has seen the change", seen, 60)
+    assert {pod["metadata"]["uid"] for pod in workers() if "deletionTimestamp" not in pod["metadata"]} == names
 
 
 def test_what_cannot_change_is_replaced(client: Client, here: str) -> None:
