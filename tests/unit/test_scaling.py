@@ -1,0 +1,86 @@
+"""Manifests cut to this machine: what changes, what stays, and that every change is told."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.kubernetes import stack_objects
+from tools.kubernetes.scaling import Scale, amount, scaled
+
+SCALE = Scale(cpus_asked=0.5, cpus=2, memory_gib=4, scratch_gib=1, shared=Path("/shared"))
+CUT = ("cpu", "memory", "ephemeral-storage")
+
+
+def leaves(value: Any, path: str = "") -> dict[str, Any]:
+    """Every value that is no container, by its path."""
+    if isinstance(value, dict):
+        found: dict[str, Any] = {}
+        for key, inner in value.items():
+            found |= leaves(inner, f"{path}/{key}")
+        return found
+    if isinstance(value, list):
+        found = {}
+        for index, inner in enumerate(value):
+            found |= leaves(inner, f"{path}/{index}")
+        return found
+    return {path: value}
+
+
+@pytest.mark.parametrize("stack", ["gke", "gke, RayJob", "eks, Indexed Job"])
+def test_only_amounts_are_cut_and_each_is_told(stack: str) -> None:
+    for body in stack_objects.of(stack):
+        before = copy.deepcopy(body)
+        made, told = scaled(body, SCALE)
+        assert body == before
+        old, new = leaves(before), leaves(made)
+        assert old.keys() == new.keys()
+        differing = [path for path in old if old[path] != new[path]]
+        assert all(path.rsplit("/", 1)[1] in CUT for path in differing)
+        assert len(told) == len(differing)
+        for path in differing:
+            assert amount(new[path]) < amount(old[path])
+
+
+def test_gpus_and_nics_stay() -> None:
+    job = next(body for body in stack_objects.of("eks, Indexed Job") if body["kind"] == "Job")
+    [container] = scaled(job, SCALE)[0]["spec"]["template"]["spec"]["containers"]
+    assert container["resources"]["limits"] == {
+        "cpu": "2",
+        "memory": "4Gi",
+        "nvidia.com/gpu": "8",
+        "vpc.amazonaws.com/efa": "16",
+    }
+
+
+def test_a_clouds_folder_becomes_one_of_this_machine() -> None:
+    claim = {"name": "shared", "persistentVolumeClaim": {"claimName": "shared"}}
+    bucket = {"name": "shared", "csi": {"driver": "gcsfuse.csi.storage.gke.io"}}
+    for volume in (claim, bucket):
+        pod = {"containers": [{"name": "main"}], "volumes": [volume, {"name": "logs", "emptyDir": {}}]}
+        made, told = scaled({"kind": "Pod", "metadata": {"name": "one"}, "spec": pod}, SCALE)
+        assert made["spec"]["volumes"] == [
+            {"name": "shared", "hostPath": {"path": "/shared", "type": "Directory"}},
+            {"name": "logs", "emptyDir": {}},
+        ]
+        [line] = told
+        assert "stand-in" in line
+
+
+def test_times_are_cut_by_name_wherever_they_stand() -> None:
+    name = "RAY_AUTOSCALER_RECONCILE_ALLOCATE_STATUS_TIMEOUT_S"
+    cluster = next(body for body in stack_objects.of("gke") if body["kind"] == "RayCluster")
+    made, told = scaled(cluster, Scale(seconds={name: 30, "idleTimeoutSeconds": 10}))
+    assert {"name": name, "value": "30"} in made["spec"]["autoscalerOptions"]["env"]
+    assert made["spec"]["autoscalerOptions"]["idleTimeoutSeconds"] == 10
+    assert made["spec"]["workerGroupSpecs"][0]["idleTimeoutSeconds"] == 10
+    assert sum("604800 -> 30" in line for line in told) == 1
+
+
+def test_a_quantity_is_read_as_kubernetes_means_it() -> None:
+    assert [amount(text) for text in ("500m", "2", 4, "2Gi", "1k", "0.5")] == [0.5, 2, 4, 2**31, 1000, 0.5]
+    with pytest.raises(ValueError, match="'8 GPUs' is no quantity"):
+        amount("8 GPUs")
