@@ -63,7 +63,10 @@ CONFIGURATION = {"gke": {"gcp:project": "mine"}, "eks": {"aws:region": "us-east-
 
 @dataclass(frozen=True)
 class Made:
-    """One registered resource; `waits` are the URNs of all that it depends on, by value or by order."""
+    """One registered resource; `waits` are the URNs of all that it depends on, by value or by order.
+
+    `ignored` and `replacing` are the paths whose changes are ignored, and whose changes replace it.
+    """
 
     type: str
     name: str
@@ -71,6 +74,8 @@ class Made:
     waits: frozenset[str]
     parent: str
     protect: bool
+    ignored: frozenset[str]
+    replacing: frozenset[str]
 
 
 class _Recorder(pulumi_mocks.Mocks):
@@ -162,6 +167,8 @@ def deployed(raw: Mapping[str, Any], *, stack: str = "test", config: Mapping[str
             waits=frozenset(requests[key].dependencies),
             parent=requests[key].parent,
             protect=requests[key].protect,
+            ignored=frozenset(requests[key].ignoreChanges),
+            replacing=frozenset(requests[key].replaceOnChanges),
         )
         for key, inputs in recorder.inputs.items()
     }

@@ -90,6 +90,27 @@ def test_controllers_come_before_queues_and_queues_before_the_workload(cloud: st
     assert (f"{RELEASE}::kuberay" in waits(release(stack, "kueue"))) == operator
 
 
+@pytest.mark.parametrize(
+    ("mode", "queue", "replacing"),
+    [
+        ("cluster", "none", {"metadata.labels"}),
+        ("cluster", "kueue", {"metadata.labels", "spec"}),
+        ("job", "none", {"metadata.labels", "spec"}),
+        ("job", "kueue", {"metadata.labels", "spec"}),
+        # Of a Job's spec, the provider knows what cannot be changed.
+        ("indexed-job", "kueue", {"metadata.labels"}),
+    ],
+)
+def test_what_nobody_may_change_is_replaced_and_kueues_word_is_left_alone(
+    mode: str, queue: str, replacing: set[str]
+) -> None:
+    workload = the(up("gke", mode, queue), MODES[mode][0])
+    assert workload.replacing == replacing
+    assert ("spec.suspend" in workload.ignored) == (queue == "kueue")
+    autoscaled = any(path.endswith(".replicas") for path in workload.ignored)
+    assert autoscaled == (mode == "cluster" and queue == "none")
+
+
 def test_the_quota_is_what_the_pool_holds() -> None:
     queue = the(up("gke", "cluster", "kueue", (("nodes.max", 4),)), f"{KUEUE}ClusterQueue").inputs["spec"]
     (group,) = queue["resourceGroups"]
