@@ -29,7 +29,7 @@ from infra.machines import CATALOGUE
 from infra.problems import Problem, SettingsError
 from infra.settings import QUEUES, RAY_MODES, parse
 from rehearsal.clouds.registry import drift
-from rehearsal.engine import Engine
+from rehearsal.engine import Engine, EngineError
 from rehearsal.graph import Graph
 from rehearsal.promises.every import PROMISES
 from rehearsal.promises.promise import Stack, broken
@@ -115,8 +115,8 @@ def cells(target: str) -> Iterator[Cell]:
         yield Cell(target, *one)
 
 
-def goes_up(cell: Cell, workspace: Workspace) -> list[str]:
-    """Bring a legal combination up; what is wrong with it, if anything."""
+def made(cell: Cell, workspace: Workspace) -> tuple[Engine, Stack]:
+    """Bring a legal combination up. Raises `EngineError`."""
     file = workspace.folder.with_suffix(".yaml")
     named = {f"rdma-ray:{key}": value for key, value in cell.raw.items()}
     file.write_text(yaml.safe_dump({"config": {**PROVIDERS[cell.target], **named}}))
@@ -125,8 +125,16 @@ def goes_up(cell: Cell, workspace: Workspace) -> list[str]:
     engine.init()
     said = engine.up()
     if not said.ok:
-        return [said.text]
-    stack = Stack(Graph.from_deployment(engine.deployment()), parse(cell.raw, stack=STACK))
+        raise EngineError("up", said)
+    return engine, Stack(Graph.from_deployment(engine.deployment()), parse(cell.raw, stack=STACK))
+
+
+def goes_up(cell: Cell, workspace: Workspace) -> list[str]:
+    """Bring a legal combination up; what is wrong with it, if anything."""
+    try:
+        engine, stack = made(cell, workspace)
+    except EngineError as error:
+        return [error.said.text]
     wrong = broken(PROMISES[cell.target], stack)
     with engine.world.transaction() as world:
         drift(world)

@@ -12,7 +12,7 @@ import json
 import re
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -72,12 +72,12 @@ class Mutation:
         return f"{self.node.type}#{'.'.join(map(str, self.path))}"
 
 
-def mutate(graph: Graph, stack: Stack, target: str) -> Iterator[Mutation]:
-    """Take out every input of one resource of each sort (rdma-0 stands for rdma-1…7, too)."""
+def mutate(graph: Graph, stack: Stack, target: str, types: Collection[str] = ()) -> Iterator[Mutation]:
+    """Take out every input of one resource of each sort (rdma-0 stands for rdma-1…7, too), or of some types'."""
     seen: set[tuple[str, str]] = set()
     for node in graph.made:
         sort = (node.type, re.sub(r"\d", "", node.name))
-        if sort in seen:
+        if sort in seen or (types and node.type not in types):
             continue
         seen.add(sort)
         for path in input_paths(node.inputs):

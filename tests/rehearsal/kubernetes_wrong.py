@@ -29,6 +29,13 @@ class Wrong:
     also: tuple[tuple[str, Any], ...] = field(default=())
 
 
+def autoscaled(right: Json) -> Json:
+    """The same after Ray's autoscaler wrote into it, if it is a RayCluster."""
+    groups = (right.get("spec") or {}).get("workerGroupSpecs")
+    grown: Json = with_(right, "spec/workerGroupSpecs/0/scaleStrategy", {"workersToDelete": []}) if groups else {}
+    return grown
+
+
 def request_of(wrong: Wrong, world: View) -> Call:
     """The wrong request, in a world that is as the case wants it."""
     right = RIGHT.get(wrong.type, named("x"))
@@ -39,5 +46,7 @@ def request_of(wrong: Wrong, world: View) -> Call:
     for path, new in wrong.also:
         right = with_(right, path, new)
     inputs = with_(right, wrong.path, wrong.new) if wrong.path else right
-    live = {"": {}, "right": right, "immutable": {**right, "immutable": True}}[wrong.live]
+    live = {"": {}, "right": right, "immutable": {**right, "immutable": True}, "autoscaled": autoscaled(right)}[
+        wrong.live
+    ]
     return call(world, wrong.type, inputs, wrong.verb, live)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -60,7 +61,7 @@ def told(outcome: Outcome) -> str:
 
 
 def test_there_are_stacks_to_rehearse() -> None:
-    assert {"gke", "gke-ccc", "gke-dranet"} <= set(STACKS)
+    assert {"gke", "gke-ccc", "gke-dranet", "gke-dws"} <= set(STACKS)
 
 
 @pytest.mark.parametrize("stack", STACKS)
@@ -109,6 +110,16 @@ def test_every_input_is_noticed_when_it_is_missing(warm: WarmStart, tmp_path: Pa
     assert [mutation.where for mutation in mutations if mutation.by == "nobody"] == []
     assert len(mutations) > 500
     assert sum(mutation.by == "refusal" for mutation in mutations) > 50
+
+
+def test_every_input_of_a_queue_is_noticed_when_it_is_missing(warm: WarmStart, tmp_path: Path) -> None:
+    """What a stack with queued machines and a RayJob has beside the others."""
+    found = made("gke-dws", Workspace(tmp_path / "gke-dws", warm.bin))
+    types = {node.type for node in found.graph.made if re.search(r"kueue|RayJob|Release|NodePool", node.type)}
+    mutations = list(mutate(found.graph, found, "gke", types))
+    assert [mutation.where for mutation in mutations if mutation.by == "nobody"] == []
+    assert len(types) == 8
+    assert len(mutations) > 400
 
 
 def test_a_change_that_replaces_gpu_nodes_is_told_in_red(rehearse: Rehearse) -> None:

@@ -25,6 +25,8 @@ NODE_MAPS = frozenset({"nodeConfig.labels", "nodeConfig.metadata"})
 
 GPU_TAINT: Json = {"effect": "NO_SCHEDULE", "key": "nvidia.com/gpu", "value": "present"}
 """On every GPU node (GKE docs gpus; observed in the reference's seeds, read 2026-08)."""
+QUEUED_TAINT: Json = {"effect": "NO_SCHEDULE", "key": "cloud.google.com/gke-queued", "value": "true"}
+"""On every node of a queued pool (GKE docs provisioningrequest, 2026-04-08)."""
 
 
 def node(inputs: Mapping[str, Any]) -> Json:
@@ -74,7 +76,11 @@ def filled_in(inputs: Mapping[str, Any]) -> Json:
         "metadata": {"disable-legacy-endpoints": "true"},
         "loggingVariant": "DEFAULT",
         "resourceLabels": {"goog-gke-node-pool-provisioning-model": model},
-        "effectiveTaints": [*(asked.get("taints") or []), *([GPU_TAINT] if accelerated else [])],
+        "effectiveTaints": [
+            *(asked.get("taints") or []),
+            *([GPU_TAINT] if accelerated else []),
+            *([QUEUED_TAINT] if is_queued(inputs) else []),
+        ],
         "shieldedInstanceConfig": {"enableIntegrityMonitoring": True, "enableSecureBoot": False},
     }
     if row and row.local_ssds and not asked.get("localNvmeSsdBlockConfig"):

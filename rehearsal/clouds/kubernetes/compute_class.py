@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rehearsal.clouds.kind import Call, Json, Refusal
+from rehearsal.clouds.kind import Call, Json, Refusal, value_at
 from rehearsal.clouds.kubernetes.connection import pools as pools_of
 from rehearsal.clouds.kubernetes.fields import invalid
 from rehearsal.clouds.kubernetes.identity import name
@@ -13,6 +13,7 @@ from rehearsal.clouds.kubernetes.pods import templates
 COMPUTE_CLASS = "kubernetes:cloud.google.com/v1:ComputeClass"
 SELECTOR = "cloud.google.com/compute-class"
 DOCS = "GKE docs ComputeClass CRD reference and concepts, 2026-04-13; wording from memory, 2026-11"
+QUEUED = "field report on queued provisioning with ComputeClass, read 2026-08; wording from memory, 2026-11"
 EXCLUSIVE = (
     "cloud.google.com/gke-accelerator",
     "cloud.google.com/gke-spot",
@@ -68,6 +69,17 @@ def pool_missing(call: Call) -> Refusal | None:
             if labels.get(SELECTOR) != name(call.inputs):
                 words = f'{path}.nodepools: Invalid value: "{wanted}": the node pool lacks the label {SELECTOR}='
                 return invalid(call, f"{words}{name(call.inputs)}", DOCS)
+    return None
+
+
+def queued_pool_in_class(call: Call) -> Refusal | None:
+    """A class hands out no nodes that come for a request only; nobody would ever make one for its pods."""
+    pools = {pool.name: pool.live for pool in pools_of(call)}
+    for path, rule in _rules(call):
+        for wanted in rule.get("nodepools") or ():
+            if value_at(pools.get(wanted), "queuedProvisioning.enabled"):
+                words = f'{path}.nodepools: Invalid value: "{wanted}": queued provisioning is not supported with '
+                return invalid(call, f"{words}ComputeClass", QUEUED)
     return None
 
 
@@ -128,6 +140,7 @@ RULES = (
     no_priorities,
     pools_beside_others,
     pool_missing,
+    queued_pool_in_class,
     consolidation_out_of_range,
     class_missing,
     class_and_more,

@@ -15,6 +15,11 @@ from rehearsal.clouds.kubernetes.identity import api, name
 
 KUBERAY = "ray-project/kuberay: ray-operator/controllers/ray/utils/validation.go, v1.6.2, 2026-06-17"
 LONGEST = {"RayCluster": 53, "RayJob": 47, "RayService": 47, "RayCronJob": 36}
+APPLY = (
+    "ray-project/kuberay: config/crd/bases, v1.6.2, 2026-06-17: a list without x-kubernetes-list-type; Kubernetes docs "
+    "on server-side apply; pulumi/pulumi-kubernetes #2491, 2024-12-27"
+)
+FORCE = "pulumi.com/patchForce"
 V2_SWITCH = "RAY_enable_autoscaler_v2"
 TOKEN_SINCE = (2, 52, 0)
 CLUSTER_TOKEN_SINCE = (2, 55, 0)
@@ -160,6 +165,23 @@ def cluster_token_misused(call: Call) -> Refusal | None:
     return None
 
 
+def groups_written_by_others(call: Call) -> Refusal | None:
+    """The worker groups are one list, without a key to merge by: who wrote into it last owns it whole."""
+    groups = value_at(call.live, "spec.workerGroupSpecs") or ()
+    kind, forced = api(call.type), (value_at(call.inputs, "metadata.annotations") or {}).get(FORCE)
+    if call.verb != "update" or (kind.group, kind.kind) != ("ray.io", "RayCluster") or forced == "true":
+        return None
+    # Ray's autoscaler has no name of its own, so that the API server takes that of its HTTP client.
+    marks = {"python-requests": any("scaleStrategy" in group for group in groups)}
+    marks["kueue"] = any(
+        "kueue.x-k8s.io/podset" in (value_at(group, "template.metadata.labels") or {}) for group in groups
+    )
+    for who in (who for who, wrote in marks.items() if wrote):
+        words = f'Apply failed with 1 conflict: conflict with "{who}" using ray.io/v1: .spec.workerGroupSpecs'
+        return Refusal("409 Conflict", words, APPLY)
+    return None
+
+
 def event(call: Call, words: str, about: str = "Spec") -> Refusal:
     """What the operator writes beside an object that it does not take up."""
     kind = api(call.type).kind
@@ -216,4 +238,5 @@ RULES = (
     restart_with_v2,
     token_without_version,
     cluster_token_misused,
+    groups_written_by_others,
 )
