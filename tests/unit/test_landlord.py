@@ -176,6 +176,16 @@ def test_a_node_offers_a_device_and_an_address_for_each_network_that_is_there(tm
     }
 
 
+def test_nodes_of_a_reservation_say_where_they_stand(tmp_path: Path) -> None:
+    reserved = {"reservationAffinity": {"consumeReservationType": "SPECIFIC_RESERVATION"}}
+    found = gke_pools(tmp_path, gpu_pool("reserved", 2, node=reserved), gpu_pool("flex", 2))
+    block, host = (f"cloud.google.com/gce-topology-{level}" for level in ("block", "host"))
+    one, two = (node(found["reserved"], name, {})["metadata"]["labels"] for name in ("one", "two"))
+    assert one[block] == two[block]
+    assert one[host] != two[host]
+    assert block not in node(found["flex"], "three", {})["metadata"]["labels"]
+
+
 def test_pools_grow_by_as_many_nodes_as_pods_fit_nowhere_and_no_further_than_they_may(tmp_path: Path) -> None:
     gpu = gke_pools(tmp_path, gpu_pool("gpu", 2))["gpu"]
     expected = {"gpu": devices.expected(gpu, {})}

@@ -24,10 +24,10 @@ _DEFINITION = "CustomResourceDefinition"
 _GIVEN = (("ConfigMap", "kube-root-ca.crt"), ("ServiceAccount", "default"))
 
 
-def present(api: Api) -> dict[Name, tuple[Kind, Json]]:
-    """Everything that somebody has put into an API server, or that was made for it."""
+def present(api: Api, kinds: Iterable[Kind] | None = None) -> dict[Name, tuple[Kind, Json]]:
+    """Everything that somebody has put into an API server, or that was made for it; or only what is of some kinds."""
     found: dict[Name, tuple[Kind, Json]] = {}
-    for kind in _preferred(api.kinds()):
+    for kind in _preferred(api.kinds()) if kinds is None else kinds:
         for body in _listed(api, kind):
             metadata = body["metadata"]
             # The server takes its time to end a kind of which there is no object; nothing can be made of it any more.
@@ -51,6 +51,7 @@ class Emptying:
         self._desk = desk
         self._before = frozenset(present(desk.api))
         self._cluster: str | None = None
+        self._kinds: set[Kind] | None = None
         self._gone: set[Name] = set()
         self._forced: set[str] = set()
 
@@ -67,7 +68,12 @@ class Emptying:
         if self._cluster is None:
             return
         api = self._desk.api
-        left = {name: its for name, its in present(api).items() if name not in self._before}
+        left = {name: its for name, its in present(api, self._kinds).items() if name not in self._before}
+        if not left and self._kinds is not None:
+            # Of those kinds all is gone. Has something else come meanwhile?
+            self._kinds = None
+            return
+        self._kinds = {kind for kind, _ in left.values()}
         # Definitions last: a namespace cannot be emptied of kinds that are just going.
         first = {name: its for name, its in left.items() if name[0] != _DEFINITION}
         for name, (kind, body) in (first or left).items():
@@ -77,12 +83,12 @@ class Emptying:
             self._desk.tell(
                 ClusterEmptied(cluster=self._cluster, objects=len(self._gone), forced=tuple(sorted(self._forced)))
             )
-            self._cluster, self._gone, self._forced = None, set(), set()
+            self._cluster, self._kinds, self._gone, self._forced = None, None, set(), set()
 
     def _remove(self, api: Api, kind: Kind, body: Json, name: Name) -> None:
         metadata = body["metadata"]
-        path = api.path(kind.api_version, kind.kind, metadata.get("namespace"), metadata["name"])
         try:
+            path = api.path(kind.api_version, kind.kind, metadata.get("namespace"), metadata["name"])
             # The server's own finalizer of a definition deletes the objects of its kind, and is served.
             if metadata.get("finalizers") and kind.kind != _DEFINITION:
                 self._forced.add(_written(name))

@@ -8,11 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from rehearsal.clouds.computing import digest
 from rehearsal.clouds.kind import Json
 from rehearsal.cluster.landlord.fitting import Place
 from rehearsal.cluster.landlord.pools import Pool
 from rehearsal.cluster.landlord.quantities import amounts, left_for_pods
 
+_LEVELS = ("block", "subblock", "host")
 POOL = "rehearsal.rdma-ray/pool"
 """The annotation by which the landlord knows its nodes."""
 
@@ -22,7 +24,7 @@ def node(pool: Pool, name: str, devices: Mapping[str, int]) -> Json:
     count = {resource: str(number) for resource, number in devices.items()}
     whole = {"cpu": str(pool.cpus), "memory": str(pool.memory), "ephemeral-storage": str(pool.storage), "pods": "110"}
     own: dict[str, Any] = {
-        "labels": {**pool.labels, "kubernetes.io/hostname": name},
+        "labels": {**pool.labels, **_topology(pool, name), "kubernetes.io/hostname": name},
         "annotations": {POOL: pool.name},
     }
     return {
@@ -49,6 +51,13 @@ def pool_of(node: Json) -> str | None:
     """The pool of a node; None for one that the landlord did not make."""
     name = (node["metadata"].get("annotations") or {}).get(POOL)
     return None if name is None else str(name)
+
+
+def _topology(pool: Pool, name: str) -> dict[str, str]:
+    """Where the node stands, from far to near (GKE docs on topology-aware scheduling, read 2026-08): one block, one
+    sub-block, a host of its own."""
+    places = (pool.key[1], f"{pool.key[1]}/sub", name) if pool.placed else ()
+    return {f"cloud.google.com/gce-topology-{level}": digest(its) for level, its in zip(_LEVELS, places, strict=False)}
 
 
 def _left(pool: Pool) -> dict[str, str]:

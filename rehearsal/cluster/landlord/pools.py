@@ -13,7 +13,7 @@ from rehearsal.clouds.aws.node_group import scaling_group_of
 from rehearsal.clouds.aws.references import desired, groups_of, types_of, zone_of
 from rehearsal.clouds.computing import digest
 from rehearsal.clouds.gcp import tokens as gcp
-from rehearsal.clouds.gcp.node_config import is_flex, is_queued, is_spot, machine, node
+from rehearsal.clouds.gcp.node_config import affinity, is_flex, is_queued, is_spot, machine, node
 from rehearsal.clouds.kind import Json, value_at
 from rehearsal.clouds.world import View
 from rehearsal.cluster.landlord.quantities import GIB, MIB
@@ -39,6 +39,7 @@ class Pool:
     autoscales it; wanted: what the cloud has it at now. cpus; memory and storage in bytes. networks: pairs of VPC and
     subnet of its additional interfaces, in order (GKE). promised: devices that an empty group's tags promise (EKS).
     queued: grows for ProvisioningRequests only. managed_dranet: GKE runs the driver that offers its RDMA devices.
+    placed: its nodes say where they stand, as those of a reservation do; others may, and are not counted on.
     """
 
     cloud: Literal["gke", "eks"]
@@ -61,6 +62,7 @@ class Pool:
     promised: Mapping[str, int] = field(default_factory=dict)
     queued: bool = False
     managed_dranet: bool = False
+    placed: bool = False
 
     @property
     def autoscaled(self) -> bool:
@@ -129,6 +131,7 @@ def _gke(world: View, cluster: str) -> Iterator[Pool]:
                 for each in value_at(live, "networkConfig.additionalNodeNetworkConfigs") or ()
             ),
             queued=is_queued(live),
+            placed=affinity(live) in ("SPECIFIC_RESERVATION", "ANY_RESERVATION"),
             managed_dranet=_labels(live).get("cloud.google.com/gke-networking-dra-driver") == "true",
         )
 
@@ -176,6 +179,7 @@ def _eks(world: View, cluster: str) -> Iterator[Pool]:
         labels = {
             "eks.amazonaws.com/nodegroup": name,
             "eks.amazonaws.com/capacityType": str(live.get("capacityType") or "ON_DEMAND"),
+            "eks.amazonaws.com/sourceLaunchTemplateId": str(value_at(live, "launchTemplate.id") or ""),
             **_place(type_, zone, zone[:-1], row),
             **_labels(live),
         }
