@@ -29,7 +29,10 @@ from rehearsal.workspace import ROOT, NotOursError, Workspace
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run a rehearsal; the exit status is 0 if everything went as it must, 1 if not, 2 for a wrong command line."""
+    """Run a rehearsal; the exit status is 0 if everything went as it must, 1 if not, 2 for a wrong command line.
+
+    After Ctrl-C it is 130.
+    """
     options = _parse(arguments)
     console = Console(highlight=False)
     file = ROOT / f"Pulumi.{options.stack}.yaml"
@@ -62,6 +65,9 @@ def main(arguments: list[str] | None = None) -> int:
     except (EngineError, DepthError) as problem:
         console.print(f"\n{problem}", markup=False)
         return 1
+    except KeyboardInterrupt:
+        console.print(f"\ninterrupted; nothing runs any longer. What was said so far is in {_short(workspace.folder)}/")
+        return 130
     show(outcome, console)
     results.mkdir(parents=True, exist_ok=True)
     (results / "report.json").write_text(json.dumps(to_json(outcome), indent=2) + "\n")

@@ -101,6 +101,7 @@ class Scenario:
         self._tell = tell
         self._happens = happens
         self._inside: Inside | None = None
+        self._ends: tuple[type[Exception], ...] = (PhaseFailedError,)
         self._phases: list[Phase] = []
         self._changes: tuple[Change, ...] = ()
         self._leftovers: tuple[str, ...] = ()
@@ -144,7 +145,7 @@ class Scenario:
             self.engine.init()
             return
         # Quick depth needs none of this, and starts sooner without.
-        from rehearsal.cluster.inside import Inside
+        from rehearsal.cluster.inside import Inside, InsideError
         from rehearsal.cluster.stage import Beginning, Stage
         from tools.kubernetes.builds import BuildError
 
@@ -154,6 +155,7 @@ class Scenario:
             self.engine.init()
             try:
                 self._inside = Inside(ready())
+                self._ends = (PhaseFailedError, InsideError)
             except BuildError as problem:
                 raise DepthError(str(problem)) from problem
             phase.said = ", ".join(stage.plane.running())
@@ -165,31 +167,22 @@ class Scenario:
             self._promise()
         if self._inside is not None:
             with self._phase("workers are wanted, and come") as phase:
-                phase.said = self._inside_says(phase, lambda inside: inside.come(self._graph))
+                phase.said = self._inside.come(self._graph)
         self._look()
         if self._inside is not None:
             with self._phase("workers are not wanted any longer, and go") as phase:
-                phase.said = self._inside_says(phase, lambda inside: inside.go(self._graph))
+                phase.said = self._inside.go(self._graph)
         if self._order.has_change:
             self._change()
         if from_stack_file(self._stack_file).protect:
             self._protected()
         if self._inside is not None:
             with self._phase("objects in the cluster are deleted one by one") as phase:
-                phase.said = self._inside_says(phase, lambda inside: inside.go_one_by_one(self.engine, self._graph))
+                phase.said = self._inside.go_one_by_one(self.engine, self._graph)
             with self._phase("up again") as phase:
                 self._must(self.engine.up(), phase)
                 phase.said = self._made()
         self._destroy()
-
-    def _inside_says(self, phase: _Open, ask: Callable[[Inside], str]) -> str:
-        from rehearsal.cluster.inside import InsideError
-
-        assert self._inside is not None
-        try:
-            return ask(self._inside)
-        except InsideError as problem:
-            raise phase.failed(str(problem)) from problem
 
     def _told(self) -> tuple[tuple[tuple[float, str], ...], tuple[str, ...]]:
         """The time line and the notes."""
@@ -326,6 +319,9 @@ class Scenario:
         try:
             yield phase
             ok = True
+        except self._ends as problem:
+            phase.said = str(problem)
+            raise PhaseFailedError(phase.said) from problem
         finally:
             self._phases.append(Phase(name=name, ok=ok, seconds=time.monotonic() - began, said=phase.said))
             self._tell(name, self._phases[-1])

@@ -7,14 +7,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+import requests
 
 from rehearsal.clouds.kind import Json, value_at
 from rehearsal.clouds.kubernetes.identity import api as api_of_type
+from rehearsal.cluster.landlord import LandlordError
 from rehearsal.cluster.objects import place_of
 from rehearsal.cluster.stage import Stage
 from rehearsal.engine import PARALLEL, Engine
 from rehearsal.graph import Graph, Node
-from tools.kubernetes.api import NotYet
+from tools.kubernetes.api import ApiError, NotYet
+from tools.kubernetes.control_plane import ProgramEnded
 
 CLUSTER = "kubernetes:ray.io/v1:RayCluster"
 RAY_JOB = "kubernetes:ray.io/v1:RayJob"
@@ -39,29 +44,34 @@ class Inside:
 
     def left(self) -> list[str]:
         """What the stack made in the cluster and is still there."""
-        return self.stage.left()
+        with _telling():
+            return self.stage.left()
+        raise AssertionError
 
     def come(self, graph: Graph) -> str:
         """Make everything that runs on GPUs come: workers of a RayCluster, a job. Returns what came, in words."""
         began = time.monotonic()
-        for node in wanting(graph):
-            if node.type == CLUSTER and autoscaled(self._live(node)):
-                self._want(node, began)
-            else:
-                self._wait(node)
-        nodes = self._gpu_nodes()
-        return f"{self._said(graph)}, on {len(nodes)} GPU nodes, after {time.monotonic() - began:.0f} s"
+        with _telling():
+            for node in wanting(graph):
+                if node.type == CLUSTER and autoscaled(self._live(node)):
+                    self._want(node, began)
+                else:
+                    self._wait(node)
+            nodes = self._gpu_nodes()
+            return f"{self._said(graph)}, on {len(nodes)} GPU nodes, after {time.monotonic() - began:.0f} s"
+        raise AssertionError
 
     def go(self, graph: Graph) -> str:
         """Let them go again, as the autoscaler does, and wait until the last GPU node is gone."""
         began = time.monotonic()
-        for node in wanting(graph):
-            if node.type == CLUSTER and autoscaled(self._live(node)):
-                self._scale(node, 0, self._workers(node))
-        self._until("the GPU nodes go", lambda: not self._gpu_nodes(), _GOES_S, self._gpu_nodes)
-        for node in wanting(graph):
-            if node.type == CLUSTER and autoscaled(self._live(node)):
-                self._scale(node, 0, [])
+        with _telling():
+            for node in wanting(graph):
+                if node.type == CLUSTER and autoscaled(self._live(node)):
+                    self._scale(node, 0, self._workers(node))
+            self._until("the GPU nodes go", lambda: not self._gpu_nodes(), _GOES_S, self._gpu_nodes)
+            for node in wanting(graph):
+                if node.type == CLUSTER and autoscaled(self._live(node)):
+                    self._scale(node, 0, [])
         return f"no GPU node is left after {time.monotonic() - began:.0f} s"
 
     def go_one_by_one(self, engine: Engine, graph: Graph) -> str:
@@ -150,10 +160,16 @@ class Inside:
                 return True
             raise NotYet(str(seen()))
 
-        try:
-            self.stage.api.until(what, there, within_s)
-        except TimeoutError as problem:
-            raise InsideError(str(problem)) from problem
+        self.stage.api.until(what, there, within_s)
+
+
+@contextmanager
+def _telling() -> Iterator[None]:
+    """What goes wrong in the cluster, or with those who play it, is told; it is no mistake of the rehearsal's."""
+    try:
+        yield
+    except (ApiError, LandlordError, ProgramEnded, TimeoutError, requests.RequestException) as problem:
+        raise InsideError(str(problem)) from problem
 
 
 def wanting(graph: Graph) -> Iterator[Node]:

@@ -99,12 +99,18 @@ class Stage:
     def _begin(self) -> None:
         self.timeline = Timeline(self._tell)
         self.plane = self._stack.enter_context(ControlPlane(self._folder, say=self._tell))
-        with self._world.transaction() as view:
-            there = {"url": self.plane.url, "token": self.plane.token, "authority": str(self.plane.authority)}
-            view.set(SETTING, there)
+        # The token is in it, for as long as it is of use.
+        self._world.path.chmod(0o600)
+        self._stack.callback(self._set, None)
+        there = {"url": self.plane.url, "token": self.plane.token, "authority": str(self.plane.authority)}
+        self._set(there)
         self.plane.start_kwok()
         self.landlord = self._stack.enter_context(Landlord(self.plane, self._world, self._settings, self.timeline.said))
         self._stack.enter_context(self.timeline.watching(self.plane.api))
+
+    def _set(self, there: Json | None) -> None:
+        with self._world.transaction() as view:
+            view.set(SETTING, there)
 
     def _stands(self) -> bool:
         with self._world.transaction() as view:

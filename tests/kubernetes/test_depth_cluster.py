@@ -7,21 +7,32 @@ controllers. A stand-in: the provider itself, which does what pulumi-kubernetes 
 from __future__ import annotations
 
 import base64
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
 import uuid
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 
 import grpc
+import psutil
 import pytest
 
 from infra.kubernetes.ray_cluster import BESIDE_THE_AUTOSCALER
 from rehearsal.clouds.kind import Json
 from rehearsal.clouds.kubernetes.cloud import CLOUD
 from rehearsal.cluster.provider import ClusterProvider
+from rehearsal.workspace import ROOT
 from tests.rehearsal.protocol import Client, served
 from tools.kubernetes.api import Api
 from tools.kubernetes.control_plane import ControlPlane
 
+GONE_S = 60.0
 CONFIG_MAP = "kubernetes:core/v1:ConfigMap"
 DEPLOYMENT = "kubernetes:apps/v1:Deployment"
 JOB = "kubernetes:batch/v1:Job"
@@ -302,3 +313,44 @@ def test_faults_strike_here_too(client: Client, api: Api, here: str) -> None:
         client.create(CONFIG_MAP, settings(here, a="1"))
     assert "500" in refusal(problem)
     assert api.get("v1", "ConfigMap", "settings", here) is None
+
+
+def test_nothing_runs_on_after_ctrl_c(tmp_path: Path) -> None:
+    """Neither the control plane and its controllers, nor the engine and its plugins."""
+    command = [sys.executable, "-m", "rehearsal", "--stack", "gke", "--depth", "cluster"]
+    folders = ["--workspace", str(tmp_path / "workspace"), "--results", str(tmp_path / "results")]
+    run = subprocess.Popen(
+        [*command, *folders], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, process_group=0
+    )
+    assert run.stdout is not None
+    try:
+        said = []
+        for line in run.stdout:
+            said.append(line)
+            if "granted to pool system" in line:
+                break
+        assert any("apiserver" in line for line in running_in(tmp_path)), "".join(said)
+        # As a terminal does it: to the rehearsal, the engine and the plugins at once.
+        os.killpg(run.pid, signal.SIGINT)
+        rest, _ = run.communicate(timeout=GONE_S)
+    finally:
+        run.kill()
+        run.wait()
+    assert run.returncode == 130, rest
+    assert "interrupted; nothing runs any longer" in rest
+    deadline = time.monotonic() + GONE_S
+    while running_in(tmp_path):
+        assert time.monotonic() < deadline, running_in(tmp_path)
+        time.sleep(0.1)
+    with sqlite3.connect(tmp_path / "workspace" / "world.sqlite") as world:
+        assert world.execute("SELECT value FROM settings WHERE name = 'cluster'").fetchall() == [("null",)]
+
+
+def running_in(folder: Path) -> list[str]:
+    """The command lines of processes that have a folder in them, or in their environment."""
+    found = []
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            if str(folder) in " ".join([*process.cmdline(), *process.environ().values()]):
+                found.append(" ".join(process.cmdline())[:200])
+    return found
