@@ -189,6 +189,8 @@ def test_a_compute_class_is_tried_in_order_and_its_object_says_how_it_is(cluster
     }
     cluster.api.apply(body)
     cluster.api.until("the class is healthy", lambda: _health(cluster) == ("True", "Crd is healthy."), WITHIN_S)
+    with pytest.raises(ApiError, match=r"cannot be combined with cloud\.google\.com/gke-accelerator"):
+        cluster.api.create(pod("both", selector={SELECTOR: "rdma", **clouds.ACCELERATOR}), dry_run=True)
     cluster.landlord.stock("first", out=True)
     tolerated = [{"key": SELECTOR, "operator": "Equal", "value": "rdma"}]
     cluster.api.create(pod("classy", selector={SELECTOR: "rdma"}, tolerations=tolerated))

@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
 from rehearsal.clouds.kind import Json
-from rehearsal.clouds.kubernetes.compute_class import SELECTOR
+from rehearsal.clouds.kubernetes.compute_class import EXCLUSIVE, SELECTOR
+from rehearsal.cluster.landlord.admission import NEW_PODS, denying
 from rehearsal.cluster.landlord.pools import Pool
 from rehearsal.cluster.landlord.scene import Desk, Scene
 
@@ -52,6 +53,23 @@ def health(body: Json, pools: Sequence[Pool]) -> Json:
                 words = f"Nodepool {wanted} doesn't have the label {SELECTOR}: {name}."
                 return _condition("False", "CrdLabelNotMatching", words)
     return _condition("True", "Health", "Crd is healthy.")
+
+
+def policies() -> list[Json]:
+    """GKE Warden refuses pods that choose a class and more beside it (GKE docs, 2026-04-13; the words are ours)."""
+    has = "has(object.spec.nodeSelector)"
+    others = f"{list(EXCLUSIVE)}.filter(key, key in object.spec.nodeSelector)"
+    spec = {
+        "matchConditions": [{"name": "chooses", "expression": f"{has} && '{SELECTOR}' in object.spec.nodeSelector"}],
+        "validations": [
+            {
+                "expression": f"{others}.size() == 0",
+                "messageExpression": f"'{SELECTOR} cannot be combined with ' + {others}.join(', ')",
+                "reason": "Forbidden",
+            }
+        ],
+    }
+    return denying("compute-classes.cloud.google.com", NEW_PODS, spec)
 
 
 class ComputeClasses:

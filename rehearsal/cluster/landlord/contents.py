@@ -11,11 +11,10 @@ from collections.abc import Iterator
 
 from rehearsal.clouds.aws import tokens as aws
 from rehearsal.clouds.kind import Json, value_at
-from rehearsal.cluster.landlord import network_admission, provisioning_admission
+from rehearsal.cluster.landlord import compute_class, network_admission, provisioning_admission, schemas
 from rehearsal.cluster.landlord.devices import device_class
 from rehearsal.cluster.landlord.events import ClusterOpened
 from rehearsal.cluster.landlord.scene import Cluster, Desk, Scene
-from rehearsal.cluster.landlord.schemas import compute_class
 from tools.kubernetes import manifests
 from tools.kubernetes.api import ApiError, NotYet
 from tools.kubernetes.builds import module_folder
@@ -42,6 +41,8 @@ class Contents:
         """Open a new cluster; on EKS, follow the add-ons."""
         cluster = scene.cluster
         if cluster is None:
+            if self._opened is not None:
+                self._note(None)
             self._opened, self._addons = None, set()
             return
         if self._opened != cluster.id:
@@ -61,9 +62,12 @@ class Contents:
         manifests.install(api, bodies)
         if value_at(cluster.live, "enableMultiNetworking"):
             api.until("the admission of pods that name networks", self._admission_works, _ADMISSION_S)
-        with self._desk.world.transaction() as view:
-            view.set(OPENED, cluster.id)
+        self._note(cluster.id)
         self._desk.tell(ClusterOpened(cluster=cluster.name, brings=tuple(dict.fromkeys(map(_brought, bodies)))))
+
+    def _note(self, cluster: str | None) -> None:
+        with self._desk.world.transaction() as view:
+            view.set(OPENED, cluster)
 
     def _admission_works(self) -> bool:
         """Policies count a moment after they are written: one refuses an unknown network, the other adds resources."""
@@ -88,7 +92,8 @@ def _brought(body: Json) -> str:
 
 def _gke(cluster: Cluster) -> Iterator[Json]:
     live = cluster.live
-    yield compute_class.DEFINITION
+    yield schemas.compute_class.DEFINITION
+    yield from compute_class.policies()
     yield from manifests.read(
         *sorted((module_folder(PROVISIONING) / "config" / "crd").glob("*provisioningrequests.yaml"))
     )

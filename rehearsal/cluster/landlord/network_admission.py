@@ -7,11 +7,9 @@ networks is in a ConfigMap that `device_networks` keeps.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from rehearsal.clouds.kind import Json
 from rehearsal.clouds.kubernetes.device_networks import GIVEN, INTERFACES
+from rehearsal.cluster.landlord.admission import NEW_PODS, denying, patching
 from rehearsal.cluster.landlord.devices import NETWORK_PREFIX
 
 API = "networking.gke.io/v1"
@@ -22,13 +20,11 @@ NAMES = ("gke-managed-networking", "networks")
 PROBE = "rehearsal-probe"
 """A network that is listed while a cluster is being opened, to see whether the policies work."""
 WEBHOOK = "multi-network-pods.networking.gke.io"
-_POLICIES = "admissionregistration.k8s.io/v1"
 _NETWORKS = (
     f"object.metadata.annotations['{INTERFACES}']"
     r""".findAll('"network"\\s*:\\s*"[^"]*"').map(found, found.split('"')[3])"""
 )
 _DEVICES = f"variables.networks.filter(network, !(network in {list(GIVEN)}))"
-_POD = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}
 _NAMES_NETWORKS = {
     "name": "names-networks",
     "expression": f"has(object.metadata.annotations) && '{INTERFACES}' in object.metadata.annotations",
@@ -59,10 +55,8 @@ def _denial() -> list[Json]:
     """Pods that name networks which are not there are refused."""
     namespace, name = NAMES
     missing = "variables.networks.filter(network, !(network in params.data.names.split(',')))"
-    policy = {
-        "failurePolicy": "Fail",
+    spec = {
         "paramKind": {"apiVersion": "v1", "kind": "ConfigMap"},
-        "matchConstraints": {"resourceRules": [_POD]},
         "matchConditions": [_NAMES_NETWORKS],
         "variables": [{"name": "networks", "expression": _NETWORKS}],
         "validations": [
@@ -74,8 +68,7 @@ def _denial() -> list[Json]:
         ],
     }
     reference = {"name": name, "namespace": namespace, "parameterNotFoundAction": "Deny"}
-    binding = {"policyName": WEBHOOK, "paramRef": reference, "validationActions": ["Deny"]}
-    return [_admission("ValidatingAdmissionPolicy", policy), _admission("ValidatingAdmissionPolicyBinding", binding)]
+    return denying(WEBHOOK, NEW_PODS, spec, {"paramRef": reference})
 
 
 def _injection() -> list[Json]:
@@ -94,16 +87,11 @@ def _injection() -> list[Json]:
         for which in ("requests", "limits")
         for suffix in ("", ".IP")
     )
-    policy = {
-        "failurePolicy": "Fail",
-        "reinvocationPolicy": "Never",
-        "matchConstraints": {"resourceRules": [_POD]},
+    spec = {
         "matchConditions": [_NAMES_NETWORKS],
         "variables": [{"name": "networks", "expression": _NETWORKS}],
-        "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": f"{parents} + {amounts}"}}],
     }
-    binding = {"policyName": WEBHOOK}
-    return [_admission("MutatingAdmissionPolicy", policy), _admission("MutatingAdmissionPolicyBinding", binding)]
+    return patching(WEBHOOK, NEW_PODS, spec, f"{parents} + {amounts}")
 
 
 def probe(network: str) -> Json:
@@ -112,7 +100,3 @@ def probe(network: str) -> Json:
     spec = {"containers": [{"name": "probe", "image": "probe"}]}
     metadata = {"name": "probe", "namespace": NAMES[0], "annotations": annotations}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
-
-
-def _admission(kind: str, spec: Mapping[str, Any]) -> Json:
-    return {"apiVersion": _POLICIES, "kind": kind, "metadata": {"name": WEBHOOK}, "spec": dict(spec)}

@@ -9,15 +9,14 @@ words. That pods get the toleration of queued nodes is inferred: a published run
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from rehearsal.clouds.kind import Json
+from rehearsal.cluster.landlord.admission import NEW_PODS, denying, patching
 from rehearsal.cluster.landlord.autoscaler import CONSUMES
 
 WARDEN = "warden-validating.common-webhooks.networking.gke.io"
 ONE_POD_SET = "the queued provisioning feature currently supports only single PodSet per request"
 LONGEST_S = 604800
-_POLICIES = "admissionregistration.k8s.io/v1"
 _QUEUED = {"name": "queued", "expression": "object.spec.provisioningClassName == 'queued-provisioning.gke.io'"}
 _TOLERATION = "cloud.google.com/gke-queued"
 
@@ -33,8 +32,6 @@ def policies() -> Iterator[Json]:
     duration = "object.spec.parameters['maxRunDurationSeconds']"
     unset = "!has(object.spec.parameters) || !('maxRunDurationSeconds' in object.spec.parameters)"
     spec = {
-        "failurePolicy": "Fail",
-        "matchConstraints": {"resourceRules": [rule]},
         "matchConditions": [_QUEUED],
         "validations": [
             {"expression": "object.spec.podSets.size() == 1", "message": _words(ONE_POD_SET)},
@@ -44,8 +41,7 @@ def policies() -> Iterator[Json]:
             },
         ],
     }
-    yield _admission("ValidatingAdmissionPolicy", WARDEN, spec)
-    yield _admission("ValidatingAdmissionPolicyBinding", WARDEN, {"policyName": WARDEN, "validationActions": ["Deny"]})
+    yield from denying(WARDEN, rule, spec)
     yield from _toleration()
 
 
@@ -57,26 +53,12 @@ def _toleration() -> Iterator[Json]:
     one = f'JSONPatch{{op: "add", path: "/spec/tolerations/-", value: {value}}}'
     first = f'JSONPatch{{op: "add", path: "/spec/tolerations", value: [{value}]}}'
     spec = {
-        "failurePolicy": "Fail",
-        "reinvocationPolicy": "Never",
-        "matchConstraints": {
-            "resourceRules": [
-                {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}
-            ]
-        },
         "matchConditions": [
             {"name": "uses-a-request", "expression": f"has(object.metadata.annotations) && ({consumes})"},
             {"name": "does-not-tolerate", "expression": f"!({own})"},
         ],
-        "mutations": [
-            {
-                "patchType": "JSONPatch",
-                "jsonPatch": {"expression": f"[has(object.spec.tolerations) ? {one} : {first}]"},
-            }
-        ],
     }
-    yield _admission("MutatingAdmissionPolicy", name, spec)
-    yield _admission("MutatingAdmissionPolicyBinding", name, {"policyName": name})
+    yield from patching(name, NEW_PODS, spec, f"[has(object.spec.tolerations) ? {one} : {first}]")
 
 
 def _words(violation: str) -> str:
@@ -84,7 +66,3 @@ def _words(violation: str) -> str:
         "GKE Warden rejected the request because it violates one or more constraints. Violations details: "
         f'{{"[denied by provisioning-request-cr-validation]":["{violation}"]}}'
     )
-
-
-def _admission(kind: str, name: str, spec: dict[str, Any]) -> Json:
-    return {"apiVersion": _POLICIES, "kind": kind, "metadata": {"name": name}, "spec": spec}

@@ -20,6 +20,7 @@ from tools.kubernetes import controllers
 from tools.kubernetes.control_plane import ControlPlane
 
 Start = Callable[[Mapping[str, Any]], None]
+_PATIENCE_S = 5.0
 EFA_DEVICE_CLASS = "efa.networking.k8s.aws"
 """Installed by the chart aws-dranet 1.0.0 (EKS docs node-efa, read 2026-11)."""
 
@@ -56,9 +57,9 @@ class Releases:
                 self._work(id_, lambda release=release: self._begin(release))  # type: ignore[misc]
 
     def close(self) -> None:
-        """Wait for the threads; the controllers are the control plane's to end."""
+        """Wait a little for the threads: the control plane ends the controllers, and with them whoever waits for one."""
         for thread in self._threads.values():
-            thread.join()
+            thread.join(_PATIENCE_S)
 
     def real(self, chart: str) -> bool:
         """Whether a chart's own controller is run."""
