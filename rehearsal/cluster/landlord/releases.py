@@ -57,7 +57,7 @@ class Releases:
                 self._work(id_, lambda release=release: self._begin(release))  # type: ignore[misc]
 
     def close(self) -> None:
-        """Wait a little for the threads: the control plane ends the controllers, and with them whoever waits for one."""
+        """Wait a little for the threads: the control plane ends the controllers, and so whoever waits for one."""
         for thread in self._threads.values():
             thread.join(_PATIENCE_S)
 
