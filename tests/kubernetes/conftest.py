@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from rehearsal.warm import WarmStart
 from tools.kubernetes.control_plane import ControlPlane
 
 
@@ -17,3 +18,10 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
         plane.start_kuberay()
         plane.start_kueue()
         yield plane
+
+
+@pytest.fixture(scope="session")
+def warm() -> Iterator[WarmStart]:
+    """Language hosts and plugins that start at once, for every stack that a test brings up."""
+    with WarmStart() as started:
+        yield started

@@ -18,6 +18,7 @@ import pytest
 
 from infra.kubernetes.ray_manifest import HEAD_ACCOUNT, WORKER_ACCOUNT, WORKER_GROUP
 from rehearsal.cluster.standing import Standing
+from rehearsal.warm import WarmStart
 from tests.kubernetes.looking import (
     GPU,
     RAY,
@@ -45,9 +46,9 @@ POOL = "cloud.google.com/gke-nodepool"
 
 
 @pytest.fixture(scope="module")
-def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standing]:
+def stack(warm: WarmStart, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standing]:
     folder = tmp_path_factory.mktemp("gke") / "stack"
-    with Standing(ROOT / "Pulumi.gke.yaml", folder, changes=("protect=false",)) as standing:
+    with Standing(ROOT / "Pulumi.gke.yaml", folder, changes=("protect=false",), plugins=warm.bin) as standing:
         yield standing
 
 

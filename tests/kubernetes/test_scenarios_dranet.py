@@ -1,0 +1,75 @@
+"""The stack of Pulumi.gke-dranet.yaml: workers whose NICs are claimed as devices.
+
+Real: the API server, the controller that makes a claim for each pod, the scheduler, which allocates the devices,
+KubeRay's operator 1.6.2, and Ray's own code that asks it for workers. Stand-ins: Google's driver, which says what
+devices a node has, the autoscaler, and the nodes (kwok). Nobody prepares a device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from infra.kubernetes.ray_manifest import HEAD_ACCOUNT, WORKER_GROUP
+from rehearsal.cluster.standing import Standing
+from rehearsal.warm import WarmStart
+from tests.kubernetes.looking import RAY, WITHIN_S, gpu_nodes, name, ray_cluster, until_ready
+from tests.kubernetes.ray_autoscaler import RayAutoscaler
+from tools.kubernetes.api import Json
+
+ROOT = Path(__file__).resolve().parents[2]
+RESOURCE = "resource.k8s.io/v1"
+
+
+@pytest.fixture(scope="module")
+def stack(warm: WarmStart, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standing]:
+    folder = tmp_path_factory.mktemp("dranet") / "stack"
+    with Standing(ROOT / "Pulumi.gke-dranet.yaml", folder, changes=("protect=false",), plugins=warm.bin) as standing:
+        yield standing
+
+
+@pytest.fixture(scope="module")
+def two(stack: Standing) -> list[Json]:
+    autoscaler = RayAutoscaler(stack.plane, name(ray_cluster(stack.api)), RAY, HEAD_ACCOUNT)
+    autoscaler.launch(WORKER_GROUP, 2)
+    return until_ready(stack.api, 2)
+
+
+def test_every_worker_gets_all_eight_nics_of_its_node_by_its_claim(stack: Standing, two: list[Json]) -> None:
+    """One claim per pod from the stack's template, allocated by the scheduler; no NIC is given twice."""
+    given: set[tuple[str, str]] = set()
+    for pod in two:
+        (status,) = pod["status"]["resourceClaimStatuses"]
+        claim = stack.api.get(RESOURCE, "ResourceClaim", status["resourceClaimName"], RAY)
+        assert claim is not None
+        assert claim["status"]["reservedFor"] == [
+            {"resource": "pods", "name": name(pod), "uid": pod["metadata"]["uid"]}
+        ]
+        results = claim["status"]["allocation"]["devices"]["results"]
+        devices = {(each["pool"], each["device"]) for each in results}
+        assert len(devices) == len(results) == 8
+        assert {pool for pool, _ in devices} == {pod["spec"]["nodeName"]}
+        assert not devices & given
+        given |= devices
+        (worker,) = pod["spec"]["containers"]
+        assert [each["name"] for each in worker["resources"]["claims"]] == [status["name"]]
+    assert len(given) == 16
+
+
+def test_a_claim_goes_with_its_worker(stack: Standing, two: list[Json]) -> None:
+    """By the controller of claims, which owns what it made for the pod."""
+    autoscaler = RayAutoscaler(stack.plane, name(ray_cluster(stack.api)), RAY, HEAD_ACCOUNT)
+    autoscaler.terminate(*map(name, two))
+    until_ready(stack.api, 0)
+    stack.api.until("no claim", lambda: not stack.api.list(RESOURCE, "ResourceClaim", RAY), WITHIN_S)
+    stack.api.until("no GPU node", lambda: not gpu_nodes(stack.api), WITHIN_S)
+
+
+def test_it_goes_down_to_nothing(stack: Standing) -> None:
+    """The cluster with the stack; no object of it is left in the API server."""
+    said = stack.engine.destroy()
+    assert said.ok, said.text
+    assert stack.inside.left() == []
+    stack.landlord.check()

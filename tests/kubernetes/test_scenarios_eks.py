@@ -1,0 +1,141 @@
+"""The stack of Pulumi.eks.yaml with a queue: a RayCluster of fixed size and the nccl-tests Job take turns on its nodes.
+
+Real: Pulumi's engine, the API server, the scheduler, the Job controller, KubeRay's operator 1.6.2 and Kueue 0.19.2 with
+its webhooks. Stand-ins: the cluster autoscaler and the nodes that it brings (kwok, which ends a Job's pods well at
+once), the device plugins of NVIDIA and AWS. The tests stand in the order of the stack's life.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from infra.kubernetes.nccl_job import Sweep, nccl_job
+from infra.kubernetes.nccl_job_manifest import key_secret, manifests
+from infra.kubernetes.queue_facts import API_VERSION, CLUSTER_QUEUE, GPU_FLAVOR
+from rehearsal.cluster.standing import Standing
+from rehearsal.warm import WarmStart
+from tests.kubernetes.looking import (
+    GPU,
+    RAY,
+    WITHIN_S,
+    condition,
+    gpu_nodes,
+    head,
+    name,
+    pods,
+    ray_cluster,
+    unresolved,
+    until_ready,
+    workers,
+)
+from tools.kubernetes.api import Api, Json
+
+ROOT = Path(__file__).resolve().parents[2]
+EFA = "vpc.amazonaws.com/efa"
+NODES = 2
+
+
+@pytest.fixture(scope="module")
+def stack(warm: WarmStart, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standing]:
+    folder = tmp_path_factory.mktemp("eks") / "stack"
+    changes = ("protect=false", "queue=kueue", f"nodes.max={NODES}")
+    with Standing(ROOT / "Pulumi.eks.yaml", folder, changes=changes, plugins=warm.bin) as standing:
+        yield standing
+
+
+@pytest.fixture(scope="module")
+def api(stack: Standing) -> Api:
+    return stack.api
+
+
+@pytest.fixture(scope="module")
+def two(api: Api) -> list[Json]:
+    """The workers that the stack has from the beginning."""
+    return until_ready(api, NODES)
+
+
+def test_workers_stand_on_nodes_with_all_sixteen_nics(api: Api, two: list[Json]) -> None:
+    """Kueue admits the cluster, KubeRay makes its pods, the scheduler places them by all that they request."""
+    nodes = {name(node): node for node in gpu_nodes(api)}
+    assert {pod["spec"]["nodeName"] for pod in two} == set(nodes)
+    for pod in two:
+        (worker,) = pod["spec"]["containers"]
+        assert worker["resources"]["limits"][GPU] == "8"
+        assert worker["resources"]["limits"][EFA] == "16"
+        assert nodes[pod["spec"]["nodeName"]]["status"]["allocatable"][EFA] == "16"
+        assert unresolved(api, pod) == []
+    assert head(api)["spec"]["nodeName"] not in nodes
+    assert held(api) == 8 * NODES
+
+
+def test_the_nccl_job_waits_for_the_quota_runs_and_gives_it_back(stack: Standing, api: Api, two: list[Json]) -> None:
+    """Kueue lets it wait, and run when the cluster is put aside, as `kueuectl stop workload` does; then it is over."""
+    assert two
+    job = nccl_job(stack.settings, Sweep())
+    assert (job.nodes, job.queue) == (NODES, "gpu")
+    for body in [*manifests(job), key_secret(job, "private", "ssh-ed25519 public")]:
+        api.apply(body)
+    api.until("the Job's turn to wait", lambda: waits(api, job.name), WITHIN_S)
+    assert pods(api, f"batch.kubernetes.io/job-name={job.name}") == []
+    cluster = workload(api, "RayCluster", name(ray_cluster(api)))
+    assert cluster is not None
+    activate(api, cluster, active=False)
+    api.until("the end of the Job", lambda: ended(api, job.name), WITHIN_S)
+    assert workers(api) == []
+    api.until("the quota back", lambda: held(api) == 0, WITHIN_S)
+    activate(api, cluster, active=True)
+    assert len(until_ready(api, NODES)) == NODES
+    assert held(api) == 8 * NODES
+    for body in manifests(job):
+        api.delete(body["apiVersion"], body["kind"], name(body), RAY, propagation="Foreground")
+    api.delete("v1", "Secret", job.key_secret, RAY)
+
+
+def test_a_preview_is_empty_after_kueue_has_stopped_and_started_the_cluster(stack: Standing, two: list[Json]) -> None:
+    """The engine compares with what Kueue's webhooks and controllers wrote into the RayCluster and its queue."""
+    assert two
+    said = stack.engine.preview("--refresh")
+    assert said.ok, said.text
+
+
+def test_it_goes_down_to_nothing(stack: Standing) -> None:
+    """The cluster with the stack; no object of it is left in the API server."""
+    said = stack.engine.destroy()
+    assert said.ok, said.text
+    assert stack.inside.left() == []
+    stack.landlord.check()
+
+
+def workload(api: Api, kind: str, owner: str) -> Json | None:
+    """The Workload that Kueue made for an object."""
+    for body in api.list(API_VERSION, "Workload", RAY):
+        if any((of["kind"], of["name"]) == (kind, owner) for of in body["metadata"].get("ownerReferences", [])):
+            return body
+    return None
+
+
+def waits(api: Api, job: str) -> bool:
+    body = workload(api, "Job", job)
+    found = condition(body or {}, "QuotaReserved")
+    return found.get("status") == "False" and "insufficient unused quota" in found.get("message", "")
+
+
+def ended(api: Api, job: str) -> bool:
+    """Whether the Job is complete, which kwok's pods are as soon as they run."""
+    body = api.get("batch/v1", "Job", job, RAY)
+    return body is not None and condition(body, "Complete").get("status") == "True"
+
+
+def activate(api: Api, body: Json, *, active: bool) -> None:
+    api.patch(API_VERSION, "Workload", name(body), RAY, {"spec": {"active": active}})
+
+
+def held(api: Api) -> int:
+    """The GPUs for which the ClusterQueue has quota reserved."""
+    queue = api.get(API_VERSION, "ClusterQueue", CLUSTER_QUEUE)
+    assert queue is not None
+    flavors = {flavor["name"]: flavor["resources"] for flavor in queue["status"].get("flavorsReservation", [])}
+    return sum(int(each["total"]) for each in flavors.get(GPU_FLAVOR, []) if each["name"] == GPU)

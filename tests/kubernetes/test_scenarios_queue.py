@@ -1,0 +1,231 @@
+"""The stack of Pulumi.gke-dws.yaml: a RayJob that waits in Kueue for machines, runs on them, and gives its quota back.
+
+Real: Pulumi's engine, the API server, the scheduler, KubeRay's operator 1.6.2 and Kueue 0.19.2 with its webhooks.
+Stand-ins: Google's queue, which answers ProvisioningRequests (here it has no machine until a test says so), the nodes
+that it brings (kwok), the networks' webhook, and the head's job API, which says when the entry point has ended. The
+tests stand in the order of the job's life; each says what else is shown, and by whom.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from infra.kubernetes.queue_facts import ADMISSION_CHECK, API_VERSION, CLUSTER_QUEUE, GPU_FLAVOR, LOCAL_QUEUE
+from rehearsal.cluster.standing import Standing
+from rehearsal.graph import Graph
+from rehearsal.warm import WarmStart
+from tests.kubernetes.looking import GPU, RAY, WITHIN_S, condition, gpu_nodes, is_ready, name, pods
+from tools.kubernetes.api import Api, Json, NotYet
+
+ROOT = Path(__file__).resolve().parents[2]
+POOL = "gpu"
+UNPROTECTED = ("protect=false",)
+REQUEST = ("autoscaling.x-k8s.io/v1", "ProvisioningRequest")
+
+
+class WithoutMachines(Standing):
+    """A stack that comes up while Google has no machine for it, and whose entry point ends when a test says so."""
+
+    def up(self) -> Graph:
+        """Before the RayJob is there, or it could be granted its machines at once."""
+        self.landlord.stock(POOL, out=True)
+        self.landlord.dashboard.manual = True
+        return super().up()
+
+
+@pytest.fixture(scope="module")
+def stack(warm: WarmStart, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standing]:
+    folder = tmp_path_factory.mktemp("dws") / "stack"
+    with WithoutMachines(
+        ROOT / "Pulumi.gke-dws.yaml", folder, changes=("protect=false",), plugins=warm.bin
+    ) as standing:
+        yield standing
+
+
+@pytest.fixture(scope="module")
+def api(stack: Standing) -> Api:
+    return stack.api
+
+
+@pytest.fixture(scope="module")
+def nodes(stack: Standing) -> int:
+    """How many the job asks for."""
+    return stack.settings.nodes.max
+
+
+@pytest.fixture(scope="module")
+def granted(stack: Standing, api: Api, nodes: int) -> list[Json]:
+    """The job's worker pods, once Google has had machines."""
+    stack.landlord.stock(POOL, out=False)
+
+    def look() -> list[Json]:
+        found = pods(api, "ray.io/node-type=worker")
+        if len(found) == nodes and all(map(is_ready, found)):
+            return found
+        raise NotYet(f"{len(found)} workers; {standing(api)}")
+
+    return api.until("the job's workers", look, WITHIN_S)
+
+
+def test_the_queues_objects_are_active(api: Api) -> None:
+    """Kueue's own word on each, after it has looked at all that they refer to."""
+    for kind, called, namespace in (
+        ("ClusterQueue", CLUSTER_QUEUE, None),
+        ("AdmissionCheck", ADMISSION_CHECK, None),
+        ("LocalQueue", LOCAL_QUEUE, RAY),
+    ):
+        body = api.get(API_VERSION, kind, called, namespace)
+        assert body is not None
+        assert condition(body, "Active").get("status") == "True", condition(body, "Active")
+
+
+def test_a_queued_job_holds_its_quota_and_has_no_pod_before_the_grant(api: Api, nodes: int) -> None:
+    """Kueue suspends it, reserves its quota and asks; KubeRay makes nothing of a suspended RayJob.
+
+    The request waits because the stand-in for Google's queue says so.
+    """
+    request = api.until("the request, accepted", lambda: accepted(api), WITHIN_S)
+    # Exactly one set of pods: GKE refuses more, and the head needs no GPU.
+    (pod_set,) = request["spec"]["podSets"]
+    assert pod_set["count"] == nodes
+    assert request["spec"]["provisioningClassName"] == "queued-provisioning.gke.io"
+    assert request["spec"]["parameters"]["maxRunDurationSeconds"].isdigit()
+    template = api.get("v1", "PodTemplate", pod_set["podTemplateRef"]["name"], RAY)
+    assert template is not None
+    (container,) = template["template"]["spec"]["containers"]
+    assert container["resources"]["limits"][GPU] == "8"
+    api.until("the queue's word", lambda: held(api) == 8 * nodes, WITHIN_S)
+    (workload,) = workloads(api)
+    assert condition(workload, "QuotaReserved")["status"] == "True"
+    assert condition(workload, "Admitted").get("status") != "True"
+    (check,) = workload["status"]["admissionChecks"]
+    assert (check["name"], check["state"]) == (ADMISSION_CHECK, "Pending")
+    assert ray_job(api)["spec"]["suspend"] is True
+    assert pods(api, "") == []
+    assert api.list("ray.io/v1", "RayCluster", RAY) == []
+    assert gpu_nodes(api) == []
+
+
+def test_another_job_waits_without_a_request_while_the_quota_is_held(api: Api) -> None:
+    """Kueue's decision. The webhook has suspended it: it came with nothing but the queue's label."""
+    other = another(ray_job(api))
+    api.create(other)
+    workload = api.until("the other job's workload", lambda: of(api, name(other)), WITHIN_S)
+    assert (api.get("ray.io/v1", "RayJob", name(other), RAY) or {})["spec"]["suspend"] is True
+
+    def refused() -> bool:
+        found = condition(of(api, name(other)) or {}, "QuotaReserved")
+        if found.get("status") == "False" and "insufficient unused quota" in found.get("message", ""):
+            return True
+        raise NotYet(str(found))
+
+    api.until("Kueue's reason", refused, WITHIN_S)
+    assert len(api.list(*REQUEST, RAY)) == 1
+    api.delete("ray.io/v1", "RayJob", name(other), RAY)
+    api.until("its workload gone", lambda: api.get(API_VERSION, "Workload", name(workload), RAY) is None, WITHIN_S)
+
+
+def test_after_the_grant_every_worker_has_a_node_of_the_request(api: Api, granted: list[Json], nodes: int) -> None:
+    """Kueue lets it begin, KubeRay makes its cluster, the scheduler places it; the nodes are the stand-in's grant."""
+    assert len({pod["spec"]["nodeName"] for pod in granted}) == nodes == len(gpu_nodes(api))
+    (request,) = api.list(*REQUEST, RAY)
+    for pod in granted:
+        annotations = pod["metadata"]["annotations"]
+        consumed = [value for key, value in annotations.items() if key.endswith("/consume-provisioning-request")]
+        assert consumed == [name(request)] or set(consumed) == {name(request)}
+    (head,) = pods(api, "ray.io/node-type=head")
+    node = api.get("v1", "Node", head["spec"]["nodeName"])
+    assert node is not None
+    assert GPU not in node["status"]["capacity"]
+    (workload,) = workloads(api)
+    assert condition(workload, "Admitted")["status"] == "True"
+    assert held(api) == 8 * nodes
+
+
+def test_the_entry_point_is_handed_in_with_the_token(stack: Standing, api: Api, granted: list[Json]) -> None:
+    """By KubeRay, over HTTP, to the stand-in of the head's job API, which knows the token from the cluster's Secret."""
+    assert granted
+    api.until("a job handed in", lambda: bool(stack.landlord.dashboard.jobs), WITHIN_S)
+    (job,) = stack.landlord.dashboard.jobs
+    assert job.request["entrypoint"] == ray_job(api)["spec"]["entrypoint"]
+    stack.landlord.dashboard.change(job.id, "RUNNING")
+    api.until("a running job", lambda: ray_job(api)["status"].get("jobStatus") == "RUNNING", WITHIN_S)
+
+
+def test_a_preview_is_empty_while_it_runs(stack: Standing, granted: list[Json]) -> None:
+    """Kueue and KubeRay have written into the RayJob and into the queue's objects."""
+    assert granted
+    said = stack.engine.preview("--refresh")
+    assert said.ok, said.text
+
+
+def test_the_quota_is_given_back_when_the_job_has_ended(stack: Standing, api: Api, granted: list[Json]) -> None:
+    """KubeRay hears the end from the stand-in of the job API, Kueue ends the workload. The pods stay for a while."""
+    assert granted
+    (job,) = stack.landlord.dashboard.jobs
+    stack.landlord.dashboard.change(job.id, "SUCCEEDED", "Job finished successfully.")
+    api.until(
+        "the end of the RayJob", lambda: ray_job(api)["status"].get("jobDeploymentStatus") == "Complete", WITHIN_S
+    )
+    assert ray_job(api)["status"]["jobStatus"] == "SUCCEEDED"
+    api.until("the quota back", lambda: held(api) == 0, WITHIN_S)
+    (workload,) = workloads(api)
+    assert condition(workload, "Finished")["status"] == "True"
+    assert len(pods(api, "ray.io/node-type=worker")) == len(granted)
+
+
+def test_it_goes_down_to_nothing(stack: Standing) -> None:
+    """Kueue's finalizers on its queues and on the workload do not hold what the stack made."""
+    stack.inside.go_one_by_one(stack.engine, stack.graph)
+    said = stack.engine.destroy()
+    assert said.ok, said.text
+    assert stack.inside.left() == []
+    stack.landlord.check()
+
+
+def ray_job(api: Api) -> Json:
+    """The stack's own."""
+    (found,) = api.list("ray.io/v1", "RayJob", RAY)
+    return found
+
+
+def workloads(api: Api) -> list[Json]:
+    return api.list(API_VERSION, "Workload", RAY)
+
+
+def of(api: Api, job: str) -> Json | None:
+    """The Workload that Kueue made for a job."""
+    return next((each for each in workloads(api) if each["metadata"]["ownerReferences"][0]["name"] == job), None)
+
+
+def another(job: Json) -> Json:
+    """The same job once more, as somebody else would bring it: not suspended, with the queue's label."""
+    its = job["metadata"]
+    metadata = {"name": "another", "namespace": RAY, "labels": its["labels"], "annotations": its["annotations"]}
+    spec = {key: value for key, value in job["spec"].items() if key not in ("suspend", "jobId")}
+    return {"apiVersion": job["apiVersion"], "kind": job["kind"], "metadata": metadata, "spec": spec}
+
+
+def held(api: Api) -> int:
+    """The GPUs for which the ClusterQueue has quota reserved."""
+    queue = api.get(API_VERSION, "ClusterQueue", CLUSTER_QUEUE)
+    assert queue is not None
+    flavors = {flavor["name"]: flavor["resources"] for flavor in queue["status"].get("flavorsReservation", [])}
+    return sum(int(each["total"]) for each in flavors.get(GPU_FLAVOR, []) if each["name"] == GPU)
+
+
+def accepted(api: Api) -> Json | None:
+    return next((each for each in api.list(*REQUEST, RAY) if condition(each, "Accepted").get("status") == "True"), None)
+
+
+def standing(api: Api) -> str:
+    """How it stands with the job, for whoever waits in vain."""
+    told = [
+        f"{each['type']} {each['status']}: {each.get('message')}"
+        for body in (*workloads(api), *api.list(*REQUEST, RAY))
+        for each in body.get("status", {}).get("conditions", [])
+    ]
+    return "; ".join(told)
