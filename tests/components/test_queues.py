@@ -14,7 +14,7 @@ from tests.components.cloud_mocks import Deployed, Made, deployed
 from tests.unit.stacks import EKS, GKE, changed
 
 ENTRYPOINT = {"ray.entrypoint": "python /app/train.py"}
-MODES = {
+MODES: dict[str, tuple[str, dict[str, Any]]] = {
     "cluster": ("kubernetes:ray.io/v1:RayCluster", {}),
     "job": ("kubernetes:ray.io/v1:RayJob", {"ray.mode": "job", **ENTRYPOINT}),
     "indexed-job": ("kubernetes:batch/v1:Job", {"ray.mode": "indexed-job", **ENTRYPOINT}),
