@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.pods.scene import Scene, own, theirs
 from tests.pods.stack_on import StackOn
 from tools.kubernetes.containers import Missing
 from tools.kubernetes.node import NodeShape
-from tools.kubernetes.node_cluster import Cluster, ready_to_run
+from tools.kubernetes.node_cluster import ready_to_run
 from tools.kubernetes.node_traces import traces
 from tools.kubernetes.scaling import Scale
 
@@ -41,27 +43,31 @@ GPU = NodeShape(
 
 
 @pytest.fixture(scope="session")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """A system node and two GPU nodes; after it, nothing of it may be left on this machine."""
+def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+    """A system node and two GPU nodes; of a cluster of our own, nothing may be left on this machine afterwards."""
+    shapes = {"system-0": SYSTEM, "gpu-0": GPU, "gpu-1": GPU}
+    if existing := os.environ.get("KUBECONFIG"):
+        with theirs(Path(existing), shapes, RAY_IMAGES) as scene:
+            yield scene
+        return
     try:
         ready_to_run()
     except Missing as missing:
         pytest.skip(f"not run: {missing}")
-    folder: Path = tmp_path_factory.mktemp("pods")
+    folder = tmp_path_factory.mktemp("pods")
     before = traces(folder)
-    with Cluster(folder, nodes={"system-0": SYSTEM, "gpu-0": GPU, "gpu-1": GPU}, real_images=RAY_IMAGES) as cluster:
-        cluster.plane.start_kuberay()
-        yield cluster
+    with own(folder, shapes, RAY_IMAGES) as scene:
+        yield scene
         began = time.monotonic()
     print(f"the cluster took {time.monotonic() - began:.1f} s to end")
     assert traces(folder) - before == frozenset()
 
 
 @pytest.fixture(scope="module")
-def gke(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[StackOn]:
+def gke(scene: Scene, tmp_path_factory: pytest.TempPathFactory) -> Iterator[StackOn]:
     """The gke stack's objects, applied; they are gone after the module."""
     scale = Scale(shared=tmp_path_factory.mktemp("shared"), seconds={"idleTimeoutSeconds": 20})
-    stack = StackOn(cluster.plane.api, cluster.plane.kubeconfig, "gke", scale)
+    stack = StackOn(scene, "gke", scale)
     stack.apply()
     try:
         yield stack

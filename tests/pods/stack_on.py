@@ -16,9 +16,9 @@ from typing import Any
 
 from tests.kubernetes import stack_objects
 from tests.pods.jobs import running
+from tests.pods.scene import Scene
 from tools.kubernetes import builds
-from tools.kubernetes.api import Api, Json
-from tools.kubernetes.node_cluster import Cluster
+from tools.kubernetes.api import Json
 from tools.kubernetes.scaling import Scale, scaled
 
 NAMESPACE = "ray"
@@ -46,20 +46,19 @@ class Timeline:
 
 
 class StackOn:
-    """A stack's objects on the cluster behind `api`: `changes` are settings by name, merged into its file's."""
+    """A stack's objects on a cluster: `changes` are settings by name, merged into its file's."""
 
     def __init__(
         self,
-        api: Api,
-        kubeconfig: Path,
+        scene: Scene,
         stack: str,
         scale: Scale,
         *,
         changes: Mapping[str, Any] | None = None,
         say: Callable[[str], None] = print,
     ) -> None:
-        self.api = api
-        self.kubeconfig = kubeconfig
+        self.scene = scene
+        self.api = scene.api
         self.scale = scale
         self.objects = []
         for body in _registered(stack, changes or {}):
@@ -128,7 +127,7 @@ class StackOn:
         """`kubectl port-forward` to the head's Service, as the documents tell users; yields the local port."""
         kubectl = builds.programs("kubectl")["kubectl"]
         target = target or f"svc/{self.name}-head-svc"
-        command = [kubectl, f"--kubeconfig={self.kubeconfig}", "-n", NAMESPACE, "port-forward", target, ":8265"]
+        command = [kubectl, f"--kubeconfig={self.scene.kubeconfig}", "-n", NAMESPACE, "port-forward", target, ":8265"]
         process = subprocess.Popen(list(map(str, command)), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         assert process.stdout is not None
         try:
@@ -182,11 +181,11 @@ class StackOn:
         )
 
     def until_over(self, port: int, job: str, within_s: float = 120) -> str:
-        """Wait until a job is over; returns what `ray job status` says."""
+        """Wait until a job is over; returns how, in `ray job status`' words: "succeeded", "failed", "was stopped"."""
 
         def over() -> str | None:
-            said = self.ray(port, "job", "status", job)
-            return said if any(word in said for word in ("SUCCEEDED", "FAILED", "STOPPED")) else None
+            match = re.search(rf"Job '{job}' (succeeded|failed|was stopped)", self.ray(port, "job", "status", job))
+            return match.group(1) if match else None
 
         return self.api.until(f"job {job} to be over", over, within_s)
 
@@ -196,7 +195,7 @@ class StackOn:
 
     def open(self, node: str, takes_pods: bool) -> None:
         """Let a node take pods, or not (`kubectl uncordon`, `kubectl cordon`)."""
-        self.api.patch("v1", "Node", node, None, {"spec": {"unschedulable": not takes_pods}})
+        self.api.patch("v1", "Node", self.scene.nodes[node], None, {"spec": {"unschedulable": not takes_pods}})
 
     def kill(self, pod: Json) -> None:
         """Delete a pod without grace, as when its machine is gone."""
@@ -220,17 +219,10 @@ class StackOn:
 
         return self.api.until(f"pod {name} to be over", over, 120)
 
-    def log(self, pod: Json, cluster: Cluster) -> str:
-        """What a pod's container printed, by the API server and the kubelet."""
+    def log(self, pod: Json) -> str:
+        """What a pod's first container printed, by `kubectl logs`: through the API server and the kubelet."""
         kubectl = str(builds.programs("kubectl")["kubectl"])
-        command = [
-            kubectl,
-            f"--kubeconfig={cluster.plane.kubeconfig}",
-            "-n",
-            NAMESPACE,
-            "logs",
-            pod["metadata"]["name"],
-        ]
+        command = [kubectl, f"--kubeconfig={self.scene.kubeconfig}", "-n", NAMESPACE, "logs", pod["metadata"]["name"]]
         return subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
 
     def outputs(self, port: int, file: Path) -> Path:

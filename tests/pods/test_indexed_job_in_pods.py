@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 
 from tests.pods.jobs import running
+from tests.pods.scene import Scene
 from tests.pods.stack_on import NAMESPACE, StackOn
 from tools.kubernetes.api import Json
-from tools.kubernetes.node_cluster import Cluster
 from tools.kubernetes.scaling import Scale
 
 NODES = "import ray; ray.init(); print('NODES', sum(node['Alive'] for node in ray.nodes()), flush=True)"
@@ -28,7 +28,7 @@ Stack = Callable[..., StackOn]
 
 
 @pytest.fixture
-def job(cluster: Cluster, tmp_path: Path) -> Iterator[Callable[[str, bool], StackOn]]:
+def job(scene: Scene, tmp_path: Path) -> Iterator[Callable[[str, bool], StackOn]]:
     """Makes the stack with an entry point and, if asked, the shared folder; not applied. It is gone after the test."""
     made: list[StackOn] = []
     shared = tmp_path / "shared"
@@ -38,7 +38,7 @@ def job(cluster: Cluster, tmp_path: Path) -> Iterator[Callable[[str, bool], Stac
         ray = {"mode": "indexed-job", "entrypoint": shlex.join(running(code))}
         changes = {"ray": ray, "nodes": {"max": 2}} | ({"storage": {"bucket": "mine"}} if storage else {})
         scale = Scale(shared=shared)
-        made.append(StackOn(cluster.plane.api, cluster.plane.kubeconfig, "eks", scale, changes=changes))
+        made.append(StackOn(scene, "eks", scale, changes=changes))
         return made[0]
 
     yield make
@@ -78,20 +78,18 @@ def held(stack: StackOn, *nodes: str) -> Iterator[None]:
         stack.open(node, True)
 
 
-def until_said(stack: StackOn, cluster: Cluster, index: int, word: str, within_s: float = 180) -> None:
+def until_said(stack: StackOn, index: int, word: str, within_s: float = 180) -> None:
     """Wait until a pod has printed a word."""
 
     def said() -> bool | None:
         body = pod(stack, index)
         started = body and any("running" in each["state"] for each in body["status"].get("containerStatuses", ()))
-        return True if started and word in stack.log(body or {}, cluster) else None
+        return True if started and word in stack.log(body or {}) else None
 
     stack.api.until(f"pod {index} to print {word}", said, within_s)
 
 
-def test_pods_find_the_head_by_its_name_though_one_is_late(
-    job: Callable[[str, bool], StackOn], cluster: Cluster
-) -> None:
+def test_pods_find_the_head_by_its_name_though_one_is_late(job: Callable[[str, bool], StackOn]) -> None:
     """One GPU node opens only when the first pod has been looking for a while: both meet by the head's stable host
     name, as CoreDNS and the headless Service give it, and the entry point sees two nodes."""
     stack = job(NODES, False)
@@ -103,18 +101,18 @@ def test_pods_find_the_head_by_its_name_though_one_is_late(
             120,
         )
         index = int(running_pod["metadata"]["labels"]["batch.kubernetes.io/job-completion-index"])
-        until_said(stack, cluster, index, "[pod ")
+        until_said(stack, index, "[pod ")
     assert "Complete" in ended(stack)
     first = pod(stack, 0)
     assert first is not None
-    assert "NODES 2" in stack.log(first, cluster)
+    assert "NODES 2" in stack.log(first)
 
 
-def test_a_restarted_pod_ends_the_job_with_its_reason(job: Callable[[str, bool], StackOn], cluster: Cluster) -> None:
+def test_a_restarted_pod_ends_the_job_with_its_reason(job: Callable[[str, bool], StackOn]) -> None:
     """A worker's pod is killed while the entry point runs: the Job fails, says which pod, and does not try again."""
     stack = job(FOREVER, False)
     stack.apply()
-    until_said(stack, cluster, 0, "NODES 2")
+    until_said(stack, 0, "NODES 2")
     lost = pod(stack, 1)
     assert lost is not None
     stack.kill(lost)
@@ -126,9 +124,7 @@ def test_a_restarted_pod_ends_the_job_with_its_reason(job: Callable[[str, bool],
         assert said[0]["state"]["terminated"]["exitCode"] == PEER_LOST
 
 
-def test_without_the_name_the_file_leads_and_a_stale_one_does_not(
-    job: Callable[[str, bool], StackOn], cluster: Cluster
-) -> None:
+def test_without_the_name_the_file_leads_and_a_stale_one_does_not(job: Callable[[str, bool], StackOn]) -> None:
     """The Service is gone, so that the head's name leads nowhere; the shared folder has a file under this Job's name
     with another Job's address, which the worker tells of and does not follow; the head's own file then leads it."""
     stack = job(NODES, True)
@@ -147,6 +143,6 @@ def test_without_the_name_the_file_leads_and_a_stale_one_does_not(
     assert "Complete" in ended(stack)
     first, second = pod(stack, 0), pod(stack, 1)
     assert first is not None
-    assert "NODES 2" in stack.log(first, cluster)
+    assert "NODES 2" in stack.log(first)
     assert second is not None
-    assert str(file) in stack.log(second, cluster) or "the file" in stack.log(second, cluster)
+    assert str(file) in stack.log(second) or "the file" in stack.log(second)

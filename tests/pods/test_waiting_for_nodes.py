@@ -12,8 +12,8 @@ from collections.abc import Iterator
 import pytest
 
 from tests.pods.jobs import GANG
+from tests.pods.scene import Scene
 from tests.pods.stack_on import StackOn
-from tools.kubernetes.node_cluster import Cluster
 from tools.kubernetes.scaling import Scale
 
 PROMISED_S = 40
@@ -21,10 +21,10 @@ SETTING = "RAY_AUTOSCALER_RECONCILE_ALLOCATE_STATUS_TIMEOUT_S"
 
 
 @pytest.fixture
-def gke(cluster: Cluster) -> Iterator[StackOn]:
+def gke(scene: Scene) -> Iterator[StackOn]:
     """The stack with the shortened wait, while no GPU node takes a pod."""
     scale = Scale(seconds={SETTING: PROMISED_S, "idleTimeoutSeconds": 10})
-    stack = StackOn(cluster.plane.api, cluster.plane.kubeconfig, "gke", scale)
+    stack = StackOn(scene, "gke", scale)
     for node in ("gpu-0", "gpu-1"):
         stack.open(node, False)
     stack.apply()

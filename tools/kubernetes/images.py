@@ -3,6 +3,8 @@
 The environment's image has Python, Ray, torch and `workloads` as locked, and answers to whatever name the manifests
 use. Unpacking it costs minutes, so that is done once for a lock (`store`); each machine's containerd begins with the
 result, by mounts that it cannot write to.
+
+    python -m tools.kubernetes.images FILE NAME…   # the same image as an archive, for a cluster of one's own
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import json
 import os
 import platform
 import shutil
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -103,15 +106,26 @@ def run_images(store: Store, real: Sequence[str], stand_ins: Sequence[str]) -> I
         yield Image(stand_ins, [store.system], {"Entrypoint": _SLEEP})
 
 
+def write(file: Path, names: Sequence[str]) -> None:
+    """Write the environment's image under these names as an OCI archive, 4 GB; needs neither root nor containerd."""
+    layers = [*_layers(), images_archive.layer(images_files.project(ROOT))]
+    with file.open("wb") as stream:
+        images_archive.write_archive(stream, [Image(names, layers, _CONFIG)])
+
+
+def _layers() -> list[Layer]:
+    return [
+        images_archive.layer(images_files.system(), root=True),
+        images_archive.layer(images_files.python()),
+        images_archive.layer(images_files.packages(LOCK)),
+    ]
+
+
 def _make(folder: Path, say: Callable[[str], None]) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     with _building(folder) as partial:
         say("  choosing the files")
-        layers = [
-            images_archive.layer(images_files.system(), root=True),
-            images_archive.layer(images_files.python()),
-            images_archive.layer(images_files.packages(LOCK)),
-        ]
+        layers = _layers()
         say(f"  unpacking {sum(layer.size for layer in layers) / 1e9:.1f} GB")
         _fill(partial, Image([_ENVIRONMENT], layers, _CONFIG))
         text = json.dumps([{"digest": layer.digest, "size": layer.size} for layer in layers])
@@ -157,3 +171,9 @@ def _key() -> str:
     for text in (_FORM, platform.python_version(), platform.machine(), *images_files.LEFT_OUT, *images_files.PROGRAMS):
         digest.update(text.encode())
     return digest.hexdigest()[:16]
+
+
+if __name__ == "__main__":
+    if len(sys.argv) < 3:
+        sys.exit("usage: python -m tools.kubernetes.images FILE NAME…")
+    write(Path(sys.argv[1]), sys.argv[2:])
