@@ -13,6 +13,8 @@ import psutil
 import pytest
 
 from rehearsal.clouds.aws import tokens
+from rehearsal.clouds.kubernetes.queues import CLUSTER_QUEUE
+from rehearsal.clouds.kubernetes.ray_job import RAY_JOB
 from rehearsal.clouds.registry import cloud
 from rehearsal.report.convergence import markdown, why
 from rehearsal.sweep import Case, Result, Sweep
@@ -53,6 +55,12 @@ def eks(warm: WarmStart, tmp_path_factory: pytest.TempPathFactory) -> Sweep:
     return prepared("eks", warm, tmp_path_factory)
 
 
+@pytest.fixture(scope="module")
+def queued(warm: WarmStart, tmp_path_factory: pytest.TempPathFactory) -> Sweep:
+    """The stack with a queue."""
+    return prepared("gke-dws", warm, tmp_path_factory)
+
+
 def converge(sweep: Sweep, stack: str, cases: list[Case], hint: str = "") -> None:
     """Run cases; those that fail say how to run them alone."""
     failed = [result for result in sweep.run(cases, 2, lambda _: None) if not result.converged]
@@ -88,10 +96,12 @@ def test_recovery_takes_in_what_a_killed_engine_made(sweep: Sweep, monkeypatch: 
     assert any(wrong.startswith("the next up failed") for wrong in result.wrong)
 
 
-def test_everything_that_the_stack_makes_can_be_settled(sweep: Sweep) -> None:
+@pytest.mark.parametrize("stack", ["gke", "gke-dws"])
+def test_everything_that_the_stack_makes_can_be_settled(stack: str, request: pytest.FixtureRequest) -> None:
     """What recovery would import each resource by, from its own inputs, leads to the id that it has."""
+    sweep: Sweep = request.getfixturevalue("sweep" if stack == "gke" else "queued")
     workspace = sweep.starts["destroy"].workspace
-    file = workspace.folder / "state" / ".pulumi" / "stacks" / "rdma-ray" / "gke.json"
+    file = workspace.folder / "state" / ".pulumi" / "stacks" / "rdma-ray" / f"{stack}.json"
     resources = json.loads(file.read_text())["checkpoint"]["latest"]["resources"]
     made = [each for each in resources if each.get("custom") and not each["type"].startswith("pulumi:")]
     assert len(made) == sweep.starts["up"].steps
@@ -105,6 +115,10 @@ def test_everything_that_the_stack_makes_can_be_settled(sweep: Sweep) -> None:
         assert kind is not None
         assert written is not None
         assert kind.from_import(written, config) == each["id"], each["urn"]
+
+
+def test_recovery_takes_in_a_queue_and_what_waits_in_it(queued: Sweep) -> None:
+    converge(queued, "gke-dws", [Case("up", 0, "kill-after", type_) for type_ in (CLUSTER_QUEUE, RAY_JOB)])
 
 
 def test_recovery_takes_in_what_aws_made_up_an_id_for(eks: Sweep) -> None:
