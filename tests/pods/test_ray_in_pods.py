@@ -135,9 +135,10 @@ def test_a_restart_of_the_operator_leaves_a_job_alone(gke: StackOn, scene: Scene
         before = gke.identities()
         plane.stop_kuberay()
         plane.start_kuberay()
-        gke.until_logged(port, "through-restart", "ENDED")
-        assert gke.identities() >= before
         assert gke.until_over(port, "through-restart") == "succeeded"
+        # The worker may be idle, and gone, by now.
+        assert gke.identities() <= before
+        assert gke.ray(port, "job", "logs", "through-restart").count("BEGUN") == 1
 
 
 def test_a_lost_worker_is_replaced_and_its_task_tried_again(gke: StackOn) -> None:

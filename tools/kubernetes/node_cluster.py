@@ -12,7 +12,7 @@ environment (`images`); NetworkPolicy is stored and not enforced.
 from __future__ import annotations
 
 import os
-import secrets
+import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -23,6 +23,7 @@ from tools.kubernetes.containers import Missing
 from tools.kubernetes.control_plane import ControlPlane
 from tools.kubernetes.images_archive import Image
 from tools.kubernetes.node import Node, NodeShape
+from tools.kubernetes.node_machine import identity_of
 from tools.kubernetes.node_network import Network
 
 _PROGRAMS = ("kubelet", "kube-proxy", "coredns")
@@ -57,8 +58,7 @@ class Cluster:
         self._real = list(real_images)
         self._stand_ins = list(stand_ins)
         self._say = say
-        # Short: it is part of a link's name, and of the path of a socket.
-        self.identity = secrets.token_hex(3)
+        self.identity = identity_of(self.folder)
         self._kept = self.folder / self.identity
         self._network: Network | None = None
         self._plane: ControlPlane | None = None
@@ -137,6 +137,8 @@ class Cluster:
             self._say(f"stand-in: {name} only sleeps")
         self._images = list(images.run_images(store, self._real, self._stand_ins))
         self._store, self._programs = store, programs
+        # What a killed owner left there is of no use.
+        shutil.rmtree(self._kept, ignore_errors=True)
         self._kept.mkdir(parents=True)
         logs = self.folder / "logs"
         self._network = Network(self._kept, logs, self.identity)

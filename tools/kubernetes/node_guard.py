@@ -30,6 +30,8 @@ from typing import Any
 _CGROUPS = Path("/sys/fs/cgroup")
 _GONE_S = 20.0
 _STOP_S = 10.0
+# In cgroup v2, the group of the machine's first processes.
+_FIRST = "first"
 _DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG, prctl(2)
 
 
@@ -48,6 +50,9 @@ def outside(spec: dict[str, Any]) -> int:
             preexec_fn=lambda: _enter(groups),
         )
         signal.signal(signal.SIGTERM, lambda *_: process.kill())
+        for group in groups:
+            if (group / _FIRST).is_dir():
+                (group / _FIRST / "cgroup.procs").write_text(str(process.pid))
         # Held by the inside alone from here on, so that its own end is what the owner sees.
         os.close(0)
         os.close(1)
@@ -181,11 +186,8 @@ def _make_group(group: Path) -> None:
         # A cpuset begins empty, and takes no process then (cgroups-v1/cpusets).
         with contextlib.suppress(FileNotFoundError):
             (group / setting).write_text((group.parent / setting).read_text())
-    with contextlib.suppress(FileNotFoundError):
-        handed = (group / "cgroup.controllers").read_text().split()
-        if handed and group.parent == _CGROUPS:
-            (group / "cgroup.subtree_control").write_text(" ".join(f"+{each}" for each in handed))
-            (group / "first").mkdir(exist_ok=True)
+    if group.parent == _CGROUPS and (group / "cgroup.controllers").exists():
+        (group / _FIRST).mkdir(exist_ok=True)
 
 
 def _enter(groups: list[Path]) -> None:
@@ -211,12 +213,18 @@ def _mount_groups() -> None:
 
 def _mount_unified() -> None:
     subprocess.run(["mount", "-t", "cgroup2", "cgroup", str(_CGROUPS)], check=True)
-    # Out of the group whose controllers the containers get.
-    first = _CGROUPS / "first"
-    first.mkdir(exist_ok=True)
-    (first / "cgroup.procs").write_text("0")
-    handed = (_CGROUPS / "cgroup.controllers").read_text().split()
-    (_CGROUPS / "cgroup.subtree_control").write_text(" ".join(f"+{each}" for each in handed))
+    # A group hands controllers down only when no process is in it: this one moves, and the guard moves `unshare`.
+    (_CGROUPS / _FIRST / "cgroup.procs").write_text("0")
+    handed = " ".join(f"+{each}" for each in (_CGROUPS / "cgroup.controllers").read_text().split())
+    deadline = time.monotonic() + _STOP_S
+    while True:
+        try:
+            (_CGROUPS / "cgroup.subtree_control").write_text(handed)
+            return
+        except OSError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.02)
 
 
 def _remove_group(group: Path) -> None:

@@ -6,6 +6,7 @@ What runs in it ends with it, and with whoever made it, SIGKILL included (`node_
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import queue
@@ -23,6 +24,12 @@ from tools.kubernetes.programs import ProgramEnded
 
 PREFIX = "rdma-ray"
 """How everything of ours on the machine is called that has a name outside its namespaces."""
+
+
+def identity_of(folder: Path) -> str:
+    """What tells the cluster in this folder from others in names: short, as it is part of a link's name."""
+    return hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:6]
+
 
 _GUARD = Path(__file__).with_name("node_guard.py")
 _READY_S = 30.0

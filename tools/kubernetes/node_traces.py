@@ -5,30 +5,31 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from tools.kubernetes.node_machine import PREFIX
+from tools.kubernetes.node_machine import PREFIX, identity_of
 from tools.kubernetes.node_network import LINK
 
 _CGROUPS = Path("/sys/fs/cgroup")
 
 
 def traces(folder: Path) -> frozenset[str]:
-    """Everything here that a cluster in `folder` could have made, one line each.
+    """Everything here that a cluster in `folder` could have made, one line each, and not what others in theirs have.
 
     Links, routes, mounts, named network namespaces, nftables tables, cgroups, processes, files but for logs, and the
     settings of the kernel that kubelet and kube-proxy would write.
     """
+    mark = identity_of(folder)
     found = {
-        *_lines("link", ["ip", "-oneline", "link", "show"], keep=f": {LINK}"),
-        *_lines("route", ["ip", "route", "show", "table", "all"], keep=f"dev {LINK}"),
+        *_lines("link", ["ip", "-oneline", "link", "show"], keep=f": {LINK}{mark}"),
+        *_lines("route", ["ip", "route", "show", "table", "all"], keep=f"dev {LINK}{mark}"),
         *_lines("named network namespace", ["ip", "netns", "list"]),
         *_lines("nftables", ["nft", "list", "tables"]),
         *(f"mount: {line.split()[1]}" for line in Path("/proc/mounts").read_text().splitlines()),
-        *(f"cgroup: {path}" for path in _CGROUPS.rglob(f"{PREFIX}-*") if path.is_dir()),
+        *(f"cgroup: {path}" for path in _CGROUPS.rglob(f"{PREFIX}-{mark}-*") if path.is_dir()),
         *(f"file: {path}" for path in folder.glob("*") if path.name != "logs"),
         *(f"file: {path}" for path in Path("/var/lib").glob("*") if path.name in ("cni", "kubelet", "containerd")),
         *(f"file: {path}" for path in Path("/run").glob("*") if path.name in ("cni", "netns", "containerd")),
         *(f"setting: {name} = {(Path('/proc/sys') / name).read_text().strip()}" for name in _SETTINGS),
-        *_processes(folder),
+        *_processes(folder, mark),
     }
     return frozenset(found)
 
@@ -39,7 +40,7 @@ _SETTINGS = (
 )
 
 
-def _processes(folder: Path) -> set[str]:
+def _processes(folder: Path, mark: str) -> set[str]:
     found = set()
     for process in Path("/proc").glob("[0-9]*"):
         try:
@@ -48,8 +49,7 @@ def _processes(folder: Path) -> set[str]:
         except OSError:
             # It ended while it was looked at.
             continue
-        ours = f"/{PREFIX}-" in groups or "node_guard.py" in command or f"--kubeconfig={folder}" in command
-        if ours:
+        if f"/{PREFIX}-{mark}-" in groups or f"{PREFIX}-{mark}-" in command or f"{folder}/" in command:
             found.add(f"process {process.name}: {command[:160]}")
     return found
 
