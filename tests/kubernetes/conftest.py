@@ -2,12 +2,30 @@
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
 
+import psutil
 import pytest
 
 from rehearsal.warm import WarmStart
 from tools.kubernetes.control_plane import ControlPlane
+
+_GONE_WITHIN_S = 20.0
+
+
+@pytest.fixture(scope="session", autouse=True)
+def nothing_is_left(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """After all tests, or an interruption: no process works in the folders of this run, so none holds a port."""
+    base = tmp_path_factory.getbasetemp()
+    yield
+    deadline = time.monotonic() + _GONE_WITHIN_S
+    while (found := _at_work_in(base)) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    assert not found
 
 
 @pytest.fixture(scope="session")
@@ -25,3 +43,16 @@ def warm() -> Iterator[WarmStart]:
     """Language hosts and plugins that start at once, for every stack that a test brings up."""
     with WarmStart() as started:
         yield started
+
+
+def _at_work_in(folder: Path) -> list[str]:
+    """The processes that are in a folder, or were told about something in it."""
+    found = []
+    for process in psutil.process_iter():
+        with suppress(psutil.Error, OSError):
+            command = process.cmdline()
+            words = [process.cwd(), *command]
+            # The run's own --basetemp names the folder, too.
+            if process.pid != os.getpid() and any(str(folder) in word for word in words):
+                found.append(" ".join(command))
+    return found
