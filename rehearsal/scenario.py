@@ -247,6 +247,7 @@ class Scenario:
             self._changes = tuple(_changes(self.engine.planned()))
             counts = {op: sum(change.op == op for change in self._changes) for op in _OPERATIONS.values()}
             phase.said = ", ".join(f"{count} to {op}" for op, count in counts.items() if count) or "no changes"
+            phase.said += self._unchecked()
             refused = bool(counts["replace"] or counts["delete"]) and not self.engine.run("preview", stack=True).ok
             if refused:
                 phase.said += "; refused while rdma-ray:protect is true"
@@ -266,6 +267,14 @@ class Scenario:
         self._before, self._graph = self._graph, Graph.from_deployment(self.engine.deployment())
         if self._order.before is not None:
             self._promise()
+
+    def _unchecked(self) -> str:
+        """Kinds whose creation the API server could not try out, or nothing (depth cluster)."""
+        with self.engine.world.transaction() as world:
+            types = world.setting("unchecked", [])
+            world.set("unchecked", [])
+        kinds = ", ".join(type_.rpartition(":")[2] for type_ in types)
+        return f"; not tried out, since kind or namespace are still to come: {kinds}" if kinds else ""
 
     def _protected(self) -> None:
         with self._phase("destroy is refused while protected") as phase:

@@ -46,7 +46,14 @@ class NcclInstaller(pulumi.ComponentResource):
         super().__init__("rdma-ray:gke:NcclInstaller", name, {}, opts)
         apps.v1.DaemonSet(
             name,
-            metadata=meta.v1.ObjectMetaArgs(name=args.machine.nccl_installer, namespace="kube-system", labels=LABELS),
+            metadata=meta.v1.ObjectMetaArgs(
+                name=args.machine.nccl_installer,
+                namespace="kube-system",
+                labels=LABELS,
+                # Ready means "every node runs this version's pod". `up` of another version would wait until somebody
+                # has deleted the old pods, and a refresh would report each GPU node that is still installing.
+                annotations={"pulumi.com/skipAwait": "true"},
+            ),
             spec=apps.v1.DaemonSetSpecArgs(
                 selector=meta.v1.LabelSelectorArgs(match_labels=LABELS),
                 update_strategy=apps.v1.DaemonSetUpdateStrategyArgs(type="OnDelete"),
@@ -55,10 +62,7 @@ class NcclInstaller(pulumi.ComponentResource):
                     spec=_pod(args.machine),
                 ),
             ),
-            opts=ResourceOptions(
-                parent=self,
-                custom_timeouts=pulumi.CustomTimeouts(create="5m"),
-            ),
+            opts=ResourceOptions(parent=self),
         )
         self.register_outputs({"version": GIB_VERSION})
 

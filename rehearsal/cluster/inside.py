@@ -81,7 +81,9 @@ class Inside:
         said = engine.run(*_ONE_BY_ONE, *targets, stack=True)
         if not said.ok:
             raise InsideError(said.text.strip())
-        left = self.left()
+        with _telling():
+            # What the program does not wait for is still on its way out.
+            left = self.stage.left(_COMES_S)
         if left:
             raise InsideError(f"{len(left)} objects are left: {', '.join(left[:9])}")
         return f"{len(urns)} deleted by themselves, no finalizer stuck, 0 left in the API server"

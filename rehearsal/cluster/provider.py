@@ -29,7 +29,7 @@ from rehearsal.clouds.provider import Provider, RefusedError, compared, failing
 from rehearsal.clouds.values import from_wire, to_wire
 from rehearsal.clouds.world import World
 from rehearsal.cluster import objects, releases
-from rehearsal.cluster.readiness import REFRESHED, NeverReadyError, unready
+from rehearsal.cluster.readiness import LEFT_TO_GO, REFRESHED, NeverReadyError, skips, unready
 from tools.kubernetes.api import Api, ApiError
 
 SETTING = "cluster"
@@ -192,9 +192,11 @@ class ClusterProvider(Provider):
             body = self._body(type_, inputs)
             made = self._post(body, dry_run=True)
         except ApiError as problem:
-            # No such kind, no such namespace, or what is to be replaced is still there.
-            if problem.status == 404 or problem.reason == "AlreadyExists":
+            if problem.status == 404:
+                # No such kind, or no such namespace.
                 self._note_unchecked(type_)
+            if problem.status == 404 or problem.reason == "AlreadyExists":
+                # What is there already may be what is to be replaced.
                 return None
             raise _refused(problem) from problem
         return {key: value for key, value in _state(made).items() if key != "status"}
@@ -288,6 +290,8 @@ class ClusterProvider(Provider):
         if live is None:
             return
         _asked(lambda: self._server.delete(kind.written, kind.kind, name, namespace, propagation=way))
+        if skips(inputs) and f"{live['apiVersion']}/{live['kind']}" in LEFT_TO_GO:
+            return
         uid, deadline = live["metadata"]["uid"], time.monotonic() + min(request.timeout or PATIENCE_S, PATIENCE_S)
         while True:
             found = self._get(request.type, request.id)

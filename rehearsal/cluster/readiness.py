@@ -140,6 +140,11 @@ REFRESHED = frozenset(
 )
 """Kinds whose readiness a refresh looks at, too (awaiters.go, awaitRead)."""
 
+LEFT_TO_GO = frozenset(
+    {"v1/Namespace", "v1/Pod", "apps/v1/DaemonSet", "apps/v1/Deployment", "apps/v1/StatefulSet", "batch/v1/Job"}
+)
+"""Kinds whose deletion is not awaited either where the program skips waiting (metadata/overrides.go)."""
+
 
 def _condition(live: Json, type_: str) -> Json:
     for condition in (live.get("status") or {}).get("conditions") or ():

@@ -79,12 +79,13 @@ class Stage:
             _STOOD_IN,
         )
 
-    def left(self) -> list[str]:
+    def left(self, within_s: float = 0.0) -> list[str]:
         """What the provider made and is still there, as "Kind namespace/name".
 
-        Where the simulated cluster is deleted, the landlord lets all of it go; that is waited for.
+        Where the simulated cluster is deleted, the landlord lets all of it go; that is waited for. Otherwise, what is
+        still going by itself is waited for `within_s`.
         """
-        deadline = time.monotonic() + (0.0 if self._stands() else _EMPTY_WITHIN_S)
+        deadline = time.monotonic() + (within_s if self._stands() else _EMPTY_WITHIN_S)
         while True:
             self.check()
             found = [_called(live) for live in everything(self.api) if ours(live)]

@@ -229,6 +229,7 @@ def plugin_is_pinned(stack: Stack) -> Iterator[str]:
         yield from expect(
             node,
             metadata__namespace="kube-system",
+            metadata__annotations={"pulumi.com/skipAwait": "true"},
             spec__updateStrategy__type="OnDelete",
             spec__template__spec__tolerations=[{"operator": "Exists"}],
             spec__template__spec__priorityClassName="system-node-critical",

@@ -34,6 +34,7 @@ from tools.kubernetes.control_plane import ControlPlane
 
 GONE_S = 60.0
 CONFIG_MAP = "kubernetes:core/v1:ConfigMap"
+DAEMON_SET = "kubernetes:apps/v1:DaemonSet"
 DEPLOYMENT = "kubernetes:apps/v1:Deployment"
 JOB = "kubernetes:batch/v1:Job"
 RAY_CLUSTER = "kubernetes:ray.io/v1:RayCluster"
@@ -236,6 +237,36 @@ def test_a_ray_cluster_changes_while_its_autoscaler_has_workers(client: Client, 
     assert {pod["metadata"]["uid"] for pod in workers() if "deletionTimestamp" not in pod["metadata"]} == names
 
 
+def test_a_daemon_set_updated_on_delete_is_not_ready_before_its_pods_are_replaced(
+    client: Client, api: Api, here: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the DaemonSet controller and kwok's node: so the installer of GKE's stacks is not awaited."""
+    label = {"test": here}
+    api.apply({"apiVersion": "v1", "kind": "Node", "metadata": {"name": here, "labels": label}})
+    room = {"cpu": "4", "memory": "8Gi", "pods": "10"}
+    api.patch("v1", "Node", here, None, {"status": {"capacity": room, "allocatable": room}}, subresource="status")
+
+    def installer(image: str, **annotations: str) -> Json:
+        spec = {"nodeSelector": label, "containers": [{"name": "a", "image": image}]}
+        its = {"selector": {"matchLabels": {"a": "a"}}, "updateStrategy": {"type": "OnDelete"}}
+        its |= {"template": {"metadata": {"labels": {"a": "a"}}, "spec": spec}}
+        return {"metadata": {"name": "installer", "namespace": here, "annotations": annotations}, "spec": its}
+
+    def ready() -> bool:
+        found = api.get("apps/v1", "DaemonSet", "installer", here) or {}
+        return bool((found.get("status") or {}).get("numberReady") == 1)
+
+    id_, _ = client.create(DAEMON_SET, installer("one"))
+    api.until("its pod", ready, 60)
+    monkeypatch.setattr("rehearsal.cluster.provider.PATIENCE_S", 3.0)
+    with pytest.raises(grpc.RpcError) as problem:
+        client.update(DAEMON_SET, id_, installer("one"), installer("two"))
+    assert "updatedNumberScheduled is 0 of 1" in refusal(problem)
+    skipped = installer("three", **{"pulumi.com/skipAwait": "true"})
+    assert client.update(DAEMON_SET, id_, installer("two"), skipped)["spec"]["template"]["spec"]["containers"]
+    api.delete("v1", "Node", here)
+
+
 def test_what_cannot_change_is_replaced(client: Client, here: str) -> None:
     before = deployment(here)
     now = deployment(here, selector={"matchLabels": {"app": "b"}})
@@ -303,8 +334,9 @@ def test_a_deletion_takes_the_pods_of_a_job_along(client: Client, api: Api, here
     id_, _ = client.create(JOB, asked)
     api.until("the Job's pod", lambda: api.list("v1", "Pod", here) or None, 30)
     client.delete(JOB, id_, asked)
-    api.until("no pod", lambda: not api.list("v1", "Pod", here), 30)
-    assert api.get("batch/v1", "Job", "job", here) is None
+    # As the program does not wait for it, neither does its deletion.
+    api.until("no Job", lambda: api.get("batch/v1", "Job", "job", here) is None, 30)
+    assert api.list("v1", "Pod", here) == []
 
 
 def test_faults_strike_here_too(client: Client, api: Api, here: str) -> None:
