@@ -20,7 +20,12 @@ from tools.kubernetes.scaling import Scale
 def rayjob(scene: Scene, code: str, **changes: object) -> StackOn:
     """The gke stack with a RayJob that runs this code."""
     ray = {"mode": "job", "entrypoint": shlex.join(running(code))}
-    return StackOn(scene, "gke", Scale(), changes={"ray": ray, "nodes": {"max": 2}, **changes})
+    return StackOn(
+        scene,
+        "gke",
+        Scale(seconds={"ttlSecondsAfterFinished": 10}),
+        changes={"ray": ray, "nodes": {"max": 2}, **changes},
+    )
 
 
 @pytest.fixture(scope="module")

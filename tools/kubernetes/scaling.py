@@ -50,6 +50,7 @@ def scaled(body: Mapping[str, Any], scale: Scale) -> tuple[Json, list[str]]:
         for volume in spec.get("volumes", []):
             changes += _volume(volume, scale, f"{name}: {where}volume {volume['name']}")
     spec = made.get("spec", {})
+    changes += _seconds(spec, scale, name)
     for cluster in (spec, spec.get("rayClusterSpec", {})):
         autoscaler = cluster.get("autoscalerOptions")
         if autoscaler:
