@@ -176,6 +176,13 @@ DURATIONS: Mapping[str, Duration] = {
     "kubernetes:ray.io/v1:RayCluster": Duration(
         _guess(1, f"{_OBJECT}; nobody waits for Ray"), _guess(40, "pods have 30 s to end")
     ),
+    "kubernetes:ray.io/v1:RayJob": Duration(
+        _guess(1, f"{_OBJECT}; nobody waits for its end"),
+        _guess(40, "the operator stops the job, then pods have 30 s to end"),
+    ),
+    "kubernetes:kueue.x-k8s.io/*": Duration(
+        _guess(1, _OBJECT), _guess(2, "waits until Kueue has taken its finalizer away")
+    ),
     "kubernetes:batch/v1:Job": Duration(
         _guess(1, f"{_OBJECT}; nobody waits for the Job"), _guess(40, "pods have 90 s to end, and need half of that")
     ),

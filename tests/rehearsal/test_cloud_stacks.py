@@ -148,6 +148,18 @@ def test_the_way_from_another_version_is_rehearsed(warm: WarmStart, tmp_path: Pa
     assert sorted((change.op, change.name) for change in outcome.changes) == [("update", "pool-gpu"), ("update", "ray")]
 
 
+def test_a_queue_goes_while_the_stack_stays(warm: WarmStart, tmp_path: Path) -> None:
+    """Kueue holds its objects by finalizers, which the simulated cloud enforces: they go one after the other."""
+    file = tmp_path / "Pulumi.gke-dranet.yaml"
+    text = (ROOT / file.name).read_text().replace("protect: true", "protect: false")
+    file.write_text(f"{text}  rdma-ray:queue: kueue\n")
+    order = Order(stack="gke-dranet", file=file, changes=("queue=none",))
+    outcome = Scenario(order, Workspace(tmp_path / "rehearsal", warm.bin), lambda _name, _phase: None).run()
+    assert outcome.ok, [phase.said for phase in outcome.phases if not phase.ok]
+    gone = {change.name for change in outcome.changes if change.op == "delete"}
+    assert {"kueue", "queue-cluster-queue", "queue-flavor-gpu", "ray-queue"} <= gone
+
+
 def test_a_change_that_replaces_nothing_says_so(rehearse: Rehearse) -> None:
     outcome = rehearse("gke", changes=("nodes.max=8",))
     assert outcome.ok, [phase.said for phase in outcome.phases if not phase.ok]
