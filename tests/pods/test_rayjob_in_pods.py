@@ -74,12 +74,18 @@ def test_kueue_lets_the_rayjob_begin_and_counts_it(scene: Scene) -> None:
     try:
         status = ended(stack)
         assert status["jobStatus"] == "SUCCEEDED", status
-        [workload] = stack.api.list("kueue.x-k8s.io/v1beta2", "Workload", NAMESPACE)
-        conditions = {each["type"]: each["status"] for each in workload["status"]["conditions"]}
-        assert conditions["Finished"] == "True"
-        queue = stack.api.get("kueue.x-k8s.io/v1beta2", "ClusterQueue", "gpu")
-        assert queue is not None
-        assert queue["status"].get("admittedWorkloads", 0) == 0
+
+        def finished() -> bool | None:
+            found = stack.api.list("kueue.x-k8s.io/v1beta2", "Workload", NAMESPACE)
+            conditions = [each for workload in found for each in workload["status"]["conditions"]]
+            return any(each["type"] == "Finished" and each["status"] == "True" for each in conditions) or None
+
+        def free() -> bool | None:
+            queue = stack.api.get("kueue.x-k8s.io/v1beta2", "ClusterQueue", "gpu") or {}
+            return queue["status"].get("admittedWorkloads", 0) == 0 or None
+
+        stack.api.until("the Workload to be finished", finished, 30)
+        stack.api.until("the quota to be free", free, 30)
     finally:
         print(stack.describe())
         stack.delete()
