@@ -58,6 +58,13 @@ def on_terminal(of: Outcome, *, colour: bool = False) -> str:
     return console.file.getvalue()
 
 
+def test_what_happened_in_the_cluster_is_in_the_report_line_by_line() -> None:
+    happened = replace(outcome(), timeline=((3.04, "Pod a is\nRunning on <n>"), (12.0, "node n granted to pool gpu")))
+    assert "      3.0 s  Pod a is Running on <n>\n" in markdown(happened)
+    assert to_json(happened)["timeline"][1] == {"seconds": 12.0, "what": "node n granted to pool gpu"}
+    assert "what happened in the cluster" not in markdown(outcome())
+
+
 class TestGraph:
     def test_values_provider_parent_and_deletion_are_data_and_the_rest_is_ordering(self) -> None:
         graph = Graph.from_deployment(gke().exported())
