@@ -95,8 +95,8 @@ def shown(type_: str, live: Json, asked: Json) -> Json:
         data = live.get("data") or {}
         seen["stringData"] = {key: _plain(data[key]) for key in asked["stringData"] if key in data}
         # What was written as plain text is stored encoded, beside what was written encoded.
-        seen["data"] = {key: value for key, value in data.items() if key not in asked["stringData"]}
-    its: Json = pruned(seen, asked)
+        seen["data"] = {key: value for key, value in data.items() if key not in asked["stringData"]} or None
+    its: Json = pruned({key: value for key, value in seen.items() if value is not None}, asked)
     return its
 
 

@@ -108,8 +108,9 @@ class ClusterProvider(Provider):
             live = self._get(request.type, request.id)
             if live is None:
                 return provider_pb2.ReadResponse()
-            inputs = objects.shown(request.type, live, asked) if request.properties.fields else objects.imported(live)
-            if request.properties.fields and f"{live['apiVersion']}/{live['kind']}" in REFRESHED:
+            # Without inputs it is an import; an interrupted creation has inputs, and no properties yet.
+            inputs = objects.shown(request.type, live, asked) if asked else objects.imported(live)
+            if asked and f"{live['apiVersion']}/{live['kind']}" in REFRESHED:
                 self._must_be_ready(asked, live)
             id_ = request.id or objects.id_of(live)
             return provider_pb2.ReadResponse(id=id_, properties=to_wire(_state(live)), inputs=to_wire(inputs))

@@ -22,10 +22,12 @@ from pathlib import Path
 import grpc
 import psutil
 import pytest
+from pulumi.runtime.proto import provider_pb2
 
 from infra.kubernetes.ray_cluster import BESIDE_THE_AUTOSCALER
 from rehearsal.clouds.kind import Json
 from rehearsal.clouds.kubernetes.cloud import CLOUD
+from rehearsal.clouds.values import from_wire, to_wire
 from rehearsal.cluster.provider import ClusterProvider
 from rehearsal.workspace import ROOT
 from tests.rehearsal.protocol import Client, served
@@ -285,6 +287,19 @@ def test_a_secret_of_plain_text_is_stored_encoded_without_a_difference(client: C
     assert read[0]["stringData"] == {"token": "ä secret"}
     other = {**asked, "stringData": {"token": "another"}}
     assert "stringData" in client.diff(SECRET, asked, other, id_=id_).replaces
+
+
+def test_what_an_interrupted_creation_made_is_found_and_left_as_it_is(client: Client, here: str) -> None:
+    """As recovery reads it, with inputs and without properties; and an import, without either."""
+    asked = {"metadata": {"name": "token", "namespace": here}, "stringData": {"token": "secret"}, "type": "Opaque"}
+    id_, _ = client.create(SECRET, asked)
+    request = provider_pb2.ReadRequest(id=id_, urn="urn:a", type=SECRET, inputs=to_wire(asked))
+    assert from_wire(client.stub.Read(request).inputs) == asked
+    request = provider_pb2.ReadRequest(id=id_, urn="urn:a", type=SECRET)
+    imported = from_wire(client.stub.Read(request).inputs)
+    assert imported["data"] == {"token": base64.b64encode(b"secret").decode()}
+    assert "uid" not in imported["metadata"]
+    assert not client.diff(SECRET, imported, asked, id_=id_).replaces
 
 
 def test_a_creation_waits_until_the_object_is_ready_and_keeps_what_is_not(
