@@ -18,7 +18,7 @@ from tests.kubernetes import stack_objects
 from tests.pods.jobs import running
 from tests.pods.scene import Scene
 from tools.kubernetes import builds
-from tools.kubernetes.api import Json
+from tools.kubernetes.api import ApiError, Json
 from tools.kubernetes.scaling import Scale, scaled
 
 NAMESPACE = "ray"
@@ -200,7 +200,12 @@ class StackOn:
     def kill(self, pod: Json) -> None:
         """Delete a pod without grace, as when its machine is gone."""
         place = f"/api/v1/namespaces/{NAMESPACE}/pods/{pod['metadata']['name']}"
-        self.api.request("DELETE", place, body={"gracePeriodSeconds": 0, "propagationPolicy": "Background"})
+        try:
+            self.api.request("DELETE", place, body={"gracePeriodSeconds": 0, "propagationPolicy": "Background"})
+        except ApiError as problem:
+            # Its owner was quicker.
+            if problem.status != 404:
+                raise
 
     def run_pod(self, name: str, command: list[str]) -> Json:
         """Run a command in a pod of its own, with the stack's Ray image, and wait until it has succeeded or failed."""
