@@ -62,12 +62,18 @@ class Inside:
         raise AssertionError
 
     def go(self, graph: Graph) -> str:
-        """Let them go again, as the autoscaler does, and wait until the last GPU node is gone."""
+        """Let workers go again, as the autoscaler does, and wait until the last GPU node is gone.
+
+        What keeps its machines for minutes, or as long as it is there, is not waited for: its deletion shows the end.
+        """
         began = time.monotonic()
         with _telling():
             for node in wanting(graph):
                 if node.type == CLUSTER and autoscaled(self._live(node)):
                     self._scale(node, 0, self._workers(node))
+            keeping = [f"{_called(node)} {why}" for node in wanting(graph) if (why := keeps(self._live(node)))]
+            if keeping:
+                return f"{'; '.join(keeping)}: not waited for, see below"
             self._until("the GPU nodes go", lambda: not self._gpu_nodes(), _GOES_S, self._gpu_nodes)
             for node in wanting(graph):
                 if node.type == CLUSTER and autoscaled(self._live(node)):
@@ -84,9 +90,10 @@ class Inside:
         with _telling():
             # What the program does not wait for is still on its way out.
             left = self.stage.left(_COMES_S)
+            self._until("the GPU nodes go", lambda: not self._gpu_nodes(), _GOES_S, self._gpu_nodes)
         if left:
             raise InsideError(f"{len(left)} objects are left: {', '.join(left[:9])}")
-        return f"{len(urns)} deleted by themselves, no finalizer stuck, 0 left in the API server"
+        return f"{len(urns)} deleted by themselves, no finalizer stuck, 0 left in the API server, no GPU node"
 
     def _want(self, node: Node, began: float) -> None:
         self._until("the head", lambda: state(self._live(node)) == "ready", _COMES_S, lambda: state(self._live(node)))
@@ -206,6 +213,19 @@ def started(live: Json) -> bool:
     if live.get("kind") == "RayJob":
         return status.get("jobDeploymentStatus") in ("Running", "Complete")
     return bool(status.get("state") == "ready")
+
+
+def keeps(live: Json) -> str:
+    """Why it does not give its machines back soon, or nothing."""
+    if live.get("kind") == "RayJob":
+        # The operator's own default is to keep them.
+        spec = live["spec"]
+        if not spec.get("shutdownAfterJobFinishes"):
+            return "keeps its machines after its end"
+        return f"keeps its machines for {spec.get('ttlSecondsAfterFinished', 0)} s after its end"
+    if live.get("kind") == "RayCluster":
+        return "" if autoscaled(live) else "keeps its machines as long as it is there"
+    return "" if state(live) == "complete" else "keeps its machines until its end"
 
 
 def failed(live: Json) -> str:

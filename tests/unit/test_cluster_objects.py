@@ -10,6 +10,7 @@ import pytest
 from rehearsal.clouds.kind import Json
 from rehearsal.clouds.values import UNKNOWN, Path
 from rehearsal.cluster import objects
+from rehearsal.cluster.inside import failed, keeps, started
 from rehearsal.cluster.readiness import NeverReadyError, unready
 from rehearsal.cluster.standing import changed
 from rehearsal.cluster.timeline import changes, standing
@@ -247,6 +248,44 @@ def test_the_time_line_tells_what_is_new_and_what_went() -> None:
 )
 def test_the_time_line_says_in_a_few_words_how_it_stands(live: Json, words: str) -> None:
     assert standing(live) == words
+
+
+@pytest.mark.parametrize(
+    ("live", "why"),
+    [
+        (live_of("ray.io/v1/RayCluster", {"enableInTreeAutoscaling": True}), ""),
+        (live_of("ray.io/v1/RayCluster"), "keeps its machines as long as it is there"),
+        (live_of("ray.io/v1/RayJob"), "keeps its machines after its end"),
+        (
+            live_of("ray.io/v1/RayJob", {"shutdownAfterJobFinishes": True, "ttlSecondsAfterFinished": 300}),
+            "keeps its machines for 300 s after its end",
+        ),
+        (live_of("batch/v1/Job"), "keeps its machines until its end"),
+        (live_of("batch/v1/Job", conditions=[condition("Complete")]), ""),
+    ],
+)
+def test_what_does_not_give_its_machines_back_soon_says_so(live: Json, why: str) -> None:
+    assert keeps(live) == why
+
+
+@pytest.mark.parametrize(
+    ("live", "runs", "trouble"),
+    [
+        (live_of("ray.io/v1/RayCluster"), False, ""),
+        (live_of("ray.io/v1/RayCluster", state="ready"), True, ""),
+        (live_of("ray.io/v1/RayCluster", state="failed", reason="no quota"), False, "no quota"),
+        (live_of("ray.io/v1/RayJob", jobDeploymentStatus="Suspended"), False, ""),
+        (live_of("ray.io/v1/RayJob", jobDeploymentStatus="Complete"), True, ""),
+        (live_of("ray.io/v1/RayJob", jobDeploymentStatus="Failed", message="deadline"), False, "deadline"),
+        (live_of("batch/v1/Job", active=2), False, ""),
+        (live_of("batch/v1/Job", active=2, ready=2), True, ""),
+        (live_of("batch/v1/Job", conditions=[condition("Failed")]), False, "Failed condition"),
+    ],
+)
+def test_what_has_its_machines_is_told_from_what_waits_or_failed(live: Json, runs: bool, trouble: str) -> None:
+    assert started(live) is runs
+    assert trouble in failed(live)
+    assert bool(trouble) == bool(failed(live))
 
 
 def test_a_stack_file_is_changed_setting_by_setting() -> None:
