@@ -79,6 +79,8 @@ class Network:
 
     def stop(self) -> None:
         """End the network. May be called twice."""
+        # It goes with the namespaces, but the kernel takes a moment for those.
+        subprocess.run(["ip", "link", "delete", self._link], capture_output=True)
         self.machine.stop()
 
     def start_dns(self, program: Path, folder: Path, url: str, kubeconfig: Path) -> None:
