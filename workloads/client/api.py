@@ -127,8 +127,8 @@ class Api:
             reason = getattr(error, "reason", None) or error
             raise UnreachableError(
                 f"Ray does not answer at {self.address} ({reason}). Is the cluster {self.cluster!r} up?"
-                " See `make up`; on a cloud the port-forward to the head must be open, and with a queue or a job there is"
-                " a head only from its admission to its end (docs/queues.md)"
+                " See `make up`; on a cloud the port-forward to the head must be open, and with a queue or a job there"
+                " is a head only from its admission to its end (docs/queues.md)"
             ) from None
 
     def _explain(self, error: urllib.error.HTTPError, path: str) -> WorkloadError:
