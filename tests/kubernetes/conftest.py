@@ -48,11 +48,11 @@ def warm() -> Iterator[WarmStart]:
 def _at_work_in(folder: Path) -> list[str]:
     """The processes that are in a folder, or were told about something in it."""
     found = []
+    # Whoever started this run may have said --basetemp.
+    own = {os.getpid(), *(process.pid for process in psutil.Process().parents())}
     for process in psutil.process_iter():
         with suppress(psutil.Error, OSError):
             command = process.cmdline()
-            words = [process.cwd(), *command]
-            # The run's own --basetemp names the folder, too.
-            if process.pid != os.getpid() and any(str(folder) in word for word in words):
+            if process.pid not in own and any(str(folder) in word for word in (process.cwd(), *command)):
                 found.append(" ".join(command))
     return found
