@@ -49,7 +49,7 @@ def theirs(kubeconfig: Path, shapes: Mapping[str, NodeShape], images: tuple[str,
         free = [node for node in api.list("v1", "Node") if _serves(node)]
         if len(free) < len(shapes):
             raise Missing(
-                f"The cluster of KUBECONFIG has {len(free)} nodes that take any pod; {len(shapes)} are needed."
+                f"Nodes that take any pod in the cluster of KUBECONFIG: {len(free)}; {len(shapes)} are needed."
             )
         for node in free[: len(shapes)]:
             there = {name for image in node["status"].get("images", ()) for name in image.get("names", ())}

@@ -251,7 +251,9 @@ class Api:
         session: requests.Session | None = getattr(self._sessions, "own", None)
         if session is None:
             session = self._sessions.own = requests.Session()
-            session.headers["Authorization"] = f"Bearer {self._token}"
+            if self._token:
+                # Without one the address is that of a `kubectl proxy`, which signs in by itself.
+                session.headers["Authorization"] = f"Bearer {self._token}"
             session.verify = str(self._authority) if self._authority else True
             # A proxy of the user's environment would be asked for loopback addresses, and .netrc for a password.
             session.trust_env = False
