@@ -9,7 +9,7 @@ import yaml
 
 from infra.kubernetes.queue_facts import QUEUE_LABEL
 from rehearsal.clouds.kubernetes.admission import PodSet, Queue, assign, pod_sets
-from rehearsal.clouds.kubernetes.queues import (
+from rehearsal.clouds.kubernetes.kueue import (
     ADMISSION_CHECK,
     CLUSTER_QUEUE,
     LOCAL_QUEUE,

@@ -8,7 +8,7 @@ from infra.capacity import GKE_CAPACITIES, MAX_RUN_HOURS
 from infra.kubernetes import queue_facts as facts
 from rehearsal.clouds.kind import value_at
 from rehearsal.clouds.kubernetes.admission import PodSet
-from rehearsal.clouds.kubernetes.queues import ADMISSION_CHECK, CLUSTER_QUEUE, PROVISIONING
+from rehearsal.clouds.kubernetes.kueue import ADMISSION_CHECK, CLUSTER_QUEUE, PROVISIONING
 from rehearsal.graph import Node
 from rehearsal.promises.gke_parts import gpu_pools
 from rehearsal.promises.kubernetes import workloads

@@ -9,7 +9,7 @@ from infra.capacity import EKS_CAPACITIES, GKE_CAPACITIES
 from infra.kubernetes import queue_facts as facts
 from infra.kubernetes.ray_manifest import NAMESPACE
 from rehearsal.clouds.kind import value_at
-from rehearsal.clouds.kubernetes.queues import (
+from rehearsal.clouds.kubernetes.kueue import (
     ADMISSION_CHECK,
     CLUSTER_QUEUE,
     LOCAL_QUEUE,
@@ -17,7 +17,7 @@ from rehearsal.clouds.kubernetes.queues import (
     RESOURCE_FLAVOR,
     TOPOLOGY,
 )
-from rehearsal.clouds.kubernetes.workloads import amount
+from rehearsal.clouds.kubernetes.quantities import amount
 from rehearsal.promises.eks_parts import system_groups
 from rehearsal.promises.gke_parts import system_pools
 from rehearsal.promises.kubernetes import RELEASE, on_the_way_down, workloads

@@ -198,7 +198,13 @@ RIGHT: Mapping[str, Json] = {
             "whenUnsatisfiable": "DoNotScaleUp",
         },
     ),
-    RAY_CLUSTER: named("a3u", apiVersion="ray.io/v1", kind="RayCluster", spec=RAY_SPEC),
+    RAY_CLUSTER: {
+        # Its autoscaler writes into the list of its worker groups, too.
+        "metadata": {"name": "a3u", "namespace": "ray", "annotations": {"pulumi.com/patchForce": "true"}},
+        "apiVersion": "ray.io/v1",
+        "kind": "RayCluster",
+        "spec": RAY_SPEC,
+    },
     RAY_JOB: named(
         "job",
         spec={

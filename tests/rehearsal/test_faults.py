@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from rehearsal.clouds.aws import tokens
-from rehearsal.clouds.kubernetes.queues import CLUSTER_QUEUE
+from rehearsal.clouds.kubernetes.kueue import CLUSTER_QUEUE
 from rehearsal.clouds.kubernetes.ray_job import RAY_JOB
 from rehearsal.clouds.registry import cloud
 from rehearsal.report.convergence import markdown, why

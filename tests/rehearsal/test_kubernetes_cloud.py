@@ -12,12 +12,12 @@ import pytest
 from pulumi.runtime.proto import provider_pb2
 
 from rehearsal.clouds.kind import Json
-from rehearsal.clouds.kubernetes import charts, helm, workloads
+from rehearsal.clouds.kubernetes import charts, helm, quantities
 from rehearsal.clouds.kubernetes.cloud import CLOUD
 from rehearsal.clouds.kubernetes.connection import cluster, reaches
 from rehearsal.clouds.kubernetes.custom_shapes import custom
 from rehearsal.clouds.kubernetes.identity import DEFINITION, NAMESPACE, RELEASE, api
-from rehearsal.clouds.kubernetes.queues import CLUSTER_QUEUE
+from rehearsal.clouds.kubernetes.kueue import CLUSTER_QUEUE
 from rehearsal.clouds.kubernetes.sdk_shapes import built_in
 from rehearsal.clouds.kubernetes.shapes import ANY, TEXT, Shape, listed, misfits, thing
 from rehearsal.clouds.values import as_asked, merged
@@ -228,7 +228,7 @@ def test_the_autoscaler_and_a_program_that_says_replicas_disagree(world: View) -
     ("quantity", "number"), [("500m", "0.5"), ("16Gi", str(16 * 2**30)), ("1e3", "1000"), (8, "8"), ("2k", "2000")]
 )
 def test_quantities_are_numbers(quantity: Any, number: str) -> None:
-    assert str(workloads.amount(quantity).normalize()) == str(workloads.amount(number).normalize())
+    assert str(quantities.amount(quantity).normalize()) == str(quantities.amount(number).normalize())
 
 
 def test_names_in_use_are_told_as_the_api_server_does(world: View) -> None:

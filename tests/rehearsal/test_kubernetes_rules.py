@@ -247,8 +247,8 @@ WRONG = (
     Wrong(
         ray.groups_written_by_others,
         RAY_CLUSTER,
-        f"{WORKERS}/maxReplicas",
-        5,
+        "metadata/annotations/pulumi.com~patchForce",
+        None,
         'conflict with "python-requests"',
         "update",
         "autoscaled",

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rehearsal.clouds.kubernetes.queues import (
+from rehearsal.clouds.kubernetes.kueue import (
     ADMISSION_CHECK,
     CLUSTER_QUEUE,
     LOCAL_QUEUE,

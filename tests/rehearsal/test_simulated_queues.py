@@ -13,9 +13,10 @@ from rehearsal.clouds.kind import Json, value_at
 from rehearsal.clouds.kubernetes.admission import PodSet, Queue, assign, pod_sets
 from rehearsal.clouds.kubernetes.cloud import CLOUD
 from rehearsal.clouds.kubernetes.identity import RELEASE
+from rehearsal.clouds.kubernetes.kueue import CLUSTER_QUEUE, LOCAL_QUEUE, RESOURCE_FLAVOR
 from rehearsal.clouds.kubernetes.quantities import canonical, rewritten
 from rehearsal.clouds.kubernetes.queue_drift import admitted
-from rehearsal.clouds.kubernetes.queues import CLUSTER_QUEUE, LOCAL_QUEUE, QUEUE, RESOURCE_FLAVOR
+from rehearsal.clouds.kubernetes.queues import QUEUE
 from rehearsal.clouds.values import UNKNOWN, as_asked, merged
 from rehearsal.clouds.world import View, World
 from tests.rehearsal.kubernetes_objects import JOB, RAY_CLUSTER, RAY_JOB, RIGHT, call, furnish, with_

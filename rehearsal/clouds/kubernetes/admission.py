@@ -13,7 +13,7 @@ from decimal import Decimal
 from typing import Any
 
 from rehearsal.clouds.kind import Json, value_at
-from rehearsal.clouds.kubernetes.workloads import amount
+from rehearsal.clouds.kubernetes.quantities import amount
 
 TOPOLOGY_WISHES = tuple(f"kueue.x-k8s.io/podset-{wish}-topology" for wish in ("required", "preferred"))
 

@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Callable, Mapping
 
 from rehearsal.clouds.kind import Call, Json, value_at
-from rehearsal.clouds.kubernetes import queues
+from rehearsal.clouds.kubernetes import kueue, queues
 from rehearsal.clouds.kubernetes.connection import OWNER, here
 from rehearsal.clouds.kubernetes.identity import NAMESPACE, api, name, namespace
 
@@ -170,7 +170,7 @@ _MORE: Mapping[str, Callable[[Call], Json]] = {
     "kubernetes:batch/v1:Job": _job,
     "kubernetes:ray.io/v1:RayCluster": _ray_cluster,
     "kubernetes:ray.io/v1:RayJob": _ray_job,
-    queues.CLUSTER_QUEUE: _cluster_queue,
-    queues.LOCAL_QUEUE: _local_queue,
-    queues.PROVISIONING: _provisioning,
+    kueue.CLUSTER_QUEUE: _cluster_queue,
+    kueue.LOCAL_QUEUE: _local_queue,
+    kueue.PROVISIONING: _provisioning,
 }

@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from rehearsal.clouds.kind import Call, Json, Kind, Refusal, value_at
-from rehearsal.clouds.kubernetes import charts, queues
+from rehearsal.clouds.kubernetes import charts, kueue, queues
 from rehearsal.clouds.kubernetes.connection import OWNER, POOL_LABELS, here, pools
 from rehearsal.clouds.kubernetes.identity import DEFINITION, NAMESPACE, RELEASE, Api, api, conflict, release_id
 from rehearsal.clouds.kubernetes.naming import exists, second_cluster
@@ -84,7 +84,7 @@ def kinds_in_use(call: Call) -> Refusal | None:
         return None
     for type_, id_, _ in call.world.all():
         kind = api(type_) if type_.startswith("kubernetes:") else None
-        if kind is not None and kind.group == queues.GROUP and kind.kind in queues.HELD:
+        if kind is not None and kind.group == kueue.GROUP and kind.kind in queues.HELD:
             words = (
                 f"customresourcedefinitions {kind.resource} would be Terminating for ever: {kind.kind} {id_} has the "
             )

@@ -18,6 +18,16 @@ _DECIMAL = ("n", "u", "m", "", "k", "M", "G", "T", "P", "E")
 _WRITTEN = re.compile(r"([+-]?[\d.]+)([A-Za-z]*|[eE][+-]?\d+)")
 
 
+def amount(quantity: Any) -> Decimal:
+    """A quantity as a number of its unit (bytes, cores, devices)."""
+    text = str(quantity)
+    for power, suffix in enumerate(_BINARY[1:], 1):
+        if text.endswith(suffix):
+            return Decimal(text.removesuffix(suffix)) * Decimal(1024**power)
+    suffix = text[-1:] if text[-1:] in _DECIMAL and not text[-1:].isdigit() else ""
+    return Decimal(text.removesuffix(suffix)).scaleb(3 * _DECIMAL.index(suffix) - 9)
+
+
 def canonical(quantity: Any) -> Any:
     """One amount as it is written back. What is no plain amount stays as it is."""
     found = None if quantity == UNKNOWN else _WRITTEN.fullmatch(str(quantity))

@@ -14,18 +14,16 @@ from collections.abc import Callable, Mapping
 from rehearsal.clouds.kind import Json, value_at
 from rehearsal.clouds.kubernetes.admission import PodSet, Queue, assign, pod_sets
 from rehearsal.clouds.kubernetes.computed import BEGAN
-from rehearsal.clouds.kubernetes.quantities import rewritten
-from rehearsal.clouds.kubernetes.queues import (
+from rehearsal.clouds.kubernetes.kueue import (
     ADMISSION_CHECK,
     CLUSTER_QUEUE,
-    FINALIZER,
     GROUP,
     LOCAL_QUEUE,
-    QUEUE,
     RESOURCE_FLAVOR,
     TOPOLOGY,
-    installed,
 )
+from rehearsal.clouds.kubernetes.quantities import rewritten
+from rehearsal.clouds.kubernetes.queues import FINALIZER, QUEUE, installed
 from rehearsal.clouds.kubernetes.ray_job import FINALIZER as JOB_FINALIZER
 from rehearsal.clouds.world import View
 

@@ -11,8 +11,9 @@ from typing import Any
 
 from rehearsal.clouds.kind import Call, Json, Refusal, value_at
 from rehearsal.clouds.kubernetes.identity import api
+from rehearsal.clouds.kubernetes.kueue import GROUP
 from rehearsal.clouds.kubernetes.pods import templates
-from rehearsal.clouds.kubernetes.queues import GROUP, QUEUE, READ, installed
+from rehearsal.clouds.kubernetes.queues import QUEUE, READ, installed
 
 RAY_CLUSTER = f"kubernetes-sigs/kueue: pkg/controller/jobs/raycluster/raycluster_webhook.go, {READ}"
 RAY_JOB = f"kubernetes-sigs/kueue: pkg/controller/jobs/rayjob/rayjob_webhook.go, {READ}"

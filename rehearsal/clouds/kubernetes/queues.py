@@ -12,22 +12,24 @@ from typing import Any
 from rehearsal.clouds.kind import Call, Json, Refusal, value_at
 from rehearsal.clouds.kubernetes.fields import invalid
 from rehearsal.clouds.kubernetes.identity import RELEASE, api
-from rehearsal.clouds.kubernetes.workloads import amount
+from rehearsal.clouds.kubernetes.kueue import (
+    ADMISSION_CHECK,
+    CLUSTER_QUEUE,
+    GROUP,
+    LOCAL_QUEUE,
+    PROVISIONING,
+    RESOURCE_FLAVOR,
+    TOPOLOGY,
+)
+from rehearsal.clouds.kubernetes.quantities import amount
 from rehearsal.clouds.values import UNKNOWN
 from rehearsal.clouds.world import View
 
-GROUP = "kueue.x-k8s.io"
 READ = "0.19.2, ff69552e, 2026-08-22"
 DEFINITIONS = f"kubernetes-sigs/kueue: config/components/crd/bases, {READ}"
 WEBHOOKS = f"kubernetes-sigs/kueue: pkg/webhooks/clusterqueue_webhook.go, {READ}"
 CONTROLLERS = f"kubernetes-sigs/kueue: pkg/controller/core and pkg/controller/tas, {READ}"
 
-ADMISSION_CHECK = f"kubernetes:{GROUP}/v1beta2:AdmissionCheck"
-CLUSTER_QUEUE = f"kubernetes:{GROUP}/v1beta2:ClusterQueue"
-LOCAL_QUEUE = f"kubernetes:{GROUP}/v1beta2:LocalQueue"
-PROVISIONING = f"kubernetes:{GROUP}/v1beta2:ProvisioningRequestConfig"
-RESOURCE_FLAVOR = f"kubernetes:{GROUP}/v1beta2:ResourceFlavor"
-TOPOLOGY = f"kubernetes:{GROUP}/v1beta2:Topology"
 HELD = {"AdmissionCheck", "ClusterQueue", "ResourceFlavor", "Topology"}
 """Kinds that get Kueue's finalizer."""
 FINALIZER = f"{GROUP}/resource-in-use"

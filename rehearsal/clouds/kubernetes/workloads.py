@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from decimal import Decimal
 from typing import Any
 
 from rehearsal.clouds.kind import Call, Refusal, value_at
 from rehearsal.clouds.kubernetes.fields import invalid
 from rehearsal.clouds.kubernetes.identity import api
 from rehearsal.clouds.kubernetes.pods import Template, templates
+from rehearsal.clouds.kubernetes.quantities import amount
 from rehearsal.clouds.values import UNKNOWN
 
 PODS = "Kubernetes: pkg/apis/core/validation; wording from memory, 2026-11"
@@ -19,8 +19,6 @@ APPS = "Kubernetes: pkg/apis/apps/validation; wording from memory, 2026-11"
 BATCH = "Kubernetes: pkg/apis/batch/validation; wording from memory, 2026-11"
 
 _QUANTITY = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(Ki|Mi|Gi|Ti|Pi|Ei|n|u|m|k|M|G|T|P|E|[eE][+-]?\d+)?")
-_POWERS = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
-_BINARY = ("Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
 
 
 def quantity_malformed(call: Call) -> Refusal | None:
@@ -169,16 +167,6 @@ def toleration_contradictory(call: Call) -> Refusal | None:
                 words = f"{where}.operator: Invalid value: operator must be Exists when `key` is empty"
                 return invalid(call, words, PODS)
     return None
-
-
-def amount(quantity: Any) -> Decimal:
-    """A quantity as a number of its unit (bytes, cores, devices)."""
-    text = str(quantity)
-    for power, suffix in enumerate(_BINARY, 1):
-        if text.endswith(suffix):
-            return Decimal(text.removesuffix(suffix)) * Decimal(1024**power)
-    suffix = text[-1:] if text[-1:] in _POWERS and not text[-1:].isdigit() else ""
-    return Decimal(text.removesuffix(suffix)).scaleb(_POWERS[suffix])
 
 
 def _asked(call: Call) -> list[Template]:
