@@ -142,7 +142,7 @@ def test_after_the_grant_every_worker_has_a_node_of_the_request(api: Api, grante
     assert GPU not in node["status"]["capacity"]
     (workload,) = workloads(api)
     assert condition(workload, "Admitted")["status"] == "True"
-    assert held(api) == 8 * nodes
+    api.until("the quota held", lambda: held(api) == 8 * nodes, WITHIN_S)
 
 
 def test_the_entry_point_is_handed_in_with_the_token(stack: Standing, api: Api, granted: list[Json]) -> None:
@@ -210,7 +210,7 @@ def another(job: Json) -> Json:
 
 
 def held(api: Api) -> int:
-    """The GPUs for which the ClusterQueue has quota reserved."""
+    """The GPUs for which the ClusterQueue has quota reserved; Kueue writes that down a moment after it has decided."""
     queue = api.get(API_VERSION, "ClusterQueue", CLUSTER_QUEUE)
     assert queue is not None
     flavors = {flavor["name"]: flavor["resources"] for flavor in queue["status"].get("flavorsReservation", [])}
