@@ -240,15 +240,24 @@ class ClusterProvider(Provider):
 
     def _handed_over(self, live: Json, manager: str) -> Json:
         """The object once the manager owns what the creation wrote."""
-        entries, metadata = objects.taken_over(live, manager), live["metadata"]
-        if entries is None:
-            return live
-        patch = [
-            {"op": "replace", "path": "/metadata/managedFields", "value": entries},
-            {"op": "replace", "path": "/metadata/resourceVersion", "value": metadata["resourceVersion"]},
-        ]
-        place = live["apiVersion"], live["kind"], metadata["name"], metadata.get("namespace")
-        return _asked(lambda: self._server.patch(*place, patch, type="json"))
+        place = live["apiVersion"], live["kind"], live["metadata"]["name"], live["metadata"].get("namespace")
+        for trial in range(_TRIES):
+            entries = objects.taken_over(live, manager)
+            if entries is None:
+                break
+            patch = [
+                {"op": "replace", "path": "/metadata/managedFields", "value": entries},
+                {"op": "replace", "path": "/metadata/resourceVersion", "value": live["metadata"]["resourceVersion"]},
+            ]
+            try:
+                return self._server.patch(*place, patch, type="json")
+            except ApiError as problem:
+                # A controller wrote in between: who owns what is to be read again.
+                found = self._server.get(*place) if problem.reason == "Conflict" else None
+                if found is None or trial == _TRIES - 1:
+                    raise _refused(problem) from problem
+                live = found
+        return live
 
     def _ready(self, type_: str, inputs: Json, live: Json, timeout: float, *, existed: bool) -> Json:
         """Wait until it is ready; what is not ready in time stays in the state as failed."""
