@@ -6,10 +6,13 @@ lies outside the clone, whose path may be long. Nothing else on the machine is w
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import shutil
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -84,6 +87,17 @@ class ClusterFolder:
         environment = self.path / "environment"
         environment.unlink(missing_ok=True)
         environment.symlink_to(sys.prefix)
+
+    @contextmanager
+    def start_alone(self) -> Iterator[None]:
+        """Wait until no other cluster of this user starts its head: ports are found free before Ray binds them."""
+        parent = os.open(self.path.parent, os.O_RDONLY)
+        try:
+            # Given up with the descriptor, however this process ends.
+            fcntl.flock(parent, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(parent)
 
     def write_token(self, token: str) -> None:
         """Write the token so that at no moment anybody else can read it."""

@@ -84,7 +84,8 @@ class RayHeadProvider(_NodeProvider):
         token = props.get("token") or secrets.token_hex(32)
         folder.write_token(token)
         try:
-            node, reached = _start_head(folder, props["name"], token)
+            with folder.start_alone():
+                node, reached = _start_head(folder, props["name"], token)
         except BaseException:
             folder.discard()
             raise

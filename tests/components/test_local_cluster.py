@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -181,3 +182,21 @@ def test_folder_that_somebody_else_prepared_is_refused(tmp_path: Path) -> None:
     (tmp_path / "rdma-ray-0").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(FolderError, match="belongs to another user"):
         ClusterFolder(tmp_path / "rdma-ray-0" / "01234567").make()
+
+
+def test_heads_of_one_user_start_one_after_the_other(tmp_path: Path) -> None:
+    one, other = ClusterFolder(tmp_path / "mine" / "one"), ClusterFolder(tmp_path / "mine" / "other")
+    for folder in (one, other):
+        folder.make()
+    inside = threading.Event()
+
+    def start() -> None:
+        with other.start_alone():
+            inside.set()
+
+    waiting = threading.Thread(target=start)
+    with one.start_alone():
+        waiting.start()
+        assert not inside.wait(0.3)
+    assert inside.wait(10)
+    waiting.join()
