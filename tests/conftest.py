@@ -10,7 +10,7 @@ from hypothesis import settings
 # tests interrupt would never notice.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# The same examples in every run, so that what failed fails again. To look for new ones:
-# make test PYTEST="tests/unit --hypothesis-profile=default"
-settings.register_profile("repeatable", derandomize=True)
+# The same examples in every run, so that what failed fails again, and as long for each as a busy machine needs. To look
+# for new ones: make test PYTEST="tests/unit --hypothesis-profile=default"
+settings.register_profile("repeatable", derandomize=True, deadline=None)
 settings.load_profile("repeatable")

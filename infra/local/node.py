@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -20,10 +21,17 @@ from infra.local.processes import ProcessId
 PROJECT = Path(__file__).resolve().parents[2]
 _START_TIMEOUT_S = 120.0
 _END_TIMEOUT_S = 30.0
+_TRIES = 3
+_TOO_SLOW = "The current node timed out during startup"
+"""Ray gives a node 30 s to register, and has no setting for it (2.60: ray/_private/node.py)."""
 
 
 class NodeError(RuntimeError):
     """A node did not start; the message carries the end of Ray's own log."""
+
+
+class SlowNodeError(NodeError):
+    """Ray gave the node up because it took too long, as it does on a busy machine."""
 
 
 @dataclass(frozen=True)
@@ -55,11 +63,26 @@ def start(
 ) -> Node:
     """Start a Ray node and return once `ready` says that it serves.
 
-    What ran under `name` before is ended first: it is the node that this one replaces, or what a killed engine left.
+    What ran under `name` before is ended first: it is the node that this one replaces, or what a killed engine left. A
+    node that Ray gave up for its slowness is started again.
 
     Raises:
         NodeError: the node ended or did not become ready in two minutes. Nothing is left of it.
     """
+    for _ in range(_TRIES - 1):
+        with suppress(SlowNodeError):
+            return _start(folder, name, ray_arguments, environment, ready, node_id)
+    return _start(folder, name, ray_arguments, environment, ready, node_id)
+
+
+def _start(
+    folder: ClusterFolder,
+    name: str,
+    ray_arguments: list[str],
+    environment: dict[str, str],
+    ready: Callable[[], bool],
+    node_id: str | None,
+) -> Node:
     _end_named(folder, name)
     place = folder.node(name)
     shutil.rmtree(place, ignore_errors=True)
@@ -129,7 +152,9 @@ def _wait_until(ready: Callable[[], bool], watcher: subprocess.Popen[bytes], pla
     deadline = time.monotonic() + _START_TIMEOUT_S
     while not ready():
         if watcher.poll() is not None:
-            raise NodeError(f"Ray node {name} ended while it started. The end of its log:\n{_tail(place)}")
+            said = _tail(place)
+            kind = SlowNodeError if _TOO_SLOW in said else NodeError
+            raise kind(f"Ray node {name} ended while it started. The end of its log:\n{said}")
         if time.monotonic() > deadline:
             raise NodeError(
                 f"Ray node {name} was not ready after {_START_TIMEOUT_S:.0f} s. The end of its log:\n{_tail(place)}"

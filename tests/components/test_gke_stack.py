@@ -21,7 +21,7 @@ def made(changes: dict[str, Any]) -> Deployed:
 
 
 def test_the_program_takes_less_than_a_second() -> None:
-    """The best of three: the machine may be busy, the program may not."""
+    """The best of three, in seconds of the processor."""
     made(WHOLE)  # Imports what the SDKs import when they are first used.
     assert min(made(WHOLE).seconds for _ in range(3)) <= 1.0
 

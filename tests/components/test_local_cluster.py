@@ -184,6 +184,21 @@ def test_folder_that_somebody_else_prepared_is_refused(tmp_path: Path) -> None:
         ClusterFolder(tmp_path / "rdma-ray-0" / "01234567").make()
 
 
+@pytest.mark.parametrize(("said", "times"), [("The current node timed out during startup.", 3), ("No such option", 1)])
+def test_a_node_that_ray_found_too_slow_is_started_again(tmp_path: Path, said: str, times: int) -> None:
+    folder = ClusterFolder(tmp_path / "mine" / "one")
+    folder.make()
+    # Ray's place is taken by a program that says what Ray would say, and ends.
+    (folder.path / "environment").unlink()
+    folder.python.parent.mkdir(parents=True)
+    folder.python.write_text(f"#!/bin/sh\necho once >> {tmp_path}/count\necho '{said}'\nexit 1\n")
+    folder.python.chmod(0o755)
+    with pytest.raises(ray_node.NodeError, match=said):
+        ray_node.start(folder, "head", ray_arguments=[], environment={}, ready=lambda: False)
+    assert (tmp_path / "count").read_text().count("once") == times
+    assert not folder.node("head").exists()
+
+
 def test_heads_of_one_user_start_one_after_the_other(tmp_path: Path) -> None:
     one, other = ClusterFolder(tmp_path / "mine" / "one"), ClusterFolder(tmp_path / "mine" / "other")
     for folder in (one, other):
