@@ -9,7 +9,7 @@ VENV := .venv/bin/python
 .PHONY: help setup setup-infra setup-dev up down preview rehearse rehearse-all test test-kubernetes bench-overhead test-faults test-pods test-matrix bench-gpu mutations golden check format schema lock clean
 
 help: ## list the commands
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 up: setup ## bring STACK up (local), benchmark it, train on it; SET="nodes.count=3" changes settings first
 	@$(VENV) -m tools.stack up --stack "$(STACK)" --set "$(SET)"
