@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from infra.capacity import EKS_CAPACITIES
 from infra.eks import fabric as fabrics
 from infra.eks.facts import SYSTEM_MAX_NODES
-from infra.eks.ray import SYSTEM_NODES
+from infra.eks.ray import SYSTEM_NODES, wait_s
 from infra.kubernetes.queue_facts import GPU_FLAVOR
 from infra.kubernetes.queue_manifest import Flavor, QueueShape
 from infra.machines import EksMachine
@@ -29,5 +28,5 @@ def queue_shape(settings: Settings, machine: EksMachine) -> QueueShape:
         pod=pod,
         nics=machine.efa_max if claims else 0,
         device_class=fabrics.EFA_DEVICE_CLASS if claims else None,
-        wait_s=3600 * EKS_CAPACITIES[str(settings.nodes.capacity)].wait_hours,
+        wait_s=wait_s(settings),
     )

@@ -42,7 +42,7 @@ def ray_shape(settings: Settings, machine: EksMachine, names: EksNames, folder: 
         most=settings.ray.max_workers,
         autoscaled=not as_job and settings.queue == "none",
         idle_s=60 * (settings.ray.idle_minutes or 0),
-        wait_s=3600 * EKS_CAPACITIES[str(settings.nodes.capacity)].wait_hours,
+        wait_s=wait_s(settings),
         head_selector=SYSTEM_NODES,
         head_environment=fabrics.HEAD_ENVIRONMENT,
         account=HEAD_ACCOUNT,
@@ -70,13 +70,18 @@ def job_shape(settings: Settings, machine: EksMachine, names: EksNames, folder: 
         image=str(settings.ray.image),
         nodes=settings.ray.max_workers,
         entrypoint=str(settings.ray.entrypoint),
-        wait_s=3600 * EKS_CAPACITIES[str(settings.nodes.capacity)].wait_hours,
+        wait_s=wait_s(settings),
         account=WORKER_ACCOUNT,
         token_secret=f"{names.ray_cluster}-token",
         scripts=f"{names.ray_cluster}-scripts",
         pod=fabrics.gpu_pod(settings, machine),
         folder=folder,
     )
+
+
+def wait_s(settings: Settings) -> int:
+    """Seconds that a machine may take, as the way to get it promises."""
+    return 3600 * EKS_CAPACITIES[str(settings.nodes.capacity)].wait_hours
 
 
 def fsx_folder(mount_path: str, claim: Mapping[str, Any]) -> SharedFolder:

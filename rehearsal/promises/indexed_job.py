@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from infra.capacity import EKS_CAPACITIES, GKE_CAPACITIES
 from infra.kubernetes.indexed_job_manifest import JOB_LABEL, PACKAGE, SCRIPTS, script_files
 from infra.kubernetes.ray_manifest import TOKEN_KEY, WORKER_ACCOUNT
 from infra.plan import plan
@@ -117,16 +116,10 @@ def the_head_is_found(stack: Stack) -> Iterator[str]:
 
 def the_job_waits_as_long_as_the_capacity_may_take(stack: Stack) -> Iterator[str]:
     """Pods of the Job wait for each other as long as the way to get machines may take."""
-    nodes = stack.settings.nodes
-    hours = {
-        "gke": {way: capacity.wait_hours for way, capacity in GKE_CAPACITIES.items()},
-        "eks": {way: capacity.wait_hours for way, capacity in EKS_CAPACITIES.items()},
-    }[stack.settings.target]
-    promised = 3600 * max(hours[way] for way in (nodes.capacity, nodes.fallback) if way is not None)
     for job in stack.of(JOB):
         (waits,) = [text for text in _container(job)["args"] if text.startswith("--wait-s=")]
-        if int(waits.removeprefix("--wait-s=")) < promised:
-            yield f"{job.name}: {waits} is less than {promised}"
+        if int(waits.removeprefix("--wait-s=")) < stack.promised_s:
+            yield f"{job.name}: {waits} is less than {stack.promised_s}"
 
 
 def the_job_runs_our_script(stack: Stack) -> Iterator[str]:

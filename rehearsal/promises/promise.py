@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from infra.capacity import EKS_CAPACITIES, GKE_CAPACITIES, EksCapacity, GkeCapacity
 from infra.settings import Settings
 from rehearsal.clouds.kind import value_at
 from rehearsal.graph import Graph, Node
@@ -29,6 +30,19 @@ class Stack:
         """The resource of this type whose physical name or logical name is `name`."""
         found = [node for node in self.of(type_) if name in (node.inputs.get("name"), node.name)]
         return found[0] if found else None
+
+    @property
+    def capacities(self) -> list[EksCapacity | GkeCapacity]:
+        """The ways in which it gets machines: the first, and the second if there is one."""
+        nodes = self.settings.nodes
+        known: Mapping[str, EksCapacity | GkeCapacity]
+        known = EKS_CAPACITIES if self.settings.target == "eks" else GKE_CAPACITIES
+        return [known[way] for way in (nodes.capacity, nodes.fallback) if way is not None]
+
+    @property
+    def promised_s(self) -> int:
+        """Seconds that a machine may take, as the slowest of these ways promises."""
+        return 3600 * max(way.wait_hours for way in self.capacities)
 
 
 def at(node: Node, path: str) -> Any:

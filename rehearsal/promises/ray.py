@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
-from infra.capacity import EKS_CAPACITIES, GKE_CAPACITIES, EksCapacity, GkeCapacity
 from infra.kubernetes.ray_manifest import ABANDONED_S, HEAD_ACCOUNT, RECONNECT_S, TOKEN_KEY, WORKER_ACCOUNT
 from infra.plan import plan
 from rehearsal.clouds.kind import value_at
@@ -56,12 +55,7 @@ def ray_resizes_only_what_may_change(stack: Stack) -> Iterator[str]:
 
 def nothing_gives_up_before_the_capacity_does(stack: Stack) -> Iterator[str]:
     """A worker may wait for its node as long as the way to get machines may take."""
-    nodes = stack.settings.nodes
-    known: Mapping[str, EksCapacity | GkeCapacity] = (
-        EKS_CAPACITIES if stack.settings.target == "eks" else GKE_CAPACITIES
-    )
-    ways = [known[str(way)] for way in (nodes.capacity, nodes.fallback) if way in known]
-    promised = 3600 * max((way.wait_hours for way in ways), default=0)
+    promised = stack.promised_s
     name = "RAY_AUTOSCALER_RECONCILE_ALLOCATE_STATUS_TIMEOUT_S"
     for ray in ray_clusters(stack):
         if autoscaled(stack):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from infra.capacity import EKS_CAPACITIES, GKE_CAPACITIES
 from rehearsal.promises.kubernetes import RAY_JOB
 from rehearsal.promises.promise import Promise, Stack, at, expect
 
@@ -31,17 +30,11 @@ def the_ray_job_gives_its_nodes_back(stack: Stack) -> Iterator[str]:
 
 def the_ray_job_has_a_deadline_for_its_machines_alone(stack: Stack) -> Iterator[str]:
     """The RayJob waits for machines as long as the way to get them may take, and runs as long as it needs."""
-    nodes = stack.settings.nodes
-    hours = {
-        "gke": {way: capacity.wait_hours for way, capacity in GKE_CAPACITIES.items()},
-        "eks": {way: capacity.wait_hours for way, capacity in EKS_CAPACITIES.items()},
-    }[stack.settings.target]
-    promised = 3600 * max(hours[way] for way in (nodes.capacity, nodes.fallback) if way is not None)
     for job in stack.of(RAY_JOB):
         yield from expect(job, spec__activeDeadlineSeconds=None)
         waits = at(job, "spec.preRunningDeadlineSeconds")
-        if waits is None or waits < promised:
-            yield f"{job.name}: it waits {waits} s, and machines may take {promised} s"
+        if waits is None or waits < stack.promised_s:
+            yield f"{job.name}: it waits {waits} s, and machines may take {stack.promised_s} s"
 
 
 PROMISES: tuple[Promise, ...] = (

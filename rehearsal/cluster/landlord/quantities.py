@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from decimal import InvalidOperation
 from fractions import Fraction
 from typing import Any
+
+from rehearsal.clouds.kubernetes import quantities
 
 Amounts = dict[str, Fraction]
 """Resource name to amount: CPUs, bytes, or devices."""
@@ -13,11 +16,6 @@ RESERVED = "GKE docs, plan node sizes; AL2023 nodeadm does the same sums for CPU
 GIB = 2**30
 MIB = 2**20
 
-_SUFFIXES = {
-    **{name: Fraction(1024) ** power for power, name in enumerate(("Ki", "Mi", "Gi", "Ti", "Pi", "Ei"), 1)},
-    **{name: Fraction(1000) ** power for power, name in enumerate(("k", "M", "G", "T", "P", "E"), 1)},
-    **{name: Fraction(1, 1000**power) for power, name in enumerate(("m", "u", "n"), 1)},
-}
 _CPU_STEPS = ((1, Fraction(6, 100)), (1, Fraction(1, 100)), (2, Fraction(5, 1000)), (None, Fraction(25, 10000)))
 _MEMORY_STEPS = (
     (4 * GIB, Fraction(25, 100)),
@@ -30,11 +28,10 @@ _MEMORY_STEPS = (
 
 def amount(text: Any) -> Fraction:
     """The number behind a quantity: "250m" is a quarter, "1Gi" 2^30. Raises `ValueError` for what is none."""
-    written = str(text)
-    for suffix in sorted(_SUFFIXES, key=len, reverse=True):
-        if written.endswith(suffix):
-            return Fraction(written.removesuffix(suffix)) * _SUFFIXES[suffix]
-    return Fraction(written)
+    try:
+        return Fraction(quantities.amount(text))
+    except InvalidOperation:
+        raise ValueError(f"Invalid literal for an amount: {text!r}") from None
 
 
 def amounts(written: Mapping[str, Any] | None) -> Amounts:
