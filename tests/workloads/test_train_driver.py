@@ -79,6 +79,13 @@ def test_failures_and_preemptions_are_counted_apart(tmp_path: Path, capsys: pyte
     ]
 
 
+def test_two_failures_within_a_millisecond_are_both_kept(tmp_path: Path) -> None:
+    folder = Folder(str(tmp_path), "run")
+    for when in (1_780_000_000.1231, 1_780_000_000.1234):
+        journal.write(folder, "failure", when, asdict(journal.Failure(when, False, {})))
+    assert len(journal.read(folder)[1]) == 2
+
+
 def _preempted() -> Exception:
     error = RuntimeError("the node was drained")
     vars(error)["preempted"] = True  # as Ray marks the death of an actor whose node was drained
