@@ -13,7 +13,6 @@ from pathlib import Path
 from tools.kubernetes import builds
 from tools.kubernetes.api import Api, Json
 from tools.kubernetes.containers import Missing
-from tools.kubernetes.control_plane import ControlPlane
 from tools.kubernetes.images_archive import canonical
 from tools.kubernetes.node import NodeShape
 from tools.kubernetes.node_cluster import Cluster
@@ -21,20 +20,20 @@ from tools.kubernetes.node_cluster import Cluster
 
 @dataclass(frozen=True)
 class Scene:
-    """nodes: what the tests call a node -> its name there. plane: our own control plane, None on a user's cluster."""
+    """nodes: what the tests call a node -> its name there. cluster: our own one, None for a user's."""
 
     api: Api
     kubeconfig: Path
     nodes: Mapping[str, str]
-    plane: ControlPlane | None
+    cluster: Cluster | None
 
 
 @contextlib.contextmanager
 def own(folder: Path, shapes: Mapping[str, NodeShape], images: tuple[str, ...]) -> Iterator[Scene]:
     """A cluster of our own with these nodes, and the real KubeRay."""
     with Cluster(folder, nodes=shapes, real_images=images) as cluster:
-        cluster.plane.start_kuberay()
-        yield Scene(cluster.plane.api, cluster.plane.kubeconfig, {name: name for name in shapes}, cluster.plane)
+        cluster.start_kuberay()
+        yield Scene(cluster.plane.api, cluster.plane.kubeconfig, {name: name for name in shapes}, cluster)
 
 
 @contextlib.contextmanager

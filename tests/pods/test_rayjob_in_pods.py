@@ -30,12 +30,12 @@ def rayjob(scene: Scene, code: str, **changes: object) -> StackOn:
 
 @pytest.fixture(scope="module")
 def queued(scene: Scene) -> Iterator[None]:
-    """The real Kueue beside the cluster."""
-    if scene.plane is None:
+    """The real Kueue, in a pod."""
+    if scene.cluster is None:
         pytest.skip("not run: Kueue would be the cluster's own")
-    scene.plane.start_kueue()
+    scene.cluster.start_kueue()
     yield
-    scene.plane.stop_kueue()
+    scene.cluster.stop_kueue()
 
 
 def ended(stack: StackOn, within_s: float = 300) -> Json:

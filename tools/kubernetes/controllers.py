@@ -14,7 +14,7 @@ import requests
 import yaml
 
 from infra.local import loopback
-from tools.kubernetes import kueue_manifests, manifests
+from tools.kubernetes import kuberay_manifests, kueue_manifests, manifests
 from tools.kubernetes.api import Json, NotYet
 from tools.kubernetes.builds import module_folder
 
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from tools.kubernetes.control_plane import ControlPlane
 
 KWOK = "sigs.k8s.io/kwok"
-KUBERAY = "github.com/ray-project/kuberay/ray-operator"
 _STAGES = (
     "node/fast/node-initialize",
     "node/heartbeat-with-lease/node-heartbeat-with-lease",
@@ -57,7 +56,7 @@ def start_kuberay(plane: ControlPlane, values: Json | None, *, dashboard_proxy: 
     for the Ray dashboards, http://HEAD-SERVICE.NAMESPACE.svc.cluster.local:8265: names of Services do not resolve here.
     """
     program = plane.programs("ray-operator")["ray-operator"]
-    manifests.install(plane.api, manifests.read(*sorted((module_folder(KUBERAY) / "config/crd/bases").glob("*.yaml"))))
+    manifests.install(plane.api, kuberay_manifests.definitions())
     probe = loopback.free_ports(1)[0]
     flags = [
         f"--kubeconfig={plane.kubeconfig}",
@@ -68,7 +67,7 @@ def start_kuberay(plane: ControlPlane, values: Json | None, *, dashboard_proxy: 
     environment = {"ENABLE_WEBHOOKS": "false"} | dict(_environment(values or {}))
     if dashboard_proxy:
         environment |= {"HTTP_PROXY": dashboard_proxy, "NO_PROXY": "127.0.0.1"}
-    plane.start_program("ray-operator", [program, *flags, *_kuberay_flags(values or {})], environment)
+    plane.start_program("ray-operator", [program, *flags, *kuberay_manifests.flags(values or {})], environment)
     _wait_until_ready(plane, "ray-operator", probe)
 
 
@@ -120,21 +119,6 @@ def stop_kueue(plane: ControlPlane) -> None:
     kueue_manifests.remove_webhooks(plane.api)
     plane.stop_program("kueue")
     kueue_manifests.remove_the_rest(plane.api)
-
-
-def _kuberay_flags(values: Json) -> Iterator[str]:
-    scheduler = values.get("batchScheduler") or {}
-    if scheduler.get("name"):
-        yield f"--batch-scheduler={scheduler['name']}"
-    if values.get("watchNamespace"):
-        yield f"--watch-namespace={','.join(values['watchNamespace'])}"
-    if "reconcileConcurrency" in values:
-        yield f"--reconcile-concurrency={values['reconcileConcurrency']}"
-    for name, value in (values.get("kubeClient") or {}).items():
-        yield f"--{name}={value}"
-    if values.get("featureGates"):
-        gates = (f"{gate['name']}={str(gate['enabled']).lower()}" for gate in values["featureGates"])
-        yield f"--feature-gates={','.join(gates)}"
 
 
 def _environment(values: Json) -> Iterator[tuple[str, str]]:

@@ -1,4 +1,4 @@
-"""Objects from the YAML files of pinned Go modules, applied as their installers do, and waited for."""
+"""Objects from the YAML files of pinned Go modules: read, put in their place, applied as installers do, waited for."""
 
 from __future__ import annotations
 
@@ -37,6 +37,35 @@ def install(api: Api, bodies: Iterable[Json]) -> None:
         name = body["metadata"]["name"]
         api.until(f"the kind {name}", partial(_established, api, name), _SERVED_S)
     api.until("the new kinds in the API server's discovery", partial(_discovered, api, definitions), _SERVED_S)
+
+
+def placed(body: Json, namespace: str, prefix: str = "") -> Json:
+    """The object in a release's namespace, under its prefix: what kustomize's `namespace` and `namePrefix` do.
+
+    `system` is kustomize's word for the release's namespace; an object that names another one stays there.
+    """
+    metadata = body["metadata"]
+    own = metadata.get("namespace")
+    if not body["kind"].startswith("Cluster") and own in (None, "system"):
+        metadata["namespace"] = namespace
+    metadata["name"] = prefix + metadata["name"]
+    if "roleRef" in body and not body["roleRef"]["name"].startswith("extension-"):
+        body["roleRef"]["name"] = prefix + body["roleRef"]["name"]
+    for subject in body.get("subjects", ()):
+        subject |= {"name": prefix + subject["name"], "namespace": namespace}
+    for rule in body.get("rules") or ():
+        if "admissionregistration.k8s.io" in rule.get("apiGroups", ()) and "resourceNames" in rule:
+            rule["resourceNames"] = [prefix + name for name in rule["resourceNames"]]
+    return body
+
+
+def merged(below: Json, above: Json) -> Json:
+    """Values over values, as Helm merges them: objects by key, everything else replaced."""
+    found = dict(below)
+    for key, value in above.items():
+        before = found.get(key)
+        found[key] = merged(before, value) if isinstance(before, dict) and isinstance(value, dict) else value
+    return found
 
 
 def _established(api: Api, name: str) -> bool:
