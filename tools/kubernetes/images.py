@@ -19,13 +19,14 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from tools.go_build import cache
 from tools.kubernetes import containers, images_archive, images_files
 from tools.kubernetes.images_archive import Image, Layer
+from tools.kubernetes.images_files import File
 from tools.kubernetes.node_machine import Machine, bare_environment
 from tools.setup import ROOT
 
@@ -95,8 +96,13 @@ def store(say: Callable[[str], None] = print) -> Store:
     return Store(folder / "containerd", layers[0], layers)
 
 
-def run_images(store: Store, real: Sequence[str], stand_ins: Sequence[str]) -> Iterator[Image]:
-    """The images of one run: `real` names get the environment with today's `workloads`, `stand_ins` one that sleeps."""
+def run_images(
+    store: Store, real: Sequence[str], stand_ins: Sequence[str], acting: Mapping[str, Sequence[File]]
+) -> Iterator[Image]:
+    """The images of one run: `real` names get the environment with today's `workloads`, `stand_ins` one that sleeps.
+
+    `acting` are names of images whose commands a manifest runs, with the files that stand in for those they call.
+    """
     today = images_archive.layer(images_files.project(ROOT))
     yield Image([containers.PAUSE], [store.system], {"Cmd": ["/usr/bin/sleep", "infinity"]})
     if real:
@@ -104,6 +110,8 @@ def run_images(store: Store, real: Sequence[str], stand_ins: Sequence[str]) -> I
     if stand_ins:
         # As the entry point, so that a manifest's arguments change nothing; a manifest's command does, and fails.
         yield Image(stand_ins, [store.system], {"Entrypoint": _SLEEP})
+    for name, files in acting.items():
+        yield Image([name], [store.system, images_archive.layer(files)], {"Entrypoint": _SLEEP})
 
 
 def write(file: Path, names: Sequence[str]) -> None:

@@ -99,8 +99,9 @@ class Node:
             api.patch("v1", "Node", self.name, None, status, type="merge", subresource="status")
 
     def check(self) -> None:
-        """Raise ProgramEnded if one of its programs has ended by itself."""
-        self.machine.check()
+        """Raise ProgramEnded if one of its programs has ended by itself; one that is about to start is well."""
+        if self._machine is not None:
+            self._machine.check()
 
     def release(self) -> None:
         """Let the node end, without waiting for it. May be called twice."""
