@@ -20,6 +20,10 @@ SYSTEM_NODES = {POOL_LABEL: SYSTEM_POOL}
 
 MOUNT_OPTIONS = (
     "implicit-dirs",
+    # Without them a mount is root's alone (mode 755), and Ray's images have another user (docs/troubleshooting.md of
+    # GoogleCloudPlatform/gcs-fuse-csi-driver, read 2026-11); 777 fits any user's image.
+    "file-mode=777",
+    "dir-mode=777",
     "file-cache:enable-parallel-downloads:true",
     "file-cache:cache-file-for-range-read:true",
     "file-cache:max-size-mb:-1",

@@ -86,3 +86,12 @@ def test_every_mount_has_its_volume() -> None:
 def test_workers_source_the_plugins_own_environment() -> None:
     worker = spec_of({})["workerGroupSpecs"][0]["template"]["spec"]["containers"][0]
     assert worker["command"] == ["source /usr/local/gib/scripts/set_nccl_env.sh"]
+
+
+def test_the_bucket_can_be_written_by_the_user_of_rays_images() -> None:
+    """Found in real pods (tests/pods): a mount that belongs to root takes no checkpoint from user 1000."""
+    pods = spec_of({}, bucket="mine")
+    for group in (pods["headGroupSpec"], *pods["workerGroupSpecs"]):
+        [volume] = [each for each in group["template"]["spec"]["volumes"] if each["name"] == "shared"]
+        options = volume["csi"]["volumeAttributes"]["mountOptions"].split(",")
+        assert {"file-mode=777", "dir-mode=777"} <= set(options)
