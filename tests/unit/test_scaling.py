@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.kubernetes import stack_objects
-from tools.kubernetes.scaling import Scale, amount, scaled
+from tools.kubernetes.scaling import Json, Scale, amount, bucket_mode, scaled
 
 SCALE = Scale(cpus_asked=0.5, cpus=2, memory_gib=4, scratch_gib=1, shared=Path("/shared"))
 CUT = ("cpu", "memory", "ephemeral-storage")
@@ -68,6 +68,17 @@ def test_a_clouds_folder_becomes_one_of_this_machine() -> None:
         ]
         [line] = told
         assert "stand-in" in line
+
+
+def test_a_buckets_folder_has_the_mode_that_its_driver_would_give_it() -> None:
+    def cluster(**attributes: str) -> Json:
+        volume = {"name": "shared", "csi": {"driver": "gcsfuse.csi.storage.gke.io", "volumeAttributes": attributes}}
+        template = {"spec": {"containers": [{"name": "main"}], "volumes": [{"name": "logs", "emptyDir": {}}, volume]}}
+        return {"kind": "RayCluster", "spec": {"headGroupSpec": {"template": template}}}
+
+    assert bucket_mode(cluster(mountOptions="implicit-dirs,dir-mode=775")) == 0o775
+    assert bucket_mode(cluster(mountOptions="implicit-dirs")) == bucket_mode(cluster()) == 0o755
+    assert bucket_mode({"kind": "Namespace", "metadata": {"name": "ray"}}) is None
 
 
 def test_times_are_cut_by_name_wherever_they_stand() -> None:

@@ -63,6 +63,21 @@ def scaled(body: Mapping[str, Any], scale: Scale) -> tuple[Json, list[str]]:
     return made, changes
 
 
+def bucket_mode(body: Mapping[str, Any]) -> int | None:
+    """The mode of a bucket's folder as GCS FUSE would mount it, for root: `dir-mode` of its options, or else 755.
+
+    None where the manifest mounts no bucket. Source: `--dir-mode` of gcsfuse (Cloud Storage FUSE docs, read 2026-11).
+    """
+    for _, spec in _pods(dict(body), ""):
+        for volume in spec.get("volumes", []):
+            driver = volume.get("csi") or {}
+            if driver.get("driver") == "gcsfuse.csi.storage.gke.io":
+                options = driver.get("volumeAttributes", {}).get("mountOptions", "")
+                told = dict(option.partition("=")[::2] for option in options.split(","))
+                return int(told.get("dir-mode", "755"), 8)
+    return None
+
+
 def _pods(value: Any, where: str) -> Iterator[tuple[str, Json]]:
     """Every pod's spec, with words for where it stands."""
     if isinstance(value, list):
