@@ -13,7 +13,7 @@ from tests.pods.scene import Scene, own, theirs
 from tests.pods.stack_on import StackOn
 from tools.kubernetes.containers import Missing
 from tools.kubernetes.node import NodeShape
-from tools.kubernetes.node_cluster import ready_to_run
+from tools.kubernetes.node_probe import ready_to_run
 from tools.kubernetes.node_traces import traces
 from tools.kubernetes.scaling import Scale
 

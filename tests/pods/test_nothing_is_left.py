@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tools.kubernetes.containers import Missing
-from tools.kubernetes.node_cluster import ready_to_run
+from tools.kubernetes.node_probe import ready_to_run
 from tools.kubernetes.node_traces import traces
 
 _ROOT = Path(__file__).resolve().parents[2]

@@ -185,7 +185,7 @@ def _escaped(text: str) -> str:
 def main(names: list[str]) -> None:
     """Build the named programs, or all, one module after the other."""
     every = [name for source in SOURCES for name in source.packages]
-    for name, place in programs("etcd", *(names or every), say=lambda text: print(f"  {text}", flush=True)).items():
+    for name, place in programs(*(names or ["etcd", *every]), say=lambda text: print(f"  {text}", flush=True)).items():
         print(f"  {name:<24} {place}")
 
 

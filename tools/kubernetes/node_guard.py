@@ -32,6 +32,8 @@ _GONE_S = 20.0
 _STOP_S = 10.0
 # In cgroup v2, the group of the machine's first processes.
 _FIRST = "first"
+# A machine ends by the end of its owner alone.
+_IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG, prctl(2)
 
 
@@ -79,7 +81,7 @@ def inside(spec: dict[str, Any]) -> int:
     os.set_blocking(wake, False)
     signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    for number in _IGNORED:
         signal.signal(number, signal.SIG_IGN)
     programs: dict[int, str] = {}
     _tell({"ready": True})
@@ -105,15 +107,20 @@ def _obey(order: dict[str, Any], programs: dict[int, str]) -> None:
     if "start" in order:
         with open(order["log"], "ab") as log:  # noqa: PTH123
             try:
-                pid = subprocess.Popen(
+                # Not by `subprocess`, which waits for its children by itself, so that an end would go unnoticed.
+                pid = os.posix_spawnp(
+                    order["argv"][0],
                     order["argv"],
-                    env=order["env"],
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=log,
-                    start_new_session=True,
-                    preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_SETMASK, []) and None,
-                ).pid
+                    order["env"],
+                    file_actions=[
+                        (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+                        *((os.POSIX_SPAWN_DUP2, log.fileno(), number) for number in (1, 2)),
+                    ],
+                    setsid=True,
+                    setsigmask=[],
+                    # What is ignored here would be in the program too, and in every pod that comes of it.
+                    setsigdef=[*_IGNORED, signal.SIGPIPE],
+                )
             except OSError as problem:
                 log.write(f"{problem}\n".encode())
                 _tell({"ended": order["start"], "status": 127})

@@ -1,0 +1,179 @@
+"""tools/ci.py: every part to its end, what failed once more at the end, one exit status, and a time that is kept."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.clone import wait_until
+from tools import ci
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(autouse=True)
+def _signals() -> Iterator[None]:
+    """A run takes Ctrl-C over for its process, which here is the test's."""
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = [signal.getsignal(number) for number in numbers]
+    yield
+    for number, handler in zip(numbers, before, strict=True):
+        signal.signal(number, handler)
+
+
+@pytest.fixture
+def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The name of a program that says, waits and ends as its arguments tell: SAYS SECONDS STATUS."""
+    program = tmp_path / "part"
+    program.write_text(
+        f'#!/bin/sh\necho "$1 begins"\nsleep "$2"\necho "$1 ends"\necho "$1" >> {tmp_path}/ran\nexit "$3"\n'
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    return "part"
+
+
+def test_every_part_runs_and_what_failed_is_shown_again_at_the_end(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = ci.Run()
+    for part in ("one 0 0", "two 0 3", "three 0 0"):
+        run.do(f"{command} {part}")
+    assert run.conclude() == 1
+    assert (tmp_path / "ran").read_text().split() == ["one", "two", "three"]
+    said = capsys.readouterr().out
+    end = said[said.index("what it said:") :]
+    assert "two begins\ntwo ends\n" in end
+    assert "one begins" not in end
+    *_, one, two, three, whole = end.splitlines()
+    assert (one[-6:], three[-6:], whole[-6:]) == ("passed", "passed", "FAILED")
+    assert two.endswith("FAILED, exit status 3")
+
+
+def test_all_passed(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    run = ci.Run()
+    run.do(f"{command} one 0 0")
+    run.leave_out("make test-pods", "no root")
+    assert run.conclude() == 0
+    said = capsys.readouterr().out
+    assert "not run: no root" in said
+    assert said.splitlines()[-1].split()[-1] == "passed"
+
+
+def test_parts_side_by_side_keep_their_output_apart(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    run = ci.Run()
+    run.do(f"{command} shown 1 0", f"{command} aside 0 0")
+    assert run.conclude() == 0
+    said = capsys.readouterr().out
+    assert "shown begins" in said
+    # In one piece, though the other one ran meanwhile.
+    assert f"──── {command} aside 0 0, from its beginning\naside begins\naside ends\n" in said
+
+
+def test_what_is_made_for_others_is_silent_unless_it_fails_and_decides_nothing(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = ci.Run()
+    made, not_made = run.begin("made", [command, "made", "0", "0"]), run.begin("not made", [command, "lacks", "0", "2"])
+    run.wait(made, not_made)
+    assert run.conclude() == 0
+    said = capsys.readouterr().out
+    assert "made ends" not in said
+    assert "lacks ends" in said
+
+
+def test_the_pytest_lines_of_a_failure_are_shown_first(capsys: pytest.CaptureFixture[str]) -> None:
+    run = ci.Run()
+    lines = "FAILED tests/a.py::test_b - why\n" + "later\n" * 100
+    part = run.begin("tests", [sys.executable, "-c", f"print({lines!r}); raise SystemExit(1)"])
+    run.wait(part)
+    run.conclude()
+    assert "what it said:\nFAILED tests/a.py::test_b - why\nlater\n" in capsys.readouterr().out
+
+
+def test_a_part_that_outlasts_the_time_is_ended_and_the_rest_is_not_run(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = ci.Run(budget_s=3.0)
+    run.do(f"{command} long 600 0")
+    run.do(f"{command} next 0 0")
+    assert run.conclude() == 1
+    assert not (tmp_path / "ran").exists()
+    said = capsys.readouterr().out
+    assert "FAILED (the time is over), exit status" in said
+    assert "not run: the time is over" in said
+
+
+def test_a_part_that_does_not_end_when_asked_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ci, "_GRACE_S", 0.5)
+    run = ci.Run()
+    deaf = "import signal, time; signal.signal(signal.SIGINT, signal.SIG_IGN); print('deaf'); time.sleep(600)"
+    part = run.begin("deaf", [sys.executable, "-u", "-c", deaf])
+    wait_until(lambda: part.lines, "it does not listen any more")
+    run.interrupted = True
+    run.wait(part)
+    assert part.status == -signal.SIGKILL
+
+
+def test_an_interruption_is_passed_on_and_ends_the_run(command: str, tmp_path: Path) -> None:
+    run = ci.Run()
+    threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGTERM)).start()
+    run.do(f"{command} long 600 0")
+    run.do(f"{command} next 0 0")
+    assert run.conclude() == ci.INTERRUPTED
+    assert not (tmp_path / "ran").exists()
+
+
+def test_real_pods_are_left_out_when_little_time_is_left() -> None:
+    assert ci.too_late(ci.PODS_S) is None
+    assert ci.too_late(ci.PODS_S - 61) == "19 minutes are left of 85, and it may take 20"
+    assert ci.too_late(-5.0) == "0 minutes are left of 85, and it may take 20"
+
+
+@pytest.mark.parametrize(
+    ("said", "status", "why"), [("", 0, None), ("needs root", 70, "needs root"), ("", 9, "exit status 9")]
+)
+def test_real_pods_are_left_out_for_what_the_probe_says(
+    monkeypatch: pytest.MonkeyPatch, said: str, status: int, why: str | None
+) -> None:
+    monkeypatch.setattr(ci, "_READY", [sys.executable, "-c", f"print({said!r}); raise SystemExit({status})"])
+    assert ci.not_ready() == why
+
+
+def test_ci_runs_what_the_readme_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The order, with nothing run: the tiers, two of them side by side, and real pods last."""
+    done: list[tuple[str, ...]] = []
+    monkeypatch.setattr(ci.Run, "do", lambda _, *names: done.append(names))
+    monkeypatch.setattr(ci.Run, "begin", lambda *_: None)
+    monkeypatch.setattr(ci.Run, "wait", lambda *_: None)
+    monkeypatch.setattr(ci.Run, "conclude", lambda _: 0)
+    monkeypatch.setattr(ci, "not_ready", lambda: None)
+    assert ci.main() == 0
+    assert done == [
+        ("make up",),
+        ("make down",),
+        ("make check",),
+        ("make test", "make test-kubernetes"),
+        ("make test-pods",),
+    ]
+    targets = (ROOT / "Makefile").read_text().splitlines()
+    for name in sum(done, ()):
+        assert any(line.startswith(f"{name.split()[1]}:") for line in targets), name
+    assert (ROOT / ".ci" / "run").read_text().endswith("exec python3 -m tools.ci\n")
+
+
+def test_it_begins_without_an_environment() -> None:
+    """On a clean checkout there is the system's Python alone."""
+    done = subprocess.run(
+        [sys.executable, "-S", "-I", "-c", f"import sys; sys.path.insert(0, {str(ROOT)!r}); import tools.ci"],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,218 @@
+"""The machine of namespaces with plain processes: orders, ends, and the death of whoever made it. Namespaces, mounts
+and links are stand-ins (namespaces.py); the real ones are shown in tests/pods."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.clone import wait_until
+from tests.unit.namespaces import StandIns
+from tools.kubernetes.node_machine import Machine, bare_environment, identity_of
+from tools.kubernetes.programs import ProgramEnded
+
+ROOT = Path(__file__).resolve().parents[2]
+MakeMachine = Callable[..., Machine]
+
+
+@pytest.fixture
+def stand_ins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StandIns:
+    found = StandIns(tmp_path)
+    monkeypatch.setenv("PATH", found.path)
+    return found
+
+
+@pytest.fixture
+def make(stand_ins: StandIns, tmp_path: Path) -> Iterator[MakeMachine]:
+    assert stand_ins
+    made: list[Machine] = []
+
+    def machine(name: str = "gpu-0", **options: Any) -> Machine:
+        made.append(Machine(name, tmp_path / "logs", identity="abc123", **options))
+        return made[-1]
+
+    yield machine
+    for each in made:
+        each.stop()
+
+
+def ended(machine: Machine) -> str:
+    """What `check` says once it says something."""
+    said: list[str] = []
+
+    def looked() -> bool:
+        try:
+            machine.check()
+        except ProgramEnded as problem:
+            said.append(str(problem))
+        return bool(said)
+
+    wait_until(looked, "the machine says that something ended")
+    return said[0]
+
+
+def test_a_machine_gets_namespaces_its_mounts_and_a_name(make: MakeMachine, stand_ins: StandIns) -> None:
+    mounts = [["tmpfs", "/run"], ["bind", "/what", "/where"], ["value", "/proc/sys/kernel/panic", "/text"]]
+    make(mounts=mounts)
+    unshare, *inside = stand_ins.asked
+    assert unshare.startswith(
+        "unshare --mount --net --pid --uts --ipc --fork --kill-child --mount-proc --propagation=private"
+    )
+    assert inside == [
+        "mount -t tmpfs tmpfs /run",
+        "mount --bind /what /where",
+        "mount --bind /text /proc/sys/kernel/panic",
+        "mount --make-rshared /",
+        "hostname gpu-0",
+        "ip link set lo up",
+    ]
+
+
+def test_an_overlay_gets_its_folders(make: MakeMachine, stand_ins: StandIns, tmp_path: Path) -> None:
+    upper, work = tmp_path / "a" / "upper", tmp_path / "a" / "work"
+    make(mounts=[["overlay", "/home", str(upper), str(work)]])
+    assert upper.is_dir()
+    assert work.is_dir()
+    assert f"mount -t overlay overlay -o lowerdir=/home,upperdir={upper},workdir={work} /home" in stand_ins.asked
+
+
+def test_programs_are_started_with_their_environment_and_ended(make: MakeMachine, tmp_path: Path) -> None:
+    machine = make()
+    script = "trap 'echo asked; exit 1' TERM; echo $WORD; while :; do sleep 0.1; done"
+    machine.start("says", ["sh", "-c", script], bare_environment() | {"WORD": "here"})
+    wait_until(lambda: machine.tail("says") == "here", "the program runs")
+    machine.end("says")
+    wait_until(lambda: machine.tail("says") == "here\nasked", "the program ends")
+    # Another one, so that its end was surely told before; an end that was asked for is no failure.
+    machine.start("next", ["sh", "-c", "exit 3"], bare_environment())
+    assert "next on gpu-0 ended with status 3" in ended(machine)
+    assert (tmp_path / "logs" / "gpu-0-says.log").read_text() == "here\nasked\n"
+
+
+def test_a_program_begins_with_the_usual_signals(make: MakeMachine) -> None:
+    """The machine's first process ignores some; a program that inherited that could not be asked to end."""
+    machine = make()
+    machine.start("signals", ["grep", "-E", "Sig(Ign|Blk)", "/proc/self/status"], bare_environment())
+    wait_until(lambda: "SigIgn" in machine.tail("signals"), "it tells")
+    blocked, ignored = (int(line.split()[1], 16) for line in machine.tail("signals").splitlines())
+    usual = (signal.SIGHUP, signal.SIGINT, signal.SIGPIPE, signal.SIGTERM)
+    assert [number.name for number in usual if (blocked | ignored) >> (number - 1) & 1] == []
+
+
+def test_programs_that_end_at_once_are_all_told(make: MakeMachine) -> None:
+    machine = make()
+    for number in range(20):
+        machine.start(f"quick-{number}", ["false"], bare_environment())
+        assert f"quick-{number} on gpu-0 ended with status 1" in ended(machine)
+        machine.end(f"quick-{number}")
+
+
+def test_a_program_that_ends_by_itself_is_told_with_its_last_words(make: MakeMachine) -> None:
+    machine = make()
+    machine.start("fails", ["sh", "-c", "echo the reason; exit 7"], bare_environment())
+    assert ended(machine) == "fails on gpu-0 ended with status 7; the last lines of its log:\nthe reason"
+
+
+def test_a_program_that_is_not_there_is_told(make: MakeMachine) -> None:
+    machine = make()
+    machine.start("absent", ["/no/such/program"], bare_environment())
+    said = ended(machine)
+    assert "absent on gpu-0 ended with status 127" in said
+    assert "No such file or directory: '/no/such/program'" in said
+
+
+def test_a_machine_that_cannot_be_made_says_why(make: MakeMachine, stand_ins: StandIns) -> None:
+    stand_ins.write("unshare", "#!/bin/sh\necho 'unshare failed: Operation not permitted' >&2; exit 1\n")
+    with pytest.raises(ProgramEnded, match="gpu-0 could not be made:\nunshare failed: Operation not permitted"):
+        make()
+
+
+def test_its_folders_go_with_it_and_no_other(make: MakeMachine, tmp_path: Path) -> None:
+    for name in ("its", "another"):
+        (tmp_path / name / "deep").mkdir(parents=True)
+    machine = make(remove=[tmp_path / "its"])
+    assert (tmp_path / "its").exists()
+    first = psutil.Process(machine.pid)
+    machine.stop()
+    assert not (tmp_path / "its").exists()
+    assert (tmp_path / "another" / "deep").exists()
+    assert not first.is_running()
+    with pytest.raises(ProgramEnded, match="gpu-0 has ended"):
+        machine.start("late", ["true"], bare_environment())
+
+
+def test_a_command_that_fails_on_it_is_told(make: MakeMachine, stand_ins: StandIns) -> None:
+    machine = make()
+    machine.run(["ip", "route"], spaces=("net", "mount"))
+    assert stand_ins.asked[-1] == f"nsenter --target={machine.pid} --net --mount -- ip route"
+    stand_ins.write("nsenter", "#!/bin/sh\necho no such link >&2; exit 1\n")
+    with pytest.raises(RuntimeError, match="on gpu-0: ip link show x: no such link"):
+        machine.run(["ip", "link", "show", "x"])
+
+
+OWNER = """
+import sys, time
+from pathlib import Path
+from tools.kubernetes.node_machine import Machine
+folder = Path(sys.argv[1])
+machine = Machine("left", folder / "logs", identity="abc123", remove=[folder / "its"])
+print(machine.pid, flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_its_guard_notices_that_its_owner_died(stand_ins: StandIns, tmp_path: Path, number: signal.Signals) -> None:
+    """Nobody tells it: the pipe from the owner closes, by SIGKILL too."""
+    assert stand_ins
+    (tmp_path / "its").mkdir()
+    owner = subprocess.Popen([sys.executable, "-c", OWNER, str(tmp_path)], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    try:
+        assert owner.stdout is not None
+        first = psutil.Process(int(owner.stdout.readline()))
+        unshare = first.parent()
+        assert unshare is not None
+        guard = unshare.parent()
+        assert guard is not None
+        owner.send_signal(number)
+        owner.wait(timeout=60)
+        wait_until(lambda: not guard.is_running() or guard.status() == psutil.STATUS_ZOMBIE, "the guard has ended")
+    finally:
+        owner.kill()
+        owner.communicate()
+    assert not first.is_running()
+    assert not (tmp_path / "its").exists()
+
+
+def test_ctrl_c_in_the_terminal_is_the_owners_matter(make: MakeMachine) -> None:
+    """The guard and the machine are in sessions of their own, and ignore what reaches them all the same."""
+    machine = make()
+    first = psutil.Process(machine.pid)
+    unshare = first.parent()
+    assert unshare is not None
+    guard = unshare.parent()
+    assert guard is not None
+    for each in (first, guard):
+        each.send_signal(signal.SIGINT)
+    machine.start("works", ["sh", "-c", "echo still"], bare_environment())
+    wait_until(lambda: machine.tail("works") == "still", "the machine obeys")
+
+
+def test_an_identity_is_a_folders_own_and_short(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").symlink_to(tmp_path / "a")
+    assert identity_of(tmp_path / "a") == identity_of(tmp_path / "b") != identity_of(tmp_path)
+    assert len(identity_of(tmp_path)) == 6
+
+
+def test_what_runs_inside_inherits_nothing_of_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("KUBECONFIG", "https_proxy", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "secret")
+    assert set(bare_environment()) == {"PATH", "HOME", "LANG"}
