@@ -58,6 +58,15 @@ def registered(ours: Json, theirs: Mapping[str, str], stack: str) -> list[Json]:
     return [_plain(one.inputs) for one in made if _is_object(one.type)]
 
 
+def release(name: str, release: str) -> Json:
+    """The values with which one of `stacks()` installs a Helm release, such as `kueue`."""
+    ours, theirs = next((ours, theirs) for each, ours, theirs in stacks() if each == name)
+    made = deployed(ours, stack=name.split(",")[0], config=theirs).made.values()
+    found = (_plain(one.inputs) for one in made if one.type.startswith("kubernetes:helm.sh/"))
+    values: Json = next(one["values"] for one in found if one["name"] == release)
+    return values
+
+
 def kind(body: Json) -> str:
     """What an object is: "ray.io/v1 RayCluster"."""
     return f"{body['apiVersion']} {body['kind']}"

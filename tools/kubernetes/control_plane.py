@@ -26,7 +26,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from infra.local import loopback
-from tools.kubernetes import builds, controllers
+from tools.kubernetes import aggregation, builds, controllers
 from tools.kubernetes.api import Api, ApiError, Json, NotYet
 from tools.kubernetes.programs import ProgramEnded, Programs
 
@@ -247,8 +247,9 @@ class ControlPlane:
             "--egress-selector-config-file=egress.json",
             # It needs an etcd later than 3.5.1; refused at once, clients list instead, which they wait for otherwise.
             "--feature-gates=WatchList=false",
-            # A loopback address is refused as an endpoint of the Service `kubernetes`, again and again.
-            *(["--endpoint-reconciler-type=none"] if self._on_loopback else []),
+            # A loopback address is refused as an endpoint of the Service `kubernetes`, again and again. Where there
+            # are real pods, one of them may serve an API of its own.
+            *(["--endpoint-reconciler-type=none"] if self._on_loopback else aggregation.flags(self._work)),
         ]
 
     def _wait_for_api_server(self) -> None:

@@ -63,6 +63,7 @@ def start_kueue(api: Api, values: Json | None, give: Callable[[str], None]) -> N
     # Until the pod answers, the webhooks refuse what they are asked about; its own objects are none of that.
     manifests.install(api, kueue_pod.selected(kueue_manifests.objects(complete, settings)))
     manifests.install(api, kueue_pod.objects(complete, settings))
+    api.until("Kueue's own certificate", lambda: kueue_pod.looks_again(api), READY_S)
     rollout.until_done(api, kueue_manifests.NAMESPACE, kueue_pod.NAME, READY_S)
     api.until("Kueue's webhooks", lambda: kueue_manifests.answers(api), READY_S)
     api.until("Kueue's own API", lambda: kueue_pod.visible(api), READY_S)

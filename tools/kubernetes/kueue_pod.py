@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 
 from infra.kubernetes.queue_facts import KUEUE_IMAGE, KUEUE_TAG
-from tools.kubernetes import kueue_manifests, manifests
+from tools.kubernetes import kueue_manifests, manifests, rollout
 from tools.kubernetes.api import Api, Json, NotYet
 from tools.kubernetes.builds import module_folder
 from tools.kubernetes.kueue_manifests import KUEUE, NAMESPACE, RELEASE
@@ -65,6 +65,21 @@ def objects(values: Json, settings: Json) -> list[Json]:
         }
     )
     return [*found, *_visibility(), _deployment(values, text)]
+
+
+def looks_again(api: Api) -> bool:
+    """Let the kubelet mount Kueue's certificate now that Kueue has made it; NotYet before.
+
+    By itself the kubelet does so within a minute or two. It does at once when an annotation of the pod changes
+    (https://kubernetes.io/docs/tasks/configure-pod-container/configure-pod-configmap/, read 2026-11).
+    """
+    data = (api.get("v1", "Secret", kueue_manifests.SECRET, NAMESPACE) or {}).get("data") or {}
+    if "tls.crt" not in data:
+        raise NotYet("Kueue has not made it")
+    for pod in rollout.pods(api, NAMESPACE, NAME):
+        change = {"metadata": {"annotations": {"rdma-ray/certificate": "made"}}}
+        api.patch("v1", "Pod", pod["metadata"]["name"], NAMESPACE, change)
+    return True
 
 
 def visible(api: Api) -> bool:

@@ -30,6 +30,8 @@ RAY_IMAGES = (
     "public.ecr.aws/deep-learning-containers/ray:train-ml-cuda-v1.1.0",
 )
 """As the stack files have them."""
+# A tenth of a CPU, the chart's own, lets it start for 20 seconds.
+_VALUES = {"resources": {"requests": {"cpu": "100m"}, "limits": {"cpu": "500m", "memory": "1Gi"}}}
 _LOOK_S = 1.0
 
 
@@ -46,7 +48,7 @@ def main(arguments: list[str]) -> None:
     with tempfile.TemporaryDirectory(prefix="rdma-ray-standing-") as folder:
         nodes = {f"node-{number}": NodeShape() for number in range(chosen.nodes)}
         with Cluster(Path(folder), nodes=nodes, real_images=RAY_IMAGES, say=_say) as cluster:
-            cluster.start_kuberay()
+            cluster.start_kuberay(_VALUES)
             if chosen.kueue:
                 cluster.start_kueue()
             _say(f"Kubernetes is up with {chosen.nodes} nodes. In another terminal:\n")
@@ -56,7 +58,7 @@ def main(arguments: list[str]) -> None:
                 time.sleep(_LOOK_S)
 
 
-def _end(number: int, frame: FrameType | None) -> NoReturn:
+def _end(_number: int, _frame: FrameType | None) -> NoReturn:
     # As Ctrl-C does, so that everything is taken down.
     raise KeyboardInterrupt
 

@@ -1,0 +1,232 @@
+"""A cluster that the user owns, named by KUBECONFIG: some of its nodes are made ready for the tests, and put back.
+
+What a node had before stands in an annotation of it while it is ours, so that the next run puts back what one left
+that was killed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import subprocess
+import tempfile
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import requests
+
+from tools.kubernetes import builds
+from tools.kubernetes.api import Api, ApiError, Json
+from tools.kubernetes.containers import Missing
+from tools.kubernetes.images_archive import canonical
+from tools.kubernetes.node import NodeShape
+
+BEFORE = "rdma-ray.local/before-the-tests"
+"""The annotation of a node that the tests use."""
+_POD_S = 180.0
+_NAMESPACE = "default"
+# Prints what it makes, the highest new folder of each path: that is what has to go again. What is there stays as it is.
+_MAKE = """
+make() {
+  new=$1
+  [ ! -e "$new" ] || return 0
+  while [ ! -e "$(dirname "$new")" ]; do new=$(dirname "$new"); done
+  mkdir -p "$2"
+  echo "MADE ${new#/node}"
+}
+"""
+
+
+@dataclass(frozen=True)
+class Theirs:
+    """api: of their cluster. nodes: what the tests call a node -> its name. sees: whether they have our files, too."""
+
+    api: Api
+    nodes: Mapping[str, str]
+    sees: bool
+
+
+@contextlib.contextmanager
+def prepared(kubeconfig: Path, shapes: Mapping[str, NodeShape], images: Sequence[str]) -> Iterator[Theirs]:
+    """The cluster, some of whose nodes have labels, taints, resources and files for the time of the tests.
+
+    Raises Missing where it cannot be reached, or has too few nodes, no KubeRay, or not the images.
+    """
+    with proxied(kubeconfig) as api:
+        _put_back_what_was_left(api, images[0])
+        free = _suitable(api, len(shapes), images)
+        nodes = {name: node["metadata"]["name"] for name, node in zip(shapes, free, strict=False)}
+        with contextlib.ExitStack() as after, tempfile.TemporaryDirectory(prefix="rdma-ray-seen-") as folder:
+            for role, node in zip(shapes, free, strict=False):
+                after.callback(restore, api, nodes[role], images[0])
+                prepare(api, node, shapes[role], images[0])
+            yield Theirs(api, nodes, _sees(api, nodes.values(), Path(folder), images[0]))
+
+
+def prepare(api: Api, node: Json, shape: NodeShape, image: str) -> None:
+    """Make a node what the tests need, after it was written down what it is; `restore` undoes it."""
+    name = node["metadata"]["name"]
+    labels = node["metadata"].get("labels", {})
+    before = {
+        "labels": {label: labels.get(label) for label in shape.labels},
+        "amounts": {each: node["status"]["capacity"].get(each) for each in shape.extended},
+        "taints": node["spec"].get("taints"),
+        "made": [],
+    }
+    _note(api, name, before)
+    if shape.host_files:
+        made = _in_a_pod(api, name, image, _writing(shape), _tops(shape.host_files))
+        _note(api, name, before | {"made": re.findall(r"^MADE (/\S+)$", made, re.MULTILINE)})
+    spec = {"taints": [dict(taint) for taint in shape.taints]} if shape.taints else {}
+    api.patch("v1", "Node", name, None, {"metadata": {"labels": dict(shape.labels)}, "spec": spec})
+    _report(api, name, {each: str(amount) for each, amount in shape.extended.items()})
+
+
+def restore(api: Api, name: str, image: str) -> None:
+    """Put a node back to what the annotation says, and take that off; one without it is left alone."""
+    node = api.get("v1", "Node", name)
+    if node is None or (text := node["metadata"].get("annotations", {}).get(BEFORE)) is None:
+        return
+    before = json.loads(text)
+    spec = {"taints": before["taints"], "unschedulable": None}
+    api.patch("v1", "Node", name, None, {"metadata": {"labels": before["labels"]}, "spec": spec})
+    _report(api, name, before["amounts"])
+    if made := before["made"]:
+        _in_a_pod(api, name, image, "\n".join(f"rm -rf {_quoted('/node' + path)}" for path in made), _tops(made))
+    _note(api, name, None)
+
+
+@contextlib.contextmanager
+def proxied(kubeconfig: Path) -> Iterator[Api]:
+    """A client that signs in as the user's kubeconfig says, by `kubectl proxy` on loopback. Raises Missing."""
+    kubectl = builds.programs("kubectl")["kubectl"]
+    if not kubeconfig.is_file():
+        raise Missing(f"KUBECONFIG={kubeconfig} is no file: give the path of one kubeconfig, such as ~/.kube/config.")
+    with tempfile.TemporaryFile("w+") as problems:
+        command = [str(kubectl), f"--kubeconfig={kubeconfig}", "proxy", "--port=0"]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=problems, text=True)
+        assert process.stdout is not None
+        try:
+            match = re.search(r"127\.0\.0\.1:(\d+)", process.stdout.readline())
+            if match is None:
+                problems.seek(0)
+                raise Missing(f"KUBECONFIG={kubeconfig}: {problems.read().strip()}")
+            api = Api(f"http://127.0.0.1:{match.group(1)}", "", None)
+            try:
+                api.kinds()
+            except (ApiError, requests.RequestException) as problem:
+                raise Missing(f"KUBECONFIG={kubeconfig}: its cluster does not answer: {problem}") from problem
+            yield api
+        finally:
+            process.terminate()
+            process.wait(20)
+            process.stdout.close()
+
+
+def _suitable(api: Api, wanted: int, images: Sequence[str]) -> list[Json]:
+    if api.get("apiextensions.k8s.io/v1", "CustomResourceDefinition", "rayclusters.ray.io") is None:
+        raise Missing("The cluster of KUBECONFIG has no KubeRay: install its chart kuberay-operator 1.6.2 first.")
+    free = [node for node in api.list("v1", "Node") if _serves(node)]
+    if len(free) < wanted:
+        raise Missing(
+            f"Nodes of the cluster of KUBECONFIG that are ready and take any pod: {len(free)}; {wanted} are needed: "
+            "add some, or take their taints off."
+        )
+    for node in free[:wanted]:
+        there = {name for image in node["status"].get("images", ()) for name in image.get("names", ())}
+        if lacking := [image for image in images if canonical(image) not in there]:
+            raise Missing(
+                f"Node {node['metadata']['name']} has no image {', '.join(lacking)}: write one by "
+                f"`.venv/bin/python -m tools.kubernetes.images FILE {' '.join(images)}` and load it (kind: "
+                "`kind load image-archive FILE`)."
+            )
+    return free[:wanted]
+
+
+def _serves(node: Json) -> bool:
+    conditions = node["status"].get("conditions", ())
+    ready = any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
+    return ready and not node["spec"].get("taints") and not node["spec"].get("unschedulable")
+
+
+def _put_back_what_was_left(api: Api, image: str) -> None:
+    for node in api.list("v1", "Node"):
+        restore(api, node["metadata"]["name"], image)
+
+
+def _note(api: Api, name: str, before: Json | None) -> None:
+    text = None if before is None else json.dumps(before)
+    api.patch("v1", "Node", name, None, {"metadata": {"annotations": {BEFORE: text}}})
+
+
+def _report(api: Api, name: str, amounts: Mapping[str, str | None]) -> None:
+    status = {"status": {"capacity": dict(amounts), "allocatable": dict(amounts)}}
+    api.patch("v1", "Node", name, None, status, subresource="status")
+
+
+def _writing(shape: NodeShape) -> str:
+    lines = [_MAKE]
+    for path, text in shape.host_files.items():
+        place = _quoted(f"/node{path}")
+        folder = place if text is None else _quoted(f"/node{Path(path).parent}")
+        lines.append(f'made=$(make {place} {folder}); echo "$made"')
+        if text is not None:
+            lines.append(f'[ -z "$made" ] || printf %s {_quoted(text)} > {place}')
+    return "\n".join(lines)
+
+
+def _sees(api: Api, nodes: Iterable[str], folder: Path, image: str) -> bool:
+    """Whether the nodes have this machine's files: they do where they are namespaces of it."""
+    seen = folder / uuid.uuid4().hex
+    seen.touch()
+    look = f"if [ -e {_quoted('/node' + str(seen))} ]; then echo SEEN; fi"
+    return all("SEEN" in _in_a_pod(api, name, image, look, _tops([str(folder)])) for name in nodes)
+
+
+def _tops(paths: Sequence[str] | Mapping[str, object]) -> list[str]:
+    return sorted({Path(path).parts[1] for path in paths})
+
+
+def _in_a_pod(api: Api, node: str, image: str, script: str, tops: Sequence[str]) -> str:
+    """Run a script as root on the node, with its folders /TOP below /node; returns what it printed."""
+    container = {
+        "name": "main",
+        "image": image,
+        "imagePullPolicy": "IfNotPresent",
+        "command": ["bash", "-ec", script],
+        "securityContext": {"runAsUser": 0},
+        "volumeMounts": [{"name": top, "mountPath": f"/node/{top}"} for top in tops],
+    }
+    spec = {
+        "nodeName": node,
+        "restartPolicy": "Never",
+        # Also on a node that has the tests' taints already.
+        "tolerations": [{"operator": "Exists"}],
+        "automountServiceAccountToken": False,
+        "containers": [container],
+        "volumes": [{"name": top, "hostPath": {"path": f"/{top}", "type": "DirectoryOrCreate"}} for top in tops],
+    }
+    name = f"rdma-ray-{uuid.uuid4().hex[:8]}"
+    metadata = {"name": name, "namespace": _NAMESPACE}
+    api.create({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
+    try:
+        phase = api.until(f"the script on {node}", lambda: _over(api.get("v1", "Pod", name, _NAMESPACE)), _POD_S)
+        printed = str(api.request("GET", f"/api/v1/namespaces/{_NAMESPACE}/pods/{name}/log").get("text", ""))
+        if phase != "Succeeded":
+            raise RuntimeError(f"a script on node {node} failed: {printed.strip()[-500:]}")
+        return printed
+    finally:
+        place = f"/api/v1/namespaces/{_NAMESPACE}/pods/{name}"
+        api.request("DELETE", place, body={"gracePeriodSeconds": 0})
+
+
+def _over(pod: Json | None) -> str | None:
+    phase = pod["status"]["phase"] if pod else None
+    return phase if phase in ("Succeeded", "Failed") else None
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "'\\''") + "'"
