@@ -1,7 +1,8 @@
 # Two commands matter: `make up` and `make test`. Each sets up what it needs; `make help` lists the rest.
 PYTHON ?= python3
 STACK ?= local
-# How much of a rehearsal is real: quick, or cluster with a real Kubernetes, which takes minutes and needs Go once.
+# How much of a rehearsal is real: quick; cluster with a real Kubernetes, which takes minutes and needs Go once; pods with
+# real nodes and Ray as well, which needs root on Linux.
 DEPTH ?= quick
 VENV := .venv/bin/python
 
@@ -20,13 +21,13 @@ preview: setup ## show what `make up` would change in STACK
 down: setup ## destroy STACK
 	@$(VENV) -m tools.stack down --stack "$(STACK)"
 
-rehearse: setup-$(if $(filter cluster,$(DEPTH)),dev,infra) ## rehearse STACK on simulated clouds; DEPTH=cluster with real Kubernetes; ARGS="--change nodes.max=8"
+rehearse: setup-$(if $(filter quick,$(DEPTH)),infra,dev) ## rehearse STACK on simulated clouds; DEPTH=cluster with real Kubernetes, DEPTH=pods with real Ray; ARGS="--change nodes.max=8"
 	@$(VENV) -m rehearsal --stack "$(STACK)" --depth "$(DEPTH)" $(ARGS)
 
 test-faults: setup-dev ## every fault at every step of up and destroy, simulated (40 minutes); ARGS="--sample 20" and more
 	@$(VENV) -m rehearsal.faults $(ARGS)
 
-rehearse-all: setup-$(if $(filter cluster,$(DEPTH)),dev,infra) ## rehearse every cloud stack file; ARGS="--before origin/main" starts from that version
+rehearse-all: setup-$(if $(filter quick,$(DEPTH)),infra,dev) ## rehearse every cloud stack file; ARGS="--before origin/main" starts from that version
 	@$(VENV) -m rehearsal.every --depth "$(DEPTH)" $(ARGS)
 
 test: setup-dev ## run the tests: unit, components, rehearsal, workloads; PYTEST="tests/unit -x" runs some of them

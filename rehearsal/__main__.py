@@ -24,14 +24,17 @@ from rehearsal.report.markdown import markdown
 from rehearsal.report.outcome import Phase, to_json
 from rehearsal.report.picture import picture
 from rehearsal.report.terminal import show
-from rehearsal.scenario import DEPTHS, Depth, DepthError, NoCloudError, Order, Scenario
+from rehearsal.scenario import DEPTHS, Depth, DepthError, NoCloudError, NotRunError, Order, Scenario
 from rehearsal.workspace import ROOT, NotOursError, Workspace
+
+NOT_RUN = 70
+"""The exit status of what was not tried, as a tier of tests has it."""
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run a rehearsal; the exit status is 0 if everything went as it must, 1 if not, 2 for a wrong command line.
 
-    After Ctrl-C it is 130.
+    After Ctrl-C it is 130, and `NOT_RUN` where this machine cannot run that depth.
     """
     options = _parse(arguments)
     console = Console(highlight=False)
@@ -62,6 +65,9 @@ def main(arguments: list[str] | None = None) -> int:
     except (FaultError, SettingsError, NotOursError, NoCloudError) as problem:
         console.print(f"\n{problem}", markup=False)
         return 2
+    except NotRunError as problem:
+        console.print(f"\n{problem}\n\nNOT RUN: the rehearsal at depth {options.depth}.", markup=False)
+        return NOT_RUN
     except (EngineError, DepthError) as problem:
         console.print(f"\n{problem}", markup=False)
         return 1
@@ -92,7 +98,9 @@ def called(stack: str, depth: Depth) -> str:
 def _parse(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="make rehearse", description=__doc__)
     parser.add_argument("--stack", default="gke")
-    parser.add_argument("--depth", choices=DEPTHS, default="quick", help="cluster: with a real Kubernetes (minutes)")
+    parser.add_argument(
+        "--depth", choices=DEPTHS, default="quick", help="cluster: a real Kubernetes; pods: with real Ray"
+    )
     parser.add_argument("--before", metavar="REF", help="make the stack by this version first, such as origin/main")
     parser.add_argument("--change", action="append", default=[], metavar="SETTING=VALUE", help="after the first up")
     parser.add_argument("--fault", action="append", default=[], metavar="'TYPE VERB HOW' | 'step N HOW'")

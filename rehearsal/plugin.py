@@ -56,9 +56,10 @@ def _servicer(package: str, world: World, engine: int) -> Provider:
             setting = view.setting("cluster")
         if setting:
             # Depth quick needs none of this.
+            from rehearsal.cluster.fitted import from_setting
             from rehearsal.cluster.provider import ClusterProvider, api_of
 
-            return ClusterProvider(cloud(package), world, engine, api_of(setting))
+            return ClusterProvider(cloud(package), world, engine, api_of(setting), from_setting(setting.get("scale")))
     return Provider(cloud(package), world, engine)
 
 

@@ -2,7 +2,8 @@
 
 up → empty preview → empty preview after the clouds have changed what they change → (a change, previewed and made) →
 destroy refused while the stack is protected → destroy → nothing is left. Depth `cluster` has a real Kubernetes behind
-it, and more phases: workers are wanted, come and go, and the objects are deleted one by one.
+it, and more phases: workers are wanted, come and go, and the objects are deleted one by one. Depth `pods` has real
+nodes, on which a job of Ray's makes the workers come; nothing of it may be left on this machine.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from tools.recovery import Place, mend_state_folder, settle
 if TYPE_CHECKING:
     from rehearsal.cluster.inside import Inside
 
-Depth = Literal["quick", "cluster"]
+Depth = Literal["quick", "cluster", "pods"]
 DEPTHS: tuple[Depth, ...] = get_args(Depth)
 _SIMULATED = (
     "The clouds are simulated: they refuse what their rules say and compute what their kinds say, nothing more."
@@ -79,6 +80,10 @@ class DepthError(RuntimeError):
     """This depth cannot be rehearsed on this machine; says what is missing, and what still runs."""
 
 
+class NotRunError(DepthError):
+    """This depth was not tried, since this machine or its user cannot; says what is missing."""
+
+
 class PhaseFailedError(Exception):
     """A phase did not go as it must; the rest would say nothing."""
 
@@ -107,15 +112,18 @@ class Scenario:
         self._leftovers: tuple[str, ...] = ()
         self._graph = Graph({})
         self._before: Graph | None = None
+        self._traces: frozenset[str] = frozenset()
 
     def run(self) -> Outcome:
-        """Rehearse. Raises `SettingsError`, `NoCloudError` or `DepthError` before anything starts."""
+        """Rehearse. Raises `SettingsError`, `NoCloudError`, `NotRunError` or `DepthError` before anything starts."""
         settings = self._settings = from_stack_file(self._order.file)
         if settings.target not in PROMISES:
             raise NoCloudError(
                 f"target: {settings.target} has no simulated cloud; those that have: {', '.join(PROMISES)}"
             )
         began = time.monotonic()
+        if self._order.depth == "pods":
+            _must_run_pods()
         before = self._order.before
         self._workspace.begin(self._order.stack, before / self._order.file.name if before else self._order.file)
         if before is not None:
@@ -126,6 +134,9 @@ class Scenario:
             with suppress(PhaseFailedError):
                 self._phases_of_it()
             timeline, notes = self._told()
+        if self._order.depth == "pods":
+            with suppress(PhaseFailedError):
+                self._machine_is_clean()
         return Outcome(
             stack=self._order.stack,
             target=settings.target,
@@ -149,12 +160,22 @@ class Scenario:
         from rehearsal.cluster.stage import Beginning, Stage
         from tools.kubernetes.builds import BuildError
 
+        pods = self._order.depth == "pods"
+        folder = self._workspace.folder / "kubernetes"
         with self._phase("a Kubernetes control plane starts") as phase:
-            stage = Stage(self._workspace.folder / "kubernetes", self.engine.world, self._settings, self._happens)
+            scale = None
+            if pods:
+                from rehearsal.cluster.inside_pods import InsidePods, scale_in
+                from tools.kubernetes.node_traces import traces
+
+                folder.mkdir()
+                self._traces = traces(folder)
+                scale = scale_in(folder)
+            stage = Stage(folder, self.engine.world, self._settings, self._happens, scale=scale)
             ready = behind.enter_context(Beginning(stage))
             self.engine.init()
             try:
-                self._inside = Inside(ready())
+                self._inside = InsidePods(ready()) if pods else Inside(ready())
                 self._ends = (PhaseFailedError, InsideError)
             except BuildError as problem:
                 raise DepthError(str(problem)) from problem
@@ -176,13 +197,22 @@ class Scenario:
             self._change()
         if from_stack_file(self._stack_file).protect:
             self._protected()
-        if self._inside is not None:
+        if self._inside is not None and self._order.depth == "cluster":
             with self._phase("objects in the cluster are deleted one by one") as phase:
                 phase.said = self._inside.go_one_by_one(self.engine, self._graph)
             with self._phase("up again") as phase:
                 self._must(self.engine.up(), phase)
                 phase.said = self._made()
         self._destroy()
+
+    def _machine_is_clean(self) -> None:
+        from tools.kubernetes.node_traces import traces
+
+        with self._phase("the nodes are off, and this machine is as it was") as phase:
+            left = sorted(traces(self._workspace.folder / "kubernetes") - self._traces)
+            if left:
+                raise phase.failed("\n".join(left))
+            phase.said = "no process, mount, link, route, network namespace, nftables table, cgroup or file is left"
 
     def _told(self) -> tuple[tuple[tuple[float, str], ...], tuple[str, ...]]:
         """The time line and the notes."""
@@ -345,6 +375,16 @@ class _Open:
         """The error that ends the rehearsal."""
         self.said = why
         return PhaseFailedError(why)
+
+
+def _must_run_pods() -> None:
+    from tools.kubernetes.containers import Missing
+    from tools.kubernetes.node_probe import ready_to_run
+
+    try:
+        ready_to_run()
+    except Missing as problem:
+        raise NotRunError(str(problem)) from problem
 
 
 def recover(engine: Engine) -> int:

@@ -27,8 +27,6 @@ JOB = "kubernetes:batch/v1:Job"
 WORKERS = 2
 """As many as make a network; fewer where the stack allows fewer."""
 GPUS = "nvidia.com/gpu"
-_COMES_S = 120.0
-_GOES_S = 120.0
 _ONE_BY_ONE = ("destroy", "--yes", "--skip-preview", "--parallel", str(PARALLEL))
 
 
@@ -37,7 +35,10 @@ class InsideError(Exception):
 
 
 class Inside:
-    """The cluster of a stack that is up, by its graph."""
+    """The cluster of a stack that is up, by its graph. `comes_s`, `goes_s`: how long it waits for something."""
+
+    comes_s = 120.0
+    goes_s = 120.0
 
     def __init__(self, stage: Stage) -> None:
         self.stage = stage
@@ -70,14 +71,14 @@ class Inside:
         with _telling():
             for node in wanting(graph):
                 if node.type == CLUSTER and autoscaled(self._live(node)):
-                    self._scale(node, 0, self._workers(node))
-            keeping = [f"{_called(node)} {why}" for node in wanting(graph) if (why := keeps(self._live(node)))]
+                    self._let_go(node)
+            keeping = [f"{called(node)} {why}" for node in wanting(graph) if (why := self._keeping(node))]
             if keeping:
                 return f"{'; '.join(keeping)}: not waited for, see below"
-            self._until("the GPU nodes go", lambda: not self._gpu_nodes(), _GOES_S, self._gpu_nodes)
+            self._until("the GPU nodes go", lambda: not self._gpu_nodes(), self.goes_s, self._gpu_nodes)
             for node in wanting(graph):
                 if node.type == CLUSTER and autoscaled(self._live(node)):
-                    self._scale(node, 0, [])
+                    self._forget(node)
         return f"no GPU node is left after {time.monotonic() - began:.0f} s"
 
     def go_one_by_one(self, engine: Engine, graph: Graph) -> str:
@@ -89,18 +90,33 @@ class Inside:
             raise InsideError(said.text.strip())
         with _telling():
             # What the program does not wait for is still on its way out.
-            left = self.stage.left(_COMES_S)
-            self._until("the GPU nodes go", lambda: not self._gpu_nodes(), _GOES_S, self._gpu_nodes)
+            left = self.stage.left(self.comes_s)
+            self._until("the GPU nodes go", lambda: not self._gpu_nodes(), self.goes_s, self._gpu_nodes)
         if left:
             raise InsideError(f"{len(left)} objects are left: {', '.join(left[:9])}")
         return f"{len(urns)} deleted by themselves, no finalizer stuck, 0 left in the API server, no GPU node"
 
-    def _want(self, node: Node, began: float) -> None:
-        self._until("the head", lambda: state(self._live(node)) == "ready", _COMES_S, lambda: state(self._live(node)))
+    def _let_go(self, node: Node) -> None:
+        self._scale(node, 0, self._workers(node))
+
+    def _forget(self, node: Node) -> None:
+        self._scale(node, 0, [])
+
+    def _keeping(self, node: Node) -> str:
+        return keeps(self._live(node))
+
+    def _head_alone(self, node: Node, began: float) -> None:
+        """Wait for the head; with it alone, there is no machine that costs much."""
+        self._until(
+            "the head", lambda: state(self._live(node)) == "ready", self.comes_s, lambda: state(self._live(node))
+        )
         early = self._gpu_nodes()
         if early:
             raise InsideError(f"GPU nodes are there before a worker wants one: {', '.join(early)}")
-        self.stage.timeline.said(f"{_called(node)}: head ready after {time.monotonic() - began:.0f} s, no GPU node")
+        self.stage.timeline.said(f"{called(node)}: head ready after {time.monotonic() - began:.0f} s, no GPU node")
+
+    def _want(self, node: Node, began: float) -> None:
+        self._head_alone(node, began)
         wanted = min(WORKERS, int(group(self._live(node)).get("maxReplicas", WORKERS)))
         self._scale(node, wanted)
         self._until(
@@ -109,7 +125,7 @@ class Inside:
                 value_at(self._live(node), "status.readyWorkerReplicas") == wanted
                 and state(self._live(node)) == "ready"
             ),
-            _COMES_S,
+            self.comes_s,
             lambda: self._live(node).get("status"),
         )
 
@@ -118,10 +134,10 @@ class Inside:
             live = self._live(node)
             trouble = failed(live)
             if trouble:
-                raise InsideError(f"{_called(node)} failed: {trouble}")
+                raise InsideError(f"{called(node)} failed: {trouble}")
             return started(live)
 
-        self._until(f"{_called(node)} runs", there, _COMES_S, lambda: self._live(node).get("status"))
+        self._until(f"{called(node)} runs", there, self.comes_s, lambda: self._live(node).get("status"))
 
     def _scale(self, node: Node, replicas: int, ends: Sequence[str] = ()) -> None:
         """Want so many workers, and name those that are to end: without their names the operator ends none.
@@ -135,7 +151,7 @@ class Inside:
             {"op": "replace", "path": f"{group}/scaleStrategy", "value": {"workersToDelete": list(ends)}},
         ]
         if ends or replicas:
-            self.stage.timeline.said(f"{_called(node)}: {replicas} workers are wanted")
+            self.stage.timeline.said(f"{called(node)}: {replicas} workers are wanted")
         self.stage.api.patch(kind.written, kind.kind, name, namespace, patch, type="json")
 
     def _workers(self, node: Node) -> list[str]:
@@ -147,7 +163,7 @@ class Inside:
         kind, (name, namespace) = api_of_type(node.type), place_of(node.id)
         live = self.stage.api.get(kind.written, kind.kind, name, namespace)
         if live is None:
-            raise InsideError(f"{_called(node)} is not in the API server")
+            raise InsideError(f"{called(node)} is not in the API server")
         return live
 
     def _gpu_nodes(self) -> list[str]:
@@ -159,7 +175,7 @@ class Inside:
         for node in wanting(graph):
             live = self._live(node)
             count = value_at(live, "status.readyWorkerReplicas")
-            words.append(f"{_called(node)} {state(live)}" + (f" with {count} workers" if node.type == CLUSTER else ""))
+            words.append(f"{called(node)} {state(live)}" + (f" with {count} workers" if node.type == CLUSTER else ""))
         return "; ".join(words) or "nothing of this stack wants a GPU by itself"
 
     def _until(self, what: str, look: Callable[[], bool], within_s: float, seen: Callable[[], object]) -> None:
@@ -240,5 +256,6 @@ def _true(status: Json) -> set[str]:
     return {each["type"] for each in status.get("conditions") or () if each.get("status") == "True"}
 
 
-def _called(node: Node) -> str:
+def called(node: Node) -> str:
+    """What to call an object of a stack: its kind and its name."""
     return f"{api_of_type(node.type).kind} {place_of(node.id)[0]}"

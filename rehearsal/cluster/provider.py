@@ -7,7 +7,7 @@ that the program asks for. The real provider compares with its state instead, wh
 sees the same after a refresh, and here it is seen without one, too.
 
 Whether the API server can be reached is the simulated cloud's to say: its cluster has to be there. Helm's releases are
-kept in the simulated world, as in quick depth (`releases`).
+kept in the simulated world, as in quick depth (`releases`). At depth `pods` what is sent is scaled (`fitted`).
 """
 
 from __future__ import annotations
@@ -29,8 +29,10 @@ from rehearsal.clouds.provider import Provider, RefusedError, compared, failing
 from rehearsal.clouds.values import from_wire, to_wire
 from rehearsal.clouds.world import World
 from rehearsal.cluster import objects, releases
+from rehearsal.cluster.fitted import Fitting
 from rehearsal.cluster.readiness import LEFT_TO_GO, REFRESHED, NeverReadyError, skips, unready
 from tools.kubernetes.api import Api, ApiError
+from tools.kubernetes.scaling import Scale
 
 SETTING = "cluster"
 """The setting of the world with the API server's url, token and authority; it makes the depth."""
@@ -54,9 +56,10 @@ class ClusterProvider(Provider):
 
     # ruff: noqa: N802 - the protocol's names
 
-    def __init__(self, cloud: Cloud, world: World, engine: int, server: Api) -> None:
+    def __init__(self, cloud: Cloud, world: World, engine: int, server: Api, scale: Scale | None = None) -> None:
         super().__init__(cloud, world, engine)
         self._server = server
+        self._fitting = Fitting(world, scale)
 
     def Diff(self, request: provider_pb2.DiffRequest, context: grpc.ServicerContext) -> provider_pb2.DiffResponse:
         """What an apply of the inputs would change; with inputs that are not known yet, what changed in them."""
@@ -68,6 +71,7 @@ class ClusterProvider(Provider):
             planned = None if objects.unknown(now) else self._planned(request.type, request.id, request.urn, now)
             if planned is not None:
                 live, then = planned
+                before, now = (self._fitting.inputs(request.type, each) for each in (before, now))
                 # What the program no longer asks for is there until the update.
                 before = objects.shown(request.type, live, _both(before, now))
                 now = objects.shown(request.type, then, now)
@@ -109,7 +113,7 @@ class ClusterProvider(Provider):
             if live is None:
                 return provider_pb2.ReadResponse()
             # Without inputs it is an import; an interrupted creation has inputs, and no properties yet.
-            inputs = objects.shown(request.type, live, asked) if asked else objects.imported(live)
+            inputs = self._fitting.shown(request.type, live, asked) if asked else objects.imported(live)
             if asked and f"{live['apiVersion']}/{live['kind']}" in REFRESHED:
                 self._must_be_ready(asked, live)
             id_ = request.id or objects.id_of(live)
@@ -162,7 +166,8 @@ class ClusterProvider(Provider):
         """The object to send. Raises ApiError, status 404, for a kind that the server does not have."""
         kind = api(type_)
         namespaced = self._server.kind(kind.written, kind.kind).namespaced
-        return objects.manifest(type_, inputs, str(self._config.get("namespace") or "default") if namespaced else None)
+        namespace = str(self._config.get("namespace") or "default") if namespaced else None
+        return self._fitting.body(objects.manifest(type_, inputs, namespace))
 
     def _get(self, type_: str, id_: str) -> Json | None:
         kind = api(type_)

@@ -1,4 +1,4 @@
-"""What stands behind a rehearsal of depth `cluster`: the control plane, the landlord, and the time line.
+"""What stands behind a rehearsal of depth `cluster` or `pods`: the control plane, the landlord, and the time line.
 
 The API server is there from the beginning, but nobody reaches it before the simulated cluster exists: the provider asks
 the world. When that is deleted, the landlord lets everything in it go.
@@ -17,18 +17,30 @@ from infra.settings import Settings
 from rehearsal.clouds.kind import Json
 from rehearsal.clouds.kubernetes.connection import CLUSTER, EKS_CLUSTER
 from rehearsal.clouds.world import World
+from rehearsal.cluster.fitted import CHANGES, STAYED, to_setting
 from rehearsal.cluster.landlord import Landlord
 from rehearsal.cluster.objects import ours
 from rehearsal.cluster.provider import SETTING
+from rehearsal.cluster.real_nodes import RealNodes, stand_ins
 from rehearsal.cluster.timeline import Tell, Timeline
 from tools.kubernetes.api import Api, ApiError
 from tools.kubernetes.control_plane import ControlPlane
+from tools.kubernetes.node_cluster import Cluster
+from tools.kubernetes.scaling import Scale
 
 _LOOK_S = 0.2
 _EMPTY_WITHIN_S = 60.0
 _STOOD_IN = (
-    "The landlord stands in for the clouds' own controllers and for Ray: autoscaler, devices, networks, queued "
-    "provisioning, dashboard (rehearsal/cluster/landlord, with sources). Nothing that it decides is proof."
+    "The landlord stands in for the clouds' own controllers{also}: autoscaler, devices, networks, queued "
+    "provisioning{more} (rehearsal/cluster/landlord, with sources). Nothing that it decides is proof."
+)
+
+_NODES = (
+    "kubelet, kube-proxy and containerd of every node, CoreDNS, and Ray in the pods with its autoscaler and dashboard."
+)
+_NUMBERS = (
+    "Nodes share this machine's processors, memory and kernel; GPUs and NICs are numbers without a device; "
+    "NetworkPolicy is stored and not enforced."
 )
 
 
@@ -36,15 +48,20 @@ class Stage:
     """From `with` to the end of the block: a control plane whose objects are those of the world's simulated cluster.
 
     `plane` is the control plane, `landlord` plays the clouds' own controllers, `timeline` tells what happens in it.
-    Raises `BuildError` where a program of Kubernetes is missing and cannot be built.
+    With a `scale` its nodes are real ones, and manifests are scaled to this machine; otherwise nodes are kwok's.
+    Raises `BuildError` where a program of Kubernetes is missing and cannot be built, `Missing` where real nodes cannot
+    run.
     """
 
     plane: ControlPlane
     landlord: Landlord
     timeline: Timeline
 
-    def __init__(self, folder: Path, world: World, settings: Settings, tell: Tell) -> None:
+    def __init__(
+        self, folder: Path, world: World, settings: Settings, tell: Tell, *, scale: Scale | None = None
+    ) -> None:
         self._folder = folder
+        self._scale = scale
         self._world = world
         self._settings = settings
         self._tell = tell
@@ -72,11 +89,22 @@ class Stage:
     def notes(self) -> tuple[str, ...]:
         """What was real and what stood in, for the report."""
         version = self.api.request("GET", "/version")["gitVersion"].removeprefix("v")
-        real = "".join(f", the controller behind release {release}" for release in self.landlord.real)
+        behind = "".join(f", the controller behind release {release}" for release in self.landlord.real)
+        real = f"real are API server, scheduler and controller manager of Kubernetes {version}{behind}"
+        if self._scale is None:
+            return (
+                f"Depth cluster: {real}.",
+                "Nodes are kwok's: they are ready at once, and no container runs in their pods.",
+                _STOOD_IN.format(also=" and for Ray", more=", dashboard"),
+            )
         return (
-            f"Depth cluster: real are API server, scheduler and controller manager of Kubernetes {version}{real}.",
-            "Nodes are kwok's: they are ready at once, and no container runs in their pods.",
-            _STOOD_IN,
+            f"Depth pods: {real}; {_NODES}",
+            _NUMBERS,
+            *(f"An image of this environment answers to {name}." for name in self._images),
+            *(f"The image {name} is stood in for." for name in self._stood_in),
+            _STOOD_IN.format(also="", more=""),
+            *(f"scaled: {change}" for change in self._changes()),
+            f"Not scaled: {STAYED}. The engine's inputs and state have what the program wrote.",
         )
 
     def left(self, within_s: float = 0.0) -> list[str]:
@@ -104,17 +132,49 @@ class Stage:
         """Raise what ended a program of the control plane, or a part of the landlord."""
         self.landlord.check()
 
+    def _changes(self) -> list[str]:
+        with self._world.transaction() as view:
+            found: list[str] = view.setting(CHANGES, [])
+        return found
+
     def _begin(self) -> None:
         self.timeline = Timeline(self._tell)
-        self.plane = self._stack.enter_context(ControlPlane(self._folder, say=self._tell))
+        cluster = None
+        if self._scale is None:
+            self.plane = self._stack.enter_context(ControlPlane(self._folder, say=self._tell))
+        else:
+            cluster = self._stack.enter_context(self._cluster())
+            self.plane = cluster.plane
         # The token is in it, for as long as it is of use.
         self._world.path.chmod(0o600)
         self._stack.callback(self._set, None)
-        there = {"url": self.plane.url, "token": self.plane.token, "authority": str(self.plane.authority)}
-        self._set(there)
-        self.plane.start_kwok()
-        self.landlord = self._stack.enter_context(Landlord(self.plane, self._world, self._settings, self.timeline.said))
+        there: Json = {"url": self.plane.url, "token": self.plane.token, "authority": str(self.plane.authority)}
+        self._set(there | ({} if self._scale is None else {"scale": to_setting(self._scale)}))
+        machines = None
+        if cluster is None:
+            self.plane.start_kwok()
+        else:
+            machines = RealNodes(cluster)
+            self._stack.callback(machines.close)
+        landlord = Landlord(
+            self.plane, self._world, self._settings, self.timeline.said, machines=machines, operators=cluster
+        )
+        self.landlord = self._stack.enter_context(landlord)
         self._stack.enter_context(self.timeline.watching(self.plane.api))
+
+    def _cluster(self) -> Cluster:
+        """Real nodes to come, with the images that the stack's own objects name."""
+        others = stand_ins(self._settings)
+        self._images = [self._settings.ray.image] if self._settings.ray.image else []
+        self._stood_in = (*others.sleeping, *others.acting)
+        return Cluster(
+            self._folder,
+            nodes={},
+            real_images=self._images,
+            stand_ins=others.sleeping,
+            acting=others.acting,
+            say=self._tell,
+        )
 
     def _set(self, there: Json | None) -> None:
         with self._world.transaction() as view:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ipaddress
 import json
 import subprocess
+import threading
 from pathlib import Path
 
 from tools.kubernetes.node_machine import Machine, bare_environment
@@ -27,6 +28,8 @@ class Network:
     def __init__(self, folder: Path, logs: Path, identity: str) -> None:
         self._second = _free_second_number()
         self._link = f"{LINK}{identity}"
+        # Of two machines that come at once, each has to see the other.
+        self._changing = threading.Lock()
         self.here = f"10.{self._second}.0.1"
         self.dns = f"10.{self._second}.0.2"
         self.services = f"10.{self._second}.64.0/20"
@@ -64,18 +67,20 @@ class Network:
         way = [self.subnet(index), "via", self.address(index)]
         _run(["ip", "route", "add", *way])
         ours.run(["ip", "route", "add", *way])
-        for other, their in self._machines.items():
-            their.run(["ip", "route", "add", *way])
-            machine.run(["ip", "route", "add", self.subnet(other), "via", self.address(other)])
-        self._machines[index] = machine
+        with self._changing:
+            for other, their in self._machines.items():
+                their.run(["ip", "route", "add", *way])
+                machine.run(["ip", "route", "add", self.subnet(other), "via", self.address(other)])
+            self._machines[index] = machine
 
     def leave(self, index: int) -> None:
         """Forget a machine that is gone: its link went with it, and its routes here lead nowhere."""
-        self._machines.pop(index, None)
         way = [self.subnet(index), "via", self.address(index)]
-        for where in (self.machine, *self._machines.values()):
-            where.run(["sh", "-c", f"ip route del {' '.join(way)} 2>/dev/null || true"])
-        subprocess.run(["ip", "route", "del", *way], capture_output=True)
+        with self._changing:
+            self._machines.pop(index, None)
+            for where in (self.machine, *self._machines.values()):
+                where.run(["sh", "-c", f"ip route del {' '.join(way)} 2>/dev/null || true"])
+            subprocess.run(["ip", "route", "del", *way], capture_output=True)
 
     def stop(self) -> None:
         """End the network. May be called twice."""

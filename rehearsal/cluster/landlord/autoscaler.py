@@ -18,7 +18,7 @@ from rehearsal.cluster.landlord.fitting import Place, name_of, unschedulable
 from rehearsal.cluster.landlord.fleet import Fleet, busy
 from rehearsal.cluster.landlord.nodes import pool_of, template
 from rehearsal.cluster.landlord.pools import Pool
-from rehearsal.cluster.landlord.scene import Desk, Scene
+from rehearsal.cluster.landlord.scene import Desk, Scene, condition
 
 CONSUMES = (
     "autoscaling.x-k8s.io/consume-provisioning-request",
@@ -100,8 +100,8 @@ class Autoscaler:
         return {place.name for place in places if needed & set(place.pods)}
 
     def _as_expected(self, scene: Scene, place: Place, pool: Pool) -> Place:
-        """A node that is to have GPUs and offers none yet counts as one that is still to come, by its label."""
-        if GPU in place.offers or not any(label in pool.labels for label in ACCELERATORS):
+        """A node that starts, or is to have GPUs by its label and offers none yet, counts as one still to come."""
+        if place.offers and (GPU in place.offers or not any(label in pool.labels for label in ACCELERATORS)):
             return place
         return template(pool, place.name, expected(pool, scene.networks))
 
@@ -113,12 +113,19 @@ class Autoscaler:
                 self._refused[pool.name] = scene.now + self._desk.delays.refusal
                 self._desk.tell(OutOfStock(pool=pool.name, count=growth.count))
                 continue
+            if not self._fleet.has_room(pool, growth.count):
+                self._refused[pool.name] = scene.now + self._desk.delays.refusal
+                continue
             self.deliver(scene, pool, growth.count, scene.now - growth.asked)
 
     def deliver(self, scene: Scene, pool: Pool, count: int, after_s: float) -> list[str]:
         """Make a pool larger by some nodes; returns their names."""
         self._fleet.resize(pool, count)
         return [self._fleet.grant(scene, pool, after_s) for _ in range(count)]
+
+    def has(self, pool: Pool, count: int) -> bool:
+        """Whether the cloud has so many machines for a pool now."""
+        return pool.name not in self.out_of_stock and self._fleet.has_room(pool, count)
 
     def _shrink(self, scene: Scene, kept: set[str]) -> None:
         occupied = {pod["spec"].get("nodeName") for pod in scene.pods if busy(pod)}
@@ -127,7 +134,8 @@ class Autoscaler:
         self._empty_since = {name: since for name, since in self._empty_since.items() if name in there - occupied}
         for its, pool in list(_own(scene)):
             name = its["metadata"]["name"]
-            if name in occupied or name in kept or name in self.booked:
+            starts = condition(its, "Ready") != "True"
+            if starts or name in occupied or name in kept or name in self.booked:
                 self._empty_since.pop(name, None)
                 continue
             since = self._empty_since.setdefault(name, scene.now)

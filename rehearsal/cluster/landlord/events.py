@@ -99,6 +99,39 @@ class NodeGranted(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
+class NodeJoined(Event):
+    """The kubelet of a real node has signed in, and says that it is ready; so long after the node was granted."""
+
+    node: str
+    after_s: float
+
+    def __str__(self) -> str:
+        return f"node {self.node} is a real one and ready, {self.after_s:.1f} s after it was granted"
+
+
+@dataclass(frozen=True, kw_only=True)
+class MachineFull(Event):
+    """This machine is to bear no more real nodes."""
+
+    pool: str
+    count: int
+    room: int
+
+    def __str__(self) -> str:
+        return f"this machine has room for {_nodes(self.room)} more: pool {self.pool} does not get {_nodes(self.count)}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scaled(Event):
+    """A manifest was changed so that this machine can run it."""
+
+    change: str
+
+    def __str__(self) -> str:
+        return f"scaled: {self.change}"
+
+
+@dataclass(frozen=True, kw_only=True)
 class NodeTaken(Event):
     """A node went."""
 

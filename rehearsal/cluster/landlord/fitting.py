@@ -20,7 +20,7 @@ _STARTING = tuple(f"node.kubernetes.io/{what}" for what in ("not-ready", "unreac
 
 @dataclass
 class Place:
-    """A node, there or to come: its labels and taints, and what is `free` of what it `offers`."""
+    """A node, there or to come: its labels and taints, and what is `free` of what it `offers`, more than none of it."""
 
     name: str
     pool: str
@@ -31,7 +31,7 @@ class Place:
     offers: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
-        self.offers = self.offers or frozenset(self.free)
+        self.offers = self.offers or frozenset(name for name, amount in self.free.items() if amount)
 
     def why_not(self, pod: Json) -> str | None:
         """Why a pod (an object with its spec) would not run here, in the scheduler's words; None if it would."""

@@ -11,11 +11,12 @@ from collections.abc import Iterable
 
 from rehearsal.clouds.kind import Json
 from rehearsal.cluster.landlord.devices import offered
-from rehearsal.cluster.landlord.events import NodeGranted, NodeTaken
+from rehearsal.cluster.landlord.events import MachineFull, NodeGranted, NodeJoined, NodeTaken
 from rehearsal.cluster.landlord.fitting import of_daemon_set, over
+from rehearsal.cluster.landlord.machines import KwokNodes, Machines
 from rehearsal.cluster.landlord.nodes import node, pool_of
 from rehearsal.cluster.landlord.pools import Pool
-from rehearsal.cluster.landlord.scene import Desk, Scene
+from rehearsal.cluster.landlord.scene import Desk, Scene, condition
 from tools.kubernetes.api import Api, ApiError
 
 
@@ -24,9 +25,12 @@ class Fleet:
 
     name = "fleet"
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: Desk, machines: Machines | None = None) -> None:
         self._desk = desk
+        self._machines = machines or KwokNodes(desk.api)
         self._numbers: dict[tuple[str, str], int] = {}
+        self._coming: dict[str, float] = {}
+        self._full: set[str] = set()
 
     def step(self, scene: Scene) -> None:
         """Bring each pool to the size that the cloud has it at."""
@@ -34,12 +38,28 @@ class Fleet:
         for its in list(scene.nodes):
             if str(pool_of(its)) not in pools:
                 self.take(scene, its, "its pool is gone")
+            else:
+                self._welcome(its)
         for pool in scene.pools:
             names = _names(scene, pool)
-            for _ in range(pool.wanted - len(names)):
+            missing = pool.wanted - len(names)
+            if missing > 0 and not self.has_room(pool, missing):
+                missing = self._machines.room() or 0
+            for _ in range(missing):
                 self.grant(scene, pool, after_s=0.0)
             if pool.wanted < len(names):
                 self._shrink(scene, pool, len(names) - pool.wanted)
+
+    def has_room(self, pool: Pool, count: int) -> bool:
+        """Whether there may be so many more nodes; where not, that is told once for each pool."""
+        room = self._machines.room()
+        if room is None or count <= room:
+            self._full.discard(pool.name)
+            return True
+        if pool.name not in self._full:
+            self._full.add(pool.name)
+            self._desk.tell(MachineFull(pool=pool.name, count=count, room=room))
+        return False
 
     def grant(self, scene: Scene, pool: Pool, after_s: float) -> str:
         """Make a node; returns its name."""
@@ -49,8 +69,10 @@ class Fleet:
             number += 1
         self._numbers[pool.key] = number
         name = pool.node_name(number)
-        made = self._desk.api.create(node(pool, name, offered(pool, scene.networks, scene.charts)))
+        made = self._machines.start(pool, node(pool, name, offered(pool, scene.networks, scene.charts)))
         scene.nodes.append(made)
+        if self._machines.real:
+            self._coming[name] = self._desk.now()
         self._desk.tell(NodeGranted(node=name, pool=pool.name, after_s=after_s))
         return name
 
@@ -67,6 +89,8 @@ class Fleet:
         name = its["metadata"]["name"]
         api = self._desk.api
         api.delete("v1", "Node", name)
+        self._machines.stop(name)
+        self._coming.pop(name, None)
         scene.nodes[:] = [other for other in scene.nodes if other["metadata"]["name"] != name]
         # Nobody is left to end them in order.
         for pod in pods_on(scene, name):
@@ -82,6 +106,11 @@ class Fleet:
             return True
         api.patch("v1", "Node", name, None, {"spec": {"unschedulable": None}})
         return False
+
+    def _welcome(self, its: Json) -> None:
+        name = its["metadata"]["name"]
+        if name in self._coming and condition(its, "Ready") == "True":
+            self._desk.tell(NodeJoined(node=name, after_s=self._desk.now() - self._coming.pop(name)))
 
     def _shrink(self, scene: Scene, pool: Pool, by: int) -> None:
         """Somebody made the pool smaller: empty nodes go first, the newest before the others."""

@@ -23,9 +23,11 @@ from rehearsal.cluster.landlord.device_networks import DeviceNetworks
 from rehearsal.cluster.landlord.emptying import Emptying, leftovers
 from rehearsal.cluster.landlord.events import ControllerReady, Event, PartFailed
 from rehearsal.cluster.landlord.fleet import Fleet
+from rehearsal.cluster.landlord.machines import BesideTheCluster, Machines, Operators
 from rehearsal.cluster.landlord.plugins import Plugins
 from rehearsal.cluster.landlord.provisioning import Provisioning
 from rehearsal.cluster.landlord.releases import Releases
+from rehearsal.cluster.landlord.scaling import Scaling
 from rehearsal.cluster.landlord.scene import Delays, Desk, Part, Scene, stamped
 from tools.kubernetes.api import ApiError
 from tools.kubernetes.control_plane import ControlPlane
@@ -42,8 +44,9 @@ class LandlordError(RuntimeError):
 class Landlord:
     """Serves one control plane and one simulated world, from `__enter__` to `__exit__`.
 
-    `tell` is given a line for each event, in the landlord's thread; `events` has them all, typed. kwok has to run: it
-    plays the kubelets.
+    `tell` is given a line for each event, in the landlord's thread; `events` has them all, typed. Where `machines` are
+    given, nodes are real, `operators` run the controllers, and Ray answers for itself; otherwise kwok has to run, which
+    plays the kubelets, and a stand-in answers for Ray's dashboards.
     """
 
     def __init__(
@@ -53,8 +56,11 @@ class Landlord:
         settings: Settings,
         tell: Callable[[str], None],
         delays: Delays | None = None,
+        machines: Machines | None = None,
+        operators: Operators | None = None,
     ) -> None:
         self._plane = plane
+        self._machines = machines
         self._say = tell
         self._began = time.monotonic()
         self._lock = threading.Lock()
@@ -66,12 +72,13 @@ class Landlord:
         self._desk = Desk(api=plane.api, world=world, delays=delays or Delays(), now=self._now, tell=self._tell)
         self.dashboard = Dashboard(plane.api, self._tell, version=settings.ray.version)
         """Ray's job API, as the operator sees it."""
-        self._fleet = Fleet(self._desk)
+        self._fleet = Fleet(self._desk, machines)
         self.autoscaler = Autoscaler(self._desk, self._fleet)
-        self._releases = Releases(self._desk, plane, self.dashboard)
+        self._releases = Releases(self._desk, operators or BesideTheCluster(plane, self.dashboard.url))
         self._emptying = Emptying(self._desk)
         self._parts: list[Part] = [
             Contents(self._desk),
+            Scaling(self._desk),
             self._releases,
             DeviceNetworks(self._desk),
             ComputeClasses(self._desk),
@@ -83,7 +90,8 @@ class Landlord:
         ]
 
     def __enter__(self) -> Landlord:
-        self.dashboard.start()
+        if self._machines is None:
+            self.dashboard.start()
         self._thread.start()
         return self
 
@@ -115,6 +123,8 @@ class Landlord:
     def check(self) -> None:
         """Raise `LandlordError` if a part is broken, and what the control plane raises if a program has ended."""
         self._plane.check()
+        if self._machines is not None:
+            self._machines.check()
         if self._problem is not None:
             raise LandlordError(self._problem)
         if not self._thread.is_alive() and not self._stop.is_set():

@@ -110,7 +110,7 @@ class Provisioning:
         if turn is None or scene.now - turn.since < self._desk.delays.queue:
             return
         pool = next((pool for pool in scene.pools if pool.key == turn.pool.key), None)
-        if pool is None or pool.name in self._autoscaler.out_of_stock:
+        if pool is None or not self._autoscaler.has(pool, turn.nodes):
             # It stays in the queue: nothing ends the wait but the one who asked (kubernetes/autoscaler #9490).
             if WAITS + INDEFINITE not in [each["message"] for each in body["status"]["conditions"]]:
                 self._write(body, [_condition("Provisioned", "False", "ResourcePoolExhausted", WAITS + INDEFINITE)])

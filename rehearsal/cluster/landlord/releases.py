@@ -1,8 +1,8 @@
 """Helm releases: the real controller behind those of KubeRay and Kueue, and the word of the landlord for the others.
 
-Stands in for Helm and for the Deployment that it would make: the controller runs beside the cluster, not in a pod of
-it. What else a chart brings that matters to others is given by those parts: devices on nodes (`devices`), growing
-pools on EKS (`autoscaler`).
+Stands in for Helm. At depth `cluster` a controller runs beside the cluster; at depth `pods` in a pod of it. What else a
+chart brings that matters to others is given by those parts: devices on nodes (`devices`), growing pools on EKS
+(`autoscaler`).
 """
 
 from __future__ import annotations
@@ -12,12 +12,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from rehearsal.cluster import releases
-from rehearsal.cluster.landlord.dashboard import Dashboard
 from rehearsal.cluster.landlord.devices import device_class
 from rehearsal.cluster.landlord.events import ControllerFailed, ControllerReady, ControllerStopped
+from rehearsal.cluster.landlord.machines import Operators
 from rehearsal.cluster.landlord.scene import Desk, Release, Scene
-from tools.kubernetes import controllers
-from tools.kubernetes.control_plane import ControlPlane
 
 Start = Callable[[Mapping[str, Any]], None]
 _PATIENCE_S = 5.0
@@ -30,19 +28,15 @@ class Releases:
 
     name = "releases"
 
-    def __init__(self, desk: Desk, plane: ControlPlane, dashboard: Dashboard) -> None:
+    def __init__(self, desk: Desk, operators: Operators) -> None:
         self._desk = desk
-        self._plane = plane
         self._served: dict[str, Release] = {}
         self._threads: dict[str, threading.Thread] = {}
         self._start: dict[str, Start] = {
-            "kuberay-operator": lambda values: plane.start_kuberay(dict(values), dashboard_proxy=dashboard.url),
-            "kueue": lambda values: plane.start_kueue(dict(values)),
+            "kuberay-operator": lambda values: operators.start_kuberay(dict(values)),
+            "kueue": lambda values: operators.start_kueue(dict(values)),
         }
-        self._stop: dict[str, Callable[[ControlPlane], None]] = {
-            "kuberay-operator": controllers.stop_kuberay,
-            "kueue": controllers.stop_kueue,
-        }
+        self._stop = {"kuberay-operator": operators.stop_kuberay, "kueue": operators.stop_kueue}
 
     def step(self, scene: Scene) -> None:
         """Serve what is new or changed, end what is gone."""
@@ -95,7 +89,7 @@ class Releases:
         stop = self._stop.get(release.chart)
         try:
             if stop is not None:
-                stop(self._plane)
+                stop()
             elif release.chart == "aws-dranet":
                 self._desk.api.delete("resource.k8s.io/v1", "DeviceClass", EFA_DEVICE_CLASS)
         except Exception as problem:

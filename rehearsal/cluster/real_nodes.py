@@ -1,0 +1,110 @@
+"""The landlord's nodes as real ones (depth `pods`): kubelet and containerd on a machine of namespaces for each.
+
+The Node object is the landlord's, with the names, labels and taints that the simulated cloud gives; the kubelet finds
+it there and takes it over, and reports this machine's CPUs and memory. Devices are numbers that the landlord writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+
+from infra.gke.fabric import HOST_GIB, HOST_NVIDIA
+from infra.gke.facts import GIB_IMAGE, PAUSE_IMAGE
+from infra.settings import Settings
+from rehearsal.clouds.kind import Json
+from rehearsal.cluster.landlord.pools import Pool
+from tools.kubernetes.images_files import File
+from tools.kubernetes.node import NodeShape
+from tools.kubernetes.node_cluster import Cluster
+
+MOST = 6
+"""Real nodes at a time: the largest stack file has four GPU nodes and two others. Each costs some 200 MB, and seconds
+of this machine's processors to start."""
+
+_SCRIPT = "# A stand-in: NCCL's settings would be here.\nexport RDMA_RAY_STAND_IN=gib\n"
+_INSTALL = "#!/bin/sh\nset -eu\nmkdir -p /var/lib/gib/lib64 /usr/local/nvidia/lib64\n"
+
+
+@dataclass(frozen=True, kw_only=True)
+class StandIns:
+    """The images that cannot be had here, by what stands in: one that `sleeps`, or files that a command finds."""
+
+    sleeping: tuple[str, ...] = ()
+    acting: Mapping[str, tuple[File, ...]]
+
+
+def stand_ins(settings: Settings) -> StandIns:
+    """Those of a stack's own objects. GKE's gIB installer copies a script of ours, by the stack's own command."""
+    if settings.target != "gke":
+        return StandIns(acting={})
+    files = (
+        File("/scripts/container_entry.sh", text=_INSTALL, executable=True),
+        File("/var/lib/gib/scripts/set_nccl_env.sh", text=_SCRIPT, executable=True),
+        File("/var/lib/gib/lib64/STAND-IN", text="no library\n"),
+    )
+    return StandIns(sleeping=(PAUSE_IMAGE,), acting={GIB_IMAGE: files})
+
+
+def shape(pool: Pool) -> NodeShape:
+    """What a node of a pool has on its disk: on GKE's GPU machines a folder of the driver's, without a driver.
+
+    With it, what the gIB installer writes below /home stays on the node. Labels, taints and devices are not the
+    kubelet's here: they stand in the Node object.
+    """
+    own = pool.cloud == "gke" and pool.gpus
+    return NodeShape(host_files={f"{HOST_NVIDIA}/lib64": None, HOST_GIB: None} if own else {})
+
+
+class RealNodes:
+    """Nodes of a `cluster`, begun and ended in threads of their own, so that nobody waits; at most `most` at a time."""
+
+    real = True
+
+    def __init__(self, cluster: Cluster, *, most: int = MOST, shaped: Callable[[Pool], NodeShape] = shape) -> None:
+        self._cluster = cluster
+        self._most = most
+        self._shaped = shaped
+        self._there: set[str] = set()
+        self._works: dict[str, Future[None]] = {}
+        self._threads = ThreadPoolExecutor(max_workers=most, thread_name_prefix="node")
+
+    def room(self) -> int | None:
+        """How many more nodes this machine is to bear."""
+        return self._most - len(self._there)
+
+    def start(self, pool: Pool, body: Json) -> Json:
+        """Write the object, without a status, and begin the machine whose kubelet will report one."""
+        name = str(body["metadata"]["name"])
+        made = self._cluster.plane.api.create({key: value for key, value in body.items() if key != "status"})
+        self._there.add(name)
+        self._work(name, lambda: self._cluster.begin(name, self._shaped(pool)))
+        return made
+
+    def stop(self, name: str) -> None:
+        """Switch the machine off; one that has just begun is let finish that first."""
+        if name in self._there:
+            self._there.remove(name)
+            self._work(name, lambda: self._cluster.remove(name))
+
+    def check(self) -> None:
+        """Raise what went wrong with a node, and `ProgramEnded` for a program of the cluster that has ended."""
+        for work in list(self._works.values()):
+            if work.done() and not work.cancelled() and (problem := work.exception()) is not None:
+                raise problem
+        self._cluster.check()
+
+    def close(self) -> None:
+        """Begin and end no more nodes; returns when nobody is at it."""
+        self._threads.shutdown(cancel_futures=True)
+
+    def _work(self, name: str, work: Callable[[], object]) -> None:
+        before = self._works.get(name)
+
+        def do() -> None:
+            if before is not None:
+                before.result()
+            work()
+
+        self._works[name] = self._threads.submit(do)

@@ -1,0 +1,117 @@
+"""The `kubernetes` provider of depth `pods` before the real API server: what it sends is scaled, and no difference.
+
+Real: the API server with KubeRay's definition of a RayCluster, its dry runs and field managers. A stand-in: the
+provider, as for depth `cluster`.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from rehearsal.clouds.kind import Json
+from rehearsal.clouds.kubernetes.cloud import CLOUD
+from rehearsal.cluster.fitted import CHANGES
+from rehearsal.cluster.provider import ClusterProvider
+from tests.rehearsal.protocol import Client, served
+from tools.kubernetes.api import Api
+from tools.kubernetes.control_plane import ControlPlane
+from tools.kubernetes.scaling import Scale
+
+RAY_CLUSTER = "kubernetes:ray.io/v1:RayCluster"
+SCALE = Scale(seconds={"idleTimeoutSeconds": 20})
+GROUP = "spec.workerGroupSpecs[0]"
+
+
+@pytest.fixture
+def api(plane: ControlPlane) -> Api:
+    return plane.api
+
+
+@pytest.fixture
+def client(api: Api, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+    world = tmp_path_factory.mktemp("world") / "world.sqlite"
+    cloud = replace(CLOUD, reaches=lambda _config, _world: None)
+
+    with served(cloud, world, {}, lambda cloud, world, engine: ClusterProvider(cloud, world, engine, api, SCALE)) as it:
+        yield it
+
+
+@pytest.fixture
+def here(api: Api) -> Iterator[str]:
+    name = f"scaled-{uuid.uuid4().hex[:8]}"
+    api.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+    yield name
+    api.delete("v1", "Namespace", name)
+
+
+def cluster(here: str, most: int = 4, cpus: str = "220") -> Json:
+    def pod(name: str, **amounts: str) -> Json:
+        container = {"name": name, "image": "ray", "resources": {"requests": amounts, "limits": amounts}}
+        # Nobody is to run it: this is about the object.
+        return {"spec": {"nodeSelector": {"test": "nowhere"}, "containers": [container]}}
+
+    group = {
+        "groupName": "gpu",
+        "minReplicas": 0,
+        "maxReplicas": most,
+        "idleTimeoutSeconds": 900,
+        "rayStartParams": {},
+        "template": pod("worker", cpu=cpus, memory="2800Gi", **{"nvidia.com/gpu": "8"}),
+    }
+    return {
+        "apiVersion": "ray.io/v1",
+        "kind": "RayCluster",
+        "metadata": {"name": "ray", "namespace": here, "annotations": {"pulumi.com/skipAwait": "true"}},
+        "spec": {
+            "rayVersion": "2.60.0",
+            "enableInTreeAutoscaling": True,
+            "headGroupSpec": {"rayStartParams": {"num-cpus": "0"}, "template": pod("head", cpu="4", memory="16Gi")},
+            "workerGroupSpecs": [group],
+        },
+    }
+
+
+def test_the_server_has_the_scaled_object_and_the_second_preview_is_empty(client: Client, api: Api, here: str) -> None:
+    """Neither the diff, nor a refresh, nor a diff after it sees the scaling; the inputs stay the program's."""
+    asked = cluster(here)
+    id_, _ = client.create(RAY_CLUSTER, asked)
+    live = api.get("ray.io/v1", "RayCluster", "ray", here) or {}
+    group = live["spec"]["workerGroupSpecs"][0]
+    assert group["idleTimeoutSeconds"] == 20
+    requests = {"cpu": "500m", "memory": "4Gi", "nvidia.com/gpu": "8"}
+    assert group["template"]["spec"]["containers"][0]["resources"]["requests"] == requests
+    assert not client.diff(RAY_CLUSTER, asked, asked, id_=id_).diffs
+    read = client.read(RAY_CLUSTER, id_, asked)
+    assert read is not None
+    assert read[0] == asked
+    assert not client.diff(RAY_CLUSTER, read[0], asked, id_=id_).diffs
+    with client.world.transaction() as view:
+        assert any("container worker: requests cpu 220 -> 500m" in change for change in view.setting(CHANGES))
+
+
+def test_a_change_of_the_program_and_one_of_somebody_else_are_seen(client: Client, api: Api, here: str) -> None:
+    asked = cluster(here)
+    id_, _ = client.create(RAY_CLUSTER, asked)
+    assert dict(client.diff(RAY_CLUSTER, asked, cluster(here, most=8), id_=id_).detailedDiff).keys() == {
+        f"{GROUP}.maxReplicas"
+    }
+    changed = client.update(RAY_CLUSTER, id_, asked, cluster(here, most=8))["spec"]["workerGroupSpecs"][0]
+    assert (changed["maxReplicas"], changed["idleTimeoutSeconds"]) == (8, 20)
+    patch = [{"op": "replace", "path": "/spec/workerGroupSpecs/0/idleTimeoutSeconds", "value": 77}]
+    api.patch("ray.io/v1", "RayCluster", "ray", here, patch, type="json")
+    now = cluster(here, most=8)
+    assert f"{GROUP}.idleTimeoutSeconds" in client.diff(RAY_CLUSTER, now, now, id_=id_).detailedDiff
+    read = client.read(RAY_CLUSTER, id_, now)
+    assert read is not None
+    assert read[0]["spec"]["workerGroupSpecs"][0]["idleTimeoutSeconds"] == 77
+    assert read[0]["spec"]["workerGroupSpecs"][0]["template"] == now["spec"]["workerGroupSpecs"][0]["template"]
+
+
+def test_a_preview_of_a_creation_asks_the_server_for_the_scaled_object(client: Client, api: Api, here: str) -> None:
+    _, planned = client.create(RAY_CLUSTER, cluster(here), preview=True)
+    assert planned["spec"]["workerGroupSpecs"][0]["idleTimeoutSeconds"] == 20
+    assert api.get("ray.io/v1", "RayCluster", "ray", here) is None

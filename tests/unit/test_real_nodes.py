@@ -1,0 +1,170 @@
+"""Real nodes as the landlord orders them: in threads, one order of a node after the other, no more than fit."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from infra.settings import from_stack_file
+from rehearsal.clouds.kind import Json
+from rehearsal.clouds.world import World
+from rehearsal.cluster.landlord.events import Event, MachineFull, NodeGranted, NodeJoined, NodeTaken
+from rehearsal.cluster.landlord.fleet import Fleet
+from rehearsal.cluster.landlord.nodes import node
+from rehearsal.cluster.landlord.pools import Pool, pools
+from rehearsal.cluster.landlord.scene import Delays, Desk, Scene
+from rehearsal.cluster.real_nodes import RealNodes, shape, stand_ins
+from rehearsal.workspace import ROOT
+from tests.kubernetes import landlord_clouds as clouds
+from tests.kubernetes.landlord_clouds import GKE, gpu_pool
+from tools.kubernetes.api import Api
+from tools.kubernetes.node import NodeShape
+from tools.kubernetes.node_cluster import Cluster
+
+WITHIN_S = 30.0
+
+
+@dataclass
+class FakeApi:
+    """Node objects by name; no pods."""
+
+    nodes: dict[str, Json] = field(default_factory=dict)
+
+    def create(self, body: Json) -> Json:
+        self.nodes[body["metadata"]["name"]] = body
+        return body
+
+    def delete(self, _version: str, _kind: str, name: str) -> None:
+        self.nodes.pop(name, None)
+
+    def list(self, _version: str, kind: str) -> list[Json]:
+        return list(self.nodes.values()) if kind == "Node" else []
+
+    def path(self, _version: str, kind: str) -> str:
+        return kind
+
+    def request(self, _verb: str, _path: str, **_more: Any) -> Json:
+        return {"items": []}
+
+
+class FakeCluster:
+    """Notes what it is told; a node begins when `go` is set, or fails with `problem`."""
+
+    def __init__(self) -> None:
+        self.api = FakeApi()
+        self.plane = self
+        self.said: list[str] = []
+        self.shapes: dict[str, NodeShape] = {}
+        self.go = threading.Event()
+        self.problem: Exception | None = None
+
+    def begin(self, name: str, shape: NodeShape) -> None:
+        assert self.go.wait(WITHIN_S)
+        if self.problem is not None:
+            raise self.problem
+        self.shapes[name] = shape
+        self.said.append(f"begin {name}")
+
+    def remove(self, name: str) -> None:
+        self.said.append(f"remove {name}")
+
+    def check(self) -> None:
+        """Well."""
+
+
+@pytest.fixture
+def cluster() -> FakeCluster:
+    return FakeCluster()
+
+
+@pytest.fixture
+def nodes(cluster: FakeCluster) -> Iterator[RealNodes]:
+    nodes = RealNodes(cast(Cluster, cluster), most=2)
+    yield nodes
+    cluster.go.set()
+    nodes.close()
+
+
+def gke_pools(tmp_path: Path, **more: Any) -> dict[str, Pool]:
+    world = World(tmp_path / "world.sqlite")
+    clouds.gke(world, gpu_pool("gpu", 4, **more))
+    with world.transaction() as view:
+        return {pool.name: pool for pool in pools(view, ("gcp:container/cluster:Cluster", GKE))}
+
+
+def until(done: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + WITHIN_S
+    while not done():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_nobody_waits_for_a_node_and_its_end_comes_after_its_beginning(
+    cluster: FakeCluster, nodes: RealNodes, tmp_path: Path
+) -> None:
+    pool = gke_pools(tmp_path)["gpu"]
+    made = nodes.start(pool, node(pool, "a", {"nvidia.com/gpu": 8}))
+    assert "status" not in made, "the kubelet's to write"
+    assert made["spec"]["taints"]
+    nodes.stop("a")
+    assert cluster.said == [], "neither is done yet, and nobody was held up"
+    cluster.go.set()
+    until(lambda: len(cluster.said) == 2)
+    assert cluster.said == ["begin a", "remove a"]
+    nodes.check()
+
+
+def test_a_node_that_does_not_begin_is_told(cluster: FakeCluster, nodes: RealNodes, tmp_path: Path) -> None:
+    cluster.problem = RuntimeError("containerd has ended")
+    cluster.go.set()
+    pool = gke_pools(tmp_path)["gpu"]
+    nodes.start(pool, node(pool, "a", {}))
+    nodes.close()
+    with pytest.raises(RuntimeError, match="containerd has ended"):
+        nodes.check()
+
+
+def test_only_googles_gpu_machines_have_the_folders_of_the_driver(tmp_path: Path) -> None:
+    pools = gke_pools(tmp_path)
+    assert set(shape(pools["gpu"]).host_files) == {"/home/kubernetes/bin/nvidia/lib64", "/home/kubernetes/bin/gib"}
+    assert not shape(pools["system"]).host_files
+
+
+def test_the_images_that_cannot_be_had_are_stood_in_for() -> None:
+    gke = stand_ins(from_stack_file(ROOT / "Pulumi.gke.yaml"))
+    assert [name.partition(":")[0] for name in (*gke.sleeping, *gke.acting)] == [
+        "gke.gcr.io/pause",
+        "us-docker.pkg.dev/gce-ai-infra/gpudirect-gib/nccl-plugin-gib",
+    ]
+    assert stand_ins(from_stack_file(ROOT / "Pulumi.eks.yaml")).acting == {}
+
+
+def test_the_fleet_grants_what_fits_says_when_more_does_not_and_greets_who_is_ready(
+    cluster: FakeCluster, nodes: RealNodes, tmp_path: Path
+) -> None:
+    told: list[Event] = []
+    api = cast(Api, cluster.api)
+    world = World(tmp_path / "own.sqlite")
+    desk = Desk(api=api, world=world, delays=Delays(), now=lambda: 0.0, tell=told.append)
+    fleet = Fleet(desk, nodes)
+    pool = gke_pools(tmp_path, nodeCount=3)["gpu"]
+    for _ in range(2):
+        fleet.step(Scene(api=api, now=0.0, cluster=None, pools=[pool]))
+    granted = [event.node for event in told if isinstance(event, NodeGranted)]
+    assert len(granted) == 2
+    assert [(each.count, each.room) for each in told if isinstance(each, MachineFull)] == [(3, 2)]
+    cluster.api.nodes[granted[0]]["status"] = {"conditions": [{"type": "Ready", "status": "True"}]}
+    fleet.step(Scene(api=api, now=0.0, cluster=None, pools=[pool]))
+    assert [event.node for event in told if isinstance(event, NodeJoined)] == granted[:1]
+    fleet.step(Scene(api=api, now=0.0, cluster=None, pools=[]))
+    assert {event.node for event in told if isinstance(event, NodeTaken)} == set(granted)
+    assert nodes.room() == 2
+    cluster.go.set()
+    wanted = sorted(f"{what} {name}" for name in granted for what in ("begin", "remove"))
+    until(lambda: sorted(cluster.said) == wanted)
