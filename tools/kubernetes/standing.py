@@ -32,6 +32,8 @@ RAY_IMAGES = (
 """As the stack files have them."""
 # A tenth of a CPU, the chart's own, lets it start for 20 seconds.
 _VALUES = {"resources": {"requests": {"cpu": "100m"}, "limits": {"cpu": "500m", "memory": "1Gi"}}}
+# A node has a /home of its own, so that what is written there does not land on this machine.
+_HOME = {"/home/node": None}
 _LOOK_S = 1.0
 
 
@@ -46,7 +48,7 @@ def main(arguments: list[str]) -> None:
     signal.signal(signal.SIGTERM, _end)
     kubectl = builds.programs("kubectl", say=_say)["kubectl"]
     with tempfile.TemporaryDirectory(prefix="rdma-ray-standing-") as folder:
-        nodes = {f"node-{number}": NodeShape() for number in range(chosen.nodes)}
+        nodes = {f"node-{number}": NodeShape(host_files=_HOME) for number in range(chosen.nodes)}
         with Cluster(Path(folder), nodes=nodes, real_images=RAY_IMAGES, say=_say) as cluster:
             cluster.start_kuberay(_VALUES)
             if chosen.kueue:

@@ -1,0 +1,111 @@
+"""The way with a user's own cluster (KUBECONFIG), tried on ours: a node is made ready for the tests, and put back.
+
+Real: `kubectl proxy` with a kubeconfig, API server, scheduler, kubelet, containerd. Stand-ins: the cluster is our own
+and not a user's, its nodes see this machine's files, and the GPU is a number, as everywhere in this tier.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.pods.conftest import RAY_IMAGES
+from tests.pods.scene import Scene
+from tests.pods.theirs import BEFORE, Theirs, prepare, prepared, proxied
+from tools.kubernetes.api import Json
+from tools.kubernetes.containers import Missing
+from tools.kubernetes.node import NodeShape
+
+TAINT = {"key": "rdma-ray.local/tried", "value": "yes", "effect": "NoSchedule"}
+SHAPE = NodeShape(
+    # The node has the first label already, with another value.
+    labels={"kubernetes.io/hostname": "renamed", "rdma-ray.local/tried": "yes"},
+    taints=(TAINT,),
+    extended={"rdma-ray.local/tried": 8},
+    host_files={"/var/lib/rdma-ray-tried/bin/say.sh": "echo FOUND\n", "/var/lib/rdma-ray-tried/empty": None},
+)
+
+
+def state(scene: Scene) -> dict[str, Any]:
+    """What a node is, as far as the tests change it."""
+    node = scene.api.get("v1", "Node", scene.nodes["system-0"])
+    assert node is not None
+    kept = {name: node["metadata"].get(name) for name in ("labels",)}
+    noted = BEFORE in node["metadata"].get("annotations", {})
+    amounts = {name: node["status"]["capacity"].get(name) for name in SHAPE.extended}
+    return kept | {"taints": node["spec"].get("taints"), "noted": noted, "amounts": amounts}
+
+
+def used(found: Theirs) -> Json:
+    """A pod that takes what the node was given, ended: its amount, its label, its taint, its file."""
+    container = {
+        "name": "main",
+        "image": RAY_IMAGES[0],
+        "command": ["bash", "-ec", "test -d /tried/empty; source /tried/bin/say.sh"],
+        "resources": {"limits": {"rdma-ray.local/tried": 8}},
+        "volumeMounts": [{"name": "tried", "mountPath": "/tried", "readOnly": True}],
+    }
+    spec = {
+        "restartPolicy": "Never",
+        "nodeSelector": {"rdma-ray.local/tried": "yes"},
+        "tolerations": [TAINT | {"operator": "Equal"}],
+        "containers": [container],
+        "volumes": [{"name": "tried", "hostPath": {"path": "/var/lib/rdma-ray-tried", "type": "Directory"}}],
+    }
+    place = "/api/v1/namespaces/default/pods/tries"
+    metadata = {"name": "tries", "namespace": "default"}
+    found.api.create({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
+
+    def ended() -> Json | None:
+        pod = found.api.get("v1", "Pod", "tries", "default")
+        return pod if pod and pod["status"]["phase"] in ("Succeeded", "Failed") else None
+
+    try:
+        pod = found.api.until("the pod to end", ended, 120)
+        return pod | {"log": found.api.request("GET", f"{place}/log").get("text")}
+    finally:
+        found.api.request("DELETE", place, body={"gracePeriodSeconds": 0})
+
+
+def test_a_node_is_made_ready_and_put_back(scene: Scene) -> None:
+    """A pod takes all that the node was given; afterwards labels, taints, amounts and files are as they were, those of
+    a run that was killed before it could put them back included."""
+    if scene.cluster is None:
+        pytest.skip("not run: this is that way")
+    before = state(scene)
+    with proxied(scene.kubeconfig) as api:
+        node = api.get("v1", "Node", scene.nodes["system-0"])
+        assert node is not None
+        prepare(api, node, SHAPE, RAY_IMAGES[0])
+    assert state(scene) != before
+    with prepared(scene.kubeconfig, {"system-0": SHAPE}, RAY_IMAGES) as found:
+        assert found.sees
+        assert dict(found.nodes) == {"system-0": "system-0"}
+        assert state(scene)["labels"]["kubernetes.io/hostname"] == "renamed"
+        pod = used(found)
+        assert (pod["status"]["phase"], pod["log"]) == ("Succeeded", "FOUND\n")
+    assert state(scene) == before
+    machine = scene.cluster.nodes["system-0"].machine
+    machine.run(["sh", "-c", "test ! -e /var/lib/rdma-ray-tried"], spaces=("mount",))
+
+
+def test_a_cluster_that_does_not_do_says_why(scene: Scene, tmp_path: Path) -> None:
+    """Too few nodes, an image that is not there, a kubeconfig that is none: each is named, with what to do."""
+    if scene.cluster is None:
+        pytest.skip("not run: this is that way")
+    few = {str(number): NodeShape() for number in range(9)}
+    with pytest.raises(Missing, match="take any pod: 1; 9 are needed"), prepared(scene.kubeconfig, few, RAY_IMAGES):
+        pass
+    with (
+        pytest.raises(Missing, match=r"no image nobody/has:this.*kind load image-archive"),
+        prepared(scene.kubeconfig, {"one": SHAPE}, ["nobody/has:this"]),
+    ):
+        pass
+    with pytest.raises(Missing, match="is no file"), proxied(tmp_path / "nothing"):
+        pass
+    broken = tmp_path / "config"
+    broken.write_text("{}")
+    with pytest.raises(Missing, match=f"KUBECONFIG={broken}"), proxied(broken):
+        pass
