@@ -7,7 +7,7 @@ DEPTH ?= quick
 VENV := .venv/bin/python
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-infra setup-dev up down preview rehearse rehearse-all test test-kubernetes bench-overhead test-faults test-pods test-matrix bench-gpu mutations golden check format schema lock clean
+.PHONY: help setup setup-infra setup-dev up down preview rehearse rehearse-all test test-kubernetes bench-overhead test-faults test-pods kubernetes test-matrix bench-gpu mutations golden check format schema lock clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -38,6 +38,9 @@ test-kubernetes: setup-dev ## run the tests on a real API server, scheduler, Kub
 
 test-pods: setup-dev ## real Ray in real pods, on a Kubernetes of this machine's own (Linux, root; 20 minutes)
 	@$(VENV) -m pytest tests/pods $(PYTEST)
+
+kubernetes: setup-dev ## a real Kubernetes of this machine's own with KubeRay, until Ctrl-C (Linux, root); ARGS="--nodes 1 --kueue"
+	@$(VENV) -m tools.kubernetes.standing $(ARGS)
 
 test-matrix: setup-infra ## every combination of machine, capacity, fabric … goes up in a rehearsal or is refused
 	@$(VENV) -m rehearsal.matrix $(ARGS)
