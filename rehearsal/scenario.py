@@ -170,7 +170,7 @@ class Scenario:
 
                 folder.mkdir()
                 self._traces = traces(folder)
-                scale = scale_in(folder)
+                scale = scale_in(self._workspace.folder / "shared")
             stage = Stage(folder, self.engine.world, self._settings, self._happens, scale=scale)
             ready = behind.enter_context(Beginning(stage))
             self.engine.init()

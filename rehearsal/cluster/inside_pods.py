@@ -23,10 +23,9 @@ SECONDS = {"idleTimeoutSeconds": 20, "ttlSecondsAfterFinished": 10}
 _LOOK_S = 1.0
 
 
-def scale_in(folder: Path) -> Scale:
-    """What a rehearsal scales to: pods that share two processors, short idle times, and a shared folder below this."""
-    shared = folder / "shared"
-    shared.mkdir(parents=True)
+def scale_in(shared: Path) -> Scale:
+    """What a rehearsal scales to: pods that share two processors, short idle times, and a shared folder, made here."""
+    shared.mkdir()
     # Ray's user in the pods is not this one.
     shared.chmod(0o777)
     return Scale(shared=shared, seconds=SECONDS)

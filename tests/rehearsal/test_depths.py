@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from rehearsal.__main__ import called, main
+from rehearsal.__main__ import NOT_RUN, called, main
 from rehearsal.workspace import ROOT
+from tools.kubernetes import node_probe, tier
 from tools.kubernetes.builds import BuildError
+from tools.kubernetes.containers import Missing
 from tools.kubernetes.control_plane import ControlPlane
 
 
@@ -46,6 +48,27 @@ def test_a_missing_compiler_is_told_and_is_no_success(
     assert not (tmp_path / "r").exists()
 
 
+def test_a_machine_that_cannot_run_pods_is_told_and_nothing_is_begun(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def missing() -> None:
+        raise Missing("Real pods need runc: `apt-get install -y runc`")
+
+    monkeypatch.setattr(node_probe, "ready_to_run", missing)
+    words = ["--stack", "gke", "--depth", "pods"]
+    folders = ["--workspace", str(tmp_path / "w"), "--results", str(tmp_path / "r")]
+    assert main([*words, *folders]) == NOT_RUN
+    said = capsys.readouterr().out
+    assert "Real pods need runc" in said
+    assert "NOT RUN: the rehearsal at depth pods" in said
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_was_not_run_has_one_exit_status() -> None:
+    assert tier.NOT_RUN == NOT_RUN
+
+
 def test_the_reports_of_two_depths_do_not_overwrite_each_other() -> None:
     assert called("gke", "quick") == "gke"
     assert called("gke", "cluster") == "gke-cluster"
+    assert called("gke", "pods") == "gke-pods"

@@ -90,6 +90,7 @@ def test_the_same_files_make_the_same_layer(small: Layer, tmp_path: Path) -> Non
         ("rayproject/ray:2.60.0", "docker.io/rayproject/ray:2.60.0"),
         ("localhost:5000/ray", "localhost:5000/ray:latest"),
         ("public.ecr.aws/a/b@sha256:0", "public.ecr.aws/a/b@sha256:0"),
+        ("gke.gcr.io/pause:3.8@sha256:0", "gke.gcr.io/pause@sha256:0"),
     ],
 )
 def test_a_name_is_kept_whole(name: str, whole: str) -> None:

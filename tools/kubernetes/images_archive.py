@@ -77,13 +77,19 @@ def write_archive(stream: IO[bytes], images: Iterable[Image], *, without: frozen
 
 
 def canonical(name: str) -> str:
-    """An image's name as containerd keeps it, with registry and tag (distribution/reference: familiar names)."""
+    """An image's name as containerd keeps it, with registry and tag (distribution/reference: familiar names).
+
+    Of a name with tag and digest the tag is dropped, as containerd does when it looks for one (ParseDockerRef there).
+    """
     first, _, rest = name.partition("/")
     if not rest:
         name = f"docker.io/library/{name}"
     elif not ("." in first or ":" in first or first == "localhost"):
         name = f"docker.io/{name}"
-    return name if "@" in name or ":" in name.rsplit("/", 1)[1] else f"{name}:latest"
+    path, last = name.rsplit("/", 1)
+    if "@" in last:
+        return f"{path}/{last.partition('@')[0].partition(':')[0]}@{last.partition('@')[2]}"
+    return name if ":" in last else f"{name}:latest"
 
 
 def _manifest(tar: tarfile.TarFile, image: Image, sent: set[str]) -> dict[str, Any]:
