@@ -42,7 +42,7 @@ class ControlPlane:
     """One control plane in `folder` (made if need be); its logs stay there in `logs`, everything else goes at the end.
 
     Several can stand side by side, each in a folder of its own. `address` is where it listens; `flags` are added to
-    the command lines of the programs that it names, and `before` is put in front of them, such as an `nsenter`.
+    the command lines of the programs that it names.
     """
 
     def __init__(
@@ -51,7 +51,6 @@ class ControlPlane:
         *,
         address: str = "127.0.0.1",
         flags: Mapping[str, Sequence[str]] | None = None,
-        before: Mapping[str, Sequence[str]] | None = None,
         say: Callable[[str], None] = print,
     ) -> None:
         self.folder = folder.resolve()
@@ -60,7 +59,6 @@ class ControlPlane:
         self.kubeconfig = self.folder / "kubeconfig"
         self.url = ""
         self._flags = dict(flags or {})
-        self._before = dict(before or {})
         self._say = say
         self._work = self.folder / "work"
         self.authority = self._work / "certificates" / "apiserver.crt"
@@ -107,7 +105,7 @@ class ControlPlane:
 
         Returns its process id.
         """
-        everything = [*self._before.get(name, ()), *command, *self._flags.get(name, ())]
+        everything = [*command, *self._flags.get(name, ())]
         return self._programs.start(name, everything, _bare_environment() | dict(environment or {}))
 
     def stop_program(self, name: str) -> None:

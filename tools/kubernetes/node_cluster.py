@@ -181,9 +181,7 @@ class Cluster:
                 f"--service-cluster-ip-range={self.network.services}",
             ]
         }
-        # The operator asks for Ray's dashboards by the names of their Services.
-        before = {"ray-operator": self.network.machine.entering("mount")}
-        self._plane = ControlPlane(self.folder, address=self.network.here, flags=flags, before=before, say=self._say)
+        self._plane = ControlPlane(self.folder, address=self.network.here, flags=flags, say=self._say)
         self._plane.__enter__()
         self.network.start_dns(programs["coredns"], self._plane.work, self._plane.url, self._plane.kubeconfig)
         starting = [self.begin(name, shape) for name, shape in list(self._shapes.items())]
