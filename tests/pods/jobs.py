@@ -13,45 +13,91 @@ def running(code: str) -> list[str]:
 
 GANG = textwrap.dedent(
     """
+    import time
+    print("MARK driver started", time.time(), flush=True)
     import ray
     from ray.util.placement_group import placement_group
     from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy as Within
     ray.init()
+    print("MARK group asked for", time.time(), flush=True)
     group = placement_group([{"GPU": 8}] * 2, strategy="STRICT_SPREAD")
     ray.get(group.ready())
+    print("MARK group there", time.time(), flush=True)
     @ray.remote(num_gpus=8, num_cpus=0)
     def where():
-        return ray.util.get_node_ip_address()
+        return ray.util.get_node_ip_address(), time.time()
     found = ray.get([where.options(scheduling_strategy=Within(group, index)).remote() for index in range(2)])
-    assert len(set(found)) == 2, found
-    print("ADDRESSES", *found)
+    print("MARK first step on every node", max(at for _, at in found), flush=True)
+    addresses = [address for address, _ in found]
+    assert len(set(addresses)) == 2, found
+    print("ADDRESSES", *addresses)
     """
 )
-"""One task on each of two nodes with eight GPUs; prints their addresses."""
+"""One task on each of two nodes with eight GPUs; prints their addresses, and when what was reached, as a time line."""
 
-PATIENT = textwrap.dedent(
+TRIES = textwrap.dedent(
     """
-    import os, time, ray
+    import time, ray
     ray.init()
+    @ray.remote(num_cpus=0, resources={"node:__internal_head__": 0.001})
+    class Tries:
+        count = 0
+        def next(self):
+            self.count += 1
+            return self.count
     @ray.remote(num_gpus=8, num_cpus=0, max_retries=-1)
-    def patient(seconds):
-        print("BEGUN", ray.util.get_node_ip_address(), flush=True)
-        time.sleep(seconds)
-        return ray.util.get_node_ip_address()
-    print("ENDED", ray.get(patient.remote(float(os.environ["PATIENCE_S"]))), flush=True)
+    def patient(tries):
+        number = ray.get(tries.next.remote())
+        print("TRY", number, ray.util.get_node_ip_address(), flush=True)
+        if number == 1:
+            time.sleep(600)
+        return number
+    print("ENDED", ray.get(patient.remote(Tries.remote())), flush=True)
     """
 )
-"""One task that needs a whole GPU node for PATIENCE_S seconds, and is tried again when its node is lost."""
+"""One task that needs a whole GPU node, and ends only when it is tried again: its first node has to be lost."""
+
+TOLD = textwrap.dedent(
+    """
+    import pathlib, sys, time
+    print("FIRST WORDS", flush=True)
+    while not pathlib.Path("/tmp/told-to-end").exists():
+        time.sleep(0.2)
+    print("LAST WORDS", flush=True)
+    sys.exit(7)
+    """
+)
+"""Goes on until somebody makes a file beside it; ends with exit code 7."""
 
 ASK = textwrap.dedent(
     """
     import sys, urllib.error, urllib.request
-    url, token = sys.argv[1:]
-    request = urllib.request.Request(url, headers={"Authorization": f"Bearer {token}"})
-    try:
-        print("ANSWER", urllib.request.urlopen(request, timeout=20).status)
-    except urllib.error.HTTPError as refused:
-        print("ANSWER", refused.code)
+    url, *tokens = sys.argv[1:]
+    for token in tokens:
+        request = urllib.request.Request(url, headers={"Authorization": f"Bearer {token}"} if token else {})
+        try:
+            print("ANSWER", urllib.request.urlopen(request, timeout=20).status)
+        except urllib.error.HTTPError as refused:
+            print("ANSWER", refused.code)
     """
 )
-"""Asks a dashboard with a token; prints the status of its answer."""
+"""Asks a dashboard with these tokens, one after another ("" is none); prints the status of each answer."""
+
+HELD = textwrap.dedent(
+    """
+    import os, pathlib, time, ray
+    ray.init()
+    @ray.remote(num_gpus=8, num_cpus=0)
+    class Held:
+        name = os.urandom(8).hex()
+        def who(self):
+            return ray.util.get_node_ip_address(), os.getpid(), self.name
+    held = Held.remote()
+    first = ray.get(held.who.remote())
+    print("BEGUN", *first, flush=True)
+    while not pathlib.Path("/tmp/told-to-go-on").exists():
+        time.sleep(0.2)
+    assert ray.get(held.who.remote()) == first
+    """
+)
+"""An actor holds a whole GPU node until somebody makes a file beside the driver; fails if it is another one by then."""

@@ -1,34 +1,25 @@
-"""A cloud stack's objects on a real cluster: applied, watched, talked to as a user would."""
+"""A cloud stack's objects on a real cluster: applied, watched, taken away again."""
 
 from __future__ import annotations
 
-import contextlib
-import json
-import os
-import re
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from tests.kubernetes import stack_objects
-from tests.pods.jobs import running
+from tests.pods.as_user import NAMESPACE as NAMESPACE
+from tests.pods.as_user import AsUser
 from tests.pods.scene import Scene
-from tools.kubernetes import builds
 from tools.kubernetes.api import ApiError, Json
-from tools.kubernetes.scaling import Scale, scaled
+from tools.kubernetes.scaling import Scale, bucket_mode, scaled
 
-NAMESPACE = "ray"
 LEFT_OUT = {
     "networking.gke.io/v1": "GKE's own networks, which need GKE's webhook and its second NICs",
     "apps/v1 DaemonSet": "its image is Google's, and installs gIB; a folder of the node stands in for what it installs",
     "v1 PersistentVolume": "a file system of the cloud; a folder of this machine stands in for it",
     "storage.k8s.io/v1": "a driver of the cloud's",
 }
-RAY = Path(sys.executable).with_name("ray")
 
 
 @dataclass
@@ -45,7 +36,7 @@ class Timeline:
         self.say(f"{self.steps[step]:7.1f} s  {step}")
 
 
-class StackOn:
+class StackOn(AsUser):
     """A stack's objects on a cluster: `changes` are settings by name, merged into its file's."""
 
     def __init__(
@@ -67,33 +58,21 @@ class StackOn:
             ):
                 say(f"left out: {stack_objects.kind(body)} {body['metadata']['name']}: {why}")
                 continue
+            if scale.shared is not None and (mode := bucket_mode(body)) is not None:
+                scale.shared.chmod(mode)
             made, told = scaled(body, scale)
             for change in told:
                 say(f"scaled: {change}")
             self.objects.append(made)
 
-    def one(self, kind: str) -> Json:
-        """The object of this kind. Raises StopIteration where the stack has none."""
-        return next(body for body in self.objects if body["kind"] == kind)
-
-    @property
-    def name(self) -> str:
-        """Of the RayCluster."""
-        return str(self.one("RayCluster")["metadata"]["name"])
-
-    @property
-    def token(self) -> str:
-        """Ray's token, as it stands in the stack's Secret."""
-        secret = self.one("Secret")
-        return str(secret["stringData"]["auth_token"])
-
     def apply(self) -> None:
         """Server-side apply in the order of the stack's registrations, its namespace first."""
+        self.api.until("the namespace of the stack before to be gone", self._free, 120)
         for body in sorted(self.objects, key=lambda each: each["kind"] != "Namespace"):
             self.api.apply(body)
 
     def delete(self) -> None:
-        """Delete the namespace and wait until no pod of it is left."""
+        """Delete the stack, wait until no pod of it is left, and leave its empty namespace to its end."""
         for kind in ("RayJob", "RayCluster", "Job"):
             for body in self.objects:
                 if body["kind"] == kind:
@@ -104,10 +83,12 @@ class StackOn:
         for body in reversed(self.objects):
             if "namespace" not in body["metadata"] and body["kind"] != "Namespace":
                 self.api.delete(body["apiVersion"], body["kind"], body["metadata"]["name"])
+        # Kubernetes takes five seconds to begin with it; who comes next waits (namespace_controller.go, 1.36).
         self.api.delete("v1", "Namespace", NAMESPACE)
-        self.api.until(
-            "the namespace to be gone", lambda: self.api.get("v1", "Namespace", NAMESPACE) is None or None, 60
-        )
+
+    def _free(self) -> bool:
+        namespace = self.api.get("v1", "Namespace", NAMESPACE)
+        return namespace is None or namespace["status"]["phase"] != "Terminating"
 
     def pods(self, selector: str = "") -> list[Json]:
         """The pods of the stack's namespace."""
@@ -122,73 +103,6 @@ class StackOn:
         """The head's pod when it is ready."""
         return next((pod for pod in self.pods("ray.io/node-type=head") if ready(pod)), None)
 
-    @contextlib.contextmanager
-    def forwarded(self, target: str = "") -> Iterator[int]:
-        """`kubectl port-forward` to the head's Service, as the documents tell users; yields the local port."""
-        kubectl = builds.programs("kubectl")["kubectl"]
-        target = target or f"svc/{self.name}-head-svc"
-        command = [kubectl, f"--kubeconfig={self.scene.kubeconfig}", "-n", NAMESPACE, "port-forward", target, ":8265"]
-        process = subprocess.Popen(list(map(str, command)), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        assert process.stdout is not None
-        try:
-            line = process.stdout.readline()
-            match = re.search(r"127\.0\.0\.1:(\d+) ->", line)
-            assert match, f"kubectl port-forward said {line!r}"
-            yield int(match.group(1))
-        finally:
-            process.terminate()
-            process.wait(20)
-            process.stdout.close()
-
-    def ray(self, port: int, *arguments: str, token: str | None = None, within_s: float = 300) -> str:
-        """Run the `ray` command against the forwarded port, with the stack's token; returns what it printed.
-
-        Raises AssertionError with all that it printed when it leaves with another status than 0.
-        """
-        done = self.try_ray(port, *arguments, token=token, within_s=within_s)
-        assert done.returncode == 0, done.stdout
-        return done.stdout
-
-    def try_ray(
-        self, port: int, *arguments: str, token: str | None = None, within_s: float = 300
-    ) -> subprocess.CompletedProcess[str]:
-        """As `ray`, whatever its exit status."""
-        environment = {
-            **{name: value for name, value in os.environ.items() if not name.startswith("RAY_")},
-            "RAY_ADDRESS": f"http://127.0.0.1:{port}",
-            "RAY_AUTH_MODE": "token",
-            "RAY_AUTH_TOKEN": self.token if token is None else token,
-        }
-        return subprocess.run(
-            [str(RAY), *arguments],
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=within_s,
-        )
-
-    def submit(self, port: int, job: str, code: str, environment: Mapping[str, str]) -> None:
-        """Submit Python code as a job, without waiting for it."""
-        settings = json.dumps({"env_vars": dict(environment)})
-        arguments = ["--no-wait", "--submission-id", job, "--runtime-env-json", settings, "--", *running(code)]
-        self.ray(port, "job", "submit", *arguments)
-
-    def until_logged(self, port: int, job: str, word: str, within_s: float = 240) -> None:
-        """Wait until a job has printed a word."""
-        self.api.until(
-            f"job {job} to print {word}", lambda: word in self.ray(port, "job", "logs", job) or None, within_s
-        )
-
-    def until_over(self, port: int, job: str, within_s: float = 120) -> str:
-        """Wait until a job is over; returns how, in `ray job status`' words: "succeeded", "failed", "was stopped"."""
-
-        def over() -> str | None:
-            match = re.search(rf"Job '{job}' (succeeded|failed|was stopped)", self.ray(port, "job", "status", job))
-            return match.group(1) if match else None
-
-        return self.api.until(f"job {job} to be over", over, within_s)
-
     def identities(self) -> set[str]:
         """The uids of all pods of the RayCluster."""
         return {pod["metadata"]["uid"] for pod in self.pods("ray.io/is-ray-node=yes")}
@@ -196,6 +110,13 @@ class StackOn:
     def open(self, node: str, takes_pods: bool) -> None:
         """Let a node take pods, or not (`kubectl uncordon`, `kubectl cordon`)."""
         self.api.patch("v1", "Node", self.scene.nodes[node], None, {"spec": {"unschedulable": not takes_pods}})
+
+    def bind(self, pod: Json, node: str) -> None:
+        """Give a pod its node, in the scheduler's place, also one that takes no pods."""
+        target = {"apiVersion": "v1", "kind": "Node", "name": self.scene.nodes[node]}
+        name = pod["metadata"]["name"]
+        body = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name}, "target": target}
+        self.api.request("POST", f"/api/v1/namespaces/{NAMESPACE}/pods/{name}/binding", body=body)
 
     def kill(self, pod: Json) -> None:
         """Delete a pod without grace, as when its machine is gone."""
@@ -223,32 +144,6 @@ class StackOn:
             return pod if pod and pod["status"]["phase"] in ("Succeeded", "Failed") else None
 
         return self.api.until(f"pod {name} to be over", over, 120)
-
-    def log(self, pod: Json) -> str:
-        """What a pod's first container printed, by `kubectl logs`: through the API server and the kubelet."""
-        kubectl = str(builds.programs("kubectl")["kubectl"])
-        command = [kubectl, f"--kubeconfig={self.scene.kubeconfig}", "-n", NAMESPACE, "logs", pod["metadata"]["name"]]
-        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
-
-    def outputs(self, port: int, file: Path) -> Path:
-        """Write the outputs that `rdma-ray` reads: the stack's, with the forwarded port.
-
-        GPUs that are only numbers cannot run NCCL: here a node has CPUs alone, and no RDMA NIC, so that gloo is used.
-        """
-        ray = {
-            "cluster": self.name,
-            "version": "2.60.0",
-            "dashboard": f"http://127.0.0.1:{port}",
-            "jobs": f"http://127.0.0.1:{port}",
-            "client": "ray://127.0.0.1:10001",
-            "token": self.token,
-        }
-        nodes = {"min": 0, "max": 2, "gpusPerNode": 0, "cpusPerNode": self.scale.cpus}
-        fabric: Json = {"transport": "socket", "nics": None, "gbpsPerNic": None, "floors": []}
-        outputs = {"target": "gke", "location": "here", "machine": None, "nodes": nodes, "fabric": fabric, "ray": ray}
-        file.touch(mode=0o600)
-        file.write_text(json.dumps(outputs | {"namespace": NAMESPACE}))
-        return file
 
     def describe(self) -> str:
         """What one wants to see when a wait was in vain: pods, their states, and the latest events."""

@@ -8,29 +8,35 @@ from __future__ import annotations
 import textwrap
 from pathlib import Path
 
-from tests.pods.jobs import running
+from tests.pods.as_user import answer
 from tests.pods.scene import Scene
 from tests.pods.stack_on import StackOn, Timeline
 from tools.kubernetes.scaling import Scale
 
 SHARED = textwrap.dedent(
     """
-    import os, ray
+    import ray
+    from ray.util.placement_group import placement_group
+    from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy as Within
     ray.init()
-    @ray.remote(num_gpus=8, num_cpus=0, scheduling_strategy="SPREAD")
+    group = placement_group([{"GPU": 8}] * 2, strategy="STRICT_SPREAD")
+    ray.get(group.ready())
+    @ray.remote(num_gpus=8, num_cpus=0)
     def write(rank):
         with open(f"/bucket/{rank}", "w") as file:
             file.write(ray.util.get_node_ip_address())
-    ray.get([write.remote(rank) for rank in range(2)])
+    ray.get([write.options(scheduling_strategy=Within(group, rank)).remote(rank) for rank in range(2)])
     print("FOUND", *(open(f"/bucket/{rank}").read() for rank in range(2)))
     """
 )
-"""Two workers write into the shared folder, and the head's driver reads it."""
+"""A gang of two nodes with eight GPUs writes into the shared folder, and the head's driver reads it."""
 
 
-def test_workers_and_head_share_a_folder(scene: Scene, tmp_path: Path) -> None:
-    """The head's init container opens the folder for the images' own user; two workers raised from zero write into it,
-    and the driver on the head reads what they wrote."""
+def test_a_gang_from_zero_shares_a_folder_with_the_head(scene: Scene, tmp_path: Path) -> None:
+    """As for the gke stack: a strict-spread group raises two workers from zero by Ray's own autoscaler. The head's init
+    container opens the folder for the images' own user; the workers write into it, and the driver on the head reads
+    what they wrote; without the token the dashboard gives no answer."""
+    scene.shares()
     shared = tmp_path / "shared"
     shared.mkdir(mode=0o755)
     scale = Scale(shared=shared, seconds={"idleTimeoutSeconds": 20})
@@ -39,11 +45,17 @@ def test_workers_and_head_share_a_folder(scene: Scene, tmp_path: Path) -> None:
     try:
         stack.api.until("the head to be ready", stack.head, 180)
         timeline.done("head ready")
+        assert stack.workers() == []
         with stack.forwarded() as port:
-            printed = stack.ray(port, "job", "submit", "--", *running(SHARED))
+            assert answer(port, stack.token) == 200
+            assert answer(port, None) == 401
+            stack.submit(port, "gang", SHARED, {})
+            assert stack.until_over(port, "gang", within_s=300) == "succeeded", stack.jobs(port).logs("gang")
+            printed = stack.jobs(port).logs("gang")
         timeline.done("job ended")
         [line] = [line for line in printed.splitlines() if line.startswith("FOUND")]
-        assert len(set(line.split()[1:])) == 2
+        assert {pod["status"]["podIP"] for pod in stack.workers()} == set(line.split()[1:])
+        assert len({pod["spec"]["nodeName"] for pod in stack.workers()}) == 2
     finally:
         print(stack.describe())
         stack.delete()

@@ -10,23 +10,43 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import shlex
 import subprocess
+import textwrap
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from infra.kubernetes.indexed_job_pod import exits
+from tests.pods.as_user import NAMESPACE, following
 from tests.pods.jobs import running
 from tests.pods.scene import Scene
-from tests.pods.stack_on import NAMESPACE, StackOn
+from tests.pods.stack_on import StackOn, ready
 from tools.kubernetes.api import Json
 from tools.kubernetes.scaling import Scale
 
 NODES = "import ray; ray.init(); print('NODES', sum(node['Alive'] for node in ray.nodes()), flush=True)"
 FOREVER = f"{NODES}; import time; time.sleep(600)"
-PEER_LOST = 73
+PORT = 6378
+EARLIER = textwrap.dedent(
+    f"""
+    import asyncio, os
+    from indexed_job_pod.head import Head
+    from indexed_job_pod.pod import pod_of
+    os.environ |= {{"JOB_COMPLETION_INDEX": "0", "JOB_UID": "an-earlier-one"}}
+    async def answers():
+        head = Head(pod_of("--nodes=2 --head-host=none --wait-s=600 --entrypoint=true".split()))
+        server = await asyncio.start_server(head._admit, "0.0.0.0", {PORT})
+        print("LISTENS", flush=True)
+        await server.serve_forever()
+    asyncio.run(answers())
+    """
+)
+"""The head of another Job, which admits its workers, and has no Ray."""
+
 Stack = Callable[..., StackOn]
 
 
@@ -38,6 +58,8 @@ def job(scene: Scene, tmp_path: Path) -> Iterator[Callable[[str, bool], StackOn]
     shared.mkdir()
 
     def make(code: str, storage: bool) -> StackOn:
+        if storage:
+            scene.shares()
         ray = {"mode": "indexed-job", "entrypoint": shlex.join(running(code))}
         changes = {"ray": ray, "nodes": {"max": 2}} | ({"storage": {"bucket": "mine"}} if storage else {})
         scale = Scale(shared=shared)
@@ -115,25 +137,40 @@ def test_pods_find_the_head_by_its_name_though_one_is_late(job: Callable[[str, b
     assert "NODES 2" in stack.log(first)
 
 
-def test_a_restarted_pod_ends_the_job_with_its_reason(job: Callable[[str, bool], StackOn]) -> None:
-    """A worker's pod is killed while the entry point runs: the Job fails, says which pod, and does not try again."""
+def test_a_restarted_pod_ends_the_job_with_its_reason(job: Callable[[str, bool], StackOn], tmp_path: Path) -> None:
+    """A worker's pod is deleted without grace while the entry point runs: the head ends with the exit code for it, the
+    Job fails and says which pod was the reason, and none is tried again."""
     stack = job(FOREVER, False)
     stack.apply()
     until_said(stack, 0, "NODES 2")
-    lost = pod(stack, 1)
+    head, lost = pod(stack, 0), pod(stack, 1)
+    assert head is not None
     assert lost is not None
-    stack.kill(lost)
+    # The failed Job deletes its head: only who reads along sees how that ended.
+    with following(stack.kubectl("logs", "-f", head["metadata"]["name"]), os.environ, tmp_path / "head.log") as log:
+        stack.api.until("the log so far", lambda: log.said("NODES 2"), 60)
+        stack.kill(lost)
+        assert log.process.wait(180) == 0
+        # The kubelet leaves the lost one two seconds, in which it may say so; else its silence does.
+        assert re.search(rf"\[pod 0\] pod 1(: this pod was asked| was lost).*exit code {exits.PEER_LOST}", log.text())
     conditions = ended(stack)
     assert "Failed" in conditions
     assert conditions["Failed"]["reason"] == "PodFailurePolicy"
-    head = pod(stack, 0)
-    if head is not None and (said := head["status"].get("containerStatuses")) and "terminated" in said[0]["state"]:
-        assert said[0]["state"]["terminated"]["exitCode"] == PEER_LOST
+    # Whichever ends first: the lost one, asked or killed, or the head for its sake.
+    told = re.search(rf"pod {NAMESPACE}/(\S+) failed with exit code (\d+)", conditions["Failed"]["message"])
+    assert told, conditions["Failed"]
+    codes = {lost["metadata"]["name"]: (exits.STOPPED, 137), head["metadata"]["name"]: (exits.PEER_LOST,)}
+    assert int(told[2]) in codes[told[1]]
+    assert {each["metadata"]["uid"] for each in stack.pods()} <= {each["metadata"]["uid"] for each in (head, lost)}
 
 
 def test_without_the_name_the_file_leads_and_a_stale_one_does_not(job: Callable[[str, bool], StackOn]) -> None:
-    """The Service is gone, so that the head's name leads nowhere; the shared folder has a file under this Job's name
-    with another Job's address, which nobody follows; the head puts its own in its place, and that leads the worker."""
+    """The Service is gone, so that the head's name leads nowhere, and the head's pod is late. The shared folder has a
+    file under this Job's name with an old address, at which an earlier Job's head answers now, with the same token: the
+    worker asks it, sees whose it is and passes by. The Job's own head replaces the file, and that leads the worker.
+
+    Stand-ins: the earlier head is the stack's own script for it, without a Ray behind it; the test gives the worker its
+    node, since the scheduler may give the first one to either pod."""
     stack = job(NODES, True)
     with held(stack, "gpu-0", "gpu-1"):
         stack.apply()
@@ -141,14 +178,12 @@ def test_without_the_name_the_file_leads_and_a_stale_one_does_not(job: Callable[
         body = stack.api.get("batch/v1", "Job", name, NAMESPACE)
         assert body is not None
         stack.api.delete("v1", "Service", stack.one("Service")["metadata"]["name"], NAMESPACE)
-        assert stack.scale.shared is not None
-        folder = stack.scale.shared / "rdma-ray"
-        folder.mkdir(mode=0o1777)
-        folder.chmod(0o1777)
-        file = folder / f"{body['metadata']['uid']}.json"
-        file.write_text(json.dumps({"job": "another", "address": "192.0.2.1:6378"}))
-        # A pod that ran before wrote it, as the images' own user.
-        os.chown(file, 1000, 100)
+        earlier = earlier_head(stack)
+        address = f"{earlier['status']['podIP']}:{PORT}"
+        file = announced(stack, body["metadata"]["uid"], address)
+        worker = stack.api.until("the worker's pod", lambda: pod(stack, 1), 60)
+        stack.bind(worker, "gpu-1")
+        until_said(stack, 1, f"the file leads to {address}: that is the head of another Job")
     assert "Complete" in ended(stack)
     first, second = pod(stack, 0), pod(stack, 1)
     assert first is not None
@@ -157,5 +192,47 @@ def test_without_the_name_the_file_leads_and_a_stale_one_does_not(job: Callable[
     said = stack.log(second)
     # In the pod the folder is where the stack mounts it.
     assert f"/bucket/rdma-ray/{file.name}" in said
-    assert "joins generation" in said
-    assert "192.0.2.1" not in said
+    [generation] = re.findall(r"joins generation (\w+)", said)
+    assert f"generation {generation} waits" in stack.log(first)
+    assert "joined" not in stack.log(earlier)
+
+
+def earlier_head(stack: StackOn) -> Json:
+    """The pod of an earlier Job's head that still answers, with the token of this stack."""
+    template = stack.one("Job")["spec"]["template"]["spec"]
+    [container] = template["containers"]
+    scripts = [mount for mount in container["volumeMounts"] if mount["name"] == "scripts"]
+    environment = [each for each in container["env"] if each["name"] in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "POD_IP")]
+    main = {
+        "name": "main",
+        "image": container["image"],
+        "command": running(EARLIER),
+        "env": [*environment, {"name": "PYTHONPATH", "value": str(Path(scripts[0]["mountPath"]).parent)}],
+        "volumeMounts": scripts,
+    }
+    spec = {
+        "restartPolicy": "Never",
+        "automountServiceAccountToken": False,
+        "containers": [main],
+        "volumes": [volume for volume in template["volumes"] if volume["name"] == "scripts"],
+    }
+    metadata = {"name": "earlier", "namespace": NAMESPACE}
+    stack.api.create({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
+
+    def listens() -> Json | None:
+        body = stack.api.get("v1", "Pod", "earlier", NAMESPACE)
+        return body if body and ready(body) and "LISTENS" in stack.log(body) else None
+
+    return stack.api.until("the earlier head to listen", listens, 120)
+
+
+def announced(stack: StackOn, uid: str, address: str) -> Path:
+    """The file that says where the head of this Job was, as the images' own user wrote it."""
+    assert stack.scale.shared is not None
+    folder = stack.scale.shared / "rdma-ray"
+    folder.mkdir(mode=0o1777)
+    folder.chmod(0o1777)
+    file = folder / f"{uid}.json"
+    file.write_text(json.dumps({"job": uid, "generation": "0" * 16, "address": address}))
+    os.chown(file, 1000, 100)
+    return file

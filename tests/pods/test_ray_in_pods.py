@@ -2,38 +2,33 @@
 
 Real: API server, controllers, scheduler, kubelet, containerd, kube-proxy, CoreDNS, kubectl, KubeRay, Ray with its
 autoscaler. Stand-ins: GPUs are numbers of the node without devices; gIB and the driver are a folder with a script;
-the image is made of this environment; CPUs, memory and the idle time are scaled, as the run prints. The operator runs
-beside the cluster and not in a pod.
+the image is made of this environment; CPUs, memory and the idle time are scaled, as the run prints.
+The operator runs in a pod, with its chart's account and roles; its image holds the program and nothing else.
 """
 
 from __future__ import annotations
 
 import json
+import os
+import re
+import signal
 import subprocess
-import sys
-import urllib.error
-import urllib.request
+import time
 from pathlib import Path
 
 import pytest
 
-from tests.pods.jobs import ASK, GANG, PATIENT, running
-from tests.pods.scene import Scene
-from tests.pods.stack_on import NAMESPACE, StackOn, Timeline
+from tests.pods.as_user import NAMESPACE, RAY, RDMA_RAY, answer, following
+from tests.pods.jobs import ASK, GANG, HELD, TOLD, TRIES, running
+from tests.pods.scene import Scene, leads, operator
+from tests.pods.stack_on import StackOn, Timeline
+from tests.pods.time_line import of_pod, table, to_first_step, write
+from tools.kubernetes import rollout
+from tools.kubernetes.api import Json
+from workloads.train.timeline import PHASES
 
 WRONG = "wrong" * 9
 IDLE_S = 180.0
-
-
-def answer(port: int, token: str | None) -> int:
-    """The status with which the dashboard answers a request for its version."""
-    headers = {} if token is None else {"Authorization": f"Bearer {token}"}
-    request = urllib.request.Request(f"http://127.0.0.1:{port}/api/version", headers=headers)
-    try:
-        with urllib.request.urlopen(request, timeout=20) as response:
-            return int(response.status)
-    except urllib.error.HTTPError as refused:
-        return refused.code
 
 
 def empty(gke: StackOn) -> None:
@@ -42,125 +37,174 @@ def empty(gke: StackOn) -> None:
     gke.api.until("the idle workers to go", lambda: not gke.workers() or None, IDLE_S)
 
 
-def test_a_gang_raises_the_workers_from_zero_and_they_go_again(gke: StackOn) -> None:
+def there(gke: StackOn) -> Json:
+    """The head's pod, once it is ready."""
+    return gke.api.until("the head to be ready", gke.head, 180)
+
+
+def test_a_gang_raises_the_workers_from_zero_and_they_go_again(gke: StackOn, tmp_path: Path) -> None:
     """`ray job submit` through `kubectl port-forward` asks for a strict-spread group; Ray's own autoscaler v2 raises
-    two workers through KubeRay, each on its own node, and takes them away when they are idle."""
-    timeline = Timeline()
-    gke.api.until("the head to be ready", gke.head, 180)
-    timeline.done("head ready")
-    assert gke.workers() == []
+    two workers through KubeRay, each on its own node; on these `rdma-ray bench nccl` measures with gloo between the
+    pods, and every element is right; idle workers are taken away.
+
+    The time line is from what Kubernetes, Ray and the job recorded; it is complete and in order."""
+    empty(gke)
     with gke.forwarded() as port:
+        asked = time.time()
         printed = gke.ray(port, "job", "submit", "--", *running(GANG))
-    timeline.done("job ended")
-    [line] = [line for line in printed.splitlines() if line.startswith("ADDRESSES")]
-    workers = {pod["status"]["podIP"]: pod["spec"]["nodeName"] for pod in gke.workers()}
-    assert set(workers) == set(line.split("ADDRESSES")[1].split())
-    assert set(workers.values()) == {gke.scene.nodes["gpu-0"], gke.scene.nodes["gpu-1"]}
+        nodes = gke.jobs(port).nodes()
+        events = gke.api.list("v1", "Event", NAMESPACE)
+        pods = [of_pod(pod, events, nodes) for pod in gke.workers()]
+        [line] = [line for line in printed.splitlines() if line.startswith("ADDRESSES")]
+        workers = {pod["status"]["podIP"]: pod["spec"]["nodeName"] for pod in gke.workers()}
+        assert set(workers) == set(line.split("ADDRESSES")[1].split())
+        assert set(workers.values()) == {gke.scene.nodes["gpu-0"], gke.scene.nodes["gpu-1"]}
+        steps = to_first_step(asked, printed, pods)
+        print(table(steps))
+        write(steps, tmp_path / "time-line.json")
+        timeline = Timeline()
+        file, result = gke.outputs(port, tmp_path / "outputs.json"), tmp_path / "result.json"
+        few = ["--nodes", "2", "--per-node", "1", "--op", "all_reduce", "--end", "64K", "--iterations", "5"]
+        done = gke.rdma_ray(file, "bench", "nccl", "--json", str(result), *few)
+        assert done.returncode == 0, done.stdout
+        found = json.loads(result.read_text())
+        assert found["backend"] == "gloo"
+        assert {pod["status"]["podIP"] for pod in gke.workers()} == {rank["ip"] for rank in found["ranks"]}
+        assert found["rows"]
+        assert all(row["wrong"] == 0 for row in found["rows"])
+        timeline.done("benchmark ended")
     gke.api.until("the idle workers to go", lambda: not gke.workers() or None, IDLE_S)
     timeline.done("no worker any more")
+
+
+def test_training_from_zero_tells_where_the_time_to_its_first_step_went(gke: StackOn, tmp_path: Path) -> None:
+    """What docs/gke.md tells a user to do after `up`: `rdma-ray status` and `rdma-ray train digits` through the
+    port-forward, here from zero workers and for one epoch; and what docs/training.md tells: `kubectl get` and
+    `rdma-ray train report`, which splits the time to the first step by what Kubernetes recorded. A folder stands in for
+    the bucket."""
+    gke.scene.shares()
+    empty(gke)
+    with gke.forwarded() as port:
+        file = gke.outputs(port, tmp_path / "outputs.json", {"storage": {"path": "/bucket"}})
+        seen = gke.rdma_ray(file, "status")
+        assert seen.returncode == 0, seen.stdout
+        assert "2.60" in seen.stdout
+        result = tmp_path / "result.json"
+        short = ["--workers", "2", "--epochs", "1", "--min-accuracy", "0.3"]
+        done = gke.rdma_ray(file, "train", "digits", "--json", str(result), *short)
+        assert done.returncode == 0, done.stdout
+    report = ["train", "report", str(result), "--out", str(tmp_path)]
+    for kind, *which in (("pods", "-l", "ray.io/node-type=worker"), ("events",), ("nodes",)):
+        command = gke.kubectl("get", kind, *which, "-o", "json")
+        (tmp_path / f"{kind}.json").write_bytes(subprocess.run(command, capture_output=True, check=True).stdout)
+        report += ["--objects", str(tmp_path / f"{kind}.json")]
+    shown = gke.rdma_ray(file, *report)
+    assert shown.returncode == 0, shown.stdout
+    print(shown.stdout)
+    timeline = json.loads((tmp_path / "result.json").read_text())["timeline"]
+    assert timeline["unknown"] == {}
+    assert [phase["name"] for phase in timeline["phases"]] == list(PHASES)
+    sources = {phase["name"]: phase["source"] for phase in timeline["phases"]}
+    workers = {pod["metadata"]["name"] for pod in gke.workers()}
+    assert sources["pod ready"].split()[1] in workers
+    assert sources["image pulled"].split()[1] in workers
 
 
 def test_who_has_no_token_gets_no_answer(gke: StackOn) -> None:
     """From outside, by port-forward, and from another pod of the namespace, by the Service's name: 401 without the
     stack's token, or with another one. (The network policy would keep the pod out; nothing enforces it here.)"""
-    empty(gke)
+    there(gke)
     with gke.forwarded() as port:
         assert answer(port, gke.token) == 200
         assert answer(port, None) == 401
         assert answer(port, WRONG) in (401, 403)
         assert gke.try_ray(port, "job", "list", token=WRONG).returncode != 0
     url = f"http://{gke.name}-head-svc.{NAMESPACE}.svc.cluster.local:8265/api/version"
-    for name, token, expected in (("right", gke.token, {"200"}), ("wrong", WRONG, {"401", "403"})):
-        pod = gke.run_pod(f"ask-{name}", [*running(ASK), url, token])
-        [line] = [line for line in gke.log(pod).splitlines() if line.startswith("ANSWER")]
-        assert line.split()[1] in expected
+    pod = gke.run_pod("ask", [*running(ASK), url, gke.token, "", WRONG])
+    right, none, wrong = [line.split()[1] for line in gke.log(pod).splitlines() if line.startswith("ANSWER")]
+    assert (right, none) == ("200", "401")
+    assert wrong in ("401", "403")
 
 
-def test_a_user_sees_log_and_exit_code(gke: StackOn) -> None:
-    """`ray job submit`, `ray job status` and `ray job logs` through the port-forward: a job that fails says so, by its
-    status, its exit code in the message, and the exit status of the command that followed it."""
-    empty(gke)
+def test_a_user_sees_log_and_exit_code(gke: StackOn, tmp_path: Path) -> None:
+    """`ray job submit` through the port-forward shows the log while the job runs; Ctrl-C ends the following and not the
+    job; `rdma-ray logs` follows it from the first line again and leaves with the job's own exit code; `ray job status`
+    and `ray job submit` tell of a failed job, too."""
+    head = there(gke)
     with gke.forwarded() as port:
-        code = "import sys; print('LAST WORDS'); sys.exit(7)"
-        failed = gke.try_ray(port, "job", "submit", "--submission-id", "failing", "--", *running(code))
-        assert failed.returncode != 0
-        assert "LAST WORDS" in failed.stdout
-        status = gke.ray(port, "job", "status", "failing")
-        assert "Job 'failing' failed" in status
+        jobs, file = gke.jobs(port), gke.outputs(port, tmp_path / "outputs.json")
+        submit = [str(RAY), "job", "submit", "--submission-id", "told", "--", *running(TOLD)]
+        with following(submit, gke.environment(port), tmp_path / "submit.log") as first:
+            gke.api.until("its first words", lambda: first.said("FIRST WORDS"), 180)
+            assert jobs.job("told").status == "RUNNING"
+            first.process.send_signal(signal.SIGINT)
+            assert first.process.wait(60) != 0
+        assert jobs.job("told").status == "RUNNING"
+        again = os.environ | {"RDMA_RAY_OUTPUTS": str(file)}
+        with following([str(RDMA_RAY), "logs", "told"], again, tmp_path / "logs.log") as second:
+            gke.api.until("its first words again", lambda: second.said("FIRST WORDS"), 180)
+            assert not second.said("LAST WORDS")
+            gke.inside(head, "touch", "/tmp/told-to-end")
+            assert second.process.wait(180) == 7
+            assert second.said("LAST WORDS")
+        status = gke.ray(port, "job", "status", "told")
+        assert "Job 'told' failed" in status
         assert "exit code 7" in status
-        assert "LAST WORDS" in gke.ray(port, "job", "logs", "failing")
-        good = gke.ray(port, "job", "submit", "--submission-id", "good", "--", *running("print('FINE')"))
-        assert "FINE" in good
-
-
-def test_the_benchmark_verifies_every_element_over_the_pods(gke: StackOn, tmp_path: Path) -> None:
-    """`rdma-ray bench nccl` from a cluster without workers: it waits for the nodes that the autoscaler raises, measures
-    with gloo between the pods, and every element is right."""
-    empty(gke)
-    timeline = Timeline()
-    with gke.forwarded() as port:
-        file = gke.outputs(port, tmp_path / "outputs.json")
-        result = tmp_path / "result.json"
-        command = [
-            sys.executable,
-            "-m",
-            "workloads.cli",
-            "bench",
-            "nccl",
-            "--outputs",
-            str(file),
-            "--json",
-            str(result),
-        ]
-        command += ["--nodes", "2", "--per-node", "1", "--op", "all_reduce", "--end", "64K", "--iterations", "5"]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=400)
-    assert done.returncode == 0, done.stdout + done.stderr
-    timeline.done("benchmark ended")
-    found = json.loads(result.read_text())
-    assert found["backend"] == "gloo"
-    assert {pod["status"]["podIP"] for pod in gke.workers()} == {rank["ip"] for rank in found["ranks"]}
-    assert found["rows"]
-    assert all(row["wrong"] == 0 for row in found["rows"])
+        failed = gke.try_ray(port, "job", "submit", "--", *running("import sys; print('AT ONCE'); sys.exit(3)"))
+        assert failed.returncode != 0
+        assert "AT ONCE" in failed.stdout
 
 
 def test_a_restart_of_the_operator_leaves_a_job_alone(gke: StackOn, scene: Scene) -> None:
-    """The operator's program is ended and started again while a job runs, as a rolling update of its Deployment does:
-    no pod is made anew, and the job ends well."""
-    if (plane := scene.plane) is None:
-        pytest.skip("not run: the operator is the cluster's own")
-    empty(gke)
+    """A rolling restart of the operator's Deployment, as `kubectl rollout restart` begins it, while an actor holds a
+    whole GPU node: a new operator pod leads, no pod of Ray's is made anew, and the actor is the same as before."""
+    if (found := operator(scene.api)) is None:
+        pytest.skip("not run: no Deployment of KubeRay's operator is to be seen in this cluster")
+    head = there(gke)
     with gke.forwarded() as port:
-        gke.submit(port, "through-restart", PATIENT, {"PATIENCE_S": "25"})
+        gke.submit(port, "through-restart", HELD, {})
         gke.until_logged(port, "through-restart", "BEGUN")
         before = gke.identities()
-        plane.stop_kuberay()
-        plane.start_kuberay()
-        assert gke.until_over(port, "through-restart") == "succeeded"
+        old = {pod["metadata"]["name"] for pod in rollout.pods(scene.api, *found)}
+        rollout.restart(scene.api, *found)
+        rollout.until_done(scene.api, *found, within_s=180)
+        [new] = {pod["metadata"]["name"] for pod in rollout.pods(scene.api, *found)} - old
+        scene.api.until("the new operator to lead", lambda: leads(scene.api, found[0], new), 120)
+        gke.inside(head, "touch", "/tmp/told-to-go-on")
+        assert gke.until_over(port, "through-restart") == "succeeded", gke.ray(port, "job", "logs", "through-restart")
         # The worker may be idle, and gone, by now.
         assert gke.identities() <= before
-        assert gke.ray(port, "job", "logs", "through-restart").count("BEGUN") == 1
 
 
 def test_a_lost_worker_is_replaced_and_its_task_tried_again(gke: StackOn) -> None:
-    """The worker's pod is deleted without grace while its task runs; the autoscaler raises another one, and the job
-    ends well with the second try."""
-    empty(gke)
+    """The worker's pod is deleted without grace while its task runs; the autoscaler raises another one where none is
+    free, and the job ends well with the second try, on another pod."""
+    there(gke)
     with gke.forwarded() as port:
-        gke.submit(port, "loses-worker", PATIENT, {"PATIENCE_S": "20"})
-        gke.until_logged(port, "loses-worker", "BEGUN")
-        [lost] = gke.workers()
+        gke.submit(port, "loses-worker", TRIES, {"RAY_DEDUP_LOGS": "0"})
+        log = gke.until_logged(port, "loses-worker", "TRY 1")
+        address = tried(log)[0]
+        [lost] = [pod for pod in gke.workers() if pod["status"].get("podIP") == address]
         gke.kill(lost)
         assert gke.until_over(port, "loses-worker", within_s=240) == "succeeded"
-        assert {pod["metadata"]["name"] for pod in gke.workers()} != {lost["metadata"]["name"]}
-        assert gke.ray(port, "job", "logs", "loses-worker").count("BEGUN") >= 2
+        log = gke.jobs(port).logs("loses-worker")
+    assert "ENDED 2" in log
+    now = {pod["status"].get("podIP"): pod["metadata"]["uid"] for pod in gke.workers()}
+    assert now[tried(log)[1]] != lost["metadata"]["uid"]
+
+
+def tried(log: str) -> list[str]:
+    """The addresses at which the task of TRIES was tried, in order."""
+    return re.findall(r"TRY \d+ (\S+)", log)
 
 
 def test_after_the_loss_of_the_head_the_cluster_serves_again(gke: StackOn) -> None:
-    """The head's pod is deleted without grace: jobs and their state are gone, as nothing keeps them; the operator makes
-    another head, with the same token, and a new job runs."""
-    empty(gke)
-    head = gke.head()
-    assert head is not None
+    """The head's pod is deleted without grace while a job runs on a worker: jobs and their state are gone, as nothing
+    keeps them; the operator makes another head, with the same token, and a gang gets its nodes from it."""
+    head = there(gke)
+    with gke.forwarded() as port:
+        gke.submit(port, "loses-head", TRIES, {"RAY_DEDUP_LOGS": "0"})
+        gke.until_logged(port, "loses-head", "TRY 1")
     gke.kill(head)
     name = head["metadata"]["name"]
 
@@ -171,4 +215,6 @@ def test_after_the_loss_of_the_head_the_cluster_serves_again(gke: StackOn) -> No
     gke.api.until(f"another head than {name} to be ready", another, 240)
     with gke.forwarded() as port:
         assert answer(port, gke.token) == 200
-        assert "FINE" in gke.ray(port, "job", "submit", "--", *running("print('FINE')"))
+        assert gke.jobs(port).jobs() == []
+        gke.submit(port, "after", GANG, {})
+        assert gke.until_over(port, "after", within_s=300) == "succeeded", gke.jobs(port).logs("after")

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.kubernetes import stack_objects
 from tests.pods.jobs import GANG, running
 from tests.pods.scene import Scene
 from tests.pods.stack_on import NAMESPACE, StackOn, Timeline
@@ -30,10 +31,10 @@ def rayjob(scene: Scene, code: str, **changes: object) -> StackOn:
 
 @pytest.fixture(scope="module")
 def queued(scene: Scene) -> Iterator[None]:
-    """The real Kueue, in a pod."""
+    """The real Kueue in a pod, with the values that the stack installs it with."""
     if scene.cluster is None:
         pytest.skip("not run: Kueue would be the cluster's own")
-    scene.cluster.start_kueue()
+    scene.cluster.start_kueue(stack_objects.release("gke, queued", "kueue"))
     yield
     scene.cluster.stop_kueue()
 

@@ -1,0 +1,249 @@
+"""What a user does with a stack's Ray from outside: a port-forward, Ray's own command, this project's, the Jobs API."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import SecretStr
+
+from tests.pods.jobs import running
+from tests.pods.scene import Scene
+from tools.kubernetes import builds
+from tools.kubernetes.api import Json, NotYet
+from tools.kubernetes.scaling import Scale
+from workloads.client.api import Api, Job, UnreachableError
+
+NAMESPACE = "ray"
+RAY = Path(sys.executable).with_name("ray")
+RDMA_RAY = Path(__file__).resolve().parents[2] / "bin" / "rdma-ray"
+_LOOK_S = 0.5
+
+
+class AsUser:
+    """A stack's objects (`objects`, scaled by `scale`) on the cluster of `scene`, as its user meets them."""
+
+    scene: Scene
+    scale: Scale
+    objects: list[Json]
+
+    def one(self, kind: str) -> Json:
+        """The object of this kind. Raises StopIteration where the stack has none."""
+        return next(body for body in self.objects if body["kind"] == kind)
+
+    @property
+    def name(self) -> str:
+        """Of the RayCluster."""
+        return str(self.one("RayCluster")["metadata"]["name"])
+
+    @property
+    def token(self) -> str:
+        """Ray's token, as it stands in the stack's Secret."""
+        secret = self.one("Secret")
+        return str(secret["stringData"]["auth_token"])
+
+    def kubectl(self, *arguments: str) -> list[str]:
+        """The command line of `kubectl` in the stack's namespace."""
+        program = builds.programs("kubectl")["kubectl"]
+        return [str(program), f"--kubeconfig={self.scene.kubeconfig}", "-n", NAMESPACE, *arguments]
+
+    @contextlib.contextmanager
+    def forwarded(self, target: str = "") -> Iterator[int]:
+        """`kubectl port-forward` to the head's Service, as the documents tell users; yields the local port."""
+        command = self.kubectl("port-forward", target or f"svc/{self.name}-head-svc", ":8265")
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        assert process.stdout is not None
+        try:
+            line = process.stdout.readline()
+            match = re.search(r"127\.0\.0\.1:(\d+) ->", line)
+            assert match, f"kubectl port-forward said {line!r}"
+            yield int(match.group(1))
+        finally:
+            process.terminate()
+            process.wait(20)
+            process.stdout.close()
+
+    def log(self, pod: Json) -> str:
+        """What a pod's first container printed, by `kubectl logs`: through the API server and the kubelet."""
+        command = self.kubectl("logs", pod["metadata"]["name"])
+        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+
+    def inside(self, pod: Json, *command: str) -> str:
+        """Run a command in a pod's first container, by `kubectl exec`; returns what it printed."""
+        container = pod["spec"]["containers"][0]["name"]
+        line = self.kubectl("exec", pod["metadata"]["name"], "-c", container, "--", *command)
+        return subprocess.run(line, capture_output=True, text=True, timeout=60, check=True).stdout
+
+    def ray(self, port: int, *arguments: str, token: str | None = None, within_s: float = 300) -> str:
+        """Run the `ray` command against the forwarded port, with the stack's token; returns what it printed.
+
+        Raises AssertionError with all that it printed when it leaves with another status than 0.
+        """
+        done = self.try_ray(port, *arguments, token=token, within_s=within_s)
+        assert done.returncode == 0, done.stdout
+        return done.stdout
+
+    def try_ray(
+        self, port: int, *arguments: str, token: str | None = None, within_s: float = 300
+    ) -> subprocess.CompletedProcess[str]:
+        """As `ray`, whatever its exit status."""
+        return subprocess.run(
+            [str(RAY), *arguments],
+            env=self.environment(port, token),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=within_s,
+        )
+
+    def environment(self, port: int, token: str | None = None) -> dict[str, str]:
+        """The environment in which Ray's commands find the forwarded port, with the stack's token or another."""
+        return {
+            **{name: value for name, value in os.environ.items() if not name.startswith("RAY_")},
+            "RAY_ADDRESS": f"http://127.0.0.1:{port}",
+            "RAY_AUTH_MODE": "token",
+            "RAY_AUTH_TOKEN": self.token if token is None else token,
+            "PYTHONUNBUFFERED": "1",
+        }
+
+    def rdma_ray(self, file: Path, *arguments: str, within_s: float = 400) -> subprocess.CompletedProcess[str]:
+        """Run this project's command line on the stack whose outputs are in the file."""
+        command = [str(RDMA_RAY), *arguments]
+        environment = os.environ | {"RDMA_RAY_OUTPUTS": str(file)}
+        return subprocess.run(
+            command,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=within_s,
+        )
+
+    def jobs(self, port: int) -> Api:
+        """Ray's Jobs API behind the port: what the commands ask it, without what each of them costs to start."""
+        return Api(f"http://127.0.0.1:{port}", SecretStr(self.token), self.name, timeout_s=60)
+
+    def submit(self, port: int, job: str, code: str, environment: Mapping[str, str]) -> None:
+        """Submit Python code as a job, without waiting for it."""
+        wanted = {
+            "entrypoint": shlex.join(running(code)),
+            "submission_id": job,
+            "runtime_env": {"env_vars": dict(environment)},
+        }
+        headers = self.jobs(port).headers | {"Content-Type": "application/json"}
+        request = urllib.request.Request(
+            f"http://127.0.0.1:{port}/api/jobs/", data=json.dumps(wanted).encode(), headers=headers, method="POST"
+        )
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            assert json.load(answer)["submission_id"] == job
+
+    def until_logged(self, port: int, job: str, word: str, within_s: float = 240) -> str:
+        """Wait until a job has printed a word; returns its log. Raises AssertionError if it ends before."""
+
+        def said() -> str | None:
+            found, text = self._looked_at(port, job)
+            if word in text:
+                return text
+            assert not found.terminal, f"{found.message}\n{text}"
+            return None
+
+        return self.scene.api.until(f"job {job} to print {word}", said, within_s)
+
+    def until_over(self, port: int, job: str, within_s: float = 120) -> str:
+        """Wait until a job is over; returns how: "succeeded", "failed", "stopped"."""
+
+        def over() -> str | None:
+            found, _ = self._looked_at(port, job)
+            return found.status.lower() if found.terminal else None
+
+        return self.scene.api.until(f"job {job} to be over", over, within_s)
+
+    def _looked_at(self, port: int, job: str) -> tuple[Job, str]:
+        client = self.jobs(port)
+        # Each look costs the head a request; one in a while is enough.
+        time.sleep(_LOOK_S)
+        try:
+            # The status first: a job that is over has written all of its log.
+            return client.job(job), client.logs(job)
+        except UnreachableError as problem:
+            raise NotYet(str(problem)) from problem
+
+    def outputs(self, port: int, file: Path, changes: Json | None = None) -> Path:
+        """Write the outputs that `rdma-ray` reads: the stack's, with the forwarded port.
+
+        GPUs that are only numbers cannot run NCCL: here a node has CPUs alone, and no RDMA NIC, so that gloo is used.
+        """
+        ray = {
+            "cluster": self.name,
+            "version": "2.60.0",
+            "dashboard": f"http://127.0.0.1:{port}",
+            "jobs": f"http://127.0.0.1:{port}",
+            "client": "ray://127.0.0.1:10001",
+            "token": self.token,
+        }
+        nodes = {"min": 0, "max": 2, "gpusPerNode": 0, "cpusPerNode": self.scale.cpus}
+        fabric: Json = {"transport": "socket", "nics": None, "gbpsPerNic": None, "floors": []}
+        outputs: Json = {
+            "target": "gke",
+            "location": "here",
+            "machine": None,
+            "nodes": nodes,
+            "fabric": fabric,
+            "ray": ray,
+        }
+        file.touch(mode=0o600)
+        file.write_text(json.dumps(outputs | {"namespace": NAMESPACE} | (changes or {})))
+        return file
+
+
+def answer(port: int, token: str | None) -> int:
+    """The status with which the dashboard answers a request for its version."""
+    headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+    request = urllib.request.Request(f"http://127.0.0.1:{port}/api/version", headers=headers)
+    try:
+        with urllib.request.urlopen(request, timeout=20) as response:
+            return int(response.status)
+    except urllib.error.HTTPError as refused:
+        return refused.code
+
+
+@dataclass(frozen=True)
+class Follower:
+    """A command that follows a log, with all that it prints in a file."""
+
+    process: subprocess.Popen[bytes]
+    file: Path
+
+    def text(self) -> str:
+        """What it has printed so far."""
+        return self.file.read_text()
+
+    def said(self, word: str) -> bool:
+        """Whether it has printed a word."""
+        return word in self.text()
+
+
+@contextlib.contextmanager
+def following(command: Sequence[str], environment: Mapping[str, str], file: Path) -> Iterator[Follower]:
+    """Run a command that follows a log; where it has not ended by itself, it is ended with the block."""
+    with file.open("wb") as output:
+        process = subprocess.Popen(
+            command, env=dict(environment), stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT
+        )
+    try:
+        yield Follower(process, file)
+    finally:
+        process.kill()
+        process.wait()
