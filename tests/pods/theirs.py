@@ -26,6 +26,8 @@ from tools.kubernetes.node import NodeShape
 
 BEFORE = "rdma-ray.local/before-the-tests"
 """The annotation of a node that the tests use."""
+STACK = "ray"
+"""The namespace that every stack has."""
 _POD_S = 180.0
 _NAMESPACE = "default"
 # Prints what it makes, the highest new folder of each path: that is what has to go again. What is there stays as it is.
@@ -53,7 +55,7 @@ class Theirs:
 def prepared(kubeconfig: Path, shapes: Mapping[str, NodeShape], images: Sequence[str]) -> Iterator[Theirs]:
     """The cluster, some of whose nodes have labels, taints, resources and files for the time of the tests.
 
-    Raises Missing where it cannot be reached, or has too few nodes, no KubeRay, or not the images.
+    Raises Missing where it cannot be reached, or has too few nodes, no KubeRay, not the images, or a Ray of its own.
     """
     with proxied(kubeconfig) as api:
         _put_back_what_was_left(api, images[0])
@@ -127,6 +129,11 @@ def proxied(kubeconfig: Path) -> Iterator[Api]:
 
 
 def _suitable(api: Api, wanted: int, images: Sequence[str]) -> list[Json]:
+    if api.get("v1", "Namespace", STACK) is not None:
+        raise Missing(
+            f"The cluster of KUBECONFIG has a namespace {STACK}, which the tests make and delete. If an earlier run "
+            f"left it: `kubectl delete namespace {STACK}`; if it is yours, use another cluster."
+        )
     if api.get("apiextensions.k8s.io/v1", "CustomResourceDefinition", "rayclusters.ray.io") is None:
         raise Missing("The cluster of KUBECONFIG has no KubeRay: install its chart kuberay-operator 1.6.2 first.")
     free = [node for node in api.list("v1", "Node") if _serves(node)]
