@@ -6,12 +6,15 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.kubernetes import stack_objects
+from tools.kubernetes import kuberay_manifests, kueue_manifests, kueue_pod
 from tools.kubernetes.api import Api, ApiError, Json, NotYet
 from tools.kubernetes.control_plane import ControlPlane
 
 WITHIN_S = 60.0
 POOL = {"test": "controllers"}
 KUEUE = "kueue.x-k8s.io/v1beta2"
+KUEUE_IMAGE = "registry.k8s.io/kueue/kueue:v0.19.2"
 
 
 @pytest.fixture(scope="module")
@@ -140,3 +143,21 @@ def quota(api: Api, job: str) -> str | None:
             conditions = (workload.get("status") or {}).get("conditions") or []
             return next((one["status"] for one in conditions if one["type"] == "QuotaReserved"), None)
     return None
+
+
+def test_what_lets_the_controllers_run_in_pods_is_accepted(api: Api) -> None:
+    """Accounts, roles, Services, configuration and Deployments that stand in for the charts', field for field, with a
+    stack's values; none is kept. In pods they run in the tier of real pods."""
+    kuberay = kuberay_manifests.complete(stack_objects.release("gke", "kuberay-operator"))
+    kueue = kueue_pod.complete(stack_objects.release("gke, queued", "kueue"))
+    made = kuberay_manifests.objects(kuberay) + kueue_pod.objects(kueue, kueue_manifests.configuration(kueue))
+    api.apply(made[0], manager="installer", force=True)
+    for body in made:
+        api.apply(body, dry_run=True, manager="installer", force=True)
+    deployments = [body for body in made if body["kind"] == "Deployment"]
+    for body, image in zip(deployments, ("quay.io/kuberay/operator:v1.6.2", KUEUE_IMAGE), strict=True):
+        pod = body["spec"]["template"]["spec"]
+        assert pod["nodeSelector"] == {"cloud.google.com/gke-nodepool": "system"}
+        [container] = pod["containers"]
+        assert container["image"] == image
+        assert pod["serviceAccountName"] == body["metadata"]["name"]
