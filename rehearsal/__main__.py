@@ -18,13 +18,14 @@ from rich.markup import escape
 
 from infra.problems import SettingsError
 from rehearsal.clouds.faults import Fault, FaultError
+from rehearsal.depths import DEPTHS, Depth, DepthError, NotRunError
 from rehearsal.engine import EngineError
 from rehearsal.report.golden import golden
 from rehearsal.report.markdown import markdown
 from rehearsal.report.outcome import Phase, to_json
 from rehearsal.report.picture import picture
 from rehearsal.report.terminal import show
-from rehearsal.scenario import DEPTHS, Depth, DepthError, NoCloudError, NotRunError, Order, Scenario
+from rehearsal.scenario import NoCloudError, Order, Scenario
 from rehearsal.workspace import ROOT, NotOursError, Workspace
 
 NOT_RUN = 70

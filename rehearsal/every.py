@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from infra.settings import from_stack_file
 from rehearsal.__main__ import called
 from rehearsal.__main__ import main as rehearse
+from rehearsal.depths import DEPTHS, Depth
 from rehearsal.promises.every import PROMISES
-from rehearsal.scenario import DEPTHS, Depth
 from rehearsal.workspace import ROOT
 
 REPORT = ROOT / "results" / "rehearsals.md"

@@ -13,12 +13,14 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any
 
 from infra.settings import from_stack_file
+from rehearsal import depths
 from rehearsal.clouds import faults
 from rehearsal.clouds.faults import Fault
 from rehearsal.clouds.registry import drift
+from rehearsal.depths import Depth
 from rehearsal.engine import PARALLEL, Engine, Said
 from rehearsal.graph import Graph
 from rehearsal.promises.every import PROMISES
@@ -30,8 +32,6 @@ from tools.recovery import Place, mend_state_folder, settle
 if TYPE_CHECKING:
     from rehearsal.cluster.inside import Inside
 
-Depth = Literal["quick", "cluster", "pods"]
-DEPTHS: tuple[Depth, ...] = get_args(Depth)
 _SIMULATED = (
     "The clouds are simulated: they refuse what their rules say and compute what their kinds say, nothing more."
 )
@@ -76,14 +76,6 @@ class NoCloudError(ValueError):
     """The stack's target is not simulated."""
 
 
-class DepthError(RuntimeError):
-    """This depth cannot be rehearsed on this machine; says what is missing, and what still runs."""
-
-
-class NotRunError(DepthError):
-    """This depth was not tried, since this machine or its user cannot; says what is missing."""
-
-
 class PhaseFailedError(Exception):
     """A phase did not go as it must; the rest would say nothing."""
 
@@ -112,7 +104,6 @@ class Scenario:
         self._leftovers: tuple[str, ...] = ()
         self._graph = Graph({})
         self._before: Graph | None = None
-        self._traces: frozenset[str] = frozenset()
 
     def run(self) -> Outcome:
         """Rehearse. Raises `SettingsError`, `NoCloudError`, `NotRunError` or `DepthError` before anything starts."""
@@ -122,8 +113,7 @@ class Scenario:
                 f"target: {settings.target} has no simulated cloud; those that have: {', '.join(PROMISES)}"
             )
         began = time.monotonic()
-        if self._order.depth == "pods":
-            _must_run_pods()
+        depths.must_run(self._order.depth)
         before = self._order.before
         self._workspace.begin(self._order.stack, before / self._order.file.name if before else self._order.file)
         if before is not None:
@@ -155,31 +145,11 @@ class Scenario:
         if self._order.depth == "quick":
             self.engine.init()
             return
-        # Quick depth needs none of this, and starts sooner without.
-        from rehearsal.cluster.inside import Inside, InsideError
-        from rehearsal.cluster.stage import Beginning, Stage
-        from tools.kubernetes.builds import BuildError
-
-        pods = self._order.depth == "pods"
-        folder = self._workspace.folder / "kubernetes"
         with self._phase("a Kubernetes control plane starts") as phase:
-            scale = None
-            if pods:
-                from rehearsal.cluster.inside_pods import InsidePods, scale_in
-                from tools.kubernetes.node_traces import traces
-
-                folder.mkdir()
-                self._traces = traces(folder)
-                scale = scale_in(self._workspace.folder / "shared")
-            stage = Stage(folder, self.engine.world, self._settings, self._happens, scale=scale)
-            ready = behind.enter_context(Beginning(stage))
-            self.engine.init()
-            try:
-                self._inside = InsidePods(ready()) if pods else Inside(ready())
-                self._ends = (PhaseFailedError, InsideError)
-            except BuildError as problem:
-                raise DepthError(str(problem)) from problem
-            phase.said = ", ".join(stage.plane.running())
+            self._behind = depths.Behind(self._order.depth, self._workspace, self._settings, self._happens)
+            self._inside = self._behind.begin(behind, self.engine)
+            self._ends = (PhaseFailedError, *self._behind.ends)
+            phase.said = ", ".join(self._inside.stage.plane.running())
 
     def _phases_of_it(self) -> None:
         self._make()
@@ -206,11 +176,8 @@ class Scenario:
         self._destroy()
 
     def _machine_is_clean(self) -> None:
-        from tools.kubernetes.node_traces import traces
-
         with self._phase("the nodes are off, and this machine is as it was") as phase:
-            left = sorted(traces(self._workspace.folder / "kubernetes") - self._traces)
-            if left:
+            if left := self._behind.traces():
                 raise phase.failed("\n".join(left))
             phase.said = "no process, mount, link, route, network namespace, nftables table, cgroup or file is left"
 
@@ -375,16 +342,6 @@ class _Open:
         """The error that ends the rehearsal."""
         self.said = why
         return PhaseFailedError(why)
-
-
-def _must_run_pods() -> None:
-    from tools.kubernetes.containers import Missing
-    from tools.kubernetes.node_probe import ready_to_run
-
-    try:
-        ready_to_run()
-    except Missing as problem:
-        raise NotRunError(str(problem)) from problem
 
 
 def recover(engine: Engine) -> int:

@@ -55,13 +55,13 @@ class Fitting:
 
     def __init__(self, world: World, scale: Scale | None) -> None:
         self._world = world
-        self._scale = scale
+        self.scale = scale
 
     def body(self, manifest: Json) -> Json:
         """The object to send; what was changed of it is noted in the world, once."""
-        if self._scale is None:
+        if self.scale is None:
             return manifest
-        made, changes = fitted(manifest, self._scale)
+        made, changes = fitted(manifest, self.scale)
         if changes:
             with self._world.transaction() as view:
                 known = view.setting(CHANGES, [])
@@ -71,9 +71,9 @@ class Fitting:
 
     def inputs(self, type_: str, inputs: Json) -> Json:
         """Inputs as they are sent, to compare with what is there."""
-        if self._scale is None or not inputs:
+        if self.scale is None or not inputs:
             return inputs
-        sent, _ = fitted(objects.manifest(type_, inputs, None), self._scale)
+        sent, _ = fitted(objects.manifest(type_, inputs, None), self.scale)
         return {key: value if key == "metadata" else sent[key] for key, value in inputs.items()}
 
     def shown(self, type_: str, live: Json, asked: Json) -> Json:

@@ -39,6 +39,8 @@ SETTING = "cluster"
 PATIENCE_S = 90.0
 """How long a rehearsal waits for an object at most. The real provider waits ten minutes, for what takes minutes in a
 cloud; here nothing does."""
+PODS_PATIENCE_S = 400.0
+"""The same where pods are real: a controller's needs a node that has to start first, on processors that all share."""
 _POLL_S = 0.1
 _TRIES = 6
 _SERVER = "the API server"
@@ -154,6 +156,10 @@ class ClusterProvider(Provider):
             self._deleted(request, from_wire(request.old_inputs))
         return empty_pb2.Empty()
 
+    @property
+    def _patience_s(self) -> float:
+        return PATIENCE_S if self._fitting.scale is None else PODS_PATIENCE_S
+
     def _reached(self) -> None:
         with self._world.transaction() as world:
             self._reach(world)
@@ -266,7 +272,7 @@ class ClusterProvider(Provider):
 
     def _ready(self, type_: str, inputs: Json, live: Json, timeout: float, *, existed: bool) -> Json:
         """Wait until it is ready; what is not ready in time stays in the state as failed."""
-        id_, deadline = objects.id_of(live), time.monotonic() + min(timeout or PATIENCE_S, PATIENCE_S)
+        id_, deadline = objects.id_of(live), time.monotonic() + min(timeout or self._patience_s, self._patience_s)
         while True:
             why = self._unready(inputs, live, existed=existed)
             if why is None:
@@ -307,7 +313,10 @@ class ClusterProvider(Provider):
         _asked(lambda: self._server.delete(kind.written, kind.kind, name, namespace, propagation=way))
         if skips(inputs) and f"{live['apiVersion']}/{live['kind']}" in LEFT_TO_GO:
             return
-        uid, deadline = live["metadata"]["uid"], time.monotonic() + min(request.timeout or PATIENCE_S, PATIENCE_S)
+        uid, deadline = (
+            live["metadata"]["uid"],
+            time.monotonic() + min(request.timeout or self._patience_s, self._patience_s),
+        )
         while True:
             found = self._get(request.type, request.id)
             if found is None or found["metadata"]["uid"] != uid:
@@ -321,7 +330,7 @@ class ClusterProvider(Provider):
 
     def _run(self, id_: str, live: Json) -> None:
         """Wait until whoever plays the release says that it runs."""
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + self._patience_s
         while True:
             with self._world.transaction() as world:
                 said = releases.said(world, id_)
@@ -335,7 +344,7 @@ class ClusterProvider(Provider):
 
     def _stopped(self, id_: str) -> None:
         """Wait until what the release brought is gone, as Helm does by deleting its objects."""
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + self._patience_s
         while time.monotonic() < deadline:
             with self._world.transaction() as world:
                 if releases.said(world, id_).state in ("", "stand-in", "stopped"):

@@ -123,8 +123,6 @@ class Landlord:
     def check(self) -> None:
         """Raise `LandlordError` if a part is broken, and what the control plane raises if a program has ended."""
         self._plane.check()
-        if self._machines is not None:
-            self._machines.check()
         if self._problem is not None:
             raise LandlordError(self._problem)
         if not self._thread.is_alive() and not self._stop.is_set():
@@ -145,7 +143,16 @@ class Landlord:
                 if self._stop.is_set():
                     return
                 self._round(part, scene)
+            self._look_after_machines()
             self.dashboard.step()
+
+    def _look_after_machines(self) -> None:
+        if self._machines is None or self._stop.is_set():
+            return
+        try:
+            self._machines.check()
+        except Exception as problem:  # Told by `check`, and at once: a node that does not come explains what waits.
+            self._broken("nodes", problem)
 
     def _round(self, part: Part, scene: Scene) -> None:
         try:
