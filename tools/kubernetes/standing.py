@@ -23,6 +23,7 @@ from tools.kubernetes.builds import BuildError
 from tools.kubernetes.containers import Missing
 from tools.kubernetes.node import NodeShape
 from tools.kubernetes.node_cluster import Cluster
+from tools.kubernetes.node_network import MOST_MACHINES
 from tools.kubernetes.node_probe import NOT_READY
 
 RAY_IMAGES = (
@@ -45,6 +46,8 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--nodes", type=int, default=3, help="how many (3)")
     parser.add_argument("--kueue", action="store_true", help="run Kueue, too")
     chosen = parser.parse_args(arguments)
+    if not 1 <= chosen.nodes <= MOST_MACHINES:
+        parser.error(f"--nodes {chosen.nodes}: from 1 to {MOST_MACHINES}")
     signal.signal(signal.SIGTERM, _end)
     kubectl = builds.programs("kubectl", say=_say)["kubectl"]
     with tempfile.TemporaryDirectory(prefix="rdma-ray-standing-") as folder:
