@@ -5,6 +5,8 @@ STACK ?= local
 # real nodes and Ray as well, which needs root on Linux.
 DEPTH ?= quick
 VENV := .venv/bin/python
+# Container images like to set it; then every process compiles torch and Ray anew, which takes seconds each time.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-infra setup-dev up down preview rehearse rehearse-all test test-kubernetes bench-overhead test-faults test-pods kubernetes test-matrix bench-gpu mutations golden check format schema lock clean

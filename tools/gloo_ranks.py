@@ -11,6 +11,10 @@ from typing import Any, TypeVar
 
 Found = TypeVar("Found")
 
+PRELOADED = ("torch._dynamo", "torch.distributed")
+"""What the process has imported that ranks are forked from. There is one such process, which the first who needs it
+starts: with less in it, every rank that makes an optimiser would import torch._dynamo for itself, which takes 4 s."""
+
 
 def on_ranks(function: Callable[..., Found], world: int, *arguments: Any, timeout_s: float = 300) -> list[Found]:
     """Call `function(rank, world, *arguments)` on `world` ranks of one process group; the answers by rank.
@@ -19,7 +23,7 @@ def on_ranks(function: Callable[..., Found], world: int, *arguments: Any, timeou
     TimeoutError.
     """
     context = get_context("forkserver")
-    context.set_forkserver_preload(["torch", "torch.distributed"])
+    context.set_forkserver_preload(list(PRELOADED))
     port = _free_port()
     pool = ProcessPoolExecutor(world, mp_context=context)
     try:

@@ -1,10 +1,10 @@
-"""`make test`: two pytest processes side by side, since half of the tests mostly wait for Ray.
+"""`make test`: three pytest processes side by side, since many tests mostly wait for Ray or for the engine.
 
     python -m tools.run_tests                  # everything that `make test` promises
     python -m tools.run_tests tests/unit -x    # with arguments it is pytest, as ever
 
-Two whole processes, and not workers of one: a worker that is told to stop has seconds to do so, and a test that has a
-Ray cluster up needs longer to take it down.
+Whole processes, and not workers of one: a worker that is told to stop has seconds to do so, and a test that has a Ray
+cluster up needs longer to take it down.
 """
 
 from __future__ import annotations
@@ -18,10 +18,12 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 
-# Split so that both take about as long, and so that no session fixture is made twice.
+# Split so that no session fixture is made twice; the mark `ray` is set in tests/workloads/conftest.py. The last part is
+# done first, and leaves the processors to the others.
 PARTS = {
-    "workloads": ("tests/workloads",),
-    "the rest": ("tests/unit", "tests/components", "tests/rehearsal"),
+    "ray": ("tests/workloads", "-m", "ray"),
+    "rehearsal": ("tests/rehearsal",),
+    "the rest": ("tests/unit", "tests/components", "tests/workloads", "-m", "not ray"),
 }
 INTERRUPTED = 130
 _LAST_LINES_S = 5.0
@@ -117,11 +119,13 @@ def run(commands: Mapping[str, Sequence[str]]) -> int:
 def main(arguments: list[str]) -> int:
     """All parts where there are no arguments, else pytest with them."""
     pytest = [sys.executable, "-u", "-m", "pytest"]
+    # Container images like to set it; then each of the hundreds of processes compiles torch anew, which takes seconds.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     if arguments:
         os.execv(sys.executable, [*pytest, *arguments])
     # They would overwrite each other's list of what failed last.
     options = ["--no-header", "-p", "no:cacheprovider", f"--color={'yes' if sys.stdout.isatty() else 'no'}"]
-    return run({name: [*pytest, *options, *folders] for name, folders in PARTS.items()})
+    return run({name: [*pytest, *options, *chosen] for name, chosen in PARTS.items()})
 
 
 def _print(text: str) -> None:

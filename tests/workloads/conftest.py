@@ -16,6 +16,17 @@ from tests.clone import Clone
 ROOT = Path(__file__).resolve().parents[2]
 
 
+# Their pods start Ray by themselves.
+_OWN_RAY = ("test_indexed_job.py",)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what runs Ray, which `make test` runs in a process of its own (tools/run_tests.py)."""
+    for item in items:
+        if "cluster" in getattr(item, "fixturenames", ()) or item.path.name in _OWN_RAY:
+            item.add_marker("ray")
+
+
 @dataclass
 class Cluster:
     """A running cluster as a user on another machine would know it: by a file with its outputs.

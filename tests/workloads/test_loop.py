@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
 from tests.workloads.loop_ranks import CASES, CHECK, ITERATIONS, RANKS, SIZE, TIMED, Key, every_case, spoiled
@@ -72,6 +74,15 @@ def test_one_wrong_element_in_any_timed_run_of_all_reduce_is_seen(found: Found, 
     """And everywhere, from the next run on."""
     seen = wrong(found, "all_reduce", dtype, f"run {call}")
     assert seen == [1] + [0 if call == TIMED[-1] else 1] * (RANKS - 1)
+
+
+def has_imported(_rank: int, _world: int, name: str) -> bool:
+    return name in sys.modules
+
+
+def test_ranks_begin_with_what_takes_long_to_import() -> None:
+    """Whoever starts the process that they are forked from: hundreds of them run in this tier."""
+    assert on_ranks(has_imported, 1, "torch._dynamo") == [True]
 
 
 def test_the_moments_of_a_fault() -> None:

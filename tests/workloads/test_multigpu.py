@@ -91,6 +91,16 @@ def test_a_worker_names_what_it_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "reaches NCCL through it" in missing
 
 
+def test_a_worker_leaves_no_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray ends its process without any clean-up, so the folder of NCCL's logs goes when the group does."""
+    monkeypatch.setattr(collective, "destroy_collective_group", lambda _: None)
+    monkeypatch.setattr(collective, "is_group_initialized", lambda _: False)
+    worker = Worker(1, use_gpu=False)
+    assert worker.logs.is_dir()
+    assert worker.leave()
+    assert not worker.logs.exists()
+
+
 def some_workers(value: float, wrong_on: int | None = None, devices: int = 8) -> list[dict[str, Any]]:
     found = []
     for rank in range(2):

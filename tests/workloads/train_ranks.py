@@ -13,6 +13,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from tools.gloo_ranks import PRELOADED
 from workloads.exits import WorkloadError
 from workloads.train import task, trainer
 from workloads.train.place import Notice, Place
@@ -20,8 +21,7 @@ from workloads.train.records import Record
 from workloads.train.spec import Plan, Spec
 
 CONTEXT = multiprocessing.get_context("forkserver")
-# Torch is imported once, in the process that all ranks are forked from (and what an optimiser imports when made).
-CONTEXT.set_forkserver_preload(["torch._dynamo", "workloads.train.trainer", "tests.workloads.tiny_task"])
+CONTEXT.set_forkserver_preload(list(PRELOADED))
 
 
 def specification(storage: Path, name: str, config: dict[str, Any] | None = None, **plan: Any) -> Spec:

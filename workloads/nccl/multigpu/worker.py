@@ -27,7 +27,8 @@ class Worker:
     def __init__(self, devices: int, use_gpu: bool) -> None:
         self.devices, self.use_gpu = devices, use_gpu
         self.group = ""
-        self.logs = Path(tempfile.mkdtemp(prefix="rdma-ray-multigpu-"))
+        self._folder = tempfile.TemporaryDirectory(prefix="rdma-ray-multigpu-")
+        self.logs = Path(self._folder.name)
 
     def describe(self) -> dict[str, Any]:
         """Who and where this process is, and why it cannot use NCCL (`no_nccl`; None where it can)."""
@@ -103,9 +104,11 @@ class Worker:
         return parse_log("".join(path.read_text(errors="replace") for path in sorted(self.logs.iterdir()))).model_dump()
 
     def leave(self) -> bool:
-        """Destroy the group; whether it is gone."""
+        """Destroy the group and remove NCCL's logs; whether the group is gone."""
         destroy: Callable[[str], None] = collective.destroy_collective_group
         destroy(self.group)
+        # Here, since Ray ends an actor's process without its clean-up.
+        self._folder.cleanup()
         exists: Callable[[str], bool] = collective.is_group_initialized
         return not exists(self.group)
 
