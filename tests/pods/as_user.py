@@ -117,7 +117,7 @@ class AsUser:
             "PYTHONUNBUFFERED": "1",
         }
 
-    def rdma_ray(self, file: Path, *arguments: str, within_s: float = 400) -> subprocess.CompletedProcess[str]:
+    def rdma_ray(self, file: Path, *arguments: str, within_s: float = 900) -> subprocess.CompletedProcess[str]:
         """Run this project's command line on the stack whose outputs are in the file."""
         command = [str(RDMA_RAY), *arguments]
         environment = os.environ | {"RDMA_RAY_OUTPUTS": str(file)}
