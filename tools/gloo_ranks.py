@@ -16,7 +16,7 @@ PRELOADED = ("torch._dynamo", "torch.distributed")
 starts: with less in it, every rank that makes an optimiser would import torch._dynamo for itself, which takes 4 s."""
 
 
-def on_ranks(function: Callable[..., Found], world: int, *arguments: Any, timeout_s: float = 300) -> list[Found]:
+def on_ranks(function: Callable[..., Found], world: int, *arguments: Any, timeout_s: float = 600) -> list[Found]:
     """Call `function(rank, world, *arguments)` on `world` ranks of one process group; the answers by rank.
 
     The ranks are forks of one process that has imported torch, and end with this call. Raises what a rank raises, and

@@ -57,7 +57,7 @@ class Cluster:
         """The command line of the copy, whose path has a space."""
         return self.clone.path / "bin" / "rdma-ray"
 
-    def rdma_ray(self, *arguments: str, timeout: float = 180) -> subprocess.CompletedProcess[str]:
+    def rdma_ray(self, *arguments: str, timeout: float = 400) -> subprocess.CompletedProcess[str]:
         """Run the command line as a user does; stdout and stderr apart."""
         return subprocess.run(
             [self.command, *arguments],

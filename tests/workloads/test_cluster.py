@@ -108,10 +108,10 @@ def test_wrong_data_exits_3(cluster: Cluster) -> None:
 
 def test_a_hang_exits_4_within_its_time_and_names_the_rank_behind(cluster: Cluster) -> None:
     done = cluster.rdma_ray(
-        "bench", "nccl", "--op", "all_reduce", "-e", "1K", "--timeout", "5", "--inject-fault", "hang:2"
+        "bench", "nccl", "--op", "all_reduce", "-e", "1K", "--timeout", "10", "--inject-fault", "hang:2"
     )
     assert done.returncode == Exit.HANG, done.stderr
-    assert "no answer within 5 s" in done.stdout
+    assert "no answer within 10 s" in done.stdout
     behind = [line for line in done.stdout.splitlines() if "before its first call" in line]
     assert len(behind) == 1
     assert behind[0].strip().startswith("rank 2")
@@ -163,7 +163,7 @@ def test_ctrl_c_stops_the_job_and_frees_its_ranks(cluster: Cluster) -> None:
             break
     process.send_signal(signal.SIGINT)
     # Within a minute Ray has to stop the driver; the rest is patience with a busy machine.
-    _, rest = process.communicate(timeout=180)
+    _, rest = process.communicate(timeout=400)
     assert process.returncode == Exit.STOPPED
     assert "is STOPPED" in rest
     wait_until_free(cluster)
@@ -229,7 +229,7 @@ def test_the_token_is_in_no_log_and_no_result(cluster: Cluster, bench: Result) -
 def wait_until_free(cluster: Cluster) -> None:
     """Wait until no actor lives: what held the CPUs is gone."""
     api = Api(cluster.outputs.ray.jobs, cluster.outputs.ray.token, "test")
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 150
     while True:
         actors = api.get("/api/v0/actors")["data"]["result"]["result"]
         alive = [actor for actor in actors if actor["class_name"] == "Rank" and actor["state"] != "DEAD"]

@@ -189,7 +189,7 @@ def test_the_real_nccl_writes_where_it_is_told(tmp_path: Path) -> None:
     environment = {"HOME": "/nowhere", "PATH": os.environ["PATH"]}
     rank = collector(tmp_path, environment)
     rank.start()
-    subprocess.run([sys.executable, "-c", REAL, str(library)], env=environment, check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", REAL, str(library)], env=environment, check=True, timeout=300)
     found = rank.finish(with_log=True)
     assert found.evidence.log is not None
     assert found.evidence.log.lines > 0

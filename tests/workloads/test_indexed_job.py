@@ -26,7 +26,7 @@ from ray.util.placement_group import placement_group
 ray.init()
 nodes = [node for node in ray.nodes() if node["Alive"]]
 group = placement_group([{"CPU": 1}] * len(nodes), strategy="STRICT_SPREAD")
-ray.get(group.ready(), timeout=60)
+ray.get(group.ready(), timeout=150)
 result = {"addresses": sorted(node["NodeManagerAddress"] for node in nodes), "rank": os.environ.get("RANK")}
 Path(sys.argv[1]).write_text(json.dumps(result))
 sys.exit(int(sys.argv[2]))
@@ -111,7 +111,7 @@ def test_by_file_past_a_stale_name_and_a_stale_file(make_job: MakeJob, root: Pat
     assert stale["address"] == f"{earlier.address(0)}:{earlier.ports[1]}"
     (shared / "rdma-ray" / "today.json").write_text(json.dumps(stale | {"job": "today"}))
     worker = job.start(1, head_host=earlier.address(0))
-    until(lambda: "another Job" in worker.said, "the worker meets the wrong head", 30)
+    until(lambda: "another Job" in worker.said, "the worker meets the wrong head")
     head = job.start(0)
     ended([head, worker], 0, 0)
     assert json.loads((root / "result").read_text())["addresses"] == [job.address(0), job.address(1)]

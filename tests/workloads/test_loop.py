@@ -19,7 +19,7 @@ cases = pytest.mark.parametrize(("op", "dtype"), CASES)
 
 @pytest.fixture(scope="module")
 def found() -> Found:
-    return on_ranks(every_case, RANKS, timeout_s=180)
+    return on_ranks(every_case, RANKS)
 
 
 def wrong(found: Found, op: str, dtype: str, what: str) -> list[int | None]:
@@ -120,11 +120,12 @@ def test_latency_leaves_the_barrier_out() -> None:
 
     def barrier() -> None:
         order.append("barrier")
-        time.sleep(0.02)
+        time.sleep(0.2)
 
     timing = Cpu().time_apart(lambda: order.append("run"), ITERATIONS, barrier)
     assert order == ["barrier", "run"] * ITERATIONS
-    assert timing.total < 0.01
+    # Nothing but the barriers takes that long, on a busy machine either.
+    assert timing.total < 0.2
     assert len(timing.per_iteration) == ITERATIONS
 
 

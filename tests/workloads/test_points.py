@@ -29,7 +29,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> list[Found]:
     """What each of four ranks has to say of every variant, without a fault and with each."""
     folder = tmp_path_factory.mktemp("points")
     command = [sys.executable, "-m", "tests.workloads.point_ranks", str(folder)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=180, check=False)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=400, check=False)
     assert done.returncode == 0, done.stderr
     return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(RANKS)]
 

@@ -49,7 +49,7 @@ def test_a_killed_worker_and_a_killed_driver_change_no_bit(whole: dict[str, Any]
     killed_at = checkpoints(cluster, "cn-killed")[-1].step
     for driver in drivers("cn-killed"):
         driver.kill()
-    said, complained = process.communicate(timeout=180)
+    said, complained = process.communicate(timeout=400)
     assert process.returncode != 0, said + complained
     assert "going on from the last checkpoint" in complained
 

@@ -47,9 +47,9 @@ def run(spec: Spec, world: int, preempted: bool = False, submitted: float | None
     try:
         for process, (receiver, _) in zip(processes, ends, strict=True):
             try:
-                outcomes.append(receiver.recv() if receiver.poll(120) else "silent")
+                outcomes.append(receiver.recv() if receiver.poll(300) else "silent")
             except EOFError:
-                process.join(10)
+                process.join(60)
                 outcomes.append(f"exit {process.exitcode}")
     finally:
         for process in processes:
