@@ -5,6 +5,7 @@ Facts only. What may go with what is `infra.legality`; which machine can be had 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -161,6 +162,15 @@ EKS_CAPACITIES: dict[str, EksCapacity] = {
 }
 
 
+CAPACITIES: Mapping[str, Mapping[str, GkeCapacity | EksCapacity]] = {"gke": GKE_CAPACITIES, "eks": EKS_CAPACITIES}
+"""The ways by target; local has none."""
+
+
 def offered(target: str) -> tuple[str, ...]:
     """The ways to get machines that a target knows; none on local."""
-    return {"gke": tuple(GKE_CAPACITIES), "eks": tuple(EKS_CAPACITIES)}.get(target, ())
+    return tuple(CAPACITIES.get(target, ()))
+
+
+def promised_s(target: str, *ways: str | None) -> int:
+    """Seconds that somebody waits for a machine before giving up, by the slowest of these ways; None is no way."""
+    return 3600 * max((CAPACITIES[target][way].wait_hours for way in ways if way is not None), default=0)

@@ -25,7 +25,7 @@ from infra.eks.names import EksNames
 from infra.eks.network import ClusterNetwork, NetworkArgs
 from infra.eks.node_groups import GpuNodes, GpuNodesArgs, NodesArgs, SystemNodes
 from infra.eks.queue import queue_shape
-from infra.eks.ray import SYSTEM_NODES, fsx_folder, workload_shape
+from infra.eks.ray import SYSTEM_NODES, cloud_side, fsx_folder
 from infra.eks.security_groups import EfaSecurityGroup, EfaSecurityGroupArgs
 from infra.eks.storage import SharedFileSystem, SharedFileSystemArgs, SharedVolume, SharedVolumeArgs
 from infra.eks.storage_claim import claim
@@ -36,6 +36,7 @@ from infra.kubernetes.queue_facts import KUEUE_IMAGE
 from infra.kubernetes.queue_manifest import Admission
 from infra.kubernetes.shared_folder import SharedFolder
 from infra.kubernetes.workload import WorkloadArgs, workload
+from infra.kubernetes.workload_shape import workload_shape
 from infra.machines import eks_machine
 from infra.problems import Problem, SettingsError
 from infra.settings import Settings
@@ -253,7 +254,7 @@ class EksStack(pulumi.ComponentResource):
         return workload(
             WorkloadArgs(
                 name=self.names.ray_cluster,
-                shape=workload_shape(settings, self._machine, self.names, folder),
+                shape=workload_shape(settings, cloud_side(settings, self._machine, self.names, folder)),
                 metrics_namespace=METRICS_NAMESPACE,
                 queue=controllers.queue,
                 # Pods of a Job find their head by a name; the operator has waited for coredns already.

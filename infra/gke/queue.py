@@ -5,7 +5,7 @@ Pure: values for `infra.kubernetes`, which makes the objects.
 
 from __future__ import annotations
 
-from infra.capacity import GKE_CAPACITIES
+from infra.capacity import GKE_CAPACITIES, promised_s
 from infra.gke import fabric as fabrics
 from infra.gke.facts import FALLBACK_POOL, GPU_POOL, POOL_LABEL, SYSTEM_MAX_NODES, SYSTEM_POOL, TOPOLOGY
 from infra.kubernetes.queue_facts import GPU_FLAVOR, QUEUED_FLAVOR, RESERVED_FLAVOR
@@ -29,9 +29,8 @@ def queue_shape(settings: Settings, machine: GkeMachine) -> QueueShape:
         nics=machine.nics if device_class else 0,
         device_class=device_class,
         topology=TOPOLOGY if fabrics.chosen_by_place(settings) else (),
-        wait_s=max(
-            0 if GKE_CAPACITIES[way].queued else 3600 * GKE_CAPACITIES[way].wait_hours for way in _ways(settings)
-        ),
+        # Queued machines are there when a workload is admitted.
+        wait_s=promised_s("gke", *(way for way in _ways(settings) if not GKE_CAPACITIES[way].queued)),
     )
 
 

@@ -1,18 +1,15 @@
-"""How Ray is shaped on Google Cloud: where the head runs, how long a worker may wait, how the bucket is mounted.
+"""How Ray is shaped on Google Cloud: where the head runs, what a worker needs, how the bucket is mounted.
 
 Pure: values for `infra.kubernetes`, which makes the resources.
 """
 
 from __future__ import annotations
 
-from infra.capacity import GKE_CAPACITIES
 from infra.gke import fabric as fabrics
 from infra.gke.facts import POOL_LABEL, SYSTEM_POOL
 from infra.gke.names import GkeNames
-from infra.kubernetes.indexed_job_manifest import JobShape
-from infra.kubernetes.ray_job_manifest import RayJobShape, WorkloadShape, job_labels
-from infra.kubernetes.ray_manifest import HEAD_ACCOUNT, WORKER_ACCOUNT, RayShape
 from infra.kubernetes.shared_folder import SharedFolder
+from infra.kubernetes.workload_shape import CloudSide
 from infra.machines import GkeMachine
 from infra.settings import Settings
 
@@ -34,66 +31,14 @@ MOUNT_OPTIONS = (
 """For checkpoints and training data: large sequential reads and writes (verl-on-gke tutorial, read 2026-08)."""
 
 
-def workload_shape(
-    settings: Settings, machine: GkeMachine, names: GkeNames, folder: SharedFolder | None
-) -> WorkloadShape:
-    """What the stack runs Ray as, by its mode."""
-    if settings.ray.mode == "indexed-job":
-        return job_shape(settings, machine, names, folder)
-    maker = ray_job_shape if settings.ray.mode == "job" else ray_shape
-    return maker(settings, machine, names, folder)
-
-
-def ray_shape(settings: Settings, machine: GkeMachine, names: GkeNames, folder: SharedFolder | None) -> RayShape:
-    """What the RayCluster is shaped by, the one that stays or the one of a RayJob."""
-    as_job = settings.ray.mode == "job"
-    return RayShape(
-        version=settings.ray.version,
-        image=str(settings.ray.image),
-        fewest=settings.ray.min_workers,
-        most=settings.ray.max_workers,
-        autoscaled=not as_job and settings.queue == "none",
-        idle_s=60 * (settings.ray.idle_minutes or 0),
-        wait_s=_wait_s(settings),
+def cloud_side(settings: Settings, machine: GkeMachine, names: GkeNames, folder: SharedFolder | None) -> CloudSide:
+    """What this cloud decides about the stack's workload."""
+    return CloudSide(
+        name=names.ray_cluster,
         head_selector=SYSTEM_NODES,
-        account=HEAD_ACCOUNT,
-        worker_account=WORKER_ACCOUNT,
-        token_secret=f"{names.ray_cluster}-token",
-        pod=fabrics.gpu_pod(settings, machine),
-        folder=folder,
-        labels=job_labels(names.ray_cluster) if as_job else {},
-    )
-
-
-def ray_job_shape(settings: Settings, machine: GkeMachine, names: GkeNames, folder: SharedFolder | None) -> RayJobShape:
-    """What a RayJob is shaped by. It has the RayCluster's name: a stack has one of the two."""
-    return RayJobShape(
-        name=names.ray_cluster,
-        entrypoint=str(settings.ray.entrypoint),
-        ray=ray_shape(settings, machine, names, folder),
-    )
-
-
-def job_shape(settings: Settings, machine: GkeMachine, names: GkeNames, folder: SharedFolder | None) -> JobShape:
-    """What an Indexed Job is shaped by. It has the RayCluster's names: a stack has one of the two."""
-    return JobShape(
-        name=names.ray_cluster,
-        image=str(settings.ray.image),
-        nodes=settings.ray.max_workers,
-        entrypoint=str(settings.ray.entrypoint),
-        wait_s=_wait_s(settings),
-        account=WORKER_ACCOUNT,
-        token_secret=f"{names.ray_cluster}-token",
-        scripts=f"{names.ray_cluster}-scripts",
         pod=fabrics.gpu_pod(settings, machine),
         folder=folder,
     )
-
-
-def _wait_s(settings: Settings) -> int:
-    """As long as the slower of the ways to get machines may take."""
-    ways = [way for way in (settings.nodes.capacity, settings.nodes.fallback) if way is not None]
-    return 3600 * max(GKE_CAPACITIES[way].wait_hours for way in ways)
 
 
 def gcs_folder(bucket: str, mount_path: str) -> SharedFolder:

@@ -23,7 +23,7 @@ from infra.gke.network import ClusterNetwork, GvnicNetwork, NetworkArgs, RdmaNet
 from infra.gke.node_pools import GpuPools, GpuPoolsArgs, NodeNetwork
 from infra.gke.preflight import cluster_version, machine_in_zone
 from infra.gke.queue import admission, queue_shape
-from infra.gke.ray import SYSTEM_NODES, gcs_folder, workload_shape
+from infra.gke.ray import SYSTEM_NODES, cloud_side, gcs_folder
 from infra.gke.storage import BucketAccess, BucketAccessArgs
 from infra.gke.versions import minimum_version
 from infra.gke.webhooks import WebhookAccess, WebhookAccessArgs
@@ -32,6 +32,7 @@ from infra.kubernetes.outputs import outputs
 from infra.kubernetes.queue_facts import VISIBILITY_PORT, WEBHOOK_PORT
 from infra.kubernetes.ray_manifest import HEAD_ACCOUNT, NAMESPACE, WORKER_ACCOUNT
 from infra.kubernetes.workload import WorkloadArgs, workload
+from infra.kubernetes.workload_shape import workload_shape
 from infra.machines import gke_machine
 from infra.problems import Problem, SettingsError
 from infra.settings import Settings
@@ -232,7 +233,7 @@ class GkeStack(pulumi.ComponentResource):
         return workload(
             WorkloadArgs(
                 name=self.names.ray_cluster,
-                shape=workload_shape(settings, self._machine, self.names, folder),
+                shape=workload_shape(settings, cloud_side(settings, self._machine, self.names, folder)),
                 metrics_namespace=METRICS_NAMESPACE,
                 queue=controllers.queue,
                 needs=[*needs, *controllers.needs],

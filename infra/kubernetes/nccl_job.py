@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from infra.capacity import EKS_CAPACITIES, GKE_CAPACITIES
+from infra.capacity import promised_s
 from infra.fabric import GpuPod
 from infra.kubernetes.queue_facts import LOCAL_QUEUE
 from infra.kubernetes.ray_manifest import NAMESPACE
@@ -171,7 +171,6 @@ def nccl_job(
     if planned.machine is None or planned.pod is None:
         raise ValueError("target local: its nodes are processes of this machine; use `rdma-ray bench nccl`")
     known = IMAGES[settings.target]
-    capacities = GKE_CAPACITIES if settings.target == "gke" else EKS_CAPACITIES
     ways = [way for way in (settings.nodes.capacity, settings.nodes.fallback) if way is not None]
     made = NcclJob(
         name=name or f"nccl-{sweep.op.replace('_', '-')}",
@@ -181,7 +180,7 @@ def nccl_job(
         sweep=sweep,
         wait_s=wait_s,
         run_s=run_s,
-        nodes_s=3600 * max(capacities[way].wait_hours for way in ways),
+        nodes_s=promised_s(settings.target, *ways),
         queue=queue,
         lent=queue is not None and "flex-start-queued" in ways,
         # The name of EFA's plugin has changed between releases (aws-ofi-nccl: src/nccl_ofi_interface_nvidia.cpp).

@@ -8,10 +8,11 @@ import pytest
 
 from infra.eks.fabric import ENVIRONMENT, HEAD_ENVIRONMENT, OBSOLETE
 from infra.eks.names import EksNames
-from infra.eks.ray import fsx_folder, job_shape, ray_shape
+from infra.eks.ray import cloud_side, fsx_folder
 from infra.eks.storage_claim import claim
 from infra.kubernetes.indexed_job_manifest import indexed_job
 from infra.kubernetes.ray_manifest import ray_cluster
+from infra.kubernetes.workload_shape import job_shape, ray_shape
 from infra.machines import EKS_CATALOGUE, eks_machine
 from infra.settings import parse
 from tests.unit.stacks import EKS, changed
@@ -23,7 +24,8 @@ SET = {"FI_EFA_USE_HUGE_PAGE": "0", "NCCL_SOCKET_IFNAME": "eth0", "GLOO_SOCKET_I
 def spec_of(changes: dict[str, Any], *, shared: bool = False) -> dict[str, Any]:
     settings = parse(changed(EKS, changes))
     folder = fsx_folder("/bucket", claim("p5-shared", 1200)) if shared else None
-    return ray_cluster(ray_shape(settings, eks_machine(settings.nodes.machine), EksNames("p5", "us-east-1"), folder))
+    side = cloud_side(settings, eks_machine(settings.nodes.machine), EksNames("p5", "us-east-1"), folder)
+    return ray_cluster(ray_shape(settings, side))
 
 
 def environment(template: dict[str, Any]) -> dict[str, str]:
@@ -49,7 +51,8 @@ def test_workers_get_what_is_needed_and_nothing_obsolete(machine: str, fabric: s
 def test_pods_of_a_job_get_the_same(machine: str) -> None:
     job = {"ray.mode": "indexed-job", "ray.entrypoint": "python /app/train.py", "nodes.machine": machine}
     settings = parse(changed(EKS, job))
-    spec = indexed_job(job_shape(settings, eks_machine(machine), EksNames("p5", "us-east-1"), None))
+    side = cloud_side(settings, eks_machine(machine), EksNames("p5", "us-east-1"), None)
+    spec = indexed_job(job_shape(settings, side))
     found = environment(spec)
     assert {name: found.get(name) for name in SET} == SET
     assert set(OBSOLETE).isdisjoint(found)

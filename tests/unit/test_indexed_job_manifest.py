@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 
 from infra.gke.names import GkeNames
-from infra.gke.ray import gcs_folder, job_shape
+from infra.gke.ray import cloud_side, gcs_folder
 from infra.kubernetes.indexed_job_manifest import PACKAGE, head_service, indexed_job, script_files
 from infra.kubernetes.indexed_job_pod import exits
 from infra.kubernetes.indexed_job_pod.pod import Pod, pod_of
 from infra.kubernetes.shared_folder import SharedFolder
+from infra.kubernetes.workload_shape import job_shape
 from infra.machines import gke_machine
 from infra.settings import parse
 from tests.unit.stacks import EKS, GKE, changed
@@ -33,7 +34,8 @@ ENVIRONMENT = {
 
 def spec_of(changes: dict[str, Any], folder: SharedFolder | None = None) -> dict[str, Any]:
     settings = parse(changed(GKE, {**JOB, **changes}))
-    return indexed_job(job_shape(settings, gke_machine(settings.nodes.machine), GkeNames("a3u"), folder))
+    side = cloud_side(settings, gke_machine(settings.nodes.machine), GkeNames("a3u"), folder)
+    return indexed_job(job_shape(settings, side))
 
 
 def container(spec: dict[str, Any]) -> dict[str, Any]:
@@ -101,7 +103,7 @@ def test_every_mount_has_its_volume_and_every_name_fits(fabric: str) -> None:
 
 def test_the_service_leads_to_the_head_alone_and_before_it_is_ready() -> None:
     settings = parse(changed(GKE, JOB))
-    shape = job_shape(settings, gke_machine(settings.nodes.machine), GkeNames("a3u"), None)
+    shape = job_shape(settings, cloud_side(settings, gke_machine(settings.nodes.machine), GkeNames("a3u"), None))
     service = head_service(shape)
     assert service["clusterIP"] == "None"
     assert service["publishNotReadyAddresses"] is True

@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from infra.eks.names import EksNames
-from infra.eks.ray import ray_job_shape as on_eks
+from infra.eks.ray import cloud_side as on_eks
 from infra.gke.names import GkeNames
-from infra.gke.ray import ray_job_shape as on_gke
+from infra.gke.ray import cloud_side as on_gke
 from infra.kubernetes.ray_job_manifest import RayJobShape, job_labels, ray_job
+from infra.kubernetes.workload_shape import ray_job_shape
 from infra.machines import eks_machine, gke_machine
 from infra.settings import from_stack_file, parse
 from rehearsal.clouds.kubernetes.custom_shapes import custom
@@ -29,8 +30,10 @@ JOB: dict[str, Any] = {"ray.mode": "job", "ray.entrypoint": "python /app/train.p
 def shape_of(stack: dict[str, Any], changes: dict[str, Any] | None = None) -> RayJobShape:
     settings = parse(changed(stack, {**JOB, **(changes or {})}))
     if settings.target == "gke":
-        return on_gke(settings, gke_machine(settings.nodes.machine), GkeNames("a3u"), None)
-    return on_eks(settings, eks_machine(settings.nodes.machine), EksNames("p5", "us-east-1"), None)
+        side = on_gke(settings, gke_machine(settings.nodes.machine), GkeNames("a3u"), None)
+    else:
+        side = on_eks(settings, eks_machine(settings.nodes.machine), EksNames("p5", "us-east-1"), None)
+    return ray_job_shape(settings, side)
 
 
 @pytest.mark.parametrize("stack", [GKE, EKS], ids=["gke", "eks"])

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from infra.gke.names import GkeNames
-from infra.gke.ray import gcs_folder, ray_shape
+from infra.gke.ray import cloud_side, gcs_folder
 from infra.kubernetes.ray_manifest import ray_cluster
+from infra.kubernetes.workload_shape import ray_shape
 from infra.machines import gke_machine
 from infra.settings import parse
 from tests.unit.stacks import GKE, changed
@@ -17,7 +18,8 @@ from tests.unit.stacks import GKE, changed
 def spec_of(changes: dict[str, Any], bucket: str | None = None) -> dict[str, Any]:
     settings = parse(changed(GKE, changes))
     folder = gcs_folder(bucket, "/bucket") if bucket else None
-    return ray_cluster(ray_shape(settings, gke_machine(settings.nodes.machine), GkeNames("a3u"), folder))
+    side = cloud_side(settings, gke_machine(settings.nodes.machine), GkeNames("a3u"), folder)
+    return ray_cluster(ray_shape(settings, side))
 
 
 def variables(spec: dict[str, Any]) -> dict[str, str]:
