@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from infra.capacity import promised_s
 from infra.fabric import GpuPod, Variable
 from infra.kubernetes.indexed_job_manifest import JobShape
-from infra.kubernetes.ray_job_manifest import RayJobShape, WorkloadShape, job_labels
+from infra.kubernetes.ray_job_manifest import KEPT_IN_A_QUEUE_S, KEPT_S, RayJobShape, WorkloadShape, job_labels
 from infra.kubernetes.ray_manifest import HEAD_ACCOUNT, WORKER_ACCOUNT, RayShape
 from infra.kubernetes.shared_folder import SharedFolder
 from infra.settings import Settings
@@ -66,7 +66,12 @@ def ray_shape(settings: Settings, side: CloudSide) -> RayShape:
 
 def ray_job_shape(settings: Settings, side: CloudSide) -> RayJobShape:
     """What a RayJob is shaped by."""
-    return RayJobShape(name=side.name, entrypoint=str(settings.ray.entrypoint), ray=ray_shape(settings, side))
+    return RayJobShape(
+        name=side.name,
+        entrypoint=str(settings.ray.entrypoint),
+        kept_s=KEPT_S if settings.queue == "none" else KEPT_IN_A_QUEUE_S,
+        ray=ray_shape(settings, side),
+    )
 
 
 def job_shape(settings: Settings, side: CloudSide) -> JobShape:

@@ -21,11 +21,13 @@ def the_ray_job_runs_its_entry_point_once(stack: Stack) -> Iterator[str]:
 
 
 def the_ray_job_gives_its_nodes_back(stack: Stack) -> Iterator[str]:
-    """The cluster goes when the job has ended, after minutes in which its log can still be read."""
+    """The cluster goes when the job has ended: in a queue at once, since its quota is the next one's from then on; else
+    after minutes in which its log can still be read."""
     for job in stack.of(RAY_JOB):
         yield from expect(job, spec__shutdownAfterJobFinishes=True, spec__deletionStrategy=None)
-        if not 0 < (at(job, "spec.ttlSecondsAfterFinished") or 0) <= 900:
-            yield f"{job.name}: its cluster stays for {at(job, 'spec.ttlSecondsAfterFinished')} s"
+        stays = at(job, "spec.ttlSecondsAfterFinished") or 0
+        if stays != 0 if stack.settings.queue == "kueue" else not 0 < stays <= 900:
+            yield f"{job.name}: its cluster stays for {stays} s"
 
 
 def the_ray_job_has_a_deadline_for_its_machines_alone(stack: Stack) -> Iterator[str]:

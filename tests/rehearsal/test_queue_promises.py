@@ -184,7 +184,7 @@ BROKEN = (
     Broken(ray_job.the_ray_job_runs_its_entry_point_once, RAY_JOB, "spec/entrypoint", "true"),
     Broken(ray_job.the_ray_job_runs_its_entry_point_once, RAY_JOB, "spec/backoffLimit", 3),
     Broken(ray_job.the_ray_job_gives_its_nodes_back, RAY_JOB, "spec/shutdownAfterJobFinishes", False),
-    Broken(ray_job.the_ray_job_gives_its_nodes_back, RAY_JOB, "spec/ttlSecondsAfterFinished", 86400),
+    Broken(ray_job.the_ray_job_gives_its_nodes_back, RAY_JOB, "spec/ttlSecondsAfterFinished", 300),
     Broken(ray_job.the_ray_job_has_a_deadline_for_its_machines_alone, RAY_JOB, "spec/preRunningDeadlineSeconds", 3600),
     Broken(ray_job.the_ray_job_has_a_deadline_for_its_machines_alone, RAY_JOB, "spec/activeDeadlineSeconds", 604800),
     Broken(ray.ray_resizes_only_what_may_change, RAY_JOB, f"{CLUSTER}/enableInTreeAutoscaling", True),

@@ -75,6 +75,13 @@ def test_it_gives_its_nodes_back_and_waits_for_them_no_longer_than_promised() ->
     assert ray_job(shape_of(GKE, reserved))["preRunningDeadlineSeconds"] == 3600
 
 
+def test_in_a_queue_it_holds_no_machine_longer_than_its_quota() -> None:
+    """Kueue's webhook takes none without the first, and frees the quota at the end whatever the second says."""
+    spec = ray_job(shape_of(GKE, {"queue": "kueue"}))
+    assert (spec["shutdownAfterJobFinishes"], spec["ttlSecondsAfterFinished"]) == (True, 0)
+    assert "deletionStrategy" not in spec
+
+
 def test_a_cluster_that_resizes_itself_is_refused() -> None:
     shape = shape_of(GKE)
     with pytest.raises(ValueError, match="fixed size"):
