@@ -69,10 +69,13 @@ class Fabric(Contract):
 class Ray(Contract):
     """Where Ray answers. Every address is what a client on the user's machine dials.
 
-    `cluster` is its name: that of the stack on `local`, that of the RayCluster on Kubernetes.
+    `cluster` is its name: that of the stack on `local`; on Kubernetes that of the RayCluster, or of the RayJob or
+    Indexed Job in its place, as `mode` (the setting ray.mode) says. A stack brought up before there was a mode in the
+    outputs has none, and is read as one that takes jobs.
     """
 
     cluster: str
+    mode: Literal["cluster", "job", "indexed-job"] = "cluster"
     version: str
     dashboard: str
     jobs: str

@@ -38,7 +38,7 @@ def console(stderr: bool) -> Console:
 def api(outputs: Outputs) -> Api:
     from workloads.client.api import Api
 
-    return Api(outputs.ray.jobs, outputs.ray.token, outputs.ray.cluster)
+    return Api.of(outputs)
 
 
 def view(kind: str) -> tuple[View, Show]:

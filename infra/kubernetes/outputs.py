@@ -44,6 +44,7 @@ def outputs(
         "namespace": NAMESPACE,
         "ray": {
             "cluster": ray_cluster,
+            "mode": settings.ray.mode,
             "version": settings.ray.version,
             "dashboard": f"http://{FORWARDED}:8265",
             "jobs": f"http://{FORWARDED}:8265",

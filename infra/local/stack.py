@@ -40,6 +40,7 @@ def deploy(settings: Settings) -> dict[str, Any]:
         "namespace": None,
         "ray": {
             "cluster": stack,
+            "mode": settings.ray.mode,
             "version": settings.ray.version,
             "dashboard": cluster.dashboard,
             "jobs": cluster.jobs,

@@ -46,6 +46,7 @@ def test_every_target_has_the_contracts_outputs_and_no_others(target: str) -> No
     outputs = up(target).outputs
     contract = Outputs.model_validate(outputs)
     assert contract.target == STACKS[target]["target"]
+    assert contract.ray.mode == STACKS[target].get("ray", {}).get("mode", "cluster")
     # What does not apply to the target is null, never left out.
     assert set(keys(outputs)) == set(keys(contract.model_dump(by_alias=True)))
     assert set(outputs) == {str(field.alias) for field in Outputs.model_fields.values()}

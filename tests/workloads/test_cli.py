@@ -135,6 +135,6 @@ def test_outputs_are_whole_and_hide_the_token(tmp_path: Path, capsys: pytest.Cap
     assert main(["outputs", "--outputs", str(file)]) == Exit.OK
     said = capsys.readouterr().out
     assert "hush" not in said
-    assert json.loads(said) == given | {"ray": given["ray"] | {"token": "**********"}} | dict.fromkeys(
-        ["location", "machine", "kubeconfig", "namespace", "storage", "queue"]
-    )
+    assert json.loads(said) == given | {
+        "ray": given["ray"] | {"mode": "cluster", "token": "**********"}
+    } | dict.fromkeys(["location", "machine", "kubeconfig", "namespace", "storage", "queue"])

@@ -12,6 +12,8 @@ from typing import Any
 
 from pydantic import SecretStr
 
+from infra.outputs import Outputs
+from workloads.client.mode import unanswered
 from workloads.exits import WorkloadError
 
 TERMINAL = frozenset({"SUCCEEDED", "FAILED", "STOPPED"})
@@ -66,15 +68,25 @@ class Job:
 class Api:
     """A Ray head's REST interface.
 
-    `address` is `http://host:port` as the stack's outputs give it. The token travels in a header only.
+    `address` is `http://host:port` as the stack's outputs give it. The token travels in a header only. `unanswered`
+    says where to look when nothing answers.
     Raises UnreachableError, TokenRefusedError, NotFoundError, and WorkloadError for any other refusal.
     """
 
-    def __init__(self, address: str, token: SecretStr, cluster: str, timeout_s: float = 10) -> None:
+    def __init__(
+        self, address: str, token: SecretStr, cluster: str, timeout_s: float = 10, unanswered: str | None = None
+    ) -> None:
         self.address = address.rstrip("/")
         self.cluster = cluster
         self._token = token
         self._timeout_s = timeout_s
+        self._unanswered = unanswered or f"Is the cluster {cluster!r} up?"
+
+    @classmethod
+    def of(cls, outputs: Outputs) -> Api:
+        """The interface of a stack's Ray."""
+        ray = outputs.ray
+        return cls(ray.jobs, ray.token, ray.cluster, unanswered=unanswered(outputs))
 
     @property
     def headers(self) -> dict[str, str]:
@@ -125,11 +137,7 @@ class Api:
         except (OSError, ValueError) as error:
             # OSError: refused, reset, timed out. ValueError: the answer broke off in the middle of its JSON.
             reason = getattr(error, "reason", None) or error
-            raise UnreachableError(
-                f"Ray does not answer at {self.address} ({reason}). Is the cluster {self.cluster!r} up?"
-                " See `make up`; on a cloud the port-forward to the head must be open, and with a queue or a job there"
-                " is a head only from its admission to its end (docs/queues.md)"
-            ) from None
+            raise UnreachableError(f"Ray does not answer at {self.address} ({reason}). {self._unanswered}") from None
 
     def _explain(self, error: urllib.error.HTTPError, path: str) -> WorkloadError:
         if error.code in (401, 403):

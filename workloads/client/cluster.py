@@ -15,7 +15,7 @@ from workloads.client.api import Api, Job
 
 def status(outputs: Outputs) -> dict[str, Any]:
     """{cluster, ray, nodes: [{ip, role, state, cpus, gpus}], jobs: running ones}; the dead nodes are left out."""
-    api = Api(outputs.ray.jobs, outputs.ray.token, outputs.ray.cluster)
+    api = Api.of(outputs)
     nodes = [
         {
             "ip": node["node_ip"],
@@ -36,7 +36,7 @@ def status(outputs: Outputs) -> dict[str, Any]:
 
 def jobs(outputs: Outputs) -> list[dict[str, Any]]:
     """[{id, status, exit_code, started, seconds}], the newest first. Times in seconds."""
-    return [_row(job) for job in Api(outputs.ray.jobs, outputs.ray.token, outputs.ray.cluster).jobs()]
+    return [_row(job) for job in Api.of(outputs).jobs()]
 
 
 def show_status(found: dict[str, Any], console: Console) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from infra.outputs import Outputs
 from workloads.client.api import Api
+from workloads.client.mode import refuse_jobs
 from workloads.exits import WorkloadError, last_line
 
 PACKAGE = Path(__file__).resolve().parents[1]
@@ -51,9 +52,11 @@ def submit(
 ) -> Api:
     """Start `command` on the stack's cluster under `job_id`, with this package importable as `workloads`.
 
-    Returns the interface that follows it. Raises what Api raises, and WorkloadError where Ray refuses the job.
+    Returns the interface that follows it. Raises what Api raises, and WorkloadError where the stack's Ray takes no
+    jobs or refuses this one.
     """
-    api = Api(outputs.ray.jobs, outputs.ray.token, outputs.ray.cluster)
+    refuse_jobs(outputs)
+    api = Api.of(outputs)
     # Asked first: Ray's client turns a refused token and a closed port into messages of its own.
     api.version()
 
