@@ -113,6 +113,10 @@ class Text(Reader):
     what: str
 
     def read(self, value: Any) -> str:
+        if isinstance(value, list | tuple | dict):
+            raise RefusedError(
+                f"This setting is one text ({self.what}), and this is several.", "write one line of text"
+            )
         if not isinstance(value, str):
             raise RefusedError(
                 f"This setting is text ({self.what}), and YAML does not read this as text.", "put it in quotes"

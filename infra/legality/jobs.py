@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING
 
 from infra.problems import OUR_CONTRACT, Problem
@@ -18,6 +19,9 @@ JOBS = {
 }
 HTTP_MODE = "ray-project/kuberay: HTTPMode hands the entry point to the head, v1.6.2"
 EVERYWHERE = "torchrun"
+MODULE = ["-m", "torch.distributed.run"]
+"""torchrun is a name for this module (PyTorch docs, elastic/run, read 2026-11)."""
+OUR_INDEXED_JOB = "rdma-ray: docs/indexed-job.md"
 
 
 def job_without_entrypoint(s: Settings) -> Problem | None:
@@ -39,7 +43,7 @@ def entrypoint_without_job(s: Settings) -> Problem | None:
     return Problem(
         settings=("ray.entrypoint", "ray.mode"),
         says="A cluster has no entry point: nothing would run this one.",
-        fix="set ray.mode to job or indexed-job, or leave ray.entrypoint out and submit it with `rdma-ray submit`",
+        fix="set ray.mode to job or indexed-job, or leave ray.entrypoint out and hand it in later by `ray job submit`",
         source=OUR_CONTRACT,
     )
 
@@ -59,7 +63,7 @@ def job_wants_a_fixed_size(s: Settings) -> Problem | None:
 
 def torchrun_on_the_head(s: Settings) -> Problem | None:
     """A RayJob's entry point runs on the head, which has no GPU; torchrun wants to run on every node."""
-    if s.target == "local" or s.ray.mode != "job" or (s.ray.entrypoint or "").split()[:1] != [EVERYWHERE]:
+    if s.target == "local" or s.ray.mode != "job" or not _runs_torchrun(s.ray.entrypoint or ""):
         return None
     return Problem(
         settings=("ray.entrypoint", "ray.mode"),
@@ -69,9 +73,45 @@ def torchrun_on_the_head(s: Settings) -> Problem | None:
     )
 
 
+def torchrun_on_one_pod(s: Settings) -> Problem | None:
+    """An Indexed Job's pods all run an entry point that begins with torchrun; any other runs on the first alone."""
+    entrypoint = s.ray.entrypoint or ""
+    if s.target == "local" or s.ray.mode != "indexed-job" or s.ray.max_workers == 1:
+        return None
+    if entrypoint.split()[:1] == [EVERYWHERE] or not _runs_torchrun(entrypoint):
+        return None
+    return Problem(
+        settings=("ray.entrypoint", "ray.maxWorkers", "ray.mode"),
+        says=f"Only an entry point that begins with {EVERYWHERE} runs on every pod. This one runs on the first, and "
+        f"the other {s.ray.max_workers - 1} would be paid for and idle.",
+        fix=f"begin it with {EVERYWHERE}: what has to come before goes into the image, or into the program",
+        source=OUR_INDEXED_JOB,
+    )
+
+
+def _runs_torchrun(line: str) -> bool:
+    """Whether a command of this line for a shell is torchrun, by any path, or as the module that it is."""
+    reader = shlex.shlex(line, posix=True, punctuation_chars=True)
+    reader.whitespace_split = True
+    try:
+        words = list(reader)
+    except ValueError:
+        # A quote that never ends: the shell will say so.
+        return False
+    begins = True
+    for at, word in enumerate(words):
+        name = word.rpartition("/")[2]
+        if begins and (name == EVERYWHERE or (name.startswith("python") and words[at + 1 : at + 3] == MODULE)):
+            return True
+        # What may stand before a command, and a command after it.
+        begins = set(word) <= set("();<>|&") or (begins and ("=" in word or word in ("env", "exec", "time", "nohup")))
+    return False
+
+
 RULES: tuple[Rule, ...] = (
     job_without_entrypoint,
     entrypoint_without_job,
     job_wants_a_fixed_size,
     torchrun_on_the_head,
+    torchrun_on_one_pod,
 )

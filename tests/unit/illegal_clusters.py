@@ -196,6 +196,33 @@ CASES = (
     ),
     *(
         Case(
+            jobs.torchrun_on_the_head,
+            changed(GKE, {**JOB, "ray.mode": "job"}),
+            {"ray.entrypoint": wrong},
+            {"ray.entrypoint": "python launch.py --with torchrun"},
+            "ray.entrypoint",
+            "set ray.mode to indexed-job",
+        )
+        for wrong in (
+            "/opt/bin/torchrun train.py",
+            "cd /app && torchrun train.py",
+            "NCCL_DEBUG=INFO exec torchrun train.py",
+            "python3 -m torch.distributed.run train.py",
+        )
+    ),
+    *(
+        Case(
+            jobs.torchrun_on_one_pod,
+            changed(GKE, JOB),
+            {"ray.entrypoint": wrong},
+            {"ray.entrypoint": "torchrun train.py"},
+            "ray.entrypoint",
+            "begin it with torchrun",
+        )
+        for wrong in ("cd /app && torchrun train.py", "NCCL_DEBUG=INFO torchrun train.py", "/opt/bin/torchrun train.py")
+    ),
+    *(
+        Case(
             jobs.job_wants_a_fixed_size,
             changed(stack, {**JOB, "ray.mode": "job"}),
             {"ray.minWorkers": 1},
