@@ -194,8 +194,9 @@ class Storage(Section):
         int | None, Whole(1200, 1_000_000, "GiB"), ByTarget(local=Fixed(), gke=Fixed(), eks=1200)
     ] = Field(description="eks: the size of the FSx file system in front of the bucket: 1200, or a multiple of 2400.")
     efa: Annotated[bool, Flag(), ByTarget(local=Fixed(False), gke=Fixed(False), eks=False)] = Field(
-        description="eks: whether the file system also answers over EFA. It takes 4800 GiB, can be chosen at creation "
-        "only, and the nodes need AWS' own set-up of the Lustre client (docs/eks.md); without it they use TCP."
+        description="eks: whether the file system also answers over EFA. It takes 4800 GiB and can be chosen at "
+        "creation only. The GPU nodes then fetch and run AWS' own set-up of the Lustre client when they start "
+        "(docs/eks.md)."
     )
 
 

@@ -29,7 +29,7 @@ from infra.eks.facts import ACCELERATOR, SYSTEM_MACHINE, SYSTEM_MAX_NODES
 from infra.eks.interfaces import interfaces
 from infra.eks.launch_template import LaunchTemplateArgs, launch_template, placement_group
 from infra.eks.names import GPU_GROUP, SYSTEM_GROUP, EksNames
-from infra.eks.user_data import node_config, user_data
+from infra.eks.user_data import lustre_over_efa, node_config, user_data
 from infra.eks.versions import NODE_IMAGE
 from infra.machines import EksMachine
 from infra.settings import Settings
@@ -122,7 +122,7 @@ class GpuNodes(pulumi.ComponentResource):
                 group=GPU_GROUP,
                 layout=interfaces(machine, bandwidth_optimised=settings.network.interfaces == "bandwidth-optimised"),
                 security_groups=args.security_groups,
-                user_data=user_data(node_config()),
+                user_data=user_data(node_config(), lustre_over_efa() if settings.storage.efa else None),
                 capacity=capacity,
                 reservation=settings.nodes.reservation,
                 placement_group=placement.name if placement else None,

@@ -5,8 +5,8 @@ and what the bucket gets appears in the file system; so the file system holds no
 for what was written in its last minutes. It is under the stack's protection all the same: linking it anew takes hours.
 
 With `storage.efa` the servers also answer over EFA. The nodes' Lustre client then has to be set up by a script of AWS'
-(configure-efa-fsx-lustre-client) that no released node image runs by itself; without it they use TCP, silently
-(awsome-distributed-ai #920; amazon-eks-ami PR #2696, closed).
+that no released node image runs by itself (amazon-eks-ami PR #2696, closed), so the GPU nodes run it when they start
+(`infra.eks.user_data`); a client without it uses TCP, silently (awsome-distributed-ai #920).
 """
 
 from __future__ import annotations

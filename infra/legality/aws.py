@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from infra.capacity import BLOCKS
 from infra.legality.fabric import ZONE
-from infra.problems import Problem
+from infra.problems import OUR_CONTRACT, Problem
 from infra.zones import is_zone_id, zone_region
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ INTERFACES = "EC2 docs efa-acc-inst-types, read 2026-08; ai-on-eks: efa-networki
 REGISTRIES = "KubeRay, NVIDIA and Cluster Autoscaler charts: images at quay.io, nvcr.io, registry.k8s.io; read 2026-11"
 LUSTRE = "FSx for Lustre docs, deployment and storage class options; from memory, 2026-11"
 LUSTRE_EFA = "FSx for Lustre docs, EFA-enabled file systems; aws-fsx-csi-driver v1.9.0 example, read 2026-08"
+LUSTRE_CLIENTS = "FSx for Lustre docs, configure-efa-clients, read 2026-11"
 ACCESS_ENTRIES = "EKS docs access-entries; IAM docs, ARNs; from memory, 2026-11"
 
 BANDWIDTH_OPTIMISED = ("p5.48xlarge", "p5e.48xlarge")
@@ -26,6 +27,8 @@ WITHOUT_STORAGE_EFA = ("p4d.24xlarge", "p4de.24xlarge")
 SMALLEST_GIB = 1200
 STEP_GIB = 2400
 SMALLEST_EFA_GIB = 4800
+LUSTRE_EFA_DEVICES = 1024
+LUSTRE_EFA_BY_EIGHT = ("p5.48xlarge", "p5e.48xlarge", "p5en.48xlarge", "p6-b200.48xlarge")
 
 
 def second_zone_unfit(s: Settings) -> Problem | None:
@@ -141,6 +144,50 @@ def file_system_efa_unfit(s: Settings) -> Problem | None:
     )
 
 
+def file_system_efa_out_of_reach(s: Settings) -> Problem | None:
+    """Nodes without a way to the Internet cannot fetch the set-up of the Lustre client."""
+    if s.target != "eks" or not s.storage.efa or s.access.egress != "endpoints":
+        return None
+    return Problem(
+        settings=("storage.efa", "access.egress"),
+        says="GPU nodes fetch AWS' set-up of the Lustre client from docs.aws.amazon.com when they start. Endpoints do "
+        "not lead there: the folder would fall back to TCP, silently.",
+        fix="leave storage.efa out, or set access.egress to nat",
+        source=LUSTRE_CLIENTS,
+    )
+
+
+def file_system_efa_crowded(s: Settings) -> Problem | None:
+    """A file system takes a limited number of EFA devices."""
+    each = 8 if s.nodes.machine in LUSTRE_EFA_BY_EIGHT else 2
+    most = LUSTRE_EFA_DEVICES // each
+    if s.target != "eks" or not s.storage.efa or s.nodes.max <= most:
+        return None
+    return Problem(
+        settings=("nodes.max", "storage.efa", "nodes.machine"),
+        says=f"A file system takes {LUSTRE_EFA_DEVICES} EFA devices, and each node's Lustre client uses "
+        f"{each}: those of {most} nodes.",
+        fix=f"lower nodes.max to {most}, or leave storage.efa out",
+        source=LUSTRE_CLIENTS,
+    )
+
+
+def file_system_without_bucket(s: Settings) -> Problem | None:
+    """The file system is there for the bucket; without one none is made."""
+    if s.target != "eks" or s.storage.bucket is not None:
+        return None
+    said = [("storage.efa", s.storage.efa), ("storage.capacityGib", s.storage.capacity_gib != SMALLEST_GIB)]
+    path = next((path for path, differs in said if differs), None)
+    if path is None:
+        return None
+    return Problem(
+        settings=(path, "storage.bucket"),
+        says="A stack makes a file system in front of a bucket only, so nothing would read this.",
+        fix=f"name the bucket in storage.bucket, or remove {path}",
+        source=OUR_CONTRACT,
+    )
+
+
 def administrator_misspelt(s: Settings) -> Problem | None:
     """An access entry is for an IAM role or user, by ARN."""
     pattern = r"arn:aws(-cn|-us-gov)?:iam::\d{12}:(role|user)/[\w+=,.@/-]+"
@@ -163,5 +210,8 @@ RULES: tuple[Rule, ...] = (
     image_out_of_reach,
     file_system_size,
     file_system_efa_unfit,
+    file_system_efa_out_of_reach,
+    file_system_efa_crowded,
+    file_system_without_bucket,
     administrator_misspelt,
 )

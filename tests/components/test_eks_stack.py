@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Mapping
 from functools import cache
@@ -13,6 +14,7 @@ import pytest
 from infra.capacity import EKS_CAPACITIES
 from infra.eks.addons import BEFORE_NODES
 from infra.eks.stack import region_unfit
+from infra.eks.user_data import LUSTRE_SETUP
 from infra.machines import EKS_CATALOGUE
 from infra.outputs import Outputs
 from infra.settings import parse
@@ -315,6 +317,16 @@ def test_over_efa_the_file_system_and_the_nodes_let_each_other_in() -> None:
         }
         both = [("shared-id", "shared-id"), ("shared-id", "efa-id"), ("efa-id", "shared-id")]
         assert everything == {("efa-id", "efa-id"), *both}
+
+
+def test_over_efa_the_gpu_nodes_set_their_lustre_client_up() -> None:
+    def script(stack: Stack, group: str) -> bool:
+        template = of(stack, TEMPLATE)[group]
+        return LUSTRE_SETUP in base64.b64decode(template.inputs.get("userData") or "").decode()
+
+    assert script(with_change("shared-efa"), "gpu")
+    assert not script(with_change("shared-efa"), "system"), "the CPU nodes have no EFA device"
+    assert not script(with_change("shared"), "gpu")
 
 
 def test_outputs_keep_the_contract() -> None:

@@ -8,6 +8,9 @@ from .illegal import Case
 from .stacks import EKS, changed
 
 ECR = "111122223333.dkr.ecr.us-east-1.amazonaws.com"
+BUCKET = {"storage.bucket": "ours"}
+CLOSED = {"access.egress": "endpoints", "access.imageMirror": f"{ECR}/mirror", "ray.image": f"{ECR}/ray:2.60.0"}
+"""A stack without a way to the Internet."""
 
 CASES = (
     Case(
@@ -80,7 +83,7 @@ CASES = (
     ),
     Case(
         aws.file_system_size,
-        EKS,
+        changed(EKS, BUCKET),
         {"storage.capacityGib": 2000},
         {"storage.capacityGib": 4800},
         "storage.capacityGib",
@@ -88,7 +91,7 @@ CASES = (
     ),
     Case(
         aws.file_system_size,
-        EKS,
+        changed(EKS, BUCKET),
         {"storage.efa": True, "storage.capacityGib": 2400},
         {"storage.efa": True, "storage.capacityGib": 4800},
         "storage.capacityGib",
@@ -96,11 +99,43 @@ CASES = (
     ),
     Case(
         aws.file_system_efa_unfit,
-        changed(EKS, {"storage.capacityGib": 4800}),
+        changed(EKS, {**BUCKET, "storage.capacityGib": 4800}),
         {"storage.efa": True, "nodes.machine": "p4d.24xlarge"},
         {"storage.efa": True, "nodes.machine": "p6-b300.48xlarge"},
         "storage.efa",
         "leave storage.efa out",
+    ),
+    Case(
+        aws.file_system_efa_out_of_reach,
+        changed(EKS, {**BUCKET, **CLOSED, "storage.capacityGib": 4800}),
+        {"storage.efa": True},
+        {"storage.efa": True, "access.egress": "nat"},
+        "storage.efa",
+        "set access.egress to nat",
+    ),
+    Case(
+        aws.file_system_efa_crowded,
+        changed(EKS, {**BUCKET, "storage.capacityGib": 4800}),
+        {"storage.efa": True, "nodes.max": 129},
+        {"storage.efa": True, "nodes.max": 128},
+        "nodes.max",
+        "lower nodes.max to 128",
+    ),
+    Case(
+        aws.file_system_without_bucket,
+        EKS,
+        {"storage.capacityGib": 2400},
+        {"storage.capacityGib": 2400, **BUCKET},
+        "storage.capacityGib",
+        "name the bucket in storage.bucket",
+    ),
+    Case(
+        aws.file_system_without_bucket,
+        EKS,
+        {"storage.efa": True, "storage.capacityGib": 4800},
+        {"storage.efa": True, "storage.capacityGib": 4800, **BUCKET},
+        "storage.efa",
+        "remove storage.efa",
     ),
     Case(
         aws.administrator_misspelt,
