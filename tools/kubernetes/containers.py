@@ -19,6 +19,7 @@ PAUSE = "rdma-ray.local/pause:1"
 _SPACE = "k8s.io"
 _PLUGINS = (Path("/usr/lib/cni"), Path("/opt/cni/bin"), Path("/usr/libexec/cni"))
 _READY_S = 30.0
+_LONGEST = 107
 
 
 class Missing(RuntimeError):  # noqa: N818
@@ -97,6 +98,15 @@ disabled_plugins = ["io.containerd.internal.v1.opt", "io.containerd.snapshotter.
 def socket(folder: Path) -> Path:
     """containerd's socket. A socket's path may have 107 bytes, so it lies at the top."""
     return folder / "c.sock"
+
+
+def must_hold_sockets(folder: Path) -> None:
+    """Raise Missing where containerd's socket in a folder like this would have too long an address (unix(7): 107)."""
+    if (length := len(str(socket(folder)))) > _LONGEST:
+        raise Missing(
+            f"Sockets of real nodes would have paths of {length} bytes, and {_LONGEST} are allowed: "
+            f"use a folder with a shorter path than {folder}."
+        )
 
 
 def wait_until_ready(folder: Path, check: Callable[[], None]) -> None:

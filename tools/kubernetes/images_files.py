@@ -107,9 +107,14 @@ def packages(lock: Path) -> list[File]:
 
 
 def project(root: Path) -> list[File]:
-    """The `workloads` package of this clone."""
+    """The `workloads` package of this clone, as it is now: nodes come later, and somebody may be at work on it."""
     names = sorted(path for path in (root / "workloads").rglob("*") if path.is_file() and path.suffix != ".pyc")
-    return [_copy(_site(), root, path) for path in names]
+    return [
+        File(
+            f"{_site()}/{path.relative_to(root)}", text=path.read_bytes().decode(), executable=os.access(path, os.X_OK)
+        )
+        for path in names
+    ]
 
 
 def _site() -> str:

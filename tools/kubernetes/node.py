@@ -55,7 +55,7 @@ class Node:
         self.index = index
         self.address = network.address(index)
         self._shape = shape
-        self._folder = folder
+        self.folder = folder
         self._logs = logs
         self._network = network
         self._machine: Machine | None = None
@@ -69,7 +69,7 @@ class Node:
 
     def start(self, programs: Mapping[str, Path], store: Store, images: Sequence[Image], kubeconfig: Path) -> None:
         """Start the machine and its programs, and give containerd its images."""
-        folder = self._folder
+        folder = self.folder
         folder.mkdir(parents=True)
         mounts = [["tmpfs", "/run"], *self._mounts(), *store.begin(folder / "containerd")]
         identity = folder.parent.name
@@ -114,7 +114,7 @@ class Node:
             self._machine.stop()
 
     def _mounts(self) -> list[list[str]]:
-        folder, mounts = self._folder, []
+        folder, mounts = self.folder, []
         for place in ("/var/log", "/var/lib"):
             # What kubelet, containerd and the CNI plugins keep in fixed places.
             own = folder / place.strip("/").replace("/", "-")
@@ -133,7 +133,7 @@ class Node:
         return mounts
 
     def _kubelet(self, kubeconfig: Path) -> list[str]:
-        folder = self._folder
+        folder = self.folder
         resolv = folder / "resolv.conf"
         resolv.write_text("")
         config = {
@@ -170,7 +170,8 @@ class Node:
             f"--kubeconfig={kubeconfig}",
             f"--hostname-override={self.name}",
             f"--node-ip={self.address}",
-            f"--root-dir={folder / 'kubelet'}",
+            # The machine's own /var/lib, which is this folder's; here, since the kubelet makes sockets with long names.
+            "--root-dir=/var/lib/kubelet",
             f"--cert-dir={folder / 'certificates'}",
             *([f"--node-labels={labels}"] if labels else []),
         ]

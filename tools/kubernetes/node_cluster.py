@@ -54,6 +54,7 @@ class Cluster:
         self._say = say
         self.identity = identity_of(self.folder)
         self._kept = self.folder / self.identity
+        containers.must_hold_sockets(self._kept / "n00")
         self._network: Network | None = None
         self._plane: ControlPlane | None = None
         self._images: list[Image] = []
@@ -99,7 +100,7 @@ class Cluster:
             taken = {node.index for node in self.nodes.values()}
             index = next(number for number in range(len(taken) + 1) if number not in taken)
             self._shapes[name] = shape
-            node = Node(name, index, shape, self._kept / name, self.folder / "logs", self.network)
+            node = Node(name, index, shape, self._kept / f"n{index}", self.folder / "logs", self.network)
             self.nodes[name] = node
             own = list(self._controllers) if _takes_any_pod(shape) else []
         node.start(self._programs, self._store, [*self._images, *own], self.plane.kubeconfig)
@@ -197,8 +198,8 @@ class Cluster:
             self._controllers.append(image)
             there = [node for node in self.nodes.values() if _takes_any_pod(self._shapes[node.name])]
         for node in there:
-            containers.wait_until_ready(self._kept / node.name, node.check)
-            containers.import_images(self._kept / node.name, [image])
+            containers.wait_until_ready(node.folder, node.check)
+            containers.import_images(node.folder, [image])
 
 
 def _takes_any_pod(shape: NodeShape) -> bool:
