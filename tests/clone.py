@@ -53,7 +53,7 @@ class Clone:
         # The engine, from the cache that the project's own set-up filled.
         self.run("python3", "tools/setup.py", "run")
 
-    def run(self, *command: str, check: bool = True, timeout_s: float = 300) -> str:
+    def run(self, *command: str, check: bool = True, timeout_s: float = 600) -> str:
         """Run a command in the copy; returns what it printed, standard error included."""
         process = self.start(*command)
         said, _ = process.communicate(timeout=timeout_s)
@@ -141,7 +141,7 @@ def interrupt(process: subprocess.Popen[str]) -> None:
     os.killpg(process.pid, signal.SIGINT)
 
 
-def wait_until(condition: Callable[[], object], what: str, timeout_s: float = 90) -> None:
+def wait_until(condition: Callable[[], object], what: str, timeout_s: float = 300) -> None:
     """Wait for a condition; fails with `what` when it does not come true."""
     deadline = time.monotonic() + timeout_s
     while not condition():
