@@ -77,15 +77,15 @@ class AsUser:
     def log(self, pod: Json) -> str:
         """What a pod's first container printed, by `kubectl logs`: through the API server and the kubelet."""
         command = self.kubectl("logs", pod["metadata"]["name"])
-        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+        return subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
 
     def inside(self, pod: Json, *command: str) -> str:
         """Run a command in a pod's first container, by `kubectl exec`; returns what it printed."""
         container = pod["spec"]["containers"][0]["name"]
         line = self.kubectl("exec", pod["metadata"]["name"], "-c", container, "--", *command)
-        return subprocess.run(line, capture_output=True, text=True, timeout=60, check=True).stdout
+        return subprocess.run(line, capture_output=True, text=True, timeout=120, check=True).stdout
 
-    def ray(self, port: int, *arguments: str, token: str | None = None, within_s: float = 300) -> str:
+    def ray(self, port: int, *arguments: str, token: str | None = None, within_s: float = 600) -> str:
         """Run the `ray` command against the forwarded port, with the stack's token; returns what it printed.
 
         Raises AssertionError with all that it printed when it leaves with another status than 0.
@@ -95,7 +95,7 @@ class AsUser:
         return done.stdout
 
     def try_ray(
-        self, port: int, *arguments: str, token: str | None = None, within_s: float = 300
+        self, port: int, *arguments: str, token: str | None = None, within_s: float = 600
     ) -> subprocess.CompletedProcess[str]:
         """As `ray`, whatever its exit status."""
         return subprocess.run(
@@ -149,7 +149,7 @@ class AsUser:
         with urllib.request.urlopen(request, timeout=60) as answer:
             assert json.load(answer)["submission_id"] == job
 
-    def until_logged(self, port: int, job: str, word: str, within_s: float = 240) -> str:
+    def until_logged(self, port: int, job: str, word: str, within_s: float = 400) -> str:
         """Wait until a job has printed a word; returns its log. Raises AssertionError if it ends before."""
 
         def said() -> str | None:
@@ -161,7 +161,7 @@ class AsUser:
 
         return self.scene.api.until(f"job {job} to print {word}", said, within_s)
 
-    def until_over(self, port: int, job: str, within_s: float = 120) -> str:
+    def until_over(self, port: int, job: str, within_s: float = 240) -> str:
         """Wait until a job is over; returns how: "succeeded", "failed", "stopped"."""
 
         def over() -> str | None:

@@ -79,7 +79,7 @@ class StackOn(AsUser):
                     self.api.delete(body["apiVersion"], kind, body["metadata"]["name"], NAMESPACE)
         for pod in self.pods():
             self.kill(pod)
-        self.api.until("the pods to be gone", lambda: not self.pods() or None, 120)
+        self.api.until("the pods to be gone", lambda: not self.pods() or None, 240)
         for body in reversed(self.objects):
             if "namespace" not in body["metadata"] and body["kind"] != "Namespace":
                 self.api.delete(body["apiVersion"], body["kind"], body["metadata"]["name"])
@@ -143,7 +143,7 @@ class StackOn(AsUser):
             pod = self.api.get("v1", "Pod", name, NAMESPACE)
             return pod if pod and pod["status"]["phase"] in ("Succeeded", "Failed") else None
 
-        return self.api.until(f"pod {name} to be over", over, 120)
+        return self.api.until(f"pod {name} to be over", over, 240)
 
     def describe(self) -> str:
         """What one wants to see when a wait was in vain: pods, their states, and the latest events."""

@@ -43,14 +43,14 @@ def test_a_gang_from_zero_shares_a_folder_with_the_head(scene: Scene, tmp_path: 
     stack, timeline = StackOn(scene, "eks", scale, changes={"storage": {"bucket": "mine"}}), Timeline()
     stack.apply()
     try:
-        stack.api.until("the head to be ready", stack.head, 180)
+        stack.api.until("the head to be ready", stack.head, 300)
         timeline.done("head ready")
         assert stack.workers() == []
         with stack.forwarded() as port:
             assert answer(port, stack.token) == 200
             assert answer(port, None) == 401
             stack.submit(port, "gang", SHARED, {})
-            assert stack.until_over(port, "gang", within_s=300) == "succeeded", stack.jobs(port).logs("gang")
+            assert stack.until_over(port, "gang", within_s=600) == "succeeded", stack.jobs(port).logs("gang")
             printed = stack.jobs(port).logs("gang")
         timeline.done("job ended")
         [line] = [line for line in printed.splitlines() if line.startswith("FOUND")]

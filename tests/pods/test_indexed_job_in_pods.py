@@ -77,7 +77,7 @@ def job(scene: Scene, tmp_path: Path) -> Iterator[Callable[[str, bool], StackOn]
             stack.open(node, True)
 
 
-def ended(stack: StackOn, within_s: float = 240) -> Json:
+def ended(stack: StackOn, within_s: float = 600) -> Json:
     """The Job once it has a verdict: its conditions, by type."""
     name = stack.one("Job")["metadata"]["name"]
 
@@ -107,7 +107,7 @@ def held(stack: StackOn, *nodes: str) -> Iterator[None]:
         stack.open(node, True)
 
 
-def until_said(stack: StackOn, index: int, word: str, within_s: float = 180) -> None:
+def until_said(stack: StackOn, index: int, word: str, within_s: float = 300) -> None:
     """Wait until a pod has printed a word."""
 
     def said() -> bool | None:
@@ -127,7 +127,7 @@ def test_pods_find_the_head_by_its_name_though_one_is_late(job: Callable[[str, b
         running_pod = stack.api.until(
             "one of the pods to run",
             lambda: next((each for each in stack.pods() if each["status"]["phase"] == "Running"), None),
-            120,
+            240,
         )
         index = int(running_pod["metadata"]["labels"]["batch.kubernetes.io/job-completion-index"])
         until_said(stack, index, "[pod ")
@@ -150,7 +150,7 @@ def test_a_restarted_pod_ends_the_job_with_its_reason(job: Callable[[str, bool],
     with following(stack.kubectl("logs", "-f", head["metadata"]["name"]), os.environ, tmp_path / "head.log") as log:
         stack.api.until("the log so far", lambda: log.said("NODES 2"), 60)
         stack.kill(lost)
-        assert log.process.wait(180) == 0
+        assert log.process.wait(300) == 0
         # The kubelet leaves the lost one two seconds, in which it may say so; else its silence does.
         assert re.search(rf"\[pod 0\] pod 1(: this pod was asked| was lost).*exit code {exits.PEER_LOST}", log.text())
     conditions = ended(stack)

@@ -2,8 +2,9 @@
 
 Real: API server, controllers, scheduler, kubelet, containerd, kube-proxy, CoreDNS, kubectl, KubeRay, Ray with its
 autoscaler. Stand-ins: GPUs are numbers of the node without devices; gIB and the driver are a folder with a script;
-the image is made of this environment; CPUs, memory and the idle time are scaled, as the run prints.
-The operator runs in a pod, with its chart's account and roles; its image holds the program and nothing else.
+the bucket is a folder of this machine; the image is made of this environment; CPUs, memory and the idle time are
+scaled, as the run prints. The operator runs in a pod, with its chart's account and roles; its image holds the program
+and nothing else.
 """
 
 from __future__ import annotations
@@ -28,18 +29,19 @@ from tools.kubernetes.api import Json
 from workloads.train.timeline import PHASES
 
 WRONG = "wrong" * 9
-IDLE_S = 180.0
+HEAD_S, IDLE_S, GANG_S = 300.0, 240.0, 600.0
+"""Deadlines in seconds, for a machine that does ten times as much beside it."""
 
 
 def empty(gke: StackOn) -> None:
     """Wait until the head stands alone."""
-    gke.api.until("the head to be ready", gke.head, 180)
+    gke.api.until("the head to be ready", gke.head, HEAD_S)
     gke.api.until("the idle workers to go", lambda: not gke.workers() or None, IDLE_S)
 
 
 def there(gke: StackOn) -> Json:
     """The head's pod, once it is ready."""
-    return gke.api.until("the head to be ready", gke.head, 180)
+    return gke.api.until("the head to be ready", gke.head, HEAD_S)
 
 
 def test_a_gang_raises_the_workers_from_zero_and_they_go_again(gke: StackOn, tmp_path: Path) -> None:
@@ -186,7 +188,7 @@ def test_a_lost_worker_is_replaced_and_its_task_tried_again(gke: StackOn) -> Non
         address = tried(log)[0]
         [lost] = [pod for pod in gke.workers() if pod["status"].get("podIP") == address]
         gke.kill(lost)
-        assert gke.until_over(port, "loses-worker", within_s=240) == "succeeded"
+        assert gke.until_over(port, "loses-worker", within_s=GANG_S) == "succeeded"
         log = gke.jobs(port).logs("loses-worker")
     assert "ENDED 2" in log
     now = {pod["status"].get("podIP"): pod["metadata"]["uid"] for pod in gke.workers()}
@@ -212,9 +214,9 @@ def test_after_the_loss_of_the_head_the_cluster_serves_again(gke: StackOn) -> No
         now = gke.head()
         return True if now is not None and now["metadata"]["uid"] != head["metadata"]["uid"] else None
 
-    gke.api.until(f"another head than {name} to be ready", another, 240)
+    gke.api.until(f"another head than {name} to be ready", another, HEAD_S)
     with gke.forwarded() as port:
         assert answer(port, gke.token) == 200
         assert gke.jobs(port).jobs() == []
         gke.submit(port, "after", GANG, {})
-        assert gke.until_over(port, "after", within_s=300) == "succeeded", gke.jobs(port).logs("after")
+        assert gke.until_over(port, "after", within_s=GANG_S) == "succeeded", gke.jobs(port).logs("after")

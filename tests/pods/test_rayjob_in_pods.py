@@ -39,7 +39,7 @@ def queued(scene: Scene) -> Iterator[None]:
     scene.cluster.stop_kueue()
 
 
-def ended(stack: StackOn, within_s: float = 300) -> Json:
+def ended(stack: StackOn, within_s: float = 600) -> Json:
     """The RayJob's status once its deployment is complete or failed."""
 
     def over() -> Json | None:
@@ -58,7 +58,7 @@ def test_a_rayjob_makes_its_cluster_runs_and_gives_it_back(scene: Scene) -> None
         status = ended(stack)
         timeline.done("RayJob ended")
         assert (status["jobDeploymentStatus"], status["jobStatus"]) == ("Complete", "SUCCEEDED"), status
-        stack.api.until("its pods to go", lambda: not stack.pods() or None, 120)
+        stack.api.until("its pods to go", lambda: not stack.pods() or None, 240)
         timeline.done("no pod any more")
     finally:
         print(stack.describe())
@@ -85,8 +85,8 @@ def test_kueue_lets_the_rayjob_begin_and_counts_it(scene: Scene) -> None:
             queue = stack.api.get("kueue.x-k8s.io/v1beta2", "ClusterQueue", "gpu") or {}
             return queue["status"].get("admittedWorkloads", 0) == 0 or None
 
-        stack.api.until("the Workload to be finished", finished, 30)
-        stack.api.until("the quota to be free", free, 30)
+        stack.api.until("the Workload to be finished", finished, 120)
+        stack.api.until("the quota to be free", free, 120)
     finally:
         print(stack.describe())
         stack.delete()

@@ -40,10 +40,10 @@ def gke(scene: Scene) -> Iterator[StackOn]:
 def test_a_pending_pod_keeps_its_place_as_long_as_promised(gke: StackOn) -> None:
     """The pods that a job asked for stay Pending, and the same, for the time that the way to get machines promises (as
     the stack writes it into the autoscaler's environment); only after it are they given up."""
-    gke.api.until("the head to be ready", gke.head, 180)
+    gke.api.until("the head to be ready", gke.head, 300)
     with gke.forwarded() as port:
         gke.submit(port, "waits", GANG, {})
-        gke.api.until("two pending workers", lambda: len(gke.workers()) == 2 or None, 120)
+        gke.api.until("two pending workers", lambda: len(gke.workers()) == 2 or None, 240)
         pods = gke.workers()
     first = {pod["metadata"]["uid"] for pod in pods}
     began = min(seconds(pod["metadata"]["creationTimestamp"]) for pod in pods)
