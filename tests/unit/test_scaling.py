@@ -45,6 +45,16 @@ def test_only_amounts_are_cut_and_each_is_told(stack: str) -> None:
             assert amount(new[path]) < amount(old[path])
 
 
+def test_claims_of_devices_go_and_that_is_told() -> None:
+    container = {"name": "main", "resources": {"claims": [{"name": "nics"}], "limits": {"nvidia.com/gpu": "8"}}}
+    spec = {"containers": [container], "resourceClaims": [{"name": "nics", "resourceClaimTemplateName": "all-rdma"}]}
+    body = {"kind": "Job", "metadata": {"name": "run"}, "spec": {"template": {"spec": spec}}}
+    made, told = scaled(body, SCALE)
+    pod = made["spec"]["template"]["spec"]
+    assert pod == {"containers": [{"name": "main", "resources": {"limits": {"nvidia.com/gpu": "8"}}}]}
+    assert told == ["Job run: pod: resource claim nics left out, since no driver is here"]
+
+
 def test_gpus_and_nics_stay() -> None:
     job = next(body for body in stack_objects.of("eks, Indexed Job") if body["kind"] == "Job")
     [container] = scaled(job, SCALE)[0]["spec"]["template"]["spec"]["containers"]

@@ -2,8 +2,9 @@
 
 A stack asks for whole nodes of 220 CPUs and 2,800 GiB. Here CPUs, memory and scratch space are cut to what a pod of
 this machine may have; GPUs and NICs stay, since the nodes report them as resources without a device. A folder
-that only the cloud's storage driver can mount becomes a folder of this machine. Times may be cut, by name. Names,
-images, commands, environment, ports, probes, selectors, tolerations, accounts and security contexts stay.
+that only the cloud's storage driver can mount becomes a folder of this machine; claims of devices go, since no node has
+their driver. Times may be cut, by name. Names, images, commands, environment, ports, probes, selectors, tolerations,
+accounts and security contexts stay.
 """
 
 from __future__ import annotations
@@ -47,6 +48,7 @@ def scaled(body: Mapping[str, Any], scale: Scale) -> tuple[Json, list[str]]:
             place = f"{name}: {where}container {container['name']}"
             changes += _resources(container.get("resources", {}), scale, place)
             changes += _variables(container.get("env", []), scale, place)
+        changes += _claims(spec, f"{name}: {where.removesuffix(', ') or 'pod'}")
         for volume in spec.get("volumes", []):
             changes += _volume(volume, scale, f"{name}: {where}volume {volume['name']}")
     spec = made.get("spec", {})
@@ -90,6 +92,14 @@ def _pods(value: Any, where: str) -> Iterator[tuple[str, Json]]:
         here = f"{value['groupName']}, " if "groupName" in value else where
         for key, each in value.items():
             yield from _pods(each, "head, " if key == "headGroupSpec" else here)
+
+
+def _claims(spec: Json, place: str) -> Iterator[str]:
+    """A kubelet asks the driver of a claimed device for it, and no node here has one."""
+    for claim in spec.pop("resourceClaims", None) or ():
+        yield f"{place}: resource claim {claim['name']} left out, since no driver is here"
+    for container in [*spec.get("initContainers", []), *spec["containers"]]:
+        container.get("resources", {}).pop("claims", None)
 
 
 def _resources(resources: Json, scale: Scale, place: str) -> Iterator[str]:
