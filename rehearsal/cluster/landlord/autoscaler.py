@@ -101,7 +101,8 @@ class Autoscaler:
 
     def _as_expected(self, scene: Scene, place: Place, pool: Pool) -> Place:
         """A node that starts, or is to have GPUs by its label and offers none yet, counts as one still to come."""
-        if place.offers and (GPU in place.offers or not any(label in pool.labels for label in ACCELERATORS)):
+        needed = {"cpu", GPU} if any(label in pool.labels for label in ACCELERATORS) else {"cpu"}
+        if needed <= place.offers:
             return place
         return template(pool, place.name, expected(pool, scene.networks))
 
