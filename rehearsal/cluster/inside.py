@@ -238,7 +238,8 @@ def keeps(live: Json) -> str:
         spec = live["spec"]
         if not spec.get("shutdownAfterJobFinishes"):
             return "keeps its machines after its end"
-        return f"keeps its machines for {spec.get('ttlSecondsAfterFinished', 0)} s after its end"
+        kept = spec.get("ttlSecondsAfterFinished", 0)
+        return f"keeps its machines for {kept} s after its end" if kept else ""
     if live.get("kind") == "RayCluster":
         return "" if autoscaled(live) else "keeps its machines as long as it is there"
     return "" if state(live) == "complete" else "keeps its machines until its end"

@@ -163,7 +163,8 @@ def test_a_preview_is_empty_while_it_runs(stack: Standing, granted: list[Json]) 
 
 
 def test_the_quota_is_given_back_when_the_job_has_ended(stack: Standing, api: Api, granted: list[Json]) -> None:
-    """KubeRay hears the end from the stand-in of the job API, Kueue ends the workload. The pods stay for a while."""
+    """KubeRay hears the end from the stand-in of the job API, Kueue ends the workload, and the next one has the quota.
+    No pod keeps a machine that the next one may ask for: KubeRay takes the cluster away at once."""
     assert granted
     (job,) = stack.landlord.dashboard.jobs
     stack.landlord.dashboard.change(job.id, "SUCCEEDED", "Job finished successfully.")
@@ -174,7 +175,8 @@ def test_the_quota_is_given_back_when_the_job_has_ended(stack: Standing, api: Ap
     api.until("the quota back", lambda: held(api) == 0, WITHIN_S)
     (workload,) = workloads(api)
     assert condition(workload, "Finished")["status"] == "True"
-    assert len(pods(api, "ray.io/node-type=worker")) == len(granted)
+    api.until("the pods to go", lambda: not pods(api, "ray.io/cluster"), WITHIN_S)
+    assert api.list("ray.io/v1", "RayCluster", RAY) == []
 
 
 def test_it_goes_down_to_nothing(stack: Standing) -> None:

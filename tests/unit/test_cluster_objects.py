@@ -260,6 +260,7 @@ def test_the_time_line_says_in_a_few_words_how_it_stands(live: Json, words: str)
             live_of("ray.io/v1/RayJob", {"shutdownAfterJobFinishes": True, "ttlSecondsAfterFinished": 300}),
             "keeps its machines for 300 s after its end",
         ),
+        (live_of("ray.io/v1/RayJob", {"shutdownAfterJobFinishes": True, "ttlSecondsAfterFinished": 0}), ""),
         (live_of("batch/v1/Job"), "keeps its machines until its end"),
         (live_of("batch/v1/Job", conditions=[condition("Complete")]), ""),
     ],
