@@ -30,7 +30,7 @@ from rehearsal.cluster.landlord.events import (
 )
 from tests.kubernetes import landlord_clouds as clouds
 from tests.kubernetes.landlord_clouds import NICS, WHOLE_NODE, gpu_pool, network, pod
-from tools.kubernetes.api import Api, ApiError, Json
+from tools.kubernetes.api import Api, ApiError, Json, NotYet
 from tools.kubernetes.control_plane import ControlPlane
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -113,7 +113,14 @@ def cluster(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> It
 
 
 def test_a_pod_gets_the_devices_of_its_networks_and_none_that_is_not_there(cluster: Cluster) -> None:
-    named = cluster.api.create(pod("named", networks=("default", *NICS)), dry_run=True)
+    def admitted() -> Json:
+        try:
+            return cluster.api.create(pod("named", networks=("default", *NICS)), dry_run=True)
+        except ApiError as problem:
+            # The list of networks reaches the API server's admission a moment after it is written.
+            raise NotYet(problem.message) from problem
+
+    named = cluster.api.until("a pod with every network", admitted, WITHIN_S)
     resources = named["spec"]["containers"][0]["resources"]
     added = {f"networking.gke.io.networks/{nic}{suffix}": "1" for nic in NICS for suffix in ("", ".IP")}
     assert resources == {"requests": {**WHOLE_NODE, **added}, "limits": {**WHOLE_NODE, **added}}
