@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,6 +16,9 @@ from tests.clone import Clone
 
 ROOT = Path(__file__).resolve().parents[2]
 
+
+# Several processes of tests share the processors, and threads of OpenMP wait for each other by spinning.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # Their pods start Ray by themselves.
 _OWN_RAY = ("test_indexed_job.py",)
