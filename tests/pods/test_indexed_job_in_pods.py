@@ -118,30 +118,23 @@ def until_said(stack: StackOn, index: int, word: str, within_s: float = 300) -> 
     stack.api.until(f"pod {index} to print {word}", said, within_s)
 
 
-def test_pods_find_the_head_by_its_name_though_one_is_late(job: Callable[[str, bool], StackOn]) -> None:
+def test_one_pod_is_late_and_found_by_name_and_one_lost_ends_the_job(
+    job: Callable[[str, bool], StackOn], tmp_path: Path
+) -> None:
     """One GPU node opens only when the first pod has been looking for a while: both meet by the head's stable host
-    name, as CoreDNS and the headless Service give it, and the entry point sees two nodes."""
-    stack = job(NODES, False)
+    name, as CoreDNS and the headless Service give it, and the entry point sees two nodes.
+
+    Then the worker's pod is deleted without grace: the head ends with the exit code for it, the Job fails and says
+    which pod was the reason, and none is tried again."""
+    stack = job(FOREVER, False)
     with held(stack, "gpu-1"):
         stack.apply()
-        running_pod = stack.api.until(
+        early = stack.api.until(
             "one of the pods to run",
             lambda: next((each for each in stack.pods() if each["status"]["phase"] == "Running"), None),
             240,
         )
-        index = int(running_pod["metadata"]["labels"]["batch.kubernetes.io/job-completion-index"])
-        until_said(stack, index, "[pod ")
-    assert "Complete" in ended(stack)
-    first = pod(stack, 0)
-    assert first is not None
-    assert "NODES 2" in stack.log(first)
-
-
-def test_a_restarted_pod_ends_the_job_with_its_reason(job: Callable[[str, bool], StackOn], tmp_path: Path) -> None:
-    """A worker's pod is deleted without grace while the entry point runs: the head ends with the exit code for it, the
-    Job fails and says which pod was the reason, and none is tried again."""
-    stack = job(FOREVER, False)
-    stack.apply()
+        until_said(stack, int(early["metadata"]["labels"]["batch.kubernetes.io/job-completion-index"]), "[pod ")
     until_said(stack, 0, "NODES 2")
     head, lost = pod(stack, 0), pod(stack, 1)
     assert head is not None
