@@ -209,7 +209,10 @@ def not_ready() -> str | None:
     if not Path(PYTHON).exists():
         return "there is no Python environment"
     asked = subprocess.run(_READY, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    return (asked.stdout.strip() or f"exit status {asked.returncode}") if asked.returncode else None
+    if asked.returncode == 0:
+        return None
+    # The last one: a traceback ends with what is wrong.
+    return asked.stdout.strip().rpartition("\n")[2] or f"exit status {asked.returncode}"
 
 
 def too_late(left_s: float) -> str | None:

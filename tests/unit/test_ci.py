@@ -138,7 +138,8 @@ def test_real_pods_are_left_out_when_little_time_is_left() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "status", "why"), [("", 0, None), ("needs root", 70, "needs root"), ("", 9, "exit status 9")]
+    ("said", "status", "why"),
+    [("", 0, None), ("needs root", 70, "needs root"), ("", 9, "exit status 9"), ("Trace\nwhy", 1, "why")],
 )
 def test_real_pods_are_left_out_for_what_the_probe_says(
     monkeypatch: pytest.MonkeyPatch, said: str, status: int, why: str | None

@@ -15,9 +15,10 @@ from typing import Any
 import pytest
 
 from tests.unit.namespaces import StandIns
-from tools.kubernetes import containers, node_probe
+from tools.kubernetes import containers, node_machine, node_probe
 from tools.kubernetes.containers import Missing
 from tools.kubernetes.node_machine import Machine
+from tools.kubernetes.programs import ProgramEnded
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -91,6 +92,14 @@ def test_what_the_machine_lacks_is_named(stand_ins: StandIns, program: str, scri
     assert "Traceback" not in said
     assert "`--privileged`" in said
     assert "`KUBECONFIG=… make test-pods`" in said
+
+
+def test_a_machine_that_is_only_slow_lacks_nothing(stand_ins: StandIns, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Then a tier that was to run fails, and is not left out."""
+    stand_ins.write("hostname", "#!/bin/sh\nsleep 5\n")
+    monkeypatch.setattr(node_machine, "_READY_S", 0.1)
+    with pytest.raises(ProgramEnded, match="the machine probe could not be made"):
+        node_probe.probe(machine)
 
 
 def test_it_is_asked_again_after_a_failure_and_not_after_a_success(stand_ins: StandIns) -> None:

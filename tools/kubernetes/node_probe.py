@@ -57,13 +57,13 @@ def probe(machine_of: Callable[..., Machine] = Machine) -> None:
         try:
             machine = machine_of("probe", folder / "logs", identity=identity_of(folder), mounts=mounts, cgroups=True)
         except ProgramEnded as problem:
-            raise _missing("namespaces, mounts and cgroups of a machine's own", str(problem)) from problem
+            raise _missing("namespaces, mounts and cgroups of a machine's own", problem) from problem
         try:
             for what, command in _USES.items():
                 try:
                     machine.run([word.format(folder=folder) for word in command])
                 except RuntimeError as problem:
-                    raise _missing(what, str(problem)) from problem
+                    raise _missing(what, problem) from problem
         finally:
             machine.stop()
 
@@ -76,9 +76,13 @@ _USES = {
 }
 
 
-def _missing(what: str, said: str) -> Missing:
+def _missing(what: str, problem: RuntimeError) -> RuntimeError:
+    said = str(problem)
     # Of a traceback only its last line, which is not indented; of others not what comes before the reason.
     told = [line for line in said.splitlines() if line and not line.startswith((" ", "Traceback")) and line[-1] != ":"]
+    if not told:
+        # Nothing was refused: it took too long, which is no lack.
+        return problem
     return Missing(
         f"Root cannot have {what} here, which real pods need ({'; '.join(told)}). In a container it takes "
         f"`--privileged`, and a TMPDIR that is no overlay; else run on a virtual machine, or {_INSTEAD}."
