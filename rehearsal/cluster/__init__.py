@@ -1,4 +1,5 @@
-"""Depth `cluster`: the Kubernetes half of a rehearsal by a real API server, scheduler, KubeRay and Kueue.
+"""Depths `cluster` and `pods`: the Kubernetes half of a rehearsal by a real API server, scheduler, KubeRay and Kueue.
 
-It makes no node and runs no container: nodes are kwok's, and what only a cloud has is stood in for (`landlord`).
+At depth `cluster` no container runs: nodes are kwok's. At depth `pods` they are real (`real_nodes`), and what is sent
+is scaled to this machine (`fitted`). What only a cloud has is stood in for (`landlord`).
 """

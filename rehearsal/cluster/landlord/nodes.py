@@ -1,6 +1,7 @@
 """Nodes as the API server has them: of a pool's machine, labels and taints, with the devices that are offered on it.
 
-kwok plays the kubelet of each: it reports the node as ready and its pods as running, whatever they are.
+kwok plays the kubelet of each: it reports the node as ready and its pods as running, whatever they are. At depth `pods`
+a real kubelet takes the object over, but for its status, which it writes itself (`machines`).
 """
 
 from __future__ import annotations
