@@ -11,9 +11,10 @@ from typing import Any, TypeVar
 
 Found = TypeVar("Found")
 
-PRELOADED = ("torch._dynamo", "torch.distributed")
+PRELOADED = ("torch._dynamo", "torch.distributed", "workloads.train.trainer")
 """What the process has imported that ranks are forked from. There is one such process, which the first who needs it
-starts: with less in it, every rank that makes an optimiser would import torch._dynamo for itself, which takes 4 s."""
+starts: with less in it, every rank would import the rest for itself, such as torch._dynamo for its optimiser (2 s of
+processor time, 6 where Python may not keep what it compiled)."""
 
 
 def on_ranks(function: Callable[..., Found], world: int, *arguments: Any, timeout_s: float = 600) -> list[Found]:

@@ -82,7 +82,8 @@ def has_imported(_rank: int, _world: int, name: str) -> bool:
 
 def test_ranks_begin_with_what_takes_long_to_import() -> None:
     """Whoever starts the process that they are forked from: hundreds of them run in this tier."""
-    assert on_ranks(has_imported, 1, "torch._dynamo") == [True]
+    for name in ("torch._dynamo", "workloads.train.trainer"):
+        assert on_ranks(has_imported, 1, name) == [True]
 
 
 def test_the_moments_of_a_fault() -> None:
