@@ -30,6 +30,8 @@ from tools.kubernetes.scaling import Scale
 
 _LOOK_S = 0.2
 _EMPTY_WITHIN_S = 60.0
+# Kubelets end their pods first, on processors that all nodes share.
+_EMPTY_OF_PODS_WITHIN_S = 300.0
 _STOOD_IN = (
     "The landlord stands in for the clouds' own controllers{also}: autoscaler, devices, networks, queued "
     "provisioning{more} (rehearsal/cluster/landlord, with sources). Nothing that it decides is proof."
@@ -113,7 +115,8 @@ class Stage:
         Where the simulated cluster is deleted, the landlord lets all of it go; that is waited for. Otherwise, what is
         still going by itself is waited for `within_s`.
         """
-        deadline = time.monotonic() + (within_s if self._stands() else _EMPTY_WITHIN_S)
+        empty_s = _EMPTY_WITHIN_S if self._scale is None else _EMPTY_OF_PODS_WITHIN_S
+        deadline = time.monotonic() + (within_s if self._stands() else empty_s)
         while True:
             self.check()
             over = time.monotonic() > deadline
