@@ -21,37 +21,33 @@ from infra.kubernetes.facts import DASHBOARD_PORT, KUBERAY_LABELS, KUBERAY_NAMES
 
 def ray_ingress(labels: Mapping[str, str], metrics_namespace: str) -> NetworkPolicySpecArgs:
     """The spec of the NetworkPolicy for the pods of a Ray cluster of the operator's, which carry `labels`."""
-    own = LabelSelectorArgs(match_labels=dict(labels))
-    return NetworkPolicySpecArgs(
-        pod_selector=own,
-        policy_types=["Ingress"],
-        ingress=[
-            NetworkPolicyIngressRuleArgs(from_=[NetworkPolicyPeerArgs(pod_selector=own)]),
-            NetworkPolicyIngressRuleArgs(
-                from_=[
-                    NetworkPolicyPeerArgs(
-                        namespace_selector=_namespace(KUBERAY_NAMESPACE),
-                        pod_selector=LabelSelectorArgs(match_labels=KUBERAY_LABELS),
-                    )
-                ],
-                ports=_ports(DASHBOARD_PORT),
-            ),
-            NetworkPolicyIngressRuleArgs(
-                from_=[NetworkPolicyPeerArgs(namespace_selector=_namespace(metrics_namespace))],
-                ports=_ports(*METRICS_PORTS),
-            ),
+    operator = NetworkPolicyIngressRuleArgs(
+        from_=[
+            NetworkPolicyPeerArgs(
+                namespace_selector=_namespace(KUBERAY_NAMESPACE),
+                pod_selector=LabelSelectorArgs(match_labels=KUBERAY_LABELS),
+            )
         ],
+        ports=_ports(DASHBOARD_PORT),
     )
+    return _ingress(labels, metrics_namespace, operator)
 
 
 def job_ingress(labels: Mapping[str, str], metrics_namespace: str) -> NetworkPolicySpecArgs:
     """The spec of the NetworkPolicy for the pods of an Indexed Job, which carry `labels`: no operator comes in."""
+    return _ingress(labels, metrics_namespace)
+
+
+def _ingress(
+    labels: Mapping[str, str], metrics_namespace: str, *others: NetworkPolicyIngressRuleArgs
+) -> NetworkPolicySpecArgs:
     own = LabelSelectorArgs(match_labels=dict(labels))
     return NetworkPolicySpecArgs(
         pod_selector=own,
         policy_types=["Ingress"],
         ingress=[
             NetworkPolicyIngressRuleArgs(from_=[NetworkPolicyPeerArgs(pod_selector=own)]),
+            *others,
             NetworkPolicyIngressRuleArgs(
                 from_=[NetworkPolicyPeerArgs(namespace_selector=_namespace(metrics_namespace))],
                 ports=_ports(*METRICS_PORTS),
