@@ -37,7 +37,7 @@ STORY = (
     r"job \S+ ran on 10\.\d+\.\d+\.\d+, 10\.\d+\.\d+\.\d+, and was over",
     r"RayCluster gke-ray is ready, 0 of 0 workers",
     r"node \S+gpu\S+ taken from pool gpu: empty",
-    r"cluster gke is deleted",
+    r"node \S+system\S+ taken from pool system: its pool is gone",
 )
 """What the time line tells, in this order."""
 
