@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import re
-import subprocess
 import tempfile
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -23,12 +23,15 @@ from tools.kubernetes.api import Api, ApiError, Json
 from tools.kubernetes.containers import Missing
 from tools.kubernetes.images_archive import canonical
 from tools.kubernetes.node import NodeShape
+from tools.kubernetes.programs import ProgramEnded, Programs
 
 BEFORE = "rdma-ray.local/before-the-tests"
 """The annotation of a node that the tests use."""
 STACK = "ray"
 """The namespace that every stack has."""
 _POD_S = 180.0
+_PROXY = "kubectl-proxy"
+_PROXY_S = 60.0
 _NAMESPACE = "default"
 # Prints what it makes, the highest new folder of each path: that is what has to go again. What is there stays as it is.
 _MAKE = """
@@ -103,29 +106,43 @@ def restore(api: Api, name: str, image: str) -> None:
 
 @contextlib.contextmanager
 def proxied(kubeconfig: Path) -> Iterator[Api]:
-    """A client that signs in as the user's kubeconfig says, by `kubectl proxy` on loopback. Raises Missing."""
+    """A client that signs in as the user's kubeconfig says, by `kubectl proxy` on loopback. Raises Missing.
+
+    The proxy is not in the terminal's group, so that after Ctrl-C it still serves those who put things back. It ends
+    with us, however we end, since whoever reaches it is signed in.
+    """
     kubectl = builds.programs("kubectl")["kubectl"]
     if not kubeconfig.is_file():
         raise Missing(f"KUBECONFIG={kubeconfig} is no file: give the path of one kubeconfig, such as ~/.kube/config.")
-    with tempfile.TemporaryFile("w+") as problems:
-        command = [str(kubectl), f"--kubeconfig={kubeconfig}", "proxy", "--port=0"]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=problems, text=True)
-        assert process.stdout is not None
+    with tempfile.TemporaryDirectory(prefix="rdma-ray-proxy-") as folder:
+        programs = Programs(Path(folder), Path(folder))
+        command = [str(kubectl), f"--kubeconfig={kubeconfig.resolve()}", "proxy", "--port=0"]
         try:
-            match = re.search(r"127\.0\.0\.1:(\d+)", process.stdout.readline())
-            if match is None:
-                problems.seek(0)
-                raise Missing(f"KUBECONFIG={kubeconfig}: {problems.read().strip()}")
-            api = Api(f"http://127.0.0.1:{match.group(1)}", "", None)
-            try:
-                api.kinds()
-            except (ApiError, requests.RequestException) as problem:
-                raise Missing(f"KUBECONFIG={kubeconfig}: its cluster does not answer: {problem}") from problem
+            # How one signs in may be another program, with an environment of its own.
+            programs.start(_PROXY, command, os.environ)
+            address = Api("http://127.0.0.1", "", None).until("kubectl proxy", lambda: _listening(programs), _PROXY_S)
+            api = Api(address, "", None)
+            api.kinds()
+        except ProgramEnded as problem:
+            programs.stop(_PROXY)
+            raise Missing(f"KUBECONFIG={kubeconfig}: {programs.tail(_PROXY).strip()}") from problem
+        except (ApiError, requests.RequestException) as problem:
+            programs.stop(_PROXY)
+            raise Missing(f"KUBECONFIG={kubeconfig}: its cluster does not answer: {problem}") from problem
+        except BaseException:
+            programs.stop(_PROXY)
+            raise
+        try:
             yield api
         finally:
-            process.terminate()
-            process.wait(20)
-            process.stdout.close()
+            programs.stop(_PROXY)
+
+
+def _listening(programs: Programs) -> str | None:
+    match = re.search(r"127\.0\.0\.1:\d+", programs.tail(_PROXY))
+    if match is None:
+        programs.check()
+    return f"http://{match.group()}" if match else None
 
 
 def _suitable(api: Api, wanted: int, images: Sequence[str]) -> list[Json]:
