@@ -65,13 +65,15 @@ class Behind:
         from tools.kubernetes.containers import Missing
 
         inside, scale = Inside, None
+        self.ends = (InsideError,)
         if self._pods:
             from rehearsal.cluster.inside_pods import InsidePods, scale_in
             from tools.kubernetes.node_traces import traces
+            from tools.kubernetes.port_forward import ForwardError
 
             self._before = traces(self._folder)
+            self.ends = (InsideError, ForwardError)
             inside, scale = InsidePods, scale_in(self._workspace.folder / "shared")
-        self.ends = (InsideError,)
         stage = Stage(self._folder, engine.world, self._settings, self._tell, scale=scale)
         ready = until.enter_context(Beginning(stage))
         engine.init()

@@ -1,4 +1,4 @@
-"""A job on a real Ray cluster, by the dashboard's REST API and through `kubectl port-forward`, as a user submits one.
+"""A job on a real Ray cluster, by the dashboard's REST API, as a user submits one.
 
 REST API of jobs: Ray 2.60, dashboard/modules/job/job_head.py.
 """
@@ -6,19 +6,12 @@ REST API of jobs: Ray 2.60, dashboard/modules/job/job_head.py.
 from __future__ import annotations
 
 import base64
-import re
-import subprocess
-import tempfile
 import textwrap
 import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 
 import requests
 
 from rehearsal.cluster.inside import InsideError
-from tools.kubernetes import builds
 
 FINAL = ("SUCCEEDED", "FAILED", "STOPPED")
 _REQUEST_S = 60.0
@@ -76,26 +69,6 @@ class Job:
 def log_of(port: int, token: str, job: str) -> str:
     """What a job has printed so far."""
     return str(_ask("GET", port, token, f"{job}/logs").json().get("logs") or "")
-
-
-@contextmanager
-def forwarded(kubeconfig: Path, namespace: str, service: str) -> Iterator[int]:
-    """`kubectl port-forward` to the dashboard behind a Service; yields the local port."""
-    kubectl = builds.programs("kubectl")["kubectl"]
-    command = [kubectl, f"--kubeconfig={kubeconfig}", "-n", namespace, "port-forward", f"svc/{service}", ":8265"]
-    with tempfile.TemporaryFile("w+") as problems:
-        process = subprocess.Popen(list(map(str, command)), stdout=subprocess.PIPE, stderr=problems, text=True)
-        assert process.stdout is not None
-        try:
-            match = re.search(r"127\.0\.0\.1:(\d+) ->", process.stdout.readline())
-            if match is None:
-                problems.seek(0)
-                raise InsideError(f"kubectl port-forward svc/{service}: {problems.read().strip()}")
-            yield int(match[1])
-        finally:
-            process.terminate()
-            process.wait()
-            process.stdout.close()
 
 
 def _ask(verb: str, port: int, token: str, path: str, body: object = None) -> requests.Response:

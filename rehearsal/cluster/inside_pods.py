@@ -16,6 +16,7 @@ from rehearsal.cluster import gang
 from rehearsal.cluster.inside import GPUS, RAY_JOB, WORKERS, Inside, InsideError, called, group, keeps
 from rehearsal.cluster.objects import place_of
 from rehearsal.graph import Node
+from tools.kubernetes.port_forward import forwarded
 from tools.kubernetes.scaling import Scale
 
 SECONDS = {"idleTimeoutSeconds": 20, "ttlSecondsAfterFinished": 10}
@@ -67,7 +68,7 @@ class InsidePods(Inside):
         service = str(value_at(live, "status.head.serviceName"))
         namespace = str(live["metadata"]["namespace"])
         say = self.stage.timeline.said
-        with gang.forwarded(self.stage.plane.kubeconfig, namespace, service) as port:
+        with forwarded(self.stage.plane.kubeconfig, namespace, f"svc/{service}") as port:
             job = gang.Job(port, self._token(live), gang.code(nodes, _gpus(live)))
             say(f"{called(node)}: job {job.id} asks for {nodes} whole nodes, each its own")
             began, told = time.monotonic(), ""
@@ -112,7 +113,7 @@ class InsidePods(Inside):
         if cluster is None:
             return "(its cluster is gone, and the log with it)"
         service = str(value_at(cluster, "status.head.serviceName"))
-        with gang.forwarded(self.stage.plane.kubeconfig, namespace, service) as port:
+        with forwarded(self.stage.plane.kubeconfig, namespace, f"svc/{service}") as port:
             return gang.log_of(port, self._token(cluster), str(value_at(live, "status.jobId")))
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import re
 import shlex
 import subprocess
 import sys
@@ -20,7 +19,7 @@ from pydantic import SecretStr
 
 from tests.pods.jobs import running
 from tests.pods.scene import Scene
-from tools.kubernetes import builds
+from tools.kubernetes import builds, port_forward
 from tools.kubernetes.api import Json, NotYet
 from tools.kubernetes.scaling import Scale
 from workloads.client.api import Api, Job, UnreachableError
@@ -61,18 +60,9 @@ class AsUser:
     @contextlib.contextmanager
     def forwarded(self, target: str = "") -> Iterator[int]:
         """`kubectl port-forward` to the head's Service, as the documents tell users; yields the local port."""
-        command = self.kubectl("port-forward", target or f"svc/{self.name}-head-svc", ":8265")
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        assert process.stdout is not None
-        try:
-            line = process.stdout.readline()
-            match = re.search(r"127\.0\.0\.1:(\d+) ->", line)
-            assert match, f"kubectl port-forward said {line!r}"
-            yield int(match.group(1))
-        finally:
-            process.terminate()
-            process.wait(20)
-            process.stdout.close()
+        where = target or f"svc/{self.name}-head-svc"
+        with port_forward.forwarded(self.scene.kubeconfig, NAMESPACE, where) as port:
+            yield port
 
     def log(self, pod: Json) -> str:
         """What a pod's first container printed, by `kubectl logs`: through the API server and the kubelet."""
