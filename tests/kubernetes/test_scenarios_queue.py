@@ -110,21 +110,29 @@ def test_a_queued_job_holds_its_quota_and_has_no_pod_before_the_grant(api: Api, 
 
 
 def test_another_job_waits_without_a_request_while_the_quota_is_held(api: Api) -> None:
-    """Kueue's decision. The webhook has suspended it: it came with nothing but the queue's label."""
+    """Kueue's decision. The webhook has suspended it: it came with nothing but the queue's label.
+
+    Its reason stands in an event: the workload's condition has the last look's alone, and Kueue looks once more, at the
+    flavors that it has not tried yet, of which none is for the head.
+    """
     other = another(ray_job(api))
     api.create(other)
-    workload = api.until("the other job's workload", lambda: of(api, name(other)), WITHIN_S)
-    assert (api.get("ray.io/v1", "RayJob", name(other), RAY) or {})["spec"]["suspend"] is True
+    try:
+        workload = api.until("the other job's workload", lambda: of(api, name(other)), WITHIN_S)
+        assert (api.get("ray.io/v1", "RayJob", name(other), RAY) or {})["spec"]["suspend"] is True
 
-    def refused() -> bool:
-        found = condition(of(api, name(other)) or {}, "QuotaReserved")
-        if found.get("status") == "False" and "insufficient unused quota" in found.get("message", ""):
-            return True
-        raise NotYet(str(found))
+        def refused() -> bool:
+            found = condition(of(api, name(other)) or {}, "QuotaReserved")
+            events = api.list("events.k8s.io/v1", "Event", RAY)
+            notes = [event.get("note", "") for event in events if event["regarding"].get("name") == name(workload)]
+            if found.get("status") == "False" and any(f"insufficient unused quota for {GPU}" in note for note in notes):
+                return True
+            raise NotYet(f"{found}; {notes}")
 
-    api.until("Kueue's reason", refused, WITHIN_S)
-    assert len(api.list(*REQUEST, RAY)) == 1
-    api.delete("ray.io/v1", "RayJob", name(other), RAY)
+        api.until("Kueue's reason", refused, WITHIN_S)
+        assert len(api.list(*REQUEST, RAY)) == 1
+    finally:
+        api.delete("ray.io/v1", "RayJob", name(other), RAY)
     api.until("its workload gone", lambda: api.get(API_VERSION, "Workload", name(workload), RAY) is None, WITHIN_S)
 
 
