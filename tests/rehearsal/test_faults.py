@@ -75,7 +75,8 @@ def test_a_random_sample_converges(
     stack: str, request: pytest.FixtureRequest, warm: WarmStart, capsys: pytest.CaptureFixture[str]
 ) -> None:
     sweep: Sweep = request.getfixturevalue("sweep" if stack == "gke" else stack)
-    seed = int(os.environ.get("RDMA_RAY_SEED") or random.randrange(10**6))
+    # The same each time, so that a failure comes from the change at hand; `make test-faults` runs every case.
+    seed = int(os.environ.get("RDMA_RAY_SEED") or 1)
     cases = random.Random(seed).sample(list(sweep.cases()), SAMPLES[stack])
     with capsys.disabled():
         print(f"\n{stack}, RDMA_RAY_SEED={seed}: {', '.join(map(str, cases))}")
@@ -86,7 +87,8 @@ def test_a_random_sample_converges(
 
 def test_recovery_takes_in_what_a_killed_engine_made(sweep: Sweep, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without it, the same case ends with orphans and names in use: the sweep can tell."""
-    case = Case("up", 8, "kill-after")
+    # A network has a name of its own; which step it is, the engine's threads decide.
+    case = Case("up", 0, "kill-after", "gcp:compute/network:Network")
     (settled,) = sweep.run([case], 1, lambda _: None)
     assert settled.converged, why(settled)
     monkeypatch.setattr("rehearsal.sweep.recover", lambda engine: engine.run("cancel", "--yes", engine.stack))
