@@ -57,6 +57,7 @@ class Part:
         self.silent = silent
         self._aside = aside or silent
         self._began = time.monotonic()
+        self._said_all = 0.0
         self._asked: float | None = None
         self._shown = False
         print(f"\n──── {name}{' (meanwhile)' if self._aside else ''}", flush=True)
@@ -92,9 +93,10 @@ class Part:
             return True
         if not self._shown:
             self._shown = True
-            self.seconds = time.monotonic() - self._began
             # A process that it left behind may hold the pipe open for ever.
             self._reader.join(_LAST_LINES_S)
+            # Nobody may have looked for long after it ended.
+            self.seconds = (self._said_all or time.monotonic()) - self._began
             if self._aside and not self.silent:
                 print(f"\n──── {self.name}, from its beginning", *map(str.rstrip, self.lines), sep="\n", flush=True)
         return False
@@ -116,6 +118,7 @@ class Part:
             if not self._aside:
                 sys.stdout.write(line)
                 sys.stdout.flush()
+        self._said_all = time.monotonic()
 
 
 class Run:

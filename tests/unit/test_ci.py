@@ -89,6 +89,14 @@ def test_what_is_made_for_others_is_silent_unless_it_fails_and_decides_nothing(
     assert "lacks ends" in said
 
 
+def test_a_part_has_its_own_time_though_nobody_waits_for_it(command: str) -> None:
+    run = ci.Run()
+    made = run.begin("made", [command, "made", "0", "0"])
+    run.do(f"{command} next 3 0")
+    assert run.conclude() == 0
+    assert made.seconds < run.parts[-1].seconds
+
+
 def test_the_pytest_lines_of_a_failure_are_shown_first(capsys: pytest.CaptureFixture[str]) -> None:
     run = ci.Run()
     lines = "FAILED tests/a.py::test_b - why\n" + "later\n" * 100
