@@ -174,8 +174,9 @@ class Inside:
         words = []
         for node in wanting(graph):
             live = self._live(node)
+            # Real pods may have done a job before their readiness was asked for.
             count = value_at(live, "status.readyWorkerReplicas")
-            words.append(f"{called(node)} {state(live)}" + (f" with {count} workers" if node.type == CLUSTER else ""))
+            words.append(f"{called(node)} {state(live)}" + (f" with {count} workers" if count else ""))
         return "; ".join(words) or "nothing of this stack wants a GPU by itself"
 
     def _until(self, what: str, look: Callable[[], bool], within_s: float, seen: Callable[[], object]) -> None:
