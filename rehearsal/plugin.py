@@ -64,4 +64,8 @@ def _servicer(package: str, world: World, engine: int) -> Provider:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    status = main(sys.argv[1])
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # An exit of Python's would wait for what a request still waits for, and nobody is there to hear of it.
+    os._exit(status)

@@ -11,6 +11,7 @@ from pathlib import Path
 import grpc
 import psutil
 import pytest
+from google.protobuf import empty_pb2
 from pulumi.runtime.proto import provider_pb2, provider_pb2_grpc
 
 from rehearsal.clouds import faults
@@ -18,6 +19,7 @@ from rehearsal.clouds.faults import Fault
 from rehearsal.clouds.values import to_wire
 from rehearsal.clouds.world import World
 from rehearsal.workspace import FOLDER, ROOT, Workspace
+from tests.clone import wait_until
 
 PLUGIN = ROOT / "rehearsal" / "plugins" / "pulumi-resource-random"
 
@@ -101,6 +103,32 @@ def test_a_plugin_does_not_outlive_its_engine(tmp_path: Path) -> None:
         _, plugin = engine.stdout.readline().split()
         engine.kill()
     _wait_until_gone(int(plugin))
+
+
+def test_a_plugin_does_not_wait_for_a_request_whose_engine_is_gone(tmp_path: Path) -> None:
+    """As after Ctrl-C, while something is waited for: the request would end in a minute, and the plugin with it."""
+    workspace = _folder(tmp_path)
+    engine = subprocess.Popen(
+        [sys.executable, "-c", ENGINE, str(PLUGIN)], env=workspace.environment(), stdout=subprocess.PIPE, text=True
+    )
+    assert engine.stdout is not None
+    with engine, engine.stdout:
+        port, name = engine.stdout.readline().split()
+        plugin = psutil.Process(int(name))
+        with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+            stub = provider_pb2_grpc.ResourceProviderStub(channel)
+            stub.GetPluginInfo(empty_pb2.Empty())
+            threads = plugin.num_threads()
+            request = provider_pb2.CreateRequest(
+                urn="urn:a", type="random:index/randomPassword:RandomPassword", properties=to_wire({"length": 8})
+            )
+            # Nobody else may write into the world meanwhile, so both wait, one of them in a new thread.
+            with World(workspace.world).transaction():
+                waiting = [stub.Create.future(request) for _ in range(2)]
+                wait_until(lambda: plugin.num_threads() > threads, "two requests wait")
+                engine.kill()
+                _wait_until_gone(plugin.pid)
+                assert all(each.exception(timeout=30) for each in waiting)
 
 
 def _wait_until_gone(process: int) -> None:

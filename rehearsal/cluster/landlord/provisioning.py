@@ -91,7 +91,6 @@ class Provisioning:
             self._write(body, [_condition("Failed", "True", reason, words)])
             self._tell(body, "Failed", None, 0, words)
             return
-        self._turns[body["metadata"]["uid"]] = Turn(found.pool, found.nodes, scene.now)
         details = {
             "AcceleratorType": found.pool.labels.get("cloud.google.com/gke-accelerator", ""),
             "NodePoolName": found.pool.name,
@@ -104,6 +103,8 @@ class Provisioning:
         waits = _condition("Provisioned", "False", "ResourcePoolExhausted", WAITS)
         self._write(body, [accepted, waits], details)
         self._tell(body, "Accepted", found.pool, found.nodes, words)
+        # Its turn is counted from when it was told, which on a busy machine is some time after this round began.
+        self._turns[body["metadata"]["uid"]] = Turn(found.pool, found.nodes, self._desk.now())
 
     def _queued(self, scene: Scene, body: Json) -> None:
         turn = self._turns.get(body["metadata"]["uid"])
