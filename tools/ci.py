@@ -47,20 +47,18 @@ _INSTALL = (
 
 
 class Part:
-    """One command. Its output is shown as it comes or, where it runs `aside`, in one piece when it has ended."""
+    """One command. Its output is shown as it comes, or `silent`, only where it fails, at the end."""
 
-    def __init__(self, name: str, command: Sequence[str], *, aside: bool = False, silent: bool = False) -> None:
+    def __init__(self, name: str, command: Sequence[str], *, silent: bool = False) -> None:
         self.name = name
         self.lines: list[str] = []
         self.seconds = 0.0
         self.note = ""
         self.silent = silent
-        self._aside = aside or silent
         self._began = time.monotonic()
         self._said_all = 0.0
         self._asked: float | None = None
-        self._shown = False
-        print(f"\n──── {name}{' (meanwhile)' if self._aside else ''}", flush=True)
+        print(f"\n──── {name}{' (meanwhile)' if silent else ''}", flush=True)
         self._process = subprocess.Popen(
             command,
             cwd=ROOT,
@@ -88,17 +86,14 @@ class Part:
         return "passed" if self.status == 0 else f"FAILED{self.note}, exit status {self.status}"
 
     def runs(self) -> bool:
-        """Whether it still runs; where it ran aside and has ended, its output is shown now."""
+        """Whether it still runs."""
         if self._process.poll() is None:
             return True
-        if not self._shown:
-            self._shown = True
+        if not self.seconds:
             # A process that it left behind may hold the pipe open for ever.
             self._reader.join(_LAST_LINES_S)
             # Nobody may have looked for long after it ended.
             self.seconds = (self._said_all or time.monotonic()) - self._began
-            if self._aside and not self.silent:
-                print(f"\n──── {self.name}, from its beginning", *map(str.rstrip, self.lines), sep="\n", flush=True)
         return False
 
     def end(self, why: str) -> None:
@@ -115,7 +110,7 @@ class Part:
         assert self._process.stdout is not None
         for line in self._process.stdout:
             self.lines.append(line)
-            if not self._aside:
+            if not self.silent:
                 sys.stdout.write(line)
                 sys.stdout.flush()
         self._said_all = time.monotonic()
@@ -145,16 +140,15 @@ class Run:
         self.parts.append(part)
         return part
 
-    def do(self, *names: str) -> None:
-        """Run commands side by side and wait for all; the first one's output is shown as it comes."""
+    def do(self, name: str) -> None:
+        """Run a command and wait for it, as long as there is time."""
         if self.interrupted or self.left_s <= 0:
             self.cut_off = True
-            for name in names:
-                self.leave_out(name, "interrupted" if self.interrupted else "the time is over")
+            self.leave_out(name, "interrupted" if self.interrupted else "the time is over")
             return
-        parts = [Part(name, name.split(), aside=number > 0) for number, name in enumerate(names)]
-        self.parts += parts
-        self.wait(*parts)
+        part = Part(name, name.split())
+        self.parts.append(part)
+        self.wait(part)
 
     def wait(self, *parts: Part) -> None:
         """Wait for parts that run; past the budget, or after an interruption, they are ended."""
@@ -237,7 +231,8 @@ def main() -> int:
     why = not_ready()
     if why is None:
         builds_go_on.append(run.begin("image for pods", _IMAGE))
-    run.do("make test", "make test-kubernetes")
+    run.do("make test")
+    run.do("make test-kubernetes")
     if why is None:
         run.wait(*builds_go_on)
     if why := why or too_late(run.left_s):

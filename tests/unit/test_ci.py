@@ -67,16 +67,6 @@ def test_all_passed(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert said.splitlines()[-1].split()[-1] == "passed"
 
 
-def test_parts_side_by_side_keep_their_output_apart(command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    run = ci.Run()
-    run.do(f"{command} shown 1 0", f"{command} aside 0 0")
-    assert run.conclude() == 0
-    said = capsys.readouterr().out
-    assert "shown begins" in said
-    # In one piece, though the other one ran meanwhile.
-    assert f"──── {command} aside 0 0, from its beginning\naside begins\naside ends\n" in said
-
-
 def test_what_is_made_for_others_is_silent_unless_it_fails_and_decides_nothing(
     command: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -157,23 +147,17 @@ def test_real_pods_are_left_out_for_what_the_probe_says(
 
 
 def test_ci_runs_what_the_readme_names(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The order, with nothing run: the tiers, two of them side by side, and real pods last."""
-    done: list[tuple[str, ...]] = []
-    monkeypatch.setattr(ci.Run, "do", lambda _, *names: done.append(names))
+    """The order, with nothing run: the tiers one after the other, real pods last."""
+    done: list[str] = []
+    monkeypatch.setattr(ci.Run, "do", lambda _, name: done.append(name))
     monkeypatch.setattr(ci.Run, "begin", lambda *_: None)
     monkeypatch.setattr(ci.Run, "wait", lambda *_: None)
     monkeypatch.setattr(ci.Run, "conclude", lambda _: 0)
     monkeypatch.setattr(ci, "not_ready", lambda: None)
     assert ci.main() == 0
-    assert done == [
-        ("make up",),
-        ("make down",),
-        ("make check",),
-        ("make test", "make test-kubernetes"),
-        ("make test-pods",),
-    ]
+    assert done == ["make up", "make down", "make check", "make test", "make test-kubernetes", "make test-pods"]
     targets = (ROOT / "Makefile").read_text().splitlines()
-    for name in sum(done, ()):
+    for name in done:
         assert any(line.startswith(f"{name.split()[1]}:") for line in targets), name
     assert (ROOT / ".ci" / "run").read_text().endswith("exec python3 -m tools.ci\n")
 
