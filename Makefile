@@ -38,7 +38,7 @@ test: setup-dev ## run the tests: unit, components, rehearsal, workloads; PYTEST
 test-kubernetes: setup-dev ## run the tests on a real API server, scheduler, KubeRay and Kueue (built once, by Go)
 	@$(VENV) -m tools.kubernetes.tier $(PYTEST)
 
-test-pods: setup-dev ## real Ray in real pods, on a Kubernetes of this machine's own (Linux, root; 20 minutes)
+test-pods: setup-dev ## real Ray in real pods, on a Kubernetes of this machine's own (Linux, root; 10 minutes)
 	@$(VENV) -m pytest tests/pods $(PYTEST)
 
 kubernetes: setup-dev ## a real Kubernetes of this machine's own with KubeRay, until Ctrl-C (Linux, root); ARGS="--nodes 1 --kueue"
