@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -37,14 +36,7 @@ sys.exit(2)
 START = "import json, sys; from tools.run_tests import run; sys.exit(run(json.loads(sys.argv[1])))"
 
 
-@pytest.fixture(autouse=True)
-def _signals() -> Iterator[None]:
-    """`run` takes Ctrl-C over for its process, which here is the test's."""
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    before = [signal.getsignal(number) for number in numbers]
-    yield
-    for number, handler in zip(numbers, before, strict=True):
-        signal.signal(number, handler)
+pytestmark = pytest.mark.usefixtures("signals_put_back")
 
 
 def python(code: str, *arguments: str) -> list[str]:
