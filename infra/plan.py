@@ -11,8 +11,8 @@ from ipaddress import IPv4Network
 
 from infra import fabric as fabrics
 from infra.addresses import Range, eks_addresses, gke_addresses
+from infra.catalog.machines import Machine, eks_machine, gke_machine
 from infra.fabric import Fabric, GpuPod
-from infra.machines import Machine, eks_machine, gke_machine
 from infra.settings import Settings
 
 

@@ -1,7 +1,7 @@
 """The stack file, typed: every setting with its meaning, its default on each target, and the one place that reads them.
 
 This is the only module that reads Pulumi's configuration, and it does so in `load` alone. It holds no rule about which
-settings may go together (`infra.legality`) and no fact about machines (`infra.machines`).
+settings may go together (`infra.legality`) and no fact about machines (`infra.catalog.machines`).
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr
 from pydantic.alias_generators import to_camel
 from pydantic.fields import FieldInfo
 
-from infra.capacity import MAX_RUN_HOURS
+from infra.catalog.capacity import MAX_RUN_HOURS
+from infra.catalog.machines import CATALOGUE
+from infra.catalog.zones import second_zone
 from infra.defaults import REQUIRED, ByTarget, Derived, Fixed, clouds, everywhere, same_as
-from infra.machines import CATALOGUE
 from infra.problems import SettingsError, UnreadableError
 from infra.ray_images import AWS_RAY_TRAIN, RAY, RAY_IN
 from infra.readers import Choice, Cidr, Cidrs, Flag, Moment, Reader, Secret, Text, Texts, Version, Whole
-from infra.zones import second_zone
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -70,7 +70,7 @@ class Nodes(Section):
     """The machines that carry Ray workers. The head runs elsewhere and is not counted."""
 
     machine: Annotated[str | None, Choice(tuple(CATALOGUE)), clouds(REQUIRED)] = Field(
-        description="The machine type of every worker node, a row of the catalogue (infra/machines.py)."
+        description="The machine type of every worker node, a row of the catalogue (infra/catalog/machines.py)."
     )
     capacity: Annotated[
         CapacityName | None, Choice(CAPACITIES), ByTarget(local=Fixed(), gke="flex-start", eks="on-demand")

@@ -23,9 +23,9 @@ from typing import Any
 
 import yaml
 
-from infra.capacity import offered
+from infra.catalog.capacity import offered
+from infra.catalog.machines import CATALOGUE
 from infra.legality.fabric import FABRICS
-from infra.machines import CATALOGUE
 from infra.problems import Problem, SettingsError
 from infra.settings import QUEUES, RAY_MODES, parse
 from rehearsal.clouds.registry import drift

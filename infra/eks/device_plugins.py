@@ -12,10 +12,10 @@ import pulumi
 from pulumi import ResourceOptions
 from pulumi_kubernetes.helm.v3 import Release, RepositoryOptsArgs
 
+from infra.catalog.machines import EksMachine
 from infra.eks.facts import DRANET_CHART, EFA_CHART, EFA_VERSION, NVIDIA_CHART
 from infra.eks.images import mirrored
 from infra.fabric import GPU_TOLERATION
-from infra.machines import EksMachine
 
 NAMESPACE = "kube-system"
 

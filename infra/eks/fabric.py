@@ -6,8 +6,8 @@ which breaks EFA on B200 (aws-do-eks PR #63).
 
 from __future__ import annotations
 
+from infra.catalog.machines import EksMachine
 from infra.fabric import BOOTSTRAP, GPU_TOLERATION, Fabric, GpuPod, Variable, all_of_the_node, claim_template, claiming
-from infra.machines import EksMachine
 from infra.settings import Settings
 
 EFA_RESOURCE = "vpc.amazonaws.com/efa"

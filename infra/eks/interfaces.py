@@ -1,8 +1,8 @@
 """The network interfaces of a GPU node: which card and device index each has, and of what kind it is.
 
-Pure, and made from the facts of `infra.machines`. Every public tool counts network cards and makes an EFA of the first;
-that starts no p6-b300, whose card 0 has none, and spends an address on each EFA elsewhere. EFA interfaces can be
-attached at launch only, so what is wrong here is wrong for a node's life.
+Derived from the machine's catalog row (`infra.catalog.machines`). Public tools count network cards and make the first
+one an EFA; that cannot start a p6-b300, whose card 0 has no EFA, and spends an IP address on each EFA elsewhere. EFA
+interfaces can be attached at launch only, so a wrong layout stays wrong for the node's lifetime.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from infra.machines import EksMachine
+from infra.catalog.machines import EksMachine
 
 Kind = Literal["interface", "efa", "efa-only"]
 """interface: an ENA with an address; efa: an ENA with an address and an EFA; efa-only: an EFA without an address."""

@@ -14,7 +14,7 @@ import pulumi_aws as aws
 from pulumi import ResourceOptions
 from pulumi_aws import ec2
 
-from infra.capacity import EksCapacity
+from infra.catalog.capacity import EksCapacity
 from infra.eks.facts import ROOT_DEVICE, ROOT_GB
 from infra.eks.interfaces import Interface
 from infra.eks.names import EksNames

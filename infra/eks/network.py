@@ -14,8 +14,8 @@ import pulumi_aws as aws
 from pulumi import ResourceOptions
 
 from infra.addresses import EksAddresses
+from infra.catalog.zones import is_zone_id
 from infra.eks.names import EksNames
-from infra.zones import is_zone_id
 
 
 @dataclass(frozen=True, kw_only=True)

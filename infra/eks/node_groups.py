@@ -1,7 +1,8 @@
 """The managed node groups: one with GPUs, obtained the way that the stack file names, and one without.
 
-What each way demands is data (`infra.capacity`). Node groups, not Karpenter: the GPU nodes come in a gang from one
-group with one interface layout, and a reservation or a Capacity Block binds to a launch template.
+The catalog (`infra.catalog.capacity`) lists what each kind of capacity requires. Node groups, not Karpenter: the GPU
+nodes start as a gang from one group with one interface layout, and a reservation or a Capacity Block binds to a launch
+template.
 
 A Capacity Block is bought before `up`. Its group is empty and stays so until the block is active; then the autoscaler
 adds nodes for the pods that wait. Before the block's end they are drained, if the stack file says when that is
@@ -22,7 +23,8 @@ import pulumi_aws as aws
 from pulumi import ResourceOptions
 from pulumi_aws import eks
 
-from infra.capacity import EKS_CAPACITIES
+from infra.catalog.capacity import EKS_CAPACITIES
+from infra.catalog.machines import EksMachine
 from infra.eks.block_end import BlockEnd, BlockEndArgs
 from infra.eks.fabric import EFA_RESOURCE
 from infra.eks.facts import ACCELERATOR, SYSTEM_MACHINE, SYSTEM_MAX_NODES
@@ -31,7 +33,6 @@ from infra.eks.launch_template import LaunchTemplateArgs, launch_template, place
 from infra.eks.names import GPU_GROUP, SYSTEM_GROUP, EksNames
 from infra.eks.user_data import lustre_over_efa, node_config, user_data
 from infra.eks.versions import NODE_IMAGE
-from infra.machines import EksMachine
 from infra.settings import Settings
 
 GPU_LABELS = {

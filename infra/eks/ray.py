@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from infra.catalog.machines import EksMachine
 from infra.eks import fabric as fabrics
 from infra.eks.names import SYSTEM_GROUP, EksNames
 from infra.kubernetes.shared_folder import SharedFolder
 from infra.kubernetes.workload_shape import CloudSide
-from infra.machines import EksMachine
 from infra.settings import Settings
 
 SYSTEM_NODES = {"eks.amazonaws.com/nodegroup": SYSTEM_GROUP}

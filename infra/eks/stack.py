@@ -14,6 +14,8 @@ import pulumi_kubernetes as kubernetes
 from pulumi import ResourceOptions
 
 from infra.addresses import eks_addresses
+from infra.catalog.machines import eks_machine
+from infra.catalog.zones import partition, zone_region
 from infra.eks.addons import BEFORE_NODES, CNI_ACCOUNT, Addons, AddonsArgs
 from infra.eks.autoscaler import Autoscaler, AutoscalerArgs, AutoscalerRights, AutoscalerRightsArgs
 from infra.eks.cluster import EksCluster, EksClusterArgs
@@ -37,10 +39,8 @@ from infra.kubernetes.queue_manifest import Admission
 from infra.kubernetes.shared_folder import SharedFolder
 from infra.kubernetes.workload import WorkloadArgs, workload
 from infra.kubernetes.workload_shape import workload_shape
-from infra.machines import eks_machine
 from infra.problems import Problem, SettingsError
 from infra.settings import Settings
-from infra.zones import partition, zone_region
 
 METRICS_NAMESPACE = "monitoring"
 """Where a Prometheus would run that somebody adds; EKS brings none (the usual name, kube-prometheus-stack docs)."""

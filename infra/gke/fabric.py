@@ -9,10 +9,10 @@ import json
 from dataclasses import replace
 from typing import Literal
 
+from infra.catalog.machines import GkeMachine
 from infra.fabric import BOOTSTRAP, GPU_TOLERATION, Fabric, GpuPod, Variable, all_of_the_node, claim_template, claiming
 from infra.gke.facts import GPU_POOL, POOL_LABEL, TOPOLOGY
 from infra.kubernetes.queue_facts import TOPOLOGY_ANNOTATION
-from infra.machines import GkeMachine
 from infra.settings import Settings
 
 COMPUTE_CLASS_LABEL = "cloud.google.com/compute-class"

@@ -12,9 +12,9 @@ import pulumi
 from pulumi import ResourceOptions
 from pulumi_kubernetes import apps, core, meta
 
+from infra.catalog.machines import GkeMachine
 from infra.gke.fabric import HOST_GIB, HOST_NVIDIA
 from infra.gke.facts import GIB_IMAGE, GIB_VERSION, PAUSE_IMAGE
-from infra.machines import GkeMachine
 
 LABELS = {"k8s-app": "nccl-rdma-installer"}
 HOST_LIBRARIES = f"{HOST_NVIDIA}/lib64"

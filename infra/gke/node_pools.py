@@ -1,7 +1,7 @@
 """The GPU node pools: one for the way to get machines that the stack file names, one for its second choice.
 
-What each way demands of a pool is data (`infra.capacity`), what the machine demands as well (`infra.machines`). No pool
-here has a size of its own: pods that wait make nodes come, and nodes without pods go.
+The catalog lists what each kind of capacity (`infra.catalog.capacity`) and each machine (`infra.catalog.machines`)
+requires of a pool. No pool has a fixed size: pending pods add nodes, and empty nodes are removed.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ import pulumi
 from pulumi import ResourceOptions
 from pulumi_gcp import container
 
-from infra.capacity import GKE_CAPACITIES, GkeCapacity
+from infra.catalog.capacity import GKE_CAPACITIES, GkeCapacity
+from infra.catalog.machines import GkeMachine
 from infra.gke.fabric import COMPUTE_CLASS
 from infra.gke.facts import FALLBACK_POOL, GPU_POOL, NODE_SCOPES
-from infra.machines import GkeMachine
 from infra.settings import Settings
 
 BOOT_DISK_GB = 100

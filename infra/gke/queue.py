@@ -5,12 +5,12 @@ Pure: values for `infra.kubernetes`, which makes the objects.
 
 from __future__ import annotations
 
-from infra.capacity import GKE_CAPACITIES, promised_s
+from infra.catalog.capacity import GKE_CAPACITIES, promised_s
+from infra.catalog.machines import GkeMachine
 from infra.gke import fabric as fabrics
 from infra.gke.facts import FALLBACK_POOL, GPU_POOL, POOL_LABEL, SYSTEM_MAX_NODES, SYSTEM_POOL, TOPOLOGY
 from infra.kubernetes.queue_facts import GPU_FLAVOR, QUEUED_FLAVOR, RESERVED_FLAVOR
 from infra.kubernetes.queue_manifest import Admission, Flavor, QueueShape
-from infra.machines import GkeMachine
 from infra.settings import Settings
 
 

@@ -5,12 +5,12 @@ Pure: values for `infra.kubernetes`, which makes the resources.
 
 from __future__ import annotations
 
+from infra.catalog.machines import GkeMachine
 from infra.gke import fabric as fabrics
 from infra.gke.facts import POOL_LABEL, SYSTEM_POOL
 from infra.gke.names import GkeNames
 from infra.kubernetes.shared_folder import SharedFolder
 from infra.kubernetes.workload_shape import CloudSide
-from infra.machines import GkeMachine
 from infra.settings import Settings
 
 SYSTEM_NODES = {POOL_LABEL: SYSTEM_POOL}

@@ -12,6 +12,7 @@ import pulumi_kubernetes as kubernetes
 from pulumi import ResourceOptions
 
 from infra.addresses import gke_addresses
+from infra.catalog.machines import gke_machine
 from infra.gke import fabric as fabrics
 from infra.gke.cluster import GkeCluster, GkeClusterArgs
 from infra.gke.compute_class import ComputeClass, ComputeClassArgs
@@ -33,7 +34,6 @@ from infra.kubernetes.queue_facts import VISIBILITY_PORT, WEBHOOK_PORT
 from infra.kubernetes.ray_manifest import HEAD_ACCOUNT, NAMESPACE, WORKER_ACCOUNT
 from infra.kubernetes.workload import WorkloadArgs, workload
 from infra.kubernetes.workload_shape import workload_shape
-from infra.machines import gke_machine
 from infra.problems import Problem, SettingsError
 from infra.settings import Settings
 

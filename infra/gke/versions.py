@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from infra.machines import GkeMachine
+from infra.catalog.machines import GkeMachine
 from infra.settings import Settings
 
 CHANNEL = "REGULAR"

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from infra.capacity import promised_s
+from infra.catalog.capacity import promised_s
 from infra.fabric import GpuPod
 from infra.kubernetes.queue_facts import LOCAL_QUEUE
 from infra.kubernetes.ray_manifest import NAMESPACE
@@ -41,7 +41,7 @@ START_S = 900
 """Seconds that a pod with a node may need before its script runs: 6 min 41 s were seen (the same source's log)."""
 
 FIRST_OP: Mapping[str, str] = {"gke": "all_gather", "eks": "all_reduce"}
-"""The operation that most published figures of a cloud's machines are of (`infra.baselines`)."""
+"""The operation that most published figures of a cloud's machines are of (`infra.catalog.baselines`)."""
 
 _SIZE = re.compile(r"([1-9]\d*)([KMGT]?)")
 _LABEL = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")

@@ -6,10 +6,10 @@ from typing import Any
 
 import pulumi
 
-from infra.baselines import floors
+from infra.catalog.baselines import floors
+from infra.catalog.machines import Machine
 from infra.kubernetes.queue_facts import LOCAL_QUEUE
 from infra.kubernetes.ray_manifest import NAMESPACE
-from infra.machines import Machine
 from infra.settings import Settings
 
 FORWARDED = "127.0.0.1"

@@ -6,7 +6,7 @@ Facts and choices only, so that those who check a stack need not import what mak
 
 from __future__ import annotations
 
-from infra.capacity import MAX_RUN_HOURS
+from infra.catalog.capacity import MAX_RUN_HOURS
 
 KUEUE_VERSION = "0.19.2"
 KUEUE_CHART = "oci://registry.k8s.io/kueue/charts/kueue"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from infra.capacity import promised_s
+from infra.catalog.capacity import promised_s
 from infra.fabric import GpuPod, Variable
 from infra.kubernetes.indexed_job_manifest import JobShape
 from infra.kubernetes.ray_job_manifest import KEPT_IN_A_QUEUE_S, KEPT_S, RayJobShape, WorkloadShape, job_labels

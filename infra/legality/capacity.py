@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from infra.capacity import BLOCKS, DWS, MAX_RUN_HOURS, TOOLKIT, offered
-from infra.machines import CATALOGUE
+from infra.catalog.capacity import BLOCKS, DWS, MAX_RUN_HOURS, TOOLKIT, offered
+from infra.catalog.machines import CATALOGUE
 from infra.problems import OUR_CONTRACT, Problem
 
 if TYPE_CHECKING:

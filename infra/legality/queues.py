@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from infra.capacity import QUEUED
+from infra.catalog.capacity import QUEUED
 from infra.legality.capacity import COMPUTE_CLASS
 from infra.problems import Problem
 

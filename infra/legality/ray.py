@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from infra.machines import CATALOGUE
+from infra.catalog.machines import CATALOGUE
 from infra.problems import OUR_CONTRACT, Problem
 from infra.ray_images import RAY_IN
 

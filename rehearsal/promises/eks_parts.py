@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from infra.capacity import EKS_CAPACITIES, EksCapacity
-from infra.machines import EksMachine, eks_machine
+from infra.catalog.capacity import EKS_CAPACITIES, EksCapacity
+from infra.catalog.machines import EksMachine, eks_machine
 from rehearsal.graph import Node
 from rehearsal.promises.promise import Stack, at
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from infra.catalog.machines import GkeMachine, gke_machine
 from infra.gke.fabric import GVNIC_NETWORK, rdma_network
-from infra.machines import GkeMachine, gke_machine
 from rehearsal.graph import Node
 from rehearsal.promises.promise import Stack, at
 

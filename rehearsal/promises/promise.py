@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from infra.capacity import EKS_CAPACITIES, GKE_CAPACITIES, EksCapacity, GkeCapacity
+from infra.catalog.capacity import EKS_CAPACITIES, GKE_CAPACITIES, EksCapacity, GkeCapacity
 from infra.settings import Settings
 from rehearsal.clouds.kind import value_at
 from rehearsal.graph import Graph, Node

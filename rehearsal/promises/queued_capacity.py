@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from infra.capacity import GKE_CAPACITIES, MAX_RUN_HOURS
+from infra.catalog.capacity import GKE_CAPACITIES, MAX_RUN_HOURS
 from infra.kubernetes import queue_facts as facts
 from rehearsal.clouds.kind import value_at
 from rehearsal.clouds.kubernetes.admission import PodSet

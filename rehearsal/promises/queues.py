@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from decimal import Decimal
 
-from infra.capacity import EKS_CAPACITIES, GKE_CAPACITIES
+from infra.catalog.capacity import EKS_CAPACITIES, GKE_CAPACITIES
 from infra.kubernetes import queue_facts as facts
 from infra.kubernetes.ray_manifest import NAMESPACE
 from rehearsal.clouds.kind import value_at

@@ -15,7 +15,7 @@ import boto3
 import pytest
 from moto import mock_aws
 
-from infra.machines import EKS_CATALOGUE
+from infra.catalog.machines import EKS_CATALOGUE
 from tests.components.cloud_mocks import deployed
 from tests.unit.stacks import EKS, changed
 

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from infra.capacity import EKS_CAPACITIES
+from infra.catalog.capacity import EKS_CAPACITIES
+from infra.catalog.machines import EKS_CATALOGUE
 from infra.eks.addons import BEFORE_NODES
 from infra.eks.stack import region_unfit
 from infra.eks.user_data import LUSTRE_SETUP
-from infra.machines import EKS_CATALOGUE
 from infra.outputs import Outputs
 from infra.settings import parse
 from tests.components.cloud_mocks import ENDPOINT, Made, deployed

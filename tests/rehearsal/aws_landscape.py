@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
+from infra.catalog.machines import eks_machine
 from infra.eks.interfaces import interfaces
-from infra.machines import eks_machine
 from rehearsal.clouds.aws import tokens
 from rehearsal.clouds.aws.cloud import CLOUD
 from rehearsal.clouds.aws.cluster import cluster_group

@@ -17,7 +17,7 @@ import pytest
 from botocore.exceptions import ClientError
 from moto import mock_aws
 
-from infra.machines import EKS_CATALOGUE
+from infra.catalog.machines import EKS_CATALOGUE
 from rehearsal.clouds.aws import tokens as t
 from rehearsal.clouds.aws.offers import instance_type
 from rehearsal.clouds.kind import Json, Refusal

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from infra.machines import EKS_CATALOGUE
+from infra.catalog.machines import EKS_CATALOGUE
 from rehearsal.clouds.aws import tokens as t
 from rehearsal.clouds.aws.cloud import CLOUD
 from rehearsal.clouds.aws.trouble import TROUBLE

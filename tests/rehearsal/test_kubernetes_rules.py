@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from infra.catalog.machines import CATALOGUE, GkeMachine
 from infra.gke.fabric import GVNIC_NETWORK, gpu_pod, rdma_network
 from infra.kubernetes.ray_manifest import RayShape, ray_cluster
-from infra.machines import CATALOGUE, GkeMachine
 from infra.settings import parse
 from rehearsal.clouds.kind import Verb
 from rehearsal.clouds.kubernetes import (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from infra.baselines import BASELINES, floors
+from infra.catalog.baselines import BASELINES, floors
 
 LINES = [(machine, line) for machine, lines in BASELINES.items() for line in lines]
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from infra.catalog.machines import EKS_CATALOGUE, eks_machine
 from infra.eks.fabric import ENVIRONMENT, HEAD_ENVIRONMENT, OBSOLETE
 from infra.eks.names import EksNames
 from infra.eks.ray import cloud_side, fsx_folder
@@ -13,7 +14,6 @@ from infra.eks.storage_claim import claim
 from infra.kubernetes.indexed_job_manifest import indexed_job
 from infra.kubernetes.ray_manifest import ray_cluster
 from infra.kubernetes.workload_shape import job_shape, ray_shape
-from infra.machines import EKS_CATALOGUE, eks_machine
 from infra.settings import parse
 from tests.unit.stacks import EKS, changed
 

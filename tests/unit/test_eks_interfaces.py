@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from infra.catalog.machines import EKS_CATALOGUE, EksMachine
 from infra.eks.interfaces import Interface, Kind, interfaces
-from infra.machines import EKS_CATALOGUE, EksMachine
 
 Place = tuple[int, int, Kind]
 

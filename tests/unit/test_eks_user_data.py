@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import yaml
 
+from infra.catalog.machines import EKS_CATALOGUE
 from infra.eks.user_data import LUSTRE_SETUP, MEMLOCK_BYTES, lustre_over_efa, node_config, user_data
-from infra.machines import EKS_CATALOGUE
 
 
 def read_back(text: str) -> dict[str, Any]:

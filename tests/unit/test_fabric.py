@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
+from infra.catalog.machines import eks_machine, gke_machine
 from infra.eks.fabric import OBSOLETE
 from infra.eks.fabric import fabric as efa_fabric
 from infra.eks.fabric import gpu_pod as eks_pod
 from infra.fabric import SOCKET, Fabric, GpuPod
 from infra.gke.fabric import fabric as gib_fabric
 from infra.gke.fabric import gpu_pod as gke_pod
-from infra.machines import eks_machine, gke_machine
 from infra.settings import parse
 
 from .stacks import EKS, GKE, changed

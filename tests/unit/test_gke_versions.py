@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from infra.catalog.machines import gke_machine
 from infra.gke.versions import NoVersionError, control_plane_version, minimum_version, version_key
-from infra.machines import gke_machine
 from infra.settings import parse
 from tests.unit.stacks import GKE, changed
 

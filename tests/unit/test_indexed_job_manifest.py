@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from infra.catalog.machines import gke_machine
 from infra.gke.names import GkeNames
 from infra.gke.ray import cloud_side, gcs_folder
 from infra.kubernetes.indexed_job_manifest import PACKAGE, head_service, indexed_job, script_files
@@ -17,7 +18,6 @@ from infra.kubernetes.indexed_job_pod import exits
 from infra.kubernetes.indexed_job_pod.pod import Pod, pod_of
 from infra.kubernetes.shared_folder import SharedFolder
 from infra.kubernetes.workload_shape import job_shape
-from infra.machines import gke_machine
 from infra.settings import parse
 from tests.unit.stacks import EKS, GKE, changed
 from workloads.exits import Exit

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from infra.machines import EKS_CATALOGUE, GKE_CATALOGUE
+from infra.catalog.machines import EKS_CATALOGUE, GKE_CATALOGUE
 from rehearsal.clouds.kubernetes.compute_class import SELECTOR
 from rehearsal.clouds.world import World
 from rehearsal.cluster.landlord import compute_class, devices, provisioning

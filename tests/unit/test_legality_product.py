@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from infra.machines import CATALOGUE
+from infra.catalog.machines import CATALOGUE
 from infra.problems import Problem
 from infra.reading import read
 from infra.settings import CAPACITIES, FABRICS, QUEUES

@@ -7,9 +7,9 @@ from dataclasses import fields
 
 import pytest
 
-from infra.baselines import BASELINES, GIB, floors
-from infra.capacity import EKS_CAPACITIES, GKE_CAPACITIES, offered
-from infra.machines import CATALOGUE, EKS_CATALOGUE, GKE_CATALOGUE, Machine, eks_machine, gke_machine
+from infra.catalog.baselines import BASELINES, GIB, floors
+from infra.catalog.capacity import EKS_CAPACITIES, GKE_CAPACITIES, offered
+from infra.catalog.machines import CATALOGUE, EKS_CATALOGUE, GKE_CATALOGUE, Machine, eks_machine, gke_machine
 from infra.settings import CAPACITIES
 
 ROWS = list(CATALOGUE.values())

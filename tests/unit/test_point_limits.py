@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from infra.machines import CATALOGUE
+from infra.catalog.machines import CATALOGUE
 from workloads.client.limits import limits_of
 from workloads.nccl.limits import Limits, guarded, limit_of, violations
 from workloads.nccl.point_patterns import Variant, flows, variants

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from infra.catalog.machines import CATALOGUE, eks_machine, gke_machine
 from infra.eks import queue as on_eks
 from infra.gke import queue as on_gke
 from infra.kubernetes import queue_facts as facts
@@ -21,7 +22,6 @@ from infra.kubernetes.queue_manifest import (
     topology,
     worker_resources,
 )
-from infra.machines import CATALOGUE, eks_machine, gke_machine
 from infra.settings import Settings, parse
 from rehearsal.clouds.kubernetes.custom_shapes import custom
 from rehearsal.clouds.kubernetes.identity import Api

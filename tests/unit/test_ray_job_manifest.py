@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
+from infra.catalog.machines import eks_machine, gke_machine
 from infra.eks.names import EksNames
 from infra.eks.ray import cloud_side as on_eks
 from infra.gke.names import GkeNames
 from infra.gke.ray import cloud_side as on_gke
 from infra.kubernetes.ray_job_manifest import RayJobShape, job_labels, ray_job
 from infra.kubernetes.workload_shape import ray_job_shape
-from infra.machines import eks_machine, gke_machine
 from infra.settings import from_stack_file, parse
 from rehearsal.clouds.kubernetes.custom_shapes import custom
 from rehearsal.clouds.kubernetes.identity import Api

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from infra.catalog.machines import gke_machine
 from infra.gke.names import GkeNames
 from infra.gke.ray import cloud_side, gcs_folder
 from infra.kubernetes.ray_manifest import ray_cluster
 from infra.kubernetes.workload_shape import ray_shape
-from infra.machines import gke_machine
 from infra.settings import parse
 from tests.unit.stacks import GKE, changed
 

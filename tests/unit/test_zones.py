@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from infra.zones import WITHOUT_EKS, is_zone_id, partition, second_zone, zone_region
+from infra.catalog.zones import WITHOUT_EKS, is_zone_id, partition, second_zone, zone_region
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from infra.baselines import Baseline
+from infra.catalog.baselines import Baseline
 from tests.workloads.corpus.build import FOLDER, files
 from tests.workloads.corpus.cases import CASES, Case
 from workloads.exits import Exit

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from infra.baselines import BASELINES
-from infra.machines import CATALOGUE
+from infra.catalog.baselines import BASELINES
+from infra.catalog.machines import CATALOGUE
 from tests.workloads.corpus.build import FOLDER
 from workloads.cli import main
 from workloads.exits import Exit

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from infra.baselines import Baseline
+from infra.catalog.baselines import Baseline
 from tests.workloads.corpus.build import FOLDER
 from tests.workloads.corpus.formats import A3U, GIB, Output, Row, sweep
 from tests.workloads.corpus.formats import text as written
@@ -204,7 +204,7 @@ def test_ceilings_by_hand() -> None:
 
 
 def test_no_published_figure_is_above_what_is_possible() -> None:
-    from infra.baselines import BASELINES
+    from infra.catalog.baselines import BASELINES
 
     for machine, lines in BASELINES.items():
         for line in lines:

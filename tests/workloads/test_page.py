@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from infra.machines import CATALOGUE
+from infra.catalog.machines import CATALOGUE
 from tests.workloads.conftest import ROOT
 from tests.workloads.results import SWEEP, evidence, fabric, failed, functional, passed
 from workloads.cli import main

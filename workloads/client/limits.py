@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from infra.machines import CATALOGUE
-from infra.nvlink import NVLINK
+from infra.catalog.machines import CATALOGUE, NVLINK
 from workloads.nccl.limits import Limits
 
 

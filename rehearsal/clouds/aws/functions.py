@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from infra.machines import EKS_CATALOGUE
+from infra.catalog.machines import EKS_CATALOGUE
 from rehearsal.clouds.aws.cluster_parts import default_version
 from rehearsal.clouds.aws.offers import DEFAULT_VERSION, IMAGE_DATE, VERSIONS, instance_type, offered, zone_id, zones
 from rehearsal.clouds.aws.outputs import ACCOUNT, CALLER, hexadecimal, partition_of, region_of

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from infra.machines import EKS_CATALOGUE
+from infra.catalog.machines import EKS_CATALOGUE
 from rehearsal.clouds.world import View
 
 VERSIONS = ("1.36", "1.35", "1.34", "1.33", "1.32", "1.31", "1.30")

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from infra.machines import GKE_CATALOGUE
+from infra.catalog.machines import GKE_CATALOGUE
 from rehearsal.clouds.computing import number
 from rehearsal.clouds.gcp.offers import EVERYWHERE, MACHINE_ZONES, channels, has_machine, versions
 from rehearsal.clouds.gcp.outputs import COMPUTE, project_number

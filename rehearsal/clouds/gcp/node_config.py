@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from infra.machines import GKE_CATALOGUE
+from infra.catalog.machines import GKE_CATALOGUE
 from rehearsal.clouds.kind import Json
 
 # ForceNew in services/container/node_config.go (`sources.PROVIDER_NODE`), relative to nodeConfig. Machine type, disk,

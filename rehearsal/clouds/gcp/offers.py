@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from infra.machines import GKE_CATALOGUE
+from infra.catalog.machines import GKE_CATALOGUE
 from rehearsal.clouds.gcp.references import is_zone
 from rehearsal.clouds.gcp.tokens import CLUSTER
 from rehearsal.clouds.world import View

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from infra.machines import GKE_CATALOGUE
+from infra.catalog.machines import GKE_CATALOGUE
 from rehearsal.clouds.gcp.judging import bad
 from rehearsal.clouds.gcp.node_config import affinity, is_flex, is_queued, is_spot, machine, node
 from rehearsal.clouds.gcp.offers import key

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from infra.machines import GKE_CATALOGUE, GkeMachine
+from infra.catalog.machines import GKE_CATALOGUE, GkeMachine
 from rehearsal.clouds.gcp.judging import bad
 from rehearsal.clouds.gcp.node_config import machine, node
 from rehearsal.clouds.gcp.offers import ZONES_SOURCE, has_machine, key

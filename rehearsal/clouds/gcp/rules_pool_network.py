@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from ipaddress import IPv4Network
 
-from infra.machines import GKE_CATALOGUE
+from infra.catalog.machines import GKE_CATALOGUE
 from rehearsal.clouds.gcp.judging import bad
 from rehearsal.clouds.gcp.network import network_of_live
 from rehearsal.clouds.gcp.node_config import machine

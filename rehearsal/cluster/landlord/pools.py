@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from infra.machines import EKS_CATALOGUE, GKE_CATALOGUE, Machine
+from infra.catalog.machines import EKS_CATALOGUE, GKE_CATALOGUE, Machine
 from rehearsal.clouds.aws import tokens as aws
 from rehearsal.clouds.aws.node_group import scaling_group_of
 from rehearsal.clouds.aws.references import desired, groups_of, types_of, zone_of

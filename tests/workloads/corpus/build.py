@@ -1,6 +1,6 @@
 """Writes the corpus: `python -m tests.workloads.corpus.build`. A test holds that the files are what this writes.
 
-The bandwidths of the good runs are near what was published for those machines (infra/baselines.py).
+The bandwidths of the good runs are near what was published for those machines (infra/catalog/baselines.py).
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from workloads.nccl.result import Finding
 
 REMARK = 0
 
-# The plugin that carries a machine's transport, as NCCL names it (infra/machines.py: Machine.transport).
+# The plugin that carries a machine's transport, as NCCL names it (infra/catalog/machines.py: Machine.transport).
 PLUGINS = {"gib": "gIB", "efa": "Libfabric"}
 HOW = "set NCCL_DEBUG=INFO and NCCL_DEBUG_SUBSYS=INIT,NET,GRAPH,TUNING on every rank"
 

@@ -120,9 +120,9 @@ def _key_pair(comment: str) -> tuple[str, str]:
 
 
 def _next(job: NcclJob, machine: str) -> str:
+    from infra.catalog.machines import CATALOGUE
     from infra.kubernetes.nccl_job import size
     from infra.kubernetes.ray_manifest import NAMESPACE
-    from infra.machines import CATALOGUE
     from workloads.nccl.judge.floors import floor_of, large_enough
 
     log = f"{job.name}.log"

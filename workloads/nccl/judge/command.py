@@ -100,7 +100,7 @@ def bench_floors(
     machine: Annotated[str | None, typer.Option(help="Of this machine type only.")] = None,
 ) -> None:
     """The published bandwidths that the judge knows, with their sources."""
-    from infra.machines import CATALOGUE
+    from infra.catalog.machines import CATALOGUE
     from workloads.nccl.judge import view
 
     if machine is not None and machine not in CATALOGUE:

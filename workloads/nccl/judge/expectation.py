@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from infra.baselines import BASELINES, Baseline
-from infra.machines import CATALOGUE
+from infra.catalog.baselines import BASELINES, Baseline
+from infra.catalog.machines import CATALOGUE
 from workloads.client.limits import limits_of
 from workloads.exits import WorkloadError
 from workloads.nccl.bandwidth import BUSBW_FACTORS

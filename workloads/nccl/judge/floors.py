@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from infra.baselines import Baseline
+from infra.catalog.baselines import Baseline
 from workloads.nccl.bandwidth import busbw
 from workloads.nccl.evidence.facts import LogFacts
 from workloads.nccl.judge.measurement import Figures, MeasuredRow, Run

@@ -6,8 +6,8 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from infra.baselines import BASELINES
-from infra.machines import CATALOGUE
+from infra.catalog.baselines import BASELINES
+from infra.catalog.machines import CATALOGUE
 from workloads.nccl.result import Finding, Verdict
 from workloads.nccl.sizes import format_size
 

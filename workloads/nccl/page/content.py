@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Literal
 
-from infra.machines import Machine
+from infra.catalog.machines import Machine
 from workloads.nccl.page.groups import name, shown
 from workloads.nccl.report import figure
 from workloads.nccl.result import Member, Result, Row, World

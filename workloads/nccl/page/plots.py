@@ -9,7 +9,7 @@ from statistics import median
 
 from markupsafe import Markup
 
-from infra.machines import Machine
+from infra.catalog.machines import Machine
 from workloads.nccl.page import figures
 from workloads.nccl.page.figures import Bar
 from workloads.nccl.page.groups import Group, largest, latencies, name, paired, rails, sweeps

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from infra.baselines import BASELINES
-from infra.machines import CATALOGUE, Machine
+from infra.catalog.baselines import BASELINES
+from infra.catalog.machines import CATALOGUE, Machine
 from workloads.exits import WorkloadError
 from workloads.nccl.page.groups import Group
 from workloads.nccl.result import Result

@@ -1,6 +1,6 @@
 """The ways to get machines: what each is, and what a node pool or node group must say to use it.
 
-Facts only. What may go with what is `infra.legality`; which machine can be had how is `infra.machines`.
+Facts only. What may go with what is `infra.legality`; which machine can be had how is `infra.catalog.machines`.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from infra.baselines import BASELINES, Baseline
+from infra.catalog.baselines import BASELINES, Baseline
 
 GKE_MACHINES = "GKE docs gke-ai-hypercompute-custom, 2026-04-06"
 GKE_A4X = "GKE docs gke-ai-hypercompute-custom-a4x, read 2026-08"
@@ -25,6 +25,8 @@ EC2_LAYOUT = "EC2 docs efa-acc-inst-types and aws/aws-parallelcluster #7143, rea
 EKSCTL_BLOCKS = "eksctl-io/eksctl: CBRSupported, 99984adb6, 2026-08; EC2 docs, Capacity Blocks"
 EFA_PLUGIN = "aws/eks-charts: aws-efa-k8s-device-plugin, 5239609, 2026-08-03; sagemaker-hyperpod-cli #282"
 OUR_CHOICE = "this project's choice, 2026-11: what is left covers the kubelet, system pods and daemon sets with room"
+NCCL_1264 = "NVIDIA/nccl issue 1264: 450 of 900 GB/s, p2pBandwidthLatencyTest on H100 SXM"
+GENERATIONS = "alpha-one-index/ai-infra-index: NVLink generations, total of both directions, read 2026-11"
 OUR_SUPPORT = "this project, 2026-11"
 
 
@@ -313,3 +315,21 @@ def eks_machine(name: str | None) -> EksMachine:
     if name not in EKS_CATALOGUE:
         raise KeyError(f"{name} is no machine type of eks; there are {', '.join(EKS_CATALOGUE)}")
     return EKS_CATALOGUE[name]
+
+
+@dataclass(frozen=True)
+class NvLink:
+    """NVLink bandwidth of one GPU: GB/s (decimal), each way."""
+
+    bandwidth: float
+    source: str
+
+
+NVLINK: dict[str, NvLink] = {
+    "A100": NvLink(300.0, GENERATIONS),
+    "H100": NvLink(450.0, NCCL_1264),
+    "H200": NvLink(450.0, GENERATIONS),
+    "B200": NvLink(900.0, GENERATIONS),
+    "GB200": NvLink(900.0, GENERATIONS),
+}
+"""By `Machine.gpu`. B300 is missing: no published figure was found."""
