@@ -1,4 +1,10 @@
-"""The controllers that a stack's workload wants: KubeRay unless nothing but a Job runs, and Kueue with its queue."""
+"""The controllers that a stack's workload needs: KubeRay, unless it runs an Indexed Job, and Kueue with its queue.
+
+The Kubernetes providers of both clouds leave enableSecretMutable and enableConfigMapMutable off (beta in
+pulumi-kubernetes 4.34.2). Two objects change by content, Ray's token and the scripts of an Indexed Job, and running
+pods have already read both. A new content therefore replaces the object in a preview, and `rdma-ray:protect` refuses
+the replacement until somebody has reviewed it.
+"""
 
 from __future__ import annotations
 

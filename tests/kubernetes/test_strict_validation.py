@@ -11,8 +11,8 @@ from itertools import chain
 
 import pytest
 
+from rehearsal.cluster.landlord import compute_class_schema as compute_class
 from rehearsal.cluster.landlord.contents import GKE_NETWORKING
-from rehearsal.cluster.landlord.schemas import compute_class
 from tests.kubernetes import plants, stack_objects
 from tools.kubernetes import manifests
 from tools.kubernetes.api import Api, ApiError, Json

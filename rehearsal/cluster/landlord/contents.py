@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from rehearsal.clouds.aws import tokens as aws
 from rehearsal.clouds.kind import Json, value_at
-from rehearsal.cluster.landlord import compute_class, network_admission, provisioning_admission, schemas
+from rehearsal.cluster.landlord import compute_class, compute_class_schema, network_admission, provisioning_admission
 from rehearsal.cluster.landlord.devices import device_class
 from rehearsal.cluster.landlord.events import ClusterOpened
 from rehearsal.cluster.landlord.scene import Cluster, Desk, Scene
@@ -92,7 +92,7 @@ def _brought(body: Json) -> str:
 
 def _gke(cluster: Cluster) -> Iterator[Json]:
     live = cluster.live
-    yield schemas.compute_class.DEFINITION
+    yield compute_class_schema.DEFINITION
     yield from compute_class.policies()
     yield from manifests.read(
         *sorted((module_folder(PROVISIONING) / "config" / "crd").glob("*provisioningrequests.yaml"))

@@ -1,1 +1,0 @@
-"""The simulated `random` provider: passwords, which live in the state alone."""

@@ -1,1 +1,0 @@
-"""Whether a fabric delivers what was paid for: what was measured, by us or by others, against published floors."""
