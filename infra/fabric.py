@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from infra.catalog.pins import DEVICE_API
+
 Json = Mapping[str, Any]
 
 
@@ -141,7 +143,7 @@ def claim_template(name: str, device_class: str, count: int) -> dict[str, Any]:
     """
     exactly = {"deviceClassName": device_class, "allocationMode": "ExactCount", "count": count}
     return {
-        "apiVersion": "resource.k8s.io/v1",
+        "apiVersion": DEVICE_API,
         "kind": "ResourceClaimTemplate",
         "metadata": {"name": name},
         "spec": {"spec": {"devices": {"requests": [{"name": "nics", "exactly": exactly}]}}},

@@ -25,6 +25,7 @@ import yaml
 
 from infra.catalog.capacity import offered
 from infra.catalog.machines import CATALOGUE
+from infra.catalog.pins import RAY_IMAGE
 from infra.legality.fabric import FABRICS
 from infra.problems import Problem, SettingsError
 from infra.settings import QUEUES, RAY_MODES, parse
@@ -89,7 +90,7 @@ class Cell:
             "fabric": self.fabric,
             "queue": self.queue,
             "ray": {
-                "image": "example/ray:2.60.0-py311-cu128",
+                "image": RAY_IMAGE,
                 "mode": self.mode,
                 **({} if self.mode == "cluster" else {"entrypoint": "python /app/train.py"}),
             },

@@ -23,6 +23,7 @@ from pathlib import Path
 
 # Run as a script, before anything is installed, this file is not part of a package that Python could find.
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from infra.catalog.pins import PULUMI
 from tools import go_build
 from tools.go_build import GO_VERSION, cache, version_of
 
@@ -33,7 +34,7 @@ ENVIRONMENT = ROOT / ".venv"
 PYTHON = ENVIRONMENT / "bin" / "python"
 # The locks from small to large; an environment made from a larger one serves the smaller purpose too.
 LOCKS = {"infra": "requirements.txt", "run": "requirements-workloads.txt", "dev": "requirements-dev.txt"}
-ENGINE_VERSION = (3, 259, 0)
+ENGINE_VERSION = tuple(map(int, PULUMI.split(".")))
 PYTHON_VERSION = (3, 11)
 # Counted with `go list -deps` on the pinned module (2026-11-21, linux/amd64); it only scales the progress line.
 _ENGINE_PACKAGES = 1684

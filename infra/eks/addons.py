@@ -14,9 +14,9 @@ import pulumi
 from pulumi import ResourceOptions
 from pulumi_aws import eks
 
+from infra.catalog.pins import EKS_ADDONS
 from infra.eks.iam import Role
 from infra.eks.names import EksNames
-from infra.eks.versions import ADDONS
 
 BEFORE_NODES = ("eks-pod-identity-agent", "kube-proxy", "vpc-cni")
 
@@ -58,7 +58,7 @@ class Addons(pulumi.ComponentResource):
             addon,
             addon_name=addon,
             cluster_name=args.cluster,
-            addon_version=ADDONS[addon],
+            addon_version=EKS_ADDONS[addon],
             configuration_values=json.dumps(CONFIGURATION[addon]) if addon in CONFIGURATION else None,
             pod_identity_associations=[
                 eks.AddonPodIdentityAssociationArgs(service_account=account, role_arn=role.arn)

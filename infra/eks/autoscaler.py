@@ -18,16 +18,12 @@ from pulumi import ResourceOptions
 from pulumi_aws import eks
 from pulumi_kubernetes.helm.v3 import Release, RepositoryOptsArgs
 
+from infra.catalog.pins import CLUSTER_AUTOSCALER
 from infra.eks.facts import EMPTY_MINUTES, PROVISION_MINUTES
 from infra.eks.iam import Role, RoleArgs
 from infra.eks.images import mirrored
 from infra.eks.names import EksNames
 
-CHART = "cluster-autoscaler"
-VERSION = "9.59.0"
-"""Brings the autoscaler 1.35.0, which is made for Kubernetes 1.35 (a public survey of the chart, read 2026-11)."""
-REPOSITORY = "https://kubernetes.github.io/autoscaler"
-IMAGE = "registry.k8s.io/autoscaling/cluster-autoscaler"
 NAMESPACE = "kube-system"
 ACCOUNT = "cluster-autoscaler"
 
@@ -121,9 +117,9 @@ class Autoscaler(pulumi.ComponentResource):
         self.release = Release(
             name,
             name=name,
-            chart=CHART,
-            version=VERSION,
-            repository_opts=RepositoryOptsArgs(repo=REPOSITORY),
+            chart=CLUSTER_AUTOSCALER.name,
+            version=CLUSTER_AUTOSCALER.version,
+            repository_opts=RepositoryOptsArgs(repo=CLUSTER_AUTOSCALER.repository),
             namespace=NAMESPACE,
             atomic=True,
             timeout=600,
@@ -132,7 +128,7 @@ class Autoscaler(pulumi.ComponentResource):
                 "awsRegion": args.names.region,
                 "autoDiscovery": {"clusterName": args.names.cluster},
                 "rbac": {"serviceAccount": {"create": True, "name": ACCOUNT}},
-                "image": {"repository": mirrored(IMAGE, args.mirror)},
+                "image": {"repository": mirrored(CLUSTER_AUTOSCALER.image, args.mirror)},
                 "nodeSelector": args.node_selector,
                 "extraArgs": {
                     # Ray has waited already before it gave its worker up.
@@ -146,4 +142,4 @@ class Autoscaler(pulumi.ComponentResource):
             # Credentials come with a pod's birth, so the association is there first; and the release waits for its pod.
             opts=ResourceOptions(parent=self, depends_on=list(args.needs)),
         )
-        self.register_outputs({"version": VERSION})
+        self.register_outputs({"version": CLUSTER_AUTOSCALER.version})

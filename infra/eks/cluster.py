@@ -14,10 +14,10 @@ import pulumi_aws as aws
 from pulumi import ResourceOptions
 from pulumi_aws import eks
 
+from infra.catalog.pins import EKS
 from infra.eks.iam import CLUSTER_POLICIES, Role, RoleArgs
 from infra.eks.kubeconfig import kubeconfig
 from infra.eks.names import EksNames
-from infra.eks.versions import KUBERNETES
 
 LOGS = ("api", "audit", "authenticator", "controllerManager", "scheduler")
 LOG_DAYS = 30
@@ -103,7 +103,7 @@ class EksCluster(pulumi.ComponentResource):
             name,
             name=args.names.cluster,
             role_arn=role.arn,
-            version=KUBERNETES,
+            version=EKS,
             deletion_protection=args.protect,
             vpc_config=eks.ClusterVpcConfigArgs(
                 subnet_ids=args.subnets,

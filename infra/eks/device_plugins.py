@@ -13,20 +13,11 @@ from pulumi import ResourceOptions
 from pulumi_kubernetes.helm.v3 import Release, RepositoryOptsArgs
 
 from infra.catalog.machines import EksMachine
-from infra.eks.facts import DRANET_CHART, EFA_CHART, EFA_VERSION, NVIDIA_CHART
+from infra.catalog.pins import AWS_DRANET, EFA_PLUGIN, NVIDIA_PLUGIN, Chart
 from infra.eks.images import mirrored
 from infra.fabric import GPU_TOLERATION
 
 NAMESPACE = "kube-system"
-
-NVIDIA_VERSION = "0.20.0"
-NVIDIA_REPOSITORY = "https://nvidia.github.io/k8s-device-plugin"
-NVIDIA_IMAGE = "nvcr.io/nvidia/k8s-device-plugin"
-
-EKS_REPOSITORY = "https://aws.github.io/eks-charts"
-EFA_IMAGE = "602401143452.dkr.ecr.us-west-2.amazonaws.com/eks/aws-efa-k8s-device-plugin"
-DRANET_VERSION = "1.0.0"
-DRANET_IMAGE = "602401143452.dkr.ecr.us-west-2.amazonaws.com/eks/dranet"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,20 +35,20 @@ class DevicePlugins(pulumi.ComponentResource):
     def __init__(self, name: str, args: DevicePluginsArgs, opts: ResourceOptions | None = None) -> None:
         super().__init__("rdma-ray:eks:DevicePlugins", name, {}, opts)
         self.releases: list[pulumi.Resource] = [
-            self._release(NVIDIA_CHART, NVIDIA_VERSION, NVIDIA_REPOSITORY, nvidia_values(args)),
-            self._release(DRANET_CHART, DRANET_VERSION, EKS_REPOSITORY, efa_values(args, DRANET_IMAGE))
+            self._release(NVIDIA_PLUGIN, nvidia_values(args)),
+            self._release(AWS_DRANET, efa_values(args, AWS_DRANET.image))
             if args.fabric == "efa-dranet"
-            else self._release(EFA_CHART, EFA_VERSION, EKS_REPOSITORY, efa_values(args, EFA_IMAGE)),
+            else self._release(EFA_PLUGIN, efa_values(args, EFA_PLUGIN.image)),
         ]
         self.register_outputs({})
 
-    def _release(self, chart: str, version: str, repository: str, values: dict[str, Any]) -> Release:
+    def _release(self, chart: Chart, values: dict[str, Any]) -> Release:
         return Release(
-            chart,
-            name=chart,
-            chart=chart,
-            version=version,
-            repository_opts=RepositoryOptsArgs(repo=repository),
+            chart.name,
+            name=chart.name,
+            chart=chart.name,
+            version=chart.version,
+            repository_opts=RepositoryOptsArgs(repo=chart.repository),
             namespace=NAMESPACE,
             atomic=True,
             timeout=600,
@@ -72,7 +63,7 @@ def nvidia_values(args: DevicePluginsArgs) -> dict[str, Any]:
         # 0.19.0 to 0.19.2 had it on and took every /dev/infiniband/uverbs*, which is to say every EFA
         # (NVIDIA/k8s-device-plugin #1692, #1837).
         "mofedEnabled": False,
-        "image": {"repository": mirrored(NVIDIA_IMAGE, args.mirror)},
+        "image": {"repository": mirrored(NVIDIA_PLUGIN.image, args.mirror)},
     }
 
 

@@ -1,15 +1,9 @@
-"""What is fixed about every stack on AWS: charts, the CPU nodes, disks, how long nodes stay, endpoints, Lustre.
+"""What is fixed about every stack on AWS: the CPU nodes, disks, how long nodes stay, endpoints, Lustre.
 
 Facts and choices only, so that those who check a stack need not import what makes it.
 """
 
 from __future__ import annotations
-
-NVIDIA_CHART = "nvidia-device-plugin"
-EFA_CHART = "aws-efa-k8s-device-plugin"
-EFA_VERSION = "v0.5.30"
-"""The chart's versions begin with a v (aws/eks-charts, 5239609, 2026-08-03)."""
-DRANET_CHART = "aws-dranet"
 
 SYSTEM_MACHINE = "m6i.2xlarge"
 """Fits the Ray head (4 CPUs, 16 GiB), its autoscaler, KubeRay and EKS' own pods, with room: our choice, 2026-11."""
@@ -52,7 +46,6 @@ ENDPOINT_SERVICES = (
 
 LUSTRE_PORTS = ((988, 988), (1018, 1023))
 """Lustre's, on both ends of a connection (FSx for Lustre docs, security groups, by the EKS reference, 2026-11)."""
-LUSTRE_VERSION = "2.15"
 LUSTRE_DRIVER = "fsx.csi.aws.com"
 LUSTRE_EVENTS = ("NEW", "CHANGED", "DELETED")
 """What the file system and the bucket tell each other of: everything."""

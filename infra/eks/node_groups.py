@@ -25,6 +25,7 @@ from pulumi_aws import eks
 
 from infra.catalog.capacity import EKS_CAPACITIES
 from infra.catalog.machines import EksMachine
+from infra.catalog.pins import EKS_NODE_IMAGE
 from infra.eks.block_end import BlockEnd, BlockEndArgs
 from infra.eks.fabric import EFA_RESOURCE
 from infra.eks.facts import ACCELERATOR, SYSTEM_MACHINE, SYSTEM_MAX_NODES
@@ -32,7 +33,6 @@ from infra.eks.interfaces import interfaces
 from infra.eks.launch_template import LaunchTemplateArgs, launch_template, placement_group
 from infra.eks.names import GPU_GROUP, SYSTEM_GROUP, EksNames
 from infra.eks.user_data import lustre_over_efa, node_config, user_data
-from infra.eks.versions import NODE_IMAGE
 from infra.settings import Settings
 
 GPU_LABELS = {
@@ -93,7 +93,7 @@ class SystemNodes(pulumi.ComponentResource):
             node_role_arn=args.role,
             subnet_ids=[args.subnet],
             ami_type="AL2023_x86_64_STANDARD",
-            release_version=NODE_IMAGE,
+            release_version=EKS_NODE_IMAGE,
             capacity_type="ON_DEMAND",
             instance_types=[SYSTEM_MACHINE],
             launch_template=_template(template),
@@ -140,7 +140,7 @@ class GpuNodes(pulumi.ComponentResource):
             node_role_arn=nodes.role,
             subnet_ids=[nodes.subnet],
             ami_type="AL2023_x86_64_NVIDIA",
-            release_version=NODE_IMAGE,
+            release_version=EKS_NODE_IMAGE,
             capacity_type=capacity.capacity_type,
             instance_types=None if block else [machine.name],
             launch_template=_template(template),

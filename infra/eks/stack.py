@@ -15,6 +15,7 @@ from pulumi import ResourceOptions
 
 from infra.addresses import eks_addresses
 from infra.catalog.machines import eks_machine
+from infra.catalog.pins import KUBERAY, KUEUE
 from infra.catalog.zones import partition, zone_region
 from infra.eks.addons import BEFORE_NODES, CNI_ACCOUNT, Addons, AddonsArgs
 from infra.eks.autoscaler import Autoscaler, AutoscalerArgs, AutoscalerRights, AutoscalerRightsArgs
@@ -31,10 +32,8 @@ from infra.eks.ray import SYSTEM_NODES, cloud_side, fsx_folder
 from infra.eks.security_groups import EfaSecurityGroup, EfaSecurityGroupArgs
 from infra.eks.storage import SharedFileSystem, SharedFileSystemArgs, SharedVolume, SharedVolumeArgs
 from infra.eks.storage_claim import claim
-from infra.kubernetes.facts import KUBERAY_IMAGE
 from infra.kubernetes.operators import OperatorsArgs, operators
 from infra.kubernetes.outputs import outputs
-from infra.kubernetes.queue_facts import KUEUE_IMAGE
 from infra.kubernetes.queue_manifest import Admission
 from infra.kubernetes.shared_folder import SharedFolder
 from infra.kubernetes.workload import WorkloadArgs, workload
@@ -246,8 +245,8 @@ class EksStack(pulumi.ComponentResource):
                 ray=not without_operator,
                 shape=queue_shape(settings, self._machine) if settings.queue == "kueue" else None,
                 admission=Admission(),
-                kuberay_image=mirrored(KUBERAY_IMAGE, mirror),
-                kueue_image=mirrored(KUEUE_IMAGE, mirror),
+                kuberay_image=mirrored(KUBERAY.image, mirror),
+                kueue_image=mirrored(KUEUE.image, mirror),
             ),
             inside,
         )

@@ -18,13 +18,13 @@ import pulumi_aws as aws
 from pulumi import ResourceOptions
 from pulumi_kubernetes import core, meta
 
+from infra.catalog.pins import LUSTRE
 from infra.eks.facts import (
     LUSTRE_DRIVER,
     LUSTRE_EFA_THROUGHPUT,
     LUSTRE_EVENTS,
     LUSTRE_PORTS,
     LUSTRE_THROUGHPUT,
-    LUSTRE_VERSION,
 )
 from infra.eks.names import EksNames
 from infra.eks.security_groups import everything_between
@@ -76,7 +76,7 @@ class SharedFileSystem(pulumi.ComponentResource):
             storage_type="SSD",
             storage_capacity=args.size_gib,
             per_unit_storage_throughput=LUSTRE_EFA_THROUGHPUT if args.efa else LUSTRE_THROUGHPUT,
-            file_system_type_version=LUSTRE_VERSION,
+            file_system_type_version=LUSTRE,
             data_compression_type="LZ4",
             efa_enabled=True if args.efa else None,
             metadata_configuration=aws.fsx.LustreFileSystemMetadataConfigurationArgs(mode="AUTOMATIC")

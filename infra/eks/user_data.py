@@ -12,6 +12,8 @@ from typing import Any
 
 import yaml
 
+from infra.catalog.pins import NODEADM_API
+
 NODEADM = "awslabs/amazon-eks-ami: nodeadm docs, NodeConfig v1alpha1, 81fec2e, 2026-07-23"
 
 BOUNDARY = "rdma-ray-node-config"
@@ -36,7 +38,7 @@ again at every start of the machine."""
 def node_config() -> dict[str, Any]:
     """What differs from nodeadm's defaults on a GPU node."""
     return {
-        "apiVersion": "node.eks.aws/v1alpha1",
+        "apiVersion": NODEADM_API,
         "kind": "NodeConfig",
         "spec": {
             # The NVMe disks as one, with containerd and kubelet on it: images of 20 GB come from and go to fast disks.

@@ -13,6 +13,7 @@ import pulumi
 from pulumi import ResourceOptions
 from pulumi_kubernetes.apiextensions import CustomResource
 
+from infra.catalog.pins import COMPUTE_CLASS_API
 from infra.gke.fabric import COMPUTE_CLASS
 
 
@@ -30,7 +31,7 @@ class ComputeClass(pulumi.ComponentResource):
         super().__init__("rdma-ray:gke:ComputeClass", name, {}, opts)
         self.resource = CustomResource(
             name,
-            api_version="cloud.google.com/v1",
+            api_version=COMPUTE_CLASS_API,
             kind="ComputeClass",
             metadata={"name": COMPUTE_CLASS},
             spec={

@@ -12,10 +12,9 @@ import pulumi
 from pulumi import ResourceOptions
 from pulumi_kubernetes.apiextensions import CustomResource
 
+from infra.catalog.pins import GKE_NETWORK_API
 from infra.gke.fabric import device_mode
 from infra.gke.node_pools import NodeNetwork
-
-API = "networking.gke.io/v1"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +35,7 @@ class DeviceNetworks(pulumi.ComponentResource):
     def _pair(self, nic: str, network: NodeNetwork) -> CustomResource:
         parameters = CustomResource(
             f"{nic}-parameters",
-            api_version=API,
+            api_version=GKE_NETWORK_API,
             kind="GKENetworkParamSet",
             metadata={"name": nic},
             spec={"vpc": network.network, "vpcSubnet": network.subnet, "deviceMode": device_mode(nic)},
@@ -44,7 +43,7 @@ class DeviceNetworks(pulumi.ComponentResource):
         )
         return CustomResource(
             nic,
-            api_version=API,
+            api_version=GKE_NETWORK_API,
             kind="Network",
             metadata={"name": nic},
             spec={

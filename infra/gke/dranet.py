@@ -9,9 +9,8 @@ import pulumi
 from pulumi import ResourceOptions
 from pulumi_kubernetes.helm.v3 import Release
 
-CHART = "oci://registry.k8s.io/networking/charts/dranet"
-VERSION = "1.4.0"
-"""2026-07-17; older ones do not give an RDMA device back (kubernetes-sigs/dranet #177, PR #180)."""
+from infra.catalog.pins import DRANET
+
 NAMESPACE = "kube-system"
 
 
@@ -23,11 +22,11 @@ class Dranet(pulumi.ComponentResource):
         self.release = Release(
             name,
             name=name,
-            chart=CHART,
-            version=VERSION,
+            chart=DRANET.name,
+            version=DRANET.version,
             namespace=NAMESPACE,
             atomic=True,
             timeout=600,
             opts=ResourceOptions(parent=self),
         )
-        self.register_outputs({"version": VERSION})
+        self.register_outputs({"version": DRANET.version})

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Literal
 
 from infra.catalog.machines import GkeMachine
+from infra.catalog.pins import DEVICE_API
 from infra.fabric import BOOTSTRAP, GPU_TOLERATION, Fabric, GpuPod, Variable, all_of_the_node, claim_template, claiming
 from infra.gke.facts import GPU_POOL, POOL_LABEL, TOPOLOGY
 from infra.kubernetes.queue_facts import TOPOLOGY_ANNOTATION
@@ -109,7 +110,7 @@ def dranet(settings: Settings, machine: GkeMachine) -> GpuPod:
     many devices are there already (pkg/dra/claims.go, 0.19.2), and before the first node there is none.
     """
     device_class = {
-        "apiVersion": "resource.k8s.io/v1",
+        "apiVersion": DEVICE_API,
         "kind": "DeviceClass",
         "metadata": {"name": DRANET_CLASS},
         "spec": {

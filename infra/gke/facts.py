@@ -40,8 +40,3 @@ EXCLUSION_START = "2026-11-01T00:00:00Z"
 
 MAINTENANCE_HOUR = "09:00"
 """UTC. What the exclusion leaves, patches of the control plane, happens then (as cluster-toolkit, 10470803)."""
-
-GIB_VERSION = "v1.1.1"
-GIB_IMAGE = f"us-docker.pkg.dev/gce-ai-infra/gpudirect-gib/nccl-plugin-gib:{GIB_VERSION}"
-PAUSE_IMAGE = "gke.gcr.io/pause:3.8@sha256:880e63f94b145e46f1b1082bb71b85e21f16b99b180b9996407d61240ceb9830"
-"""Both as Google's own installer pins them (container-engine-accelerators: gpudirect-rdma, 992db812, 2026-06-11)."""

@@ -13,8 +13,8 @@ from pulumi import ResourceOptions
 from pulumi_kubernetes import apps, core, meta
 
 from infra.catalog.machines import GkeMachine
+from infra.catalog.pins import GIB, GIB_IMAGE, PAUSE_IMAGE
 from infra.gke.fabric import HOST_GIB, HOST_NVIDIA
-from infra.gke.facts import GIB_IMAGE, GIB_VERSION, PAUSE_IMAGE
 
 LABELS = {"k8s-app": "nccl-rdma-installer"}
 HOST_LIBRARIES = f"{HOST_NVIDIA}/lib64"
@@ -64,7 +64,7 @@ class NcclInstaller(pulumi.ComponentResource):
             ),
             opts=ResourceOptions(parent=self),
         )
-        self.register_outputs({"version": GIB_VERSION})
+        self.register_outputs({"version": GIB})
 
 
 def _pod(machine: GkeMachine) -> core.v1.PodSpecArgs:

@@ -9,6 +9,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from infra.catalog.pins import EXEC_CREDENTIAL_API
+
 
 def kubeconfig(cluster: str, server: str, ca: str | None, ask: Mapping[str, Any]) -> str:
     """A kubeconfig as JSON, which is YAML.
@@ -17,7 +19,7 @@ def kubeconfig(cluster: str, server: str, ca: str | None, ask: Mapping[str, Any]
     trusts. ask: the command that prints a token, as client-go's exec credentials name its parts.
     """
     reached = {"server": server, **({} if ca is None else {"certificate-authority-data": ca})}
-    command = {"apiVersion": "client.authentication.k8s.io/v1beta1", **ask, "interactiveMode": "IfAvailable"}
+    command = {"apiVersion": EXEC_CREDENTIAL_API, **ask, "interactiveMode": "IfAvailable"}
     return json.dumps(
         {
             "apiVersion": "v1",

@@ -12,7 +12,8 @@ import pulumi
 from pulumi import ResourceOptions
 from pulumi_kubernetes.helm.v3 import Release, RepositoryOptsArgs
 
-from infra.kubernetes.facts import KUBERAY_IMAGE, KUBERAY_NAMESPACE, KUBERAY_REPOSITORY, KUBERAY_VERSION
+from infra.catalog.pins import KUBERAY
+from infra.kubernetes.facts import KUBERAY_NAMESPACE
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,7 +25,7 @@ class KubeRayArgs:
 
     node_selector: dict[str, str]
     nodes: Sequence[pulumi.Resource]
-    image_repository: str = KUBERAY_IMAGE
+    image_repository: str = KUBERAY.image
 
 
 class KubeRay(pulumi.ComponentResource):
@@ -35,9 +36,9 @@ class KubeRay(pulumi.ComponentResource):
         self.release = Release(
             name,
             name="kuberay-operator",
-            chart="kuberay-operator",
-            version=KUBERAY_VERSION,
-            repository_opts=RepositoryOptsArgs(repo=KUBERAY_REPOSITORY),
+            chart=KUBERAY.name,
+            version=KUBERAY.version,
+            repository_opts=RepositoryOptsArgs(repo=KUBERAY.repository),
             namespace=KUBERAY_NAMESPACE,
             create_namespace=True,
             # A release that does not come up is rolled back, so that the next `up` finds nothing half made.
@@ -55,4 +56,4 @@ class KubeRay(pulumi.ComponentResource):
             # The release is done when the operator runs, and it needs a node for that.
             opts=ResourceOptions(parent=self, depends_on=list(args.nodes)),
         )
-        self.register_outputs({"version": KUBERAY_VERSION})
+        self.register_outputs({"version": KUBERAY.version})

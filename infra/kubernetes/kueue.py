@@ -13,14 +13,8 @@ import yaml
 from pulumi import ResourceOptions
 from pulumi_kubernetes.helm.v3 import Release
 
-from infra.kubernetes.queue_facts import (
-    KUEUE_CHART,
-    KUEUE_IMAGE,
-    KUEUE_NAMESPACE,
-    KUEUE_RELEASE,
-    KUEUE_TAG,
-    KUEUE_VERSION,
-)
+from infra.catalog.pins import KUEUE, KUEUE_TAG
+from infra.kubernetes.queue_facts import KUEUE_NAMESPACE, KUEUE_RELEASE
 from infra.kubernetes.queue_manifest import QueueShape, configuration
 
 
@@ -36,7 +30,7 @@ class KueueArgs:
     shape: QueueShape
     node_selector: dict[str, str]
     needs: Sequence[pulumi.Resource]
-    image_repository: str = KUEUE_IMAGE
+    image_repository: str = KUEUE.image
 
 
 class Kueue(pulumi.ComponentResource):
@@ -47,8 +41,8 @@ class Kueue(pulumi.ComponentResource):
         self.release = Release(
             name,
             name=KUEUE_RELEASE,
-            chart=KUEUE_CHART,
-            version=KUEUE_VERSION,
+            chart=KUEUE.name,
+            version=KUEUE.version,
             namespace=KUEUE_NAMESPACE,
             create_namespace=True,
             # A release that does not come up is rolled back, so that the next `up` finds nothing half made.
@@ -71,4 +65,4 @@ class Kueue(pulumi.ComponentResource):
             # The release is done when the controller answers, and it needs a node for that.
             opts=ResourceOptions(parent=self, depends_on=list(args.needs)),
         )
-        self.register_outputs({"version": KUEUE_VERSION})
+        self.register_outputs({"version": KUEUE.version})

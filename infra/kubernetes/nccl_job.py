@@ -15,9 +15,9 @@ from typing import Literal
 
 from infra.catalog.capacity import promised_s
 from infra.fabric import GpuPod
+from infra.kubernetes.nccl_images import IMAGES, PROGRAMS, NcclImage
 from infra.kubernetes.queue_facts import LOCAL_QUEUE
 from infra.kubernetes.ray_manifest import NAMESPACE
-from infra.nccl_images import IMAGES, PROGRAMS, NcclImage
 from infra.plan import plan
 from infra.settings import Settings
 

@@ -15,10 +15,10 @@ from typing import Any
 import yaml
 
 from infra.kubernetes.facts import CLUSTER_SCOPED
+from infra.kubernetes.nccl_images import PROGRAMS, SSH_PORT
 from infra.kubernetes.nccl_job import NcclJob
 from infra.kubernetes.queue_manifest import Admission
 from infra.kubernetes.ray_manifest import NAMESPACE, kept
-from infra.nccl_images import PROGRAMS, SSH_PORT
 
 FOLDER = "nccl_job_pod"
 SCRIPTS = "/etc/rdma-ray"

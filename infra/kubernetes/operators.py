@@ -14,10 +14,9 @@ from dataclasses import dataclass
 import pulumi
 from pulumi import ResourceOptions
 
-from infra.kubernetes.facts import KUBERAY_IMAGE
+from infra.catalog.pins import KUBERAY, KUEUE
 from infra.kubernetes.kuberay import KubeRay, KubeRayArgs
 from infra.kubernetes.kueue import Kueue, KueueArgs
-from infra.kubernetes.queue_facts import KUEUE_IMAGE
 from infra.kubernetes.queue_manifest import Admission, QueueShape
 from infra.kubernetes.queues import Queue, Queues, QueuesArgs
 
@@ -35,8 +34,8 @@ class OperatorsArgs:
     ray: bool
     shape: QueueShape | None
     admission: Admission
-    kuberay_image: str = KUBERAY_IMAGE
-    kueue_image: str = KUEUE_IMAGE
+    kuberay_image: str = KUBERAY.image
+    kueue_image: str = KUEUE.image
 
 
 @dataclass(frozen=True, kw_only=True)

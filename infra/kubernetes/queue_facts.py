@@ -1,4 +1,4 @@
-"""What is fixed about Kueue on any Kubernetes: the controller's release, names of its objects, labels, waits.
+"""What is fixed about Kueue on any Kubernetes: names of its objects, labels, waits.
 
 Facts and choices only, so that those who check a stack need not import what makes it. Read in the source of Kueue
 0.19.2 (kubernetes-sigs/kueue, ff69552e, 2026-08-22), the version that the tests' real controller has.
@@ -8,11 +8,6 @@ from __future__ import annotations
 
 from infra.catalog.capacity import MAX_RUN_HOURS
 
-KUEUE_VERSION = "0.19.2"
-KUEUE_CHART = "oci://registry.k8s.io/kueue/charts/kueue"
-KUEUE_IMAGE = "registry.k8s.io/kueue/kueue"
-KUEUE_TAG = f"v{KUEUE_VERSION}"
-"""Said, because the chart in Kueue's repository names a staging image, and its release rewrites that (charts/kueue)."""
 KUEUE_NAMESPACE = "kueue-system"
 KUEUE_RELEASE = "kueue"
 
@@ -21,9 +16,6 @@ VISIBILITY_PORT = 8082
 """Where the control plane calls Kueue's pod: for every workload that is made, and for the API that lists what waits.
 While that does not answer, it cannot list all kinds, and no namespace can be deleted (charts/kueue; Kubernetes docs,
 aggregated API servers, from memory, 2026-11)."""
-
-GROUP = "kueue.x-k8s.io"
-API_VERSION = f"{GROUP}/v1beta2"
 
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 """On a RayCluster, a RayJob or a Job: which LocalQueue admits it. Kueue then owns its `spec.suspend`."""

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from infra.catalog.pins import KUEUE_API, KUEUE_CONFIG_API
 from infra.fabric import GpuPod
 from infra.kubernetes import queue_facts as facts
 from infra.kubernetes.ray_manifest import HEAD_CPUS, HEAD_MEMORY, NAMESPACE
@@ -84,7 +85,7 @@ def configuration(shape: QueueShape) -> dict[str, Any]:
             "resources": {"deviceClassMappings": [{"name": facts.NICS, "deviceClassNames": [shape.device_class]}]}
         }
     return {
-        "apiVersion": "config.kueue.x-k8s.io/v1beta2",
+        "apiVersion": KUEUE_CONFIG_API,
         "kind": "Configuration",
         "health": {"healthProbeBindAddress": ":8081"},
         "metrics": {"bindAddress": ":8443"},
@@ -150,7 +151,7 @@ def provisioning(shape: QueueShape) -> list[dict[str, Any]]:
     check = {
         "controllerName": facts.PROVISIONING_CONTROLLER,
         "parameters": {
-            "apiGroup": facts.GROUP,
+            "apiGroup": KUEUE_API.partition("/")[0],
             "kind": "ProvisioningRequestConfig",
             "name": facts.PROVISIONING_CONFIG,
         },
@@ -225,4 +226,4 @@ def _quota(flavor: str, amounts: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _object(kind: str, name: str, spec: dict[str, Any]) -> dict[str, Any]:
-    return {"apiVersion": facts.API_VERSION, "kind": kind, "metadata": {"name": name}, "spec": spec}
+    return {"apiVersion": KUEUE_API, "kind": kind, "metadata": {"name": name}, "spec": spec}

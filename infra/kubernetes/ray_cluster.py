@@ -10,6 +10,7 @@ from pulumi import ResourceOptions
 from pulumi_kubernetes import meta
 from pulumi_kubernetes.apiextensions import CustomResource
 
+from infra.catalog.pins import RAY_API
 from infra.kubernetes.queues import Queue, admitted, queue_annotations, queue_labels, suspension
 from infra.kubernetes.ray_manifest import RayShape, ray_cluster
 from infra.kubernetes.ray_surroundings import SurroundingsArgs, surroundings
@@ -63,7 +64,7 @@ class RayCluster(pulumi.ComponentResource):
         )
         CustomResource(
             name,
-            api_version="ray.io/v1",
+            api_version=RAY_API,
             kind="RayCluster",
             metadata=meta.v1.ObjectMetaArgs(
                 name=args.name,

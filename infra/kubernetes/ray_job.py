@@ -10,6 +10,7 @@ from pulumi import ResourceOptions
 from pulumi_kubernetes import meta
 from pulumi_kubernetes.apiextensions import CustomResource
 
+from infra.catalog.pins import RAY_API
 from infra.kubernetes.queues import Queue, admitted, queue_annotations, queue_labels, suspension
 from infra.kubernetes.ray_job_manifest import RayJobShape, job_labels, ray_job
 from infra.kubernetes.ray_surroundings import SurroundingsArgs, surroundings
@@ -55,7 +56,7 @@ class RayJob(pulumi.ComponentResource):
         )
         CustomResource(
             name,
-            api_version="ray.io/v1",
+            api_version=RAY_API,
             kind="RayJob",
             metadata=meta.v1.ObjectMetaArgs(
                 name=shape.name,

@@ -6,8 +6,8 @@ import re
 from typing import TYPE_CHECKING
 
 from infra.catalog.machines import CATALOGUE
+from infra.catalog.pins import RAY_IN
 from infra.problems import OUR_CONTRACT, Problem
-from infra.ray_images import RAY_IN
 
 if TYPE_CHECKING:
     from infra.legality import Rule

@@ -10,6 +10,7 @@ import base64
 import time
 from pathlib import Path
 
+from infra.catalog.pins import RAY_API
 from infra.kubernetes.ray_manifest import TOKEN_KEY
 from rehearsal.clouds.kind import Json, value_at
 from rehearsal.cluster import gang
@@ -109,7 +110,7 @@ class InsidePods(Inside):
         """What a RayJob's job printed, while its head is there."""
         live, status = self._live(node), self._status(node)
         namespace = str(place_of(node.id)[1])
-        cluster = self.stage.api.get("ray.io/v1", "RayCluster", str(status.get("rayClusterName")), namespace)
+        cluster = self.stage.api.get(RAY_API, "RayCluster", str(status.get("rayClusterName")), namespace)
         if cluster is None:
             return "(its cluster is gone, and the log with it)"
         service = str(value_at(cluster, "status.head.serviceName"))

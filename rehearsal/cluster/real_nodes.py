@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
+from infra.catalog.pins import GIB_IMAGE, PAUSE_IMAGE
 from infra.gke.fabric import HOST_GIB, HOST_NVIDIA
-from infra.gke.facts import GIB_IMAGE, PAUSE_IMAGE
 from infra.settings import Settings
 from rehearsal.clouds.kind import Json
 from rehearsal.cluster.landlord.pools import Pool

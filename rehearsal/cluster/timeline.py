@@ -12,6 +12,7 @@ from contextlib import contextmanager
 
 import requests
 
+from infra.catalog.pins import KUEUE_API, RAY_API
 from rehearsal.clouds.kind import Json
 from tools.kubernetes.api import Api, ApiError
 
@@ -27,9 +28,9 @@ _SERVED_S = 3.0
 _KINDS = (
     ("v1", "Pod"),
     ("batch/v1", "Job"),
-    ("ray.io/v1", "RayCluster"),
-    ("ray.io/v1", "RayJob"),
-    ("kueue.x-k8s.io/v1beta2", "Workload"),
+    (RAY_API, "RayCluster"),
+    (RAY_API, "RayJob"),
+    (KUEUE_API, "Workload"),
 )
 _SYSTEM = "kube-system"
 

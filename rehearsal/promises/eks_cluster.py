@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
-from infra.eks.facts import DRANET_CHART, EFA_CHART, EFA_VERSION, EMPTY_MINUTES, NVIDIA_CHART, PROVISION_MINUTES
-from infra.eks.versions import ADDONS, KUBERNETES
+from infra.catalog.pins import AWS_DRANET, EFA_PLUGIN, EKS, EKS_ADDONS, NVIDIA_PLUGIN
+from infra.eks.facts import EMPTY_MINUTES, PROVISION_MINUTES
 from infra.fabric import GPU_TOLERATION
 from rehearsal.graph import Node
 from rehearsal.promises.eks_parts import (
@@ -70,7 +70,7 @@ def secrets_are_encrypted_and_logs_end(stack: Stack) -> Iterator[str]:
 def nothing_upgrades_under_a_job(stack: Stack) -> Iterator[str]:
     """Versions of Kubernetes are written down, and its end of support costs nothing extra."""
     for cluster in stack.of(CLUSTER):
-        yield from expect(cluster, version=KUBERNETES, upgradePolicy__supportType="STANDARD")
+        yield from expect(cluster, version=EKS, upgradePolicy__supportType="STANDARD")
 
 
 def addons_come_in_order(stack: Stack) -> Iterator[str]:
@@ -107,15 +107,15 @@ def network_policies_count(stack: Stack) -> Iterator[str]:
 def one_kind_of_efa_devices(stack: Stack) -> Iterator[str]:
     """EFA devices are handed out by the plugin or by DRANET, never by both, and never by NVIDIA's plugin."""
     charts = {str(at(release, "chart")): release for release in stack.of(RELEASE)}
-    wanted = DRANET_CHART if stack.settings.fabric == "efa-dranet" else EFA_CHART
-    if (found := {EFA_CHART, DRANET_CHART} & charts.keys()) != {wanted}:
+    wanted = AWS_DRANET.name if stack.settings.fabric == "efa-dranet" else EFA_PLUGIN.name
+    if (found := {EFA_PLUGIN.name, AWS_DRANET.name} & charts.keys()) != {wanted}:
         yield f"there are {sorted(found)}"
-    if EFA_CHART in charts:
-        yield from expect(charts[EFA_CHART], version=EFA_VERSION)
-    if NVIDIA_CHART not in charts:
+    if EFA_PLUGIN.name in charts:
+        yield from expect(charts[EFA_PLUGIN.name], version=EFA_PLUGIN.version)
+    if NVIDIA_PLUGIN.name not in charts:
         yield "nobody hands out GPUs"
     else:
-        yield from expect(charts[NVIDIA_CHART], values__mofedEnabled=False)
+        yield from expect(charts[NVIDIA_PLUGIN.name], values__mofedEnabled=False)
     for name in {wanted} & charts.keys():
         if "nvidia.com/gpu" not in str(at(charts[name], "values.tolerations")):
             yield f"{name}: its pods do not come to GPU nodes"
@@ -128,7 +128,7 @@ def addons_are_pinned(stack: Stack) -> Iterator[str]:
     for addon in stack.of(ADDON):
         yield from expect(
             addon,
-            addonVersion=ADDONS[str(at(addon, "addonName"))],
+            addonVersion=EKS_ADDONS[str(at(addon, "addonName"))],
             resolveConflictsOnCreate="OVERWRITE",
             resolveConflictsOnUpdate="OVERWRITE",
         )
@@ -184,9 +184,9 @@ def the_autoscaler_finds_its_groups(stack: Stack) -> Iterator[str]:
 def device_plugins_come_to_gpu_nodes(stack: Stack) -> Iterator[str]:
     """Both device plugins run where the system's own pods do, whole or not at all, and tolerate the taint of GPUs."""
     for release in stack.of(RELEASE):
-        if at(release, "chart") in (NVIDIA_CHART, EFA_CHART, DRANET_CHART):
+        if at(release, "chart") in (NVIDIA_PLUGIN.name, EFA_PLUGIN.name, AWS_DRANET.name):
             yield from expect(release, namespace="kube-system", atomic=True)
-        if at(release, "chart") in (EFA_CHART, DRANET_CHART):
+        if at(release, "chart") in (EFA_PLUGIN.name, AWS_DRANET.name):
             yield from expect(
                 release,
                 values__tolerations=[dict(GPU_TOLERATION)],

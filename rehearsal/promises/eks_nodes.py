@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Any
 
+from infra.catalog.pins import EKS_NODE_IMAGE
 from infra.eks.fabric import HEAD_ENVIRONMENT
 from infra.eks.facts import ACCELERATOR, ROOT_DEVICE, ROOT_GB, SYSTEM_MACHINE
 from infra.eks.interfaces import interfaces
-from infra.eks.versions import NODE_IMAGE
 from rehearsal.promises.eks_parts import (
     CLUSTER,
     GROUP_TAG,
@@ -139,7 +139,7 @@ def groups_are_as_their_machine_demands(stack: Stack) -> Iterator[str]:
     """A GPU group has the machine once, its image with the driver in the pinned release, labels and the taint."""
     machine, block = machine_of(stack), capacity_of(stack).market_type is not None
     for group in gpu_groups(stack):
-        yield from expect(group, amiType="AL2023_x86_64_NVIDIA", releaseVersion=NODE_IMAGE)
+        yield from expect(group, amiType="AL2023_x86_64_NVIDIA", releaseVersion=EKS_NODE_IMAGE)
         yield from expect(group, instanceTypes=None if block else [machine.name])
         labels = at(group, "labels") or {}
         for key in ("nvidia.com/gpu.present", "vpc.amazonaws.com/efa.present"):
@@ -202,7 +202,7 @@ def a_group_without_gpus(stack: Stack) -> Iterator[str]:
     if len(others) != 1:
         yield f"there are {len(others)}"
     for group in others:
-        yield from expect(group, taints=None, releaseVersion=NODE_IMAGE, amiType="AL2023_x86_64_STANDARD")
+        yield from expect(group, taints=None, releaseVersion=EKS_NODE_IMAGE, amiType="AL2023_x86_64_STANDARD")
         if not (at(group, "scalingConfig.minSize") or 0) >= 1:
             yield f"{group.name} may be empty"
 

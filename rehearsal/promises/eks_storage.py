@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from infra.catalog.pins import LUSTRE
 from infra.eks.facts import (
     LUSTRE_DRIVER,
     LUSTRE_EFA_THROUGHPUT,
     LUSTRE_EVENTS,
     LUSTRE_PORTS,
     LUSTRE_THROUGHPUT,
-    LUSTRE_VERSION,
 )
 from infra.kubernetes.ray_manifest import NAMESPACE
 from rehearsal.clouds.kind import value_at
@@ -90,7 +90,7 @@ def the_file_system_is_as_it_is_documented(stack: Stack) -> Iterator[str]:
         yield from expect(
             system,
             storageType="SSD",
-            fileSystemTypeVersion=LUSTRE_VERSION,
+            fileSystemTypeVersion=LUSTRE,
             perUnitStorageThroughput=LUSTRE_EFA_THROUGHPUT if stack.settings.storage.efa else LUSTRE_THROUGHPUT,
             dataCompressionType="LZ4",
             automaticBackupRetentionDays=0,

@@ -7,11 +7,10 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
+from infra.catalog.pins import KUBERAY
 from infra.kubernetes.facts import (
     DASHBOARD_PORT,
     KUBERAY_NAMESPACE,
-    KUBERAY_REPOSITORY,
-    KUBERAY_VERSION,
     METRICS_PORTS,
 )
 from infra.kubernetes.indexed_job_manifest import JOB_LABEL
@@ -159,11 +158,11 @@ def images_are_pinned(stack: Stack) -> Iterator[str]:
         if release.inputs.get("chart") == "kuberay-operator":
             yield from expect(
                 release,
-                version=KUBERAY_VERSION,
+                version=KUBERAY.version,
                 atomic=True,
                 createNamespace=True,
                 namespace=KUBERAY_NAMESPACE,
-                repositoryOpts__repo=KUBERAY_REPOSITORY,
+                repositoryOpts__repo=KUBERAY.repository,
             )
             if not at(release, "values.nodeSelector"):
                 yield f"{release.name}: the operator may run on GPU nodes"

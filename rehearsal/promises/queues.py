@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from decimal import Decimal
 
+from infra.catalog import pins
 from infra.catalog.capacity import EKS_CAPACITIES, GKE_CAPACITIES
 from infra.kubernetes import queue_facts as facts
 from infra.kubernetes.ray_manifest import NAMESPACE
@@ -62,12 +63,12 @@ def kueue_is_pinned_and_placed(stack: Stack) -> Iterator[str]:
         yield from expect(
             release,
             name=facts.KUEUE_RELEASE,
-            chart=facts.KUEUE_CHART,
-            version=facts.KUEUE_VERSION,
+            chart=pins.KUEUE.name,
+            version=pins.KUEUE.version,
             namespace=facts.KUEUE_NAMESPACE,
             createNamespace=True,
             atomic=True,
-            values__controllerManager__manager__image__tag=facts.KUEUE_TAG,
+            values__controllerManager__manager__image__tag=pins.KUEUE_TAG,
             values__controllerManager__manager__image__pullPolicy="IfNotPresent",
         )
         repository = at(release, "values.controllerManager.manager.image.repository")

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from infra.catalog.pins import GKE_NETWORK_API
 from rehearsal.clouds.aws import tokens as aws
 from rehearsal.clouds.gcp import tokens as gcp
 from rehearsal.clouds.kind import Json
@@ -137,7 +138,7 @@ def network(name: str, subnet: str) -> list[Json]:
     mode = "RDMA" if name.startswith("rdma-") else "NetDevice"
     spec = {"vpc": vpc(name), "vpcSubnet": subnet, "deviceMode": mode}
     reference = {"group": "networking.gke.io", "kind": "GKENetworkParamSet", "name": name}
-    api = "networking.gke.io/v1"
+    api = GKE_NETWORK_API
     return [
         {"apiVersion": api, "kind": "GKENetworkParamSet", "metadata": its, "spec": spec},
         {"apiVersion": api, "kind": "Network", "metadata": its, "spec": {"type": "Device", "parametersRef": reference}},

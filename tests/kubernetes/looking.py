@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from infra.catalog.pins import RAY_API
 from tools.kubernetes.api import Api, Json, NotYet
 
 GPU = "nvidia.com/gpu"
@@ -14,7 +15,7 @@ WITHIN_S = 90.0
 
 def ray_cluster(api: Api, namespace: str = RAY) -> Json:
     """The only RayCluster there is."""
-    (found,) = api.list("ray.io/v1", "RayCluster", namespace)
+    (found,) = api.list(RAY_API, "RayCluster", namespace)
     return found
 
 

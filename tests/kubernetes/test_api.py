@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from infra.catalog.pins import KUEUE_API, RAY_API
 from tools.kubernetes.api import Api, ApiError, Json, NotYet
 from tools.kubernetes.control_plane import ControlPlane
 
@@ -59,8 +60,8 @@ def test_discovery_finds_core_kinds_and_custom_ones(api: Api) -> None:
     kinds = {(kind.api_version, kind.kind): kind for kind in api.kinds()}
     assert kinds["v1", "Pod"].namespaced
     assert not kinds["v1", "Node"].namespaced
-    assert kinds["ray.io/v1", "RayCluster"].plural == "rayclusters"
-    assert "watch" in kinds["kueue.x-k8s.io/v1beta2", "ClusterQueue"].verbs
+    assert kinds[RAY_API, "RayCluster"].plural == "rayclusters"
+    assert "watch" in kinds[KUEUE_API, "ClusterQueue"].verbs
 
 
 def test_watch_tells_what_is_there_and_then_what_changes(api: Api) -> None:

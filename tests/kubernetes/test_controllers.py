@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from infra.catalog.pins import KUEUE_API, RAY_API
 from tests.kubernetes import stack_objects
 from tools.kubernetes import kuberay_manifests, kueue_manifests, kueue_pod
 from tools.kubernetes.api import Api, ApiError, Json, NotYet
@@ -13,7 +14,7 @@ from tools.kubernetes.control_plane import ControlPlane
 
 WITHIN_S = 60.0
 POOL = {"test": "controllers"}
-KUEUE = "kueue.x-k8s.io/v1beta2"
+KUEUE = KUEUE_API
 KUEUE_IMAGE = "registry.k8s.io/kueue/kueue:v0.19.2"
 
 
@@ -56,10 +57,10 @@ def test_ray_cluster_with_a_token_becomes_ready_and_goes(api: Api) -> None:
         ],
     }
     metadata = {"name": "cluster", "namespace": "controllers"}
-    api.apply({"apiVersion": "ray.io/v1", "kind": "RayCluster", "metadata": metadata, "spec": spec})
+    api.apply({"apiVersion": RAY_API, "kind": "RayCluster", "metadata": metadata, "spec": spec})
 
     def ready() -> bool:
-        status = (api.get("ray.io/v1", "RayCluster", "cluster", "controllers") or {}).get("status") or {}
+        status = (api.get(RAY_API, "RayCluster", "cluster", "controllers") or {}).get("status") or {}
         if status.get("state") != "ready":
             raise NotYet(str(status.get("conditions")))
         return True
@@ -70,7 +71,7 @@ def test_ray_cluster_with_a_token_becomes_ready_and_goes(api: Api) -> None:
     secret = api.get("v1", "Secret", "cluster", "controllers")
     assert secret is not None
     assert secret["data"]["auth_token"]
-    api.delete("ray.io/v1", "RayCluster", "cluster", "controllers")
+    api.delete(RAY_API, "RayCluster", "cluster", "controllers")
     api.until("its pods gone", lambda: not api.list("v1", "Pod", "controllers"), WITHIN_S)
 
 

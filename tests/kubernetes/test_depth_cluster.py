@@ -24,6 +24,7 @@ import psutil
 import pytest
 from pulumi.runtime.proto import provider_pb2
 
+from infra.catalog.pins import RAY_API
 from infra.kubernetes.ray_cluster import BESIDE_THE_AUTOSCALER
 from rehearsal.clouds.kind import Json
 from rehearsal.clouds.kubernetes.cloud import CLOUD
@@ -217,7 +218,7 @@ def test_a_ray_cluster_changes_while_its_autoscaler_has_workers(client: Client, 
     group = "/spec/workerGroupSpecs/0"
     # As Ray's autoscaler writes (ray 2.60: autoscaler/_private/kuberay/node_provider.py).
     wanted = [{"op": "replace", "path": f"{group}/replicas", "value": 2}]
-    api.patch("ray.io/v1", "RayCluster", "ray", here, wanted, type="json")
+    api.patch(RAY_API, "RayCluster", "ray", here, wanted, type="json")
 
     def workers() -> list[Json]:
         return api.list("v1", "Pod", here, "ray.io/node-type=worker")
@@ -232,7 +233,7 @@ def test_a_ray_cluster_changes_while_its_autoscaler_has_workers(client: Client, 
     assert live["spec"]["workerGroupSpecs"][0]["maxReplicas"] == 3
 
     def seen() -> bool:
-        found = api.get("ray.io/v1", "RayCluster", "ray", here) or {}
+        found = api.get(RAY_API, "RayCluster", "ray", here) or {}
         return bool(found["status"].get("observedGeneration") == live["metadata"]["generation"])
 
     api.until("the operator has seen the change", seen, 60)

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 import pytest
 
+from infra.catalog.pins import RAY_API
 from rehearsal.clouds.kind import Json
 from rehearsal.clouds.kubernetes.cloud import CLOUD
 from rehearsal.cluster.fitted import CHANGES
@@ -63,7 +64,7 @@ def cluster(here: str, most: int = 4, cpus: str = "220") -> Json:
         "template": pod("worker", cpu=cpus, memory="2800Gi", **{"nvidia.com/gpu": "8"}),
     }
     return {
-        "apiVersion": "ray.io/v1",
+        "apiVersion": RAY_API,
         "kind": "RayCluster",
         "metadata": {"name": "ray", "namespace": here, "annotations": {"pulumi.com/skipAwait": "true"}},
         "spec": {
@@ -79,7 +80,7 @@ def test_the_server_has_the_scaled_object_and_the_second_preview_is_empty(client
     """Neither the diff, nor a refresh, nor a diff after it sees the scaling; the inputs stay the program's."""
     asked = cluster(here)
     id_, _ = client.create(RAY_CLUSTER, asked)
-    live = api.get("ray.io/v1", "RayCluster", "ray", here) or {}
+    live = api.get(RAY_API, "RayCluster", "ray", here) or {}
     group = live["spec"]["workerGroupSpecs"][0]
     assert group["idleTimeoutSeconds"] == 20
     requests = {"cpu": "500m", "memory": "4Gi", "nvidia.com/gpu": "8"}
@@ -102,7 +103,7 @@ def test_a_change_of_the_program_and_one_of_somebody_else_are_seen(client: Clien
     changed = client.update(RAY_CLUSTER, id_, asked, cluster(here, most=8))["spec"]["workerGroupSpecs"][0]
     assert (changed["maxReplicas"], changed["idleTimeoutSeconds"]) == (8, 20)
     patch = [{"op": "replace", "path": "/spec/workerGroupSpecs/0/idleTimeoutSeconds", "value": 77}]
-    api.patch("ray.io/v1", "RayCluster", "ray", here, patch, type="json")
+    api.patch(RAY_API, "RayCluster", "ray", here, patch, type="json")
     now = cluster(here, most=8)
     assert f"{GROUP}.idleTimeoutSeconds" in client.diff(RAY_CLUSTER, now, now, id_=id_).detailedDiff
     read = client.read(RAY_CLUSTER, id_, now)
@@ -114,4 +115,4 @@ def test_a_change_of_the_program_and_one_of_somebody_else_are_seen(client: Clien
 def test_a_preview_of_a_creation_asks_the_server_for_the_scaled_object(client: Client, api: Api, here: str) -> None:
     _, planned = client.create(RAY_CLUSTER, cluster(here), preview=True)
     assert planned["spec"]["workerGroupSpecs"][0]["idleTimeoutSeconds"] == 20
-    assert api.get("ray.io/v1", "RayCluster", "ray", here) is None
+    assert api.get(RAY_API, "RayCluster", "ray", here) is None

@@ -12,6 +12,7 @@ from typing import TypeVar
 
 import pytest
 
+from infra.catalog.pins import COMPUTE_CLASS_API, DEVICE_API, GKE_NETWORK_API
 from infra.settings import from_stack_file
 from rehearsal.clouds.gcp import tokens as gcp
 from rehearsal.clouds.kubernetes.compute_class import SELECTOR
@@ -135,12 +136,12 @@ def test_a_parameter_set_says_what_is_wrong_and_stays_while_a_network_needs_it(c
         api.apply(body)
     (told,) = cluster.told(NetworkReady, network="astray")
     assert told.problem == "subnet: blue-nowhere not found in VPC: blue-rdma"
-    parameters = "networking.gke.io/v1", "GKENetworkParamSet", "astray"
+    parameters = GKE_NETWORK_API, "GKENetworkParamSet", "astray"
     api.delete(*parameters)
     held = api.get(*parameters)
     assert held is not None
     assert held["metadata"]["finalizers"] == ["networking.gke.io/gnp-controller"]
-    api.delete("networking.gke.io/v1", "Network", "astray")
+    api.delete(GKE_NETWORK_API, "Network", "astray")
     api.until("the parameter set gone", lambda: api.get(*parameters) is None, WITHIN_S)
 
 
@@ -170,7 +171,7 @@ def test_a_pool_grows_for_waiting_pods_up_to_its_limit_and_shrinks_when_they_are
 def test_the_scheduler_allocates_claims_from_what_the_driver_offers(cluster: Cluster) -> None:
     exactly = {"deviceClassName": "mrdma.google.com", "allocationMode": "ExactCount", "count": 8}
     template = {
-        "apiVersion": "resource.k8s.io/v1",
+        "apiVersion": DEVICE_API,
         "kind": "ResourceClaimTemplate",
         "metadata": {"name": "all", "namespace": "default"},
         "spec": {"spec": {"devices": {"requests": [{"name": "nics", "exactly": exactly}]}}},
@@ -179,7 +180,7 @@ def test_the_scheduler_allocates_claims_from_what_the_driver_offers(cluster: Clu
     claims = [{"name": "nics", "resourceClaimTemplateName": "all"}]
     cluster.api.create(pod("claiming", selector={"cloud.google.com/gke-nodepool": "claims"}, resourceClaims=claims))
     (node,) = cluster.running("claiming")
-    (claim,) = cluster.api.list("resource.k8s.io/v1", "ResourceClaim", "default")
+    (claim,) = cluster.api.list(DEVICE_API, "ResourceClaim", "default")
     devices = claim["status"]["allocation"]["devices"]["results"]
     assert {(its["driver"], its["pool"]) for its in devices} == {("dra.net", node)}
     assert len({its["device"] for its in devices}) == 8
@@ -189,7 +190,7 @@ def test_the_scheduler_allocates_claims_from_what_the_driver_offers(cluster: Clu
 def test_a_compute_class_is_tried_in_order_and_its_object_says_how_it_is(cluster: Cluster) -> None:
     priorities = [{"nodepools": ["first"]}, {"nodepools": ["second"]}]
     body = {
-        "apiVersion": "cloud.google.com/v1",
+        "apiVersion": COMPUTE_CLASS_API,
         "kind": "ComputeClass",
         "metadata": {"name": "rdma"},
         "spec": {"priorities": priorities, "whenUnsatisfiable": "DoNotScaleUp"},
@@ -308,7 +309,7 @@ def _pool(world: World, name: str) -> Json:
 
 
 def _health(cluster: Cluster) -> tuple[str, str] | None:
-    found = cluster.api.get("cloud.google.com/v1", "ComputeClass", "rdma") or {}
+    found = cluster.api.get(COMPUTE_CLASS_API, "ComputeClass", "rdma") or {}
     conditions = (found.get("status") or {}).get("conditions")
     return (conditions[0]["status"], conditions[0]["message"]) if conditions else None
 

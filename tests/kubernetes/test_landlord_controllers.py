@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import requests
 
+from infra.catalog.pins import RAY_API
 from infra.settings import from_stack_file
 from rehearsal.clouds.world import World
 from rehearsal.cluster import releases
@@ -125,7 +126,7 @@ def _said(world: World) -> str:
 
 
 def _status(api: Api) -> Json:
-    its: Json = (api.get("ray.io/v1", "RayJob", "train", "default") or {}).get("status") or {}
+    its: Json = (api.get(RAY_API, "RayJob", "train", "default") or {}).get("status") or {}
     return its
 
 
@@ -133,7 +134,7 @@ def _ray_job() -> Json:
     container = {"name": "ray-head", "image": "rayproject/ray:2.60.0", "resources": {"requests": {"cpu": "1"}}}
     head = {"rayStartParams": {}, "template": {"spec": {"containers": [container]}}}
     return {
-        "apiVersion": "ray.io/v1",
+        "apiVersion": RAY_API,
         "kind": "RayJob",
         "metadata": {"name": "train", "namespace": "default"},
         "spec": {

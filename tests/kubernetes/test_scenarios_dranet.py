@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from infra.catalog.pins import DEVICE_API
 from infra.kubernetes.ray_manifest import HEAD_ACCOUNT, WORKER_GROUP
 from rehearsal.cluster.standing import Standing
 from rehearsal.warm import WarmStart
@@ -20,7 +21,7 @@ from tests.kubernetes.ray_autoscaler import RayAutoscaler
 from tools.kubernetes.api import Json
 
 ROOT = Path(__file__).resolve().parents[2]
-RESOURCE = "resource.k8s.io/v1"
+RESOURCE = DEVICE_API
 
 
 @pytest.fixture(scope="module")

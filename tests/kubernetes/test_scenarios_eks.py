@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from infra.catalog.pins import KUEUE_API
 from infra.kubernetes.nccl_job import Sweep, nccl_job
 from infra.kubernetes.nccl_job_manifest import key_secret, manifests
-from infra.kubernetes.queue_facts import API_VERSION, CLUSTER_QUEUE, GPU_FLAVOR
+from infra.kubernetes.queue_facts import CLUSTER_QUEUE, GPU_FLAVOR
 from rehearsal.cluster.standing import Standing
 from rehearsal.warm import WarmStart
 from tests.kubernetes.looking import (
@@ -111,7 +112,7 @@ def test_it_goes_down_to_nothing(stack: Standing) -> None:
 
 def workload(api: Api, kind: str, owner: str) -> Json | None:
     """The Workload that Kueue made for an object."""
-    for body in api.list(API_VERSION, "Workload", RAY):
+    for body in api.list(KUEUE_API, "Workload", RAY):
         if any((of["kind"], of["name"]) == (kind, owner) for of in body["metadata"].get("ownerReferences", [])):
             return body
     return None
@@ -130,12 +131,12 @@ def ended(api: Api, job: str) -> bool:
 
 
 def activate(api: Api, body: Json, *, active: bool) -> None:
-    api.patch(API_VERSION, "Workload", name(body), RAY, {"spec": {"active": active}})
+    api.patch(KUEUE_API, "Workload", name(body), RAY, {"spec": {"active": active}})
 
 
 def held(api: Api) -> int:
     """The GPUs for which the ClusterQueue has quota reserved; Kueue writes that down a moment after it has decided."""
-    queue = api.get(API_VERSION, "ClusterQueue", CLUSTER_QUEUE)
+    queue = api.get(KUEUE_API, "ClusterQueue", CLUSTER_QUEUE)
     assert queue is not None
     flavors = {flavor["name"]: flavor["resources"] for flavor in queue["status"].get("flavorsReservation", [])}
     return sum(int(each["total"]) for each in flavors.get(GPU_FLAVOR, []) if each["name"] == GPU)

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from infra.kubernetes.queue_facts import ADMISSION_CHECK, API_VERSION, CLUSTER_QUEUE, GPU_FLAVOR, LOCAL_QUEUE
+from infra.catalog.pins import KUEUE_API, RAY_API
+from infra.kubernetes.queue_facts import ADMISSION_CHECK, CLUSTER_QUEUE, GPU_FLAVOR, LOCAL_QUEUE
 from rehearsal.cluster.standing import Standing
 from rehearsal.graph import Graph
 from rehearsal.warm import WarmStart
@@ -77,7 +78,7 @@ def test_the_queues_objects_are_active(api: Api) -> None:
         ("AdmissionCheck", ADMISSION_CHECK, None),
         ("LocalQueue", LOCAL_QUEUE, RAY),
     ):
-        body = api.get(API_VERSION, kind, called, namespace)
+        body = api.get(KUEUE_API, kind, called, namespace)
         assert body is not None
         assert condition(body, "Active").get("status") == "True", condition(body, "Active")
 
@@ -105,7 +106,7 @@ def test_a_queued_job_holds_its_quota_and_has_no_pod_before_the_grant(api: Api, 
     assert (check["name"], check["state"]) == (ADMISSION_CHECK, "Pending")
     assert ray_job(api)["spec"]["suspend"] is True
     assert pods(api, "") == []
-    assert api.list("ray.io/v1", "RayCluster", RAY) == []
+    assert api.list(RAY_API, "RayCluster", RAY) == []
     assert gpu_nodes(api) == []
 
 
@@ -119,7 +120,7 @@ def test_another_job_waits_without_a_request_while_the_quota_is_held(api: Api) -
     api.create(other)
     try:
         workload = api.until("the other job's workload", lambda: of(api, name(other)), WITHIN_S)
-        assert (api.get("ray.io/v1", "RayJob", name(other), RAY) or {})["spec"]["suspend"] is True
+        assert (api.get(RAY_API, "RayJob", name(other), RAY) or {})["spec"]["suspend"] is True
 
         def refused() -> bool:
             found = condition(of(api, name(other)) or {}, "QuotaReserved")
@@ -132,8 +133,8 @@ def test_another_job_waits_without_a_request_while_the_quota_is_held(api: Api) -
         api.until("Kueue's reason", refused, WITHIN_S)
         assert len(api.list(*REQUEST, RAY)) == 1
     finally:
-        api.delete("ray.io/v1", "RayJob", name(other), RAY)
-    api.until("its workload gone", lambda: api.get(API_VERSION, "Workload", name(workload), RAY) is None, WITHIN_S)
+        api.delete(RAY_API, "RayJob", name(other), RAY)
+    api.until("its workload gone", lambda: api.get(KUEUE_API, "Workload", name(workload), RAY) is None, WITHIN_S)
 
 
 def test_after_the_grant_every_worker_has_a_node_of_the_request(api: Api, granted: list[Json], nodes: int) -> None:
@@ -184,7 +185,7 @@ def test_the_quota_is_given_back_when_the_job_has_ended(stack: Standing, api: Ap
     (workload,) = workloads(api)
     assert condition(workload, "Finished")["status"] == "True"
     api.until("the pods to go", lambda: not pods(api, "ray.io/cluster"), WITHIN_S)
-    assert api.list("ray.io/v1", "RayCluster", RAY) == []
+    assert api.list(RAY_API, "RayCluster", RAY) == []
 
 
 def test_it_goes_down_to_nothing(stack: Standing) -> None:
@@ -198,12 +199,12 @@ def test_it_goes_down_to_nothing(stack: Standing) -> None:
 
 def ray_job(api: Api) -> Json:
     """The stack's own."""
-    (found,) = api.list("ray.io/v1", "RayJob", RAY)
+    (found,) = api.list(RAY_API, "RayJob", RAY)
     return found
 
 
 def workloads(api: Api) -> list[Json]:
-    return api.list(API_VERSION, "Workload", RAY)
+    return api.list(KUEUE_API, "Workload", RAY)
 
 
 def of(api: Api, job: str) -> Json | None:
@@ -221,7 +222,7 @@ def another(job: Json) -> Json:
 
 def held(api: Api) -> int:
     """The GPUs for which the ClusterQueue has quota reserved; Kueue writes that down a moment after it has decided."""
-    queue = api.get(API_VERSION, "ClusterQueue", CLUSTER_QUEUE)
+    queue = api.get(KUEUE_API, "ClusterQueue", CLUSTER_QUEUE)
     assert queue is not None
     flavors = {flavor["name"]: flavor["resources"] for flavor in queue["status"].get("flavorsReservation", [])}
     return sum(int(each["total"]) for each in flavors.get(GPU_FLAVOR, []) if each["name"] == GPU)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from infra.catalog.pins import GKE_NETWORK_API
 from tests.kubernetes import stack_objects
 from tests.pods.as_user import NAMESPACE as NAMESPACE
 from tests.pods.as_user import AsUser
@@ -15,7 +16,7 @@ from tools.kubernetes.api import ApiError, Json
 from tools.kubernetes.scaling import Scale, bucket_mode, scaled
 
 LEFT_OUT = {
-    "networking.gke.io/v1": "GKE's own networks, which need GKE's webhook and its second NICs",
+    GKE_NETWORK_API: "GKE's own networks, which need GKE's webhook and its second NICs",
     "apps/v1 DaemonSet": "its image is Google's, and installs gIB; a folder of the node stands in for what it installs",
     "v1 PersistentVolume": "a file system of the cloud; a folder of this machine stands in for it",
     "storage.k8s.io/v1": "a driver of the cloud's",

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from infra.catalog.pins import KUEUE_API, RAY_API
 from tests.kubernetes import stack_objects
 from tests.pods.jobs import GANG, running
 from tests.pods.scene import Scene
@@ -43,7 +44,7 @@ def ended(stack: StackOn, within_s: float = 600) -> Json:
     """The RayJob's status once its deployment is complete or failed."""
 
     def over() -> Json | None:
-        status = (stack.api.get("ray.io/v1", "RayJob", "gke-ray", NAMESPACE) or {}).get("status", {})
+        status = (stack.api.get(RAY_API, "RayJob", "gke-ray", NAMESPACE) or {}).get("status", {})
         return status if status.get("jobDeploymentStatus") in ("Complete", "Failed") else None
 
     return stack.api.until("the RayJob to end", over, within_s)
@@ -77,12 +78,12 @@ def test_kueue_lets_the_rayjob_begin_and_counts_it(scene: Scene) -> None:
         assert status["jobStatus"] == "SUCCEEDED", status
 
         def finished() -> bool | None:
-            found = stack.api.list("kueue.x-k8s.io/v1beta2", "Workload", NAMESPACE)
+            found = stack.api.list(KUEUE_API, "Workload", NAMESPACE)
             conditions = [each for workload in found for each in workload["status"]["conditions"]]
             return any(each["type"] == "Finished" and each["status"] == "True" for each in conditions) or None
 
         def free() -> bool | None:
-            queue = stack.api.get("kueue.x-k8s.io/v1beta2", "ClusterQueue", "gpu") or {}
+            queue = stack.api.get(KUEUE_API, "ClusterQueue", "gpu") or {}
             return queue["status"].get("admittedWorkloads", 0) == 0 or None
 
         stack.api.until("the Workload to be finished", finished, 120)

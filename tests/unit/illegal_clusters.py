@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from infra.catalog.pins import AWS_RAY_TRAIN
 from infra.legality import access, fabric, jobs, ray
-from infra.ray_images import AWS_RAY_TRAIN
 
 from .illegal import Case
 from .stacks import EKS, GKE, LOCAL, changed

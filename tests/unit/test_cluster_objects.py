@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from infra.catalog.pins import RAY_API
 from rehearsal.clouds.kind import Json
 from rehearsal.clouds.values import UNKNOWN, Path
 from rehearsal.cluster import objects
@@ -21,7 +22,7 @@ SECRET = "kubernetes:core/v1:Secret"
 def test_a_manifest_has_api_kind_and_namespace_and_nothing_of_the_servers() -> None:
     inputs = {"metadata": {"name": "a", "uid": "1", "resourceVersion": "2", "labels": {"b": "c"}}, "spec": {"d": 1}}
     assert objects.manifest("kubernetes:ray.io/v1:RayCluster", inputs, "ray") == {
-        "apiVersion": "ray.io/v1",
+        "apiVersion": RAY_API,
         "kind": "RayCluster",
         "metadata": {"name": "a", "labels": {"b": "c"}, "namespace": "ray"},
         "spec": {"d": 1},

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from infra.catalog.machines import eks_machine, gke_machine
+from infra.catalog.pins import DEVICE_API
 from infra.eks.fabric import OBSOLETE
 from infra.eks.fabric import fabric as efa_fabric
 from infra.eks.fabric import gpu_pod as eks_pod
@@ -121,7 +122,7 @@ def test_dranet_claims_every_nic(machine: str, fabric: str, device_class: str, k
     pod = on_gke({"nodes.machine": machine, "fabric": fabric})
     assert pod.annotations == {}
     assert [item["kind"] for item in pod.objects] == kinds
-    assert {item["apiVersion"] for item in pod.objects} == {"resource.k8s.io/v1"}
+    assert {item["apiVersion"] for item in pod.objects} == {DEVICE_API}
     (request,) = pod.objects[-1]["spec"]["spec"]["devices"]["requests"]
     assert request["exactly"]["deviceClassName"] == device_class
     assert (request["exactly"]["allocationMode"], request["exactly"]["count"]) == ("ExactCount", 8)

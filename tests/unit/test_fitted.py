@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from infra.catalog.pins import RAY_API
 from rehearsal.clouds.kind import Json
 from rehearsal.clouds.world import World
 from rehearsal.cluster.fitted import CHANGES, SMALL, Fitting, as_written, fitted, from_setting, to_setting
@@ -21,7 +22,7 @@ def cluster(cpus: str = "220", **more: object) -> Json:
     worker = {"name": "ray-worker", "image": "ray", "resources": resources}
     group = {"groupName": "gpu", "idleTimeoutSeconds": 900, "template": {"spec": {"containers": [worker]}}, **more}
     return {
-        "apiVersion": "ray.io/v1",
+        "apiVersion": RAY_API,
         "kind": "RayCluster",
         "metadata": {"name": "ray", "namespace": "ray"},
         "spec": {"workerGroupSpecs": [group]},
@@ -30,7 +31,7 @@ def cluster(cpus: str = "220", **more: object) -> Json:
 
 def ray_job(entrypoint: str) -> Json:
     return {
-        "apiVersion": "ray.io/v1",
+        "apiVersion": RAY_API,
         "kind": "RayJob",
         "metadata": {"name": "run"},
         "spec": {"entrypoint": entrypoint},

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 from infra.eks.fabric import OBSOLETE
 from infra.fabric import GpuPod
+from infra.kubernetes.nccl_images import IMAGES, PROGRAMS
 from infra.kubernetes.nccl_job import HOST_NAME_ROOM, NcclJob, Sweep, nccl_job, size
 from infra.kubernetes.nccl_job_manifest import FOLDER, as_yaml, key_secret, manifests, mpirun, script_files
-from infra.nccl_images import IMAGES, PROGRAMS
 from infra.plan import plan
 from infra.settings import Settings, from_stack_file, parse
 from rehearsal.clouds.world import View, World

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from infra.catalog.machines import eks_machine, gke_machine
+from infra.catalog.pins import RAY_API
 from infra.eks.names import EksNames
 from infra.eks.ray import cloud_side as on_eks
 from infra.gke.names import GkeNames
@@ -41,7 +42,7 @@ def test_it_has_the_shape_of_its_kind(stack: dict[str, Any]) -> None:
     known = custom(Api("ray.io", "v1", "RayJob"))
     assert known is not None
     spec = ray_job(shape_of(stack))
-    body = {"apiVersion": "ray.io/v1", "kind": "RayJob", "metadata": {"name": "a"}}
+    body = {"apiVersion": RAY_API, "kind": "RayJob", "metadata": {"name": "a"}}
     assert list(misfits(known[0], {**body, "spec": spec})) == []
     assert list(misfits(known[0], {**body, "spec": {**spec, "ttlSecondsAfterFinish": 1}}))
 

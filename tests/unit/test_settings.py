@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import SecretStr, ValidationError
 
+from infra.catalog.pins import AWS_RAY_TRAIN
 from infra.problems import SettingsError
-from infra.ray_images import AWS_RAY_TRAIN
 from infra.readers import RefusedError
 from infra.settings import Settings, leaves, parse, sections
 

@@ -20,10 +20,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from infra.catalog.pins import KUBERNETES_BUILT
 from tools import go_build
 
 MODULES = Path(__file__).with_name("modules")
-KUBERNETES_VERSION = "1.36.1"
 STILL_RUNS = "'make test' and 'make rehearse' at depth quick run without it."
 
 
@@ -59,9 +59,9 @@ class Source:
 
 def _version_flags() -> str:
     """Otherwise they say v0.0.0-master, and clients that look at the version behave differently."""
-    major, minor, _ = KUBERNETES_VERSION.split(".")
+    major, minor, _ = KUBERNETES_BUILT.split(".")
     version = "-X k8s.io/component-base/version."
-    return f"-s -w {version}gitVersion=v{KUBERNETES_VERSION} {version}gitMajor={major} {version}gitMinor={minor}"
+    return f"-s -w {version}gitVersion=v{KUBERNETES_BUILT} {version}gitMajor={major} {version}gitMinor={minor}"
 
 
 def _kubernetes() -> Source:

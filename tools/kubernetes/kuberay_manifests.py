@@ -11,12 +11,13 @@ import copy
 from collections.abc import Iterator
 from typing import Any
 
-from infra.kubernetes.facts import KUBERAY_IMAGE, KUBERAY_LABELS, KUBERAY_NAMESPACE, KUBERAY_VERSION
+from infra.catalog.pins import KUBERAY
+from infra.kubernetes.facts import KUBERAY_LABELS, KUBERAY_NAMESPACE
 from tools.kubernetes import manifests
 from tools.kubernetes.api import Json
 from tools.kubernetes.builds import module_folder
 
-KUBERAY = "github.com/ray-project/kuberay/ray-operator"
+MODULE = "github.com/ray-project/kuberay/ray-operator"
 NAME = "kuberay-operator"
 """Of the release, and by the chart's `fullnameOverride` of all its objects."""
 NAMESPACE = KUBERAY_NAMESPACE
@@ -25,7 +26,7 @@ LABELS = KUBERAY_LABELS | {"app.kubernetes.io/instance": NAME}
 
 _DEFAULTS: Json = {
     "replicas": 1,
-    "image": {"repository": KUBERAY_IMAGE, "tag": f"v{KUBERAY_VERSION}", "pullPolicy": "IfNotPresent"},
+    "image": {"repository": KUBERAY.image, "tag": f"v{KUBERAY.version}", "pullPolicy": "IfNotPresent"},
     "logging": {"stdoutEncoder": "json", "fileEncoder": "json"},
     "featureGates": [
         {"name": "RayClusterStatusConditions", "enabled": True},
@@ -63,7 +64,7 @@ def image(values: Json) -> str:
 
 def definitions() -> list[Json]:
     """The CRDs."""
-    return manifests.read(*sorted((module_folder(KUBERAY) / "config/crd/bases").glob("*.yaml")))
+    return manifests.read(*sorted((module_folder(MODULE) / "config/crd/bases").glob("*.yaml")))
 
 
 def objects(values: Json) -> list[Json]:
@@ -73,7 +74,7 @@ def objects(values: Json) -> list[Json]:
             f"batchScheduler.name {values['batchScheduler']['name']!r}: the chart gives the operator more roles then, "
             "which are not made here; take it out"
         )
-    folder = module_folder(KUBERAY) / "config"
+    folder = module_folder(MODULE) / "config"
     found = [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}]
     found += [manifests.placed(body, NAMESPACE) for body in manifests.read(*(folder / f"rbac/{n}.yaml" for n in _RBAC))]
     port = {"name": "http", "port": 8080, "targetPort": "http", "protocol": "TCP"}

@@ -15,6 +15,7 @@ from typing import Any
 
 import yaml
 
+from infra.catalog.pins import KUEUE_API
 from tools.kubernetes import manifests
 from tools.kubernetes.api import Api, ApiError, Json, NotYet
 from tools.kubernetes.builds import module_folder
@@ -81,7 +82,7 @@ def mount(api: Api, folder: Path) -> bool:
 
 def answers(api: Api) -> bool:
     """Whether the API server reaches Kueue's webhooks, seen by a dry run that has to pass one."""
-    flavor = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ResourceFlavor", "metadata": {"name": "is-kueue-there"}}
+    flavor = {"apiVersion": KUEUE_API, "kind": "ResourceFlavor", "metadata": {"name": "is-kueue-there"}}
     try:
         api.apply(flavor, dry_run=True)
     except ApiError as problem:

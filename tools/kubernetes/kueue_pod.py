@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from infra.kubernetes.queue_facts import KUEUE_IMAGE, KUEUE_TAG
+from infra.catalog import pins
 from tools.kubernetes import kueue_manifests, manifests, rollout
 from tools.kubernetes.api import Api, Json, NotYet
 from tools.kubernetes.builds import module_folder
@@ -27,7 +27,7 @@ LABELS = {
 """The Deployment's selector (templates/_helpers.tpl)."""
 
 # The chart in the repository names a staging image, which its release rewrites; the stacks say the release's.
-_RELEASED = {"repository": KUEUE_IMAGE, "tag": KUEUE_TAG, "pullPolicy": "IfNotPresent"}
+_RELEASED = {"repository": pins.KUEUE.image, "tag": pins.KUEUE_TAG, "pullPolicy": "IfNotPresent"}
 _PATCHES = ("manager_config", "manager_webhook", "manager_visibility", "manager_metrics")
 _CONFIG = f"{RELEASE}-manager-config"
 _VISIBILITY = f"{RELEASE}-visibility-server"

@@ -18,6 +18,7 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
+from infra.catalog.pins import AWS_RAY_TRAIN, RAY_IMAGE
 from tools.kubernetes import builds
 from tools.kubernetes.builds import BuildError
 from tools.kubernetes.containers import Missing
@@ -26,11 +27,8 @@ from tools.kubernetes.node_cluster import Cluster
 from tools.kubernetes.node_network import MOST_MACHINES
 from tools.kubernetes.node_probe import NOT_READY
 
-RAY_IMAGES = (
-    "rayproject/ray:2.60.0-py311-cu128",
-    "public.ecr.aws/deep-learning-containers/ray:train-ml-cuda-v1.1.0",
-)
-"""As the stack files have them."""
+RAY_IMAGES = (RAY_IMAGE, AWS_RAY_TRAIN)
+"""The images of the stack files."""
 # A tenth of a CPU, the chart's own, lets it start for 20 seconds.
 _VALUES = {"resources": {"requests": {"cpu": "100m"}, "limits": {"cpu": "500m", "memory": "1Gi"}}}
 # A node has a /home of its own, so that what is written there does not land on this machine.

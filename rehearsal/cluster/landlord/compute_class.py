@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
+from infra.catalog.pins import COMPUTE_CLASS_API
 from rehearsal.clouds.kind import Json
 from rehearsal.clouds.kubernetes.compute_class import EXCLUSIVE, SELECTOR
 from rehearsal.cluster.landlord.admission import NEW_PODS, denying
 from rehearsal.cluster.landlord.pools import Pool
 from rehearsal.cluster.landlord.scene import Desk, Scene
 
-API = "cloud.google.com/v1"
+API = COMPUTE_CLASS_API
 KIND = "ComputeClass"
 
 

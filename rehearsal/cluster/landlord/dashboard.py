@@ -19,6 +19,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import urlsplit
 
+from infra.catalog.pins import RAY, RAY_API
 from infra.kubernetes.ray_manifest import TOKEN_KEY
 from rehearsal.clouds.kind import Json, value_at
 from rehearsal.cluster.landlord.events import Event, JobChanged
@@ -65,9 +66,7 @@ class Dashboard:
     then a test tells each step by `change`.
     """
 
-    def __init__(
-        self, api: Api, tell: Callable[[Event], None], *, runs_s: float = 3.0, version: str = "2.60.0"
-    ) -> None:
+    def __init__(self, api: Api, tell: Callable[[Event], None], *, runs_s: float = 3.0, version: str = RAY) -> None:
         self._api = api
         self._tell = tell
         self._runs_s = runs_s
@@ -195,7 +194,7 @@ class Dashboard:
         labels = ",".join(f"{key}={value}" for key, value in selector.items())
         heads = self._api.list("v1", "Pod", namespace, labels)
         ready = [pod for pod in heads if not over(pod) and not pod["metadata"].get("deletionTimestamp") and _ready(pod)]
-        return self._api.get("ray.io/v1", "RayCluster", str(name), namespace) if ready else None
+        return self._api.get(RAY_API, "RayCluster", str(name), namespace) if ready else None
 
     def _known(self, cluster: Json, headers: Callable[[str], str | None]) -> bool:
         options = value_at(cluster, "spec.authOptions") or {}

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from infra.catalog.pins import DEVICE_API
 from rehearsal.clouds.kind import Json, value_at
 from rehearsal.cluster.landlord.pools import Pool
 
@@ -61,7 +62,7 @@ def resource_slice(node: Json, names: list[str]) -> Json:
     """What the driver publishes about its devices on a node; it goes with the node."""
     its = node["metadata"]
     return {
-        "apiVersion": "resource.k8s.io/v1",
+        "apiVersion": DEVICE_API,
         "kind": "ResourceSlice",
         "metadata": {
             "name": f"{its['name']}-{DRIVER}",
@@ -89,7 +90,7 @@ def resource_slice(node: Json, names: list[str]) -> Json:
 def device_class(name: str) -> Json:
     """A class of the driver's RDMA devices; the clouds' own selectors are not public."""
     return {
-        "apiVersion": "resource.k8s.io/v1",
+        "apiVersion": DEVICE_API,
         "kind": "DeviceClass",
         "metadata": {"name": name},
         "spec": {

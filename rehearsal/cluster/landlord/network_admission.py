@@ -7,12 +7,13 @@ networks is in a ConfigMap that `device_networks` keeps.
 
 from __future__ import annotations
 
+from infra.catalog.pins import GKE_NETWORK_API
 from rehearsal.clouds.kind import Json
 from rehearsal.clouds.kubernetes.device_networks import GIVEN, INTERFACES
 from rehearsal.cluster.landlord.admission import NEW_PODS, denying, patching
 from rehearsal.cluster.landlord.devices import NETWORK_PREFIX
 
-API = "networking.gke.io/v1"
+API = GKE_NETWORK_API
 NETWORK = "Network"
 PARAMETERS = "GKENetworkParamSet"
 NAMES = ("gke-managed-networking", "networks")

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from infra.catalog.pins import DEVICE_API
 from rehearsal.clouds.kind import Json
 from rehearsal.cluster.landlord.devices import DRIVER, EFA, GPU, NETWORK_PREFIX, claimable, offered, resource_slice
 from rehearsal.cluster.landlord.nodes import pool_of
 from rehearsal.cluster.landlord.scene import Desk, Scene
 
-SLICES = ("resource.k8s.io/v1", "ResourceSlice")
+SLICES = (DEVICE_API, "ResourceSlice")
 
 
 class Plugins:

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from infra.catalog.pins import DEVICE_API
 from rehearsal.cluster import releases
 from rehearsal.cluster.landlord.devices import device_class
 from rehearsal.cluster.landlord.events import ControllerFailed, ControllerReady, ControllerStopped
@@ -91,7 +92,7 @@ class Releases:
             if stop is not None:
                 stop()
             elif release.chart == "aws-dranet":
-                self._desk.api.delete("resource.k8s.io/v1", "DeviceClass", EFA_DEVICE_CLASS)
+                self._desk.api.delete(DEVICE_API, "DeviceClass", EFA_DEVICE_CLASS)
         except Exception as problem:
             self._desk.tell(ControllerFailed(release=release.id, why=str(problem)))
             self._say(release.id, "failed", str(problem))

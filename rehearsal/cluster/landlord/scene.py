@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal, Protocol
 
+from infra.catalog.pins import GKE_NETWORK_API
 from rehearsal.clouds.aws import tokens as aws
 from rehearsal.clouds.gcp import tokens as gcp
 from rehearsal.clouds.kind import Json
@@ -110,7 +111,7 @@ class Scene:
         """The values of the releases that are there, by chart."""
         return {release.chart: release.values for release in self.releases}
 
-    def custom(self, kind: str, api_version: str = "networking.gke.io/v1") -> list[Json]:
+    def custom(self, kind: str, api_version: str = GKE_NETWORK_API) -> list[Json]:
         """The objects of a kind that this cluster may not have."""
         try:
             return self.api.list(api_version, kind)

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from infra.catalog.pins import EFA_NCCL_TESTS_IMAGE, GIB_DIAGNOSTIC_IMAGE
+
 SSH_PORT = 222
 """The port of GKE's image, and ours where we may choose: it is privileged, so that only root serves logins there."""
 
@@ -37,7 +39,7 @@ SSHD = "mkdir -p /run/sshd && exec /usr/sbin/sshd -D -e -f /etc/rdma-ray/sshd_co
 
 IMAGES: Mapping[str, NcclImage] = {
     "gke": NcclImage(
-        image="us-docker.pkg.dev/gce-ai-infra/gpudirect-gib/nccl-plugin-gib-diagnostic:v1.1.2",
+        image=GIB_DIAGNOSTIC_IMAGE,
         tests="/third_party/nccl-tests/build",
         mpirun="mpirun",
         sshd="/scripts/container_entry.sh daemon",
@@ -49,7 +51,7 @@ IMAGES: Mapping[str, NcclImage] = {
         "2433eeed (the tag); saltysoup/gke-h200-dws-example and gke-ai-hypercompute-custom, 2026-04-06 (the rest)",
     ),
     "eks": NcclImage(
-        image="public.ecr.aws/hpc-cloud/nccl-tests:cuda13.1.2-efa1.50.0-ofiv1.21.1-ncclv2.31.2-1-testsv2.20.0",
+        image=EFA_NCCL_TESTS_IMAGE,
         tests="/opt/nccl-tests/build",
         mpirun="/opt/amazon/openmpi/bin/mpirun",
         sshd=SSHD,

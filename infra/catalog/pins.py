@@ -1,0 +1,157 @@
+"""Every version, chart, image and API version that the program or its tests pin, each with its source.
+
+`TOGETHER` names the other files that carry the same version and have to change with it: manifests of package managers
+and stack files, which cannot read this module. `tests/unit/test_pins.py` compares them, and finds each literal here
+only. The simulated clouds keep lists of their own of what is available, so that they can disagree with a pin.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+
+class Chart(NamedTuple):
+    """A Helm chart: the repository is None where the name is an OCI address; `image` is the image of its pods."""
+
+    name: str
+    version: str
+    repository: str | None
+    image: str
+
+
+# Pulumi
+
+PULUMI = "3.259.0"
+"""Engine and Python SDK: they share a wire protocol. The oldest installed engine that setup accepts."""
+
+# Ray
+
+RAY = "2.60.0"
+"""Ray on the client and in every image, unless the stack file sets ray.version."""
+
+RAY_IMAGE = f"rayproject/ray:{RAY}-py311-cu128"
+"""Ray's own image for CUDA 12.8 and Python 3.11: the stack files' placeholder for an image with torch and libnl."""
+
+AWS_RAY_TRAIN = "public.ecr.aws/deep-learning-containers/ray:train-ml-cuda-v1.1.0"
+"""Ray, torch 2.13.0 for CUDA 13, NCCL 2.29.7, EFA 1.49.0 and aws-ofi-nccl 1.20.0, Python 3.13. AWS releases it only
+after multi-node training over EFA and under KubeRay (aws/deep-learning-containers: docs/ray-train, changelog of
+2026-09-01, read 2026-11)."""
+
+RAY_IN: Mapping[str, str] = {AWS_RAY_TRAIN: "2.58.0"}
+"""Ray version of the images whose tag does not name it, by full image name."""
+
+# KubeRay and Kueue
+
+KUBERAY = Chart("kuberay-operator", "1.6.2", "https://ray-project.github.io/kuberay-helm/", "quay.io/kuberay/operator")
+"""Chart and operator. authOptions.secretName needs 1.6 (KubeRay CRDs, read 2026-08). The kubernetes tests run it."""
+RAY_API = "ray.io/v1"
+
+KUEUE = Chart("oci://registry.k8s.io/kueue/charts/kueue", "0.19.2", None, "registry.k8s.io/kueue/kueue")
+"""Chart and controller (kubernetes-sigs/kueue, ff69552e, 2026-08-22). The kubernetes tests run it."""
+KUEUE_TAG = f"v{KUEUE.version}"
+"""Set explicitly: the chart in Kueue's repository names a staging image, which its release rewrites (charts/kueue)."""
+KUEUE_API = "kueue.x-k8s.io/v1beta2"
+KUEUE_CONFIG_API = "config.kueue.x-k8s.io/v1beta2"
+
+# Kubernetes
+
+KUBERNETES_BUILT = "1.36.1"
+"""API server, scheduler, kubelet and kubectl that `make test-kubernetes` and `make test-pods` build."""
+DEVICE_API = "resource.k8s.io/v1"
+"""Device claims: v1 from Kubernetes 1.34."""
+EXEC_CREDENTIAL_API = "client.authentication.k8s.io/v1beta1"
+
+# Google Cloud
+
+GIB = "v1.1.1"
+GIB_IMAGE = f"us-docker.pkg.dev/gce-ai-infra/gpudirect-gib/nccl-plugin-gib:{GIB}"
+PAUSE_IMAGE = "gke.gcr.io/pause:3.8@sha256:880e63f94b145e46f1b1082bb71b85e21f16b99b180b9996407d61240ceb9830"
+"""Both as Google's installer pins them (container-engine-accelerators: gpudirect-rdma, 992db812, 2026-06-11)."""
+GIB_DIAGNOSTIC_IMAGE = "us-docker.pkg.dev/gce-ai-infra/gpudirect-gib/nccl-plugin-gib-diagnostic:v1.1.2"
+"""nccl-tests with gIB (container-engine-accelerators: gpudirect-rdma/nccl-test-managed-rdma.yaml, 2433eeed)."""
+
+DRANET = Chart("oci://registry.k8s.io/networking/charts/dranet", "1.4.0", None, "registry.k8s.io/networking/dranet")
+"""2026-07-17; earlier releases do not return an RDMA device to the node (kubernetes-sigs/dranet #177, PR #180)."""
+
+GKE_NETWORK_API = "networking.gke.io/v1"
+COMPUTE_CLASS_API = "cloud.google.com/v1"
+
+# AWS
+
+EKS = "1.35"
+"""Kubernetes of the EKS cluster. Device claims are v1 from 1.34, and AWS' DRANET chart requires 1.35
+(aws/eks-charts: aws-dranet 1.0.0, 5239609, 2026-08-03). Standard support lasts longer than that of 1.34."""
+
+EKS_NODE_IMAGE = f"{EKS}.6-20260728"
+"""Release of the EKS images, on GPU and CPU nodes alike. The recommended AL2023 release for 1.35 on 2026-08-04 (a
+public stack that read the SSM parameter, for arm64; a release has one number for all variants); amazon-eks-ami
+v20260728 contains driver 580 and efa 3.1.0. To find the newest: aws ssm get-parameter --name
+/aws/service/eks/optimized-ami/1.35/amazon-linux-2023/x86_64/nvidia/recommended/release_version"""
+
+EKS_ADDONS: Mapping[str, str | None] = {
+    "vpc-cni": "v1.22.3-eksbuild.1",
+    "kube-proxy": f"v{EKS}.3-eksbuild.17",
+    "eks-pod-identity-agent": "v1.3.10-eksbuild.3",
+    "coredns": "v1.13.2-eksbuild.11",
+    # No source names a build of these two for 1.35, and EKS rejects a wrong one. With None, EKS installs its default
+    # for the cluster's Kubernetes and keeps it.
+    "eks-node-monitoring-agent": None,
+    "aws-fsx-csi-driver": None,
+}
+"""EKS' defaults for Kubernetes 1.35 on 2026-08-04 (a public stack that pinned what `aws eks describe-addon-versions`
+marked as default; defaults rather than the newest, so that a pin never upgrades a cluster). vpc-cni supports efa-only
+interfaces from 1.18.5 (vpc-cni releases, read 2026-11). Node images and add-ons are pinned because AWS' recommended
+release changes from day to day: reading it would show a change in every preview, and replace nodes under jobs."""
+
+CLUSTER_AUTOSCALER = Chart(
+    "cluster-autoscaler",
+    "9.59.0",
+    "https://kubernetes.github.io/autoscaler",
+    "registry.k8s.io/autoscaling/cluster-autoscaler",
+)
+"""Chart; installs cluster-autoscaler 1.35.0, built for Kubernetes 1.35 (a public survey of the chart, read 2026-11)."""
+
+NVIDIA_PLUGIN = Chart(
+    "nvidia-device-plugin",
+    "0.20.0",
+    "https://nvidia.github.io/k8s-device-plugin",
+    "nvcr.io/nvidia/k8s-device-plugin",
+)
+
+_EKS_CHARTS = "https://aws.github.io/eks-charts"
+_EKS_IMAGES = "602401143452.dkr.ecr.us-west-2.amazonaws.com/eks"
+EFA_PLUGIN = Chart("aws-efa-k8s-device-plugin", "v0.5.30", _EKS_CHARTS, f"{_EKS_IMAGES}/aws-efa-k8s-device-plugin")
+"""The chart's versions begin with v (aws/eks-charts, 5239609, 2026-08-03)."""
+AWS_DRANET = Chart("aws-dranet", "1.0.0", _EKS_CHARTS, f"{_EKS_IMAGES}/dranet")
+
+EFA_NCCL_TESTS_IMAGE = "public.ecr.aws/hpc-cloud/nccl-tests:cuda13.1.2-efa1.50.0-ofiv1.21.1-ncclv2.31.2-1-testsv2.20.0"
+"""nccl-tests with EFA (awslabs/awsome-distributed-ai: micro-benchmarks/nccl-tests/nccl-tests.Dockerfile, 0b55ba5f, and
+kubernetes/nccl-tests-gb200.yaml, c428b24b, read 2026-11)."""
+
+NODEADM_API = "node.eks.aws/v1alpha1"
+LUSTRE = "2.15"
+"""FSx for Lustre."""
+
+
+class Copy(NamedTuple):
+    """A line of another file that carries a pin: the file, and the text that contains the version."""
+
+    file: str
+    text: str
+
+
+TOGETHER: tuple[Copy, ...] = (
+    Copy("pyproject.toml", f'"pulumi=={PULUMI}"'),
+    Copy("tools/engine/go.mod", f"github.com/pulumi/pulumi/pkg/v3 v{PULUMI}"),
+    Copy("pyproject.toml", f'"ray[default,train]=={RAY}"'),
+    Copy("images/ray-efa/Dockerfile", f"ARG RAY_VERSION={RAY}"),
+    Copy("Pulumi.gke.yaml", f"image: {RAY_IMAGE}"),
+    Copy("Pulumi.gke-ccc.yaml", f"image: {RAY_IMAGE}"),
+    Copy("Pulumi.gke-dranet.yaml", f"image: {RAY_IMAGE}"),
+    Copy("Pulumi.gke-dws.yaml", f"image: {RAY_IMAGE}"),
+    Copy("tools/kubernetes/modules/kuberay/go.mod", f"github.com/ray-project/kuberay/ray-operator v{KUBERAY.version}"),
+    Copy("tools/kubernetes/modules/kueue/go.mod", f"sigs.k8s.io/kueue v{KUEUE.version}"),
+    Copy("tools/kubernetes/modules/kubernetes/go.mod", f"k8s.io/kubernetes v{KUBERNETES_BUILT}"),
+    Copy("tools/kubernetes/modules/kubectl/go.mod", f"k8s.io/kubernetes v{KUBERNETES_BUILT}"),
+)
