@@ -16,11 +16,10 @@ from rich.console import Console
 
 from tests.workloads.test_evidence_counters import MLX5, nic
 from workloads.exits import WorkloadError
-from workloads.nccl.evidence import collect, raw
-from workloads.nccl.evidence.collect import Collected, Collector, expanded, remove_stale
+from workloads.nccl.evidence import collect, raw_log
+from workloads.nccl.evidence.collect import Collected, Collector, assemble, expanded, remove_stale, send_logs
 from workloads.nccl.evidence.facts import Evidence, RankEvidence
-from workloads.nccl.evidence.gathering import assemble, send_logs
-from workloads.nccl.evidence.raw import LogFolder, named, pack, read_ends, to_event
+from workloads.nccl.evidence.raw_log import LogFolder, named, pack, read_ends
 from workloads.nccl.evidence.show import show_evidence
 
 LOG = (Path(__file__).parent / "logs" / "gib-one-rank.log").read_text()
@@ -103,7 +102,7 @@ def test_gloo_has_no_log_and_says_so(tmp_path: Path) -> None:
     assert (found.evidence.log, found.evidence.counters, found.raw) == (None, None, None)
     assert found.missing == [
         "NCCL's log: the ranks used gloo, which writes none",
-        f"NIC counters: this node has no RDMA NIC that a rank can see ({tmp_path / 'sys'})",
+        f"NIC counters: a rank sees no RDMA NIC on this node ({tmp_path / 'sys'})",
     ]
 
 
@@ -200,7 +199,7 @@ def test_the_real_nccl_writes_where_it_is_told(tmp_path: Path) -> None:
 
 def test_a_short_log_comes_home_whole(tmp_path: Path) -> None:
     folder = LogFolder(tmp_path / "logs")
-    folder.take({"kind": raw.KIND} | to_event(3, "node/1", pack(LOG, len(LOG), 0)))
+    folder.take({"kind": raw_log.KIND} | pack(LOG, len(LOG), 0).to_event(3, "node/1"))
     assert (tmp_path / "logs" / "rank-003.node-1.log").read_text() == LOG
     assert folder.summary() == f"NCCL's logs of 1 rank: {tmp_path / 'logs'}"
 
@@ -212,9 +211,9 @@ def test_a_long_log_comes_home_with_both_ends_and_a_word_about_the_middle(tmp_pa
     with file.open("rb") as opened:
         text, left_out = read_ends(opened, file.stat().st_size)
     packed = pack(text, file.stat().st_size, left_out)
-    assert len(packed.data) <= raw.PACKED
+    assert len(packed.data) <= raw_log.PACKED
     folder = LogFolder(tmp_path / "logs")
-    folder.take({"kind": raw.KIND} | to_event(0, "node", packed))
+    folder.take({"kind": raw_log.KIND} | packed.to_event(0, "node"))
     home = (tmp_path / "logs" / "rank-000.node.log").read_text()
     kept = home.splitlines(keepends=True)
     assert kept[0] == lines[0]
@@ -228,12 +227,12 @@ def test_a_long_log_comes_home_with_both_ends_and_a_word_about_the_middle(tmp_pa
 def test_what_cannot_be_compressed_is_cut_until_it_fits() -> None:
     text = "".join(f"{os.urandom(30).hex()}\n" for _ in range(10_000))
     packed = pack(text, len(text), 0)
-    assert len(packed.data) <= raw.PACKED
+    assert len(packed.data) <= raw_log.PACKED
     assert packed.left_out > 0
 
 
 def test_all_logs_together_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(raw, "ALL_PACKED", 2_500)
+    monkeypatch.setattr(raw_log, "ALL_PACKED", 2_500)
     packed = pack(LOG, len(LOG), 0)
     assert 1_000 < len(packed.data) < 1_250
     found = {
@@ -252,7 +251,7 @@ def test_all_logs_together_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_broken_log_is_an_error_with_a_fix(tmp_path: Path, data: str) -> None:
     folder = LogFolder(tmp_path)
     with pytest.raises(WorkloadError, match="rank 2 arrived broken"):
-        folder.take({"kind": raw.KIND, "rank": 2, "host": "h", "size": 5, "left_out": 0, "data": data})
+        folder.take({"kind": raw_log.KIND, "rank": 2, "host": "h", "size": 5, "left_out": 0, "data": data})
 
 
 def test_a_folder_that_cannot_be_is_told_at_once(tmp_path: Path) -> None:
@@ -274,7 +273,7 @@ def test_equal_reasons_are_one_line_with_their_ranks() -> None:
 
 def printed(evidence: Evidence) -> str:
     written = io.StringIO()
-    show_evidence({"evidence": evidence.model_dump(mode="json")}, Console(width=80, file=written))
+    show_evidence(evidence, Console(width=80, file=written))
     return written.getvalue()
 
 

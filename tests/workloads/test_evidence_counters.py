@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workloads.nccl.evidence import counters, machine
-from workloads.nccl.evidence.counters import difference, read
+from workloads.nccl.evidence import node
+from workloads.nccl.evidence.node import difference, read_counters
 
 MLX5 = {
     "counters/port_xmit_data": 1_000,
@@ -32,7 +32,7 @@ EFA = {
 
 
 def nic(root: Path, name: str, values: dict[str, int], port: int = 1) -> Path:
-    """A NIC's folder; what is not given anew stays."""
+    """A NIC's folder; other files stay."""
     folder = root / name / "ports" / str(port)
     for file, value in values.items():
         (folder / file).parent.mkdir(parents=True, exist_ok=True)
@@ -42,9 +42,9 @@ def nic(root: Path, name: str, values: dict[str, int], port: int = 1) -> Path:
 
 def test_bytes_are_four_times_the_kernels_words(tmp_path: Path) -> None:
     nic(tmp_path, "mlx5_0", MLX5)
-    before = read(tmp_path)
+    before = read_counters(tmp_path)
     nic(tmp_path, "mlx5_0", {"counters/port_xmit_data": 251_000, "counters/port_rcv_data": 2_500})
-    after = read(tmp_path)
+    after = read_counters(tmp_path)
     assert before is not None
     assert after is not None
     [found], notes = difference(before, after)
@@ -54,7 +54,7 @@ def test_bytes_are_four_times_the_kernels_words(tmp_path: Path) -> None:
 
 def test_errors_and_congestion_that_moved(tmp_path: Path) -> None:
     nic(tmp_path, "mlx5_0", MLX5)
-    before = read(tmp_path) or {}
+    before = read_counters(tmp_path) or {}
     nic(
         tmp_path,
         "mlx5_0",
@@ -65,20 +65,20 @@ def test_errors_and_congestion_that_moved(tmp_path: Path) -> None:
             "counters/port_xmit_wait": 9,
         },
     )
-    [found], _ = difference(before, read(tmp_path) or {})
+    [found], _ = difference(before, read_counters(tmp_path) or {})
     assert found.errors == {"link_downed": 1, "out_of_sequence": 10}
     assert found.congestion == {"np_cnp_sent": 1, "port_xmit_wait": 4}
 
 
 def test_efa_counts_bytes_and_by_operation(tmp_path: Path) -> None:
     nic(tmp_path, "rdmap85s0", EFA)
-    before = read(tmp_path) or {}
+    before = read_counters(tmp_path) or {}
     nic(
         tmp_path,
         "rdmap85s0",
         {"hw_counters/tx_bytes": 15_000, "hw_counters/rdma_write_bytes": 13_500, "hw_counters/retrans_pkts": 4},
     )
-    [found], _ = difference(before, read(tmp_path) or {})
+    [found], _ = difference(before, read_counters(tmp_path) or {})
     assert (found.sent, found.received) == (5_000, 0)
     assert found.details == {"rdma_write_bytes": 4_500}
     assert found.errors == {"retrans_pkts": 4}
@@ -87,9 +87,9 @@ def test_efa_counts_bytes_and_by_operation(tmp_path: Path) -> None:
 def test_a_nic_that_vanishes_and_one_that_appears(tmp_path: Path) -> None:
     nic(tmp_path, "mlx5_0", MLX5)
     nic(tmp_path, "mlx5_1", MLX5)
-    before = read(tmp_path) or {}
+    before = read_counters(tmp_path) or {}
     (tmp_path / "mlx5_1").rename(tmp_path / "mlx5_9")
-    found, notes = difference(before, read(tmp_path) or {})
+    found, notes = difference(before, read_counters(tmp_path) or {})
     assert [counter.nic for counter in found] == ["mlx5_0"]
     assert notes == [
         "NIC mlx5_1 was there before the run and not after it",
@@ -116,7 +116,7 @@ def test_what_cannot_be_read_is_left_out(tmp_path: Path) -> None:
     (folder / "counters" / "VL15_dropped").write_text("N/A (no PMA)\n")
     (folder / "counters" / "symbol_error").mkdir()
     (folder / "hw_counters" / "odd").write_bytes(b"\xff\xfe")
-    found = read(tmp_path)
+    found = read_counters(tmp_path)
     assert found is not None
     assert found["mlx5_0"].keys() == {file.partition("/")[2] for file in MLX5}
 
@@ -124,12 +124,12 @@ def test_what_cannot_be_read_is_left_out(tmp_path: Path) -> None:
 def test_two_ports_have_two_names(tmp_path: Path) -> None:
     nic(tmp_path, "mlx5_0", MLX5, port=1)
     nic(tmp_path, "mlx5_0", MLX5, port=2)
-    assert list(read(tmp_path) or {}) == ["mlx5_0:1", "mlx5_0:2"]
+    assert list(read_counters(tmp_path) or {}) == ["mlx5_0:1", "mlx5_0:2"]
 
 
 def test_no_nic_is_none(tmp_path: Path) -> None:
-    assert read(tmp_path) is None
-    assert read(tmp_path / "absent") is None
+    assert read_counters(tmp_path) is None
+    assert read_counters(tmp_path / "absent") is None
 
 
 def test_links_as_the_kernel_shows_them(tmp_path: Path) -> None:
@@ -145,7 +145,7 @@ def test_links_as_the_kernel_shows_them(tmp_path: Path) -> None:
     (tmp_path / "pci").rename(tmp_path.parent / f"{tmp_path.name}-pci")
     (tmp_path / "mlx5_0" / "device").unlink()
     (tmp_path / "mlx5_0" / "device").symlink_to(tmp_path.parent / f"{tmp_path.name}-pci" / "0000:91:00.0")
-    [found] = machine.nics(tmp_path)
+    [found] = node.nics(tmp_path)
     assert (found.name, found.state, found.rate, found.link_layer) == (
         "mlx5_0",
         "ACTIVE",
@@ -165,18 +165,18 @@ def test_links_as_the_kernel_shows_them(tmp_path: Path) -> None:
 )
 def test_the_drivers_version(tmp_path: Path, text: str, version: str | None) -> None:
     (tmp_path / "version").write_text(text)
-    assert machine.driver(tmp_path / "version") == version
-    assert machine.driver(tmp_path / "absent") is None
+    assert node.driver(tmp_path / "version") == version
+    assert node.driver(tmp_path / "absent") is None
 
 
 def test_the_topology_is_what_the_command_prints() -> None:
     print_it = "print('\\x1b[4m\\tGPU0\\tNIC0\\x1b[0m\\nGPU0\\t X \\tPIX')"
-    assert machine.topology([sys.executable, "-c", print_it]) == "\tGPU0\tNIC0\nGPU0\t X \tPIX\n"
-    assert machine.topology(["/absent/nvidia-smi", "topo", "-m"]) is None
-    assert machine.topology([sys.executable, "-c", "raise SystemExit(6)"]) is None
+    assert node.topology([sys.executable, "-c", print_it]) == "\tGPU0\tNIC0\nGPU0\t X \tPIX\n"
+    assert node.topology(["/absent/nvidia-smi", "topo", "-m"]) is None
+    assert node.topology([sys.executable, "-c", "raise SystemExit(6)"]) is None
 
 
 def test_the_machine_that_runs_this_agrees() -> None:
-    there = counters.INFINIBAND.is_dir() and any(counters.INFINIBAND.iterdir())
-    assert (read() is not None) == there
-    assert bool(machine.nics()) == there
+    there = node.INFINIBAND.is_dir() and any(node.INFINIBAND.iterdir())
+    assert (read_counters() is not None) == there
+    assert bool(node.nics()) == there

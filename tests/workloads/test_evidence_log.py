@@ -11,9 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workloads.nccl.evidence.facts import Channel, LogFacts
-from workloads.nccl.evidence.log import merge, parse_log, thinned
-from workloads.nccl.evidence.reader import WARNINGS_KEPT
+from workloads.nccl.evidence.facts import WARNINGS_KEPT, Channel, LogFacts, merge, thinned
+from workloads.nccl.evidence.log_reader import parse_log
 
 LOGS = Path(__file__).parent / "logs"
 NAMES = sorted(path.stem for path in LOGS.glob("*.log"))

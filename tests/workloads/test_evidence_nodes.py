@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from workloads.nccl.evidence.facts import Counter, Evidence, Nic, RankEvidence
-from workloads.nccl.evidence.node_problems import node_problems
+from workloads.nccl.evidence.problems import node_problems
 
 
 def link(name: str, state: str = "ACTIVE") -> Nic:

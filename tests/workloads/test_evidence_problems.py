@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from workloads.nccl.evidence.facts import LogFacts
-from workloads.nccl.evidence.log import merge, parse_log
+from workloads.nccl.evidence.facts import LogFacts, merge
+from workloads.nccl.evidence.log_reader import parse_log
 from workloads.nccl.evidence.problems import problems
 
 LOGS = Path(__file__).parent / "logs"

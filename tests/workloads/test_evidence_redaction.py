@@ -13,10 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workloads.nccl.evidence.collect import Collector, pack_file
-from workloads.nccl.evidence.log import parse_log
-from workloads.nccl.evidence.raw import to_event
-from workloads.nccl.evidence.redaction import REDACTED, known_secrets, redacted, sounds_secret
+from workloads.nccl.evidence.collect import Collector
+from workloads.nccl.evidence.log_reader import parse_log
+from workloads.nccl.evidence.raw_log import REDACTED, known_secrets, pack_file, redacted, sounds_secret
 
 # What secrets are made of; a leading digit keeps them apart from the words around them.
 secrets = st.text(string.ascii_letters + string.digits + "+/_-.~", min_size=12, max_size=64).map(
@@ -117,7 +116,7 @@ def test_none_comes_home_with_a_raw_log(tmp_path_factory: pytest.TempPathFactory
     file.write_text(
         f"node:1:1 [0] NCCL INFO {template.format('7' + 'other' * 3 + 'Z')}\nnode:1:1 [0] NCCL INFO {secret}\n"
     )
-    event = to_event(0, "node", pack_file(file, (secret,)))
+    event = pack_file(file, (secret,)).to_event(0, "node")
     text = zlib.decompress(base64.b64decode(event["data"])).decode()
     assert secret not in text
     assert "otherotherother" not in text

@@ -118,7 +118,7 @@ def bench_nccl(
     RDMA, a NIC missing, one host).
     """
     from workloads.client.run import Request
-    from workloads.nccl.evidence.raw import LogFolder
+    from workloads.nccl.evidence.raw_log import LogFolder
     from workloads.nccl.request import Options, request
 
     outputs = running.read_outputs(stack, outputs_file)

@@ -12,8 +12,8 @@ from ray.util.placement_group import PlacementGroup, placement_group, remove_pla
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from workloads.interfaces import numeric
+from workloads.nccl.evidence.collect import gather
 from workloads.nccl.evidence.facts import Evidence
-from workloads.nccl.evidence.gathering import gather
 from workloads.nccl.operation import Place
 from workloads.nccl.placement import Wanted
 from workloads.nccl.rank import Rank

@@ -67,7 +67,7 @@ def show(document: dict[str, Any], console: Console) -> None:
         console.print(warning, style="yellow", soft_wrap=True)
     if len(warnings) > MOST_WARNINGS:
         console.print(f"… and {len(warnings) - MOST_WARNINGS} warnings more, in the JSON (--json)", style="yellow")
-    show_evidence(document, console)
+    show_evidence(result.evidence, console)
     if result.verdict is not None and result.verdict.machine is not None:
         from workloads.nccl.judge import view  # it knows the catalogue, which a run on CPUs need not load
 

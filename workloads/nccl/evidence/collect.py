@@ -1,7 +1,7 @@
-"""One rank's side of the evidence: told to NCCL before the process group forms, gathered when the run is over.
+"""Collect the evidence of a run: each rank sets up NCCL's log and reads its node, the driver assembles the answers.
 
-NCCL writes its log to a file in a folder of the rank's own, which is removed afterwards. A user's own NCCL_DEBUG,
-NCCL_DEBUG_SUBSYS and NCCL_DEBUG_FILE stay as they are, and a file of theirs is read and left alone.
+NCCL writes its log to a temporary folder of the rank, which is removed after the run. NCCL_DEBUG, NCCL_DEBUG_SUBSYS and
+NCCL_DEBUG_FILE that the user set stay as they are; a log file of the user's is read and kept.
 """
 
 from __future__ import annotations
@@ -10,30 +10,40 @@ import os
 import shutil
 import socket
 import tempfile
-from collections.abc import Callable, Iterator, MutableMapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from workloads.nccl.evidence import counters, machine, raw
-from workloads.nccl.evidence.facts import Counter, LogFacts, Nic, RankEvidence
-from workloads.nccl.evidence.log import merge, parse_lines
-from workloads.nccl.evidence.redaction import REDACTED, known_secrets, redacted, redacted_environment
+import ray
+from ray.exceptions import RayError
+
+from workloads.exits import last_line
+from workloads.nccl.evidence import node, raw_log
+from workloads.nccl.evidence.facts import Counter, Evidence, LogFacts, RankEvidence, merge, thinned
+from workloads.nccl.evidence.log_reader import parse_lines
+from workloads.nccl.evidence.raw_log import REDACTED, PackedLog, known_secrets, named, redacted_environment
 
 LEVEL, SUBSYSTEMS, FILE = "NCCL_DEBUG", "NCCL_DEBUG_SUBSYS", "NCCL_DEBUG_FILE"
-WANTED = "INIT,NET,GRAPH,TUNING"
-STEERING = ("NCCL_", "GLOO_", "TORCH_NCCL_", "FI_", "OFI_", "UCX_", "LD_LIBRARY_PATH")  # beginnings of variables' names
-TELLING = ("INFO", "TRACE", "ABORT")  # levels that show how data travels
-ROOM = 512 * 2**20  # bytes that must be free where NCCL writes: a node whose disk is full loses more than a log
+LOGGED = "INIT,NET,GRAPH,TUNING"
+STEERING = ("NCCL_", "GLOO_", "TORCH_NCCL_", "FI_", "OFI_", "UCX_", "LD_LIBRARY_PATH")  # prefixes of variables
+LEVELS = ("INFO", "TRACE", "ABORT")  # levels that show how data travels
+ROOM = 512 * 2**20  # bytes that must be free where NCCL writes: a full disk costs a node more than a log
 READ = 256 * 2**20  # bytes of a log that are read; INFO writes some MB
 PIECE = 2**16  # characters read at once, however long a line is
 FOLDER = "rdma-ray-nccl-"
+IMAGE = "RDMA_RAY_IMAGE"  # variable by which a pod's manifest gives its containers the name of their image
+ANSWER_S = 60  # a log of 256 MiB takes 20 s to read; everything else takes less than a second
+CHANNELS = 2**14  # connections that a result keeps of all ranks together: 2 MB of JSON
+FEWEST_CHANNELS = 32  # and of one rank at least
+WARNINGS = 20  # warnings kept per rank
 
 
 @dataclass
 class Collected:
-    """What a rank hands to the driver. `missing` are reasons; `raw` is its log, where that was asked for.
+    """Answer of one rank to the driver: its evidence, and the reasons for what is `missing`.
 
-    `first` says that the rank speaks for its node.
+    `first`: this rank reports on its node. `raw` is its log, if requested.
     """
 
     evidence: RankEvidence
@@ -41,14 +51,15 @@ class Collected:
     topology: str | None = None
     image: str | None = None
     missing: list[str] = field(default_factory=list)
-    raw: raw.Packed | None = None
+    raw: PackedLog | None = None
 
 
 class Collector:
     """Evidence of one rank: `start` before the process group forms, `finish` at the end or after a hang.
 
-    `first` is true on one rank of each node, which reads what belongs to the whole node. The environment and the
-    folders can be other ones than this process's, for tests.
+    Args:
+        first: Whether this rank reads what belongs to the whole node; one rank of each node does.
+        environment: Variables of the process; tests pass their own, as for the folders and `topology`.
     """
 
     def __init__(
@@ -57,9 +68,9 @@ class Collector:
         backend: str,
         first: bool,
         environment: MutableMapping[str, str] = os.environ,
-        infiniband: Path = counters.INFINIBAND,
+        infiniband: Path = node.INFINIBAND,
         temporary: Path | None = None,
-        topology: Callable[[], str | None] = machine.topology,
+        topology: Callable[[], str | None] = node.topology,
     ) -> None:
         self.rank, self.nccl, self.first = rank, backend == "nccl", first
         self.environment, self.infiniband = environment, infiniband
@@ -67,42 +78,35 @@ class Collector:
         self.topology = topology
         self.host = socket.gethostname()
         self.folder: Path | None = None
-        self.before: counters.Reading | None = None
+        self.before: node.Reading | None = None
         self.missing: list[str] = []
 
     def start(self) -> None:
-        """Tell NCCL to write a log, and read the counters. Never raises: a run without evidence is still a run."""
+        """Make NCCL write a log, and read the counters. Never raises: a run without evidence is still a run."""
         if self.nccl:
             self._prepare_log()
         if self.first:
-            self.before = counters.read(self.infiniband)
+            self.before = node.read_counters(self.infiniband)
 
     def variables(self) -> dict[str, str]:
-        """What steers the communication library, without secrets, and without what this rank set for itself alone."""
+        """Return the variables of the communication library, without secrets and without this rank's log file."""
         found = redacted_environment(self.environment, STEERING, known_secrets(self.environment))
         if self.folder is not None:
             found.pop(FILE, None)
         return found
 
     def finish(self, with_log: bool) -> Collected:
-        """What was found; the log's own text too, `with_log`. May be called once; the rank's folder is gone then."""
-        collected = Collected(RankEvidence(rank=self.rank, log=None, counters=None, host=self.host), self.first)
-        known = known_secrets(self.environment)
-        log = self._log(collected, known, with_log)
-        found: list[Counter] | None = None
-        nics: list[Nic] | None = None
-        driver: str | None = None
+        """Return the evidence, and the text of the log if `with_log`. Call once: it removes the rank's folder."""
+        collected = Collected(RankEvidence(rank=self.rank, log=None, counters=None), self.first, missing=self.missing)
+        found: dict[str, Any] = {"host": self.host, "log": self._log(collected, with_log)}
         if self.first:
-            found = self._counters(collected)
-            nics, driver = machine.nics(self.infiniband), machine.driver()
+            nics = node.nics(self.infiniband) or None
+            found |= {"counters": self._counters(collected), "nics": nics, "driver": node.driver()}
             collected.topology = self.topology()
-            collected.image = machine.image(self.environment)
+            collected.image = self.environment.get(IMAGE) or None
             if self.nccl and collected.topology is None:
-                collected.missing.append("topology: nvidia-smi cannot be asked on this node")
-        collected.evidence = RankEvidence(
-            rank=self.rank, log=log, counters=found, host=self.host, nics=nics or None, driver=driver
-        )
-        collected.missing = self.missing + collected.missing
+                collected.missing.append("topology: nvidia-smi cannot be run on this node")
+        collected.evidence = collected.evidence.model_copy(update=found)
         if self.folder is not None:
             shutil.rmtree(self.folder, ignore_errors=True)
         return collected
@@ -110,40 +114,39 @@ class Collector:
     def _prepare_log(self) -> None:
         remove_stale(self.temporary)
         self.environment.setdefault(LEVEL, "INFO")
-        self.environment.setdefault(SUBSYSTEMS, WANTED)
-        if FILE in self.environment or self.environment[LEVEL].upper() not in TELLING:
+        self.environment.setdefault(SUBSYSTEMS, LOGGED)
+        if FILE in self.environment or self.environment[LEVEL].upper() not in LEVELS:
             return
         try:
             free = shutil.disk_usage(self.temporary).free
             if free < ROOM:
-                raise OSError(f"only {free // 2**20} MiB are free, {ROOM // 2**20} are wanted")
+                raise OSError(f"only {free // 2**20} MiB are free, {ROOM // 2**20} are needed")
             self.folder = Path(tempfile.mkdtemp(prefix=f"{FOLDER}{os.getpid()}-", dir=self.temporary))
         except OSError as error:
             self.missing.append(f"NCCL's log: no room for it in {self.temporary}: {error}")
             return
         self.environment[FILE] = str(self.folder / "%h.%p")
 
-    def _log(self, collected: Collected, known: tuple[str, ...], with_log: bool) -> LogFacts | None:
+    def _log(self, collected: Collected, with_log: bool) -> LogFacts | None:
         if not self.nccl:
             collected.missing.append("NCCL's log: the ranks used gloo, which writes none")
             return None
         level = self.environment.get(LEVEL, "")
-        if level.upper() not in TELLING:
+        if level.upper() not in LEVELS:
             collected.missing.append(
                 f"NCCL's log: {LEVEL}={level} is set on the ranks; INFO shows how data travels: --env {LEVEL}=INFO"
             )
             return None
         files = self._files()
-        if not files:
-            if not self.missing:
-                collected.missing.append(f"NCCL's log: NCCL wrote none to {self.environment.get(FILE)}")
-            return None
+        if not files and not self.missing:
+            collected.missing.append(f"NCCL's log: NCCL wrote none to {self.environment.get(FILE)}")
+        known = known_secrets(self.environment)
         facts = []
         for file in files:
             try:
                 facts.append(self._parse(file, known, collected))
                 if with_log and collected.raw is None:
-                    collected.raw = pack_file(file, known)
+                    collected.raw = raw_log.pack_file(file, known)
             except OSError as error:
                 collected.missing.append(f"NCCL's log: cannot read it: {error.strerror}")
         return facts[0] if len(facts) == 1 else merge(facts) if facts else None
@@ -162,30 +165,23 @@ class Collector:
         return facts
 
     def _counters(self, collected: Collected) -> list[Counter] | None:
-        after = counters.read(self.infiniband)
-        if self.before is None or after is None:
-            reason = (
-                "this node has no RDMA NIC that a rank can see" if after is None else "none at the start of the run"
-            )
-            if self.before is not None:
-                reason = "every RDMA NIC of this node vanished during the run"
-            collected.missing.append(f"NIC counters: {reason} ({self.infiniband})")
-            return None
-        found, notes = counters.difference(self.before, after)
-        collected.missing += [f"NIC counters: {note}" for note in notes]
-        return found
-
-
-def pack_file(file: Path, known: tuple[str, ...]) -> raw.Packed:
-    """A log file without secrets, cut to what a rank may send. OSError where it cannot be read."""
-    size = file.stat().st_size
-    with file.open("rb") as opened:
-        text, left_out = raw.read_ends(opened, size)
-    return raw.pack(redacted(text, known), size, left_out)
+        after = node.read_counters(self.infiniband)
+        if self.before is not None and after is not None:
+            found, notes = node.difference(self.before, after)
+            collected.missing += [f"NIC counters: {note}" for note in notes]
+            return found
+        if self.before is not None:
+            reason = "every RDMA NIC of this node disappeared during the run"
+        elif after is None:
+            reason = "a rank sees no RDMA NIC on this node"
+        else:
+            reason = "a rank saw no RDMA NIC at the start of the run"
+        collected.missing.append(f"NIC counters: {reason} ({self.infiniband})")
+        return None
 
 
 def expanded(pattern: str, host: str, pid: int) -> str:
-    """NCCL_DEBUG_FILE as NCCL reads it: %h the host's first name, %p the process, %% a percent sign (src/debug.cc)."""
+    """Expand NCCL_DEBUG_FILE as NCCL does: %h the short host name, %p the process, %% a percent sign (src/debug.cc)."""
     values = {"h": host.partition(".")[0], "p": str(pid), "%": "%"}
     pieces, rest = [], pattern
     while "%" in rest:
@@ -196,7 +192,7 @@ def expanded(pattern: str, host: str, pid: int) -> str:
 
 
 def remove_stale(folder: Path) -> None:
-    """Remove the log folders of ranks that were killed before they could: their process is gone."""
+    """Remove log folders of ranks that were killed: their process no longer exists."""
     for left in folder.glob(f"{FOLDER}*-*"):
         pid = left.name.removeprefix(FOLDER).partition("-")[0]
         if pid.isdecimal() and not Path("/proc", pid).exists() and Path("/proc/self").exists():
@@ -208,6 +204,79 @@ def _lines(readline: Callable[[int], str], known: tuple[str, ...]) -> Iterator[s
     while left > 0 and (line := readline(PIECE)):
         left -= len(line)
         for value in known:
-            if value in line:
-                line = line.replace(value, REDACTED)
+            line = line.replace(value, REDACTED)
         yield line
+
+
+def gather(actors: Sequence[Any], with_logs: bool, emit: Callable[..., None], answer_s: float = ANSWER_S) -> Evidence:
+    """Collect the evidence of all ranks within `answer_s` seconds; emit their logs as events if `with_logs`.
+
+    Never raises: it runs after the measurement or its failure, and must hide neither.
+    """
+    try:
+        references = [actor.evidence.remote(with_logs) for actor in actors]
+        answered, _ = ray.wait(references, num_returns=len(references), timeout=answer_s) if references else ([], [])
+    except RayError as error:
+        return Evidence(ranks=[], image=None, topology={}, missing=[f"all of it: {last_line(error)}"])
+    found: dict[int, Collected] = {}
+    failed: dict[int, str] = {}
+    for rank, reference in enumerate(references):
+        if reference not in answered:
+            failed[rank] = f"all of it: no answer within {answer_s:.0f} s"
+            continue
+        try:
+            found[rank] = ray.get(reference)
+        except RayError as error:
+            failed[rank] = f"all of it: {last_line(error)}"
+    if with_logs:
+        failed |= send_logs(found, emit)
+    return assemble(found, failed)
+
+
+def send_logs(found: Mapping[int, Collected], emit: Callable[..., None]) -> dict[int, str]:
+    """Emit the ranks' logs up to the limit for all of them; return, by rank, why the others were not sent."""
+    limit = raw_log.ALL_PACKED
+    room, unsent = limit, {}
+    for rank, collected in found.items():
+        if collected.raw is None:
+            continue
+        if len(collected.raw.data) > room:
+            unsent[rank] = f"NCCL's raw log: those of all ranks have more than {limit // 2**20} MiB, compressed"
+            continue
+        room -= len(collected.raw.data)
+        emit(raw_log.KIND, **collected.raw.to_event(rank, collected.evidence.host or ""))
+    return unsent
+
+
+def assemble(found: Mapping[int, Collected], failed: Mapping[int, str]) -> Evidence:
+    """Combine the evidence of all ranks. Equal reasons for missing evidence become one line with their ranks."""
+    reasons: dict[str, list[int]] = {}
+    for rank, reason in [*((rank, each) for rank, one in found.items() for each in one.missing), *failed.items()]:
+        reasons.setdefault(reason, []).append(rank)
+    keep = max(FEWEST_CHANNELS, CHANNELS // max(1, len(found)))
+    ranks = [
+        _thin(found[rank].evidence, keep) if rank in found else RankEvidence(rank=rank, log=None, counters=None)
+        for rank in sorted(found.keys() | failed.keys())
+    ]
+    all_ranks, first_ranks = {each.rank for each in ranks}, {rank for rank, each in found.items() if each.first}
+    images = sorted({collected.image for collected in found.values() if collected.image})
+    # A reason that holds on all ranks, or on each node's first rank, needs no list of ranks.
+    missing = [
+        reason if set(where) in (all_ranks, first_ranks) else f"{reason} ({named(where)})"
+        for reason, where in sorted(reasons.items())
+    ]
+    if len(images) != 1:
+        why = f"the nodes run different ones: {', '.join(images)}" if images else f"{IMAGE} is not set in the ranks"
+        missing.append(f"container image: {why}")
+    return Evidence(
+        ranks=ranks,
+        image=images[0] if len(images) == 1 else None,
+        topology={each.evidence.host or str(rank): each.topology for rank, each in found.items() if each.topology},
+        missing=missing,
+    )
+
+
+def _thin(evidence: RankEvidence, channels: int) -> RankEvidence:
+    if evidence.log is None:
+        return evidence
+    return evidence.model_copy(update={"log": thinned(evidence.log, channels, WARNINGS)})

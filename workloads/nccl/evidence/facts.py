@@ -1,16 +1,18 @@
-"""What the evidence consists of, typed. Pure: neither ray nor torch."""
+"""Typed evidence of a run: NCCL's log of each rank, NIC counters, links, topology. Imports neither ray nor torch."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
 Transport = Literal["NET", "P2P", "SHM", "NVLS", "COLLNET"]
+WARNINGS_KEPT = 200  # different warnings per log: a broken NIC repeats its warning with another address each time
 
 
 class Part(BaseModel):
-    """A part of the evidence: frozen, and strict about names."""
+    """Part of the evidence: frozen, rejects unknown fields."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -18,10 +20,10 @@ class Part(BaseModel):
 class Channel(Part):
     """One connection from NCCL's log: `Channel 00/0 : 0[0] -> 8[0] [send] via NET/gIB/0/GDRDMA`.
 
-    Ranks of the communicator; `plugin` (gIB, Libfabric, Socket, IB …) and `device` (its NIC) only for NET; `gdrdma`
-    whether the NIC reads and writes the GPU's memory itself. `end` is the side that wrote the line, whose NIC `device`
-    is; `size` counts the ranks of the communicator where the log tells which one it was. Equal connections on several
-    channels are one entry. A COLLNET entry has its own rank on both sides.
+    `sender` and `receiver` are ranks of the communicator. `plugin` (gIB, Libfabric, Socket, IB …) and `device` (its NIC
+    index) are set for NET only. `gdrdma`: the NIC reads and writes GPU memory directly. `end` is the side that wrote
+    the line and owns `device`. `size` is the number of ranks of the communicator, if the log shows which one it is.
+    Equal connections on several channels are one entry. A COLLNET entry has its own rank on both sides.
     """
 
     sender: int
@@ -35,7 +37,7 @@ class Channel(Part):
 
 
 class Choice(Part):
-    """What NCCL chose for an operation (`AllReduce`) of a size in bytes: `RING` and `SIMPLE`."""
+    """Algorithm (`RING`) and protocol (`SIMPLE`) that NCCL chose for an operation (`AllReduce`) of `size` bytes."""
 
     op: str
     size: int
@@ -44,20 +46,23 @@ class Choice(Part):
 
 
 class LogFacts(Part):
-    """What NCCL_DEBUG=INFO output says, of one rank or of several whose logs were put together.
+    """Facts in the NCCL_DEBUG=INFO output of one rank, or of several ranks after `merge`.
 
-    `plugin` is the network that NCCL chose (gIB, Libfabric, Socket, IB), None where the log does not say. `hcas` are
-    the NICs in use by name, in the log's order. `gdrdma_hcas` are the indexes of those with `GPU Direct RDMA Enabled`,
-    `no_gdrdma_hcas` those with `Disabled`. `algorithms` are `Algo RING proto SIMPLE` choices as `RING/SIMPLE`.
-    `hosts` maps ranks to host names as far as the log tells. `truncated` is whether the log ends in the middle of the
-    initialisation or of a line. `warnings` are NCCL WARN lines. `lines` counts those of NCCL.
-
-    Of several ranks: `plugins` and `versions` are all that were seen, `nics_by_host` the names by host, `nics_found`
-    the number of NICs that Libfabric found by host (it joins several into one device, so that `hcas` are fewer),
-    `provider` its provider (`efa`) and `fabric` (`efa-direct`). `choices` are the algorithms by operation and size,
-    `nvls_channels` how many channels NVLink SHARP got. `unfinished` are the ranks whose initialisation began and did
-    not end, `warnings_left_out` how many further lines of warning there were,
-    `channels_left_out` how many connections a result of many ranks does not repeat (see `thinned`).
+    Attributes:
+        plugin: Network that NCCL chose (gIB, Libfabric, Socket, IB); None if the log does not name it.
+        hosts: Host name by rank, as far as the log shows it.
+        hcas: Names of the NICs in use, in the log's order.
+        gdrdma_hcas: Indexes of the NICs with `GPU Direct RDMA Enabled`; `no_gdrdma_hcas` those with `Disabled`.
+        algorithms: `Algo RING proto SIMPLE` choices as `RING/SIMPLE`; `choices` has them by operation and size.
+        warnings: NCCL WARN lines; `warnings_left_out` counts further ones.
+        truncated: The log ends within a line or within the initialization.
+        lines: Number of NCCL's lines.
+        plugins: All plugins seen; `versions` all versions of NCCL.
+        nics_found: NICs that Libfabric found, by host. It joins several into one device, so `hcas` may be fewer.
+        provider: Libfabric's provider (`efa`); `fabric` its fabric (`efa-direct`).
+        nvls_channels: Channels of NVLink SHARP.
+        unfinished: Ranks whose initialization began and did not complete.
+        channels_left_out: Connections that `thinned` removed.
     """
 
     nccl_version: str | None
@@ -88,10 +93,10 @@ class LogFacts(Part):
 
 
 class Counter(Part):
-    """What a NIC counted during the run: bytes sent and received, and errors, after minus before.
+    """Counters of one NIC, after the run minus before: bytes sent and received, errors, congestion marks.
 
-    `errors` and `congestion` (notifications and marks) hold the counters that moved. `details` are EFA's bytes by kind
-    of operation. `reset` says that the NIC began to count anew meanwhile, so that the figures are the least it did.
+    `errors` and `congestion` hold the counters that changed. `details` are EFA's bytes by operation. `reset`: the NIC
+    started again from zero during the run, so the values are lower bounds.
     """
 
     nic: str
@@ -104,7 +109,7 @@ class Counter(Part):
 
 
 class Nic(Part):
-    """A port of an RDMA NIC as the kernel shows it: `state` ACTIVE or DOWN, `rate` such as `400 Gb/sec (4X NDR)`."""
+    """Port of an RDMA NIC as the kernel shows it: `state` ACTIVE or DOWN, `rate` such as `400 Gb/sec (4X NDR)`."""
 
     name: str
     state: str | None
@@ -116,10 +121,7 @@ class Nic(Part):
 
 
 class RankEvidence(Part):
-    """The evidence of one rank. `counters` are those of its whole node, and only on one rank of each node.
-
-    So are `nics` and `driver`, the version of the GPUs' kernel driver.
-    """
+    """Evidence of one rank. One rank per node also carries the node's `counters`, `nics` and GPU `driver` version."""
 
     rank: int
     log: LogFacts | None
@@ -130,12 +132,106 @@ class RankEvidence(Part):
 
 
 class Evidence(Part):
-    """All ranks' evidence. `image` is the container image's digest where the cluster tells, `topology` by node.
+    """Evidence of all ranks.
 
-    `missing` says what could not be had, on which ranks, and why.
+    `image` is the container image's digest if the cluster reports it, `topology` is by node. `missing` lists what could
+    not be collected, on which ranks, and why.
     """
 
     ranks: list[RankEvidence]
     image: str | None
     topology: dict[str, str]
     missing: list[str]
+
+    @property
+    def log(self) -> LogFacts | None:
+        """Return the ranks' logs merged into one; None without any."""
+        logs = [rank.log for rank in self.ranks if rank.log is not None]
+        return merge(logs) if logs else None
+
+
+def thinned(facts: LogFacts, channels: int, warnings: int) -> LogFacts:
+    """Return the facts with at most so many connections and warnings; of a thousand ranks, each has thousands.
+
+    Connections through NICs without GPUDirect RDMA are kept first, then one of each device and direction.
+    """
+    priority: dict[Channel, int] = {}
+    seen: set[object] = set()
+    for channel in facts.channels:
+        kind = (channel.transport, channel.device, channel.end)
+        plain = channel.transport in ("NET", "COLLNET") and not channel.gdrdma
+        priority[channel] = 0 if plain else 2 if kind in seen else 1
+        seen.add(kind)
+    chosen = set(sorted(priority, key=priority.__getitem__)[:channels])
+    kept = [channel for channel in facts.channels if channel in chosen]
+    return facts.model_copy(
+        update={
+            "channels": kept,
+            "channels_left_out": facts.channels_left_out + len(facts.channels) - len(kept),
+            "warnings": facts.warnings[:warnings],
+            "warnings_left_out": facts.warnings_left_out + max(0, len(facts.warnings) - warnings),
+        }
+    )
+
+
+def merge(logs: list[LogFacts]) -> LogFacts:
+    """Merge the facts of several ranks. A value that cannot be combined (plugin, version) is the first rank's.
+
+    `plugins`, `versions`, `nics_by_host` and `hosts` keep what differs.
+    """
+    found = [log for log in logs if log.lines]
+    nranks = _most(log.nranks for log in found)
+    # Ranks of the largest communicator only: those of a smaller one count from 0 again.
+    hosts: dict[int, str] = {}
+    for log in found:
+        if log.nranks == nranks:
+            hosts = log.hosts | hosts
+    # NCCL reports the number of nodes since 2.20; the hosts of all ranks give it for earlier versions.
+    counted = len(set(hosts.values())) if nranks is not None and len(hosts) == nranks else None
+    warnings = _union(log.warnings for log in found)
+    return LogFacts(
+        nccl_version=_first(log.nccl_version for log in found),
+        plugin=_first(log.plugin for log in found),
+        plugin_version=_first(log.plugin_version for log in found),
+        nranks=nranks,
+        nnodes=_most([*(log.nnodes for log in found), counted]),
+        hosts=dict(sorted(hosts.items())),
+        hcas=_union(log.hcas for log in found),
+        gdrdma_hcas=sorted({index for log in found for index in log.gdrdma_hcas}),
+        no_gdrdma_hcas=sorted({index for log in found for index in log.no_gdrdma_hcas}),
+        channels=list({channel: None for log in found for channel in log.channels}),
+        algorithms=_union(log.algorithms for log in found),
+        warnings=warnings[:WARNINGS_KEPT],
+        # An empty log was lost, which leaves the whole incomplete.
+        truncated=any(log.truncated for log in logs) or len(found) < len(logs),
+        lines=sum(log.lines for log in found),
+        plugins=_union(log.plugins for log in found),
+        versions=_union(log.versions for log in found),
+        nics_by_host={
+            host: _union(log.nics_by_host.get(host, []) for log in found)
+            for host in _union(log.nics_by_host for log in found)
+        },
+        nics_found={host: count for log in found for host, count in log.nics_found.items()},
+        provider=_first(log.provider for log in found),
+        fabric=_first(log.fabric for log in found),
+        choices=sorted(
+            {choice for log in found for choice in log.choices},
+            key=lambda choice: (choice.op, choice.size, choice.algorithm, choice.protocol),
+        ),
+        nvls_channels=_most(log.nvls_channels for log in found),
+        unfinished=sorted({rank for log in found for rank in log.unfinished}),
+        warnings_left_out=sum(log.warnings_left_out for log in found) + max(0, len(warnings) - WARNINGS_KEPT),
+        channels_left_out=sum(log.channels_left_out for log in found),
+    )
+
+
+def _first(values: Iterable[str | None]) -> str | None:
+    return next((value for value in values if value is not None), None)
+
+
+def _most(values: Iterable[int | None]) -> int | None:
+    return max((value for value in values if value is not None), default=None)
+
+
+def _union(lists: Iterable[Iterable[str]]) -> list[str]:
+    return list(dict.fromkeys(value for values in lists for value in values))

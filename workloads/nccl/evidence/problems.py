@@ -1,23 +1,33 @@
-"""What a log says that is not what was asked for. Pure: the judge composes these findings with its own.
+"""Findings in the evidence: what NCCL's log and the nodes show that differs from what was requested. Pure.
 
-A finding with code 5 means that the figures, however good, are not those of the fabric that was asked for; code 0 is a
-remark.
+A finding with code 5 means that the figures, however good, are not those of the requested fabric; code 0 is a remark.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from statistics import median
 
 from workloads.exits import Exit
-from workloads.nccl.evidence.facts import Channel, LogFacts
-from workloads.nccl.evidence.reader import SOCKETS
+from workloads.nccl.evidence.facts import Channel, Counter, Evidence, LogFacts, Nic
+from workloads.nccl.evidence.log_reader import SOCKETS
 from workloads.nccl.result import Finding
-
-REMARK = 0
 
 # The plugin that carries a machine's transport, as NCCL names it (infra/catalog/machines.py: Machine.transport).
 PLUGINS = {"gib": "gIB", "efa": "Libfabric"}
-HOW = "set NCCL_DEBUG=INFO and NCCL_DEBUG_SUBSYS=INIT,NET,GRAPH,TUNING on every rank"
+FIX = "set NCCL_DEBUG=INFO and NCCL_DEBUG_SUBSYS=INIT,NET,GRAPH,TUNING on every rank"
+SILENT = 0.1  # share of what the node's median NIC sent
+BUSY = 10**9  # bytes that the median NIC must have sent before a silent NIC means something
+
+
+def failure(kind: str, text: str, code: Exit = Exit.NOT_AS_ASKED) -> Finding:
+    """Return a finding that fails the run."""
+    return Finding(code=code, kind=kind, text=text)
+
+
+def remark(kind: str, text: str) -> Finding:
+    """Return a finding that does not fail the run."""
+    return Finding(code=Exit.OK, kind=kind, text=text)
 
 
 def problems(
@@ -29,10 +39,13 @@ def problems(
     ranks: int | None = None,
     gdrdma: bool = True,
 ) -> list[Finding]:
-    """What speaks against the log of a run on `nodes` nodes with `ranks` ranks in all.
+    """Return the findings in the log of a run. One node has no fabric: only the log itself is checked.
 
-    `nics` RDMA NICs of one node (None: not known, or not all of them asked for), `transport` `gib` or `efa` (None: any
-    but sockets), `gdrdma` whether GPUDirect RDMA is demanded. One node has no fabric: only the log itself is looked at.
+    Args:
+        nics: RDMA NICs of one node; None if not known, or if not all of them are requested.
+        transport: `gib` or `efa`; None for any but sockets.
+        ranks: Ranks of the whole run.
+        gdrdma: Whether GPUDirect RDMA is required.
     """
     return list(_problems(facts, nodes, nics, transport, ranks, gdrdma))
 
@@ -41,13 +54,13 @@ def _problems(
     facts: LogFacts | None, nodes: int, nics: int | None, transport: str | None, ranks: int | None, gdrdma: bool
 ) -> Iterator[Finding]:
     if facts is None:
-        yield _wrong("no-log", f"there is no NCCL log: nothing shows how the data travelled; {HOW}")
+        yield failure("no-log", f"there is no NCCL log: nothing shows how the data traveled; {FIX}")
         return
     if not facts.lines:
-        yield _wrong("empty-log", f"the log has no line of NCCL's: nothing shows how the data travelled; {HOW}")
+        yield failure("empty-log", f"the log has no line of NCCL's: nothing shows how the data traveled; {FIX}")
         return
     yield from _whole(facts)
-    yield from _world(facts, nodes, ranks)
+    yield from _ranks(facts, nodes, ranks)
     if nodes > 1:
         yield from _network(facts, transport)
         yield from _within(facts)
@@ -55,124 +68,113 @@ def _problems(
             yield from _gpu_direct(facts, gdrdma)
             if nics is not None:
                 yield from _nics(facts, nics)
-    yield from _remarks(facts)
+    if len(facts.versions) > 1:
+        yield remark("versions-differ", f"the ranks run different versions of NCCL: {', '.join(facts.versions)}")
+    if facts.warnings:
+        count = len(facts.warnings) + facts.warnings_left_out
+        yield remark("warnings", f"NCCL warned in {count} different lines, first: {facts.warnings[0][:300]}")
 
 
 def _whole(facts: LogFacts) -> Iterator[Finding]:
     if facts.unfinished:
         ranks = ", ".join(map(str, facts.unfinished[:8])) + (" …" if len(facts.unfinished) > 8 else "")
-        yield _wrong(
-            "truncated-log", f"the initialisation began and did not end on rank {ranks}: NCCL hung, or the log was cut"
-        )
+        text = f"the initialization began and did not end on rank {ranks}: NCCL hung, or the log was cut"
+        yield failure("truncated-log", text)
     elif facts.truncated:
-        yield _wrong(
-            "truncated-log",
-            "the log ends in the middle of a line or of the initialisation: it was cut, or NCCL failed there",
-        )
+        text = "the log ends within a line or within the initialization: it was cut, or NCCL failed there"
+        yield failure("truncated-log", text)
 
 
-def _world(facts: LogFacts, nodes: int, ranks: int | None) -> Iterator[Finding]:
+def _ranks(facts: LogFacts, nodes: int, ranks: int | None) -> Iterator[Finding]:
     hosts = sorted(set(facts.hosts.values()))
     if ranks is not None and facts.nranks is not None and facts.nranks != ranks:
         kind = "too-few-ranks" if facts.nranks < ranks else "another-run"
-        yield _wrong(kind, f"{ranks} ranks were asked for, the log's communicator has {facts.nranks}")
+        yield failure(kind, f"{ranks} ranks were requested, the log's communicator has {facts.nranks}")
     if facts.nnodes is not None and facts.nnodes < nodes:
         where = f": every rank is on {hosts[0]}" if len(hosts) == 1 and facts.nnodes == 1 else ""
         kind = "same-host" if facts.nnodes == 1 else "too-few-nodes"
-        yield _wrong(kind, f"{nodes} nodes were asked for, NCCL saw {facts.nnodes}{where}")
+        yield failure(kind, f"{nodes} nodes were requested, NCCL saw {facts.nnodes}{where}")
     elif facts.nnodes is not None and facts.nnodes > nodes:
-        yield _wrong("another-run", f"{nodes} nodes were asked for, NCCL saw {facts.nnodes}: another run's log?")
+        yield failure("another-run", f"{nodes} nodes were requested, NCCL saw {facts.nnodes}: another run's log?")
     if facts.nranks is None and not facts.truncated:
-        yield _wrong("no-communicator", f"the log names no communicator: which ranks took part is not shown; {HOW}")
+        yield failure("no-communicator", f"the log names no communicator, so not which ranks took part; {FIX}")
     elif facts.nranks is not None and 0 < len(facts.hosts) < facts.nranks:
-        yield _remark("some-ranks", f"the log covers {len(facts.hosts)} of {facts.nranks} ranks")
+        yield remark("some-ranks", f"the log covers {len(facts.hosts)} of {facts.nranks} ranks")
 
 
 def _network(facts: LogFacts, transport: str | None) -> Iterator[Finding]:
-    wanted = PLUGINS.get(transport) if transport else None
-    others = [plugin for plugin in facts.plugins if plugin != wanted and plugin not in SOCKETS]
+    expected = PLUGINS.get(transport) if transport else None
+    others = [plugin for plugin in facts.plugins if plugin != expected and plugin not in SOCKETS]
     if sockets := _sockets(facts):
-        yield _wrong(
+        yield failure(
             "socket-transport",
             f"NCCL used sockets (NET/{sockets[0]}): no RDMA. Is the plugin in LD_LIBRARY_PATH, are the RDMA NICs in the"
             " pod?",
         )
-    if wanted is not None and others:
-        yield _wrong("other-plugin", f"this machine's plugin is {wanted}; NCCL used {', '.join(others)}")
-    # A log that was cut need not say all of this, and that it was cut has been said.
+    if expected is not None and others:
+        yield failure("other-plugin", f"this machine's plugin is {expected}; NCCL used {', '.join(others)}")
+    # A truncated log need not contain these lines; that it is truncated is a finding of its own.
     if not facts.plugins and not facts.truncated:
-        yield _wrong("no-plugin", f"the log does not name the network that NCCL used; {HOW}")
+        yield failure("no-plugin", f"the log does not name the network that NCCL used; {FIX}")
     if transport == "efa" and facts.provider is not None and facts.provider != "efa":
-        yield _wrong("other-provider", f"Libfabric's provider is {facts.provider}, not efa: no EFA device was used")
+        yield failure("other-provider", f"Libfabric's provider is {facts.provider}, not efa: no EFA device was used")
     if not _carried(facts) and not facts.truncated:
         between = "" if not facts.channels else ": all that it names stay inside a node"
-        yield _wrong("no-channel", f"the log names no connection through a NIC{between}; {HOW}")
+        yield failure("no-channel", f"the log names no connection through a NIC{between}; {FIX}")
 
 
 def _within(facts: LogFacts) -> Iterator[Finding]:
-    """Connections through a NIC between ranks of one host: they cross no fabric."""
+    """Find connections through a NIC between ranks of one host: they cross no fabric."""
     known = [channel for channel in _carried(facts) if channel.transport == "NET" and _sized(facts, channel)]
     inside = [channel for channel in known if _same_host(facts, channel)]
     if inside:
         first = inside[0]
         text = (
             f"{len(inside)} of {len(known)} connections through NICs join ranks of one host, first rank {first.sender}"
+            f" and {first.receiver} on {facts.hosts[first.sender]}"
         )
-        text += f" and {first.receiver} on {facts.hosts[first.sender]}"
-        yield _wrong("same-host", text) if len(inside) == len(known) else _remark("same-host", text)
+        yield failure("same-host", text) if len(inside) == len(known) else remark("same-host", text)
 
 
-def _gpu_direct(facts: LogFacts, demanded: bool) -> Iterator[Finding]:
-    code = Exit.NOT_AS_ASKED if demanded else REMARK
+def _gpu_direct(facts: LogFacts, required: bool) -> Iterator[Finding]:
+    found = failure if required else remark
     carried = _carried(facts)
     plain = [channel for channel in carried if not channel.gdrdma]
     if plain:
         first = plain[0]
-        yield Finding(
-            code=code,
-            kind="no-gdrdma",
-            text=f"{len(plain)} of {len(carried)} connections through NICs go without GPUDirect RDMA, first rank"
+        yield found(
+            "no-gdrdma",
+            f"{len(plain)} of {len(carried)} connections through NICs go without GPUDirect RDMA, first rank"
             f" {first.sender} to {first.receiver} on device {first.device}: data is copied through the host",
         )
     elif facts.no_gdrdma_hcas:
         indexes = ", ".join(map(str, facts.no_gdrdma_hcas))
-        yield Finding(
-            code=code, kind="no-gdrdma", text=f"NCCL says that GPUDirect RDMA is disabled for the NICs {indexes}"
-        )
+        yield found("no-gdrdma", f"NCCL logged that GPUDirect RDMA is disabled for the NICs {indexes}")
 
 
 def _nics(facts: LogFacts, nics: int) -> Iterator[Finding]:
     used = _devices_used(facts)
-    counts = {host: facts.nics_found.get(host, len(names)) for host, names in facts.nics_by_host.items()}
-    counts = facts.nics_found | counts
+    joined = facts.plugin == "Libfabric"  # aws-ofi-nccl makes one device of all NICs next to a GPU
+    counts = {host: len(names) for host, names in facts.nics_by_host.items()} | facts.nics_found
     if not counts and facts.hcas:
         counts = {"the log": len(facts.hcas)}
-    if not counts and not _joined(facts):
+    if not counts and not joined:
         counts = {host: len(devices) for host, devices in used.items()}
     if not counts:
         if not facts.truncated:
-            yield _wrong("nics-unknown", f"the log does not name the NICs, of which a node has {nics}; {HOW}")
+            yield failure("nics-unknown", f"the log does not name the NICs, of which a node has {nics}; {FIX}")
         return
     for host, count in sorted(counts.items()):
         if count < nics:
             there = set(facts.nics_by_host.get(host, ())) or set(facts.hcas)
             absent = [] if host in facts.nics_found else sorted(set(facts.hcas) - there)
-            yield _wrong(
-                "nic-missing", f"{host}: {count} of {nics} NICs" + (f", without {', '.join(absent)}" if absent else "")
-            )
-        elif host in used and len(used[host]) < nics and not _joined(facts) and _ranks_on(facts, host) >= nics:
-            yield _wrong("nic-idle", f"{host}: only {len(used[host])} of its {nics} NICs carry a connection")
+            without = f", without {', '.join(absent)}" if absent else ""
+            yield failure("nic-missing", f"{host}: {count} of {nics} NICs{without}")
+        elif host in used and len(used[host]) < nics and not joined and list(facts.hosts.values()).count(host) >= nics:
+            yield failure("nic-idle", f"{host}: only {len(used[host])} of its {nics} NICs carry a connection")
     unnamed = sorted(set(facts.hosts.values()) - set(counts)) if "the log" not in counts else []
     if unnamed and not facts.truncated:
-        yield _wrong("nics-unknown", f"{', '.join(unnamed[:8])}: the log does not name the NICs, {nics} are expected")
-
-
-def _remarks(facts: LogFacts) -> Iterator[Finding]:
-    if len(facts.versions) > 1:
-        yield _remark("versions-differ", f"the ranks run different versions of NCCL: {', '.join(facts.versions)}")
-    if facts.warnings:
-        count = len(facts.warnings) + facts.warnings_left_out
-        yield _remark("warnings", f"NCCL warned in {count} different lines, first: {facts.warnings[0][:300]}")
+        yield failure("nics-unknown", f"{', '.join(unnamed[:8])}: the log does not name the NICs, {nics} are expected")
 
 
 def _sockets(facts: LogFacts) -> list[str]:
@@ -184,7 +186,7 @@ def _carried(facts: LogFacts) -> list[Channel]:
 
 
 def _sized(facts: LogFacts, channel: Channel) -> bool:
-    """Whether the channel's ranks are those of the whole run, and not of a smaller communicator."""
+    """Return whether the channel's ranks are those of the whole run, not of a smaller communicator."""
     return channel.size in (None, facts.nranks)
 
 
@@ -193,17 +195,8 @@ def _same_host(facts: LogFacts, channel: Channel) -> bool:
     return sender is not None and sender == receiver and channel.sender != channel.receiver
 
 
-def _joined(facts: LogFacts) -> bool:
-    """Whether a device stands for several NICs: aws-ofi-nccl makes one of all NICs beside a GPU."""
-    return facts.plugin == "Libfabric"
-
-
-def _ranks_on(facts: LogFacts, host: str) -> int:
-    return sum(1 for name in facts.hosts.values() if name == host)
-
-
 def _devices_used(facts: LogFacts) -> dict[str, set[int]]:
-    """The devices that carry connections, by host; nothing where a rank's log is lacking, for it may use the rest."""
+    """Return the devices with connections, by host; empty if a rank's log is missing: that rank may use the others."""
     if facts.nranks is None or len(facts.hosts) < facts.nranks:
         return {}
     used: dict[str, set[int]] = {}
@@ -214,9 +207,45 @@ def _devices_used(facts: LogFacts) -> dict[str, set[int]]:
     return used
 
 
-def _wrong(kind: str, text: str) -> Finding:
-    return Finding(code=Exit.NOT_AS_ASKED, kind=kind, text=text)
+def node_problems(evidence: Evidence | None, *, nics: int | None = None) -> list[Finding]:
+    """Return the findings on every node; each should have `nics` RDMA NICs with an active link (None: not known).
+
+    Only missing NICs fail the run: NCCL's log, not a counter, decides whether the path was the requested one.
+    """
+    return list(_node_problems(evidence, nics)) if evidence is not None else []
 
 
-def _remark(kind: str, text: str) -> Finding:
-    return Finding(code=REMARK, kind=kind, text=text)
+def _node_problems(evidence: Evidence, nics: int | None) -> Iterator[Finding]:
+    for rank in evidence.ranks:
+        host = rank.host or f"the node of rank {rank.rank}"
+        if rank.nics is not None:
+            yield from _links(host, rank.nics, nics)
+        if rank.counters is not None:
+            yield from _counted(host, rank.counters)
+    drivers = sorted({rank.driver for rank in evidence.ranks if rank.driver})
+    if len(drivers) > 1:
+        yield remark("drivers-differ", f"the nodes run different GPU drivers: {', '.join(drivers)}")
+
+
+def _links(host: str, found: list[Nic], expected: int | None) -> Iterator[Finding]:
+    down = [nic for nic in found if nic.state is not None and nic.state != "ACTIVE"]
+    active = len(found) - len(down)
+    names = f": {', '.join(f'{nic.name} is {nic.state}' for nic in down)}" if down else ""
+    if expected is not None and active < expected:
+        yield failure("nic-missing", f"{host}: the links of {active} of {expected} NICs are up{names}")
+    elif down:
+        yield remark("link-down", f"{host}{names}")
+
+
+def _counted(host: str, found: list[Counter]) -> Iterator[Finding]:
+    usual = median(counter.sent for counter in found) if found else 0
+    for counter in found:
+        errors = ", ".join(f"{name} {count}" for name, count in counter.errors.items() if count)
+        if errors:
+            yield remark("nic-errors", f"{counter.nic} on {host} counted errors during the run: {errors}")
+        if counter.reset:
+            text = f"the counters of {counter.nic} on {host} restarted from zero during the run: was the NIC reset?"
+            yield remark("nic-reset", text)
+        if usual >= BUSY and counter.sent < SILENT * usual:
+            text = f"{counter.nic} on {host} sent {counter.sent / 1e9:.1f} GB, the node's median NIC {usual / 1e9:.1f}"
+            yield remark("nic-silent", text)

@@ -1,30 +1,26 @@
-"""The evidence for people: how the data travelled, what the NICs counted, what is missing, in a few lines."""
+"""Evidence on the terminal: how the data traveled, what the NICs counted, what is missing."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from rich.console import Console
 
 from workloads.nccl.evidence.facts import Evidence, LogFacts
-from workloads.nccl.evidence.log import merge
 
-SHOWN = 3  # NICs, warnings and reasons: the JSON has them all
+SHOWN = 3  # NICs, warnings and reasons shown; the JSON has all of them
 
 
-def show_evidence(result: dict[str, Any], console: Console) -> None:
-    """Print the evidence of a result's JSON; nothing where the run did not get as far as to have any."""
-    if result.get("evidence"):
-        for text, style in lines(Evidence.model_validate(result["evidence"])):
-            console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
+def show_evidence(evidence: Evidence | None, console: Console) -> None:
+    """Print the evidence of a run; nothing if it failed before it had any."""
+    for text, style in lines(evidence) if evidence else ():
+        console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
 
 
 def lines(evidence: Evidence) -> Iterator[tuple[str, str | None]]:
-    """Each line with its style: yellow where somebody should look."""
-    logs = [rank.log for rank in evidence.ranks if rank.log is not None]
-    if logs:
-        yield from _log(merge(logs), len(logs))
+    """Yield each line with its style: yellow for what needs attention."""
+    if (log := evidence.log) is not None:
+        yield from _log(log, sum(rank.log is not None for rank in evidence.ranks))
     if any(rank.counters is not None for rank in evidence.ranks):
         yield from _counters(evidence)
     if evidence.missing:
@@ -42,17 +38,15 @@ def _log(facts: LogFacts, ranks: int) -> Iterator[tuple[str, str | None]]:
         text += f", GPUDirect RDMA on {direct} of {len(carried)} connections"
     else:
         text += ", no connection through a NIC"
-    if counts := sorted(
-        {facts.nics_found.get(host, len(names)) for host, names in facts.nics_by_host.items()}
-        or set(facts.nics_found.values())
-    ):
+    nics = {host: len(names) for host, names in facts.nics_by_host.items()} | facts.nics_found
+    if counts := sorted(set(nics.values())):
         each = f"{counts[0]}" if counts[0] == counts[-1] else f"{counts[0]} to {counts[-1]}"
         text += f", {each} NICs per node"
     if facts.algorithms:
         text += f", {', '.join(facts.algorithms)}"
     yield text, "yellow" if direct < len(carried) or len(counts) > 1 else None
     if facts.truncated:
-        yield "evidence: a log ends in the middle of a line or of the initialisation", "yellow"
+        yield "evidence: a log ends within a line or within the initialization", "yellow"
     for warning in facts.warnings[:SHOWN]:
         yield f"NCCL warned: {warning}", "yellow"
     if more := len(facts.warnings[SHOWN:]) + facts.warnings_left_out:
@@ -66,8 +60,7 @@ def _counters(evidence: Evidence) -> Iterator[tuple[str, str | None]]:
     received = sum(counter.received for _, counter in found) / 1e9
     bad = [(host, counter) for host, counter in found if counter.errors]
     text = f"evidence: {counted(len(found), 'NIC')} of {counted(len(nodes), 'node')} sent {sent:.1f} GB"
-    text += f" and received {received:.1f} GB"
-    yield text + ("" if bad else ", without an error"), None
+    yield f"{text} and received {received:.1f} GB{'' if bad else ', without an error'}", None
     for host, counter in bad[:SHOWN]:
         errors = ", ".join(f"{name} {count}" for name, count in counter.errors.items())
         yield f"{counter.nic} on {host} counted errors: {errors}", "yellow"
@@ -76,5 +69,5 @@ def _counters(evidence: Evidence) -> Iterator[tuple[str, str | None]]:
 
 
 def counted(number: int, word: str) -> str:
-    """`1 rank`, `2 ranks`."""
+    """Return `1 rank`, `2 ranks`."""
     return f"{number} {word}{'' if number == 1 else 's'}"

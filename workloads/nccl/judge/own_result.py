@@ -8,9 +8,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from workloads.exits import Exit
-from workloads.nccl.evidence.facts import LogFacts
-from workloads.nccl.evidence.log import merge
-from workloads.nccl.evidence.node_problems import node_problems
+from workloads.nccl.evidence.problems import node_problems
 from workloads.nccl.judge.measurement import Figures, MeasuredRow, Measurement, Run, UnreadableError
 from workloads.nccl.limits import OP as POINT_TO_POINT
 from workloads.nccl.limits import Limits, violations
@@ -50,7 +48,13 @@ def read(result: Result, limits: Limits | None = None) -> Measurement:
         unverified=sum(row.wrong is None for row in result.rows if not _is_headline(row)),
     )
     hang = (result.reason,) if result.exit_code == Exit.HANG else ()
-    return Measurement("rdma-ray", (run,), hang, facts=_facts(result), findings=tuple(_findings(result, limits)))
+    return Measurement(
+        "rdma-ray",
+        (run,),
+        hang,
+        facts=result.evidence.log if result.evidence else None,
+        findings=tuple(_findings(result, limits)),
+    )
 
 
 def _is_headline(row: Row) -> bool:
@@ -81,13 +85,6 @@ def _findings(result: Result, limits: Limits | None) -> list[Finding]:
     if result.injected_fault:
         found.append(Finding(code=0, kind="rehearsal", text=f"a fault was injected: {result.injected_fault}"))
     return found
-
-
-def _facts(result: Result) -> LogFacts | None:
-    if result.evidence is None:
-        return None
-    logs = [rank.log for rank in result.evidence.ranks if rank.log is not None]
-    return merge(logs) if logs else None
 
 
 def _algorithm(value: str | None) -> str | None:

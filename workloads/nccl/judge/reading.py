@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from workloads.exits import Exit, WorkloadError
-from workloads.nccl.evidence.log import merge, parse_log
+from workloads.nccl.evidence.facts import merge
+from workloads.nccl.evidence.log_reader import parse_log
 from workloads.nccl.judge import nccl_tests, nccl_tests_json, own_result
 from workloads.nccl.judge.lines import errors, hangs
 from workloads.nccl.judge.measurement import Measurement, UnreadableError

@@ -15,7 +15,7 @@ import torch
 from ray.util import collective
 
 from workloads.interfaces import interface_of
-from workloads.nccl.evidence.log import parse_log
+from workloads.nccl.evidence.log_reader import parse_log
 from workloads.nccl.multigpu.values import ELEMENTS, start
 
 NCCL_LOG = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,NET,GRAPH"}

@@ -1,23 +1,28 @@
-"""NCCL's log line by line: what each kind of line says, gathered until the facts are asked for. Pure.
+"""Reader of NCCL's log: what NCCL_DEBUG=INFO reports about plugin, NICs, GPUDirect RDMA, channels and algorithms. Pure.
 
-Numbers are bounded in the patterns and messages cut, so that no text raises or costs more than its length.
+Formats: the INFO and WARN calls of NVIDIA/nccl v2.18.3 to v2.30.7 (src/debug.cc, init.cc, enqueue.cc, graph/topo.cc,
+transport/), of aws/aws-ofi-nccl v1.1 to v1.19 (src/nccl_ofi_net.cpp), and of gIB in published logs; read Nov 2026.
+NCCL writes `host:pid:tid [device] NCCL INFO message`; Ray, MPI and log collectors add prefixes, and lines of several
+ranks may be mixed. Numbers are bounded in the patterns and messages are cut, so no text raises an error or costs more
+than its length.
 """
 
 from __future__ import annotations
 
+import io
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
-from workloads.nccl.evidence.facts import Channel, Choice, LogFacts, Transport
-from workloads.nccl.evidence.redaction import redacted
+from workloads.nccl.evidence.facts import WARNINGS_KEPT, Channel, Choice, LogFacts, Transport
+from workloads.nccl.evidence.raw_log import redacted
 
-WARNINGS_KEPT = 200  # kinds of warning per log: a broken NIC repeats itself, with another address each time
-LONGEST_WARNING = 500  # characters of it that are kept
-LONGEST = 4096  # characters of a message that are looked at; NCCL's own buffers hold 1,024 and 2,048
+LONGEST_WARNING = 500  # characters of a warning that are kept
+LONGEST = 4096  # characters of a message that are read; NCCL's own buffers hold 1,024 and 2,048
 
 _ANSI = re.compile(r"\x1b\[[0-9;]{0,16}m")
-# mpirun --tag-output glues `[1,0]<stdout>:` to the line.
+# mpirun --tag-output puts `[1,0]<stdout>:` directly before the line.
 _WRITER = re.compile(
     r"(?:\[\d{1,9},\d{1,9}\]<std\w{3}>:)?(?P<host>[^\s:()\[\]]{1,255}):(?P<pid>\d{1,9}):(?P<tid>\d{1,9})", re.ASCII
 )
@@ -35,7 +40,7 @@ _CHANNEL = re.compile(
 _COLLNET = re.compile(
     r"CollNet \d{1,4}/\d{1,4} : (?P<rank>\d{1,9}) \[(?P<end>send|receive)\] via (?P<via>COLLNET/.*)", re.ASCII
 )
-# `(PCI)` since 2.26: GPUDirect RDMA that goes through the PCIe switch of a machine with C2C links.
+# `(PCI)` since 2.26: GPUDirect RDMA through the PCIe switch of a machine with C2C links.
 _VIA_NET = re.compile(
     r"(?:NET|COLLNET)/(?P<plugin>[^/\n]{1,64})/(?P<device>\d{1,6})(?:\(-?\d{1,9}\))?(?P<gdrdma>/GDRDMA)?", re.ASCII
 )
@@ -63,13 +68,26 @@ _ALGORITHM = re.compile(
 )
 _ALGORITHMS = ("TREE", "RING", "COLLNET_DIRECT", "COLLNET_CHAIN", "NVLS", "NVLS_TREE", "PAT")
 _PROTOCOLS = ("LL", "LL128", "SIMPLE")
-SOCKETS = ("Socket", "FastSocket")  # networks without RDMA: NCCL's own, and Google's plugin for machines without it
+SOCKETS = ("Socket", "FastSocket")  # networks without RDMA: NCCL's own, and Google's plugin for machines without RDMA
 _TRANSPORTS: tuple[Transport, ...] = ("NET", "P2P", "SHM", "NVLS", "COLLNET")
 _NETWORKS = ("Using network ", "Assigned NET plugin ", "Initialized NET plugin ")
 
 
+def parse_log(text: str) -> LogFacts:
+    """Return the facts in a log of one rank, or of several mixed. Accepts any text."""
+    return parse_lines(io.StringIO(text))
+
+
+def parse_lines(lines: Iterable[str]) -> LogFacts:
+    """Do the same for a file's lines, each with its line end, without loading a log of 200 MB into memory."""
+    reader = Reader()
+    for line in lines:
+        reader.line(line)
+    return reader.facts()
+
+
 class Writer(NamedTuple):
-    """Who wrote a line: `host:pid:tid`, empty where the line does not say."""
+    """Origin of a line, `host:pid:tid`; empty if the line does not show it."""
 
     host: str
     pid: str
@@ -88,11 +106,11 @@ class Communicator:
 
 @dataclass
 class Reader:
-    """Takes a log's lines, each with its line end, and gives its facts."""
+    """Collects facts from a log's lines. A dict with None as values is an ordered set."""
 
     lines: int = 0
-    whole: bool = True  # the last line has its end, or is one that can be told to be complete
-    began: bool = False  # some line of an initialisation was seen
+    whole: bool = True  # the last line has its end, or is complete by its content
+    began: bool = False  # a line of an initialization was read
     versions: dict[str, None] = field(default_factory=dict)
     networks: dict[str, dict[str, None]] = field(default_factory=lambda: {start: {} for start in _NETWORKS})
     plugin_version: str | None = None
@@ -106,7 +124,7 @@ class Reader:
     seen: set[tuple[str, int | None]] = field(default_factory=set)
     choices: dict[Choice, None] = field(default_factory=dict)
     algorithms: dict[str, None] = field(default_factory=dict)
-    warned: set[str] = field(default_factory=set)  # as they stand in the log
+    warned: set[str] = field(default_factory=set)  # as written in the log
     warnings: dict[str, None] = field(default_factory=dict)  # without secrets
     left_out: int = 0
     provider: str | None = None
@@ -114,7 +132,7 @@ class Reader:
     nvls_channels: int | None = None
 
     def line(self, line: str) -> None:
-        """One line of the log, or a part of a very long one."""
+        """Read one line of the log, or a part of a very long one."""
         at = line.find("NCCL ")
         if at < 0:
             return
@@ -122,38 +140,37 @@ class Reader:
         if version := _VERSION.match(line, at):
             self.lines += 1
             self.versions[version[1]] = None
-            return
-        if (mark := line.find("NCCL INFO ", at)) >= 0:
+        elif (mark := line.find("NCCL INFO ", at)) >= 0:
             self.lines += 1
-            self.info(_writer(line[max(0, mark - 400) : mark]), line[mark + 10 : mark + 10 + LONGEST].rstrip())
+            self._info(_writer(line[max(0, mark - 400) : mark]), line[mark + 10 : mark + 10 + LONGEST].rstrip())
         elif (mark := line.find("NCCL WARN ", at)) >= 0:
             self.lines += 1
-            self.warn(line[mark + 10 : mark + 10 + LONGEST].strip())
+            self._warn(line[mark + 10 : mark + 10 + LONGEST].strip())
 
-    def info(self, writer: Writer, text: str) -> None:
-        """Dispatch by how a message begins: most lines of a long log are none of these."""
+    def _info(self, writer: Writer, text: str) -> None:
+        """Dispatch by how a message starts: most lines of a long log match none of these."""
         if text.startswith(("Channel ", "CollNet ")):
-            if self.whole:  # of a line that was cut, nobody knows whether GDRDMA would have followed
-                self.channel(writer, text)
+            if self.whole:  # GDRDMA may have followed in a line that was cut
+                self._channel(writer, text)
         elif " Bytes -> Algo " in text:
-            self.algorithm(text)
+            self._algorithm(text)
         elif text.startswith("NET/"):
-            self.net(writer.host, text)
+            self._net(writer.host, text)
         elif text.startswith(_NETWORKS):
             start = next(start for start in _NETWORKS if text.startswith(start))
             name = text[len(start) :].removesuffix(" to comm")[:64].strip()
             self.networks[start][_plugin(name)] = None
-            self.began |= start == _NETWORKS[0]  # the others are told to NCCL_DEBUG_SUBSYS=NET as well
+            self.began |= start == _NETWORKS[0]  # NCCL_DEBUG_SUBSYS=NET alone logs the others too
         elif found := _VERSION.match(text):
             self.versions[found[1]] = None
         elif text.startswith("Bootstrap"):
             self.began = True
         elif "comm " in text and (comm := _COMM.search(text)):
-            self.communicator(writer, comm, text)
+            self._communicator(writer, comm, text)
         elif "nvls channels" in text and (nvls := _NVLS.search(text)):
             self.nvls_channels = max(self.nvls_channels or 0, int(nvls[1]))
 
-    def warn(self, text: str) -> None:
+    def _warn(self, text: str) -> None:
         if text in self.warned:
             return
         if len(self.warned) < WARNINGS_KEPT:
@@ -162,7 +179,7 @@ class Reader:
         else:
             self.left_out += 1
 
-    def communicator(self, writer: Writer, match: re.Match[str], text: str) -> None:
+    def _communicator(self, writer: Writer, match: re.Match[str], text: str) -> None:
         key = (writer.host, writer.pid, match["comm"])
         nranks = int(match["nranks"])
         nnodes = int(match["nnodes"]) if match["nnodes"] else None
@@ -171,12 +188,11 @@ class Reader:
         comm.started |= "Init START" in text
         comm.complete |= "Init COMPLETE" in text
         self.whole |= text.endswith("Init COMPLETE")
-        # Channels name ranks of their communicator and not which one: it is the last that this thread set up, or (since
-        # 2.22 connections are made on first use, by other threads) the last of the process.
-        self.size_of[writer] = nranks
-        self.size_of[writer._replace(tid="")] = nranks
+        # Channels name ranks but not their communicator: it is the last that this thread set up, or (since 2.22, where
+        # other threads connect on first use) the last of the process.
+        self.size_of[writer] = self.size_of[writer._replace(tid="")] = nranks
 
-    def channel(self, writer: Writer, text: str) -> None:
+    def _channel(self, writer: Writer, text: str) -> None:
         size = self.size_of.get(writer) or self.size_of.get(writer._replace(tid=""))
         if (shape := (text.partition(" : ")[2], size)) in self.seen:
             return  # the same connection on another channel
@@ -186,49 +202,45 @@ class Reader:
             sender = receiver = int(match["rank"])
         else:
             return
-        via, end = match["via"], match["end"]
-        transport = _transport(via)
-        if transport is None:
+        via = match["via"]
+        transport = next((each for each in _TRANSPORTS if via.startswith(each + "/")), None)
+        net = _VIA_NET.match(via)
+        networked = transport in ("NET", "COLLNET")
+        if transport is None or (networked and net is None):
             return
-        plugin, device, gdrdma = None, None, False
-        if transport in ("NET", "COLLNET"):
-            if (net := _VIA_NET.match(via)) is None:
-                return
-            plugin, device, gdrdma = _plugin(net["plugin"]), int(net["device"]), net["gdrdma"] is not None
         self.seen.add(shape)
-        side: Literal["send", "receive"] | None = None if end is None else "send" if end == "send" else "receive"
         channel = Channel(
             sender=sender,
             receiver=receiver,
             transport=transport,
-            plugin=plugin,
-            device=device,
-            gdrdma=gdrdma,
-            end=side,
+            plugin=_plugin(net["plugin"]) if net and networked else None,
+            device=int(net["device"]) if net and networked else None,
+            gdrdma=bool(net and networked and net["gdrdma"]),
+            end=match["end"],
             size=size,
         )
         self.channels[channel] = None
 
-    def net(self, host: str, text: str) -> None:
+    def _net(self, host: str, text: str) -> None:
         if found := _INITIALIZING.match(text):
             self.plugin_version = self.plugin_version or found["version"]
         elif found := _HCA.match(text):
             (self.enabled if found["state"] == "Enabled" else self.disabled).add(int(found["index"]))
             # NCCL joins the ports of a dual-port NIC to one device: mlx5_0+mlx5_1.
-            self.name_nics(found["plugin"], host, found["name"].split("+"))
+            self._name_nics(found["plugin"], host, found["name"].split("+"))
         elif found := _PROVIDER.match(text):
             self.provider = self.provider or _clean(found["provider"])
             self.fabric = self.fabric or (_clean(found["fabric"]) if found["fabric"] else None)
             self.nics_found[_clean(host)] = int(found["count"])
         elif found := _USING.match(text):
             devices = found["devices"]
-            self.name_nics(found["plugin"], host, _PORT.findall(devices) or _INTERFACE.findall(devices))
+            self._name_nics(found["plugin"], host, _PORT.findall(devices) or _INTERFACE.findall(devices))
 
-    def name_nics(self, plugin: str, host: str, names: list[str]) -> None:
+    def _name_nics(self, plugin: str, host: str, names: list[str]) -> None:
         known = self.nics.setdefault(_plugin(plugin), {}).setdefault(_clean(host), {})
         known |= {_clean(name): None for name in names if name}
 
-    def algorithm(self, text: str) -> None:
+    def _algorithm(self, text: str) -> None:
         if (match := _ALGORITHM.search(text)) is None:
             return
         algorithm, protocol = _named(match["algorithm"], _ALGORITHMS), _named(match["protocol"], _PROTOCOLS)
@@ -237,25 +249,23 @@ class Reader:
         self.choices[choice] = None
 
     def facts(self) -> LogFacts:
-        """What the lines so far say."""
+        """Return the facts of the lines read so far."""
         comms = list(self.comms.values())
         nranks = max((comm.nranks for comm in comms), default=None)
-        world = [comm for comm in comms if comm.nranks == nranks]
+        largest = [comm for comm in comms if comm.nranks == nranks]
         hosts: dict[int, str] = {}
-        for comm in world:
+        for comm in largest:
             if comm.host:
                 hosts.setdefault(comm.rank, _clean(comm.host))
-        nnodes = max((comm.nnodes for comm in world if comm.nnodes), default=None)
+        nnodes = max((comm.nnodes for comm in largest if comm.nnodes), default=None)
         if nnodes is None and nranks is not None and len(hosts) == nranks:
             nnodes = len(set(hosts.values()))
-        chosen, initialised = self._plugins()
-        plugin = next(iter(chosen or initialised), None)
-        nics = self._nics(plugin)
-        unfinished = sorted({comm.rank for comm in world if comm.started and not comm.complete})
+        plugins = self._plugins()
+        nics = self._nics(next(iter(plugins), None))
         cut = any(comm.started and not comm.complete for comm in comms) or (self.began and not comms)
         return LogFacts(
             nccl_version=next(iter(self.versions), None),
-            plugin=plugin,
+            plugin=next(iter(plugins), None),
             plugin_version=self.plugin_version,
             nranks=nranks,
             nnodes=nnodes,
@@ -268,7 +278,7 @@ class Reader:
             warnings=list(self.warnings),
             truncated=self.lines > 0 and (cut or not self.whole),
             lines=self.lines,
-            plugins=list(chosen or initialised),
+            plugins=list(plugins),
             versions=list(self.versions),
             nics_by_host={host: list(names) for host, names in nics.items() if host and names},
             nics_found={host: count for host, count in self.nics_found.items() if host},
@@ -276,18 +286,18 @@ class Reader:
             fabric=self.fabric,
             choices=list(self.choices),
             nvls_channels=self.nvls_channels,
-            unfinished=unfinished,
+            unfinished=sorted({comm.rank for comm in largest if comm.started and not comm.complete}),
             warnings_left_out=self.left_out,
         )
 
-    def _plugins(self) -> tuple[dict[str, None], dict[str, None]]:
-        """Networks that communicators use, and (weaker) those that were only made ready or named by a NIC's line."""
-        using, assigned, initialised = (self.networks[start] for start in _NETWORKS)
+    def _plugins(self) -> dict[str, None]:
+        """Return the networks that communicators use; else (weaker) those that were initialized or that name a NIC."""
+        using, assigned, initialized = (self.networks[start] for start in _NETWORKS)
         carried = {channel.plugin: None for channel in self.channels if channel.transport == "NET" and channel.plugin}
-        return (using | carried) or assigned, initialised | dict.fromkeys(self.nics)
+        return (using | carried) or assigned or initialized | dict.fromkeys(self.nics)
 
     def _nics(self, plugin: str | None) -> dict[str, dict[str, None]]:
-        """Names by host of the plugin's NICs. HPC-X's is called IBext_v8 and names its NICs as NET/IB."""
+        """Return the plugin's NICs by host. HPC-X's plugin is named IBext_v8 and logs its NICs as NET/IB."""
         if plugin in self.nics or plugin in SOCKETS or plugin is None:
             return self.nics.get(plugin or "", {})
         found: dict[str, dict[str, None]] = {}
@@ -304,12 +314,8 @@ def _writer(head: str) -> Writer:
     return Writer("", "", "")
 
 
-def _transport(via: str) -> Transport | None:
-    return next((transport for transport in _TRANSPORTS if via.startswith(transport + "/")), None)
-
-
 def _plugin(name: str) -> str:
-    """aws-ofi-nccl has called itself `AWS Libfabric` and now does `Libfabric` (nccl_ofi_interface_nvidia.cpp)."""
+    """Return the plugin's name: aws-ofi-nccl wrote `AWS Libfabric`, now `Libfabric` (nccl_ofi_interface_nvidia.cpp)."""
     return _clean(name.strip().removeprefix("AWS "))
 
 
@@ -318,5 +324,5 @@ def _named(found: str, names: tuple[str, ...]) -> str:
 
 
 def _clean(text: str) -> str:
-    """Without lone surrogates, which no JSON can carry."""
+    """Remove lone surrogates, which JSON cannot hold."""
     return text.encode("utf-8", "replace").decode()

@@ -1,0 +1,175 @@
+"""State of a node's RDMA NICs and GPUs, from the kernel: counters, links, driver version, PCI topology.
+
+Counter names: Linux, Documentation/ABI/stable/sysfs-class-infiniband (port_xmit_data and port_rcv_data count units of
+4 bytes); mlx5, NVIDIA's document on RDMA counters; EFA, Linux, drivers/infiniband/hw/efa/efa_verbs.c; read Nov 2026.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+from workloads.nccl.evidence.facts import Counter, Nic
+from workloads.nccl.evidence.raw_log import redacted
+
+INFINIBAND = Path("/sys/class/infiniband")
+WORD = 4  # bytes per unit of port_xmit_data and port_rcv_data
+DRIVER = Path("/proc/driver/nvidia/version")
+TOPOLOGY = ("nvidia-smi", "topo", "-m")
+TOPOLOGY_S = 30  # nvidia-smi loads the driver if no process keeps it loaded
+LONGEST = 20_000  # characters of a topology: 8 GPUs and 32 NICs need 9,000
+
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+ERRORS = (
+    _names(  # every NIC (counters/)
+        "symbol_error link_error_recovery link_downed port_rcv_errors port_rcv_remote_physical_errors"
+        " port_rcv_switch_relay_errors port_xmit_discards port_xmit_constraint_errors port_rcv_constraint_errors"
+        " local_link_integrity_errors excessive_buffer_overrun_errors VL15_dropped"
+    )
+    | _names(  # mlx5 (hw_counters/)
+        "out_of_sequence out_of_buffer packet_seq_err local_ack_timeout_err rnr_nak_retry_err implied_nak_seq_err"
+        " duplicate_request req_cqe_error resp_cqe_error req_remote_access_errors resp_remote_access_errors"
+        " req_remote_invalid_request resp_local_length_error req_transport_retries_exceeded roce_adp_retrans"
+        " roce_adp_retrans_to roce_slow_restart rx_icrc_encapsulated"
+    )
+    | _names(  # EFA (hw_counters/)
+        "rx_drops retrans_bytes retrans_pkts retrans_timeout_events unresponsive_remote_events"
+        " impaired_remote_conn_events rdma_read_wr_err rdma_write_wr_err"
+    )
+)
+CONGESTION = _names(
+    "np_cnp_sent rp_cnp_handled rp_cnp_ignored np_ecn_marked_roce_packets roce_slow_restart_cnps port_xmit_wait"
+)
+DETAILS = _names("send_bytes recv_bytes rdma_read_bytes rdma_read_resp_bytes rdma_write_bytes rdma_write_recv_bytes")
+SENT, RECEIVED = ("port_xmit_data", "tx_bytes"), ("port_rcv_data", "rx_bytes")  # every NIC; EFA
+
+Reading = dict[str, dict[str, int]]
+"""Counters by name, by NIC: `mlx5_0`, or `mlx5_0:2` for the second port of a NIC with several."""
+
+
+def read_counters(root: Path = INFINIBAND) -> Reading | None:
+    """Read the counters of the NICs under `root`; None without a NIC. Unreadable counters are left out."""
+    found: Reading = {}
+    for port in _ports(root):
+        files = [file for folder in ("counters", "hw_counters") for file in _entries(port / folder)]
+        values = {file.name: _number(file) for file in files}
+        found[_port_name(port)] = {name: value for name, value in values.items() if value is not None}
+    return found or None
+
+
+def difference(before: Reading, after: Reading) -> tuple[list[Counter], list[str]]:
+    """Return each NIC's counters, after minus before, and notes on NICs that appeared or disappeared."""
+    notes = [f"NIC {name} was there before the run and not after it" for name in before if name not in after]
+    notes += [f"NIC {name} was there after the run and not before it" for name in after if name not in before]
+    return [_counter(name, before[name], after[name]) for name in before if name in after], notes
+
+
+def _counter(nic: str, before: dict[str, int], after: dict[str, int]) -> Counter:
+    steps = {name: _step(before[name], after[name]) for name in before if name in after}
+    read: set[str] = set()
+
+    def changed(names: frozenset[str]) -> dict[str, int]:
+        read.update(names)
+        return {name: steps[name][0] for name in sorted(names & steps.keys()) if steps[name][0]}
+
+    def data(names: tuple[str, str]) -> int:
+        words, of_efa = names
+        name = words if words in steps else of_efa
+        read.add(name)
+        return steps.get(name, (0, False))[0] * (WORD if name == words else 1)
+
+    return Counter(
+        nic=nic,
+        sent=data(SENT),
+        received=data(RECEIVED),
+        errors=changed(ERRORS),
+        congestion=changed(CONGESTION),
+        details=changed(DETAILS),
+        reset=any(reset for name, (_, reset) in steps.items() if name in read),
+    )
+
+
+def _step(before: int, after: int) -> tuple[int, bool]:
+    """Return how far a counter advanced, and whether it started again from zero.
+
+    A lower value wrapped at 32 or 64 bits if that makes a small step; else the NIC or its driver was restarted, and the
+    counter holds what came after the restart.
+    """
+    if after >= before:
+        return after - before, False
+    bits = 32 if before < 2**32 else 64
+    step = (after - before) % 2**bits
+    return (step, False) if step < 2 ** (bits - 1) else (after, True)
+
+
+def nics(root: Path = INFINIBAND) -> list[Nic]:
+    """Return every port of every RDMA NIC under `root`."""
+    return [_nic(port) for port in _ports(root)]
+
+
+def _nic(port: Path) -> Nic:
+    device, pci = port.parent.parent, port.parent.parent / "device"
+    state, numa = _line(port / "state"), _line(pci / "numa_node")
+    return Nic(
+        name=_port_name(port),
+        state=state.rpartition(":")[2].strip() if state is not None else None,  # the kernel writes `4: ACTIVE`
+        rate=_line(port / "rate"),
+        link_layer=_line(port / "link_layer"),
+        firmware=_line(device / "fw_ver"),
+        pci=pci.resolve().name if pci.is_symlink() else None,
+        numa_node=int(numa) if numa is not None and re.fullmatch(r"-?\d{1,6}", numa, re.ASCII) else None,
+    )
+
+
+def driver(file: Path = DRIVER) -> str | None:
+    """Return the version of NVIDIA's kernel driver, such as `570.133.20`; None without one."""
+    found = re.search(r"Kernel Module[^\n]{0,40}?\s(\d{3,4}(?:\.\d{1,5}){1,3})", _text(file) or "", re.ASCII)
+    return found[1] if found else None
+
+
+def topology(command: Sequence[str] = TOPOLOGY) -> str | None:
+    """Return how GPUs and NICs are connected (`nvidia-smi topo -m`); None if the command fails."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=TOPOLOGY_S, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    # nvidia-smi underlines its first row even when its output is not a terminal.
+    return redacted(re.sub(r"\x1b\[[0-9;]{0,16}m", "", done.stdout))[:LONGEST] or None
+
+
+def _ports(root: Path) -> list[Path]:
+    return [port for device in _entries(root) for port in _entries(device / "ports")]
+
+
+def _port_name(port: Path) -> str:
+    device = port.parent.parent.name
+    return device if len(_entries(port.parent)) == 1 else f"{device}:{port.name}"
+
+
+def _entries(folder: Path) -> list[Path]:
+    try:
+        return sorted(folder.iterdir())
+    except OSError:
+        return []  # no such folder: no NIC, or one that has just disappeared
+
+
+def _number(file: Path) -> int | None:
+    text = (_text(file) or "").strip()
+    return int(text) if text.isascii() and text.isdecimal() and len(text) <= 20 else None  # else `N/A (no PMA)`
+
+
+def _line(file: Path) -> str | None:
+    return (_text(file) or "").strip()[:200] or None
+
+
+def _text(file: Path) -> str | None:
+    try:
+        return file.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None

@@ -1,0 +1,209 @@
+"""Text that leaves a rank: without secrets, cut and compressed, sent in the job's log, written by the client.
+
+Redaction removes what looks like a secret by name or shape, and the values that this process knows to be secret; too
+much rather than too little. NCCL's log travels in the job's log because every cluster offers that channel. A rank sends
+at most KEPT bytes of its log (the beginning and the end) in at most PACKED bytes, all ranks together ALL_PACKED.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from workloads.exits import WorkloadError
+
+REDACTED = "***"
+SHORTEST_VALUE = 6  # characters: a shorter known value may be part of an ordinary word
+LONGEST_TOKEN_FILE = 4096
+
+KIND = "nccl-log"  # event that carries a log
+KEPT = 2**20  # bytes of text; 2^20 of NCCL's compress to about 60,000
+PACKED = 128 * 2**10
+ALL_PACKED = 8 * 2**20
+BEGINNING = 0.75  # share kept from the beginning, where NCCL logs its setup
+
+_NAME = (
+    r"(?:TOKEN|SECRET|PASSW(?:OR)?D|PASSPHRASE|CREDENTIALS?|AUTHORIZATION|COOKIE"
+    r"|(?:API|ACCESS|PRIVATE|AUTH|SIGNING|ENCRYPTION|ACCOUNT|SSH|LICENSE)[_-]?KEY)"
+)
+# Environment variables with such names are left out whole: KEY alone is too common a word in a log.
+_SECRET_VARIABLE = re.compile(rf"(?i)KEY|{_NAME}")
+_VALUE = r"""(?:"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*'|["'][^\n]*|[^\s]+)"""
+# Each pattern starts with a fixed word: text without it costs one pass.
+_RULES = (
+    (
+        re.compile(r"(?s)-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----.*?(?:-----END [A-Z ]{0,40}PRIVATE KEY-----|\Z)"),
+        REDACTED,
+    ),
+    (re.compile(r"(?i)(Authorization[\"']?\s{0,8}[:=]\s{0,8})[^\r\n]+"), rf"\1{REDACTED}"),
+    (re.compile(r"(?i)\b(Bearer|Basic)(\s{1,8}|%20|\+)[^\s\"']+"), rf"\1\2{REDACTED}"),
+    (re.compile(r"(://)[^\s\"'<>]{1,1024}@"), rf"\1{REDACTED}@"),
+    (
+        re.compile(
+            rf"(?i)({_NAME}[\w.-]{{0,64}}[\"']?"
+            r"(?:\s{0,8}(?:=>|[=:](?!>))\s{0,8}|\s{1,8}set by environment to\s{1,8}))"
+            rf"(?!{re.escape(REDACTED)}(?:[\s,;\"']|\Z)){_VALUE}"
+        ),
+        rf"\1{REDACTED}",
+    ),
+    (re.compile(rf"(?i)(?<![\w-])(--[\w-]{{0,64}}{_NAME}[\w-]{{0,64}}\s{{1,8}}){_VALUE}"), rf"\1{REDACTED}"),
+    # Token formats of AWS, GitHub, GitLab, Hugging Face, Slack, Google, and JWT.
+    (
+        re.compile(
+            r"(?:A[KS]IA[0-9A-Z]{16}|gh[pousr]_\w{20,255}|github_pat_\w{20,255}|glpat-[\w-]{20,64}|hf_\w{20,64}"
+            r"|xox[abprs]-[\w-]{10,255}|AIza[\w-]{35}|ya29\.[\w-]{20,1024}|eyJ[\w-]{10,2048}\.[\w-]{10,4096}\.[\w-]*)"
+        ),
+        REDACTED,
+    ),
+)
+
+
+def redacted(text: str, known: Iterable[str] = ()) -> str:
+    """Return the text without what looks like a secret and without the `known` values."""
+    for value in sorted(set(known), key=len, reverse=True):
+        if len(value) >= SHORTEST_VALUE:
+            text = text.replace(value, REDACTED)
+    for pattern, replacement in _RULES:
+        text = pattern.sub(replacement, text)
+    return text
+
+
+def sounds_secret(variable: str) -> bool:
+    """Return whether an environment variable of this name may hold a secret."""
+    return _SECRET_VARIABLE.search(variable) is not None
+
+
+def redacted_environment(
+    environment: Mapping[str, str], starts: tuple[str, ...], known: Iterable[str]
+) -> dict[str, str]:
+    """Return the variables whose names start with one of `starts`, sorted, without those that may hold a secret."""
+    return {
+        name: redacted(value, known)
+        for name, value in sorted(environment.items())
+        if name.startswith(starts) and not sounds_secret(name)
+    }
+
+
+def known_secrets(environment: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the secrets that this process could leak: values of its variables, and Ray's token from its file.
+
+    Ray reads its token from RAY_AUTH_TOKEN, else from the file RAY_AUTH_TOKEN_PATH, else from ~/.ray/auth_token
+    (Ray 2.60).
+    """
+    found = {value.strip() for name, value in environment.items() if sounds_secret(name) and not name.endswith("_PATH")}
+    for path in (environment.get("RAY_AUTH_TOKEN_PATH"), f"{environment.get('HOME', '')}/.ray/auth_token"):
+        try:
+            with Path(path or "").open(encoding="utf-8", errors="replace") as file:
+                found.add(file.read(LONGEST_TOKEN_FILE).strip())
+        except (OSError, ValueError):
+            continue  # no such file, so no secret
+    return tuple(sorted(value for value in found if len(value) >= SHORTEST_VALUE))
+
+
+@dataclass(frozen=True, kw_only=True)
+class PackedLog:
+    """A rank's log, compressed: `size` bytes originally, of which `left_out` were cut from the middle."""
+
+    data: bytes
+    size: int
+    left_out: int
+
+    def to_event(self, rank: int, host: str) -> dict[str, Any]:
+        """Return the fields of the event that carries the log."""
+        data = base64.b64encode(self.data).decode()
+        return {"rank": rank, "host": host, "size": self.size, "left_out": self.left_out, "data": data}
+
+
+def pack_file(file: Path, known: tuple[str, ...]) -> PackedLog:
+    """Pack a log file without secrets, cut to what a rank may send. Raises OSError if it cannot be read."""
+    size = file.stat().st_size
+    with file.open("rb") as opened:
+        text, left_out = read_ends(opened, size)
+    return pack(redacted(text, known), size, left_out)
+
+
+def read_ends(file: BinaryIO, size: int, keep: int = KEPT) -> tuple[str, int]:
+    """Return whole lines from the beginning and the end of a file of `size` bytes, and the number of bytes left out."""
+    if size <= keep:
+        return file.read(keep).decode("utf-8", "replace"), 0
+    head = file.read(int(keep * BEGINNING))
+    file.seek(size - (keep - len(head)))
+    return _joined(head, file.read(keep - len(head)), size)
+
+
+def pack(text: str, size: int, left_out: int) -> PackedLog:
+    """Compress redacted text. Text that does not fit into PACKED bytes is cut further."""
+    while len(data := zlib.compress(raw := text.encode("utf-8", "replace"), 9)) > PACKED:
+        keep = len(raw) // 2
+        head = raw[: int(keep * BEGINNING)]
+        text, cut = _joined(head, raw[len(raw) - (keep - len(head)) :], len(raw))
+        left_out += cut
+    return PackedLog(data=data, size=size, left_out=left_out)
+
+
+def _joined(head: bytes, tail: bytes, size: int) -> tuple[str, int]:
+    """Join two ends, without the lines that were cut, and a line that reports what is left out between them."""
+    head, tail = head[: head.rfind(b"\n") + 1], tail[tail.find(b"\n") + 1 :]
+    left_out = size - len(head) - len(tail)
+    note = f"[rdma-ray: {left_out} bytes were left out here]\n"
+    return head.decode("utf-8", "replace") + note + tail.decode("utf-8", "replace"), left_out
+
+
+def named(ranks: Sequence[int]) -> str:
+    """Return `rank 3`, or `ranks 0-7, 12`."""
+    spans: list[list[int]] = []
+    for rank in sorted(ranks):
+        if spans and rank == spans[-1][1] + 1:
+            spans[-1][1] = rank
+        else:
+            spans.append([rank, rank])
+    text = ", ".join(f"{first}-{last}" if last > first else str(first) for first, last in spans)
+    return f"rank{'s' if len(ranks) > 1 else ''} {text}"
+
+
+class LogFolder:
+    """Folder of `--logs DIR` with one file per rank, `rank-003.HOST.log`.
+
+    The folder is created at once, so a bad path fails before the run. Raises WorkloadError if it cannot be written.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.written: list[Path] = []
+        self.cut: list[int] = []
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise WorkloadError(f"--logs {folder}: cannot make this folder: {error.strerror}") from error
+
+    def take(self, event: Mapping[str, Any]) -> None:
+        """Write the log that an event carries; ignore other events."""
+        if event.get("kind") != KIND:
+            return
+        rank = int(event["rank"])
+        host = re.sub(r"[^\w.-]", "-", str(event["host"]))[:100]
+        path = self.folder / f"rank-{rank:03d}.{host}.log"
+        try:
+            # Bounded, because anything on the cluster may write to the job's log.
+            text = zlib.decompressobj().decompress(base64.b64decode(event["data"], validate=True), 4 * KEPT)
+            path.write_bytes(text)
+        except (binascii.Error, zlib.error) as error:
+            raise WorkloadError(f"the log of rank {rank} arrived broken ({error}): run again with --logs") from error
+        except OSError as error:
+            raise WorkloadError(f"--logs: cannot write {path}: {error.strerror}") from error
+        self.written.append(path)
+        if event["left_out"]:
+            self.cut.append(rank)
+
+    def summary(self) -> str:
+        """Return one line: how many logs, where, and what was cut."""
+        if not self.written:
+            return f"no NCCL log arrived for {self.folder}"
+        cut = f"; the middle of {len(self.cut)} was left out ({named(self.cut)})" if self.cut else ""
+        return f"NCCL's logs of {len(self.written)} {'rank' if len(self.written) == 1 else 'ranks'}: {self.folder}{cut}"
