@@ -1,6 +1,7 @@
 """`rdma-ray`: the command line over a stack that is up.
 
-Heavy imports (ray, torch, rich) stay inside the commands, so that help is quick.
+`bench` and `train` are loaded when they run, and imports of ray, torch, rich and pydantic stay inside the commands, so
+that help is quick.
 """
 
 from __future__ import annotations
@@ -10,68 +11,73 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from cyclopts import App, CycloptsError, Parameter
 
 from workloads import running
 from workloads.exits import Exit, WorkloadError
-from workloads.nccl.commands import bench
-from workloads.options import JobId, JsonFile, OutputsFile, Stack
-from workloads.train.commands import train
+from workloads.options import Flat, JsonFile, ResultOptions, StackOptions
 
-app = typer.Typer(
+JobId = Annotated[str, Parameter(help="ID of the job: see `rdma-ray list`.", metavar="ID")]
+
+
+def default_text(value: object) -> str | None:
+    """Return a default as help shows it, or None for a default that means "not set"."""
+    return None if value is None or value is False or value == () else str(value)
+
+
+app = App(
     name="rdma-ray",
-    help="Benchmark, train on and look into the Ray cluster of a stack that is up.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,  # its tracebacks show local variables, the token among them
-    add_completion=False,
+    help="Benchmark, train on and inspect the Ray cluster of a stack that is up.",
+    help_format="plaintext",  # line breaks stay, and brackets are no markup
+    version_flags=(),
+    # A flag has a negative form only where it names one.
+    default_parameter=Parameter(negative=(), show_default=default_text),
 )
-app.add_typer(bench)
-app.add_typer(train)
+app.command("workloads.nccl.commands:bench", name="bench", help="Measure the network between the ranks.")
+app.command("workloads.train.commands:train", name="train", help="Train a model, with checkpoints.")
 
 
-@app.command()
-def status(json_file: JsonFile = None, stack: Stack = None, outputs_file: OutputsFile = None) -> None:
-    """The cluster: its nodes, their CPUs and GPUs, and the jobs that run."""
+@app.command
+def status(*, options: Flat[ResultOptions] = ResultOptions()) -> None:
+    """Show the cluster: its nodes, their CPUs and GPUs, and the jobs that run."""
     from workloads.client import cluster
     from workloads.client.run import write_json
 
-    outputs = running.read_outputs(stack, outputs_file)
-    found = cluster.status(outputs)
-    cluster.show_status(found, running.console(stderr=json_file == "-"))
-    if json_file:
-        write_json(found, json_file)
+    found = cluster.status(running.read_outputs(options))
+    cluster.show_status(found, running.console(stderr=options.json_file == "-"))
+    if options.json_file:
+        write_json(found, options.json_file)
 
 
-@app.command("list")
-def list_jobs(json_file: JsonFile = None, stack: Stack = None, outputs_file: OutputsFile = None) -> None:
-    """The jobs that the cluster remembers, the newest first."""
+@app.command(name="list")
+def list_jobs(*, options: Flat[ResultOptions] = ResultOptions()) -> None:
+    """List the jobs that the cluster remembers, newest first."""
     from workloads.client import cluster
     from workloads.client.run import write_json
 
-    outputs = running.read_outputs(stack, outputs_file)
-    found = cluster.jobs(outputs)
-    cluster.show_jobs(found, running.console(stderr=json_file == "-"))
-    if json_file:
-        write_json({"jobs": found}, json_file)
+    found = cluster.jobs(running.read_outputs(options))
+    cluster.show_jobs(found, running.console(stderr=options.json_file == "-"))
+    if options.json_file:
+        write_json({"jobs": found}, options.json_file)
 
 
-@app.command()
-def logs(job_id: JobId, json_file: JsonFile = None, stack: Stack = None, outputs_file: OutputsFile = None) -> None:
-    """Follow a job from its first line to its end; exits with its code. Ctrl-C leaves the job running."""
+@app.command
+def logs(job_id: JobId, /, *, options: Flat[ResultOptions] = ResultOptions()) -> int:
+    """Follow a job from its first line to its end, and exit with its code. Ctrl-C leaves the job running."""
     from workloads.client.run import attend
 
-    outputs = running.read_outputs(stack, outputs_file)
+    outputs = running.read_outputs(options)
     api = running.api(outputs)
     kind = api.job(job_id).metadata.get("workload", "")
     view, show = running.view(kind)
     ended = attend(api, job_id, view, stop_on_interrupt=False)
-    running.conclude(outputs, ended, kind, show, json_file)
+    return running.conclude(outputs, ended, kind, show, options.json_file)
 
 
-@app.command()
-def stop(job_id: JobId, stack: Stack = None, outputs_file: OutputsFile = None) -> None:
-    """Stop a job and wait until it is stopped."""
-    api = running.api(running.read_outputs(stack, outputs_file))
+@app.command
+def stop(job_id: JobId, /, *, options: Flat[StackOptions] = StackOptions()) -> None:
+    """Stop a job, and wait until it is stopped."""
+    api = running.api(running.read_outputs(options))
     if (job := api.job(job_id)).terminal:
         print(f"job {job_id} is over already: {job.status}", file=sys.stderr)
         return
@@ -79,19 +85,22 @@ def stop(job_id: JobId, stack: Stack = None, outputs_file: OutputsFile = None) -
     print(f"job {job_id}: {api.wait_stopped(job_id).status}", file=sys.stderr)
 
 
-@app.command()
-def outputs(stack: Stack = None, outputs_file: OutputsFile = None) -> None:
-    """The stack's outputs as JSON, whole: what does not apply is null, secrets are masked."""
-    print(running.read_outputs(stack, outputs_file).model_dump_json(by_alias=True, indent=2))
+@app.command
+def outputs(*, options: Flat[StackOptions] = StackOptions()) -> None:
+    """Print all of the stack's outputs as JSON: what does not apply is null, secrets are masked."""
+    print(running.read_outputs(options).model_dump_json(by_alias=True, indent=2))
 
 
-@app.command()
+@app.command
 def plan(
-    file: Annotated[Path, typer.Argument(help="A Pulumi.<stack>.yaml.", metavar="FILE")], json_file: JsonFile = None
+    file: Annotated[Path, Parameter(help="A Pulumi.<stack>.yaml.", metavar="FILE")],
+    /,
+    *,
+    json_file: JsonFile = None,
 ) -> None:
-    """Check a stack file and show what it will become, without an engine or a cloud.
+    """Validate a stack file and show what it becomes, without an engine or a cloud.
 
-    Exit codes: 0 it can become a cluster, 1 it has problems; all of them are told.
+    Exit codes: 0 valid, 1 it has problems, which are all printed.
     """
     from infra.plan import plan as planned
     from infra.problems import SettingsError
@@ -112,18 +121,48 @@ def plan(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; the process's exit code. Usage errors are 1: 2 means a result below what was asked."""
+    """Run the command line, and return the exit code of the process.
+
+    Usage errors are 1, because 2 is a result below what was requested.
+    """
+    tokens = json_to_stdout(sys.argv[1:] if arguments is None else arguments)
     try:
-        app(args=arguments, prog_name="rdma-ray")
-    except running.Leave as leave:
-        return int(leave.code or 0)
-    except SystemExit as leave:
-        code = int(leave.code or 0)
-        return Exit.ERROR if code == 2 else code
+        return app(tokens, exit_on_error=False, print_error=False, result_action="return_value") or Exit.OK
+    except CycloptsError as error:
+        print(usage_error(error), file=sys.stderr)
+        return Exit.ERROR
     except WorkloadError as error:
         print(error, file=sys.stderr)
         return error.code
-    return Exit.OK
+    except SystemExit as leave:
+        return int(leave.code or 0)
+
+
+def json_to_stdout(arguments: Sequence[str]) -> list[str]:
+    """Return the arguments with `--json -` for each `--json` that no file follows."""
+    found: list[str] = []
+    for argument, following in zip(arguments, [*arguments[1:], "--"], strict=True):
+        found.append(argument)
+        if argument == "--json" and following.startswith("-") and following != "-":
+            found.append("-")
+    return found
+
+
+def usage_error(error: CycloptsError) -> str:
+    """Return the message of a usage error: the option, its value, and what is allowed."""
+    from pydantic import ValidationError
+
+    if not isinstance(error.__cause__, ValidationError):
+        return str(error)
+    names = {child.keys[-1]: child.name for child in error.argument.children} if error.argument else {}
+    problems = []
+    for problem in error.__cause__.errors():
+        message = problem["msg"].removeprefix("Value error, ")
+        if problem["loc"]:
+            name = names.get(str(problem["loc"][0]), problem["loc"][0])
+            message = f"{name} {problem['input']}: {message[:1].lower()}{message[1:]}"
+        problems.append(message)
+    return "\n".join(problems)
 
 
 if __name__ == "__main__":

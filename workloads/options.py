@@ -1,26 +1,80 @@
-"""Options that several commands share."""
+"""What a command takes: options models of its own, and the options that it shares with other commands.
+
+A command takes each model whole, and its fields become options:
+
+    @train.command
+    def digits(*, options: Flat[DigitsOptions] = DigitsOptions(), job: Flat[JobOptions] = JobOptions()) -> int:
+
+A command's own options are a Pydantic model (`class DigitsOptions(BaseModel, frozen=True, extra="forbid")`): field
+descriptions are the help, constraints are checked while the command line is parsed, and the model is also the request
+that the driver on the cluster reads. The shared options stay on this side; as dataclasses they keep `--help` quick.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, TypeVar
 
-import typer
 
-Stack = Annotated[
-    str | None,
-    typer.Option("--stack", "-s", help="The stack, as `make up STACK=…` names it.  \\[default: $STACK, else local]"),
-]
+def option(*aliases: str, **parameter: Any) -> Any:
+    """Return how the command line shows a field.
+
+    Drivers import the models too, and the image of a cluster need not have Cyclopts: None is returned there.
+
+    Args:
+        aliases: Short flags, such as `-n`.
+        parameter: Arguments of `cyclopts.Parameter`, such as `show=False`.
+    """
+    try:
+        from cyclopts import Parameter
+    except ModuleNotFoundError:
+        return None
+    return Parameter(alias=aliases, **parameter)
+
+
+T = TypeVar("T")
+Flat = Annotated[T, option(name="*")]
+"""A model whose fields are options of the command, without a prefix."""
+
+Stack = Annotated[str | None, option("-s", help="Stack, as in `make up STACK=…`. [default: $STACK, else local]")]
 OutputsFile = Annotated[
     Path | None,
-    typer.Option(
-        "--outputs",
-        envvar="RDMA_RAY_OUTPUTS",
-        help="Read the stack's outputs from this JSON file instead of asking Pulumi.",
+    option(
+        name="--outputs",
+        env_var="RDMA_RAY_OUTPUTS",
+        help="JSON file with the stack's outputs, to read instead of asking Pulumi.",
     ),
 ]
 JsonFile = Annotated[
-    str | None, typer.Option("--json", help="Write the result as JSON to this file; `-` is stdout.", metavar="FILE")
+    str | None,
+    option(
+        name="--json",
+        metavar="[FILE]",
+        allow_leading_hyphen=True,
+        help="Write the result as JSON to this file; `-`, or no file, is stdout.",
+    ),
 ]
-Detach = Annotated[bool, typer.Option("--detach", help="Submit and return at once; Ctrl-C otherwise stops the job.")]
-JobId = Annotated[str, typer.Argument(help="The job's id: see `rdma-ray list`.", metavar="ID")]
+Detach = Annotated[bool, option(help="Submit and return at once. Without it, Ctrl-C stops the job.")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class StackOptions:
+    """Stack whose cluster the command uses."""
+
+    stack: Stack = None
+    outputs_file: OutputsFile = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResultOptions(StackOptions):
+    """A stack, and where the result goes."""
+
+    json_file: JsonFile = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobOptions(ResultOptions):
+    """A stack, where the result goes, and whether to wait for the job."""
+
+    detach: Detach = False

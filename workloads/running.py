@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from workloads.exits import WorkloadError
+from workloads.exits import Exit, WorkloadError
+from workloads.options import JobOptions, StackOptions
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     Finish = Callable[[dict[str, Any]], None]
 
 
-def read_outputs(stack: str | None, file: Path | None) -> Outputs:
-    from workloads.client import stack as reader
+def read_outputs(options: StackOptions) -> Outputs:
+    from workloads.client import stack
 
-    return reader.read_outputs(stack, file)
+    return stack.read_outputs(options.stack, options.outputs_file)
 
 
 def console(stderr: bool) -> Console:
@@ -76,27 +76,25 @@ def judged(kind: str, result: dict[str, Any], machine: str | None) -> dict[str, 
     return judge(result, machine)
 
 
-def workload(
-    outputs: Outputs, request: Request, json_file: str | None, detach: bool, finish: Finish | None = None
-) -> None:
-    """Submit, follow, show the result and leave with its exit code. `finish` gets the result before that."""
+def workload(outputs: Outputs, request: Request, job: JobOptions, finish: Finish | None = None) -> int:
+    """Submit, follow, show the result and return the exit code. `finish` gets the result before that."""
     from workloads.client import run
 
-    if detach:
-        if json_file:
+    if job.detach:
+        if job.json_file:
             raise WorkloadError("--detach does not wait for a result: get it later by `rdma-ray logs ID --json FILE`")
         job_id = run.detach(outputs, request)
         print(f"job {job_id} runs: rdma-ray logs {job_id}, rdma-ray stop {job_id}", file=sys.stderr)
         print(job_id)
-        return
+        return Exit.OK
     progress, show = view(request.kind)
-    conclude(outputs, run.run(outputs, request, progress), request.kind, show, json_file, finish)
+    return conclude(outputs, run.run(outputs, request, progress), request.kind, show, job.json_file, finish)
 
 
 def conclude(
     outputs: Outputs, ended: Ended, kind: str, show: Show, json_file: str | None, finish: Finish | None = None
-) -> None:
-    """Judge and show the result, write it where it was asked for, and leave with its exit code."""
+) -> int:
+    """Judge and show the result, write it where requested, and return the exit code."""
     from workloads.client.run import write_json
 
     code = ended.code
@@ -113,8 +111,4 @@ def conclude(
             write_json(result, json_file)
         if finish is not None:
             finish(result)
-    raise Leave(code)
-
-
-class Leave(SystemExit):
-    """A command's own exit code, told apart from typer's 2 for a usage error."""
+    return code

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import re
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
+from cyclopts import MissingArgumentError
 
 from tools import run_tests
 from tools.kubernetes import tier
@@ -80,8 +81,9 @@ def test_the_commands_exist_and_those_of_pytest_run_the_tests(row: Row) -> None:
         program, *words = shlex.split(command)
         assert program in ("make", "bin/rdma-ray"), command
         if program == "bin/rdma-ray":
-            # Options are read before help is given: one that does not exist is an error.
-            assert CliRunner().invoke(app, [*words, "--help"]).exit_code == 0, command
+            # A command of the table may leave its required arguments out.
+            with contextlib.suppress(MissingArgumentError):
+                app.parse_args(words, print_error=False, exit_on_error=False)
             continue
         target, *variables = words
         assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE), command

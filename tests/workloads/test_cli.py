@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.workloads.conftest import ROOT
-from workloads.cli import main
+from workloads.cli import json_to_stdout, main
 from workloads.exits import Exit
 
 
@@ -29,9 +29,9 @@ def test_help_is_no_error(arguments: list[str], capsys: pytest.CaptureFixture[st
 
 
 def test_help_says_what_the_stack_or_the_preset_decides(capsys: pytest.CaptureFixture[str]) -> None:
-    """Words in brackets are markup to typer, and vanish where they are not escaped."""
+    """Brackets are no markup in plain-text help."""
     assert main(["bench", "nccl", "--help"]) == Exit.OK
-    assert "[default: pairs]" in capsys.readouterr().out
+    assert "[default: pairs]" in " ".join(capsys.readouterr().out.replace("│", " ").split())
 
 
 @pytest.mark.parametrize(
@@ -40,6 +40,35 @@ def test_help_says_what_the_stack_or_the_preset_decides(capsys: pytest.CaptureFi
 )
 def test_usage_errors_are_1_because_2_means_below(arguments: list[str]) -> None:
     assert main(arguments) == Exit.ERROR
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["bench", "nccl", "-n", "0"], 'Invalid value "0" for -n. Must be >= 1.'),
+        (["train", "digits", "--epochs", "0"], "--epochs 0: input should be greater than or equal to 1"),
+        (["train", "digits", "--epoch", "1"], "Unknown option: --epoch. Did you mean --epochs?"),
+    ],
+)
+def test_usage_errors_name_option_value_and_what_is_allowed(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == Exit.ERROR
+    assert capsys.readouterr() == ("", f"{message}\n")
+
+
+def test_json_without_a_file_is_stdout() -> None:
+    assert json_to_stdout(["compare", "--json", "a", "b"]) == ["compare", "--json", "a", "b"]
+    assert json_to_stdout(["judge", "--json", "-s", "x", "--json"]) == [
+        "judge",
+        "--json",
+        "-",
+        "-s",
+        "x",
+        "--json",
+        "-",
+    ]
+    assert json_to_stdout(["list", "--json", "-"]) == ["list", "--json", "-"]
 
 
 def test_the_wrapper_finds_the_project_through_a_link_and_spaces(tmp_path: Path) -> None:

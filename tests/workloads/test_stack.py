@@ -15,6 +15,7 @@ from workloads.nccl.presets import DEFAULT, PRESETS
 from workloads.nccl.request import Options
 from workloads.nccl.request import request as bench_request
 from workloads.nccl.spec import Spec
+from workloads.train.options import DigitsOptions
 from workloads.train.request import environment
 from workloads.train.request import request as train_request
 
@@ -235,16 +236,8 @@ def test_what_cannot_be_measured_is_refused_before_any_cluster_is_asked(options:
     ],
 )
 def test_what_cannot_be_trained_is_refused(options: dict[str, Any], says: str) -> None:
-    defaults: dict[str, Any] = {
-        "epochs": 1,
-        "workers": None,
-        "name": None,
-        "resume": None,
-        "checkpoint_dir": "gs://bucket",
-        "min_accuracy": 0.9,
-        "wait_s": 1,
-    }
-    assert train_request(OUTPUTS, **defaults).workers == 16
+    defaults = DigitsOptions(checkpoint_dir="gs://bucket")
+    assert train_request(OUTPUTS, defaults).workers == 16
     with pytest.raises(WorkloadError, match=says):
-        train_request(OUTPUTS, **(defaults | options))
-    assert "GLOO_SOCKET_IFNAME" not in environment(train_request(OUTPUTS, **defaults), None)
+        train_request(OUTPUTS, defaults.model_copy(update=options))
+    assert "GLOO_SOCKET_IFNAME" not in environment(train_request(OUTPUTS, defaults), None)

@@ -53,10 +53,10 @@ def test_every_setting_is_a_flag() -> None:
 
 @pytest.mark.parametrize("command", ["convnext", "digits"])
 def test_help_says_what_the_preset_or_the_stack_decides(command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """Words in brackets are markup to typer, and vanish where they are not escaped."""
+    """Brackets are no markup in plain-text help."""
     assert main(["train", command, "--help"]) == Exit.OK
     # How the words are cut into lines depends on the terminal's width.
-    assert capsys.readouterr().out.count("[default:") >= 6  # four of them are typer's own
+    assert capsys.readouterr().out.count("[default:") >= 6
 
 
 @pytest.mark.parametrize("preset", list(PRESETS))

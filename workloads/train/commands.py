@@ -5,171 +5,167 @@ Heavy imports (ray, torch, rich, pydantic) stay inside the commands, so that hel
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
+from cyclopts import App, Parameter
+from cyclopts.validators import Number
 
 from workloads import running
 from workloads.exits import WorkloadError
-from workloads.options import Detach, JsonFile, OutputsFile, Stack
+from workloads.options import Flat, JobOptions
+from workloads.train.options import DigitsOptions
 
-train = typer.Typer(name="train", help="Train a model, with checkpoints.", no_args_is_help=True)
+train = App(name="train", help="Train a model, with checkpoints.")
 
-Workers = Annotated[int | None, typer.Option(min=1, help="Workers.  \\[default: one per GPU or CPU slot]")]
-Name = Annotated[str | None, typer.Option(help="Name of a new run.  \\[default: by date and time]")]
-Resume = Annotated[str | None, typer.Option(help="Go on with the run of this name.", metavar="NAME")]
+Workers = Annotated[int | None, Parameter(validator=Number(gte=1), help="Workers. [default: one per GPU or CPU slot]")]
+Name = Annotated[str | None, Parameter(help="Name of a new run. [default: by date and time]")]
+Resume = Annotated[str | None, Parameter(metavar="NAME", help="Go on with the run of this name.")]
 CheckpointDir = Annotated[
-    str | None, typer.Option(help="Path or URI that every node sees.  \\[default: the stack's storage]")
+    str | None, Parameter(help="Path or URI that every node sees. [default: the stack's storage]")
 ]
 MaxRun = Annotated[
     float | None,
-    typer.Option(help="Hours after which the machines go away: stop with a checkpoint shortly before.", min=0.01),
+    Parameter(
+        validator=Number(gte=0.01),
+        help="Hours after which the machines go away: stop with a checkpoint shortly before.",
+    ),
 ]
-Wait = Annotated[float, typer.Option(min=1, help="Seconds to wait for the workers.")]
-Out = Annotated[Path | None, typer.Option(help="Write result.json and run.png into this folder.", metavar="DIR")]
-Fault = Annotated[str | None, typer.Option("--inject-fault", hidden=True, help="See workloads/train/faults.py.")]
+Wait = Annotated[float, Parameter(validator=Number(gte=1), help="Seconds to wait for the workers.")]
+Out = Annotated[Path | None, Parameter(metavar="DIR", help="Write result.json and run.png into this folder.")]
+Fault = Annotated[str | None, Parameter(name="--inject-fault", show=False, help="See workloads/train/faults.py.")]
 
 
-@train.command("digits")
-def train_digits(
-    epochs: Annotated[int, typer.Option(min=1, help="Epochs in all, those of a resumed run included.")] = 8,
-    workers: Workers = None,
-    name: Name = None,
-    resume: Resume = None,
-    checkpoint_dir: CheckpointDir = None,
-    max_run: MaxRun = None,
-    min_accuracy: Annotated[float, typer.Option(min=0, max=1, help="Exit with 2 below this test accuracy.")] = 0.97,
-    wait: Wait = 1800,
-    fault: Fault = None,
-    out: Out = None,
-    json_file: JsonFile = None,
-    detach: Detach = False,
-    stack: Stack = None,
-    outputs_file: OutputsFile = None,
-) -> None:
-    """A small ConvNet on 1797 real handwritten digits, data parallel over all workers.
+@train.command
+def digits(
+    *, options: Flat[DigitsOptions] = DigitsOptions(), out: Out = None, job: Flat[JobOptions] = JobOptions()
+) -> int:
+    """Train a small ConvNet on 1797 handwritten digits, data parallel over all workers.
 
-    A checkpoint after every epoch, the last two are kept. Exit codes: 0 as accurate as asked, 1 error, 2 less accurate,
-    or stopped before its end.
+    It writes a checkpoint after every epoch and keeps the last two.
+
+    Exit codes: 0 as accurate as requested, 1 error, 2 less accurate, or stopped
+    before its end.
     """
     from workloads.train.request import request
 
-    outputs = running.read_outputs(stack, outputs_file)
-    spec = request(
-        outputs,
-        epochs=epochs,
-        workers=workers,
-        name=name,
-        resume=resume,
-        checkpoint_dir=checkpoint_dir,
-        min_accuracy=min_accuracy,
-        wait_s=wait,
-        max_run_s=None if max_run is None else 3600 * max_run,
-        fault=fault,
-    )
-    _run(outputs, spec, out, json_file, detach)
+    outputs = running.read_outputs(job)
+    return _run(outputs, request(outputs, options), out, job)
 
 
-@train.command("convnext")
+@train.command(name="convnext")
 def train_convnext(
+    *,
     preset: Annotated[
-        str, typer.Option(help="baseline (the published trainer) or tuned; explicit options win.")
+        str, Parameter(help="baseline (the published trainer) or tuned; explicit options win.")
     ] = "tuned",
     size: Annotated[
-        str | None, typer.Option(help="base, small or tiny.  \\[default: base; tiny where there are no GPUs]")
+        str | None, Parameter(help="base, small or tiny. [default: base; tiny where there are no GPUs]")
     ] = None,
     steps: Annotated[
-        int | None, typer.Option(min=1, help="Steps in all.  \\[default: 500; 50 where there are no GPUs]")
+        int | None, Parameter(validator=Number(gte=1), help="Steps in all. [default: 500; 50 where there are no GPUs]")
     ] = None,
-    epochs: Annotated[int | None, typer.Option(min=1, help="Epochs in all, instead of --steps.")] = None,
+    epochs: Annotated[int | None, Parameter(validator=Number(gte=1), help="Epochs in all, instead of --steps.")] = None,
     batch: Annotated[
-        int | None, typer.Option(min=1, help="Images of each worker in a step.  \\[default: the preset's]")
+        int | None, Parameter(validator=Number(gte=1), help="Images of each worker in a step. [default: the preset's]")
     ] = None,
     global_batch: Annotated[
         int | None,
-        typer.Option(min=1, help="Images of all workers in a step, instead of --batch: to resume on other workers."),
+        Parameter(
+            validator=Number(gte=1),
+            help="Images of all workers in a step, instead of --batch: to resume on other workers.",
+        ),
     ] = None,
     data: Annotated[
         str | None,
-        typer.Option(help="synthetic (on the device), fakedata, imagefolder or ray.  \\[default: the preset's]"),
+        Parameter(help="synthetic (on the device), fakedata, imagefolder or ray. [default: the preset's]"),
     ] = None,
     data_path: Annotated[
-        str | None, typer.Option(help="Folder of class folders, or of Parquet files for --data ray.", metavar="PATH")
+        str | None, Parameter(metavar="PATH", help="Folder of class folders, or of Parquet files for --data ray.")
     ] = None,
-    loader: Annotated[int | None, typer.Option(min=0, help="Processes that make or decode images, a worker.")] = None,
-    items: Annotated[int | None, typer.Option(min=1, help="Length of made-up data.  \\[default: 1280000]")] = None,
-    image: Annotated[int | None, typer.Option(min=32, help="Side of an image.  \\[default: the size's]")] = None,
-    classes: Annotated[int | None, typer.Option(min=2, help="Classes.  \\[default: the size's]")] = None,
+    loader: Annotated[
+        int | None, Parameter(validator=Number(gte=0), help="Processes that make or decode images, a worker.")
+    ] = None,
+    items: Annotated[
+        int | None, Parameter(validator=Number(gte=1), help="Length of made-up data. [default: 1280000]")
+    ] = None,
+    image: Annotated[
+        int | None, Parameter(validator=Number(gte=32), help="Side of an image. [default: the size's]")
+    ] = None,
+    classes: Annotated[int | None, Parameter(validator=Number(gte=2), help="Classes. [default: the size's]")] = None,
     workers: Workers = None,
     name: Name = None,
     resume: Resume = None,
     checkpoint_dir: CheckpointDir = None,
     checkpoint_every: Annotated[
-        int | None, typer.Option(min=1, help="Steps between checkpoints.  \\[default: at epochs' ends and the end]")
+        int | None,
+        Parameter(validator=Number(gte=1), help="Steps between checkpoints. [default: at epochs' ends and the end]"),
     ] = None,
-    keep: Annotated[int, typer.Option(min=1, help="Checkpoints to keep.")] = 2,
+    keep: Annotated[int, Parameter(validator=Number(gte=1), help="Checkpoints to keep.")] = 2,
     max_run: MaxRun = None,
-    max_failures: Annotated[int, typer.Option(min=0, help="Restarts after failures; preemptions do not count.")] = 3,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of weights and data.")] = 0,
-    precision: Annotated[str | None, typer.Option(help="fp32 or bf16 (autocast).")] = None,
-    tf32: Annotated[bool | None, typer.Option("--tf32/--no-tf32", help="TF32 in matrix products.")] = None,
+    max_failures: Annotated[
+        int, Parameter(validator=Number(gte=0), help="Restarts after failures; preemptions do not count.")
+    ] = 3,
+    seed: Annotated[int, Parameter(validator=Number(gte=0), help="Seed of weights and data.")] = 0,
+    precision: Annotated[str | None, Parameter(help="fp32 or bf16 (autocast).")] = None,
+    tf32: Annotated[bool | None, Parameter(negative="--no-tf32", help="TF32 in matrix products.")] = None,
     cudnn_benchmark: Annotated[
-        bool | None, typer.Option("--cudnn-benchmark/--no-cudnn-benchmark", help="cuDNN picks by timing.")
+        bool | None, Parameter(negative="--no-cudnn-benchmark", help="cuDNN picks by timing.")
     ] = None,
     channels_last: Annotated[
-        bool | None, typer.Option("--channels-last/--no-channels-last", help="Memory format of model and images.")
+        bool | None, Parameter(negative="--no-channels-last", help="Memory format of model and images.")
     ] = None,
-    stream: Annotated[str | None, typer.Option(help="Residual stream: as-computed or bf16.")] = None,
-    kernels: Annotated[str | None, typer.Option(help="eager or fused (this project's Triton kernels).")] = None,
-    compile_: Annotated[str | None, typer.Option("--compile", help="off, model or blocks.")] = None,
-    backend: Annotated[str | None, typer.Option(help="auto, inductor or aot_eager.")] = None,
+    stream: Annotated[str | None, Parameter(help="Residual stream: as-computed or bf16.")] = None,
+    kernels: Annotated[str | None, Parameter(help="eager or fused (this project's Triton kernels).")] = None,
+    compile_: Annotated[str | None, Parameter(help="off, model or blocks.")] = None,
+    backend: Annotated[str | None, Parameter(help="auto, inductor or aot_eager.")] = None,
     compile_mode: Annotated[
         str | None,
-        typer.Option(help="default, reduce-overhead, max-autotune or max-autotune-no-cudagraphs."),
+        Parameter(help="default, reduce-overhead, max-autotune or max-autotune-no-cudagraphs."),
     ] = None,
     optimize_ddp: Annotated[
-        bool | None, typer.Option("--optimize-ddp/--no-optimize-ddp", help="Split graphs at DDP's buckets.")
+        bool | None, Parameter(negative="--no-optimize-ddp", help="Split graphs at DDP's buckets.")
     ] = None,
-    optimizer: Annotated[str | None, typer.Option(help="sgd or adamw.")] = None,
-    learning_rate: Annotated[float | None, typer.Option(help="Learning rate.")] = None,
-    momentum: Annotated[float | None, typer.Option(help="SGD's.")] = None,
-    weight_decay: Annotated[float | None, typer.Option(help="Weight decay.")] = None,
-    fused: Annotated[bool | None, typer.Option("--fused/--no-fused", help="Fused optimiser.")] = None,
-    warmup_steps: Annotated[int | None, typer.Option(min=0, help="Steps to the full learning rate.")] = None,
-    decay_steps: Annotated[int | None, typer.Option(min=1, help="Steps of a half cosine down to 0.")] = None,
-    stochastic_depth: Annotated[float | None, typer.Option(help="The last block's chance to be skipped.")] = None,
+    optimizer: Annotated[str | None, Parameter(help="sgd or adamw.")] = None,
+    learning_rate: Annotated[float | None, Parameter(help="Learning rate.")] = None,
+    momentum: Annotated[float | None, Parameter(help="SGD's.")] = None,
+    weight_decay: Annotated[float | None, Parameter(help="Weight decay.")] = None,
+    fused: Annotated[bool | None, Parameter(negative="--no-fused", help="Fused optimiser.")] = None,
+    warmup_steps: Annotated[
+        int | None, Parameter(validator=Number(gte=0), help="Steps to the full learning rate.")
+    ] = None,
+    decay_steps: Annotated[
+        int | None, Parameter(validator=Number(gte=1), help="Steps of a half cosine down to 0.")
+    ] = None,
+    stochastic_depth: Annotated[float | None, Parameter(help="The last block's chance to be skipped.")] = None,
     gradient_as_bucket_view: Annotated[
-        bool | None, typer.Option("--gradient-as-bucket-view/--no-gradient-as-bucket-view", help="DDP's.")
+        bool | None, Parameter(negative="--no-gradient-as-bucket-view", help="DDP's.")
     ] = None,
-    static_graph: Annotated[bool | None, typer.Option("--static-graph/--no-static-graph", help="DDP's.")] = None,
-    broadcast_buffers: Annotated[
-        bool | None, typer.Option("--broadcast-buffers/--no-broadcast-buffers", help="DDP's.")
-    ] = None,
-    bucket_mb: Annotated[float | None, typer.Option(help="DDP's bucket_cap_mb.")] = None,
-    compress: Annotated[str | None, typer.Option(help="none or bf16: what gradients are reduced in.")] = None,
-    ema: Annotated[float | None, typer.Option(help="Decay of an average of the weights.  \\[default: none]")] = None,
+    static_graph: Annotated[bool | None, Parameter(negative="--no-static-graph", help="DDP's.")] = None,
+    broadcast_buffers: Annotated[bool | None, Parameter(negative="--no-broadcast-buffers", help="DDP's.")] = None,
+    bucket_mb: Annotated[float | None, Parameter(help="DDP's bucket_cap_mb.")] = None,
+    compress: Annotated[str | None, Parameter(help="none or bf16: what gradients are reduced in.")] = None,
+    ema: Annotated[float | None, Parameter(help="Decay of an average of the weights. [default: none]")] = None,
     probe: Annotated[
-        int, typer.Option(min=0, help="Passes with and without the gradients' reduction, timed after the run.")
+        int,
+        Parameter(
+            validator=Number(gte=0), help="Passes with and without the gradients' reduction, timed after the run."
+        ),
     ] = 10,
     check_gradients: Annotated[
-        bool, typer.Option("--check-gradients", help="Compare gradients over all ranks; exit with 3 if they differ.")
+        bool, Parameter(help="Compare gradients over all ranks; exit with 3 if they differ.")
     ] = False,
-    look_every: Annotated[int, typer.Option(min=1, help="Steps between looks at the loss.")] = 10,
+    look_every: Annotated[int, Parameter(validator=Number(gte=1), help="Steps between looks at the loss.")] = 10,
     compare: Annotated[
         Path | None,
-        typer.Option(
-            help="Result of one worker (--workers 1 --json FILE), for the scaling efficiency.", metavar="FILE"
-        ),
+        Parameter(metavar="FILE", help="Result of one worker (--workers 1 --json FILE), for the scaling efficiency."),
     ] = None,
     wait: Wait = 1800,
     fault: Fault = None,
     out: Out = None,
-    json_file: JsonFile = None,
-    detach: Detach = False,
-    stack: Stack = None,
-    outputs_file: OutputsFile = None,
-) -> None:
+    job: Flat[JobOptions] = JobOptions(),
+) -> int:
     """ConvNeXt, data parallel over all workers: its speed, where its time goes, and checkpoints that survive.
 
     Where there are no GPUs a tiny variant runs on gloo in seconds.
@@ -180,7 +176,7 @@ def train_convnext(
     knobs = {name: value for name, value in locals().items() if name in KNOBS} | {"compile": compile_}
     from workloads.train.convnext_request import Options, request
 
-    outputs = running.read_outputs(stack, outputs_file)
+    outputs = running.read_outputs(job)
     spec, notes = request(
         outputs,
         Options(
@@ -208,8 +204,8 @@ def train_convnext(
         ),
     )
     for note in notes:
-        typer.echo(note, err=True)
-    _run(outputs, spec, out, json_file, detach)
+        print(note, file=sys.stderr)
+    return _run(outputs, spec, out, job)
 
 
 KNOBS = (
@@ -222,20 +218,22 @@ KNOBS = (
 """Options that are fields of `workloads.train.convnext.settings.Settings` under the same name."""
 
 
-@train.command("report")
+@train.command(name="report")
 def train_report(
-    result_file: Annotated[Path, typer.Argument(help="A result of `train … --json FILE`.", metavar="RESULT.json")],
+    result_file: Annotated[Path, Parameter(metavar="RESULT.json", help="A result of `train … --json FILE`.")],
+    /,
+    *,
     objects: Annotated[
         list[Path] | None,
-        typer.Option(
+        Parameter(
+            metavar="FILE",
             help="Kubernetes' events, nodes and worker pods, as `kubectl get … -o json` prints them: the whole way to"
             " the first step, from the machines on. More than once.",
-            metavar="FILE",
         ),
     ] = None,
-    skew: Annotated[float, typer.Option(help="Seconds that the run's clock is ahead of Kubernetes'.")] = 0.0,
+    skew: Annotated[float, Parameter(help="Seconds that the run's clock is ahead of Kubernetes'.")] = 0.0,
     out: Out = None,
-    svg: Annotated[Path | None, typer.Option(help="Also the picture as SVG.", metavar="FILE")] = None,
+    svg: Annotated[Path | None, Parameter(metavar="FILE", help="Also the picture as SVG.")] = None,
 ) -> None:
     """Show a result again, and write its picture; with Kubernetes' own objects, where the start's time went.
 
@@ -253,19 +251,19 @@ def train_report(
     if out is not None:
         _write(result.model_dump(mode="json", by_alias=True), out)
     if svg is not None:
-        typer.echo(write(svg, picture(result, "svg")), err=True)
+        print(write(svg, picture(result, "svg")), file=sys.stderr)
 
 
-def _run(outputs: Any, spec: Any, out: Path | None, json_file: str | None, detach: bool) -> None:
+def _run(outputs: Any, spec: Any, out: Path | None, job: JobOptions) -> int:
     from workloads.client.run import Request
     from workloads.interfaces import interface_of
     from workloads.train.request import environment
 
-    if detach and out is not None:
+    if job.detach and out is not None:
         raise WorkloadError("--detach does not wait for a result: leave out --out, or --detach")
     variables = environment(spec, interface_of("127.0.0.1") if outputs.target == "local" else None)
     wanted = Request("train", "workloads.train.driver", [spec.to_json()], variables)
-    running.workload(outputs, wanted, json_file, detach, finish=lambda result: _write(result, out))
+    return running.workload(outputs, wanted, job, finish=lambda result: _write(result, out))
 
 
 def _write(document: dict[str, Any], out: Path | None) -> None:
@@ -277,6 +275,6 @@ def _write(document: dict[str, Any], out: Path | None) -> None:
     from workloads.train.result import Result
 
     result = Result.model_validate(document)
-    typer.echo(write(out / "run.png", picture(result)), err=True)
+    print(write(out / "run.png", picture(result)), file=sys.stderr)
     write_json(result.model_dump(mode="json", by_alias=True), str(out / "result.json"))
-    typer.echo(out / "result.json", err=True)
+    print(out / "result.json", file=sys.stderr)

@@ -8,36 +8,25 @@ from typing import Any
 from infra.outputs import Outputs
 from workloads.client.submit import new_id
 from workloads.exits import WorkloadError
+from workloads.train.options import DigitsOptions
 from workloads.train.spec import Plan, Spec
 
 DIGITS_BATCH = 64
 
 
-def request(
-    outputs: Outputs,
-    *,
-    epochs: int,
-    workers: int | None,
-    name: str | None,
-    resume: str | None,
-    checkpoint_dir: str | None,
-    min_accuracy: float,
-    wait_s: float,
-    max_run_s: float | None = None,
-    fault: str | None = None,
-) -> Spec:
-    """The digits as the options ask for them on this stack; WorkloadError names what does not fit."""
+def request(outputs: Outputs, options: DigitsOptions) -> Spec:
+    """Return the run that the options request on this stack. WorkloadError names what does not fit."""
     return specification(
         outputs,
         task="digits",
         config={},
-        plan=Plan(batch=DIGITS_BATCH, epochs=epochs, max_run_s=max_run_s, fault=fault),
-        workers=workers,
-        name=name,
-        resume=resume,
-        checkpoint_dir=checkpoint_dir,
-        wait_s=wait_s,
-        min_accuracy=min_accuracy,
+        plan=Plan(batch=DIGITS_BATCH, epochs=options.epochs, max_run_s=options.max_run_s, fault=options.inject_fault),
+        workers=options.workers,
+        name=options.name,
+        resume=options.resume,
+        checkpoint_dir=options.checkpoint_dir,
+        wait_s=options.wait,
+        min_accuracy=options.min_accuracy,
     )
 
 

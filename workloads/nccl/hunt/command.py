@@ -9,61 +9,67 @@ import sys
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
+from cyclopts import Parameter
+from cyclopts.validators import Number
 
 from workloads import running
 from workloads.exits import Exit, WorkloadError
-from workloads.options import Detach, JsonFile, OutputsFile, Stack
+from workloads.options import Flat, JobOptions
 
 
 def bench_hunt(
-    nodes: Annotated[int | None, typer.Option(min=1, help="Nodes.  \\[default: those the stack keeps]")] = None,
+    *,
+    nodes: Annotated[
+        int | None, Parameter(validator=Number(gte=1), help="Nodes. [default: those the stack keeps]")
+    ] = None,
     per_node: Annotated[
-        int | None, typer.Option(min=1, help="Ranks per node.  \\[default: its GPUs, else its CPUs]")
+        int | None, Parameter(validator=Number(gte=1), help="Ranks per node. [default: its GPUs, else its CPUs]")
     ] = None,
-    unit: Annotated[str, typer.Option(help="What is looked for: node, or rank (one GPU, on one node too).")] = "node",
-    size: Annotated[
-        str | None, typer.Option(help="Size of each all_gather.  \\[default: 1G on GPUs, 4M on CPUs]")
-    ] = None,
+    unit: Annotated[str, Parameter(help="What is looked for: node, or rank (one GPU, on one node too).")] = "node",
+    size: Annotated[str | None, Parameter(help="Size of each all_gather. [default: 1G on GPUs, 4M on CPUs]")] = None,
     iterations: Annotated[
-        int | None, typer.Option("-n", "--iterations", min=1, help="Runs per sample.  \\[default: 20, 5 on CPUs]")
+        int | None, Parameter(alias="-n", validator=Number(gte=1), help="Runs per sample. [default: 20, 5 on CPUs]")
     ] = None,
     samples: Annotated[
-        int | None, typer.Option(min=1, help="Samples per test; the median counts.  \\[default: 5, 3 on CPUs]")
+        int | None,
+        Parameter(validator=Number(gte=1), help="Samples per test; the median counts. [default: 5, 3 on CPUs]"),
     ] = None,
     threshold: Annotated[
         float | None,
-        typer.Option(
-            min=0.05, max=0.99, help="Fail below this share of the fleet's own.  \\[default: 0.9, 0.5 on CPUs]"
+        Parameter(
+            validator=Number(gte=0.05, lte=0.99),
+            help="Fail below this share of the fleet's own. [default: 0.9, 0.5 on CPUs]",
         ),
     ] = None,
     floor: Annotated[
-        float | None, typer.Option(min=0, help="What healthy nodes give, GB/s busbw; two nodes need it.")
+        float | None, Parameter(validator=Number(gte=0), help="What healthy nodes give, GB/s busbw; two nodes need it.")
     ] = None,
-    full: Annotated[bool, typer.Option("--full", help="Measure every pair (up to 32 units).")] = False,
-    burn: Annotated[bool, typer.Option(help="First measure each unit on its own.")] = True,
-    out: Annotated[Path | None, typer.Option(help="Folder for the heat map: CSV, text and SVG.")] = None,
-    timeout: Annotated[float, typer.Option(min=1, help="Seconds a test may take before it counts as a hang.")] = 120,
-    wait: Annotated[float, typer.Option(min=1, help="Seconds to wait for the nodes.")] = 1800,
-    seed: Annotated[int, typer.Option(help="Who meets whom; with --simulate, the first seed.")] = 0,
+    full: Annotated[bool, Parameter(help="Measure every pair (up to 32 units).")] = False,
+    burn: Annotated[bool, Parameter(negative="--no-burn", help="First measure each unit on its own.")] = True,
+    out: Annotated[Path | None, Parameter(help="Folder for the heat map: CSV, text and SVG.")] = None,
+    timeout: Annotated[
+        float, Parameter(validator=Number(gte=1), help="Seconds a test may take before it counts as a hang.")
+    ] = 120,
+    wait: Annotated[float, Parameter(validator=Number(gte=1), help="Seconds to wait for the nodes.")] = 1800,
+    seed: Annotated[int, Parameter(help="Who meets whom; with --simulate, the first seed.")] = 0,
     inject_fault: Annotated[
         str | None,
-        typer.Option(hidden=True, help="Rehearse a failure: slow-node:1, slow-rail:1.0, hang-node:1 and more."),
+        Parameter(show=False, help="Rehearse a failure: slow-node:1, slow-rail:1.0, hang-node:1 and more."),
     ] = None,
-    simulate: Annotated[bool, typer.Option("--simulate", help="No cluster: play against planted faults.")] = False,
-    bad: Annotated[int, typer.Option(min=0, help="With --simulate: units at fault.")] = 5,
-    fault: Annotated[str, typer.Option(help="With --simulate: nic, node, flapping or spine.")] = "nic",
-    noise: Annotated[float, typer.Option(min=0, max=0.5, help="With --simulate: noise of a sample.")] = 0.03,
-    seeds: Annotated[int, typer.Option(min=1, help="With --simulate: hunts to play.")] = 1000,
+    simulate: Annotated[bool, Parameter(help="No cluster: play against planted faults.")] = False,
+    bad: Annotated[int, Parameter(validator=Number(gte=0), help="With --simulate: units at fault.")] = 5,
+    fault: Annotated[str, Parameter(help="With --simulate: nic, node, flapping or spine.")] = "nic",
+    noise: Annotated[
+        float, Parameter(validator=Number(gte=0, lte=0.5), help="With --simulate: noise of a sample.")
+    ] = 0.03,
+    seeds: Annotated[int, Parameter(validator=Number(gte=1), help="With --simulate: hunts to play.")] = 1000,
     max_tests: Annotated[
-        int | None, typer.Option(min=1, help="With --simulate: exit with 2 where a hunt takes more tests.")
+        int | None,
+        Parameter(validator=Number(gte=1), help="With --simulate: exit with 2 where a hunt takes more tests."),
     ] = None,
-    curve: Annotated[bool, typer.Option("--curve", help="With --simulate: the cost curve to 4,096 nodes.")] = False,
-    json_file: JsonFile = None,
-    detach: Detach = False,
-    stack: Stack = None,
-    outputs_file: OutputsFile = None,
-) -> None:
+    curve: Annotated[bool, Parameter(help="With --simulate: the cost curve to 4,096 nodes.")] = False,
+    job: Flat[JobOptions] = JobOptions(),
+) -> int:
     """Find the slow node or NIC: groups or pairs side by side, suspects with two known-good partners, rail by rail.
 
     Exit codes: 0 nobody is accused, 1 error, 2 something is slow, 3 wrong data, 4 no answer within --timeout.
@@ -71,13 +77,11 @@ def bench_hunt(
     if simulate:
         from workloads.nccl.hunt.simulation import run
 
-        raise running.Leave(
-            run(nodes or 232, bad, fault, noise, seeds, seed, samples or 1, max_tests, curve, out, json_file)
-        )
+        return run(nodes or 232, bad, fault, noise, seeds, seed, samples or 1, max_tests, curve, out, job.json_file)
     from workloads.client.run import Request
     from workloads.nccl.hunt.request import Options, request
 
-    outputs = running.read_outputs(stack, outputs_file)
+    outputs = running.read_outputs(job)
     spec = request(
         outputs,
         Options(
@@ -97,10 +101,10 @@ def bench_hunt(
             inject_fault=inject_fault,
         ),
     )
-    if out is not None and detach:
+    if out is not None and job.detach:
         raise WorkloadError("--detach does not wait for a result: get it later by `rdma-ray logs ID --json FILE`")
     wanted = Request("hunt", "workloads.nccl.hunt.driver", [spec.to_json()])
-    running.workload(outputs, wanted, json_file, detach, finish=lambda result: _pictures(result, out))
+    return running.workload(outputs, wanted, job, finish=lambda result: _pictures(result, out))
 
 
 def _pictures(result: dict[str, Any], out: Path | None) -> None:

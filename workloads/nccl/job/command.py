@@ -7,7 +7,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, cast
 
-import typer
+from cyclopts import Parameter
+from cyclopts.validators import Number
 
 from workloads.exits import WorkloadError
 from workloads.options import Stack
@@ -20,29 +21,31 @@ if TYPE_CHECKING:
 def bench_job(
     file: Annotated[
         Path | None,
-        typer.Argument(
-            help="A Pulumi.<stack>.yaml.  \\[default: that of --stack]", metavar="[FILE]", show_default=False
-        ),
+        Parameter(metavar="[FILE]", help="A Pulumi.<stack>.yaml. [default: that of --stack]"),
     ] = None,
+    /,
+    *,
     op: Annotated[
-        str | None, typer.Option(help="Operation to measure.  \\[default: all_gather on GKE, all_reduce on EKS]")
+        str | None, Parameter(help="Operation to measure. [default: all_gather on GKE, all_reduce on EKS]")
     ] = None,
-    begin: Annotated[str, typer.Option("-b", "--begin", help="Smallest size.")] = "1K",
-    end: Annotated[str, typer.Option("-e", "--end", help="Largest size; the judge looks at 1G and more.")] = "8G",
-    factor: Annotated[int, typer.Option("-f", "--factor", min=2, help="Step.")] = 2,
-    iterations: Annotated[int, typer.Option("-n", "--iterations", min=1, help="Timed runs of each row.")] = 100,
-    warmup: Annotated[int, typer.Option("-w", "--warmup", min=0, help="Untimed runs before each row.")] = 5,
-    split: Annotated[str, typer.Option(help="world: all ranks together; rails: GPU n with GPU n only.")] = "world",
-    nodes: Annotated[int, typer.Option(min=1, help="Nodes, each with all of its GPUs.")] = 2,
+    begin: Annotated[str, Parameter(alias="-b", help="Smallest size.")] = "1K",
+    end: Annotated[str, Parameter(alias="-e", help="Largest size; the judge looks at 1G and more.")] = "8G",
+    factor: Annotated[int, Parameter(alias="-f", validator=Number(gte=2), help="Step.")] = 2,
+    iterations: Annotated[int, Parameter(alias="-n", validator=Number(gte=1), help="Timed runs of each row.")] = 100,
+    warmup: Annotated[int, Parameter(alias="-w", validator=Number(gte=0), help="Untimed runs before each row.")] = 5,
+    split: Annotated[str, Parameter(help="world: all ranks together; rails: GPU n with GPU n only.")] = "world",
+    nodes: Annotated[int, Parameter(validator=Number(gte=1), help="Nodes, each with all of its GPUs.")] = 2,
     queue: Annotated[
-        str | None, typer.Option(help="Kueue's LocalQueue that admits the Job.  \\[default: the stack's own, if any]")
+        str | None, Parameter(help="Kueue's LocalQueue that admits the Job. [default: the stack's own, if any]")
     ] = None,
-    name: Annotated[str | None, typer.Option(help="Name of the Job.  \\[default: by the operation]")] = None,
-    image: Annotated[str | None, typer.Option(help="Another image, laid out as the default one.")] = None,
-    wait: Annotated[int, typer.Option(min=1, help="Seconds that pods with a node wait for each other.")] = 1800,
-    timeout: Annotated[int, typer.Option(min=1, help="Seconds that the measurement may take.")] = 3600,
+    name: Annotated[str | None, Parameter(help="Name of the Job. [default: by the operation]")] = None,
+    image: Annotated[str | None, Parameter(help="Another image, laid out as the default one.")] = None,
+    wait: Annotated[
+        int, Parameter(validator=Number(gte=1), help="Seconds that pods with a node wait for each other.")
+    ] = 1800,
+    timeout: Annotated[int, Parameter(validator=Number(gte=1), help="Seconds that the measurement may take.")] = 3600,
     ssh_key: Annotated[
-        bool, typer.Option("--ssh-key", help="Print the Secret with a fresh key pair for the pods' sshd, nothing else.")
+        bool, Parameter(help="Print the Secret with a fresh key pair for the pods' sshd, nothing else.")
     ] = False,
     stack: Stack = None,
 ) -> None:

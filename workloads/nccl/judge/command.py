@@ -4,60 +4,45 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-from typer.core import TyperCommand
+from cyclopts import Parameter
+from cyclopts.validators import Number
 
 from workloads.exits import WorkloadError
-from workloads.running import Leave, console
-
-
-class JsonOrFile(TyperCommand):
-    """Takes `--json` alone, which is `--json -` (stdout), beside the `--json FILE` of every other command."""
-
-    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
-        given: list[str] = []
-        for position, argument in enumerate(args):
-            given.append(argument)
-            following = args[position + 1] if position + 1 < len(args) else "--"
-            if argument == "--json" and following.startswith("-") and following != "-":
-                given.append("-")
-        return super().parse_args(ctx, given)
+from workloads.options import JsonFile
+from workloads.running import console
 
 
 def bench_judge(
-    machine: Annotated[str, typer.Option(help="The machine type that was paid for, such as a3-ultragpu-8g.")],
-    nodes: Annotated[int, typer.Option(min=1, help="How many of them took part.")],
+    *more_logs: Annotated[str, Parameter(show=False)],
+    machine: Annotated[str, Parameter(help="The machine type that was paid for, such as a3-ultragpu-8g.")],
+    nodes: Annotated[int, Parameter(validator=Number(gte=1), help="How many of them took part.")],
     op: Annotated[
         list[str] | None,
-        typer.Option(
+        Parameter(
             help="Operation that must be there and meet its floor; may be given more than once. Names the operation"
-            " of nccl-tests' output where that does not.  \\[default: what was measured]"
+            " of nccl-tests' output where that does not. [default: what was measured]"
         ),
     ] = None,
     results: Annotated[
         str | None,
-        typer.Option(
+        Parameter(
+            metavar="FILE",
+            allow_leading_hyphen=True,
             help="What was measured: a result of `bench nccl --json`, nccl-tests' output, or its -J report; `-` is"
             " stdin.",
-            metavar="FILE",
         ),
     ] = None,
     log: Annotated[
-        list[str] | None, typer.Option(help="Output of NCCL_DEBUG=INFO; several may follow.", metavar="FILE …")
+        list[str] | None,
+        Parameter(metavar="FILE …", allow_leading_hyphen=True, help="Output of NCCL_DEBUG=INFO; several may follow."),
     ] = None,
-    more_logs: Annotated[list[str] | None, typer.Argument(metavar="[FILE …]", hidden=True)] = None,
-    no_floor: Annotated[
-        bool, typer.Option("--no-floor", help="Do without a published figure; all other checks hold.")
-    ] = False,
+    no_floor: Annotated[bool, Parameter(help="Do without a published figure; all other checks hold.")] = False,
     no_log: Annotated[
-        bool, typer.Option("--no-log", help="Do without evidence of the transport; a log that is there still counts.")
+        bool, Parameter(help="Do without evidence of the transport; a log that is there still counts.")
     ] = False,
-    no_check: Annotated[bool, typer.Option("--no-check", help="Do without the check of the data (-c 0).")] = False,
-    json_file: Annotated[
-        str | None,
-        typer.Option("--json", help="Write the verdict as JSON, to stdout unless a file follows.", metavar="[FILE]"),
-    ] = None,
-) -> None:
+    no_check: Annotated[bool, Parameter(help="Do without the check of the data (-c 0).")] = False,
+    json_file: JsonFile = None,
+) -> int:
     """Judge a measurement, whoever made it: was it the fabric, right and fast.
 
     The largest row of at least 1 GiB counts, out of place, against published
@@ -81,7 +66,7 @@ def bench_judge(
         raise WorkloadError(f"{more_logs[0]}: say what it is, --results {more_logs[0]} or --log {more_logs[0]}")
     if results is None and not log:
         raise WorkloadError("nothing to judge: give --results FILE, and NCCL's output with --log FILE …")
-    logs = [*(log or ()), *(more_logs or ())]
+    logs = [*(log or ()), *more_logs]
     if [results, *logs].count("-") > 1:
         raise WorkloadError("stdin (`-`) can be read only once")
     expectation = expectation_of(
@@ -93,11 +78,12 @@ def bench_judge(
     view.show(verdict, console(stderr=json_file == "-"))
     if json_file:
         write_json(verdict.model_dump(), json_file)
-    raise Leave(verdict.code)
+    return verdict.code
 
 
 def bench_floors(
-    machine: Annotated[str | None, typer.Option(help="Of this machine type only.")] = None,
+    *,
+    machine: Annotated[str | None, Parameter(help="Of this machine type only.")] = None,
 ) -> None:
     """The published bandwidths that the judge knows, with their sources."""
     from infra.catalog.machines import CATALOGUE

@@ -6,27 +6,28 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from cyclopts import Parameter
+from cyclopts.validators import Number
 
 from workloads.exits import WorkloadError
-from workloads.running import Leave, console
+from workloads.options import JsonFile
+from workloads.running import console
 
-ResultFile = Annotated[Path, typer.Argument(help="A result of `bench nccl --json FILE`.", metavar="RESULT.json")]
+ResultFile = Annotated[Path, Parameter(help="A result of `bench nccl --json FILE`.", metavar="RESULT.json")]
 
 
 def bench_report(
     result_file: ResultFile,
+    /,
+    *,
     output: Annotated[
         Path | None,
-        typer.Option("-o", "--output", help="The page.  \\[default: beside the result, as .html]", metavar="FILE"),
+        Parameter(alias="-o", metavar="FILE", help="The page. [default: beside the result, as .html]"),
     ] = None,
-    png: Annotated[Path | None, typer.Option(help="Also a summary as a picture.", metavar="FILE")] = None,
-    json_file: Annotated[
-        str | None,
-        typer.Option("--json", help="Also the result with its verdict; `-` is stdout.", metavar="FILE"),
-    ] = None,
+    png: Annotated[Path | None, Parameter(metavar="FILE", help="Also a summary as a picture.")] = None,
+    json_file: JsonFile = None,
     machine: Annotated[
-        str | None, typer.Option(help="Judge it as this machine type, instead of as the run was judged.")
+        str | None, Parameter(help="Judge it as this machine type, instead of as the run was judged.")
     ] = None,
 ) -> None:
     """A result as one HTML page: verdict, plots, evidence. It loads nothing, so it can be sent as it is.
@@ -58,19 +59,19 @@ def bench_report(
 
 
 def bench_compare(
-    a: Annotated[Path, typer.Argument(help="The run to hold to.", metavar="A")],
-    b: Annotated[Path, typer.Argument(help="The run that may have become slower.", metavar="B")],
+    a: Annotated[Path, Parameter(metavar="A", help="The run to hold to.")],
+    b: Annotated[Path, Parameter(metavar="B", help="The run that may have become slower.")],
+    /,
+    *,
     threshold: Annotated[
-        float, typer.Option(help="A row that is slower by more than this fails, in percent.", min=0, max=99)
+        float,
+        Parameter(validator=Number(gte=0, lte=99), help="A row that is slower by more than this fails, in percent."),
     ] = 5.0,
     anyway: Annotated[
-        bool, typer.Option("--anyway", help="Compare runs on different machines, worlds or types nevertheless.")
+        bool, Parameter(help="Compare runs on different machines, worlds or types nevertheless.")
     ] = False,
-    json_file: Annotated[
-        str | None,
-        typer.Option("--json", help="Write all rows as JSON, to stdout unless a file follows.", metavar="[FILE]"),
-    ] = None,
-) -> None:
+    json_file: JsonFile = None,
+) -> int:
     """Compare two results row by row, and fail where B is slower than A.
 
     From 1 MiB up busbw counts, below it and in latency mode the median run: a
@@ -89,4 +90,4 @@ def bench_compare(
     show.show(compared, console(stderr=json_file == "-"))
     if json_file:
         write_json(as_json(compared, threshold), json_file)
-    raise Leave(compared.code)
+    return compared.code
