@@ -16,7 +16,7 @@ from pydantic.alias_generators import to_camel
 from pydantic.fields import FieldInfo
 
 from infra.catalog.capacity import MAX_RUN_HOURS
-from infra.catalog.machines import CATALOGUE
+from infra.catalog.machines import CATALOG
 from infra.catalog.pins import AWS_RAY_TRAIN, RAY, RAY_IN
 from infra.catalog.zones import second_zone
 from infra.defaults import REQUIRED, ByTarget, Derived, Fixed, clouds, everywhere, same_as
@@ -69,8 +69,8 @@ class Section(BaseModel):
 class Nodes(Section):
     """The machines that carry Ray workers. The head runs elsewhere and is not counted."""
 
-    machine: Annotated[str | None, Choice(tuple(CATALOGUE)), clouds(REQUIRED)] = Field(
-        description="The machine type of every worker node, a row of the catalogue (infra/catalog/machines.py)."
+    machine: Annotated[str | None, Choice(tuple(CATALOG)), clouds(REQUIRED)] = Field(
+        description="The machine type of every worker node, a row of the catalog (infra/catalog/machines.py)."
     )
     capacity: Annotated[
         CapacityName | None, Choice(CAPACITIES), ByTarget(local=Fixed(), gke="flex-start", eks="on-demand")

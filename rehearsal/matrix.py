@@ -24,7 +24,7 @@ from typing import Any
 import yaml
 
 from infra.catalog.capacity import offered
-from infra.catalog.machines import CATALOGUE
+from infra.catalog.machines import CATALOG
 from infra.catalog.pins import RAY_IMAGE
 from infra.legality.fabric import FABRICS
 from infra.problems import Problem, SettingsError
@@ -39,7 +39,7 @@ from rehearsal.workspace import Workspace
 
 STACK = "matrix"
 LOCATIONS = {"gke": "us-central1-b", "eks": "us-east-2a"}
-"""Zones in which the simulated clouds have every machine of the catalogue."""
+"""Zones in which the simulated clouds have every machine of the catalog."""
 PROVIDERS = {"gke": {"gcp:project": "my-project"}, "eks": {"aws:region": "us-east-2"}}
 RESERVATIONS = {"gke": "ours", "eks": "cr-0123456789abcdef0"}
 RESERVED = {"reservation", "capacity-block"}
@@ -108,7 +108,7 @@ class Cell:
 
 def cells(target: str) -> Iterator[Cell]:
     """Every combination of a target."""
-    machines = [name for name, machine in CATALOGUE.items() if machine.cloud == target]
+    machines = [name for name, machine in CATALOG.items() if machine.cloud == target]
     ways = offered(target)
     seconds = (None, *ways) if target == "gke" else (None,)
     classes = (False, True) if target == "gke" else (False,)

@@ -1,7 +1,7 @@
-"""The machine catalogue: one row per type, each fact with its source.
+"""The machine catalog: one row per type, each fact with its source.
 
 What a source does not give is None here, and `unknown` says why. Rows of machines that are not supported yet stay in
-the catalogue, so that asking for one gets a reason and not "no such machine".
+the catalog, so that asking for one gets a reason and not "no such machine".
 """
 
 from __future__ import annotations
@@ -298,23 +298,23 @@ _P6_B300 = replace(
     },
 )
 
-GKE_CATALOGUE: dict[str, GkeMachine] = {row.name: row for row in (_A3_ULTRA, _A4, _A4X)}
-EKS_CATALOGUE: dict[str, EksMachine] = {row.name: row for row in (_P4D, _P4DE, _P5, _P5E, _P5EN, _P6_B200, _P6_B300)}
-CATALOGUE: dict[str, Machine] = {**GKE_CATALOGUE, **EKS_CATALOGUE}
+GKE_CATALOG: dict[str, GkeMachine] = {row.name: row for row in (_A3_ULTRA, _A4, _A4X)}
+EKS_CATALOG: dict[str, EksMachine] = {row.name: row for row in (_P4D, _P4DE, _P5, _P5E, _P5EN, _P6_B200, _P6_B300)}
+CATALOG: dict[str, Machine] = {**GKE_CATALOG, **EKS_CATALOG}
 
 
 def gke_machine(name: str | None) -> GkeMachine:
     """The row of a Google Cloud machine type. Raises `KeyError` with the names that exist."""
-    if name not in GKE_CATALOGUE:
-        raise KeyError(f"{name} is no machine type of gke; there are {', '.join(GKE_CATALOGUE)}")
-    return GKE_CATALOGUE[name]
+    if name not in GKE_CATALOG:
+        raise KeyError(f"{name} is no machine type of gke; there are {', '.join(GKE_CATALOG)}")
+    return GKE_CATALOG[name]
 
 
 def eks_machine(name: str | None) -> EksMachine:
     """The row of an EC2 instance type. Raises `KeyError` with the names that exist."""
-    if name not in EKS_CATALOGUE:
-        raise KeyError(f"{name} is no machine type of eks; there are {', '.join(EKS_CATALOGUE)}")
-    return EKS_CATALOGUE[name]
+    if name not in EKS_CATALOG:
+        raise KeyError(f"{name} is no machine type of eks; there are {', '.join(EKS_CATALOG)}")
+    return EKS_CATALOG[name]
 
 
 @dataclass(frozen=True)

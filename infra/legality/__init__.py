@@ -1,6 +1,6 @@
 """What may not go with what: the table of rules that a stack file is held against before anything is created.
 
-Rules read settings and the catalogue of machines only. What a cloud has to be asked for (quota, stock) is not here.
+Rules read settings and the catalog of machines only. What a cloud has to be asked for (quota, stock) is not here.
 """
 
 from __future__ import annotations

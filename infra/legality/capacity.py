@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from infra.catalog.capacity import BLOCKS, DWS, MAX_RUN_HOURS, TOOLKIT, offered
-from infra.catalog.machines import CATALOGUE
+from infra.catalog.machines import CATALOG
 from infra.problems import OUR_CONTRACT, Problem
 
 if TYPE_CHECKING:
@@ -24,24 +24,24 @@ def machine_of_other_cloud(s: Settings) -> Problem | None:
     """The machine type belongs to the other cloud."""
     if s.nodes.machine is None or s.target == "local":
         return None
-    cloud = CATALOGUE[s.nodes.machine].cloud
+    cloud = CATALOG[s.nodes.machine].cloud
     if cloud == s.target:
         return None
-    here = [row.name for row in CATALOGUE.values() if row.cloud == s.target and row.unsupported is None]
+    here = [row.name for row in CATALOG.values() if row.cloud == s.target and row.unsupported is None]
     return Problem(
         settings=("nodes.machine", "target"),
         says=f"{s.nodes.machine} is a machine type of {cloud}; {s.target} has none of this name and would refuse it.",
         fix=f"choose one of {', '.join(here)}, or set target to {cloud}",
-        source=CATALOGUE[s.nodes.machine].sources["name"],
+        source=CATALOG[s.nodes.machine].sources["name"],
     )
 
 
 def machine_unsupported(s: Settings) -> Problem | None:
     """The machine type is known, but this program does not build it."""
-    machine = CATALOGUE.get(s.nodes.machine or "")
+    machine = CATALOG.get(s.nodes.machine or "")
     if machine is None or machine.unsupported is None or machine.cloud != s.target:
         return None
-    here = [row.name for row in CATALOGUE.values() if row.cloud == s.target and row.unsupported is None]
+    here = [row.name for row in CATALOG.values() if row.cloud == s.target and row.unsupported is None]
     return Problem(
         settings=("nodes.machine",),
         says=f"{machine.name} is not supported: {machine.unsupported}.",
@@ -82,7 +82,7 @@ def fallback_not_obtainable(s: Settings) -> Problem | None:
 
 
 def _not_obtainable(s: Settings, path: str, capacity: str | None) -> Problem | None:
-    machine = CATALOGUE.get(s.nodes.machine or "")
+    machine = CATALOG.get(s.nodes.machine or "")
     if machine is None or machine.unsupported or machine.cloud != s.target or capacity not in offered(s.target):
         return None
     if capacity in machine.capacities:

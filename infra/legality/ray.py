@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from infra.catalog.machines import CATALOGUE
+from infra.catalog.machines import CATALOG
 from infra.catalog.pins import RAY_IN
 from infra.problems import OUR_CONTRACT, Problem
 
@@ -108,7 +108,7 @@ def image_is_the_gpu_alias(s: Settings) -> Problem | None:
 
 def image_too_old_for_blackwell(s: Settings) -> Problem | None:
     """B200 and B300 need CUDA 12.8."""
-    machine = CATALOGUE.get(s.nodes.machine or "")
+    machine = CATALOG.get(s.nodes.machine or "")
     if s.target == "local" or s.ray.image is None or machine is None or machine.cloud != s.target:
         return None
     cuda = re.search(r"(?:^|[-_.])cu(\d{3})(?:$|[-_.])", _tag(s.ray.image))

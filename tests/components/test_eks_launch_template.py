@@ -1,7 +1,7 @@
 """The launch template of every instance type, sent to a simulated EC2 and read back, and held against EC2's own facts.
 
 The request is the one that the program registers: Pulumi's mocks catch it, boto3 sends it, moto keeps it. The facts are
-EC2's own DescribeInstanceTypes, as moto carries them; this project's catalogue is not asked.
+EC2's own DescribeInstanceTypes, as moto carries them; this project's catalog is not asked.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import boto3
 import pytest
 from moto import mock_aws
 
-from infra.catalog.machines import EKS_CATALOGUE
+from infra.catalog.machines import EKS_CATALOG
 from tests.components.cloud_mocks import deployed
 from tests.unit.stacks import EKS, changed
 
@@ -23,7 +23,7 @@ REGION = "us-east-1"
 RESERVATION = "cr-0123456789abcdef0"
 TEMPLATE = "aws:ec2/launchTemplate:LaunchTemplate"
 WIDE = {"network.interfaces": "bandwidth-optimised"}
-LAYOUTS = [*((name, {}) for name in EKS_CATALOGUE), ("p5.48xlarge", WIDE), ("p5e.48xlarge", WIDE)]
+LAYOUTS = [*((name, {}) for name in EKS_CATALOG), ("p5.48xlarge", WIDE), ("p5e.48xlarge", WIDE)]
 IDS = [f"{name}{'-wide' if changes else ''}" for name, changes in LAYOUTS]
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from infra.catalog.capacity import EKS_CAPACITIES
-from infra.catalog.machines import EKS_CATALOGUE
+from infra.catalog.machines import EKS_CATALOG
 from infra.eks.addons import BEFORE_NODES
 from infra.eks.stack import region_unfit
 from infra.eks.user_data import LUSTRE_SETUP
@@ -47,7 +47,7 @@ def combination(machine: str, capacity: str, fabric: str) -> dict[str, Any]:
     )
 
 
-LEGAL = [cell for cell in product(EKS_CATALOGUE, EKS_CAPACITIES, FABRICS) if problems_of(combination(*cell)) == ()]
+LEGAL = [cell for cell in product(EKS_CATALOG, EKS_CAPACITIES, FABRICS) if problems_of(combination(*cell)) == ()]
 ELSEWHERE: dict[str, dict[str, Any]] = {
     "private": {"access.authorizedNetworks": ["10.1.0.0/16"]},
     "administrators": {"access.administrators": ["arn:aws:iam::111122223333:role/ops/admin"]},
@@ -97,7 +97,7 @@ def test_the_product_has_as_many_legal_cells_as_the_rules_say() -> None:
 @pytest.mark.parametrize(("machine", "capacity", "fabric"), LEGAL)
 def test_every_legal_combination_registers(machine: str, capacity: str, fabric: str) -> None:
     stack = deployed(combination(machine, capacity, fabric)).made
-    way, facts = EKS_CAPACITIES[capacity], EKS_CATALOGUE[machine]
+    way, facts = EKS_CAPACITIES[capacity], EKS_CATALOG[machine]
     group, template = stack[NODE_GROUP, "gpu"].inputs, stack[TEMPLATE, "gpu"].inputs
     assert len(of(stack, "aws:ec2/placementGroup:PlacementGroup")) == way.placement_group
     assert ("placement" in template) == way.placement_group

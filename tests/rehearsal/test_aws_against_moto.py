@@ -17,7 +17,7 @@ import pytest
 from botocore.exceptions import ClientError
 from moto import mock_aws
 
-from infra.catalog.machines import EKS_CATALOGUE
+from infra.catalog.machines import EKS_CATALOG
 from rehearsal.clouds.aws import tokens as t
 from rehearsal.clouds.aws.offers import instance_type
 from rehearsal.clouds.kind import Json, Refusal
@@ -64,7 +64,7 @@ def _ours(world: View, type_: str, inputs: Json) -> str:
     return found or ""
 
 
-@pytest.mark.parametrize("name", EKS_CATALOGUE)
+@pytest.mark.parametrize("name", EKS_CATALOG)
 def test_instance_types_have_the_same_network_cards(name: str, client: Callable[[str], Any]) -> None:
     (theirs,) = client("ec2").describe_instance_types(InstanceTypes=[name])["InstanceTypes"]
     ours = instance_type(name)
@@ -78,7 +78,7 @@ def test_instance_types_have_the_same_network_cards(name: str, client: Callable[
     assert ours.card_zero_efa == ("efa-only" in cards[0].get("InterfaceTypes", ["efa-only"]))
 
 
-@pytest.mark.parametrize("name", EKS_CATALOGUE)
+@pytest.mark.parametrize("name", EKS_CATALOG)
 def test_a_launch_template_reads_back_with_the_same_interfaces(name: str, client: Callable[[str], Any]) -> None:
     asked = land.layout(name, ["sg-0123456789abcdef0"])
     data = {

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from infra.catalog.machines import EKS_CATALOGUE
+from infra.catalog.machines import EKS_CATALOG
 from rehearsal.clouds.aws import tokens as t
 from rehearsal.clouds.aws.cloud import CLOUD
 from rehearsal.clouds.aws.trouble import TROUBLE
@@ -59,7 +59,7 @@ def test_the_right_request_passes_every_rule(kind: str, world: View) -> None:
     assert land.refusals(land.call(world, kind, land.right(world, kind))) == []
 
 
-@pytest.mark.parametrize("machine", EKS_CATALOGUE)
+@pytest.mark.parametrize("machine", EKS_CATALOG)
 def test_the_layout_of_every_machine_passes(machine: str, world: View) -> None:
     template({"networkInterfaces": land.layout(machine, [land.EFA_ID])})(world)
     asked = land.changed(land.GPU_GROUP, {"instanceTypes": [machine]})

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from infra.catalog.machines import CATALOGUE, GkeMachine
+from infra.catalog.machines import CATALOG, GkeMachine
 from infra.gke.fabric import GVNIC_NETWORK, gpu_pod, rdma_network
 from infra.kubernetes.ray_manifest import RayShape, ray_cluster
 from infra.settings import parse
@@ -298,7 +298,7 @@ def test_values_that_a_preview_does_not_know_are_wrong_nowhere(world: View) -> N
 @pytest.mark.parametrize("fabric", ["multi-network", "dranet", "managed-dranet"])
 def test_the_manifests_of_every_fabric_are_right(world: View, fabric: str, compute_class: bool) -> None:
     settings = parse(changed(GKE, {"fabric": fabric, "computeClass": compute_class}))
-    machine = CATALOGUE["a3-ultragpu-8g"]
+    machine = CATALOG["a3-ultragpu-8g"]
     assert isinstance(machine, GkeMachine)
     pod = gpu_pod(settings, machine)
     for name in (GVNIC_NETWORK, *map(rdma_network, range(machine.nics))):

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from infra.catalog.machines import EKS_CATALOGUE, eks_machine
+from infra.catalog.machines import EKS_CATALOG, eks_machine
 from infra.eks.fabric import ENVIRONMENT, HEAD_ENVIRONMENT, OBSOLETE
 from infra.eks.names import EksNames
 from infra.eks.ray import cloud_side, fsx_folder
@@ -36,7 +36,7 @@ def environment(template: dict[str, Any]) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("fabric", ["efa", "efa-dranet"])
-@pytest.mark.parametrize("machine", EKS_CATALOGUE)
+@pytest.mark.parametrize("machine", EKS_CATALOG)
 def test_workers_get_what_is_needed_and_nothing_obsolete(machine: str, fabric: str) -> None:
     spec = spec_of({"nodes.machine": machine, "fabric": fabric, "nodes.min": 1})
     worker, head = environment(spec["workerGroupSpecs"][0]), environment(spec["headGroupSpec"])
@@ -47,7 +47,7 @@ def test_workers_get_what_is_needed_and_nothing_obsolete(machine: str, fabric: s
     assert set(OBSOLETE).isdisjoint({*worker, *head})
 
 
-@pytest.mark.parametrize("machine", EKS_CATALOGUE)
+@pytest.mark.parametrize("machine", EKS_CATALOG)
 def test_pods_of_a_job_get_the_same(machine: str) -> None:
     job = {"ray.mode": "indexed-job", "ray.entrypoint": "python /app/train.py", "nodes.machine": machine}
     settings = parse(changed(EKS, job))

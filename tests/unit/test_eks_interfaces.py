@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from infra.catalog.machines import EKS_CATALOGUE, EksMachine
+from infra.catalog.machines import EKS_CATALOG, EksMachine
 from infra.eks.interfaces import Interface, Kind, interfaces
 
 Place = tuple[int, int, Kind]
@@ -31,15 +31,15 @@ TABLE: dict[str, list[Place]] = {
 
 
 def test_the_table_knows_every_machine() -> None:
-    assert set(TABLE) == set(EKS_CATALOGUE)
+    assert set(TABLE) == set(EKS_CATALOG)
 
 
-@pytest.mark.parametrize("machine", EKS_CATALOGUE.values(), ids=lambda machine: machine.name)
+@pytest.mark.parametrize("machine", EKS_CATALOG.values(), ids=lambda machine: machine.name)
 def test_the_layout_is_that_of_the_table(machine: EksMachine) -> None:
     assert [(one.card, one.device, one.kind) for one in interfaces(machine)] == TABLE[machine.name]
 
 
-@pytest.mark.parametrize("machine", EKS_CATALOGUE.values(), ids=lambda machine: machine.name)
+@pytest.mark.parametrize("machine", EKS_CATALOG.values(), ids=lambda machine: machine.name)
 def test_every_efa_is_there_once_per_card(machine: EksMachine) -> None:
     layout = interfaces(machine)
     with_efa = [one.card for one in layout if one.kind != "interface"]
@@ -51,7 +51,7 @@ def test_every_efa_is_there_once_per_card(machine: EksMachine) -> None:
 
 @pytest.mark.parametrize("name", ["p5.48xlarge", "p5e.48xlarge"])
 def test_bandwidth_for_ip_is_on_eight_cards(name: str) -> None:
-    plain, wide = interfaces(EKS_CATALOGUE[name]), interfaces(EKS_CATALOGUE[name], bandwidth_optimised=True)
+    plain, wide = interfaces(EKS_CATALOG[name]), interfaces(EKS_CATALOG[name], bandwidth_optimised=True)
     added = [one for one in wide if one not in plain]
     assert added == [Interface(card, 1, "interface") for card in (4, 8, 12, 16, 20, 24, 28)]
     assert [one for one in wide if one in plain] == list(plain)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from infra.catalog.machines import EKS_CATALOGUE
+from infra.catalog.machines import EKS_CATALOG
 from infra.eks.user_data import LUSTRE_SETUP, MEMLOCK_BYTES, lustre_over_efa, node_config, user_data
 
 
@@ -78,7 +78,7 @@ def limits() -> dict[str, dict[str, Any]]:
 def test_memory_can_be_locked_on_every_machine() -> None:
     memlock = limits()["RLIMIT_MEMLOCK"]
     assert memlock["soft"] == memlock["hard"] == MEMLOCK_BYTES
-    assert all((machine.memory_mib or 0) * 2**20 < MEMLOCK_BYTES for machine in EKS_CATALOGUE.values())
+    assert all((machine.memory_mib or 0) * 2**20 < MEMLOCK_BYTES for machine in EKS_CATALOG.values())
 
 
 def test_no_limit_is_lost_because_the_list_replaces_nodeadms() -> None:

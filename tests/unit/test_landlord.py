@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from infra.catalog.machines import EKS_CATALOGUE, GKE_CATALOGUE
+from infra.catalog.machines import EKS_CATALOG, GKE_CATALOG
 from rehearsal.clouds.kubernetes.compute_class import SELECTOR
 from rehearsal.clouds.world import World
 from rehearsal.cluster.landlord import compute_class, devices, provisioning
@@ -65,8 +65,8 @@ def test_a_pod_asks_for_what_it_needs_at_once() -> None:
     }
 
 
-@pytest.mark.parametrize("machine", [row for row in (*GKE_CATALOGUE.values(), *EKS_CATALOGUE.values()) if row.pod_cpus])
-def test_every_machine_of_the_catalogue_has_room_for_its_worker_and_the_installer(machine: Any) -> None:
+@pytest.mark.parametrize("machine", [row for row in (*GKE_CATALOG.values(), *EKS_CATALOG.values()) if row.pod_cpus])
+def test_every_machine_of_the_catalog_has_room_for_its_worker_and_the_installer(machine: Any) -> None:
     memory = machine.memory_mib * 2**20 if machine.memory_mib else 2952 * GIB
     left = amounts(left_for_pods(machine.vcpus, memory, 12 * 10**12))
     assert left["cpu"] >= machine.pod_cpus + Fraction(3, 20)

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from infra.catalog.machines import CATALOGUE
+from infra.catalog.machines import CATALOG
 from infra.problems import Problem
 from infra.reading import read
 from infra.settings import CAPACITIES, FABRICS, QUEUES
@@ -106,7 +106,7 @@ def cells(target: str) -> Iterator[Cell]:
     local = target == "local"
     out = (None,) if local else ()
     for values in product(
-        (*out, *CATALOGUE),
+        (*out, *CATALOG),
         (*out, *CAPACITIES),
         (*out, *FABRICS),
         QUEUES,

@@ -1,4 +1,4 @@
-"""The catalogue: every fact has a source or a reason for its absence, and the numbers agree with each other."""
+"""The catalog: every fact has a source or a reason for its absence, and the numbers agree with each other."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import pytest
 
 from infra.catalog.baselines import BASELINES, GIB, floors
 from infra.catalog.capacity import EKS_CAPACITIES, GKE_CAPACITIES, offered
-from infra.catalog.machines import CATALOGUE, EKS_CATALOGUE, GKE_CATALOGUE, Machine, eks_machine, gke_machine
+from infra.catalog.machines import CATALOG, EKS_CATALOG, GKE_CATALOG, Machine, eks_machine, gke_machine
 from infra.settings import CAPACITIES
 
-ROWS = list(CATALOGUE.values())
+ROWS = list(CATALOG.values())
 DATE = re.compile(r"20\d\d(-\d\d)?(-\d\d)?")
 
 
@@ -30,7 +30,7 @@ def test_every_fact_has_a_source_and_a_date(row: Machine) -> None:
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 def test_a_row_agrees_with_itself(row: Machine) -> None:
-    assert CATALOGUE[row.name] is row
+    assert CATALOG[row.name] is row
     assert row.nics % row.gpus == 0 or row.gpus % row.nics == 0
     assert set(row.capacities) <= set(offered(row.cloud))
     assert row.unsupported is None or row.arch == "arm64"
@@ -56,15 +56,15 @@ def test_a_row_agrees_with_itself(row: Machine) -> None:
     ],
 )
 def test_line_rates(name: str, gpus: int, nics: int, gbps: int) -> None:
-    row = CATALOGUE[name]
+    row = CATALOG[name]
     assert (row.gpus, row.nics, row.nics * row.gbps_per_nic) == (gpus, nics, gbps)
 
 
 def test_network_cards() -> None:
-    for row in EKS_CATALOGUE.values():
+    for row in EKS_CATALOG.values():
         assert row.efa_max == row.nics
         assert row.network_cards - row.efa_max == (0 if row.card_zero_efa else 1), row.name
-    for machine in GKE_CATALOGUE.values():
+    for machine in GKE_CATALOG.values():
         assert machine.rdma_subnets == machine.nics
 
 
@@ -86,7 +86,7 @@ def test_capacities_are_those_of_the_settings() -> None:
 
 
 def test_baselines_belong_to_machines() -> None:
-    assert set(BASELINES) <= set(CATALOGUE)
+    assert set(BASELINES) <= set(CATALOG)
     for name, lines in BASELINES.items():
         for line in lines:
             assert line.size % GIB == 0
@@ -94,7 +94,7 @@ def test_baselines_belong_to_machines() -> None:
             assert line.gates or line.note, name
             # An all-gather cannot be faster than the node's NICs together, GB/s.
             if line.op == "all_gather":
-                assert line.busbw < CATALOGUE[name].nics * CATALOGUE[name].gbps_per_nic / 8
+                assert line.busbw < CATALOG[name].nics * CATALOG[name].gbps_per_nic / 8
 
 
 def test_floors() -> None:

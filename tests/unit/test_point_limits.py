@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from infra.catalog.machines import CATALOGUE
+from infra.catalog.machines import CATALOG
 from workloads.client.limits import limits_of
 from workloads.nccl.limits import Limits, guarded, limit_of, violations
 from workloads.nccl.point_patterns import Variant, flows, variants
@@ -59,9 +59,9 @@ def test_more_nodes_and_fewer_ranks() -> None:
     assert limits_of("a-machine-of-tomorrow") is None
 
 
-@pytest.mark.parametrize("machine", CATALOGUE)
+@pytest.mark.parametrize("machine", CATALOG)
 def test_no_variant_is_given_more_than_the_nics_of_its_nodes(machine: str) -> None:
-    row = CATALOGUE[machine]
+    row = CATALOG[machine]
     whole = row.nics * row.gbps_per_nic / 8
     for variant in variants(2, row.gpus):
         found = limit(machine, variant.name, per_node=row.gpus)

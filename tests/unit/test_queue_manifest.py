@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from infra.catalog.machines import CATALOGUE, eks_machine, gke_machine
+from infra.catalog.machines import CATALOG, eks_machine, gke_machine
 from infra.eks import queue as on_eks
 from infra.gke import queue as on_gke
 from infra.kubernetes import queue_facts as facts
@@ -167,10 +167,10 @@ def test_a_quantity_that_is_no_whole_one_is_refused() -> None:
         times("500m", 2)
 
 
-@pytest.mark.parametrize("machine", [row.name for row in CATALOGUE.values() if row.unsupported is None])
+@pytest.mark.parametrize("machine", [row.name for row in CATALOG.values() if row.unsupported is None])
 def test_workers_ask_in_quantities_that_stay_as_they_are(machine: str) -> None:
     """Kueue reads a RayCluster into numbers and writes it back; another spelling would look like a change."""
-    shape = shape_of(changed(GKE if CATALOGUE[machine].cloud == "gke" else EKS, {"nodes.machine": machine}))
+    shape = shape_of(changed(GKE if CATALOG[machine].cloud == "gke" else EKS, {"nodes.machine": machine}))
     assert all(times(amount, 1) == amount for amount in worker_resources(shape).values())
 
 

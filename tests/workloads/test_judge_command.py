@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from infra.catalog.baselines import BASELINES
-from infra.catalog.machines import CATALOGUE
+from infra.catalog.machines import CATALOG
 from tests.workloads.corpus.build import FOLDER
 from workloads.cli import main
 from workloads.exits import Exit
@@ -119,7 +119,7 @@ def test_floors_fit_a_terminal_and_name_every_source() -> None:
     table = shown[: shown.index("\n1  ")]
     assert "…" not in table
     assert max(map(len, table.splitlines())) <= 80
-    for name in CATALOGUE:
+    for name in CATALOG:
         assert name in table
     for line in (line for lines in BASELINES.values() for line in lines):
         assert f"{line.busbw:g}" in table

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from infra.catalog.machines import CATALOGUE
+from infra.catalog.machines import CATALOG
 from tests.workloads.conftest import ROOT
 from tests.workloads.results import SWEEP, evidence, fabric, failed, functional, passed
 from workloads.cli import main
@@ -228,7 +228,7 @@ def test_a_run_that_measured_nothing_still_makes_a_page() -> None:
 
 
 def test_lines_are_those_of_the_machine() -> None:
-    result, machine = fabric(sizes=SHORT), CATALOGUE["a3-ultragpu-8g"]
+    result, machine = fabric(sizes=SHORT), CATALOG["a3-ultragpu-8g"]
     plots = {group.title: group for group in sweeps(result)}
     rates = {title: [line.value for line in line_rates(group, result, machine)] for title, group in plots.items()}
     assert rates["all_gather"] == [400]

@@ -1,16 +1,16 @@
-"""What the links of a stack's machines can carry, out of the catalogue: the cluster's side knows no machine types."""
+"""What the links of a stack's machines can carry, out of the catalog: the cluster's side knows no machine types."""
 
 from __future__ import annotations
 
-from infra.catalog.machines import CATALOGUE, NVLINK
+from infra.catalog.machines import CATALOG, NVLINK
 from workloads.nccl.limits import Limits
 
 
 def limits_of(machine: str | None) -> Limits | None:
-    """The limits of a machine type; None for one that is not in the catalogue, and for none (`local`)."""
-    if machine is None or machine not in CATALOGUE:
+    """The limits of a machine type; None for one that is not in the catalog, and for none (`local`)."""
+    if machine is None or machine not in CATALOG:
         return None
-    row = CATALOGUE[machine]
+    row = CATALOG[machine]
     link = NVLINK.get(row.gpu)
     return Limits(
         machine=row.name,

@@ -69,7 +69,7 @@ def show(document: dict[str, Any], console: Console) -> None:
         console.print(f"… and {len(warnings) - MOST_WARNINGS} warnings more, in the JSON (--json)", style="yellow")
     show_evidence(result.evidence, console)
     if result.verdict is not None and result.verdict.machine is not None:
-        from workloads.nccl.judge import view  # it knows the catalogue, which a run on CPUs need not load
+        from workloads.nccl.judge import view  # it knows the catalog, which a run on CPUs need not load
 
         view.show(result.verdict, console)
     else:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from infra.catalog.machines import EKS_CATALOGUE
+from infra.catalog.machines import EKS_CATALOG
 from rehearsal.clouds.aws.cluster_parts import default_version
 from rehearsal.clouds.aws.offers import DEFAULT_VERSION, IMAGE_DATE, VERSIONS, instance_type, offered, zone_id, zones
 from rehearsal.clouds.aws.outputs import ACCOUNT, CALLER, hexadecimal, partition_of, region_of
@@ -99,7 +99,7 @@ def instance_type_offerings(arguments: Json, config: Mapping[str, Any], world: V
     home = region_of(arguments, config)
     by_zone = str(arguments.get("locationType") or "region") != "region"
     places = [place for place in (zones(home) if by_zone else [home]) if place in asked.get("location", [place])]
-    names = asked.get("instance-type", sorted(EKS_CATALOGUE))
+    names = asked.get("instance-type", sorted(EKS_CATALOG))
     found = [
         (name, place)
         for name in names
@@ -118,9 +118,9 @@ def instance_type_offerings(arguments: Json, config: Mapping[str, Any], world: V
 
 
 def get_instance_type(arguments: Json, config: Mapping[str, Any], _world: View) -> Json:
-    """What an instance type has, as far as the catalogue knows."""
+    """What an instance type has, as far as the catalog knows."""
     name = str(arguments.get("instanceType"))
-    known, row = instance_type(name), EKS_CATALOGUE.get(name)
+    known, row = instance_type(name), EKS_CATALOG.get(name)
     return {
         "id": name,
         "instanceType": name,

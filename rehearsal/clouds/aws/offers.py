@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from infra.catalog.machines import EKS_CATALOGUE
+from infra.catalog.machines import EKS_CATALOG
 from rehearsal.clouds.world import View
 
 VERSIONS = ("1.36", "1.35", "1.34", "1.33", "1.32", "1.31", "1.30")
@@ -84,7 +84,7 @@ GATEWAY_SERVICES = frozenset({"s3", "dynamodb"})
 """Services with endpoints: the HyperPod list of the project's EKS reference, 2026-08; the rest from memory, 2026-11."""
 
 _ROOMY = {"p4d.24xlarge": 15, "p4de.24xlarge": 15, "p5.48xlarge": 2, "p5e.48xlarge": 2}
-INTERFACES_PER_CARD = {name: _ROOMY.get(name, 4) for name in EKS_CATALOGUE}
+INTERFACES_PER_CARD = {name: _ROOMY.get(name, 4) for name in EKS_CATALOG}
 """Interfaces that fit on a network card (EC2 DescribeInstanceTypes, karpenter zz_generated.vpclimits.go, 2026-08)."""
 
 _FAMILY = re.compile(
@@ -111,8 +111,8 @@ class InstanceType:
 
 
 def instance_type(name: str) -> InstanceType | None:
-    """An instance type of the catalogue with all facts, or of any family that exists with the ordinary ones."""
-    row = EKS_CATALOGUE.get(name)
+    """An instance type of the catalog with all facts, or of any family that exists with the ordinary ones."""
+    row = EKS_CATALOG.get(name)
     if row is not None:
         return InstanceType(
             name=name,
@@ -126,7 +126,7 @@ def instance_type(name: str) -> InstanceType | None:
             capacity_blocks="capacity-block" in row.capacities,
         )
     found = _FAMILY.fullmatch(name)
-    # The large ones of these families exist in the catalogue's sizes only.
+    # The large ones of these families exist in the catalog's sizes only.
     if found is None or found["family"] not in _KNOWN_FAMILIES or name.startswith(("p4", "p5", "p6")):
         return None
     vcpus = 4 * int(found["times"] or 1) if name.endswith("xlarge") else 2

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from infra.catalog.machines import GKE_CATALOGUE
+from infra.catalog.machines import GKE_CATALOG
 from rehearsal.clouds.computing import number
 from rehearsal.clouds.gcp.offers import EVERYWHERE, MACHINE_ZONES, channels, has_machine, versions
 from rehearsal.clouds.gcp.outputs import COMPUTE, project_number
@@ -41,7 +41,7 @@ def engine_versions(arguments: Json, config: Mapping[str, Any], world: View) -> 
 
 
 def machine_types(arguments: Json, config: Mapping[str, Any], _world: View) -> Json:
-    """The machine types of a zone; a filter by name is understood, any other finds what the catalogue knows."""
+    """The machine types of a zone; a filter by name is understood, any other finds what the catalog knows."""
     zone, project = str(arguments.get("zone") or config.get("zone") or ""), project_of(arguments, config)
     asked = _BY_NAME.match(str(arguments.get("filter") or ""))
     names = [asked["name"]] if asked else sorted(MACHINE_ZONES)
@@ -97,7 +97,7 @@ FUNCTIONS: Mapping[str, Function] = {
 
 
 def _machine_type(name: str, project_: str, zone: str) -> Json:
-    row = GKE_CATALOGUE.get(name)
+    row = GKE_CATALOG.get(name)
     size = EVERYWHERE.fullmatch(name)
     cpus = (row.vcpus or 0) if row else int(((size and size[3]) or "-2")[1:])
     return {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from infra.catalog.machines import GKE_CATALOGUE
+from infra.catalog.machines import GKE_CATALOG
 from rehearsal.clouds.kind import Json
 
 # ForceNew in services/container/node_config.go (`sources.PROVIDER_NODE`), relative to nodeConfig. Machine type, disk,
@@ -64,7 +64,7 @@ def filled_in(inputs: Mapping[str, Any]) -> Json:
     """What GKE adds to a node configuration at creation."""
     asked = node(inputs)
     accelerated = bool(asked.get("guestAccelerators"))
-    row = GKE_CATALOGUE.get(machine(inputs))
+    row = GKE_CATALOG.get(machine(inputs))
     model = "flex-start" if is_flex(inputs) else "spot" if is_spot(inputs) else "on-demand"
     added: Json = {
         "machineType": machine(inputs),

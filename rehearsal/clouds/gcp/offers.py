@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from infra.catalog.machines import GKE_CATALOGUE
+from infra.catalog.machines import GKE_CATALOG
 from rehearsal.clouds.gcp.references import is_zone
 from rehearsal.clouds.gcp.tokens import CLUSTER
 from rehearsal.clouds.world import View
@@ -43,7 +43,7 @@ MACHINE_ZONES: Mapping[str, frozenset[str]] = {
             "us-west1-c",
         ]
     ),
-    # us-west8-c is not in the catalogue; the DRANET documentation ran there.
+    # us-west8-c is not in the catalog; the DRANET documentation ran there.
     "a4-highgpu-8g": frozenset(
         [
             "asia-northeast1-b",
@@ -136,7 +136,7 @@ def quota(world: View, metric: str) -> int:
 
 def gpu_metric(machine: str, preemptible: bool) -> str | None:
     """The quota metric that counts the GPUs of a machine type; None for a machine without."""
-    row = GKE_CATALOGUE.get(machine)
+    row = GKE_CATALOG.get(machine)
     metric = f"{'PREEMPTIBLE_' if preemptible else ''}NVIDIA_{row.gpu}_GPUS" if row else None
     return metric if metric in QUOTAS else None
 

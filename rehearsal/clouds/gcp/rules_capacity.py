@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from infra.catalog.machines import GKE_CATALOGUE
+from infra.catalog.machines import GKE_CATALOG
 from rehearsal.clouds.gcp.judging import bad
 from rehearsal.clouds.gcp.node_config import affinity, is_flex, is_queued, is_spot, machine, node
 from rehearsal.clouds.gcp.offers import key
@@ -248,7 +248,7 @@ def compact_flex_on_other_machine(call: Call) -> Refusal | None:
 @on("create")
 def not_obtainable(call: Call) -> Refusal | None:
     """Some machines are handed out to reservations only."""
-    row = GKE_CATALOGUE.get(machine(call.inputs))
+    row = GKE_CATALOG.get(machine(call.inputs))
     if row is None or row.capacities != ("reservation",) or affinity(call.inputs) == "SPECIFIC_RESERVATION":
         return None
     return bad(

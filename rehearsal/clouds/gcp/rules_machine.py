@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from infra.catalog.machines import GKE_CATALOGUE, GkeMachine
+from infra.catalog.machines import GKE_CATALOG, GkeMachine
 from rehearsal.clouds.gcp.judging import bad
 from rehearsal.clouds.gcp.node_config import machine, node
 from rehearsal.clouds.gcp.offers import ZONES_SOURCE, has_machine, key
@@ -12,7 +12,7 @@ from rehearsal.clouds.kind import Call, Refusal, on, value_at
 
 
 def _row(call: Call) -> GkeMachine | None:
-    return GKE_CATALOGUE.get(machine(call.inputs))
+    return GKE_CATALOG.get(machine(call.inputs))
 
 
 @on("create", "update")

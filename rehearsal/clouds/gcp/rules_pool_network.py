@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from ipaddress import IPv4Network
 
-from infra.catalog.machines import GKE_CATALOGUE
+from infra.catalog.machines import GKE_CATALOG
 from rehearsal.clouds.gcp.judging import bad
 from rehearsal.clouds.gcp.network import network_of_live
 from rehearsal.clouds.gcp.node_config import machine
@@ -98,7 +98,7 @@ def multi_networking_off(call: Call) -> Refusal | None:
 @on("create", "update")
 def too_few_interfaces(call: Call) -> Refusal | None:
     """A machine whose RDMA NICs are used gets all of its interfaces: the second host NIC and every RDMA NIC."""
-    row, networks = GKE_CATALOGUE.get(machine(call.inputs)), [network for network, _ in _additional(call)]
+    row, networks = GKE_CATALOG.get(machine(call.inputs)), [network for network, _ in _additional(call)]
     if row is None or not networks:
         return None
     rdma = sum(1 for network in networks if roce_zone(find_network(call.world, network)))
@@ -129,7 +129,7 @@ def rdma_network_of_other_zone(call: Call) -> Refusal | None:
 @on("create", "update")
 def rdma_network_on_other_machine(call: Call) -> Refusal | None:
     """Only RDMA NICs attach to an RDMA network."""
-    if machine(call.inputs) in GKE_CATALOGUE:
+    if machine(call.inputs) in GKE_CATALOG:
         return None
     for network, _ in _additional(call):
         if roce_zone(find_network(call.world, network)):
@@ -171,7 +171,7 @@ def profile_with_own_networks(call: Call) -> Refusal | None:
 @on("create", "update")
 def profile_on_old_version(call: Call) -> Refusal | None:
     """Networks by GKE came with a version."""
-    row = GKE_CATALOGUE.get(machine(call.inputs))
+    row = GKE_CATALOG.get(machine(call.inputs))
     version = str(call.inputs.get("version") or (cluster_of(call) or {}).get("masterVersion") or "")
     minimum = row.min_versions.get("managed-dranet") if row else None
     if not _automatic(call) or minimum is None or not version or key(version) >= key(minimum):
@@ -205,7 +205,7 @@ def profile_without_dataplane_v2(call: Call) -> Refusal | None:
 @on("create", "update")
 def profile_on_other_machine(call: Call) -> Refusal | None:
     """GKE makes networks for machines with RDMA NICs."""
-    row = GKE_CATALOGUE.get(machine(call.inputs))
+    row = GKE_CATALOG.get(machine(call.inputs))
     if not _automatic(call) or (row is not None and "managed-dranet" in row.fabrics):
         return None
     return bad(

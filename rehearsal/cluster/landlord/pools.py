@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from infra.catalog.machines import EKS_CATALOGUE, GKE_CATALOGUE, Machine
+from infra.catalog.machines import EKS_CATALOG, GKE_CATALOG, Machine
 from rehearsal.clouds.aws import tokens as aws
 from rehearsal.clouds.aws.node_group import scaling_group_of
 from rehearsal.clouds.aws.references import desired, groups_of, types_of, zone_of
@@ -83,7 +83,7 @@ class Pool:
 
 
 class UnknownMachineError(ValueError):
-    """Neither the catalogue nor this file knows the machine type of a pool."""
+    """Neither the catalog nor this file knows the machine type of a pool."""
 
 
 def pools(world: View, cluster: tuple[str, str]) -> list[Pool]:
@@ -99,7 +99,7 @@ def _gke(world: View, cluster: str) -> Iterator[Pool]:
         if not id_.startswith(f"{cluster}/nodePools/"):
             continue
         type_ = machine(live)
-        row = GKE_CATALOGUE.get(type_)
+        row = GKE_CATALOG.get(type_)
         cpus, memory = _size(type_, row)
         zones = [str(zone) for zone in live.get("nodeLocations") or ()] or [f"{live.get('location')}-a"]
         scaling = live.get("autoscaling") or {}
@@ -171,7 +171,7 @@ def _gke_taints(live: Json) -> Iterator[Json]:
 def _eks(world: View, cluster: str) -> Iterator[Pool]:
     for id_, live in groups_of(world, cluster):
         type_ = types_of(world, live)[0]
-        row = EKS_CATALOGUE.get(type_)
+        row = EKS_CATALOG.get(type_)
         cpus, memory = _size(type_, row)
         zone = zone_of(world, str((live.get("subnetIds") or [""])[0]))
         scaling = live.get("scalingConfig") or {}

@@ -123,7 +123,7 @@ def _key_pair(comment: str) -> tuple[str, str]:
 
 
 def _next(job: NcclJob, machine: str) -> str:
-    from infra.catalog.machines import CATALOGUE
+    from infra.catalog.machines import CATALOG
     from infra.kubernetes.nccl_job import size
     from infra.kubernetes.ray_manifest import NAMESPACE
     from workloads.nccl.judge.floors import floor_of, large_enough
@@ -132,7 +132,7 @@ def _next(job: NcclJob, machine: str) -> str:
     kubectl = f"kubectl -n {NAMESPACE}"
     judge = f"bench judge --machine {machine} --nodes {job.nodes} --op {job.sweep.op}"
     largest = size(job.sweep.end)
-    floor = floor_of(CATALOGUE[machine].baselines, job.sweep.op, job.nodes, largest, frozenset())
+    floor = floor_of(CATALOG[machine].baselines, job.sweep.op, job.nodes, largest, frozenset())
     remarks = []
     if not large_enough(largest):
         remarks = [f"#   (-e {job.sweep.end}: the judge wants a row of 1G or more, and will pass nothing)"]

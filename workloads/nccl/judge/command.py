@@ -86,9 +86,9 @@ def bench_floors(
     machine: Annotated[str | None, Parameter(help="Of this machine type only.")] = None,
 ) -> None:
     """The published bandwidths that the judge knows, with their sources."""
-    from infra.catalog.machines import CATALOGUE
+    from infra.catalog.machines import CATALOG
     from workloads.nccl.judge import view
 
-    if machine is not None and machine not in CATALOGUE:
-        raise WorkloadError(f"--machine {machine}: no such type in the catalogue; there are {', '.join(CATALOGUE)}")
+    if machine is not None and machine not in CATALOG:
+        raise WorkloadError(f"--machine {machine}: no such type in the catalog; there are {', '.join(CATALOG)}")
     view.show_floors(machine, console(stderr=False))

@@ -1,6 +1,6 @@
 """What a measurement is judged by: the machine that was paid for, its published figures, and what was asked. Pure.
 
-This is the client's side: the machine catalogue is not on the cluster.
+This is the client's side: the machine catalog is not on the cluster.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from infra.catalog.baselines import BASELINES, Baseline
-from infra.catalog.machines import CATALOGUE
+from infra.catalog.machines import CATALOG
 from workloads.client.limits import limits_of
 from workloads.exits import WorkloadError
 from workloads.nccl.bandwidth import BUSBW_FACTORS
@@ -59,9 +59,9 @@ def expectation_of(
     need_check: bool = True,
 ) -> Expectation:
     """The expectation for `nodes` machines of that type. Raises `WorkloadError` where there can be none."""
-    row = CATALOGUE.get(machine)
+    row = CATALOG.get(machine)
     if row is None:
-        raise WorkloadError(f"--machine {machine}: no such type in the catalogue; there are {', '.join(CATALOGUE)}")
+        raise WorkloadError(f"--machine {machine}: no such type in the catalog; there are {', '.join(CATALOG)}")
     if row.unsupported is not None:
         raise WorkloadError(f"--machine {machine} cannot be judged: {row.unsupported}")
     # Point-to-point rows are held to their limits whether asked for or not, and have no published figures.

@@ -65,7 +65,7 @@ def verdict_of(
 
     Without a machine type (`local`) there is no fabric to judge: the verdict is the driver's own, about correctness. A
     run that claims a fabric all the same has no baseline. Raises `WorkloadError` for a machine type that is not in the
-    catalogue or cannot be judged.
+    catalog or cannot be judged.
     """
     if machine is None or result.world is None:
         return _of_the_driver(result, machine, need_floor)

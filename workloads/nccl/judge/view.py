@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.table import Table
 
 from infra.catalog.baselines import BASELINES
-from infra.catalog.machines import CATALOGUE
+from infra.catalog.machines import CATALOG
 from workloads.nccl.result import Finding, Verdict
 from workloads.nccl.sizes import format_size
 
@@ -63,7 +63,7 @@ def show_floors(machine: str | None, console: Console) -> None:
     """Print the published figures of one machine type, or of all, and below them where they come from."""
     table = _table(CAPTION, "machine", "nodes", "size", "busbw", "floor", "confidence", "source")
     sources: dict[str, int] = {}
-    for name in CATALOGUE if machine is None else [machine]:
+    for name in CATALOG if machine is None else [machine]:
         lines = BASELINES.get(name, ())
         table.add_row(f"[bold]{name}[/]" if lines else f"[bold]{name}[/]: none")
         for line in sorted(lines, key=lambda line: (line.nodes, line.op, line.size)):

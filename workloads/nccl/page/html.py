@@ -24,7 +24,7 @@ def page(result: Result, machine: str | None = None) -> str:
     `machine` names the line rate and floors to draw where the result carries no verdict.
 
     Raises:
-        WorkloadError: `machine` is not in the catalogue.
+        WorkloadError: `machine` is not in the catalog.
     """
     known = machine_of(result, machine)
     environment = Environment(

@@ -26,7 +26,7 @@ def picture(result: Result, machine: str | None = None) -> bytes:
     """The PNG, 1800 × 1012 pixels; the same result gives the same picture.
 
     Raises:
-        WorkloadError: `machine` is not in the catalogue.
+        WorkloadError: `machine` is not in the catalog.
     """
     known = machine_of(result, machine)
     palette = Palette()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from infra.catalog.baselines import BASELINES
-from infra.catalog.machines import CATALOGUE, Machine
+from infra.catalog.machines import CATALOG, Machine
 from workloads.exits import WorkloadError
 from workloads.nccl.page.groups import Group
 from workloads.nccl.result import Result
@@ -25,19 +25,19 @@ class Line:
 
 
 def machine_of(result: Result, name: str | None) -> Machine | None:
-    """The catalogue's row for `name`, else for the machine that the result was judged as; None where neither tells.
+    """The catalog's row for `name`, else for the machine that the result was judged as; None where neither tells.
 
     Raises:
-        WorkloadError: `name` is not in the catalogue.
+        WorkloadError: `name` is not in the catalog.
     """
     wanted = name or (result.verdict.machine if result.verdict else None)
     if wanted is None:
         return None
-    if wanted in CATALOGUE:
-        return CATALOGUE[wanted]
+    if wanted in CATALOG:
+        return CATALOG[wanted]
     if name is None:
         return None
-    raise WorkloadError(f"--machine {name}: no such machine. Known: {', '.join(sorted(CATALOGUE))}")
+    raise WorkloadError(f"--machine {name}: no such machine. Known: {', '.join(sorted(CATALOG))}")
 
 
 def line_rates(group: Group, result: Result, machine: Machine | None) -> list[Line]:
@@ -66,7 +66,7 @@ def line_rates(group: Group, result: Result, machine: Machine | None) -> list[Li
 
 
 def floor(group: Group, result: Result, machine: Machine | None) -> Line | None:
-    """The least that passes, at the largest size that has a floor: by the verdict, else by the catalogue."""
+    """The least that passes, at the largest size that has a floor: by the verdict, else by the catalog."""
     if group.total:
         return None
     if result.verdict:

@@ -14,7 +14,7 @@ def write_report(result: Result, folder: Path, machine: str | None = None) -> li
     """report.html, report.png and result.json in `folder`, which is made if it is missing; returns the three.
 
     Raises:
-        WorkloadError: `machine` is not in the catalogue, or a file cannot be written.
+        WorkloadError: `machine` is not in the catalog, or a file cannot be written.
     """
     return [
         write(folder / "report.html", page(result, machine)),
