@@ -30,7 +30,7 @@ test-faults: setup-dev ## every fault at every step of up and destroy, simulated
 	@$(VENV) -m rehearsal.faults $(ARGS)
 
 rehearse-all: setup-$(if $(filter quick,$(DEPTH)),infra,dev) ## rehearse every cloud stack file; ARGS="--before origin/main" starts from that version
-	@$(VENV) -m rehearsal.every --depth "$(DEPTH)" $(ARGS)
+	@$(VENV) -m rehearsal.all_stacks --depth "$(DEPTH)" $(ARGS)
 
 test: setup-dev ## run the tests: unit, components, rehearsal, workloads; PYTEST="tests/unit -x" runs some of them
 	@$(VENV) -m tools.run_tests $(PYTEST)

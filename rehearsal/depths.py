@@ -14,7 +14,7 @@ from rehearsal.engine import Engine
 from rehearsal.workspace import Workspace
 
 if TYPE_CHECKING:
-    from rehearsal.cluster.inside import Inside
+    from rehearsal.cluster.phases import ClusterPhases
 
 Depth = Literal["quick", "cluster", "pods"]
 DEPTHS: tuple[Depth, ...] = get_args(Depth)
@@ -41,7 +41,7 @@ def must_run(depth: Depth) -> None:
         raise NotRunError(str(problem)) from problem
 
 
-class Behind:
+class DepthSetup:
     """What stands behind a rehearsal of another depth than `quick`. `tell` is given what happens there, in lines.
 
     `ends` are the errors that end a rehearsal as failed.
@@ -57,28 +57,28 @@ class Behind:
         self._tell = tell
         self._before: frozenset[str] = frozenset()
 
-    def begin(self, until: ExitStack, engine: Engine) -> Inside:
+    def begin(self, until: ExitStack, engine: Engine) -> ClusterPhases:
         """Set it up while the engine begins its stack; it stands until the end of `until`. Raises `DepthError`."""
-        from rehearsal.cluster.inside import Inside, InsideError
-        from rehearsal.cluster.stage import Beginning, Stage
+        from rehearsal.cluster.environment import Environment, EnvironmentStart
+        from rehearsal.cluster.phases import ClusterPhases, PhaseError
         from tools.kubernetes.builds import BuildError
         from tools.kubernetes.containers import Missing
 
-        inside, scale = Inside, None
-        self.ends = (InsideError,)
+        phases, scale = ClusterPhases, None
+        self.ends = (PhaseError,)
         if self._pods:
-            from rehearsal.cluster.inside_pods import InsidePods, scale_in
+            from rehearsal.cluster.pod_phases import PodPhases, scale_in
             from tools.kubernetes.node_traces import traces
             from tools.kubernetes.port_forward import ForwardError
 
             self._before = traces(self._folder)
-            self.ends = (InsideError, ForwardError)
-            inside, scale = InsidePods, scale_in(self._workspace.folder / "shared")
-        stage = Stage(self._folder, engine.world, self._settings, self._tell, scale=scale)
-        ready = until.enter_context(Beginning(stage))
+            self.ends = (PhaseError, ForwardError)
+            phases, scale = PodPhases, scale_in(self._workspace.folder / "shared")
+        environment = Environment(self._folder, engine.cloud_state, self._settings, self._tell, scale=scale)
+        ready = until.enter_context(EnvironmentStart(environment))
         engine.init()
         try:
-            return inside(ready())
+            return phases(ready())
         except (BuildError, Missing) as problem:
             raise DepthError(str(problem)) from problem
 

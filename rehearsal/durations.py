@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Literal
 
-Confidence = Literal["published", "field report", "from memory", "own estimate"]
+Confidence = Literal["published", "field report", "unverified", "own estimate"]
 
 
 @dataclass(frozen=True)

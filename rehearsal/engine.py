@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from rehearsal.clouds.world import World
+from rehearsal.clouds.state import State
 from rehearsal.workspace import ROOT, Workspace
 
 PULUMI = ROOT / ".tools" / "bin" / "pulumi"
@@ -44,7 +44,7 @@ class Engine:
     def __init__(self, workspace: Workspace, stack: str) -> None:
         self.workspace = workspace
         self.stack = stack
-        self.world = World(workspace.world)
+        self.cloud_state = State(workspace.cloud_state)
         self._logs = workspace.folder / "logs"
         self._logs.mkdir(exist_ok=True)
         self._count = 0
@@ -92,8 +92,8 @@ class Engine:
         """Run a command to its end; its output is kept in the workspace."""
         self._count += 1
         name = f"{self._count:03} {arguments[0]}"
-        with self.world.transaction() as world:
-            world.set("command", name)
+        with self.cloud_state.transaction() as state:
+            state.set("command", name)
         # The plugins are here; a real language host would otherwise go and look for the clouds' own.
         here = ["--skip-plugin-pre-install"] if arguments[0] in ("up", "preview", "refresh", "destroy") else []
         command = [str(PULUMI), *arguments, *here, "--non-interactive", *(["--stack", self.stack] if stack else [])]
@@ -116,5 +116,5 @@ class Engine:
     @property
     def command(self) -> str:
         """The name of the last command in the world's list of steps."""
-        with self.world.transaction() as world:
-            return str(world.setting("command", ""))
+        with self.cloud_state.transaction() as state:
+            return str(state.setting("command", ""))

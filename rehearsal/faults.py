@@ -11,9 +11,9 @@ import time
 from pathlib import Path
 
 from rehearsal.clouds.faults import HOWS
+from rehearsal.fork_server import ForkServer
 from rehearsal.report.convergence import markdown, why
 from rehearsal.sweep import COMMANDS, Case, Result, Sweep
-from rehearsal.warm import WarmStart
 from rehearsal.workspace import ROOT
 
 
@@ -24,8 +24,8 @@ def main(arguments: list[str] | None = None) -> int:
     # Unwound like an interruption, so that the server's folder goes.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     folder = options.folder or ROOT / ".rehearsal" / "sweep"
-    with WarmStart() as warm:
-        sweep = Sweep(options.stack, folder, warm.bin)
+    with ForkServer() as fork_server:
+        sweep = Sweep(options.stack, folder, fork_server.bin)
         sweep.prepare()
         cases = chosen(sweep, options)
         print(
@@ -33,7 +33,7 @@ def main(arguments: list[str] | None = None) -> int:
         )
         so_far: list[Result] = []
 
-        def tell(result: Result) -> None:
+        def on_line(result: Result) -> None:
             so_far.append(result)
             end = (
                 "converged"
@@ -48,7 +48,7 @@ def main(arguments: list[str] | None = None) -> int:
                 # After each case: what was measured stands, whatever becomes of the rest.
                 options.markdown.write_text(markdown(so_far))
 
-        results = sweep.run(cases, options.workers, tell)
+        results = sweep.run(cases, options.workers, on_line)
     table = markdown(results)
     print(f"\n{table}\n{len(cases)} cases in {(time.monotonic() - began) / 60:.1f} minutes")
     if options.markdown:

@@ -31,10 +31,10 @@ from infra.problems import Problem, SettingsError
 from infra.settings import QUEUES, RAY_MODES, parse
 from rehearsal.clouds.registry import drift
 from rehearsal.engine import Engine, EngineError
+from rehearsal.fork_server import ForkServer
 from rehearsal.graph import Graph
-from rehearsal.promises.every import PROMISES
-from rehearsal.promises.promise import Stack, broken
-from rehearsal.warm import WarmStart
+from rehearsal.invariants.by_target import INVARIANTS
+from rehearsal.invariants.invariant import Stack, violations
 from rehearsal.workspace import Workspace
 
 STACK = "matrix"
@@ -136,9 +136,9 @@ def goes_up(cell: Cell, workspace: Workspace) -> list[str]:
         engine, stack = made(cell, workspace)
     except EngineError as error:
         return [error.said.text]
-    wrong = broken(PROMISES[cell.target], stack)
-    with engine.world.transaction() as world:
-        drift(world)
+    wrong = violations(INVARIANTS[cell.target], stack)
+    with engine.cloud_state.transaction() as state:
+        drift(state)
     preview = engine.preview("--refresh")
     return wrong if preview.ok else [*wrong, preview.text]
 
@@ -146,30 +146,30 @@ def goes_up(cell: Cell, workspace: Workspace) -> list[str]:
 def main(arguments: list[str] | None = None) -> int:
     """Run the matrix; 1 if a legal combination does not go up, or an illegal one is refused without a fix."""
     parser = argparse.ArgumentParser(prog="make test-matrix", description=__doc__)
-    parser.add_argument("--target", choices=sorted(PROMISES), action="append")
+    parser.add_argument("--target", choices=sorted(INVARIANTS), action="append")
     parser.add_argument("--workers", type=int, default=2)
     options = parser.parse_args(arguments)
     began, failed = time.monotonic(), 0
-    with WarmStart() as warm, tempfile.TemporaryDirectory() as place:
+    with ForkServer() as fork_server, tempfile.TemporaryDirectory() as place:
         folder = Path(place)
-        for target in options.target or sorted(PROMISES):
+        for target in options.target or sorted(INVARIANTS):
             every = list(cells(target))
             legal = [cell for cell in every if not cell.problems()]
             untold = [cell for cell in every if any(not one.fix or not one.says for one in cell.problems())]
             shown = [cell for cell in legal if cell.shown]
             print(f"{target}: {len(every)} combinations, {len(every) - len(legal)} refused, {len(shown)} to go up")
             failed += len(untold)
-            failed += _run(shown, folder / target, warm, options.workers)
+            failed += _run(shown, folder / target, fork_server, options.workers)
     print(f"{'all as they should be' if not failed else f'{failed} FAILED'}, {(time.monotonic() - began) / 60:.1f} min")
     return 1 if failed else 0
 
 
-def _run(legal: list[Cell], folder: Path, warm: WarmStart, workers: int) -> int:
+def _run(legal: list[Cell], folder: Path, fork_server: ForkServer, workers: int) -> int:
     """Bring them all up, some at a time; returns how many failed."""
     folder.mkdir()
     free: SimpleQueue[Workspace] = SimpleQueue()
     for number in range(workers):
-        free.put(Workspace(folder / str(number), warm.bin))
+        free.put(Workspace(folder / str(number), fork_server.bin))
 
     def one(cell: Cell) -> list[str]:
         workspace = free.get()

@@ -21,9 +21,9 @@ from typing import Any, Literal
 from infra.settings import from_stack_file
 from rehearsal.engine import Engine, EngineError
 from rehearsal.graph import Graph, Node
-from rehearsal.promises.every import PROMISES
-from rehearsal.promises.promise import Stack, told
-from rehearsal.promises.promise import broken as broken_promises
+from rehearsal.invariants.by_target import INVARIANTS
+from rehearsal.invariants.invariant import Stack, description
+from rehearsal.invariants.invariant import violations as invariant_violations
 from rehearsal.replay import replay, without
 from rehearsal.workspace import ROOT, Workspace
 
@@ -99,7 +99,7 @@ def input_paths(value: Any, path: InputPath = ()) -> Iterator[InputPath]:
 
 def _judged(graph: Graph, stack: Stack, target: str, node: Node, path: InputPath) -> Mutation:
     mutant = without(graph, node.urn, path)
-    wrong = broken_promises(PROMISES[target], Stack(mutant, stack.settings))
+    wrong = invariant_violations(INVARIANTS[target], Stack(mutant, stack.settings))
     if wrong:
         return Mutation(node, path, "promise", wrong[0])
     refused = replay(mutant)
@@ -142,9 +142,9 @@ def main() -> int:
         stack = made(options.stack, Workspace(Path(folder) / "mutations"))
     mutations = list(mutate(stack.graph, stack, stack.settings.target))
     print("\n".join(table(mutations)))
-    print(f"\n{len(mutations)} inputs, {len(PROMISES[stack.settings.target])} promises:")
-    for promise in PROMISES[stack.settings.target]:
-        print(f"- {told(promise)}")
+    print(f"\n{len(mutations)} inputs, {len(INVARIANTS[stack.settings.target])} promises:")
+    for invariant in INVARIANTS[stack.settings.target]:
+        print(f"- {description(invariant)}")
     unnoticed = [mutation.where for mutation in mutations if mutation.by == "nobody"]
     print("\nNobody notices: " + (", ".join(unnoticed) or "nothing"))
     return 1 if unnoticed else 0

@@ -15,7 +15,7 @@ from pulumi.runtime.proto import provider_pb2_grpc
 
 from rehearsal.clouds.provider import Provider
 from rehearsal.clouds.registry import cloud
-from rehearsal.clouds.world import World
+from rehearsal.clouds.state import State
 from rehearsal.workspace import NotOursError, of_this_process
 
 _LOOK_EVERY_S = 0.2
@@ -36,7 +36,7 @@ def serve(package: str, engine: int, gone: Callable[[], bool]) -> int:
         print(f"pulumi-resource-{package}: {problem}", file=sys.stderr)
         return 1
     server = grpc.server(futures.ThreadPoolExecutor(max_workers=16), options=_GRPC_CHANNEL_OPTIONS)
-    servicer = _servicer(package, World(workspace.world), engine)
+    servicer = _servicer(package, State(workspace.cloud_state), engine)
     provider_pb2_grpc.add_ResourceProviderServicer_to_server(servicer, server)
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
@@ -50,17 +50,17 @@ def serve(package: str, engine: int, gone: Callable[[], bool]) -> int:
     return 0
 
 
-def _servicer(package: str, world: World, engine: int) -> Provider:
+def _servicer(package: str, state: State, engine: int) -> Provider:
     if package == "kubernetes":
-        with world.transaction() as view:
+        with state.transaction() as view:
             setting = view.setting("cluster")
         if setting:
             # Depth quick needs none of this.
-            from rehearsal.cluster.fitted import from_setting
             from rehearsal.cluster.provider import ClusterProvider, api_of
+            from rehearsal.cluster.scaled import from_setting
 
-            return ClusterProvider(cloud(package), world, engine, api_of(setting), from_setting(setting.get("scale")))
-    return Provider(cloud(package), world, engine)
+            return ClusterProvider(cloud(package), state, engine, api_of(setting), from_setting(setting.get("scale")))
+    return Provider(cloud(package), state, engine)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from typing import Any
 
 from rehearsal.clouds.kind import Call, Kind, Refusal, first_refusal
 from rehearsal.clouds.registry import cloud
-from rehearsal.clouds.world import View, World
+from rehearsal.clouds.state import State, View
 from rehearsal.graph import PROVIDERS, Graph, Node
 
 
@@ -28,9 +28,9 @@ class Refused:
 
 def replay(graph: Graph) -> Refused | None:
     """Make everything in the order of the graph, in an empty world; the first refusal, or None."""
-    with tempfile.TemporaryDirectory() as folder, World(Path(folder) / "world.sqlite").transaction() as world:
+    with tempfile.TemporaryDirectory() as folder, State(Path(folder) / "clouds.sqlite").transaction() as state:
         for node in graph.made:
-            refusal = _create(graph, node, world)
+            refusal = _create(graph, node, state)
             if refusal is not None:
                 return Refused(node, refusal)
     return None
@@ -46,34 +46,34 @@ def changed(graph: Graph, urn: str, inputs: Mapping[str, Any]) -> Graph:
     return Graph({**graph.nodes, urn: replace(graph[urn], inputs=inputs)})
 
 
-def _create(graph: Graph, node: Node, world: View) -> Refusal | None:
+def _create(graph: Graph, node: Node, state: View) -> Refusal | None:
     package = node.type.partition(":")[0]
     kind = cloud(package).kind(node.type)
     config = _configuration(graph, node)
     if kind is None:
         return Refusal("unknown", f"the simulated cloud does not know {node.type}", "rehearsal")
-    refusal = cloud(package).reaches(config, world)
+    refusal = cloud(package).reaches(config, state)
     if refusal is not None:
         return refusal
     inputs = dict(node.inputs)
     try:
         id_ = kind.identify(inputs, config)
         # An id that the cloud makes up is what it is, whatever is taken out of the request.
-        return _made(kind, node.id if kind.twins else id_, inputs, config, world)
+        return _made(kind, node.id if kind.generated_ids else id_, inputs, config, state)
     except KeyError as missing:
         # What the provider's schema requires, the real provider refuses before it asks the API.
         return Refusal("required", f"Missing required argument: {missing.args[0]}", "pulumi: required properties")
 
 
-def _made(kind: Kind, id_: str, inputs: dict[str, Any], config: Mapping[str, Any], world: View) -> Refusal | None:
-    if kind.remembered and world.get(kind.type, id_) is not None:
+def _made(kind: Kind, id_: str, inputs: dict[str, Any], config: Mapping[str, Any], state: View) -> Refusal | None:
+    if kind.remembered and state.get(kind.type, id_) is not None:
         return kind.conflict(kind.type, id_)
-    call = Call(verb="create", type=kind.type, id=id_, inputs=inputs, live={}, config=config, world=world, now=inputs)
+    call = Call(verb="create", type=kind.type, id=id_, inputs=inputs, live={}, config=config, state=state, now=inputs)
     refusal = first_refusal(kind, call)
     if refusal is not None:
         return refusal
     if kind.remembered:
-        world.put(kind.type, id_, {**inputs, **kind.compute(call)})
+        state.put(kind.type, id_, {**inputs, **kind.compute(call)})
     return None
 
 

@@ -23,14 +23,14 @@ from rehearsal.clouds.registry import drift
 from rehearsal.depths import Depth
 from rehearsal.engine import PARALLEL, Engine, Said
 from rehearsal.graph import Graph
-from rehearsal.promises.every import PROMISES
-from rehearsal.promises.promise import Stack, broken
+from rehearsal.invariants.by_target import INVARIANTS
+from rehearsal.invariants.invariant import Stack, violations
 from rehearsal.report.outcome import Change, Operation, Outcome, Phase
 from rehearsal.workspace import ROOT, Workspace
 from tools.recovery import Place, mend_state_folder, settle
 
 if TYPE_CHECKING:
-    from rehearsal.cluster.inside import Inside
+    from rehearsal.cluster.phases import ClusterPhases
 
 _SIMULATED = (
     "The clouds are simulated: they refuse what their rules say and compute what their kinds say, nothing more."
@@ -97,7 +97,7 @@ class Scenario:
         self._workspace = workspace
         self._tell = tell
         self._happens = happens
-        self._inside: Inside | None = None
+        self._cluster_phases: ClusterPhases | None = None
         self._ends: tuple[type[Exception], ...] = (PhaseFailedError,)
         self._phases: list[Phase] = []
         self._changes: tuple[Change, ...] = ()
@@ -108,9 +108,9 @@ class Scenario:
     def run(self) -> Outcome:
         """Rehearse. Raises `SettingsError`, `NoCloudError`, `NotRunError` or `DepthError` before anything starts."""
         settings = self._settings = from_stack_file(self._order.file)
-        if settings.target not in PROMISES:
+        if settings.target not in INVARIANTS:
             raise NoCloudError(
-                f"target: {settings.target} has no simulated cloud; those that have: {', '.join(PROMISES)}"
+                f"target: {settings.target} has no simulated cloud; those that have: {', '.join(INVARIANTS)}"
             )
         began = time.monotonic()
         depths.must_run(self._order.depth)
@@ -146,30 +146,30 @@ class Scenario:
             self.engine.init()
             return
         with self._phase("a Kubernetes control plane starts") as phase:
-            self._behind = depths.Behind(self._order.depth, self._workspace, self._settings, self._happens)
-            self._inside = self._behind.begin(behind, self.engine)
-            self._ends = (PhaseFailedError, *self._behind.ends)
-            phase.said = ", ".join(self._inside.stage.plane.running())
+            self._setup = depths.DepthSetup(self._order.depth, self._workspace, self._settings, self._happens)
+            self._cluster_phases = self._setup.begin(behind, self.engine)
+            self._ends = (PhaseFailedError, *self._setup.ends)
+            phase.said = ", ".join(self._cluster_phases.environment.plane.running())
 
     def _phases_of_it(self) -> None:
         self._make()
         if self._order.before is None:
             # Another version may have promised less.
             self._promise()
-        if self._inside is not None:
+        if self._cluster_phases is not None:
             with self._phase("workers are wanted, and come") as phase:
-                phase.said = self._inside.come(self._graph)
+                phase.said = self._cluster_phases.come(self._graph)
         self._look()
-        if self._inside is not None:
+        if self._cluster_phases is not None:
             with self._phase("workers are not wanted any longer, and go") as phase:
-                phase.said = self._inside.go(self._graph)
+                phase.said = self._cluster_phases.go(self._graph)
         if self._order.has_change:
             self._change()
         if from_stack_file(self._stack_file).protect:
             self._protected()
-        if self._inside is not None and self._order.depth == "cluster":
+        if self._cluster_phases is not None and self._order.depth == "cluster":
             with self._phase("objects in the cluster are deleted one by one") as phase:
-                phase.said = self._inside.go_one_by_one(self.engine, self._graph)
+                phase.said = self._cluster_phases.go_one_by_one(self.engine, self._graph)
             with self._phase("up again") as phase:
                 self._must(self.engine.up(), phase)
                 phase.said = self._made()
@@ -177,15 +177,19 @@ class Scenario:
 
     def _machine_is_clean(self) -> None:
         with self._phase("the nodes are off, and this machine is as it was") as phase:
-            if left := self._behind.traces():
+            if left := self._setup.traces():
                 raise phase.failed("\n".join(left))
             phase.said = "no process, mount, link, route, network namespace, nftables table, cgroup or file is left"
 
     def _told(self) -> tuple[tuple[tuple[float, str], ...], tuple[str, ...]]:
         """The time line and the notes."""
-        if self._inside is None:
+        if self._cluster_phases is None:
             return (), NOTES
-        return self._inside.stage.timeline.moments, (_SIMULATED, *self._inside.stage.notes, _PREDICTED)
+        return self._cluster_phases.environment.timeline.moments, (
+            _SIMULATED,
+            *self._cluster_phases.environment.notes,
+            _PREDICTED,
+        )
 
     def _make(self) -> None:
         if self._order.faults:
@@ -197,13 +201,13 @@ class Scenario:
         self._graph = Graph.from_deployment(self.engine.deployment())
 
     def _fail_and_recover(self) -> None:
-        with self.engine.world.transaction() as world:
-            faults.order(world, list(self._order.faults))
+        with self.engine.cloud_state.transaction() as state:
+            faults.order(state, list(self._order.faults))
         with self._phase("up, with faults") as phase:
             said = self.engine.up()
-            with self.engine.world.transaction() as world:
-                waiting = faults.pending(world)
-                faults.order(world, [])
+            with self.engine.cloud_state.transaction() as state:
+                waiting = faults.pending(state)
+                faults.order(state, [])
             if waiting:
                 raise phase.failed(f"{len(waiting)} of the ordered faults never struck: no request was like them")
             phase.said = (
@@ -216,19 +220,19 @@ class Scenario:
 
     def _promise(self) -> None:
         with self._phase("promises hold") as phase:
-            promises = PROMISES[self._settings.target]
-            wrong = broken(promises, Stack(self._graph, self._settings))
+            invariants = INVARIANTS[self._settings.target]
+            wrong = violations(invariants, Stack(self._graph, self._settings))
             if wrong:
                 raise phase.failed("\n".join(wrong))
-            phase.said = f"{len(promises)} promises, each checked on the graph that the engine registered"
+            phase.said = f"{len(invariants)} promises, each checked on the graph that the engine registered"
 
     def _look(self) -> None:
         with self._phase("preview is empty") as phase:
             self._must(self.engine.preview(), phase)
             phase.said = "no changes"
         with self._phase("preview is empty after the clouds changed things") as phase:
-            with self.engine.world.transaction() as world:
-                touched = drift(world)
+            with self.engine.cloud_state.transaction() as state:
+                touched = drift(state)
             self._must(self.engine.preview("--refresh"), phase)
             phase.said = f"{touched} objects changed by themselves, no false difference"
 
@@ -267,9 +271,9 @@ class Scenario:
 
     def _unchecked(self) -> str:
         """Kinds whose creation the API server could not try out, or nothing (depth cluster)."""
-        with self.engine.world.transaction() as world:
-            types = world.setting("unchecked", [])
-            world.set("unchecked", [])
+        with self.engine.cloud_state.transaction() as state:
+            types = state.setting("unchecked", [])
+            state.set("unchecked", [])
         kinds = ", ".join(type_.rpartition(":")[2] for type_ in types)
         return f"; not tried out, since kind or namespace are still to come: {kinds}" if kinds else ""
 
@@ -298,18 +302,20 @@ class Scenario:
     def _destroy(self) -> None:
         with self._phase("destroy") as phase:
             self._must(self.engine.destroy(), phase)
-            state = [f"in the state: {resource['urn']}" for resource in self.engine.deployment().get("resources") or []]
-            self._leftovers = (*self._things(), *state)
+            folder = [
+                f"in the state: {resource['urn']}" for resource in self.engine.deployment().get("resources") or []
+            ]
+            self._leftovers = (*self._things(), *folder)
             phase.said = f"{len(self._leftovers)} things left"
 
     def _things(self) -> list[str]:
-        with self.engine.world.transaction() as world:
-            things = [f"{type_} {id_}" for type_, id_, _ in world.all()]
-        return things if self._inside is None else [*things, *self._inside.left()]
+        with self.engine.cloud_state.transaction() as state:
+            things = [f"{type_} {id_}" for type_, id_, _ in state.all()]
+        return things if self._cluster_phases is None else [*things, *self._cluster_phases.left()]
 
     def _made(self) -> str:
-        with self.engine.world.transaction() as world:
-            steps = world.steps(world.setting("command"))
+        with self.engine.cloud_state.transaction() as state:
+            steps = state.steps(state.setting("command"))
         return f"{sum(step.outcome == 'done' for step in steps)} requests done"
 
     def _must(self, said: Said, phase: _Open) -> None:
@@ -346,9 +352,9 @@ class _Open:
 
 def recover(engine: Engine) -> int:
     """What `make up` does for a stack whose engine died: mend its files, release its lock, settle its creates."""
-    state = engine.workspace.folder / "state"
-    mend_state_folder(state)
-    if any((state / ".pulumi" / "locks").rglob("*.json")):
+    folder = engine.workspace.folder / "state"
+    mend_state_folder(folder)
+    if any((folder / ".pulumi" / "locks").rglob("*.json")):
         engine.must("cancel", "--yes", engine.stack)
     workspace = engine.workspace
     return settle(

@@ -57,7 +57,7 @@ class Case:
 
 
 @dataclass(frozen=True)
-class State:
+class EngineState:
     """What the engine knows: every URN, what it has in a cloud, and how many operations it never saw the end of."""
 
     urns: frozenset[str]
@@ -65,7 +65,7 @@ class State:
     pending: int
 
     @classmethod
-    def of(cls, workspace: Workspace, stack: str) -> State:
+    def of(cls, workspace: Workspace, stack: str) -> EngineState:
         """Read the state file: for ids and names that is the same as an export, and needs no engine."""
         file = workspace.folder / "state" / ".pulumi" / "stacks" / "rdma-ray" / f"{stack}.json"
         latest: dict[str, Any] = json.loads(file.read_text())["checkpoint"].get("latest") or {}
@@ -85,13 +85,13 @@ class Start:
 
     workspace: Workspace
     steps: int
-    state: State
-    world: frozenset[Thing]
+    engine_state: EngineState
+    objects: frozenset[Thing]
 
     @property
     def made_by_others(self) -> frozenset[Thing]:
         """What no state ever has."""
-        return self.world - self.state.things
+        return self.objects - self.engine_state.things
 
 
 @dataclass(frozen=True)
@@ -135,14 +135,14 @@ class Sweep:
         shutil.copytree(empty.folder, made.folder)
         engine = Engine(made, self._stack)
         self._must(engine.up(), "up")
-        self.starts["up"] = Start(empty, _asked(engine), State.of(made, self._stack), _things(engine))
+        self.starts["up"] = Start(empty, _asked(engine), EngineState.of(made, self._stack), _things(engine))
         engine.must("config", "set", "rdma-ray:protect", "false", stack=True)
         self._must(engine.up(), "up without protection")
         trial = self._workspace("trial")
         shutil.copytree(made.folder, trial.folder)
         engine = Engine(trial, self._stack)
         self._must(engine.destroy(), "destroy")
-        after = State.of(trial, self._stack)
+        after = EngineState.of(trial, self._stack)
         if after.urns or _things(engine):
             raise PreparationError(f"destroy without a fault leaves {[*after.urns, *_things(engine)]}")
         self.starts["destroy"] = Start(made, _asked(engine), after, frozenset())
@@ -186,8 +186,8 @@ class Sweep:
         shutil.copytree(start.workspace.folder, workspace.folder)
         engine = Engine(workspace, self._stack)
         command = engine.up if case.command == "up" else engine.destroy
-        with engine.world.transaction() as world:
-            faults.order(world, [case.fault])
+        with engine.cloud_state.transaction() as state:
+            faults.order(state, [case.fault])
         struck, wrong = _struck(engine, case, command())
         try:
             recover(engine)
@@ -196,13 +196,13 @@ class Sweep:
                 wrong.append(f"the next {case.command} failed: {_last_words(said)}")
             elif case.command == "up" and not (said := engine.preview()).ok:
                 wrong.append(f"the preview afterwards is not empty: {_last_words(said)}")
-        except EngineError as trouble:
-            wrong.append(f"recovery failed: {_last_words(trouble.said)}")
+        except EngineError as problem:
+            wrong.append(f"recovery failed: {_last_words(problem.said)}")
         except UnclearError as unclear:
             wrong.append(f"recovery stopped: {unclear}")
-        state, world_now = State.of(workspace, self._stack), _things(engine)
-        wrong += _differences(state, world_now, start)
-        orphans = tuple(sorted(world_now - state.things - start.made_by_others))
+        engine_state, objects_now = EngineState.of(workspace, self._stack), _things(engine)
+        wrong += _differences(engine_state, objects_now, start)
+        orphans = tuple(sorted(objects_now - engine_state.things - start.made_by_others))
         result = Result(case, struck, tuple(wrong), orphans, time.monotonic() - began)
         if not result.converged:
             shutil.copytree(workspace.folder, self._folder / f"failed {case}".replace("/", "-"), dirs_exist_ok=True)
@@ -219,42 +219,42 @@ class Sweep:
 def _struck(engine: Engine, case: Case, said: Said) -> tuple[str, list[str]]:
     """What a fault struck, and what was wrong with that; afterwards no fault is waiting."""
     command = engine.command
-    with engine.world.transaction() as world:
-        waiting = faults.pending(world)
-        steps = world.steps(command)
-        faults.order(world, [])
+    with engine.cloud_state.transaction() as state:
+        waiting = faults.pending(state)
+        steps = state.steps(command)
+        faults.order(state, [])
     if waiting:
         return "nothing", [f"the fault never struck: {len(steps)} changes were asked for"]
-    step = next(step for step in steps if case.fault.strikes(step.type, step.verb, step.number))
+    step = next(step for step in steps if case.fault.matches(step.type, step.verb, step.number))
     return f"{step.verb} {step.type} {step.urn.rpartition('::')[2]}", (
         [f"{case.command} went through although a fault struck it"] if said.ok else []
     )
 
 
-def _differences(state: State, world: frozenset[Thing], start: Start) -> Iterator[str]:
-    """How a state and a world differ from those of a run without a fault; orphans are told apart from this."""
-    if state.pending:
-        yield f"{state.pending} operations are still pending"
-    for urn in sorted(start.state.urns - state.urns):
+def _differences(engine_state: EngineState, objects: frozenset[Thing], start: Start) -> Iterator[str]:
+    """How a state and a objects differ from those of a run without a fault; orphans are told apart from this."""
+    if engine_state.pending:
+        yield f"{engine_state.pending} operations are still pending"
+    for urn in sorted(start.engine_state.urns - engine_state.urns):
         yield f"not in the state: {urn}"
-    for urn in sorted(state.urns - start.state.urns):
+    for urn in sorted(engine_state.urns - start.engine_state.urns):
         yield f"in the state, and should not be: {urn}"
-    for type_, id_ in sorted(start.world - world):
+    for type_, id_ in sorted(start.objects - objects):
         yield f"does not exist: {type_} {id_}"
-    for type_, id_ in sorted(world - start.world):
+    for type_, id_ in sorted(objects - start.objects):
         yield f"exists, and should not: {type_} {id_}"
 
 
 def _things(engine: Engine) -> frozenset[Thing]:
-    with engine.world.transaction() as world:
-        return frozenset((type_, id_) for type_, id_, _ in world.all())
+    with engine.cloud_state.transaction() as state:
+        return frozenset((type_, id_) for type_, id_, _ in state.all())
 
 
 def _asked(engine: Engine) -> int:
     """How many changes the last command asked for."""
     command = engine.command
-    with engine.world.transaction() as world:
-        return len(world.steps(command))
+    with engine.cloud_state.transaction() as state:
+        return len(state.steps(command))
 
 
 def _last_words(said: Said) -> str:

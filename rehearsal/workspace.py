@@ -38,9 +38,9 @@ class Workspace:
         return f"file://{self.folder / 'state'}"
 
     @property
-    def world(self) -> Path:
+    def cloud_state(self) -> Path:
         """What the simulated clouds remember."""
-        return self.folder / "world.sqlite"
+        return self.folder / "clouds.sqlite"
 
     def begin(self, stack: str, stack_file: Path) -> None:
         """Make the folder anew, with a copy of the project's description and of the stack's file.

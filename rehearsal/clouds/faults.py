@@ -13,12 +13,12 @@ from fnmatch import fnmatchcase
 from typing import Any, Literal, get_args
 
 from rehearsal.clouds.kind import Refusal
-from rehearsal.clouds.world import View
+from rehearsal.clouds.state import View
 
 How = Literal["stockout", "quota", "429", "500", "timeout", "kill-before", "kill-after"]
 HOWS: tuple[How, ...] = get_args(How)
 
-TROUBLE: Mapping[How, Refusal] = {
+FAILURES: Mapping[How, Refusal] = {
     "stockout": Refusal(
         "503 GCE_STOCKOUT",
         "Instance creation failed: The zone does not have enough resources available to fulfill the request. "
@@ -28,20 +28,20 @@ TROUBLE: Mapping[How, Refusal] = {
     "quota": Refusal(
         "403 QUOTA_EXCEEDED",
         "Insufficient regional quota to satisfy request",
-        "Compute Engine docs, allocation quotas; wording from memory, 2026-11",
+        "Compute Engine docs, allocation quotas; wording unverified, 2026-11",
     ),
     "429": Refusal(
         "429 rateLimitExceeded",
         "Quota exceeded for quota metric 'Read requests' and limit 'Read requests per minute'",
-        "Google Cloud API design guide, errors; wording from memory, 2026-11",
+        "Google Cloud API design guide, errors; wording unverified, 2026-11",
     ),
     "500": Refusal(
-        "500 backendError", "Internal error encountered.", "Google Cloud API design guide, errors; from memory, 2026-11"
+        "500 backendError", "Internal error encountered.", "Google Cloud API design guide, errors; unverified, 2026-11"
     ),
     "timeout": Refusal(
         "timeout",
         "timeout while waiting for state to become 'DONE' (last state: 'RUNNING')",
-        "hashicorp/terraform-plugin-sdk: helper/retry; wording from memory, 2026-11",
+        "hashicorp/terraform-plugin-sdk: helper/retry; wording unverified, 2026-11",
     ),
 }
 """What an API says; the two kinds of kill say nothing."""
@@ -79,29 +79,29 @@ class Fault:
             raise FaultError(f'--fault "{text}": {words[1]} is none of create, update, delete and *')
         return cls(how, type=words[0], verb=words[1])
 
-    def strikes(self, type_: str, verb: str, step: int) -> bool:
+    def matches(self, type_: str, verb: str, step: int) -> bool:
         """Whether this request is the one."""
         if self.step:
             return self.step == step
         return fnmatchcase(type_, self.type) and self.verb in ("*", verb)
 
 
-def order(world: View, faults: list[Fault]) -> None:
+def order(state: View, faults: list[Fault]) -> None:
     """Replace the faults that are still to strike."""
-    world.set("faults", [asdict(fault) for fault in faults])
+    state.set("faults", [asdict(fault) for fault in faults])
 
 
-def pending(world: View) -> list[Fault]:
+def pending(state: View) -> list[Fault]:
     """The faults that have not struck yet."""
-    return [Fault(**fault) for fault in world.setting("faults", [])]
+    return [Fault(**fault) for fault in state.setting("faults", [])]
 
 
-def strike(world: View, type_: str, verb: str, step: int) -> How | None:
+def inject(state: View, type_: str, verb: str, step: int) -> How | None:
     """The fault that strikes this request, if any; it will not strike again."""
-    waiting: list[Any] = pending(world)
+    waiting: list[Any] = pending(state)
     for fault in waiting:
-        if fault.strikes(type_, verb, step):
-            order(world, [other for other in waiting if other is not fault])
+        if fault.matches(type_, verb, step):
+            order(state, [other for other in waiting if other is not fault])
             how: How = fault.how
             return how
     return None

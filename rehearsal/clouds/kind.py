@@ -11,7 +11,7 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
-    from rehearsal.clouds.world import View
+    from rehearsal.clouds.state import View
 
 Json = dict[str, Any]
 Verb = Literal["create", "update", "delete"]
@@ -42,7 +42,7 @@ class Call:
     inputs: Json
     live: Json
     config: Mapping[str, Any]
-    world: View
+    state: View
     now: Json = field(default_factory=dict)
 
 
@@ -72,7 +72,7 @@ def taken(_type: str, id_: str) -> Refusal:
     return Refusal("409 alreadyExists", f"The resource '{id_}' already exists", "Google Cloud API errors")
 
 
-def unchanged(_live: Json, _world: View) -> Json:
+def unchanged(_live: Json, _state: View) -> Json:
     """The cloud leaves it alone."""
     return {}
 
@@ -91,7 +91,8 @@ class Kind:
     is deleted, given (this call, type and live value of the other). awaited: the provider waits for the end of a long
     operation; when it waits in vain, the resource exists and stays in the state. remembered: false for what lives in
     the state alone (random values). repeatable: a second create is no conflict, but changes nothing (IAM members).
-    twins: the cloud makes up the ids, so the same request again makes a second object. conflict: the refusal of one.
+    generated_ids: the cloud generates the ids, so the same request again makes a second object. conflict: the refusal
+    of a second create with the same id.
     """
 
     type: str
@@ -104,13 +105,13 @@ class Kind:
     cascade: Callable[[Call, str, Json], bool] = field(default=lambda _call, _type, _live: False)
     awaited: bool = False
     remembered: bool = True
-    twins: bool = False
+    generated_ids: bool = False
     conflict: Callable[[str, str], Refusal] = taken
     from_import: Callable[[str, Mapping[str, Any]], str] = field(default=lambda text, _config: text)
     repeatable: bool = False
 
 
-TWIN = "__twin"
+COPY = "__copy"
 """Counts the objects made by one and the same request, from the second on; part of the id, never of the inputs."""
 
 Function = Callable[[Json, Mapping[str, Any], "View"], Json]
@@ -131,9 +132,9 @@ class Cloud:
     kinds: Mapping[str, Kind]
     functions: Mapping[str, Function] = field(default_factory=dict)
     other: Callable[[str], Kind] | None = None
-    reaches: Callable[[Mapping[str, Any], View], Refusal | None] = field(default=lambda _config, _world: None)
+    reaches: Callable[[Mapping[str, Any], View], Refusal | None] = field(default=lambda _config, _state: None)
     replace_on: frozenset[str] = frozenset()
-    trouble: Mapping[str, Refusal] = field(default_factory=dict)
+    failures: Mapping[str, Refusal] = field(default_factory=dict)
 
     def kind(self, type_: str) -> Kind | None:
         """The kind of a type token, if this cloud has it."""

@@ -19,7 +19,8 @@ from google.protobuf import any_pb2, empty_pb2
 from pulumi.runtime.proto import plugin_pb2, provider_pb2, provider_pb2_grpc, status_pb2
 
 from rehearsal.clouds import faults
-from rehearsal.clouds.kind import TWIN, Call, Cloud, Json, Kind, Refusal, Verb, first_refusal
+from rehearsal.clouds.kind import COPY, Call, Cloud, Json, Kind, Refusal, Verb, first_refusal
+from rehearsal.clouds.state import State, View
 from rehearsal.clouds.values import (
     UNKNOWN,
     Path,
@@ -32,7 +33,6 @@ from rehearsal.clouds.values import (
     reaches_into,
     to_wire,
 )
-from rehearsal.clouds.world import View, World
 
 
 class RefusedError(Exception):
@@ -49,9 +49,9 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
 
     # ruff: noqa: N802 - the protocol's names
 
-    def __init__(self, cloud: Cloud, world: World, engine: int) -> None:
+    def __init__(self, cloud: Cloud, state: State, engine: int) -> None:
         self._cloud = cloud
-        self._world = world
+        self._state = state
         self._engine = engine
         self._config: Json = {}
 
@@ -105,8 +105,8 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
         if request.preview:
             return provider_pb2.CreateResponse(id="", properties=request.properties)
         inputs = from_wire(request.properties)
-        with failing(context), self._change("create", request.type, request.urn) as (kind, world, struck):
-            id_, live = self._made(kind, world, struck, inputs)
+        with failing(context), self._change("create", request.type, request.urn) as (kind, state, struck):
+            id_, live = self._made(kind, state, struck, inputs)
             return provider_pb2.CreateResponse(id=id_, properties=to_wire(live))
         raise AssertionError
 
@@ -117,9 +117,9 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
             if not kind.remembered:
                 return provider_pb2.ReadResponse(id=request.id, properties=request.properties, inputs=request.inputs)
             id_ = request.id if request.properties.fields else kind.from_import(request.id, self._config)
-            with self._world.transaction() as world:
-                self._reach(world)
-                live = world.get(kind.type, id_)
+            with self._state.transaction() as state:
+                self._reach(state)
+                live = state.get(kind.type, id_)
             if live is None:
                 return provider_pb2.ReadResponse()
             inputs = as_asked(from_wire(request.inputs), live, kind.maps)
@@ -131,15 +131,15 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
         if request.preview:
             planned = {**from_wire(request.olds), **from_wire(request.news)}
             return provider_pb2.UpdateResponse(properties=to_wire(planned))
-        with failing(context), self._change("update", request.type, request.urn) as (kind, world, struck):
-            now = self._changed(kind, world, struck, request)
+        with failing(context), self._change("update", request.type, request.urn) as (kind, state, struck):
+            now = self._changed(kind, state, struck, request)
             return provider_pb2.UpdateResponse(properties=to_wire(now))
         raise AssertionError
 
     def Delete(self, request: provider_pb2.DeleteRequest, context: grpc.ServicerContext) -> empty_pb2.Empty:
         """Take it away, and what goes with it, unless the API refuses. What is gone already is no error."""
-        with failing(context), self._change("delete", request.type, request.urn) as (kind, world, _):
-            self._taken_away(kind, world, request)
+        with failing(context), self._change("delete", request.type, request.urn) as (kind, state, _):
+            self._taken_away(kind, state, request)
         return empty_pb2.Empty()
 
     def Invoke(self, request: provider_pb2.InvokeRequest, context: grpc.ServicerContext) -> provider_pb2.InvokeResponse:
@@ -151,8 +151,8 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
                     Refusal("unknown", f"the simulated cloud has no function {request.tok}", "rehearsal")
                 )
             response = provider_pb2.InvokeResponse()
-            with self._world.transaction() as world:
-                results = to_wire(function(from_wire(request.args), self._config, world))
+            with self._state.transaction() as state:
+                results = to_wire(function(from_wire(request.args), self._config, state))
             getattr(response, "return").CopyFrom(results)
             return response
         raise AssertionError
@@ -172,83 +172,83 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
             )
         return kind
 
-    def _made(self, kind: Kind, world: View, struck: faults.How | None, inputs: Json) -> tuple[str, Json]:
+    def _made(self, kind: Kind, state: View, struck: faults.How | None, inputs: Json) -> tuple[str, Json]:
         """Make it in the world; returns its id and what it is now."""
-        id_ = self._identify(kind, inputs, world)
-        if kind.remembered and not kind.repeatable and world.get(kind.type, id_) is not None:
+        id_ = self._identify(kind, inputs, state)
+        if kind.remembered and not kind.repeatable and state.get(kind.type, id_) is not None:
             raise RefusedError(kind.conflict(kind.type, id_))
-        call = self._call("create", kind, id_, inputs, {}, world, inputs)
+        call = self._call("create", kind, id_, inputs, {}, state, inputs)
         _judge(kind, call)
         live = {**inputs, **kind.compute(call)}
         if kind.remembered:
-            world.put(kind.type, id_, live)
+            state.put(kind.type, id_, live)
         if struck == "timeout":
-            raise RefusedError(self._trouble("timeout"), kept=(id_, live))
+            raise RefusedError(self._failure("timeout"), kept=(id_, live))
         return id_, live
 
-    def _changed(self, kind: Kind, world: View, struck: faults.How | None, request: provider_pb2.UpdateRequest) -> Json:
+    def _changed(self, kind: Kind, state: View, struck: faults.How | None, request: provider_pb2.UpdateRequest) -> Json:
         """Change it in the world; returns what it is now."""
         inputs = from_wire(request.news)
-        live = world.get(kind.type, request.id) if kind.remembered else from_wire(request.olds)
+        live = state.get(kind.type, request.id) if kind.remembered else from_wire(request.olds)
         if live is None:
             raise RefusedError(Refusal("404 notFound", f"{request.id} was not found", "Google Cloud API errors"))
         asked = applied(live, from_wire(request.old_inputs), inputs)
-        call = self._call("update", kind, request.id, inputs, live, world, asked)
+        call = self._call("update", kind, request.id, inputs, live, state, asked)
         _judge(kind, call)
         now = {**asked, **kind.compute(call)}
         if kind.remembered:
-            world.put(kind.type, request.id, now)
+            state.put(kind.type, request.id, now)
         if struck == "timeout":
-            raise RefusedError(self._trouble("timeout"), kept=(request.id, now))
+            raise RefusedError(self._failure("timeout"), kept=(request.id, now))
         return now
 
-    def _taken_away(self, kind: Kind, world: View, request: provider_pb2.DeleteRequest) -> None:
+    def _taken_away(self, kind: Kind, state: View, request: provider_pb2.DeleteRequest) -> None:
         """Take it out of the world, and what goes with it."""
-        live = world.get(kind.type, request.id)
+        live = state.get(kind.type, request.id)
         if live is None:
             return
-        call = self._call("delete", kind, request.id, from_wire(request.old_inputs), live, world, {})
+        call = self._call("delete", kind, request.id, from_wire(request.old_inputs), live, state, {})
         _judge(kind, call)
-        world.remove(kind.type, request.id)
-        for type_, id_, other in list(world.all()):
+        state.remove(kind.type, request.id)
+        for type_, id_, other in list(state.all()):
             if kind.cascade(call, type_, other):
-                world.remove(type_, id_)
+                state.remove(type_, id_)
 
-    def _identify(self, kind: Kind, inputs: Json, world: View) -> str:
+    def _identify(self, kind: Kind, inputs: Json, state: View) -> str:
         id_ = kind.identify(inputs, self._config)
         twin = 1
-        while kind.twins and world.get(kind.type, id_) is not None:
+        while kind.generated_ids and state.get(kind.type, id_) is not None:
             twin += 1
-            id_ = kind.identify({**inputs, TWIN: twin}, self._config)
+            id_ = kind.identify({**inputs, COPY: twin}, self._config)
         return id_
 
-    def _trouble(self, how: faults.How) -> Refusal:
-        return self._cloud.trouble.get(how) or faults.TROUBLE[how]
+    def _failure(self, how: faults.How) -> Refusal:
+        return self._cloud.failures.get(how) or faults.FAILURES[how]
 
-    def _call(self, verb: Verb, kind: Kind, id_: str, inputs: Json, live: Json, world: View, now: Json) -> Call:
+    def _call(self, verb: Verb, kind: Kind, id_: str, inputs: Json, live: Json, state: View, now: Json) -> Call:
         return Call(
-            verb=verb, type=kind.type, id=id_, inputs=inputs, live=live, config=self._config, world=world, now=now
+            verb=verb, type=kind.type, id=id_, inputs=inputs, live=live, config=self._config, state=state, now=now
         )
 
-    def _reach(self, world: View) -> None:
-        refusal = self._cloud.reaches(self._config, world)
+    def _reach(self, state: View) -> None:
+        refusal = self._cloud.reaches(self._config, state)
         if refusal is not None:
             raise RefusedError(refusal)
 
     @contextmanager
     def _change(self, verb: Verb, type_: str, urn: str) -> Iterator[tuple[Kind, View, faults.How | None]]:
         """One change of the world, as a step of the rehearsal."""
-        with self._step(verb, type_, urn) as (kind, struck), self._reaching() as world:
-            yield kind, world, struck
+        with self._step(verb, type_, urn) as (kind, struck), self._reaching() as state:
+            yield kind, state, struck
 
     @contextmanager
     def _reaching(self) -> Iterator[View]:
         """The world for one change, if the API can be reached; what is kept of a failed one stands."""
         kept: RefusedError | None = None
-        with self._world.transaction() as world:
-            self._reach(world)
+        with self._state.transaction() as state:
+            self._reach(state)
             try:
-                yield world
+                yield state
             except RefusedError as refused:
                 if refused.kept is None:
                     raise
@@ -261,25 +261,25 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
     def _step(self, verb: Verb, type_: str, urn: str) -> Iterator[tuple[Kind, faults.How | None]]:
         """One change as a step of the rehearsal: counted, perhaps struck by a fault, noted with its outcome."""
         kind = self._kind(type_)
-        with self._world.transaction() as world:
-            step = world.begin_step(verb, type_, urn)
-            struck = faults.strike(world, type_, verb, step)
+        with self._state.transaction() as state:
+            step = state.begin_step(verb, type_, urn)
+            struck = faults.inject(state, type_, verb, step)
         if struck == "kill-before":
             self._kill_engine()
         outcome = "done"
         try:
             lasting = struck == "timeout" and kind.awaited and verb != "delete"
-            if struck is not None and struck in faults.TROUBLE and not lasting:
-                raise RefusedError(self._trouble(struck))
+            if struck is not None and struck in faults.FAILURES and not lasting:
+                raise RefusedError(self._failure(struck))
             yield kind, struck
-        except Exception as trouble:
+        except Exception as problem:
             # A refusal, or a mistake in a kind: neither of them is done.
-            outcome = str(trouble) or type(trouble).__name__
+            outcome = str(problem) or type(problem).__name__
             raise
         finally:
             if struck != "kill-after":
-                with self._world.transaction() as world:
-                    world.end_step(urn, outcome)
+                with self._state.transaction() as state:
+                    state.end_step(urn, outcome)
         if struck == "kill-after":
             self._kill_engine()
 

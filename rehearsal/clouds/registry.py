@@ -5,8 +5,8 @@ from __future__ import annotations
 import importlib
 
 from rehearsal.clouds.kind import Cloud
+from rehearsal.clouds.state import View
 from rehearsal.clouds.values import merged
-from rehearsal.clouds.world import View
 
 PACKAGES = ("aws", "gcp", "kubernetes", "random")
 
@@ -17,13 +17,13 @@ def cloud(package: str) -> Cloud:
     return found
 
 
-def drift(world: View) -> int:
+def drift(state: View) -> int:
     """Let every cloud change what it changes by itself after a while; returns how many objects it touched."""
     touched = 0
-    for type_, id_, live in list(world.all()):
+    for type_, id_, live in list(state.all()):
         kind = cloud(type_.partition(":")[0]).kind(type_)
-        changes = kind.drift(live, world) if kind else {}
+        changes = kind.drift(live, state) if kind else {}
         if changes:
-            world.put(type_, id_, merged(live, changes))
+            state.put(type_, id_, merged(live, changes))
             touched += 1
     return touched

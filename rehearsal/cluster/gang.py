@@ -11,7 +11,7 @@ import uuid
 
 import requests
 
-from rehearsal.cluster.inside import InsideError
+from rehearsal.cluster.phases import PhaseError
 
 FINAL = ("SUCCEEDED", "FAILED", "STOPPED")
 _REQUEST_S = 60.0
@@ -80,7 +80,7 @@ def _ask(verb: str, port: int, token: str, path: str, body: object = None) -> re
         try:
             answer = session.request(verb, address, headers=headers, json=body, timeout=_REQUEST_S)
         except requests.RequestException as problem:
-            raise InsideError(f"{verb} /api/jobs/{path}: {type(problem).__name__}: {problem}") from problem
+            raise PhaseError(f"{verb} /api/jobs/{path}: {type(problem).__name__}: {problem}") from problem
     if answer.status_code != 200:
-        raise InsideError(f"{verb} /api/jobs/{path}: {answer.status_code} {answer.text[:500]}")
+        raise PhaseError(f"{verb} /api/jobs/{path}: {answer.status_code} {answer.text[:500]}")
     return answer

@@ -6,8 +6,8 @@ warnings: what would be dropped in silence is an error here. A difference is wha
 that the program asks for. The real provider compares with its state instead, which a refresh brings up to date; so it
 sees the same after a refresh, and here it is seen without one, too.
 
-Whether the API server can be reached is the simulated cloud's to say: its cluster has to be there. Helm's releases are
-kept in the simulated world, as in quick depth (`releases`). At depth `pods` what is sent is scaled (`fitted`).
+The API server is reachable only while the simulated cloud has the cluster. The cloud state keeps Helm releases,
+as at depth `quick` (`release_status`). At depth `pods` the provider scales what it sends (`scaled`).
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from pulumi.runtime.proto import provider_pb2
 from rehearsal.clouds.kind import Cloud, Json, Refusal
 from rehearsal.clouds.kubernetes.identity import RELEASE, api
 from rehearsal.clouds.provider import Provider, RefusedError, compared, failing
+from rehearsal.clouds.state import State
 from rehearsal.clouds.values import from_wire, to_wire
-from rehearsal.clouds.world import World
-from rehearsal.cluster import objects, releases
-from rehearsal.cluster.fitted import Fitting
+from rehearsal.cluster import objects, release_status
 from rehearsal.cluster.readiness import LEFT_TO_GO, REFRESHED, NeverReadyError, skips, unready
+from rehearsal.cluster.scaled import ScaledManifests
 from tools.kubernetes.api import Api, ApiError
 from tools.kubernetes.scaling import Scale
 
@@ -58,10 +58,10 @@ class ClusterProvider(Provider):
 
     # ruff: noqa: N802 - the protocol's names
 
-    def __init__(self, cloud: Cloud, world: World, engine: int, server: Api, scale: Scale | None = None) -> None:
-        super().__init__(cloud, world, engine)
+    def __init__(self, cloud: Cloud, state: State, engine: int, server: Api, scale: Scale | None = None) -> None:
+        super().__init__(cloud, state, engine)
         self._server = server
-        self._fitting = Fitting(world, scale)
+        self._scaled = ScaledManifests(state, scale)
 
     def Diff(self, request: provider_pb2.DiffRequest, context: grpc.ServicerContext) -> provider_pb2.DiffResponse:
         """What an apply of the inputs would change; with inputs that are not known yet, what changed in them."""
@@ -73,7 +73,7 @@ class ClusterProvider(Provider):
             planned = None if objects.unknown(now) else self._planned(request.type, request.id, request.urn, now)
             if planned is not None:
                 live, then = planned
-                before, now = (self._fitting.inputs(request.type, each) for each in (before, now))
+                before, now = (self._scaled.inputs(request.type, each) for each in (before, now))
                 # What the program no longer asks for is there until the update.
                 before = objects.shown(request.type, live, _both(before, now))
                 now = objects.shown(request.type, then, now)
@@ -90,16 +90,16 @@ class ClusterProvider(Provider):
                 return provider_pb2.CreateResponse(id="", properties=properties)
         with failing(context), self._step("create", request.type, request.urn) as (kind, struck):
             if request.type == RELEASE:
-                with self._reaching() as world:
-                    id_, live = self._made(kind, world, struck, inputs)
-                releases.prepare(self._server, inputs)
+                with self._reaching() as state:
+                    id_, live = self._made(kind, state, struck, inputs)
+                release_status.prepare(self._server, inputs)
                 self._run(id_, live)
                 return provider_pb2.CreateResponse(id=id_, properties=to_wire(live))
             self._reached()
             live = self._patiently(lambda: self._post(self._body(request.type, inputs), dry_run=False))
             id_ = objects.id_of(live)
             if struck == "timeout":
-                raise RefusedError(self._trouble("timeout"), kept=(id_, _state(live)))
+                raise RefusedError(self._failure("timeout"), kept=(id_, _state(live)))
             live = self._ready(request.type, inputs, live, request.timeout, existed=False)
             return provider_pb2.CreateResponse(id=id_, properties=to_wire(_state(live)))
         raise AssertionError
@@ -115,7 +115,7 @@ class ClusterProvider(Provider):
             if live is None:
                 return provider_pb2.ReadResponse()
             # Without inputs it is an import; an interrupted creation has inputs, and no properties yet.
-            inputs = self._fitting.shown(request.type, live, asked) if asked else objects.imported(live)
+            inputs = self._scaled.shown(request.type, live, asked) if asked else objects.imported(live)
             if asked and f"{live['apiVersion']}/{live['kind']}" in REFRESHED:
                 self._must_be_ready(asked, live)
             id_ = request.id or objects.id_of(live)
@@ -132,14 +132,14 @@ class ClusterProvider(Provider):
                 return provider_pb2.UpdateResponse(properties=to_wire(_state(self._applied(request, dry_run=True))))
         with failing(context), self._step("update", request.type, request.urn) as (kind, struck):
             if request.type == RELEASE:
-                with self._reaching() as world:
-                    now = self._changed(kind, world, struck, request)
+                with self._reaching() as state:
+                    now = self._changed(kind, state, struck, request)
                 self._run(request.id, now)
                 return provider_pb2.UpdateResponse(properties=to_wire(now))
             self._reached()
             live = self._applied(request, dry_run=False)
             if struck == "timeout":
-                raise RefusedError(self._trouble("timeout"), kept=(request.id, _state(live)))
+                raise RefusedError(self._failure("timeout"), kept=(request.id, _state(live)))
             live = self._ready(request.type, inputs, live, request.timeout, existed=True)
             return provider_pb2.UpdateResponse(properties=to_wire(_state(live)))
         raise AssertionError
@@ -148,8 +148,8 @@ class ClusterProvider(Provider):
         """Delete it and wait until it is gone, finalizers and dependents included."""
         with failing(context), self._step("delete", request.type, request.urn) as (kind, _):
             if request.type == RELEASE:
-                with self._reaching() as world:
-                    self._taken_away(kind, world, request)
+                with self._reaching() as state:
+                    self._taken_away(kind, state, request)
                 self._stopped(request.id)
                 return empty_pb2.Empty()
             self._reached()
@@ -158,22 +158,22 @@ class ClusterProvider(Provider):
 
     @property
     def _patience_s(self) -> float:
-        return PATIENCE_S if self._fitting.scale is None else PODS_PATIENCE_S
+        return PATIENCE_S if self._scaled.scale is None else PODS_PATIENCE_S
 
     def _reached(self) -> None:
-        with self._world.transaction() as world:
-            self._reach(world)
+        with self._state.transaction() as state:
+            self._reach(state)
 
     def _reachable(self) -> bool:
-        with self._world.transaction() as world:
-            return self._cloud.reaches(self._config, world) is None
+        with self._state.transaction() as state:
+            return self._cloud.reaches(self._config, state) is None
 
     def _body(self, type_: str, inputs: Json) -> Json:
         """The object to send. Raises ApiError, status 404, for a kind that the server does not have."""
         kind = api(type_)
         namespaced = self._server.kind(kind.written, kind.kind).namespaced
         namespace = str(self._config.get("namespace") or "default") if namespaced else None
-        return self._fitting.body(objects.manifest(type_, inputs, namespace))
+        return self._scaled.body(objects.manifest(type_, inputs, namespace))
 
     def _get(self, type_: str, id_: str) -> Json | None:
         kind = api(type_)
@@ -214,8 +214,8 @@ class ClusterProvider(Provider):
         return {key: value for key, value in _state(made).items() if key != "status"}
 
     def _note_unchecked(self, type_: str) -> None:
-        with self._world.transaction() as world:
-            world.set("unchecked", sorted({*world.setting("unchecked", []), type_}))
+        with self._state.transaction() as state:
+            state.set("unchecked", sorted({*state.setting("unchecked", []), type_}))
 
     def _planned(self, type_: str, id_: str, urn: str, inputs: Json) -> tuple[Json, Json] | None:
         """The object as it is and as an apply would leave it; None where the API server cannot say."""
@@ -332,13 +332,15 @@ class ClusterProvider(Provider):
         """Wait until whoever plays the release says that it runs."""
         deadline = time.monotonic() + self._patience_s
         while True:
-            with self._world.transaction() as world:
-                said = releases.said(world, id_)
-            if said.state in ("ready", "stand-in"):
+            with self._state.transaction() as state:
+                said = release_status.said(state, id_)
+            if said.status in ("ready", "stand-in"):
                 return
-            if said.state == "failed" or time.monotonic() > deadline:
+            if said.status == "failed" or time.monotonic() > deadline:
                 why = said.words or "nobody started what the chart brings"
-                refusal = Refusal("timeout", f"release {id_} was created and did not come up: {why}", releases.SOURCE)
+                refusal = Refusal(
+                    "timeout", f"release {id_} was created and did not come up: {why}", release_status.SOURCE
+                )
                 raise RefusedError(refusal, kept=(id_, live))
             time.sleep(_POLL_S)
 
@@ -346,11 +348,11 @@ class ClusterProvider(Provider):
         """Wait until what the release brought is gone, as Helm does by deleting its objects."""
         deadline = time.monotonic() + self._patience_s
         while time.monotonic() < deadline:
-            with self._world.transaction() as world:
-                if releases.said(world, id_).state in ("", "stand-in", "stopped"):
+            with self._state.transaction() as state:
+                if release_status.said(state, id_).status in ("", "stand-in", "stopped"):
                     return
             time.sleep(_POLL_S)
-        raise RefusedError(Refusal("timeout", f"what release {id_} had brought does not end", releases.SOURCE))
+        raise RefusedError(Refusal("timeout", f"what release {id_} had brought does not end", release_status.SOURCE))
 
 
 def _manager(urn: str) -> str:

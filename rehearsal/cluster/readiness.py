@@ -1,7 +1,7 @@
 """What `up` waits for: when the provider takes an object for ready. Pure, but for the objects beside it that it asks.
 
 As pulumi-kubernetes does it: provider/pkg/await/awaiters.go and the files of the kinds; DaemonSets by the kstatus of
-sigs.k8s.io/cli-utils (pkg/kstatus/status/core.go). 94977969, 2026-07-01; kstatus from memory, 2026-11.
+sigs.k8s.io/cli-utils (pkg/kstatus/status/core.go). 94977969, 2026-07-01; kstatus unverified, 2026-11.
 """
 
 from __future__ import annotations

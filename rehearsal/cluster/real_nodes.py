@@ -14,7 +14,7 @@ from infra.catalog.pins import GIB_IMAGE, PAUSE_IMAGE
 from infra.gke.fabric import HOST_GIB, HOST_NVIDIA
 from infra.settings import Settings
 from rehearsal.clouds.kind import Json
-from rehearsal.cluster.landlord.pools import Pool
+from rehearsal.cluster.controllers.pools import Pool
 from tools.kubernetes.images_files import File
 from tools.kubernetes.node import NodeShape
 from tools.kubernetes.node_cluster import Cluster

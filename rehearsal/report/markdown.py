@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from rehearsal.report.labels import BANNER, by_sort, called, cloud, counted, gist, kind, span
 from rehearsal.report.outcome import Change, Outcome
-from rehearsal.report.words import BANNER, by_sort, called, cloud, counted, gist, kind, span
 
 _SIGNS = {"replace": "🔴 **REPLACE**", "delete": "🔴 **delete**", "update": "update", "create": "create"}
 

@@ -8,8 +8,8 @@ from functools import cached_property
 from typing import Any, Literal
 
 from rehearsal.graph import Graph, Node
+from rehearsal.report.labels import BANNER, POOLS, called, has_gpus, kind
 from rehearsal.report.schedule import Prediction, predict
-from rehearsal.report.words import BANNER, POOLS, called, has_gpus, kind
 
 Operation = Literal["create", "update", "replace", "delete"]
 

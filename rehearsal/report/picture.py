@@ -5,10 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterator
 from xml.sax.saxutils import escape, quoteattr
 
-from rehearsal.report.layout import BOX_HEIGHT, LEFT, PADDING, STACKED, Box, Layout, Line, layout
+from rehearsal.report.labels import BANNER, cloud, counted, span
+from rehearsal.report.layout import (
+    BOX_HEIGHT,
+    FONT,
+    LARGE,
+    LEFT,
+    MEDIUM,
+    PADDING,
+    SMALL,
+    STACKED,
+    Box,
+    Layout,
+    Line,
+    layout,
+    width,
+)
 from rehearsal.report.outcome import Outcome
-from rehearsal.report.words import BANNER, cloud, counted, span
-from rehearsal.report.writing import FONT, LARGE, MEDIUM, SMALL, width
 
 _LEAST_WIDTH = 760.0
 _LEGEND_HEIGHT = 56.0

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from rehearsal.durations import duration
 from rehearsal.graph import Graph, Node
-from rehearsal.report.listing import Task, Timetable, timetable
+from rehearsal.report.list_schedule import Task, Timetable, timetable
 from rehearsal.report.ordering import reason
 
 

@@ -9,9 +9,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from rehearsal.report.labels import BANNER, by_sort, called, cloud, counted, gist, kind, span
 from rehearsal.report.outcome import Change, Outcome
 from rehearsal.report.schedule import OrderingEdge
-from rehearsal.report.words import BANNER, by_sort, called, cloud, counted, gist, kind, span
 
 _STYLES = {"create": "green", "update": "cyan", "replace": "bold red", "delete": "red"}
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from rehearsal.warm import WarmStart
+from rehearsal.fork_server import ForkServer
 from tools.kubernetes.control_plane import ControlPlane
 
 _GONE_WITHIN_S = 20.0
@@ -39,9 +39,9 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
 
 
 @pytest.fixture(scope="session")
-def warm() -> Iterator[WarmStart]:
+def fork_server() -> Iterator[ForkServer]:
     """Language hosts and plugins that start at once, for every stack that a test brings up."""
-    with WarmStart() as started:
+    with ForkServer() as started:
         yield started
 
 

@@ -52,10 +52,10 @@ def api(plane: ControlPlane) -> Api:
 
 @pytest.fixture(scope="module")
 def client(api: Api, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
-    world = tmp_path_factory.mktemp("world") / "world.sqlite"
+    state = tmp_path_factory.mktemp("clouds") / "clouds.sqlite"
     # The simulated cluster that the provider would ask for has no part in this.
-    cloud = replace(CLOUD, reaches=lambda _config, _world: None)
-    with served(cloud, world, {}, lambda cloud, world, engine: ClusterProvider(cloud, world, engine, api)) as client:
+    cloud = replace(CLOUD, reaches=lambda _config, _state: None)
+    with served(cloud, state, {}, lambda cloud, state, engine: ClusterProvider(cloud, state, engine, api)) as client:
         yield client
 
 
@@ -135,8 +135,8 @@ def test_a_preview_of_a_kind_or_a_namespace_to_come_says_that_nobody_checked(cli
     for type_ in ("kubernetes:not.there/v1:Thing", "kubernetes:core/v1:ResourceQuota"):
         given = inputs if "not.there" in type_ else {"metadata": inputs["metadata"]}
         assert client.create(type_, given, preview=True)[1] == given
-    with client.world.transaction() as world:
-        assert set(world.setting("unchecked")) >= {"kubernetes:not.there/v1:Thing", "kubernetes:core/v1:ResourceQuota"}
+    with client.state.transaction() as state:
+        assert set(state.setting("unchecked")) >= {"kubernetes:not.there/v1:Thing", "kubernetes:core/v1:ResourceQuota"}
 
 
 def test_what_controllers_write_is_no_difference_and_what_somebody_changes_of_ours_is(
@@ -390,8 +390,8 @@ def test_nothing_runs_on_after_ctrl_c(tmp_path: Path) -> None:
     while running_in(tmp_path):
         assert time.monotonic() < deadline, running_in(tmp_path)
         time.sleep(0.1)
-    with sqlite3.connect(tmp_path / "workspace" / "world.sqlite") as world:
-        assert world.execute("SELECT value FROM settings WHERE name = 'cluster'").fetchall() == [("null",)]
+    with sqlite3.connect(tmp_path / "workspace" / "clouds.sqlite") as state:
+        assert state.execute("SELECT value FROM settings WHERE name = 'cluster'").fetchall() == [("null",)]
 
 
 def running_in(folder: Path) -> list[str]:

@@ -15,8 +15,8 @@ import pytest
 from infra.catalog.pins import RAY_API
 from rehearsal.clouds.kind import Json
 from rehearsal.clouds.kubernetes.cloud import CLOUD
-from rehearsal.cluster.fitted import CHANGES
 from rehearsal.cluster.provider import ClusterProvider
+from rehearsal.cluster.scaled import CHANGES
 from tests.rehearsal.protocol import Client, served
 from tools.kubernetes.api import Api
 from tools.kubernetes.control_plane import ControlPlane
@@ -34,10 +34,10 @@ def api(plane: ControlPlane) -> Api:
 
 @pytest.fixture
 def client(api: Api, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
-    world = tmp_path_factory.mktemp("world") / "world.sqlite"
-    cloud = replace(CLOUD, reaches=lambda _config, _world: None)
+    state = tmp_path_factory.mktemp("clouds") / "clouds.sqlite"
+    cloud = replace(CLOUD, reaches=lambda _config, _state: None)
 
-    with served(cloud, world, {}, lambda cloud, world, engine: ClusterProvider(cloud, world, engine, api, SCALE)) as it:
+    with served(cloud, state, {}, lambda cloud, state, engine: ClusterProvider(cloud, state, engine, api, SCALE)) as it:
         yield it
 
 
@@ -90,7 +90,7 @@ def test_the_server_has_the_scaled_object_and_the_second_preview_is_empty(client
     assert read is not None
     assert read[0] == asked
     assert not client.diff(RAY_CLUSTER, read[0], asked, id_=id_).diffs
-    with client.world.transaction() as view:
+    with client.state.transaction() as view:
         assert any("container worker: requests cpu 220 -> 500m" in change for change in view.setting(CHANGES))
 
 

@@ -14,9 +14,9 @@ import pytest
 
 from infra.catalog.pins import DEVICE_API
 from infra.kubernetes.ray_manifest import HEAD_ACCOUNT, WORKER_GROUP
-from rehearsal.cluster.standing import Standing
-from rehearsal.warm import WarmStart
-from tests.kubernetes.looking import RAY, WITHIN_S, gpu_nodes, name, ray_cluster, until_ready
+from rehearsal.cluster.running_stack import RunningStack
+from rehearsal.fork_server import ForkServer
+from tests.kubernetes.queries import RAY, WITHIN_S, gpu_nodes, name, ray_cluster, until_ready
 from tests.kubernetes.ray_autoscaler import RayAutoscaler
 from tools.kubernetes.api import Json
 
@@ -25,20 +25,22 @@ RESOURCE = DEVICE_API
 
 
 @pytest.fixture(scope="module")
-def stack(warm: WarmStart, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standing]:
+def stack(fork_server: ForkServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningStack]:
     folder = tmp_path_factory.mktemp("dranet") / "stack"
-    with Standing(ROOT / "Pulumi.gke-dranet.yaml", folder, changes=("protect=false",), plugins=warm.bin) as standing:
+    with RunningStack(
+        ROOT / "Pulumi.gke-dranet.yaml", folder, changes=("protect=false",), plugins=fork_server.bin
+    ) as standing:
         yield standing
 
 
 @pytest.fixture(scope="module")
-def two(stack: Standing) -> list[Json]:
+def two(stack: RunningStack) -> list[Json]:
     autoscaler = RayAutoscaler(stack.plane, name(ray_cluster(stack.api)), RAY, HEAD_ACCOUNT)
     autoscaler.launch(WORKER_GROUP, 2)
     return until_ready(stack.api, 2)
 
 
-def test_every_worker_gets_all_eight_nics_of_its_node_by_its_claim(stack: Standing, two: list[Json]) -> None:
+def test_every_worker_gets_all_eight_nics_of_its_node_by_its_claim(stack: RunningStack, two: list[Json]) -> None:
     """One claim per pod from the stack's template, allocated by the scheduler; no NIC is given twice."""
     given: set[tuple[str, str]] = set()
     for pod in two:
@@ -59,7 +61,7 @@ def test_every_worker_gets_all_eight_nics_of_its_node_by_its_claim(stack: Standi
     assert len(given) == 16
 
 
-def test_a_claim_goes_with_its_worker(stack: Standing, two: list[Json]) -> None:
+def test_a_claim_goes_with_its_worker(stack: RunningStack, two: list[Json]) -> None:
     """By the controller of claims, which owns what it made for the pod."""
     autoscaler = RayAutoscaler(stack.plane, name(ray_cluster(stack.api)), RAY, HEAD_ACCOUNT)
     autoscaler.terminate(*map(name, two))
@@ -68,9 +70,9 @@ def test_a_claim_goes_with_its_worker(stack: Standing, two: list[Json]) -> None:
     stack.api.until("no GPU node", lambda: not gpu_nodes(stack.api), WITHIN_S)
 
 
-def test_it_goes_down_to_nothing(stack: Standing) -> None:
+def test_it_goes_down_to_nothing(stack: RunningStack) -> None:
     """The cluster with the stack; no object of it is left in the API server."""
     said = stack.engine.destroy()
     assert said.ok, said.text
-    assert stack.inside.left() == []
-    stack.landlord.check()
+    assert stack.phases.left() == []
+    stack.controllers.check()

@@ -16,9 +16,9 @@ from infra.catalog.pins import KUEUE_API
 from infra.kubernetes.nccl_job import Sweep, nccl_job
 from infra.kubernetes.nccl_job_manifest import key_secret, manifests
 from infra.kubernetes.queue_facts import CLUSTER_QUEUE, GPU_FLAVOR
-from rehearsal.cluster.standing import Standing
-from rehearsal.warm import WarmStart
-from tests.kubernetes.looking import (
+from rehearsal.cluster.running_stack import RunningStack
+from rehearsal.fork_server import ForkServer
+from tests.kubernetes.queries import (
     GPU,
     RAY,
     WITHIN_S,
@@ -40,15 +40,15 @@ NODES = 2
 
 
 @pytest.fixture(scope="module")
-def stack(warm: WarmStart, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standing]:
+def stack(fork_server: ForkServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningStack]:
     folder = tmp_path_factory.mktemp("eks") / "stack"
     changes = ("protect=false", "queue=kueue", f"nodes.max={NODES}")
-    with Standing(ROOT / "Pulumi.eks.yaml", folder, changes=changes, plugins=warm.bin) as standing:
+    with RunningStack(ROOT / "Pulumi.eks.yaml", folder, changes=changes, plugins=fork_server.bin) as standing:
         yield standing
 
 
 @pytest.fixture(scope="module")
-def api(stack: Standing) -> Api:
+def api(stack: RunningStack) -> Api:
     return stack.api
 
 
@@ -72,7 +72,9 @@ def test_workers_stand_on_nodes_with_all_sixteen_nics(api: Api, two: list[Json])
     api.until("the quota held", lambda: held(api) == 8 * NODES, WITHIN_S)
 
 
-def test_the_nccl_job_waits_for_the_quota_runs_and_gives_it_back(stack: Standing, api: Api, two: list[Json]) -> None:
+def test_the_nccl_job_waits_for_the_quota_runs_and_gives_it_back(
+    stack: RunningStack, api: Api, two: list[Json]
+) -> None:
     """Kueue lets it wait, and run when the cluster is put aside, as `kueuectl stop workload` does; then it is over."""
     assert two
     job = nccl_job(stack.settings, Sweep())
@@ -95,19 +97,21 @@ def test_the_nccl_job_waits_for_the_quota_runs_and_gives_it_back(stack: Standing
     api.delete("v1", "Secret", job.key_secret, RAY)
 
 
-def test_a_preview_is_empty_after_kueue_has_stopped_and_started_the_cluster(stack: Standing, two: list[Json]) -> None:
+def test_a_preview_is_empty_after_kueue_has_stopped_and_started_the_cluster(
+    stack: RunningStack, two: list[Json]
+) -> None:
     """The engine compares with what Kueue's webhooks and controllers wrote into the RayCluster and its queue."""
     assert two
     said = stack.engine.preview("--refresh")
     assert said.ok, said.text
 
 
-def test_it_goes_down_to_nothing(stack: Standing) -> None:
+def test_it_goes_down_to_nothing(stack: RunningStack) -> None:
     """The cluster with the stack; no object of it is left in the API server."""
     said = stack.engine.destroy()
     assert said.ok, said.text
-    assert stack.inside.left() == []
-    stack.landlord.check()
+    assert stack.phases.left() == []
+    stack.controllers.check()
 
 
 def workload(api: Api, kind: str, owner: str) -> Json | None:

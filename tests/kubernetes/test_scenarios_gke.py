@@ -17,9 +17,10 @@ from pathlib import Path
 import pytest
 
 from infra.kubernetes.ray_manifest import HEAD_ACCOUNT, WORKER_ACCOUNT, WORKER_GROUP
-from rehearsal.cluster.standing import Standing
-from rehearsal.warm import WarmStart
-from tests.kubernetes.looking import (
+from rehearsal.cluster.running_stack import RunningStack
+from rehearsal.fork_server import ForkServer
+from tests.kubernetes.network_policies import admits, selects
+from tests.kubernetes.queries import (
     GPU,
     RAY,
     WITHIN_S,
@@ -36,7 +37,6 @@ from tests.kubernetes.looking import (
     until_ready,
     workers,
 )
-from tests.kubernetes.network_policies import admits, selects
 from tests.kubernetes.ray_autoscaler import RayAutoscaler, as_account
 from tools.kubernetes.api import Api, ApiError, Json
 
@@ -46,19 +46,21 @@ POOL = "cloud.google.com/gke-nodepool"
 
 
 @pytest.fixture(scope="module")
-def stack(warm: WarmStart, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standing]:
+def stack(fork_server: ForkServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningStack]:
     folder = tmp_path_factory.mktemp("gke") / "stack"
-    with Standing(ROOT / "Pulumi.gke.yaml", folder, changes=("protect=false",), plugins=warm.bin) as standing:
+    with RunningStack(
+        ROOT / "Pulumi.gke.yaml", folder, changes=("protect=false",), plugins=fork_server.bin
+    ) as standing:
         yield standing
 
 
 @pytest.fixture(scope="module")
-def api(stack: Standing) -> Api:
+def api(stack: RunningStack) -> Api:
     return stack.api
 
 
 @pytest.fixture(scope="module")
-def autoscaler(stack: Standing) -> RayAutoscaler:
+def autoscaler(stack: RunningStack) -> RayAutoscaler:
     return RayAutoscaler(stack.plane, name(ray_cluster(stack.api)), RAY, HEAD_ACCOUNT)
 
 
@@ -151,7 +153,7 @@ def test_a_node_without_one_of_the_nics_gets_no_worker_until_it_has_it(
     api.delete("v1", "Node", odd)
 
 
-def test_the_heads_account_may_do_what_the_autoscaler_does_and_nothing_else(stack: Standing, api: Api) -> None:
+def test_the_heads_account_may_do_what_the_autoscaler_does_and_nothing_else(stack: RunningStack, api: Api) -> None:
     """The API server's RBAC authorizer over KubeRay's Role; everybody's own rules (discovery, reviews) are left out."""
     everybody = rules(as_account(stack.plane, "default", "default"), RAY)
     ray = rules(as_account(stack.plane, RAY, HEAD_ACCOUNT), RAY) - everybody
@@ -168,14 +170,14 @@ def test_the_heads_account_may_do_what_the_autoscaler_does_and_nothing_else(stac
     assert not may(api, HEAD_ACCOUNT, "patch", "rayclusters", group="ray.io", namespace="default")
 
 
-def test_workers_have_no_token_of_kubernetes_and_may_nothing(stack: Standing, api: Api, two: list[Json]) -> None:
+def test_workers_have_no_token_of_kubernetes_and_may_nothing(stack: RunningStack, api: Api, two: list[Json]) -> None:
     """The API server's ServiceAccount admission mounts one into the head, and none into a worker."""
     assert [has_token(pod) for pod in two] == [False, False]
     assert has_token(head(api))
     assert rules(as_account(stack.plane, RAY, WORKER_ACCOUNT)) == rules(as_account(stack.plane, "default", "default"))
 
 
-def test_the_secret_has_the_stacks_token_and_ray_is_told_to_ask_for_it(stack: Standing, api: Api) -> None:
+def test_the_secret_has_the_stacks_token_and_ray_is_told_to_ask_for_it(stack: RunningStack, api: Api) -> None:
     """As the API server stores it. KubeRay sets the environment of the head, which the manifest sets as well."""
     options = ray_cluster(api)["spec"]["authOptions"]
     secret = api.get("v1", "Secret", options["secretName"], RAY)
@@ -224,7 +226,7 @@ def test_the_head_is_not_evicted_and_a_worker_is(api: Api, two: list[Json]) -> N
 
 
 def test_a_preview_is_empty_after_the_controllers_wrote_into_the_objects(
-    stack: Standing, api: Api, two: list[Json]
+    stack: RunningStack, api: Api, two: list[Json]
 ) -> None:
     """The engine compares with what KubeRay, Ray's autoscaler and the API server made of the objects by now."""
     assert len(two) == ray_cluster(api)["spec"]["workerGroupSpecs"][0]["replicas"]
@@ -248,13 +250,13 @@ def test_workers_that_ray_gives_back_are_those_that_go_and_their_nodes_follow(
     assert head(api)["metadata"]["uid"] == stays
 
 
-def test_everything_can_be_deleted_and_nothing_stays(stack: Standing) -> None:
+def test_everything_can_be_deleted_and_nothing_stays(stack: RunningStack) -> None:
     """Each object by itself, so that a finalizer would show; then the stack. Left are 0 objects in the API server."""
-    stack.inside.go_one_by_one(stack.engine, stack.graph)
+    stack.phases.go_one_by_one(stack.engine, stack.graph)
     said = stack.engine.destroy()
     assert said.ok, said.text
-    assert stack.inside.left() == []
-    stack.landlord.check()
+    assert stack.phases.left() == []
+    stack.controllers.check()
 
 
 def asks_for_gpus(pod: Json) -> bool:

@@ -15,7 +15,7 @@ from infra.kubernetes.nccl_job import JOB_INDEX, JOB_NAME, Sweep, nccl_job
 from infra.kubernetes.nccl_job_manifest import key_secret
 from infra.settings import parse
 from tests.kubernetes import stack_objects
-from tests.kubernetes.looking import GPU, RAY, WITHIN_S, is_ready, name, pods, unresolved
+from tests.kubernetes.queries import GPU, RAY, WITHIN_S, is_ready, name, pods, unresolved
 from tools.kubernetes.api import Api, Json
 from tools.kubernetes.control_plane import ControlPlane
 

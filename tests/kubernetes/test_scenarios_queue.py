@@ -15,10 +15,10 @@ import pytest
 
 from infra.catalog.pins import KUEUE_API, RAY_API
 from infra.kubernetes.queue_facts import ADMISSION_CHECK, CLUSTER_QUEUE, GPU_FLAVOR, LOCAL_QUEUE
-from rehearsal.cluster.standing import Standing
+from rehearsal.cluster.running_stack import RunningStack
+from rehearsal.fork_server import ForkServer
 from rehearsal.graph import Graph
-from rehearsal.warm import WarmStart
-from tests.kubernetes.looking import GPU, RAY, WITHIN_S, condition, gpu_nodes, is_ready, name, pods
+from tests.kubernetes.queries import GPU, RAY, WITHIN_S, condition, gpu_nodes, is_ready, name, pods
 from tools.kubernetes.api import Api, Json, NotYet
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -27,40 +27,40 @@ UNPROTECTED = ("protect=false",)
 REQUEST = ("autoscaling.x-k8s.io/v1", "ProvisioningRequest")
 
 
-class WithoutMachines(Standing):
+class WithoutMachines(RunningStack):
     """A stack that comes up while Google has no machine for it, and whose entry point ends when a test says so."""
 
     def up(self) -> Graph:
         """Before the RayJob is there, or it could be granted its machines at once."""
-        self.landlord.stock(POOL, out=True)
-        self.landlord.dashboard.manual = True
+        self.controllers.stock(POOL, out=True)
+        self.controllers.dashboard.manual = True
         return super().up()
 
 
 @pytest.fixture(scope="module")
-def stack(warm: WarmStart, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standing]:
+def stack(fork_server: ForkServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningStack]:
     folder = tmp_path_factory.mktemp("dws") / "stack"
     with WithoutMachines(
-        ROOT / "Pulumi.gke-dws.yaml", folder, changes=("protect=false",), plugins=warm.bin
+        ROOT / "Pulumi.gke-dws.yaml", folder, changes=("protect=false",), plugins=fork_server.bin
     ) as standing:
         yield standing
 
 
 @pytest.fixture(scope="module")
-def api(stack: Standing) -> Api:
+def api(stack: RunningStack) -> Api:
     return stack.api
 
 
 @pytest.fixture(scope="module")
-def nodes(stack: Standing) -> int:
+def nodes(stack: RunningStack) -> int:
     """How many the job asks for."""
     return stack.settings.nodes.max
 
 
 @pytest.fixture(scope="module")
-def granted(stack: Standing, api: Api, nodes: int) -> list[Json]:
+def granted(stack: RunningStack, api: Api, nodes: int) -> list[Json]:
     """The job's worker pods, once Google has had machines."""
-    stack.landlord.stock(POOL, out=False)
+    stack.controllers.stock(POOL, out=False)
 
     def look() -> list[Json]:
         found = pods(api, "ray.io/node-type=worker")
@@ -154,29 +154,29 @@ def test_after_the_grant_every_worker_has_a_node_of_the_request(api: Api, grante
     api.until("the quota held", lambda: held(api) == 8 * nodes, WITHIN_S)
 
 
-def test_the_entry_point_is_handed_in_with_the_token(stack: Standing, api: Api, granted: list[Json]) -> None:
+def test_the_entry_point_is_handed_in_with_the_token(stack: RunningStack, api: Api, granted: list[Json]) -> None:
     """By KubeRay, over HTTP, to the stand-in of the head's job API, which knows the token from the cluster's Secret."""
     assert granted
-    api.until("a job handed in", lambda: bool(stack.landlord.dashboard.jobs), WITHIN_S)
-    (job,) = stack.landlord.dashboard.jobs
+    api.until("a job handed in", lambda: bool(stack.controllers.dashboard.jobs), WITHIN_S)
+    (job,) = stack.controllers.dashboard.jobs
     assert job.request["entrypoint"] == ray_job(api)["spec"]["entrypoint"]
-    stack.landlord.dashboard.change(job.id, "RUNNING")
+    stack.controllers.dashboard.change(job.id, "RUNNING")
     api.until("a running job", lambda: ray_job(api)["status"].get("jobStatus") == "RUNNING", WITHIN_S)
 
 
-def test_a_preview_is_empty_while_it_runs(stack: Standing, granted: list[Json]) -> None:
+def test_a_preview_is_empty_while_it_runs(stack: RunningStack, granted: list[Json]) -> None:
     """Kueue and KubeRay have written into the RayJob and into the queue's objects."""
     assert granted
     said = stack.engine.preview("--refresh")
     assert said.ok, said.text
 
 
-def test_the_quota_is_given_back_when_the_job_has_ended(stack: Standing, api: Api, granted: list[Json]) -> None:
+def test_the_quota_is_given_back_when_the_job_has_ended(stack: RunningStack, api: Api, granted: list[Json]) -> None:
     """KubeRay hears the end from the stand-in of the job API, Kueue ends the workload, and the next one has the quota.
     No pod keeps a machine that the next one may ask for: KubeRay takes the cluster away at once."""
     assert granted
-    (job,) = stack.landlord.dashboard.jobs
-    stack.landlord.dashboard.change(job.id, "SUCCEEDED", "Job finished successfully.")
+    (job,) = stack.controllers.dashboard.jobs
+    stack.controllers.dashboard.change(job.id, "SUCCEEDED", "Job finished successfully.")
     api.until(
         "the end of the RayJob", lambda: ray_job(api)["status"].get("jobDeploymentStatus") == "Complete", WITHIN_S
     )
@@ -188,13 +188,13 @@ def test_the_quota_is_given_back_when_the_job_has_ended(stack: Standing, api: Ap
     assert api.list(RAY_API, "RayCluster", RAY) == []
 
 
-def test_it_goes_down_to_nothing(stack: Standing) -> None:
+def test_it_goes_down_to_nothing(stack: RunningStack) -> None:
     """Kueue's finalizers on its queues and on the workload do not hold what the stack made."""
-    stack.inside.go_one_by_one(stack.engine, stack.graph)
+    stack.phases.go_one_by_one(stack.engine, stack.graph)
     said = stack.engine.destroy()
     assert said.ok, said.text
-    assert stack.inside.left() == []
-    stack.landlord.check()
+    assert stack.phases.left() == []
+    stack.controllers.check()
 
 
 def ray_job(api: Api) -> Json:

@@ -11,9 +11,9 @@ from itertools import chain
 
 import pytest
 
-from rehearsal.cluster.landlord import compute_class_schema as compute_class
-from rehearsal.cluster.landlord.contents import GKE_NETWORKING
-from tests.kubernetes import plants, stack_objects
+from rehearsal.cluster.controllers import compute_class_schema as compute_class
+from rehearsal.cluster.controllers.initial_objects import GKE_NETWORKING
+from tests.kubernetes import invalid_objects, stack_objects
 from tools.kubernetes import manifests
 from tools.kubernetes.api import Api, ApiError, Json
 from tools.kubernetes.builds import module_folder
@@ -83,7 +83,7 @@ def test_every_object_is_accepted(api: Api, stack: str) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_typos_are_refused(api: Api, largest: dict[str, Json], kind: str) -> None:
     """One in each map of the largest object of the kind; the refusal names the field."""
-    planted = list(plants.typos(largest[kind]))
+    planted = list(invalid_objects.typos(largest[kind]))
     assert planted
     accepted = [place for place, name, body in planted if name not in (refusal(api, body) or "")]
     assert not accepted
@@ -93,7 +93,7 @@ def test_typos_are_refused(api: Api, largest: dict[str, Json], kind: str) -> Non
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "v1 Namespace"])
 def test_wrong_types_are_refused(api: Api, largest: dict[str, Json], kind: str) -> None:
     """One in each place of the largest object of the kind; the refusal names the field, or the type that it has."""
-    planted = list(plants.wrong_types(largest[kind]))
+    planted = list(invalid_objects.wrong_types(largest[kind]))
     assert planted
     for place, name, body in planted:
         why = refusal(api, body)

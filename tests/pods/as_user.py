@@ -18,7 +18,7 @@ from pathlib import Path
 from pydantic import SecretStr
 
 from tests.pods.jobs import running
-from tests.pods.scene import Scene
+from tests.pods.pod_cluster import Scene
 from tools.kubernetes import builds, port_forward
 from tools.kubernetes.api import Json, NotYet
 from tools.kubernetes.scaling import Scale

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.pods.scene import Scene, own, theirs
-from tests.pods.stack_on import StackOn
+from tests.pods.deployed_stack import StackOn
+from tests.pods.pod_cluster import Scene, own, theirs
 from tools.kubernetes.containers import Missing
 from tools.kubernetes.node import NodeShape
 from tools.kubernetes.node_probe import ready_to_run

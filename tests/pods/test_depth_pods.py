@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
+from rehearsal.fork_server import ForkServer
 from rehearsal.report.outcome import Phase
 from rehearsal.scenario import Order, Scenario
-from rehearsal.warm import WarmStart
 from rehearsal.workspace import ROOT, Workspace
 from tools.kubernetes.containers import Missing
 from tools.kubernetes.node_probe import ready_to_run
@@ -53,8 +53,8 @@ def test_the_gke_stack_goes_up_runs_a_job_on_nodes_that_come_for_it_and_goes_dow
     except Missing as missing:
         pytest.skip(f"not run: {missing}")
     before = traces(tmp_path / "w" / "kubernetes")
-    with WarmStart() as warm:
-        workspace = Workspace(tmp_path / "w", warm.bin)
+    with ForkServer() as fork_server:
+        workspace = Workspace(tmp_path / "w", fork_server.bin)
         order = Order(stack="gke", file=ROOT / "Pulumi.gke.yaml", depth="pods")
         outcome = Scenario(order, workspace, say, print).run()
     assert outcome.ok, [phase for phase in outcome.phases if not phase.ok]

@@ -9,8 +9,8 @@ import textwrap
 from pathlib import Path
 
 from tests.pods.as_user import answer
-from tests.pods.scene import Scene
-from tests.pods.stack_on import StackOn, Timeline
+from tests.pods.deployed_stack import StackOn, Timeline
+from tests.pods.pod_cluster import Scene
 from tools.kubernetes.scaling import Scale
 
 SHARED = textwrap.dedent(

@@ -22,9 +22,9 @@ import pytest
 
 from infra.kubernetes.indexed_job_pod import exits
 from tests.pods.as_user import NAMESPACE, following
+from tests.pods.deployed_stack import StackOn, ready
 from tests.pods.jobs import running
-from tests.pods.scene import Scene
-from tests.pods.stack_on import StackOn, ready
+from tests.pods.pod_cluster import Scene
 from tools.kubernetes.api import Json
 from tools.kubernetes.scaling import Scale
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from tests.pods.conftest import RAY_IMAGES
-from tests.pods.scene import Scene
-from tests.pods.theirs import BEFORE, Theirs, prepare, prepared, proxied
+from tests.pods.pod_cluster import Scene
+from tests.pods.user_cluster import BEFORE, Theirs, prepare, prepared, proxied
 from tools.kubernetes.api import Json
 from tools.kubernetes.containers import Missing
 from tools.kubernetes.node import NodeShape

@@ -20,10 +20,10 @@ from pathlib import Path
 import pytest
 
 from tests.pods.as_user import NAMESPACE, RAY, RDMA_RAY, answer, following
+from tests.pods.deployed_stack import StackOn, Timeline
 from tests.pods.jobs import ASK, GANG, HELD, TOLD, TRIES, running
-from tests.pods.scene import Scene, leads, operator
-from tests.pods.stack_on import StackOn, Timeline
-from tests.pods.time_line import of_pod, table, to_first_step, write
+from tests.pods.pod_cluster import Scene, leads, operator
+from tests.pods.startup_timeline import of_pod, table, to_first_step, write
 from tools.kubernetes import rollout
 from tools.kubernetes.api import Json
 from workloads.train.timeline import PHASES

@@ -12,9 +12,9 @@ import pytest
 
 from infra.catalog.pins import KUEUE_API, RAY_API
 from tests.kubernetes import stack_objects
+from tests.pods.deployed_stack import NAMESPACE, StackOn, Timeline
 from tests.pods.jobs import GANG, running
-from tests.pods.scene import Scene
-from tests.pods.stack_on import NAMESPACE, StackOn, Timeline
+from tests.pods.pod_cluster import Scene
 from tools.kubernetes.api import Json
 from tools.kubernetes.scaling import Scale
 

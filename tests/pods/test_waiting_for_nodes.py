@@ -11,9 +11,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.pods.deployed_stack import StackOn
 from tests.pods.jobs import GANG
-from tests.pods.scene import Scene
-from tests.pods.stack_on import StackOn
+from tests.pods.pod_cluster import Scene
 from tools.kubernetes.scaling import Scale
 from workloads.train.timeline import seconds
 

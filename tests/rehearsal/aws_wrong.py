@@ -8,9 +8,9 @@ from typing import Any
 
 from rehearsal.clouds.aws import tokens as t
 from rehearsal.clouds.kind import Verb
-from rehearsal.clouds.world import View
-from tests.rehearsal import aws_landscape as land
-from tests.rehearsal.landscape import GONE
+from rehearsal.clouds.state import View
+from tests.rehearsal import aws_supporting as land
+from tests.rehearsal.supporting import GONE
 
 Prepare = Callable[[View], object]
 G, LT, C, FS = t.NODE_GROUP, t.LAUNCH_TEMPLATE, t.CLUSTER, t.FILE_SYSTEM
@@ -22,17 +22,17 @@ BLOCK: dict[str, Any] = {
 RESERVED = "cr-0123456789abcdef0"
 
 
-def nothing(_world: View) -> None:
+def nothing(_state: View) -> None:
     """The landscape is enough."""
 
 
 def another(type_: str, id_: str, changes: Mapping[str, Any]) -> Prepare:
     """Something of the landscape is another."""
 
-    def prepare(world: View) -> None:
-        live = world.get(type_, id_)
+    def prepare(state: View) -> None:
+        live = state.get(type_, id_)
         assert live is not None, (type_, id_)
-        world.put(type_, id_, land.changed(live, changes))
+        state.put(type_, id_, land.changed(live, changes))
 
     return prepare
 
@@ -53,33 +53,33 @@ def targeting(**more: Any) -> Prepare:
 
 
 def reserved(facts: Mapping[str, Any], **more: Any) -> Prepare:
-    return both(targeting(**more), lambda world: world.set("reservations", {RESERVED: facts}))
+    return both(targeting(**more), lambda state: state.set("reservations", {RESERVED: facts}))
 
 
 def both(*steps: Prepare) -> Prepare:
-    return lambda world: [step(world) for step in steps]
+    return lambda state: [step(state) for step in steps]
 
 
 def beside(type_: str, inputs: Mapping[str, Any]) -> Prepare:
-    return lambda world: land.make(world, type_, dict(inputs))
+    return lambda state: land.make(state, type_, dict(inputs))
 
 
 def without(type_: str, id_: str | None = None) -> Prepare:
-    def prepare(world: View) -> None:
-        for _, one, _ in list(world.all(type_)):
+    def prepare(state: View) -> None:
+        for _, one, _ in list(state.all(type_)):
             if id_ in (None, one):
-                world.remove(type_, one)
+                state.remove(type_, one)
 
     return prepare
 
 
 def quota(**limits: int) -> Prepare:
-    return lambda world: world.set("quota", limits)
+    return lambda state: state.set("quota", limits)
 
 
-def made_before(world: View, type_: str) -> str:
+def made_before(state: View, type_: str) -> str:
     """Make the right request of a kind, so that it is there already."""
-    return land.make(world, type_, land.right(world, type_))
+    return land.make(state, type_, land.right(state, type_))
 
 
 def cluster(changes: Mapping[str, Any]) -> Prepare:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from rehearsal.clouds.aws import tokens as t
-from tests.rehearsal import aws_landscape as land
+from tests.rehearsal import aws_supporting as land
 from tests.rehearsal.aws_wrong import FS, C, G, another, beside, both, case, cluster, gone, made_before, quota, without
-from tests.rehearsal.landscape import GONE
+from tests.rehearsal.supporting import GONE
 
 OF_BUCKET = (t.BUCKET_ACCESS, t.BUCKET_VERSIONING, t.BUCKET_ENCRYPTION, t.BUCKET_POLICY, t.BUCKET_OWNERSHIP)
 
@@ -110,7 +110,7 @@ PARTS = (
         t.POD_IDENTITY,
         {},
         "Association already",
-        lambda world: made_before(world, t.POD_IDENTITY),
+        lambda state: made_before(state, t.POD_IDENTITY),
     ),
 )
 
@@ -135,7 +135,7 @@ IDENTITIES = (
         land.identify(t.POLICY, land.RIGHT[t.POLICY]),
         "attached to entities",
         both(
-            lambda world: made_before(world, t.POLICY),
+            lambda state: made_before(state, t.POLICY),
             beside(t.ATTACHMENT, {"role": "pods", "policyArn": land.identify(t.POLICY, land.RIGHT[t.POLICY])}),
         ),
     ),

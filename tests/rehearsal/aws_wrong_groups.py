@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rehearsal.clouds.aws import tokens as t
-from tests.rehearsal import aws_landscape as land
+from tests.rehearsal import aws_supporting as land
 from tests.rehearsal.aws_wrong import (
     LT,
     G,
@@ -18,7 +18,7 @@ from tests.rehearsal.aws_wrong import (
     with_interfaces,
     without,
 )
-from tests.rehearsal.landscape import GONE
+from tests.rehearsal.supporting import GONE
 
 IN_CLUSTER = (G, t.ADDON, t.ACCESS_ENTRY, t.ACCESS_POLICY, t.POD_IDENTITY)
 
@@ -40,7 +40,7 @@ TEMPLATES = (
     ),
     case("strategy_invalid", t.PLACEMENT_GROUP, {"strategy": "tight"}, "to be one of"),
     case("strategy_invalid", t.PLACEMENT_GROUP, {"partitionCount": 3}, "PartitionCount"),
-    gone("placement_group_in_use", t.PLACEMENT_GROUP, "ray-gpu", "is in use", lambda world: made_before(world, G)),
+    gone("placement_group_in_use", t.PLACEMENT_GROUP, "ray-gpu", "is in use", lambda state: made_before(state, G)),
 )
 
 TWO = ((0, 0, "interface"), (0, 1, "efa-only"))
@@ -142,7 +142,7 @@ CAPACITY = (
     case("placement_group_missing", G, {}, "is unknown", without(t.PLACEMENT_GROUP)),
     case("placement_group_in_several_zones", G, {"subnetIds": [land.PRIVATE_ID, land.OTHER_ID]}, "cannot span"),
     case("placement_group_of_other_machine", G, {"instanceTypes": ["t3.large"]}, "'t3.large' instance type"),
-    case("type_not_in_zone", G, {}, "us-east-2a", lambda world: world.set("offers", {"p5en.48xlarge": [land.SECOND]})),
+    case("type_not_in_zone", G, {}, "us-east-2a", lambda state: state.set("offers", {"p5en.48xlarge": [land.SECOND]})),
     case("vcpu_quota", G, {}, "limit of 383", quota(P=383)),
     case("nodes_without_policies", G, {}, "no AmazonEKSWorkerNodePolicy", without(t.ATTACHMENT)),
     case("nodes_without_pod_network", G, {}, "cni plugin", without(t.ADDON)),

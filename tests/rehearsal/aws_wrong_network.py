@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rehearsal.clouds.aws import tokens as t
-from rehearsal.clouds.world import View
-from tests.rehearsal import aws_landscape as land
+from rehearsal.clouds.state import View
+from tests.rehearsal import aws_supporting as land
 from tests.rehearsal.aws_wrong import Case, Prepare, another, beside, case, gone, quota, without
-from tests.rehearsal.landscape import GONE
+from tests.rehearsal.supporting import GONE
 
 IN_VPC = (t.SUBNET, t.INTERNET_GATEWAY, t.ROUTE_TABLE, t.SECURITY_GROUP, t.ENDPOINT)
 
@@ -77,10 +77,10 @@ def _rule_cases() -> Iterator[Case]:
 
 
 def _sixty(kind: str) -> Prepare:
-    def prepare(world: View) -> None:
+    def prepare(state: View) -> None:
         for number in range(60):
             rule = {"securityGroupId": land.EFA_ID, "ipProtocol": "tcp", "fromPort": number, "toPort": number}
-            world.put(kind, f"sgr-{number}", {**rule, "cidrIpv4": "10.0.0.0/8"})
+            state.put(kind, f"sgr-{number}", {**rule, "cidrIpv4": "10.0.0.0/8"})
 
     return prepare
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rehearsal.warm import WarmStart
+from rehearsal.fork_server import ForkServer
 from tests.clone import Clone
 
 
@@ -20,9 +20,9 @@ def fresh_clone(tmp_path: Path) -> Iterator[Clone]:
 
 
 @pytest.fixture(scope="session")
-def warm() -> Iterator[WarmStart]:
+def fork_server() -> Iterator[ForkServer]:
     """Hosts and plugins that start at once."""
-    with WarmStart() as started:
+    with ForkServer() as started:
         yield started
 
 

@@ -8,9 +8,9 @@ from typing import Any
 
 from rehearsal.clouds.gcp import tokens
 from rehearsal.clouds.kind import Verb
-from rehearsal.clouds.world import View
-from tests.rehearsal import gcp_landscape as land
-from tests.rehearsal.landscape import GONE
+from rehearsal.clouds.state import View
+from tests.rehearsal import gcp_supporting as land
+from tests.rehearsal.supporting import GONE
 
 N, S, F, R, NAT = tokens.NETWORK, tokens.SUBNETWORK, tokens.FIREWALL, tokens.ROUTER, tokens.NAT
 ACCOUNT, PROJECT, BUCKET = tokens.ACCOUNT, tokens.PROJECT_MEMBER, tokens.BUCKET_MEMBER
@@ -35,42 +35,42 @@ RESERVED: dict[str, Any] = {
 }
 
 
-def nothing(_world: View) -> None:
+def nothing(_state: View) -> None:
     """The landscape is enough."""
 
 
 def quota(limits: Mapping[str, int]) -> Callable[[View], None]:
-    return lambda world: world.set("quota", dict(limits))
+    return lambda state: state.set("quota", dict(limits))
 
 
 def cluster(changes: Mapping[str, Any]) -> Callable[[View], None]:
     """The pools' cluster is another one."""
 
-    def prepare(world: View) -> None:
-        live = world.get(C, land.CLUSTER_ID)
+    def prepare(state: View) -> None:
+        live = state.get(C, land.CLUSTER_ID)
         assert live is not None
-        world.put(C, land.CLUSTER_ID, land.changed(live, changes))
+        state.put(C, land.CLUSTER_ID, land.changed(live, changes))
 
     return prepare
 
 
 def also(type_: str, inputs: dict[str, Any]) -> Callable[[View], None]:
-    def prepare(world: View) -> None:
-        land.make(world, type_, inputs)
+    def prepare(state: View) -> None:
+        land.make(state, type_, inputs)
 
     return prepare
 
 
-def router_on_rdma(world: View) -> None:
-    land.make(world, R, {"name": "odd", "network": land.RDMA, "region": land.REGION})
+def router_on_rdma(state: View) -> None:
+    land.make(state, R, {"name": "odd", "network": land.RDMA, "region": land.REGION})
 
 
-def no_cluster(world: View) -> None:
-    world.remove(C, land.CLUSTER_ID)
+def no_cluster(state: View) -> None:
+    state.remove(C, land.CLUSTER_ID)
 
 
-def gpu_pool(world: View) -> None:
-    land.make(world, P, {**land.POOL, "name": "gpu"})
+def gpu_pool(state: View) -> None:
+    land.make(state, P, {**land.POOL, "name": "gpu"})
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tests.rehearsal import gcp_landscape as land
+from tests.rehearsal import gcp_supporting as land
 from tests.rehearsal.gcp_wrong import PLAIN, C, P, case, cluster, quota
-from tests.rehearsal.landscape import GONE
+from tests.rehearsal.supporting import GONE
 
 CASES = (
     # Clusters

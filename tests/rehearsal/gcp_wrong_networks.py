@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from tests.rehearsal import gcp_landscape as land
+from tests.rehearsal import gcp_supporting as land
 from tests.rehearsal.gcp_wrong import (
     ACCOUNT,
     BUCKET,
@@ -25,7 +25,7 @@ from tests.rehearsal.gcp_wrong import (
     quota,
     router_on_rdma,
 )
-from tests.rehearsal.landscape import GONE
+from tests.rehearsal.supporting import GONE
 
 
 def _every_project() -> Iterator[Case]:

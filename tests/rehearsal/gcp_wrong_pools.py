@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tests.rehearsal import gcp_landscape as land
+from tests.rehearsal import gcp_supporting as land
 from tests.rehearsal.gcp_wrong import AUTO, COMPACT, PLAIN, QUEUED, RESERVED, N, P, S, also, case, cluster
-from tests.rehearsal.landscape import GONE
+from tests.rehearsal.supporting import GONE
 
 CASES = (
     # Node pools: capacity
@@ -117,9 +117,9 @@ CASES = (
         P,
         {"networkConfig.additionalNodeNetworkConfigs.0": {"network": "close", "subnetwork": "close"}},
         "overlaps with range 10.0.0.0/16",
-        prepare=lambda world: (
-            also(N, {"name": "close", "autoCreateSubnetworks": False})(world),
-            also(S, {"name": "close", "network": "close", "region": land.REGION, "ipCidrRange": "10.0.9.0/24"})(world),
+        prepare=lambda state: (
+            also(N, {"name": "close", "autoCreateSubnetworks": False})(state),
+            also(S, {"name": "close", "network": "close", "region": land.REGION, "ipCidrRange": "10.0.9.0/24"})(state),
         )[0],
     ),
 )

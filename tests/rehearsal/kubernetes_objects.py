@@ -12,7 +12,7 @@ from rehearsal.clouds.kubernetes import compute_class, device_networks
 from rehearsal.clouds.kubernetes.cloud import CLOUD
 from rehearsal.clouds.kubernetes.identity import DEFINITION, NAMESPACE, RELEASE, api
 from rehearsal.clouds.kubernetes.quantities import rewritten
-from rehearsal.clouds.world import View
+from rehearsal.clouds.state import View
 from tests.rehearsal.kubernetes_queues import RIGHT_QUEUES, standing
 
 HOST = "10.1.2.3"
@@ -258,7 +258,7 @@ def furnish(view: View) -> None:
 
 
 def call(
-    world: View,
+    state: View,
     type_: str,
     inputs: Json,
     verb: Verb = "create",
@@ -275,7 +275,7 @@ def call(
         inputs=inputs,
         live=live or {},
         config=config,
-        world=world,
+        state=state,
         now={} if verb == "delete" else inputs,
     )
 

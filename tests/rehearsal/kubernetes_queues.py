@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rehearsal.clouds.kind import Json
-from rehearsal.clouds.kubernetes.kueue import (
+from rehearsal.clouds.kubernetes.kueue_shapes import (
     ADMISSION_CHECK,
     CLUSTER_QUEUE,
     LOCAL_QUEUE,

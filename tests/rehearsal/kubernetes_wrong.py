@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rehearsal.clouds.kind import Call, Json, Rule, Verb
-from rehearsal.clouds.world import View
+from rehearsal.clouds.state import View
 from tests.rehearsal.kubernetes_objects import RIGHT, call, named, with_
 
 
@@ -36,17 +36,17 @@ def autoscaled(right: Json) -> Json:
     return grown
 
 
-def request_of(wrong: Wrong, world: View) -> Call:
+def request_of(wrong: Wrong, state: View) -> Call:
     """The wrong request, in a world that is as the case wants it."""
     right = RIGHT.get(wrong.type, named("x"))
     for type_, id_ in wrong.gone:
-        world.remove(type_, id_)
+        state.remove(type_, id_)
     for type_, id_, live in wrong.put:
-        world.put(type_, id_, live)
+        state.put(type_, id_, live)
     for path, new in wrong.also:
         right = with_(right, path, new)
     inputs = with_(right, wrong.path, wrong.new) if wrong.path else right
     live = {"": {}, "right": right, "immutable": {**right, "immutable": True}, "autoscaled": autoscaled(right)}[
         wrong.live
     ]
-    return call(world, wrong.type, inputs, wrong.verb, live)
+    return call(state, wrong.type, inputs, wrong.verb, live)

@@ -7,7 +7,7 @@ from typing import Any
 from rehearsal.clouds.kind import Json, Rule
 from rehearsal.clouds.kubernetes import fields, helm, queued, queues, ray_job
 from rehearsal.clouds.kubernetes.identity import RELEASE
-from rehearsal.clouds.kubernetes.kueue import (
+from rehearsal.clouds.kubernetes.kueue_shapes import (
     ADMISSION_CHECK,
     CLUSTER_QUEUE,
     LOCAL_QUEUE,

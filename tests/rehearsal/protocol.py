@@ -16,8 +16,8 @@ from rehearsal.clouds import faults
 from rehearsal.clouds.faults import Fault
 from rehearsal.clouds.kind import Cloud, Json
 from rehearsal.clouds.provider import Provider
+from rehearsal.clouds.state import State
 from rehearsal.clouds.values import from_wire, to_wire
-from rehearsal.clouds.world import World
 
 NO_PROCESS = 2**30
 """Above every process id that Linux and macOS give out: a kill that is ordered here by mistake hits nobody."""
@@ -28,7 +28,7 @@ class Client:
     """The engine's side of the protocol."""
 
     stub: provider_pb2_grpc.ResourceProviderStub
-    world: World
+    state: State
 
     def create(self, type_: str, inputs: Json, *, preview: bool = False, urn: str = "urn:a") -> tuple[str, Json]:
         """Id and outputs."""
@@ -93,27 +93,27 @@ class Client:
 
     def order(self, *texts: str) -> None:
         """Order faults."""
-        with self.world.transaction() as view:
+        with self.state.transaction() as view:
             faults.order(view, [Fault.parse(text) for text in texts])
 
     def live(self, type_: str, id_: str) -> Json | None:
         """What the cloud holds."""
-        with self.world.transaction() as view:
+        with self.state.transaction() as view:
             return view.get(type_, id_)
 
     def outcomes(self) -> list[str]:
         """How the steps went."""
-        with self.world.transaction() as view:
+        with self.state.transaction() as view:
             return [step.outcome for step in view.steps("")]
 
 
 @contextmanager
 def served(
-    cloud: Cloud, world: Path, config: Mapping[str, Any], provider: Callable[[Cloud, World, int], Provider] = Provider
+    cloud: Cloud, state: Path, config: Mapping[str, Any], provider: Callable[[Cloud, State, int], Provider] = Provider
 ) -> Iterator[Client]:
     """A cloud behind a port of its own, configured."""
     server = grpc.server(futures.ThreadPoolExecutor(max_workers=4))
-    shared = World(world)
+    shared = State(state)
     provider_pb2_grpc.add_ResourceProviderServicer_to_server(provider(cloud, shared, NO_PROCESS), server)
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()

@@ -19,10 +19,10 @@ from moto import mock_aws
 
 from infra.catalog.machines import EKS_CATALOG
 from rehearsal.clouds.aws import tokens as t
-from rehearsal.clouds.aws.offers import instance_type
+from rehearsal.clouds.aws.offerings import instance_type
 from rehearsal.clouds.kind import Json, Refusal
-from rehearsal.clouds.world import View, World
-from tests.rehearsal import aws_landscape as land
+from rehearsal.clouds.state import State, View
+from tests.rehearsal import aws_supporting as land
 
 Ask = Callable[[Any], Any]
 
@@ -39,8 +39,8 @@ def client(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], Any]]:
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[View]:
-    with World(tmp_path / "world.sqlite").transaction() as view:
+def state(tmp_path: Path) -> Iterator[View]:
+    with State(tmp_path / "clouds.sqlite").transaction() as view:
         yield view
 
 
@@ -56,11 +56,11 @@ def _verdict(refusals: list[Refusal]) -> str | None:
     return refusals[0].status.partition(" ")[2] if refusals else None
 
 
-def _ours(world: View, type_: str, inputs: Json) -> str:
+def _ours(state: View, type_: str, inputs: Json) -> str:
     """Make it if nothing refuses it; the code of the refusal otherwise, or ""."""
-    found = _verdict(land.refusals(land.call(world, type_, inputs)))
+    found = _verdict(land.refusals(land.call(state, type_, inputs)))
     if found is None:
-        land.make(world, type_, inputs)
+        land.make(state, type_, inputs)
     return found or ""
 
 
@@ -106,7 +106,7 @@ def test_a_launch_template_reads_back_with_the_same_interfaces(name: str, client
     assert re.fullmatch(r"lt-[0-9a-f]{17}", land.TEMPLATE_ID)
 
 
-def test_versions_of_a_launch_template_count_alike(client: Callable[[str], Any], world: View) -> None:
+def test_versions_of_a_launch_template_count_alike(client: Callable[[str], Any], state: View) -> None:
     ec2 = client("ec2")
     made = ec2.create_launch_template(LaunchTemplateName="gpu", LaunchTemplateData={"UserData": "YQ=="})[
         "LaunchTemplate"
@@ -115,8 +115,8 @@ def test_versions_of_a_launch_template_count_alike(client: Callable[[str], Any],
     ec2.create_launch_template_version(LaunchTemplateId=id_, LaunchTemplateData={"UserData": "Yg=="})
     (theirs,) = ec2.describe_launch_templates(LaunchTemplateIds=[id_])["LaunchTemplates"]
     asked = {"name": "gpu", "userData": "YQ=="}
-    ours = land.make(world, t.LAUNCH_TEMPLATE, asked)
-    update = land.call(world, t.LAUNCH_TEMPLATE, {**asked, "userData": "Yg=="}, "update", ours)
+    ours = land.make(state, t.LAUNCH_TEMPLATE, asked)
+    update = land.call(state, t.LAUNCH_TEMPLATE, {**asked, "userData": "Yg=="}, "update", ours)
     computed = land.kind(t.LAUNCH_TEMPLATE).compute(update)
     assert (computed["latestVersion"], computed["defaultVersion"]) == (
         theirs["LatestVersionNumber"],
@@ -124,67 +124,67 @@ def test_versions_of_a_launch_template_count_alike(client: Callable[[str], Any],
     )
 
 
-def test_a_second_launch_template_of_a_name_is_refused_alike(client: Callable[[str], Any], world: View) -> None:
+def test_a_second_launch_template_of_a_name_is_refused_alike(client: Callable[[str], Any], state: View) -> None:
     ec2, asked = client("ec2"), {"name": "gpu", "userData": "YQ=="}
 
     def theirs() -> Any:
         return ec2.create_launch_template(LaunchTemplateName="gpu", LaunchTemplateData={"UserData": "YQ=="})
 
-    assert [_code(theirs) or "" for _ in range(2)] == [_ours(world, t.LAUNCH_TEMPLATE, asked) for _ in range(2)]
+    assert [_code(theirs) or "" for _ in range(2)] == [_ours(state, t.LAUNCH_TEMPLATE, asked) for _ in range(2)]
 
 
-def test_subnets_are_judged_alike(client: Callable[[str], Any], world: View) -> None:
+def test_subnets_are_judged_alike(client: Callable[[str], Any], state: View) -> None:
     ec2 = client("ec2")
     vpc = ec2.create_vpc(CidrBlock="10.0.0.0/16")["Vpc"]["VpcId"]
-    land.make(world, t.VPC, land.VPC)
+    land.make(state, t.VPC, land.VPC)
     for cidr in ("10.0.0.0/20", "10.0.0.0/24", "10.0.16.0/20", "10.1.0.0/24", "10.0.16.0/20"):
         theirs = _code(lambda cidr=cidr: ec2.create_subnet(VpcId=vpc, CidrBlock=cidr))  # type: ignore[misc]
-        assert (theirs or "") == _ours(world, t.SUBNET, land.subnet(cidr, land.ZONE, cidr)), cidr
+        assert (theirs or "") == _ours(state, t.SUBNET, land.subnet(cidr, land.ZONE, cidr)), cidr
     missing = _code(lambda: ec2.create_subnet(VpcId="vpc-0123456789abcdef0", CidrBlock="10.0.0.0/24"))
-    assert missing == _ours(world, t.SUBNET, {"vpcId": "vpc-0123456789abcdef0", "cidrBlock": "10.0.32.0/24"})
+    assert missing == _ours(state, t.SUBNET, {"vpcId": "vpc-0123456789abcdef0", "cidrBlock": "10.0.32.0/24"})
 
 
-def test_security_groups_are_judged_alike(client: Callable[[str], Any], world: View) -> None:
+def test_security_groups_are_judged_alike(client: Callable[[str], Any], state: View) -> None:
     ec2 = client("ec2")
     vpc = ec2.create_vpc(CidrBlock="10.0.0.0/16")["Vpc"]["VpcId"]
-    land.make(world, t.VPC, land.VPC)
+    land.make(state, t.VPC, land.VPC)
     for _ in range(2):
         theirs = _code(lambda: ec2.create_security_group(GroupName="ray-efa", Description="EFA", VpcId=vpc))
-        assert (theirs or "") == _ours(world, t.SECURITY_GROUP, land.EFA_GROUP)
+        assert (theirs or "") == _ours(state, t.SECURITY_GROUP, land.EFA_GROUP)
     filters = [{"Name": "group-name", "Values": ["ray-efa"]}]
     group = ec2.describe_security_groups(Filters=filters)["SecurityGroups"][0]["GroupId"]
     rule = [{"IpProtocol": "-1", "UserIdGroupPairs": [{"GroupId": group}]}]
     for _ in range(2):
         theirs = _code(lambda: ec2.authorize_security_group_ingress(GroupId=group, IpPermissions=rule))
-        assert (theirs or "") == _ours(world, t.INGRESS, land.ITSELF)
+        assert (theirs or "") == _ours(state, t.INGRESS, land.ITSELF)
     gone = "sg-0123456789abcdef0"
     theirs = _code(lambda: ec2.authorize_security_group_egress(GroupId=gone, IpPermissions=rule))
-    assert (theirs or "") == _ours(world, t.EGRESS, {**land.ITSELF, "securityGroupId": gone})
+    assert (theirs or "") == _ours(state, t.EGRESS, {**land.ITSELF, "securityGroupId": gone})
 
 
-def test_a_vpc_with_something_in_it_stays_alike(client: Callable[[str], Any], world: View) -> None:
+def test_a_vpc_with_something_in_it_stays_alike(client: Callable[[str], Any], state: View) -> None:
     ec2 = client("ec2")
     vpc = ec2.create_vpc(CidrBlock="10.0.0.0/16")["Vpc"]["VpcId"]
     ec2.create_subnet(VpcId=vpc, CidrBlock="10.0.0.0/20")
-    land.make(world, t.VPC, land.VPC)
-    land.make(world, t.SUBNET, land.PRIVATE)
-    refusals = land.refusals(land.call(world, t.VPC, land.VPC, "delete", land.VPC_ID))
+    land.make(state, t.VPC, land.VPC)
+    land.make(state, t.SUBNET, land.PRIVATE)
+    refusals = land.refusals(land.call(state, t.VPC, land.VPC, "delete", land.VPC_ID))
     assert _code(lambda: ec2.delete_vpc(VpcId=vpc)) == _verdict(refusals) == "DependencyViolation"
 
 
-def test_roles_are_judged_alike(client: Callable[[str], Any], world: View) -> None:
+def test_roles_are_judged_alike(client: Callable[[str], Any], state: View) -> None:
     iam = client("iam")
     for _ in range(2):
         asked = {"name": "nodes", "assumeRolePolicy": land.trust("ec2.amazonaws.com")}
         theirs = _code(lambda: iam.create_role(RoleName="nodes", AssumeRolePolicyDocument=asked["assumeRolePolicy"]))  # noqa: B023
-        ours = _ours(world, t.ROLE, asked) if world.get(t.ROLE, "nodes") is None else _taken(t.ROLE, "nodes")
+        ours = _ours(state, t.ROLE, asked) if state.get(t.ROLE, "nodes") is None else _taken(t.ROLE, "nodes")
         assert (theirs or "") == ours
     put = {"name": "more", "role": "nobody", "policy": land.RIGHTS}
     theirs = _code(lambda: iam.put_role_policy(RoleName="nobody", PolicyName="more", PolicyDocument=land.RIGHTS))
-    assert theirs == _ours(world, t.ROLE_POLICY, put)
+    assert theirs == _ours(state, t.ROLE_POLICY, put)
     iam.put_role_policy(RoleName="nodes", PolicyName="more", PolicyDocument=land.RIGHTS)
-    land.make(world, t.ROLE_POLICY, {**put, "role": "nodes"})
-    refusals = land.refusals(land.call(world, t.ROLE, {}, "delete", "nodes"))
+    land.make(state, t.ROLE_POLICY, {**put, "role": "nodes"})
+    refusals = land.refusals(land.call(state, t.ROLE, {}, "delete", "nodes"))
     assert _code(lambda: iam.delete_role(RoleName="nodes")) == _verdict(refusals) == "DeleteConflict"
 
 
@@ -218,7 +218,7 @@ def test_clusters_and_node_groups_are_kept_apart_alike(client: Callable[[str], A
     assert _code(lambda: eks.delete_cluster(name="ray")) == "ResourceInUseException"
 
 
-def test_file_systems_read_back_alike(client: Callable[[str], Any], world: View) -> None:
+def test_file_systems_read_back_alike(client: Callable[[str], Any], state: View) -> None:
     ec2, fsx = client("ec2"), client("fsx")
     vpc = ec2.create_vpc(CidrBlock="10.0.0.0/16")["Vpc"]["VpcId"]
     subnet = ec2.create_subnet(VpcId=vpc, CidrBlock="10.0.0.0/20")["Subnet"]["SubnetId"]
@@ -226,8 +226,8 @@ def test_file_systems_read_back_alike(client: Callable[[str], Any], world: View)
     made = fsx.create_file_system(
         FileSystemType="LUSTRE", StorageCapacity=2400, SubnetIds=[subnet], LustreConfiguration=lustre
     )["FileSystem"]
-    land.landscape(world)
-    ours = world.get(t.FILE_SYSTEM, land.FILES_ID) or {}
+    land.landscape(state)
+    ours = state.get(t.FILE_SYSTEM, land.FILES_ID) or {}
     # FSx has had 17 digits for years; moto still has the 8 of the beginning.
     assert re.fullmatch(r"fs-[0-9a-f]{8}", made["FileSystemId"])
     assert re.fullmatch(r"fs-[0-9a-f]{17}", land.FILES_ID)

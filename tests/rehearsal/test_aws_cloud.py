@@ -14,16 +14,15 @@ from typing import Any
 import pytest
 
 from rehearsal.clouds.aws import tokens
-from rehearsal.clouds.aws.cloud import CLOUD
-from rehearsal.clouds.aws.functions import FUNCTIONS
-from rehearsal.clouds.aws.offers import instance_type, zone_id
+from rehearsal.clouds.aws.cloud import CLOUD, FUNCTIONS
+from rehearsal.clouds.aws.offerings import instance_type, zone_id
 from rehearsal.clouds.aws.outputs import ACCOUNT, CALLER
-from rehearsal.clouds.aws.trouble import TROUBLE, taken
-from rehearsal.clouds.faults import TROUBLE as EVERY_TROUBLE
-from rehearsal.clouds.kind import TWIN, Call, Json, value_at
+from rehearsal.clouds.aws.refusals import FAILURES, taken
+from rehearsal.clouds.faults import FAILURES as EVERY_FAILURE
+from rehearsal.clouds.kind import COPY, Call, Json, value_at
+from rehearsal.clouds.state import State, View
 from rehearsal.clouds.values import applied, as_asked, covers, differences, merged
-from rehearsal.clouds.world import View, World
-from tests.rehearsal import aws_landscape as land
+from tests.rehearsal import aws_supporting as land
 
 IGNORED = {tokens.NODE_GROUP: ("scalingConfig.desiredSize",)}
 """What the reference tells to ignore (§7.1), by kind."""
@@ -31,16 +30,16 @@ MADE_UP = r"(vpc|subnet|igw|eipalloc|nat|rtb|rtbassoc|sg|sgr|vpce|lt|cr|fs|dra)-
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[View]:
-    with World(tmp_path / "world.sqlite").transaction() as view:
+def state(tmp_path: Path) -> Iterator[View]:
+    with State(tmp_path / "clouds.sqlite").transaction() as view:
         land.landscape(view)
         yield view
 
 
-def made(world: View, type_: str, inputs: Json | None = None) -> Json:
+def made(state: View, type_: str, inputs: Json | None = None) -> Json:
     """The live value of a new object."""
-    id_ = land.make(world, type_, inputs or land.right(world, type_))
-    live = world.get(type_, id_)
+    id_ = land.make(state, type_, inputs or land.right(state, type_))
+    live = state.get(type_, id_)
     assert live is not None
     return live
 
@@ -69,30 +68,30 @@ def made(world: View, type_: str, inputs: Json | None = None) -> Json:
 )
 def test_ids_that_are_names(type_: str, id_: str) -> None:
     assert land.identify(type_, land.RIGHT[type_]) == id_
-    assert not land.kind(type_).twins
+    assert not land.kind(type_).generated_ids
 
 
-@pytest.mark.parametrize("type_", [kind.type for kind in CLOUD.kinds.values() if kind.twins])
+@pytest.mark.parametrize("type_", [kind.type for kind in CLOUD.kinds.values() if kind.generated_ids])
 def test_ids_that_aws_makes_up_differ_for_twins_and_regions(type_: str) -> None:
     inputs = land.RIGHT[type_]
     first = land.identify(type_, inputs)
     assert first == land.identify(type_, dict(reversed(inputs.items())))
-    others = {land.identify(type_, {**inputs, TWIN: 2}), land.identify(type_, {**inputs, "region": "eu-west-1"})}
+    others = {land.identify(type_, {**inputs, COPY: 2}), land.identify(type_, {**inputs, "region": "eu-west-1"})}
     assert first not in others
     if type_ not in (tokens.KEY, tokens.POD_IDENTITY):
         assert re.fullmatch(MADE_UP, first)
 
 
 @pytest.mark.parametrize("type_", CLOUD.kinds)
-def test_what_is_asked_for_is_what_a_refresh_reads(type_: str, world: View) -> None:
-    asked = land.right(world, type_)
-    live = made(world, type_, asked)
+def test_what_is_asked_for_is_what_a_refresh_reads(type_: str, state: View) -> None:
+    asked = land.right(state, type_)
+    live = made(state, type_, asked)
     assert list(differences(asked, as_asked(asked, live, land.kind(type_).maps))) == []
 
 
 @pytest.mark.parametrize("type_", CLOUD.kinds)
-def test_the_same_request_computes_the_same_twice(type_: str, world: View) -> None:
-    request = land.call(world, type_, land.right(world, type_))
+def test_the_same_request_computes_the_same_twice(type_: str, state: View) -> None:
+    request = land.call(state, type_, land.right(state, type_))
     first = land.kind(type_).compute(request)
     assert first == land.kind(type_).compute(request)
     json.dumps(first)
@@ -117,9 +116,9 @@ def _inputs_of(type_: str) -> set[str]:
 
 
 @pytest.mark.parametrize("type_", CLOUD.kinds)
-def test_the_sdk_knows_every_property(type_: str, world: View) -> None:
+def test_the_sdk_knows_every_property(type_: str, state: View) -> None:
     kind = land.kind(type_)
-    names = {*land.RIGHT[type_], *kind.compute(land.call(world, type_, land.right(world, type_)))}
+    names = {*land.RIGHT[type_], *kind.compute(land.call(state, type_, land.right(state, type_)))}
     names |= {path.partition(".")[0] for path in kind.replace_on | kind.maps}
     assert names - _inputs_of(type_) - ({"tags"} if "tags" in kind.maps else set()) == set()
 
@@ -151,8 +150,8 @@ def test_what_the_provider_replaces(type_: str, path: str, replaces: bool) -> No
     assert covers(land.kind(type_).replace_on, parts) is replaces
 
 
-def test_outputs_of_a_cluster_and_what_eks_makes_beside_it(world: View) -> None:
-    cluster = made(world, tokens.CLUSTER)
+def test_outputs_of_a_cluster_and_what_eks_makes_beside_it(state: View) -> None:
+    cluster = made(state, tokens.CLUSTER)
     assert re.fullmatch(r"https://[0-9A-F]{32}\.gr7\.us-east-2\.eks\.amazonaws\.com", cluster["endpoint"])
     assert base64.b64decode(value_at(cluster, "certificateAuthority.data")).startswith(b"-----BEGIN CERTIFICATE")
     assert value_at(cluster, "identities.0.oidcs.0.issuer").startswith("https://oidc.eks.us-east-2.amazonaws.com/id/")
@@ -160,46 +159,46 @@ def test_outputs_of_a_cluster_and_what_eks_makes_beside_it(world: View) -> None:
     assert cluster["tagsAll"] == {"team": "ml", "rdma-ray-stack": "ray"}
     group = value_at(cluster, "vpcConfig.clusterSecurityGroupId")
     assert (
-        (world.get(tokens.SECURITY_GROUP, group) or {})["vpcId"] == land.VPC_ID == value_at(cluster, "vpcConfig.vpcId")
+        (state.get(tokens.SECURITY_GROUP, group) or {})["vpcId"] == land.VPC_ID == value_at(cluster, "vpcConfig.vpcId")
     )
-    assert world.get(tokens.LOG_GROUP, "/aws/eks/fresh/cluster") is not None
-    assert world.get(tokens.ACCESS_ENTRY, f"fresh:{CALLER}") is not None
+    assert state.get(tokens.LOG_GROUP, "/aws/eks/fresh/cluster") is not None
+    assert state.get(tokens.ACCESS_ENTRY, f"fresh:{CALLER}") is not None
 
 
-def test_a_deleted_cluster_takes_along_what_eks_made_but_not_its_logs(world: View) -> None:
-    before = {(type_, id_) for type_, id_, _ in world.all()}
-    made(world, tokens.CLUSTER)
-    world.put("kubernetes:core/v1:Secret", "a", {"__cluster": "fresh"})
-    world.put("kubernetes:core/v1:Secret", "b", {"__cluster": "ray"})
-    delete = land.call(world, tokens.CLUSTER, land.CLUSTER, "delete")
+def test_a_deleted_cluster_takes_along_what_eks_made_but_not_its_logs(state: View) -> None:
+    before = {(type_, id_) for type_, id_, _ in state.all()}
+    made(state, tokens.CLUSTER)
+    state.put("kubernetes:core/v1:Secret", "a", {"__cluster": "fresh"})
+    state.put("kubernetes:core/v1:Secret", "b", {"__cluster": "ray"})
+    delete = land.call(state, tokens.CLUSTER, land.CLUSTER, "delete")
     assert land.refusals(delete) == []
-    world.remove(tokens.CLUSTER, "fresh")
-    for type_, id_, live in list(world.all()):
+    state.remove(tokens.CLUSTER, "fresh")
+    for type_, id_, live in list(state.all()):
         if land.kind(tokens.CLUSTER).cascade(delete, type_, live):
-            world.remove(type_, id_)
-    left = {(type_, id_) for type_, id_, _ in world.all()} - before
+            state.remove(type_, id_)
+    left = {(type_, id_) for type_, id_, _ in state.all()} - before
     assert left == {("kubernetes:core/v1:Secret", "b"), (tokens.LOG_GROUP, "/aws/eks/fresh/cluster")}
 
 
-def test_outputs_of_a_node_group_and_the_entry_of_its_role(world: View) -> None:
-    group = made(world, tokens.NODE_GROUP)
+def test_outputs_of_a_node_group_and_the_entry_of_its_role(state: View) -> None:
+    group = made(state, tokens.NODE_GROUP)
     assert value_at(group, "resources.0.autoscalingGroups.0.name").startswith("eks-fresh-")
     assert group["launchTemplate"] == {"id": land.TEMPLATE_ID, "name": "ray-gpu", "version": "1"}
     assert group["version"] == "1.35"
     entry = f"ray:{land.role_arn('nodes')}"
-    assert (world.get(tokens.ACCESS_ENTRY, entry) or {})["type"] == "EC2_LINUX"
-    delete = land.call(world, tokens.NODE_GROUP, land.GPU_GROUP, "delete")
-    goes = [id_ for type_, id_, live in world.all() if land.kind(tokens.NODE_GROUP).cascade(delete, type_, live)]
+    assert (state.get(tokens.ACCESS_ENTRY, entry) or {})["type"] == "EC2_LINUX"
+    delete = land.call(state, tokens.NODE_GROUP, land.GPU_GROUP, "delete")
+    goes = [id_ for type_, id_, live in state.all() if land.kind(tokens.NODE_GROUP).cascade(delete, type_, live)]
     assert goes == [], "the system group has the same role"
-    world.remove(tokens.NODE_GROUP, "ray:system")
-    goes = [id_ for type_, id_, live in world.all() if land.kind(tokens.NODE_GROUP).cascade(delete, type_, live)]
+    state.remove(tokens.NODE_GROUP, "ray:system")
+    goes = [id_ for type_, id_, live in state.all() if land.kind(tokens.NODE_GROUP).cascade(delete, type_, live)]
     assert goes == [entry]
 
 
-def test_a_changed_launch_template_has_another_version_and_the_default_follows(world: View) -> None:
+def test_a_changed_launch_template_has_another_version_and_the_default_follows(state: View) -> None:
     for follows in (True, False):
         asked = {**land.TEMPLATE, "name": f"versions-{follows}", "updateDefaultVersion": follows}
-        live = made(world, tokens.LAUNCH_TEMPLATE, asked)
+        live = made(state, tokens.LAUNCH_TEMPLATE, asked)
         assert (live["latestVersion"], live["defaultVersion"]) == (1, 1)
         id_ = land.identify(tokens.LAUNCH_TEMPLATE, asked)
         for change, versions in (({"tags": {"a": "b"}}, (1, 1)), ({"userData": "YQ=="}, (2, 2 if follows else 1))):
@@ -212,60 +211,60 @@ def test_a_changed_launch_template_has_another_version_and_the_default_follows(w
                 inputs=inputs,
                 live=live,
                 config=land.CONFIG,
-                world=world,
+                state=state,
                 now=now,
             )
             computed = land.kind(tokens.LAUNCH_TEMPLATE).compute(update)
             assert (computed["latestVersion"], computed["defaultVersion"]) == versions
 
 
-def test_outputs_of_a_file_system(world: View) -> None:
-    files = made(world, tokens.FILE_SYSTEM)
+def test_outputs_of_a_file_system(state: View) -> None:
+    files = made(state, tokens.FILE_SYSTEM)
     assert files["dnsName"].endswith(".fsx.us-east-2.amazonaws.com")
     assert re.fullmatch(r"[0-9a-f]{8}", files["mountName"])
     assert (files["vpcId"], files["metadataConfiguration"]["iops"]) == (land.VPC_ID, 1500)
-    assert made(world, tokens.FILE_SYSTEM, {"subnetIds": land.PRIVATE_ID})["mountName"] == "fsx"
+    assert made(state, tokens.FILE_SYSTEM, {"subnetIds": land.PRIVATE_ID})["mountName"] == "fsx"
 
 
 @pytest.mark.parametrize("type_", CLOUD.kinds)
-def test_drift_shows_nothing_that_the_reference_does_not_tell_to_ignore(type_: str, world: View) -> None:
-    asked = land.right(world, type_)
-    id_ = land.make(world, type_, asked)
+def test_drift_shows_nothing_that_the_reference_does_not_tell_to_ignore(type_: str, state: View) -> None:
+    asked = land.right(state, type_)
+    id_ = land.make(state, type_, asked)
     for _ in range(2):
-        live = world.get(type_, id_) or {}
-        world.put(type_, id_, merged(live, land.kind(type_).drift(live, world)))
-    live = world.get(type_, id_) or {}
+        live = state.get(type_, id_) or {}
+        state.put(type_, id_, merged(live, land.kind(type_).drift(live, state)))
+    live = state.get(type_, id_) or {}
     shown = [".".join(map(str, path)) for path, _ in differences(as_asked(asked, live, land.kind(type_).maps), asked)]
     assert [path for path in shown if path not in IGNORED.get(type_, ())] == []
     assert (type_ == tokens.NODE_GROUP) == bool(shown)
 
 
-def test_inline_rules_and_routes_beside_others_show(world: View) -> None:
+def test_inline_rules_and_routes_beside_others_show(state: View) -> None:
     group = {**land.EFA_GROUP, "ingress": [], "egress": []}
     table = {**land.TABLE, "routes": []}
     for type_, asked, id_ in ((tokens.SECURITY_GROUP, group, land.EFA_ID), (tokens.ROUTE_TABLE, table, land.TABLE_ID)):
-        live = world.get(type_, id_) or {}
-        seen = as_asked(asked, merged(live, land.kind(type_).drift(live, world)), frozenset())
+        live = state.get(type_, id_) or {}
+        seen = as_asked(asked, merged(live, land.kind(type_).drift(live, state)), frozenset())
         assert list(differences(asked, seen))
 
 
-def ask(token: str, world: View, **arguments: Any) -> Json:
+def ask(token: str, state: View, **arguments: Any) -> Json:
     """What a function answers."""
-    return FUNCTIONS[token](arguments, land.CONFIG, world)
+    return FUNCTIONS[token](arguments, land.CONFIG, state)
 
 
-def test_the_account_and_the_place(world: View) -> None:
-    assert ask("aws:index/getCallerIdentity:getCallerIdentity", world)["accountId"] == ACCOUNT
-    assert ask("aws:index/getPartition:getPartition", world)["partition"] == "aws"
-    zones = ask("aws:index/getAvailabilityZones:getAvailabilityZones", world)
+def test_the_account_and_the_place(state: View) -> None:
+    assert ask("aws:index/getCallerIdentity:getCallerIdentity", state)["accountId"] == ACCOUNT
+    assert ask("aws:index/getPartition:getPartition", state)["partition"] == "aws"
+    zones = ask("aws:index/getAvailabilityZones:getAvailabilityZones", state)
     assert (zones["names"][0], zones["zoneIds"][0]) == ("us-east-2a", "use2-az1")
-    assert ask("aws:index/getAvailabilityZone:getAvailabilityZone", world, zoneId="use2-az2")["name"] == land.SECOND
-    assert ask("aws:index/getRegion:getRegion", world)["region"] == land.REGION
+    assert ask("aws:index/getAvailabilityZone:getAvailabilityZone", state, zoneId="use2-az2")["name"] == land.SECOND
+    assert ask("aws:index/getRegion:getRegion", state)["region"] == land.REGION
     assert zone_id("ap-northeast-1a") == "apne1-az1"
 
 
-def test_what_is_imported_under_another_writing_is_found(world: View) -> None:
-    pods = land.make(world, tokens.POD_IDENTITY, land.RIGHT[tokens.POD_IDENTITY])
+def test_what_is_imported_under_another_writing_is_found(state: View) -> None:
+    pods = land.make(state, tokens.POD_IDENTITY, land.RIGHT[tokens.POD_IDENTITY])
     for type_, written, id_ in (
         (tokens.ROUTE, f"{land.TABLE_ID}_0.0.0.0/0", land.identify(tokens.ROUTE, land.WAY)),
         (tokens.ASSOCIATION, f"{land.PRIVATE_ID}/{land.TABLE_ID}", land.identify(tokens.ASSOCIATION, land.LINKS[0])),
@@ -273,33 +272,33 @@ def test_what_is_imported_under_another_writing_is_found(world: View) -> None:
         (tokens.VPC, land.VPC_ID, land.VPC_ID),
     ):
         assert land.kind(type_).from_import(written, land.CONFIG) == id_
-        assert world.get(type_, id_) is not None
+        assert state.get(type_, id_) is not None
 
 
-def test_offers(world: View) -> None:
+def test_offers(state: View) -> None:
     token = "aws:ec2/getInstanceTypeOfferings:getInstanceTypeOfferings"
     wanted = [{"name": "instance-type", "values": ["p5en.48xlarge", "nonsense"]}]
-    world.set("offers", {"p5en.48xlarge": [land.SECOND]})
-    found = ask(token, world, filters=wanted, locationType="availability-zone")
+    state.set("offers", {"p5en.48xlarge": [land.SECOND]})
+    found = ask(token, state, filters=wanted, locationType="availability-zone")
     assert (found["instanceTypes"], found["locations"]) == (["p5en.48xlarge"], [land.SECOND])
-    asked = ask("aws:ec2/getInstanceType:getInstanceType", world, instanceType="p6-b300.48xlarge")
+    asked = ask("aws:ec2/getInstanceType:getInstanceType", state, instanceType="p6-b300.48xlarge")
     assert (asked["maximumNetworkCards"], asked["efaMaximumInterfaces"]) == (17, 16)
     image = ask(
-        "aws:ssm/getParameter:getParameter", world, name="/aws/service/eks/optimized-ami/1.34/x/release_version"
+        "aws:ssm/getParameter:getParameter", state, name="/aws/service/eks/optimized-ami/1.34/x/release_version"
     )
     assert image["value"].startswith("1.34.")
-    versions = ask("aws:eks/getClusterVersions:getClusterVersions", world, defaultOnly=True)["clusterVersions"]
+    versions = ask("aws:eks/getClusterVersions:getClusterVersions", state, defaultOnly=True)["clusterVersions"]
     assert [one["clusterVersion"] for one in versions] == ["1.35"]
-    addon = ask("aws:eks/getAddonVersion:getAddonVersion", world, addonName="kube-proxy", kubernetesVersion="1.34")
+    addon = ask("aws:eks/getAddonVersion:getAddonVersion", state, addonName="kube-proxy", kubernetesVersion="1.34")
     assert addon["version"].startswith("v1.34.")
 
 
-def test_a_policy_document_is_what_it_says(world: View) -> None:
+def test_a_policy_document_is_what_it_says(state: View) -> None:
     statement = {
         "actions": ["sts:AssumeRole"],
         "principals": [{"type": "Service", "identifiers": ["ec2.amazonaws.com"]}],
     }
-    text = ask("aws:iam/getPolicyDocument:getPolicyDocument", world, statements=[statement])["json"]
+    text = ask("aws:iam/getPolicyDocument:getPolicyDocument", state, statements=[statement])["json"]
     assert json.loads(text) == {
         "Version": "2012-10-17",
         "Statement": [{"Effect": "Allow", "Action": "sts:AssumeRole", "Principal": {"Service": "ec2.amazonaws.com"}}],
@@ -315,8 +314,8 @@ def test_instance_types(name: str, there: bool) -> None:
 
 
 def test_every_fault_and_every_name_in_use_has_words_of_aws() -> None:
-    assert TROUBLE.keys() == EVERY_TROUBLE.keys()
+    assert FAILURES.keys() == EVERY_FAILURE.keys()
     for kind in CLOUD.kinds.values():
-        if not kind.twins and not kind.repeatable:
+        if not kind.generated_ids and not kind.repeatable:
             assert kind.conflict is taken
             assert "Google" not in kind.conflict(kind.type, "a:b").source

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rehearsal.clouds.aws import command_line, tokens
-from rehearsal.clouds.world import World
+from rehearsal.clouds.state import State
 from rehearsal.workspace import FOLDER, PROGRAMS, Workspace
 from tools.aws_tags import Tagged, question, tagged
 
@@ -25,13 +25,13 @@ def workspace(tmp_path: Path) -> Workspace:
     made = Workspace(tmp_path / "rehearsal")
     made.begin("eks", stack)
     here = {"region": "us-east-2", "tagsAll": TAGS}
-    with World(made.world).transaction() as world:
-        world.put(tokens.VPC, "vpc-1", {**here, "arn": "arn:aws:ec2:us-east-2:123456789012:vpc/vpc-1"})
-        world.put(tokens.VPC, "vpc-2", {**here, "region": "us-east-1", "arn": "arn:aws:ec2:us-east-1:1:vpc/vpc-2"})
+    with State(made.cloud_state).transaction() as state:
+        state.put(tokens.VPC, "vpc-1", {**here, "arn": "arn:aws:ec2:us-east-2:123456789012:vpc/vpc-1"})
+        state.put(tokens.VPC, "vpc-2", {**here, "region": "us-east-1", "arn": "arn:aws:ec2:us-east-1:1:vpc/vpc-2"})
         others = {**TAGS, "rdma-ray-stack": "other"}
-        world.put(tokens.VPC, "vpc-3", {**here, "tagsAll": others, "arn": "arn:aws:ec2:us-east-2:1:vpc/vpc-3"})
-        world.put(tokens.NAT, "nat-1", here)
-        world.put(tokens.ROLE, "eks-nodes", {**here, "arn": "arn:aws:iam::123456789012:role/eks-nodes"})
+        state.put(tokens.VPC, "vpc-3", {**here, "tagsAll": others, "arn": "arn:aws:ec2:us-east-2:1:vpc/vpc-3"})
+        state.put(tokens.NAT, "nat-1", here)
+        state.put(tokens.ROLE, "eks-nodes", {**here, "arn": "arn:aws:iam::123456789012:role/eks-nodes"})
     return made
 
 

@@ -12,13 +12,13 @@ import pytest
 from infra.catalog.machines import EKS_CATALOG
 from rehearsal.clouds.aws import tokens as t
 from rehearsal.clouds.aws.cloud import CLOUD
-from rehearsal.clouds.aws.trouble import TROUBLE
+from rehearsal.clouds.aws.refusals import FAILURES
 from rehearsal.clouds.kind import Refusal, Rule
-from rehearsal.clouds.world import View, World
-from tests.rehearsal import aws_landscape as land
+from rehearsal.clouds.state import State, View
+from tests.rehearsal import aws_supporting as land
 from tests.rehearsal import aws_wrong_clusters, aws_wrong_groups, aws_wrong_network
 from tests.rehearsal.aws_wrong import BLOCK, FS, LT, C, Case, G, Prepare, nothing, targeting, template, without
-from tests.rehearsal.landscape import GONE
+from tests.rehearsal.supporting import GONE
 
 CASES = (*aws_wrong_network.CASES, *aws_wrong_groups.CASES, *aws_wrong_clusters.CASES)
 
@@ -33,20 +33,20 @@ def _rule(case: Case) -> Rule:
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[View]:
-    with World(tmp_path / "world.sqlite").transaction() as view:
+def state(tmp_path: Path) -> Iterator[View]:
+    with State(tmp_path / "clouds.sqlite").transaction() as view:
         land.landscape(view)
         yield view
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_a_rule_refuses_the_wrong_request_and_only_that(case: Case, world: View) -> None:
-    right = land.right(world, case.kind)
-    assert _rule(case)(land.call(world, case.kind, right, "create")) is None
-    case.prepare(world)
-    base = right if case.id_ is None else (world.get(case.kind, case.id_) or {})
+def test_a_rule_refuses_the_wrong_request_and_only_that(case: Case, state: View) -> None:
+    right = land.right(state, case.kind)
+    assert _rule(case)(land.call(state, case.kind, right, "create")) is None
+    case.prepare(state)
+    base = right if case.id_ is None else (state.get(case.kind, case.id_) or {})
     wrong = land.changed(base, case.changes)
-    refusal = _rule(case)(land.call(world, case.kind, wrong, case.verb, case.id_))
+    refusal = _rule(case)(land.call(state, case.kind, wrong, case.verb, case.id_))
     assert isinstance(refusal, Refusal), "the rule is silent"
     assert re.search(case.says, refusal.message), refusal.message
     assert re.match(r"(\d{3} [\w.]+|provider|failed \w+)$", refusal.status)
@@ -55,15 +55,15 @@ def test_a_rule_refuses_the_wrong_request_and_only_that(case: Case, world: View)
 
 
 @pytest.mark.parametrize("kind", CLOUD.kinds)
-def test_the_right_request_passes_every_rule(kind: str, world: View) -> None:
-    assert land.refusals(land.call(world, kind, land.right(world, kind))) == []
+def test_the_right_request_passes_every_rule(kind: str, state: View) -> None:
+    assert land.refusals(land.call(state, kind, land.right(state, kind))) == []
 
 
 @pytest.mark.parametrize("machine", EKS_CATALOG)
-def test_the_layout_of_every_machine_passes(machine: str, world: View) -> None:
-    template({"networkInterfaces": land.layout(machine, [land.EFA_ID])})(world)
+def test_the_layout_of_every_machine_passes(machine: str, state: View) -> None:
+    template({"networkInterfaces": land.layout(machine, [land.EFA_ID])})(state)
     asked = land.changed(land.GPU_GROUP, {"instanceTypes": [machine]})
-    assert land.refusals(land.call(world, G, asked)) == []
+    assert land.refusals(land.call(state, G, asked)) == []
 
 
 @pytest.mark.parametrize(
@@ -81,17 +81,17 @@ def test_the_layout_of_every_machine_passes(machine: str, world: View) -> None:
     ],
     ids=["spot", "empty", "reservation", "capacity block"],
 )
-def test_every_way_to_get_machines_passes(changes: Mapping[str, Any], prepare: Prepare, world: View) -> None:
-    prepare(world)
-    assert land.refusals(land.call(world, G, land.changed(land.GPU_GROUP, changes))) == []
+def test_every_way_to_get_machines_passes(changes: Mapping[str, Any], prepare: Prepare, state: View) -> None:
+    prepare(state)
+    assert land.refusals(land.call(state, G, land.changed(land.GPU_GROUP, changes))) == []
 
 
-def test_a_closed_network_with_endpoints_passes(world: View) -> None:
-    without(t.ROUTE)(world)
+def test_a_closed_network_with_endpoints_passes(state: View) -> None:
+    without(t.ROUTE)(state)
     for service in ("ec2", "ecr.api", "ecr.dkr", "sts", "s3"):
         name = f"com.amazonaws.{land.REGION}.{service}"
-        land.make(world, t.ENDPOINT, {"vpcId": land.VPC_ID, "serviceName": name})
-    assert land.refusals(land.call(world, G, land.GPU_GROUP)) == []
+        land.make(state, t.ENDPOINT, {"vpcId": land.VPC_ID, "serviceName": name})
+    assert land.refusals(land.call(state, G, land.GPU_GROUP)) == []
 
 
 def test_every_rule_of_every_kind_has_a_case() -> None:
@@ -105,21 +105,21 @@ def test_every_rule_says_in_one_line_what_holds() -> None:
 
 
 def test_every_fault_has_a_source() -> None:
-    assert all(refusal.source for refusal in TROUBLE.values())
+    assert all(refusal.source for refusal in FAILURES.values())
 
 
-def test_the_landscape_can_be_taken_down_in_order(world: View) -> None:
+def test_the_landscape_can_be_taken_down_in_order(state: View) -> None:
     order = (
         *(FS, G, t.PLACEMENT_GROUP, LT, t.ADDON, C, t.NAT, t.EIP, t.ASSOCIATION, t.ROUTE, t.ROUTE_TABLE),
         *(t.INTERNET_GATEWAY, t.INGRESS, t.EGRESS, t.SECURITY_GROUP, t.SUBNET, t.VPC, t.ATTACHMENT, t.ROLE),
         *(t.LOG_GROUP, t.KEY, t.BUCKET),
     )
     for type_ in order:
-        for _, id_, live in list(world.all(type_)):
-            request = land.call(world, type_, live, "delete", id_)
+        for _, id_, live in list(state.all(type_)):
+            request = land.call(state, type_, live, "delete", id_)
             assert (request.id, land.refusals(request)) == (id_, [])
-            world.remove(type_, id_)
-            for other_type, other, its in list(world.all()):
+            state.remove(type_, id_)
+            for other_type, other, its in list(state.all()):
                 if land.kind(type_).cascade(request, other_type, its):
-                    world.remove(other_type, other)
-    assert list(world.all()) == []
+                    state.remove(other_type, other)
+    assert list(state.all()) == []

@@ -12,16 +12,16 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from rehearsal.all_stacks import cloud_stacks
 from rehearsal.clouds.faults import Fault
 from rehearsal.engine import Engine
-from rehearsal.every import cloud_stacks
+from rehearsal.fork_server import ForkServer
 from rehearsal.mutations import made, mutate
 from rehearsal.report.golden import golden
 from rehearsal.report.markdown import markdown
 from rehearsal.report.outcome import Outcome
 from rehearsal.report.terminal import show
 from rehearsal.scenario import Order, Scenario
-from rehearsal.warm import WarmStart
 from rehearsal.workspace import ROOT, NotOursError, Workspace
 
 STACKS = list(cloud_stacks())
@@ -30,7 +30,7 @@ Rehearse = Callable[..., Outcome]
 
 
 @pytest.fixture(scope="module")
-def rehearse(warm: WarmStart, tmp_path_factory: pytest.TempPathFactory) -> Rehearse:
+def rehearse(fork_server: ForkServer, tmp_path_factory: pytest.TempPathFactory) -> Rehearse:
     """Rehearse a stack, with changes or faults; a plain rehearsal of a stack happens once for all tests."""
     plain: dict[str, Outcome] = {}
 
@@ -44,7 +44,7 @@ def rehearse(warm: WarmStart, tmp_path_factory: pytest.TempPathFactory) -> Rehea
             faults=tuple(map(Fault.parse, faults)),
         )
         folder = tmp_path_factory.mktemp("rehearsals") / stack
-        outcome = Scenario(order, Workspace(folder, warm.bin), lambda _name, _phase: None).run()
+        outcome = Scenario(order, Workspace(folder, fork_server.bin), lambda _name, _phase: None).run()
         if not changes and not faults:
             plain[stack] = outcome
         return outcome
@@ -104,17 +104,17 @@ def test_goldens_are_those_of_the_stack_files() -> None:
 
 # Of AWS' two the one with more in it: the file system, and the end of its block.
 @pytest.mark.parametrize("stack", ["gke", "eks-capacity-block"])
-def test_every_input_is_noticed_when_it_is_missing(warm: WarmStart, tmp_path: Path, stack: str) -> None:
-    found = made(stack, Workspace(tmp_path / stack, warm.bin))
+def test_every_input_is_noticed_when_it_is_missing(fork_server: ForkServer, tmp_path: Path, stack: str) -> None:
+    found = made(stack, Workspace(tmp_path / stack, fork_server.bin))
     mutations = list(mutate(found.graph, found, found.settings.target))
     assert [mutation.where for mutation in mutations if mutation.by == "nobody"] == []
     assert len(mutations) > 500
     assert sum(mutation.by == "refusal" for mutation in mutations) > 50
 
 
-def test_every_input_of_a_queue_is_noticed_when_it_is_missing(warm: WarmStart, tmp_path: Path) -> None:
+def test_every_input_of_a_queue_is_noticed_when_it_is_missing(fork_server: ForkServer, tmp_path: Path) -> None:
     """What a stack with queued machines and a RayJob has beside the others."""
-    found = made("gke-dws", Workspace(tmp_path / "gke-dws", warm.bin))
+    found = made("gke-dws", Workspace(tmp_path / "gke-dws", fork_server.bin))
     types = {node.type for node in found.graph.made if re.search(r"kueue|RayJob|Release|NodePool", node.type)}
     mutations = list(mutate(found.graph, found, "gke", types))
     assert [mutation.where for mutation in mutations if mutation.by == "nobody"] == []
@@ -136,25 +136,25 @@ def test_a_change_that_replaces_gpu_nodes_is_told_in_red(rehearse: Rehearse) -> 
     assert "takes down its nodes (at most 4) and every pod on them" in text
 
 
-def test_the_way_from_another_version_is_rehearsed(warm: WarmStart, tmp_path: Path) -> None:
+def test_the_way_from_another_version_is_rehearsed(fork_server: ForkServer, tmp_path: Path) -> None:
     """What a pull request does: the stack made by the other version's program and stack file, then by this one's."""
     name, other = "Pulumi.gke-dranet.yaml", tmp_path / "other version"
     shutil.copytree(ROOT, other, ignore=shutil.ignore_patterns(".*", "tests", "results", "docs", "__pycache__"))
     (other / name).write_text((ROOT / name).read_text().replace("max: 2", "max: 1"))
     order = Order(stack="gke-dranet", file=ROOT / name, before=other)
-    outcome = Scenario(order, Workspace(tmp_path / "rehearsal", warm.bin), lambda _name, _phase: None).run()
+    outcome = Scenario(order, Workspace(tmp_path / "rehearsal", fork_server.bin), lambda _name, _phase: None).run()
     assert outcome.ok, [phase.said for phase in outcome.phases if not phase.ok]
     # The pool's bound, and that of the worker group.
     assert sorted((change.op, change.name) for change in outcome.changes) == [("update", "pool-gpu"), ("update", "ray")]
 
 
-def test_a_queue_goes_while_the_stack_stays(warm: WarmStart, tmp_path: Path) -> None:
+def test_a_queue_goes_while_the_stack_stays(fork_server: ForkServer, tmp_path: Path) -> None:
     """Kueue holds its objects by finalizers, which the simulated cloud enforces: they go one after the other."""
     file = tmp_path / "Pulumi.gke-dranet.yaml"
     text = (ROOT / file.name).read_text().replace("protect: true", "protect: false")
     file.write_text(f"{text}  rdma-ray:queue: kueue\n")
     order = Order(stack="gke-dranet", file=file, changes=("queue=none",))
-    outcome = Scenario(order, Workspace(tmp_path / "rehearsal", warm.bin), lambda _name, _phase: None).run()
+    outcome = Scenario(order, Workspace(tmp_path / "rehearsal", fork_server.bin), lambda _name, _phase: None).run()
     assert outcome.ok, [phase.said for phase in outcome.phases if not phase.ok]
     gone = {change.name for change in outcome.changes if change.op == "delete"}
     assert {"kueue", "queue-cluster-queue", "queue-flavor-gpu", "ray-queue"} <= gone

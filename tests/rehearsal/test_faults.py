@@ -13,12 +13,12 @@ import psutil
 import pytest
 
 from rehearsal.clouds.aws import tokens
-from rehearsal.clouds.kubernetes.kueue import CLUSTER_QUEUE
+from rehearsal.clouds.kubernetes.kueue_shapes import CLUSTER_QUEUE
 from rehearsal.clouds.kubernetes.ray_job import RAY_JOB
 from rehearsal.clouds.registry import cloud
+from rehearsal.fork_server import ForkServer
 from rehearsal.report.convergence import markdown, why
 from rehearsal.sweep import Case, Result, Sweep
-from rehearsal.warm import WarmStart
 from tests.clone import wait_until
 from tools.aws_tags import FOUND_BY_TAGS, found, tagged
 from tools.imports import PendingCreate, import_id
@@ -36,29 +36,29 @@ MADE_UP = (
 """Kinds of AWS' whose ids only tags tell, and one that refers to two of them."""
 
 
-def prepared(stack: str, warm: WarmStart, folders: pytest.TempPathFactory) -> Sweep:
+def prepared(stack: str, fork_server: ForkServer, folders: pytest.TempPathFactory) -> Sweep:
     """A stack, ready to be copied: empty, and made."""
-    made = Sweep(stack, folders.mktemp("faults") / stack, warm.bin)
+    made = Sweep(stack, folders.mktemp("faults") / stack, fork_server.bin)
     made.prepare()
     return made
 
 
 @pytest.fixture(scope="module")
-def sweep(warm: WarmStart, tmp_path_factory: pytest.TempPathFactory) -> Sweep:
+def sweep(fork_server: ForkServer, tmp_path_factory: pytest.TempPathFactory) -> Sweep:
     """The gke stack."""
-    return prepared("gke", warm, tmp_path_factory)
+    return prepared("gke", fork_server, tmp_path_factory)
 
 
 @pytest.fixture(scope="module")
-def eks(warm: WarmStart, tmp_path_factory: pytest.TempPathFactory) -> Sweep:
+def eks(fork_server: ForkServer, tmp_path_factory: pytest.TempPathFactory) -> Sweep:
     """The eks stack."""
-    return prepared("eks", warm, tmp_path_factory)
+    return prepared("eks", fork_server, tmp_path_factory)
 
 
 @pytest.fixture(scope="module")
-def queued(warm: WarmStart, tmp_path_factory: pytest.TempPathFactory) -> Sweep:
+def queued(fork_server: ForkServer, tmp_path_factory: pytest.TempPathFactory) -> Sweep:
     """The stack with a queue."""
-    return prepared("gke-dws", warm, tmp_path_factory)
+    return prepared("gke-dws", fork_server, tmp_path_factory)
 
 
 def converge(sweep: Sweep, stack: str, cases: list[Case], hint: str = "") -> None:
@@ -72,7 +72,7 @@ def converge(sweep: Sweep, stack: str, cases: list[Case], hint: str = "") -> Non
 
 @pytest.mark.parametrize("stack", SAMPLES)
 def test_a_random_sample_converges(
-    stack: str, request: pytest.FixtureRequest, warm: WarmStart, capsys: pytest.CaptureFixture[str]
+    stack: str, request: pytest.FixtureRequest, fork_server: ForkServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
     sweep: Sweep = request.getfixturevalue("sweep" if stack == "gke" else stack)
     # The same each time, so that a failure comes from the change at hand; `make test-faults` runs every case.
@@ -81,7 +81,7 @@ def test_a_random_sample_converges(
     with capsys.disabled():
         print(f"\n{stack}, RDMA_RAY_SEED={seed}: {', '.join(map(str, cases))}")
     converge(sweep, stack, cases, f"RDMA_RAY_SEED={seed}")
-    server = psutil.Process(warm.server.pid)
+    server = psutil.Process(fork_server.server.pid)
     wait_until(lambda: server.children() == [], "no host and no plugin outlives its engine")
 
 

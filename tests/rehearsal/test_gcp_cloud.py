@@ -13,15 +13,15 @@ from typing import Any
 
 import pytest
 
-from rehearsal.clouds.gcp import offers, tokens
+from rehearsal.clouds.gcp import offerings, tokens
 from rehearsal.clouds.gcp.cloud import CLOUD
 from rehearsal.clouds.gcp.functions import FUNCTIONS
-from rehearsal.clouds.gcp.outputs import project_number
+from rehearsal.clouds.gcp.references import project_number
 from rehearsal.clouds.kind import Call, Json, value_at
+from rehearsal.clouds.state import State, View
 from rehearsal.clouds.values import applied, as_asked, covers, differences, merged
-from rehearsal.clouds.world import View, World
-from tests.rehearsal import gcp_landscape as land
-from tests.rehearsal.landscape import GONE
+from tests.rehearsal import gcp_supporting as land
+from tests.rehearsal.supporting import GONE
 
 N, S, C, P = tokens.NETWORK, tokens.SUBNETWORK, tokens.CLUSTER, tokens.NODE_POOL
 POOL_ID = f"{land.CLUSTER_ID}/nodePools/fresh"
@@ -34,16 +34,16 @@ IGNORED: Mapping[str, tuple[str, ...]] = {
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[View]:
-    with World(tmp_path / "world.sqlite").transaction() as view:
+def state(tmp_path: Path) -> Iterator[View]:
+    with State(tmp_path / "clouds.sqlite").transaction() as view:
         land.landscape(view)
         yield view
 
 
-def made(world: View, type_: str, inputs: Json | None = None) -> Json:
+def made(state: View, type_: str, inputs: Json | None = None) -> Json:
     """The live value of a new object."""
-    id_ = land.make(world, type_, inputs or land.RIGHT[type_])
-    live = world.get(type_, id_)
+    id_ = land.make(state, type_, inputs or land.RIGHT[type_])
+    live = state.get(type_, id_)
     assert live is not None
     return live
 
@@ -79,15 +79,15 @@ def test_project_and_region_come_from_the_provider_unless_given() -> None:
 
 
 @pytest.mark.parametrize("type_", CLOUD.kinds)
-def test_what_is_asked_for_is_what_a_refresh_reads(type_: str, world: View) -> None:
+def test_what_is_asked_for_is_what_a_refresh_reads(type_: str, state: View) -> None:
     asked = land.RIGHT[type_]
-    live = made(world, type_, asked)
+    live = made(state, type_, asked)
     assert list(differences(asked, as_asked(asked, live, land.kind(type_).maps))) == []
 
 
 @pytest.mark.parametrize("type_", CLOUD.kinds)
-def test_the_same_request_computes_the_same_twice(type_: str, world: View) -> None:
-    request = land.call(world, type_, land.RIGHT[type_])
+def test_the_same_request_computes_the_same_twice(type_: str, state: View) -> None:
+    request = land.call(state, type_, land.RIGHT[type_])
     assert land.kind(type_).compute(request) == land.kind(type_).compute(request)
     json.dumps(land.kind(type_).compute(request))
 
@@ -111,10 +111,10 @@ def _inputs_of(type_: str) -> set[str]:
 
 
 @pytest.mark.parametrize("type_", CLOUD.kinds)
-def test_the_sdk_knows_every_property(type_: str, world: View) -> None:
+def test_the_sdk_knows_every_property(type_: str, state: View) -> None:
     known = _inputs_of(type_)
     kind = land.kind(type_)
-    names = {*land.RIGHT[type_], *kind.compute(land.call(world, type_, land.RIGHT[type_]))}
+    names = {*land.RIGHT[type_], *kind.compute(land.call(state, type_, land.RIGHT[type_]))}
     names |= {path.partition(".")[0] for path in kind.replace_on | kind.maps}
     assert names - known == set()
 
@@ -150,24 +150,24 @@ def test_what_the_provider_replaces(type_: str, path: str, replaces: bool) -> No
     assert covers(land.kind(type_).replace_on, parts) is replaces
 
 
-def test_outputs_of_a_network_and_its_subnetwork(world: View) -> None:
-    network, subnetwork = made(world, N), made(world, S)
+def test_outputs_of_a_network_and_its_subnetwork(state: View) -> None:
+    network, subnetwork = made(state, N), made(state, S)
     assert network["selfLink"] == "https://www.googleapis.com/compute/v1/projects/acme-ml/global/networks/fresh"
     assert network["project"] == "acme-ml"
     assert subnetwork["gatewayAddress"] == "10.60.0.1"
-    assert made(world, N, {"name": "plain"})["mtu"] == 1460
-    assert made(world, N, {"name": "roce", "networkProfile": land.PROFILE})["mtu"] == 8896
+    assert made(state, N, {"name": "plain"})["mtu"] == 1460
+    assert made(state, N, {"name": "roce", "networkProfile": land.PROFILE})["mtu"] == 8896
 
 
-def test_outputs_of_an_account(world: View) -> None:
-    account = made(world, tokens.ACCOUNT)
+def test_outputs_of_an_account(state: View) -> None:
+    account = made(state, tokens.ACCOUNT)
     assert account["email"] == "fresh-account@acme-ml.iam.gserviceaccount.com"
     assert account["member"] == f"serviceAccount:{account['email']}"
     assert re.fullmatch(r"[1-9]\d{20}", account["uniqueId"])
 
 
-def test_outputs_of_a_cluster(world: View) -> None:
-    cluster = made(world, C)
+def test_outputs_of_a_cluster(state: View) -> None:
+    cluster = made(state, C)
     dns = value_at(cluster, "controlPlaneEndpointsConfig.dnsEndpointConfig.endpoint")
     assert re.fullmatch(rf"gke-[0-9a-f]{{36}}-{project_number('acme-ml')}\.us-central1\.gke\.goog", dns)
     assert cluster["endpoint"].startswith("203.0.113.")
@@ -177,7 +177,7 @@ def test_outputs_of_a_cluster(world: View) -> None:
     assert cluster["servicesIpv4Cidr"] == "10.1.0.0/20"
     private = {"enablePrivateEndpoint": True, "masterIpv4CidrBlock": "172.16.0.32/28"}
     assert (
-        made(world, C, {**land.CLUSTER, "name": "shut", "privateClusterConfig": private})["endpoint"] == "172.16.0.34"
+        made(state, C, {**land.CLUSTER, "name": "shut", "privateClusterConfig": private})["endpoint"] == "172.16.0.34"
     )
 
 
@@ -191,12 +191,12 @@ def test_outputs_of_a_cluster(world: View) -> None:
         ("1.3", None),
     ],
 )
-def test_versions_are_resolved(asked: str | None, gets: str | None, world: View) -> None:
-    assert offers.resolve(asked, "REGULAR", world) == gets
+def test_versions_are_resolved(asked: str | None, gets: str | None, state: View) -> None:
+    assert offerings.resolve(asked, "REGULAR", state) == gets
 
 
-def test_outputs_of_a_pool(world: View) -> None:
-    pool = made(world, P)
+def test_outputs_of_a_pool(state: View) -> None:
+    pool = made(state, P)
     assert pool["version"] == "1.35.2-gke.1485000"
     assert (pool["nodeCount"], pool["initialNodeCount"], pool["nodeLocations"]) == (0, 0, [land.ZONE])
     (manager,), (group,) = pool["instanceGroupUrls"], pool["managedInstanceGroupUrls"]
@@ -206,13 +206,13 @@ def test_outputs_of_a_pool(world: View) -> None:
     assert value_at(pool, "nodeConfig.resourceLabels.goog-gke-node-pool-provisioning-model") == "flex-start"
     assert value_at(pool, "nodeConfig.effectiveTaints.0.key") == "nvidia.com/gpu"
     bare = land.changed(land.POOL, {"name": "bare", "nodeConfig.ephemeralStorageLocalSsdConfig": GONE})
-    assert value_at(made(world, P, bare), "nodeConfig.ephemeralStorageLocalSsdConfig.localSsdCount") == 32
+    assert value_at(made(state, P, bare), "nodeConfig.ephemeralStorageLocalSsdConfig.localSsdCount") == 32
 
 
 @pytest.mark.parametrize("type_", [N, S, C, P])
-def test_an_update_keeps_what_the_cloud_added(type_: str, world: View) -> None:
+def test_an_update_keeps_what_the_cloud_added(type_: str, state: View) -> None:
     before = land.RIGHT[type_]
-    live = made(world, type_, before)
+    live = made(state, type_, before)
     after = {
         N: {**before, "routingMode": "GLOBAL"},
         S: {**before, "privateIpGoogleAccess": True},
@@ -222,7 +222,7 @@ def test_an_update_keeps_what_the_cloud_added(type_: str, world: View) -> None:
     asked = applied(live, before, after)
     id_ = land.kind(type_).identify(after, land.CONFIG)
     update = Call(
-        verb="update", type=type_, id=id_, inputs=after, live=live, config=land.CONFIG, world=world, now=asked
+        verb="update", type=type_, id=id_, inputs=after, live=live, config=land.CONFIG, state=state, now=asked
     )
     assert land.refusals(update) == []
     now = {**asked, **land.kind(type_).compute(update)}
@@ -232,50 +232,50 @@ def test_an_update_keeps_what_the_cloud_added(type_: str, world: View) -> None:
     assert changed <= allowed
 
 
-def test_a_control_plane_moves_up_and_never_down(world: View) -> None:
-    live = made(world, C)
+def test_a_control_plane_moves_up_and_never_down(state: View) -> None:
+    live = made(state, C)
     for asked, gets in (("1.35.3-gke.1389000", "1.35.3-gke.1389000"), ("1.34.4-gke.1193000", "1.35.2-gke.1485000")):
         inputs = {**land.CLUSTER, "minMasterVersion": asked}
-        update = land.call(world, C, inputs, "update")
+        update = land.call(state, C, inputs, "update")
         assert land.kind(C).compute(update)["masterVersion"] == gets
     assert live["masterVersion"] == "1.35.2-gke.1485000"
 
 
-def test_a_deleted_cluster_takes_its_pools_and_objects_along(world: View) -> None:
-    made(world, C)
-    made(world, P)
-    stay = land.make(world, P, {**land.POOL, "cluster": "fresh"})
+def test_a_deleted_cluster_takes_its_pools_and_objects_along(state: View) -> None:
+    made(state, C)
+    made(state, P)
+    stay = land.make(state, P, {**land.POOL, "cluster": "fresh"})
     for name, cluster in (("a", land.CLUSTER_ID), ("b", f"{land.CLUSTER_ID}-2")):
-        world.put("kubernetes:core/v1:Secret", name, {"__cluster": cluster})
-    live = world.get(C, land.CLUSTER_ID)
+        state.put("kubernetes:core/v1:Secret", name, {"__cluster": cluster})
+    live = state.get(C, land.CLUSTER_ID)
     assert live is not None
-    delete = land.call(world, C, live, "delete")
-    gone = {id_ for type_, id_, other in world.all() if land.kind(C).cascade(delete, type_, other)}
+    delete = land.call(state, C, live, "delete")
+    gone = {id_ for type_, id_, other in state.all() if land.kind(C).cascade(delete, type_, other)}
     assert gone == {POOL_ID, f"{land.CLUSTER_ID}/nodePools/system", "a"}
     assert stay not in gone
 
 
 @pytest.mark.parametrize("type_", [N, S, tokens.FIREWALL, tokens.ACCOUNT, P])
-def test_nothing_else_takes_anything_along(type_: str, world: View) -> None:
-    delete = land.call(world, type_, land.RIGHT[type_], "delete")
-    assert not any(land.kind(type_).cascade(delete, other, live) for other, _, live in world.all())
+def test_nothing_else_takes_anything_along(type_: str, state: View) -> None:
+    delete = land.call(state, type_, land.RIGHT[type_], "delete")
+    assert not any(land.kind(type_).cascade(delete, other, live) for other, _, live in state.all())
 
 
-def test_a_deleted_router_takes_its_nat_along(world: View) -> None:
-    nat = land.make(world, tokens.NAT, land.NAT)
-    delete = land.call(world, tokens.ROUTER, {**land.ROUTER, "name": "out"}, "delete")
-    gone = {id_ for type_, id_, live in world.all() if land.kind(tokens.ROUTER).cascade(delete, type_, live)}
+def test_a_deleted_router_takes_its_nat_along(state: View) -> None:
+    nat = land.make(state, tokens.NAT, land.NAT)
+    delete = land.call(state, tokens.ROUTER, {**land.ROUTER, "name": "out"}, "delete")
+    gone = {id_ for type_, id_, live in state.all() if land.kind(tokens.ROUTER).cascade(delete, type_, live)}
     assert gone == {nat}
 
 
-def _after_a_while(world: View, type_: str, asked: Json) -> list[str]:
+def _after_a_while(state: View, type_: str, asked: Json) -> list[str]:
     """The paths that a refresh shows as different, after the cloud has changed what it changes, twice."""
     id_ = land.kind(type_).identify(asked, land.CONFIG)
     for _ in range(2):
-        live = world.get(type_, id_)
+        live = state.get(type_, id_)
         assert live is not None
-        world.put(type_, id_, merged(live, land.kind(type_).drift(live, world)))
-    live = world.get(type_, id_)
+        state.put(type_, id_, merged(live, land.kind(type_).drift(live, state)))
+    live = state.get(type_, id_)
     shown = differences(as_asked(asked, live, land.kind(type_).maps), asked)
     return [".".join(str(part) for part in path) for path, _ in shown]
 
@@ -286,58 +286,58 @@ def _not_ignored(type_: str, paths: list[str]) -> list[str]:
 
 
 @pytest.mark.parametrize("type_", CLOUD.kinds)
-def test_drift_shows_nothing_that_the_reference_does_not_tell_to_ignore(type_: str, world: View) -> None:
-    made(world, P)
+def test_drift_shows_nothing_that_the_reference_does_not_tell_to_ignore(type_: str, state: View) -> None:
+    made(state, P)
     if type_ != P:
-        made(world, type_)
-    assert _not_ignored(type_, _after_a_while(world, type_, land.RIGHT[type_])) == []
+        made(state, type_)
+    assert _not_ignored(type_, _after_a_while(state, type_, land.RIGHT[type_])) == []
 
 
-def test_drift_of_a_cluster_shows_without_ignoring(world: View) -> None:
-    made(world, P, {**land.POOL, "cluster": "fresh"})
-    made(world, C)
-    assert "nodeConfig.machineType" in _after_a_while(world, C, land.CLUSTER)
-    cluster = world.get(C, f"{land.CLUSTER_ID.removesuffix('ray')}fresh") or {}
-    assert cluster["masterVersion"] == offers.LATER
+def test_drift_of_a_cluster_shows_without_ignoring(state: View) -> None:
+    made(state, P, {**land.POOL, "cluster": "fresh"})
+    made(state, C)
+    assert "nodeConfig.machineType" in _after_a_while(state, C, land.CLUSTER)
+    cluster = state.get(C, f"{land.CLUSTER_ID.removesuffix('ray')}fresh") or {}
+    assert cluster["masterVersion"] == offerings.LATER
     assert cluster["nodePools"][0]["name"] == "fresh"
 
 
-def test_drift_of_a_pool_shows_without_ignoring(world: View) -> None:
-    made(world, P)
-    shown = _after_a_while(world, P, land.POOL)
+def test_drift_of_a_pool_shows_without_ignoring(state: View) -> None:
+    made(state, P)
+    shown = _after_a_while(state, P, land.POOL)
     assert "initialNodeCount" in shown
     assert any(path.startswith("nodeConfig.labels.") for path in shown)
-    pool = world.get(P, POOL_ID) or {}
+    pool = state.get(P, POOL_ID) or {}
     assert pool["nodeCount"] == 2
-    assert pool["version"] == offers.LATER
+    assert pool["version"] == offerings.LATER
 
 
-def test_what_the_program_asks_about_versions_moves_on(world: View) -> None:
+def test_what_the_program_asks_about_versions_moves_on(state: View) -> None:
     ask = FUNCTIONS["gcp:container/getEngineVersions:getEngineVersions"]
-    before = ask({"location": land.REGION}, land.CONFIG, world)
-    _after_a_while(world, C, {**land.CLUSTER, "name": "ray"})
-    after = ask({"location": land.REGION}, land.CONFIG, world)
+    before = ask({"location": land.REGION}, land.CONFIG, state)
+    _after_a_while(state, C, {**land.CLUSTER, "name": "ray"})
+    after = ask({"location": land.REGION}, land.CONFIG, state)
     assert before["releaseChannelDefaultVersion"]["REGULAR"] == "1.35.2-gke.1485000"
-    assert after["releaseChannelDefaultVersion"]["REGULAR"] == after["validMasterVersions"][0] == offers.LATER
+    assert after["releaseChannelDefaultVersion"]["REGULAR"] == after["validMasterVersions"][0] == offerings.LATER
 
 
-def test_a_maintenance_exclusion_keeps_nodes_as_they_are(world: View) -> None:
+def test_a_maintenance_exclusion_keeps_nodes_as_they_are(state: View) -> None:
     exclusion = {"exclusionName": "no", "exclusionOptions": {"scope": "NO_MINOR_OR_NODE_UPGRADES"}}
     cluster = {**land.CLUSTER, "name": "ray", "maintenancePolicy": {"maintenanceExclusions": [exclusion]}}
-    made(world, C, cluster)
-    made(world, P)
-    assert _not_ignored(C, _after_a_while(world, C, cluster)) == []
-    _after_a_while(world, P, land.POOL)
-    live, pool = world.get(C, land.CLUSTER_ID) or {}, world.get(P, POOL_ID) or {}
-    assert (live["masterVersion"], live["nodeVersion"]) == (offers.LATER, "1.35.2-gke.1485000")
+    made(state, C, cluster)
+    made(state, P)
+    assert _not_ignored(C, _after_a_while(state, C, cluster)) == []
+    _after_a_while(state, P, land.POOL)
+    live, pool = state.get(C, land.CLUSTER_ID) or {}, state.get(P, POOL_ID) or {}
+    assert (live["masterVersion"], live["nodeVersion"]) == (offerings.LATER, "1.35.2-gke.1485000")
     assert pool["version"] == "1.35.2-gke.1485000"
 
 
-def test_gke_makes_secondary_ranges_for_a_cluster_that_names_none(world: View) -> None:
-    made(world, S)
+def test_gke_makes_secondary_ranges_for_a_cluster_that_names_none(state: View) -> None:
+    made(state, S)
     cluster = land.changed(land.CLUSTER, {"subnetwork": "fresh", "ipAllocationPolicy": {}})
-    made(world, C, cluster)
-    assert _after_a_while(world, S, land.SUBNETWORK) == ["secondaryIpRanges.1"]
+    made(state, C, cluster)
+    assert _after_a_while(state, S, land.SUBNETWORK) == ["secondaryIpRanges.1"]
 
 
 @pytest.mark.parametrize(
@@ -350,9 +350,9 @@ def test_gke_makes_secondary_ranges_for_a_cluster_that_names_none(world: View) -
         ("us-central1-b", "a3-ultragpu-9g", False),
     ],
 )
-def test_machine_types_of_a_zone(zone: str, machine: str, there: bool, world: View) -> None:
+def test_machine_types_of_a_zone(zone: str, machine: str, there: bool, state: View) -> None:
     ask = FUNCTIONS["gcp:compute/getMachineTypes:getMachineTypes"]
-    found = ask({"zone": zone, "filter": f'name = "{machine}"'}, land.CONFIG, world)["machineTypes"]
+    found = ask({"zone": zone, "filter": f'name = "{machine}"'}, land.CONFIG, state)["machineTypes"]
     assert [one["name"] for one in found] == ([machine] if there else [])
 
 
@@ -375,14 +375,14 @@ def test_granting_a_role_twice_is_no_conflict() -> None:
     assert all(land.kind(type_).repeatable for type_ in (tokens.PROJECT_MEMBER, tokens.BUCKET_MEMBER))
 
 
-def test_project_and_client(world: View) -> None:
-    project = FUNCTIONS["gcp:organizations/getProject:getProject"]({}, land.CONFIG, world)
+def test_project_and_client(state: View) -> None:
+    project = FUNCTIONS["gcp:organizations/getProject:getProject"]({}, land.CONFIG, state)
     assert (project["projectId"], project["number"]) == ("acme-ml", project_number("acme-ml"))
-    client: dict[str, Any] = FUNCTIONS["gcp:organizations/getClientConfig:getClientConfig"]({}, land.CONFIG, world)
+    client: dict[str, Any] = FUNCTIONS["gcp:organizations/getClientConfig:getClientConfig"]({}, land.CONFIG, state)
     assert (client["project"], client["region"]) == ("acme-ml", "us-central1")
 
 
-def test_engine_versions_with_a_prefix(world: View) -> None:
+def test_engine_versions_with_a_prefix(state: View) -> None:
     ask = FUNCTIONS["gcp:container/getEngineVersions:getEngineVersions"]
-    offered = ask({"location": land.REGION, "versionPrefix": "1.34."}, land.CONFIG, world)
+    offered = ask({"location": land.REGION, "versionPrefix": "1.34."}, land.CONFIG, state)
     assert offered["validMasterVersions"] == ["1.34.4-gke.1193000", "1.34.3-gke.1318000"]

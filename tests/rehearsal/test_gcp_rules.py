@@ -12,8 +12,8 @@ import pytest
 from rehearsal.clouds.gcp import tokens
 from rehearsal.clouds.gcp.cloud import CLOUD
 from rehearsal.clouds.kind import Refusal, Rule
-from rehearsal.clouds.world import View, World
-from tests.rehearsal import gcp_landscape as land
+from rehearsal.clouds.state import State, View
+from tests.rehearsal import gcp_supporting as land
 from tests.rehearsal import gcp_wrong_clusters, gcp_wrong_networks, gcp_wrong_pools
 from tests.rehearsal.gcp_wrong import ACCOUNT, AUTO, PLAIN, QUEUED, RESERVED, Case, N, P
 
@@ -34,19 +34,19 @@ def _rule(case: Case) -> Rule:
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[View]:
-    with World(tmp_path / "world.sqlite").transaction() as view:
+def state(tmp_path: Path) -> Iterator[View]:
+    with State(tmp_path / "clouds.sqlite").transaction() as view:
         land.landscape(view)
         yield view
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_a_rule_refuses_the_wrong_request_and_only_that(case: Case, world: View) -> None:
+def test_a_rule_refuses_the_wrong_request_and_only_that(case: Case, state: View) -> None:
     right = land.changed(land.RIGHT[case.kind], case.right)
-    assert _rule(case)(land.call(world, case.kind, right, case.verb)) is None
-    case.prepare(world)
+    assert _rule(case)(land.call(state, case.kind, right, case.verb)) is None
+    case.prepare(state)
     wrong = land.changed(land.RIGHT[case.kind], case.changes)
-    refusal = _rule(case)(land.call(world, case.kind, wrong, case.verb, case.config))
+    refusal = _rule(case)(land.call(state, case.kind, wrong, case.verb, case.config))
     assert isinstance(refusal, Refusal), "the rule is silent"
     assert re.search(case.says, refusal.message), refusal.message
     assert re.match(r"\d{3} \w+$", refusal.status)
@@ -55,8 +55,8 @@ def test_a_rule_refuses_the_wrong_request_and_only_that(case: Case, world: View)
 
 
 @pytest.mark.parametrize("kind", CLOUD.kinds)
-def test_the_right_request_passes_every_rule(kind: str, world: View) -> None:
-    assert land.refusals(land.call(world, kind, land.RIGHT[kind])) == []
+def test_the_right_request_passes_every_rule(kind: str, state: View) -> None:
+    assert land.refusals(land.call(state, kind, land.RIGHT[kind])) == []
 
 
 @pytest.mark.parametrize(
@@ -64,8 +64,8 @@ def test_the_right_request_passes_every_rule(kind: str, world: View) -> None:
     [QUEUED, PLAIN, {**PLAIN, "nodeConfig.spot": True, "initialNodeCount": 1}, {**PLAIN, **RESERVED}, AUTO],
     ids=["queued", "on-demand", "spot", "reservation", "managed networks"],
 )
-def test_every_way_to_get_machines_passes(changes: Mapping[str, Any], world: View) -> None:
-    assert land.refusals(land.call(world, P, land.changed(land.POOL, changes))) == []
+def test_every_way_to_get_machines_passes(changes: Mapping[str, Any], state: View) -> None:
+    assert land.refusals(land.call(state, P, land.changed(land.POOL, changes))) == []
 
 
 def test_every_rule_of_every_kind_has_a_case() -> None:
@@ -78,7 +78,7 @@ def test_every_rule_says_in_one_line_what_holds() -> None:
             assert re.fullmatch(r"[A-Z][^\n]+\.", rule.__doc__ or ""), _name(rule)
 
 
-def test_an_empty_landscape_can_be_taken_down_in_order(world: View) -> None:
+def test_an_empty_landscape_can_be_taken_down_in_order(state: View) -> None:
     order = (
         tokens.NODE_POOL,
         tokens.CLUSTER,
@@ -90,8 +90,8 @@ def test_an_empty_landscape_can_be_taken_down_in_order(world: View) -> None:
         ACCOUNT,
     )
     for type_ in order:
-        for _, id_, live in list(world.all(type_)):
-            request = land.call(world, type_, live, "delete")
+        for _, id_, live in list(state.all(type_)):
+            request = land.call(state, type_, live, "delete")
             assert (request.id, land.refusals(request)) == (id_, [])
-            world.remove(type_, id_)
-    assert list(world.all()) == []
+            state.remove(type_, id_)
+    assert list(state.all()) == []

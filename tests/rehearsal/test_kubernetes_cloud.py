@@ -17,11 +17,11 @@ from rehearsal.clouds.kubernetes.cloud import CLOUD
 from rehearsal.clouds.kubernetes.connection import cluster, reaches
 from rehearsal.clouds.kubernetes.custom_shapes import custom
 from rehearsal.clouds.kubernetes.identity import DEFINITION, NAMESPACE, RELEASE, api
-from rehearsal.clouds.kubernetes.kueue import CLUSTER_QUEUE
+from rehearsal.clouds.kubernetes.kueue_shapes import CLUSTER_QUEUE
 from rehearsal.clouds.kubernetes.sdk_shapes import built_in
 from rehearsal.clouds.kubernetes.shapes import ANY, TEXT, Shape, listed, misfits, thing
+from rehearsal.clouds.state import State, View
 from rehearsal.clouds.values import as_asked, merged
-from rehearsal.clouds.world import View, World
 from tests.rehearsal.kubernetes_objects import (
     CLUSTER_ID,
     COMPUTE_CLASS,
@@ -44,9 +44,9 @@ from tests.rehearsal.protocol import Client, served
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[View]:
+def state(tmp_path: Path) -> Iterator[View]:
     """The world of the right objects."""
-    with World(tmp_path / "world.sqlite").transaction() as view:
+    with State(tmp_path / "clouds.sqlite").transaction() as view:
         furnish(view)
         yield view
 
@@ -96,18 +96,18 @@ def test_every_misfit_is_told_with_its_path() -> None:
 
 
 @pytest.mark.parametrize("host", [HOST, f"{HOST}:443", "gke-1.us-central1.gke.goog"])
-def test_a_kubeconfig_leads_to_the_cluster_with_its_endpoint(world: View, host: str) -> None:
-    found = cluster({"kubeconfig": kubeconfig(host)}, world)
+def test_a_kubeconfig_leads_to_the_cluster_with_its_endpoint(state: View, host: str) -> None:
+    found = cluster({"kubeconfig": kubeconfig(host)}, state)
     assert found is not None
     assert found[0] == CLUSTER_ID
-    assert reaches({"kubeconfig": kubeconfig(host)}, world) is None
+    assert reaches({"kubeconfig": kubeconfig(host)}, state) is None
 
 
 @pytest.mark.parametrize(
     "config", [{}, {"kubeconfig": "{"}, {"kubeconfig": "[]"}, {"kubeconfig": kubeconfig("10.9.9.9")}]
 )
-def test_without_a_cluster_the_provider_says_that_it_is_unreachable(world: View, config: Json) -> None:
-    refusal = reaches(config, world)
+def test_without_a_cluster_the_provider_says_that_it_is_unreachable(state: View, config: Json) -> None:
+    refusal = reaches(config, state)
     assert refusal is not None
     assert "configured Kubernetes cluster is unreachable" in refusal.message
 
@@ -115,16 +115,16 @@ def test_without_a_cluster_the_provider_says_that_it_is_unreachable(world: View,
 # What is made, what goes, what changes
 
 
-def test_ids_are_those_of_the_real_provider(world: View) -> None:
-    assert call(world, SECRET, named("a", None)).id == "default/a"
-    assert call(world, SECRET, named("a", None), config={**CONFIG, "namespace": "n"}).id == "n/a"
-    assert call(world, NETWORK, named("a", None)).id == "a"
-    assert call(world, RELEASE, RIGHT[RELEASE]).id == "kuberay-system/kuberay-operator"
+def test_ids_are_those_of_the_real_provider(state: View) -> None:
+    assert call(state, SECRET, named("a", None)).id == "default/a"
+    assert call(state, SECRET, named("a", None), config={**CONFIG, "namespace": "n"}).id == "n/a"
+    assert call(state, NETWORK, named("a", None)).id == "a"
+    assert call(state, RELEASE, RIGHT[RELEASE]).id == "kuberay-system/kuberay-operator"
 
 
-def test_a_release_makes_its_namespace_and_definitions_and_leaves_them(world: View) -> None:
-    world.remove(DEFINITION, "rayclusters.ray.io")
-    request = call(world, RELEASE, RIGHT[RELEASE])
+def test_a_release_makes_its_namespace_and_definitions_and_leaves_them(state: View) -> None:
+    state.remove(DEFINITION, "rayclusters.ray.io")
+    request = call(state, RELEASE, RIGHT[RELEASE])
     live = helm.installed(request)
     assert live["status"] == {
         "status": "deployed",
@@ -135,16 +135,16 @@ def test_a_release_makes_its_namespace_and_definitions_and_leaves_them(world: Vi
         "appVersion": "v1.6.2",
         "revision": 1,
     }
-    assert world.get(NAMESPACE, "kuberay-system") is not None
-    definition = world.get(DEFINITION, "rayclusters.ray.io")
+    assert state.get(NAMESPACE, "kuberay-system") is not None
+    definition = state.get(DEFINITION, "rayclusters.ray.io")
     assert definition is not None
     assert not helm.goes_too(request, DEFINITION, definition)
     assert not helm.goes_too(request, RAY_CLUSTER, RIGHT[RAY_CLUSTER])
-    again = helm.installed(call(world, RELEASE, RIGHT[RELEASE], "update", live))
+    again = helm.installed(call(state, RELEASE, RIGHT[RELEASE], "update", live))
     assert again["status"]["revision"] == 2
 
 
-def test_kueue_takes_its_definitions_and_objects_along(world: View) -> None:
+def test_kueue_takes_its_definitions_and_objects_along(state: View) -> None:
     inputs = {
         "name": "kueue",
         "namespace": "kueue-system",
@@ -152,11 +152,11 @@ def test_kueue_takes_its_definitions_and_objects_along(world: View) -> None:
         "chart": "oci://registry.k8s.io/kueue/charts/kueue",
         "version": "0.19.2",
     }
-    request = call(world, RELEASE, inputs)
+    request = call(state, RELEASE, inputs)
     assert first_refusal(request) is None
-    world.remove(DEFINITION, "clusterqueues.kueue.x-k8s.io")
+    state.remove(DEFINITION, "clusterqueues.kueue.x-k8s.io")
     helm.installed(request)
-    definition = world.get(DEFINITION, "clusterqueues.kueue.x-k8s.io")
+    definition = state.get(DEFINITION, "clusterqueues.kueue.x-k8s.io")
     assert definition is not None
     assert helm.goes_too(request, DEFINITION, definition)
     assert helm.goes_too(request, CLUSTER_QUEUE, RIGHT[CLUSTER_QUEUE])
@@ -167,10 +167,10 @@ def test_every_chart_has_a_dated_source() -> None:
     assert all(re.search(r"20\d\d-\d\d", chart.source) for chart in charts.CHARTS)
 
 
-def test_a_namespace_takes_along_what_lives_in_it(world: View) -> None:
+def test_a_namespace_takes_along_what_lives_in_it(state: View) -> None:
     kind = CLOUD.kind(NAMESPACE)
     assert kind is not None
-    request = call(world, NAMESPACE, named("ray", None), "delete")
+    request = call(state, NAMESPACE, named("ray", None), "delete")
     assert kind.cascade(request, SECRET, named("a", "ray"))
     assert kind.cascade(request, RELEASE, {"namespace": "ray"})
     assert not kind.cascade(request, SECRET, named("a", "other"))
@@ -178,50 +178,50 @@ def test_a_namespace_takes_along_what_lives_in_it(world: View) -> None:
     assert not kind.cascade(request, "gcp:storage/bucket:Bucket", {"namespace": "ray"})
 
 
-def test_metadata_is_the_servers_and_survives_updates(world: View) -> None:
+def test_metadata_is_the_servers_and_survives_updates(state: View) -> None:
     kind = CLOUD.kind(RAY_CLUSTER)
     assert kind is not None
     inputs = RIGHT[RAY_CLUSTER]
-    first = {**inputs, **kind.compute(call(world, RAY_CLUSTER, inputs))}
+    first = {**inputs, **kind.compute(call(state, RAY_CLUSTER, inputs))}
     assert first["metadata"]["generation"] == 1
     assert first["spec"]["workerGroupSpecs"][0]["replicas"] == 0
-    same = kind.compute(call(world, RAY_CLUSTER, first, "update", first))
+    same = kind.compute(call(state, RAY_CLUSTER, first, "update", first))
     assert same["metadata"]["generation"] == 1
     assert same["metadata"]["uid"] == first["metadata"]["uid"]
     changed = with_(first, "spec/rayVersion", "2.61.0")
-    later = kind.compute(call(world, RAY_CLUSTER, changed, "update", first))
+    later = kind.compute(call(state, RAY_CLUSTER, changed, "update", first))
     assert later["metadata"]["generation"] == 2
     assert int(later["metadata"]["resourceVersion"]) > int(first["metadata"]["resourceVersion"])
 
 
-def test_a_secret_is_read_back_encoded_and_a_namespace_labelled(world: View) -> None:
+def test_a_secret_is_read_back_encoded_and_a_namespace_labelled(state: View) -> None:
     secret, namespace = CLOUD.kind(SECRET), CLOUD.kind(NAMESPACE)
     assert secret is not None
     assert namespace is not None
-    assert secret.compute(call(world, SECRET, RIGHT[SECRET]))["data"] == {"auth_token": "eA==", "more": "eA=="}
-    labels = namespace.compute(call(world, NAMESPACE, RIGHT[NAMESPACE]))["metadata"]["labels"]
+    assert secret.compute(call(state, SECRET, RIGHT[SECRET]))["data"] == {"auth_token": "eA==", "more": "eA=="}
+    labels = namespace.compute(call(state, NAMESPACE, RIGHT[NAMESPACE]))["metadata"]["labels"]
     assert labels == {"kubernetes.io/metadata.name": "ray-2"}
 
 
 @pytest.mark.parametrize("type_", [type_ for type_ in RIGHT if type_ != RELEASE])
-def test_what_controllers_change_shows_only_where_the_program_asked(world: View, type_: str) -> None:
+def test_what_controllers_change_shows_only_where_the_program_asked(state: View, type_: str) -> None:
     kind = CLOUD.kind(type_)
     assert kind is not None
     inputs = RIGHT[type_]
-    live = {**inputs, **kind.compute(call(world, type_, inputs))}
-    drifted = merged(live, kind.drift(live, world))
+    live = {**inputs, **kind.compute(call(state, type_, inputs))}
+    drifted = merged(live, kind.drift(live, state))
     assert as_asked(inputs, drifted, kind.maps) == inputs
 
 
-def test_the_autoscaler_and_a_program_that_says_replicas_disagree(world: View) -> None:
+def test_the_autoscaler_and_a_program_that_says_replicas_disagree(state: View) -> None:
     kind = CLOUD.kind(RAY_CLUSTER)
     assert kind is not None
     inputs = with_(RIGHT[RAY_CLUSTER], f"{WORKERS}/replicas", 0)
-    live = {**inputs, **kind.compute(call(world, RAY_CLUSTER, inputs))}
-    drifted = merged(live, kind.drift(live, world))
+    live = {**inputs, **kind.compute(call(state, RAY_CLUSTER, inputs))}
+    drifted = merged(live, kind.drift(live, state))
     assert as_asked(inputs, drifted, kind.maps)["spec"]["workerGroupSpecs"][0]["replicas"] == 1
     fixed = with_(live, "spec/enableInTreeAutoscaling", False)
-    assert merged(fixed, kind.drift(fixed, world))["spec"]["workerGroupSpecs"][0]["replicas"] == 0
+    assert merged(fixed, kind.drift(fixed, state))["spec"]["workerGroupSpecs"][0]["replicas"] == 0
 
 
 @pytest.mark.parametrize(
@@ -231,8 +231,8 @@ def test_quantities_are_numbers(quantity: Any, number: str) -> None:
     assert str(quantities.amount(quantity).normalize()) == str(quantities.amount(number).normalize())
 
 
-def test_names_in_use_are_told_as_the_api_server_does(world: View) -> None:
-    del world
+def test_names_in_use_are_told_as_the_api_server_does(state: View) -> None:
+    del state
     kind, release = CLOUD.kind(DAEMON_SET), CLOUD.kind(RELEASE)
     assert kind is not None
     assert release is not None
@@ -245,8 +245,8 @@ def test_names_in_use_are_told_as_the_api_server_does(world: View) -> None:
 
 @pytest.mark.parametrize("type_", [type_ for type_ in RIGHT if type_ != COMPUTE_CLASS])
 def test_a_right_object_lives_from_create_to_delete(tmp_path: Path, type_: str) -> None:
-    with served(CLOUD, tmp_path / "world.sqlite", CONFIG) as client:
-        with client.world.transaction() as view:
+    with served(CLOUD, tmp_path / "clouds.sqlite", CONFIG) as client:
+        with client.state.transaction() as view:
             furnish(view)
         asked = RIGHT[type_]
         id_, _ = client.create(type_, asked)
@@ -267,8 +267,8 @@ def test_a_right_object_lives_from_create_to_delete(tmp_path: Path, type_: str) 
 
 
 def test_an_update_of_what_is_fixed_is_refused_or_replaces(tmp_path: Path) -> None:
-    with served(CLOUD, tmp_path / "world.sqlite", CONFIG) as client:
-        with client.world.transaction() as view:
+    with served(CLOUD, tmp_path / "clouds.sqlite", CONFIG) as client:
+        with client.state.transaction() as view:
             furnish(view)
         asked = RIGHT[JOB]
         client.create(JOB, asked)
@@ -287,7 +287,7 @@ def _drift(client: Client, type_: str, id_: str) -> None:
     """Let controllers do what they do to one object."""
     kind = CLOUD.kind(type_)
     assert kind is not None
-    with client.world.transaction() as view:
+    with client.state.transaction() as view:
         live = view.get(type_, id_)
         assert live is not None
         view.put(type_, id_, merged(live, kind.drift(live, view)))

@@ -15,8 +15,8 @@ from rehearsal.clouds.kubernetes.cloud import CLOUD
 from rehearsal.clouds.kubernetes.connection import cluster, pools, reaches, version
 from rehearsal.clouds.kubernetes.drift import claim
 from rehearsal.clouds.kubernetes.identity import RELEASE
-from rehearsal.clouds.world import View, World
-from tests.rehearsal import aws_landscape as land
+from rehearsal.clouds.state import State, View
+from tests.rehearsal import aws_supporting as land
 from tests.rehearsal.kubernetes_objects import kubeconfig
 
 SYSTEM = {"eks.amazonaws.com/nodegroup": "system"}
@@ -31,23 +31,23 @@ OPERATOR: Json = {
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[View]:
-    with World(tmp_path / "world.sqlite").transaction() as view:
+def state(tmp_path: Path) -> Iterator[View]:
+    with State(tmp_path / "clouds.sqlite").transaction() as view:
         land.landscape(view)
         yield view
 
 
 @pytest.fixture
-def config(world: View) -> dict[str, Any]:
-    live = world.get(tokens.CLUSTER, "ray") or {}
+def config(state: View) -> dict[str, Any]:
+    live = state.get(tokens.CLUSTER, "ray") or {}
     return {"kubeconfig": kubeconfig(str(live["endpoint"]).removeprefix("https://"))}
 
 
-def _call(world: View, config: dict[str, Any], type_: str, inputs: Json) -> Call:
+def _call(state: View, config: dict[str, Any], type_: str, inputs: Json) -> Call:
     kind = CLOUD.kind(type_)
     assert kind is not None
     id_ = kind.identify(inputs, config)
-    return Call(verb="create", type=type_, id=id_, inputs=inputs, live={}, config=config, world=world, now=inputs)
+    return Call(verb="create", type=type_, id=id_, inputs=inputs, live={}, config=config, state=state, now=inputs)
 
 
 def _refusals(call: Call) -> list[Refusal]:
@@ -56,41 +56,41 @@ def _refusals(call: Call) -> list[Refusal]:
     return [refusal for rule in kind.rules if (refusal := rule(call)) is not None]
 
 
-def test_the_endpoint_leads_to_the_cluster(world: View, config: dict[str, Any]) -> None:
-    found = cluster(config, world)
+def test_the_endpoint_leads_to_the_cluster(state: View, config: dict[str, Any]) -> None:
+    found = cluster(config, state)
     assert found is not None
     assert (found[0], version(found[1])) == ("ray", (1, 35))
-    assert reaches(config, world) is None
-    world.remove(tokens.CLUSTER, "ray")
-    assert "no cluster of this rehearsal" in str(reaches(config, world))
+    assert reaches(config, state) is None
+    state.remove(tokens.CLUSTER, "ray")
+    assert "no cluster of this rehearsal" in str(reaches(config, state))
 
 
-def test_nobody_is_let_in_without_an_access_entry(world: View, config: dict[str, Any]) -> None:
-    for _, id_, _ in list(world.all(tokens.ACCESS_POLICY)):
-        world.remove(tokens.ACCESS_POLICY, id_)
-    assert "401" in str(reaches(config, world))
+def test_nobody_is_let_in_without_an_access_entry(state: View, config: dict[str, Any]) -> None:
+    for _, id_, _ in list(state.all(tokens.ACCESS_POLICY)):
+        state.remove(tokens.ACCESS_POLICY, id_)
+    assert "401" in str(reaches(config, state))
 
 
-def test_node_groups_are_open_unless_tainted_or_empty(world: View, config: dict[str, Any]) -> None:
-    land.make(world, tokens.NODE_GROUP, land.GPU_GROUP)
+def test_node_groups_are_open_unless_tainted_or_empty(state: View, config: dict[str, Any]) -> None:
+    land.make(state, tokens.NODE_GROUP, land.GPU_GROUP)
     empty = {**land.SYSTEM_GROUP, "nodeGroupName": "empty"}
-    land.make(world, tokens.NODE_GROUP, land.changed(empty, {"scalingConfig.desiredSize": 0}))
-    found = {pool.name: pool.open for pool in pools(_call(world, config, RELEASE, OPERATOR))}
+    land.make(state, tokens.NODE_GROUP, land.changed(empty, {"scalingConfig.desiredSize": 0}))
+    found = {pool.name: pool.open for pool in pools(_call(state, config, RELEASE, OPERATOR))}
     assert found == {"system": True, "fresh": False, "empty": False}
 
 
 @pytest.mark.parametrize(("group", "silent"), [("system", True), ("fresh", False), ("none", False)])
-def test_the_operator_finds_a_node(group: str, silent: bool, world: View, config: dict[str, Any]) -> None:
-    world.put("kubernetes:core/v1:Namespace", "default", {"metadata": {"name": "default"}, "__cluster": "ray"})
-    land.make(world, tokens.NODE_GROUP, land.GPU_GROUP)
+def test_the_operator_finds_a_node(group: str, silent: bool, state: View, config: dict[str, Any]) -> None:
+    state.put("kubernetes:core/v1:Namespace", "default", {"metadata": {"name": "default"}, "__cluster": "ray"})
+    land.make(state, tokens.NODE_GROUP, land.GPU_GROUP)
     asked = land.changed(OPERATOR, {"values": {"nodeSelector": {"eks.amazonaws.com/nodegroup": group}}})
-    said = [refusal.message for refusal in _refusals(_call(world, config, RELEASE, asked))]
+    said = [refusal.message for refusal in _refusals(_call(state, config, RELEASE, asked))]
     assert (said == []) is silent, said
 
 
-def test_kinds_of_gke_are_not_served(world: View, config: dict[str, Any]) -> None:
+def test_kinds_of_gke_are_not_served(state: View, config: dict[str, Any]) -> None:
     asked: Json = {"metadata": {"name": "a"}, "spec": {"priorities": [{"spot": True}]}}
-    call = _call(world, config, "kubernetes:cloud.google.com/v1:ComputeClass", asked)
+    call = _call(state, config, "kubernetes:cloud.google.com/v1:ComputeClass", asked)
     assert any("no matches for kind" in refusal.message for refusal in _refusals(call))
 
 
@@ -109,5 +109,5 @@ def test_charts_of_eks_are_known(chart: str, repository: str, versions: str) -> 
     assert versions in found.versions
 
 
-def test_a_claim_stays_bound_to_the_volume_that_it_names(world: View) -> None:
-    assert claim({"spec": {"volumeName": "ray-shared"}}, world)["spec"] == {"volumeName": "ray-shared"}
+def test_a_claim_stays_bound_to_the_volume_that_it_names(state: View) -> None:
+    assert claim({"spec": {"volumeName": "ray-shared"}}, state)["spec"] == {"volumeName": "ray-shared"}

@@ -28,8 +28,8 @@ from rehearsal.clouds.kubernetes import (
 )
 from rehearsal.clouds.kubernetes.cloud import RULES
 from rehearsal.clouds.kubernetes.identity import DEFINITION, NAMESPACE, RELEASE
+from rehearsal.clouds.state import State, View
 from rehearsal.clouds.values import UNKNOWN
-from rehearsal.clouds.world import View, World
 from tests.rehearsal.kubernetes_objects import (
     ACCOUNT,
     BINDING,
@@ -62,9 +62,9 @@ from tests.unit.stacks import GKE, changed
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[View]:
+def state(tmp_path: Path) -> Iterator[View]:
     """The world of the right objects."""
-    with World(tmp_path / "world.sqlite").transaction() as view:
+    with State(tmp_path / "clouds.sqlite").transaction() as view:
         furnish(view)
         yield view
 
@@ -264,8 +264,8 @@ WRONG = (
 
 
 @pytest.mark.parametrize("wrong", WRONG, ids=lambda wrong: f"{wrong.rule.__name__}-{wrong.path or wrong.verb}")
-def test_a_rule_refuses_what_is_wrong(world: View, wrong: Wrong) -> None:
-    request = request_of(wrong, world)
+def test_a_rule_refuses_what_is_wrong(state: View, wrong: Wrong) -> None:
+    request = request_of(wrong, state)
     refusal = wrong.rule(request)
     assert refusal is not None
     assert wrong.says in refusal.message
@@ -276,8 +276,8 @@ def test_a_rule_refuses_what_is_wrong(world: View, wrong: Wrong) -> None:
 
 @pytest.mark.parametrize("type_", RIGHT)
 @pytest.mark.parametrize("verb", ["create", "update", "delete"])
-def test_every_rule_is_silent_on_what_is_right(world: View, type_: str, verb: Verb) -> None:
-    request = call(world, type_, RIGHT[type_], verb, {} if verb == "create" else RIGHT[type_])
+def test_every_rule_is_silent_on_what_is_right(state: View, type_: str, verb: Verb) -> None:
+    request = call(state, type_, RIGHT[type_], verb, {} if verb == "create" else RIGHT[type_])
     assert first_refusal(request) is None
 
 
@@ -287,22 +287,22 @@ def test_every_rule_has_a_wrong_object_and_a_sentence() -> None:
     assert all(rule.__doc__ for rule in every)
 
 
-def test_values_that_a_preview_does_not_know_are_wrong_nowhere(world: View) -> None:
+def test_values_that_a_preview_does_not_know_are_wrong_nowhere(state: View) -> None:
     inputs = with_(RIGHT[DAEMON_SET], f"{BOX}/resources/limits/memory", UNKNOWN)
-    assert first_refusal(call(world, DAEMON_SET, inputs)) is None
+    assert first_refusal(call(state, DAEMON_SET, inputs)) is None
     inputs = with_(RIGHT[RAY_CLUSTER], f"{WORKERS}/maxReplicas", UNKNOWN)
-    assert first_refusal(call(world, RAY_CLUSTER, inputs)) is None
+    assert first_refusal(call(state, RAY_CLUSTER, inputs)) is None
 
 
 @pytest.mark.parametrize("compute_class", [False, True])
 @pytest.mark.parametrize("fabric", ["multi-network", "dranet", "managed-dranet"])
-def test_the_manifests_of_every_fabric_are_right(world: View, fabric: str, compute_class: bool) -> None:
+def test_the_manifests_of_every_fabric_are_right(state: View, fabric: str, compute_class: bool) -> None:
     settings = parse(changed(GKE, {"fabric": fabric, "computeClass": compute_class}))
     machine = CATALOG["a3-ultragpu-8g"]
     assert isinstance(machine, GkeMachine)
     pod = gpu_pod(settings, machine)
     for name in (GVNIC_NETWORK, *map(rdma_network, range(machine.nics))):
-        world.put(NETWORK, name, named(name, None))
+        state.put(NETWORK, name, named(name, None))
     shape = RayShape(
         version="2.60.0",
         image="example/ray:2.60.0-py311-cu128",
@@ -318,8 +318,8 @@ def test_the_manifests_of_every_fabric_are_right(world: View, fabric: str, compu
         folder=None,
     )
     spec = json.loads(json.dumps(ray_cluster(shape)))
-    assert first_refusal(call(world, RAY_CLUSTER, named("a3u", spec=spec))) is None
+    assert first_refusal(call(state, RAY_CLUSTER, named("a3u", spec=spec))) is None
     for manifest in pod.objects:
         token = f"kubernetes:{manifest['apiVersion']}:{manifest['kind']}"
         own = with_(dict(manifest), "metadata/namespace", "ray")
-        assert first_refusal(call(world, token, own)) is None
+        assert first_refusal(call(state, token, own)) is None

@@ -12,11 +12,11 @@ from rich.console import Console
 from rehearsal.durations import DURATIONS, UnknownDurationError, duration
 from rehearsal.graph import Graph, GraphError
 from rehearsal.report.golden import golden, masked
+from rehearsal.report.labels import gist, span, spans_of_names
 from rehearsal.report.markdown import markdown
 from rehearsal.report.outcome import Change, Operation, Outcome, Phase, to_json
 from rehearsal.report.picture import picture
 from rehearsal.report.terminal import show
-from rehearsal.report.words import gist, span, spans_of_names
 from tests.rehearsal.deployments import SECRET, SIGNATURE, Deployment, gke
 
 CLUSTER, POOL = "gcp:container/cluster:Cluster", "gcp:container/nodePool:NodePool"

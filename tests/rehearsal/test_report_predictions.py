@@ -12,12 +12,11 @@ from hypothesis import strategies as st
 
 from rehearsal.durations import duration
 from rehearsal.graph import Graph
-from rehearsal.report.layout import BOX_HEIGHT, PADDING, Layout, layout
-from rehearsal.report.listing import Task, timetable
+from rehearsal.report.layout import BOX_HEIGHT, LARGE, MEDIUM, PADDING, SMALL, Layout, fit, layout, width
+from rehearsal.report.list_schedule import Task, timetable
 from rehearsal.report.outcome import Outcome
 from rehearsal.report.picture import picture
 from rehearsal.report.schedule import predict
-from rehearsal.report.writing import LARGE, MEDIUM, SMALL, fit, width
 from tests.rehearsal.deployments import Deployment, gke
 
 CLUSTER, POOL = "gcp:container/cluster:Cluster", "gcp:container/nodePool:NodePool"

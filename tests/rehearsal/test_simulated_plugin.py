@@ -16,8 +16,8 @@ from pulumi.runtime.proto import provider_pb2, provider_pb2_grpc
 
 from rehearsal.clouds import faults
 from rehearsal.clouds.faults import Fault
+from rehearsal.clouds.state import State
 from rehearsal.clouds.values import to_wire
-from rehearsal.clouds.world import World
 from rehearsal.workspace import FOLDER, ROOT, Workspace
 from tests.clone import wait_until
 
@@ -33,7 +33,7 @@ def _folder(tmp_path: Path) -> Workspace:
     stack.write_text("config: {}\n")
     workspace = Workspace(tmp_path / "rehearsal")
     workspace.begin("test", stack)
-    World(workspace.world)
+    State(workspace.cloud_state)
     return workspace
 
 
@@ -67,8 +67,8 @@ time.sleep(60)
 @pytest.mark.parametrize("how", ["kill-before", "kill-after"])
 def test_a_kill_takes_the_engine_and_the_plugin(tmp_path: Path, how: str) -> None:
     workspace = _folder(tmp_path)
-    world = World(workspace.world)
-    with world.transaction() as view:
+    state = State(workspace.cloud_state)
+    with state.transaction() as view:
         faults.order(view, [Fault.parse(f"step 1 {how}")])
     engine = subprocess.Popen(
         [sys.executable, "-c", ENGINE, str(PLUGIN)], env=workspace.environment(), stdout=subprocess.PIPE, text=True
@@ -85,7 +85,7 @@ def test_a_kill_takes_the_engine_and_the_plugin(tmp_path: Path, how: str) -> Non
                 stub.Create(request)
         assert engine.wait(timeout=30) == -9
     _wait_until_gone(int(plugin))
-    with world.transaction() as view:
+    with state.transaction() as view:
         # Nobody is left to note how the step went.
         assert [step.outcome for step in view.steps("")] == [""]
         assert faults.pending(view) == []
@@ -123,7 +123,7 @@ def test_a_plugin_does_not_wait_for_a_request_whose_engine_is_gone(tmp_path: Pat
                 urn="urn:a", type="random:index/randomPassword:RandomPassword", properties=to_wire({"length": 8})
             )
             # Nobody else may write into the world meanwhile, so both wait, one of them in a new thread.
-            with World(workspace.world).transaction():
+            with State(workspace.cloud_state).transaction():
                 waiting = [stub.Create.future(request) for _ in range(2)]
                 wait_until(lambda: plugin.num_threads() > threads, "two requests wait")
                 engine.kill()

@@ -11,7 +11,7 @@ import pytest
 from google.protobuf import empty_pb2
 from pulumi.runtime.proto import provider_pb2, status_pb2
 
-from rehearsal.clouds.kind import TWIN, Call, Cloud, Json, Kind, Refusal
+from rehearsal.clouds.kind import COPY, Call, Cloud, Json, Kind, Refusal
 from rehearsal.clouds.values import UNKNOWN, from_wire, to_wire
 from tests.rehearsal.protocol import Client, served
 
@@ -51,8 +51,8 @@ CLOUD = Cloud(
         PARCEL: Kind(type=PARCEL, identify=lambda inputs, _config: str(inputs["name"])),
         SPARE: Kind(
             type=SPARE,
-            identify=lambda inputs, _config: f"s-{inputs['size']}-{inputs.get(TWIN, 1)}",
-            twins=True,
+            identify=lambda inputs, _config: f"s-{inputs['size']}-{inputs.get(COPY, 1)}",
+            generated_ids=True,
         ),
         TOKEN: Kind(
             type=TOKEN,
@@ -61,17 +61,17 @@ CLOUD = Cloud(
             remembered=False,
         ),
     },
-    functions={"random:test:boxes": lambda arguments, _config, world: {"n": len(list(world.all(BOX))), **arguments}},
-    reaches=lambda config, _world: None if config.get("host") else Refusal("unreachable", "no host", "tests, 2026-11"),
+    functions={"random:test:boxes": lambda arguments, _config, state: {"n": len(list(state.all(BOX))), **arguments}},
+    reaches=lambda config, _state: None if config.get("host") else Refusal("unreachable", "no host", "tests, 2026-11"),
     replace_on=frozenset({"host"}),
-    trouble={"429": Refusal("429 Throttling", "slow down", "these tests, 2026-11")},
+    failures={"429": Refusal("429 Throttling", "slow down", "these tests, 2026-11")},
 )
 
 
 @pytest.fixture
 def client(tmp_path: Path) -> Iterator[Client]:
     """A client of this file's cloud."""
-    with served(CLOUD, tmp_path / "world.sqlite", {"host": "example.com"}) as found:
+    with served(CLOUD, tmp_path / "clouds.sqlite", {"host": "example.com"}) as found:
         yield found
 
 
@@ -174,7 +174,7 @@ def test_what_nobody_remembers_lives_in_the_state(client: Client) -> None:
 def test_a_refresh_shows_what_others_changed_where_the_program_asked(client: Client) -> None:
     inputs = {"name": "a", "weight": 1, "labels": {"mine": "x"}}
     _, outputs = client.create(BOX, inputs)
-    with client.world.transaction() as view:
+    with client.state.transaction() as view:
         view.put(BOX, "a", {**outputs, "weight": 5, "other": 1, "labels": {"mine": "x", "theirs": "y"}})
     found = client.read(BOX, "a", inputs)
     assert found is not None
@@ -185,7 +185,7 @@ def test_a_refresh_shows_what_others_changed_where_the_program_asked(client: Cli
 def test_an_update_keeps_what_others_added_and_drops_what_is_not_asked_any_more(client: Client) -> None:
     inputs = {"name": "a", "weight": 1, "labels": {"mine": "x"}}
     _, outputs = client.create(BOX, inputs)
-    with client.world.transaction() as view:
+    with client.state.transaction() as view:
         view.put(BOX, "a", {**outputs, "labels": {"mine": "x", "theirs": "y"}})
     later = client.update(BOX, "a", inputs, {"name": "a", "labels": {}})
     assert later["labels"] == {"theirs": "y"}

@@ -13,12 +13,12 @@ from rehearsal.clouds.kind import Json, value_at
 from rehearsal.clouds.kubernetes.admission import PodSet, Queue, assign, pod_sets
 from rehearsal.clouds.kubernetes.cloud import CLOUD
 from rehearsal.clouds.kubernetes.identity import RELEASE
-from rehearsal.clouds.kubernetes.kueue import CLUSTER_QUEUE, LOCAL_QUEUE, RESOURCE_FLAVOR
+from rehearsal.clouds.kubernetes.kueue_shapes import CLUSTER_QUEUE, LOCAL_QUEUE, RESOURCE_FLAVOR
 from rehearsal.clouds.kubernetes.quantities import canonical, rewritten
 from rehearsal.clouds.kubernetes.queue_drift import admitted
 from rehearsal.clouds.kubernetes.queues import QUEUE
+from rehearsal.clouds.state import State, View
 from rehearsal.clouds.values import UNKNOWN, as_asked, merged
-from rehearsal.clouds.world import View, World
 from tests.rehearsal.kubernetes_objects import JOB, RAY_CLUSTER, RAY_JOB, RIGHT, call, furnish, with_
 from tests.rehearsal.kubernetes_queues import POOL, RIGHT_QUEUES, quotas
 
@@ -26,9 +26,9 @@ WORKERS = "spec/workerGroupSpecs/0"
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[View]:
+def state(tmp_path: Path) -> Iterator[View]:
     """The world of the right objects, with the queue in it."""
-    with World(tmp_path / "world.sqlite").transaction() as view:
+    with State(tmp_path / "clouds.sqlite").transaction() as view:
         furnish(view)
         view.put(CLUSTER_QUEUE, "queue", RIGHT_QUEUES[CLUSTER_QUEUE])
         view.put(LOCAL_QUEUE, "ray/lq", RIGHT_QUEUES[LOCAL_QUEUE])
@@ -145,20 +145,20 @@ def test_two_sets_share_a_quota() -> None:
 
 
 @pytest.mark.parametrize("type_", [JOB, RAY_CLUSTER, RAY_JOB])
-def test_a_new_job_with_the_label_waits(world: View, type_: str) -> None:
+def test_a_new_job_with_the_label_waits(state: View, type_: str) -> None:
     kind = CLOUD.kind(type_)
     assert kind is not None
     labelled = with_(RIGHT[type_], "metadata/labels", {QUEUE: "lq"})
-    assert kind.compute(call(world, type_, labelled))["spec"]["suspend"] is True
+    assert kind.compute(call(state, type_, labelled))["spec"]["suspend"] is True
     # Kueue suspends what is new, and what has its label.
-    assert not kind.compute(call(world, type_, labelled, "update", labelled))["spec"].get("suspend")
-    assert not kind.compute(call(world, type_, RIGHT[type_]))["spec"].get("suspend")
-    world.remove(RELEASE, "kueue-system/kueue")
-    assert not kind.compute(call(world, type_, labelled))["spec"].get("suspend")
+    assert not kind.compute(call(state, type_, labelled, "update", labelled))["spec"].get("suspend")
+    assert not kind.compute(call(state, type_, RIGHT[type_]))["spec"].get("suspend")
+    state.remove(RELEASE, "kueue-system/kueue")
+    assert not kind.compute(call(state, type_, labelled))["spec"].get("suspend")
 
 
-def test_an_admitted_job_runs_where_its_flavor_is(world: View) -> None:
-    changes = admitted("RayCluster", queued_cluster(), world)
+def test_an_admitted_job_runs_where_its_flavor_is(state: View) -> None:
+    changes = admitted("RayCluster", queued_cluster(), state)
     assert changes["spec"]["suspend"] is False
     workers = value_at(changes, "spec.workerGroupSpecs.0.template")
     assert workers["spec"]["nodeSelector"] == {"a": "b", POOL: "queued"}
@@ -169,23 +169,23 @@ def test_an_admitted_job_runs_where_its_flavor_is(world: View) -> None:
 
 
 @pytest.mark.parametrize("wrong", ["too many", "no queue", "no cluster queue"])
-def test_a_job_that_cannot_be_admitted_waits(world: View, wrong: str) -> None:
+def test_a_job_that_cannot_be_admitted_waits(state: View, wrong: str) -> None:
     cluster = queued_cluster(workers=3 if wrong == "too many" else 2)
     if wrong == "no queue":
         cluster = with_(cluster, "metadata/labels", {QUEUE: "other"})
     if wrong == "no cluster queue":
-        world.remove(CLUSTER_QUEUE, "queue")
-    assert admitted("RayCluster", cluster, world)["spec"]["suspend"] is True
+        state.remove(CLUSTER_QUEUE, "queue")
+    assert admitted("RayCluster", cluster, state)["spec"]["suspend"] is True
     kind = CLOUD.kind(RAY_CLUSTER)
     assert kind is not None
-    assert kind.drift(cluster, world)["status"]["state"] == "suspended"
+    assert kind.drift(cluster, state)["status"]["state"] == "suspended"
 
 
-def test_what_kueue_writes_shows_where_the_program_said_otherwise(world: View) -> None:
+def test_what_kueue_writes_shows_where_the_program_said_otherwise(state: View) -> None:
     def seen(asked: Json) -> Json:
         kind = CLOUD.kind(RAY_CLUSTER)
         assert kind is not None
-        found: Json = as_asked(asked, merged(asked, kind.drift(asked, world)), kind.maps)
+        found: Json = as_asked(asked, merged(asked, kind.drift(asked, state)), kind.maps)
         return found
 
     asked = rewritten(queued_cluster())
@@ -194,9 +194,9 @@ def test_what_kueue_writes_shows_where_the_program_said_otherwise(world: View) -
     memory = f"{WORKERS}/template/spec/containers/0/resources/limits/memory"
     assert seen(with_(asked, memory, "16384Mi")) == with_(asked, memory, "16Gi")
     # Tolerations that the flavor adds are items of a list that the program owns.
-    flavor = world.get(RESOURCE_FLAVOR, "queued") or {}
+    flavor = state.get(RESOURCE_FLAVOR, "queued") or {}
     tolerations = [{"key": "queued", "operator": "Exists"}]
-    world.put(
+    state.put(
         "kubernetes:kueue.x-k8s.io/v1beta2:ResourceFlavor", "queued", with_(flavor, "spec/tolerations", tolerations)
     )
     assert seen(asked) != asked

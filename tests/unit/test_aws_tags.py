@@ -78,15 +78,15 @@ def test_each_kind_is_found_among_all_others(type_: str) -> None:
 def test_the_simulated_cloud_takes_it_by_that(type_: str) -> None:
     kind = cloud("aws").kind(type_)
     assert kind is not None
-    assert kind.twins, "an id that AWS makes up"
+    assert kind.generated_ids, "an id that AWS makes up"
     arn, written = ARNS[type_]
     assert kind.from_import(written, {}) == arn.rpartition("/")[2]
 
 
 def test_every_kind_with_a_made_up_id_is_found_by_tags() -> None:
-    twins = {type_ for type_, kind in cloud("aws").kinds.items() if kind.twins}
+    generated = {type_ for type_, kind in cloud("aws").kinds.items() if kind.generated_ids}
     # Reservations are given to a stack, which makes none.
-    assert twins == {*FOUND_BY_TAGS, "aws:ec2/capacityReservation:CapacityReservation"} == {*ARNS, *twins}
+    assert generated == {*FOUND_BY_TAGS, "aws:ec2/capacityReservation:CapacityReservation"} == {*ARNS, *generated}
 
 
 def test_what_has_another_name_or_kind_is_not_it() -> None:

@@ -11,9 +11,9 @@ from infra.catalog.pins import RAY_API
 from rehearsal.clouds.kind import Json
 from rehearsal.clouds.values import UNKNOWN, Path
 from rehearsal.cluster import objects
-from rehearsal.cluster.inside import failed, keeps, started
+from rehearsal.cluster.phases import failed, keeps, started
 from rehearsal.cluster.readiness import NeverReadyError, unready
-from rehearsal.cluster.standing import changed
+from rehearsal.cluster.running_stack import changed
 from rehearsal.cluster.timeline import changes, standing
 
 SECRET = "kubernetes:core/v1:Secret"

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import pytest
 
 from rehearsal.cluster import gang
-from rehearsal.cluster.inside import InsideError
+from rehearsal.cluster.phases import PhaseError
 
 TOKEN = "secret"
 
@@ -79,8 +79,8 @@ def test_a_job_is_submitted_asked_for_and_read_with_the_token(port: int) -> None
 
 
 def test_a_refusal_and_a_silence_are_told_without_the_token(port: int) -> None:
-    with pytest.raises(InsideError, match="401") as refused:
+    with pytest.raises(PhaseError, match="401") as refused:
         gang.Job(port, "wrong-token", "")
     assert "wrong-token" not in str(refused.value)
-    with pytest.raises(InsideError, match="POST /api/jobs/: ConnectionError"):
+    with pytest.raises(PhaseError, match="POST /api/jobs/: ConnectionError"):
         gang.Job(1, TOKEN, "")

@@ -21,7 +21,7 @@ from infra.kubernetes.nccl_job import HOST_NAME_ROOM, NcclJob, Sweep, nccl_job, 
 from infra.kubernetes.nccl_job_manifest import FOLDER, as_yaml, key_secret, manifests, mpirun, script_files
 from infra.plan import plan
 from infra.settings import Settings, from_stack_file, parse
-from rehearsal.clouds.world import View, World
+from rehearsal.clouds.state import State, View
 from tests.rehearsal.kubernetes_objects import NETWORK, call, first_refusal, furnish, named
 from tests.unit.stacks import EKS, GKE, LOCAL, changed
 
@@ -39,9 +39,9 @@ TYPES = {
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[View]:
+def state(tmp_path: Path) -> Iterator[View]:
     """A simulated cluster with the networks of an A3 Ultra node."""
-    with World(tmp_path / "world.sqlite").transaction() as view:
+    with State(tmp_path / "clouds.sqlite").transaction() as view:
         furnish(view)
         for name in ("gvnic-1", *(f"rdma-{nic}" for nic in range(8))):
             view.put(NETWORK, name, named(name, None, spec={"parametersRef": {"name": "rdma-0"}}))
@@ -251,13 +251,13 @@ def test_only_the_jobs_own_pods_may_log_in() -> None:
 
 
 @pytest.mark.parametrize("path", CLOUD_STACKS, ids=lambda path: path.stem)
-def test_every_cloud_stack_gets_a_job_that_the_simulated_api_takes(path: Path, world: View) -> None:
+def test_every_cloud_stack_gets_a_job_that_the_simulated_api_takes(path: Path, state: View) -> None:
     settings = from_stack_file(path)
     job = made(settings, name="nccl", nodes=2)
     if not job.image.own_keys:
-        world.put(TYPES["Secret"], f"ray/{job.key_secret}", key_secret(job, "p", "ssh-ed25519 A c"))
+        state.put(TYPES["Secret"], f"ray/{job.key_secret}", key_secret(job, "p", "ssh-ed25519 A c"))
     for manifest in manifests(job):
-        assert first_refusal(call(world, TYPES[manifest["kind"]], manifest)) is None, manifest["kind"]
+        assert first_refusal(call(state, TYPES[manifest["kind"]], manifest)) is None, manifest["kind"]
     assert list(yaml.safe_load_all(as_yaml(manifests(job)))) == manifests(job)
 
 

@@ -13,16 +13,16 @@ import pytest
 
 from infra.settings import from_stack_file
 from rehearsal.clouds.kind import Json
-from rehearsal.clouds.world import World
-from rehearsal.cluster.landlord.events import Event, MachineFull, NodeGranted, NodeJoined, NodeTaken
-from rehearsal.cluster.landlord.fleet import Fleet
-from rehearsal.cluster.landlord.nodes import node
-from rehearsal.cluster.landlord.pools import Pool, pools
-from rehearsal.cluster.landlord.scene import Delays, Desk, Scene
+from rehearsal.clouds.state import State
+from rehearsal.cluster.controllers.events import Event, MachineFull, NodeGranted, NodeJoined, NodeRemoved
+from rehearsal.cluster.controllers.fleet import Fleet
+from rehearsal.cluster.controllers.nodes import node
+from rehearsal.cluster.controllers.pools import Pool, pools
+from rehearsal.cluster.controllers.snapshot import Context, Delays, Snapshot
 from rehearsal.cluster.real_nodes import RealNodes, shape, stand_ins
 from rehearsal.workspace import ROOT
-from tests.kubernetes import landlord_clouds as clouds
-from tests.kubernetes.landlord_clouds import GKE, gpu_pool
+from tests.kubernetes import simulated_clouds as clouds
+from tests.kubernetes.simulated_clouds import GKE, gpu_pool
 from tools.kubernetes.api import Api
 from tools.kubernetes.node import NodeShape
 from tools.kubernetes.node_cluster import Cluster
@@ -92,9 +92,9 @@ def nodes(cluster: FakeCluster) -> Iterator[RealNodes]:
 
 
 def gke_pools(tmp_path: Path, **more: Any) -> dict[str, Pool]:
-    world = World(tmp_path / "world.sqlite")
-    clouds.gke(world, gpu_pool("gpu", 4, **more))
-    with world.transaction() as view:
+    state = State(tmp_path / "clouds.sqlite")
+    clouds.gke(state, gpu_pool("gpu", 4, **more))
+    with state.transaction() as view:
         return {pool.name: pool for pool in pools(view, ("gcp:container/cluster:Cluster", GKE))}
 
 
@@ -150,20 +150,20 @@ def test_the_fleet_grants_what_fits_says_when_more_does_not_and_greets_who_is_re
 ) -> None:
     told: list[Event] = []
     api = cast(Api, cluster.api)
-    world = World(tmp_path / "own.sqlite")
-    desk = Desk(api=api, world=world, delays=Delays(), now=lambda: 0.0, tell=told.append)
+    state = State(tmp_path / "own.sqlite")
+    desk = Context(api=api, state=state, delays=Delays(), now=lambda: 0.0, tell=told.append)
     fleet = Fleet(desk, nodes)
     pool = gke_pools(tmp_path, nodeCount=3)["gpu"]
     for _ in range(2):
-        fleet.step(Scene(api=api, now=0.0, cluster=None, pools=[pool]))
+        fleet.reconcile(Snapshot(api=api, now=0.0, cluster=None, pools=[pool]))
     granted = [event.node for event in told if isinstance(event, NodeGranted)]
     assert len(granted) == 2
     assert [(each.count, each.room) for each in told if isinstance(each, MachineFull)] == [(3, 2)]
     cluster.api.nodes[granted[0]]["status"] = {"conditions": [{"type": "Ready", "status": "True"}]}
-    fleet.step(Scene(api=api, now=0.0, cluster=None, pools=[pool]))
+    fleet.reconcile(Snapshot(api=api, now=0.0, cluster=None, pools=[pool]))
     assert [event.node for event in told if isinstance(event, NodeJoined)] == granted[:1]
-    fleet.step(Scene(api=api, now=0.0, cluster=None, pools=[]))
-    assert {event.node for event in told if isinstance(event, NodeTaken)} == set(granted)
+    fleet.reconcile(Snapshot(api=api, now=0.0, cluster=None, pools=[]))
+    assert {event.node for event in told if isinstance(event, NodeRemoved)} == set(granted)
     assert nodes.room() == 2
     cluster.go.set()
     wanted = sorted(f"{what} {name}" for name in granted for what in ("begin", "remove"))

@@ -117,7 +117,7 @@ def test_load_sees_unknown_keys(configuration: dict[str, str], monkeypatch: pyte
     [
         "infra.reading, infra.stack_file, infra.config_schema, infra.addresses, infra.gke.fabric, infra.eks.fabric",
         # The engine and its hosts load the SDKs; whoever reads what they registered need not.
-        "rehearsal.__main__, rehearsal.promises.every",
+        "rehearsal.__main__, rehearsal.invariants.by_target",
     ],
     ids=["settings", "rehearsal"],
 )

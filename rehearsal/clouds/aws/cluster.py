@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from rehearsal.clouds.aws import tokens
-from rehearsal.clouds.aws.offers import DEFAULT_VERSION
+from rehearsal.clouds.aws.offerings import DEFAULT_VERSION
 from rehearsal.clouds.aws.outputs import ACCOUNT, CALLER, SINCE, arn, hexadecimal, region_of, regional
 from rehearsal.clouds.aws.references import strings
-from rehearsal.clouds.computing import blocks, digest, kept
 from rehearsal.clouds.kind import Call, Json, value_at
+from rehearsal.clouds.values import blocks, digest, kept
 
-# ForceNew in `sources.PROVIDER_CLUSTER`. Taking encryptionConfig away replaces, too; giving it later does not.
+# ForceNew in `refusals.PROVIDER_CLUSTER`. Taking encryptionConfig away replaces, too; giving it later does not.
 CLUSTER_REPLACES = frozenset(
     {
         *("region", "name", "roleArn", "bootstrapSelfManagedAddons", "outpostConfig", "remoteNetworkConfig"),
@@ -38,9 +38,9 @@ def compute_cluster(call: Call) -> Json:
     """Endpoint, certificate, issuer of identities; and on the way, what EKS makes beside the cluster."""
     region = region_of(call.inputs, call.config)
     subnets = strings(value_at(call.inputs, "vpcConfig.subnetIds"))
-    vpc = str((call.world.get(tokens.SUBNET, subnets[0]) or {}).get("vpcId") or "") if subnets else ""
+    vpc = str((call.state.get(tokens.SUBNET, subnets[0]) or {}).get("vpcId") or "") if subnets else ""
     if call.verb == "create":
-        _beside(call, vpc)
+        _supporting_resources(call, vpc)
     mark = digest(call.id, 32).upper()
     return {
         **regional(call),
@@ -108,27 +108,27 @@ def certificate(cluster: str) -> str:
     return base64.b64encode(f"-----BEGIN CERTIFICATE-----\n{body}\n-----END CERTIFICATE-----\n".encode()).decode()
 
 
-def _beside(call: Call, vpc: str) -> None:
+def _supporting_resources(call: Call, vpc: str) -> None:
     """What EKS makes with a cluster: its security group, a log group if none is there, an entry for the creator."""
     made = {tokens.MADE_BY: f"eks:{call.id}", "region": region_of(call.inputs, call.config)}
     group = {"name": f"eks-cluster-sg-{call.id}-{digest(call.id, 9)}", "vpcId": vpc, "ownerId": ACCOUNT, **made}
     group["description"] = "EKS created security group applied to ENI that is attached to EKS Control Plane"
     id_ = cluster_group(call.id)
     both = {"securityGroupId": id_, "ipProtocol": "-1", **made}
-    call.world.put(tokens.SECURITY_GROUP, id_, group)
-    call.world.put(tokens.INGRESS, hexadecimal("sgr", f"{id_} in"), {**both, "referencedSecurityGroupId": id_})
-    call.world.put(tokens.EGRESS, hexadecimal("sgr", f"{id_} out"), {**both, "cidrIpv4": "0.0.0.0/0"})
+    call.state.put(tokens.SECURITY_GROUP, id_, group)
+    call.state.put(tokens.INGRESS, hexadecimal("sgr", f"{id_} in"), {**both, "referencedSecurityGroupId": id_})
+    call.state.put(tokens.EGRESS, hexadecimal("sgr", f"{id_} out"), {**both, "cidrIpv4": "0.0.0.0/0"})
     if tuple(int(part) for part in str(call.inputs.get("version") or DEFAULT_VERSION).split(".")[:2]) >= (1, 33):
         # For EFA, on clusters from 1.33 on (eksctl-io/eksctl #8509).
-        call.world.put(tokens.EGRESS, hexadecimal("sgr", f"{id_} efa"), {**both, "referencedSecurityGroupId": id_})
+        call.state.put(tokens.EGRESS, hexadecimal("sgr", f"{id_} efa"), {**both, "referencedSecurityGroupId": id_})
     logs = f"/aws/eks/{call.id}/cluster"
-    if call.inputs.get("enabledClusterLogTypes") and call.world.get(tokens.LOG_GROUP, logs) is None:
-        call.world.put(tokens.LOG_GROUP, logs, {"name": logs, **made})
+    if call.inputs.get("enabledClusterLogTypes") and call.state.get(tokens.LOG_GROUP, logs) is None:
+        call.state.put(tokens.LOG_GROUP, logs, {"name": logs, **made})
     access = call.inputs.get("accessConfig") or {}
     by_api = str(access.get("authenticationMode") or "CONFIG_MAP") != "CONFIG_MAP"
     if by_api and access.get("bootstrapClusterCreatorAdminPermissions") is not False:
         entry = {"clusterName": call.id, "principalArn": CALLER, "type": "STANDARD", **made}
         policy = "arn:aws:eks::aws:cluster-access-policy/AmazonEKSClusterAdminPolicy"
-        call.world.put(tokens.ACCESS_ENTRY, f"{call.id}:{CALLER}", entry)
+        call.state.put(tokens.ACCESS_ENTRY, f"{call.id}:{CALLER}", entry)
         whole = {**entry, "policyArn": policy, "accessScope": {"type": "cluster"}}
-        call.world.put(tokens.ACCESS_POLICY, f"{call.id}#{CALLER}#{policy}", whole)
+        call.state.put(tokens.ACCESS_POLICY, f"{call.id}#{CALLER}#{policy}", whole)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rehearsal.clouds.aws.offers import ADDONS
-from rehearsal.clouds.aws.outputs import SINCE, arn, hexadecimal, made_up, region_of, regional
+from rehearsal.clouds.aws.offerings import ADDONS
+from rehearsal.clouds.aws.outputs import SINCE, arn, generated_id, hexadecimal, region_of, regional
 from rehearsal.clouds.aws.references import cluster_of, last
-from rehearsal.clouds.computing import digest, kept
 from rehearsal.clouds.kind import Call, Json
+from rehearsal.clouds.values import digest, kept
 
-# ForceNew of the provider, from memory, 2026-11 (`sources.PROVIDER_OTHERS`).
+# ForceNew of the provider, unverified, 2026-11 (`refusals.PROVIDER_OTHERS`).
 ADDON_REPLACES = frozenset({"region", "addonName", "clusterName", "namespaceConfig"})
 ACCESS_ENTRY_REPLACES = frozenset({"region", "clusterName", "principalArn", "type"})
 ACCESS_POLICY_REPLACES = frozenset({"region", "clusterName", "principalArn", "policyArn", "accessScope"})
@@ -35,7 +35,7 @@ def identify_access_policy(inputs: Json, _config: Mapping[str, Any]) -> str:
 
 def identify_pod_identity(inputs: Json, config: Mapping[str, Any]) -> str:
     """The association's id, which AWS makes up: "a-" and 17 characters."""
-    return f"a-{digest(made_up('a', 'clusterName', 'namespace', 'serviceAccount', 'roleArn')(inputs, config), 17)}"
+    return f"a-{digest(generated_id('a', 'clusterName', 'namespace', 'serviceAccount', 'roleArn')(inputs, config), 17)}"
 
 
 def default_version(name: str, call: Call) -> str:

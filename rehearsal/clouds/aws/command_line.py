@@ -12,7 +12,7 @@ from typing import Any
 
 from rehearsal.clouds.aws import tokens
 from rehearsal.clouds.aws.outputs import ACCOUNT, partition_of
-from rehearsal.clouds.world import View, World
+from rehearsal.clouds.state import State, View
 from rehearsal.workspace import NotOursError, of_this_process
 
 _ASKED = ("resourcegroupstaggingapi", "get-resources", "--region", "", "--tag-filters", "", "--output", "json")
@@ -37,16 +37,16 @@ def main(words: Sequence[str]) -> int:
     if not (key.startswith("Key=") and value.startswith("Values=")):
         print(f"aws: REHEARSAL: not a filter: {filters[0]}", file=sys.stderr)
         return REFUSED
-    with World(workspace.world).transaction() as world:
-        found = resources(world, region[0], key.removeprefix("Key="), value.removeprefix("Values="))
+    with State(workspace.cloud_state).transaction() as state:
+        found = resources(state, region[0], key.removeprefix("Key="), value.removeprefix("Values="))
     print(json.dumps({"ResourceTagMappingList": found}, indent=4))
     return 0
 
 
-def resources(world: View, region: str, key: str, value: str) -> list[dict[str, Any]]:
+def resources(state: View, region: str, key: str, value: str) -> list[dict[str, Any]]:
     """What has this tag in this region, in the words of GetResources."""
     found = []
-    for type_, id_, live in world.all():
+    for type_, id_, live in state.all():
         tags = live.get("tagsAll") or {}
         if type_ in _LEFT_OUT or tags.get(key) != value or live.get("region") != region:
             continue

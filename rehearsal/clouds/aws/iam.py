@@ -5,12 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rehearsal.clouds.aws.outputs import ACCOUNT, SINCE, arn, made_up, name_of, partition_of, region_of, regional, tags
+from rehearsal.clouds.aws.outputs import (
+    ACCOUNT,
+    SINCE,
+    arn,
+    generated_id,
+    name_of,
+    partition_of,
+    region_of,
+    regional,
+    tags,
+)
 from rehearsal.clouds.aws.references import last
-from rehearsal.clouds.computing import digest, kept
 from rehearsal.clouds.kind import Call, Json
+from rehearsal.clouds.values import digest, kept
 
-# ForceNew of the provider, from memory, 2026-11 (`sources.PROVIDER_OTHERS`).
+# ForceNew of the provider, unverified, 2026-11 (`refusals.PROVIDER_OTHERS`).
 ROLE_REPLACES = frozenset({"name", "namePrefix", "path"})
 ROLE_POLICY_REPLACES = frozenset({"name", "namePrefix", "role"})
 ATTACHMENT_REPLACES = frozenset({"policyArn", "role"})
@@ -52,7 +62,7 @@ def identify_oidc(inputs: Json, config: Mapping[str, Any]) -> str:
 
 def identify_key(inputs: Json, config: Mapping[str, Any]) -> str:
     """A UUID."""
-    text = digest(made_up("key")(inputs, config), 32)
+    text = digest(generated_id("key")(inputs, config), 32)
     return "-".join((text[:8], text[8:12], f"4{text[13:16]}", f"8{text[17:20]}", text[20:]))
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from rehearsal.clouds.aws import iam, storage, tokens
 from rehearsal.clouds.aws import rules_iam as identities
 from rehearsal.clouds.aws import rules_storage as files
-from rehearsal.clouds.aws.made import TAGS, made
-from rehearsal.clouds.aws.trouble import taken
+from rehearsal.clouds.aws.outputs import TAGS, kind_with_generated_id
+from rehearsal.clouds.aws.refusals import taken
 from rehearsal.clouds.kind import Kind
 
 ROLE = Kind(
@@ -73,7 +73,7 @@ KEY = Kind(
     replace_on=iam.KEY_REPLACES,
     maps=TAGS,
     rules=(identities.key_locks_out, identities.deletion_window_invalid),
-    twins=True,
+    generated_ids=True,
 )
 
 ALIAS = Kind(
@@ -95,7 +95,7 @@ LOG_GROUP = Kind(
     conflict=taken,
 )
 
-FILE_SYSTEM = made(
+FILE_SYSTEM = kind_with_generated_id(
     tokens.FILE_SYSTEM,
     "fs",
     "subnetIds",
@@ -121,7 +121,7 @@ FILE_SYSTEM = made(
     awaited=True,
 )
 
-DATA_REPOSITORY = made(
+DATA_REPOSITORY = kind_with_generated_id(
     tokens.DATA_REPOSITORY,
     "dra",
     "fileSystemId",

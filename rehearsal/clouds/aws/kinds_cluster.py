@@ -10,8 +10,8 @@ from rehearsal.clouds.aws import rules_group as groups
 from rehearsal.clouds.aws import rules_interfaces as interfaces
 from rehearsal.clouds.aws import rules_schedule as schedules
 from rehearsal.clouds.aws import rules_template as templates
-from rehearsal.clouds.aws.made import TAGS, made
-from rehearsal.clouds.aws.trouble import taken
+from rehearsal.clouds.aws.outputs import TAGS, kind_with_generated_id
+from rehearsal.clouds.aws.refusals import taken
 from rehearsal.clouds.kind import Kind
 
 PLACEMENT_GROUP = Kind(
@@ -24,7 +24,7 @@ PLACEMENT_GROUP = Kind(
     conflict=taken,
 )
 
-LAUNCH_TEMPLATE = made(
+LAUNCH_TEMPLATE = kind_with_generated_id(
     tokens.LAUNCH_TEMPLATE,
     "lt",
     compute=machines.compute_launch_template,
@@ -40,7 +40,7 @@ LAUNCH_TEMPLATE = made(
     drift=drift.drift_launch_template,
 )
 
-RESERVATION = made(
+RESERVATION = kind_with_generated_id(
     tokens.RESERVATION,
     "cr",
     compute=machines.compute_reservation,
@@ -207,7 +207,7 @@ POD_IDENTITY = Kind(
     rules=(groups.cluster_missing, parts.pod_role_untrusted, parts.pod_identity_exists),
     # The provider imports an association as CLUSTER,ID.
     from_import=lambda text, _config: text.rpartition(",")[2],
-    twins=True,
+    generated_ids=True,
 )
 
 GROUP_TAG = Kind(

@@ -5,11 +5,11 @@ from __future__ import annotations
 from rehearsal.clouds.aws import drift, network, tokens
 from rehearsal.clouds.aws import rules_network as networks
 from rehearsal.clouds.aws import rules_reach as reach
-from rehearsal.clouds.aws.made import made
-from rehearsal.clouds.aws.trouble import taken
+from rehearsal.clouds.aws.outputs import kind_with_generated_id
+from rehearsal.clouds.aws.refusals import taken
 from rehearsal.clouds.kind import Kind, Rule
 
-VPC = made(
+VPC = kind_with_generated_id(
     tokens.VPC,
     "vpc",
     compute=network.compute_vpc,
@@ -17,7 +17,7 @@ VPC = made(
     rules=(networks.vpc_range_invalid, networks.vpc_quota, networks.vpc_in_use),
 )
 
-SUBNET = made(
+SUBNET = kind_with_generated_id(
     tokens.SUBNET,
     "subnet",
     "vpcId",
@@ -32,7 +32,7 @@ SUBNET = made(
     ),
 )
 
-INTERNET_GATEWAY = made(
+INTERNET_GATEWAY = kind_with_generated_id(
     tokens.INTERNET_GATEWAY,
     "igw",
     compute=network.compute_internet_gateway,
@@ -40,7 +40,7 @@ INTERNET_GATEWAY = made(
     rules=(networks.vpc_missing, networks.second_internet_gateway, reach.addresses_mapped),
 )
 
-EIP = made(
+EIP = kind_with_generated_id(
     tokens.EIP,
     "eipalloc",
     compute=network.compute_eip,
@@ -49,7 +49,7 @@ EIP = made(
     drift=drift.drift_eip,
 )
 
-NAT = made(
+NAT = kind_with_generated_id(
     tokens.NAT,
     "nat",
     "subnetId",
@@ -59,7 +59,7 @@ NAT = made(
     awaited=True,
 )
 
-ROUTE_TABLE = made(
+ROUTE_TABLE = kind_with_generated_id(
     tokens.ROUTE_TABLE,
     "rtb",
     "vpcId",
@@ -95,7 +95,7 @@ ASSOCIATION = Kind(
     conflict=taken,
 )
 
-SECURITY_GROUP = made(
+SECURITY_GROUP = kind_with_generated_id(
     tokens.SECURITY_GROUP,
     "sg",
     compute=network.compute_security_group,
@@ -113,7 +113,7 @@ _RULE_RULES: tuple[Rule, ...] = (
     reach.rules_too_many,
 )
 INGRESS, EGRESS = (
-    made(
+    kind_with_generated_id(
         type_,
         "sgr",
         "securityGroupId",
@@ -125,7 +125,7 @@ INGRESS, EGRESS = (
     for type_ in (tokens.INGRESS, tokens.EGRESS)
 )
 
-ENDPOINT = made(
+ENDPOINT = kind_with_generated_id(
     tokens.ENDPOINT,
     "vpce",
     "vpcId",

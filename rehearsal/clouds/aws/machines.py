@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from rehearsal.clouds.aws.outputs import ACCOUNT, arn, name_of, regional
-from rehearsal.clouds.computing import blocks, digest, kept
 from rehearsal.clouds.kind import Call, Json
+from rehearsal.clouds.values import blocks, digest, kept
 
-# ForceNew of the provider, from memory, 2026-11 (`sources.PROVIDER_OTHERS`).
+# ForceNew of the provider, unverified, 2026-11 (`refusals.PROVIDER_OTHERS`).
 PLACEMENT_GROUP_REPLACES = frozenset({"region", "name", "strategy", "partitionCount", "spreadLevel"})
 LAUNCH_TEMPLATE_REPLACES = frozenset({"region", "name", "namePrefix"})
 RESERVATION_REPLACES = frozenset(

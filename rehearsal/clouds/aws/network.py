@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from rehearsal.clouds.aws import tokens
-from rehearsal.clouds.aws.offers import zone_id, zones
+from rehearsal.clouds.aws.offerings import zone_id, zones
 from rehearsal.clouds.aws.outputs import ACCOUNT, arn, dotted, hexadecimal, name_of, region_of, regional
 from rehearsal.clouds.aws.references import cidr, strings
-from rehearsal.clouds.computing import digest, kept, number
 from rehearsal.clouds.kind import Call, Json
+from rehearsal.clouds.values import digest, kept, number
 
-# What replaces each: ForceNew of the provider, from memory, 2026-11 (`sources.PROVIDER_OTHERS`).
+# What replaces each: ForceNew of the provider, unverified, 2026-11 (`refusals.PROVIDER_OTHERS`).
 _EVERY = frozenset({"region"})
 VPC_REPLACES = _EVERY | {"cidrBlock", "ipv4IpamPoolId", "ipv4NetmaskLength"}
 SUBNET_REPLACES = _EVERY | {"vpcId", "cidrBlock", "availabilityZone", "availabilityZoneId", "ipv6Native", "outpostArn"}
@@ -111,8 +111,8 @@ def compute_eip(call: Call) -> Json:
 
 def compute_nat(call: Call) -> Json:
     """Its addresses inside and outside."""
-    subnet = call.world.get(tokens.SUBNET, str(call.inputs.get("subnetId"))) or {}
-    eip = call.world.get(tokens.EIP, str(call.inputs.get("allocationId"))) or {}
+    subnet = call.state.get(tokens.SUBNET, str(call.inputs.get("subnetId"))) or {}
+    eip = call.state.get(tokens.EIP, str(call.inputs.get("allocationId"))) or {}
     block = cidr(subnet.get("cidrBlock"))
     return {
         **regional(call),

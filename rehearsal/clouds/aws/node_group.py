@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from rehearsal.clouds.aws import tokens
-from rehearsal.clouds.aws.offers import IMAGE_DATE, release
+from rehearsal.clouds.aws.offerings import IMAGE_DATE, release
 from rehearsal.clouds.aws.outputs import arn, name_of, region_of, regional
 from rehearsal.clouds.aws.references import groups_of, template_of, types_of
-from rehearsal.clouds.computing import blocks, digest, kept
 from rehearsal.clouds.kind import Call, Json, value_at
+from rehearsal.clouds.values import blocks, digest, kept
 
-# ForceNew in `sources.PROVIDER_GROUP`.
+# ForceNew in `refusals.PROVIDER_GROUP`.
 NODE_GROUP_REPLACES = frozenset(
     {
         *("region", "clusterName", "nodeGroupName", "nodeGroupNamePrefix", "nodeRoleArn", "subnetIds", "amiType"),
@@ -32,9 +32,9 @@ def identify_node_group(inputs: Json, _config: Mapping[str, Any]) -> str:
 def compute_node_group(call: Call) -> Json:
     """Its Auto Scaling group, its image; and on the way, the access entry of its role."""
     cluster, _, name = call.id.partition(":")
-    live_cluster = call.world.get(tokens.CLUSTER, cluster) or {}
+    live_cluster = call.state.get(tokens.CLUSTER, cluster) or {}
     version = str(call.inputs.get("version") or call.live.get("version") or live_cluster.get("version") or "")
-    found = template_of(call.world, call.inputs)
+    found = template_of(call.state, call.inputs)
     if call.verb == "create":
         _entry(call, cluster)
     mark = f"{digest(call.id)}-{digest(call.id, 4)}-{digest(call.id, 12)}"
@@ -66,7 +66,7 @@ def compute_node_group(call: Call) -> Json:
                 "amiType": "AL2023_x86_64_STANDARD",
                 "capacityType": "ON_DEMAND",
                 "diskSize": 0 if found else 20,
-                "instanceTypes": [] if found and found[1].get("instanceType") else types_of(call.world, call.inputs),
+                "instanceTypes": [] if found and found[1].get("instanceType") else types_of(call.state, call.inputs),
                 "nodeRepairConfig": {"enabled": False},
                 "nodeGroupNamePrefix": "",
             },
@@ -115,7 +115,7 @@ def goes_with_node_group(call: Call, type_: str, live: Json) -> bool:
     if type_ != tokens.ACCESS_ENTRY or tokens.MADE_BY not in live or live.get("type") != "EC2_LINUX":
         return False
     cluster, role = call.live.get("clusterName"), call.live.get("nodeRoleArn")
-    others = [group for id_, group in groups_of(call.world, str(cluster)) if id_ != call.id]
+    others = [group for id_, group in groups_of(call.state, str(cluster)) if id_ != call.id]
     mine = live.get("clusterName") == cluster and live.get("principalArn") == role
     return mine and all(group.get("nodeRoleArn") != role for group in others)
 
@@ -123,7 +123,7 @@ def goes_with_node_group(call: Call, type_: str, live: Json) -> bool:
 def _entry(call: Call, cluster: str) -> None:
     role = str(call.inputs.get("nodeRoleArn") or "")
     id_ = f"{cluster}:{role}"
-    if call.world.get(tokens.ACCESS_ENTRY, id_) is None:
+    if call.state.get(tokens.ACCESS_ENTRY, id_) is None:
         entry: Json = {"clusterName": cluster, "principalArn": role, "type": "EC2_LINUX"}
         entry["region"] = region_of(call.inputs, call.config)
-        call.world.put(tokens.ACCESS_ENTRY, id_, {**entry, tokens.MADE_BY: f"eks:{cluster}"})
+        call.state.put(tokens.ACCESS_ENTRY, id_, {**entry, tokens.MADE_BY: f"eks:{cluster}"})

@@ -1,4 +1,4 @@
-"""What the computed outputs of this cloud have in common: made-up ids, ARNs, regions, names and tags."""
+"""Computed outputs of AWS resources: generated ids, ARNs, regions, names and tags."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from rehearsal.clouds.computing import digest
-from rehearsal.clouds.kind import Call, Json
+from rehearsal.clouds.kind import Call, Json, Kind
+from rehearsal.clouds.values import digest
 
 ACCOUNT = "123456789012"
 """The account number of AWS's own examples."""
@@ -34,7 +34,7 @@ def arn(call: Call, service: str, resource: str, *, everywhere: bool = False) ->
     return f"arn:{partition_of(region)}:{service}:{'' if everywhere else region}:{ACCOUNT}:{resource}"
 
 
-def made_up(prefix: str, *required: str) -> Identify:
+def generated_id(prefix: str, *required: str) -> Identify:
     """Ids such as "subnet-0…" with 17 digits: the same request gives the same id, which AWS does not promise.
 
     Raises `KeyError` for an input that the provider's schema requires.
@@ -79,3 +79,12 @@ def dotted(text: str, first: int) -> str:
     """An IPv4 address that depends on the text alone, beginning with `first`."""
     number = int(digest(text, 6), 16)
     return f"{first}.{number >> 16 & 255}.{number >> 8 & 255}.{number & 255}"
+
+
+TAGS = frozenset({"tags"})
+"""A free-form map: tags that anybody adds show as a difference."""
+
+
+def kind_with_generated_id(type_: str, prefix: str, *required: str, **more: Any) -> Kind:
+    """A kind whose ids EC2 or FSx makes up."""
+    return Kind(type=type_, identify=generated_id(prefix, *required), maps=TAGS, generated_ids=True, **more)

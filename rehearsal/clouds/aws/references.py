@@ -9,7 +9,7 @@ from typing import Any
 
 from rehearsal.clouds.aws import tokens
 from rehearsal.clouds.kind import Call, Json, value_at
-from rehearsal.clouds.world import View
+from rehearsal.clouds.state import View
 
 Found = tuple[str, Json]
 
@@ -32,16 +32,16 @@ def strings(value: object) -> list[str]:
     return [str(item) for item in value] if isinstance(value, list) else [str(value)] if value else []
 
 
-def role(world: View, reference: object) -> Json | None:
+def role(state: View, reference: object) -> Json | None:
     """A role by ARN or name."""
-    return world.get(tokens.ROLE, last(reference))
+    return state.get(tokens.ROLE, last(reference))
 
 
-def policies_of(world: View, reference: object) -> set[str]:
+def policies_of(state: View, reference: object) -> set[str]:
     """The names of the managed policies of a role, attached one by one or listed in it."""
     name = last(reference)
-    attached = {last(live["policyArn"]) for _, _, live in world.all(tokens.ATTACHMENT) if last(live["role"]) == name}
-    listed = (role(world, reference) or {}).get("managedPolicyArns") or []
+    attached = {last(live["policyArn"]) for _, _, live in state.all(tokens.ATTACHMENT) if last(live["role"]) == name}
+    listed = (role(state, reference) or {}).get("managedPolicyArns") or []
     return attached | {last(arn) for arn in listed}
 
 
@@ -60,30 +60,30 @@ def trusts(live: Mapping[str, Any], service: str, action: str = "sts:AssumeRole"
     return False
 
 
-def security_group(world: View, id_: str) -> Json | None:
+def security_group(state: View, id_: str) -> Json | None:
     """A security group, or the one that every VPC begins with."""
-    live = world.get(tokens.SECURITY_GROUP, id_)
+    live = state.get(tokens.SECURITY_GROUP, id_)
     if live is not None:
         return live
-    for _, vpc, its in world.all(tokens.VPC):
+    for _, vpc, its in state.all(tokens.VPC):
         if its.get("defaultSecurityGroupId") == id_:
             return {"name": "default", "vpcId": vpc}
     return None
 
 
-def rules_of(world: View, group: str, type_: str) -> Iterator[Json]:
+def rules_of(state: View, group: str, type_: str) -> Iterator[Json]:
     """The rules of a security group in one direction (`tokens.INGRESS` or `tokens.EGRESS`), made one by one."""
-    return (live for _, _, live in world.all(type_) if live.get("securityGroupId") == group)
+    return (live for _, _, live in state.all(type_) if live.get("securityGroupId") == group)
 
 
-def open_within(world: View, group: str, port: int | None) -> bool:
+def open_within(state: View, group: str, port: int | None) -> bool:
     """Whether members of a security group reach each other, both ways: on a TCP port, or on everything (None).
 
     Rules within the group's own resource count, too.
     """
     for type_, inline in ((tokens.INGRESS, "ingress"), (tokens.EGRESS, "egress")):
-        live = world.get(tokens.SECURITY_GROUP, group) or {}
-        lets = any(_lets(rule, group, port) for rule in rules_of(world, group, type_))
+        live = state.get(tokens.SECURITY_GROUP, group) or {}
+        lets = any(_lets(rule, group, port) for rule in rules_of(state, group, type_))
         if not lets and not any(_lets_inline(rule, port) for rule in live.get(inline) or []):
             return False
     return True
@@ -108,57 +108,57 @@ def _lets_inline(rule: Mapping[str, Any], port: int | None) -> bool:
     return inside and bool(rule.get("self") or rule.get("cidrBlocks"))
 
 
-def zone_of(world: View, subnet: str) -> str:
+def zone_of(state: View, subnet: str) -> str:
     """The zone of a subnet."""
-    return str((world.get(tokens.SUBNET, subnet) or {}).get("availabilityZone") or "")
+    return str((state.get(tokens.SUBNET, subnet) or {}).get("availabilityZone") or "")
 
 
-def route_table_of(world: View, subnet: str) -> str:
+def route_table_of(state: View, subnet: str) -> str:
     """The route table of a subnet: its own, or the VPC's main one."""
-    for _, _, live in world.all(tokens.ASSOCIATION):
+    for _, _, live in state.all(tokens.ASSOCIATION):
         if live.get("subnetId") == subnet:
             return str(live["routeTableId"])
-    vpc = (world.get(tokens.SUBNET, subnet) or {}).get("vpcId")
-    return str((world.get(tokens.VPC, str(vpc)) or {}).get("mainRouteTableId") or "")
+    vpc = (state.get(tokens.SUBNET, subnet) or {}).get("vpcId")
+    return str((state.get(tokens.VPC, str(vpc)) or {}).get("mainRouteTableId") or "")
 
 
-def routes_of(world: View, table: str) -> Iterator[Json]:
+def routes_of(state: View, table: str) -> Iterator[Json]:
     """The routes of a table, made one by one or within it."""
-    for _, _, live in world.all(tokens.ROUTE):
+    for _, _, live in state.all(tokens.ROUTE):
         if live.get("routeTableId") == table:
             yield live
-    for route in (world.get(tokens.ROUTE_TABLE, table) or {}).get("routes") or []:
+    for route in (state.get(tokens.ROUTE_TABLE, table) or {}).get("routes") or []:
         yield {**route, "destinationCidrBlock": route.get("cidrBlock")}
 
 
 def cluster_of(call: Call) -> Json | None:
     """The cluster that a node group, an add-on or an access entry belongs to."""
-    return call.world.get(tokens.CLUSTER, str(call.inputs.get("clusterName") or ""))
+    return call.state.get(tokens.CLUSTER, str(call.inputs.get("clusterName") or ""))
 
 
-def groups_of(world: View, cluster: str) -> list[Found]:
+def groups_of(state: View, cluster: str) -> list[Found]:
     """The node groups of a cluster, as (id, live)."""
-    return [(id_, live) for _, id_, live in world.all(tokens.NODE_GROUP) if live.get("clusterName") == cluster]
+    return [(id_, live) for _, id_, live in state.all(tokens.NODE_GROUP) if live.get("clusterName") == cluster]
 
 
-def template_of(world: View, group: Mapping[str, Any]) -> Found | None:
+def template_of(state: View, group: Mapping[str, Any]) -> Found | None:
     """The launch template of a node group, as (id, live)."""
     wanted = group.get("launchTemplate") or {}
-    for _, id_, live in world.all(tokens.LAUNCH_TEMPLATE):
+    for _, id_, live in state.all(tokens.LAUNCH_TEMPLATE):
         if wanted.get("id") == id_ or (not wanted.get("id") and wanted.get("name") == live.get("name")):
             return id_, live
     return None
 
 
-def template_data(world: View, group: Mapping[str, Any]) -> Json:
+def template_data(state: View, group: Mapping[str, Any]) -> Json:
     """What the launch template of a node group says; nothing if it has none. Only the newest version is remembered."""
-    found = template_of(world, group)
+    found = template_of(state, group)
     return found[1] if found else {}
 
 
-def types_of(world: View, group: Mapping[str, Any]) -> list[str]:
+def types_of(state: View, group: Mapping[str, Any]) -> list[str]:
     """The instance types of a node group: of its template, its own, or EKS's default."""
-    template = template_data(world, group)
+    template = template_data(state, group)
     named = template.get("instanceType")
     return [str(named)] if named else strings(group.get("instanceTypes")) or ["t3.medium"]
 
@@ -170,10 +170,10 @@ def reservation_of(template: Mapping[str, Any]) -> str | None:
     return str(found) if found else None
 
 
-def reservation(world: View, id_: str) -> Json | None:
+def reservation(state: View, id_: str) -> Json | None:
     """What is known of a reservation: made here, or told by the setting "reservations"."""
-    known: Mapping[str, Json] = world.setting("reservations", {})
-    return world.get(tokens.RESERVATION, id_) or known.get(id_)
+    known: Mapping[str, Json] = state.setting("reservations", {})
+    return state.get(tokens.RESERVATION, id_) or known.get(id_)
 
 
 def desired(group: Mapping[str, Any]) -> int:

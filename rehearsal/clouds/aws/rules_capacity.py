@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 
 from rehearsal.clouds.aws import tokens
-from rehearsal.clouds.aws.judging import failed, invalid, refused, unfit
-from rehearsal.clouds.aws.offers import instance_type, node_family, offered, quota
+from rehearsal.clouds.aws.offerings import instance_type, node_family, offered, quota
 from rehearsal.clouds.aws.references import (
     cluster_of,
     desired,
@@ -20,7 +19,7 @@ from rehearsal.clouds.aws.references import (
     types_of,
     zone_of,
 )
-from rehearsal.clouds.aws.sources import (
+from rehearsal.clouds.aws.refusals import (
     AUTO_SCALING,
     BLOCKS,
     EC2_ERRORS,
@@ -28,12 +27,16 @@ from rehearsal.clouds.aws.sources import (
     PROVIDER_GROUP,
     QUOTAS,
     RESERVED_GROUP,
+    failed,
+    invalid,
+    refused,
+    unfit,
 )
 from rehearsal.clouds.kind import Call, Json, Refusal, on, value_at
 
 _NO_JOIN = "Instances failed to join the kubernetes cluster"
 _NEEDED = ("ec2", "ecr.api", "ecr.dkr", "sts")
-"""Endpoints that a node in a closed network needs to join (EKS docs, private clusters; from memory, 2026-11)."""
+"""Endpoints that a node in a closed network needs to join (EKS docs, private clusters; unverified, 2026-11)."""
 
 
 def _asked(call: Call) -> Json:
@@ -41,16 +44,16 @@ def _asked(call: Call) -> Json:
 
 
 def _zones(call: Call) -> set[str]:
-    return {zone_of(call.world, subnet) for subnet in strings(call.inputs.get("subnetIds"))}
+    return {zone_of(call.state, subnet) for subnet in strings(call.inputs.get("subnetIds"))}
 
 
 def _market(call: Call) -> str | None:
-    found = value_at(template_data(call.world, call.inputs), "instanceMarketOptions.marketType")
+    found = value_at(template_data(call.state, call.inputs), "instanceMarketOptions.marketType")
     return str(found) if found else None
 
 
 def _placement(call: Call) -> str | None:
-    found = value_at(template_data(call.world, call.inputs), "placement.groupName")
+    found = value_at(template_data(call.state, call.inputs), "placement.groupName")
     return str(found) if found else None
 
 
@@ -69,7 +72,7 @@ def block_without_template(call: Call) -> Refusal | None:
     """A group on a capacity block has a launch template with instance type, market type and target."""
     if call.inputs.get("capacityType") != "CAPACITY_BLOCK":
         return None
-    template = template_data(call.world, call.inputs)
+    template = template_data(call.state, call.inputs)
     lacks = [
         words
         for words, there in (
@@ -99,7 +102,7 @@ def block_of_other_machine(call: Call) -> Refusal | None:
     """Capacity blocks are sold for some instance types."""
     if call.inputs.get("capacityType") != "CAPACITY_BLOCK":
         return None
-    for name in types_of(call.world, call.inputs):
+    for name in types_of(call.state, call.inputs):
         machine = instance_type(name)
         if machine is not None and not machine.capacity_blocks:
             return invalid(f"The instance type '{name}' is not supported for Capacity Blocks.", BLOCKS)
@@ -109,7 +112,7 @@ def block_of_other_machine(call: Call) -> Refusal | None:
 @on("create")
 def reservation_malformed(call: Call) -> Refusal | None:
     """A reservation is named by its id, a group of them by its ARN."""
-    target = reservation_of(template_data(call.world, call.inputs))
+    target = reservation_of(template_data(call.state, call.inputs))
     if target is None or re.fullmatch(r"cr-[0-9a-f]{8,17}|arn:aws[a-z-]*:resource-groups:\S+", target):
         return None
     words = f"The capacity reservation ID '{target}' is malformed"
@@ -119,8 +122,8 @@ def reservation_malformed(call: Call) -> Refusal | None:
 @on("create")
 def reservation_elsewhere(call: Call) -> Refusal | None:
     """Reserved machines are in the zone of their reservation."""
-    target = reservation_of(template_data(call.world, call.inputs))
-    known = reservation(call.world, target) if target else None
+    target = reservation_of(template_data(call.state, call.inputs))
+    known = reservation(call.state, target) if target else None
     zone = (known or {}).get("availabilityZone")
     if zone is None or _zones(call) == {zone}:
         return None
@@ -131,9 +134,9 @@ def reservation_elsewhere(call: Call) -> Refusal | None:
 @on("create", "update")
 def reservation_of_other_machine(call: Call) -> Refusal | None:
     """Reserved machines are of the type that was reserved."""
-    target = reservation_of(template_data(call.world, call.inputs))
-    reserved = ((reservation(call.world, target) if target else None) or {}).get("instanceType")
-    if reserved is None or types_of(call.world, call.inputs) == [reserved]:
+    target = reservation_of(template_data(call.state, call.inputs))
+    reserved = ((reservation(call.state, target) if target else None) or {}).get("instanceType")
+    if reserved is None or types_of(call.state, call.inputs) == [reserved]:
         return None
     words = "The attributes of the requested instance do not match those of the capacity reservation"
     return refused("InvalidParameterValue", f"{words} {target}: {reserved}", EC2_ERRORS)
@@ -142,19 +145,19 @@ def reservation_of_other_machine(call: Call) -> Refusal | None:
 @on("create", "update")
 def reservation_not_active(call: Call) -> Refusal | None:
     """Machines come once their reservation is active, not while it is only scheduled."""
-    target = reservation_of(template_data(call.world, call.inputs))
-    state = ((reservation(call.world, target) if target else None) or {}).get("state", "active")
-    if state == "active" or not desired(_asked(call)):
+    target = reservation_of(template_data(call.state, call.inputs))
+    condition = ((reservation(call.state, target) if target else None) or {}).get("state", "active")
+    if condition == "active" or not desired(_asked(call)):
         return None
-    words = f"Could not launch instances: the capacity reservation {target} is not active, its state is {state}"
+    words = f"Could not launch instances: the capacity reservation {target} is not active, its state is {condition}"
     return failed("AsgInstanceLaunchFailures", words, BLOCKS)
 
 
 @on("create", "update")
 def reservation_outside_placement(call: Call) -> Refusal | None:
     """A placement group reaches a part of a reservation only, unless the reservation was made in that group."""
-    target, group = reservation_of(template_data(call.world, call.inputs)), _placement(call)
-    known = (reservation(call.world, target) if target else None) or {}
+    target, group = reservation_of(template_data(call.state, call.inputs)), _placement(call)
+    known = (reservation(call.state, target) if target else None) or {}
     if target is None or group is None or str(known.get("placementGroupArn")).endswith(f"/{group}"):
         return None
     if not desired(_asked(call)):
@@ -170,7 +173,7 @@ def reservation_outside_placement(call: Call) -> Refusal | None:
 @on("create")
 def spot_with_reservation(call: Call) -> Refusal | None:
     """Spot machines are not reserved ones."""
-    if call.inputs.get("capacityType") != "SPOT" or not reservation_of(template_data(call.world, call.inputs)):
+    if call.inputs.get("capacityType") != "SPOT" or not reservation_of(template_data(call.state, call.inputs)):
         return None
     words = "Capacity reservations cannot be targeted by Spot Instances."
     return refused("InvalidParameterCombination", words, EC2_ERRORS)
@@ -180,7 +183,7 @@ def spot_with_reservation(call: Call) -> Refusal | None:
 def placement_group_missing(call: Call) -> Refusal | None:
     """A placement group exists before machines are put into it."""
     group = _placement(call)
-    if group is None or call.world.get(tokens.PLACEMENT_GROUP, group) is not None:
+    if group is None or call.state.get(tokens.PLACEMENT_GROUP, group) is not None:
         return None
     return refused("InvalidPlacementGroup.Unknown", f"The Placement Group '{group}' is unknown.", EC2_ERRORS)
 
@@ -189,7 +192,7 @@ def placement_group_missing(call: Call) -> Refusal | None:
 def placement_group_in_several_zones(call: Call) -> Refusal | None:
     """A cluster placement group lies in one zone."""
     group = _placement(call)
-    strategy = (call.world.get(tokens.PLACEMENT_GROUP, group) or {}).get("strategy") if group else None
+    strategy = (call.state.get(tokens.PLACEMENT_GROUP, group) or {}).get("strategy") if group else None
     if strategy != "cluster" or len(_zones(call)) < 2:
         return None
     words = f"Cluster placement group {group} cannot span Availability Zones: {', '.join(sorted(_zones(call)))}."
@@ -200,8 +203,8 @@ def placement_group_in_several_zones(call: Call) -> Refusal | None:
 def placement_group_of_other_machine(call: Call) -> Refusal | None:
     """Burstable machines are not packed."""
     group = _placement(call)
-    strategy = (call.world.get(tokens.PLACEMENT_GROUP, group) or {}).get("strategy") if group else None
-    for name in types_of(call.world, call.inputs):
+    strategy = (call.state.get(tokens.PLACEMENT_GROUP, group) or {}).get("strategy") if group else None
+    for name in types_of(call.state, call.inputs):
         if strategy == "cluster" and re.match(r"(t\d|a1\.)", name):
             words = f"Cluster placement groups are not supported by the '{name}' instance type. Specify a supported"
             more = "instance type or change the placement group strategy, and try again."
@@ -212,9 +215,9 @@ def placement_group_of_other_machine(call: Call) -> Refusal | None:
 @on("create", "update")
 def type_not_in_zone(call: Call) -> Refusal | None:
     """The zones of the group have its instance type."""
-    for name in types_of(call.world, call.inputs):
+    for name in types_of(call.state, call.inputs):
         for zone in sorted(_zones(call)):
-            if instance_type(name) is not None and not offered(name, zone, call.world):
+            if instance_type(name) is not None and not offered(name, zone, call.state):
                 words = f"Your requested instance type ({name}) is not supported in your requested Availability Zone"
                 more = (
                     f"({zone}). Please retry your request by not specifying an Availability Zone or choosing another."
@@ -228,13 +231,13 @@ def vcpu_quota(call: Call) -> Refusal | None:
     """Machines on demand stay within the vCPUs that the account may have; an empty group counts nothing."""
     if call.inputs.get("capacityType") not in (None, "ON_DEMAND"):
         return None
-    if reservation_of(template_data(call.world, call.inputs)):
+    if reservation_of(template_data(call.state, call.inputs)):
         return None
-    name = types_of(call.world, call.inputs)[0]
-    machine, limit = instance_type(name), quota(call.world, node_family(name))
+    name = types_of(call.state, call.inputs)[0]
+    machine, limit = instance_type(name), quota(call.state, node_family(name))
     others = 0
-    for _, id_, live in call.world.all(tokens.NODE_GROUP):
-        used = types_of(call.world, live)[0]
+    for _, id_, live in call.state.all(tokens.NODE_GROUP):
+        used = types_of(call.state, live)[0]
         if id_ != call.id and node_family(used) == node_family(name) and live.get("capacityType") == "ON_DEMAND":
             others += desired(live) * getattr(instance_type(used), "vcpus", 0)
     if machine is None or limit is None or others + desired(_asked(call)) * machine.vcpus <= limit:
@@ -249,7 +252,7 @@ def vcpu_quota(call: Call) -> Refusal | None:
 @on("create")
 def nodes_without_policies(call: Call) -> Refusal | None:
     """Nodes join with the policies of a worker; an empty group has nobody to join."""
-    found = policies_of(call.world, call.inputs.get("nodeRoleArn"))
+    found = policies_of(call.state, call.inputs.get("nodeRoleArn"))
     worker = found & {"AmazonEKSWorkerNodePolicy", "AmazonEKSWorkerNodeMinimalPolicy"}
     images = {name for name in found if name.startswith("AmazonEC2ContainerRegistry")}
     if not desired(call.inputs) or (worker and images):
@@ -263,7 +266,7 @@ def nodes_without_pod_network(call: Call) -> Refusal | None:
     """Nodes become ready when vpc-cni runs on them, by itself or as an add-on."""
     cluster = cluster_of(call) or {}
     name = str(call.inputs.get("clusterName"))
-    addon = call.world.get(tokens.ADDON, f"{name}:vpc-cni")
+    addon = call.state.get(tokens.ADDON, f"{name}:vpc-cni")
     if not desired(call.inputs) or addon is not None or cluster.get("bootstrapSelfManagedAddons") is not False:
         return None
     words = (
@@ -278,15 +281,15 @@ def nodes_without_way_out(call: Call) -> Refusal | None:
     if not desired(call.inputs):
         return None
     for subnet in strings(call.inputs.get("subnetIds")):
-        vpc = (call.world.get(tokens.SUBNET, subnet) or {}).get("vpcId")
-        routes = list(routes_of(call.world, route_table_of(call.world, subnet)))
+        vpc = (call.state.get(tokens.SUBNET, subnet) or {}).get("vpcId")
+        routes = list(routes_of(call.state, route_table_of(call.state, subnet)))
         out = any(
             route.get("destinationCidrBlock") == "0.0.0.0/0" and (route.get("natGatewayId") or route.get("gatewayId"))
             for route in routes
         )
         services = {
             str(live.get("serviceName")).split(".", 3)[-1]
-            for _, _, live in call.world.all(tokens.ENDPOINT)
+            for _, _, live in call.state.all(tokens.ENDPOINT)
             if live.get("vpcId") == vpc
         }
         lacks = [service for service in (*_NEEDED, "s3") if service not in services]

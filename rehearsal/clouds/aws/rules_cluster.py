@@ -6,8 +6,7 @@ import re
 from ipaddress import IPv4Network
 
 from rehearsal.clouds.aws import tokens
-from rehearsal.clouds.aws.judging import invalid, refused, unfit
-from rehearsal.clouds.aws.offers import VERSIONS, key, quota
+from rehearsal.clouds.aws.offerings import VERSIONS, key, quota
 from rehearsal.clouds.aws.references import (
     cidr,
     groups_of,
@@ -19,14 +18,14 @@ from rehearsal.clouds.aws.references import (
     trusts,
     zone_of,
 )
-from rehearsal.clouds.aws.sources import EKS_API, MEMORY, PROVIDER_CLUSTER, QUOTAS
+from rehearsal.clouds.aws.refusals import EKS_API, PROVIDER_CLUSTER, QUOTAS, UNVERIFIED, invalid, refused, unfit
 from rehearsal.clouds.kind import Call, Refusal, on, value_at
 
 LOG_TYPES = ("api", "audit", "authenticator", "controllerManager", "scheduler")
 MODES = ("CONFIG_MAP", "API_AND_CONFIG_MAP", "API")
 """From the old to the new way; there is no way back."""
 FULL_ZONES = ("us-east-1e", "us-west-1b", "ca-central-1d")
-"""Zones without control planes in most accounts: use1-az3, usw1-az2, cac1-az3 (EKS docs; from memory, 2026-11)."""
+"""Zones without control planes in most accounts: use1-az3, usw1-az2, cac1-az3 (EKS docs; unverified, 2026-11)."""
 _PRIVATE = [IPv4Network(text) for text in ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16")]
 
 
@@ -43,13 +42,13 @@ def cluster_name_invalid(call: Call) -> Refusal | None:
 def cluster_role_untrusted(call: Call) -> Refusal | None:
     """The control plane acts as a role that exists, that EKS may take, and that has EKS's policy."""
     arn = call.inputs.get("roleArn")
-    live = role(call.world, arn)
+    live = role(call.state, arn)
     if live is None:
         return invalid(f"Role with arn: {arn}, could not be assumed because it does not exist", PROVIDER_CLUSTER)
     if not trusts(live, "eks.amazonaws.com"):
         words = "Role could not be assumed because the trusted entity is not correct"
         return invalid(words, PROVIDER_CLUSTER)
-    if "AmazonEKSClusterPolicy" in policies_of(call.world, arn):
+    if "AmazonEKSClusterPolicy" in policies_of(call.state, arn):
         return None
     words = "The provided role doesn't have the Amazon EKS Managed Policies associated with it. Please ensure the"
     return invalid(f"{words} following policies are attached: [AmazonEKSClusterPolicy]", PROVIDER_CLUSTER)
@@ -77,7 +76,7 @@ def subnets_missing(call: Call) -> Refusal | None:
     """The control plane's subnets exist, all in one VPC."""
     vpcs = set()
     for subnet in strings(value_at(call.inputs, "vpcConfig.subnetIds")):
-        live = call.world.get(tokens.SUBNET, subnet)
+        live = call.state.get(tokens.SUBNET, subnet)
         if live is None:
             words = (
                 f"The subnet ID '{subnet}' does not exist (Service: AmazonEC2; Error Code: InvalidSubnetID.NotFound)"
@@ -93,7 +92,7 @@ def subnets_missing(call: Call) -> Refusal | None:
 def one_zone_only(call: Call) -> Refusal | None:
     """The control plane stands in at least two zones."""
     subnets = strings(value_at(call.inputs, "vpcConfig.subnetIds"))
-    if len({zone_of(call.world, subnet) for subnet in subnets}) > 1:
+    if len({zone_of(call.state, subnet) for subnet in subnets}) > 1:
         return None
     return invalid("Subnets specified must be in at least two different AZs", EKS_API)
 
@@ -102,7 +101,7 @@ def one_zone_only(call: Call) -> Refusal | None:
 def zone_without_control_planes(call: Call) -> Refusal | None:
     """Some zones take no control plane."""
     for subnet in strings(value_at(call.inputs, "vpcConfig.subnetIds")):
-        zone = zone_of(call.world, subnet)
+        zone = zone_of(call.state, subnet)
         if zone in FULL_ZONES:
             words = (
                 f"Cannot create cluster '{call.id}' because {zone}, the targeted availability zone, does not currently"
@@ -129,12 +128,12 @@ def private_endpoint_without_dns(call: Call) -> Refusal | None:
     """A private endpoint is found by DNS, so the VPC has both of its DNS attributes on."""
     config = call.inputs.get("vpcConfig") or {}
     subnets = strings(config.get("subnetIds"))
-    vpc = str((call.world.get(tokens.SUBNET, subnets[0]) or {}).get("vpcId")) if subnets else ""
-    live = call.world.get(tokens.VPC, vpc) or {}
+    vpc = str((call.state.get(tokens.SUBNET, subnets[0]) or {}).get("vpcId")) if subnets else ""
+    live = call.state.get(tokens.VPC, vpc) or {}
     if not config.get("endpointPrivateAccess") or (live.get("enableDnsSupport") and live.get("enableDnsHostnames")):
         return None
     words = f"Private endpoint access needs the attributes enableDnsSupport and enableDnsHostnames of {vpc} set to true"
-    return invalid(words, f"EKS docs, cluster endpoint; wording {MEMORY}")
+    return invalid(words, f"EKS docs, cluster endpoint; wording {UNVERIFIED}")
 
 
 @on("create", "update")
@@ -200,7 +199,7 @@ def encryption_key_invalid(call: Call) -> Refusal | None:
     arn = str(value_at(asked, "provider.keyArn") or "")
     if not re.fullmatch(r"arn:aws[a-z-]*:kms:[a-z0-9-]+:\d{12}:key/[0-9a-f-]+", arn):
         return invalid("The keyArn in encryptionConfig provider is invalid", EKS_API)
-    if call.world.get(tokens.KEY, last(arn)) is not None:
+    if call.state.get(tokens.KEY, last(arn)) is not None:
         return None
     return invalid(f"Key '{arn}' does not exist (NotFoundException)", EKS_API)
 
@@ -210,7 +209,7 @@ def groups_missing(call: Call) -> Refusal | None:
     """Further security groups of the control plane exist, and there are at most five."""
     groups = strings(value_at(call.inputs, "vpcConfig.securityGroupIds"))
     for group in groups:
-        if security_group(call.world, group) is None:
+        if security_group(call.state, group) is None:
             words = f"Security group(s) [{group}] do not exist (InvalidGroup.NotFound)"
             return invalid(words, EKS_API)
     if len(groups) <= 5:
@@ -229,8 +228,8 @@ def service_range_invalid(call: Call) -> Refusal | None:
         words = 'expected "service_ipv4_cidr" to be a private range with between 12 and 24 significant bits, got'
         return unfit(f"{words}: {text}", PROVIDER_CLUSTER)
     for subnet in strings(value_at(call.inputs, "vpcConfig.subnetIds")):
-        vpc = (call.world.get(tokens.SUBNET, subnet) or {}).get("vpcId")
-        whole = cidr((call.world.get(tokens.VPC, str(vpc)) or {}).get("cidrBlock"))
+        vpc = (call.state.get(tokens.SUBNET, subnet) or {}).get("vpcId")
+        whole = cidr((call.state.get(tokens.VPC, str(vpc)) or {}).get("cidrBlock"))
         if whole is not None and whole.overlaps(block):
             return invalid(f"serviceIpv4Cidr {text} overlaps with the range {whole} of {vpc}", EKS_API)
     return None
@@ -249,8 +248,8 @@ def support_type_unknown(call: Call) -> Refusal | None:
 @on("create")
 def cluster_quota(call: Call) -> Refusal | None:
     """A region has as many clusters as the quota allows."""
-    limit = quota(call.world, "clusters")
-    if limit is None or sum(1 for _ in call.world.all(tokens.CLUSTER)) < limit:
+    limit = quota(call.state, "clusters")
+    if limit is None or sum(1 for _ in call.state.all(tokens.CLUSTER)) < limit:
         return None
     return refused("ResourceLimitExceededException", f"Cluster limit exceeded: {limit}", QUOTAS)
 
@@ -258,7 +257,7 @@ def cluster_quota(call: Call) -> Refusal | None:
 @on("delete")
 def cluster_has_node_groups(call: Call) -> Refusal | None:
     """A cluster goes after its node groups."""
-    if not groups_of(call.world, call.id):
+    if not groups_of(call.state, call.id):
         return None
     return refused("ResourceInUseException", "Cluster has nodegroups attached", EKS_API)
 

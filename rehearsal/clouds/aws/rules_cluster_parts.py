@@ -6,11 +6,21 @@ import json
 import re
 
 from rehearsal.clouds.aws import tokens
-from rehearsal.clouds.aws.judging import failed, invalid, missing, refused, unfit
-from rehearsal.clouds.aws.offers import ACCESS_POLICIES, ADDONS, instance_type
+from rehearsal.clouds.aws.offerings import ACCESS_POLICIES, ADDONS, instance_type
 from rehearsal.clouds.aws.outputs import ACCOUNT
 from rehearsal.clouds.aws.references import cluster_of, desired, groups_of, last, role, trusts, types_of
-from rehearsal.clouds.aws.sources import COREDNS, EKS_ACCESS, EKS_ADDONS, MEMORY, PROVIDER_OTHERS
+from rehearsal.clouds.aws.refusals import (
+    COREDNS,
+    EKS_ACCESS,
+    EKS_ADDONS,
+    PROVIDER_OTHERS,
+    UNVERIFIED,
+    failed,
+    invalid,
+    missing,
+    refused,
+    unfit,
+)
 from rehearsal.clouds.kind import Call, Refusal, on, value_at
 
 _SELF_MANAGED = ("vpc-cni", "coredns", "kube-proxy")
@@ -82,8 +92,8 @@ def addon_without_nodes(call: Call) -> Refusal | None:
     name = str(call.inputs.get("addonName"))
     if not ADDONS.get(name, ("", False))[1]:
         return None
-    for _, group in groups_of(call.world, str(call.inputs.get("clusterName"))):
-        machine = instance_type(types_of(call.world, group)[0])
+    for _, group in groups_of(call.state, str(call.inputs.get("clusterName"))):
+        machine = instance_type(types_of(call.state, group)[0])
         if desired(group) and not _repels(group) and machine is not None:
             return None
     words = f"waiting for EKS Add-On ({call.id}) create: timeout while waiting for state to become 'ACTIVE'"
@@ -113,7 +123,7 @@ def principal_invalid(call: Call) -> Refusal | None:
     arn = str(call.inputs.get("principalArn") or "")
     found = re.fullmatch(r"arn:aws[a-z-]*:iam::(\d{12}):(role|user)/\S+", arn)
     ours = found is not None and found[1] == ACCOUNT and found[2] == "role"
-    if found is not None and (not ours or role(call.world, arn) is not None or "/aws-reserved/" in arn):
+    if found is not None and (not ours or role(call.state, arn) is not None or "/aws-reserved/" in arn):
         return None
     return invalid("The specified principalArn is invalid: invalid principal.", EKS_ACCESS)
 
@@ -144,7 +154,7 @@ def access_type_unknown(call: Call) -> Refusal | None:
 def policy_without_entry(call: Call) -> Refusal | None:
     """A policy is associated with somebody who has an access entry."""
     entry = f"{call.inputs.get('clusterName')}:{call.inputs.get('principalArn')}"
-    if call.world.get(tokens.ACCESS_ENTRY, entry) is not None:
+    if call.state.get(tokens.ACCESS_ENTRY, entry) is not None:
         return None
     words = "The specified principalArn could not be found. You can view your available access entries with"
     return missing(f"{words} 'list-access-entries'.", EKS_ACCESS)
@@ -173,8 +183,8 @@ def access_scope_invalid(call: Call) -> Refusal | None:
 def pod_role_untrusted(call: Call) -> Refusal | None:
     """Pods act as a role that exists, and that EKS's pods may take and tag."""
     arn = call.inputs.get("roleArn")
-    live = role(call.world, arn)
-    source = f"EKS docs, Pod Identity; wording {MEMORY}"
+    live = role(call.state, arn)
+    source = f"EKS docs, Pod Identity; wording {UNVERIFIED}"
     if live is None:
         return invalid(f"The role {arn} does not exist", source)
     service = "pods.eks.amazonaws.com"
@@ -188,7 +198,7 @@ def pod_role_untrusted(call: Call) -> Refusal | None:
 def pod_identity_exists(call: Call) -> Refusal | None:
     """A service account has one role."""
     keys = ("clusterName", "namespace", "serviceAccount")
-    for _, id_, live in call.world.all(tokens.POD_IDENTITY):
+    for _, id_, live in call.state.all(tokens.POD_IDENTITY):
         if all(live.get(key) == call.inputs.get(key) for key in keys):
             return refused("ResourceInUseException", f"Association already exists: {id_}", EKS_ADDONS)
     return None

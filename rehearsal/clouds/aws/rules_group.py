@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 
 from rehearsal.clouds.aws import tokens
-from rehearsal.clouds.aws.judging import invalid, missing, refused, unfit
 from rehearsal.clouds.aws.node_group import scaling_group_of
-from rehearsal.clouds.aws.offers import AMI_TYPES, VERSIONS, instance_type, key
+from rehearsal.clouds.aws.offerings import AMI_TYPES, VERSIONS, instance_type, key
 from rehearsal.clouds.aws.references import (
     cluster_of,
     role,
@@ -17,7 +16,17 @@ from rehearsal.clouds.aws.references import (
     trusts,
     types_of,
 )
-from rehearsal.clouds.aws.sources import AUTO_SCALING, EKS_API, MARKET_OPTIONS, PROVIDER_GROUP, TYPES_TWICE
+from rehearsal.clouds.aws.refusals import (
+    AUTO_SCALING,
+    EKS_API,
+    MARKET_OPTIONS,
+    PROVIDER_GROUP,
+    TYPES_TWICE,
+    invalid,
+    missing,
+    refused,
+    unfit,
+)
 from rehearsal.clouds.kind import Call, Refusal, on, value_at
 
 EFFECTS = ("NO_SCHEDULE", "NO_EXECUTE", "PREFER_NO_SCHEDULE")
@@ -46,7 +55,7 @@ def group_name_invalid(call: Call) -> Refusal | None:
 def node_role_untrusted(call: Call) -> Refusal | None:
     """Nodes run as a role that exists and that EC2 may take."""
     arn = call.inputs.get("nodeRoleArn")
-    live = role(call.world, arn)
+    live = role(call.state, arn)
     if live is None:
         return invalid(f"The role with name {str(arn).rpartition('/')[2]} cannot be found. (NoSuchEntity)", EKS_API)
     if trusts(live, "ec2.amazonaws.com"):
@@ -60,7 +69,7 @@ def subnets_elsewhere(call: Call) -> Refusal | None:
     """Nodes are in subnets that exist, in the VPC of the cluster."""
     vpc = value_at(cluster_of(call) or {}, "vpcConfig.vpcId")
     for subnet in strings(call.inputs.get("subnetIds")):
-        live = call.world.get(tokens.SUBNET, subnet)
+        live = call.state.get(tokens.SUBNET, subnet)
         if live is None:
             return invalid(f"The subnet ID '{subnet}' does not exist (InvalidSubnetID.NotFound)", EKS_API)
         if live.get("vpcId") != vpc:
@@ -74,7 +83,7 @@ def template_missing(call: Call) -> Refusal | None:
     asked = call.inputs.get("launchTemplate")
     if not asked:
         return None
-    found = template_of(call.world, call.inputs)
+    found = template_of(call.state, call.inputs)
     if found is None:
         words = f"Launch template {asked.get('id') or asked.get('name')} does not exist"
         return invalid(f"{words} (InvalidLaunchTemplateId.NotFound)", EKS_API)
@@ -88,7 +97,7 @@ def template_missing(call: Call) -> Refusal | None:
 @on("create")
 def types_twice(call: Call) -> Refusal | None:
     """The instance type is in the launch template or in the node group."""
-    template = template_data(call.world, call.inputs)
+    template = template_data(call.state, call.inputs)
     if not template.get("instanceType") or not call.inputs.get("instanceTypes"):
         return None
     words = "Cannot specify instance types in launch template and API request"
@@ -98,7 +107,7 @@ def types_twice(call: Call) -> Refusal | None:
 @on("create")
 def type_unknown(call: Call) -> Refusal | None:
     """Instance types exist."""
-    unknown = [name for name in types_of(call.world, call.inputs) if instance_type(name) is None]
+    unknown = [name for name in types_of(call.state, call.inputs) if instance_type(name) is None]
     if not unknown:
         return None
     return invalid(f"The following supplied instance types do not exist: [{', '.join(unknown)}]", EKS_API)
@@ -124,7 +133,7 @@ def remote_access_beside_template(call: Call) -> Refusal | None:
 @on("create", "update")
 def spot_in_template(call: Call) -> Refusal | None:
     """Spot is asked for in the node group, not in its launch template."""
-    market = value_at(template_data(call.world, call.inputs), "instanceMarketOptions.marketType")
+    market = value_at(template_data(call.state, call.inputs), "instanceMarketOptions.marketType")
     if market != "spot":
         return None
     return invalid("Instance market options are not supported with the launch template.", MARKET_OPTIONS)
@@ -133,7 +142,7 @@ def spot_in_template(call: Call) -> Refusal | None:
 @on("create")
 def profile_in_template(call: Call) -> Refusal | None:
     """EKS gives nodes their role, so the launch template has no instance profile."""
-    if not template_data(call.world, call.inputs).get("iamInstanceProfile"):
+    if not template_data(call.state, call.inputs).get("iamInstanceProfile"):
         return None
     words = "IAM instance profile should not be specified in the launch template."
     return invalid(words, EKS_API)
@@ -154,7 +163,7 @@ def ami_type_unknown(call: Call) -> Refusal | None:
 def ami_of_other_machines(call: Call) -> Refusal | None:
     """A node image fits the processor, and one for GPUs needs GPUs."""
     asked = str(call.inputs.get("amiType") or "AL2023_x86_64_STANDARD")
-    for name in types_of(call.world, call.inputs):
+    for name in types_of(call.state, call.inputs):
         machine = instance_type(name)
         if machine is None or asked == "CUSTOM":
             continue
@@ -167,7 +176,7 @@ def ami_of_other_machines(call: Call) -> Refusal | None:
 @on("create", "update")
 def image_named_twice(call: Call) -> Refusal | None:
     """Who brings an image of their own leaves type, version and release to it."""
-    if not template_data(call.world, call.inputs).get("imageId"):
+    if not template_data(call.state, call.inputs).get("imageId"):
         return None
     for asked, word in (("releaseVersion", "releaseVersion"), ("version", "version"), ("amiType", "amiType")):
         if call.inputs.get(asked) and call.inputs.get(asked) != "CUSTOM":
@@ -252,7 +261,7 @@ def label_reserved(call: Call) -> Refusal | None:
 def scaling_group_missing(call: Call) -> Refusal | None:
     """A tag or action is put on an Auto Scaling group that exists, such as that of a node group."""
     name = str(call.inputs.get("autoscalingGroupName"))
-    if any(scaling_group_of(live) == name for _, _, live in call.world.all(tokens.NODE_GROUP)):
+    if any(scaling_group_of(live) == name for _, _, live in call.state.all(tokens.NODE_GROUP)):
         return None
     words = "AutoScalingGroup name not found - null"
     return refused("ValidationError", words, AUTO_SCALING)

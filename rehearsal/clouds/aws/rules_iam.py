@@ -6,17 +6,16 @@ import json
 import re
 
 from rehearsal.clouds.aws import tokens
-from rehearsal.clouds.aws.judging import refused, unfit
-from rehearsal.clouds.aws.offers import MANAGED_POLICIES
+from rehearsal.clouds.aws.offerings import MANAGED_POLICIES
 from rehearsal.clouds.aws.outputs import ACCOUNT
 from rehearsal.clouds.aws.references import last, role
-from rehearsal.clouds.aws.sources import IAM_API, KMS_API, MEMORY, PROVIDER_OTHERS, S3_API
+from rehearsal.clouds.aws.refusals import IAM_API, KMS_API, PROVIDER_OTHERS, S3_API, UNVERIFIED, refused, unfit
 from rehearsal.clouds.kind import Call, Refusal, on
 
 RETENTIONS = frozenset(
     {0, 1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1096, 1827, 2192, 2557, 2922, 3288, 3653}
 )
-"""Days for which CloudWatch keeps logs (the provider's validation, from memory, 2026-11)."""
+"""Days for which CloudWatch keeps logs (the provider's validation, unverified, 2026-11)."""
 
 
 @on("create")
@@ -60,7 +59,7 @@ def policy_malformed(call: Call) -> Refusal | None:
 def role_missing(call: Call) -> Refusal | None:
     """A policy is put on a role that exists."""
     name = call.inputs.get("role")
-    if not name or role(call.world, name) is not None:
+    if not name or role(call.state, name) is not None:
         return None
     return refused("NoSuchEntity", f"The role with name {name} cannot be found.", IAM_API)
 
@@ -73,7 +72,7 @@ def policy_missing(call: Call) -> Refusal | None:
     if owner.endswith("::aws"):
         known = name in MANAGED_POLICIES
     else:
-        known = call.world.get(tokens.POLICY, arn) is not None or f"::{ACCOUNT}" not in owner
+        known = call.state.get(tokens.POLICY, arn) is not None or f"::{ACCOUNT}" not in owner
     if known and name:
         return None
     return refused("NoSuchEntity", f"Policy {arn} does not exist or is not attachable.", IAM_API)
@@ -82,11 +81,11 @@ def policy_missing(call: Call) -> Refusal | None:
 @on("delete")
 def role_in_use(call: Call) -> Refusal | None:
     """A role goes after what is attached to it."""
-    if any(last(live.get("role")) == call.id for _, _, live in call.world.all(tokens.ATTACHMENT)):
+    if any(last(live.get("role")) == call.id for _, _, live in call.state.all(tokens.ATTACHMENT)):
         return refused("DeleteConflict", "Cannot delete entity, must detach all policies first.", IAM_API)
-    if any(last(live.get("role")) == call.id for _, _, live in call.world.all(tokens.ROLE_POLICY)):
+    if any(last(live.get("role")) == call.id for _, _, live in call.state.all(tokens.ROLE_POLICY)):
         return refused("DeleteConflict", "Cannot delete entity, must delete policies first.", IAM_API)
-    if any(live.get("role") == call.id for _, _, live in call.world.all(tokens.INSTANCE_PROFILE)):
+    if any(live.get("role") == call.id for _, _, live in call.state.all(tokens.INSTANCE_PROFILE)):
         words = "Cannot delete entity, must remove roles from instance profile first."
         return refused("DeleteConflict", words, IAM_API)
     return None
@@ -95,7 +94,7 @@ def role_in_use(call: Call) -> Refusal | None:
 @on("delete")
 def policy_attached(call: Call) -> Refusal | None:
     """A policy goes after its attachments."""
-    if all(live.get("policyArn") != call.id for _, _, live in call.world.all(tokens.ATTACHMENT)):
+    if all(live.get("policyArn") != call.id for _, _, live in call.state.all(tokens.ATTACHMENT)):
         return None
     return refused("DeleteConflict", "Cannot delete a policy attached to entities.", IAM_API)
 
@@ -131,7 +130,7 @@ def alias_invalid(call: Call) -> Refusal | None:
     if not re.fullmatch(r"alias/(?!aws/)[a-zA-Z0-9/_-]+", call.id):
         return unfit(f"\"name\" must begin with 'alias/' and not with 'alias/aws/': \"{call.id}\"", PROVIDER_OTHERS)
     key = call.inputs.get("targetKeyId")
-    if call.world.get(tokens.KEY, last(key)) is not None:
+    if call.state.get(tokens.KEY, last(key)) is not None:
         return None
     return refused("NotFoundException", f"Key '{key}' does not exist", KMS_API)
 
@@ -151,7 +150,7 @@ def log_group_name_invalid(call: Call) -> Refusal | None:
     if re.fullmatch(r"[a-zA-Z0-9_/.#-]{1,512}", call.id):
         return None
     words = f"Value '{call.id}' at 'logGroupName' failed to satisfy constraint: [\\.\\-_/#A-Za-z0-9]+"
-    return refused("InvalidParameterException", words, f"CloudWatch Logs API; wording {MEMORY}")
+    return refused("InvalidParameterException", words, f"CloudWatch Logs API; wording {UNVERIFIED}")
 
 
 @on("create")
@@ -166,7 +165,7 @@ def bucket_name_invalid(call: Call) -> Refusal | None:
 def bucket_missing(call: Call) -> Refusal | None:
     """A setting belongs to a bucket; buckets that were made elsewhere cannot be known here."""
     name = str(call.inputs.get("bucket") or "")
-    if name and call.world.get(tokens.BUCKET, name) is not None:
+    if name and call.state.get(tokens.BUCKET, name) is not None:
         return None
     return refused("NoSuchBucket", f"The specified bucket does not exist: {name}", S3_API)
 
@@ -177,4 +176,4 @@ def repository_name_invalid(call: Call) -> Refusal | None:
     if re.fullmatch(r"(?=.{2,256}$)[a-z0-9]+([._/-][a-z0-9]+)*", call.id):
         return None
     words = f"Invalid parameter at 'repositoryName' failed to satisfy constraint: '{call.id}'"
-    return refused("InvalidParameterException", words, f"ECR API; wording {MEMORY}")
+    return refused("InvalidParameterException", words, f"ECR API; wording {UNVERIFIED}")

@@ -10,10 +10,9 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from rehearsal.clouds.aws.judging import invalid, refused
-from rehearsal.clouds.aws.offers import InstanceType, instance_type
+from rehearsal.clouds.aws.offerings import InstanceType, instance_type
 from rehearsal.clouds.aws.references import security_group, strings, template_data, types_of
-from rehearsal.clouds.aws.sources import (
+from rehearsal.clouds.aws.refusals import (
     ASG_TEMPLATE,
     EC2_EFA,
     EC2_ERRORS,
@@ -21,6 +20,8 @@ from rehearsal.clouds.aws.sources import (
     EC2_TYPES,
     GROUPS_IN_TEMPLATE,
     SUBNET_IN_TEMPLATE,
+    invalid,
+    refused,
 )
 from rehearsal.clouds.aws.tokens import SUBNET
 from rehearsal.clouds.kind import Call, Json, Refusal, on
@@ -31,7 +32,7 @@ _UNFORMED = "You must use a valid fully-formed launch template."
 
 def interfaces(call: Call) -> list[Json]:
     """The interfaces of the group's launch template."""
-    return [dict(one) for one in template_data(call.world, call.inputs).get("networkInterfaces") or []]
+    return [dict(one) for one in template_data(call.state, call.inputs).get("networkInterfaces") or []]
 
 
 def place(interface: Mapping[str, Any]) -> tuple[int, int]:
@@ -41,7 +42,7 @@ def place(interface: Mapping[str, Any]) -> tuple[int, int]:
 
 def _types(call: Call) -> Iterator[InstanceType]:
     if interfaces(call):
-        yield from (found for name in types_of(call.world, call.inputs) if (found := instance_type(name)))
+        yield from (found for name in types_of(call.state, call.inputs) if (found := instance_type(name)))
 
 
 def _efas(call: Call) -> list[Json]:
@@ -184,7 +185,7 @@ def address_on_efa_only(call: Call) -> Refusal | None:
 @on("create", "update")
 def groups_beside_interfaces(call: Call) -> Refusal | None:
     """Where interfaces are listed, security groups are a part of them."""
-    template = template_data(call.world, call.inputs)
+    template = template_data(call.state, call.inputs)
     if not template.get("networkInterfaces") or not template.get("vpcSecurityGroupIds"):
         return None
     words = "Invalid launch template: When a network interface is provided, the security groups must be a part of it."
@@ -194,9 +195,9 @@ def groups_beside_interfaces(call: Call) -> Refusal | None:
 @on("create", "update")
 def groups_of_other_network(call: Call) -> Refusal | None:
     """Security groups of interfaces exist, in the network of the subnets."""
-    subnets = [call.world.get(SUBNET, subnet) or {} for subnet in strings(call.inputs.get("subnetIds"))]
+    subnets = [call.state.get(SUBNET, subnet) or {} for subnet in strings(call.inputs.get("subnetIds"))]
     for group in {one for interface in interfaces(call) for one in strings(interface.get("securityGroups"))}:
-        live = security_group(call.world, group)
+        live = security_group(call.state, group)
         if live is None:
             return _unformed(f"The security group '{group}' does not exist", EC2_ERRORS)
         if any(subnet.get("vpcId") != live.get("vpcId") for subnet in subnets):

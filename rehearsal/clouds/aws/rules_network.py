@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from rehearsal.clouds.aws import tokens
-from rehearsal.clouds.aws.judging import refused, unfit
 from rehearsal.clouds.aws.network import destination_of
-from rehearsal.clouds.aws.offers import quota, zone_id, zones
+from rehearsal.clouds.aws.offerings import quota, zone_id, zones
 from rehearsal.clouds.aws.outputs import region_of
 from rehearsal.clouds.aws.references import cidr, route_table_of, routes_of
-from rehearsal.clouds.aws.sources import EC2_ERRORS, PROVIDER_OTHERS, QUOTAS, VPC_API
+from rehearsal.clouds.aws.refusals import EC2_ERRORS, PROVIDER_OTHERS, QUOTAS, VPC_API, refused, unfit
 from rehearsal.clouds.kind import Call, Refusal, on
 
 WIDEST, NARROWEST = 16, 28
-"""Prefix lengths of VPCs and subnets (VPC docs, from memory, 2026-11)."""
+"""Prefix lengths of VPCs and subnets (VPC docs, unverified, 2026-11)."""
 
 
 @on("create")
@@ -34,8 +33,8 @@ def vpc_range_invalid(call: Call) -> Refusal | None:
 @on("create")
 def vpc_quota(call: Call) -> Refusal | None:
     """A region has as many VPCs as the quota allows."""
-    limit = quota(call.world, "VPC")
-    if limit is None or sum(1 for _ in call.world.all(tokens.VPC)) < limit:
+    limit = quota(call.state, "VPC")
+    if limit is None or sum(1 for _ in call.state.all(tokens.VPC)) < limit:
         return None
     return refused("VpcLimitExceeded", "The maximum number of VPCs has been reached.", QUOTAS)
 
@@ -44,7 +43,7 @@ def vpc_quota(call: Call) -> Refusal | None:
 def vpc_in_use(call: Call) -> Refusal | None:
     """A VPC goes last: after subnets, gateways, route tables, endpoints and security groups."""
     kinds = (tokens.SUBNET, tokens.INTERNET_GATEWAY, tokens.ROUTE_TABLE, tokens.ENDPOINT, tokens.SECURITY_GROUP)
-    if not any(live.get("vpcId") == call.id for kind in kinds for _, _, live in call.world.all(kind)):
+    if not any(live.get("vpcId") == call.id for kind in kinds for _, _, live in call.state.all(kind)):
         return None
     words = f"The vpc '{call.id}' has dependencies and cannot be deleted."
     return refused("DependencyViolation", words, EC2_ERRORS)
@@ -52,7 +51,7 @@ def vpc_in_use(call: Call) -> Refusal | None:
 
 def _vpc_missing(call: Call) -> Refusal | None:
     vpc = str(call.inputs.get("vpcId") or "")
-    if not vpc or call.world.get(tokens.VPC, vpc) is not None:
+    if not vpc or call.state.get(tokens.VPC, vpc) is not None:
         return None
     return refused("InvalidVpcID.NotFound", f"The vpc ID '{vpc}' does not exist", EC2_ERRORS)
 
@@ -67,7 +66,7 @@ def vpc_missing(call: Call) -> Refusal | None:
 def subnet_range_outside(call: Call) -> Refusal | None:
     """A subnet's range is one of the VPC's, with between 2^4 and 2^16 addresses, written without host bits."""
     block = cidr(call.inputs.get("cidrBlock"))
-    whole = cidr((call.world.get(tokens.VPC, str(call.inputs.get("vpcId"))) or {}).get("cidrBlock"))
+    whole = cidr((call.state.get(tokens.VPC, str(call.inputs.get("vpcId"))) or {}).get("cidrBlock"))
     text = call.inputs.get("cidrBlock")
     if block is None:
         return unfit(f'"{text}" is not a valid IPv4 CIDR block', PROVIDER_OTHERS)
@@ -80,7 +79,7 @@ def subnet_range_outside(call: Call) -> Refusal | None:
 def subnet_overlaps(call: Call) -> Refusal | None:
     """No two subnets of a VPC overlap."""
     block = cidr(call.inputs.get("cidrBlock"))
-    for _, _, live in call.world.all(tokens.SUBNET):
+    for _, _, live in call.state.all(tokens.SUBNET):
         other = cidr(live.get("cidrBlock"))
         if live.get("vpcId") == call.inputs.get("vpcId") and block and other and block.overlaps(other):
             words = f"The CIDR '{block}' conflicts with another subnet"
@@ -104,13 +103,13 @@ def zone_unknown(call: Call) -> Refusal | None:
 def subnet_in_use(call: Call) -> Refusal | None:
     """A subnet goes after everything that has an interface in it."""
     in_it = (
-        *(live.get("subnetId") for _, _, live in call.world.all(tokens.NAT)),
-        *(subnet for _, _, live in call.world.all(tokens.ENDPOINT) for subnet in live.get("subnetIds") or []),
-        *(live.get("subnetIds") for _, _, live in call.world.all(tokens.FILE_SYSTEM)),
-        *(subnet for _, _, live in call.world.all(tokens.NODE_GROUP) for subnet in live.get("subnetIds") or []),
+        *(live.get("subnetId") for _, _, live in call.state.all(tokens.NAT)),
+        *(subnet for _, _, live in call.state.all(tokens.ENDPOINT) for subnet in live.get("subnetIds") or []),
+        *(live.get("subnetIds") for _, _, live in call.state.all(tokens.FILE_SYSTEM)),
+        *(subnet for _, _, live in call.state.all(tokens.NODE_GROUP) for subnet in live.get("subnetIds") or []),
         *(
             subnet
-            for _, _, live in call.world.all(tokens.CLUSTER)
+            for _, _, live in call.state.all(tokens.CLUSTER)
             for subnet in (live.get("vpcConfig") or {}).get("subnetIds") or []
         ),
     )
@@ -124,7 +123,7 @@ def subnet_in_use(call: Call) -> Refusal | None:
 def second_internet_gateway(call: Call) -> Refusal | None:
     """A VPC has one internet gateway."""
     vpc = call.inputs.get("vpcId")
-    for _, other, live in call.world.all(tokens.INTERNET_GATEWAY):
+    for _, other, live in call.state.all(tokens.INTERNET_GATEWAY):
         if vpc and live.get("vpcId") == vpc:
             words = f"Network {vpc} already has an internet gateway attached: {other}"
             return refused("InvalidParameterValue", words, VPC_API)
@@ -134,8 +133,8 @@ def second_internet_gateway(call: Call) -> Refusal | None:
 @on("create")
 def address_quota(call: Call) -> Refusal | None:
     """A region has as many elastic addresses as the quota allows."""
-    limit = quota(call.world, "EIP")
-    if limit is None or sum(1 for _ in call.world.all(tokens.EIP)) < limit:
+    limit = quota(call.state, "EIP")
+    if limit is None or sum(1 for _ in call.state.all(tokens.EIP)) < limit:
         return None
     return refused("AddressLimitExceeded", "The maximum number of addresses has been reached.", QUOTAS)
 
@@ -143,7 +142,7 @@ def address_quota(call: Call) -> Refusal | None:
 @on("delete")
 def address_in_use(call: Call) -> Refusal | None:
     """An elastic address is released after the NAT gateway that has it."""
-    for _, _, live in call.world.all(tokens.NAT):
+    for _, _, live in call.state.all(tokens.NAT):
         if live.get("allocationId") == call.id:
             words = f"Address {call.live.get('publicIp')} is in use."
             return refused("InvalidIPAddress.InUse", words, EC2_ERRORS)
@@ -158,7 +157,7 @@ def _subnet_of_nat(call: Call) -> str:
 def nat_subnet_missing(call: Call) -> Refusal | None:
     """A NAT gateway is in a subnet."""
     subnet = _subnet_of_nat(call)
-    if call.inputs.get("availabilityMode") == "regional" or call.world.get(tokens.SUBNET, subnet) is not None:
+    if call.inputs.get("availabilityMode") == "regional" or call.state.get(tokens.SUBNET, subnet) is not None:
         return None
     return refused("InvalidSubnetID.NotFound", f"The subnet ID '{subnet}' does not exist", EC2_ERRORS)
 
@@ -166,8 +165,8 @@ def nat_subnet_missing(call: Call) -> Refusal | None:
 @on("create")
 def nat_without_internet_gateway(call: Call) -> Refusal | None:
     """A public NAT gateway needs an internet gateway on its VPC."""
-    vpc = (call.world.get(tokens.SUBNET, _subnet_of_nat(call)) or {}).get("vpcId")
-    attached = [live.get("vpcId") for _, _, live in call.world.all(tokens.INTERNET_GATEWAY)]
+    vpc = (call.state.get(tokens.SUBNET, _subnet_of_nat(call)) or {}).get("vpcId")
+    attached = [live.get("vpcId") for _, _, live in call.state.all(tokens.INTERNET_GATEWAY)]
     if call.inputs.get("connectivityType") == "private" or vpc is None or vpc in attached:
         return None
     return refused("Gateway.NotAttached", f"Network {vpc} has no Internet gateway attached", VPC_API)
@@ -181,10 +180,10 @@ def nat_without_address(call: Call) -> Refusal | None:
         return None
     if not eip:
         return refused("MissingParameter", "The request must contain the parameter AllocationId", EC2_ERRORS)
-    if call.world.get(tokens.EIP, eip) is None:
+    if call.state.get(tokens.EIP, eip) is None:
         words = f"The allocation ID '{eip}' does not exist"
         return refused("InvalidAllocationID.NotFound", words, EC2_ERRORS)
-    if any(live.get("allocationId") == eip for _, _, live in call.world.all(tokens.NAT)):
+    if any(live.get("allocationId") == eip for _, _, live in call.state.all(tokens.NAT)):
         return refused("Resource.AlreadyAssociated", f"Elastic IP address [{eip}] is already associated", EC2_ERRORS)
     return None
 
@@ -193,8 +192,8 @@ def nat_without_address(call: Call) -> Refusal | None:
 def route_table_missing(call: Call) -> Refusal | None:
     """Routes and associations belong to a route table."""
     table = str(call.inputs.get("routeTableId") or "")
-    mains = [live.get("mainRouteTableId") for _, _, live in call.world.all(tokens.VPC)]
-    if call.world.get(tokens.ROUTE_TABLE, table) is not None or table in mains:
+    mains = [live.get("mainRouteTableId") for _, _, live in call.state.all(tokens.VPC)]
+    if call.state.get(tokens.ROUTE_TABLE, table) is not None or table in mains:
         return None
     return refused("InvalidRouteTableID.NotFound", f"The routeTable ID '{table}' does not exist", EC2_ERRORS)
 
@@ -204,7 +203,7 @@ def route_exists(call: Call) -> Refusal | None:
     """A table has one route to a destination."""
     wanted = destination_of(call.inputs)
     table = str(call.inputs.get("routeTableId"))
-    if all(destination_of(route) != wanted for route in routes_of(call.world, table)):
+    if all(destination_of(route) != wanted for route in routes_of(call.state, table)):
         return None
     return refused("RouteAlreadyExists", f"The route identified by {wanted} already exists.", EC2_ERRORS)
 
@@ -213,16 +212,16 @@ def route_exists(call: Call) -> Refusal | None:
 def route_target_missing(call: Call) -> Refusal | None:
     """A route leads to a gateway that exists, and an internet gateway is one of the same VPC."""
     gateway, nat = call.inputs.get("gatewayId"), call.inputs.get("natGatewayId")
-    if nat and call.world.get(tokens.NAT, str(nat)) is None:
+    if nat and call.state.get(tokens.NAT, str(nat)) is None:
         words = f"The natGateway ID '{nat}' does not exist"
         return refused("InvalidNatGatewayID.NotFound", words, EC2_ERRORS)
     if not gateway or not str(gateway).startswith("igw-"):
         return None
-    live = call.world.get(tokens.INTERNET_GATEWAY, str(gateway))
+    live = call.state.get(tokens.INTERNET_GATEWAY, str(gateway))
     if live is None:
         words = f"The internetGateway ID '{gateway}' does not exist"
         return refused("InvalidInternetGatewayID.NotFound", words, EC2_ERRORS)
-    table = call.world.get(tokens.ROUTE_TABLE, str(call.inputs.get("routeTableId"))) or {}
+    table = call.state.get(tokens.ROUTE_TABLE, str(call.inputs.get("routeTableId"))) or {}
     if live.get("vpcId") == table.get("vpcId", live.get("vpcId")):
         return None
     words = f"route table {call.inputs.get('routeTableId')} and network gateway {gateway} belong to different networks"
@@ -244,11 +243,11 @@ def route_leads_nowhere(call: Call) -> Refusal | None:
 def subnet_has_table(call: Call) -> Refusal | None:
     """A subnet has one route table."""
     subnet = str(call.inputs.get("subnetId") or "")
-    if subnet and call.world.get(tokens.SUBNET, subnet) is None:
+    if subnet and call.state.get(tokens.SUBNET, subnet) is None:
         return refused("InvalidSubnetID.NotFound", f"The subnet ID '{subnet}' does not exist", EC2_ERRORS)
-    for _, _, live in call.world.all(tokens.ASSOCIATION):
+    for _, _, live in call.state.all(tokens.ASSOCIATION):
         if subnet and live.get("subnetId") == subnet:
-            table = route_table_of(call.world, subnet)
+            table = route_table_of(call.state, subnet)
             words = f"the specified association for route table {table} conflicts with an existing association"
             return refused("Resource.AlreadyAssociated", words, EC2_ERRORS)
     return None
@@ -257,7 +256,7 @@ def subnet_has_table(call: Call) -> Refusal | None:
 @on("delete")
 def route_table_in_use(call: Call) -> Refusal | None:
     """A route table goes after its associations."""
-    if all(live.get("routeTableId") != call.id for _, _, live in call.world.all(tokens.ASSOCIATION)):
+    if all(live.get("routeTableId") != call.id for _, _, live in call.state.all(tokens.ASSOCIATION)):
         return None
     words = f"The routeTable '{call.id}' has dependencies and cannot be deleted."
     return refused("DependencyViolation", words, EC2_ERRORS)

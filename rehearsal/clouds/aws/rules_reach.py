@@ -6,11 +6,10 @@ import re
 from collections.abc import Iterator
 
 from rehearsal.clouds.aws import tokens
-from rehearsal.clouds.aws.judging import refused, unfit
-from rehearsal.clouds.aws.offers import GATEWAY_SERVICES, INTERFACE_SERVICES
+from rehearsal.clouds.aws.offerings import GATEWAY_SERVICES, INTERFACE_SERVICES
 from rehearsal.clouds.aws.outputs import name_of, region_of
 from rehearsal.clouds.aws.references import desired, rules_of, security_group, strings, template_data, zone_of
-from rehearsal.clouds.aws.sources import EC2_ERRORS, MAPPED_ADDRESS, PROVIDER_OTHERS, QUOTAS, VPC_API
+from rehearsal.clouds.aws.refusals import EC2_ERRORS, MAPPED_ADDRESS, PROVIDER_OTHERS, QUOTAS, VPC_API, refused, unfit
 from rehearsal.clouds.kind import Call, Refusal, on, value_at
 
 MOST_RULES = 60
@@ -22,7 +21,7 @@ _SOURCES = ("cidrIpv4", "cidrIpv6", "prefixListId", "referencedSecurityGroupId")
 def addresses_mapped(call: Call) -> Refusal | None:
     """An internet gateway is detached after the NAT gateways of its VPC."""
     vpc = call.live.get("vpcId")
-    if not vpc or all(live.get("vpcId") != vpc for _, _, live in call.world.all(tokens.NAT)):
+    if not vpc or all(live.get("vpcId") != vpc for _, _, live in call.state.all(tokens.NAT)):
         return None
     words = f"Network {vpc} has some mapped public address(es). Please unmap those public address(es) before detaching"
     return refused("DependencyViolation", f"{words} the gateway.", MAPPED_ADDRESS)
@@ -49,7 +48,7 @@ def group_name_invalid(call: Call) -> Refusal | None:
 def group_name_taken(call: Call) -> Refusal | None:
     """Names of security groups are unique in their VPC."""
     name, vpc = name_of(call.inputs), call.inputs.get("vpcId")
-    for _, _, live in call.world.all(tokens.SECURITY_GROUP):
+    for _, _, live in call.state.all(tokens.SECURITY_GROUP):
         if (live.get("name"), live.get("vpcId")) == (name, vpc):
             words = f"The security group '{name}' already exists for VPC '{vpc}'"
             return refused("InvalidGroup.Duplicate", words, EC2_ERRORS)
@@ -66,12 +65,12 @@ def group_in_use(call: Call) -> Refusal | None:
 
 def _groups_on_interfaces(call: Call) -> Iterator[str]:
     for kind in (tokens.ENDPOINT, tokens.FILE_SYSTEM):
-        for _, _, live in call.world.all(kind):
+        for _, _, live in call.state.all(kind):
             yield from strings(live.get("securityGroupIds"))
-    for _, _, live in call.world.all(tokens.CLUSTER):
+    for _, _, live in call.state.all(tokens.CLUSTER):
         yield from strings(value_at(live, "vpcConfig.securityGroupIds"))
-    for _, _, live in call.world.all(tokens.NODE_GROUP):
-        template = template_data(call.world, live) if desired(live) else {}
+    for _, _, live in call.state.all(tokens.NODE_GROUP):
+        template = template_data(call.state, live) if desired(live) else {}
         yield from strings(template.get("vpcSecurityGroupIds"))
         for interface in template.get("networkInterfaces") or []:
             yield from strings(interface.get("securityGroups"))
@@ -81,7 +80,7 @@ def _named_by_others(call: Call) -> bool:
     return any(
         live.get("referencedSecurityGroupId") == call.id and live.get("securityGroupId") != call.id
         for kind in (tokens.INGRESS, tokens.EGRESS)
-        for _, _, live in call.world.all(kind)
+        for _, _, live in call.state.all(kind)
     )
 
 
@@ -90,7 +89,7 @@ def rule_group_missing(call: Call) -> Refusal | None:
     """A rule is in a security group, and names one, that exist."""
     for key in ("securityGroupId", "referencedSecurityGroupId"):
         group = str(call.inputs.get(key) or "").rpartition("/")[2]
-        if group and security_group(call.world, group) is None:
+        if group and security_group(call.state, group) is None:
             return refused("InvalidGroup.NotFound", f"The security group '{group}' does not exist", EC2_ERRORS)
     return None
 
@@ -124,7 +123,7 @@ def rule_exists(call: Call) -> Refusal | None:
     """A security group has a rule once."""
     keys = ("ipProtocol", "fromPort", "toPort", *_SOURCES)
     wanted = [call.inputs.get(key) for key in keys]
-    for live in rules_of(call.world, str(call.inputs.get("securityGroupId")), call.type):
+    for live in rules_of(call.state, str(call.inputs.get("securityGroupId")), call.type):
         if [live.get(key) for key in keys] == wanted:
             peer = next((str(call.inputs[key]) for key in _SOURCES if call.inputs.get(key)), "")
             protocol = "ALL" if str(call.inputs.get("ipProtocol")) == "-1" else str(call.inputs["ipProtocol"]).upper()
@@ -136,7 +135,7 @@ def rule_exists(call: Call) -> Refusal | None:
 @on("create")
 def rules_too_many(call: Call) -> Refusal | None:
     """A security group has at most 60 rules in a direction."""
-    if sum(1 for _ in rules_of(call.world, str(call.inputs.get("securityGroupId")), call.type)) < MOST_RULES:
+    if sum(1 for _ in rules_of(call.state, str(call.inputs.get("securityGroupId")), call.type)) < MOST_RULES:
         return None
     words = "The maximum number of rules per security group has been reached."
     return refused("RulesPerSecurityGroupLimitExceeded", words, QUOTAS)
@@ -172,7 +171,7 @@ def endpoint_type_mixed(call: Call) -> Refusal | None:
 def private_names_without_dns(call: Call) -> Refusal | None:
     """Private names of an endpoint need both DNS attributes of the VPC."""
     vpc = str(call.inputs.get("vpcId"))
-    live = call.world.get(tokens.VPC, vpc) or {}
+    live = call.state.get(tokens.VPC, vpc) or {}
     if not call.inputs.get("privateDnsEnabled") or (live.get("enableDnsSupport") and live.get("enableDnsHostnames")):
         return None
     words = "Enabling private DNS requires both enableDnsSupport and enableDnsHostnames VPC attributes set to true for"
@@ -186,7 +185,7 @@ def private_names_taken(call: Call) -> Refusal | None:
     wanted = [call.inputs.get(key) for key in keys]
     if not call.inputs.get("privateDnsEnabled"):
         return None
-    for _, _, live in call.world.all(tokens.ENDPOINT):
+    for _, _, live in call.state.all(tokens.ENDPOINT):
         if [live.get(key) for key in keys] == wanted:
             service = str(call.inputs.get("serviceName"))
             words = "private-dns-enabled cannot be set because there is already a conflicting DNS domain for"
@@ -199,7 +198,7 @@ def endpoint_twice_in_zone(call: Call) -> Refusal | None:
     """An interface endpoint has one subnet in a zone."""
     seen: dict[str, str] = {}
     for subnet in strings(call.inputs.get("subnetIds")):
-        zone = zone_of(call.world, subnet)
+        zone = zone_of(call.state, subnet)
         if zone in seen:
             words = f"Found another VPC endpoint subnet in the availability zone of {subnet}."
             return refused("DuplicateSubnetsInSameZone", words, EC2_ERRORS)
@@ -210,15 +209,15 @@ def endpoint_twice_in_zone(call: Call) -> Refusal | None:
 @on("create", "update")
 def endpoint_parts_missing(call: Call) -> Refusal | None:
     """Subnets, security groups and route tables of an endpoint exist."""
-    mains = {live.get("mainRouteTableId") for _, _, live in call.world.all(tokens.VPC)}
+    mains = {live.get("mainRouteTableId") for _, _, live in call.state.all(tokens.VPC)}
     for subnet in strings(call.inputs.get("subnetIds")):
-        if call.world.get(tokens.SUBNET, subnet) is None:
+        if call.state.get(tokens.SUBNET, subnet) is None:
             return refused("InvalidSubnetId.NotFound", f"The subnet ID '{subnet}' does not exist", EC2_ERRORS)
     for group in strings(call.inputs.get("securityGroupIds")):
-        if security_group(call.world, group) is None:
+        if security_group(call.state, group) is None:
             return refused("InvalidGroup.NotFound", f"The security group '{group}' does not exist", EC2_ERRORS)
     for table in strings(call.inputs.get("routeTableIds")):
-        if call.world.get(tokens.ROUTE_TABLE, table) is None and table not in mains:
+        if call.state.get(tokens.ROUTE_TABLE, table) is None and table not in mains:
             words = f"The routeTable ID '{table}' does not exist"
             return refused("InvalidRouteTableId.NotFound", words, EC2_ERRORS)
     return None

@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from itertools import pairwise
 
-from rehearsal.clouds.aws.judging import refused
 from rehearsal.clouds.aws.outputs import SINCE
-from rehearsal.clouds.aws.sources import AUTO_SCALING, PAST_START
+from rehearsal.clouds.aws.refusals import AUTO_SCALING, PAST_START, refused
 from rehearsal.clouds.kind import Call, Refusal, on
 
 _FIELDS = (("minute", 0, 59), ("hour", 0, 23), ("day of month", 1, 31), ("month", 1, 12), ("day of week", 0, 7))

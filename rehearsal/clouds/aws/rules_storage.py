@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 
 from rehearsal.clouds.aws import tokens
-from rehearsal.clouds.aws.judging import refused, unfit
 from rehearsal.clouds.aws.references import open_within, security_group, strings
-from rehearsal.clouds.aws.sources import FSX_API, FSX_EFA, LUSTRE_PORT, PROVIDER_LUSTRE
+from rehearsal.clouds.aws.refusals import FSX_API, FSX_EFA, LUSTRE_PORT, PROVIDER_LUSTRE, refused, unfit
 from rehearsal.clouds.kind import Call, Json, Refusal, on, value_at
 
 DEPLOYMENTS = ("SCRATCH_1", "SCRATCH_2", "PERSISTENT_1", "PERSISTENT_2")
@@ -92,7 +91,7 @@ def subnet_not_one(call: Call) -> Refusal | None:
     subnets = strings(call.inputs.get("subnetIds"))
     if len(subnets) != 1:
         return unfit(f"expected exactly 1 item of subnet_ids, got {len(subnets)}", PROVIDER_LUSTRE)
-    if call.world.get(tokens.SUBNET, subnets[0]) is not None:
+    if call.state.get(tokens.SUBNET, subnets[0]) is not None:
         return None
     words = f"The subnet ID '{subnets[0]}' does not exist"
     return refused("InvalidNetworkSettings", words, FSX_API)
@@ -101,9 +100,9 @@ def subnet_not_one(call: Call) -> Refusal | None:
 @on("create")
 def groups_elsewhere(call: Call) -> Refusal | None:
     """Security groups of a file system exist, in its VPC."""
-    vpc = (call.world.get(tokens.SUBNET, str(call.inputs.get("subnetIds"))) or {}).get("vpcId")
+    vpc = (call.state.get(tokens.SUBNET, str(call.inputs.get("subnetIds"))) or {}).get("vpcId")
     for group in strings(call.inputs.get("securityGroupIds")):
-        live = security_group(call.world, group)
+        live = security_group(call.state, group)
         if live is None or live.get("vpcId") != vpc:
             words = f"The security group '{group}' does not exist in {vpc}"
             return refused("InvalidNetworkSettings", words, FSX_API)
@@ -114,7 +113,7 @@ def groups_elsewhere(call: Call) -> Refusal | None:
 def lustre_port_closed(call: Call) -> Refusal | None:
     """Servers of a file system reach each other on port 988."""
     groups = strings(call.inputs.get("securityGroupIds"))
-    if not groups or any(open_within(call.world, group, LUSTRE) for group in groups):
+    if not groups or any(open_within(call.state, group, LUSTRE) for group in groups):
         return None
     words = (
         "The file system cannot be created because the default security group in the subnet provided or the provided"
@@ -137,7 +136,7 @@ def efa_without_conditions(call: Call) -> Refusal | None:
 def efa_traffic_closed(call: Call) -> Refusal | None:
     """EFA needs a security group that lets everything in from and out to itself."""
     groups = strings(call.inputs.get("securityGroupIds"))
-    if not call.inputs.get("efaEnabled") or any(open_within(call.world, group, None) for group in groups):
+    if not call.inputs.get("efaEnabled") or any(open_within(call.state, group, None) for group in groups):
         return None
     words = "The security groups of an EFA-enabled file system must allow all traffic to and from themselves."
     return refused("InvalidNetworkSettings", words, FSX_EFA)
@@ -219,7 +218,7 @@ def repository_paths_invalid(call: Call) -> Refusal | None:
 def repository_without_file_system(call: Call) -> Refusal | None:
     """A data repository belongs to a file system that exists and is not of the first generation of scratch."""
     id_ = str(call.inputs.get("fileSystemId"))
-    live = call.world.get(tokens.FILE_SYSTEM, id_)
+    live = call.state.get(tokens.FILE_SYSTEM, id_)
     if live is None:
         return refused("FileSystemNotFound", f"File system '{id_}' does not exist.", FSX_API)
     if _deployment(live) != "SCRATCH_1":
@@ -232,7 +231,7 @@ def repository_paths_overlap(call: Call) -> Refusal | None:
     """No two data repositories of a file system overlap, neither there nor here; there are at most eight."""
     mine = [
         live
-        for _, _, live in call.world.all(tokens.DATA_REPOSITORY)
+        for _, _, live in call.state.all(tokens.DATA_REPOSITORY)
         if live.get("fileSystemId") == call.inputs.get("fileSystemId")
     ]
     for key in ("fileSystemPath", "dataRepositoryPath"):

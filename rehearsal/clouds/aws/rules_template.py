@@ -7,14 +7,13 @@ import binascii
 import re
 
 from rehearsal.clouds.aws import tokens
-from rehearsal.clouds.aws.judging import refused, unfit
 from rehearsal.clouds.aws.outputs import name_of
 from rehearsal.clouds.aws.references import desired, template_data
-from rehearsal.clouds.aws.sources import EC2_ERRORS, PROVIDER_OTHERS
+from rehearsal.clouds.aws.refusals import EC2_ERRORS, PROVIDER_OTHERS, refused, unfit
 from rehearsal.clouds.kind import Call, Refusal, on, value_at
 
 LONGEST_USER_DATA = 16384
-"""Bytes before encoding (EC2 docs, user data; from memory, 2026-11)."""
+"""Bytes before encoding (EC2 docs, user data; unverified, 2026-11)."""
 _VOLUMES = {"gp2", "gp3", "io1", "io2", "sc1", "st1", "standard"}
 
 
@@ -34,7 +33,7 @@ def template_name_invalid(call: Call) -> Refusal | None:
 def template_name_taken(call: Call) -> Refusal | None:
     """Names of launch templates are unique."""
     name = name_of(call.inputs)
-    if all(live.get("name") != name for _, _, live in call.world.all(tokens.LAUNCH_TEMPLATE)):
+    if all(live.get("name") != name for _, _, live in call.state.all(tokens.LAUNCH_TEMPLATE)):
         return None
     words = "Launch template name already in use."
     return refused("InvalidLaunchTemplateName.AlreadyExistsException", words, EC2_ERRORS)
@@ -108,8 +107,8 @@ def strategy_invalid(call: Call) -> Refusal | None:
 @on("delete")
 def placement_group_in_use(call: Call) -> Refusal | None:
     """A placement group goes after the machines in it."""
-    for _, _, live in call.world.all(tokens.NODE_GROUP):
-        if desired(live) and value_at(template_data(call.world, live), "placement.groupName") == call.id:
+    for _, _, live in call.state.all(tokens.NODE_GROUP):
+        if desired(live) and value_at(template_data(call.state, live), "placement.groupName") == call.id:
             words = f"The placement group {call.id} is in use and may not be deleted."
             return refused("InvalidPlacementGroup.InUse", words, EC2_ERRORS)
     return None

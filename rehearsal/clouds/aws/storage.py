@@ -7,10 +7,10 @@ from typing import Any
 
 from rehearsal.clouds.aws import tokens
 from rehearsal.clouds.aws.outputs import ACCOUNT, arn, hexadecimal, partition_of, region_of, regional
-from rehearsal.clouds.computing import blocks, digest, kept
 from rehearsal.clouds.kind import Call, Json
+from rehearsal.clouds.values import blocks, digest, kept
 
-# ForceNew in `sources.PROVIDER_LUSTRE`, of which efaEnabled and the blocks that came later are from memory, 2026-11.
+# ForceNew in `refusals.PROVIDER_LUSTRE`, of which efaEnabled and the blocks that came later are unverified, 2026-11.
 # A smaller storageCapacity replaces, a larger one does not: the simulation lets both happen in place.
 FILE_SYSTEM_REPLACES = frozenset(
     {
@@ -30,7 +30,7 @@ REPOSITORY_REPLACES = frozenset({"region", "name", "encryptionConfigurations"})
 def compute_file_system(call: Call) -> Json:
     """The names to mount it by."""
     region = region_of(call.inputs, call.config)
-    subnet = call.world.get(tokens.SUBNET, str(call.inputs.get("subnetIds"))) or {}
+    subnet = call.state.get(tokens.SUBNET, str(call.inputs.get("subnetIds"))) or {}
     scratch = str(call.inputs.get("deploymentType") or "SCRATCH_1").startswith("SCRATCH")
     metadata = call.inputs.get("metadataConfiguration")
     return {

@@ -7,27 +7,28 @@ from collections.abc import Mapping
 from ipaddress import IPv4Address
 from typing import Any
 
-from rehearsal.clouds.computing import blocks, digest, kept
 from rehearsal.clouds.gcp.node_config import NODE_CONFIG_REPLACES, NODE_MAPS
-from rehearsal.clouds.gcp.offers import key, resolve, zones
-from rehearsal.clouds.gcp.outputs import CONTAINER, project_number
+from rehearsal.clouds.gcp.offerings import key, resolve, zones
 from rehearsal.clouds.gcp.references import (
+    CONTAINER,
     cidr,
     cluster_id,
     cluster_of_pool,
     is_zone,
     location_of,
     network_id,
+    project_number,
     project_of,
     region_of_location,
     secondary_range,
     subnetwork_id,
 )
-from rehearsal.clouds.gcp.sources import MEMORY
+from rehearsal.clouds.gcp.refusals import UNVERIFIED
 from rehearsal.clouds.gcp.tokens import IN_CLUSTER, KUBERNETES, NODE_POOL, SUBNETWORK
 from rehearsal.clouds.kind import Call, Json, Refusal, value_at
+from rehearsal.clouds.values import blocks, digest, kept
 
-# ForceNew in `sources.PROVIDER_CLUSTER`; the reference also names enable_multi_networking as NOT one of them.
+# ForceNew in `refusals.PROVIDER_CLUSTER`; the reference also names enable_multi_networking as NOT one of them.
 CLUSTER_REPLACES = frozenset(
     {
         *("name", "project", "location", "network", "subnetwork", "networkingMode", "datapathProvider"),
@@ -59,7 +60,7 @@ def identify_cluster(inputs: Json, config: Mapping[str, Any]) -> str:
 
 def cluster_taken(_type: str, id_: str) -> Refusal:
     """The words for a cluster whose name is in use."""
-    return Refusal("409 alreadyExists", f"Already exists: {id_}.", f"GKE API, clusters.create; wording {MEMORY}")
+    return Refusal("409 alreadyExists", f"Already exists: {id_}.", f"GKE API, clusters.create; wording {UNVERIFIED}")
 
 
 def compute_cluster(call: Call) -> Json:
@@ -115,7 +116,7 @@ def certificate(cluster: str) -> str:
 def _versions(call: Call) -> Json:
     """The control plane moves up to what is asked for, and never down (provider: resource_container_cluster.go)."""
     asked = call.inputs.get("minMasterVersion")
-    offered = resolve(asked, value_at(call.inputs, "releaseChannel.channel"), call.world) or ""
+    offered = resolve(asked, value_at(call.inputs, "releaseChannel.channel"), call.state) or ""
     if call.verb == "create":
         return {"masterVersion": offered, "nodeVersion": offered}
     live = str(call.live.get("masterVersion", ""))
@@ -161,7 +162,7 @@ def _range(call: Call, subnetwork: str, which: str, default: str) -> str:
     """The pods' ("cluster") or Services' range, from the subnetwork or from the request."""
     policy = call.inputs.get("ipAllocationPolicy") or {}
     name, block = policy.get(f"{which}SecondaryRangeName"), policy.get(f"{which}Ipv4CidrBlock")
-    live = call.world.get(SUBNETWORK, subnetwork) or {}
+    live = call.state.get(SUBNETWORK, subnetwork) or {}
     return (secondary_range(live, str(name)) if name else None) or str(block or default)
 
 

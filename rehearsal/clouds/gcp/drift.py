@@ -6,32 +6,32 @@ local SSD blocks and minMasterVersion of pools and clusters, and the node config
 
 from __future__ import annotations
 
-from rehearsal.clouds.computing import digest
 from rehearsal.clouds.gcp.node_config import is_flex, machine, node
-from rehearsal.clouds.gcp.offers import LATER, key
-from rehearsal.clouds.gcp.outputs import fingerprint
+from rehearsal.clouds.gcp.offerings import LATER, key
 from rehearsal.clouds.gcp.references import (
     cluster_id,
     cluster_of_pool,
+    fingerprint,
     pools_of,
     region_of_location,
     subnetwork_id,
 )
 from rehearsal.clouds.gcp.tokens import CLUSTER
 from rehearsal.clouds.kind import Json, value_at
-from rehearsal.clouds.world import View
+from rehearsal.clouds.state import View
+from rehearsal.clouds.values import digest
 
 END_OF_SUPPORT = "2028-01-31T00:00:00Z"
 """Of the version of the day: the simulation's own choice, 2026-11."""
 
 
-def drift_cluster(live: Json, world: View) -> Json:
+def drift_cluster(live: Json, state: View) -> Json:
     """A new version is out and the control plane has it; the summary follows the pools.
 
     The program's own minMasterVersion is not read back (provider: resource_container_cluster.go), but what the program
     asks `getEngineVersions` for moves on, and so would minMasterVersion.
     """
-    pools = dict(pools_of(world, cluster_id(live, {})))
+    pools = dict(pools_of(state, cluster_id(live, {})))
     changes: Json = {
         "labelFingerprint": digest(f"{live.get('labelFingerprint')} later"),
         "resourceLabels": {"goog-gke-cost-management": ""},
@@ -58,9 +58,9 @@ def drift_cluster(live: Json, world: View) -> Json:
     return changes
 
 
-def drift_node_pool(live: Json, world: View) -> Json:
+def drift_node_pool(live: Json, state: View) -> Json:
     """The autoscaler adds a node, an upgrade reaches the pool, GKE labels its nodes."""
-    cluster = world.get(CLUSTER, cluster_of_pool(live, {})) or {}
+    cluster = state.get(CLUSTER, cluster_of_pool(live, {})) or {}
     changes: Json = {
         "nodeConfig": {
             "labels": _labels(live),
@@ -79,12 +79,12 @@ def drift_node_pool(live: Json, world: View) -> Json:
     return changes
 
 
-def drift_subnetwork(live: Json, world: View) -> Json:
+def drift_subnetwork(live: Json, state: View) -> Json:
     """Secondary ranges that GKE makes for a cluster which named none."""
     changes: Json = {"fingerprint": fingerprint(f"{live.get('fingerprint')} later")}
     mine = subnetwork_id(str(live["name"]), str(live["project"]), str(live["region"]))
     ranges: list[Json] = list(live.get("secondaryIpRanges") or [])
-    for _, id_, cluster in world.all(CLUSTER):
+    for _, id_, cluster in state.all(CLUSTER):
         region = region_of_location(str(cluster["location"]))
         named = value_at(cluster, "ipAllocationPolicy.clusterSecondaryRangeName")
         if named or subnetwork_id(str(cluster.get("subnetwork")), str(cluster["project"]), region) != mine:
@@ -97,7 +97,7 @@ def drift_subnetwork(live: Json, world: View) -> Json:
     )
 
 
-def drift_member(live: Json, _world: View) -> Json:
+def drift_member(live: Json, _state: View) -> Json:
     """Every change of the policy by anybody changes its etag."""
     return {"etag": fingerprint(f"{live.get('etag')} later")}
 

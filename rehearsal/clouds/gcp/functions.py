@@ -7,23 +7,22 @@ from collections.abc import Mapping
 from typing import Any
 
 from infra.catalog.machines import GKE_CATALOG
-from rehearsal.clouds.computing import number
-from rehearsal.clouds.gcp.offers import EVERYWHERE, MACHINE_ZONES, channels, has_machine, versions
-from rehearsal.clouds.gcp.outputs import COMPUTE, project_number
-from rehearsal.clouds.gcp.references import location_of, project_of, region_of
+from rehearsal.clouds.gcp.offerings import EVERYWHERE, MACHINE_ZONES, channels, has_machine, versions
+from rehearsal.clouds.gcp.references import COMPUTE, location_of, project_number, project_of, region_of
 from rehearsal.clouds.kind import Function, Json
-from rehearsal.clouds.world import View
+from rehearsal.clouds.state import View
+from rehearsal.clouds.values import number
 
 _BY_NAME = re.compile(r"""^\s*\(?\s*name\s*(?:=|:|eq)\s*["']?(?P<name>[a-z0-9-]+)["']?\s*\)?\s*$""")
 
 
-def engine_versions(arguments: Json, config: Mapping[str, Any], world: View) -> Json:
+def engine_versions(arguments: Json, config: Mapping[str, Any], state: View) -> Json:
     """GKE versions of a location, newest first, perhaps only those with a prefix."""
     location = location_of(arguments, config)
     prefix = str(arguments.get("versionPrefix") or "")
-    offered = [version for version in versions(world) if version.startswith(prefix)]
+    offered = [version for version in versions(state) if version.startswith(prefix)]
     newest = offered[0] if offered else ""
-    defaults = channels(world)
+    defaults = channels(state)
     return {
         "id": number(location, 10),
         "location": location,
@@ -35,12 +34,12 @@ def engine_versions(arguments: Json, config: Mapping[str, Any], world: View) -> 
         "latestNodeVersion": newest,
         "defaultClusterVersion": defaults["REGULAR"],
         "releaseChannelDefaultVersion": defaults,
-        "releaseChannelLatestVersion": dict.fromkeys(defaults, versions(world)[0]),
+        "releaseChannelLatestVersion": dict.fromkeys(defaults, versions(state)[0]),
         "releaseChannelUpgradeTargetVersion": defaults,
     }
 
 
-def machine_types(arguments: Json, config: Mapping[str, Any], _world: View) -> Json:
+def machine_types(arguments: Json, config: Mapping[str, Any], _state: View) -> Json:
     """The machine types of a zone; a filter by name is understood, any other finds what the catalog knows."""
     zone, project = str(arguments.get("zone") or config.get("zone") or ""), project_of(arguments, config)
     asked = _BY_NAME.match(str(arguments.get("filter") or ""))
@@ -55,7 +54,7 @@ def machine_types(arguments: Json, config: Mapping[str, Any], _world: View) -> J
     }
 
 
-def project(arguments: Json, config: Mapping[str, Any], _world: View) -> Json:
+def project(arguments: Json, config: Mapping[str, Any], _state: View) -> Json:
     """The project and its number."""
     name = str(arguments.get("projectId") or project_of({}, config))
     return {
@@ -75,7 +74,7 @@ def project(arguments: Json, config: Mapping[str, Any], _world: View) -> Json:
     }
 
 
-def client_config(_arguments: Json, config: Mapping[str, Any], _world: View) -> Json:
+def client_config(_arguments: Json, config: Mapping[str, Any], _state: View) -> Json:
     """The provider's configuration, with a token that opens nothing."""
     region, zone = region_of({}, config), str(config.get("zone") or "")
     return {

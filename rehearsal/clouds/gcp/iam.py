@@ -6,18 +6,17 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from rehearsal.clouds.computing import number
-from rehearsal.clouds.gcp.outputs import fingerprint
-from rehearsal.clouds.gcp.references import last, project_of
-from rehearsal.clouds.gcp.sources import MEMORY
+from rehearsal.clouds.gcp.references import fingerprint, last, project_of
+from rehearsal.clouds.gcp.refusals import UNVERIFIED
 from rehearsal.clouds.gcp.tokens import ACCOUNT, CLUSTER, NETWORK, PROJECT_MEMBER
 from rehearsal.clouds.kind import Call, Json, Refusal
-from rehearsal.clouds.world import View
+from rehearsal.clouds.state import View
+from rehearsal.clouds.values import number
 
 _OWN_ACCOUNT = re.compile(r"[a-z][-a-z0-9]{4,28}[a-z0-9]@(?P<project>[a-z][-a-z0-9]*)\.iam\.gserviceaccount\.com")
 """Accounts that people make. Google's agents have such addresses, too, in projects of Google's."""
 
-# What replaces each: ForceNew in the provider (`sources.PROVIDER_ACCOUNT`, `sources.PROVIDER_IAM`).
+# What replaces each: ForceNew in the provider (`refusals.PROVIDER_ACCOUNT`, `sources.PROVIDER_IAM`).
 ACCOUNT_REPLACES = frozenset({"accountId", "project"})
 PROJECT_MEMBER_REPLACES = frozenset({"project", "role", "member", "condition"})
 BUCKET_MEMBER_REPLACES = frozenset({"bucket", "role", "member", "condition"})
@@ -39,7 +38,7 @@ def account_taken(_type: str, id_: str) -> Refusal:
     return Refusal(
         "409 alreadyExists",
         f"Service account {last(id_).partition('@')[0]} already exists within project projects/{project}.",
-        f"IAM API, serviceAccounts.create; wording {MEMORY}",
+        f"IAM API, serviceAccounts.create; wording {UNVERIFIED}",
     )
 
 
@@ -90,16 +89,16 @@ def _condition(inputs: Mapping[str, Any]) -> str:
     return f"/{title}" if title else ""
 
 
-def known_account(world: View, address: str) -> bool:
+def known_account(state: View, address: str) -> bool:
     """Whether a service account exists. Google's own and other projects' accounts are taken to exist."""
     found = _OWN_ACCOUNT.fullmatch(address)
     if found is None:
         return True
     project = found["project"]
-    ours = any(live["project"] == project for _, _, live in world.all(ACCOUNT)) or project in _projects(world)
-    return not ours or world.get(ACCOUNT, f"projects/{project}/serviceAccounts/{address}") is not None
+    ours = any(live["project"] == project for _, _, live in state.all(ACCOUNT)) or project in _projects(state)
+    return not ours or state.get(ACCOUNT, f"projects/{project}/serviceAccounts/{address}") is not None
 
 
-def _projects(world: View) -> set[str]:
+def _projects(state: View) -> set[str]:
     """The projects in which something was made here."""
-    return {str(live["project"]) for type_ in (NETWORK, CLUSTER, PROJECT_MEMBER) for _, _, live in world.all(type_)}
+    return {str(live["project"]) for type_ in (NETWORK, CLUSTER, PROJECT_MEMBER) for _, _, live in state.all(type_)}

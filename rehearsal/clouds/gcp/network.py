@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rehearsal.clouds.computing import kept, number
-from rehearsal.clouds.gcp.outputs import COMPUTE, SINCE, fingerprint
 from rehearsal.clouds.gcp.references import (
+    COMPUTE,
+    SINCE,
     cidr,
+    fingerprint,
     last,
     network_id,
     project_of,
@@ -16,8 +17,9 @@ from rehearsal.clouds.gcp.references import (
     roce_zone,
 )
 from rehearsal.clouds.kind import Call, Json
+from rehearsal.clouds.values import kept, number
 
-# What replaces each: ForceNew in services/compute/resource_compute_*.go of the provider (`sources.PROVIDER_COMPUTE`).
+# What replaces each: ForceNew in services/compute/resource_compute_*.go of the provider (`refusals.PROVIDER_COMPUTE`).
 NETWORK_REPLACES = frozenset(
     {"name", "project", "autoCreateSubnetworks", "description", "internalIpv6Range", "networkProfile", "params"}
 )

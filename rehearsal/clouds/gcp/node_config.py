@@ -8,7 +8,7 @@ from typing import Any
 from infra.catalog.machines import GKE_CATALOG
 from rehearsal.clouds.kind import Json
 
-# ForceNew in services/container/node_config.go (`sources.PROVIDER_NODE`), relative to nodeConfig. Machine type, disk,
+# ForceNew in services/container/node_config.go (`refusals.PROVIDER_NODE`), relative to nodeConfig. Machine type, disk,
 # image, labels, taints, tags and gvnic are changed in place.
 NODE_CONFIG_REPLACES = frozenset(
     {
@@ -21,7 +21,7 @@ NODE_CONFIG_REPLACES = frozenset(
     }
 )
 NODE_MAPS = frozenset({"nodeConfig.labels", "nodeConfig.metadata"})
-"""Not nodeConfig.resourceLabels: the provider hides what GKE adds there (`sources.PROVIDER_NODE`)."""
+"""Not nodeConfig.resourceLabels: the provider hides what GKE adds there (`refusals.PROVIDER_NODE`)."""
 
 GPU_TAINT: Json = {"effect": "NO_SCHEDULE", "key": "nvidia.com/gpu", "value": "present"}
 """On every GPU node (GKE docs gpus; observed in the reference's seeds, read 2026-08)."""
@@ -35,7 +35,7 @@ def node(inputs: Mapping[str, Any]) -> Json:
 
 
 def machine(inputs: Mapping[str, Any]) -> str:
-    """The machine type; e2-medium unless asked otherwise (GKE docs, node pools; from memory, 2026-11)."""
+    """The machine type; e2-medium unless asked otherwise (GKE docs, node pools; unverified, 2026-11)."""
     return str(node(inputs).get("machineType") or "e2-medium")
 
 

@@ -5,14 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rehearsal.clouds.computing import blocks, digest, kept
 from rehearsal.clouds.gcp.node_config import NODE_CONFIG_REPLACES, filled_in, is_flex
-from rehearsal.clouds.gcp.outputs import COMPUTE
-from rehearsal.clouds.gcp.references import cluster_of, cluster_of_pool, last, location_of, pool_zones, project_of
-from rehearsal.clouds.gcp.sources import PROVIDER_POOL
+from rehearsal.clouds.gcp.references import (
+    COMPUTE,
+    cluster_of,
+    cluster_of_pool,
+    last,
+    location_of,
+    pool_zones,
+    project_of,
+)
+from rehearsal.clouds.gcp.refusals import PROVIDER_POOL
 from rehearsal.clouds.kind import Call, Json, Refusal
+from rehearsal.clouds.values import blocks, digest, kept
 
-# ForceNew in `sources.PROVIDER_POOL`. network_config.enable_private_nodes and autoscaling are changed in place.
+# ForceNew in `refusals.PROVIDER_POOL`. network_config.enable_private_nodes and autoscaling are changed in place.
 NODE_POOL_REPLACES = frozenset(
     {
         *("name", "namePrefix", "project", "cluster", "location", "initialNodeCount", "maxPodsPerNode"),

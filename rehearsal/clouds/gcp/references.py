@@ -1,7 +1,9 @@
-"""How resources of this cloud name each other: ids, self links and bare names, all read as ids."""
+"""Ids, self links and bare names of Google Cloud resources, all read as ids; computed values that kinds share."""
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import re
 from collections.abc import Iterator, Mapping
 from ipaddress import IPv4Network
@@ -9,13 +11,30 @@ from typing import Any
 
 from rehearsal.clouds.gcp.tokens import CLUSTER, NETWORK, NODE_POOL, SUBNETWORK
 from rehearsal.clouds.kind import Call, Json
-from rehearsal.clouds.world import View
+from rehearsal.clouds.state import View
+from rehearsal.clouds.values import number
+
+SINCE = "2026-11-02T08:00:00.000-07:00"
+"""When everything here was made: a fixed moment, so that two rehearsals agree."""
+COMPUTE = "https://www.googleapis.com/compute/v1/"
+CONTAINER = "https://container.googleapis.com/v1/"
+
+
+def fingerprint(text: str) -> str:
+    """An etag or fingerprint."""
+    return base64.b64encode(hashlib.sha256(text.encode()).digest()[:8]).decode()
+
+
+def project_number(project: str) -> str:
+    """The number of a project."""
+    return number(project, 12)
+
 
 ROCE = re.compile(r"/networkProfiles/(?P<zone>[a-z0-9-]+?)-vpc-roce(-metal)?$")
 ZONE = re.compile(r"[a-z]+-[a-z]+\d+-([a-z]|ai\d+[a-z])")
 
 DEFAULT_NETWORK: Json = {"name": "default", "autoCreateSubnetworks": True, "mtu": 1460}
-"""Every project begins with it (Google Cloud VPC docs, default network; from memory, 2026-11)."""
+"""Every project begins with it (Google Cloud VPC docs, default network; unverified, 2026-11)."""
 
 
 def last(reference: str) -> str:
@@ -74,15 +93,15 @@ def cluster_of_pool(inputs: Mapping[str, Any], config: Mapping[str, Any]) -> str
     return f"projects/{project_of(inputs, config)}/locations/{location_of(inputs, config)}/clusters/{reference}"
 
 
-def find_network(world: View, id_: str) -> Json | None:
+def find_network(state: View, id_: str) -> Json | None:
     """A live network, or the one that every project begins with."""
-    return world.get(NETWORK, id_) or (DEFAULT_NETWORK if last(id_) == "default" else None)
+    return state.get(NETWORK, id_) or (DEFAULT_NETWORK if last(id_) == "default" else None)
 
 
 def network_of(call: Call) -> tuple[str, Json | None]:
     """The network that a call names in `network`, as (id, live value or None)."""
     id_ = network_id(str(call.inputs.get("network") or "default"), project_of(call.inputs, call.config))
-    return id_, find_network(call.world, id_)
+    return id_, find_network(call.state, id_)
 
 
 def roce_zone(network: Mapping[str, Any] | None) -> str | None:
@@ -91,9 +110,9 @@ def roce_zone(network: Mapping[str, Any] | None) -> str | None:
     return found["zone"] if found else None
 
 
-def subnetworks_of(world: View, network: str) -> Iterator[tuple[str, Json]]:
+def subnetworks_of(state: View, network: str) -> Iterator[tuple[str, Json]]:
     """The live subnetworks of a network (by id), as (id, live value)."""
-    for _, id_, live in world.all(SUBNETWORK):
+    for _, id_, live in state.all(SUBNETWORK):
         if network_id(str(live["network"]), str(live["project"])) == network:
             yield id_, live
 
@@ -131,7 +150,7 @@ def cluster_zones(cluster: Mapping[str, Any]) -> list[str]:
 
 def cluster_of(call: Call) -> Json | None:
     """The live cluster of a node pool's call."""
-    return call.world.get(CLUSTER, cluster_of_pool(call.inputs, call.config))
+    return call.state.get(CLUSTER, cluster_of_pool(call.inputs, call.config))
 
 
 def pool_zones(call: Call) -> list[str]:
@@ -140,8 +159,8 @@ def pool_zones(call: Call) -> list[str]:
     return [str(zone) for zone in zones] if zones else cluster_zones(cluster_of(call) or {})
 
 
-def pools_of(world: View, cluster: str) -> Iterator[tuple[str, Json]]:
+def pools_of(state: View, cluster: str) -> Iterator[tuple[str, Json]]:
     """The live node pools of a cluster (by id), as (id, live value)."""
-    for _, id_, live in world.all(NODE_POOL):
+    for _, id_, live in state.all(NODE_POOL):
         if cluster_of_pool(live, {}) == cluster:
             yield id_, live

@@ -5,11 +5,19 @@ from __future__ import annotations
 import re
 
 from infra.catalog.machines import GKE_CATALOG
-from rehearsal.clouds.gcp.judging import bad
 from rehearsal.clouds.gcp.node_config import affinity, is_flex, is_queued, is_spot, machine, node
-from rehearsal.clouds.gcp.offers import key
+from rehearsal.clouds.gcp.offerings import key
 from rehearsal.clouds.gcp.references import cluster_of, pool_zones
-from rehearsal.clouds.gcp.sources import DWS, MEMORY, PROVIDER_NODE, QUEUED, QUEUED_AFFINITY, TOOLKIT, UPGRADES
+from rehearsal.clouds.gcp.refusals import (
+    DWS,
+    PROVIDER_NODE,
+    QUEUED,
+    QUEUED_AFFINITY,
+    TOOLKIT,
+    UNVERIFIED,
+    UPGRADES,
+    bad,
+)
 from rehearsal.clouds.kind import Call, Refusal, on, value_at
 
 LONGEST_RUN_S = 604800
@@ -80,11 +88,13 @@ def queued_and_compact(call: Call) -> Refusal | None:
     """Queued GPUs cannot be asked for in compact placement."""
     if not is_queued(call.inputs) or not _compact(call) or not node(call.inputs).get("guestAccelerators"):
         return None
-    return bad("Queued_provisioning is not supported with COMPACT placement for GPUs", f"{TOOLKIT}; wording {MEMORY}")
+    return bad(
+        "Queued_provisioning is not supported with COMPACT placement for GPUs", f"{TOOLKIT}; wording {UNVERIFIED}"
+    )
 
 
 def _queued(wanted: str) -> Refusal:
-    return bad(f"Queued_provisioning requires {wanted}", f"{QUEUED}; {TOOLKIT}; wording {MEMORY}")
+    return bad(f"Queued_provisioning requires {wanted}", f"{QUEUED}; {TOOLKIT}; wording {UNVERIFIED}")
 
 
 @on("create", "update")
@@ -133,7 +143,9 @@ def flex_on_old_version(call: Call) -> Refusal | None:
     version = str(call.inputs.get("version") or (cluster_of(call) or {}).get("masterVersion") or "")
     if not is_flex(call.inputs) or not version or key(version) >= key(FLEX_MINIMUM):
         return None
-    return bad(f"Flex_start requires GKE version {FLEX_MINIMUM} or later, got {version}.", f"{DWS}; wording {MEMORY}")
+    return bad(
+        f"Flex_start requires GKE version {FLEX_MINIMUM} or later, got {version}.", f"{DWS}; wording {UNVERIFIED}"
+    )
 
 
 @on("create", "update")
@@ -145,12 +157,12 @@ def flex_with_upgrade_settings(call: Call) -> Refusal | None:
         return None
     return bad(
         "Flex_start node pools use short-lived upgrades; surge and blue-green upgrade settings cannot be set.",
-        f"{UPGRADES}; wording {MEMORY}",
+        f"{UPGRADES}; wording {UNVERIFIED}",
     )
 
 
 def _flex(wanted: str) -> Refusal:
-    return bad(f"Flex_start requires {wanted}", f"{TOOLKIT}; wording {MEMORY}")
+    return bad(f"Flex_start requires {wanted}", f"{TOOLKIT}; wording {UNVERIFIED}")
 
 
 @on("create")
@@ -162,7 +174,7 @@ def run_duration_malformed(call: Call) -> Refusal | None:
     return bad(
         f'Invalid value at "node_pool.config.max_run_duration" (type.googleapis.com/google.protobuf.Duration), '
         f'"{text}"',
-        f"{PROVIDER_NODE}: max_run_duration; protobuf Duration in JSON; wording {MEMORY}",
+        f"{PROVIDER_NODE}: max_run_duration; protobuf Duration in JSON; wording {UNVERIFIED}",
     )
 
 
@@ -172,7 +184,7 @@ def runs_too_long(call: Call) -> Refusal | None:
     found = re.fullmatch(r"(\d+)(\.\d+)?s", str(node(call.inputs).get("maxRunDuration") or ""))
     if found is None or int(found[1]) <= LONGEST_RUN_S:
         return None
-    return bad(f"max_run_duration must be at most {LONGEST_RUN_S}s (7 days).", f"{DWS}; wording {MEMORY}")
+    return bad(f"max_run_duration must be at most {LONGEST_RUN_S}s (7 days).", f"{DWS}; wording {UNVERIFIED}")
 
 
 @on("create")
@@ -180,7 +192,7 @@ def spot_with_reservation(call: Call) -> Refusal | None:
     """Spot nodes come from no reservation."""
     if not is_spot(call.inputs) or is_flex(call.inputs) or affinity(call.inputs) in (None, "NO_RESERVATION"):
         return None
-    return bad("Spot VMs cannot consume reservations.", f"{TOOLKIT}; wording {MEMORY}")
+    return bad("Spot VMs cannot consume reservations.", f"{TOOLKIT}; wording {UNVERIFIED}")
 
 
 @on("create")
@@ -193,7 +205,7 @@ def reservation_unnamed(call: Call) -> Refusal | None:
         return None
     return bad(
         f'SPECIFIC_RESERVATION requires key "{RESERVATION_KEY}" and exactly one reservation in values.',
-        f"{TOOLKIT}; wording {MEMORY}",
+        f"{TOOLKIT}; wording {UNVERIFIED}",
     )
 
 
@@ -205,7 +217,7 @@ def reservation_named_in_vain(call: Call) -> Refusal | None:
         return None
     return bad(
         "Reservation affinity key and values can only be set with SPECIFIC_RESERVATION.",
-        f"Compute Engine API, ReservationAffinity; wording {MEMORY}",
+        f"Compute Engine API, ReservationAffinity; wording {UNVERIFIED}",
     )
 
 
@@ -215,7 +227,7 @@ def block_without_zones(call: Call) -> Refusal | None:
     values = value_at(call.inputs, "nodeConfig.reservationAffinity.values") or []
     if not any("/reservationBlocks/" in str(value) for value in values) or call.inputs.get("nodeLocations"):
         return None
-    return bad("node_locations must be set when a reservation block is targeted.", f"{TOOLKIT}; wording {MEMORY}")
+    return bad("node_locations must be set when a reservation block is targeted.", f"{TOOLKIT}; wording {UNVERIFIED}")
 
 
 @on("create")
@@ -223,7 +235,7 @@ def compact_in_several_zones(call: Call) -> Refusal | None:
     """Machines that are close together are in one zone."""
     if not _compact(call) or len(pool_zones(call)) == 1:
         return None
-    return bad("COMPACT placement requires a node pool in a single zone.", f"{TOOLKIT}; wording {MEMORY}")
+    return bad("COMPACT placement requires a node pool in a single zone.", f"{TOOLKIT}; wording {UNVERIFIED}")
 
 
 @on("create", "update")
@@ -231,7 +243,7 @@ def compact_and_blue_green(call: Call) -> Refusal | None:
     """Compact placement leaves no room for a second set of nodes."""
     if not _compact(call) or value_at(call.inputs, "upgradeSettings.strategy") in (None, "SURGE"):
         return None
-    return bad("COMPACT placement supports the SURGE upgrade strategy only.", f"{TOOLKIT}; wording {MEMORY}")
+    return bad("COMPACT placement supports the SURGE upgrade strategy only.", f"{TOOLKIT}; wording {UNVERIFIED}")
 
 
 @on("create")
@@ -241,7 +253,7 @@ def compact_flex_on_other_machine(call: Call) -> Refusal | None:
         return None
     return bad(
         f"COMPACT placement with flex_start is not supported for machine type {machine(call.inputs)}.",
-        f"{TOOLKIT}; wording {MEMORY}",
+        f"{TOOLKIT}; wording {UNVERIFIED}",
     )
 
 
@@ -253,7 +265,7 @@ def not_obtainable(call: Call) -> Refusal | None:
         return None
     return bad(
         f"Machine type {row.name} can be used with a specific reservation only.",
-        f"{row.sources['capacities']}; wording {MEMORY}",
+        f"{row.sources['capacities']}; wording {UNVERIFIED}",
     )
 
 

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from rehearsal.clouds.gcp.iam import known_account
-from rehearsal.clouds.gcp.judging import bad
 from rehearsal.clouds.gcp.node_config import node
-from rehearsal.clouds.gcp.offers import resolve
+from rehearsal.clouds.gcp.offerings import resolve
 from rehearsal.clouds.gcp.references import is_zone, location_of, project_of, region_of_location
-from rehearsal.clouds.gcp.sources import (
-    MEMORY,
+from rehearsal.clouds.gcp.refusals import (
     MULTI_NETWORK,
     NETWORK_POLICY,
     NO_ACCOUNT,
     NO_VERSION,
     PROVIDER_CLUSTER,
+    UNVERIFIED,
+    bad,
 )
 from rehearsal.clouds.kind import Call, Refusal, on, value_at
 
@@ -25,7 +25,7 @@ def version_not_offered(call: Call) -> Refusal | None:
     """The control plane starts with a version that is on offer."""
     asked = call.inputs.get("minMasterVersion")
     # An unchanged version asks for nothing, though it may be on offer no longer.
-    if not asked or asked == call.live.get("minMasterVersion") or resolve(str(asked), None, call.world):
+    if not asked or asked == call.live.get("minMasterVersion") or resolve(str(asked), None, call.state):
         return None
     return bad(f'Master version "{asked}" is unsupported.', NO_VERSION)
 
@@ -55,7 +55,7 @@ def channel_unknown(call: Call) -> Refusal | None:
         return None
     return bad(
         f"expected release_channel.0.channel to be one of {list(CHANNELS)}, got {channel}",
-        f"{PROVIDER_CLUSTER}; wording {MEMORY}",
+        f"{PROVIDER_CLUSTER}; wording {UNVERIFIED}",
     )
 
 
@@ -64,7 +64,9 @@ def no_first_node(call: Call) -> Refusal | None:
     """A cluster is made with a node, even if its pool is removed at once."""
     if call.inputs.get("initialNodeCount") or call.inputs.get("nodePools") or call.inputs.get("enableAutopilot"):
         return None
-    return bad("Cluster.initial_node_count must be greater than zero.", f"GKE API, clusters.create; wording {MEMORY}")
+    return bad(
+        "Cluster.initial_node_count must be greater than zero.", f"GKE API, clusters.create; wording {UNVERIFIED}"
+    )
 
 
 @on("create", "update")
@@ -86,7 +88,7 @@ def zones_elsewhere(call: Call) -> Refusal | None:
         if not is_zone(str(zone)) or region_of_location(str(zone)) != region:
             return bad(
                 f'Location "{zone}" is not a zone in region "{region}".',
-                f"{PROVIDER_CLUSTER}: node_locations; wording {MEMORY}",
+                f"{PROVIDER_CLUSTER}: node_locations; wording {UNVERIFIED}",
             )
     return None
 
@@ -110,7 +112,9 @@ def multi_networking_without_dataplane_v2(call: Call) -> Refusal | None:
         return None
     if call.inputs.get("datapathProvider") == "ADVANCED_DATAPATH":
         return None
-    return bad("Multi-networking requires DatapathProvider=ADVANCED_DATAPATH.", f"{MULTI_NETWORK}; wording {MEMORY}")
+    return bad(
+        "Multi-networking requires DatapathProvider=ADVANCED_DATAPATH.", f"{MULTI_NETWORK}; wording {UNVERIFIED}"
+    )
 
 
 @on("create", "update")
@@ -118,7 +122,7 @@ def multi_networking_without_ip_aliases(call: Call) -> Refusal | None:
     """Pods with several interfaces need a VPC-native cluster."""
     if call.inputs.get("enableMultiNetworking") is not True or call.inputs.get("networkingMode") != "ROUTES":
         return None
-    return bad("Multi-networking requires a VPC-native cluster.", f"{MULTI_NETWORK}; wording {MEMORY}")
+    return bad("Multi-networking requires a VPC-native cluster.", f"{MULTI_NETWORK}; wording {UNVERIFIED}")
 
 
 @on("create", "update")
@@ -128,7 +132,7 @@ def multi_networking_with_dual_stack(call: Call) -> Refusal | None:
         return None
     if value_at(call.inputs, "ipAllocationPolicy.stackType") != "IPV4_IPV6":
         return None
-    return bad("Multi-networking is not supported on dual-stack clusters.", f"{MULTI_NETWORK}; wording {MEMORY}")
+    return bad("Multi-networking is not supported on dual-stack clusters.", f"{MULTI_NETWORK}; wording {UNVERIFIED}")
 
 
 @on("create", "update")
@@ -139,7 +143,7 @@ def multi_networking_with_hubble(call: Call) -> Refusal | None:
         return None
     return bad(
         "Multi-networking cannot be used with Dataplane V2 observability (managed Hubble).",
-        f"{MULTI_NETWORK}; wording {MEMORY}",
+        f"{MULTI_NETWORK}; wording {UNVERIFIED}",
     )
 
 
@@ -152,7 +156,7 @@ def workload_pool_of_other_project(call: Call) -> Refusal | None:
         return None
     return bad(
         f'Currently, the only supported workload pool is "{project}.svc.id.goog".',
-        f"GKE docs workload-identity; wording {MEMORY}",
+        f"GKE docs workload-identity; wording {UNVERIFIED}",
     )
 
 
@@ -160,7 +164,7 @@ def workload_pool_of_other_project(call: Call) -> Refusal | None:
 def node_account_missing(call: Call) -> Refusal | None:
     """The nodes of the first pool run as a service account that exists."""
     account = str(node(call.inputs).get("serviceAccount") or "default")
-    if known_account(call.world, account):
+    if known_account(call.state, account):
         return None
     return bad(f'Service account "{account}" does not exist.', NO_ACCOUNT)
 

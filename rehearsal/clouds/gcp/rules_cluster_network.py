@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from rehearsal.clouds.gcp.judging import bad
 from rehearsal.clouds.gcp.network import network_of_live
 from rehearsal.clouds.gcp.references import (
     cidr,
@@ -16,8 +15,7 @@ from rehearsal.clouds.gcp.references import (
     subnetwork_id,
     subnetworks_of,
 )
-from rehearsal.clouds.gcp.sources import (
-    MEMORY,
+from rehearsal.clouds.gcp.refusals import (
     NO_NETWORK,
     NO_RANGE,
     NOT_VALID_SUBNET,
@@ -25,6 +23,8 @@ from rehearsal.clouds.gcp.sources import (
     PROVIDER_CLUSTER,
     RDMA_PROFILE,
     SAME_RANGE,
+    UNVERIFIED,
+    bad,
 )
 from rehearsal.clouds.gcp.tokens import CLUSTER, SUBNETWORK
 from rehearsal.clouds.kind import Call, Json, Refusal, on, value_at
@@ -47,7 +47,7 @@ def network_is_roce(call: Call) -> Refusal | None:
         return None
     return bad(
         f'Network "{id_}" has a network profile that supports RDMA interfaces only and cannot be used for a cluster.',
-        f"{RDMA_PROFILE}; wording {MEMORY}",
+        f"{RDMA_PROFILE}; wording {UNVERIFIED}",
     )
 
 
@@ -58,7 +58,7 @@ def subnetwork_not_in_network(call: Call) -> Refusal | None:
     if not call.inputs.get("subnetwork"):
         return None
     subnetwork = _subnetwork_id(call)
-    live = call.world.get(SUBNETWORK, subnetwork)
+    live = call.state.get(SUBNETWORK, subnetwork)
     if live is not None and network_of_live(live) == id_:
         return None
     return bad(f'Subnetwork "{subnetwork}" is not valid for Network "{id_}".', NOT_VALID_SUBNET)
@@ -129,7 +129,7 @@ def range_overlaps(call: Call) -> Refusal | None:
     for field in ("clusterIpv4CidrBlock", "servicesIpv4CidrBlock"):
         # "/14" leaves the choice to GKE, which then finds a free one.
         mine = cidr(value_at(call.inputs, f"ipAllocationPolicy.{field}"))
-        for _, live in subnetworks_of(call.world, network) if mine else ():
+        for _, live in subnetworks_of(call.state, network) if mine else ():
             if mine and any(mine.overlaps(other) for other in ranges_of(live).values()):
                 return bad(
                     f"Invalid IPCidrRange: {mine} conflicts with existing subnetwork '{live['name']}' in region "
@@ -148,7 +148,7 @@ def control_plane_range_malformed(call: Call) -> Refusal | None:
         return None
     return bad(
         f'Invalid master authorized CIDR "{text}": the control plane range must be a /{CONTROL_PLANE} block.',
-        f"GKE docs private-clusters; wording {MEMORY}",
+        f"GKE docs private-clusters; wording {UNVERIFIED}",
     )
 
 
@@ -159,10 +159,10 @@ def control_plane_range_overlaps(call: Call) -> Refusal | None:
     mine = cidr(value_at(call.inputs, "privateClusterConfig.masterIpv4CidrBlock"))
     if mine is None:
         return None
-    for subnetwork, live in subnetworks_of(call.world, id_):
+    for subnetwork, live in subnetworks_of(call.state, id_):
         if any(mine.overlaps(other) for other in ranges_of(live).values()):
             return _conflict(str(mine), subnetwork)
-    for _, other_id, cluster in call.world.all(CLUSTER):
+    for _, other_id, cluster in call.state.all(CLUSTER):
         other = cidr(value_at(cluster, "privateClusterConfig.masterIpv4CidrBlock"))
         if other and network_of_live(cluster) == id_ and mine.overlaps(other):
             return _conflict(str(mine), other_id)
@@ -172,7 +172,7 @@ def control_plane_range_overlaps(call: Call) -> Refusal | None:
 def _conflict(block: str, other: str) -> Refusal:
     return bad(
         f"The given master_ipv4_cidr {block} overlaps with an existing network {other}.",
-        f"GKE docs private-clusters; wording {MEMORY}",
+        f"GKE docs private-clusters; wording {UNVERIFIED}",
     )
 
 
@@ -184,7 +184,7 @@ def authorized_network_malformed(call: Call) -> Refusal | None:
         if ":" not in str(text) and cidr(text) is None:
             return bad(
                 f'Invalid master authorized networks: network "{text}" is not a valid CIDR block.',
-                f"GKE docs authorized-networks; wording {MEMORY}",
+                f"GKE docs authorized-networks; wording {UNVERIFIED}",
             )
     return None
 
@@ -195,4 +195,4 @@ def _subnetwork_id(call: Call) -> str:
 
 
 def _subnetwork(call: Call) -> Json:
-    return call.world.get(SUBNETWORK, _subnetwork_id(call)) or {}
+    return call.state.get(SUBNETWORK, _subnetwork_id(call)) or {}

@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 
 from rehearsal.clouds.gcp.iam import bucket, known_account
-from rehearsal.clouds.gcp.judging import bad
-from rehearsal.clouds.gcp.outputs import project_number
-from rehearsal.clouds.gcp.sources import MEMORY, NO_ACCOUNT, NO_IDENTITY_POOL
+from rehearsal.clouds.gcp.references import project_number
+from rehearsal.clouds.gcp.refusals import NO_ACCOUNT, NO_IDENTITY_POOL, UNVERIFIED, bad
 from rehearsal.clouds.gcp.tokens import CLUSTER
 from rehearsal.clouds.kind import Call, Refusal, on, value_at
 
@@ -45,7 +44,7 @@ def role_malformed(call: Call) -> Refusal | None:
 def account_missing(call: Call) -> Refusal | None:
     """A service account exists before it becomes a member."""
     kind, _, address = str(call.inputs.get("member", "")).partition(":")
-    if kind != "serviceAccount" or known_account(call.world, address):
+    if kind != "serviceAccount" or known_account(call.state, address):
         return None
     return bad(f"Service account {address} does not exist.", NO_ACCOUNT)
 
@@ -60,7 +59,7 @@ def identity_pool_missing(call: Call) -> Refusal | None:
     pool, project = found["pool"], found["project"]
     right_number = found.re is _OLD_POOL or found["number"] == project_number(project)
     exists = any(
-        value_at(cluster, "workloadIdentityConfig.workloadPool") == pool for _, _, cluster in call.world.all(CLUSTER)
+        value_at(cluster, "workloadIdentityConfig.workloadPool") == pool for _, _, cluster in call.state.all(CLUSTER)
     )
     if right_number and exists:
         return None
@@ -78,7 +77,7 @@ def bucket_malformed(call: Call) -> Refusal | None:
     parts = name.split(".")
     if _BUCKET.fullmatch(name) and all(0 < len(part) <= 63 for part in parts) and not name.startswith("goog"):
         return None
-    return bad(f"Invalid bucket name: '{name}'", f"Cloud Storage docs, bucket names; wording {MEMORY}")
+    return bad(f"Invalid bucket name: '{name}'", f"Cloud Storage docs, bucket names; wording {UNVERIFIED}")
 
 
-_IAM = f"Google Cloud IAM API, Policy; wording {MEMORY}"
+_IAM = f"Google Cloud IAM API, Policy; wording {UNVERIFIED}"

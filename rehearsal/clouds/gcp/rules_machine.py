@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from infra.catalog.machines import GKE_CATALOG, GkeMachine
-from rehearsal.clouds.gcp.judging import bad
 from rehearsal.clouds.gcp.node_config import machine, node
-from rehearsal.clouds.gcp.offers import ZONES_SOURCE, has_machine, key
+from rehearsal.clouds.gcp.offerings import ZONES_SOURCE, has_machine, key
 from rehearsal.clouds.gcp.references import cluster_of, last, pool_zones, project_of
-from rehearsal.clouds.gcp.sources import MACHINES, MEMORY, TOOLKIT
+from rehearsal.clouds.gcp.refusals import MACHINES, TOOLKIT, UNVERIFIED, bad
 from rehearsal.clouds.kind import Call, Refusal, on, value_at
 
 
@@ -24,7 +23,7 @@ def machine_not_in_zone(call: Call) -> Refusal | None:
             return bad(
                 f"Invalid value for field 'resource.machineType': '{name}'. Machine type '{machine(call.inputs)}' does "
                 f"not exist in zone '{zone}'.",
-                f"{ZONES_SOURCE}; wording {MEMORY}",
+                f"{ZONES_SOURCE}; wording {UNVERIFIED}",
             )
     return None
 
@@ -38,7 +37,7 @@ def accelerator_differs(call: Call) -> Refusal | None:
             return bad(
                 f"Accelerator type {accelerator.get('type')} is not compatible with machine type {row.name}, which has "
                 f"{row.accelerator}.",
-                f"{row.sources['accelerator']}; wording {MEMORY}",
+                f"{row.sources['accelerator']}; wording {UNVERIFIED}",
             )
     return None
 
@@ -51,7 +50,7 @@ def accelerator_count_differs(call: Call) -> Refusal | None:
         if row and int(accelerator.get("count") or 0) != row.gpus:
             return bad(
                 f"Machine type {row.name} requires {row.gpus} accelerators, got {accelerator.get('count')}.",
-                f"{row.sources['gpus']}; wording {MEMORY}",
+                f"{row.sources['gpus']}; wording {UNVERIFIED}",
             )
     return None
 
@@ -64,7 +63,7 @@ def accelerators_missing(call: Call) -> Refusal | None:
         return None
     return bad(
         f"Machine type {row.name} requires accelerators to be specified: {row.gpus} of {row.accelerator}.",
-        f"{row.sources['accelerator']}; wording {MEMORY}",
+        f"{row.sources['accelerator']}; wording {UNVERIFIED}",
     )
 
 
@@ -77,7 +76,7 @@ def version_too_old(call: Call) -> Refusal | None:
         return None
     return bad(
         f"Machine type {row.name} requires GKE version {row.min_versions['nodes']} or later, got {version}.",
-        f"{row.sources['min_versions']}; wording {MEMORY}",
+        f"{row.sources['min_versions']}; wording {UNVERIFIED}",
     )
 
 
@@ -90,7 +89,7 @@ def local_ssd_count_differs(call: Call) -> Refusal | None:
         return None
     return bad(
         f"Machine type {row.name} has {row.local_ssds} local SSDs, got {count} in ephemeral_storage_local_ssd_config.",
-        f"{row.sources['local_ssds']}; wording {MEMORY}",
+        f"{row.sources['local_ssds']}; wording {UNVERIFIED}",
     )
 
 
@@ -103,7 +102,7 @@ def local_ssds_twice(call: Call) -> Refusal | None:
         return None
     return bad(
         "ephemeral_storage_local_ssd_config and local_nvme_ssd_block_config cannot both have local SSDs.",
-        f"{TOOLKIT}; wording {MEMORY}",
+        f"{TOOLKIT}; wording {UNVERIFIED}",
     )
 
 
@@ -116,7 +115,7 @@ def boot_disk_differs(call: Call) -> Refusal | None:
         if row and asked and asked != row.boot_disk:
             return bad(
                 f"Disk type {asked} is not supported for machine type {row.name}; use {row.boot_disk}.",
-                f"{row.sources['boot_disk']}; wording {MEMORY}",
+                f"{row.sources['boot_disk']}; wording {UNVERIFIED}",
             )
     return None
 
@@ -127,7 +126,7 @@ def gvnic_off(call: Call) -> Refusal | None:
     row = _row(call)
     if row is None or value_at(call.inputs, "nodeConfig.gvnic.enabled") is not False:
         return None
-    return bad(f"Machine type {row.name} requires gVNIC to be enabled.", f"{MACHINES}; wording {MEMORY}")
+    return bad(f"Machine type {row.name} requires gVNIC to be enabled.", f"{MACHINES}; wording {UNVERIFIED}")
 
 
 @on("create", "update")
@@ -140,7 +139,7 @@ def image_not_cos(call: Call) -> Refusal | None:
         return None
     return bad(
         f"Image type {image} is not supported with RDMA interfaces on machine type {row.name}; use COS_CONTAINERD.",
-        f"{MACHINES}; wording {MEMORY}",
+        f"{MACHINES}; wording {UNVERIFIED}",
     )
 
 
@@ -150,4 +149,4 @@ def fast_socket(call: Call) -> Refusal | None:
     row = _row(call)
     if row is None or value_at(call.inputs, "nodeConfig.fastSocket.enabled") is not True:
         return None
-    return bad(f"NCCL Fast Socket is not supported on machine type {row.name}.", f"{MACHINES}; wording {MEMORY}")
+    return bad(f"NCCL Fast Socket is not supported on machine type {row.name}.", f"{MACHINES}; wording {UNVERIFIED}")

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 
-from rehearsal.clouds.gcp.judging import bad, invalid
 from rehearsal.clouds.gcp.references import location_of, project_of, region_of
-from rehearsal.clouds.gcp.sources import MEMORY, PROVIDER_ACCOUNT, PROVIDER_CLUSTER, PROVIDER_COMPUTE
+from rehearsal.clouds.gcp.refusals import PROVIDER_ACCOUNT, PROVIDER_CLUSTER, PROVIDER_COMPUTE, UNVERIFIED, bad, invalid
 from rehearsal.clouds.kind import Call, Refusal, Rule, on
 
 LONGEST_NAME = 63
@@ -25,7 +24,7 @@ def _rfc1035(name: str) -> Rule:
             "resource.name",
             value,
             f"Must be a match of regex '(?:{_GCE_NAME})'",
-            f"{PROVIDER_COMPUTE}: ValidateGCEName; wording {MEMORY}",
+            f"{PROVIDER_COMPUTE}: ValidateGCEName; wording {UNVERIFIED}",
         )
 
     rule.__name__ = name
@@ -83,7 +82,7 @@ def project_missing(call: Call) -> Refusal | None:
     """Everything belongs to a project: its own, or the provider's."""
     if project_of(call.inputs, call.config):
         return None
-    return bad("project: required field is not set", f"{PROVIDER_COMPUTE}: GetProject; wording {MEMORY}")
+    return bad("project: required field is not set", f"{PROVIDER_COMPUTE}: GetProject; wording {UNVERIFIED}")
 
 
 @on("create")
@@ -101,7 +100,7 @@ def location_missing(call: Call) -> Refusal | None:
 def _no_place(what: str) -> Refusal:
     return bad(
         f"Cannot determine {what}: set in this resource, or set provider-level '{what}'",
-        f"{PROVIDER_COMPUTE}: GetRegion; wording {MEMORY}",
+        f"{PROVIDER_COMPUTE}: GetRegion; wording {UNVERIFIED}",
     )
 
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 
-from rehearsal.clouds.gcp.judging import bad, invalid
 from rehearsal.clouds.gcp.network import network_of_live, router_of
-from rehearsal.clouds.gcp.offers import has_profile, quota
+from rehearsal.clouds.gcp.offerings import has_profile, quota
 from rehearsal.clouds.gcp.references import (
     ROCE,
     cidr,
@@ -18,15 +17,17 @@ from rehearsal.clouds.gcp.references import (
     roce_zone,
     subnetworks_of,
 )
-from rehearsal.clouds.gcp.sources import (
+from rehearsal.clouds.gcp.refusals import (
     IMAGE_TESTS,
     IN_USE,
-    MEMORY,
     NO_NETWORK,
     PROVIDER_COMPUTE,
     RDMA_PROFILE,
     TOOLKIT_RDMA,
+    UNVERIFIED,
     VPC,
+    bad,
+    invalid,
 )
 from rehearsal.clouds.gcp.tokens import CLUSTER, FIREWALL, NETWORK, ROUTER
 from rehearsal.clouds.kind import Call, Refusal, on
@@ -63,7 +64,7 @@ def profile_unknown(call: Call) -> Refusal | None:
     if not _FULL.search(profile) or (found and has_profile(found["zone"])):
         return None
     path = profile[profile.index("projects/") :]
-    return Refusal("404 notFound", f"The resource '{path}' was not found", f"{RDMA_PROFILE}; wording {MEMORY}")
+    return Refusal("404 notFound", f"The resource '{path}' was not found", f"{RDMA_PROFILE}; wording {UNVERIFIED}")
 
 
 @on("create")
@@ -75,7 +76,7 @@ def roce_network_in_auto_mode(call: Call) -> Refusal | None:
         "resource.autoCreateSubnetworks",
         "true",
         "Auto subnet mode is not supported by the network profile of this network.",
-        f"{RDMA_PROFILE}; wording {MEMORY}",
+        f"{RDMA_PROFILE}; wording {UNVERIFIED}",
     )
 
 
@@ -83,24 +84,24 @@ def roce_network_in_auto_mode(call: Call) -> Refusal | None:
 def network_quota(call: Call) -> Refusal | None:
     """A project has a limit of networks."""
     project = project_of(call.inputs, call.config)
-    here = sum(1 for _, _, live in call.world.all(NETWORK) if live["project"] == project)
-    limit = quota(call.world, "NETWORKS")
+    here = sum(1 for _, _, live in call.state.all(NETWORK) if live["project"] == project)
+    limit = quota(call.state, "NETWORKS")
     if here < limit:
         return None
     return Refusal(
         "403 quotaExceeded",
         f"Quota 'NETWORKS' exceeded.  Limit: {limit}.0 globally.",
-        f"Google Cloud VPC docs; {MEMORY}",
+        f"Google Cloud VPC docs; {UNVERIFIED}",
     )
 
 
 @on("delete")
 def network_in_use(call: Call) -> Refusal | None:
     """A network stays as long as subnetworks, firewall rules, routers or clusters are in it."""
-    for id_, _ in subnetworks_of(call.world, call.id):
+    for id_, _ in subnetworks_of(call.state, call.id):
         return _in_use("network", call.id, id_)
     for type_ in (FIREWALL, ROUTER, CLUSTER):
-        for _, id_, live in call.world.all(type_):
+        for _, id_, live in call.state.all(type_):
             if network_of_live(live) == call.id:
                 return _in_use("network", call.id, id_)
     return None
@@ -141,7 +142,7 @@ def firewall_on_roce_network(call: Call) -> Refusal | None:
         "resource.network",
         id_,
         "Firewall rules are not supported by the network profile of this network.",
-        f"{RDMA_PROFILE}; {TOOLKIT_RDMA}; wording {MEMORY}",
+        f"{RDMA_PROFILE}; {TOOLKIT_RDMA}; wording {UNVERIFIED}",
     )
 
 
@@ -155,7 +156,7 @@ def router_on_roce_network(call: Call) -> Refusal | None:
         "resource.network",
         id_,
         "Cloud Router is not supported by the network profile of this network.",
-        f"{RDMA_PROFILE}; wording {MEMORY}",
+        f"{RDMA_PROFILE}; wording {UNVERIFIED}",
     )
 
 
@@ -192,7 +193,7 @@ def firewall_without_action(call: Call) -> Refusal | None:
         "only one of `allow,deny` can be specified, but `allow,deny` were specified."
         if both
         else "one of `allow,deny` must be specified",
-        f"{PROVIDER_COMPUTE}/resource_compute_firewall.go: ExactlyOneOf; wording {MEMORY}",
+        f"{PROVIDER_COMPUTE}/resource_compute_firewall.go: ExactlyOneOf; wording {UNVERIFIED}",
     )
 
 
@@ -201,24 +202,24 @@ def nat_router_missing(call: Call) -> Refusal | None:
     """NAT is part of a router."""
     place = {"project": project_of(call.inputs, call.config), "region": region_of(call.inputs, call.config)}
     id_ = router_of({**place, "router": call.inputs["router"]})
-    if call.world.get(ROUTER, id_) is not None:
+    if call.state.get(ROUTER, id_) is not None:
         return None
-    return Refusal("404 notFound", f"The resource '{id_}' was not found", f"Compute Engine API, 404; {MEMORY}")
+    return Refusal("404 notFound", f"The resource '{id_}' was not found", f"Compute Engine API, 404; {UNVERIFIED}")
 
 
 @on("create")
 def nat_on_roce_network(call: Call) -> Refusal | None:
     """NAT on a router of an RDMA network: there is no such router, unless somebody else made one."""
     place = {"project": project_of(call.inputs, call.config), "region": region_of(call.inputs, call.config)}
-    router = call.world.get(ROUTER, router_of({**place, "router": call.inputs["router"]}))
-    network = find_network(call.world, network_of_live(router)) if router else None
+    router = call.state.get(ROUTER, router_of({**place, "router": call.inputs["router"]}))
+    network = find_network(call.state, network_of_live(router)) if router else None
     if roce_zone(network) is None:
         return None
     return invalid(
         "resource.nats[0]",
         last(call.id),
         "Cloud NAT is not supported by the network profile of this network.",
-        f"{RDMA_PROFILE}; wording {MEMORY}",
+        f"{RDMA_PROFILE}; wording {UNVERIFIED}",
     )
 
 
@@ -232,5 +233,5 @@ def nat_addresses_missing(call: Call) -> Refusal | None:
         "resource.nats[0].natIps",
         call.inputs.get("natIps") or "",
         "NAT IPs must be given with MANUAL_ONLY, and must not be given with AUTO_ONLY.",
-        f"Cloud NAT docs, addresses; wording {MEMORY}",
+        f"Cloud NAT docs, addresses; wording {UNVERIFIED}",
     )

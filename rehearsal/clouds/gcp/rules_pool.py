@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from rehearsal.clouds.gcp.iam import known_account
-from rehearsal.clouds.gcp.judging import bad
 from rehearsal.clouds.gcp.node_config import affinity, is_flex, is_spot, machine, node
 from rehearsal.clouds.gcp.node_pool import asked_count
 from rehearsal.clouds.gcp.node_pool import pool_name as name_of
-from rehearsal.clouds.gcp.offers import gpu_metric, key, quota, resolve
+from rehearsal.clouds.gcp.offerings import gpu_metric, key, quota, resolve
 from rehearsal.clouds.gcp.references import (
     cluster_of,
     cluster_of_pool,
@@ -17,12 +16,12 @@ from rehearsal.clouds.gcp.references import (
     project_of,
     region_of_location,
 )
-from rehearsal.clouds.gcp.sources import MEMORY, NO_ACCOUNT, NO_CHANNEL, PROVIDER_POOL, QUEUED, TOOLKIT
+from rehearsal.clouds.gcp.refusals import NO_ACCOUNT, NO_CHANNEL, PROVIDER_POOL, QUEUED, TOOLKIT, UNVERIFIED, bad
 from rehearsal.clouds.gcp.tokens import NODE_POOL
 from rehearsal.clouds.kind import Call, Json, Refusal, on, value_at
 
 MOST_NODES = 1000
-"""Nodes per pool and zone (GKE docs quotas; from memory, 2026-11)."""
+"""Nodes per pool and zone (GKE docs quotas; unverified, 2026-11)."""
 
 
 @on("create", "update")
@@ -31,7 +30,9 @@ def cluster_missing(call: Call) -> Refusal | None:
     if cluster_of(call) is not None:
         return None
     return Refusal(
-        "404 notFound", f"Not found: {cluster_of_pool(call.inputs, call.config)}.", f"GKE API, 404; wording {MEMORY}"
+        "404 notFound",
+        f"Not found: {cluster_of_pool(call.inputs, call.config)}.",
+        f"GKE API, 404; wording {UNVERIFIED}",
     )
 
 
@@ -43,7 +44,7 @@ def zones_elsewhere(call: Call) -> Refusal | None:
         if not is_zone(str(zone)) or region_of_location(str(zone)) != region:
             return bad(
                 f'Location "{zone}" is not a zone in region "{region}".',
-                f"{PROVIDER_POOL}: node_locations; wording {MEMORY}",
+                f"{PROVIDER_POOL}: node_locations; wording {UNVERIFIED}",
             )
     return None
 
@@ -52,21 +53,21 @@ def zones_elsewhere(call: Call) -> Refusal | None:
 def version_not_offered(call: Call) -> Refusal | None:
     """Nodes have a version that is on offer."""
     asked = call.inputs.get("version")
-    if not asked or asked == call.live.get("version") or resolve(str(asked), None, call.world):
+    if not asked or asked == call.live.get("version") or resolve(str(asked), None, call.state):
         return None
-    return bad(f'Node version "{asked}" is unsupported.', f"GKE API, nodePools.create; wording {MEMORY}")
+    return bad(f'Node version "{asked}" is unsupported.', f"GKE API, nodePools.create; wording {UNVERIFIED}")
 
 
 @on("create", "update")
 def newer_than_control_plane(call: Call) -> Refusal | None:
     """Nodes are not newer than their control plane."""
-    version = resolve(call.inputs.get("version"), None, call.world) if call.inputs.get("version") else None
+    version = resolve(call.inputs.get("version"), None, call.state) if call.inputs.get("version") else None
     control_plane = (cluster_of(call) or {}).get("masterVersion")
     if not version or not control_plane or key(version) <= key(str(control_plane)):
         return None
     return bad(
         f'Node version "{version}" must not be greater than master version "{control_plane}".',
-        f"Kubernetes version skew policy; wording {MEMORY}",
+        f"Kubernetes version skew policy; wording {UNVERIFIED}",
     )
 
 
@@ -121,7 +122,7 @@ def count_with_autoscaling(call: Call) -> Refusal | None:
         return None
     return bad(
         '"node_count" should not be used alongside "autoscaling"',
-        f"{PROVIDER_POOL}: node_count; refused according to the project's GKE reference, 2026-08; wording {MEMORY}",
+        f"{PROVIDER_POOL}: node_count; refused according to the project's GKE reference, 2026-08; wording {UNVERIFIED}",
     )
 
 
@@ -135,7 +136,7 @@ def two_kinds_of_limits(call: Call) -> Refusal | None:
         return None
     return bad(
         f"Per-zone limits ({', '.join(per_zone)}) and total limits ({', '.join(in_all)}) cannot be used together.",
-        f"{PROVIDER_POOL}: autoscaling; wording {MEMORY}",
+        f"{PROVIDER_POOL}: autoscaling; wording {UNVERIFIED}",
     )
 
 
@@ -149,7 +150,7 @@ def limits_reversed(call: Call) -> Refusal | None:
         if most is not None and int(most) > 0 and fewest > int(most):
             return bad(
                 f"min_node_count {fewest} must be less than or equal to max_node_count {most}.",
-                f"GKE API, NodePoolAutoscaling; wording {MEMORY}",
+                f"GKE API, NodePoolAutoscaling; wording {UNVERIFIED}",
             )
     return None
 
@@ -163,7 +164,7 @@ def count_outside_limits(call: Call) -> Refusal | None:
         if most and have > int(most):
             return bad(
                 f"Initial node count {have} is greater than the autoscaling maximum {most}.",
-                f"GKE API, NodePoolAutoscaling; wording {MEMORY}",
+                f"GKE API, NodePoolAutoscaling; wording {UNVERIFIED}",
             )
     return None
 
@@ -176,7 +177,7 @@ def too_large(call: Call) -> Refusal | None:
     if count <= MOST_NODES:
         return None
     return bad(
-        f"Node pool size {count} exceeds the limit of {MOST_NODES} nodes per zone.", f"GKE docs quotas; {MEMORY}"
+        f"Node pool size {count} exceeds the limit of {MOST_NODES} nodes per zone.", f"GKE docs quotas; {UNVERIFIED}"
     )
 
 
@@ -184,7 +185,7 @@ def too_large(call: Call) -> Refusal | None:
 def node_account_missing(call: Call) -> Refusal | None:
     """Nodes run as a service account that exists."""
     account = str(node(call.inputs).get("serviceAccount") or "default")
-    if known_account(call.world, account):
+    if known_account(call.state, account):
         return None
     return bad(f'Service account "{account}" does not exist.', NO_ACCOUNT)
 
@@ -201,10 +202,10 @@ def gpu_quota(call: Call) -> Refusal | None:
     asked = _gpus(call.inputs, asked_count(call.inputs), len(pool_zones(call)))
     taken = sum(
         _gpus(live, int(live.get("nodeCount") or 0), len(live.get("nodeLocations") or []))
-        for _, id_, live in call.world.all(NODE_POOL)
+        for _, id_, live in call.state.all(NODE_POOL)
         if id_ != call.id and live["project"] == project and _metric(live) == metric
     )
-    limit = quota(call.world, metric)
+    limit = quota(call.state, metric)
     if asked == 0 or asked + taken <= limit:
         return None
     return Refusal(
@@ -212,7 +213,7 @@ def gpu_quota(call: Call) -> Refusal | None:
         f'Insufficient regional quota to satisfy request: resource "{metric}": request requires "{asked}.0" and is '
         f'short "{asked + taken - limit}.0". project has a quota of "{limit}.0" with "{max(0, limit - taken)}.0" '
         "available.",
-        f"{QUEUED}; {TOOLKIT}; wording {MEMORY}",
+        f"{QUEUED}; {TOOLKIT}; wording {UNVERIFIED}",
     )
 
 

@@ -6,10 +6,9 @@ from collections.abc import Iterator
 from ipaddress import IPv4Network
 
 from infra.catalog.machines import GKE_CATALOG
-from rehearsal.clouds.gcp.judging import bad
 from rehearsal.clouds.gcp.network import network_of_live
 from rehearsal.clouds.gcp.node_config import machine
-from rehearsal.clouds.gcp.offers import key
+from rehearsal.clouds.gcp.offerings import key
 from rehearsal.clouds.gcp.references import (
     cidr,
     cluster_of,
@@ -23,15 +22,16 @@ from rehearsal.clouds.gcp.references import (
     roce_zone,
     subnetwork_id,
 )
-from rehearsal.clouds.gcp.sources import (
+from rehearsal.clouds.gcp.refusals import (
     DRANET,
     MACHINES,
-    MEMORY,
     MULTI_NETWORK,
     NO_NETWORK,
     NOT_VALID_SUBNET,
     RDMA_PROFILE,
     TOOLKIT,
+    UNVERIFIED,
+    bad,
 )
 from rehearsal.clouds.gcp.tokens import SUBNETWORK
 from rehearsal.clouds.kind import Call, Json, Refusal, on, value_at
@@ -41,7 +41,7 @@ from rehearsal.clouds.kind import Call, Json, Refusal, on, value_at
 def network_missing(call: Call) -> Refusal | None:
     """Additional networks exist."""
     for network, _ in _additional(call):
-        if find_network(call.world, network) is None:
+        if find_network(call.state, network) is None:
             return bad(f'network "{network}" does not exist.', NO_NETWORK)
     return None
 
@@ -50,7 +50,7 @@ def network_missing(call: Call) -> Refusal | None:
 def subnetwork_missing(call: Call) -> Refusal | None:
     """Additional subnetworks exist in the cluster's region, each in the network that it is named with."""
     for network, subnetwork in _additional(call):
-        live = call.world.get(SUBNETWORK, subnetwork)
+        live = call.state.get(SUBNETWORK, subnetwork)
         if live is None or network_of_live(live) != network:
             return bad(f'Subnetwork "{subnetwork}" is not valid for Network "{network}".', NOT_VALID_SUBNET)
     return None
@@ -64,7 +64,7 @@ def subnetwork_named_twice(call: Call) -> Refusal | None:
         if subnetwork in seen:
             return bad(
                 f'Subnetwork "{subnetwork}" is used by more than one additional node network.',
-                f"{MULTI_NETWORK}; wording {MEMORY}",
+                f"{MULTI_NETWORK}; wording {UNVERIFIED}",
             )
         seen.add(subnetwork)
     return None
@@ -78,7 +78,7 @@ def cluster_network_again(call: Call) -> Refusal | None:
         if cluster and network == network_id(str(cluster.get("network")), str(cluster["project"])):
             return bad(
                 f'Additional node network "{network}" must differ from the network of the cluster.',
-                f"{MACHINES}: the second host NIC needs its own VPC; wording {MEMORY}",
+                f"{MACHINES}: the second host NIC needs its own VPC; wording {UNVERIFIED}",
             )
     return None
 
@@ -91,7 +91,7 @@ def multi_networking_off(call: Call) -> Refusal | None:
         return None
     return bad(
         "Additional node networks require a cluster with multi-networking enabled.",
-        f"{MULTI_NETWORK}; wording {MEMORY}",
+        f"{MULTI_NETWORK}; wording {UNVERIFIED}",
     )
 
 
@@ -101,14 +101,14 @@ def too_few_interfaces(call: Call) -> Refusal | None:
     row, networks = GKE_CATALOG.get(machine(call.inputs)), [network for network, _ in _additional(call)]
     if row is None or not networks:
         return None
-    rdma = sum(1 for network in networks if roce_zone(find_network(call.world, network)))
+    rdma = sum(1 for network in networks if roce_zone(find_network(call.state, network)))
     others = len(networks) - rdma
     if rdma == row.rdma_subnets and others == row.host_nics - 1:
         return None
     return bad(
         f"Machine type {row.name} requires {row.host_nics - 1} additional gVNIC network and {row.rdma_subnets} RDMA "
         f"subnetworks ({row.host_nics - 1 + row.rdma_subnets} in all), got {others} and {rdma}.",
-        f"{row.sources['rdma_subnets']}; wording {MEMORY}",
+        f"{row.sources['rdma_subnets']}; wording {UNVERIFIED}",
     )
 
 
@@ -116,12 +116,12 @@ def too_few_interfaces(call: Call) -> Refusal | None:
 def rdma_network_of_other_zone(call: Call) -> Refusal | None:
     """Every machine on an RDMA network is in the network's zone."""
     for network, _ in _additional(call):
-        zone = roce_zone(find_network(call.world, network))
+        zone = roce_zone(find_network(call.state, network))
         if zone is not None and set(pool_zones(call)) != {zone}:
             return bad(
                 f'Network "{network}" has a network profile of zone {zone}; the node pool is in '
                 f"{', '.join(pool_zones(call)) or 'no zone'}.",
-                f"{RDMA_PROFILE}; wording {MEMORY}",
+                f"{RDMA_PROFILE}; wording {UNVERIFIED}",
             )
     return None
 
@@ -132,10 +132,10 @@ def rdma_network_on_other_machine(call: Call) -> Refusal | None:
     if machine(call.inputs) in GKE_CATALOG:
         return None
     for network, _ in _additional(call):
-        if roce_zone(find_network(call.world, network)):
+        if roce_zone(find_network(call.state, network)):
             return bad(
                 f'Machine type {machine(call.inputs)} has no RDMA interface for network "{network}".',
-                f"{RDMA_PROFILE}; wording {MEMORY}",
+                f"{RDMA_PROFILE}; wording {UNVERIFIED}",
             )
     return None
 
@@ -145,13 +145,13 @@ def ranges_overlap(call: Call) -> Refusal | None:
     """What a node sees on its interfaces is disjoint, the cluster's nodes, pods and Services included."""
     seen = list(_cluster_ranges(call))
     for _, subnetwork in _additional(call):
-        ranges = ranges_of(call.world.get(SUBNETWORK, subnetwork) or {}).values()
+        ranges = ranges_of(call.state.get(SUBNETWORK, subnetwork) or {}).values()
         for mine in ranges:
             for name, other in seen:
                 if name != subnetwork and mine.overlaps(other):
                     return bad(
                         f"Range {mine} of {subnetwork} overlaps with range {other} of {name}.",
-                        f"{MULTI_NETWORK}; wording {MEMORY}",
+                        f"{MULTI_NETWORK}; wording {UNVERIFIED}",
                     )
         seen += [(subnetwork, mine) for mine in ranges]
     return None
@@ -164,7 +164,7 @@ def profile_with_own_networks(call: Call) -> Refusal | None:
         return None
     return bad(
         "accelerator_network_profile cannot be combined with additional_node_network_configs.",
-        f"{TOOLKIT}; wording {MEMORY}",
+        f"{TOOLKIT}; wording {UNVERIFIED}",
     )
 
 
@@ -178,7 +178,7 @@ def profile_on_old_version(call: Call) -> Refusal | None:
         return None
     return bad(
         f"accelerator_network_profile requires GKE version {minimum} or later, got {version}.",
-        f"{DRANET}; wording {MEMORY}",
+        f"{DRANET}; wording {UNVERIFIED}",
     )
 
 
@@ -187,7 +187,7 @@ def profile_in_several_zones(call: Call) -> Refusal | None:
     """The network that GKE makes is zonal."""
     if not _automatic(call) or len(pool_zones(call)) == 1:
         return None
-    return bad("accelerator_network_profile requires a node pool in a single zone.", f"{DRANET}; wording {MEMORY}")
+    return bad("accelerator_network_profile requires a node pool in a single zone.", f"{DRANET}; wording {UNVERIFIED}")
 
 
 @on("create", "update")
@@ -198,7 +198,7 @@ def profile_without_dataplane_v2(call: Call) -> Refusal | None:
         return None
     return bad(
         "accelerator_network_profile requires a cluster with DatapathProvider=ADVANCED_DATAPATH.",
-        f"{DRANET}; wording {MEMORY}",
+        f"{DRANET}; wording {UNVERIFIED}",
     )
 
 
@@ -210,7 +210,7 @@ def profile_on_other_machine(call: Call) -> Refusal | None:
         return None
     return bad(
         f"accelerator_network_profile is not supported for machine type {machine(call.inputs)}.",
-        f"{DRANET}; wording {MEMORY}",
+        f"{DRANET}; wording {UNVERIFIED}",
     )
 
 
@@ -233,7 +233,7 @@ def _cluster_ranges(call: Call) -> Iterator[tuple[str, IPv4Network]]:
         return
     region = region_of_location(str(cluster["location"]))
     own = subnetwork_id(str(cluster.get("subnetwork") or "default"), str(cluster["project"]), region)
-    for network in ranges_of(call.world.get(SUBNETWORK, own) or {}).values():
+    for network in ranges_of(call.state.get(SUBNETWORK, own) or {}).values():
         yield own, network
     for field in ("clusterIpv4Cidr", "servicesIpv4Cidr"):
         taken = cidr(cluster.get(field))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from ipaddress import IPv4Network
 
-from rehearsal.clouds.gcp.judging import invalid
 from rehearsal.clouds.gcp.network import network_of_live
 from rehearsal.clouds.gcp.references import (
     cidr,
@@ -20,7 +19,17 @@ from rehearsal.clouds.gcp.references import (
     subnetwork_id,
     subnetworks_of,
 )
-from rehearsal.clouds.gcp.sources import AUTO_MODE, IN_USE, MEMORY, NAT_IN_USE, NO_NETWORK, OVERLAP, RDMA_PROFILE, VPC
+from rehearsal.clouds.gcp.refusals import (
+    AUTO_MODE,
+    IN_USE,
+    NAT_IN_USE,
+    NO_NETWORK,
+    OVERLAP,
+    RDMA_PROFILE,
+    UNVERIFIED,
+    VPC,
+    invalid,
+)
 from rehearsal.clouds.gcp.tokens import CLUSTER, NAT
 from rehearsal.clouds.kind import Call, Json, Refusal, on, value_at
 
@@ -29,7 +38,7 @@ AUTO_RANGE = IPv4Network("10.128.0.0/9")
 FORBIDDEN = tuple(
     IPv4Network(text) for text in ("0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/4", "255.255.255.255/32")
 )
-"""What no subnetwork may touch (Google Cloud VPC docs, prohibited ranges; from memory, 2026-11). Public ranges may be
+"""What no subnetwork may touch (Google Cloud VPC docs, prohibited ranges; unverified, 2026-11). Public ranges may be
 used privately, so they are not among them."""
 
 
@@ -83,7 +92,7 @@ def ranges_overlap_each_other(call: Call) -> Refusal | None:
 def ranges_overlap_others(call: Call) -> Refusal | None:
     """All ranges of all subnetworks of a network are disjoint."""
     network, _ = network_of(call)
-    for id_, live in subnetworks_of(call.world, network):
+    for id_, live in subnetworks_of(call.state, network):
         for other in ranges_of(live).values() if id_ != call.id else ():
             for field, mine in ranges_of(call.inputs).items():
                 if mine.overlaps(other):
@@ -95,7 +104,7 @@ def ranges_overlap_others(call: Call) -> Refusal | None:
 def range_overlaps_control_plane(call: Call) -> Refusal | None:
     """The control plane of a private cluster keeps its range."""
     network, _ = network_of(call)
-    for _, id_, cluster in call.world.all(CLUSTER):
+    for _, id_, cluster in call.state.all(CLUSTER):
         taken = cidr(value_at(cluster, "privateClusterConfig.masterIpv4CidrBlock"))
         for field, mine in ranges_of(call.inputs).items() if taken and network_of_live(cluster) == network else ():
             if taken and mine.overlaps(taken):
@@ -139,18 +148,18 @@ def region_of_roce_network(call: Call) -> Refusal | None:
         "resource.region",
         region,
         f"The network profile of this network allows subnetworks in the region of zone {zone} only.",
-        f"{RDMA_PROFILE}; wording {MEMORY}",
+        f"{RDMA_PROFILE}; wording {UNVERIFIED}",
     )
 
 
 @on("delete")
 def in_use_by_nodes(call: Call) -> Refusal | None:
     """A subnetwork stays as long as a cluster or a node pool has nodes in it."""
-    for _, id_, cluster in call.world.all(CLUSTER):
+    for _, id_, cluster in call.state.all(CLUSTER):
         project, region = str(cluster["project"]), region_of_location(str(cluster["location"]))
         if subnetwork_id(str(cluster.get("subnetwork") or "default"), project, region) == call.id:
             return _in_use(call.id, id_)
-        for pool_id, pool in pools_of(call.world, id_):
+        for pool_id, pool in pools_of(call.state, id_):
             for additional in value_at(pool, "networkConfig.additionalNodeNetworkConfigs") or []:
                 if subnetwork_id(str(additional.get("subnetwork")), project, region) == call.id:
                     return _in_use(call.id, pool_id)
@@ -160,7 +169,7 @@ def in_use_by_nodes(call: Call) -> Refusal | None:
 @on("delete")
 def in_use_by_nat(call: Call) -> Refusal | None:
     """A subnetwork stays as long as NAT names it."""
-    for _, id_, nat in call.world.all(NAT):
+    for _, id_, nat in call.state.all(NAT):
         for named in nat.get("subnetworks") or []:
             if subnetwork_id(str(named.get("name")), str(nat["project"]), str(nat["region"])) == call.id:
                 refusal = _in_use(call.id, id_)

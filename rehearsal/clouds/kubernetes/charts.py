@@ -61,7 +61,7 @@ CHARTS = (
         repository="oci://registry.k8s.io/networking/charts/dranet",
         versions={"1.4.0": "v1.4.0", "v1.4.0": "v1.4.0"},
         node=False,
-        source="kubernetes-sigs/dranet: release v1.4.0, 2026-07-17; the chart's way to write it from memory, 2026-11",
+        source="kubernetes-sigs/dranet: release v1.4.0, 2026-07-17; the chart's way to write it unverified, 2026-11",
     ),
     Chart(
         name="nvidia-device-plugin",

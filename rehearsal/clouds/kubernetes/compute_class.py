@@ -12,8 +12,8 @@ from rehearsal.clouds.kubernetes.pods import templates
 
 COMPUTE_CLASS = "kubernetes:cloud.google.com/v1:ComputeClass"
 SELECTOR = "cloud.google.com/compute-class"
-DOCS = "GKE docs ComputeClass CRD reference and concepts, 2026-04-13; wording from memory, 2026-11"
-QUEUED = "field report on queued provisioning with ComputeClass, read 2026-08; wording from memory, 2026-11"
+DOCS = "GKE docs ComputeClass CRD reference and concepts, 2026-04-13; wording unverified, 2026-11"
+QUEUED = "field report on queued provisioning with ComputeClass, read 2026-08; wording unverified, 2026-11"
 EXCLUSIVE = (
     "cloud.google.com/gke-accelerator",
     "cloud.google.com/gke-spot",
@@ -24,7 +24,7 @@ EXCLUSIVE = (
     "beta.kubernetes.io/instance-type",
 )
 BUILT_IN = ("autopilot", "autopilot-spot", "Balanced", "Scale-Out", "Performance", "Accelerator", "general-purpose")
-"""Classes that GKE knows without an object: GKE docs, from memory, 2026-11."""
+"""Classes that GKE knows without an object: GKE docs, unverified, 2026-11."""
 
 
 def name_reserved(call: Call) -> Refusal | None:
@@ -102,7 +102,7 @@ def class_missing(call: Call) -> Refusal | None:
     """Pods that choose a class which is not there wait for ever."""
     for path, selector in _selectors(call):
         chosen = selector.get(SELECTOR)
-        if chosen and chosen not in BUILT_IN and call.world.get(COMPUTE_CLASS, chosen) is None:
+        if chosen and chosen not in BUILT_IN and call.state.get(COMPUTE_CLASS, chosen) is None:
             return _warden(f"{path}: compute class {chosen} not found")
     return None
 

@@ -7,7 +7,8 @@ import uuid
 from collections.abc import Callable, Mapping
 
 from rehearsal.clouds.kind import Call, Json, value_at
-from rehearsal.clouds.kubernetes import kueue, queues
+from rehearsal.clouds.kubernetes import kueue_shapes as kueue
+from rehearsal.clouds.kubernetes import queues
 from rehearsal.clouds.kubernetes.connection import OWNER, here
 from rehearsal.clouds.kubernetes.identity import NAMESPACE, api, name, namespace
 
@@ -55,7 +56,7 @@ def _secret(call: Call) -> Json:
 
 
 def _service(call: Call) -> Json:
-    """An address in 34.118.224.0/20, GKE's own range for services. GKE docs, from memory, 2026-11."""
+    """An address in 34.118.224.0/20, GKE's own range for services. GKE docs, unverified, 2026-11."""
     spec: Json = call.now.get("spec") or {}
     address = spec.get("clusterIP") or f"34.118.{224 + _number(call.id) % 16}.{1 + _number(call.id) // 16 % 254}"
     type_ = spec.get("type") or "ClusterIP"
@@ -129,7 +130,7 @@ def _suspended(call: Call) -> Json:
     """Kueue's webhook suspends a new job in a queue (kubernetes-sigs/kueue: pkg/controller/jobframework/defaults.go,
     0.19.2, 2026-08-22)."""
     waits = call.verb == "create" and (value_at(call.inputs, "metadata.labels") or {}).get(queues.QUEUE)
-    return {"suspend": True} if waits and queues.installed(call.world) else {}
+    return {"suspend": True} if waits and queues.installed(call.state) else {}
 
 
 def _cluster_queue(call: Call) -> Json:

@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from rehearsal.clouds.kind import Call, Json, Refusal, value_at
-from rehearsal.clouds.world import View
+from rehearsal.clouds.state import View
 
 CLUSTER = "gcp:container/cluster:Cluster"
 NODE_POOL = "gcp:container/nodePool:NodePool"
@@ -20,8 +20,8 @@ ACCESS_POLICY = "aws:eks/accessPolicyAssociation:AccessPolicyAssociation"
 OWNER = "__cluster"
 """The key of a live object that names its cluster: "projects/P/locations/L/clusters/C", or an EKS cluster's name."""
 POOL_LABELS = ("cloud.google.com/gke-nodepool", "eks.amazonaws.com/nodegroup")
-"""Labels by which clouds name the pool or group of a node (GKE and EKS docs; from memory, 2026-11)."""
-NO_ENTRY = "EKS docs, access entries: with authentication mode API nobody else is let in; wording from memory, 2026-11"
+"""Labels by which clouds name the pool or group of a node (GKE and EKS docs; unverified, 2026-11)."""
+NO_ENTRY = "EKS docs, access entries: with authentication mode API nobody else is let in; wording unverified, 2026-11"
 
 UNREACHABLE = "pulumi-kubernetes: provider/pkg/provider/provider.go, 94977969, 2026-07-01"
 _ENDPOINTS = (
@@ -53,20 +53,20 @@ def _parsed(text: str) -> Any:
         return None
 
 
-def cluster(config: Mapping[str, Any], world: View) -> tuple[str, Json] | None:
+def cluster(config: Mapping[str, Any], state: View) -> tuple[str, Json] | None:
     """The simulated cluster at the other end, as (id, live value)."""
     host = server(config)
     if host is None:
         return None
     for type_ in (CLUSTER, EKS_CLUSTER):
-        for _, id_, live in world.all(type_):
+        for _, id_, live in state.all(type_):
             # EKS gives a URL where GKE gives a host.
             if host in (str(value_at(live, path)).removeprefix("https://") for path in _ENDPOINTS):
                 return id_, live
     return None
 
 
-def reaches(config: Mapping[str, Any], world: View) -> Refusal | None:
+def reaches(config: Mapping[str, Any], state: View) -> Refusal | None:
     """Why the API cannot be reached now, in the provider's words."""
     host = server(config)
     if host is None:
@@ -77,7 +77,7 @@ def reaches(config: Mapping[str, Any], world: View) -> Refusal | None:
             "has a server",
             UNREACHABLE,
         )
-    found = cluster(config, world)
+    found = cluster(config, state)
     if found is None:
         return Refusal(
             "unreachable",
@@ -86,19 +86,19 @@ def reaches(config: Mapping[str, Any], world: View) -> Refusal | None:
             "no cluster of this rehearsal has that endpoint",
             UNREACHABLE,
         )
-    if value_at(found[1], "accessConfig.authenticationMode") == "API" and not _let_in(world, found[0]):
+    if value_at(found[1], "accessConfig.authenticationMode") == "API" and not _let_in(state, found[0]):
         return Refusal("401 Unauthorized", "the server has asked for the client to provide credentials", NO_ENTRY)
     return None
 
 
-def _let_in(world: View, eks: str) -> bool:
+def _let_in(state: View, eks: str) -> bool:
     """Whether anybody may do anything in an EKS cluster; who it is that asks is not known here."""
-    return any(live.get("clusterName") == eks for _, _, live in world.all(ACCESS_POLICY))
+    return any(live.get("clusterName") == eks for _, _, live in state.all(ACCESS_POLICY))
 
 
 def here(call: Call) -> tuple[str, Json]:
     """The cluster of a call that `reaches` has let through."""
-    found = cluster(call.config, call.world)
+    found = cluster(call.config, call.state)
     return found if found is not None else ("", {})
 
 
@@ -130,12 +130,12 @@ def pools(call: Call) -> Iterator[Pool]:
     """The nodes of the call's cluster, those in a GKE cluster's own description included."""
     id_, live = here(call)
     own = str(live.get("name") or id_.rpartition("/")[2])
-    if call.world.get(EKS_CLUSTER, id_) is not None:
-        for _, _, group in call.world.all(NODE_GROUP):
+    if call.state.get(EKS_CLUSTER, id_) is not None:
+        for _, _, group in call.state.all(NODE_GROUP):
             if group.get("clusterName") == own:
                 yield _group(group)
         return
-    for _, _, pool in call.world.all(NODE_POOL):
+    for _, _, pool in call.state.all(NODE_POOL):
         if str(pool.get("cluster", "")).rpartition("/")[2] == own:
             yield _pool(pool)
     yield from (_pool(pool) for pool in live.get("nodePools") or () if isinstance(pool, dict))

@@ -25,7 +25,7 @@ GIVEN = ("default", "pod-network")
 """Networks that GKE makes itself: GoogleCloudPlatform/gke-networking-api: network_types.go, 39b01c24, read 2026-11."""
 
 CONTROLLER = "kubernetes/cloud-provider-gcp: pkg/controller/gkenetworkparamset, 04532690, read 2026-11"
-WEBHOOK = "GKE docs, multi-network support for Pods, 2026-08; wording of the webhook from memory, 2026-11"
+WEBHOOK = "GKE docs, multi-network support for Pods, 2026-08; wording of the webhook unverified, 2026-11"
 ANNOTATIONS = "GoogleCloudPlatform/gke-networking-api: apis/network/v1/annotations.go, 057d89bd, read 2026-11"
 DEVICE_MODES = "GKE docs gke-ai-hypercompute-custom, 2026-04-06: NetDevice for gVNIC, RDMA for the others"
 
@@ -33,7 +33,7 @@ DEVICE_MODES = "GKE docs gke-ai-hypercompute-custom, 2026-04-06: NetDevice for g
 def vpc_missing(call: Call) -> Refusal | None:
     """The VPC of a parameter set is there, and called by its name."""
     vpc = _spec(call, PARAM_SET).get("vpc")
-    if vpc is None or any(live.get("name") == vpc for _, _, live in call.world.all(VPC)):
+    if vpc is None or any(live.get("name") == vpc for _, _, live in call.state.all(VPC)):
         return None
     return _not_ready(call, "VPCNotFound", f"VPC: {vpc} not found")
 
@@ -42,7 +42,7 @@ def subnet_missing(call: Call) -> Refusal | None:
     """The subnet of a parameter set is there, and called by its name."""
     spec = _spec(call, PARAM_SET)
     subnet = spec.get("vpcSubnet")
-    if subnet is None or any(live.get("name") == subnet for _, _, live in call.world.all(SUBNET)):
+    if subnet is None or any(live.get("name") == subnet for _, _, live in call.state.all(SUBNET)):
         return None
     return _not_ready(call, "SubnetNotFound", f"subnet: {subnet} not found in VPC: {spec.get('vpc')}")
 
@@ -52,7 +52,7 @@ def subnet_shared(call: Call) -> Refusal | None:
     spec = _spec(call, PARAM_SET)
     if not spec.get("deviceMode"):
         return None
-    for _, id_, live in call.world.all(PARAM_SET):
+    for _, id_, live in call.state.all(PARAM_SET):
         if id_ != call.id and value_at(live, "spec.vpcSubnet") == spec.get("vpcSubnet"):
             words = f"GNP with deviceMode can't reference a subnet already in use. Subnet '{spec.get('vpcSubnet')}' is "
             return _not_ready(call, "DeviceModeSubnetAlreadyInUse", f"{words}already in use by '{id_}'")
@@ -98,10 +98,10 @@ def parameters_missing(call: Call) -> Refusal | None:
     wanted = reference.get("name")
     if not reference or str(reference.get("kind")).lower() != "gkenetworkparamset":
         return None
-    parameters = call.world.get(PARAM_SET, str(wanted))
+    parameters = call.state.get(PARAM_SET, str(wanted))
     if parameters is None:
         words = f"GKENetworkParamSet {wanted} does not exist"
-        return _not_ready(call, "ParamsNotReady", words, f"{CONTROLLER}; wording from memory, 2026-11")
+        return _not_ready(call, "ParamsNotReady", words, f"{CONTROLLER}; wording unverified, 2026-11")
     if _spec(call, NETWORK).get("type") == "Device" and not value_at(parameters, "spec.deviceMode"):
         words = "Device type network requires device mode to be specified in params"
         return _not_ready(call, "DeviceModeMissing", words)
@@ -135,7 +135,7 @@ def network_missing(call: Call) -> Refusal | None:
     for path, text in _annotations(call):
         for interface in _interfaces(text) or ():
             wanted = interface.get("network")
-            if wanted not in (None, *GIVEN) and call.world.get(NETWORK, str(wanted)) is None:
+            if wanted not in (None, *GIVEN) and call.state.get(NETWORK, str(wanted)) is None:
                 return _denied(f'{path}: network "{wanted}" of interface {interface.get("interfaceName")} not found')
     return None
 
@@ -154,7 +154,7 @@ def network_in_use(call: Call) -> Refusal | None:
     """A Network that pods use stays, and so does its parameter set; the deletion waits until it is given up."""
     if call.verb != "delete" or call.type not in (NETWORK, PARAM_SET):
         return None
-    for type_, id_, live in call.world.all():
+    for type_, id_, live in call.state.all():
         if not type_.startswith("kubernetes:"):
             continue
         if call.type == PARAM_SET and type_ == NETWORK and value_at(live, "spec.parametersRef.name") == call.id:

@@ -13,18 +13,18 @@ from rehearsal.clouds.kind import Json
 from rehearsal.clouds.kubernetes import queue_drift
 from rehearsal.clouds.kubernetes.computed import BEGAN
 from rehearsal.clouds.kubernetes.device_networks import NETWORK, PARAM_SET
-from rehearsal.clouds.world import View
+from rehearsal.clouds.state import View
 
 KUBERAY = "ray-project/kuberay docs, autoscaling: replicas and scaleStrategy are the autoscaler's; v1.6.2, 2026-06-17"
 CONTROLLER = "kubernetes/cloud-provider-gcp: pkg/controller/gkenetworkparamset, 006bd8b8, read 2026-11"
 
 
-def ray_cluster(live: Json, world: View) -> Json:
+def ray_cluster(live: Json, state: View) -> Json:
     """The autoscaler adds a worker to each group that may grow, and the operator reports the cluster.
 
     A cluster in a queue has no autoscaler; Kueue lets it run, or not.
     """
-    queued = queue_drift.admitted("RayCluster", live, world)
+    queued = queue_drift.admitted("RayCluster", live, state)
     if queued:
         waits = queued["spec"]["suspend"]
         return {**queued, "status": {"state": "suspended" if waits else "ready", "observedGeneration": 1}}
@@ -46,30 +46,30 @@ def ray_cluster(live: Json, world: View) -> Json:
     return {"spec": {"workerGroupSpecs": groups} if groups else {}, "status": status}
 
 
-def daemon_set(_live: Json, _world: View) -> Json:
+def daemon_set(_live: Json, _state: View) -> Json:
     """The controller counts the template's generations in an annotation. From memory, 2026-11."""
     return {"metadata": {"annotations": {"deprecated.daemonset.template.generation": "1"}}}
 
 
-def network(_live: Json, _world: View) -> Json:
+def network(_live: Json, _state: View) -> Json:
     """A Network is ready, and marked as in use."""
     ready = [_true("Ready", "NetworkReady"), _true("ParamsReady", "GNPParamsReady")]
     return {"metadata": {"annotations": {"networking.gke.io/in-use": "true"}}, "status": {"conditions": ready}}
 
 
-def param_set(live: Json, world: View) -> Json:
+def param_set(live: Json, state: View) -> Json:
     """A parameter set has a finalizer, and says which Network refers to it."""
     own = (live.get("metadata") or {}).get("name")
     referring = [
         id_
-        for _, id_, other in world.all(NETWORK)
+        for _, id_, other in state.all(NETWORK)
         if ((other.get("spec") or {}).get("parametersRef") or {}).get("name") == own
     ]
     status = {"conditions": [_true("Ready", "GNPReady")], "networkName": referring[0] if referring else ""}
     return {"metadata": {"finalizers": ["networking.gke.io/gnp-controller"]}, "status": status}
 
 
-def claim(live: Json, _world: View) -> Json:
+def claim(live: Json, _state: View) -> Json:
     """A claim is bound to a volume: to the one that it names, or to one that was made for it. From memory, 2026-11."""
     volume = (live.get("spec") or {}).get("volumeName") or f"pvc-{(live.get('metadata') or {}).get('uid', '')}"
     annotations = {"pv.kubernetes.io/bind-completed": "yes"}

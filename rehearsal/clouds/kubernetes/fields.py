@@ -11,12 +11,12 @@ from rehearsal.clouds.kubernetes.sdk_shapes import built_in
 from rehearsal.clouds.kubernetes.shapes import Misfit, misfits
 
 STRICT = (
-    "Kubernetes API reference, field validation (strict); wording from memory, 2026-11. The provider asks for warnings "
+    "Kubernetes API reference, field validation (strict); wording unverified, 2026-11. The provider asks for warnings "
     "only when it creates (pulumi-kubernetes: provider/pkg/await/await.go, 94977969, 2026-07-01), so that the field "
     "would be dropped; the rehearsal does not let that pass"
 )
-TYPES = "Kubernetes API server, decoding of objects; wording from memory, 2026-11"
-VALIDATION = "Kubernetes API server, validation of objects; wording from memory, 2026-11"
+TYPES = "Kubernetes API server, decoding of objects; wording unverified, 2026-11"
+VALIDATION = "Kubernetes API server, validation of objects; wording unverified, 2026-11"
 
 
 def unknown_field(call: Call) -> Refusal | None:

@@ -6,12 +6,13 @@ import re
 from typing import Any
 
 from rehearsal.clouds.kind import Call, Json, Kind, Refusal, value_at
-from rehearsal.clouds.kubernetes import charts, kueue, queues
+from rehearsal.clouds.kubernetes import charts, queues
+from rehearsal.clouds.kubernetes import kueue_shapes as kueue
 from rehearsal.clouds.kubernetes.connection import OWNER, POOL_LABELS, here, pools
 from rehearsal.clouds.kubernetes.identity import DEFINITION, NAMESPACE, RELEASE, Api, api, conflict, release_id
 from rehearsal.clouds.kubernetes.naming import exists, second_cluster
 
-HELM = "helm 3.18: pkg/action and pkg/repo; wording from memory, 2026-11"
+HELM = "helm 3.18: pkg/action and pkg/repo; wording unverified, 2026-11"
 RELEASES = "pulumi-kubernetes: provider/pkg/provider/helm_release.go, 94977969, 2026-07-01"
 LONGEST_NAME = 53
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
@@ -82,7 +83,7 @@ def kinds_in_use(call: Call) -> Refusal | None:
     chart = _chart(call)
     if call.verb != "delete" or chart is None or chart.keeps or chart.name != "kueue":
         return None
-    for type_, id_, _ in call.world.all():
+    for type_, id_, _ in call.state.all():
         kind = api(type_) if type_.startswith("kubernetes:") else None
         if kind is not None and kind.group == kueue.GROUP and kind.kind in queues.HELD:
             words = (
@@ -99,17 +100,17 @@ def installed(call: Call) -> Json:
     version = str(call.inputs.get("version") or "")
     namespace = _namespace(call)
     if call.inputs.get("createNamespace") and not exists(call, namespace):
-        call.world.put(NAMESPACE, namespace, _made(call, Api("", "v1", "Namespace"), namespace, {}))
+        call.state.put(NAMESPACE, namespace, _made(call, Api("", "v1", "Namespace"), namespace, {}))
     for group, kind, versions in chart.definitions if chart is not None else ():
         own = Api(group, versions[-1], kind)
-        if call.world.get(DEFINITION, own.resource) is None:
+        if call.state.get(DEFINITION, own.resource) is None:
             spec = {
                 "group": group,
                 "names": {"kind": kind, "plural": own.plural},
                 "versions": [{"name": each, "served": True} for each in versions],
             }
             definition = Api("apiextensions.k8s.io", "v1", "CustomResourceDefinition")
-            call.world.put(DEFINITION, own.resource, _made(call, definition, own.resource, {"spec": spec}))
+            call.state.put(DEFINITION, own.resource, _made(call, definition, own.resource, {"spec": spec}))
     before = (call.live.get("status") or {}).get("revision") or 0
     return {
         OWNER: cluster,

@@ -14,7 +14,7 @@ DEFINITION = "kubernetes:apiextensions.k8s.io/v1:CustomResourceDefinition"
 
 _EVERYWHERE = frozenset(
     {
-        # Kubernetes 1.34 API reference, from memory, 2026-11.
+        # Kubernetes 1.34 API reference, unverified, 2026-11.
         "APIService",
         "CSIDriver",
         "CSINode",
@@ -121,7 +121,7 @@ def conflict(type_: str, id_: str) -> Refusal:
     """The API server's words for a name that is in use."""
     if type_ == RELEASE:
         return Refusal(
-            "helm", "cannot re-use a name that is still in use", "helm 3.18: pkg/action; from memory, 2026-11"
+            "helm", "cannot re-use a name that is still in use", "helm 3.18: pkg/action; unverified, 2026-11"
         )
     return Refusal(
         "409 AlreadyExists",

@@ -12,6 +12,15 @@ from functools import cache
 from rehearsal.clouds.kubernetes.sdk_shapes import part
 from rehearsal.clouds.kubernetes.shapes import EITHER, INTEGER, TEXT, TEXT_MAP, TEXTS, Shape, listed, one_of, thing
 
+GROUP = "kueue.x-k8s.io"
+ADMISSION_CHECK = f"kubernetes:{GROUP}/v1beta2:AdmissionCheck"
+CLUSTER_QUEUE = f"kubernetes:{GROUP}/v1beta2:ClusterQueue"
+LOCAL_QUEUE = f"kubernetes:{GROUP}/v1beta2:LocalQueue"
+PROVISIONING = f"kubernetes:{GROUP}/v1beta2:ProvisioningRequestConfig"
+RESOURCE_FLAVOR = f"kubernetes:{GROUP}/v1beta2:ResourceFlavor"
+TOPOLOGY = f"kubernetes:{GROUP}/v1beta2:Topology"
+
+
 KUEUE = "kubernetes-sigs/kueue: config/components/crd/bases, v1beta2, 0.19.2, ff69552e, 2026-08-22"
 
 _STOP = one_of("None", "Hold", "HoldAndDrain")

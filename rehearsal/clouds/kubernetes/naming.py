@@ -11,11 +11,11 @@ from rehearsal.clouds.kubernetes.fields import invalid
 from rehearsal.clouds.kubernetes.identity import NAMESPACE, api, name, namespace
 from rehearsal.clouds.kubernetes.pods import templates
 
-NAMES = "Kubernetes docs, Object Names and IDs; wording of apimachinery validation from memory, 2026-11"
-LABELS = "Kubernetes docs, Labels and Selectors, Annotations; wording from memory, 2026-11"
-NAMESPACES = "Kubernetes API server, NamespaceLifecycle admission; wording from memory, 2026-11"
+NAMES = "Kubernetes docs, Object Names and IDs; wording of apimachinery validation unverified, 2026-11"
+LABELS = "Kubernetes docs, Labels and Selectors, Annotations; wording unverified, 2026-11"
+NAMESPACES = "Kubernetes API server, NamespaceLifecycle admission; wording unverified, 2026-11"
 PRESENT = frozenset({"default", "kube-system", "kube-public", "kube-node-lease", "gmp-system", "gmp-public"})
-"""The namespaces of a new GKE cluster: GKE docs, from memory, 2026-11."""
+"""The namespaces of a new GKE cluster: GKE docs, unverified, 2026-11."""
 
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
@@ -129,7 +129,7 @@ def second_cluster(call: Call) -> Refusal | None:
     own, _ = here(call)
     if call.verb != "create":
         return None
-    for type_, id_, live in call.world.all():
+    for type_, id_, live in call.state.all():
         if type_.startswith("kubernetes:") and live.get(OWNER) not in (None, own):
             return Refusal(
                 "rehearsal",
@@ -142,7 +142,7 @@ def second_cluster(call: Call) -> Refusal | None:
 
 def exists(call: Call, wanted: str) -> bool:
     """Whether a namespace is there."""
-    return wanted in PRESENT or call.world.get(NAMESPACE, wanted) is not None
+    return wanted in PRESENT or call.state.get(NAMESPACE, wanted) is not None
 
 
 def _metadata(call: Call) -> Iterator[tuple[str, Json]]:

@@ -13,11 +13,11 @@ from rehearsal.clouds.kubernetes.fields import invalid
 from rehearsal.clouds.kubernetes.identity import api
 from rehearsal.clouds.values import UNKNOWN
 
-CORE = "Kubernetes: pkg/apis/core/validation; wording from memory, 2026-11"
-NETWORKING = "Kubernetes: pkg/apis/networking/validation; wording from memory, 2026-11"
-POLICY = "Kubernetes: pkg/apis/policy/validation; wording from memory, 2026-11"
-RBAC = "Kubernetes: pkg/apis/rbac/validation; wording from memory, 2026-11"
-FIXED = "Kubernetes: validation of updates in pkg/apis; wording from memory, 2026-11"
+CORE = "Kubernetes: pkg/apis/core/validation; wording unverified, 2026-11"
+NETWORKING = "Kubernetes: pkg/apis/networking/validation; wording unverified, 2026-11"
+POLICY = "Kubernetes: pkg/apis/policy/validation; wording unverified, 2026-11"
+RBAC = "Kubernetes: pkg/apis/rbac/validation; wording unverified, 2026-11"
+FIXED = "Kubernetes: validation of updates in pkg/apis; wording unverified, 2026-11"
 
 _FIXED = {
     "DaemonSet": ("spec.selector",),
@@ -33,7 +33,7 @@ _FIXED = {
     "ResourceClaim": ("spec",),
     "PersistentVolume": ("spec.csi", "spec.nfs", "spec.hostPath"),
 }
-"""Fields that an update cannot change. Kubernetes API reference, from memory, 2026-11."""
+"""Fields that an update cannot change. Kubernetes API reference, unverified, 2026-11."""
 
 
 def fixed_field_changed(call: Call) -> Refusal | None:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from rehearsal.clouds.kind import Json, value_at
 from rehearsal.clouds.kubernetes.admission import PodSet, Queue, assign, pod_sets
 from rehearsal.clouds.kubernetes.computed import BEGAN
-from rehearsal.clouds.kubernetes.kueue import (
+from rehearsal.clouds.kubernetes.kueue_shapes import (
     ADMISSION_CHECK,
     CLUSTER_QUEUE,
     GROUP,
@@ -25,19 +25,19 @@ from rehearsal.clouds.kubernetes.kueue import (
 from rehearsal.clouds.kubernetes.quantities import rewritten
 from rehearsal.clouds.kubernetes.queues import FINALIZER, QUEUE, installed
 from rehearsal.clouds.kubernetes.ray_job import FINALIZER as JOB_FINALIZER
-from rehearsal.clouds.world import View
+from rehearsal.clouds.state import View
 
 
-def admitted(kind: str, live: Json, world: View) -> Json:
+def admitted(kind: str, live: Json, state: View) -> Json:
     """What a job in a queue becomes: it runs, or waits suspended where its queue cannot take it. Else nothing."""
     metadata: Json = live.get("metadata") or {}
     name = (metadata.get("labels") or {}).get(QUEUE)
-    if not name or not installed(world):
+    if not name or not installed(state):
         return {}
     spec: Json = copy.deepcopy(rewritten(live.get("spec") or {}))
-    local = world.get(LOCAL_QUEUE, f"{metadata.get('namespace')}/{name}")
+    local = state.get(LOCAL_QUEUE, f"{metadata.get('namespace')}/{name}")
     cluster_queue = str(value_at(local, "spec.clusterQueue"))
-    queue = _queue(world, cluster_queue)
+    queue = _queue(state, cluster_queue)
     sets = pod_sets(kind, {"spec": spec})
     flavors, why = assign(sets, queue) if queue is not None else ([], ["no queue"])
     spec["suspend"] = bool(why) or queue is None
@@ -58,10 +58,10 @@ def admitted(kind: str, live: Json, world: View) -> Json:
     return {"spec": spec}
 
 
-def ray_job(live: Json, world: View) -> Json:
+def ray_job(live: Json, state: View) -> Json:
     """The operator marks a RayJob as its own and reports it; Kueue lets it run."""
     # The operator updates the whole object, for the sake of the finalizer.
-    spec: Json = admitted("RayJob", live, world).get("spec") or rewritten(live.get("spec") or {})
+    spec: Json = admitted("RayJob", live, state).get("spec") or rewritten(live.get("spec") or {})
     waits = bool(spec.get("suspend"))
     status = {
         "jobDeploymentStatus": "Suspended" if waits else "Initializing",
@@ -71,12 +71,12 @@ def ray_job(live: Json, world: View) -> Json:
     return {"metadata": {"finalizers": [JOB_FINALIZER]}, "spec": spec, "status": status}
 
 
-def job(live: Json, world: View) -> Json:
+def job(live: Json, state: View) -> Json:
     """A Job in a queue."""
-    return admitted("Job", live, world)
+    return admitted("Job", live, state)
 
 
-def with_finalizer(live: Json, _world: View) -> Json:
+def with_finalizer(live: Json, _state: View) -> Json:
     """Kueue holds what may be in use, and reports it as active."""
     conditions = [{"type": "Active", "status": "True", "reason": "Ready", "lastTransitionTime": BEGAN}]
     return {
@@ -86,25 +86,25 @@ def with_finalizer(live: Json, _world: View) -> Json:
     }
 
 
-def local_queue(_live: Json, _world: View) -> Json:
+def local_queue(_live: Json, _state: View) -> Json:
     """A LocalQueue counts."""
     counts = dict.fromkeys(("pendingWorkloads", "reservingWorkloads", "admittedWorkloads"), 0)
     return {"status": {**counts, "conditions": [{"type": "Active", "status": "True", "reason": "Ready"}]}}
 
 
-def _queue(world: View, name: str) -> Queue | None:
-    live = world.get(CLUSTER_QUEUE, name)
+def _queue(state: View, name: str) -> Queue | None:
+    live = state.get(CLUSTER_QUEUE, name)
     if live is None:
         return None
     levels = {
         id_: [str(level.get("nodeLabel")) for level in spec.get("levels") or ()]
-        for id_, spec in _specs(world, TOPOLOGY).items()
+        for id_, spec in _specs(state, TOPOLOGY).items()
     }
-    return Queue(live.get("spec") or {}, _specs(world, RESOURCE_FLAVOR), levels)
+    return Queue(live.get("spec") or {}, _specs(state, RESOURCE_FLAVOR), levels)
 
 
-def _specs(world: View, type_: str) -> dict[str, Json]:
-    return {id_: live.get("spec") or {} for _, id_, live in world.all(type_)}
+def _specs(state: View, type_: str) -> dict[str, Json]:
+    return {id_: live.get("spec") or {} for _, id_, live in state.all(type_)}
 
 
 def _provisioned(queue: Queue, flavor: str, one: PodSet) -> bool:

@@ -11,7 +11,7 @@ from typing import Any
 
 from rehearsal.clouds.kind import Call, Json, Refusal, value_at
 from rehearsal.clouds.kubernetes.identity import api
-from rehearsal.clouds.kubernetes.kueue import GROUP
+from rehearsal.clouds.kubernetes.kueue_shapes import GROUP
 from rehearsal.clouds.kubernetes.pods import templates
 from rehearsal.clouds.kubernetes.queues import QUEUE, READ, installed
 
@@ -92,7 +92,7 @@ def queue_misnamed(call: Call) -> Refusal | None:
 
 def queue_changed(call: Call) -> Refusal | None:
     """A job that runs stays in its queue."""
-    if call.verb != "update" or not _is_job(call) or not installed(call.world) or value_at(call.live, "spec.suspend"):
+    if call.verb != "update" or not _is_job(call) or not installed(call.state) or value_at(call.live, "spec.suspend"):
         return None
     before, now = _labels(call.live).get(QUEUE), _labels(call.inputs).get(QUEUE)
     if not before or before == now:
@@ -131,7 +131,7 @@ def _is_job(call: Call) -> bool:
 
 def _spec(call: Call) -> Json:
     """The spec of a job that waits in a queue of a cluster with Kueue; empty for anything else."""
-    if call.verb == "delete" or not _is_job(call) or not _labels(call.inputs).get(QUEUE) or not installed(call.world):
+    if call.verb == "delete" or not _is_job(call) or not _labels(call.inputs).get(QUEUE) or not installed(call.state):
         return {}
     spec: Json = call.inputs.get("spec") or {}
     return spec

@@ -12,7 +12,7 @@ from typing import Any
 from rehearsal.clouds.kind import Call, Json, Refusal, value_at
 from rehearsal.clouds.kubernetes.fields import invalid
 from rehearsal.clouds.kubernetes.identity import RELEASE, api
-from rehearsal.clouds.kubernetes.kueue import (
+from rehearsal.clouds.kubernetes.kueue_shapes import (
     ADMISSION_CHECK,
     CLUSTER_QUEUE,
     GROUP,
@@ -22,8 +22,8 @@ from rehearsal.clouds.kubernetes.kueue import (
     TOPOLOGY,
 )
 from rehearsal.clouds.kubernetes.quantities import amount
+from rehearsal.clouds.state import View
 from rehearsal.clouds.values import UNKNOWN
-from rehearsal.clouds.world import View
 
 READ = "0.19.2, ff69552e, 2026-08-22"
 DEFINITIONS = f"kubernetes-sigs/kueue: config/components/crd/bases, {READ}"
@@ -118,10 +118,10 @@ def queue_inactive(call: Call) -> Refusal | None:
     if call.type != CLUSTER_QUEUE or call.verb == "delete":
         return None
     for flavor in _flavors(_spec(call)):
-        if call.world.get(RESOURCE_FLAVOR, flavor) is None:
+        if call.state.get(RESOURCE_FLAVOR, flavor) is None:
             return _inactive(call, "FlavorNotFound", f"references missing ResourceFlavor(s): {flavor}")
     for _, check in _checks(call):
-        if call.world.get(ADMISSION_CHECK, str(check.get("name"))) is None:
+        if call.state.get(ADMISSION_CHECK, str(check.get("name"))) is None:
             words = f"references missing AdmissionCheck(s): {check.get('name')}"
             return _inactive(call, "AdmissionCheckNotFound", words)
     return None
@@ -135,7 +135,7 @@ def check_without_parameters(call: Call) -> Refusal | None:
     asked: Json = _spec(call).get("parameters") or {}
     if (asked.get("apiGroup"), asked.get("kind")) != (GROUP, "ProvisioningRequestConfig"):
         return _inactive(call, "BadParametersRef", "wrong group or kind of the parameters, or none")
-    if call.world.get(PROVISIONING, str(asked.get("name"))) is None:
+    if call.state.get(PROVISIONING, str(asked.get("name"))) is None:
         words = f'ProvisioningRequestConfig.{GROUP} "{asked.get("name")}" not found'
         return _inactive(call, "BadParametersRef", words)
     return None
@@ -175,7 +175,7 @@ def flavor_labels_unfit(call: Call) -> Refusal | None:
         return invalid(
             call, "spec: Invalid value: at least one nodeLabel is required when topology is set", DEFINITIONS
         )
-    if topology and call.world.get(TOPOLOGY, topology) is None:
+    if topology and call.state.get(TOPOLOGY, topology) is None:
         words = f'there is no Topology "{topology}" for TAS flavor "{call.id}"'
         return _inactive(call, "TopologyNotFound", words)
     return None
@@ -219,32 +219,32 @@ def finalizer_held(call: Call) -> Refusal | None:
     kind = api(call.type)
     if call.verb != "delete" or kind.group != GROUP or kind.kind not in HELD:
         return None
-    if not installed(call.world):
+    if not installed(call.state):
         return _stuck(call, "nothing takes it away: Kueue is not installed any more")
     by = next(_users(call), None)
     return None if by is None else _stuck(call, f"it is in use by {by}")
 
 
-def installed(world: View) -> bool:
+def installed(state: View) -> bool:
     """Whether a release of Kueue is there, so that its webhooks answer and its controllers work."""
-    return any(str(live.get("chart", "")).rpartition("/")[2] == "kueue" for *_, live in world.all(RELEASE))
+    return any(str(live.get("chart", "")).rpartition("/")[2] == "kueue" for *_, live in state.all(RELEASE))
 
 
 def _users(call: Call) -> Iterator[str]:
     if call.type == TOPOLOGY:
-        for _, id_, flavor in call.world.all(RESOURCE_FLAVOR):
+        for _, id_, flavor in call.state.all(RESOURCE_FLAVOR):
             if value_at(flavor, "spec.topologyName") == call.id:
                 yield f"ResourceFlavor {id_}"
     elif call.type == CLUSTER_QUEUE:
         locals_ = {
-            id_ for _, id_, live in call.world.all(LOCAL_QUEUE) if value_at(live, "spec.clusterQueue") == call.id
+            id_ for _, id_, live in call.state.all(LOCAL_QUEUE) if value_at(live, "spec.clusterQueue") == call.id
         }
-        for type_, id_, live in call.world.all():
+        for type_, id_, live in call.state.all():
             queue = (value_at(live, "metadata.labels") or {}).get(QUEUE)
             if queue and type_.startswith("kubernetes:") and f"{id_.partition('/')[0]}/{queue}" in locals_:
                 yield f"the workload of {api(type_).kind} {id_}"
     else:
-        for _, id_, queue in call.world.all(CLUSTER_QUEUE):
+        for _, id_, queue in call.state.all(CLUSTER_QUEUE):
             checks = value_at(queue, "spec.admissionChecksStrategy.admissionChecks") or ()
             used = _flavors(queue.get("spec") or {})
             if call.id in (used if call.type == RESOURCE_FLAVOR else [check.get("name") for check in checks]):

@@ -129,7 +129,7 @@ def nobody_lets_it_go(call: Call) -> Refusal | None:
     """A RayJob goes only while the operator is there."""
     if call.verb != "delete" or call.type != RAY_JOB:
         return None
-    if any(str(live.get("chart", "")).rpartition("/")[2] == "kuberay-operator" for *_, live in call.world.all(RELEASE)):
+    if any(str(live.get("chart", "")).rpartition("/")[2] == "kuberay-operator" for *_, live in call.state.all(RELEASE)):
         return None
     words = f"RayJob {call.id}: timed out waiting for its deletion: finalizer {FINALIZER} stays, because KubeRay is "
     return Refusal("timeout", f"{words}not installed any more", OPERATOR)

@@ -21,7 +21,7 @@ ON_EVERY_GKE = frozenset(
         ("monitoring.googleapis.com", "v1", "PodMonitoring"),
     }
 )
-"""Custom kinds of every GKE cluster: GKE docs, 2026-04-13, and from memory, 2026-11."""
+"""Custom kinds of every GKE cluster: GKE docs, 2026-04-13, and unverified, 2026-11."""
 
 ON_EVERY_EKS = frozenset(
     {
@@ -31,7 +31,7 @@ ON_EVERY_EKS = frozenset(
         ("vpcresources.k8s.aws", "v1alpha1", "CNINode"),
     }
 )
-"""Custom kinds of every EKS cluster (EKS docs, vpc-cni; from memory, 2026-11)."""
+"""Custom kinds of every EKS cluster (EKS docs, vpc-cni; unverified, 2026-11)."""
 
 
 def custom_kind_unknown(call: Call) -> Refusal | None:
@@ -93,12 +93,12 @@ def _installed(call: Call, kind: Api) -> bool:
         return True
     if kind.group == "ray.io" and _ray_add_on(cluster):
         return True
-    definition = call.world.get(DEFINITION, kind.resource)
+    definition = call.state.get(DEFINITION, kind.resource)
     return definition is not None and _serves(definition, kind.version)
 
 
 def _is_eks(call: Call, id_: str) -> bool:
-    return call.world.get(EKS_CLUSTER, id_) is not None
+    return call.state.get(EKS_CLUSTER, id_) is not None
 
 
 def _ray_add_on(cluster: Json) -> bool:

@@ -13,10 +13,10 @@ from rehearsal.clouds.kubernetes.pods import Template, templates
 from rehearsal.clouds.kubernetes.quantities import amount
 from rehearsal.clouds.values import UNKNOWN
 
-PODS = "Kubernetes: pkg/apis/core/validation; wording from memory, 2026-11"
-QUANTITIES = "Kubernetes: apimachinery/pkg/api/resource; wording from memory, 2026-11"
-APPS = "Kubernetes: pkg/apis/apps/validation; wording from memory, 2026-11"
-BATCH = "Kubernetes: pkg/apis/batch/validation; wording from memory, 2026-11"
+PODS = "Kubernetes: pkg/apis/core/validation; wording unverified, 2026-11"
+QUANTITIES = "Kubernetes: apimachinery/pkg/api/resource; wording unverified, 2026-11"
+APPS = "Kubernetes: pkg/apis/apps/validation; wording unverified, 2026-11"
+BATCH = "Kubernetes: pkg/apis/batch/validation; wording unverified, 2026-11"
 
 _QUANTITY = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(Ki|Mi|Gi|Ti|Pi|Ei|n|u|m|k|M|G|T|P|E|[eE][+-]?\d+)?")
 

@@ -1,0 +1,227 @@
+"""The cluster autoscaler: pools grow for pods that the real scheduler finds no node for, and empty nodes go.
+
+Stands in for GKE's own autoscaler and for the release cluster-autoscaler on EKS (kubernetes/autoscaler:
+cluster-autoscaler, 1.35; GKE docs, cluster autoscaler, read 2026-11). It knows less than they do: it takes empty nodes
+only, and never moves pods to make one empty. A pool in need gets its machines after a delay, or is out of stock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from rehearsal.clouds.kind import Json
+from rehearsal.cluster.controllers import compute_class
+from rehearsal.cluster.controllers.admission import CONSUMES
+from rehearsal.cluster.controllers.devices import GPU, expected
+from rehearsal.cluster.controllers.events import NodesWanted, OutOfStock
+from rehearsal.cluster.controllers.fleet import Fleet, busy
+from rehearsal.cluster.controllers.nodes import pool_of, template
+from rehearsal.cluster.controllers.pools import Pool
+from rehearsal.cluster.controllers.scheduling import CandidateNode, name_of, unschedulable
+from rehearsal.cluster.controllers.snapshot import Context, Snapshot, condition
+
+ACCELERATORS = ("cloud.google.com/gke-accelerator", "k8s.amazonaws.com/accelerator")
+"""Labels by which the autoscaler knows that a node will have GPUs (kubernetes/autoscaler: cloudprovider/aws README and
+cloudprovider/gce; unverified, 2026-11)."""
+CHART = "cluster-autoscaler"
+
+
+@dataclass
+class Growth:
+    """Machines that a pool was promised: `count` at the time `due`, wanted at `asked`, for `pods`."""
+
+    pool: Pool
+    asked: float
+    due: float
+    places: list[CandidateNode] = field(default_factory=list)
+    pods: list[str] = field(default_factory=list)
+
+    @property
+    def count(self) -> int:
+        """How many machines."""
+        return len(self.places)
+
+
+class Autoscaler:
+    """Grows and shrinks the pools that may be."""
+
+    name = "autoscaler"
+
+    def __init__(self, context: Context, fleet: Fleet) -> None:
+        self._context = context
+        self._fleet = fleet
+        self._coming: list[Growth] = []
+        self._refused: dict[str, float] = {}
+        self._empty_since: dict[str, float] = {}
+        self.booked: dict[str, float] = {}
+        """Until when a node stays although it is empty: those of a ProvisioningRequest."""
+        self.out_of_stock: set[str] = set()
+        """The names of pools for which the cloud has no machine now."""
+
+    def reconcile(self, snapshot: Snapshot) -> None:
+        """Look at the pods that wait, at what is due, and at nodes without pods."""
+        if not runs(snapshot):
+            self._coming = []
+            return
+        kept = self._plan(snapshot)
+        self._deliver(snapshot)
+        self._shrink(snapshot, kept)
+
+    def _plan(self, snapshot: Snapshot) -> set[str]:
+        """Promise machines for the pods that fit nowhere; returns the nodes that waiting pods are about to get."""
+        pools = {pool.name: pool for pool in snapshot.pools}
+        self._coming = [growth for growth in self._coming if pools.get(growth.pool.name) is not None]
+        waiting = [pod for pod in snapshot.pods if unschedulable(pod) and not consumer(pod)]
+        places = [
+            self._as_expected(snapshot, place, pools[place.pool]) for place in snapshot.places if place.pool in pools
+        ]
+        upcoming = [
+            template(growth.pool, place.name, expected(growth.pool, snapshot.networks))
+            for growth in self._coming
+            for place in growth.places
+        ]
+        new = plan(
+            waiting,
+            [*places, *upcoming],
+            [pool for pool in snapshot.pools if self._may_grow(snapshot, pool)],
+            {pool.name: self._room(snapshot, pool) for pool in snapshot.pools},
+            {pool.name: expected(pool, snapshot.networks) for pool in snapshot.pools},
+            {body["metadata"]["name"]: body for body in snapshot.custom(compute_class.KIND, compute_class.API)},
+        )
+        for growth in new:
+            growth.asked, growth.due = snapshot.now, snapshot.now + self._context.delays.grant
+            self._context.tell(NodesWanted(pool=growth.pool.name, count=growth.count, pods=tuple(growth.pods)))
+        self._coming += new
+        needed = {name_of(pod) for pod in waiting}
+        return {place.name for place in places if needed & set(place.pods)}
+
+    def _as_expected(self, snapshot: Snapshot, place: CandidateNode, pool: Pool) -> CandidateNode:
+        """A node that starts, or is to have GPUs by its label and offers none yet, counts as one still to come."""
+        needed = {"cpu", GPU} if any(label in pool.labels for label in ACCELERATORS) else {"cpu"}
+        if needed <= place.offers:
+            return place
+        return template(pool, place.name, expected(pool, snapshot.networks))
+
+    def _deliver(self, snapshot: Snapshot) -> None:
+        for growth in [growth for growth in self._coming if growth.due <= snapshot.now]:
+            self._coming.remove(growth)
+            pool = growth.pool
+            if pool.name in self.out_of_stock:
+                self._refused[pool.name] = snapshot.now + self._context.delays.refusal
+                self._context.tell(OutOfStock(pool=pool.name, count=growth.count))
+                continue
+            if not self._fleet.has_room(pool, growth.count):
+                self._refused[pool.name] = snapshot.now + self._context.delays.refusal
+                continue
+            self.deliver(snapshot, pool, growth.count, snapshot.now - growth.asked)
+
+    def deliver(self, snapshot: Snapshot, pool: Pool, count: int, after_s: float) -> list[str]:
+        """Make a pool larger by some nodes; returns their names."""
+        self._fleet.resize(pool, count)
+        return [self._fleet.grant(snapshot, pool, after_s) for _ in range(count)]
+
+    def has(self, pool: Pool, count: int) -> bool:
+        """Whether the cloud has so many machines for a pool now."""
+        return pool.name not in self.out_of_stock and self._fleet.has_room(pool, count)
+
+    def _shrink(self, snapshot: Snapshot, kept: set[str]) -> None:
+        occupied = {pod["spec"].get("nodeName") for pod in snapshot.pods if busy(pod)}
+        there = {its["metadata"]["name"] for its in snapshot.nodes}
+        self.booked = {name: until for name, until in self.booked.items() if name in there and until > snapshot.now}
+        self._empty_since = {name: since for name, since in self._empty_since.items() if name in there - occupied}
+        for its, pool in list(_own(snapshot)):
+            name = its["metadata"]["name"]
+            starts = condition(its, "Ready") != "True"
+            if starts or name in occupied or name in kept or name in self.booked:
+                self._empty_since.pop(name, None)
+                continue
+            since = self._empty_since.setdefault(name, snapshot.now)
+            count = sum(pool_of(other) == pool.name for other in snapshot.nodes)
+            if snapshot.now - since < self._context.delays.idle or count <= (pool.least or 0) or pool.wanted < count:
+                continue
+            if self._fleet.vacate(snapshot, its):
+                self._fleet.resize(pool, -1)
+                self._fleet.take(snapshot, its, f"empty for {snapshot.now - since:.0f} s")
+                # The sizes of this round are out of date; there is a next one.
+                return
+            del self._empty_since[name]
+
+    def _may_grow(self, snapshot: Snapshot, pool: Pool) -> bool:
+        return pool.autoscaled and not pool.queued and self._refused.get(pool.name, 0.0) <= snapshot.now
+
+    def _room(self, snapshot: Snapshot, pool: Pool) -> int:
+        there = sum(pool_of(its) == pool.name for its in snapshot.nodes)
+        coming = sum(growth.count for growth in self._coming if growth.pool.name == pool.name)
+        return pool.most - max(there, pool.wanted) - coming
+
+
+def plan(
+    waiting: Sequence[Json],
+    places: Sequence[CandidateNode],
+    pools: Sequence[Pool],
+    room: Mapping[str, int],
+    devices: Mapping[str, Mapping[str, int]],
+    classes: Mapping[str, Json],
+) -> list[Growth]:
+    """Which pools are to grow, by how much, for pods that wait. Pure but for `places`, on which pods are counted.
+
+    Pods go where they fit already; then on machines planned for others; then each on a new machine of the first pool in
+    its order that has room and would take it. `room` is nodes that a pool may still get, `devices` what a node of it is
+    expected to offer, `classes` the ComputeClasses by name.
+    """
+    growths: dict[str, Growth] = {}
+    for pod in waiting:
+        planned = [place for growth in growths.values() for place in growth.places]
+        place = next((place for place in [*places, *planned] if place.why_not(pod) is None), None)
+        if place is None:
+            found = _new_place(pod, pools, room, devices, classes, growths)
+            if found is None:
+                continue
+            pool, place = found
+            growths.setdefault(pool.name, Growth(pool, 0.0, 0.0)).places.append(place)
+        for growth in growths.values():
+            if place in growth.places:
+                growth.pods.append(name_of(pod))
+        place.take(pod)
+    return list(growths.values())
+
+
+def _new_place(
+    pod: Json,
+    pools: Sequence[Pool],
+    room: Mapping[str, int],
+    devices: Mapping[str, Mapping[str, int]],
+    classes: Mapping[str, Json],
+    growths: Mapping[str, Growth],
+) -> tuple[Pool, CandidateNode] | None:
+    for pool in compute_class.order(pod, pools, classes):
+        planned = growths[pool.name].count if pool.name in growths else 0
+        place = template(pool, f"new-{pool.name}-{planned}", devices[pool.name])
+        if planned < room[pool.name] and place.why_not(pod) is None:
+            return pool, place
+    return None
+
+
+def runs(snapshot: Snapshot) -> bool:
+    """Whether there is an autoscaler: GKE's own, or on EKS a release that was told to look after this cluster."""
+    if snapshot.cluster is None:
+        return False
+    if snapshot.cluster.cloud == "gke":
+        return True
+    values = snapshot.charts.get(CHART) or {}
+    return (values.get("autoDiscovery") or {}).get("clusterName") == snapshot.cluster.name
+
+
+def consumer(pod: Json) -> bool:
+    """Whether a pod uses the nodes of a ProvisioningRequest."""
+    annotations = (pod.get("metadata") or {}).get("annotations") or {}
+    return any(name in annotations for name in CONSUMES)
+
+
+def _own(snapshot: Snapshot) -> Iterator[tuple[Json, Pool]]:
+    pools = {pool.name: pool for pool in snapshot.pools if pool.autoscaled}
+    for its in snapshot.nodes:
+        pool = pools.get(str(pool_of(its)))
+        if pool is not None:
+            yield its, pool

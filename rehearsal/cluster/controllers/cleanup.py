@@ -1,0 +1,128 @@
+"""When the simulated cluster is deleted, what is in the API server goes: a cloud deletes a cluster whole.
+
+Stands in for the end of the cluster's own etcd (GKE docs and EKS docs, deleting a cluster). Nobody serves finalizers
+any more, so they are taken off; which ones, is told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from rehearsal.clouds.kind import Json
+from rehearsal.cluster.controllers.events import ClusterEmptied
+from rehearsal.cluster.controllers.snapshot import Context, Snapshot
+from tools.kubernetes.api import Api, ApiError, Kind
+
+Name = tuple[str, str, str]
+"""Kind, namespace ("" where it has none) and name of an object."""
+
+_OF_THE_SERVER = frozenset(
+    {"APIService", "ComponentStatus", "Endpoints", "EndpointSlice", "Event", "IPAddress", "Lease", "PodMetrics"}
+)
+"""Kinds that the API server and its controllers keep by themselves, and that follow the others."""
+_DEFINITION = "CustomResourceDefinition"
+_GIVEN = (("ConfigMap", "kube-root-ca.crt"), ("ServiceAccount", "default"))
+
+
+def present(api: Api, kinds: Iterable[Kind] | None = None) -> dict[Name, tuple[Kind, Json]]:
+    """Everything that somebody has put into an API server, or that was made for it; or only what is of some kinds."""
+    found: dict[Name, tuple[Kind, Json]] = {}
+    for kind in _preferred(api.kinds()) if kinds is None else kinds:
+        for body in _listed(api, kind):
+            metadata = body["metadata"]
+            # The server takes its time to end a kind of which there is no object; nothing can be made of it any more.
+            ending = kind.kind == _DEFINITION and metadata.get("deletionTimestamp")
+            if (kind.kind, metadata["name"]) not in _GIVEN and not ending:
+                found[kind.kind, metadata.get("namespace") or "", metadata["name"]] = kind, body
+    return found
+
+
+def leftovers(api: Api, before: Iterable[Name]) -> list[str]:
+    """What there is beyond what there was before, as "Kind namespace/name"."""
+    return [_written(name) for name in sorted(present(api).keys() - set(before))]
+
+
+class Cleanup:
+    """Waits for the cluster to go; then takes away, round by round, what was not there in the beginning."""
+
+    name = "emptying"
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._before = frozenset(present(context.api))
+        self._cluster: str | None = None
+        self._kinds: set[Kind] | None = None
+        self._gone: set[Name] = set()
+        self._forced: set[str] = set()
+
+    @property
+    def before(self) -> frozenset[Name]:
+        """What an empty API server has."""
+        return self._before
+
+    def reconcile(self, snapshot: Snapshot) -> None:
+        """Remember the cluster while it is there; empty its API server after."""
+        if snapshot.cluster is not None:
+            self._cluster = snapshot.cluster.name
+            return
+        if self._cluster is None:
+            return
+        api = self._context.api
+        left = {name: its for name, its in present(api, self._kinds).items() if name not in self._before}
+        if not left and self._kinds is not None:
+            # Of those kinds all is gone. Has something else come meanwhile?
+            self._kinds = None
+            return
+        self._kinds = {kind for kind, _ in left.values()}
+        # Definitions last: a namespace cannot be emptied of kinds that are just going.
+        first = {name: its for name, its in left.items() if name[0] != _DEFINITION}
+        for name, (kind, body) in (first or left).items():
+            self._gone.add(name)
+            self._remove(api, kind, body, name)
+        if not left:
+            self._context.tell(
+                ClusterEmptied(cluster=self._cluster, objects=len(self._gone), forced=tuple(sorted(self._forced)))
+            )
+            self._cluster, self._kinds, self._gone, self._forced = None, None, set(), set()
+
+    def _remove(self, api: Api, kind: Kind, body: Json, name: Name) -> None:
+        metadata = body["metadata"]
+        try:
+            path = api.path(kind.api_version, kind.kind, metadata.get("namespace"), metadata["name"])
+            # The server's own finalizer of a definition deletes the objects of its kind, and is served.
+            if metadata.get("finalizers") and kind.kind != _DEFINITION:
+                self._forced.add(_written(name))
+                api.request(
+                    "PATCH", path, body={"metadata": {"finalizers": []}}, content_type="application/merge-patch+json"
+                )
+            if not metadata.get("deletionTimestamp"):
+                api.request("DELETE", path, body={"gracePeriodSeconds": 0, "propagationPolicy": "Background"})
+        except ApiError as problem:
+            # Gone by itself, or changed meanwhile: the next round sees.
+            if problem.status not in (404, 409, 422):
+                raise
+
+
+def _preferred(kinds: Iterable[Kind]) -> Iterator[Kind]:
+    """Each kind of object once, whatever versions of it are served."""
+    seen = set()
+    for kind in kinds:
+        group = kind.api_version.rpartition("/")[0]
+        if {"list", "delete"} <= set(kind.verbs) and (group, kind.kind) not in seen and kind.kind not in _OF_THE_SERVER:
+            seen.add((group, kind.kind))
+            yield kind
+
+
+def _listed(api: Api, kind: Kind) -> list[Json]:
+    try:
+        return api.list(kind.api_version, kind.kind)
+    except ApiError as problem:
+        # A definition that is just going.
+        if problem.status in (404, 405, 503):
+            return []
+        raise
+
+
+def _written(name: Name) -> str:
+    kind, namespace, its = name
+    return f"{kind} {namespace}/{its}" if namespace else f"{kind} {its}"

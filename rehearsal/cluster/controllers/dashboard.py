@@ -1,0 +1,237 @@
+"""Ray's dashboards, for the operator that submits jobs to them: an HTTP proxy that answers for every head.
+
+Stands in for the head's job API, since no container runs. What it answers is what KubeRay 1.6.2 asks
+(ray-operator/controllers/ray/utils/dashboardclient) and Ray 2.60 says (REST API of jobs; /api/version). It answers only
+where a head would: its service leads to a head pod that is ready. With `authOptions.mode: token` it wants the cluster's
+own token, and says 401 otherwise.
+"""
+
+from __future__ import annotations
+
+import base64
+import hmac
+import json
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import urlsplit
+
+from infra.catalog.pins import RAY, RAY_API
+from infra.kubernetes.ray_manifest import TOKEN_KEY
+from rehearsal.clouds.kind import Json, value_at
+from rehearsal.cluster.controllers.events import Event, JobChanged
+from rehearsal.cluster.controllers.scheduling import over
+from tools.kubernetes.api import Api
+
+FINAL = ("SUCCEEDED", "FAILED", "STOPPED")
+_HEADERS = ("x-ray-authorization", "authorization")
+
+
+@dataclass
+class Job:
+    """A submitted job. `cluster` is NAMESPACE/NAME of its RayCluster; times are seconds since the epoch."""
+
+    id: str
+    cluster: str
+    request: Json
+    status: str = "PENDING"
+    message: str = ""
+    began: float = field(default_factory=time.time)
+    ended: float | None = None
+    logs: str = ""
+
+    def answer(self) -> Json:
+        """As Ray describes it."""
+        return {
+            "job_id": self.id,
+            "submission_id": self.id,
+            "type": "SUBMISSION",
+            "status": self.status,
+            "message": self.message,
+            "entrypoint": self.request.get("entrypoint", ""),
+            "metadata": self.request.get("metadata") or {},
+            "runtime_env": self.request.get("runtime_env") or {},
+            "start_time": int(self.began * 1000),
+            **({"end_time": int(self.ended * 1000)} if self.ended is not None else {}),
+        }
+
+
+class Dashboard:
+    """The proxy. `url` is what the operator gets as HTTP_PROXY.
+
+    Jobs go on by themselves, from PENDING to RUNNING and after `runs_s` seconds to SUCCEEDED, unless `manual` is set:
+    then a test tells each step by `change`.
+    """
+
+    def __init__(self, api: Api, tell: Callable[[Event], None], *, runs_s: float = 3.0, version: str = RAY) -> None:
+        self._api = api
+        self._tell = tell
+        self._runs_s = runs_s
+        self._version = version
+        self._lock = threading.Lock()
+        self._jobs: dict[tuple[str, str], Job] = {}
+        self.manual = False
+        """Whether jobs wait for `change`."""
+        self.refused: list[str] = []
+        """The clusters of requests without the right token, one entry each."""
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
+        self._server.daemon_threads = True
+        self._thread = threading.Thread(target=self._server.serve_forever, name="ray dashboard", daemon=True)
+
+    @property
+    def url(self) -> str:
+        """Its address."""
+        return f"http://127.0.0.1:{self._server.server_address[1]}"
+
+    @property
+    def jobs(self) -> list[Job]:
+        """All jobs, the oldest first."""
+        with self._lock:
+            return list(self._jobs.values())
+
+    def start(self) -> None:
+        """Listen."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop listening."""
+        if self._thread.is_alive():
+            self._server.shutdown()
+            self._thread.join()
+        self._server.server_close()
+
+    def change(self, job: str, status: str, message: str = "", logs: str = "") -> None:
+        """Bring a job to another status. Raises `KeyError` for one that nobody submitted."""
+        with self._lock:
+            found = next((each for each in self._jobs.values() if each.id == job), None)
+            if found is None:
+                raise KeyError(
+                    f"no job {job}; there are {', '.join(each.id for each in self._jobs.values()) or 'none'}"
+                )
+            self._change(found, status, message)
+            found.logs += logs
+
+    def reconcile(self) -> None:
+        """Let jobs go on whose time has come."""
+        now = time.time()
+        with self._lock:
+            for job in [] if self.manual else self._jobs.values():
+                if job.status == "PENDING":
+                    self._change(job, "RUNNING", "Job is currently running.")
+                elif job.status == "RUNNING" and now - job.began > self._runs_s:
+                    self._change(job, "SUCCEEDED", "Job finished successfully.")
+
+    def answer(
+        self, method: str, url: str, headers: Callable[[str], str | None], body: bytes
+    ) -> tuple[int, Json | list[Json]]:
+        """What the dashboard at `url` answers, as (HTTP status, JSON)."""
+        address = urlsplit(url)
+        cluster = self._cluster(address.hostname or "")
+        if cluster is None:
+            return 502, {"error": f"no head answers at {address.netloc}"}
+        name = f"{cluster['metadata']['namespace']}/{cluster['metadata']['name']}"
+        if not self._known(cluster, headers):
+            self.refused.append(name)
+            return 401, {"error": "Unauthorized: Missing or invalid authentication token"}
+        parts = [part for part in address.path.split("/") if part]
+        if parts[:2] == ["api", "version"]:
+            return 200, {"version": "4", "ray_version": self._version, "ray_commit": "", "session_name": name}
+        if parts[:3] == ["api", "serve", "applications"]:
+            return 200, {"applications": {}}
+        if parts[:2] != ["api", "jobs"]:
+            return 404, {"error": f"{address.path}: the stand-in of the dashboard does not know this"}
+        with self._lock:
+            return self._job_api(method, name, parts[2:], body)
+
+    def _job_api(self, method: str, cluster: str, parts: list[str], body: bytes) -> tuple[int, Json | list[Json]]:
+        if not parts and method == "GET":
+            return 200, [job.answer() for (of, _), job in self._jobs.items() if of == cluster]
+        if not parts and method == "POST":
+            return self._submit(cluster, json.loads(body or b"{}"))
+        job = self._jobs.get((cluster, parts[0])) if parts else None
+        if job is None:
+            return 404, {"error": f"Job {'/'.join(parts)} does not exist"}
+        match method, parts[1:]:
+            case "GET", []:
+                return 200, job.answer()
+            case "GET", ["logs"]:
+                return 200, {"logs": job.logs}
+            case "POST", ["stop"]:
+                running = job.status not in FINAL
+                if running:
+                    self._change(job, "STOPPED", "Job was intentionally stopped.")
+                return 200, {"stopped": running}
+            case "DELETE", []:
+                del self._jobs[cluster, job.id]
+                return 200, {"deleted": True}
+        return 405, {"error": f"{method} is not for {'/'.join(parts)}"}
+
+    def _submit(self, cluster: str, request: Json) -> tuple[int, Json]:
+        id_ = str(request.get("submission_id") or f"raysubmit_{len(self._jobs) + 1:016d}")
+        if (cluster, id_) in self._jobs:
+            return 500, {"error": f"Job with submission_id {id_} already exists. Please use a different submission_id."}
+        self._jobs[cluster, id_] = Job(id=id_, cluster=cluster, request=request)
+        self._tell(JobChanged(cluster=cluster, job=id_, status="PENDING"))
+        return 200, {"job_id": id_, "submission_id": id_}
+
+    def _change(self, job: Job, status: str, message: str) -> None:
+        job.status, job.message = status, message
+        if status in FINAL:
+            job.ended = time.time()
+        self._tell(JobChanged(cluster=job.cluster, job=job.id, status=status))
+
+    def _cluster(self, host: str) -> Json | None:
+        """The RayCluster whose head service has this name, if its head is ready."""
+        service, namespace, *_ = [*host.split("."), "", ""]
+        found = self._api.get("v1", "Service", service, namespace)
+        selector = value_at(found, "spec.selector") or {}
+        name = selector.get("ray.io/cluster")
+        if not name:
+            return None
+        labels = ",".join(f"{key}={value}" for key, value in selector.items())
+        heads = self._api.list("v1", "Pod", namespace, labels)
+        ready = [pod for pod in heads if not over(pod) and not pod["metadata"].get("deletionTimestamp") and _ready(pod)]
+        return self._api.get(RAY_API, "RayCluster", str(name), namespace) if ready else None
+
+    def _known(self, cluster: Json, headers: Callable[[str], str | None]) -> bool:
+        options = value_at(cluster, "spec.authOptions") or {}
+        if options.get("mode") != "token":
+            return True
+        metadata = cluster["metadata"]
+        secret = self._api.get("v1", "Secret", options.get("secretName") or metadata["name"], metadata["namespace"])
+        token = base64.b64decode((value_at(secret, "data") or {}).get(TOKEN_KEY) or "")
+        shown = next((value for name in _HEADERS if (value := headers(name)) is not None), "")
+        return bool(token) and hmac.compare_digest(shown.encode(), b"Bearer " + token)
+
+
+def _ready(pod: Json) -> bool:
+    conditions = value_at(pod, "status.conditions") or ()
+    return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
+
+
+def _handler(dashboard: Dashboard) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def _answer(self) -> None:
+            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            try:
+                status, answer = dashboard.answer(self.command, self.path, self.headers.get, body)
+            except Exception as problem:  # The operator is to see it, and tries again.
+                status, answer = 500, {"error": f"{type(problem).__name__}: {problem}"}
+            content = json.dumps(answer).encode()
+            self.send_response(status)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        do_GET = do_POST = do_PUT = do_DELETE = _answer  # noqa: N815 - the names that the server looks for
+
+        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class' name
+            """Nothing: the landlord tells what matters."""
+
+    return Handler

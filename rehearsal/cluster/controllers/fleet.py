@@ -1,0 +1,147 @@
+"""The machines behind the pools: as many nodes as the cloud has a pool at, with names and numbers of their own.
+
+Stands in for the managed instance groups of Google Cloud and the Auto Scaling groups of AWS: whoever changes the size
+of a pool in the simulated world, the autoscaler or a person, gets nodes, or loses empty ones. A pool that is deleted
+takes its nodes with it (GKE docs, node pools; EKS docs, managed node groups).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rehearsal.clouds.kind import Json
+from rehearsal.cluster.controllers.devices import offered
+from rehearsal.cluster.controllers.events import MachineFull, NodeGranted, NodeJoined, NodeRemoved
+from rehearsal.cluster.controllers.machines import KwokNodes, Machines
+from rehearsal.cluster.controllers.nodes import node, pool_of
+from rehearsal.cluster.controllers.pools import Pool
+from rehearsal.cluster.controllers.scheduling import of_daemon_set, over
+from rehearsal.cluster.controllers.snapshot import Context, Snapshot, condition
+from tools.kubernetes.api import Api, ApiError
+
+
+class Fleet:
+    """Makes and removes nodes; the autoscaler and DWS ask it to."""
+
+    name = "fleet"
+
+    def __init__(self, context: Context, machines: Machines | None = None) -> None:
+        self._context = context
+        self._machines = machines or KwokNodes(context.api)
+        self._numbers: dict[tuple[str, str], int] = {}
+        self._coming: dict[str, float] = {}
+        self._full: set[str] = set()
+
+    def reconcile(self, snapshot: Snapshot) -> None:
+        """Bring each pool to the size that the cloud has it at."""
+        pools = {pool.name: pool for pool in snapshot.pools}
+        for its in list(snapshot.nodes):
+            if str(pool_of(its)) not in pools:
+                self.take(snapshot, its, "its pool is gone")
+            else:
+                self._welcome(its)
+        for pool in snapshot.pools:
+            names = _names(snapshot, pool)
+            missing = pool.wanted - len(names)
+            if missing > 0 and not self.has_room(pool, missing):
+                missing = self._machines.room() or 0
+            for _ in range(missing):
+                self.grant(snapshot, pool, after_s=0.0)
+            if pool.wanted < len(names):
+                self._shrink(snapshot, pool, len(names) - pool.wanted)
+
+    def has_room(self, pool: Pool, count: int) -> bool:
+        """Whether there may be so many more nodes; where not, that is told once for each pool."""
+        room = self._machines.room()
+        if room is None or count <= room:
+            self._full.discard(pool.name)
+            return True
+        if pool.name not in self._full:
+            self._full.add(pool.name)
+            self._context.tell(MachineFull(pool=pool.name, count=count, room=room))
+        return False
+
+    def grant(self, snapshot: Snapshot, pool: Pool, after_s: float) -> str:
+        """Make a node; returns its name."""
+        number = self._numbers.get(pool.key, 0) + 1
+        taken = _names(snapshot, pool)
+        while pool.node_name(number) in taken:
+            number += 1
+        self._numbers[pool.key] = number
+        name = pool.node_name(number)
+        made = self._machines.start(pool, node(pool, name, offered(pool, snapshot.networks, snapshot.charts)))
+        snapshot.nodes.append(made)
+        if self._machines.real:
+            self._coming[name] = self._context.now()
+        self._context.tell(NodeGranted(node=name, pool=pool.name, after_s=after_s))
+        return name
+
+    def resize(self, pool: Pool, by: int) -> None:
+        """Change the size that the cloud has a pool at, as its autoscaler does."""
+        with self._context.state.transaction() as view:
+            live = view.get(*pool.key)
+            if live is not None:
+                now = int(live.get("nodeCount") or 0) if pool.cloud == "gke" else live["scalingConfig"]["desiredSize"]
+                view.put(*pool.key, pool.resized(live, max(0, now + by)))
+
+    def take(self, snapshot: Snapshot, its: Json, why: str) -> None:
+        """Remove a node and what is on it, as when its machine goes."""
+        name = its["metadata"]["name"]
+        api = self._context.api
+        api.delete("v1", "Node", name)
+        self._machines.stop(name)
+        self._coming.pop(name, None)
+        snapshot.nodes[:] = [other for other in snapshot.nodes if other["metadata"]["name"] != name]
+        # Nobody is left to end them in order.
+        for pod in pods_on(snapshot, name):
+            _end_at_once(api, pod)
+        self._context.tell(NodeRemoved(node=name, pool=str(pool_of(its)), why=why))
+
+    def vacate(self, snapshot: Snapshot, its: Json) -> bool:
+        """Close a node to new pods; whether it is really empty then. A pod that came in between opens it again."""
+        name = its["metadata"]["name"]
+        api = self._context.api
+        api.patch("v1", "Node", name, None, {"spec": {"unschedulable": True}})
+        if not any(busy(pod) for pod in pods_on(snapshot, name)):
+            return True
+        api.patch("v1", "Node", name, None, {"spec": {"unschedulable": None}})
+        return False
+
+    def _welcome(self, its: Json) -> None:
+        name = its["metadata"]["name"]
+        if name in self._coming and condition(its, "Ready") == "True":
+            self._context.tell(NodeJoined(node=name, after_s=self._context.now() - self._coming.pop(name)))
+
+    def _shrink(self, snapshot: Snapshot, pool: Pool, by: int) -> None:
+        """Somebody made the pool smaller: empty nodes go first, the newest before the others."""
+        own = [its for its in reversed(snapshot.nodes) if pool_of(its) == pool.name]
+        occupied = {pod["spec"].get("nodeName") for pod in snapshot.pods if busy(pod)}
+        for its in sorted(own, key=lambda its: its["metadata"]["name"] in occupied)[:by]:
+            self.take(snapshot, its, "the pool was made smaller")
+
+
+def busy(pod: Json) -> bool:
+    """Whether a pod needs the node that it is on."""
+    return bool((pod.get("spec") or {}).get("nodeName")) and not over(pod) and not of_daemon_set(pod)
+
+
+def pods_on(snapshot: Snapshot, name: str) -> Iterable[Json]:
+    """The pods of a node, asked for anew."""
+    api = snapshot.api
+    found: list[Json] = (
+        api.request("GET", api.path("v1", "Pod"), query={"fieldSelector": f"spec.nodeName={name}"}).get("items") or []
+    )
+    return found
+
+
+def _names(snapshot: Snapshot, pool: Pool) -> set[str]:
+    return {str(its["metadata"]["name"]) for its in snapshot.nodes if pool_of(its) == pool.name}
+
+
+def _end_at_once(api: Api, pod: Json) -> None:
+    try:
+        path = api.path("v1", "Pod", pod["metadata"]["namespace"], pod["metadata"]["name"])
+        api.request("DELETE", path, body={"gracePeriodSeconds": 0})
+    except ApiError as problem:
+        if problem.status != 404:
+            raise

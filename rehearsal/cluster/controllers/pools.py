@@ -1,0 +1,249 @@
+"""What the simulated clouds remember about their node pools and node groups, as one kind of thing."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from infra.catalog.machines import EKS_CATALOG, GKE_CATALOG, Machine
+from rehearsal.clouds.aws import tokens as aws
+from rehearsal.clouds.aws.node_group import scaling_group_of
+from rehearsal.clouds.aws.references import desired, groups_of, types_of, zone_of
+from rehearsal.clouds.gcp import tokens as gcp
+from rehearsal.clouds.gcp.node_config import affinity, is_flex, is_queued, is_spot, machine, node
+from rehearsal.clouds.kind import Json, value_at
+from rehearsal.clouds.state import View
+from rehearsal.clouds.values import digest
+from rehearsal.cluster.controllers.quantities import GIB, MIB
+
+GKE_LABELS = "GKE docs: labels of nodes, flex-start, DRANET (allocate-network-resources-dra); unverified, 2026-11"
+EKS_LABELS = "EKS docs, managed node groups; labels of the AWS cloud provider; unverified, 2026-11"
+A3_ULTRA_MEMORY = 2952 * GIB
+"""Of a3-ultragpu-8g and a4-highgpu-8g: 2,952 GB, which are GiB (Compute Engine docs, accelerator-optimized machines;
+unverified, 2026-11). Google's own examples put pods of 2800Gi on them."""
+LOCAL_SSD = 375 * 10**9
+"""Bytes of one local SSD (Compute Engine docs; unverified, 2026-11)."""
+TEMPLATE_TAG = "k8s.io/cluster-autoscaler/node-template/resources/"
+_EFFECTS = {"NO_SCHEDULE": "NoSchedule", "NO_EXECUTE": "NoExecute", "PREFER_NO_SCHEDULE": "PreferNoSchedule"}
+_PER_CPU_GIB = {"e2-standard": 4, "n2-standard": 4, "n4-standard": 4, "e2-highmem": 8, "e2-highcpu": 1}
+_EC2 = re.compile(r"[mrct]\d\w*\.(?:(\d*)x)?large")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pool:
+    """Nodes of one kind: a node pool of GKE or a node group of EKS.
+
+    key: type and id of its live object. least, most: nodes that the autoscaler may leave and reach, None where nobody
+    autoscales it; wanted: what the cloud has it at now. cpus; memory and storage in bytes. networks: pairs of VPC and
+    subnet of its additional interfaces, in order (GKE). promised: devices that an empty group's tags promise (EKS).
+    queued: grows for ProvisioningRequests only. managed_dranet: GKE runs the driver that offers its RDMA devices.
+    placed: its nodes say where they stand, as those of a reservation do; others may, and are not counted on.
+    """
+
+    cloud: Literal["gke", "eks"]
+    key: tuple[str, str]
+    cluster: str
+    name: str
+    machine: str
+    zone: str
+    labels: Mapping[str, str]
+    taints: tuple[Json, ...]
+    least: int | None
+    most: int
+    wanted: int
+    cpus: int
+    memory: int
+    storage: int
+    gpus: int = 0
+    nics: int = 0
+    networks: tuple[tuple[str, str], ...] = ()
+    promised: Mapping[str, int] = field(default_factory=dict)
+    queued: bool = False
+    managed_dranet: bool = False
+    placed: bool = False
+
+    @property
+    def autoscaled(self) -> bool:
+        """Whether its number of nodes is the autoscaler's."""
+        return self.least is not None
+
+    def node_name(self, number: int) -> str:
+        """The name of its nth node, from 1: like the cloud's own, and always the same."""
+        if self.cloud == "gke":
+            return f"gke-{self.cluster[:20]}-{self.name[:20]}-{digest('/'.join(self.key))[:8]}-{number:04d}"
+        return f"ip-10-0-{int(digest(self.name), 16) % 200}-{number}.{self.zone[:-1]}.compute.internal"
+
+    def resized(self, live: Json, count: int) -> Json:
+        """Its live object with another number of nodes, as its autoscaler leaves it."""
+        if self.cloud == "gke":
+            return {**live, "nodeCount": count}
+        return {**live, "scalingConfig": {**(live.get("scalingConfig") or {}), "desiredSize": count}}
+
+
+class UnknownMachineError(ValueError):
+    """Neither the catalog nor this file knows the machine type of a pool."""
+
+
+def pools(state: View, cluster: tuple[str, str]) -> list[Pool]:
+    """The pools of a live cluster, given by type and id, in the order of their names."""
+    type_, id_ = cluster
+    found = _gke(state, id_) if type_ == gcp.CLUSTER else _eks(state, id_)
+    return sorted(found, key=lambda pool: pool.name)
+
+
+def _gke(state: View, cluster: str) -> Iterator[Pool]:
+    name = str((state.get(gcp.CLUSTER, cluster) or {}).get("name") or cluster.rpartition("/")[2])
+    for _, id_, live in state.all(gcp.NODE_POOL):
+        if not id_.startswith(f"{cluster}/nodePools/"):
+            continue
+        type_ = machine(live)
+        row = GKE_CATALOG.get(type_)
+        cpus, memory = _size(type_, row)
+        zones = [str(zone) for zone in live.get("nodeLocations") or ()] or [f"{live.get('location')}-a"]
+        scaling = live.get("autoscaling") or {}
+        total = scaling.get("totalMaxNodeCount")
+        most = int(total) if total is not None else int(scaling.get("maxNodeCount") or 0) * len(zones)
+        fewest = scaling.get("totalMinNodeCount")
+        least = int(fewest) if fewest is not None else int(scaling.get("minNodeCount") or 0) * len(zones)
+        wanted = int(live.get("nodeCount") or 0)
+        disks = int(value_at(live, "nodeConfig.ephemeralStorageLocalSsdConfig.localSsdCount") or 0)
+        yield Pool(
+            cloud="gke",
+            key=(gcp.NODE_POOL, id_),
+            cluster=name,
+            name=str(live["name"]),
+            machine=type_,
+            zone=zones[0],
+            labels=_gke_labels(live, row, zones[0]),
+            taints=tuple(_gke_taints(live)),
+            least=least if scaling else None,
+            most=most if scaling else wanted,
+            wanted=wanted,
+            cpus=cpus,
+            memory=memory,
+            storage=disks * LOCAL_SSD or int(node(live).get("diskSizeGb") or 100) * 10**9,
+            gpus=sum(int(each.get("count") or 0) for each in node(live).get("guestAccelerators") or ()),
+            nics=row.nics if row else 0,
+            networks=tuple(
+                (str(each.get("network")), str(each.get("subnetwork")))
+                for each in value_at(live, "networkConfig.additionalNodeNetworkConfigs") or ()
+            ),
+            queued=is_queued(live),
+            placed=affinity(live) in ("SPECIFIC_RESERVATION", "ANY_RESERVATION"),
+            managed_dranet=_labels(live).get("cloud.google.com/gke-networking-dra-driver") == "true",
+        )
+
+
+def _gke_labels(live: Json, row: Machine | None, zone: str) -> dict[str, str]:
+    """What GKE writes on the pool's nodes beside the pool's own labels. Source: `GKE_LABELS`."""
+    type_ = machine(live)
+    labels = {
+        "cloud.google.com/gke-nodepool": str(live["name"]),
+        "cloud.google.com/machine-family": type_.partition("-")[0],
+        "cloud.google.com/gke-os-distribution": "cos",
+        **_place(type_, zone, zone.rpartition("-")[0], row),
+        **_labels(live),
+    }
+    accelerators = node(live).get("guestAccelerators") or ()
+    if accelerators:
+        labels["cloud.google.com/gke-accelerator"] = str(accelerators[0]["type"])
+        labels["cloud.google.com/gke-accelerator-count"] = str(accelerators[0]["count"])
+        labels["cloud.google.com/gke-gpu"] = "true"
+    if is_flex(live):
+        labels["cloud.google.com/gke-flex-start"] = "true"
+    if is_spot(live):
+        labels["cloud.google.com/gke-spot"] = "true"
+    if value_at(live, "networkConfig.acceleratorNetworkProfile"):
+        labels["gke.networks.io/accelerator-network-profile"] = "auto"
+    return labels
+
+
+def _gke_taints(live: Json) -> Iterator[Json]:
+    """The pool's taints and GKE's, each once: a GPU's, and that of queued nodes (GKE docs provisioningrequest)."""
+    written = [*(node(live).get("taints") or ()), *(node(live).get("effectiveTaints") or ())]
+    if is_queued(live):
+        written.append({"key": "cloud.google.com/gke-queued", "value": "true", "effect": "NO_SCHEDULE"})
+    yield from _taints(written)
+
+
+def _eks(state: View, cluster: str) -> Iterator[Pool]:
+    for id_, live in groups_of(state, cluster):
+        type_ = types_of(state, live)[0]
+        row = EKS_CATALOG.get(type_)
+        cpus, memory = _size(type_, row)
+        zone = zone_of(state, str((live.get("subnetIds") or [""])[0]))
+        scaling = live.get("scalingConfig") or {}
+        name, group = str(live["nodeGroupName"]), scaling_group_of(live)
+        labels = {
+            "eks.amazonaws.com/nodegroup": name,
+            "eks.amazonaws.com/capacityType": str(live.get("capacityType") or "ON_DEMAND"),
+            "eks.amazonaws.com/sourceLaunchTemplateId": str(value_at(live, "launchTemplate.id") or ""),
+            **_place(type_, zone, zone[:-1], row),
+            **_labels(live),
+        }
+        tags = [tag.get("tag") or {} for _, _, tag in state.all(aws.GROUP_TAG) if tag["autoscalingGroupName"] == group]
+        yield Pool(
+            cloud="eks",
+            key=(aws.NODE_GROUP, id_),
+            cluster=cluster,
+            name=name,
+            machine=type_,
+            zone=zone,
+            labels=labels,
+            taints=tuple(_taints(live.get("taints") or ())),
+            least=int(scaling.get("minSize") or 0),
+            most=int(scaling.get("maxSize") or 0),
+            wanted=desired(live),
+            cpus=cpus,
+            memory=memory,
+            storage=(row.nvme_gb if row else 100) * 10**9,
+            gpus=row.gpus if row else 0,
+            nics=row.efa_max if row else 0,
+            promised={
+                str(tag["key"]).removeprefix(TEMPLATE_TAG): int(tag["value"])
+                for tag in tags
+                if str(tag.get("key")).startswith(TEMPLATE_TAG)
+            },
+        )
+
+
+def _place(type_: str, zone: str, region: str, row: Machine | None) -> dict[str, str]:
+    return {
+        "node.kubernetes.io/instance-type": type_,
+        "topology.kubernetes.io/zone": zone,
+        "topology.kubernetes.io/region": region,
+        "kubernetes.io/os": "linux",
+        "kubernetes.io/arch": row.arch if row else "amd64",
+    }
+
+
+def _labels(live: Mapping[str, Any]) -> dict[str, str]:
+    its = live.get("labels") if "nodeGroupName" in live else value_at(live, "nodeConfig.labels")
+    return {str(key): str(value) for key, value in (its or {}).items()}
+
+
+def _taints(written: Any) -> Iterator[Json]:
+    seen = set()
+    for taint in written:
+        its = {"key": taint["key"], "value": taint.get("value") or "", "effect": _EFFECTS[taint["effect"]]}
+        if (its["key"], its["effect"]) not in seen:
+            seen.add((its["key"], its["effect"]))
+            yield its
+
+
+def _size(type_: str, row: Machine | None) -> tuple[int, int]:
+    """CPUs, and bytes of memory."""
+    if row is not None and row.vcpus is not None:
+        return row.vcpus, row.memory_mib * MIB if row.memory_mib is not None else A3_ULTRA_MEMORY
+    family, _, number = type_.rpartition("-")
+    if family in _PER_CPU_GIB:
+        return int(number), int(number) * _PER_CPU_GIB[family] * GIB
+    if type_.startswith("e2-"):
+        return 2, {"micro": 1, "small": 2, "medium": 4}[number] * GIB
+    if (found := _EC2.fullmatch(type_)) is not None:
+        # A "large" has two CPUs, an "xlarge" four; a general machine has four GiB for each, a compute one two.
+        cpus = 2 if found[1] is None else 4 * int(found[1] or 1)
+        return cpus, cpus * {"c": 2, "r": 8}.get(type_[0], 4) * GIB
+    raise UnknownMachineError(f"machine type {type_}: no source here says how many CPUs and how much memory it has")

@@ -1,0 +1,142 @@
+"""Whether a pod would run on a node: selector, required affinity, taints and amounts. Pure.
+
+Stands in for the part of the cluster autoscaler that asks the scheduler's own predicates about a node which does not
+exist yet (kubernetes/autoscaler: cluster-autoscaler/simulator, 1.35). Affinity between pods, topology spread, volumes
+and resource claims are not looked at; where pods really run, the real scheduler alone decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any
+
+from rehearsal.cluster.controllers.quantities import Amounts, added, amounts, requests
+
+Json = dict[str, Any]
+_STARTING = tuple(f"node.kubernetes.io/{what}" for what in ("not-ready", "unreachable", "network-unavailable"))
+
+
+@dataclass
+class CandidateNode:
+    """A node, there or to come: its labels and taints, and what is `free` of what it `offers`, more than none of it."""
+
+    name: str
+    pool: str
+    labels: Mapping[str, str]
+    taints: list[Json]
+    free: Amounts
+    pods: list[str] = field(default_factory=list)
+    offers: frozenset[str] = frozenset()
+
+    def __post_init__(self) -> None:
+        self.offers = self.offers or frozenset(name for name, amount in self.free.items() if amount)
+
+    def why_not(self, pod: Json) -> str | None:
+        """Why a pod (an object with its spec) would not run here, in the scheduler's words; None if it would."""
+        spec = pod.get("spec") or {}
+        for taint in self.taints:
+            if taint.get("effect") in ("NoSchedule", "NoExecute") and not tolerated(taint, spec.get("tolerations")):
+                return f"node(s) had untolerated taint {{{taint['key']}: {taint.get('value', '')}}}"
+        if not selected(spec, self.labels, self.name):
+            return "node(s) didn't match Pod's node affinity/selector"
+        lacking = [name for name, wanted in requests(spec).items() if wanted > self.free.get(name, Fraction(0))]
+        return f"Insufficient {lacking[0]}" if lacking else None
+
+    def take(self, pod: Json) -> None:
+        """Count a pod as running here."""
+        self.free = added(self.free, {name: -wanted for name, wanted in requests(pod.get("spec") or {}).items()})
+        self.pods.append(name_of(pod))
+
+
+def place_of(node: Json, pool: str, pods: Iterable[Json]) -> CandidateNode:
+    """A Node as a place, with the pods on it counted."""
+    metadata, spec, status = node["metadata"], node.get("spec") or {}, node.get("status") or {}
+    place = CandidateNode(
+        name=str(metadata["name"]),
+        pool=pool,
+        labels=metadata.get("labels") or {},
+        # While a node starts it is tainted; it is about to be ready.
+        taints=[taint for taint in spec.get("taints") or () if taint["key"] not in _STARTING],
+        free=amounts(status.get("allocatable")),
+    )
+    for pod in pods:
+        if (pod.get("spec") or {}).get("nodeName") == place.name and not over(pod):
+            place.take(pod)
+    return place
+
+
+def name_of(pod: Json) -> str:
+    """NAMESPACE/NAME."""
+    metadata = pod.get("metadata") or {}
+    return f"{metadata.get('namespace', 'default')}/{metadata.get('name', '')}"
+
+
+def over(pod: Json) -> bool:
+    """Whether a pod has ended, and needs its node no more."""
+    return (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
+
+
+def of_daemon_set(pod: Json) -> bool:
+    """Whether a pod belongs to its node: those of DaemonSets keep no node alive."""
+    owners = (pod.get("metadata") or {}).get("ownerReferences") or ()
+    return any(owner.get("kind") in ("DaemonSet", "Node") for owner in owners)
+
+
+def unschedulable(pod: Json) -> bool:
+    """Whether the real scheduler has looked for a node for this pod and found none."""
+    status, metadata = pod.get("status") or {}, pod.get("metadata") or {}
+    if (pod.get("spec") or {}).get("nodeName") or metadata.get("deletionTimestamp") or over(pod):
+        return False
+    conditions = status.get("conditions") or ()
+    return any(
+        each["type"] == "PodScheduled" and each["status"] == "False" and each.get("reason") == "Unschedulable"
+        for each in conditions
+    )
+
+
+def tolerated(taint: Json, tolerations: Iterable[Json] | None) -> bool:
+    """Whether one of the tolerations covers the taint."""
+    return any(_covers(toleration, taint) for toleration in tolerations or ())
+
+
+def _covers(toleration: Json, taint: Json) -> bool:
+    if toleration.get("effect") and toleration["effect"] != taint.get("effect"):
+        return False
+    if toleration.get("operator", "Equal") == "Exists":
+        return not toleration.get("key") or toleration["key"] == taint["key"]
+    return bool(toleration.get("key") == taint["key"] and toleration.get("value", "") == taint.get("value", ""))
+
+
+def selected(spec: Json, labels: Mapping[str, str], node: str) -> bool:
+    """Whether nodeSelector and required node affinity allow a node with these labels."""
+    if any(labels.get(key) != value for key, value in (spec.get("nodeSelector") or {}).items()):
+        return False
+    affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
+    required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution")
+    if not required:
+        return True
+    return any(
+        all(_matches(each, labels) for each in term.get("matchExpressions") or ())
+        and all(_matches(each, {"metadata.name": node}) for each in term.get("matchFields") or ())
+        for term in required.get("nodeSelectorTerms") or ()
+    )
+
+
+def _matches(expression: Json, labels: Mapping[str, str]) -> bool:
+    value, wanted = labels.get(expression["key"]), expression.get("values") or []
+    match expression["operator"]:
+        case "In":
+            return value in wanted
+        case "NotIn":
+            return value not in wanted
+        case "Exists":
+            return value is not None
+        case "DoesNotExist":
+            return value is None
+        case "Gt":
+            return value is not None and int(value) > int(wanted[0])
+        case "Lt":
+            return value is not None and int(value) < int(wanted[0])
+    raise ValueError(f"operator {expression['operator']} of a node selector is not known")

@@ -1,0 +1,184 @@
+"""What the landlord looks at in one round: the simulated clouds as they are, and the API server's nodes and pods."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, Literal, Protocol
+
+from infra.catalog.pins import GKE_NETWORK_API
+from rehearsal.clouds.aws import tokens as aws
+from rehearsal.clouds.gcp import tokens as gcp
+from rehearsal.clouds.kind import Json
+from rehearsal.clouds.kubernetes.connection import OWNER
+from rehearsal.clouds.kubernetes.identity import RELEASE
+from rehearsal.clouds.state import State, View
+from rehearsal.cluster.controllers.events import Event
+from rehearsal.cluster.controllers.nodes import pool_of
+from rehearsal.cluster.controllers.pools import Pool, pools
+from rehearsal.cluster.controllers.scheduling import CandidateNode, place_of
+from tools.kubernetes.api import Api, ApiError
+
+_TOLD = (gcp.NETWORK, gcp.SUBNETWORK, aws.ADDON)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Delays:
+    """How long the clouds let wait, in seconds, and what it is in reality.
+
+    grant: from a pod that waits to its node (minutes to days). idle: until an empty node goes (10 minutes on GKE, 3 in
+    our EKS stacks). queue: from a ProvisioningRequest to its nodes (minutes to days). booking: until nodes of a request
+    that nobody used may go (10 minutes). refusal: until a pool that was out of stock is asked again (5 minutes).
+    """
+
+    grant: float = 2.0
+    idle: float = 8.0
+    queue: float = 3.0
+    booking: float = 30.0
+    refusal: float = 10.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cluster:
+    """The simulated cluster: its live object by type and id, and its name."""
+
+    type: str
+    id: str
+    live: Json
+
+    @property
+    def cloud(self) -> Literal["gke", "eks"]:
+        """Whose it is."""
+        return "gke" if self.type == gcp.CLUSTER else "eks"
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return str(self.live.get("name") or self.id)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Release:
+    """A Helm release: its id is NAMESPACE/NAME; `revision` counts its changes."""
+
+    id: str
+    chart: str
+    revision: int
+    values: Mapping[str, Any]
+
+
+@dataclass(kw_only=True)
+class Snapshot:
+    """One look at everything. Nodes and pods are asked for when somebody needs them, once a round."""
+
+    api: Api
+    now: float
+    cluster: Cluster | None
+    pools: list[Pool] = field(default_factory=list)
+    releases: list[Release] = field(default_factory=list)
+    others: Mapping[str, list[Json]] = field(default_factory=dict)
+
+    @cached_property
+    def nodes(self) -> list[Json]:
+        """All nodes that the landlord made."""
+        return [node for node in self.api.list("v1", "Node") if pool_of(node) is not None]
+
+    @cached_property
+    def pods(self) -> list[Json]:
+        """All pods, of all namespaces, the oldest first."""
+        return sorted(self.api.list("v1", "Pod"), key=lambda pod: str(pod["metadata"].get("creationTimestamp")))
+
+    @cached_property
+    def places(self) -> list[CandidateNode]:
+        """The nodes that are not about to go, with the pods on them counted."""
+        staying = [node for node in self.nodes if not node["metadata"].get("deletionTimestamp")]
+        return [place_of(node, str(pool_of(node)), self.pods) for node in staying]
+
+    @cached_property
+    def networks(self) -> dict[tuple[str, str], str]:
+        """The ready Network objects of GKE by the VPC and subnet of their interface."""
+        parameters = {each["metadata"]["name"]: each for each in self.custom("GKENetworkParamSet")}
+        found = {}
+        for network in self.custom("Network"):
+            its = parameters.get(((network.get("spec") or {}).get("parametersRef") or {}).get("name"))
+            if its is not None and condition(network, "Ready") == "True":
+                found[its["spec"].get("vpc"), its["spec"].get("vpcSubnet")] = network["metadata"]["name"]
+        return found
+
+    @property
+    def charts(self) -> dict[str, Mapping[str, Any]]:
+        """The values of the releases that are there, by chart."""
+        return {release.chart: release.values for release in self.releases}
+
+    def custom(self, kind: str, api_version: str = GKE_NETWORK_API) -> list[Json]:
+        """The objects of a kind that this cluster may not have."""
+        try:
+            return self.api.list(api_version, kind)
+        except ApiError as problem:
+            if problem.status == 404:
+                return []
+            raise
+
+    def live(self, type_: str) -> list[Json]:
+        """The live objects of VPCs, subnets and add-ons."""
+        return self.others.get(type_, [])
+
+
+class Reconciler(Protocol):
+    """One of the things that the landlord does."""
+
+    name: str
+
+    def reconcile(self, snapshot: Snapshot) -> None:
+        """Look, and do what is to be done now."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Context:
+    """What every part works with. `tell` is given typed events; `now` is seconds on a clock that only goes on."""
+
+    api: Api
+    state: State
+    delays: Delays
+    now: Callable[[], float]
+    tell: Callable[[Event], None]
+
+    def look(self) -> Snapshot:
+        """The scene of this moment."""
+        with self.state.transaction() as view:
+            cluster = _cluster(view)
+            return Snapshot(
+                api=self.api,
+                now=self.now(),
+                cluster=cluster,
+                pools=pools(view, (cluster.type, cluster.id)) if cluster else [],
+                releases=list(_releases(view)) if cluster else [],
+                others={type_: [live for _, _, live in view.all(type_)] for type_ in _TOLD},
+            )
+
+
+def condition(body: Json, type_: str) -> str | None:
+    """The status of a condition, None where there is none."""
+    found = ((body.get("status") or {}).get("conditions")) or ()
+    return next((str(each["status"]) for each in found if each["type"] == type_), None)
+
+
+def _cluster(view: View) -> Cluster | None:
+    for type_ in (gcp.CLUSTER, aws.CLUSTER):
+        for _, id_, live in view.all(type_):
+            return Cluster(type=type_, id=id_, live=live)
+    return None
+
+
+def _releases(view: View) -> Iterable[Release]:
+    for _, id_, live in view.all(RELEASE):
+        if OWNER in live:
+            status = live.get("status") or {}
+            chart, revision = str(status.get("chart") or ""), int(status.get("revision") or 0)
+            yield Release(id=id_, chart=chart, revision=revision, values=live.get("values") or {})
+
+
+def stamped(event: Event, at_s: float) -> Event:
+    """The same event with its time."""
+    return replace(event, at_s=at_s)

@@ -1,0 +1,265 @@
+"""What a rehearsal of depth `cluster` does inside of the cluster: wants workers, lets them go, takes objects away.
+
+The controllers are the real ones. What wants workers is the rehearsal, in the autoscaler's place and by its request.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+import requests
+
+from rehearsal.clouds.kind import Json, value_at
+from rehearsal.clouds.kubernetes.identity import api as api_of_type
+from rehearsal.cluster.controllers.cloud_controllers import ControllerError
+from rehearsal.cluster.environment import Environment
+from rehearsal.cluster.objects import place_of
+from rehearsal.engine import PARALLEL, Engine
+from rehearsal.graph import Graph, Node
+from tools.kubernetes.api import ApiError, NotYet
+from tools.kubernetes.control_plane import ProgramEnded
+
+CLUSTER = "kubernetes:ray.io/v1:RayCluster"
+RAY_JOB = "kubernetes:ray.io/v1:RayJob"
+JOB = "kubernetes:batch/v1:Job"
+WORKERS = 2
+"""As many as make a network; fewer where the stack allows fewer."""
+GPUS = "nvidia.com/gpu"
+_ONE_BY_ONE = ("destroy", "--yes", "--skip-preview", "--parallel", str(PARALLEL))
+
+
+class PhaseError(Exception):
+    """Something in the cluster is not as it must be; says what."""
+
+
+class ClusterPhases:
+    """The cluster of a stack that is up, by its graph. `comes_s`, `goes_s`: how long it waits for something."""
+
+    comes_s = 120.0
+    goes_s = 120.0
+
+    def __init__(self, environment: Environment) -> None:
+        self.environment = environment
+
+    def left(self) -> list[str]:
+        """What the stack made in the cluster and is still there."""
+        with _telling():
+            return self.environment.left()
+        raise AssertionError
+
+    def come(self, graph: Graph) -> str:
+        """Make everything that runs on GPUs come: workers of a RayCluster, a job. Returns what came, in words."""
+        began = time.monotonic()
+        with _telling():
+            for node in wanting(graph):
+                if node.type == CLUSTER and autoscaled(self._live(node)):
+                    self._want(node, began)
+                else:
+                    self._wait(node)
+            nodes = self._gpu_nodes()
+            return f"{self._said(graph)}, on {len(nodes)} GPU nodes, after {time.monotonic() - began:.0f} s"
+        raise AssertionError
+
+    def go(self, graph: Graph) -> str:
+        """Let workers go again, as the autoscaler does, and wait until the last GPU node is gone.
+
+        What keeps its machines for minutes, or as long as it is there, is not waited for: its deletion shows the end.
+        """
+        began = time.monotonic()
+        with _telling():
+            for node in wanting(graph):
+                if node.type == CLUSTER and autoscaled(self._live(node)):
+                    self._let_go(node)
+            keeping = [f"{called(node)} {why}" for node in wanting(graph) if (why := self._keeping(node))]
+            if keeping:
+                return f"{'; '.join(keeping)}: not waited for, see below"
+            self._until("the GPU nodes go", lambda: not self._gpu_nodes(), self.goes_s, self._gpu_nodes)
+            for node in wanting(graph):
+                if node.type == CLUSTER and autoscaled(self._live(node)):
+                    self._forget(node)
+        return f"no GPU node is left after {time.monotonic() - began:.0f} s"
+
+    def go_one_by_one(self, engine: Engine, graph: Graph) -> str:
+        """Delete every object by itself, which `destroy` leaves to the end of the cluster; nothing may hold it."""
+        urns = [node.urn for node in graph.made if node.type.startswith("kubernetes:")]
+        targets = [word for urn in urns for word in ("--target", urn)]
+        said = engine.run(*_ONE_BY_ONE, *targets, stack=True)
+        if not said.ok:
+            raise PhaseError(said.text.strip())
+        with _telling():
+            # What the program does not wait for is still on its way out.
+            left = self.environment.left(self.comes_s)
+            self._until("the GPU nodes go", lambda: not self._gpu_nodes(), self.goes_s, self._gpu_nodes)
+        if left:
+            raise PhaseError(f"{len(left)} objects are left: {', '.join(left[:9])}")
+        return f"{len(urns)} deleted by themselves, no finalizer stuck, 0 left in the API server, no GPU node"
+
+    def _let_go(self, node: Node) -> None:
+        self._scale(node, 0, self._workers(node))
+
+    def _forget(self, node: Node) -> None:
+        self._scale(node, 0, [])
+
+    def _keeping(self, node: Node) -> str:
+        return keeps(self._live(node))
+
+    def _head_alone(self, node: Node, began: float) -> None:
+        """Wait for the head; with it alone, there is no machine that costs much."""
+        self._until(
+            "the head", lambda: state(self._live(node)) == "ready", self.comes_s, lambda: state(self._live(node))
+        )
+        early = self._gpu_nodes()
+        if early:
+            raise PhaseError(f"GPU nodes are there before a worker wants one: {', '.join(early)}")
+        self.environment.timeline.said(
+            f"{called(node)}: head ready after {time.monotonic() - began:.0f} s, no GPU node"
+        )
+
+    def _want(self, node: Node, began: float) -> None:
+        self._head_alone(node, began)
+        wanted = min(WORKERS, int(group(self._live(node)).get("maxReplicas", WORKERS)))
+        self._scale(node, wanted)
+        self._until(
+            f"{wanted} workers",
+            lambda: (
+                value_at(self._live(node), "status.readyWorkerReplicas") == wanted
+                and state(self._live(node)) == "ready"
+            ),
+            self.comes_s,
+            lambda: self._live(node).get("status"),
+        )
+
+    def _wait(self, node: Node) -> None:
+        def there() -> bool:
+            live = self._live(node)
+            problem = failed(live)
+            if problem:
+                raise PhaseError(f"{called(node)} failed: {problem}")
+            return started(live)
+
+        self._until(f"{called(node)} runs", there, self.comes_s, lambda: self._live(node).get("status"))
+
+    def _scale(self, node: Node, replicas: int, ends: Sequence[str] = ()) -> None:
+        """Want so many workers, and name those that are to end: without their names the operator ends none.
+
+        The patch is that of Ray's autoscaler (ray 2.60: autoscaler/_private/kuberay/node_provider.py).
+        """
+        kind, (name, namespace) = api_of_type(node.type), place_of(node.id)
+        group = "/spec/workerGroupSpecs/0"
+        patch = [
+            {"op": "replace", "path": f"{group}/replicas", "value": replicas},
+            {"op": "replace", "path": f"{group}/scaleStrategy", "value": {"workersToDelete": list(ends)}},
+        ]
+        if ends or replicas:
+            self.environment.timeline.said(f"{called(node)}: {replicas} workers are wanted")
+        self.environment.api.patch(kind.written, kind.kind, name, namespace, patch, type="json")
+
+    def _workers(self, node: Node) -> list[str]:
+        name, namespace = place_of(node.id)
+        selector = f"ray.io/cluster={name},ray.io/node-type=worker"
+        return [pod["metadata"]["name"] for pod in self.environment.api.list("v1", "Pod", namespace, selector)]
+
+    def _live(self, node: Node) -> Json:
+        kind, (name, namespace) = api_of_type(node.type), place_of(node.id)
+        live = self.environment.api.get(kind.written, kind.kind, name, namespace)
+        if live is None:
+            raise PhaseError(f"{called(node)} is not in the API server")
+        return live
+
+    def _gpu_nodes(self) -> list[str]:
+        nodes = self.environment.api.list("v1", "Node")
+        return [each["metadata"]["name"] for each in nodes if (value_at(each, "status.capacity") or {}).get(GPUS)]
+
+    def _said(self, graph: Graph) -> str:
+        words = []
+        for node in wanting(graph):
+            live = self._live(node)
+            # Real pods may have done a job before their readiness was asked for.
+            count = value_at(live, "status.readyWorkerReplicas")
+            words.append(f"{called(node)} {state(live)}" + (f" with {count} workers" if count else ""))
+        return "; ".join(words) or "nothing of this stack wants a GPU by itself"
+
+    def _until(self, what: str, look: Callable[[], bool], within_s: float, seen: Callable[[], object]) -> None:
+        def there() -> bool:
+            self.environment.check()
+            if look():
+                return True
+            raise NotYet(str(seen()))
+
+        self.environment.api.until(what, there, within_s)
+
+
+@contextmanager
+def _telling() -> Iterator[None]:
+    """What goes wrong in the cluster, or with those who play it, is told; it is no mistake of the rehearsal's."""
+    try:
+        yield
+    except (ApiError, ControllerError, ProgramEnded, TimeoutError, requests.RequestException) as problem:
+        raise PhaseError(str(problem)) from problem
+
+
+def wanting(graph: Graph) -> Iterator[Node]:
+    """What of a stack runs on GPUs: Ray's clusters and jobs, and Jobs."""
+    return (node for node in graph.made if node.type in (CLUSTER, RAY_JOB, JOB))
+
+
+def autoscaled(live: Json) -> bool:
+    """Whether Ray's own autoscaler says how many workers there are."""
+    return live.get("kind") == "RayCluster" and bool(value_at(live, "spec.enableInTreeAutoscaling"))
+
+
+def group(live: Json) -> Json:
+    """The worker group of a RayCluster; a stack has one."""
+    found: Json = live["spec"]["workerGroupSpecs"][0]
+    return found
+
+
+def state(live: Json) -> str:
+    """How its controller says that it stands, in a word."""
+    status = live.get("status") or {}
+    if live.get("kind") == "Job":
+        return "complete" if "Complete" in _true(status) else f"active: {status.get('active', 0)}"
+    return str(status.get("jobDeploymentStatus") or status.get("state") or "unseen")
+
+
+def started(live: Json) -> bool:
+    """Whether it has its machines: pods that run, or an end that it could not have reached without."""
+    status = live.get("status") or {}
+    if live.get("kind") == "Job":
+        return bool(status.get("ready")) or "Complete" in _true(status)
+    if live.get("kind") == "RayJob":
+        return status.get("jobDeploymentStatus") in ("Running", "Complete")
+    return bool(status.get("state") == "ready")
+
+
+def keeps(live: Json) -> str:
+    """Why it does not give its machines back soon, or nothing."""
+    if live.get("kind") == "RayJob":
+        # The operator's own default is to keep them.
+        spec = live["spec"]
+        if not spec.get("shutdownAfterJobFinishes"):
+            return "keeps its machines after its end"
+        kept = spec.get("ttlSecondsAfterFinished", 0)
+        return f"keeps its machines for {kept} s after its end" if kept else ""
+    if live.get("kind") == "RayCluster":
+        return "" if autoscaled(live) else "keeps its machines as long as it is there"
+    return "" if state(live) == "complete" else "keeps its machines until its end"
+
+
+def failed(live: Json) -> str:
+    """Why it has failed for good, or nothing."""
+    status = live.get("status") or {}
+    if status.get("jobDeploymentStatus") == "Failed" or status.get("state") == "failed":
+        return str(status.get("message") or status.get("reason") or status)
+    return "its Failed condition is true" if "Failed" in _true(status) else ""
+
+
+def _true(status: Json) -> set[str]:
+    return {each["type"] for each in status.get("conditions") or () if each.get("status") == "True"}
+
+
+def called(node: Node) -> str:
+    """What to call an object of a stack: its kind and its name."""
+    return f"{api_of_type(node.type).kind} {place_of(node.id)[0]}"

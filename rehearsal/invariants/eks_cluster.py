@@ -1,0 +1,274 @@
+"""What a stack on AWS promises about its cluster, add-ons, identities, and the way down."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+from infra.catalog.pins import AWS_DRANET, EFA_PLUGIN, EKS, EKS_ADDONS, NVIDIA_PLUGIN
+from infra.eks.facts import EMPTY_MINUTES, PROVISION_MINUTES
+from infra.fabric import GPU_TOLERATION
+from rehearsal.graph import Node
+from rehearsal.invariants.eks_resources import (
+    ADDON,
+    ATTACHMENT,
+    CLUSTER,
+    ENTRY,
+    ENTRY_POLICY,
+    LAUNCH_TEMPLATE,
+    LOG_GROUP,
+    NODE_GROUP,
+    POD_IDENTITY,
+    ROLE,
+    behind,
+    gpu_groups,
+    machine_of,
+    system_groups,
+)
+from rehearsal.invariants.invariant import Invariant, Stack, at, expect
+from rehearsal.invariants.kubernetes import RELEASE, on_the_way_down, workloads
+from tools.aws_tags import FOUND_BY_TAGS, NAME_TAG, STACK_TAG
+
+BEFORE_NODES, AFTER_NODES = ("vpc-cni", "kube-proxy", "eks-pod-identity-agent"), ("coredns",)
+
+
+def cluster_is_closed(stack: Stack) -> Iterator[str]:
+    """The control plane has a private endpoint, answers whom it should, and lets people in by access entries alone."""
+    access = stack.settings.access
+    for cluster in stack.of(CLUSTER):
+        yield from expect(
+            cluster,
+            vpcConfig__endpointPrivateAccess=True,
+            vpcConfig__endpointPublicAccess=access.public_endpoint,
+            vpcConfig__publicAccessCidrs=list(access.authorized_networks) if access.public_endpoint else None,
+            accessConfig__authenticationMode="API",
+            accessConfig__bootstrapClusterCreatorAdminPermissions=True,
+        )
+    found = sorted(str(at(entry, "principalArn")) for entry in stack.of(ENTRY))
+    if found != sorted(access.administrators) or len(stack.of(ENTRY_POLICY)) != len(found):
+        yield f"{', '.join(found)} are let in"
+
+
+def secrets_are_encrypted_and_logs_end(stack: Stack) -> Iterator[str]:
+    """Secrets are encrypted with a key that turns, and logs of the control plane are kept for a while, not for ever."""
+    keys = {str(key.outputs.get("arn")): key for key in stack.of("aws:kms/key:Key")}
+    for cluster in stack.of(CLUSTER):
+        yield from expect(cluster, encryptionConfig__resources=["secrets"])
+        key = keys.get(str(at(cluster, "encryptionConfig.provider.keyArn")))
+        if key is None or at(key, "enableKeyRotation") is not True:
+            yield f"{cluster.name}: its key"
+        if len(at(cluster, "enabledClusterLogTypes") or []) != 5:
+            yield f"{cluster.name}: {at(cluster, 'enabledClusterLogTypes')}"
+        logs = [node for node in stack.of(LOG_GROUP) if at(node, "name") == f"/aws/eks/{at(cluster, 'name')}/cluster"]
+        for log in logs:
+            if not at(log, "retentionInDays") or log.urn not in stack.graph.needs(cluster.urn):
+                yield f"{log.name}: kept for ever, or made after the cluster"
+        if not logs:
+            yield f"{cluster.name}: its log group is EKS's own"
+
+
+def nothing_upgrades_under_a_job(stack: Stack) -> Iterator[str]:
+    """Versions of Kubernetes are written down, and its end of support costs nothing extra."""
+    for cluster in stack.of(CLUSTER):
+        yield from expect(cluster, version=EKS, upgradePolicy__supportType="STANDARD")
+
+
+def addons_come_in_order(stack: Stack) -> Iterator[str]:
+    """What a node needs is there before it, DNS after it; EKS puts no copies of its own into the cluster."""
+    found = {str(at(addon, "addonName")): addon for addon in stack.of(ADDON)}
+    for cluster in stack.of(CLUSTER):
+        yield from expect(cluster, bootstrapSelfManagedAddons=False)
+    for name in (*BEFORE_NODES, *AFTER_NODES):
+        if name not in found:
+            yield f"{name} is missing"
+    for group in stack.of(NODE_GROUP):
+        for name in BEFORE_NODES:
+            if name in found and found[name].urn not in stack.graph.needs(group.urn):
+                yield f"{group.name} does not wait for {name}"
+    for name in AFTER_NODES:
+        for group in system_groups(stack):
+            if name in found and group.urn not in stack.graph.needs(found[name].urn):
+                yield f"{name} does not wait for {group.name}"
+    if ("aws-fsx-csi-driver" in found) != (stack.settings.storage.bucket is not None):
+        yield "the driver of FSx is there without a file system, or the other way round"
+
+
+def network_policies_count(stack: Stack) -> Iterator[str]:
+    """The CNI reads network policies, and gives pods addresses by prefix."""
+    for addon in stack.of(ADDON):
+        if at(addon, "addonName") == "vpc-cni":
+            values = json.loads(str(at(addon, "configurationValues") or "{}"))
+            if values.get("enableNetworkPolicy") != "true":
+                yield f"{addon.name}: it does not"
+            if (values.get("env") or {}).get("ENABLE_PREFIX_DELEGATION") != "true":
+                yield f"{addon.name}: one by one"
+
+
+def one_kind_of_efa_devices(stack: Stack) -> Iterator[str]:
+    """EFA devices are handed out by the plugin or by DRANET, never by both, and never by NVIDIA's plugin."""
+    charts = {str(at(release, "chart")): release for release in stack.of(RELEASE)}
+    wanted = AWS_DRANET.name if stack.settings.fabric == "efa-dranet" else EFA_PLUGIN.name
+    if (found := {EFA_PLUGIN.name, AWS_DRANET.name} & charts.keys()) != {wanted}:
+        yield f"there are {sorted(found)}"
+    if EFA_PLUGIN.name in charts:
+        yield from expect(charts[EFA_PLUGIN.name], version=EFA_PLUGIN.version)
+    if NVIDIA_PLUGIN.name not in charts:
+        yield "nobody hands out GPUs"
+    else:
+        yield from expect(charts[NVIDIA_PLUGIN.name], values__mofedEnabled=False)
+    for name in {wanted} & charts.keys():
+        if "nvidia.com/gpu" not in str(at(charts[name], "values.tolerations")):
+            yield f"{name}: its pods do not come to GPU nodes"
+        if machine_of(stack).name not in (at(charts[name], "values.supportedInstanceLabels.values") or []):
+            yield f"{name}: its pods do not come to {machine_of(stack).name}"
+
+
+def addons_are_pinned(stack: Stack) -> Iterator[str]:
+    """An add-on has the version that is written down, if one is, and takes over what it finds in the cluster."""
+    for addon in stack.of(ADDON):
+        yield from expect(
+            addon,
+            addonVersion=EKS_ADDONS[str(at(addon, "addonName"))],
+            resolveConflictsOnCreate="OVERWRITE",
+            resolveConflictsOnUpdate="OVERWRITE",
+        )
+
+
+def the_cni_has_rights_of_its_own(stack: Stack) -> Iterator[str]:
+    """The CNI handles addresses with a role of its own, since nodes have no right to."""
+    roles = {str(role.outputs.get("arn")): role for role in stack.of(ROLE)}
+    for addon in stack.of(ADDON):
+        if at(addon, "addonName") == "vpc-cni":
+            role = roles.get(str(at(addon, "podIdentityAssociations.0.roleArn")))
+            mine = [str(at(one, "policyArn")) for one in stack.of(ATTACHMENT) if role is not None and _of(one, role)]
+            if not any(arn.endswith("/AmazonEKS_CNI_Policy") for arn in mine):
+                yield f"{addon.name}: {mine}"
+            yield from expect(addon, podIdentityAssociations__0__serviceAccount="aws-node")
+
+
+def the_autoscaler_finds_its_groups(stack: Stack) -> Iterator[str]:
+    """The autoscaler knows cloud, region and cluster, runs on the CPU nodes, and as the account that has its rights."""
+    releases = [release for release in stack.of(RELEASE) if at(release, "chart") == "cluster-autoscaler"]
+    if len(releases) != 1:
+        yield f"there are {len(releases)}"
+    accounts = [(at(node, "namespace"), at(node, "serviceAccount")) for node in stack.of(POD_IDENTITY)]
+    for release in releases:
+        for cluster in stack.of(CLUSTER):
+            yield from expect(
+                release,
+                atomic=True,
+                values__cloudProvider="aws",
+                values__awsRegion=cluster.outputs.get("region"),
+                values__autoDiscovery__clusterName=at(cluster, "name"),
+                values__rbac__serviceAccount__create=True,
+            )
+        selector = at(release, "values.nodeSelector") or {}
+        if selector.get("eks.amazonaws.com/nodegroup") not in [
+            at(one, "nodeGroupName") for one in system_groups(stack)
+        ]:
+            yield f"{release.name}: it may run on a node that it takes away"
+        if (at(release, "namespace"), at(release, "values.rbac.serviceAccount.name")) not in accounts:
+            yield f"{release.name}: its account has no rights"
+        # Values of a chart have dots and hyphens in their names, so they are looked up by hand.
+        extra = at(release, "values.extraArgs") or {}
+        wanted = {
+            "scale-down-unneeded-time": f"{EMPTY_MINUTES}m",
+            "max-node-provision-time": f"{PROVISION_MINUTES}m",
+            "skip-nodes-with-system-pods": False,
+            "skip-nodes-with-local-storage": False,
+        }
+        if extra != wanted:
+            yield f"{release.name}: {extra}"
+
+
+def device_plugins_come_to_gpu_nodes(stack: Stack) -> Iterator[str]:
+    """Both device plugins run where the system's own pods do, whole or not at all, and tolerate the taint of GPUs."""
+    for release in stack.of(RELEASE):
+        if at(release, "chart") in (NVIDIA_PLUGIN.name, EFA_PLUGIN.name, AWS_DRANET.name):
+            yield from expect(release, namespace="kube-system", atomic=True)
+        if at(release, "chart") in (EFA_PLUGIN.name, AWS_DRANET.name):
+            yield from expect(
+                release,
+                values__tolerations=[dict(GPU_TOLERATION)],
+                values__supportedInstanceLabels__keys=["node.kubernetes.io/instance-type"],
+            )
+
+
+def nodes_have_an_identity_of_their_own(stack: Stack) -> Iterator[str]:
+    """Nodes have the rights of a worker and no others; pods get theirs by Pod Identity, never from the node."""
+    for role in stack.of(ROLE):
+        mine = {str(at(one, "policyArn")).rpartition("/")[2] for one in stack.of(ATTACHMENT) if _of(one, role)}
+        trusted = str(at(role, "assumeRolePolicy"))
+        if mine & {"AdministratorAccess", "PowerUserAccess", "AmazonFSxFullAccess", "AmazonS3FullAccess"}:
+            yield f"{role.name}: {sorted(mine)}"
+        if "ec2.amazonaws.com" in trusted and "AmazonEKS_CNI_Policy" in mine:
+            yield f"{role.name}: every pod that reaches the node's credentials may move addresses"
+        if "oidc" in trusted:
+            yield f"{role.name} is taken by tokens of the cluster"
+    agents = [at(addon, "addonName") for addon in stack.of(ADDON)]
+    if stack.of(POD_IDENTITY) and "eks-pod-identity-agent" not in agents:
+        yield "the agent is missing"
+
+
+def everything_is_protected(stack: Stack) -> Iterator[str]:
+    """`protect` keeps the stack: the cluster by AWS, everything by the engine before it deletes anything."""
+    for cluster in stack.of(CLUSTER):
+        yield from expect(cluster, deletionProtection=stack.settings.protect)
+    for node in stack.graph.made:
+        if node.protect != stack.settings.protect:
+            yield f"{node.name}: the engine's protection is {node.protect}"
+
+
+def resources_are_labelled(stack: Stack) -> Iterator[str]:
+    """All that can have tags carries the stack's name, for the bill; and whatever AWS makes up an id for has a name tag
+    that nothing else of its kind in the stack has. Recovery finds it by both."""
+    named: dict[tuple[str, str], str] = {}
+    for node in stack.graph.made:
+        tags = at(node, "tags") or {}
+        if node.type.startswith("aws:") and "tagsAll" in node.outputs and not tags.get(STACK_TAG):
+            yield f"{node.name} does not"
+        if node.type in FOUND_BY_TAGS:
+            other = named.setdefault((FOUND_BY_TAGS[node.type], str(tags.get(NAME_TAG))), node.urn)
+            if not tags.get(NAME_TAG) or other != node.urn:
+                yield f"{node.name} and another have the name tag {tags.get(NAME_TAG)}"
+    for template in stack.of(LAUNCH_TEMPLATE):
+        tagged = {one.get("resourceType"): one.get("tags") or {} for one in at(template, "tagSpecifications") or []}
+        for kind in ("instance", "volume", "network-interface"):
+            if not tagged.get(kind, {}).get("rdma-ray-stack"):
+                yield f"{template.name}: {kind}"
+
+
+def down_in_order(stack: Stack) -> Iterator[str]:
+    """On the way down each waits for the one before: Ray, operator and groups, add-ons of nodes, cluster, subnets."""
+    before = [addon for addon in stack.of(ADDON) if at(addon, "addonName") in BEFORE_NODES]
+    used = [subnet for cluster in stack.of(CLUSTER) for subnet in behind(stack, cluster, "vpcConfig.subnetIds")]
+    operator = [node for node in stack.of(RELEASE) if at(node, "chart") == "kuberay-operator"]
+    yield from on_the_way_down(
+        stack.graph, [workloads(stack), operator, system_groups(stack), before, stack.of(CLUSTER), used]
+    )
+    yield from on_the_way_down(stack.graph, [workloads(stack), gpu_groups(stack), before])
+    # The control plane takes its interfaces away with the rights of its role.
+    grants = [one for one in stack.of(ATTACHMENT) if str(at(one, "policyArn")).endswith("/AmazonEKSClusterPolicy")]
+    yield from on_the_way_down(stack.graph, [stack.of(CLUSTER), grants])
+
+
+def _of(attachment: Node, role: Node) -> bool:
+    return bool(at(attachment, "role") == at(role, "name"))
+
+
+INVARIANTS: tuple[Invariant, ...] = (
+    cluster_is_closed,
+    secrets_are_encrypted_and_logs_end,
+    nothing_upgrades_under_a_job,
+    addons_come_in_order,
+    network_policies_count,
+    one_kind_of_efa_devices,
+    addons_are_pinned,
+    the_cni_has_rights_of_its_own,
+    the_autoscaler_finds_its_groups,
+    device_plugins_come_to_gpu_nodes,
+    nodes_have_an_identity_of_their_own,
+    everything_is_protected,
+    resources_are_labelled,
+    down_in_order,
+)

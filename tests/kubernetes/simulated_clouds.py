@@ -1,0 +1,163 @@
+"""Simulated clouds made by hand: a cluster, its pools and what belongs to them, as the plugins would have left them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from infra.catalog.pins import GKE_NETWORK_API
+from rehearsal.clouds.aws import tokens as aws
+from rehearsal.clouds.gcp import tokens as gcp
+from rehearsal.clouds.kind import Json
+from rehearsal.clouds.kubernetes.connection import OWNER
+from rehearsal.clouds.kubernetes.identity import RELEASE
+from rehearsal.clouds.state import State, View
+
+GKE = "projects/p/locations/us-central1/clusters/blue"
+EKS = "green"
+NICS = ("gvnic-1", *(f"rdma-{nic}" for nic in range(8)))
+GPU_TAINT = {"key": "nvidia.com/gpu", "value": "present", "effect": "NO_SCHEDULE"}
+WHOLE_NODE = {"cpu": "220", "memory": "2800Gi", "nvidia.com/gpu": "8", "ephemeral-storage": "1000Gi"}
+"""What a worker on an A3 Ultra asks for."""
+ACCELERATOR = {"cloud.google.com/gke-accelerator": "nvidia-h200-141gb"}
+
+
+def gke(state: State, *pools: Json) -> None:
+    """A GKE cluster with multi-networking, its networks, a system pool of one node, and more pools."""
+    cluster = {
+        "name": "blue",
+        "network": "projects/p/global/networks/blue",
+        "subnetwork": "blue",
+        "enableMultiNetworking": True,
+        "addonsConfig": {"gcsFuseCsiDriverConfig": {"enabled": True}},
+        "monitoringConfig": {"managedPrometheus": {"enabled": True}},
+    }
+    with state.transaction() as view:
+        view.put(gcp.CLUSTER, GKE, cluster)
+        for name in ("blue", "blue-gvnic", "blue-rdma"):
+            view.put(gcp.NETWORK, name, {"name": name})
+        for nic in NICS:
+            view.put(gcp.SUBNETWORK, nic, {"name": f"blue-{nic}"})
+        for pool in (gke_pool("system", "e2-standard-8", least=1, most=3, count=1), *pools):
+            view.put(gcp.NODE_POOL, f"{GKE}/nodePools/{pool['name']}", pool)
+
+
+def gke_pool(name: str, machine: str, *, least: int = 0, most: int, count: int = 0, **more: Any) -> Json:
+    """A live node pool."""
+    return {
+        "name": name,
+        "cluster": "blue",
+        "location": "us-central1",
+        "nodeLocations": ["us-central1-b"],
+        "nodeCount": count,
+        "autoscaling": {"totalMinNodeCount": least, "totalMaxNodeCount": most},
+        **more,
+        "nodeConfig": {"machineType": machine, **more.get("nodeConfig", {})},
+    }
+
+
+def gpu_pool(
+    name: str, most: int, *, networks: bool = True, node: Mapping[str, Any] | None = None, **more: Any
+) -> Json:
+    """A live node pool of A3 Ultra machines, empty, with interfaces in every network of the cluster."""
+    interfaces = [{"network": vpc(nic), "subnetwork": f"blue-{nic}"} for nic in NICS]
+    config = {
+        "guestAccelerators": [{"type": "nvidia-h200-141gb", "count": 8}],
+        "taints": [GPU_TAINT],
+        "effectiveTaints": [GPU_TAINT],
+        "ephemeralStorageLocalSsdConfig": {"localSsdCount": 32},
+        **(node or {}),
+    }
+    more["networkConfig"] = {"additionalNodeNetworkConfigs": interfaces if networks else []}
+    return gke_pool(name, "a3-ultragpu-8g", most=most, nodeConfig=config, **more)
+
+
+def eks(state: State, most: int) -> None:
+    """An EKS cluster with a system group of one node and an empty group of P5en machines, tagged for the autoscaler."""
+    taint = {"key": "nvidia.com/gpu", "value": "true", "effect": "NO_SCHEDULE"}
+    with state.transaction() as view:
+        view.put(aws.CLUSTER, EKS, {"name": EKS})
+        view.put(aws.SUBNET, "subnet", {"availabilityZone": "us-east-2a"})
+        _group(view, "system", "m6i.2xlarge", {"minSize": 1, "maxSize": 3, "desiredSize": 1})
+        _group(
+            view,
+            "gpu",
+            "p5en.48xlarge",
+            {"minSize": 0, "maxSize": most, "desiredSize": 0},
+            labels={"nvidia.com/gpu.present": "true", "k8s.amazonaws.com/accelerator": "nvidia-h200"},
+            taints=[taint],
+        )
+        for resource, count in (("nvidia.com/gpu", 8), ("vpc.amazonaws.com/efa", 16)):
+            key = f"k8s.io/cluster-autoscaler/node-template/resources/{resource}"
+            tag = {"autoscalingGroupName": "eks-gpu", "tag": {"key": key, "value": str(count)}}
+            view.put(aws.GROUP_TAG, f"eks-gpu,{key}", tag)
+
+
+def _group(view: View, name: str, machine: str, scaling: Json, **more: Any) -> None:
+    group = {
+        "clusterName": EKS,
+        "nodeGroupName": name,
+        "instanceTypes": [machine],
+        "subnetIds": ["subnet"],
+        "scalingConfig": scaling,
+        "resources": [{"autoscalingGroups": [{"name": f"eks-{name}"}]}],
+        **more,
+    }
+    view.put(aws.NODE_GROUP, f"{EKS}:{name}", group)
+
+
+def release(state: State, id_: str, chart: str, values: Json | None = None) -> None:
+    """A Helm release, as the plugin leaves it."""
+    live = {OWNER: GKE, "values": values or {}, "status": {"chart": chart, "revision": 1}}
+    with state.transaction() as view:
+        view.put(RELEASE, id_, live)
+
+
+def without_release(state: State, id_: str) -> None:
+    """Take a Helm release away."""
+    with state.transaction() as view:
+        view.remove(RELEASE, id_)
+
+
+def nothing(state: State) -> None:
+    """Delete everything, the cluster too."""
+    with state.transaction() as view:
+        for type_, id_, _ in list(view.all()):
+            view.remove(type_, id_)
+
+
+def vpc(nic: str) -> str:
+    """The VPC of a NIC."""
+    return "blue-gvnic" if nic == "gvnic-1" else "blue-rdma"
+
+
+def network(name: str, subnet: str) -> list[Json]:
+    """A parameter set and its Network."""
+    its = {"name": name}
+    mode = "RDMA" if name.startswith("rdma-") else "NetDevice"
+    spec = {"vpc": vpc(name), "vpcSubnet": subnet, "deviceMode": mode}
+    reference = {"group": "networking.gke.io", "kind": "GKENetworkParamSet", "name": name}
+    api = GKE_NETWORK_API
+    return [
+        {"apiVersion": api, "kind": "GKENetworkParamSet", "metadata": its, "spec": spec},
+        {"apiVersion": api, "kind": "Network", "metadata": its, "spec": {"type": "Device", "parametersRef": reference}},
+    ]
+
+
+def pod(name: str, *, networks: tuple[str, ...] = (), selector: Json | None = None, **more: Any) -> Json:
+    """A pod that takes a whole A3 Ultra, of the given networks and selector; `more` goes into its spec."""
+    interfaces = [{"interfaceName": f"eth{index}", "network": each} for index, each in enumerate(networks)]
+    annotations = {"networking.gke.io/interfaces": json.dumps(interfaces)} if networks else {}
+    container = {"name": "work", "image": "work", "resources": {"requests": WHOLE_NODE, "limits": WHOLE_NODE}}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": "default", "annotations": annotations},
+        "spec": {
+            "nodeSelector": selector or ACCELERATOR,
+            "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists"}, *more.pop("tolerations", ())],
+            "containers": [container],
+            **more,
+        },
+    }

@@ -1,0 +1,136 @@
+"""The stand-in of Ray's job API: who is let in, and what it answers to what KubeRay 1.6.2 asks."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterator
+from typing import Any, cast
+
+import pytest
+
+from rehearsal.clouds.kind import Json
+from rehearsal.cluster.controllers.dashboard import Dashboard
+from rehearsal.cluster.controllers.events import Event, JobChanged
+from tools.kubernetes.api import Api
+
+URL = "http://train-head-svc.ray.svc.cluster.local:8265"
+TOKEN = {"x-ray-authorization": "Bearer right"}
+
+
+class Objects:
+    """The few objects that the stand-in asks an API server for."""
+
+    def __init__(self) -> None:
+        self.ready = "True"
+        self.options: Json = {"mode": "token", "secretName": "token"}
+
+    def get(self, _version: str, kind: str, name: str, namespace: str) -> Json | None:
+        metadata = {"name": name, "namespace": namespace}
+        match kind, name:
+            case "Service", "train-head-svc":
+                return {
+                    "metadata": metadata,
+                    "spec": {"selector": {"ray.io/cluster": "train", "ray.io/node-type": "head"}},
+                }
+            case "RayCluster", "train":
+                return {"metadata": metadata, "spec": {"authOptions": self.options}}
+            case "Secret", "token":
+                return {"metadata": metadata, "data": {"auth_token": base64.b64encode(b"right").decode()}}
+        return None
+
+    def list(self, _version: str, _kind: str, _namespace: str, _selector: str) -> list[Json]:
+        return [{"metadata": {}, "status": {"conditions": [{"type": "Ready", "status": self.ready}]}}]
+
+
+@pytest.fixture
+def objects() -> Objects:
+    return Objects()
+
+
+@pytest.fixture
+def told() -> list[Event]:
+    return []
+
+
+@pytest.fixture
+def dashboard(objects: Objects, told: list[Event]) -> Iterator[Dashboard]:
+    dashboard = Dashboard(cast(Api, objects), told.append, runs_s=0.0)
+    yield dashboard
+    dashboard.close()
+
+
+def ask(
+    dashboard: Dashboard, method: str, path: str, body: Json | None = None, headers: Json | None = None
+) -> tuple[int, Any]:
+    shown: Json = TOKEN if headers is None else headers
+    return dashboard.answer(method, URL + path, lambda name: shown.get(name), json.dumps(body or {}).encode())
+
+
+def test_a_job_goes_from_handed_in_to_succeeded(dashboard: Dashboard, told: list[Event]) -> None:
+    request = {"entrypoint": "python train.py", "submission_id": "one", "runtime_env": {"env_vars": {"A": "1"}}}
+    assert ask(dashboard, "POST", "/api/jobs/", request) == (200, {"job_id": "one", "submission_id": "one"})
+    _, job = ask(dashboard, "GET", "/api/jobs/one")
+    assert (job["status"], job["entrypoint"], job["runtime_env"]) == (
+        "PENDING",
+        "python train.py",
+        request["runtime_env"],
+    )
+    dashboard.reconcile()
+    assert ask(dashboard, "GET", "/api/jobs/one")[1]["status"] == "RUNNING"
+    dashboard.reconcile()
+    _, (job,) = ask(dashboard, "GET", "/api/jobs/")
+    assert job["status"] == "SUCCEEDED"
+    assert job["end_time"] >= job["start_time"]
+    assert [event.status for event in told if isinstance(event, JobChanged)] == ["PENDING", "RUNNING", "SUCCEEDED"]
+
+
+def test_a_job_waits_for_the_test_where_that_is_wanted(dashboard: Dashboard) -> None:
+    dashboard.manual = True
+    ask(dashboard, "POST", "/api/jobs/", {"entrypoint": "x", "submission_id": "one"})
+    dashboard.reconcile()
+    assert ask(dashboard, "GET", "/api/jobs/one")[1]["status"] == "PENDING"
+    dashboard.change("one", "FAILED", "it broke", logs="Traceback")
+    assert ask(dashboard, "GET", "/api/jobs/one")[1]["message"] == "it broke"
+    assert ask(dashboard, "GET", "/api/jobs/one/logs") == (200, {"logs": "Traceback"})
+    with pytest.raises(KeyError, match="no job two; there are one"):
+        dashboard.change("two", "FAILED")
+
+
+def test_stopping_deleting_and_a_second_job_of_the_same_name(dashboard: Dashboard) -> None:
+    dashboard.manual = True
+    ask(dashboard, "POST", "/api/jobs/", {"entrypoint": "x", "submission_id": "one"})
+    status, words = ask(dashboard, "POST", "/api/jobs/", {"entrypoint": "x", "submission_id": "one"})
+    # By these words the operator knows that it had submitted before.
+    assert (status, "Please use a different submission_id" in words["error"]) == (500, True)
+    assert ask(dashboard, "POST", "/api/jobs/one/stop") == (200, {"stopped": True})
+    assert ask(dashboard, "POST", "/api/jobs/one/stop") == (200, {"stopped": False})
+    assert ask(dashboard, "DELETE", "/api/jobs/one")[0] == 200
+    assert ask(dashboard, "GET", "/api/jobs/one")[0] == 404
+
+
+def test_version_and_serve_are_answered_and_nothing_else(dashboard: Dashboard) -> None:
+    assert ask(dashboard, "GET", "/api/version")[1]["ray_version"] == "2.60.0"
+    assert ask(dashboard, "GET", "/api/serve/applications/?api_type=declarative") == (200, {"applications": {}})
+    assert ask(dashboard, "GET", "/nodes")[0] == 404
+    assert ask(dashboard, "PATCH", "/api/jobs/")[0] == 404
+
+
+@pytest.mark.parametrize("headers", [{}, {"x-ray-authorization": "Bearer wrong"}, {"x-ray-authorization": "right"}])
+def test_without_the_cluster_s_token_nobody_is_let_in(dashboard: Dashboard, headers: Json) -> None:
+    assert ask(dashboard, "GET", "/api/jobs/", headers=headers)[0] == 401
+    assert dashboard.refused == ["ray/train"]
+
+
+def test_a_cluster_without_authentication_asks_nobody(dashboard: Dashboard, objects: Objects) -> None:
+    objects.options = {"mode": "disabled"}
+    assert ask(dashboard, "GET", "/api/jobs/", headers={})[0] == 200
+
+
+def test_there_is_no_answer_before_the_head_is_ready_or_where_there_is_none(
+    dashboard: Dashboard, objects: Objects
+) -> None:
+    elsewhere = "http://other-head-svc.ray.svc.cluster.local:8265/api/jobs/"
+    assert dashboard.answer("GET", elsewhere, TOKEN.get, b"")[0] == 502
+    objects.ready = "False"
+    assert ask(dashboard, "GET", "/api/jobs/")[0] == 502
