@@ -1,4 +1,4 @@
-"""README's table of what is proven: its commands exist, and its tests do, in the tier that it names."""
+"""The table of claims in docs/proof.md: its commands and tests exist, in the tier that it names."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ COMMANDS = {
 
 @dataclass(frozen=True)
 class Row:
-    """One promise. `commands` and `tests` are what stands between backticks."""
+    """One claim. `commands` and `tests` are the cells' texts in backticks."""
 
-    promise: str
+    claim: str
     tier: str
     commands: tuple[str, ...]
     tests: tuple[str, ...]
@@ -40,31 +40,31 @@ class Row:
 
 
 def rows() -> list[Row]:
-    text = (ROOT / "README.md").read_text(encoding="utf-8").partition("## What is proven, and how far")[2]
+    text = (ROOT / "docs" / "proof.md").read_text(encoding="utf-8")
     found = []
-    for line in re.findall(r"^\| (?!promise )(.+) \|$", text.partition("\n## ")[0], re.MULTILINE):
-        promise, named, commands, tests = (cell.strip() for cell in line.split(" | "))
-        found.append(Row(promise, named, tuple(ticked(commands)), tuple(ticked(tests))))
+    for line in re.findall(r"^\| (?!claim )(.+) \|$", text, re.MULTILINE):
+        claim, tier_name, commands, tests = (cell.strip() for cell in line.split(" | "))
+        found.append(Row(claim, tier_name, tuple(in_backticks(commands)), tuple(in_backticks(tests))))
     return found
 
 
-def ticked(cell: str) -> list[str]:
+def in_backticks(cell: str) -> list[str]:
     return re.findall(r"`([^`]+)`", cell)
 
 
 SHOWN = [row for row in rows() if not row.tier.startswith("**not shown**")]
-each_shown = pytest.mark.parametrize("row", SHOWN, ids=[row.promise[:40] for row in SHOWN])
+each_shown = pytest.mark.parametrize("row", SHOWN, ids=[row.claim[:40] for row in SHOWN])
 
 
-def test_every_promise_names_a_tier_or_says_that_it_is_not_shown() -> None:
+def test_every_claim_names_a_tier_or_is_marked_not_shown() -> None:
     assert {row.folder for row in SHOWN} <= set(COMMANDS)
     for row in rows():
         assert row in SHOWN or (not row.commands and not row.tests), row
 
 
 @each_shown
-def test_the_tests_exist_in_the_tier_that_is_named(row: Row) -> None:
-    """`test_x.py`, or `test_x.py::test_y` for one of them; a test of that name is really in the file."""
+def test_claim_names_existing_tests_of_its_tier(row: Row) -> None:
+    """`test_x.py`, or `test_x.py::test_y` for one of them."""
     assert row.tests
     for named in row.tests:
         file, _, function = named.partition("::")
@@ -75,7 +75,7 @@ def test_the_tests_exist_in_the_tier_that_is_named(row: Row) -> None:
 
 
 @each_shown
-def test_the_commands_exist_and_those_of_pytest_run_the_tests(row: Row) -> None:
+def test_claim_names_existing_commands_that_run_its_tests(row: Row) -> None:
     assert row.commands
     for command in row.commands:
         program, *words = shlex.split(command)
