@@ -71,9 +71,10 @@ def judged(kind: str, result: dict[str, Any], machine: str | None) -> dict[str, 
     """The result as its kind of workload is judged on this side, which knows what the machine should deliver."""
     if kind != "nccl":
         return result
-    from workloads.nccl.judge.own_run import judged as judge
+    from workloads.nccl.judge.verdict import judged as judge
+    from workloads.nccl.result import Result
 
-    return judge(result, machine)
+    return judge(Result.model_validate(result), machine).model_dump(mode="json", by_alias=True)
 
 
 def workload(outputs: Outputs, request: Request, job: JobOptions, finish: Finish | None = None) -> int:

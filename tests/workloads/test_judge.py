@@ -16,7 +16,8 @@ from tests.workloads.corpus.build import FOLDER, files
 from tests.workloads.corpus.cases import CASES, Case
 from workloads.exits import Exit
 from workloads.nccl.bandwidth import algbw
-from workloads.nccl.judge import ceilings, checks, floors, units, verdict
+from workloads.nccl.judge import checks, verdict
+from workloads.nccl.judge import expectation as rules
 from workloads.nccl.judge.expectation import Expectation, expectation_of
 from workloads.nccl.judge.measurement import MeasuredRow, Measurement
 from workloads.nccl.judge.reading import measurement_of_texts
@@ -117,9 +118,9 @@ def allowed_baseline(missing: Sequence[str], expected: Expectation) -> Finding:
     return ORIGINAL_NO_BASELINE(missing, replace(expected, need_floor=False))
 
 
-ORIGINAL_FLOOR_OF = floors.floor_of
+ORIGINAL_FLOOR_OF = rules.floor_of
 ORIGINAL_NO_BASELINE = checks.no_baseline
-ORIGINAL_MEASURED = floors.measured
+ORIGINAL_MEASURED = rules.measured
 
 
 def none(*_: object) -> list[Finding]:
@@ -131,35 +132,35 @@ def without_a_log(found: Measurement, expected: Expectation) -> list[Finding]:
 
 
 def log_of_one_kind(found: Measurement, expected: Expectation) -> list[Finding]:
-    return ORIGINAL_TRANSPORT(found, replace(expected, nics=1))
+    return ORIGINAL_TRANSPORT(found, replace(expected, machine=replace(expected.machine, nics=1)))
 
 
 ORIGINAL_TRANSPORT = checks.transport
 
 Mutant = tuple[object, str, object]
 MUTANTS: dict[str, Mutant] = {
-    "the sweep's average": (floors, "headline", averaged),
-    "the fastest row": (floors, "headline", fastest),
-    "all rows": (floors, "headline", list),
-    "GB for Gb": (ceilings, "line_rate", lambda expected: float(expected.nics * expected.gbps_per_nic)),
-    "GiB for GB": (floors, "measured", lambda row, n: (ORIGINAL_MEASURED(row, n) or 0.0) * 1e9 / 2**30),
+    "the sweep's average": (rules, "headline", averaged),
+    "the fastest row": (rules, "headline", fastest),
+    "all rows": (rules, "headline", list),
+    "GB for Gb": (rules, "line_rate", lambda machine: float(machine.nics * machine.gbps_per_nic)),
+    "GiB for GB": (rules, "measured", lambda row, n: (ORIGINAL_MEASURED(row, n) or 0.0) * 1e9 / 2**30),
     "transport ignored": (checks, "transport", none),
     "no log is fine": (checks, "transport", without_a_log),
     "one NIC is enough": (checks, "transport", log_of_one_kind),
     "#wrong ignored": (checks, "wrong_data", none),
     "only one column's #wrong": (MeasuredRow, "columns", property(lambda row: (row.out_of_place,))),
     "unchecked is right": (checks, "unchecked", none),
-    "failing below 0.80": (floors, "FAIL_BELOW", 0.80),
-    "failing below 0.91": (floors, "FAIL_BELOW", 0.91),
-    "failing at 0.90": (floors, "FAIL_BELOW", 0.9 + 1e-9),
-    "warning below 0.92": (floors, "WARN_BELOW", 0.92),
-    "in place": (floors, "column", lambda row: row.in_place or row.out_of_place),
-    "no least size": (floors, "large_enough", lambda _size: True),
-    "a floor of any size": (floors, "floor_of", at_any_size),
-    "the smallest floor": (floors, "floor_of", at_the_smallest),
-    "a floor of any number of nodes": (floors, "floor_of", of_any_nodes),
-    "unconfirmed figures judge": (floors, "floor_of", unconfirmed_gate),
-    "any algorithm": (floors, "algorithms_of", lambda *_: frozenset()),
+    "failing below 0.80": (rules, "FAIL_BELOW", 0.80),
+    "failing below 0.91": (rules, "FAIL_BELOW", 0.91),
+    "failing at 0.90": (rules, "FAIL_BELOW", 0.9 + 1e-9),
+    "warning below 0.92": (rules, "WARN_BELOW", 0.92),
+    "in place": (rules, "column", lambda row: row.in_place or row.out_of_place),
+    "no least size": (rules, "large_enough", lambda _size: True),
+    "a floor of any size": (rules, "floor_of", at_any_size),
+    "the smallest floor": (rules, "floor_of", at_the_smallest),
+    "a floor of any number of nodes": (rules, "floor_of", of_any_nodes),
+    "unconfirmed figures judge": (rules, "floor_of", unconfirmed_gate),
+    "any algorithm": (rules, "algorithms_of", lambda *_: frozenset()),
     "no baseline is a pass": (checks, "no_baseline", allowed_baseline),
     "half a result is one": (checks, "is_whole", lambda _: True),
     "nothing is complete": (checks, "is_whole", lambda _: False),
@@ -172,8 +173,8 @@ MUTANTS: dict[str, Mutant] = {
     "one node's log": (checks, "covered", none),
     "anybody's time": (checks, "times", none),
     "anything is possible": (checks, "possible", none),
-    "no room above the limit": (ceilings, "TOLERANCE", 0.8),
-    "units believed": (units, "disagreements", none),
+    "no room above the limit": (rules, "TOLERANCE", 0.8),
+    "units believed": (checks, "disagreements", none),
 } | {
     f"{first.name} after {second.name}": (
         verdict,

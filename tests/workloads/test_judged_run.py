@@ -15,7 +15,7 @@ from workloads import running
 from workloads.client.api import Job
 from workloads.client.run import Ended
 from workloads.exits import Exit
-from workloads.nccl.judge.own_run import judged
+from workloads.nccl.judge.verdict import judged
 from workloads.nccl.result import Result
 
 MACHINE = "a3-ultragpu-8g"
@@ -99,5 +99,5 @@ def test_where_there_is_no_fabric_the_driver_has_the_word(tmp_path: Path) -> Non
 
 def test_what_failed_on_the_cluster_stays_failed() -> None:
     hung = functional().model_copy(update={"exit_code": int(Exit.HANG), "reason": "no answer", "rows": []})
-    found = judged(document(hung), None)
-    assert (found["exit_code"], found["reason"]) == (Exit.HANG, "no answer")
+    found = judged(hung, None)
+    assert (found.exit_code, found.reason) == (Exit.HANG, "no answer")

@@ -126,7 +126,7 @@ def _next(job: NcclJob, machine: str) -> str:
     from infra.catalog.machines import CATALOG
     from infra.kubernetes.nccl_job import size
     from infra.kubernetes.ray_manifest import NAMESPACE
-    from workloads.nccl.judge.floors import floor_of, large_enough
+    from workloads.nccl.judge.expectation import floor_of, large_enough
 
     log = f"{job.name}.log"
     kubectl = f"kubectl -n {NAMESPACE}"

@@ -4,57 +4,49 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from cyclopts import Parameter
-from cyclopts.validators import Number
+from pydantic import BaseModel, Field
 
 from workloads.exits import WorkloadError
-from workloads.options import JsonFile
+from workloads.options import Flat, JsonFile, option
 from workloads.running import console
 
 
+class JudgeOptions(BaseModel, frozen=True, extra="forbid"):
+    """Options of `bench judge`."""
+
+    machine: str = Field(description="Machine type, such as a3-ultragpu-8g.")
+    nodes: int = Field(ge=1, description="Nodes that took part.")
+    op: tuple[str, ...] = Field(
+        (),
+        description="Operation that must be measured and meet its floor; repeatable. Names the operation of"
+        " nccl-tests' output that does not name it. [default: what was measured]",
+    )
+    results: Annotated[str | None, option(metavar="FILE", allow_leading_hyphen=True)] = Field(
+        None,
+        description="Measurement: a result of `bench nccl --json`, nccl-tests' output, or its -J report; `-` is stdin.",
+    )
+    log: Annotated[tuple[str, ...], option(metavar="FILE …", allow_leading_hyphen=True)] = Field(
+        (), description="Output of NCCL_DEBUG=INFO; more files may follow."
+    )
+    no_floor: bool = Field(False, description="Do not require a published figure; all other checks apply.")
+    no_log: bool = Field(False, description="Do not require evidence of the transport; a given log still counts.")
+    no_check: bool = Field(False, description="Do not require checked data (-c 0).")
+
+
 def bench_judge(
-    *more_logs: Annotated[str, Parameter(show=False)],
-    machine: Annotated[str, Parameter(help="The machine type that was paid for, such as a3-ultragpu-8g.")],
-    nodes: Annotated[int, Parameter(validator=Number(gte=1), help="How many of them took part.")],
-    op: Annotated[
-        list[str] | None,
-        Parameter(
-            help="Operation that must be there and meet its floor; may be given more than once. Names the operation"
-            " of nccl-tests' output where that does not. [default: what was measured]"
-        ),
-    ] = None,
-    results: Annotated[
-        str | None,
-        Parameter(
-            metavar="FILE",
-            allow_leading_hyphen=True,
-            help="What was measured: a result of `bench nccl --json`, nccl-tests' output, or its -J report; `-` is"
-            " stdin.",
-        ),
-    ] = None,
-    log: Annotated[
-        list[str] | None,
-        Parameter(metavar="FILE …", allow_leading_hyphen=True, help="Output of NCCL_DEBUG=INFO; several may follow."),
-    ] = None,
-    no_floor: Annotated[bool, Parameter(help="Do without a published figure; all other checks hold.")] = False,
-    no_log: Annotated[
-        bool, Parameter(help="Do without evidence of the transport; a log that is there still counts.")
-    ] = False,
-    no_check: Annotated[bool, Parameter(help="Do without the check of the data (-c 0).")] = False,
-    json_file: JsonFile = None,
+    *more_logs: Annotated[str, option(show=False)], options: Flat[JudgeOptions], json_file: JsonFile = None
 ) -> int:
-    """Judge a measurement, whoever made it: was it the fabric, right and fast.
+    """Judge a measurement from any tool: was it the fabric, right and fast.
 
     The largest row of at least 1 GiB counts, out of place, against published
     figures (`rdma-ray bench floors`): below 90 % fails, below 95 % warns.
-    Without evidence in NCCL's log, without a check of the data and without a
-    published figure nothing passes, unless --no-log, --no-check or --no-floor
-    says so.
+    Without evidence in NCCL's log, without checked data and without a published
+    figure nothing passes, unless --no-log, --no-check or --no-floor allows it.
 
     Exit codes: 0 pass, 1 usage or unreadable, 2 below the floor or no baseline,
-    3 wrong data, 4 hang or time-out, 5 not what was asked (sockets, no GPUDirect
-    RDMA, a NIC missing, one host, too few ranks, no evidence). Where several
-    hold, 1 comes first, then 3, 5, 4, 2.
+    3 wrong data, 4 hang or time-out, 5 not what was requested (sockets, no
+    GPUDirect RDMA, a NIC missing, one host, too few ranks, no evidence). If
+    several apply, 1 comes first, then 3, 5, 4, 2.
     """
     from workloads.client.run import write_json
     from workloads.nccl.judge import view
@@ -62,33 +54,33 @@ def bench_judge(
     from workloads.nccl.judge.reading import read_file
     from workloads.nccl.judge.verdict import judge_texts
 
-    if more_logs and not log:
-        raise WorkloadError(f"{more_logs[0]}: say what it is, --results {more_logs[0]} or --log {more_logs[0]}")
-    if results is None and not log:
-        raise WorkloadError("nothing to judge: give --results FILE, and NCCL's output with --log FILE …")
-    logs = [*(log or ()), *more_logs]
+    results, logs = options.results, [*options.log, *more_logs]
+    if more_logs and not options.log:
+        raise WorkloadError(f"{more_logs[0]}: pass it as --results {more_logs[0]} or --log {more_logs[0]}")
+    if results is None and not logs:
+        raise WorkloadError("nothing to judge: pass --results FILE, and NCCL's output with --log FILE …")
     if [results, *logs].count("-") > 1:
         raise WorkloadError("stdin (`-`) can be read only once")
     expectation = expectation_of(
-        machine, nodes, op or (), need_floor=not no_floor, need_log=not no_log, need_check=not no_check
+        options.machine,
+        options.nodes,
+        options.op,
+        need_floor=not options.no_floor,
+        need_log=not options.no_log,
+        need_check=not options.no_check,
     )
-    verdict = judge_texts(
-        None if results is None else read_file(results), [read_file(path) for path in logs], expectation
-    )
+    text = None if results is None else read_file(results)
+    verdict = judge_texts(text, [read_file(path) for path in logs], expectation)
     view.show(verdict, console(stderr=json_file == "-"))
     if json_file:
         write_json(verdict.model_dump(), json_file)
     return verdict.code
 
 
-def bench_floors(
-    *,
-    machine: Annotated[str | None, Parameter(help="Of this machine type only.")] = None,
-) -> None:
-    """The published bandwidths that the judge knows, with their sources."""
+def bench_floors(*, machine: Annotated[str | None, option(help="Show this machine type only.")] = None) -> None:
+    """Show the published bandwidths that the judge uses, with their sources."""
     from infra.catalog.machines import CATALOG
     from workloads.nccl.judge import view
+    from workloads.nccl.judge.expectation import machine_named
 
-    if machine is not None and machine not in CATALOG:
-        raise WorkloadError(f"--machine {machine}: no such type in the catalog; there are {', '.join(CATALOG)}")
-    view.show_floors(machine, console(stderr=False))
+    view.show_floors(list(CATALOG.values()) if machine is None else [machine_named(machine)], console(stderr=False))

@@ -1,39 +1,60 @@
-"""What a measurement is judged by: the machine that was paid for, its published figures, and what was asked. Pure.
+"""What a measurement is judged by: the machine type, its published figures, the most its NICs can carry. Pure.
 
-This is the client's side: the machine catalog is not on the cluster.
+Floors: of each operation and type the row of the largest size counts, out of place, from 1 GiB on; never an average
+over a sweep, never the better column. Its floor is the published figure for that machine, operation and number of nodes
+at the nearest size that is not above the measured one, so a smaller message's figure never excuses a larger message.
+A figure for a named algorithm counts if NCCL used that algorithm, or if nothing shows which one it used; then the
+highest counts. Of two publications about the same thing the lower one counts.
+
+Ceilings, for `n` ranks on `k` nodes of `g` GPUs: a ring sends every byte of its bus bandwidth through the NICs of each
+node, so busbw cannot exceed their sum. Other algorithms move data within a node first; at least busbw·g·(k - 1)/(n - 1)
+must then cross (NVIDIA/nccl-tests#196 and #22; stas00/ml-engineering: network/README.md, 744d01e, 2026-08-22).
+
+Bandwidths in GB/s, decimal. This is the client's side: the machine catalog is not on the cluster.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from infra.catalog.baselines import BASELINES, Baseline
-from infra.catalog.machines import CATALOG
+from infra.catalog.baselines import Baseline
+from infra.catalog.machines import CATALOG, Machine
 from workloads.client.limits import limits_of
 from workloads.exits import WorkloadError
-from workloads.nccl.bandwidth import BUSBW_FACTORS
+from workloads.nccl.bandwidth import BUSBW_FACTORS, busbw
+from workloads.nccl.evidence.facts import LogFacts
+from workloads.nccl.judge.measurement import Figures, MeasuredRow, Run
 from workloads.nccl.limits import OP as POINT_TO_POINT
 from workloads.nccl.limits import Limits
+from workloads.nccl.result import Comparison
+
+TOLERANCE = 1.02
+"""Factor by which a figure may exceed its ceiling: clock error, not another path."""
+MIN_SIZE = 2**30
+FAIL_BELOW = 0.90
+WARN_BELOW = 0.95
+
+# NCCL's function names by those of this program and nccl-tests.
+_FUNCTIONS = {
+    "all_reduce": "AllReduce",
+    "all_gather": "AllGather",
+    "reduce_scatter": "ReduceScatter",
+    "broadcast": "Broadcast",
+    "reduce": "Reduce",
+}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Expectation:
-    """`nodes` machines of one type. `gbps_per_nic` in Gbit/s, each way; `nics` and `gpus` are those of one machine.
+    """Run on `nodes` machines of one type.
 
-    `ops` are the operations that must be there and meet a floor; without any, what is there is judged, and one floor
-    must be met. `need_floor`, `need_log` and `need_check` are false where the user does without a published figure, the
-    transport's evidence, the check of the data.
+    `ops` must be measured and meet a floor; without `ops`, whatever was measured is judged and one floor must be met.
+    `need_floor`, `need_log` and `need_check` require a published figure, evidence of the transport, checked data.
     """
 
-    machine: str
+    machine: Machine
     nodes: int
-    gpus: int
-    gpu: str
-    nics: int
-    gbps_per_nic: int
-    transport: str
-    floors: tuple[Baseline, ...]
     ops: tuple[str, ...] = ()
     need_floor: bool = True
     need_log: bool = True
@@ -41,12 +62,23 @@ class Expectation:
 
     @property
     def ranks(self) -> int:
-        return self.nodes * self.gpus
+        return self.nodes * self.machine.gpus
 
     @property
     def limits(self) -> Limits | None:
         """What the links between single ranks can carry."""
-        return limits_of(self.machine)
+        return limits_of(self.machine.name)
+
+    def includes(self, op: str) -> bool:
+        """Return whether `op` is judged."""
+        return not self.ops or op in self.ops
+
+
+def machine_named(name: str) -> Machine:
+    """Return the catalog's row. Raises WorkloadError for an unknown machine type."""
+    if name not in CATALOG:
+        raise WorkloadError(f"--machine {name}: not in the catalog; choose from {', '.join(CATALOG)}")
+    return CATALOG[name]
 
 
 def expectation_of(
@@ -58,27 +90,122 @@ def expectation_of(
     need_log: bool = True,
     need_check: bool = True,
 ) -> Expectation:
-    """The expectation for `nodes` machines of that type. Raises `WorkloadError` where there can be none."""
-    row = CATALOG.get(machine)
-    if row is None:
-        raise WorkloadError(f"--machine {machine}: no such type in the catalog; there are {', '.join(CATALOG)}")
+    """Return the expectation for `nodes` machines of that type. Raises WorkloadError if it cannot be judged."""
+    row = machine_named(machine)
     if row.unsupported is not None:
         raise WorkloadError(f"--machine {machine} cannot be judged: {row.unsupported}")
-    # Point-to-point rows are held to their limits whether asked for or not, and have no published figures.
+    # Point-to-point rows are always held to their limits, and have no published figures.
     known = [op for op in BUSBW_FACTORS if op != POINT_TO_POINT]
     if unknown := [op for op in ops if op not in known]:
         raise WorkloadError(f"--op {unknown[0]}: choose from {', '.join(known)}")
     return Expectation(
-        machine=machine,
-        nodes=nodes,
-        gpus=row.gpus,
-        gpu=row.gpu,
-        nics=row.nics,
-        gbps_per_nic=row.gbps_per_nic,
-        transport=row.transport,
-        floors=BASELINES.get(machine, ()),
-        ops=tuple(ops),
-        need_floor=need_floor,
-        need_log=need_log,
-        need_check=need_check,
+        machine=row, nodes=nodes, ops=tuple(ops), need_floor=need_floor, need_log=need_log, need_check=need_check
+    )
+
+
+def line_rate(machine: Machine) -> float:
+    """Return the bandwidth of all NICs of one node, each way: 8 NICs of 400 Gbit/s are 400 GB/s."""
+    return machine.nics * machine.gbps_per_nic / 8
+
+
+def ceiling(op: str, expectation: Expectation, algorithms: frozenset[str]) -> float | None:
+    """Return the highest possible busbw of `op` between the nodes; None on one node and for other operations."""
+    n, k, g, nics = expectation.ranks, expectation.nodes, expectation.machine.gpus, expectation.machine.nics
+    if k < 2:
+        return None
+    total = line_rate(expectation.machine)
+    hierarchical = total * (n - 1) / (g * (k - 1))
+    match op:
+        case "all_gather" | "reduce_scatter":
+            return total if algorithms <= {"ring"} else hierarchical
+        case "all_reduce":
+            return total if algorithms == {"ring"} else hierarchical
+        case "all_to_all":
+            return hierarchical / g  # each of g ranks has its own data for all ranks of other nodes
+        case "broadcast" | "reduce":
+            return total
+        case "gather" | "scatter":
+            return total * (n - 1) / (n - g)
+        case "sendrecv":
+            return total / nics * max(1, nics // g)  # one GPU of each node sends to the next node, through its own NICs
+        case _:
+            return None
+
+
+def column(row: MeasuredRow) -> Figures | None:
+    """Return the figures that count: out of place, as in publications."""
+    return row.out_of_place
+
+
+def headline(rows: Sequence[MeasuredRow]) -> list[MeasuredRow]:
+    """Return the largest row of each operation and type; of several at that size, the slowest."""
+    best: dict[tuple[str, str], MeasuredRow] = {}
+    for row in rows:
+        other = best.get((row.op, row.dtype))
+        if other is None or (row.size, _time(row)) > (other.size, _time(other)):
+            best[row.op, row.dtype] = row
+    return list(best.values())
+
+
+def _time(row: MeasuredRow) -> float:
+    figures = column(row)
+    return figures.time_us if figures else 0.0
+
+
+def large_enough(size: int) -> bool:
+    """Return whether a row of `size` bytes shows a fabric's bandwidth: latency dominates smaller messages."""
+    return size >= MIN_SIZE
+
+
+def measured(row: MeasuredRow, ranks: int) -> float | None:
+    """Return the bus bandwidth in GB/s, from size and time; None if the column was not measured."""
+    figures = column(row)
+    return None if figures is None else busbw(row.op, row.size, figures.time_us / 1e6, ranks)
+
+
+def algorithms_of(op: str, run: Run, facts: LogFacts | None) -> frozenset[str]:
+    """Return what NCCL used for `op` at its largest size (`ring`, `nvlstree`); empty if nothing shows it.
+
+    A log that names algorithms without operations shows it only if it names a single algorithm.
+    """
+    if facts is not None:
+        choices = [choice for choice in facts.choices if choice.op == _FUNCTIONS.get(op)]
+        largest = max((choice.size for choice in choices), default=0)
+        names = {choice.algorithm for choice in choices if choice.size == largest}
+        if not facts.choices:
+            names = {name.split("/")[0] for name in facts.algorithms}
+        if len(names) == 1:
+            return frozenset(name.lower().replace("_", "") for name in names)
+    return frozenset({run.algorithm}) if run.algorithm else frozenset()
+
+
+def floor_of(floors: Iterable[Baseline], op: str, nodes: int, size: int, algorithms: frozenset[str]) -> Baseline | None:
+    """Return the published figure that a row is judged by, by the rule above; None if there is none."""
+    matching = [
+        floor
+        for floor in floors
+        if (floor.op, floor.nodes) == (op, nodes)
+        and floor.size <= size
+        and (floor.algorithm is None or not algorithms or floor.algorithm in algorithms)
+    ]
+    # Figures that may gate come first, whatever their size.
+    matching = [floor for floor in matching if floor.gates] or matching
+    nearest = max((floor.size for floor in matching), default=0)
+    lowest: dict[str | None, Baseline] = {}
+    for floor in matching:
+        if floor.size == nearest and (floor.algorithm not in lowest or floor.busbw < lowest[floor.algorithm].busbw):
+            lowest[floor.algorithm] = floor
+    return max(lowest.values(), key=lambda floor: floor.busbw, default=None)
+
+
+def compare(row: MeasuredRow, value: float, floor: Baseline) -> Comparison:
+    """Compare the row's busbw (GB/s) with the published one."""
+    return Comparison(
+        op=row.op,
+        size=row.size,
+        measured=round(value, 3),
+        expected=floor.busbw,
+        share=round(value / floor.busbw, 6),  # rounded, so that 0.9 does not become 0.8999…
+        source=f"{floor.source}, {floor.algorithm}" if floor.algorithm else floor.source,
+        confidence=floor.confidence,
     )

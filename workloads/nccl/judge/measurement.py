@@ -1,4 +1,4 @@
-"""What somebody measured, whatever the tool that wrote it down: the form that the judge reads. Pure."""
+"""Measurement in the form that the judge reads, whatever tool wrote it. Pure."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ Form = Literal["rdma-ray", "nccl-tests", "nccl-tests JSON", "unreadable", "none"
 
 
 class UnreadableError(Exception):
-    """A file that holds no measurement that can be read; the message says what is wrong with it."""
+    """The file holds no readable measurement; the message says why."""
 
 
 @dataclass(frozen=True)
 class Figures:
-    """One column of a row as it was printed: mean time of one operation in µs, bandwidths in GB/s.
+    """One column of a row as printed: mean time of one operation in µs, bandwidths in GB/s.
 
-    `wrong` counts elements; None where the data was not checked. Nothing here is believed before it was recomputed.
+    `wrong` counts elements; None if the data was not checked. The judge recomputes the bandwidths.
     """
 
     time_us: float
@@ -45,15 +45,21 @@ class MeasuredRow:
 
 @dataclass(frozen=True)
 class Run:
-    """One run of a benchmark: its rows, and who took part.
+    """One run of a benchmark.
 
-    `ranks` counts those of the communicator that the rows are about, `hosts` names the host of every rank that the
-    output lists, `gpus` the models of their devices. `groups` counts the communicators that the ranks were split into.
-    `ended` is whether the output has the end that its tool writes. `stated_wrong` is the tool's own sum of wrong
-    elements. `algorithm` is NCCL_ALGO where the output shows it. `damaged` are rows that could not be read.
-    `guarded` counts rows that no published figure is about and that have guards of their own (point to point, latency),
-    `unverified` those of them whose data was not checked. `average` is nccl-tests' -a where the output shows it:
-    whose times these are (0 rank 0's, 1 the ranks' mean, 2 the fastest rank's, 3 the slowest rank's).
+    Attributes:
+        ranks: Size of the communicator that the rows are about.
+        hosts: Host of every rank that the output lists.
+        gpus: Models of the ranks' devices.
+        groups: Communicators that the ranks were split into.
+        ended: The output has the last lines that its tool writes.
+        stated_wrong: The tool's own count of wrong elements.
+        algorithm: NCCL_ALGO, if the output shows it.
+        damaged: Rows that cannot be read.
+        guarded: Rows without published figures that have checks of their own (point to point, latency).
+        unverified: Guarded rows whose data was not checked.
+        average: nccl-tests' -a, if the output shows it. The times are those of: 0 rank 0, 1 the ranks' mean, 2 the
+            fastest rank, 3 the slowest rank.
     """
 
     rows: tuple[MeasuredRow, ...]
@@ -72,10 +78,10 @@ class Run:
 
 @dataclass(frozen=True)
 class Measurement:
-    """All that a results file says.
+    """Contents of a results file.
 
-    `hang` are lines that tell of a hang or a time-out, `errors` those that tell why a run broke. `facts` is the
-    evidence that the file carries itself. `findings` are what its writer already knew to be wrong.
+    `hang` and `errors` are lines about a hang or time-out and about why a run failed. `facts` is evidence in the file
+    itself, `findings` are problems that its writer recorded.
     """
 
     form: Form

@@ -1,38 +1,41 @@
-"""Files in, a measurement and the log's facts out. What a file is, its content says and not its name."""
+"""Read results files and logs into a measurement. The content of a file decides its form, not its name."""
 
 from __future__ import annotations
 
 import gzip
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from workloads.exits import Exit, WorkloadError
 from workloads.nccl.evidence.facts import merge
 from workloads.nccl.evidence.log_reader import parse_log
-from workloads.nccl.judge import nccl_tests, nccl_tests_json, own_result
-from workloads.nccl.judge.lines import errors, hangs
-from workloads.nccl.judge.measurement import Measurement, UnreadableError
-from workloads.nccl.limits import Limits
-from workloads.nccl.result import Finding
+from workloads.nccl.evidence.problems import failure, node_problems, remark
+from workloads.nccl.judge import nccl_tests
+from workloads.nccl.judge.measurement import Figures, MeasuredRow, Measurement, Run, UnreadableError
+from workloads.nccl.limits import OP as POINT_TO_POINT
+from workloads.nccl.limits import Limits, violations
+from workloads.nccl.result import SCHEMA, Finding, Result, Row
 
 NOTHING = Measurement("none", ())
-LARGEST = 2**30  # bytes of a file; a log of NCCL_DEBUG=TRACE may be larger, and says nothing more
+LARGEST = 2**30  # bytes of a file; a larger log is NCCL_DEBUG=TRACE, which the judge does not need
 
 
 def read_file(path: str) -> str:
-    """The text of a file, of a gzipped one, or (`-`) of stdin. Raises `WorkloadError` where it cannot be read."""
+    """Return the text of a file, of a gzipped file, or of stdin (`-`). Raises `WorkloadError` if it cannot be read."""
     try:
         data = sys.stdin.buffer.read(LARGEST + 1) if path == "-" else _bytes(Path(path))
     except OSError as error:
         raise WorkloadError(f"cannot read {path}: {error.strerror or error}") from error
     except EOFError as error:
-        raise WorkloadError(f"cannot read {path}: the gzipped file ends in the middle") from error
+        raise WorkloadError(f"cannot read {path}: the gzipped file is truncated") from error
     if len(data) > LARGEST:
-        raise WorkloadError(f"cannot read {path}: it has more than 1 GiB; give NCCL_DEBUG=INFO output, not TRACE")
+        raise WorkloadError(f"cannot read {path}: it has more than 1 GiB; pass NCCL_DEBUG=INFO output, not TRACE")
     return data.decode("utf-8-sig", errors="replace")
 
 
@@ -47,58 +50,123 @@ def _bytes(path: Path) -> bytes:
 
 
 def measurement_of(text: str, op: str | None = None, limits: Limits | None = None) -> Measurement:
-    """The measurement in a results file. `op` is the operation of a table that does not name its own.
+    """Return the measurement in a results file. Raises `UnreadableError` for an empty, damaged or unknown file.
 
-    `limits` are those of the machine that was paid for, for the point-to-point rows of our own results.
-
-    Raises `UnreadableError` where the text is empty, broken, or of no form that is known.
+    Args:
+        op: Operation of a table that does not name its own.
+        limits: Limits of the machine, for the point-to-point rows of this program's results.
     """
     if not text.strip():
         raise UnreadableError("it is empty")
     if (document := _json(text)) is not None:
-        if own_result.is_result(document):
-            return own_result.read(own_result.parse(document), limits)
-        if nccl_tests_json.is_report(document):
-            return nccl_tests_json.read(document, op)
+        if str(document.get("schema", "")).startswith("rdma-ray/nccl/"):
+            return measurement_of_result(_result(document), limits)
+        if nccl_tests.is_report(document):
+            return nccl_tests.read_report(document, op)
         raise UnreadableError("it is JSON, and neither this program's result nor nccl-tests' report")
     if not nccl_tests.is_text(text):
-        # A run that was ended before its first line still says why.
-        if hang := hangs(text):
+        # A run that ended before its first line may still show why.
+        if hang := nccl_tests.hangs(text):
             return replace(NOTHING, form="nccl-tests", hang=hang)
-        told = "".join(f": {line}" for line in errors(text)[:1])
-        raise UnreadableError(f"there is no output of nccl-tests and no JSON in it{told}")
-    found = nccl_tests.read(text, op)
+        first_error = "".join(f": {line}" for line in nccl_tests.errors(text)[:1])
+        raise UnreadableError(f"it holds neither output of nccl-tests nor JSON{first_error}")
     facts = parse_log(text)
-    return replace(found, facts=facts if facts.lines else None)
+    return replace(nccl_tests.read(text, op), facts=facts if facts.lines else None)
 
 
 def measurement_of_texts(
     results: str | None, logs: Sequence[str], op: str | None = None, limits: Limits | None = None
 ) -> Measurement:
-    """The measurement in a results file together with the evidence in logs; either may be missing.
+    """Return the measurement in a results file with the evidence in logs; either may be missing.
 
-    Results that cannot be read become a finding, so that what the logs say is told all the same.
+    Unreadable results become a finding, so the logs are judged anyway.
     """
-    told = tuple(dict.fromkeys(line for log in logs for line in hangs(log)))
+    hang = tuple(dict.fromkeys(line for log in logs for line in nccl_tests.hangs(log)))
     try:
         found = NOTHING if results is None else measurement_of(results, op, limits)
     except UnreadableError as error:
-        text = f"the results cannot be read: {error}"
-        found = Measurement("unreadable", (), findings=(Finding(code=Exit.ERROR, kind="unreadable", text=text),))
-        if told and results is not None and not results.strip():
-            found = NOTHING  # not a broken file, but a run that never wrote a line
+        unreadable = failure("unreadable", f"the results cannot be read: {error}", Exit.ERROR)
+        found = Measurement("unreadable", (), findings=(unreadable,))
+        if hang and results is not None and not results.strip():
+            found = NOTHING  # no damaged file: the run never wrote a line
     facts = [parse_log(log) for log in logs]
     if found.facts is not None:
         facts.insert(0, found.facts)
-    return replace(found, facts=merge(facts) if facts else None, hang=(*found.hang, *told))
+    return replace(found, facts=merge(facts) if facts else None, hang=(*found.hang, *hang))
 
 
 def _json(text: str) -> dict[str, Any] | None:
-    """The JSON object that the text is, None where it is none. Raises `UnreadableError` where it is a part of one."""
+    """Return the JSON object; None for other text. Raises `UnreadableError` for a part of one."""
     if not text.lstrip().startswith("{"):
         return None
     try:
         found: dict[str, Any] = json.loads(text)
     except json.JSONDecodeError as error:
-        raise UnreadableError(f"it is JSON that breaks off or is damaged, line {error.lineno}: {error.msg}") from error
+        raise UnreadableError(f"it is truncated or damaged JSON, line {error.lineno}: {error.msg}") from error
+    return found
+
+
+def _result(document: Mapping[str, Any]) -> Result:
+    if document["schema"] != SCHEMA:
+        raise UnreadableError(f"its schema is {document['schema']}, and this program reads {SCHEMA}: measure again")
+    try:
+        return Result.model_validate(document)
+    except ValidationError as problems:
+        first = problems.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        raise UnreadableError(f"it does not match its schema: {where or 'the whole'}: {first['msg']}") from problems
+
+
+def measurement_of_result(result: Result, limits: Limits | None = None) -> Measurement:
+    """Return the measurement in this program's result: collectives as rows, the rest by the machine's `limits`."""
+    rows = [row for row in result.rows if _is_headline(row)]
+    others = [row for row in result.rows if not _is_headline(row)]
+    members = sorted(result.ranks or [], key=lambda member: member.rank)
+    algorithm = (result.environment or {}).get("NCCL_ALGO", "")
+    # Pods of one machine have host names of their own; only different kernels are different hosts.
+    run = Run(
+        rows=tuple(
+            MeasuredRow(
+                row.op, row.size, row.dtype, Figures(row.time_us.max, row.algbw, row.busbw, row.wrong), in_place=None
+            )
+            for row in rows
+        ),
+        ranks=result.world.ranks if result.world else None,
+        hosts=tuple(member.machine for member in members),
+        gpus=frozenset(member.gpu for member in members if member.gpu),
+        ended=result.exit_code in (Exit.OK, Exit.BELOW, Exit.WRONG_DATA, Exit.NOT_AS_ASKED),
+        stated_wrong=sum(row.wrong or 0 for row in result.rows),
+        algorithm=algorithm.lower() if algorithm.isalpha() else None,
+        guarded=len(others),
+        unverified=sum(row.wrong is None for row in others),
+    )
+    return Measurement(
+        "rdma-ray",
+        (run,),
+        hang=(result.reason,) if result.exit_code == Exit.HANG else (),
+        facts=result.evidence.log if result.evidence else None,
+        findings=tuple(_findings(result, limits)),
+    )
+
+
+def _is_headline(row: Row) -> bool:
+    """Return whether published figures are about such a row: runs back to back of a collective."""
+    return row.mode == "throughput" and row.op != POINT_TO_POINT and row.pairs is None
+
+
+def _findings(result: Result, limits: Limits | None) -> list[Finding]:
+    found = violations(result, limits)
+    if result.exit_code in (Exit.ERROR, Exit.STOPPED):
+        found.append(failure("broken", f"the run itself failed: {result.reason}", Exit.ERROR))
+    if result.exit_code == Exit.WRONG_DATA and not any(row.wrong for row in result.rows):
+        found.append(failure("wrong-data", result.reason, Exit.WRONG_DATA))
+    if result.exit_code == Exit.NOT_AS_ASKED and not any(finding.code for finding in found):
+        found.append(failure("not-as-asked", result.reason))
+    if result.backend == "gloo":
+        found.append(failure("gloo", "gloo between CPUs was measured, not NCCL between GPUs"))
+    if result.evidence is not None and result.evidence.missing:
+        found.append(remark("evidence-missing", f"missing evidence: {'; '.join(result.evidence.missing[:4])}"))
+    found += node_problems(result.evidence)
+    if result.injected_fault:
+        found.append(remark("rehearsal", f"a fault was injected: {result.injected_fault}"))
     return found

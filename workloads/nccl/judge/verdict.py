@@ -1,29 +1,29 @@
-"""The judge: a measurement, its evidence and what was expected in, a verdict out. Pure.
+"""Judge a measurement by its evidence and an expectation. Pure.
 
-All that is wrong is told; the exit code is that of the worst, in the order of `ORDER`. Nothing passes by being absent:
+The verdict lists all findings; its exit code is the worst one's, in the order of `ORDER`. What is absent never passes:
 no result, no evidence, unchecked data and no baseline each have a finding of their own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any
 
 from workloads.exits import Exit
-from workloads.nccl.judge import checks, units
+from workloads.nccl.evidence.problems import failure
+from workloads.nccl.judge import checks
 from workloads.nccl.judge.expectation import Expectation, expectation_of
 from workloads.nccl.judge.measurement import Measurement
-from workloads.nccl.judge.own_result import read
-from workloads.nccl.judge.reading import measurement_of_texts
+from workloads.nccl.judge.reading import measurement_of_result, measurement_of_texts
 from workloads.nccl.result import Comparison, Finding, Result, Verdict
 from workloads.nccl.sizes import format_size
 
 ORDER = (Exit.ERROR, Exit.WRONG_DATA, Exit.NOT_AS_ASKED, Exit.HANG, Exit.BELOW)
-"""Which of several codes is the verdict's: what cannot be read says nothing, and wrong data is worse than slow data."""
+"""Precedence of exit codes: unreadable results show nothing else, and wrong data is worse than slow data."""
 
 
 def judge(measurement: Measurement, expectation: Expectation) -> Verdict:
-    """The verdict on a measurement, whose `facts` are the evidence."""
+    """Return the verdict on a measurement, whose `facts` are the evidence."""
     facts = measurement.facts
     found = [
         *measurement.findings,
@@ -39,7 +39,7 @@ def judge(measurement: Measurement, expectation: Expectation) -> Verdict:
     for run in measurement.runs:
         if not (run.rows or run.guarded):
             continue
-        contradictions = units.disagreements(run, expectation.ranks)
+        contradictions = checks.disagreements(run, expectation.ranks)
         found += contradictions
         found += checks.ranks(run, facts, expectation)
         found += checks.hosts(run, facts, expectation)
@@ -49,28 +49,43 @@ def judge(measurement: Measurement, expectation: Expectation) -> Verdict:
             sound.append(run)
             found += checks.possible(run, facts, expectation)
     comparisons, compared = checks.bandwidth(sound, facts, expectation)
-    return _verdict([*found, *compared], comparisons, expectation)
+    return _verdict(list(dict.fromkeys([*found, *compared])), comparisons, expectation)
 
 
 def judge_texts(results: str | None, logs: Sequence[str], expectation: Expectation) -> Verdict:
-    """The verdict on the text of a results file and of logs. Without results the logs alone can fail, and not pass."""
-    named = expectation.ops[0] if len(expectation.ops) == 1 else None
-    return judge(measurement_of_texts(results, logs, named, expectation.limits), expectation)
+    """Judge the text of a results file and of logs. Logs without results can fail, but not pass."""
+    op = expectation.ops[0] if len(expectation.ops) == 1 else None
+    return judge(measurement_of_texts(results, logs, op, expectation.limits), expectation)
 
 
 def verdict_of(
     result: Result, *, machine: str | None, need_floor: bool = True, need_check: bool = True, ops: Sequence[str] = ()
 ) -> Verdict:
-    """The verdict on a finished run of our own, on the machines that its stack has.
+    """Judge a finished run of this program on the machines of its stack.
 
-    Without a machine type (`local`) there is no fabric to judge: the verdict is the driver's own, about correctness. A
-    run that claims a fabric all the same has no baseline. Raises `WorkloadError` for a machine type that is not in the
-    catalog or cannot be judged.
+    Without a machine type (`local`) there is no fabric to judge: the verdict is the driver's own, on correctness. A run
+    that claims a fabric without a machine type has no baseline. Raises `WorkloadError` for an unknown machine type and
+    for one that cannot be judged.
     """
     if machine is None or result.world is None:
         return _of_the_driver(result, machine, need_floor)
     expectation = expectation_of(machine, result.world.nodes, ops, need_floor=need_floor, need_check=need_check)
-    return judge(read(result, expectation.limits), expectation)
+    return judge(measurement_of_result(result, expectation.limits), expectation)
+
+
+def judged(result: Result, machine: str | None) -> Result:
+    """Return the result with its verdict, which sets the run's exit code and reason if it fails.
+
+    Args:
+        machine: Machine type of the stack, if it has one. Raises `WorkloadError` for one that cannot be judged.
+    """
+    verdict = verdict_of(result, machine=machine, need_floor=not result.spec.get("no_floor", False))
+    update: dict[str, Any] = {"verdict": verdict}
+    if verdict.code:
+        update |= {"exit_code": verdict.code, "reason": verdict.reason}
+    elif machine is not None and not result.exit_code:
+        update |= {"reason": verdict.reason}
+    return result.model_copy(update=update)
 
 
 def _of_the_driver(result: Result, machine: str | None, need_floor: bool) -> Verdict:
@@ -78,61 +93,42 @@ def _of_the_driver(result: Result, machine: str | None, need_floor: bool) -> Ver
     if not code and result.proves == "fabric" and need_floor:
         code = Exit.BELOW
         reason = "no baseline: the machine type is not known; --no-floor does without"
-        findings = [Finding(code=code, kind="no-baseline", text=reason)]
+        findings = [failure("no-baseline", reason, Exit.BELOW)]
     elif not code:
         reason += "; no fabric to judge" if result.proves != "fabric" else "; judged without a machine's figures"
-    return Verdict(
-        code=code,
-        outcome="fail" if code else "pass",
-        reason=reason,
-        machine=machine,
-        findings=findings,
-        comparisons=[],
-    )
+    outcome = "fail" if code else "pass"
+    return Verdict(code=code, outcome=outcome, reason=reason, machine=machine, findings=findings, comparisons=[])
 
 
 def deciding(findings: Sequence[Finding]) -> int:
-    """The exit code of all findings together, 0 where none fails."""
+    """Return the exit code of all findings together."""
     codes = {finding.code for finding in findings}
     return next((int(code) for code in ORDER if code in codes), int(Exit.OK))
 
 
 def _verdict(findings: list[Finding], comparisons: list[Comparison], expectation: Expectation) -> Verdict:
-    findings = list(dict.fromkeys(findings))
-    judged = [comparison for comparison in comparisons if comparison.confidence != "low"]
-    if not judged and not deciding(findings) and not any(finding.kind == "no-baseline" for finding in findings):
+    gating = [comparison for comparison in comparisons if comparison.confidence != "low"]
+    if not gating and not deciding(findings) and not any(finding.kind == "no-baseline" for finding in findings):
         findings.append(checks.no_baseline(expectation.ops or ("what was measured",), expectation))
     code = deciding(findings)
+    slow = next((finding.text for finding in findings if finding.kind == "slow"), None)
     if code:
         reason = next(finding.text for finding in findings if finding.code == code)
-        return _made(code, "fail", reason, findings, comparisons, expectation)
-    slow = next((finding.text for finding in findings if finding.kind == "slow"), None)
-    if slow is not None:
-        return _made(code, "warn", slow, findings, comparisons, expectation)
-    if not judged:
-        reason = "nothing is wrong, and no published figure says whether it is fast: a pass by --no-floor"
-        return _made(code, "pass", reason, findings, comparisons, expectation)
-    least = min(judged, key=lambda comparison: comparison.share)
-    reason = (
-        f"{least.op} {format_size(least.size)}: {least.measured:.1f} GB/s, {least.share:.1%} of {least.expected:g}"
-        f" GB/s ({least.source})"
-    )
-    return _made(code, "pass", reason, findings, comparisons, expectation)
-
-
-def _made(
-    code: int,
-    outcome: Literal["pass", "warn", "fail"],
-    reason: str,
-    findings: list[Finding],
-    comparisons: list[Comparison],
-    expectation: Expectation,
-) -> Verdict:
+    elif slow is not None:
+        reason = slow
+    elif gating:
+        least = min(gating, key=lambda comparison: comparison.share)
+        reason = (
+            f"{least.op} {format_size(least.size)}: {least.measured:.1f} GB/s, {least.share:.1%} of {least.expected:g}"
+            f" GB/s ({least.source})"
+        )
+    else:
+        reason = "nothing is wrong, and no published figure shows whether it is fast: a pass by --no-floor"
     return Verdict(
         code=code,
-        outcome=outcome,
+        outcome="fail" if code else "warn" if slow is not None else "pass",
         reason=reason,
-        machine=expectation.machine,
+        machine=expectation.machine.name,
         findings=findings,
         comparisons=comparisons,
     )

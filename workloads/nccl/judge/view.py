@@ -1,22 +1,23 @@
-"""A verdict for people: measured beside published, what was found, and one line at the end."""
+"""Verdict and floors on the terminal."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from infra.catalog.baselines import BASELINES
-from infra.catalog.machines import CATALOG
+from infra.catalog.machines import Machine
 from workloads.nccl.result import Finding, Verdict
 from workloads.nccl.sizes import format_size
 
-CAPTION = "busbw out of place, GB/s (decimal); a figure of low confidence judges nobody"
+CAPTION = "busbw out of place, GB/s (decimal); figures of low confidence do not gate"
 STYLES = {"pass": "green", "warn": "yellow", "fail": "red"}
 
 
 def show(verdict: Verdict, console: Console) -> None:
-    """Print the verdict: comparisons, then all findings (those that fail first), then the word."""
+    """Print the comparisons, all findings (failures first), then the verdict."""
     if verdict.comparisons:
         console.print(_comparisons(verdict))
         for source in dict.fromkeys(comparison.source for comparison in verdict.comparisons):
@@ -37,16 +38,16 @@ def _line(finding: Finding) -> str:
     return f"{finding.kind}: {finding.text}" + (f" [{finding.code}]" if finding.code else "")
 
 
-def _table(caption: str, *names: str) -> Table:
-    """A table whose first column is text and whose others are figures."""
-    table = Table(caption=caption, box=SIMPLE_HEAD, pad_edge=False)
+def _table(*names: str) -> Table:
+    """Return a table whose first column is text and whose other columns are figures."""
+    table = Table(caption=CAPTION, box=SIMPLE_HEAD, pad_edge=False)
     for position, name in enumerate(names):
         table.add_column(name, justify="right" if position else "left", no_wrap=True)
     return table
 
 
 def _comparisons(verdict: Verdict) -> Table:
-    table = _table(CAPTION, "operation", "size", "measured", "published", "share", "confidence")
+    table = _table("operation", "size", "measured", "published", "share", "confidence")
     for comparison in verdict.comparisons:
         table.add_row(
             comparison.op,
@@ -59,14 +60,13 @@ def _comparisons(verdict: Verdict) -> Table:
     return table
 
 
-def show_floors(machine: str | None, console: Console) -> None:
-    """Print the published figures of one machine type, or of all, and below them where they come from."""
-    table = _table(CAPTION, "machine", "nodes", "size", "busbw", "floor", "confidence", "source")
+def show_floors(machines: Sequence[Machine], console: Console) -> None:
+    """Print the published figures of these machine types, and below them their sources."""
+    table = _table("machine", "nodes", "size", "busbw", "floor", "confidence", "source")
     sources: dict[str, int] = {}
-    for name in CATALOG if machine is None else [machine]:
-        lines = BASELINES.get(name, ())
-        table.add_row(f"[bold]{name}[/]" if lines else f"[bold]{name}[/]: none")
-        for line in sorted(lines, key=lambda line: (line.nodes, line.op, line.size)):
+    for machine in machines:
+        table.add_row(f"[bold]{machine.name}[/]" if machine.baselines else f"[bold]{machine.name}[/]: none")
+        for line in sorted(machine.baselines, key=lambda line: (line.nodes, line.op, line.size)):
             source = f"{line.source}. {line.note}" if line.note else line.source
             table.add_row(
                 f"  {line.op}" + (f" {line.algorithm}" if line.algorithm else ""),
