@@ -15,10 +15,10 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr
 from pydantic.alias_generators import to_camel
 from pydantic.fields import FieldInfo
 
+from infra.catalog.aws import second_zone
 from infra.catalog.capacity import MAX_RUN_HOURS
 from infra.catalog.machines import CATALOG
 from infra.catalog.pins import AWS_RAY_TRAIN, RAY, RAY_IN
-from infra.catalog.zones import second_zone
 from infra.defaults import REQUIRED, ByTarget, Derived, Fixed, clouds, everywhere, same_as
 from infra.problems import SettingsError, UnreadableError
 from infra.readers import Choice, Cidr, Cidrs, Flag, Moment, Reader, Secret, Text, Texts, Version, Whole

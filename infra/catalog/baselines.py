@@ -1,7 +1,7 @@
-"""Published bus bandwidth (busbw) of collectives over a healthy fabric: what others measured, where, and how sure.
+"""Published bus bandwidth (busbw) of collectives over a healthy fabric: the figure, its source, and its confidence.
 
-Nothing here was measured by this project. A figure of low confidence is kept, for whoever compares, but judges nobody.
-All figures are out of place, in GB/s (decimal), of whole machines with a rank per GPU, float and sum.
+This project measured none of these. A figure of low confidence is shown for comparison but never decides a verdict.
+All figures are out of place, in GB/s (decimal), of whole machines with one rank per GPU, float and sum.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from infra.outputs import Floor
 
 GIB = 2**30
 MARGIN = 0.9
-"""A fabric is called slow below this share of the published figure: the room for another image, NCCL and day."""
+"""Share of the published figure below which a fabric is slow: the margin for another image, NCCL and time."""
 
 Algorithm = Literal["ring", "tree", "nvls", "nvlstree"]
 Confidence = Literal["high", "medium", "low"]
@@ -33,9 +33,9 @@ STAS = "stas00/ml-engineering: network/README.md, 744d01e, 2026-08-22"
 class Baseline:
     """One published figure: `busbw` (GB/s, decimal) of `op` over `nodes` whole machines at `size` bytes.
 
-    `algorithm` is NCCL's where the source names it, None where the choice was the library's. `confidence` is high where
-    two publications agree, medium for one, low where sources contradict each other or nobody confirmed a figure seen
-    once: those never judge, and `note` says why.
+    `algorithm` is the NCCL algorithm that the source names, None if NCCL chose it. `confidence` is high if two
+    publications agree and medium for a single one. It is low if sources contradict each other or a figure was seen once
+    and never confirmed; such a figure decides no verdict, and `note` has the reason.
     """
 
     op: str
@@ -49,16 +49,17 @@ class Baseline:
 
     @property
     def gates(self) -> bool:
+        """Whether the figure decides a verdict."""
         return self.confidence != "low"
 
     @property
     def floor(self) -> float:
-        """The least busbw (GB/s, decimal) that still counts as healthy."""
+        """The lowest busbw (GB/s, decimal) of a healthy fabric."""
         return round(self.busbw * MARGIN, 1)
 
 
 _H200_NODE = (
-    # Measured on one node of 8 H200: the same board, GPUs and NVSwitch are in every machine that lists it.
+    # Measured on one node of 8 H200. Every machine that lists these figures has the same board, GPUs and NVSwitch.
     Baseline("all_reduce", 1, 4 * GIB, 473.1, STAS, algorithm="nvls"),
     Baseline("all_reduce", 1, 16 * GIB, 480.7, STAS, algorithm="nvls"),
     Baseline("all_reduce", 1, 16 * GIB, 367.2, STAS, algorithm="ring"),
@@ -68,7 +69,7 @@ _H200_NODE = (
 
 BASELINES: dict[str, tuple[Baseline, ...]] = {
     "a3-ultragpu-8g": (
-        # Two publications agree within 1 %; the lower one of each pair is expected.
+        # Two publications agree within 1 %; the lower figure of each pair is the expectation.
         Baseline("all_gather", 2, 4 * GIB, 324.3, SKYPILOT, "high"),
         Baseline("all_gather", 2, 4 * GIB, 327.2, TOOLKIT, "high"),
         Baseline("all_gather", 2, 8 * GIB, 325.7, SKYPILOT, "high"),
@@ -85,7 +86,7 @@ BASELINES: dict[str, tuple[Baseline, ...]] = {
             260.0,
             DRANET,
             "low",
-            note="Google's own test of virtual machines shows about 375 at the same size; the gap is unexplained.",
+            note="Google's own test on virtual machines shows about 375 at the same size; the gap is unexplained.",
         ),
         Baseline(
             "all_gather",
@@ -94,7 +95,7 @@ BASELINES: dict[str, tuple[Baseline, ...]] = {
             375.0,
             HYPERCOMPUTER,
             "low",
-            note="Read off as about 375; Kubernetes with DRANET shows 260 at the same size; the gap is unexplained.",
+            note="Published as about 375; Kubernetes with DRANET shows 260 at the same size; the gap is unexplained.",
         ),
     ),
     "p4d.24xlarge": (Baseline("all_reduce", 2, 2 * GIB, 77.4, SKYPILOT),),
@@ -123,17 +124,17 @@ BASELINES: dict[str, tuple[Baseline, ...]] = {
         Baseline("all_reduce", 1, 16 * GIB, 845.7, STAS),
     ),
     "p6-b300.48xlarge": (
-        Baseline("all_reduce", 2, 16 * GIB, 654.0, ADT, "low", note="Seen once, confirmed by nobody."),
-        Baseline("all_reduce", 2, 64 * GIB, 751.0, ADT, "low", note="Seen once, confirmed by nobody."),
+        Baseline("all_reduce", 2, 16 * GIB, 654.0, ADT, "low", note="Published once and not confirmed."),
+        Baseline("all_reduce", 2, 64 * GIB, 751.0, ADT, "low", note="Published once and not confirmed."),
     ),
 }
 
 
 def floors(machine: str) -> list[Floor]:
-    """The floors of the network between two nodes and more, as the stack's outputs carry them.
+    """Return the floors of a network of two or more nodes, in the form of the stack's outputs.
 
-    Only figures that may judge, and of several at one size the one that the library's own choice reached: the lowest
-    publication of it. Empty where no published figure may judge.
+    Only figures that gate count. If a size has several, the floor follows the fastest algorithm, which a healthy NCCL
+    chooses, and the lowest publication of it.
     """
     best: dict[tuple[str, int, int], Baseline] = {}
     for line in BASELINES.get(machine, ()):
@@ -153,5 +154,5 @@ def floors(machine: str) -> list[Floor]:
 
 
 def _before(line: Baseline, other: Baseline) -> bool:
-    """Of one algorithm the lower figure is expected; of two, the faster is what a healthy library chooses."""
+    """Return whether `line` is the better expectation: the lower of one algorithm, the higher of two."""
     return line.busbw < other.busbw if line.algorithm == other.algorithm else line.busbw > other.busbw

@@ -1,6 +1,7 @@
-"""The ways to get machines: what each is, and what a node pool or node group must say to use it.
+"""Kinds of capacity: the inputs that a node pool or node group needs to obtain machines of each kind.
 
-Facts only. What may go with what is `infra.legality`; which machine can be had how is `infra.catalog.machines`.
+Facts only. Which settings can be combined is in the validation rules; which machine is available as which capacity is
+in `infra.catalog.machines`.
 """
 
 from __future__ import annotations
@@ -13,164 +14,91 @@ DWS = "GKE docs concepts/dws, read 2026-08"
 QUEUED = "GKE docs provisioningrequest, 2026-04-08"
 TOOLKIT = "GoogleCloudPlatform/cluster-toolkit: gke-node-pool preconditions, 10470803, 2026-06-25"
 BLOCKS = "EKS docs capacity-blocks-mng; aws-ia blueprint ml-capacity-block, 98d0eb4"
-EKSCTL = "eksctl-io/eksctl #7949 and #8220, 99984adb6, 2026-08"
-
 
 MAX_RUN_HOURS = 168
-"""The longest a flex-start node runs, in hours: seven days (GKE docs concepts/dws, read 2026-08). We wait as long for
-one, too: no source names an end of the wait."""
+"""Hours that a flex-start node runs at most: seven days (GKE docs concepts/dws, read 2026-08). Requests for machines
+wait as long, since no source names a limit for the wait."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class GkeCapacity:
-    """What a GKE node pool says to get machines this way.
+    """Inputs of a GKE node pool for one kind of capacity.
 
-    `reservation_affinity` is node_config.reservation_affinity.consume_reservation_type. `auto_repair` false is a demand
-    of the API for flex-start, not a preference. `starts_empty` is whether the pool must begin, and may idle, at 0
-    nodes.
+    `reservation_affinity` is node_config.reservation_affinity.consume_reservation_type. The API requires `auto_repair`
+    to be false for flex-start. `starts_empty` is whether the pool is created with 0 nodes and may stay at 0.
+    `wait_hours` is how long a request for a machine waits before it fails (this project's choice).
     """
 
-    meaning: str
-    flex_start: bool
-    queued: bool
-    spot: bool
-    reservation_affinity: Literal["NO_RESERVATION", "SPECIFIC_RESERVATION"]
-    auto_repair: bool
-    starts_empty: bool
+    flex_start: bool = False
+    queued: bool = False
+    spot: bool = False
+    reservation_affinity: Literal["NO_RESERVATION", "SPECIFIC_RESERVATION"] = "NO_RESERVATION"
+    auto_repair: bool = True
+    starts_empty: bool = False
     wait_hours: int
-    source: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class EksCapacity:
-    """What an EKS managed node group and its launch template say to get machines this way.
+    """Inputs of an EKS managed node group and its launch template for one kind of capacity.
 
-    `capacity_type` goes on the node group; `market_type` on the launch template's market options, None where it has
-    none. `placement_group` is whether a cluster placement group may be made: with a reservation it costs part of the
-    capacity. `wait_hours` is how long somebody waits for such a node before giving up: our choice, as for GKE.
+    `capacity_type` is set on the node group, `market_type` in the launch template's market options, if there are any.
+    `placement_group` is whether the nodes share a cluster placement group: combined with a reservation it makes part of
+    the capacity unusable. `wait_hours` is how long a request for a machine waits before it fails (this project's
+    choice).
     """
 
-    meaning: str
     capacity_type: Literal["ON_DEMAND", "SPOT", "CAPACITY_BLOCK"]
-    market_type: Literal["capacity-block"] | None
-    targets_reservation: bool
-    placement_group: bool
-    starts_empty: bool
+    market_type: Literal["capacity-block"] | None = None
+    targets_reservation: bool = False
+    placement_group: bool = False
+    starts_empty: bool = False
     wait_hours: int
-    source: str
 
 
 GKE_CAPACITIES: dict[str, GkeCapacity] = {
-    "flex-start": GkeCapacity(
-        meaning="machines for at most seven days, one by one as they become free, up to 53 % cheaper than on demand",
-        flex_start=True,
-        queued=False,
-        spot=False,
-        reservation_affinity="NO_RESERVATION",
-        auto_repair=False,
-        starts_empty=True,
-        wait_hours=MAX_RUN_HOURS,
-        source=f"{DWS}; {TOOLKIT}",
-    ),
+    # For at most seven days, one by one as machines become free, up to 53 % cheaper than on demand (DWS; TOOLKIT).
+    "flex-start": GkeCapacity(flex_start=True, auto_repair=False, starts_empty=True, wait_hours=MAX_RUN_HOURS),
+    # All machines of a job at once, for at most seven days, after a wait in Google's queue (QUEUED; TOOLKIT).
     "flex-start-queued": GkeCapacity(
-        meaning="all machines of a job at once, for at most seven days, after a wait in Google's queue",
-        flex_start=True,
-        queued=True,
-        spot=False,
-        reservation_affinity="NO_RESERVATION",
-        auto_repair=False,
-        starts_empty=True,
-        wait_hours=MAX_RUN_HOURS,
-        source=f"{QUEUED}; {TOOLKIT}",
+        flex_start=True, queued=True, auto_repair=False, starts_empty=True, wait_hours=MAX_RUN_HOURS
     ),
-    "spot": GkeCapacity(
-        meaning="machines that Google may take back at any time",
-        flex_start=False,
-        queued=False,
-        spot=True,
-        reservation_affinity="NO_RESERVATION",
-        auto_repair=True,
-        starts_empty=False,
-        wait_hours=MAX_RUN_HOURS,
-        source=TOOLKIT,
-    ),
-    "reservation": GkeCapacity(
-        meaning="machines that were reserved beforehand",
-        flex_start=False,
-        queued=False,
-        spot=False,
-        reservation_affinity="SPECIFIC_RESERVATION",
-        auto_repair=True,
-        starts_empty=False,
-        wait_hours=1,
-        source=TOOLKIT,
-    ),
-    "on-demand": GkeCapacity(
-        meaning="machines for as long as they are kept, if there are any",
-        flex_start=False,
-        queued=False,
-        spot=False,
-        reservation_affinity="NO_RESERVATION",
-        auto_repair=True,
-        starts_empty=False,
-        wait_hours=1,
-        source=TOOLKIT,
-    ),
+    # Google may reclaim the machines at any time (TOOLKIT).
+    "spot": GkeCapacity(spot=True, wait_hours=MAX_RUN_HOURS),
+    # Machines of an existing reservation (TOOLKIT).
+    "reservation": GkeCapacity(reservation_affinity="SPECIFIC_RESERVATION", wait_hours=1),
+    # Machines without an end, if any are available (TOOLKIT).
+    "on-demand": GkeCapacity(wait_hours=1),
 }
 
+# The first three: eksctl-io/eksctl #7949 and #8220, 99984adb6, 2026-08.
 EKS_CAPACITIES: dict[str, EksCapacity] = {
-    "on-demand": EksCapacity(
-        meaning="machines for as long as they are kept, if there are any",
-        capacity_type="ON_DEMAND",
-        market_type=None,
-        targets_reservation=False,
-        placement_group=True,
-        starts_empty=False,
-        wait_hours=1,
-        source=EKSCTL,
-    ),
-    "spot": EksCapacity(
-        meaning="machines that AWS may take back at two minutes' notice, often several at once",
-        capacity_type="SPOT",
-        market_type=None,
-        targets_reservation=False,
-        placement_group=True,
-        starts_empty=False,
-        wait_hours=MAX_RUN_HOURS,
-        source=EKSCTL,
-    ),
-    "reservation": EksCapacity(
-        meaning="machines of an On-Demand Capacity Reservation",
-        capacity_type="ON_DEMAND",
-        market_type=None,
-        targets_reservation=True,
-        placement_group=False,
-        starts_empty=False,
-        wait_hours=1,
-        source=EKSCTL,
-    ),
+    # Machines without an end, if any are available.
+    "on-demand": EksCapacity(capacity_type="ON_DEMAND", placement_group=True, wait_hours=1),
+    # AWS may reclaim the machines at two minutes' notice, often several at once.
+    "spot": EksCapacity(capacity_type="SPOT", placement_group=True, wait_hours=MAX_RUN_HOURS),
+    # Machines of an On-Demand Capacity Reservation.
+    "reservation": EksCapacity(capacity_type="ON_DEMAND", targets_reservation=True, wait_hours=1),
+    # Machines bought for fixed days, up to eight weeks ahead; AWS reclaims them at the end (BLOCKS).
     "capacity-block": EksCapacity(
-        meaning="machines bought for fixed days, up to eight weeks ahead; they are taken back at the end",
         capacity_type="CAPACITY_BLOCK",
         market_type="capacity-block",
         targets_reservation=True,
-        placement_group=False,
         starts_empty=True,
         wait_hours=MAX_RUN_HOURS,
-        source=BLOCKS,
     ),
 }
 
 
 CAPACITIES: Mapping[str, Mapping[str, GkeCapacity | EksCapacity]] = {"gke": GKE_CAPACITIES, "eks": EKS_CAPACITIES}
-"""The ways by target; local has none."""
+"""Kinds of capacity by target; local has none."""
 
 
 def offered(target: str) -> tuple[str, ...]:
-    """The ways to get machines that a target knows; none on local."""
+    """Return the names of a target's kinds of capacity; none on local."""
     return tuple(CAPACITIES.get(target, ()))
 
 
-def promised_s(target: str, *ways: str | None) -> int:
-    """Seconds that somebody waits for a machine before giving up, by the slowest of these ways; None is no way."""
-    return 3600 * max((CAPACITIES[target][way].wait_hours for way in ways if way is not None), default=0)
+def promised_s(target: str, *kinds: str | None) -> int:
+    """Return how long a request for a machine may wait, in seconds: the longest wait of `kinds`, ignoring None."""
+    return 3600 * max((CAPACITIES[target][kind].wait_hours for kind in kinds if kind is not None), default=0)

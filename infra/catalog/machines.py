@@ -1,7 +1,7 @@
-"""The machine catalog: one row per type, each fact with its source.
+"""Catalog of machine types: one row per type, each fact with its source.
 
-What a source does not give is None here, and `unknown` says why. Rows of machines that are not supported yet stay in
-the catalog, so that asking for one gets a reason and not "no such machine".
+A fact that no source gives is None, and `unknown` has the reason. The catalog also has types that are not supported
+yet, so that a stack file that names one gets a reason instead of "no such machine".
 """
 
 from __future__ import annotations
@@ -23,8 +23,7 @@ EC2_TYPES = "EC2 DescribeInstanceTypes, read 2026-08"
 EC2_EFA = "EC2 docs, Elastic Fabric Adapter: supported instance types, read 2026-08"
 EC2_LAYOUT = "EC2 docs efa-acc-inst-types and aws/aws-parallelcluster #7143, read 2026-08"
 EKSCTL_BLOCKS = "eksctl-io/eksctl: CBRSupported, 99984adb6, 2026-08; EC2 docs, Capacity Blocks"
-EFA_PLUGIN = "aws/eks-charts: aws-efa-k8s-device-plugin, 5239609, 2026-08-03; sagemaker-hyperpod-cli #282"
-OUR_CHOICE = "this project's choice, 2026-11: what is left covers the kubelet, system pods and daemon sets with room"
+OUR_CHOICE = "this project's choice, 2026-11: the rest is ample for the kubelet, system pods and daemon sets"
 NCCL_1264 = "NVIDIA/nccl issue 1264: 450 of 900 GB/s, p2pBandwidthLatencyTest on H100 SXM"
 GENERATIONS = "alpha-one-index/ai-infra-index: NVLink generations, total of both directions, read 2026-11"
 OUR_SUPPORT = "this project, 2026-11"
@@ -34,10 +33,10 @@ OUR_SUPPORT = "this project, 2026-11"
 class Machine:
     """A machine type with RDMA NICs.
 
-    Units: `gpu_memory_mib` MiB of one GPU; `vcpus` logical CPUs; `memory_mib` MiB of the machine; `pod_cpus` logical
-    CPUs and `pod_memory_gib` GiB that the one worker pod of a node requests; `nics` RDMA NICs of the machine;
-    `gbps_per_nic` Gbit/s of one of them, each way. `capacities` are the ways to obtain it. `unsupported` is None, or
-    the reason why this program does not build it. `baselines` carry their own sources.
+    Units: `gpu_memory_mib` is MiB of one GPU; `vcpus` logical CPUs; `memory_mib` MiB of the machine; `pod_cpus` logical
+    CPUs and `pod_memory_gib` GiB that a node's single worker pod requests; `nics` RDMA NICs of the machine;
+    `gbps_per_nic` Gbit/s of one of them in each direction. `capacities` are kinds in `infra.catalog.capacity`.
+    `unsupported` is the reason why this program does not create such machines, None for supported types.
     """
 
     name: str
@@ -61,7 +60,7 @@ class Machine:
 
     @property
     def baselines(self) -> tuple[Baseline, ...]:
-        """Published bus bandwidths; empty where nobody published one."""
+        """Published bus bandwidths of the machine, with their sources; empty if none is published."""
         return BASELINES.get(self.name, ())
 
 
@@ -69,21 +68,17 @@ class Machine:
 class GkeMachine(Machine):
     """A Google Cloud machine type.
 
-    `accelerator` is the value of cloud.google.com/gke-accelerator. `min_versions` are the least GKE versions: "nodes"
-    for the machine itself, the others for a feature on it. `gpu_driver` is the least driver branch. `local_ssds` counts
-    disks. `host_nics` and `gbps_per_host_nic` (Gbit/s) are the NICs without RDMA; the first belongs to the cluster's
-    network. `rdma_subnets` is one per RDMA NIC; `network_profile` completes ZONE-…; `nccl_tuner` is a file under
-    /usr/local/gib/configs, None where set_nccl_env.sh alone decides.
+    `accelerator` is the value of cloud.google.com/gke-accelerator. `min_versions` are the lowest GKE versions: "nodes"
+    for the machine itself, the others for a feature on it. `local_ssds` counts disks. `host_nics` counts the NICs
+    without RDMA; the first of them is on the cluster's network. `network_profile` is the part after ZONE-.
+    `nccl_tuner` is a file in /usr/local/gib/configs, None if set_nccl_env.sh chooses the settings.
     """
 
     accelerator: str
     min_versions: Mapping[str, str]
-    gpu_driver: str
     local_ssds: int | None
     boot_disk: str
     host_nics: int
-    gbps_per_host_nic: int
-    rdma_subnets: int
     network_profile: str
     nccl_tuner: str | None
     nccl_installer: str
@@ -93,10 +88,9 @@ class GkeMachine(Machine):
 class EksMachine(Machine):
     """An EC2 instance type.
 
-    `network_cards` counts cards, `efa_max` EFA devices; `card_zero_efa` is false where card 0 takes no EFA.
-    `efa_on_primary` is true where the widely used launch templates make the primary interface an EFA. `nvme_gb` is GB
-    (decimal) of instance store. `rdma_write` is whether the NIC can write to remote memory (all can read).
-    `efa_plugin` is the least version of the EFA device plugin that counts the devices right, None where any does.
+    `network_cards` counts cards, `efa_max` EFA devices. `card_zero_efa` is whether card 0 supports EFA.
+    `efa_on_primary` is whether the published launch templates make the primary interface an EFA. `nvme_gb` is GB
+    (decimal) of instance store.
     """
 
     network_cards: int
@@ -104,12 +98,10 @@ class EksMachine(Machine):
     card_zero_efa: bool
     efa_on_primary: bool
     nvme_gb: int
-    rdma_write: bool
-    efa_plugin: str | None
 
 
 def _cite(*pairs: tuple[str, str]) -> dict[str, str]:
-    """Field → source, from pairs of a source and the names of the fields it speaks for."""
+    """Return field → source, from pairs of a source and the names of the fields that it documents."""
     return {name: source for source, names in pairs for name in names.split()}
 
 
@@ -137,18 +129,15 @@ _A3_ULTRA = GkeMachine(
         "dranet": "1.34",
         "managed-dranet": "1.34.1-gke.1829001",
     },
-    gpu_driver="R550",
     local_ssds=32,
     boot_disk="hyperdisk-balanced",
     host_nics=2,
-    gbps_per_host_nic=200,
-    rdma_subnets=8,
     network_profile="vpc-roce",
     nccl_tuner="tuner_config_a3u.txtpb",
     nccl_installer="nccl-rdma-installer",
     sources=_cite(
-        (GKE_MACHINES, "name cloud gpu gpus vcpus arch transport nics gbps_per_nic accelerator gpu_driver local_ssds"),
-        (GKE_MACHINES, "boot_disk host_nics gbps_per_host_nic rdma_subnets network_profile capacities"),
+        (GKE_MACHINES, "name cloud gpu gpus vcpus arch transport nics gbps_per_nic accelerator local_ssds"),
+        (GKE_MACHINES, "boot_disk host_nics network_profile capacities"),
         (VERL, "pod_cpus pod_memory_gib"),
         (f"{EC2_TYPES}, for the same GPU (p5en.48xlarge)", "gpu_memory_mib"),
         (f"{GKE_MACHINES}; flex-start {GKE_FLEX}; managed-dranet {GKE_DRANET}", "min_versions"),
@@ -156,7 +145,7 @@ _A3_ULTRA = GkeMachine(
         (GIB_INSTALLER, "nccl_tuner nccl_installer"),
         (OUR_SUPPORT, "unsupported"),
     ),
-    unknown={"memory_mib": "the source says about 2.95 TB; the pod request, which counts here, is published"},
+    unknown={"memory_mib": "the source gives about 2.95 TB; the published pod request is used instead"},
 )
 
 _A4 = replace(
@@ -165,9 +154,8 @@ _A4 = replace(
     gpu="B200",
     gpu_memory_mib=183359,
     accelerator="nvidia-b200",
-    # The machine itself needs 1.32.1-gke.1729000, its RDMA NICs this later one.
+    # The machine itself requires 1.32.1-gke.1729000, its RDMA NICs this later version.
     min_versions={**_A3_ULTRA.min_versions, "nodes": "1.32.2-gke.1475000"},
-    gpu_driver="R570",
     nccl_tuner="tuner_config_a4.txtpb",
     sources={**_A3_ULTRA.sources, "gpu_memory_mib": f"{EC2_TYPES}, for the same GPU (p6-b200.48xlarge)"},
 )
@@ -185,23 +173,21 @@ _A4X = replace(
     nics=4,
     capacities=("reservation",),
     unsupported="its nodes are arm64 and form one NVLink domain of 72 GPUs: it needs a workload policy 1x72, the "
-    "NVIDIA DRA driver with ComputeDomains, and an arm64 image, none of which this program makes yet",
+    "NVIDIA DRA driver with ComputeDomains, and an arm64 image, none of which this program supports yet",
     accelerator="nvidia-gb200",
     min_versions={"nodes": "1.33.4-gke.1036000", "managed-dranet": "1.34.1-gke.1829001"},
-    gpu_driver="R580",
     local_ssds=None,
-    rdma_subnets=4,
     nccl_tuner=None,
     nccl_installer="nccl-rdma-installer-a4x",
     sources={**dict.fromkeys(_A3_ULTRA.sources, GKE_A4X), **_cite((OUR_SUPPORT, "unsupported"))},
     unknown={
-        "gpu_memory_mib": "known only as 740 GB for four of them",
-        "vcpus": "not in the sources read",
-        "memory_mib": "not in the sources read",
-        "pod_cpus": "no published pod request was read",
-        "pod_memory_gib": "no published pod request was read",
-        "local_ssds": "the machine has local disks (not the -nolssd variant), their number was not read",
-        "nccl_tuner": "set_nccl_env.sh decides; there is no tuner file",
+        "gpu_memory_mib": "published only as 740 GB for four GPUs",
+        "vcpus": "not in any source that was read",
+        "memory_mib": "not in any source that was read",
+        "pod_cpus": "no published pod request was found",
+        "pod_memory_gib": "no published pod request was found",
+        "local_ssds": "the type has local disks (only -nolssd has none), but no source gives their number",
+        "nccl_tuner": "set_nccl_env.sh chooses the settings; there is no tuner file",
     },
 )
 
@@ -227,19 +213,16 @@ _P4D = EksMachine(
     card_zero_efa=True,
     efa_on_primary=True,
     nvme_gb=8000,
-    rdma_write=False,
-    efa_plugin=None,
     sources=_cite(
         (EC2_TYPES, "name cloud gpu gpus gpu_memory_mib vcpus memory_mib arch nvme_gb network_cards efa_max nics"),
-        (EC2_EFA, "transport gbps_per_nic rdma_write"),
+        (EC2_EFA, "transport gbps_per_nic"),
         (EC2_LAYOUT, "card_zero_efa efa_on_primary"),
         (EKSCTL_BLOCKS, "capacities"),
         ("EKS docs node-efa and aws/eks-charts: aws-dranet 1.0.0, 5239609, 2026-08-03", "fabrics"),
-        (EFA_PLUGIN, "efa_plugin"),
         (OUR_CHOICE, "pod_cpus pod_memory_gib"),
         (OUR_SUPPORT, "unsupported"),
     ),
-    unknown={"efa_plugin": "no version that miscounts this type was read of"},
+    unknown={},
 )
 
 _P4DE = replace(_P4D, name="p4de.24xlarge", gpu_memory_mib=81920)
@@ -258,7 +241,6 @@ _P5 = replace(
     efa_max=32,
     efa_on_primary=False,
     nvme_gb=30400,
-    rdma_write=True,
 )
 
 _P5E = replace(_P5, name="p5e.48xlarge", gpu="H200", gpu_memory_mib=144384)
@@ -274,9 +256,6 @@ _P6_B200 = replace(
     gbps_per_nic=400,
     network_cards=8,
     efa_max=8,
-    # Older plugins also count the two NVLink controllers, which look like InfiniBand devices.
-    efa_plugin="0.5.10",
-    unknown={},
 )
 
 _P6_B300 = replace(
@@ -287,14 +266,14 @@ _P6_B300 = replace(
     memory_mib=4194304,
     pod_memory_gib=3600,
     nics=16,
-    # Card 0 carries the ENA only, so there is one card more than there are EFA devices.
+    # Card 0 has an ENA only, so there is one card more than there are EFA devices.
     network_cards=17,
     efa_max=16,
     card_zero_efa=False,
     capacities=("on-demand", "reservation", "capacity-block"),
     sources={
         **_P6_B200.sources,
-        "capacities": f"{EKSCTL_BLOCKS}; without spot: inferred from the scarcity of the type, 2026-08",
+        "capacities": f"{EKSCTL_BLOCKS}; no spot: inferred from the scarcity of the type, 2026-08",
     },
 )
 
@@ -304,22 +283,22 @@ CATALOG: dict[str, Machine] = {**GKE_CATALOG, **EKS_CATALOG}
 
 
 def gke_machine(name: str | None) -> GkeMachine:
-    """The row of a Google Cloud machine type. Raises `KeyError` with the names that exist."""
+    """Return the row of a Google Cloud machine type. Raises `KeyError` with the names of those that exist."""
     if name not in GKE_CATALOG:
-        raise KeyError(f"{name} is no machine type of gke; there are {', '.join(GKE_CATALOG)}")
+        raise KeyError(f"{name} is not a machine type of gke; the types are {', '.join(GKE_CATALOG)}")
     return GKE_CATALOG[name]
 
 
 def eks_machine(name: str | None) -> EksMachine:
-    """The row of an EC2 instance type. Raises `KeyError` with the names that exist."""
+    """Return the row of an EC2 instance type. Raises `KeyError` with the names of those that exist."""
     if name not in EKS_CATALOG:
-        raise KeyError(f"{name} is no machine type of eks; there are {', '.join(EKS_CATALOG)}")
+        raise KeyError(f"{name} is not a machine type of eks; the types are {', '.join(EKS_CATALOG)}")
     return EKS_CATALOG[name]
 
 
 @dataclass(frozen=True)
 class NvLink:
-    """NVLink bandwidth of one GPU: GB/s (decimal), each way."""
+    """NVLink bandwidth of one GPU: GB/s (decimal) in each direction."""
 
     bandwidth: float
     source: str

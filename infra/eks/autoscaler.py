@@ -18,8 +18,8 @@ from pulumi import ResourceOptions
 from pulumi_aws import eks
 from pulumi_kubernetes.helm.v3 import Release, RepositoryOptsArgs
 
+from infra.catalog.aws import EMPTY_MINUTES, PROVISION_MINUTES
 from infra.catalog.pins import CLUSTER_AUTOSCALER
-from infra.eks.facts import EMPTY_MINUTES, PROVISION_MINUTES
 from infra.eks.iam import Role, RoleArgs
 from infra.eks.images import mirrored
 from infra.eks.names import EksNames

@@ -13,7 +13,7 @@ import pulumi_aws as aws
 from pulumi import ResourceOptions
 
 from infra.addresses import EksAddresses
-from infra.eks.facts import ENDPOINT_SERVICES
+from infra.catalog.aws import ENDPOINT_SERVICES
 from infra.eks.names import EksNames
 from infra.eks.network import subnet
 

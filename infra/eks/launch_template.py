@@ -14,8 +14,8 @@ import pulumi_aws as aws
 from pulumi import ResourceOptions
 from pulumi_aws import ec2
 
+from infra.catalog.aws import ROOT_DEVICE, ROOT_GB
 from infra.catalog.capacity import EksCapacity
-from infra.eks.facts import ROOT_DEVICE, ROOT_GB
 from infra.eks.interfaces import Interface
 from infra.eks.names import EksNames
 

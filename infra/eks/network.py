@@ -14,7 +14,7 @@ import pulumi_aws as aws
 from pulumi import ResourceOptions
 
 from infra.addresses import EksAddresses
-from infra.catalog.zones import is_zone_id
+from infra.catalog.aws import is_zone_id
 from infra.eks.names import EksNames
 
 

@@ -23,12 +23,12 @@ import pulumi_aws as aws
 from pulumi import ResourceOptions
 from pulumi_aws import eks
 
+from infra.catalog.aws import ACCELERATOR_LABEL, SYSTEM_MACHINE, SYSTEM_MAX_NODES
 from infra.catalog.capacity import EKS_CAPACITIES
 from infra.catalog.machines import EksMachine
 from infra.catalog.pins import EKS_NODE_IMAGE
 from infra.eks.block_end import BlockEnd, BlockEndArgs
 from infra.eks.fabric import EFA_RESOURCE
-from infra.eks.facts import ACCELERATOR, SYSTEM_MACHINE, SYSTEM_MAX_NODES
 from infra.eks.interfaces import interfaces
 from infra.eks.launch_template import LaunchTemplateArgs, launch_template, placement_group
 from infra.eks.names import GPU_GROUP, SYSTEM_GROUP, EksNames
@@ -150,7 +150,7 @@ class GpuNodes(pulumi.ComponentResource):
             # Old nodes go before new ones come: of these machines there is rarely one to spare.
             update_config=eks.NodeGroupUpdateConfigArgs(max_unavailable=1, update_strategy="MINIMAL"),
             node_repair_config=eks.NodeGroupNodeRepairConfigArgs(enabled=True),
-            labels={**GPU_LABELS, ACCELERATOR: f"nvidia-{machine.gpu.lower()}"},
+            labels={**GPU_LABELS, ACCELERATOR_LABEL: f"nvidia-{machine.gpu.lower()}"},
             taints=[eks.NodeGroupTaintArgs(key="nvidia.com/gpu", value="true", effect="NO_SCHEDULE")],
             tags=nodes.names.tags(GPU_GROUP),
             opts=_options(self, nodes),

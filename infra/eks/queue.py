@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from infra.catalog.aws import SYSTEM_MAX_NODES
 from infra.catalog.machines import EksMachine
 from infra.eks import fabric as fabrics
-from infra.eks.facts import SYSTEM_MAX_NODES
 from infra.eks.ray import SYSTEM_NODES
 from infra.kubernetes.queue_facts import GPU_FLAVOR
 from infra.kubernetes.queue_manifest import Flavor, QueueShape

@@ -14,9 +14,9 @@ import pulumi_kubernetes as kubernetes
 from pulumi import ResourceOptions
 
 from infra.addresses import eks_addresses
+from infra.catalog.aws import partition, zone_region
 from infra.catalog.machines import eks_machine
 from infra.catalog.pins import KUBERAY, KUEUE
-from infra.catalog.zones import partition, zone_region
 from infra.eks.addons import BEFORE_NODES, CNI_ACCOUNT, Addons, AddonsArgs
 from infra.eks.autoscaler import Autoscaler, AutoscalerArgs, AutoscalerRights, AutoscalerRightsArgs
 from infra.eks.cluster import EksCluster, EksClusterArgs

@@ -18,14 +18,14 @@ import pulumi_aws as aws
 from pulumi import ResourceOptions
 from pulumi_kubernetes import core, meta
 
-from infra.catalog.pins import LUSTRE
-from infra.eks.facts import (
+from infra.catalog.aws import (
     LUSTRE_DRIVER,
     LUSTRE_EFA_THROUGHPUT,
     LUSTRE_EVENTS,
     LUSTRE_PORTS,
     LUSTRE_THROUGHPUT,
 )
+from infra.catalog.pins import LUSTRE
 from infra.eks.names import EksNames
 from infra.eks.security_groups import everything_between
 

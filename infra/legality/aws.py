@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from infra.catalog.aws import is_zone_id, zone_region
 from infra.catalog.capacity import BLOCKS
-from infra.catalog.zones import is_zone_id, zone_region
 from infra.legality.fabric import ZONE
 from infra.problems import OUR_CONTRACT, Problem
 

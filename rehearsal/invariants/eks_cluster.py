@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
+from infra.catalog.aws import EMPTY_MINUTES, PROVISION_MINUTES
 from infra.catalog.pins import AWS_DRANET, EFA_PLUGIN, EKS, EKS_ADDONS, NVIDIA_PLUGIN
-from infra.eks.facts import EMPTY_MINUTES, PROVISION_MINUTES
 from infra.fabric import GPU_TOLERATION
 from rehearsal.graph import Node
 from rehearsal.invariants.eks_resources import (

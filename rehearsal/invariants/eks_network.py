@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from ipaddress import IPv4Network
 
-from infra.eks.facts import ENDPOINT_SERVICES
+from infra.catalog.aws import ENDPOINT_SERVICES
 from rehearsal.graph import Node
 from rehearsal.invariants.eks_resources import (
     ASSOCIATION,

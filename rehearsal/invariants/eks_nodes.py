@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Any
 
+from infra.catalog.aws import ACCELERATOR_LABEL, ROOT_DEVICE, ROOT_GB, SYSTEM_MACHINE
 from infra.catalog.pins import EKS_NODE_IMAGE
 from infra.eks.fabric import HEAD_ENVIRONMENT
-from infra.eks.facts import ACCELERATOR, ROOT_DEVICE, ROOT_GB, SYSTEM_MACHINE
 from infra.eks.interfaces import interfaces
 from rehearsal.invariants.eks_resources import (
     CLUSTER,
@@ -236,7 +236,7 @@ def groups_say_what_they_are(stack: Stack) -> Iterator[str]:
         yield from expect(group, capacityType="ON_DEMAND", instanceTypes=[SYSTEM_MACHINE])
     for group in gpu_groups(stack):
         yield from expect(group, updateConfig__updateStrategy="MINIMAL")
-        if (at(group, "labels") or {}).get(ACCELERATOR) != f"nvidia-{machine_of(stack).gpu.lower()}":
+        if (at(group, "labels") or {}).get(ACCELERATOR_LABEL) != f"nvidia-{machine_of(stack).gpu.lower()}":
             yield f"{group.name}: the autoscaler takes a node without GPUs for a finished one"
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from infra.catalog.pins import LUSTRE
-from infra.eks.facts import (
+from infra.catalog.aws import (
     LUSTRE_DRIVER,
     LUSTRE_EFA_THROUGHPUT,
     LUSTRE_EVENTS,
     LUSTRE_PORTS,
     LUSTRE_THROUGHPUT,
 )
+from infra.catalog.pins import LUSTRE
 from infra.kubernetes.ray_manifest import NAMESPACE
 from rehearsal.clouds.kind import value_at
 from rehearsal.graph import Node

@@ -1,4 +1,4 @@
-"""The published figures: how sure each is follows from who published it, and the outputs carry those that may judge."""
+"""Published bus bandwidths: confidence follows from the sources, and the outputs carry the floors that gate."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from infra.catalog.baselines import BASELINES, floors
 LINES = [(machine, line) for machine, lines in BASELINES.items() for line in lines]
 
 
-def test_high_confidence_is_two_publications_that_agree() -> None:
+def test_high_confidence_requires_two_agreeing_publications() -> None:
     for machine, line in LINES:
         same = [
             other
@@ -20,24 +20,24 @@ def test_high_confidence_is_two_publications_that_agree() -> None:
         assert agree == (line.confidence == "high"), (machine, line)
 
 
-def test_low_confidence_says_why_and_judges_nobody() -> None:
+def test_low_confidence_has_note_and_does_not_gate() -> None:
     for machine, line in LINES:
         assert line.gates == (line.confidence != "low")
         assert bool(line.note) == (line.confidence == "low"), (machine, line)
 
 
-def test_no_two_figures_are_of_one_thing_from_one_source() -> None:
+def test_figures_are_unique_per_source() -> None:
     keys = [(machine, line.op, line.nodes, line.size, line.algorithm, line.source) for machine, line in LINES]
     assert len(keys) == len(set(keys))
 
 
-def test_the_outputs_carry_the_network_between_nodes_only() -> None:
+def test_floors_cover_networks_between_nodes_only() -> None:
     for machine, lines in BASELINES.items():
         carried = floors(machine)
         assert all(floor.nodes > 1 for floor in carried)
         keys = {(floor.op, floor.nodes, floor.bytes) for floor in carried}
         assert len(keys) == len(carried)
         assert keys == {(line.op, line.nodes, line.size) for line in lines if line.gates and line.nodes > 1}
-    # Of a slower algorithm's figure and a faster one's the faster is what the library should choose.
+    # Of two algorithms, the floor follows the faster one.
     (ring, _) = floors("p5en.48xlarge")
     assert ring.busbw == 328.4

@@ -1,4 +1,4 @@
-"""The catalog: every fact has a source or a reason for its absence, and the numbers agree with each other."""
+"""Catalog of machines: every fact has a source or a reason for its absence, and the numbers are consistent."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from infra.catalog.baselines import BASELINES, GIB, floors
 from infra.catalog.capacity import EKS_CAPACITIES, GKE_CAPACITIES, offered
-from infra.catalog.machines import CATALOG, EKS_CATALOG, GKE_CATALOG, Machine, eks_machine, gke_machine
+from infra.catalog.machines import CATALOG, EKS_CATALOG, Machine, eks_machine, gke_machine
 from infra.settings import CAPACITIES
 
 ROWS = list(CATALOG.values())
@@ -17,7 +17,7 @@ DATE = re.compile(r"20\d\d(-\d\d)?(-\d\d)?")
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
-def test_every_fact_has_a_source_and_a_date(row: Machine) -> None:
+def test_facts_have_source_and_date(row: Machine) -> None:
     facts = {field.name for field in fields(row)} - {"sources", "unknown"}
     missing = {name for name in facts if getattr(row, name) is None and name != "unsupported"}
     assert set(row.unknown) == missing
@@ -29,7 +29,7 @@ def test_every_fact_has_a_source_and_a_date(row: Machine) -> None:
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
-def test_a_row_agrees_with_itself(row: Machine) -> None:
+def test_row_is_consistent(row: Machine) -> None:
     assert CATALOG[row.name] is row
     assert row.nics % row.gpus == 0 or row.gpus % row.nics == 0
     assert set(row.capacities) <= set(offered(row.cloud))
@@ -55,27 +55,25 @@ def test_a_row_agrees_with_itself(row: Machine) -> None:
         ("p6-b300.48xlarge", 8, 16, 6400),
     ],
 )
-def test_line_rates(name: str, gpus: int, nics: int, gbps: int) -> None:
+def test_line_rate(name: str, gpus: int, nics: int, gbps: int) -> None:
     row = CATALOG[name]
     assert (row.gpus, row.nics, row.nics * row.gbps_per_nic) == (gpus, nics, gbps)
 
 
-def test_network_cards() -> None:
+def test_efa_per_network_card() -> None:
     for row in EKS_CATALOG.values():
         assert row.efa_max == row.nics
         assert row.network_cards - row.efa_max == (0 if row.card_zero_efa else 1), row.name
-    for machine in GKE_CATALOG.values():
-        assert machine.rdma_subnets == machine.nics
 
 
-def test_looking_up_the_wrong_cloud() -> None:
-    with pytest.raises(KeyError, match="no machine type of gke"):
+def test_lookup_rejects_other_clouds() -> None:
+    with pytest.raises(KeyError, match="not a machine type of gke"):
         gke_machine("p5.48xlarge")
-    with pytest.raises(KeyError, match="no machine type of eks"):
+    with pytest.raises(KeyError, match="not a machine type of eks"):
         eks_machine(None)
 
 
-def test_capacities_are_those_of_the_settings() -> None:
+def test_capacities_match_settings() -> None:
     assert {*GKE_CAPACITIES, *EKS_CAPACITIES} == set(CAPACITIES)
     for mode in GKE_CAPACITIES.values():
         assert not mode.queued or mode.flex_start
@@ -85,14 +83,14 @@ def test_capacities_are_those_of_the_settings() -> None:
         assert not (block.targets_reservation and block.placement_group), name
 
 
-def test_baselines_belong_to_machines() -> None:
+def test_baselines_match_machines() -> None:
     assert set(BASELINES) <= set(CATALOG)
     for name, lines in BASELINES.items():
         for line in lines:
             assert line.size % GIB == 0
             assert DATE.search(line.source)
             assert line.gates or line.note, name
-            # An all-gather cannot be faster than the node's NICs together, GB/s.
+            # An all-gather cannot be faster than all NICs of a node, GB/s.
             if line.op == "all_gather":
                 assert line.busbw < CATALOG[name].nics * CATALOG[name].gbps_per_nic / 8
 

@@ -103,12 +103,12 @@ def too_few_interfaces(call: Call) -> Refusal | None:
         return None
     rdma = sum(1 for network in networks if roce_zone(find_network(call.state, network)))
     others = len(networks) - rdma
-    if rdma == row.rdma_subnets and others == row.host_nics - 1:
+    if rdma == row.nics and others == row.host_nics - 1:
         return None
     return bad(
-        f"Machine type {row.name} requires {row.host_nics - 1} additional gVNIC network and {row.rdma_subnets} RDMA "
-        f"subnetworks ({row.host_nics - 1 + row.rdma_subnets} in all), got {others} and {rdma}.",
-        f"{row.sources['rdma_subnets']}; wording {UNVERIFIED}",
+        f"Machine type {row.name} requires {row.host_nics - 1} additional gVNIC network and {row.nics} RDMA "
+        f"subnetworks ({row.host_nics - 1 + row.nics} in all), got {others} and {rdma}.",
+        f"{row.sources['nics']}; wording {UNVERIFIED}",
     )
 
 

@@ -1,22 +1,22 @@
-"""Zones by their names and ids: region, partition, and a neighbour that is another zone of the same region."""
+"""Zones of AWS by name and id: region, partition, and the second zone of the same region."""
 
 from __future__ import annotations
 
 import pytest
 
-from infra.catalog.zones import WITHOUT_EKS, is_zone_id, partition, second_zone, zone_region
+from infra.catalog.aws import WITHOUT_EKS, is_zone_id, partition, second_zone, zone_region
 
 
 @pytest.mark.parametrize(
     ("zone", "region"),
     [("us-east-1a", "us-east-1"), ("us-gov-west-1b", "us-gov-west-1"), ("us-west-2-lax-1a", "us-west-2")],
 )
-def test_the_region_is_in_a_zones_name(zone: str, region: str) -> None:
+def test_zone_region_of_name(zone: str, region: str) -> None:
     assert not is_zone_id(zone)
     assert zone_region(zone) == region
 
 
-def test_an_id_does_not_spell_its_region() -> None:
+def test_zone_region_of_id_is_none() -> None:
     assert is_zone_id("use1-az1")
     assert zone_region("use1-az1") is None
 
@@ -24,12 +24,12 @@ def test_an_id_does_not_spell_its_region() -> None:
 @pytest.mark.parametrize(
     ("region", "name"), [("us-east-1", "aws"), ("cn-north-1", "aws-cn"), ("us-gov-west-1", "aws-us-gov")]
 )
-def test_partitions(region: str, name: str) -> None:
+def test_partition(region: str, name: str) -> None:
     assert partition(region) == name
 
 
 @pytest.mark.parametrize("location", [f"us-east-1{letter}" for letter in "abcdef"] + ["us-west-2-lax-1a"])
-def test_the_second_zone_is_another_one_by_name(location: str) -> None:
+def test_second_zone_by_name_is_another_of_the_region(location: str) -> None:
     second = second_zone(location)
     assert second is not None
     assert second != location
@@ -37,7 +37,7 @@ def test_the_second_zone_is_another_one_by_name(location: str) -> None:
 
 
 @pytest.mark.parametrize("location", [f"use1-az{number}" for number in range(1, 7)])
-def test_the_second_zone_is_another_one_by_id_and_one_that_eks_takes(location: str) -> None:
+def test_second_zone_by_id_supports_eks(location: str) -> None:
     second = second_zone(location)
     assert second is not None
     assert second != location
@@ -45,6 +45,6 @@ def test_the_second_zone_is_another_one_by_id_and_one_that_eks_takes(location: s
     assert second not in WITHOUT_EKS
 
 
-def test_what_is_no_zone_has_no_neighbour() -> None:
+def test_second_zone_of_no_zone_is_none() -> None:
     assert second_zone(None) is None
     assert second_zone("us-east-1") is None

@@ -1,0 +1,114 @@
+"""Facts about AWS and the sizes, ports and waits of every stack there: zones, nodes, endpoints, FSx for Lustre.
+
+A zone's name (us-east-1a) is a different location in each account; its id (use1-az1) is the same location everywhere.
+Which zones an account has, only AWS knows. This module imports no SDK, so code that checks a stack can read it.
+"""
+
+from __future__ import annotations
+
+import re
+
+# Zones
+
+PARTITIONS = {"cn-": "aws-cn", "us-gov-": "aws-us-gov"}
+"""Partitions other than aws, by the prefix of their regions (IAM docs, ARNs; unverified, 2026-11)."""
+
+WITHOUT_EKS = frozenset({"use1-az3", "usw1-az2", "cac1-az3"})
+"""Ids of zones whose subnets EKS rejects (EKS docs network-reqs; unverified, 2026-11)."""
+
+
+def is_zone_id(zone: str) -> bool:
+    """Return whether the zone is given by its id and not by its name."""
+    return re.search(r"-az\d+$", zone) is not None
+
+
+def zone_region(zone: str) -> str | None:
+    """Return the region of a zone or local zone given by name; None for an id, which abbreviates the region."""
+    found = re.match(r"([a-z]{2}(?:-[a-z]+)+-\d+)(?:-[a-z]{3}-\d)?[a-z]$", zone)
+    return found[1] if found else None
+
+
+def partition(region: str) -> str:
+    """Return the partition that ARNs in a region begin with."""
+    return next((name for prefix, name in PARTITIONS.items() if region.startswith(prefix)), "aws")
+
+
+def second_zone(location: str | None) -> str | None:
+    """Return another zone of the region, in the notation of `location`: the first one, or else the second one.
+
+    The zone is guessed from names, so that a preview needs no call to AWS. If the account has no such zone, AWS rejects
+    the subnet within a minute and lists the zones that exist; `network.secondZone` then names one. Returns None for
+    anything that is not a zone.
+    """
+    if location is None:
+        return None
+    if is_zone_id(location):
+        region, _, number = location.rpartition("-az")
+        others = (f"{region}-az{other}" for other in (1, 2, 4, 3, 5, 6) if other != int(number))
+        return next(zone for zone in others if zone not in WITHOUT_EKS)
+    region_name = zone_region(location)
+    if region_name is None:
+        return None
+    return f"{region_name}{'b' if location == f'{region_name}a' else 'a'}"
+
+
+# Nodes
+
+SYSTEM_MACHINE = "m6i.2xlarge"
+"""Instance type of the CPU nodes: room for the Ray head (4 CPUs, 16 GiB), its autoscaler, KubeRay and the pods of EKS
+(this project's choice, 2026-11)."""
+SYSTEM_MAX_NODES = 3
+
+NODE_GROUP_LABEL = "eks.amazonaws.com/nodegroup"
+"""Label that EKS sets on every node, with the group's name (EKS docs, managed node groups; unverified, 2026-11)."""
+ACCELERATOR_LABEL = "k8s.amazonaws.com/accelerator"
+"""The Cluster Autoscaler treats a node with this label as not ready until it offers its GPUs, and adds no second node
+in the meantime (kubernetes/autoscaler: cloudprovider/aws README; unverified, 2026-11)."""
+
+ROOT_DEVICE = "/dev/xvda"
+"""Device of AL2023's root volume (EKS docs, launch templates; unverified, 2026-11)."""
+ROOT_GB = 100
+"""Size of the root volume, GB. On a GPU node, images and the pods' own files are on the NVMe disks."""
+
+EMPTY_MINUTES = 3
+"""Minutes that an empty node is kept. Ray has already waited ray.idleMinutes before it removed its worker; waiting as
+long again would only cost money (this project's choice, 2026-11)."""
+PROVISION_MINUTES = 30
+"""Minutes until the autoscaler gives up on a node that does not join. A GPU node with its health checks takes longer
+than the default of 15 (this project's choice, 2026-11)."""
+
+# Network
+
+ANYWHERE = "0.0.0.0/0"
+HTTPS_PORT = 443
+ENDPOINT_SERVICES = (
+    "ec2",
+    "ecr.api",
+    "ecr.dkr",
+    "sts",
+    "logs",
+    "monitoring",
+    "ssm",
+    "ssmmessages",
+    "ec2messages",
+    "eks-auth",
+    "eks",
+    "fsx",
+    "autoscaling",
+)
+"""Services that nodes, add-ons and the autoscaler call. Up to eks-auth from SageMaker HyperPod's closed network
+(awslabs/awsome-distributed-ai, 95b939cd, 2026-07-23); eks, fsx and autoscaling are inferred from what runs here."""
+
+# FSx for Lustre
+
+LUSTRE_PORTS = ((988, 988), (1018, 1023))
+"""TCP ports on both ends of a connection (FSx for Lustre docs, security groups; unverified, 2026-11)."""
+LUSTRE_DRIVER = "fsx.csi.aws.com"
+LUSTRE_EVENTS = ("NEW", "CHANGED", "DELETED")
+"""Changes that the file system and the bucket pass on to each other: all of them."""
+LUSTRE_THROUGHPUT = 250
+"""MB/s per TiB: the second of four steps (125, 250, 500, 1000), twice as fast as the cheapest (this project's choice,
+2026-11)."""
+LUSTRE_EFA_THROUGHPUT = 1000
+"""MB/s per TiB in the published examples with EFA (aws-fsx-csi-driver v1.9.0, read 2026-08). It cannot be changed
+later."""
