@@ -1,4 +1,4 @@
-"""The rehearsal: the real engine and the real program against simulated clouds, without credentials or cost.
+"""Rehearsals: the real engine and the real program against simulated clouds, without credentials or cost.
 
-Nothing here talks to a network, and nothing outside it imports it.
+Nothing in this package uses a network, and no other package imports it.
 """

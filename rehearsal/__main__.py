@@ -1,4 +1,4 @@
-"""`make rehearse STACK=gke`: bring a stack up, look at it, take it down, all against simulated clouds."""
+"""`make rehearse STACK=gke`: run `up`, previews and `destroy` of a stack against simulated clouds."""
 
 from __future__ import annotations
 
@@ -25,36 +25,38 @@ from rehearsal.report.markdown import markdown
 from rehearsal.report.outcome import Phase, to_json
 from rehearsal.report.picture import picture
 from rehearsal.report.terminal import show
-from rehearsal.scenario import NoCloudError, Order, Scenario
+from rehearsal.scenario import NoCloudError, RehearsalRequest, Scenario
 from rehearsal.workspace import ROOT, NotOursError, Workspace
 
 NOT_RUN = 70
-"""The exit status of what was not tried, as a tier of tests has it."""
+"""Exit status of a rehearsal that did not run, as in the test tiers."""
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run a rehearsal; the exit status is 0 if everything went as it must, 1 if not, 2 for a wrong command line.
+    """Run a rehearsal and return the exit status.
 
-    After Ctrl-C it is 130, and `NOT_RUN` where this machine cannot run that depth.
+    Returns:
+        0 if every phase succeeded, 1 if one failed, 2 for a wrong command line, 130 after Ctrl-C, and `NOT_RUN` if this
+        machine cannot run the depth.
     """
     options = _parse(arguments)
     console = Console(highlight=False)
     file = ROOT / f"Pulumi.{options.stack}.yaml"
     if not file.exists():
         known = ", ".join(sorted(path.name.split(".")[1] for path in ROOT.glob("Pulumi.*.yaml")))
-        console.print(f"STACK={options.stack}: there is no {file.name}. Stacks with a file: {known}")
+        console.print(f"STACK={options.stack}: {file.name} does not exist. Stacks with a file: {known}")
         return 2
     if options.before and not _has(options.before, file.name):
-        console.print(f"{options.before} has no {file.name}: the stack is new, and rehearsed by itself")
+        console.print(f"{options.before} has no {file.name}: the stack is new, so only this version is rehearsed")
         options.before = None
-    name = called(options.stack, options.depth)
+    name = folder_name(options.stack, options.depth)
     results = Path(options.results or ROOT / "results" / f"rehearsal-{name}")
     workspace = Workspace(Path(options.workspace or ROOT / ".rehearsal" / name))
     try:
         faults = tuple(Fault.parse(text) for text in options.fault)
         console.rule(f"[bold]REHEARSAL[/] of stack {options.stack}: simulated clouds, nothing is created")
         with _version(options.before) as before:
-            order = Order(
+            request = RehearsalRequest(
                 stack=options.stack,
                 file=file,
                 before=before,
@@ -62,18 +64,18 @@ def main(arguments: list[str] | None = None) -> int:
                 faults=faults,
                 depth=options.depth,
             )
-            outcome = Scenario(order, workspace, partial(_tell, console), partial(_happens, console)).run()
+            outcome = Scenario(request, workspace, partial(_on_phase, console), partial(_on_event, console)).run()
     except (FaultError, SettingsError, NotOursError, NoCloudError) as problem:
         console.print(f"\n{problem}", markup=False)
         return 2
     except NotRunError as problem:
-        console.print(f"\n{problem}\n\nNOT RUN: the rehearsal at depth {options.depth}.", markup=False)
+        console.print(f"\n{problem}\n\nNOT RUN: rehearsal at depth {options.depth}.", markup=False)
         return NOT_RUN
     except (EngineError, DepthError) as problem:
         console.print(f"\n{problem}", markup=False)
         return 1
     except KeyboardInterrupt:
-        console.print(f"\ninterrupted; nothing runs any longer. What was said so far is in {_short(workspace.folder)}/")
+        console.print(f"\ninterrupted; all processes have ended. Logs: {_short(workspace.folder)}/")
         return 130
     show(outcome, console)
     results.mkdir(parents=True, exist_ok=True)
@@ -85,14 +87,14 @@ def main(arguments: list[str] | None = None) -> int:
     if outcome.ok:
         shutil.rmtree(workspace.folder)
     else:
-        console.print(f"the engine's own words: {_short(workspace.folder / 'logs')}/")
+        console.print(f"logs of the engine: {_short(workspace.folder / 'logs')}/")
         if options.depth != "quick":
-            console.print(f"the control plane's: {_short(workspace.folder / 'kubernetes' / 'logs')}/")
+            console.print(f"logs of the control plane: {_short(workspace.folder / 'kubernetes' / 'logs')}/")
     return 0 if outcome.ok else 1
 
 
-def called(stack: str, depth: Depth) -> str:
-    """What a rehearsal's folders are called; those of two depths of a stack may be there side by side."""
+def folder_name(stack: str, depth: Depth) -> str:
+    """Return the name of a rehearsal's folders. Each depth of a stack has its own."""
     return stack if depth == "quick" else f"{stack}-{depth}"
 
 
@@ -100,24 +102,29 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="make rehearse", description=__doc__)
     parser.add_argument("--stack", default="gke")
     parser.add_argument(
-        "--depth", choices=DEPTHS, default="quick", help="cluster: a real Kubernetes; pods: with real Ray"
+        "--depth",
+        choices=DEPTHS,
+        default="quick",
+        help="cluster: real Kubernetes control plane; pods: also real nodes and Ray",
     )
-    parser.add_argument("--before", metavar="REF", help="make the stack by this version first, such as origin/main")
-    parser.add_argument("--change", action="append", default=[], metavar="SETTING=VALUE", help="after the first up")
+    parser.add_argument("--before", metavar="REF", help="create the stack with this version first, such as origin/main")
+    parser.add_argument(
+        "--change", action="append", default=[], metavar="SETTING=VALUE", help="setting to change after the first up"
+    )
     parser.add_argument("--fault", action="append", default=[], metavar="'TYPE VERB HOW' | 'step N HOW'")
-    parser.add_argument("--results", help="where the report goes; results/rehearsal-STACK[-DEPTH] unless given")
-    parser.add_argument("--workspace", help="where it happens; .rehearsal/STACK[-DEPTH] unless given")
+    parser.add_argument("--results", help="folder of the report (default: results/rehearsal-STACK[-DEPTH])")
+    parser.add_argument("--workspace", help="folder of the rehearsal (default: .rehearsal/STACK[-DEPTH])")
     return parser.parse_args(arguments)
 
 
 def _has(ref: str, name: str) -> bool:
-    """Whether a version of the project has a file."""
+    """Return whether a version of the project has a file."""
     return subprocess.run(["git", "cat-file", "-e", f"{ref}:{name}"], cwd=ROOT, capture_output=True).returncode == 0
 
 
 @contextmanager
 def _version(ref: str | None) -> Iterator[Path | None]:
-    """Another version of the project in a folder of its own, for as long as it is needed."""
+    """Check out another version of the project into a temporary worktree."""
     if ref is None:
         yield None
         return
@@ -130,7 +137,7 @@ def _version(ref: str | None) -> Iterator[Path | None]:
             subprocess.run(["git", "worktree", "remove", "--force", str(place)], cwd=ROOT, check=True)
 
 
-def _tell(console: Console, name: str, phase: Phase | None) -> None:
+def _on_phase(console: Console, name: str, phase: Phase | None) -> None:
     if phase is None:
         console.print(f"REHEARSAL  {name} …")
     elif phase.ok:
@@ -140,7 +147,7 @@ def _tell(console: Console, name: str, phase: Phase | None) -> None:
         console.print(phase.said, markup=False)
 
 
-def _happens(console: Console, line: str) -> None:
+def _on_event(console: Console, line: str) -> None:
     console.print(f"           {line}", markup=False, soft_wrap=True)
 
 

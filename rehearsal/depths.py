@@ -1,6 +1,6 @@
-"""How much of a rehearsal is real, and what has to stand behind the engine for it.
+"""Depths of a rehearsal: which parts are real, and the setup that each depth needs.
 
-Depth `quick` needs none of what is imported here later, and starts sooner without.
+Imports for other depths are in functions, so that depth `quick` starts without them.
 """
 
 from __future__ import annotations
@@ -21,15 +21,16 @@ DEPTHS: tuple[Depth, ...] = get_args(Depth)
 
 
 class DepthError(RuntimeError):
-    """This depth cannot be rehearsed on this machine; says what is missing, and what still runs."""
+    """This machine cannot rehearse at this depth. The message names what is missing and what still runs."""
 
 
 class NotRunError(DepthError):
-    """This depth was not tried, since this machine or its user cannot; says what is missing."""
+    """The rehearsal did not run, because this machine or its user cannot run this depth. The message names what is
+    missing."""
 
 
 def must_run(depth: Depth) -> None:
-    """Raise `NotRunError` where this machine cannot, before anything is begun."""
+    """Raise `NotRunError` if this machine cannot run the depth. Nothing has started at that point."""
     if depth != "pods":
         return
     from tools.kubernetes import node_probe
@@ -42,23 +43,27 @@ def must_run(depth: Depth) -> None:
 
 
 class DepthSetup:
-    """What stands behind a rehearsal of another depth than `quick`. `tell` is given what happens there, in lines.
+    """Environment of a rehearsal at a depth other than `quick`.
 
-    `ends` are the errors that end a rehearsal as failed.
+    `ends` lists the errors that end a rehearsal as failed. `report` receives one line per event in the cluster.
     """
 
     ends: tuple[type[Exception], ...] = ()
 
-    def __init__(self, depth: Depth, workspace: Workspace, settings: Settings, tell: Callable[[str], None]) -> None:
+    def __init__(self, depth: Depth, workspace: Workspace, settings: Settings, report: Callable[[str], None]) -> None:
         self._pods = depth == "pods"
         self._workspace = workspace
         self._folder = workspace.folder / "kubernetes"
         self._settings = settings
-        self._tell = tell
+        self._report = report
         self._before: frozenset[str] = frozenset()
 
     def begin(self, until: ExitStack, engine: Engine) -> ClusterPhases:
-        """Set it up while the engine begins its stack; it stands until the end of `until`. Raises `DepthError`."""
+        """Start the environment while the engine creates its stack; `until` stops it.
+
+        Raises:
+            DepthError: a program of Kubernetes is missing and cannot be built.
+        """
         from rehearsal.cluster.environment import Environment, EnvironmentStart
         from rehearsal.cluster.phases import ClusterPhases, PhaseError
         from tools.kubernetes.builds import BuildError
@@ -74,7 +79,7 @@ class DepthSetup:
             self._before = traces(self._folder)
             self.ends = (PhaseError, ForwardError)
             phases, scale = PodPhases, scale_in(self._workspace.folder / "shared")
-        environment = Environment(self._folder, engine.cloud_state, self._settings, self._tell, scale=scale)
+        environment = Environment(self._folder, engine.cloud_state, self._settings, self._report, scale=scale)
         ready = until.enter_context(EnvironmentStart(environment))
         engine.init()
         try:
@@ -83,7 +88,7 @@ class DepthSetup:
             raise DepthError(str(problem)) from problem
 
     def traces(self) -> list[str]:
-        """What is left on this machine of real nodes that have ended, a line each."""
+        """Return what stopped nodes left on this machine, one line each."""
         from tools.kubernetes.node_traces import traces
 
         return sorted(traces(self._folder) - self._before)

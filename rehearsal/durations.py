@@ -1,8 +1,8 @@
-"""How long a resource takes to create and to delete, by its type: facts as data, each with where it is from.
+"""Time that each resource type takes to create and to delete, with the source of each figure.
 
-The clouds publish none of these figures, so most are medians of logs that people left in public. They predict the shape
-of an `up` (what dominates, what waits), not its minute. Nothing here knows how long a GPU machine must be waited for:
-a pool without nodes is made in minutes, its capacity may take days.
+The clouds publish no such figures, so most are medians of public logs. They predict the shape of an `up` (what
+dominates, what waits), not its exact time. The wait for GPU capacity is not included: a node pool without nodes is
+created in minutes, its capacity may take days.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Confidence = Literal["published", "field report", "unverified", "own estimate"]
 
 @dataclass(frozen=True)
 class Figure:
-    """Seconds, where they are from, when that was written or else read, and how far to trust them."""
+    """Duration in seconds, its source, the date of the source, and how reliable it is."""
 
     seconds: float
     source: str
@@ -27,18 +27,18 @@ class Figure:
 
 @dataclass(frozen=True)
 class Duration:
-    """What a resource takes."""
+    """Time to create and to delete a resource."""
 
     create: Figure
     delete: Figure
 
 
 class UnknownDurationError(LookupError):
-    """A resource type without a row."""
+    """A resource type has no row in the table."""
 
 
-# Logs of `terraform apply` and `terraform destroy` in threads and public repositories. The engine's providers call the
-# same APIs. A log that a text search found is named by the project and place that it shows.
+# Logs of `terraform apply` and `terraform destroy` in public issues and repositories. The engine's providers call the
+# same APIs. A log found by text search is named by the project and location that it shows.
 _EUROPE_WEST2 = "log of project global-cluster, europe-west2: regional GKE 1.16, separate node pool"
 _US_CENTRAL1 = "log of project resolute-sky, us-central1: NAT, router, subnet, network"
 _OPEA = "opea-project/GenAIInfra #977"
@@ -58,7 +58,7 @@ _SELF_MANAGED = "terraform-aws-modules/terraform-aws-eks #2203"
 _AGONES = "agones-dev/agones PR #1790: destroy of an EKS stack"
 _STEAMPIPE = "turbot/steampipe-plugin-aws PR #693: VPC, subnet and a scratch file system"
 
-_POLICY_WRITE = "like the creation: the same read, change and write of a policy"
+_POLICY_WRITE = "as creation: read, change and write a policy"
 _OBJECT = "one request to the API server"
 
 DURATIONS: Mapping[str, Duration] = {
@@ -98,10 +98,10 @@ DURATIONS: Mapping[str, Duration] = {
         _guess(8, _POLICY_WRITE),
     ),
     "gcp:storage/bucketIAMMember:BucketIAMMember": Duration(
-        _guess(5, "a policy that few others write, so less than a project's"), _guess(5, _POLICY_WRITE)
+        _guess(5, "a policy with few other writers, so less than a project's"), _guess(5, _POLICY_WRITE)
     ),
     "gcp:container/cluster:Cluster": Duration(
-        # hellok8s had a cluster after 3 min 21 s, eclipse-theia/theia-cloud #336 none yet after 8 min 21 s.
+        # hellok8s had a cluster after 3 min 21 s, eclipse-theia/theia-cloud #336 had none after 8 min 21 s.
         _seen(373, f"{_EUROPE_WEST2}: 6 min 13 s with the default pool removed", "2020-12-02"),
         _seen(204, f"median of 164 s ({_EUROPE_WEST2}), 189, 220 and 495 s in three more logs", "2020-12 to 2026"),
     ),
@@ -110,85 +110,84 @@ DURATIONS: Mapping[str, Duration] = {
         _seen(257, f"{_EUROPE_WEST2}: 4 min 17 s with a node in each of three zones", "2020-12-02"),
     ),
     "aws:ec2/vpc:Vpc": Duration(
-        _seen(12, f"{_SELF_MANAGED}; 17 s in {_STEAMPIPE}", "2022-08-16"), _guess(2, "like a subnet, once it is empty")
+        _seen(12, f"{_SELF_MANAGED}; 17 s in {_STEAMPIPE}", "2022-08-16"), _guess(2, "as a subnet, after it is empty")
     ),
     "aws:ec2/subnet:Subnet": Duration(_seen(4, _STEAMPIPE, "2021-09"), _seen(2, _AGONES, "2020-09-15")),
     "aws:ec2/routeTable:RouteTable": Duration(_seen(1, _SELF_MANAGED, "2022-08-16"), _guess(1, "one request")),
     "aws:ec2/securityGroup:SecurityGroup": Duration(
-        _guess(3, "two requests: make it, take its rule for everything out away"), _seen(2, _AGONES, "2020-09-15")
+        _guess(3, "two requests: create it, remove its default egress rule"), _seen(2, _AGONES, "2020-09-15")
     ),
     "aws:vpc/*": Duration(_guess(1, "one request"), _seen(2, f"{_AGONES} (2 and 4 s)", "2020-09-15")),
     "aws:ec2/natGateway:NatGateway": Duration(
-        _guess(105, "between one and two minutes until it is available"),
-        _guess(60, "a minute until its interface is gone"),
+        _guess(105, "one to two minutes until it is available"),
+        _guess(60, "one minute until its interface is deleted"),
     ),
     "aws:ec2/vpcEndpoint:VpcEndpoint": Duration(
-        _guess(90, "an interface in each subnet; one of a gateway takes seconds"),
-        _guess(60, "an interface in each subnet is taken away"),
+        _guess(90, "one interface per subnet; a gateway endpoint takes seconds"),
+        _guess(60, "one interface per subnet is deleted"),
     ),
     "aws:ec2/internetGateway:InternetGateway": Duration(
         _guess(1, "two requests"), _guess(15, "waits until it is detached")
     ),
     "aws:ec2/launchTemplate:LaunchTemplate": Duration(
-        _guess(6, "found again after some seconds"), _guess(1, "a request")
+        _guess(6, "becomes visible after some seconds"), _guess(1, "a request")
     ),
     "aws:ec2/*": Duration(_guess(2, "a few requests"), _guess(2, "a few requests")),
     "aws:eks/cluster:Cluster": Duration(
         _seen(513, f"{_NHWY}: 8 min 33 s; 748 s with add-ons in pulumi/pulumi-eks #1819", "2024-10"),
-        # Still going after 10 min in hashicorp/terraform-provider-aws #9101, of 2019.
-        _guess(180, "a few minutes once its node groups are gone"),
+        # hashicorp/terraform-provider-aws #9101 (2019) was not finished after 10 min.
+        _guess(180, "a few minutes after its node groups are deleted"),
     ),
     "aws:eks/nodeGroup:NodeGroup": Duration(
         _seen(115, f"{_NHWY}: 1 min 48 s and 1 min 59 s, CPU nodes", "2024-10"),
-        _guess(240, "nodes are drained and terminated before the group goes"),
+        _guess(240, "nodes are drained and terminated first"),
     ),
     "aws:eks/addon:Addon": Duration(
         # With nodes; aws-ia/terraform-aws-eks-blueprints #642 waited 15 min for coredns in 2022.
         _guess(25, "until its pods are ready"),
-        _guess(15, "until its objects are gone"),
+        _guess(15, "until its objects are deleted"),
     ),
-    "aws:eks/*": Duration(_guess(2, "a request, and a look whether it is there"), _guess(2, "a request")),
+    "aws:eks/*": Duration(_guess(2, "one request, and one read"), _guess(2, "a request")),
     "aws:iam/rolePolicyAttachment:RolePolicyAttachment": Duration(
         _seen(1, _SELF_MANAGED, "2022-08-16"), _seen(1, _AGONES, "2020-09-15")
     ),
     "aws:iam/role:Role": Duration(_guess(1, "one request"), _seen(3, _AGONES, "2020-09-15")),
     "aws:iam/*": Duration(_guess(1, "one request"), _guess(1, "one request")),
     "aws:kms/key:Key": Duration(
-        _guess(12, "waits until its policy holds everywhere; more than 10 s in terraform-aws-eks #2203"),
-        _guess(1, "it is only put down for deletion"),
+        _guess(12, "waits until its policy is effective everywhere; more than 10 s in terraform-aws-eks #2203"),
+        _guess(1, "only schedules the deletion"),
     ),
     "aws:cloudwatch/logGroup:LogGroup": Duration(_seen(1, _SELF_MANAGED, "2022-08-16"), _guess(1, "one request")),
     "aws:fsx/lustreFileSystem:LustreFileSystem": Duration(
-        # hashicorp/terraform-provider-aws PR #7074 made and deleted one in 506 s in all, in 2019.
+        # hashicorp/terraform-provider-aws PR #7074 created and deleted one in 506 s in total, in 2019.
         _seen(600, "aws-samples/aws-hpc-tutorials PR #289: about 10 min", "2022-09-15"),
-        _guess(180, "a few minutes, without a last backup"),
+        _guess(180, "a few minutes, without a final backup"),
     ),
     "aws:fsx/dataRepositoryAssociation:DataRepositoryAssociation": Duration(
         # aws-samples/amazon-eks-machine-learning-with-terraform-and-kubeflow #112: more than 10 min in some cases.
-        _guess(420, "the names of the objects are read; more of them take longer"),
+        _guess(420, "lists the objects; more of them take longer"),
         _guess(120, "it is unlinked"),
     ),
     "aws:*": Duration(_guess(2, "a few requests"), _guess(2, "a few requests")),
     "kubernetes:helm.sh/v3:Release": Duration(
-        _guess(45, "pulls one image on a node that never had it, and waits until the pod is ready"),
-        _guess(10, "waits until what the chart made is gone"),
+        _guess(45, "pulls one image on a new node and waits until the pod is ready"),
+        _guess(10, "waits until the chart's objects are deleted"),
     ),
     "kubernetes:ray.io/v1:RayCluster": Duration(
-        _guess(1, f"{_OBJECT}; nobody waits for Ray"), _guess(40, "pods have 30 s to end")
+        _guess(1, f"{_OBJECT}; the provider does not wait for Ray"), _guess(40, "pods have a grace period of 30 s")
     ),
     "kubernetes:ray.io/v1:RayJob": Duration(
-        _guess(1, f"{_OBJECT}; nobody waits for its end"),
-        _guess(40, "the operator stops the job, then pods have 30 s to end"),
+        _guess(1, f"{_OBJECT}; the provider does not wait for its end"),
+        _guess(40, "the operator stops the job, then pods have a grace period of 30 s"),
     ),
-    "kubernetes:kueue.x-k8s.io/*": Duration(
-        _guess(1, _OBJECT), _guess(2, "waits until Kueue has taken its finalizer away")
-    ),
+    "kubernetes:kueue.x-k8s.io/*": Duration(_guess(1, _OBJECT), _guess(2, "waits until Kueue removes its finalizer")),
     "kubernetes:batch/v1:Job": Duration(
-        _guess(1, f"{_OBJECT}; nobody waits for the Job"), _guess(40, "pods have 90 s to end, and need half of that")
+        _guess(1, f"{_OBJECT}; the provider does not wait for the Job"),
+        _guess(40, "pods have a grace period of 90 s and need half of it"),
     ),
     "kubernetes:core/v1:Namespace": Duration(
         _seen(1, "log of project devops-candidate-1, us-central1-a: namespace and secret", "read 2026-11"),
-        _guess(10, "waits until what is in it is gone"),
+        _guess(10, "waits until its objects are deleted"),
     ),
     "kubernetes:core/v1:Secret": Duration(
         _seen(1, "log of project devops-candidate-1, us-central1-a: namespace and secret", "read 2026-11"),
@@ -200,16 +199,14 @@ DURATIONS: Mapping[str, Duration] = {
 
 
 def duration(type_: str) -> Duration:
-    """What a resource type takes, by its own row or by the first pattern that covers it.
+    """Return the durations of a resource type, from its own row or the first pattern that matches.
 
     Raises:
-        UnknownDurationError: there is no row; a missing figure must not look like no time.
+        UnknownDurationError: no row matches. A missing figure must not count as zero.
     """
     if type_ in DURATIONS:
         return DURATIONS[type_]
     for pattern, row in DURATIONS.items():
         if fnmatchcase(type_, pattern):
             return row
-    raise UnknownDurationError(
-        f"nobody wrote down how long a {type_} takes: add a row with its source to rehearsal/durations.py"
-    )
+    raise UnknownDurationError(f"no duration is known for {type_}: add a row with its source to rehearsal/durations.py")

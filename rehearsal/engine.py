@@ -1,4 +1,4 @@
-"""The real engine, run inside a rehearsal's workspace: commands, their output, and the state they leave."""
+"""The real Pulumi engine in a rehearsal's workspace: commands, their output, and the state."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from rehearsal.workspace import ROOT, Workspace
 
 PULUMI = ROOT / ".tools" / "bin" / "pulumi"
 PARALLEL = 16
-"""Operations at a time. The engine's own default follows the cores of the machine, and a prediction must not."""
+"""Operations in parallel. The engine's default depends on the number of cores; a prediction must not."""
 
 
 @dataclass(frozen=True)
 class Said:
-    """A finished command: exit status (negative: the signal that ended it), output, seconds."""
+    """Result of a finished command: exit status (negative: the signal that ended it), output, seconds."""
 
     status: int
     text: str
@@ -26,12 +26,12 @@ class Said:
 
     @property
     def ok(self) -> bool:
-        """Whether it succeeded."""
+        """Whether the command succeeded."""
         return self.status == 0
 
 
 class EngineError(RuntimeError):
-    """A command that has to succeed failed."""
+    """A command that must succeed failed."""
 
     def __init__(self, command: str, said: Said) -> None:
         super().__init__(f"REHEARSAL: pulumi {command} failed with exit status {said.status}:\n{said.text}")
@@ -39,7 +39,7 @@ class EngineError(RuntimeError):
 
 
 class Engine:
-    """Runs the engine on one stack of a workspace. Every command is a chapter in the world's list of steps."""
+    """Runs the engine on one stack of a workspace. The cloud state records the steps of each command."""
 
     def __init__(self, workspace: Workspace, stack: str) -> None:
         self.workspace = workspace
@@ -50,54 +50,55 @@ class Engine:
         self._count = 0
 
     def init(self) -> None:
-        """Make the stack."""
+        """Create the stack."""
         self.must("stack", "init", self.stack)
 
     def up(self) -> Said:
-        """`pulumi up`."""
+        """Run `pulumi up`."""
         return self.run("up", "--yes", "--skip-preview", "--suppress-outputs", "--parallel", str(PARALLEL), stack=True)
 
     def preview(self, *arguments: str) -> Said:
-        """`pulumi preview`, which fails if there is anything to do."""
+        """Run `pulumi preview`. It fails if there are changes."""
         return self.run("preview", "--expect-no-changes", "--diff", *arguments, stack=True)
 
     def destroy(self) -> Said:
-        """`pulumi destroy`."""
+        """Run `pulumi destroy`."""
         return self.run("destroy", "--yes", "--skip-preview", "--parallel", str(PARALLEL), stack=True)
 
     def planned(self) -> list[dict[str, Any]]:
-        """The steps that the next `up` would take if nothing were protected; with protection the engine stops short."""
+        """Return the steps of the next `up` without protection. With protection, the engine stops before it lists them
+        all."""
         said = self.must("preview", "--json", "--ignore-protect", stack=True)
         steps: list[dict[str, Any]] = json.loads(said.text[said.text.index("{") :])["steps"]
         return steps
 
     def deployment(self) -> dict[str, Any]:
-        """The state, secrets encrypted."""
+        """Return the state with encrypted secrets."""
         deployment: dict[str, Any] = self.exported()["deployment"]
         return deployment
 
     def exported(self) -> dict[str, Any]:
-        """The state as `stack import` takes it: the deployment and the version of its format."""
+        """Return the state in the format of `stack import`: the deployment and the version of its format."""
         exported: dict[str, Any] = json.loads(self.must("stack", "export", stack=True).text)
         return exported
 
     def must(self, *arguments: str, stack: bool = False) -> Said:
-        """Run a command that has to succeed. Raises `EngineError`."""
+        """Run a command that must succeed. Raises `EngineError`."""
         said = self.run(*arguments, stack=stack)
         if not said.ok:
             raise EngineError(" ".join(arguments[:2]), said)
         return said
 
     def run(self, *arguments: str, stack: bool = False) -> Said:
-        """Run a command to its end; its output is kept in the workspace."""
+        """Run a command to its end. The workspace keeps its output."""
         self._count += 1
         name = f"{self._count:03} {arguments[0]}"
         with self.cloud_state.transaction() as state:
             state.set("command", name)
-        # The plugins are here; a real language host would otherwise go and look for the clouds' own.
+        # The workspace has the plugins. Otherwise a real language host would look for the clouds' real ones.
         here = ["--skip-plugin-pre-install"] if arguments[0] in ("up", "preview", "refresh", "destroy") else []
         command = [str(PULUMI), *arguments, *here, "--non-interactive", *(["--stack", self.stack] if stack else [])]
-        # What is read as JSON has no warnings in between.
+        # JSON output must not contain warnings.
         apart = arguments[0] == "stack" or "--json" in arguments
         began = time.monotonic()
         done = subprocess.run(
@@ -115,6 +116,6 @@ class Engine:
 
     @property
     def command(self) -> str:
-        """The name of the last command in the world's list of steps."""
+        """The name of the last command that the cloud state recorded."""
         with self.cloud_state.transaction() as state:
             return str(state.setting("command", ""))

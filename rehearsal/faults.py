@@ -1,4 +1,4 @@
-"""`make test-faults`: run every fault at every step against the simulated clouds, or a sample, and print the table."""
+"""`make test-faults`: inject every fault at every step, or a sample, on simulated clouds; print the table."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from rehearsal.workspace import ROOT
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the cases that the arguments choose; the exit status is 0 if all of them converged."""
+    """Run the cases that the arguments select; return 0 if all of them converge."""
     options = _parse(arguments)
     began = time.monotonic()
-    # Unwound like an interruption, so that the server's folder goes.
+    # Raise KeyboardInterrupt, so that the fork server removes its folder.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     folder = options.folder or ROOT / ".rehearsal" / "sweep"
     with ForkServer() as fork_server:
@@ -45,7 +45,7 @@ def main(arguments: list[str] | None = None) -> int:
                 flush=True,
             )
             if options.markdown:
-                # After each case: what was measured stands, whatever becomes of the rest.
+                # Write the table after each case, so that an interrupted run keeps its results.
                 options.markdown.write_text(markdown(so_far))
 
         results = sweep.run(cases, options.workers, on_line)
@@ -54,14 +54,14 @@ def main(arguments: list[str] | None = None) -> int:
     if options.markdown:
         options.markdown.write_text(table)
     if not all(result.converged for result in results):
-        print(f"the engine's own words: {folder}/failed …/logs/")
+        print(f"logs of the engine: {folder}/failed …/logs/")
         return 1
     shutil.rmtree(folder)
     return 0
 
 
 def chosen(sweep: Sweep, options: argparse.Namespace) -> list[Case]:
-    """The cases of the command line; of a sample, the seed is printed."""
+    """Return the selected cases. For a sample, print the seed."""
     commands, hows = options.command or COMMANDS, options.how or HOWS
     if options.type:
         return [Case(command, 0, how, type_) for command in commands for type_ in options.type for how in hows]
@@ -78,17 +78,17 @@ def chosen(sweep: Sweep, options: argparse.Namespace) -> list[Case]:
 def _parse(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m rehearsal.faults", description=__doc__)
     parser.add_argument("--stack", default="gke")
-    parser.add_argument("--command", action="append", choices=COMMANDS, help="may be given again; both unless given")
-    parser.add_argument("--how", action="append", choices=HOWS, help="may be given again; all unless given")
-    parser.add_argument("--step", action="append", type=int, metavar="N", help="may be given again; all unless given")
+    parser.add_argument("--command", action="append", choices=COMMANDS, help="repeatable (default: both)")
+    parser.add_argument("--how", action="append", choices=HOWS, help="repeatable (default: all)")
+    parser.add_argument("--step", action="append", type=int, metavar="N", help="repeatable (default: all)")
     parser.add_argument(
-        "--type", action="append", metavar="TYPE", help="the first change of such a resource, instead of steps"
+        "--type", action="append", metavar="TYPE", help="the first change of such a resource instead of each step"
     )
-    parser.add_argument("--sample", type=int, metavar="N", help="a random sample of so many cases")
-    parser.add_argument("--seed", type=int, help="which sample; random unless given, and printed")
-    parser.add_argument("--workers", type=int, default=2, help="cases at a time")
-    parser.add_argument("--markdown", type=Path, metavar="FILE", help="where to write the table")
-    parser.add_argument("--folder", type=Path, help="where the cases run; .rehearsal/sweep unless given")
+    parser.add_argument("--sample", type=int, metavar="N", help="number of cases in a random sample")
+    parser.add_argument("--seed", type=int, help="seed of the sample (default: random, printed)")
+    parser.add_argument("--workers", type=int, default=2, help="cases in parallel")
+    parser.add_argument("--markdown", type=Path, metavar="FILE", help="file of the table")
+    parser.add_argument("--folder", type=Path, help="folder of the cases (default: .rehearsal/sweep)")
     return parser.parse_args(arguments)
 
 

@@ -1,8 +1,9 @@
-"""What the engine starts in a sweep in place of a host or plugin: hands everything to `warm`, and ends with its engine.
+"""Client of the fork server: started by the engine in place of a language host or plugin.
 
     fork_client.py SOCKET WHAT [arguments of the engine]
 
-Only the standard library's smallest parts, since every millisecond here counts several times a run.
+It sends its request to `fork_server` and ends with its engine. It imports only small parts of the standard library,
+because it starts several times in every run.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ _LOOK_S = 0.2
 
 
 def main() -> None:
-    """Connect, hand over, wait for the end of the fork, of the engine, or for the engine's word."""
+    """Connect, send the request, and wait for the end of the fork or of the engine, or for a signal from the engine."""
     engine = os.getppid()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: os._exit(0))
@@ -28,7 +29,7 @@ def main() -> None:
         text = json.dumps(request).encode() + b"\n"
         sent = socket.send_fds(server, [text], [1, 2, os.open(".", os.O_RDONLY)])
         server.sendall(text[sent:])
-        # The engine waits for the end of these, too, which are the fork's now.
+        # The engine also waits for the end of these descriptors. The fork has its own copies.
         os.close(1)
         os.close(2)
         while os.getppid() == engine and not select.select([server], [], [], _LOOK_S)[0]:

@@ -1,10 +1,9 @@
-"""A warm start for sweeps: the engine's hosts and plugins as forks of one process that has imported everything.
+"""Fork server for sweeps: the engine's hosts and plugins are forks of one process that has imported everything.
 
-An `up` of a rehearsal spends most of its time on imports. For hundreds of them, a sweep starts this server once and
-puts small executables before the real ones: each connects, hands over what the engine gave it, and waits; the fork
-that answers does what the real one would do. `make rehearse` and users never meet it.
-
-The life of a fork hangs on its client's connection, and the client ends with its engine, so nothing outlives either.
+Most of the time of an `up` in a rehearsal is imports. A sweep runs hundreds, so it starts this server once and puts
+small executables in place of the real ones. Each connects, sends what the engine passed to it, and waits; a fork of the
+server does the work. `make rehearse` does not use it. A fork ends with its client's connection, and the client ends
+with its engine, so no process outlives either.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ _MODULES = (
     "rehearsal.plugin",
     *(f"rehearsal.clouds.{package}.cloud" for package in PACKAGES),
     "tools.host.language_host",
-    # The SDKs import these when they are first used, which a fork would do anew each time.
+    # The SDKs import these on first use; otherwise every fork would repeat the imports.
     *(
         f"pulumi_gcp.{name}"
         for name in ("compute", "container", "organizations", "projects", "serviceaccount", "storage")
@@ -49,11 +48,11 @@ _TAKES_S = 120
 
 
 class ForkServer:
-    """A server, from `with` to the end of the block; `bin` has the executables that the engine is to find."""
+    """Fork server for the duration of a `with` block; `bin` holds the executables for the engine."""
 
     def __enter__(self) -> ForkServer:
         """Start the server and wait until it has imported everything."""
-        # A folder of the system's, because the address of a socket has at most about 100 characters.
+        # A folder in the system's temporary folder, because a socket address is limited to about 100 characters.
         self._folder = tempfile.TemporaryDirectory(prefix="rdma-ray-")
         folder = Path(self._folder.name)
         self.bin = folder / "bin"
@@ -61,7 +60,7 @@ class ForkServer:
         address = str(folder / "socket")
         names = {"pulumi-language-python": _LANGUAGE, **{f"pulumi-resource-{name}": name for name in PACKAGES}}
         for name, what in names.items():
-            # Isolated and without site-packages: the client has to start at once.
+            # Isolated and without site-packages, so that the client starts fast.
             words = [sys.executable, "-I", "-S", str(_CLIENT), address, what]
             (self.bin / name).write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
             (self.bin / name).chmod(0o755)
@@ -75,26 +74,26 @@ class ForkServer:
         assert self.server.stdout is not None
         if self.server.stdout.readline() != "ready\n":
             self.__exit__(None, None, None)
-            raise RuntimeError("the warm start's server ended before it was ready; its own words stand above")
+            raise RuntimeError("the fork server ended before it was ready; see its output above")
         return self
 
     def __exit__(
         self, _type: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
     ) -> None:
-        """End the server; forks still at work end with their clients."""
+        """Stop the server. Running forks end with their clients."""
         self.server.terminate()
         self.server.communicate(timeout=_TAKES_S)
         self._folder.cleanup()
 
 
 def listen(address: str) -> None:
-    """Import everything, say so, and fork for every client until the process is terminated or its starter is gone."""
+    """Import everything, print "ready", and fork for every client until the process or its parent ends."""
     _import_everything()
-    assert threading.active_count() == 1, "a fork would lose the other threads"
-    # What has been made so far is shared with every fork; a collection would copy it.
+    assert threading.active_count() == 1, "a fork does not copy other threads"
+    # Forks share these objects; garbage collection would copy them.
     gc.collect()
     gc.freeze()
-    # Nobody waits for a fork: the system does.
+    # The system reaps the forks.
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     server = socket.socket(socket.AF_UNIX)
     server.bind(address)
@@ -115,12 +114,12 @@ def listen(address: str) -> None:
 
 def _import_everything() -> None:
     for module in _MODULES:
-        # Some packages of the SDKs load themselves only when something of them is asked for.
+        # Some packages of the SDKs load only when an attribute is read.
         hasattr(importlib.import_module(module), "__all__")
 
 
 def _become(client: socket.socket) -> None:
-    """Be what the client was started as, with its environment, folder and output; never returns."""
+    """Run what the client was started for, with its environment, folder and output. Does not return."""
     status = 1
     try:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -129,7 +128,7 @@ def _become(client: socket.socket) -> None:
         while not text.endswith(b"\n"):
             more = client.recv(1 << 20)
             if not more:
-                # The client ended before it had said all: so had its engine.
+                # The client ended before it had sent the request, so its engine has ended.
                 return
             text += more
         request = json.loads(text)
@@ -157,13 +156,13 @@ def _become(client: socket.socket) -> None:
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
-        # Not an exit of the server's, whose code runs above this.
+        # Skip the server's own exit handlers.
         os._exit(status)
 
 
 def _watch(client: socket.socket, gone: threading.Event) -> None:
     with suppress(OSError):
-        # Nothing is ever sent; the end of the connection is the end of the client.
+        # The client sends nothing more; the end of the connection is the end of the client.
         client.recv(1)
     gone.set()
 

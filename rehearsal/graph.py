@@ -1,4 +1,4 @@
-"""The graph of a deployment, read from `pulumi stack export`: what exists, and who waits for whom and why."""
+"""Graph of a deployment, read from `pulumi stack export`: resources, their dependencies and the reasons."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ PROVIDERS = "pulumi:providers:"
 
 
 class GraphError(ValueError):
-    """A deployment that is no graph: a reference to a resource that is not in it, or a cycle."""
+    """A deployment is no graph: it refers to a missing resource or has a cycle."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Node:
-    """A resource of the deployment. Components, providers and the stack itself are nodes too, but take no time.
+    """Resource of a deployment. Components, providers and the stack are nodes too, but take no time.
 
-    `depends` is all that must be there before: `data` is what it cannot exist without (the resources whose outputs are
-    in its inputs, its provider, its parent, what it is deleted with), `ordering` the rest, which only an explicit
-    `depends_on` asks for. All three are URNs, and so are `parent`, `provider` and `deleted_with`. `id` is the cloud's.
+    `depends` is everything that must exist before. `data` is the part that the resource cannot exist without: the
+    resources whose outputs are in its inputs, its provider, its parent, and the target of `deleted_with`. `ordering` is
+    the rest, which only an explicit `depends_on` requires. All are URNs, and so are `parent`, `provider` and
+    `deleted_with`. `id` is the cloud's.
     """
 
     urn: str
@@ -41,35 +42,35 @@ class Node:
 
     @property
     def ordering(self) -> frozenset[str]:
-        """What it waits for without needing it."""
+        """The dependencies that are only ordering, without data."""
         return self.depends - self.data
 
     @property
     def made(self) -> bool:
-        """Whether the engine asks a cloud for it: not a component, a provider, the stack, or a look at what exists."""
+        """Whether a cloud creates it: not a component, a provider, the stack, or a read of an existing resource."""
         return self.custom and not self.external and not self.type.startswith(PROVIDERS)
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """By what resources are sorted: two runs register them in different orders, and reports must not differ."""
+        """Sort key. Two runs register resources in different orders, and reports must not differ."""
         return self.type, self.name, self.urn
 
 
 @dataclass(frozen=True)
 class Graph:
-    """The resources of a deployment by URN, each after everything that it depends on; equal for equal deployments."""
+    """Resources of a deployment by URN, each after its dependencies. Equal deployments give equal graphs."""
 
     nodes: Mapping[str, Node]
 
     @classmethod
     def from_deployment(cls, deployment: Mapping[str, Any]) -> Graph:
-        """Read what `pulumi stack export` prints, or the `deployment` inside it; secrets may be encrypted.
+        """Read the output of `pulumi stack export` or the `deployment` inside it. Secrets may be encrypted.
 
         Raises:
-            GraphError: a reference leads nowhere, or the references form a cycle.
+            GraphError: a reference has no target, or the references form a cycle.
         """
         inner = deployment.get("deployment", deployment)
-        # A resource that waits for its deletion shares its URN with the one that replaced it.
+        # A resource that awaits deletion shares its URN with its replacement.
         states = [state for state in inner.get("resources") or [] if not state.get("delete")]
         below = _descendants(states)
         nodes: dict[str, Node] = {}
@@ -84,12 +85,12 @@ class Graph:
 
     @property
     def made(self) -> list[Node]:
-        """The resources that a cloud is asked for, in order of dependence."""
+        """The resources that a cloud creates, in order of dependence."""
         return [node for node in self.nodes.values() if node.made]
 
     @cached_property
     def dependents(self) -> Mapping[str, tuple[str, ...]]:
-        """For each URN, those that wait for it."""
+        """For each URN, the resources that depend on it."""
         waiting: dict[str, list[str]] = {urn: [] for urn in self.nodes}
         for node in self.nodes.values():
             for urn in node.depends:
@@ -97,7 +98,11 @@ class Graph:
         return {urn: tuple(urns) for urn, urns in waiting.items()}
 
     def made_before(self, urn: str) -> dict[str, bool]:
-        """The made resources that a resource waits for, through what takes no time: URN → whether it needs them."""
+        """Return the created resources that a resource waits for, directly or through nodes that take no time.
+
+        Returns:
+            URN → whether the resource needs it (data), not only waits for it.
+        """
         found: dict[str, bool] = {}
         seen: set[tuple[str, bool]] = set()
         ahead = [(urn, True)]
@@ -115,13 +120,13 @@ class Graph:
         return found
 
     def needs(self, urn: str, *, ordering: bool = True) -> frozenset[str]:
-        """What a resource depends on, directly or not; without `ordering`, along data only."""
+        """Return the direct and indirect dependencies of a resource; without `ordering`, along data only."""
         return self._reach(urn, lambda node: node.depends if ordering else node.data)
 
     def falls_with(self, urn: str) -> list[Node]:
-        """What cannot stay when a resource goes: everything made that depends on it along data.
+        """Return what must go with a resource: every created resource that depends on its data.
 
-        Components are not followed: they take no value away from what is in them.
+        Components are not followed, because their children do not use their values.
         """
         reached = self._reach(
             urn,
@@ -130,7 +135,7 @@ class Graph:
         return [node for node in self.made if node.urn in reached]
 
     def waits_for(self, urn: str) -> list[Node]:
-        """What is made after a resource, but does not need it: it stays when that goes, and may notice."""
+        """Return what is created after a resource but does not use its data: it stays when the resource goes."""
         reached = self._reach(urn, lambda node: self.dependents[node.urn])
         falls = {node.urn for node in self.falls_with(urn)}
         return [node for node in self.made if node.urn in reached - falls]
@@ -147,7 +152,7 @@ class Graph:
 
 
 def provider_urn(reference: str) -> str:
-    """The URN in a reference to a provider, which is URN::ID."""
+    """Return the URN in a reference to a provider (URN::ID)."""
     return reference.rpartition("::")[0]
 
 
@@ -156,7 +161,7 @@ def _node(state: Mapping[str, Any]) -> Node:
     provider = provider_urn(state["provider"]) if state.get("provider") else None
     parent, deleted_with = state.get("parent") or None, state.get("deletedWith") or None
     values = {dep for deps in (state.get("propertyDependencies") or {}).values() for dep in deps or ()}
-    # A registration waits for its parent's, and so for all that the parent waits for.
+    # A registration waits for its parent's, and so for everything that the parent waits for.
     data = frozenset(values | {other for other in (provider, parent, deleted_with) if other})
     return Node(
         urn=urn,
@@ -177,13 +182,13 @@ def _node(state: Mapping[str, Any]) -> Node:
 
 
 def _with_depends(node: Node, more: Iterable[str]) -> Node:
-    """Waiting for a component is waiting for what is in it (pulumi: pkg/graph, DependenciesOf)."""
+    """Add dependencies. To wait for a component is to wait for its children (pulumi: pkg/graph, DependenciesOf)."""
     values = {name: getattr(node, name) for name in Node.__dataclass_fields__}
     return Node(**values | {"depends": node.depends | frozenset(more) - {node.urn}})
 
 
 def _descendants(states: Iterable[Mapping[str, Any]]) -> dict[str, list[str]]:
-    """For each component, everything below it."""
+    """Return all descendants of each component."""
     parents = {state["urn"]: state.get("parent") for state in states}
     components = {state["urn"] for state in states if not state.get("custom")}
     below: dict[str, list[str]] = {}
@@ -198,7 +203,7 @@ def _descendants(states: Iterable[Mapping[str, Any]]) -> dict[str, list[str]]:
 
 
 def _sorted(nodes: Mapping[str, Node]) -> dict[str, Node]:
-    """In order of dependence; where that leaves a choice, by type and name."""
+    """Sort by dependence, then by type and name."""
     missing: dict[str, int] = {}
     dependents: dict[str, list[Node]] = {}
     for node in nodes.values():

@@ -1,9 +1,9 @@
-"""`make test-matrix`: the full product of what may be combined. Each combination goes up, or is refused with a reason.
+"""`make test-matrix`: every combination of settings goes up in a rehearsal or is refused with a reason.
 
-Machine, capacity, fallback, ComputeClass, fabric, queue and what Ray runs as, on every simulated target. A legal
-combination is brought up by the real engine against simulated clouds, its promises are checked, and its preview is
-empty after the clouds changed things by themselves. What Ray runs as does not know the machine: the modes beside
-"cluster" go up with one machine of each cloud, and the rules are asked about all.
+The settings are machine, capacity, fallback, ComputeClass, fabric, queue and workload kind, on every simulated target.
+The real engine brings each legal combination up against simulated clouds; its invariants must hold, and its preview
+must be empty after drift. The workload kind does not depend on the machine: kinds other than "cluster" go up with one
+machine per cloud, and validation runs for all.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ PROVIDERS = {"gke": {"gcp:project": "my-project"}, "eks": {"aws:region": "us-eas
 RESERVATIONS = {"gke": "ours", "eks": "cr-0123456789abcdef0"}
 RESERVED = {"reservation", "capacity-block"}
 SHOWN = {"gke": "a3-ultragpu-8g", "eks": "p5en.48xlarge"}
-"""The machine with which every mode goes up: that of the stack files."""
+"""The machine with which every workload kind goes up: that of the stack files."""
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One combination of the settings that exclude each other."""
+    """One combination of the settings that constrain each other."""
 
     target: str
     machine: str
@@ -67,20 +67,20 @@ class Cell:
 
     @property
     def shown(self) -> bool:
-        """Whether it goes up, if it is legal: another cell shows the same where it does not."""
+        """Whether it goes up if it is legal. If not, another cell covers the same."""
         return self.mode == "cluster" or self.machine == SHOWN[self.target]
 
     @property
     def raw(self) -> dict[str, Any]:
-        """The stack file of this combination, without the namespace."""
+        """Return the stack file of this combination, without the namespace."""
         nodes = {"machine": self.machine, "capacity": self.capacity, "fallback": self.fallback, "max": 2}
         if RESERVED & {self.capacity, self.fallback}:
             nodes["reservation"] = RESERVATIONS[self.target]
         if self.fabric == "efa-dranet" and self.capacity != "capacity-block":
-            # Claims do not wake a group from no nodes at all.
+            # Claims do not scale a node group up from zero.
             nodes["min"] = 1
         if (self.queue, self.capacity, self.fallback) == ("kueue", "reservation", None):
-            # All of them stay up, so that Kueue chooses by place where it may.
+            # All nodes stay up, so that Kueue can schedule by topology where the combination allows it.
             nodes["min"] = nodes["max"]
         return {
             "target": self.target,
@@ -98,7 +98,7 @@ class Cell:
         }
 
     def problems(self) -> tuple[Problem, ...]:
-        """Why it is refused; empty if it is not."""
+        """Return why it is refused; empty if it is legal."""
         try:
             parse(self.raw, stack=STACK)
         except SettingsError as error:
@@ -107,7 +107,7 @@ class Cell:
 
 
 def cells(target: str) -> Iterator[Cell]:
-    """Every combination of a target."""
+    """Yield every combination of a target."""
     machines = [name for name, machine in CATALOG.items() if machine.cloud == target]
     ways = offered(target)
     seconds = (None, *ways) if target == "gke" else (None,)
@@ -131,7 +131,7 @@ def made(cell: Cell, workspace: Workspace) -> tuple[Engine, Stack]:
 
 
 def goes_up(cell: Cell, workspace: Workspace) -> list[str]:
-    """Bring a legal combination up; what is wrong with it, if anything."""
+    """Bring a legal combination up and return the problems."""
     try:
         engine, stack = made(cell, workspace)
     except EngineError as error:
@@ -144,7 +144,7 @@ def goes_up(cell: Cell, workspace: Workspace) -> list[str]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the matrix; 1 if a legal combination does not go up, or an illegal one is refused without a fix."""
+    """Run the matrix; return 1 if a legal combination does not go up or an illegal one is refused without a fix."""
     parser = argparse.ArgumentParser(prog="make test-matrix", description=__doc__)
     parser.add_argument("--target", choices=sorted(INVARIANTS), action="append")
     parser.add_argument("--workers", type=int, default=2)
@@ -160,12 +160,12 @@ def main(arguments: list[str] | None = None) -> int:
             print(f"{target}: {len(every)} combinations, {len(every) - len(legal)} refused, {len(shown)} to go up")
             failed += len(untold)
             failed += _run(shown, folder / target, fork_server, options.workers)
-    print(f"{'all as they should be' if not failed else f'{failed} FAILED'}, {(time.monotonic() - began) / 60:.1f} min")
+    print(f"{'all as expected' if not failed else f'{failed} FAILED'}, {(time.monotonic() - began) / 60:.1f} min")
     return 1 if failed else 0
 
 
 def _run(legal: list[Cell], folder: Path, fork_server: ForkServer, workers: int) -> int:
-    """Bring them all up, some at a time; returns how many failed."""
+    """Bring all combinations up, several at a time; return how many failed."""
     folder.mkdir()
     free: SimpleQueue[Workspace] = SimpleQueue()
     for number in range(workers):

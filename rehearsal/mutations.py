@@ -1,8 +1,7 @@
-"""Every input of a stack taken out, one at a time: who notices?
+"""`make mutations STACK=gke`: remove every input of a stack, one at a time, and print what detects it.
 
-Either the simulated cloud refuses the stack, or a promise no longer holds, or the input is free: it may be left out,
-and the reason stands here. An input that nobody notices is an untested one.
-`make mutations STACK=gke` prints the table.
+Either the simulated cloud refuses the stack, or an invariant no longer holds, or the input is free: it may be absent,
+for a reason in `FREE`. An input whose removal goes undetected is untested.
 """
 
 from __future__ import annotations
@@ -32,34 +31,34 @@ Catcher = Literal["promise", "refusal", "free", "nobody"]
 
 FREE: Mapping[str, str] = {
     "*#apiVersion": "the SDK writes it, from the resource's type",
-    "aws:*#*tags.Name": "for people",
-    "aws:*#description": "for people",
-    "aws:ec2/eip:Eip#domain": "the default, written down",
-    "aws:kms/key:Key#deletionWindowInDays": "the default, written down",
-    "aws:iam/rolePolicy:RolePolicy#name": "the provider makes one up",
+    "aws:*#*tags.Name": "informational",
+    "aws:*#description": "informational",
+    "aws:ec2/eip:Eip#domain": "the default, explicit",
+    "aws:kms/key:Key#deletionWindowInDays": "the default, explicit",
+    "aws:iam/rolePolicy:RolePolicy#name": "the provider generates one",
     "*#kind": "the SDK writes it, from the resource's type",
-    "gcp:*#displayName": "for people",
-    "gcp:compute/network:Network#routingMode": "the default, written down",
-    "gcp:container/cluster:Cluster#nodeConfig.machineType": "of the first pool, which is removed at once",
-    "gcp:projects/iAMMember:IAMMember#project": "the provider's project, written down",
-    "gcp:container/nodePool:NodePool#nodeConfig.diskSizeGb": "100 GB is the default, written down",
+    "gcp:*#displayName": "informational",
+    "gcp:compute/network:Network#routingMode": "the default, explicit",
+    "gcp:container/cluster:Cluster#nodeConfig.machineType": "of the default pool, which is removed at once",
+    "gcp:projects/iAMMember:IAMMember#project": "the provider's project, explicit",
+    "gcp:container/nodePool:NodePool#nodeConfig.diskSizeGb": "100 GB is the default, explicit",
     "gcp:container/nodePool:NodePool#nodeConfig.labels": "empty unless a ComputeClass or DRANET needs one",
-    "kubernetes:apps/v1:DaemonSet#metadata.labels*": "for people; the selector has labels of its own",
-    "kubernetes:apps/v1:DaemonSet#spec.template.metadata.labels.name": "for people",
+    "kubernetes:apps/v1:DaemonSet#metadata.labels*": "informational; the selector has its own labels",
+    "kubernetes:apps/v1:DaemonSet#spec.template.metadata.labels.name": "informational",
     "kubernetes:helm.sh/v3:Release#compat": "the SDK writes it",
-    "kubernetes:helm.sh/v3:Release#timeout": "how long the engine waits, not what is made",
-    "kubernetes:helm.sh/v3:Release#values.resources.*": "how much the operator gets; that it is bounded is promised",
-    "kubernetes:helm.sh/v3:Release#values.image*": "the chart's own image, written down; without NAT it is a mirror",
+    "kubernetes:helm.sh/v3:Release#timeout": "how long the engine waits, not what it creates",
+    "kubernetes:helm.sh/v3:Release#values.resources.*": "the operator's resources; an invariant bounds them",
+    "kubernetes:helm.sh/v3:Release#values.image*": "the chart's own image, explicit; without NAT it is a mirror",
     "kubernetes:ray.io/v1:RayCluster#spec.workerGroupSpecs.0.rayStartParams": "empty: the operator fills it in",
     "kubernetes:ray.io/v1:RayJob#spec.rayClusterSpec.workerGroupSpecs.0.rayStartParams": "as in a RayCluster",
-    "kubernetes:core/v1:Secret#stringData.*": "the state's own marks around a secret",
+    "kubernetes:core/v1:Secret#stringData.*": "the state's marks around a secret",
 }
-"""Inputs that may be left out, as patterns "TYPE#PATH", each with its reason."""
+"""Inputs that may be absent, as patterns "TYPE#PATH", each with its reason."""
 
 
 @dataclass(frozen=True)
 class Mutation:
-    """An input taken out of a resource, who noticed, and in which words."""
+    """An input that was removed from a resource, what detected it, and the message."""
 
     node: Node
     path: InputPath
@@ -73,7 +72,7 @@ class Mutation:
 
 
 def mutate(graph: Graph, stack: Stack, target: str, types: Collection[str] = ()) -> Iterator[Mutation]:
-    """Take out every input of one resource of each sort (rdma-0 stands for rdma-1…7, too), or of some types'."""
+    """Remove every input of one resource of each sort (rdma-0 also represents rdma-1…7), or of the given types."""
     seen: set[tuple[str, str]] = set()
     for node in graph.made:
         sort = (node.type, re.sub(r"\d", "", node.name))
@@ -85,7 +84,7 @@ def mutate(graph: Graph, stack: Stack, target: str, types: Collection[str] = ())
 
 
 def input_paths(value: Any, path: InputPath = ()) -> Iterator[InputPath]:
-    """Every key and every item of a list, at every depth; not the SDK's own ("__…")."""
+    """Yield every key and every list item at every depth, except the SDK's own ("__…")."""
     if path:
         yield path
     if isinstance(value, Mapping):
@@ -111,7 +110,7 @@ def _judged(graph: Graph, stack: Stack, target: str, node: Node, path: InputPath
 
 
 def made(stack: str, workspace: Workspace) -> Stack:
-    """A stack as the engine registers it, its (simulated) secrets in clear text. Raises `EngineError`."""
+    """Return a stack as the engine registers it, with its (simulated) secrets in clear text. Raises `EngineError`."""
     file = ROOT / f"Pulumi.{stack}.yaml"
     workspace.begin(stack, file)
     engine = Engine(workspace, stack)
@@ -124,8 +123,8 @@ def made(stack: str, workspace: Workspace) -> Stack:
 
 
 def table(mutations: list[Mutation]) -> Iterator[str]:
-    """A Markdown table: for each type of resource, how many inputs were taken out and who noticed."""
-    yield "| resource | inputs | a promise is broken | the cloud refuses | free, with a reason | nobody |"
+    """Return a Markdown table: for each resource type, how many inputs were removed and what detected it."""
+    yield "| resource | inputs | an invariant is violated | the cloud refuses | free, with a reason | undetected |"
     yield "|---|--:|--:|--:|--:|--:|"
     for type_ in sorted({mutation.node.type for mutation in mutations}):
         of_type = [mutation for mutation in mutations if mutation.node.type == type_]
@@ -134,7 +133,7 @@ def table(mutations: list[Mutation]) -> Iterator[str]:
 
 
 def main() -> int:
-    """Print the table, the free inputs with their reasons, and what nobody notices; 1 if there is any."""
+    """Print the table, the free inputs with their reasons, and the undetected ones; return 1 if there are any."""
     parser = argparse.ArgumentParser(prog="python -m rehearsal.mutations", description=__doc__)
     parser.add_argument("stack", nargs="?", default="gke")
     options = parser.parse_args()
@@ -146,7 +145,7 @@ def main() -> int:
     for invariant in INVARIANTS[stack.settings.target]:
         print(f"- {description(invariant)}")
     unnoticed = [mutation.where for mutation in mutations if mutation.by == "nobody"]
-    print("\nNobody notices: " + (", ".join(unnoticed) or "nothing"))
+    print("\nUndetected: " + (", ".join(unnoticed) or "nothing"))
     return 1 if unnoticed else 0
 
 

@@ -1,4 +1,4 @@
-"""A simulated cloud as a plugin process of the engine: print the port, serve until the engine ends or dies."""
+"""Plugin process of the engine for a simulated cloud: print the port, serve until the engine ends."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _LOOK_EVERY_S = 0.2
 def main(package: str) -> int:
     """Serve the simulated cloud of a provider package to the engine that started this process."""
     engine = os.getppid()
-    # A killed engine ends nobody; its plugins must not outlive it.
+    # A killed engine does not stop its plugins, and they must not outlive it.
     return serve(package, engine, lambda: os.getppid() != engine)
 
 
 def serve(package: str, engine: int, gone: Callable[[], bool]) -> int:
-    """Serve a package to the engine with this process id until it says so or is `gone`; returns the exit status."""
+    """Serve a package to the engine with this process id until the engine cancels or `gone`; return the exit status."""
     try:
         workspace = of_this_process()
     except NotOursError as problem:
@@ -55,7 +55,7 @@ def _servicer(package: str, state: State, engine: int) -> Provider:
         with state.transaction() as view:
             setting = view.setting("cluster")
         if setting:
-            # Depth quick needs none of this.
+            # Depth quick does not need these imports.
             from rehearsal.cluster.provider import ClusterProvider, api_of
             from rehearsal.cluster.scaled import from_setting
 
@@ -67,5 +67,5 @@ if __name__ == "__main__":
     status = main(sys.argv[1])
     sys.stdout.flush()
     sys.stderr.flush()
-    # An exit of Python's would wait for what a request still waits for, and nobody is there to hear of it.
+    # A normal exit would wait for pending requests, whose answers have no receiver.
     os._exit(status)

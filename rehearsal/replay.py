@@ -1,7 +1,7 @@
-"""A stack's creates once more, against the simulated clouds but without the engine: what would be refused, and when.
+"""Replay of a stack's creates against the simulated clouds, without the engine: returns the first refusal.
 
-It takes the graph that the engine registered, perhaps with an input changed, so that thousands of variants can be tried
-in the time of one `up`. Inputs that hold other resources' outputs keep the values of the original.
+It takes the graph that the engine registered, possibly with a changed input, so that thousands of variants run in the
+time of one `up`. Inputs that hold other resources' outputs keep the original values.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from rehearsal.graph import PROVIDERS, Graph, Node
 
 @dataclass(frozen=True)
 class Refused:
-    """The first request that was refused: whose it was, and why."""
+    """The first refused request: its resource and the reason."""
 
     node: Node
     refusal: Refusal
 
 
 def replay(graph: Graph) -> Refused | None:
-    """Make everything in the order of the graph, in an empty world; the first refusal, or None."""
+    """Create everything in the order of the graph, in an empty cloud; return the first refusal or None."""
     with tempfile.TemporaryDirectory() as folder, State(Path(folder) / "clouds.sqlite").transaction() as state:
         for node in graph.made:
             refusal = _create(graph, node, state)
@@ -37,12 +37,12 @@ def replay(graph: Graph) -> Refused | None:
 
 
 def without(graph: Graph, urn: str, path: tuple[str | int, ...]) -> Graph:
-    """The same graph, with an input of a resource taken out."""
+    """Return the same graph without one input of a resource."""
     return changed(graph, urn, _taken_out(graph[urn].inputs, path))
 
 
 def changed(graph: Graph, urn: str, inputs: Mapping[str, Any]) -> Graph:
-    """The same graph, with other inputs of a resource."""
+    """Return the same graph with other inputs of a resource."""
     return Graph({**graph.nodes, urn: replace(graph[urn], inputs=inputs)})
 
 
@@ -51,17 +51,17 @@ def _create(graph: Graph, node: Node, state: View) -> Refusal | None:
     kind = cloud(package).kind(node.type)
     config = _configuration(graph, node)
     if kind is None:
-        return Refusal("unknown", f"the simulated cloud does not know {node.type}", "rehearsal")
+        return Refusal("unknown", f"the simulated cloud has no kind {node.type}", "rehearsal")
     refusal = cloud(package).reaches(config, state)
     if refusal is not None:
         return refusal
     inputs = dict(node.inputs)
     try:
         id_ = kind.identify(inputs, config)
-        # An id that the cloud makes up is what it is, whatever is taken out of the request.
+        # A generated id stays the same, whichever input is removed from the request.
         return _made(kind, node.id if kind.generated_ids else id_, inputs, config, state)
     except KeyError as missing:
-        # What the provider's schema requires, the real provider refuses before it asks the API.
+        # The real provider checks required properties before it calls the API.
         return Refusal("required", f"Missing required argument: {missing.args[0]}", "pulumi: required properties")
 
 

@@ -1,9 +1,9 @@
-"""What a rehearsal does with a stack file, phase by phase, until one of them fails.
+"""Phases of a rehearsal: what it does with a stack file, until a phase fails.
 
-up → empty preview → empty preview after the clouds have changed what they change → (a change, previewed and made) →
-destroy refused while the stack is protected → destroy → nothing is left. Depth `cluster` has a real Kubernetes behind
-it, and more phases: workers are wanted, come and go, and the objects are deleted one by one. Depth `pods` has real
-nodes, on which a job of Ray's makes the workers come; nothing of it may be left on this machine.
+up → empty preview → empty preview after drift → (a change, previewed and applied) → refused destroy while the stack is
+protected → destroy → nothing left. Depth `cluster` uses a real Kubernetes API server and adds phases: the workers scale
+up and down, and the objects are deleted one by one. Depth `pods` has real nodes, on which a Ray job scales the workers
+up; the rehearsal must leave nothing on this machine.
 """
 
 from __future__ import annotations
@@ -32,13 +32,11 @@ from tools.recovery import Place, mend_state_folder, settle
 if TYPE_CHECKING:
     from rehearsal.cluster.phases import ClusterPhases
 
-_SIMULATED = (
-    "The clouds are simulated: they refuse what their rules say and compute what their kinds say, nothing more."
-)
-_PREDICTED = "Times of the real thing are predictions from published or estimated durations (rehearsal/durations.py)."
+_SIMULATED = "The clouds are simulated: they refuse by their rules and compute outputs by their kinds, nothing more."
+_PREDICTED = "Times of real clouds are predictions from published or estimated durations (rehearsal/durations.py)."
 NOTES = (
     _SIMULATED,
-    "Depth quick: the Kubernetes API is in memory. No operator, scheduler or autoscaler runs, and no pod.",
+    "Depth quick: the Kubernetes API is in memory. No operator, scheduler, autoscaler or pod runs.",
     _PREDICTED,
 )
 _OPERATIONS: Mapping[str, Operation] = {
@@ -50,13 +48,17 @@ _OPERATIONS: Mapping[str, Operation] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Order:
+class RehearsalRequest:
     """What to rehearse.
 
-    file: the stack file. before: the folder of another version of the project (a git worktree), whose program and
-    stack file make the stack first, if the way from that version to this one is to be rehearsed. changes: settings to
-    change after the first `up` ("nodes.max=8"). faults: what goes wrong in it. depth: what is behind the `kubernetes`
-    provider.
+    Args:
+        stack: name of the stack.
+        file: the stack file.
+        before: folder of another version of the project (a git worktree). Its program and stack file create the stack
+            first, to rehearse the upgrade from that version to this one.
+        changes: settings to change after the first `up` ("nodes.max=8").
+        faults: faults to inject into the first `up`.
+        depth: what serves the `kubernetes` provider.
     """
 
     stack: str
@@ -68,7 +70,7 @@ class Order:
 
     @property
     def has_change(self) -> bool:
-        """Whether there is a second state to go to."""
+        """Whether the rehearsal changes the stack after the first `up`."""
         return self.before is not None or bool(self.changes)
 
 
@@ -77,26 +79,30 @@ class NoCloudError(ValueError):
 
 
 class PhaseFailedError(Exception):
-    """A phase did not go as it must; the rest would say nothing."""
+    """A phase failed; the remaining phases would prove nothing."""
 
 
 class Scenario:
-    """One rehearsal. `tell` is given a line for each phase, as it begins (without an end) and when it is over.
+    """One rehearsal.
 
-    `happens` is given what happens in the cluster meanwhile, line by line (depth `cluster`).
+    Args:
+        request: what to rehearse.
+        workspace: folder of the rehearsal.
+        on_phase: receives the name of each phase, with None when it starts and with the result when it ends.
+        on_event: receives one line per event in the cluster (depth `cluster`).
     """
 
     def __init__(
         self,
-        order: Order,
+        request: RehearsalRequest,
         workspace: Workspace,
-        tell: Callable[[str, Phase | None], None],
-        happens: Callable[[str], None] = lambda _line: None,
+        on_phase: Callable[[str, Phase | None], None],
+        on_event: Callable[[str], None] = lambda _line: None,
     ) -> None:
-        self._order = order
+        self._request = request
         self._workspace = workspace
-        self._tell = tell
-        self._happens = happens
+        self._on_phase = on_phase
+        self._on_event = on_event
         self._cluster_phases: ClusterPhases | None = None
         self._ends: tuple[type[Exception], ...] = (PhaseFailedError,)
         self._phases: list[Phase] = []
@@ -106,29 +112,33 @@ class Scenario:
         self._before: Graph | None = None
 
     def run(self) -> Outcome:
-        """Rehearse. Raises `SettingsError`, `NoCloudError`, `NotRunError` or `DepthError` before anything starts."""
-        settings = self._settings = from_stack_file(self._order.file)
+        """Run the rehearsal.
+
+        Raises:
+            SettingsError, NoCloudError, NotRunError, DepthError: nothing has started.
+        """
+        settings = self._settings = from_stack_file(self._request.file)
         if settings.target not in INVARIANTS:
             raise NoCloudError(
-                f"target: {settings.target} has no simulated cloud; those that have: {', '.join(INVARIANTS)}"
+                f"target: {settings.target} has no simulated cloud; targets with one: {', '.join(INVARIANTS)}"
             )
         began = time.monotonic()
-        depths.must_run(self._order.depth)
-        before = self._order.before
-        self._workspace.begin(self._order.stack, before / self._order.file.name if before else self._order.file)
+        depths.must_run(self._request.depth)
+        before = self._request.before
+        self._workspace.begin(self._request.stack, before / self._request.file.name if before else self._request.file)
         if before is not None:
             self._workspace.use(before)
-        self.engine = Engine(self._workspace, self._order.stack)
-        with ExitStack() as behind:
-            self._begin(behind)
+        self.engine = Engine(self._workspace, self._request.stack)
+        with ExitStack() as resources:
+            self._begin(resources)
             with suppress(PhaseFailedError):
-                self._phases_of_it()
-            timeline, notes = self._told()
-        if self._order.depth == "pods":
+                self._run_phases()
+            timeline, notes = self._timeline_and_notes()
+        if self._request.depth == "pods":
             with suppress(PhaseFailedError):
                 self._machine_is_clean()
         return Outcome(
-            stack=self._order.stack,
+            stack=self._request.stack,
             target=settings.target,
             seconds=time.monotonic() - began,
             parallel=PARALLEL,
@@ -141,48 +151,48 @@ class Scenario:
             notes=notes,
         )
 
-    def _begin(self, behind: ExitStack) -> None:
-        if self._order.depth == "quick":
+    def _begin(self, resources: ExitStack) -> None:
+        if self._request.depth == "quick":
             self.engine.init()
             return
-        with self._phase("a Kubernetes control plane starts") as phase:
-            self._setup = depths.DepthSetup(self._order.depth, self._workspace, self._settings, self._happens)
-            self._cluster_phases = self._setup.begin(behind, self.engine)
+        with self._phase("start a Kubernetes control plane") as phase:
+            self._setup = depths.DepthSetup(self._request.depth, self._workspace, self._settings, self._on_event)
+            self._cluster_phases = self._setup.begin(resources, self.engine)
             self._ends = (PhaseFailedError, *self._setup.ends)
             phase.said = ", ".join(self._cluster_phases.environment.plane.running())
 
-    def _phases_of_it(self) -> None:
+    def _run_phases(self) -> None:
         self._make()
-        if self._order.before is None:
-            # Another version may have promised less.
-            self._promise()
+        if self._request.before is None:
+            # Invariants may be newer than the other version.
+            self._check_invariants()
         if self._cluster_phases is not None:
-            with self._phase("workers are wanted, and come") as phase:
-                phase.said = self._cluster_phases.come(self._graph)
-        self._look()
+            with self._phase("workers scale up") as phase:
+                phase.said = self._cluster_phases.scale_up(self._graph)
+        self._preview_phases()
         if self._cluster_phases is not None:
-            with self._phase("workers are not wanted any longer, and go") as phase:
-                phase.said = self._cluster_phases.go(self._graph)
-        if self._order.has_change:
+            with self._phase("workers scale down") as phase:
+                phase.said = self._cluster_phases.scale_down(self._graph)
+        if self._request.has_change:
             self._change()
         if from_stack_file(self._stack_file).protect:
             self._protected()
-        if self._cluster_phases is not None and self._order.depth == "cluster":
+        if self._cluster_phases is not None and self._request.depth == "cluster":
             with self._phase("objects in the cluster are deleted one by one") as phase:
-                phase.said = self._cluster_phases.go_one_by_one(self.engine, self._graph)
+                phase.said = self._cluster_phases.delete_one_by_one(self.engine, self._graph)
             with self._phase("up again") as phase:
                 self._must(self.engine.up(), phase)
                 phase.said = self._made()
         self._destroy()
 
     def _machine_is_clean(self) -> None:
-        with self._phase("the nodes are off, and this machine is as it was") as phase:
+        with self._phase("nodes are stopped, nothing is left on this machine") as phase:
             if left := self._setup.traces():
                 raise phase.failed("\n".join(left))
             phase.said = "no process, mount, link, route, network namespace, nftables table, cgroup or file is left"
 
-    def _told(self) -> tuple[tuple[tuple[float, str], ...], tuple[str, ...]]:
-        """The time line and the notes."""
+    def _timeline_and_notes(self) -> tuple[tuple[tuple[float, str], ...], tuple[str, ...]]:
+        """Return the timeline and the notes."""
         if self._cluster_phases is None:
             return (), NOTES
         return self._cluster_phases.environment.timeline.moments, (
@@ -192,7 +202,7 @@ class Scenario:
         )
 
     def _make(self) -> None:
-        if self._order.faults:
+        if self._request.faults:
             self._fail_and_recover()
         else:
             with self._phase("up") as phase:
@@ -202,47 +212,45 @@ class Scenario:
 
     def _fail_and_recover(self) -> None:
         with self.engine.cloud_state.transaction() as state:
-            faults.order(state, list(self._order.faults))
+            faults.schedule(state, list(self._request.faults))
         with self._phase("up, with faults") as phase:
             said = self.engine.up()
             with self.engine.cloud_state.transaction() as state:
                 waiting = faults.pending(state)
-                faults.order(state, [])
+                faults.schedule(state, [])
             if waiting:
-                raise phase.failed(f"{len(waiting)} of the ordered faults never struck: no request was like them")
-            phase.said = (
-                f"failed as ordered: {_first_refusal(said.text)}" if not said.ok else "went through all the same"
-            )
+                raise phase.failed(f"{len(waiting)} faults were not injected: no request matched")
+            phase.said = f"failed as injected: {_first_refusal(said.text)}" if not said.ok else "succeeded nevertheless"
         with self._phase("up again") as phase:
             settled = recover(self.engine)
             self._must(self.engine.up(), phase)
             phase.said = self._made() + (f"; {settled} interrupted creates settled first" if settled else "")
 
-    def _promise(self) -> None:
-        with self._phase("promises hold") as phase:
+    def _check_invariants(self) -> None:
+        with self._phase("invariants hold") as phase:
             invariants = INVARIANTS[self._settings.target]
             wrong = violations(invariants, Stack(self._graph, self._settings))
             if wrong:
                 raise phase.failed("\n".join(wrong))
-            phase.said = f"{len(invariants)} promises, each checked on the graph that the engine registered"
+            phase.said = f"{len(invariants)} invariants checked on the graph that the engine registered"
 
-    def _look(self) -> None:
+    def _preview_phases(self) -> None:
         with self._phase("preview is empty") as phase:
             self._must(self.engine.preview(), phase)
             phase.said = "no changes"
-        with self._phase("preview is empty after the clouds changed things") as phase:
+        with self._phase("preview is empty after drift") as phase:
             with self.engine.cloud_state.transaction() as state:
                 touched = drift(state)
             self._must(self.engine.preview("--refresh"), phase)
-            phase.said = f"{touched} objects changed by themselves, no false difference"
+            phase.said = f"{touched} objects drifted, no false difference"
 
     def _change(self) -> None:
         made_from = self._stack_file.read_text()
-        if self._order.before is not None:
-            self._stack_file.write_text(self._order.file.read_text())
+        if self._request.before is not None:
+            self._stack_file.write_text(self._request.file.read_text())
             self._workspace.use(ROOT)
         with self._phase("change") as phase:
-            for change in self._order.changes:
+            for change in self._request.changes:
                 key, _, value = change.partition("=")
                 self.engine.must("config", "set", "--path", f"rdma-ray:{key}", value, stack=True)
             self._changes = tuple(_changes(self.engine.planned()))
@@ -253,7 +261,7 @@ class Scenario:
             if refused:
                 phase.said += "; refused while rdma-ray:protect is true"
         if refused:
-            # As a person would: protection off for the stack as it is, and then the change.
+            # As a user would: turn protection off on the current stack, then apply the change.
             wanted = self._stack_file.read_text()
             self._stack_file.write_text(made_from)
             self._unprotect()
@@ -266,26 +274,26 @@ class Scenario:
             self._must(self.engine.preview(), phase)
             phase.said = "no changes"
         self._before, self._graph = self._graph, Graph.from_deployment(self.engine.deployment())
-        if self._order.before is not None:
-            self._promise()
+        if self._request.before is not None:
+            self._check_invariants()
 
     def _unchecked(self) -> str:
-        """Kinds whose creation the API server could not try out, or nothing (depth cluster)."""
+        """Return the kinds that the API server could not dry-run, as a clause of a message (depth `cluster`)."""
         with self.engine.cloud_state.transaction() as state:
             types = state.setting("unchecked", [])
             state.set("unchecked", [])
         kinds = ", ".join(type_.rpartition(":")[2] for type_ in types)
-        return f"; not tried out, since kind or namespace are still to come: {kinds}" if kinds else ""
+        return f"; not dry-run, because kind or namespace do not exist yet: {kinds}" if kinds else ""
 
     def _protected(self) -> None:
         with self._phase("destroy is refused while protected") as phase:
-            before = self._things()
+            before = self._objects()
             said = self.engine.destroy()
             if said.ok:
-                raise phase.failed("destroy went through although protect is true")
-            if self._things() != before:
-                raise phase.failed("destroy was refused only after it had deleted something")
-            phase.said = "refused, nothing touched"
+                raise phase.failed("destroy succeeded although protect is true")
+            if self._objects() != before:
+                raise phase.failed("destroy deleted objects before it was refused")
+            phase.said = "refused, nothing changed"
         self._unprotect()
 
     def _unprotect(self) -> None:
@@ -296,8 +304,8 @@ class Scenario:
 
     @property
     def _stack_file(self) -> Path:
-        """The rehearsal's own copy."""
-        return self._workspace.folder / f"Pulumi.{self._order.stack}.yaml"
+        """The workspace's copy of the stack file."""
+        return self._workspace.folder / f"Pulumi.{self._request.stack}.yaml"
 
     def _destroy(self) -> None:
         with self._phase("destroy") as phase:
@@ -305,10 +313,10 @@ class Scenario:
             folder = [
                 f"in the state: {resource['urn']}" for resource in self.engine.deployment().get("resources") or []
             ]
-            self._leftovers = (*self._things(), *folder)
-            phase.said = f"{len(self._leftovers)} things left"
+            self._leftovers = (*self._objects(), *folder)
+            phase.said = f"{len(self._leftovers)} objects left"
 
-    def _things(self) -> list[str]:
+    def _objects(self) -> list[str]:
         with self.engine.cloud_state.transaction() as state:
             things = [f"{type_} {id_}" for type_, id_, _ in state.all()]
         return things if self._cluster_phases is None else [*things, *self._cluster_phases.left()]
@@ -318,15 +326,15 @@ class Scenario:
             steps = state.steps(state.setting("command"))
         return f"{sum(step.outcome == 'done' for step in steps)} requests done"
 
-    def _must(self, said: Said, phase: _Open) -> None:
+    def _must(self, said: Said, phase: _RunningPhase) -> None:
         if not said.ok:
             raise phase.failed(_why(said.text))
 
     @contextmanager
-    def _phase(self, name: str) -> Iterator[_Open]:
-        self._tell(name, None)
+    def _phase(self, name: str) -> Iterator[_RunningPhase]:
+        self._on_phase(name, None)
         began = time.monotonic()
-        phase = _Open()
+        phase = _RunningPhase()
         ok = False
         try:
             yield phase
@@ -336,22 +344,22 @@ class Scenario:
             raise PhaseFailedError(phase.said) from problem
         finally:
             self._phases.append(Phase(name=name, ok=ok, seconds=time.monotonic() - began, said=phase.said))
-            self._tell(name, self._phases[-1])
+            self._on_phase(name, self._phases[-1])
 
 
-class _Open:
-    """A phase under way; `said` is what it will have to say."""
+class _RunningPhase:
+    """A running phase. `said` is its message."""
 
     said = ""
 
     def failed(self, why: str) -> PhaseFailedError:
-        """The error that ends the rehearsal."""
+        """Set the message and return the error that ends the rehearsal."""
         self.said = why
         return PhaseFailedError(why)
 
 
 def recover(engine: Engine) -> int:
-    """What `make up` does for a stack whose engine died: mend its files, release its lock, settle its creates."""
+    """Recover a stack after its engine died, as `make up` does: repair state files, cancel the lock, settle creates."""
     folder = engine.workspace.folder / "state"
     mend_state_folder(folder)
     if any((folder / ".pulumi" / "locks").rglob("*.json")):
@@ -365,7 +373,7 @@ def recover(engine: Engine) -> int:
 
 
 def _changes(steps: list[dict[str, Any]]) -> Iterator[Change]:
-    """The engine's steps as changes; a replacement is several steps, and told once."""
+    """Yield the engine's steps as changes. A replacement has several steps and is one change."""
     for step in steps:
         op = _OPERATIONS.get(step["op"])
         if op is None:
@@ -384,6 +392,6 @@ def _first_refusal(text: str) -> str:
 
 
 def _why(text: str) -> str:
-    """The part of the engine's output that says what went wrong."""
+    """Return the diagnostics of the engine's output."""
     _, _, diagnostics = text.partition("Diagnostics:")
     return (diagnostics or text).strip()

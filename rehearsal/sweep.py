@@ -1,7 +1,8 @@
-"""Every fault at every step of `up` and `destroy`: does the next run put things right, and is nothing left behind?
+"""Sweep of faults over every step of `up` and `destroy`: does the next run repair the stack and leave no orphan?
 
-A case starts from a copy of a prepared workspace, runs a command into a fault, does what `make up` or `make down` does
-next, once, and compares ids in the simulated clouds and names in the state with those of a run without a fault.
+A case starts from a copy of a prepared workspace, runs a command with an injected fault, runs once what `make up` or
+`make down` does next, and compares the ids in the simulated clouds and the names in the state with those of a run
+without a fault.
 """
 
 from __future__ import annotations
@@ -26,14 +27,14 @@ from tools.aws_tags import UnclearError
 Command = Literal["up", "destroy"]
 COMMANDS: tuple[Command, ...] = get_args(Command)
 Thing = tuple[str, str]
-"""The type and id of something that exists in a cloud."""
+"""Type and id of an object in a cloud."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """One fault: `step` counts the changes that the engine asks for within `command`, from 1.
+    """One fault. `step` counts the changes within `command` from 1.
 
-    With a `type` it strikes the first change of such a resource instead, whichever step that is.
+    With a `type`, the fault hits the first change of such a resource, at whichever step.
     """
 
     command: Command
@@ -46,11 +47,11 @@ class Case:
 
     @property
     def fault(self) -> Fault:
-        """What is ordered in the world."""
+        """The fault to inject."""
         return Fault(self.how, type=self.type) if self.type else Fault(self.how, step=self.step)
 
     def again(self, stack: str) -> str:
-        """The command line that runs this case alone."""
+        """The command line that runs only this case."""
         where = f"--type {self.type}" if self.type else f"--step {self.step}"
         words = f"--stack {stack} --command {self.command} {where} --how {self.how}"
         return f".venv/bin/python -m rehearsal.faults {words}"
@@ -58,7 +59,7 @@ class Case:
 
 @dataclass(frozen=True)
 class EngineState:
-    """What the engine knows: every URN, what it has in a cloud, and how many operations it never saw the end of."""
+    """The engine's state: every URN, the cloud objects, and the number of pending operations."""
 
     urns: frozenset[str]
     things: frozenset[Thing]
@@ -66,7 +67,7 @@ class EngineState:
 
     @classmethod
     def of(cls, workspace: Workspace, stack: str) -> EngineState:
-        """Read the state file: for ids and names that is the same as an export, and needs no engine."""
+        """Read the state file. For ids and names it equals an export, and needs no engine."""
         file = workspace.folder / "state" / ".pulumi" / "stacks" / "rdma-ray" / f"{stack}.json"
         latest: dict[str, Any] = json.loads(file.read_text())["checkpoint"].get("latest") or {}
         resources = latest.get("resources") or []
@@ -77,10 +78,10 @@ class EngineState:
 
 @dataclass(frozen=True)
 class Start:
-    """Where the cases of a command begin, and what they must end with.
+    """Start of a command's cases, and the end that they must reach.
 
-    `steps` is how many changes the undisturbed command asks for. `made_by_others` is what exists afterwards without
-    being in the state, such as the definitions that a Helm chart brings; none of it is an orphan.
+    `steps` is how many changes the command makes without a fault. `made_by_others` is what exists afterwards without
+    being in the state, such as the definitions that a Helm chart installs; none of it is an orphan.
     """
 
     workspace: Workspace
@@ -90,15 +91,16 @@ class Start:
 
     @property
     def made_by_others(self) -> frozenset[Thing]:
-        """What no state ever has."""
+        """The objects that are never in the state."""
         return self.objects - self.engine_state.things
 
 
 @dataclass(frozen=True)
 class Result:
-    """How a case ended: what it struck ("create gcp:compute/network:Network cluster"), and what is wrong, if anything.
+    """Result of a case: the request that the fault hit ("create gcp:compute/network:Network cluster"), and the
+    problems.
 
-    `orphans` exist in a cloud and the state does not know them.
+    `orphans` exist in a cloud and are not in the state.
     """
 
     case: Case
@@ -109,16 +111,16 @@ class Result:
 
     @property
     def converged(self) -> bool:
-        """Whether the next run put everything right."""
+        """Whether the next run repaired everything."""
         return not self.wrong and not self.orphans
 
 
 class PreparationError(RuntimeError):
-    """The undisturbed commands do not do what the cases will be compared with."""
+    """The commands without a fault do not reach the expected end."""
 
 
 class Sweep:
-    """Cases on one stack; `folder` is where their workspaces are, `plugins` what the engine finds its plugins in."""
+    """Cases on one stack. `folder` holds their workspaces, `plugins` the executables for the engine."""
 
     def __init__(self, stack: str, folder: Path, plugins: Path) -> None:
         self._stack = stack
@@ -127,7 +129,7 @@ class Sweep:
         self.starts: dict[Command, Start] = {}
 
     def prepare(self) -> None:
-        """Make what the cases start from, by commands without a fault. Raises `PreparationError` or `EngineError`."""
+        """Create the starting points by commands without a fault. Raises `PreparationError` or `EngineError`."""
         shutil.rmtree(self._folder, ignore_errors=True)
         empty, made = self._workspace("start-up"), self._workspace("start-destroy")
         empty.begin(self._stack, ROOT / f"Pulumi.{self._stack}.yaml")
@@ -149,14 +151,14 @@ class Sweep:
         shutil.rmtree(trial.folder)
 
     def cases(self, commands: Sequence[Command] = COMMANDS, hows: Sequence[How] = faults.HOWS) -> Iterator[Case]:
-        """Every case of these commands and kinds of fault."""
+        """Return every case of these commands and kinds of fault."""
         for command in commands:
             for step in range(1, self.starts[command].steps + 1):
                 for how in hows:
                     yield Case(command, step, how)
 
-    def run(self, cases: Sequence[Case], workers: int, tell: Callable[[Result], None]) -> list[Result]:
-        """Run cases, `workers` at a time; `tell` hears of each as it ends. Workspaces of failed cases stay."""
+    def run(self, cases: Sequence[Case], workers: int, report: Callable[[Result], None]) -> list[Result]:
+        """Run cases, `workers` at a time. `report` receives each result. Workspaces of failed cases stay."""
         free: SimpleQueue[str] = SimpleQueue()
         for number in range(workers):
             free.put(f"worker-{number}")
@@ -173,7 +175,7 @@ class Sweep:
             try:
                 for done in as_completed([pool.submit(one, case) for case in cases]):
                     results.append(done.result())
-                    tell(results[-1])
+                    report(results[-1])
             except BaseException:
                 pool.shutdown(cancel_futures=True)
                 raise
@@ -187,7 +189,7 @@ class Sweep:
         engine = Engine(workspace, self._stack)
         command = engine.up if case.command == "up" else engine.destroy
         with engine.cloud_state.transaction() as state:
-            faults.order(state, [case.fault])
+            faults.schedule(state, [case.fault])
         struck, wrong = _struck(engine, case, command())
         try:
             recover(engine)
@@ -217,32 +219,32 @@ class Sweep:
 
 
 def _struck(engine: Engine, case: Case, said: Said) -> tuple[str, list[str]]:
-    """What a fault struck, and what was wrong with that; afterwards no fault is waiting."""
+    """Return the request that the fault hit and the problem with it, if any. Remove pending faults."""
     command = engine.command
     with engine.cloud_state.transaction() as state:
         waiting = faults.pending(state)
         steps = state.steps(command)
-        faults.order(state, [])
+        faults.schedule(state, [])
     if waiting:
-        return "nothing", [f"the fault never struck: {len(steps)} changes were asked for"]
+        return "nothing", [f"the fault was not injected: {len(steps)} changes were requested"]
     step = next(step for step in steps if case.fault.matches(step.type, step.verb, step.number))
     return f"{step.verb} {step.type} {step.urn.rpartition('::')[2]}", (
-        [f"{case.command} went through although a fault struck it"] if said.ok else []
+        [f"{case.command} succeeded although a fault was injected"] if said.ok else []
     )
 
 
 def _differences(engine_state: EngineState, objects: frozenset[Thing], start: Start) -> Iterator[str]:
-    """How a state and a objects differ from those of a run without a fault; orphans are told apart from this."""
+    """Yield how state and cloud objects differ from those of a run without a fault. Orphans are reported separately."""
     if engine_state.pending:
         yield f"{engine_state.pending} operations are still pending"
     for urn in sorted(start.engine_state.urns - engine_state.urns):
         yield f"not in the state: {urn}"
     for urn in sorted(engine_state.urns - start.engine_state.urns):
-        yield f"in the state, and should not be: {urn}"
+        yield f"unexpected in the state: {urn}"
     for type_, id_ in sorted(start.objects - objects):
         yield f"does not exist: {type_} {id_}"
     for type_, id_ in sorted(objects - start.objects):
-        yield f"exists, and should not: {type_} {id_}"
+        yield f"exists unexpectedly: {type_} {id_}"
 
 
 def _things(engine: Engine) -> frozenset[Thing]:
@@ -251,13 +253,13 @@ def _things(engine: Engine) -> frozenset[Thing]:
 
 
 def _asked(engine: Engine) -> int:
-    """How many changes the last command asked for."""
+    """Return how many changes the last command requested."""
     command = engine.command
     with engine.cloud_state.transaction() as state:
         return len(state.steps(command))
 
 
 def _last_words(said: Said) -> str:
-    """The engine's errors in one line."""
+    """Return the engine's errors in one line."""
     errors = [line.strip() for line in (said.text or "").splitlines() if "error:" in line]
     return " | ".join(errors[:3]) or f"exit status {said.status}"

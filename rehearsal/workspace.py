@@ -1,6 +1,6 @@
-"""The one folder in which a rehearsal of a stack happens: its own backend, engine home, stack file and world.
+"""Workspace folder of a rehearsal: its own backend, engine home, stack file and cloud state.
 
-Nothing of the user's own stacks is read or written, and the simulated plugins serve nobody outside such a folder.
+A rehearsal does not read or write the user's own stacks, and the simulated plugins serve only inside such a folder.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from rehearsal.clouds.registry import PACKAGES
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = "RDMA_RAY_REHEARSAL"
-"""The environment variable by which plugins learn their workspace; without it they do not start."""
+"""Environment variable with the path of the workspace. Plugins do not start without it."""
 PLUGINS = ROOT / "rehearsal" / "plugins"
-"""The simulated clouds as executables. The rehearsal's own project file names them; they are not on PATH."""
+"""Executables of the simulated clouds. The rehearsal's project file names them; they are not on PATH."""
 PROGRAMS = ROOT / "rehearsal" / "programs"
 """Simulated command-line programs of the clouds, before the real ones on PATH."""
 _MARKER = "this is a rehearsal"
 
 
 class NotOursError(RuntimeError):
-    """A folder or a backend that is not a rehearsal's."""
+    """A folder or a backend does not belong to a rehearsal."""
 
 
 class Workspace:
-    """A rehearsal's folder. `plugins` is where the engine finds its plugins; others bring a language host, too."""
+    """Folder of a rehearsal. `plugins` holds the executables for the engine; some bring a language host."""
 
     def __init__(self, folder: Path, plugins: Path = PLUGINS) -> None:
         self.folder = folder.resolve()
@@ -34,19 +34,19 @@ class Workspace:
 
     @property
     def backend(self) -> str:
-        """The backend's address; never that of the user."""
+        """The URL of the backend, never that of the user."""
         return f"file://{self.folder / 'state'}"
 
     @property
     def cloud_state(self) -> Path:
-        """What the simulated clouds remember."""
+        """The file of the simulated clouds' state."""
         return self.folder / "clouds.sqlite"
 
     def begin(self, stack: str, stack_file: Path) -> None:
-        """Make the folder anew, with a copy of the project's description and of the stack's file.
+        """Create the folder, with copies of the project file and of the stack file. An existing one is replaced.
 
         Raises:
-            NotOursError: the folder exists and is something else.
+            NotOursError: the folder exists and does not belong to a rehearsal.
         """
         if self.folder.exists():
             self.check()
@@ -58,9 +58,9 @@ class Workspace:
         shutil.copy(stack_file, self.folder / f"Pulumi.{stack}.yaml")
 
     def use(self, project: Path) -> None:
-        """Rehearse the program in this folder from now on: that of this clone, or of another version of it.
+        """Use the program in this folder: this clone or another version of it.
 
-        The program runs where it is; only the project's description and its stack files are the rehearsal's own.
+        The program runs from its own folder; only the project file and the stack files are copies.
         """
         description = (project / "Pulumi.yaml").read_text()
         main, environment = f"main: {_quoted(project)}", f"virtualenv: {_quoted(ROOT / '.venv')}"
@@ -70,14 +70,14 @@ class Workspace:
         )
 
     def check(self) -> None:
-        """Raise `NotOursError` unless this is a rehearsal's folder."""
+        """Raise `NotOursError` unless the folder belongs to a rehearsal."""
         if not (self.folder / _MARKER).exists():
             raise NotOursError(
-                f"{self.folder} is not the folder of a rehearsal; nothing was touched. Move it away, or choose another"
+                f"{self.folder} is not the folder of a rehearsal; nothing was changed. Move it or choose another"
             )
 
     def environment(self) -> dict[str, str]:
-        """The environment of every process of the rehearsal, the engine first."""
+        """Return the environment of every process of the rehearsal."""
         inherited = {key: value for key, value in os.environ.items() if not key.startswith(("PULUMI_", "GOOGLE_"))}
         tools = [str(PROGRAMS), str(ROOT / ".tools" / "bin"), os.environ.get("PATH", os.defpath)]
         return inherited | {
@@ -87,16 +87,16 @@ class Workspace:
             "PULUMI_CONFIG_PASSPHRASE": "",
             "PULUMI_HOME": str(self.folder / "home"),
             "PULUMI_SKIP_UPDATE_CHECK": "true",
-            # A plugin that is missing here is an error: the real one would ask for credentials.
+            # A missing plugin is an error: the real one would need credentials.
             "PULUMI_DISABLE_AUTOMATIC_PLUGIN_ACQUISITION": "true",
         }
 
 
 def of_this_process() -> Workspace:
-    """The workspace that this process belongs to.
+    """Return the workspace of this process.
 
     Raises:
-        NotOursError: it belongs to none, or its engine writes to a backend that is not the rehearsal's.
+        NotOursError: it has none, or its engine uses a backend that is not the rehearsal's.
     """
     folder = os.environ.get(FOLDER)
     if not folder:

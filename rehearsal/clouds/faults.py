@@ -1,7 +1,7 @@
-"""Faults on order: which request fails, and how. They are kept in the world, and each strikes once.
+"""Fault injection: which request fails, and how. The cloud state holds the faults; each is injected once.
 
-Written "TYPE VERB HOW" ("gcp:container/nodePool:NodePool create stockout"; TYPE may have * in it) or "step N HOW",
-where N counts the changes that the engine asks for within one command.
+Format: "TYPE VERB HOW" ("gcp:container/nodePool:NodePool create stockout"; TYPE may contain *) or "step N HOW", where N
+counts the changes of one command.
 """
 
 from __future__ import annotations
@@ -44,16 +44,16 @@ FAILURES: Mapping[How, Refusal] = {
         "hashicorp/terraform-plugin-sdk: helper/retry; wording unverified, 2026-11",
     ),
 }
-"""What an API says; the two kinds of kill say nothing."""
+"""The error of the API for each fault. The two kills have none."""
 
 
 class FaultError(ValueError):
-    """A fault was ordered in words that mean nothing."""
+    """A fault is not in a known format."""
 
 
 @dataclass(frozen=True)
 class Fault:
-    """One fault: `step` counts from 1, 0 means "the first request for `type` and `verb`"."""
+    """One fault. `step` counts from 1; 0 means the first request for `type` and `verb`."""
 
     how: How
     type: str = "*"
@@ -62,7 +62,7 @@ class Fault:
 
     @classmethod
     def parse(cls, text: str) -> Fault:
-        """Read a fault as a person writes it. Raises `FaultError`."""
+        """Parse a fault of the command line. Raises `FaultError`."""
         words = text.split()
         hows = ", ".join(HOWS)
         if len(words) != 3 or words[2] not in HOWS:
@@ -73,35 +73,35 @@ class Fault:
         how = next(known for known in HOWS if known == words[2])
         if words[0] == "step":
             if not re.fullmatch(r"[1-9]\d*", words[1]):
-                raise FaultError(f'--fault "{text}": {words[1]} is not a number of a step; they count from 1')
+                raise FaultError(f'--fault "{text}": {words[1]} is no step number; steps count from 1')
             return cls(how, step=int(words[1]))
         if words[1] not in ("create", "update", "delete", "*"):
-            raise FaultError(f'--fault "{text}": {words[1]} is none of create, update, delete and *')
+            raise FaultError(f'--fault "{text}": {words[1]} is not create, update, delete or *')
         return cls(how, type=words[0], verb=words[1])
 
     def matches(self, type_: str, verb: str, step: int) -> bool:
-        """Whether this request is the one."""
+        """Return whether the fault applies to this request."""
         if self.step:
             return self.step == step
         return fnmatchcase(type_, self.type) and self.verb in ("*", verb)
 
 
-def order(state: View, faults: list[Fault]) -> None:
-    """Replace the faults that are still to strike."""
+def schedule(state: View, faults: list[Fault]) -> None:
+    """Replace the pending faults."""
     state.set("faults", [asdict(fault) for fault in faults])
 
 
 def pending(state: View) -> list[Fault]:
-    """The faults that have not struck yet."""
+    """Return the faults that were not injected yet."""
     return [Fault(**fault) for fault in state.setting("faults", [])]
 
 
 def inject(state: View, type_: str, verb: str, step: int) -> How | None:
-    """The fault that strikes this request, if any; it will not strike again."""
+    """Return the fault for this request, if any, and remove it from the pending ones."""
     waiting: list[Any] = pending(state)
     for fault in waiting:
         if fault.matches(type_, verb, step):
-            order(state, [other for other in waiting if other is not fault])
+            schedule(state, [other for other in waiting if other is not fault])
             how: How = fault.how
             return how
     return None

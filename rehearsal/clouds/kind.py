@@ -1,6 +1,6 @@
-"""What a simulated cloud says about a kind of resource: identity, computed outputs, replacement, refusals.
+"""Kinds of resources in a simulated cloud: identity, computed outputs, replacement, refusals.
 
-Pure data and pure functions; `provider` serves them to the engine, `world` remembers what they made.
+Pure data and pure functions; `provider` serves them to the engine, `state` stores the objects.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Verb = Literal["create", "update", "delete"]
 
 @dataclass(frozen=True)
 class Refusal:
-    """An API's refusal: its status as the API writes it ("400", "409 alreadyExists"), its words, and who says so."""
+    """Refusal of an API: its status as the API writes it ("400", "409 alreadyExists"), its message, and the source."""
 
     status: str
     message: str
@@ -30,10 +30,13 @@ class Refusal:
 class Call:
     """One request to a simulated API.
 
-    `inputs` are what the program asks for (of a delete: what it had asked for), `live` is what the cloud holds (empty
-    on create), `now` what it becomes before the cloud adds anything (the inputs over what others added), `id` the
-    cloud's own name for it, `config` the provider's configuration, `world` everything else that exists in this cloud
-    and beside it.
+    Args:
+        inputs: inputs of the program; on delete, those of the last request.
+        live: the object in the cloud, empty on create.
+        now: the object before the cloud adds anything: the inputs merged over what others added.
+        id: the cloud's id.
+        config: the provider's configuration.
+        state: all other objects in this cloud and the other ones.
     """
 
     verb: Verb
@@ -50,7 +53,7 @@ Rule = Callable[[Call], Refusal | None]
 
 
 def on(*verbs: Verb) -> Callable[[Rule], Rule]:
-    """The rule is asked for these verbs only, and silent otherwise."""
+    """Restrict a rule to these verbs."""
 
     def narrowed(rule: Rule) -> Rule:
         @wraps(rule)
@@ -63,36 +66,42 @@ def on(*verbs: Verb) -> Callable[[Rule], Rule]:
 
 
 def nothing(_call: Call) -> Json:
-    """No computed output."""
+    """Return no computed output."""
     return {}
 
 
 def taken(_type: str, id_: str) -> Refusal:
-    """The words of Google Cloud's APIs for a name that is in use."""
+    """Return the refusal of Google Cloud's APIs for a name that is in use."""
     return Refusal("409 alreadyExists", f"The resource '{id_}' already exists", "Google Cloud API errors")
 
 
 def unchanged(_live: Json, _state: View) -> Json:
-    """The cloud leaves it alone."""
+    """Return no drift."""
     return {}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Kind:
-    """A kind of resource in a simulated cloud.
+    """Kind of resource in a simulated cloud.
 
-    type: the Pulumi type token. identify: the cloud's id from inputs and provider configuration; the same inputs give
-    the same id, so a second create is a conflict. from_import: the id of what is imported by something else than its
-    id, from that and the provider's configuration. compute: outputs that the cloud adds to the inputs. replace_on:
-    dotted input paths whose change means a new resource ("nodeConfig.machineType"; a path covers what is below it).
-    maps: dotted input paths of free-form maps, in which keys that the cloud adds show as a difference, too. rules: the
-    API's refusals, asked in this order before anything changes. drift: top-level live values that the cloud changes by
-    itself after a while (merged into the live object, deep). cascade: whether another live object goes when this one
-    is deleted, given (this call, type and live value of the other). awaited: the provider waits for the end of a long
-    operation; when it waits in vain, the resource exists and stays in the state. remembered: false for what lives in
-    the state alone (random values). repeatable: a second create is no conflict, but changes nothing (IAM members).
-    generated_ids: the cloud generates the ids, so the same request again makes a second object. conflict: the refusal
-    of a second create with the same id.
+    Args:
+        type: the Pulumi type token.
+        identify: the cloud's id from inputs and provider configuration. The same inputs give the same id, so a second
+            create is a conflict.
+        from_import: the id from the import id and the provider's configuration, where the two differ.
+        compute: outputs that the cloud adds to the inputs.
+        replace_on: dotted input paths whose change forces a replacement ("nodeConfig.machineType"; a path includes what
+            is below it).
+        maps: dotted input paths of free-form maps, in which keys that the cloud adds show as a difference.
+        rules: the API's refusals, checked in this order before anything changes.
+        drift: top-level live values that the cloud changes later (deep-merged into the live object).
+        cascade: whether another live object is deleted with this one, from (this call, its type and its live value).
+        awaited: the provider waits for a long operation. If the operation fails, the resource exists and stays in the
+            state.
+        remembered: false for what is only in the engine's state (random values).
+        generated_ids: the cloud generates the ids, so the same request again creates a second object.
+        conflict: the refusal of a second create with the same id.
+        repeatable: a second create is no conflict and changes nothing (IAM members).
     """
 
     type: str
@@ -112,20 +121,21 @@ class Kind:
 
 
 COPY = "__copy"
-"""Counts the objects made by one and the same request, from the second on; part of the id, never of the inputs."""
+"""Number of the object among those of one identical request, from the second on; part of the id, not of the inputs."""
 
 Function = Callable[[Json, Mapping[str, Any], "View"], Json]
-"""A provider function (invoke): arguments, provider configuration and world to results."""
+"""A provider function (invoke): arguments, provider configuration and cloud state to results."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cloud:
-    """A simulated provider: its package name, its kinds by type token, its functions by token.
+    """Simulated provider: its package name, its kinds by type token, its functions by token.
 
-    `other` serves every type that has no kind of its own (Kubernetes' custom resources); None refuses them.
-    `reaches` says why the provider cannot reach its API now (a cluster that does not exist), or None.
-    `replace_on` are keys of the provider's own configuration whose change replaces it and everything made by it.
-    `trouble` is what this cloud says of a fault ("stockout", "429"), where it has words of its own.
+    Args:
+        other: serves types without a kind of their own (Kubernetes custom resources); None refuses them.
+        reaches: why the provider cannot reach its API now (the cluster does not exist), or None.
+        replace_on: keys of the provider's configuration whose change replaces it and all of its resources.
+        failures: this cloud's errors for injected faults ("stockout", "429"), where they differ from the defaults.
     """
 
     package: str
@@ -137,17 +147,17 @@ class Cloud:
     failures: Mapping[str, Refusal] = field(default_factory=dict)
 
     def kind(self, type_: str) -> Kind | None:
-        """The kind of a type token, if this cloud has it."""
+        """Return the kind of a type token, if this cloud has it."""
         return self.kinds.get(type_) or (self.other(type_) if self.other else None)
 
 
 def first_refusal(kind: Kind, call: Call) -> Refusal | None:
-    """What the API says to a request, if it does not simply do it."""
+    """Return the first refusal of a request, or None."""
     return next((refusal for rule in kind.rules if (refusal := rule(call)) is not None), None)
 
 
 def value_at(value: Any, path: str) -> Any:
-    """What lies at a dotted path ("networkConfig.additionalNodeNetworkConfigs.0.network"); None if nothing does."""
+    """Return the value at a dotted path ("networkConfig.additionalNodeNetworkConfigs.0.network"), or None."""
     for part in path.split("."):
         if isinstance(value, Mapping):
             value = value.get(part)

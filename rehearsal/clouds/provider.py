@@ -1,7 +1,7 @@
-"""The engine's provider protocol, served once for every simulated cloud.
+"""The engine's provider protocol, implemented once for every simulated cloud.
 
-It behaves as bridged providers do: inputs are compared with the inputs of last time, what others changed shows after a
-refresh only if the program asked for it, a replacement deletes first because names are fixed.
+It behaves as bridged providers do: inputs are compared with the last inputs, changes by others show after a refresh
+only in properties that the program sets, and a replacement deletes first because names are fixed.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from rehearsal.clouds.values import (
 
 
 class RefusedError(Exception):
-    """The request fails; `kept` is what exists all the same, as (id, outputs), and stays in the state."""
+    """The request fails. `kept` is what exists nevertheless, as (id, outputs), and stays in the state."""
 
     def __init__(self, refusal: Refusal, kept: tuple[str, Json] | None = None) -> None:
         super().__init__(f"REHEARSAL: {refusal.status}: {refusal.message}")
@@ -45,7 +45,7 @@ class RefusedError(Exception):
 
 
 class Provider(provider_pb2_grpc.ResourceProviderServicer):
-    """One simulated cloud behind the protocol. Methods carry the protocol's names."""
+    """Serves one simulated cloud. Methods have the protocol's names."""
 
     # ruff: noqa: N802 - the protocol's names
 
@@ -58,50 +58,50 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
     def Handshake(
         self, request: provider_pb2.ProviderHandshakeRequest, context: grpc.ServicerContext
     ) -> provider_pb2.ProviderHandshakeResponse:
-        """No feature beyond the basics: the engine then keeps secrets and resource references to itself."""
+        """Accept no optional feature; the engine then keeps secrets and resource references to itself."""
         del request, context
         return provider_pb2.ProviderHandshakeResponse()
 
     def GetPluginInfo(self, request: empty_pb2.Empty, context: grpc.ServicerContext) -> plugin_pb2.PluginInfo:
-        """The version that the program's SDK asks for."""
+        """Return the version that the program's SDK requires."""
         del request, context
         return plugin_pb2.PluginInfo(version=version(f"pulumi-{self._cloud.package}"))
 
     def CheckConfig(
         self, request: provider_pb2.CheckRequest, context: grpc.ServicerContext
     ) -> provider_pb2.CheckResponse:
-        """Any configuration goes: there are no credentials to check."""
+        """Accept any configuration: there are no credentials to check."""
         del context
         return provider_pb2.CheckResponse(inputs=request.news)
 
     def DiffConfig(self, request: provider_pb2.DiffRequest, context: grpc.ServicerContext) -> provider_pb2.DiffResponse:
-        """Whether another configuration means another provider, and so everything anew."""
+        """Return whether a configuration change replaces the provider and all of its resources."""
         del context
         return compared(from_wire(request.old_inputs), from_wire(request.news), self._cloud.replace_on)
 
     def Configure(
         self, request: provider_pb2.ConfigureRequest, context: grpc.ServicerContext
     ) -> provider_pb2.ConfigureResponse:
-        """Keep the configuration."""
+        """Store the configuration."""
         del context
         self._config = from_wire(request.args)
         return provider_pb2.ConfigureResponse(supportsPreview=True)
 
     def Check(self, request: provider_pb2.CheckRequest, context: grpc.ServicerContext) -> provider_pb2.CheckResponse:
-        """Accept the inputs as they are; the API judges them when it is asked."""
+        """Accept the inputs unchanged; the simulated API validates them in the request."""
         with failing(context):
             self._kind(request.type)
         return provider_pb2.CheckResponse(inputs=request.news)
 
     def Diff(self, request: provider_pb2.DiffRequest, context: grpc.ServicerContext) -> provider_pb2.DiffResponse:
-        """Inputs of now against inputs of last time; the engine has dealt with ignored changes."""
+        """Compare the new inputs with the last ones. The engine has applied `ignore_changes`."""
         with failing(context):
             kind = self._kind(request.type)
             return compared(from_wire(request.old_inputs), from_wire(request.news), kind.replace_on)
         raise AssertionError
 
     def Create(self, request: provider_pb2.CreateRequest, context: grpc.ServicerContext) -> provider_pb2.CreateResponse:
-        """Make it, unless the API refuses. A preview knows the inputs only; the rest is unknown."""
+        """Create the object unless the API refuses. In a preview, only the inputs are known."""
         if request.preview:
             return provider_pb2.CreateResponse(id="", properties=request.properties)
         inputs = from_wire(request.properties)
@@ -111,7 +111,7 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
         raise AssertionError
 
     def Read(self, request: provider_pb2.ReadRequest, context: grpc.ServicerContext) -> provider_pb2.ReadResponse:
-        """What is there now; an empty answer where nothing is. Without properties of last time it is an import."""
+        """Return the live object; empty if it does not exist. Without last properties it is an import."""
         with failing(context):
             kind = self._kind(request.type)
             if not kind.remembered:
@@ -127,7 +127,7 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
         raise AssertionError
 
     def Update(self, request: provider_pb2.UpdateRequest, context: grpc.ServicerContext) -> provider_pb2.UpdateResponse:
-        """Change it in place, unless the API refuses. In a preview, what the cloud had computed stays known."""
+        """Update the object in place unless the API refuses. In a preview, computed outputs stay known."""
         if request.preview:
             planned = {**from_wire(request.olds), **from_wire(request.news)}
             return provider_pb2.UpdateResponse(properties=to_wire(planned))
@@ -137,13 +137,13 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
         raise AssertionError
 
     def Delete(self, request: provider_pb2.DeleteRequest, context: grpc.ServicerContext) -> empty_pb2.Empty:
-        """Take it away, and what goes with it, unless the API refuses. What is gone already is no error."""
+        """Delete the object and what is deleted with it, unless the API refuses. A missing object is no error."""
         with failing(context), self._change("delete", request.type, request.urn) as (kind, state, _):
             self._taken_away(kind, state, request)
         return empty_pb2.Empty()
 
     def Invoke(self, request: provider_pb2.InvokeRequest, context: grpc.ServicerContext) -> provider_pb2.InvokeResponse:
-        """A provider function."""
+        """Call a provider function."""
         function = self._cloud.functions.get(request.tok)
         with failing(context):
             if function is None:
@@ -158,7 +158,7 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
         raise AssertionError
 
     def Cancel(self, request: empty_pb2.Empty, context: grpc.ServicerContext) -> empty_pb2.Empty:
-        """Requests are short; there is nothing to cancel."""
+        """Do nothing: requests are short."""
         del request, context
         return empty_pb2.Empty()
 
@@ -166,14 +166,12 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
         kind = self._cloud.kind(type_)
         if kind is None:
             raise RefusedError(
-                Refusal(
-                    "unknown", f"the simulated cloud does not know {type_}; add it to rehearsal/clouds", "rehearsal"
-                )
+                Refusal("unknown", f"the simulated cloud has no kind {type_}; add it to rehearsal/clouds", "rehearsal")
             )
         return kind
 
     def _made(self, kind: Kind, state: View, struck: faults.How | None, inputs: Json) -> tuple[str, Json]:
-        """Make it in the world; returns its id and what it is now."""
+        """Create the object in the cloud state; return its id and value."""
         id_ = self._identify(kind, inputs, state)
         if kind.remembered and not kind.repeatable and state.get(kind.type, id_) is not None:
             raise RefusedError(kind.conflict(kind.type, id_))
@@ -187,7 +185,7 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
         return id_, live
 
     def _changed(self, kind: Kind, state: View, struck: faults.How | None, request: provider_pb2.UpdateRequest) -> Json:
-        """Change it in the world; returns what it is now."""
+        """Update the object in the cloud state; return its value."""
         inputs = from_wire(request.news)
         live = state.get(kind.type, request.id) if kind.remembered else from_wire(request.olds)
         if live is None:
@@ -203,7 +201,7 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
         return now
 
     def _taken_away(self, kind: Kind, state: View, request: provider_pb2.DeleteRequest) -> None:
-        """Take it out of the world, and what goes with it."""
+        """Delete the object and its cascade from the cloud state."""
         live = state.get(kind.type, request.id)
         if live is None:
             return
@@ -237,13 +235,13 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
 
     @contextmanager
     def _change(self, verb: Verb, type_: str, urn: str) -> Iterator[tuple[Kind, View, faults.How | None]]:
-        """One change of the world, as a step of the rehearsal."""
+        """Run one change of the cloud state as a step of the rehearsal."""
         with self._step(verb, type_, urn) as (kind, struck), self._reaching() as state:
             yield kind, state, struck
 
     @contextmanager
     def _reaching(self) -> Iterator[View]:
-        """The world for one change, if the API can be reached; what is kept of a failed one stands."""
+        """Open a transaction for one change, if the API is reachable. What a failed request keeps is committed."""
         kept: RefusedError | None = None
         with self._state.transaction() as state:
             self._reach(state)
@@ -252,14 +250,14 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
             except RefusedError as refused:
                 if refused.kept is None:
                     raise
-                # It exists although the request failed: the transaction must stand.
+                # The object exists although the request failed: commit the transaction.
                 kept = refused
         if kept is not None:
             raise kept
 
     @contextmanager
     def _step(self, verb: Verb, type_: str, urn: str) -> Iterator[tuple[Kind, faults.How | None]]:
-        """One change as a step of the rehearsal: counted, perhaps struck by a fault, noted with its outcome."""
+        """Run one change as a step of the rehearsal: count it, inject a fault, and record its outcome."""
         kind = self._kind(type_)
         with self._state.transaction() as state:
             step = state.begin_step(verb, type_, urn)
@@ -273,7 +271,7 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
                 raise RefusedError(self._failure(struck))
             yield kind, struck
         except Exception as problem:
-            # A refusal, or a mistake in a kind: neither of them is done.
+            # A refusal, or a defect in a kind: neither is done.
             outcome = str(problem) or type(problem).__name__
             raise
         finally:
@@ -284,7 +282,7 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
             self._kill_engine()
 
     def _kill_engine(self) -> NoReturn:
-        """The engine dies as in a power cut; so does this process, before it can answer."""
+        """Kill the engine as a power failure would, and this process before it can answer."""
         os.kill(self._engine, signal.SIGKILL)
         os._exit(1)
 
@@ -298,13 +296,13 @@ def _judge(kind: Kind, call: Call) -> None:
 def compared(
     before: Json, now: Json, replace_on: frozenset[str], leave_out: Callable[[Path], bool] = lambda _path: False
 ) -> provider_pb2.DiffResponse:
-    """The protocol's answer to what differs; paths for which `leave_out` is true do not count."""
+    """Return the protocol's answer for a diff. Paths for which `leave_out` is true do not count."""
     response = provider_pb2.DiffResponse(hasDetailedDiff=True, changes=provider_pb2.DiffResponse.DIFF_NONE)
     kinds = {"add": "ADD", "delete": "DELETE", "update": "UPDATE"}
     for path, how in differences(before, now):
         if leave_out(path):
             continue
-        # What is not known yet may turn out to be another value, whatever is below it.
+        # An unknown value may turn out to be different, at any depth.
         unknown = at_path(now, path) == UNKNOWN
         replaces = covers(replace_on, path) or (unknown and reaches_into(replace_on, path))
         top = str(path[0])
@@ -312,7 +310,7 @@ def compared(
         response.diffs.append(top)
         if replaces:
             response.replaces.append(top)
-            # Names are fixed, so the old one has to go first.
+            # Names are fixed, so the old one must be deleted first.
             response.deleteBeforeReplace = True
         name = f"{kinds[how]}_REPLACE" if replaces else kinds[how]
         response.detailedDiff[_quoted(path)].CopyFrom(
@@ -322,7 +320,7 @@ def compared(
 
 
 def _quoted(path: Path) -> str:
-    """A path in the engine's notation: `a[0]["b/c"]`."""
+    """Return a path in the engine's notation: `a[0]["b/c"]`."""
     text = ""
     for part in path:
         if isinstance(part, int):
@@ -336,7 +334,7 @@ def _quoted(path: Path) -> str:
 
 @contextmanager
 def failing(context: grpc.ServicerContext) -> Iterator[None]:
-    """Turn a refusal into the protocol's error; with something kept, into a failed initialisation."""
+    """Turn a refusal into the protocol's error; if the object exists, into a failed initialization."""
     try:
         yield
     except RefusedError as refused:

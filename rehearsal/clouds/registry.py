@@ -1,4 +1,4 @@
-"""The simulated clouds by provider package; a cloud is imported when it is asked for."""
+"""The simulated clouds by provider package, imported on demand."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ PACKAGES = ("aws", "gcp", "kubernetes", "random")
 
 
 def cloud(package: str) -> Cloud:
-    """The simulated cloud behind a provider package."""
+    """Return the simulated cloud of a provider package."""
     found: Cloud = importlib.import_module(f"rehearsal.clouds.{package}.cloud").CLOUD
     return found
 
 
 def drift(state: View) -> int:
-    """Let every cloud change what it changes by itself after a while; returns how many objects it touched."""
+    """Apply the drift of every cloud; return how many objects changed."""
     touched = 0
     for type_, id_, live in list(state.all()):
         kind = cloud(type_.partition(":")[0]).kind(type_)

@@ -1,6 +1,6 @@
-"""What the simulated clouds remember between requests, processes and commands: one SQLite file per rehearsal.
+"""State of the simulated clouds across requests, processes and commands: one SQLite file per rehearsal.
 
-Several plugin processes share it; each request is one transaction, so what one of them made is there for all.
+Several plugin processes share it. Each request is one transaction, so its objects are visible to all.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ CREATE TABLE IF NOT EXISTS settings (name TEXT PRIMARY KEY, value TEXT);
 
 @dataclass(frozen=True)
 class Step:
-    """A change that the engine asked for: `outcome` is "done", a refusal's or fault's words, or "" while under way.
+    """A change that the engine requested. `outcome` is "done", the message of a refusal or fault, or "" while it runs.
 
-    `number` counts within `command` from 1, in the order in which requests arrived.
+    `number` counts within `command` from 1, in the order of the requests.
     """
 
     number: int
@@ -40,18 +40,18 @@ class Step:
 
 
 class View:
-    """The world inside one transaction."""
+    """The state within one transaction."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
 
     def get(self, type_: str, id_: str) -> Json | None:
-        """A live object, or None."""
+        """Return a live object or None."""
         row = self._connection.execute("SELECT live FROM objects WHERE type = ? AND id = ?", (type_, id_)).fetchone()
         return None if row is None else json.loads(row[0])
 
     def all(self, type_: str | None = None) -> Iterator[tuple[str, str, Json]]:
-        """Every live object as (type, id, live), or those of one type."""
+        """Yield every live object as (type, id, live), or those of one type."""
         query = (
             "SELECT type, id, live FROM objects" + ("" if type_ is None else " WHERE type = ?") + " ORDER BY type, id"
         )
@@ -59,15 +59,15 @@ class View:
             yield row[0], row[1], json.loads(row[2])
 
     def put(self, type_: str, id_: str, live: Mapping[str, Any]) -> None:
-        """Make or change a live object."""
+        """Create or change a live object."""
         self._connection.execute("INSERT OR REPLACE INTO objects VALUES (?, ?, ?)", (type_, id_, json.dumps(live)))
 
     def remove(self, type_: str, id_: str) -> None:
-        """Take a live object away."""
+        """Delete a live object."""
         self._connection.execute("DELETE FROM objects WHERE type = ? AND id = ?", (type_, id_))
 
     def setting(self, name: str, default: Any = None) -> Any:
-        """A setting of the rehearsal ("command", "faults", "quota"), as JSON."""
+        """Return a setting of the rehearsal ("command", "faults", "quota"), as JSON."""
         row = self._connection.execute("SELECT value FROM settings WHERE name = ?", (name,)).fetchone()
         return default if row is None else json.loads(row[0])
 
@@ -76,7 +76,7 @@ class View:
         self._connection.execute("INSERT OR REPLACE INTO settings VALUES (?, ?)", (name, json.dumps(value)))
 
     def begin_step(self, verb: str, type_: str, urn: str) -> int:
-        """Note that a change was asked for; returns its number within the command, from 1."""
+        """Record a requested change; return its number within the command, from 1."""
         command = self.setting("command", "")
         count = "SELECT COUNT(*) FROM steps WHERE command = ?"
         number = int(self._connection.execute(count, (command,)).fetchone()[0]) + 1
@@ -87,13 +87,13 @@ class View:
         return number
 
     def end_step(self, urn: str, outcome: str) -> None:
-        """Note how the change of a resource went."""
+        """Record the outcome of a change."""
         self._connection.execute(
             "UPDATE steps SET outcome = ?, ended = ? WHERE urn = ? AND outcome = ''", (outcome, time.time(), urn)
         )
 
     def steps(self, command: str) -> list[Step]:
-        """What was asked for during a command, in order."""
+        """Return the changes of a command, in order."""
         rows = self._connection.execute(
             "SELECT command, verb, type, urn, outcome FROM steps WHERE command = ? ORDER BY number", (command,)
         )
@@ -101,7 +101,7 @@ class View:
 
 
 class State:
-    """The file. Open it by path in every process that needs it."""
+    """The state file. Every process opens it by path."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -111,7 +111,7 @@ class State:
 
     @contextmanager
     def transaction(self) -> Iterator[View]:
-        """The world for one request: all of its changes happen, or none."""
+        """Open a transaction for one request: all of its changes are committed, or none."""
         connection = self._connect()
         try:
             connection.execute("BEGIN IMMEDIATE")
@@ -125,7 +125,7 @@ class State:
             connection.close()
 
     def _connect(self) -> sqlite3.Connection:
-        # Durability against power loss is no concern of a simulation, and costs most of the time.
+        # A simulation does not need durability against power failure, which would take most of the time.
         connection = sqlite3.connect(self.path, timeout=60, isolation_level=None)
         connection.execute("PRAGMA synchronous = OFF")
         return connection

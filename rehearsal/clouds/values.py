@@ -1,6 +1,6 @@
-"""Property values on the wire and in Python, and how three versions of them relate: asked before, asked now, and live.
+"""Property values on the wire and in Python, and three versions of them: last inputs, new inputs, and live.
 
-Numbers travel as floating point; whole ones are integers here. An unknown value is `UNKNOWN`.
+Numbers are floating point on the wire; whole ones are integers here. An unknown value is `UNKNOWN`.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from google.protobuf import json_format, struct_pb2
 from rehearsal.clouds.kind import Call, Json
 
 UNKNOWN = "04da6b54-80e4-46f7-96ec-b56ff0331ba9"
-"""A value that is not known during a preview, as the protocol writes it (pulumi: sdk/go/common/resource/plugin)."""
+"""A value that is unknown during a preview, as the protocol writes it (pulumi: sdk/go/common/resource/plugin)."""
 
 
 def from_wire(struct: struct_pb2.Struct) -> dict[str, Any]:
-    """A protocol struct in Python."""
+    """Convert a protocol struct to Python."""
     plain: dict[str, Any] = _whole(json_format.MessageToDict(struct))
     return {key: value for key, value in plain.items() if value is not None}
 
 
 def to_wire(values: Mapping[str, Any]) -> struct_pb2.Struct:
-    """Values as a protocol struct."""
+    """Convert values to a protocol struct."""
     struct = struct_pb2.Struct()
     json_format.ParseDict(dict(values), struct)
     return struct
@@ -34,7 +34,7 @@ Path = tuple[str | int, ...]
 
 
 def differences(before: Any, now: Any, path: Path = ()) -> Iterator[tuple[Path, str]]:
-    """What changed between two versions of the inputs: (path of keys and indexes, "add", "delete" or "update")."""
+    """Yield the differences of two versions of the inputs: (path of keys and indexes, "add", "delete" or "update")."""
     if isinstance(before, Mapping) and isinstance(now, Mapping):
         for key in sorted(before.keys() | now.keys()):
             below = (*path, key)
@@ -58,19 +58,19 @@ def differences(before: Any, now: Any, path: Path = ()) -> Iterator[tuple[Path, 
 
 
 def covers(paths: frozenset[str], changed: Path) -> bool:
-    """Whether a changed path is one of the dotted `paths` or lies below one; list indexes in it do not count."""
+    """Return whether a changed path equals or is below one of the dotted `paths`; its list indexes do not count."""
     names = [part for part in changed if isinstance(part, str)]
     return any(".".join(names[: length + 1]) in paths for length in range(len(names)))
 
 
 def reaches_into(paths: frozenset[str], changed: Path) -> bool:
-    """Whether one of the dotted `paths` lies below a changed path."""
+    """Return whether one of the dotted `paths` is below a changed path."""
     above = ".".join(part for part in changed if isinstance(part, str)) + "."
     return any(path.startswith(above) for path in paths)
 
 
 def at_path(value: Any, path: Path) -> Any:
-    """What lies at a path of keys and indexes; None if nothing does."""
+    """Return the value at a path of keys and indexes, or None."""
     for part in path:
         if isinstance(value, Mapping):
             value = value.get(part)
@@ -82,9 +82,9 @@ def at_path(value: Any, path: Path) -> Any:
 
 
 def as_asked(asked: Any, live: Any, maps: frozenset[str], path: str = "") -> Any:
-    """The live values of what was asked for, which is what a refresh compares with the program.
+    """Return the live values of the properties that the program sets, which a refresh compares with the program.
 
-    What nobody asked for does not show, except new keys of free-form `maps` and new items of lists.
+    Other properties are hidden, except new keys of free-form `maps` and new items of lists.
     """
     if isinstance(asked, Mapping) and isinstance(live, Mapping):
         free = path in maps
@@ -102,7 +102,7 @@ def as_asked(asked: Any, live: Any, maps: frozenset[str], path: str = "") -> Any
 
 
 def applied(live: Any, before: Any, now: Any) -> Any:
-    """The live value after an update: what was asked before and no longer is goes, what others added stays."""
+    """Return the live value after an update: removed inputs go, additions by others stay."""
     if isinstance(now, Mapping) and isinstance(live, Mapping):
         old = before if isinstance(before, Mapping) else {}
         kept = {key: value for key, value in live.items() if key not in old or key in now}
@@ -114,7 +114,7 @@ def applied(live: Any, before: Any, now: Any) -> Any:
 
 
 def merged(live: Any, changes: Any) -> Any:
-    """`live` with `changes` laid over it: maps are merged, lists item by item, everything else is replaced."""
+    """Merge `changes` into `live`: maps by key, lists item by item; everything else is replaced."""
     if isinstance(live, Mapping) and isinstance(changes, Mapping):
         return {**live, **{key: merged(live.get(key), value) for key, value in changes.items()}}
     if isinstance(live, list) and isinstance(changes, list):
@@ -134,25 +134,24 @@ def _whole(value: Any) -> Any:
 
 
 def digest(text: str, length: int = 8) -> str:
-    """Hexadecimal digits that look random and depend on the text alone."""
+    """Return hexadecimal digits that depend only on the text."""
     return hashlib.sha256(text.encode()).hexdigest()[:length]
 
 
 def number(text: str, digits: int) -> str:
-    """Decimal digits that look random and depend on the text alone; the first is no zero."""
+    """Return decimal digits that depend only on the text; the first is not zero."""
     return str(int(digest(text, 32), 16) % (9 * 10 ** (digits - 1)) + 10 ** (digits - 1))
 
 
 def kept(call: Call, defaults: Json) -> Json:
-    """Outputs that are settled at creation: later what is live stays, unless the program asks for the key itself."""
+    """Return outputs that are fixed at creation: live values stay, unless the program sets the key itself."""
     return {key: call.live.get(key, value) for key, value in defaults.items() if key not in call.inputs}
 
 
 def blocks(call: Call, defaults: Json) -> Json:
-    """Nested blocks that hold asked and computed values: at creation what is asked lies over the defaults.
+    """Return nested blocks of set and computed values: at creation, the inputs merged over the defaults.
 
-    On update an asked block is left to the core, which keeps what the cloud added to it; one that is no longer asked
-    for stays as it was.
+    On update the provider keeps what the cloud added to a set block; a block that is no longer set stays unchanged.
     """
     if call.verb == "create":
         return {key: merged(value, call.inputs.get(key) or {}) for key, value in defaults.items()}

@@ -1,7 +1,7 @@
-"""What stands behind a rehearsal of depth `cluster` or `pods`: the control plane, the landlord, and the time line.
+"""Environment of depths `cluster` and `pods`: the control plane, the cloud controllers, and the timeline.
 
-The API server is there from the beginning, but nobody reaches it before the simulated cluster exists: the provider asks
-the world. When that is deleted, the landlord lets everything in it go.
+The API server runs from the start, but the provider reaches it only while the simulated cluster exists in the cloud
+state. When the cluster is deleted, the cloud controllers delete every object in the API server.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from rehearsal.cluster.objects import ours
 from rehearsal.cluster.provider import SETTING
 from rehearsal.cluster.real_nodes import RealNodes, stand_ins
 from rehearsal.cluster.scaled import CHANGES, STAYED, to_setting
-from rehearsal.cluster.timeline import Tell, Timeline
+from rehearsal.cluster.timeline import ReportLine, Timeline
 from tools.kubernetes.api import Api, ApiError
 from tools.kubernetes.control_plane import ControlPlane
 from tools.kubernetes.node_cluster import Cluster
@@ -30,29 +30,31 @@ from tools.kubernetes.scaling import Scale
 
 _LOOK_S = 0.2
 _EMPTY_WITHIN_S = 60.0
-# Kubelets end their pods first, on processors that all nodes share.
+# Kubelets stop their pods first, on processors that all nodes share.
 _EMPTY_OF_PODS_WITHIN_S = 300.0
 _STOOD_IN = (
-    "The landlord stands in for the clouds' own controllers{also}: autoscaler, devices, networks, queued "
-    "provisioning{more} (rehearsal/cluster/controllers, with sources). Nothing that it decides is proof."
+    "Simulated are the clouds' own controllers{also}: autoscaler, devices, networks, queued "
+    "provisioning{more} (rehearsal/cluster/controllers, with sources). Nothing that they decide is proof."
 )
 
 _NODES = (
     "kubelet, kube-proxy and containerd of every node, CoreDNS, and Ray in the pods with its autoscaler and dashboard."
 )
 _NUMBERS = (
-    "Nodes share this machine's processors, memory and kernel; GPUs and NICs are numbers without a device; "
+    "Nodes share this machine's processors, memory and kernel; GPUs and NICs are counts without devices; "
     "NetworkPolicy is stored and not enforced."
 )
 
 
 class Environment:
-    """From `with` to the end of the block: a control plane whose objects are those of the world's simulated cluster.
+    """Control plane that holds the objects of the simulated cluster, for the duration of a `with` block.
 
-    `plane` is the control plane, `landlord` plays the clouds' own controllers, `timeline` tells what happens in it.
-    With a `scale` its nodes are real ones, and manifests are scaled to this machine; otherwise nodes are kwok's.
-    Raises `BuildError` where a program of Kubernetes is missing and cannot be built, `Missing` where real nodes cannot
-    run.
+    `plane` is the control plane, `controllers` replaces the clouds' own controllers, `timeline` records events. With a
+    `scale`, nodes are real and manifests are scaled to this machine; otherwise kwok simulates the nodes.
+
+    Raises:
+        BuildError: a program of Kubernetes is missing and cannot be built.
+        Missing: this machine cannot run real nodes.
     """
 
     plane: ControlPlane
@@ -60,13 +62,13 @@ class Environment:
     timeline: Timeline
 
     def __init__(
-        self, folder: Path, state: State, settings: Settings, tell: Tell, *, scale: Scale | None = None
+        self, folder: Path, state: State, settings: Settings, report: ReportLine, *, scale: Scale | None = None
     ) -> None:
         self._folder = folder
         self._scale = scale
         self._state = state
         self._settings = settings
-        self._tell = tell
+        self._report = report
         self._stack = ExitStack()
 
     def __enter__(self) -> Environment:
@@ -84,36 +86,36 @@ class Environment:
 
     @property
     def api(self) -> Api:
-        """A client of the API server."""
+        """Client of the API server."""
         return self.plane.api
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What was real and what stood in, for the report."""
+        """What was real and what was simulated, for the report."""
         version = self.api.request("GET", "/version")["gitVersion"].removeprefix("v")
         behind = "".join(f", the controller behind release {release}" for release in self.controllers.real)
         real = f"real are API server, scheduler and controller manager of Kubernetes {version}{behind}"
         if self._scale is None:
             return (
                 f"Depth cluster: {real}.",
-                "Nodes are kwok's: they are ready at once, and no container runs in their pods.",
+                "kwok simulates the nodes: they are ready at once, and their pods run no containers.",
                 _STOOD_IN.format(also=" and for Ray", more=", dashboard"),
             )
         return (
             f"Depth pods: {real}; {_NODES}",
             _NUMBERS,
-            *(f"An image of this environment answers to {name}." for name in self._images),
-            *(f"The image {name} is stood in for." for name in self._stood_in),
+            *(f"Image {name} is replaced by one of this environment." for name in self._images),
+            *(f"Image {name} is replaced by a stub." for name in self._stood_in),
             _STOOD_IN.format(also="", more=""),
             *(f"scaled: {change}" for change in self._changes()),
-            f"Not scaled: {STAYED}. The engine's inputs and state have what the program wrote.",
+            f"Not scaled: {STAYED}. The engine's inputs and state are unscaled.",
         )
 
     def left(self, within_s: float = 0.0) -> list[str]:
-        """What the provider made and is still there, as "Kind namespace/name".
+        """Return the provider's objects that still exist, as "Kind namespace/name".
 
-        Where the simulated cluster is deleted, the landlord lets all of it go; that is waited for. Otherwise, what is
-        still going by itself is waited for `within_s`.
+        If the simulated cluster is deleted, wait until the cloud controllers have deleted all of them. Otherwise wait
+        `within_s` for pending deletions.
         """
         empty_s = _EMPTY_WITHIN_S if self._scale is None else _EMPTY_OF_PODS_WITHIN_S
         deadline = time.monotonic() + (within_s if self._stands() else empty_s)
@@ -123,7 +125,7 @@ class Environment:
             try:
                 found = [_called(live) for live in everything(self.api) if ours(live)]
             except ApiError:
-                # A controller that ends takes its definitions along, and before them the webhook that converts them.
+                # A controller that stops takes its CRDs along, and before them the webhook that converts them.
                 if over:
                     raise
             else:
@@ -132,7 +134,7 @@ class Environment:
             time.sleep(_LOOK_S)
 
     def check(self) -> None:
-        """Raise what ended a program of the control plane, or a part of the landlord."""
+        """Raise the error of a control plane program or of a cloud controller."""
         self.controllers.check()
 
     def _changes(self) -> list[str]:
@@ -141,14 +143,14 @@ class Environment:
         return found
 
     def _begin(self) -> None:
-        self.timeline = Timeline(self._tell)
+        self.timeline = Timeline(self._report)
         cluster = None
         if self._scale is None:
-            self.plane = self._stack.enter_context(ControlPlane(self._folder, say=self._tell))
+            self.plane = self._stack.enter_context(ControlPlane(self._folder, say=self._report))
         else:
             cluster = self._stack.enter_context(self._cluster())
             self.plane = cluster.plane
-        # The token is in it, for as long as it is of use.
+        # The file holds the token while it is valid.
         self._state.path.chmod(0o600)
         self._stack.callback(self._set, None)
         there: Json = {"url": self.plane.url, "token": self.plane.token, "authority": str(self.plane.authority)}
@@ -166,7 +168,7 @@ class Environment:
         self._stack.enter_context(self.timeline.watching(self.plane.api))
 
     def _cluster(self) -> Cluster:
-        """Real nodes to come, with the images that the stack's own objects name."""
+        """Return a cluster for real nodes, with the images of the stack's objects."""
         others = stand_ins(self._settings)
         self._images = [self._settings.ray.image] if self._settings.ray.image else []
         self._stood_in = (*others.sleeping, *others.acting)
@@ -176,7 +178,7 @@ class Environment:
             real_images=self._images,
             stand_ins=others.sleeping,
             acting=others.acting,
-            say=self._tell,
+            say=self._report,
         )
 
     def _set(self, there: Json | None) -> None:
@@ -189,7 +191,7 @@ class Environment:
 
 
 class EnvironmentStart:
-    """A stage that is set up while something else is done."""
+    """Starts an environment in the background."""
 
     def __init__(self, environment: Environment) -> None:
         self._environment = environment
@@ -197,7 +199,7 @@ class EnvironmentStart:
         self._future: Future[Environment] = self._pool.submit(environment.__enter__)
 
     def __enter__(self) -> Callable[[], Environment]:
-        """What waits for the stage and returns it."""
+        """Return a function that waits for the environment and returns it."""
         return self._future.result
 
     def __exit__(
@@ -209,7 +211,7 @@ class EnvironmentStart:
 
 
 def everything(api: Api) -> Iterator[Json]:
-    """Every object that somebody can delete, each in one of its versions."""
+    """Yield every object that can be deleted, each in one version."""
     seen: set[str] = set()
     for kind in api.kinds():
         if not {"list", "delete"} <= set(kind.verbs):
@@ -218,7 +220,7 @@ def everything(api: Api) -> Iterator[Json]:
             found = api.list(kind.api_version, kind.kind)
         except ApiError as problem:
             if problem.status == 404:
-                # Its definition has just gone.
+                # Its CRD was deleted in the meantime.
                 continue
             raise
         for live in found:

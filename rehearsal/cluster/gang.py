@@ -1,4 +1,4 @@
-"""A job on a real Ray cluster, by the dashboard's REST API, as a user submits one.
+"""Job on a real Ray cluster through the dashboard's REST API, as a user submits one.
 
 REST API of jobs: Ray 2.60, dashboard/modules/job/job_head.py.
 """
@@ -35,18 +35,18 @@ _CODE = textwrap.dedent(
 
 
 def code(nodes: int, gpus: int) -> str:
-    """A program with one task on each of so many nodes, which takes all of its GPUs; prints the nodes' addresses."""
+    """Return a program with one task per node, which takes all of its GPUs, and prints the nodes' addresses."""
     return _CODE.format(nodes=nodes, share={"GPU": gpus} if gpus else {"CPU": 1}, word=_WORD)
 
 
 def addresses(log: str) -> list[str]:
-    """The addresses that the program printed, each once; none where it did not come so far."""
+    """Return the distinct addresses that the program printed; empty if it did not get that far."""
     lines = [line.split()[1:] for line in log.splitlines() if line.startswith(f"{_WORD} ")]
     return lines[-1] if lines else []
 
 
 class Job:
-    """One job, submitted when it is made. `port` leads to the dashboard."""
+    """Submitted job. `port` is a local port of the dashboard."""
 
     def __init__(self, port: int, token: str, program: str) -> None:
         self.id = f"rehearsal-{uuid.uuid4().hex[:6]}"
@@ -58,23 +58,23 @@ class Job:
         _ask("POST", port, token, "", {"entrypoint": entrypoint, "submission_id": self.id})
 
     def status(self) -> str:
-        """Ray's word: PENDING, RUNNING, SUCCEEDED, FAILED or STOPPED."""
+        """Ray's status: PENDING, RUNNING, SUCCEEDED, FAILED or STOPPED."""
         return str(_ask("GET", self._port, self._token, self.id).json().get("status"))
 
     def log(self) -> str:
-        """What it has printed so far."""
+        """The job's output so far."""
         return log_of(self._port, self._token, self.id)
 
 
 def log_of(port: int, token: str, job: str) -> str:
-    """What a job has printed so far."""
+    """Return the output of a job so far."""
     return str(_ask("GET", port, token, f"{job}/logs").json().get("logs") or "")
 
 
 def _ask(verb: str, port: int, token: str, path: str, body: object = None) -> requests.Response:
     headers = {"Authorization": f"Bearer {token}"}
     with requests.Session() as session:
-        # Neither a proxy of the user's environment nor a password of .netrc has to do with loopback.
+        # Loopback needs neither a proxy of the user's environment nor a password of .netrc.
         session.trust_env = False
         address = f"http://127.0.0.1:{port}/api/jobs/{path}"
         try:

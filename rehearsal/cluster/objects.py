@@ -1,7 +1,7 @@
-"""Kubernetes objects between a program and an API server: what is sent, what is shown, who owns which field. Pure.
+"""Kubernetes objects between program and API server: what is sent, what is shown, who owns which field. Pure.
 
 As pulumi-kubernetes does it with server-side apply (provider/pkg/provider/provider.go and util.go,
-provider/pkg/await/await.go, 94977969, 2026-07-01, which is 4.32 and unchanged in this up to 4.34.2).
+provider/pkg/await/await.go, 94977969, 2026-07-01, which is 4.32; these parts are unchanged up to 4.34.2).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from rehearsal.clouds.kubernetes.identity import api
 from rehearsal.clouds.values import UNKNOWN, Path, at_path
 
 CREATOR = "pulumi-kubernetes"
-"""The field manager of what the provider creates: a plain request, which applies nothing (since 4.29)."""
+"""Field manager of objects that the provider creates with a plain request, without apply (since 4.29)."""
 
 _TAKEN_OVER = (
     ("kubectl", "Apply"),
@@ -44,9 +44,10 @@ _PART = re.compile(r'\[(\d+|\*)\]|\["((?:[^"\\]|\\.)*)"\]|([^.\[\]]+)')
 
 
 def manifest(type_: str, inputs: Json, namespace: str | None) -> Json:
-    """What is sent for a resource: its inputs with API, kind, and `namespace` where it names none (None: it has none).
+    """Return the object to send: the inputs with API, kind, and `namespace` where they have none (None:
+    cluster-scoped).
 
-    Fields of metadata that are the server's are left out.
+    Metadata that the server sets is left out.
     """
     kind = api(type_)
     metadata = {key: value for key, value in (inputs.get("metadata") or {}).items() if key not in _OF_THE_SERVER}
@@ -58,20 +59,20 @@ def manifest(type_: str, inputs: Json, namespace: str | None) -> Json:
 
 
 def id_of(live: Json) -> str:
-    """The provider's id of an object: "namespace/name", or "name"."""
+    """Return the provider's id of an object: "namespace/name", or "name"."""
     metadata = live.get("metadata") or {}
     name, namespace = str(metadata.get("name") or ""), metadata.get("namespace")
     return f"{namespace}/{name}" if namespace else name
 
 
 def place_of(id_: str) -> tuple[str, str | None]:
-    """An id as (name, namespace)."""
+    """Split an id into (name, namespace)."""
     namespace, _, name = id_.rpartition("/")
     return name, namespace or None
 
 
 def unknown(value: Any) -> bool:
-    """Whether there is a value in it that a preview does not know yet."""
+    """Return whether a value contains an unknown of a preview."""
     if isinstance(value, Mapping):
         return any(unknown(item) for item in value.values())
     if isinstance(value, list):
@@ -80,7 +81,7 @@ def unknown(value: Any) -> bool:
 
 
 def pruned(live: Any, asked: Any) -> Any:
-    """The live values of what was asked for, in its shape: keys that are in it, of lists as many items as it has."""
+    """Reduce live values to the shape of the inputs: the same keys, and lists of the same length."""
     if isinstance(live, Mapping) and isinstance(asked, Mapping):
         return {key: pruned(value, asked[key]) for key, value in live.items() if key in asked}
     if isinstance(live, list) and isinstance(asked, list) and live and asked:
@@ -89,35 +90,35 @@ def pruned(live: Any, asked: Any) -> Any:
 
 
 def shown(type_: str, live: Json, asked: Json) -> Json:
-    """The live object as the program would have written it: pruned, and a Secret's plain text as plain text."""
+    """Return the live object as the program would have written it: reduced, with a Secret's data as plain text."""
     seen = dict(live)
     if type_ == _SECRET and asked.get("stringData"):
         data = live.get("data") or {}
         seen["stringData"] = {key: _plain(data[key]) for key in asked["stringData"] if key in data}
-        # What was written as plain text is stored encoded, beside what was written encoded.
+        # The server stores plain text encoded, together with data that was sent encoded.
         seen["data"] = {key: value for key, value in data.items() if key not in asked["stringData"]} or None
     its: Json = pruned({key: value for key, value in seen.items() if value is not None}, asked)
     return its
 
 
 def imported(live: Json) -> Json:
-    """The inputs of an object that is imported: all of it but what is the server's."""
+    """Return the inputs of an imported object: everything that the server does not set."""
     metadata = {key: value for key, value in live["metadata"].items() if key not in _OF_THE_SERVER}
     return {**{key: value for key, value in live.items() if key != "status"}, "metadata": metadata}
 
 
 def annotated(inputs: Json, name: str) -> bool:
-    """Whether an annotation of the provider's ("skipAwait", "patchForce") is on."""
+    """Return whether an annotation of the provider ("skipAwait", "patchForce") is on."""
     return note(inputs, name).lower() == "true"
 
 
 def note(inputs: Json, name: str) -> str:
-    """The value of an annotation of the provider's, or nothing."""
+    """Return the value of an annotation of the provider, or ""."""
     return str(((inputs.get("metadata") or {}).get("annotations") or {}).get(f"pulumi.com/{name}") or "")
 
 
 def parsed(path: str) -> Path:
-    """A property path of the engine's as keys and indexes: `a[0]["b.c"].d`. A star stands as "*"."""
+    """Split a property path of the engine into keys and indexes: `a[0]["b.c"].d`. "*" stays."""
     found: list[str | int] = []
     for index, quoted, plain in _PART.findall(path):
         found.append(int(index) if index.isdigit() else index or quoted.replace('\\"', '"') or plain)
@@ -125,7 +126,7 @@ def parsed(path: str) -> Path:
 
 
 def ignored(changed: Path, ignores: Iterable[str]) -> bool:
-    """Whether a changed path is one that the program ignores, or lies below one."""
+    """Return whether a changed path equals or is below an ignored one."""
     return any(
         len(changed) >= len(path) and all(part in ("*", other) for part, other in zip(path, changed, strict=False))
         for path in map(parsed, ignores)
@@ -133,9 +134,9 @@ def ignored(changed: Path, ignores: Iterable[str]) -> bool:
 
 
 def without_ignored(body: Json, live: Json, ignores: Iterable[str], manager: str) -> Json:
-    """What an update sends where the program ignores changes of fields: others' fields go, our own stay as they are.
+    """Apply `ignore_changes` to an update: drop ignored fields of other managers, keep the last value of our own.
 
-    The provider knows paths of keys only; of one that goes through a list it does nothing (handleSSAIgnoreFields).
+    The provider supports paths of keys only, and skips a path through a list (handleSSAIgnoreFields).
     """
     sent = deepcopy(body)
     entries: list[Json] = (live.get("metadata") or {}).get("managedFields") or []
@@ -155,9 +156,9 @@ def without_ignored(body: Json, live: Json, ignores: Iterable[str], manager: str
 
 
 def taken_over(live: Json, manager: str) -> list[Json] | None:
-    """The entries of managedFields once the provider's manager has taken over what it created; None if it has already.
+    """Return managedFields after the provider's manager has taken over what it created; None if it already has.
 
-    Without it, an apply would share the fields with the creator, and never take one away.
+    Otherwise an apply would share the fields with the creating manager, and never remove one.
     """
     entries: list[Json] = (live.get("metadata") or {}).get("managedFields") or []
     gone = [each for each in entries if not each.get("subresource") and _key(each) in _TAKEN_OVER]
@@ -172,13 +173,13 @@ def taken_over(live: Json, manager: str) -> list[Json] | None:
 
 
 def created_by_us(live: Json) -> bool:
-    """Whether its creator's fields are still the creator's, so that a dry run has to be forced."""
+    """Return whether the creating manager still owns its fields, so that a dry run needs force."""
     entries = (live.get("metadata") or {}).get("managedFields") or []
     return not entries or any(_key(each) == (CREATOR, "Update") for each in entries)
 
 
 def ours(live: Json) -> bool:
-    """Whether an object was made by the provider, by the managers of its fields."""
+    """Return whether the provider created the object, by its field managers."""
     entries = (live.get("metadata") or {}).get("managedFields") or []
     return any(str(each.get("manager", "")).startswith(CREATOR) for each in entries)
 

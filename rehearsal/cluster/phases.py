@@ -1,6 +1,6 @@
-"""What a rehearsal of depth `cluster` does inside of the cluster: wants workers, lets them go, takes objects away.
+"""Phases of a rehearsal inside the cluster: scale workers up and down, delete objects.
 
-The controllers are the real ones. What wants workers is the rehearsal, in the autoscaler's place and by its request.
+The controllers are real. The rehearsal scales the workers in place of Ray's autoscaler, with its requests.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ CLUSTER = "kubernetes:ray.io/v1:RayCluster"
 RAY_JOB = "kubernetes:ray.io/v1:RayJob"
 JOB = "kubernetes:batch/v1:Job"
 WORKERS = 2
-"""As many as make a network; fewer where the stack allows fewer."""
+"""Enough workers for a network test; fewer if the stack allows fewer."""
 GPUS = "nvidia.com/gpu"
 _ONE_BY_ONE = ("destroy", "--yes", "--skip-preview", "--parallel", str(PARALLEL))
 
 
 class PhaseError(Exception):
-    """Something in the cluster is not as it must be; says what."""
+    """The cluster is not in the expected state. The message describes the difference."""
 
 
 class ClusterPhases:
-    """The cluster of a stack that is up, by its graph. `comes_s`, `goes_s`: how long it waits for something."""
+    """Cluster of a stack that is up, with its graph. `comes_s` and `goes_s` are timeouts in seconds."""
 
     comes_s = 120.0
     goes_s = 120.0
@@ -44,16 +44,16 @@ class ClusterPhases:
         self.environment = environment
 
     def left(self) -> list[str]:
-        """What the stack made in the cluster and is still there."""
+        """Return the stack's objects that still exist in the cluster."""
         with _telling():
             return self.environment.left()
         raise AssertionError
 
-    def come(self, graph: Graph) -> str:
-        """Make everything that runs on GPUs come: workers of a RayCluster, a job. Returns what came, in words."""
+    def scale_up(self, graph: Graph) -> str:
+        """Start everything that runs on GPUs: workers of a RayCluster, a Job. Return a summary."""
         began = time.monotonic()
         with _telling():
-            for node in wanting(graph):
+            for node in gpu_workloads(graph):
                 if node.type == CLUSTER and autoscaled(self._live(node)):
                     self._want(node, began)
                 else:
@@ -62,39 +62,40 @@ class ClusterPhases:
             return f"{self._said(graph)}, on {len(nodes)} GPU nodes, after {time.monotonic() - began:.0f} s"
         raise AssertionError
 
-    def go(self, graph: Graph) -> str:
-        """Let workers go again, as the autoscaler does, and wait until the last GPU node is gone.
+    def scale_down(self, graph: Graph) -> str:
+        """Scale the workers down, as the autoscaler does, and wait until the last GPU node is deleted.
 
-        What keeps its machines for minutes, or as long as it is there, is not waited for: its deletion shows the end.
+        Objects that keep their nodes for minutes or longer are not awaited; their deletion releases the nodes.
         """
         began = time.monotonic()
         with _telling():
-            for node in wanting(graph):
+            for node in gpu_workloads(graph):
                 if node.type == CLUSTER and autoscaled(self._live(node)):
                     self._let_go(node)
-            keeping = [f"{called(node)} {why}" for node in wanting(graph) if (why := self._keeping(node))]
+            keeping = [f"{display_name(node)} {why}" for node in gpu_workloads(graph) if (why := self._keeping(node))]
             if keeping:
-                return f"{'; '.join(keeping)}: not waited for, see below"
-            self._until("the GPU nodes go", lambda: not self._gpu_nodes(), self.goes_s, self._gpu_nodes)
-            for node in wanting(graph):
+                return f"{'; '.join(keeping)}: not awaited, see below"
+            self._until("the GPU nodes to be removed", lambda: not self._gpu_nodes(), self.goes_s, self._gpu_nodes)
+            for node in gpu_workloads(graph):
                 if node.type == CLUSTER and autoscaled(self._live(node)):
                     self._forget(node)
         return f"no GPU node is left after {time.monotonic() - began:.0f} s"
 
-    def go_one_by_one(self, engine: Engine, graph: Graph) -> str:
-        """Delete every object by itself, which `destroy` leaves to the end of the cluster; nothing may hold it."""
+    def delete_one_by_one(self, engine: Engine, graph: Graph) -> str:
+        """Delete every object individually, which `destroy` leaves to the deletion of the cluster. Nothing may block
+        it."""
         urns = [node.urn for node in graph.made if node.type.startswith("kubernetes:")]
         targets = [word for urn in urns for word in ("--target", urn)]
         said = engine.run(*_ONE_BY_ONE, *targets, stack=True)
         if not said.ok:
             raise PhaseError(said.text.strip())
         with _telling():
-            # What the program does not wait for is still on its way out.
+            # The program does not wait for these deletions.
             left = self.environment.left(self.comes_s)
-            self._until("the GPU nodes go", lambda: not self._gpu_nodes(), self.goes_s, self._gpu_nodes)
+            self._until("the GPU nodes to be removed", lambda: not self._gpu_nodes(), self.goes_s, self._gpu_nodes)
         if left:
             raise PhaseError(f"{len(left)} objects are left: {', '.join(left[:9])}")
-        return f"{len(urns)} deleted by themselves, no finalizer stuck, 0 left in the API server, no GPU node"
+        return f"{len(urns)} deleted one by one, no finalizer stuck, 0 left in the API server, no GPU node"
 
     def _let_go(self, node: Node) -> None:
         self._scale(node, 0, self._workers(node))
@@ -106,15 +107,15 @@ class ClusterPhases:
         return keeps(self._live(node))
 
     def _head_alone(self, node: Node, began: float) -> None:
-        """Wait for the head; with it alone, there is no machine that costs much."""
+        """Wait for the head. There must be no GPU node before a worker needs one."""
         self._until(
             "the head", lambda: state(self._live(node)) == "ready", self.comes_s, lambda: state(self._live(node))
         )
         early = self._gpu_nodes()
         if early:
-            raise PhaseError(f"GPU nodes are there before a worker wants one: {', '.join(early)}")
+            raise PhaseError(f"GPU nodes exist before a worker needs one: {', '.join(early)}")
         self.environment.timeline.said(
-            f"{called(node)}: head ready after {time.monotonic() - began:.0f} s, no GPU node"
+            f"{display_name(node)}: head ready after {time.monotonic() - began:.0f} s, no GPU node"
         )
 
     def _want(self, node: Node, began: float) -> None:
@@ -136,13 +137,13 @@ class ClusterPhases:
             live = self._live(node)
             problem = failed(live)
             if problem:
-                raise PhaseError(f"{called(node)} failed: {problem}")
+                raise PhaseError(f"{display_name(node)} failed: {problem}")
             return started(live)
 
-        self._until(f"{called(node)} runs", there, self.comes_s, lambda: self._live(node).get("status"))
+        self._until(f"{display_name(node)} runs", there, self.comes_s, lambda: self._live(node).get("status"))
 
     def _scale(self, node: Node, replicas: int, ends: Sequence[str] = ()) -> None:
-        """Want so many workers, and name those that are to end: without their names the operator ends none.
+        """Set the number of workers and name those to delete: without names the operator deletes none.
 
         The patch is that of Ray's autoscaler (ray 2.60: autoscaler/_private/kuberay/node_provider.py).
         """
@@ -153,7 +154,7 @@ class ClusterPhases:
             {"op": "replace", "path": f"{group}/scaleStrategy", "value": {"workersToDelete": list(ends)}},
         ]
         if ends or replicas:
-            self.environment.timeline.said(f"{called(node)}: {replicas} workers are wanted")
+            self.environment.timeline.said(f"{display_name(node)}: {replicas} workers requested")
         self.environment.api.patch(kind.written, kind.kind, name, namespace, patch, type="json")
 
     def _workers(self, node: Node) -> list[str]:
@@ -165,7 +166,7 @@ class ClusterPhases:
         kind, (name, namespace) = api_of_type(node.type), place_of(node.id)
         live = self.environment.api.get(kind.written, kind.kind, name, namespace)
         if live is None:
-            raise PhaseError(f"{called(node)} is not in the API server")
+            raise PhaseError(f"{display_name(node)} is not in the API server")
         return live
 
     def _gpu_nodes(self) -> list[str]:
@@ -174,12 +175,12 @@ class ClusterPhases:
 
     def _said(self, graph: Graph) -> str:
         words = []
-        for node in wanting(graph):
+        for node in gpu_workloads(graph):
             live = self._live(node)
-            # Real pods may have done a job before their readiness was asked for.
+            # A job's pods may have finished before their readiness was checked.
             count = value_at(live, "status.readyWorkerReplicas")
-            words.append(f"{called(node)} {state(live)}" + (f" with {count} workers" if count else ""))
-        return "; ".join(words) or "nothing of this stack wants a GPU by itself"
+            words.append(f"{display_name(node)} {state(live)}" + (f" with {count} workers" if count else ""))
+        return "; ".join(words) or "no object of this stack uses GPUs automatically"
 
     def _until(self, what: str, look: Callable[[], bool], within_s: float, seen: Callable[[], object]) -> None:
         def there() -> bool:
@@ -193,31 +194,31 @@ class ClusterPhases:
 
 @contextmanager
 def _telling() -> Iterator[None]:
-    """What goes wrong in the cluster, or with those who play it, is told; it is no mistake of the rehearsal's."""
+    """Convert errors of the cluster and of the cloud controllers into `PhaseError`."""
     try:
         yield
     except (ApiError, ControllerError, ProgramEnded, TimeoutError, requests.RequestException) as problem:
         raise PhaseError(str(problem)) from problem
 
 
-def wanting(graph: Graph) -> Iterator[Node]:
-    """What of a stack runs on GPUs: Ray's clusters and jobs, and Jobs."""
+def gpu_workloads(graph: Graph) -> Iterator[Node]:
+    """Yield the GPU workloads of a stack: RayClusters, RayJobs and Jobs."""
     return (node for node in graph.made if node.type in (CLUSTER, RAY_JOB, JOB))
 
 
 def autoscaled(live: Json) -> bool:
-    """Whether Ray's own autoscaler says how many workers there are."""
+    """Return whether Ray's own autoscaler sets the number of workers."""
     return live.get("kind") == "RayCluster" and bool(value_at(live, "spec.enableInTreeAutoscaling"))
 
 
 def group(live: Json) -> Json:
-    """The worker group of a RayCluster; a stack has one."""
+    """Return the worker group of a RayCluster; a stack has one."""
     found: Json = live["spec"]["workerGroupSpecs"][0]
     return found
 
 
 def state(live: Json) -> str:
-    """How its controller says that it stands, in a word."""
+    """Return the status that its controller reports, in one word."""
     status = live.get("status") or {}
     if live.get("kind") == "Job":
         return "complete" if "Complete" in _true(status) else f"active: {status.get('active', 0)}"
@@ -225,7 +226,7 @@ def state(live: Json) -> str:
 
 
 def started(live: Json) -> bool:
-    """Whether it has its machines: pods that run, or an end that it could not have reached without."""
+    """Return whether its pods have run: they run now, or it reached an end that requires them."""
     status = live.get("status") or {}
     if live.get("kind") == "Job":
         return bool(status.get("ready")) or "Complete" in _true(status)
@@ -235,21 +236,21 @@ def started(live: Json) -> bool:
 
 
 def keeps(live: Json) -> str:
-    """Why it does not give its machines back soon, or nothing."""
+    """Return why it does not release its nodes soon, or ""."""
     if live.get("kind") == "RayJob":
-        # The operator's own default is to keep them.
+        # The operator keeps them by default.
         spec = live["spec"]
         if not spec.get("shutdownAfterJobFinishes"):
-            return "keeps its machines after its end"
+            return "keeps its nodes after its end"
         kept = spec.get("ttlSecondsAfterFinished", 0)
-        return f"keeps its machines for {kept} s after its end" if kept else ""
+        return f"keeps its nodes for {kept} s after its end" if kept else ""
     if live.get("kind") == "RayCluster":
-        return "" if autoscaled(live) else "keeps its machines as long as it is there"
-    return "" if state(live) == "complete" else "keeps its machines until its end"
+        return "" if autoscaled(live) else "keeps its nodes until it is deleted"
+    return "" if state(live) == "complete" else "keeps its nodes until its end"
 
 
 def failed(live: Json) -> str:
-    """Why it has failed for good, or nothing."""
+    """Return why it has failed permanently, or ""."""
     status = live.get("status") or {}
     if status.get("jobDeploymentStatus") == "Failed" or status.get("state") == "failed":
         return str(status.get("message") or status.get("reason") or status)
@@ -260,6 +261,6 @@ def _true(status: Json) -> set[str]:
     return {each["type"] for each in status.get("conditions") or () if each.get("status") == "True"}
 
 
-def called(node: Node) -> str:
-    """What to call an object of a stack: its kind and its name."""
+def display_name(node: Node) -> str:
+    """Return the kind and name of an object of a stack."""
     return f"{api_of_type(node.type).kind} {place_of(node.id)[0]}"

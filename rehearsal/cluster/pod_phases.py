@@ -1,7 +1,7 @@
-"""What a rehearsal of depth `pods` does inside of the cluster: it submits a job, as a user does, and waits.
+"""Phases of a rehearsal of depth `pods` inside the cluster: submit a job, as a user does, and wait.
 
-Nobody stands in for Ray: the job asks for whole nodes, Ray's own autoscaler raises the workers through the operator,
-and takes them away when they have been idle for the (shortened) time.
+Ray is real: the job requests whole nodes, Ray's own autoscaler scales the workers up through the operator, and scales
+them down when they have been idle for the (shortened) timeout.
 """
 
 from __future__ import annotations
@@ -15,28 +15,28 @@ from infra.kubernetes.ray_manifest import TOKEN_KEY
 from rehearsal.clouds.kind import Json, value_at
 from rehearsal.cluster import gang
 from rehearsal.cluster.objects import place_of
-from rehearsal.cluster.phases import GPUS, RAY_JOB, WORKERS, ClusterPhases, PhaseError, called, group, keeps
+from rehearsal.cluster.phases import GPUS, RAY_JOB, WORKERS, ClusterPhases, PhaseError, display_name, group, keeps
 from rehearsal.graph import Node
 from tools.kubernetes.port_forward import forwarded
 from tools.kubernetes.scaling import Scale
 
 SECONDS = {"idleTimeoutSeconds": 20, "ttlSecondsAfterFinished": 10}
-"""Settings in seconds that would make one wait, with their value here."""
+"""Settings of idle times in seconds, with their shortened values."""
 _LOOK_S = 1.0
 
 
 def scale_in(shared: Path) -> Scale:
-    """What a rehearsal scales to: pods that share two processors, short idle times, and a shared folder, made here."""
+    """Return the scale of a rehearsal: pods that share two processors, short idle times, and a shared folder."""
     shared.mkdir()
-    # Ray's user in the pods is not this one.
+    # Ray's user in the pods has another user id.
     shared.chmod(0o777)
     return Scale(shared=shared, seconds=SECONDS)
 
 
 class PodPhases(ClusterPhases):
-    """The cluster of a stack that is up, with real pods."""
+    """Cluster of a stack that is up, with real pods."""
 
-    # A head takes seconds to start here, on processors that everything shares; minutes where they are busy.
+    # A head starts in seconds, or in minutes if the shared processors are busy.
     comes_s = 400.0
     goes_s = 300.0
 
@@ -51,34 +51,36 @@ class PodPhases(ClusterPhases):
         if live["kind"] == "RayCluster":
             self._job(node, live, int(group(live).get("replicas", WORKERS)))
         elif node.type == RAY_JOB:
-            self._until(f"{called(node)} ends", lambda: self._ended(node), self.comes_s, lambda: self._status(node))
+            self._until(
+                f"{display_name(node)} ends", lambda: self._ended(node), self.comes_s, lambda: self._status(node)
+            )
 
     def _let_go(self, node: Node) -> None:
-        """Ray's autoscaler does."""
+        """Do nothing: Ray's autoscaler scales up."""
 
     def _forget(self, node: Node) -> None:
-        """It does that, too."""
+        """Do nothing: Ray's autoscaler scales down."""
 
     def _keeping(self, node: Node) -> str:
         live = self._live(node)
-        # Its machines go a few seconds after its end, by the shortened time.
+        # Its nodes are released a few seconds after its end, by the shortened timeout.
         return "" if node.type == RAY_JOB and live["spec"].get("shutdownAfterJobFinishes") else keeps(live)
 
     def _job(self, node: Node, live: Json, nodes: int) -> None:
-        """Submit a gang of whole nodes and wait for its end; where it ran has to be that many nodes."""
+        """Submit a gang of whole nodes and wait for its end; it must have run on that many nodes."""
         service = str(value_at(live, "status.head.serviceName"))
         namespace = str(live["metadata"]["namespace"])
         say = self.environment.timeline.said
         with forwarded(self.environment.plane.kubeconfig, namespace, f"svc/{service}") as port:
             job = gang.Job(port, self._token(live), gang.code(nodes, _gpus(live)))
-            say(f"{called(node)}: job {job.id} asks for {nodes} whole nodes, each its own")
-            began, told = time.monotonic(), ""
+            say(f"{display_name(node)}: job {job.id} requests {nodes} whole nodes")
+            began, status_before = time.monotonic(), ""
             while True:
                 self.environment.check()
                 status = job.status()
-                if status != told:
-                    say(f"{called(node)}: job {job.id} is {status}")
-                    told = status
+                if status != status_before:
+                    say(f"{display_name(node)}: job {job.id} is {status}")
+                    status_before = status
                 if status in gang.FINAL:
                     break
                 if time.monotonic() - began > self.comes_s:
@@ -89,7 +91,7 @@ class PodPhases(ClusterPhases):
         if status != "SUCCEEDED" or len(addresses) != nodes:
             raise PhaseError(f"job {job.id} is {status}, and ran on {len(addresses)} of {nodes} nodes:\n{log}")
         after_s = time.monotonic() - began
-        say(f"{called(node)}: job {job.id} ran on {', '.join(addresses)}, and was over after {after_s:.0f} s")
+        say(f"{display_name(node)}: job {job.id} ran on {', '.join(addresses)} and ended after {after_s:.0f} s")
 
     def _token(self, live: Json) -> str:
         name = value_at(live, "spec.authOptions.secretName") or live["metadata"]["name"]
@@ -99,7 +101,7 @@ class PodPhases(ClusterPhases):
     def _ended(self, node: Node) -> bool:
         status = self._status(node)
         if status.get("jobDeploymentStatus") == "Failed" or status.get("jobStatus") in ("FAILED", "STOPPED"):
-            raise PhaseError(f"{called(node)} failed: {status.get('message') or status}\n{self._log_of(node)}")
+            raise PhaseError(f"{display_name(node)} failed: {status.get('message') or status}\n{self._log_of(node)}")
         return status.get("jobDeploymentStatus") == "Complete"
 
     def _status(self, node: Node) -> Json:
@@ -107,12 +109,12 @@ class PodPhases(ClusterPhases):
         return found
 
     def _log_of(self, node: Node) -> str:
-        """What a RayJob's job printed, while its head is there."""
+        """Return the output of a RayJob's job while its head exists."""
         live, status = self._live(node), self._status(node)
         namespace = str(place_of(node.id)[1])
         cluster = self.environment.api.get(RAY_API, "RayCluster", str(status.get("rayClusterName")), namespace)
         if cluster is None:
-            return "(its cluster is gone, and the log with it)"
+            return "(its cluster and its log are deleted)"
         service = str(value_at(cluster, "status.head.serviceName"))
         with forwarded(self.environment.plane.kubeconfig, namespace, f"svc/{service}") as port:
             return gang.log_of(port, self._token(cluster), str(value_at(live, "status.jobId")))

@@ -1,13 +1,13 @@
-"""The `kubernetes` package before a real API server: the provider's requests, as pulumi-kubernetes 4.34 makes them.
+"""The `kubernetes` provider with a real API server: it sends the requests of pulumi-kubernetes 4.34.
 
-An object is created by a plain request, changed by server-side apply with a field manager of its own, previewed by dry
-run, and deleted in the foreground until it is gone. Every field is validated strictly, where the real provider takes
-warnings: what would be dropped in silence is an error here. A difference is what an apply would change of the fields
-that the program asks for. The real provider compares with its state instead, which a refresh brings up to date; so it
-sees the same after a refresh, and here it is seen without one, too.
+It creates an object with a plain request, updates it by server-side apply with its own field manager, previews by dry
+run, and deletes in the foreground. Field validation is strict, where the real provider accepts warnings: a field that
+would be dropped silently is an error here. A difference is what an apply would change in the fields of the program. The
+real provider compares with its state instead, which a refresh updates; so it sees the same after a refresh, and this
+one sees it without a refresh, too.
 
-The API server is reachable only while the simulated cloud has the cluster. The cloud state keeps Helm releases,
-as at depth `quick` (`release_status`). At depth `pods` the provider scales what it sends (`scaled`).
+The API server is reachable only while the simulated cloud has the cluster. The cloud state keeps Helm releases, as at
+depth `quick` (`release_status`). At depth `pods` the provider scales what it sends (`scaled`).
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from tools.kubernetes.api import Api, ApiError
 from tools.kubernetes.scaling import Scale
 
 SETTING = "cluster"
-"""The setting of the world with the API server's url, token and authority; it makes the depth."""
+"""Setting of the cloud state with the API server's URL, token and CA. It selects this provider."""
 PATIENCE_S = 90.0
-"""How long a rehearsal waits for an object at most. The real provider waits ten minutes, for what takes minutes in a
-cloud; here nothing does."""
+"""Timeout of a rehearsal for one object, in seconds. The real provider waits ten minutes, for operations that take
+minutes in a cloud; here they take seconds."""
 PODS_PATIENCE_S = 400.0
-"""The same where pods are real: a controller's needs a node that has to start first, on processors that all share."""
+"""The same with real pods: a controller's pod waits for a node to start, on shared processors."""
 _POLL_S = 0.1
 _TRIES = 6
 _SERVER = "the API server"
@@ -49,12 +49,12 @@ T = TypeVar("T")
 
 
 def api_of(setting: Json) -> Api:
-    """The client of the API server that the world's setting names."""
+    """Return a client of the API server in the cloud state's setting."""
     return Api(setting["url"], setting["token"], Path(setting["authority"]))
 
 
 class ClusterProvider(Provider):
-    """The servicer. Methods carry the protocol's names."""
+    """Serves the protocol. Methods have the protocol's names."""
 
     # ruff: noqa: N802 - the protocol's names
 
@@ -64,7 +64,7 @@ class ClusterProvider(Provider):
         self._scaled = ScaledManifests(state, scale)
 
     def Diff(self, request: provider_pb2.DiffRequest, context: grpc.ServicerContext) -> provider_pb2.DiffResponse:
-        """What an apply of the inputs would change; with inputs that are not known yet, what changed in them."""
+        """Return what an apply of the inputs would change; with unknown inputs, what changed in the inputs."""
         if request.type == RELEASE:
             return super().Diff(request, context)
         before, now = from_wire(request.old_inputs), from_wire(request.news)
@@ -74,14 +74,14 @@ class ClusterProvider(Provider):
             if planned is not None:
                 live, then = planned
                 before, now = (self._scaled.inputs(request.type, each) for each in (before, now))
-                # What the program no longer asks for is there until the update.
+                # Inputs that the program removed exist until the update.
                 before = objects.shown(request.type, live, _both(before, now))
                 now = objects.shown(request.type, then, now)
             return compared(before, now, kind.replace_on, lambda path: objects.ignored(path, request.ignoreChanges))
         raise AssertionError
 
     def Create(self, request: provider_pb2.CreateRequest, context: grpc.ServicerContext) -> provider_pb2.CreateResponse:
-        """Make it and wait until it is ready. A preview asks the API server to make it without keeping it."""
+        """Create the object and wait until it is ready. A preview is a dry run."""
         inputs = from_wire(request.properties)
         if request.preview:
             with failing(context):
@@ -105,7 +105,7 @@ class ClusterProvider(Provider):
         raise AssertionError
 
     def Read(self, request: provider_pb2.ReadRequest, context: grpc.ServicerContext) -> provider_pb2.ReadResponse:
-        """What the API server has; an object that is there and not ready is told as such."""
+        """Return the live object. One that exists and is not ready is reported as such."""
         if request.type == RELEASE:
             return super().Read(request, context)
         with failing(context):
@@ -114,7 +114,7 @@ class ClusterProvider(Provider):
             live = self._get(request.type, request.id)
             if live is None:
                 return provider_pb2.ReadResponse()
-            # Without inputs it is an import; an interrupted creation has inputs, and no properties yet.
+            # Without inputs it is an import; an interrupted creation has inputs and no properties yet.
             inputs = self._scaled.shown(request.type, live, asked) if asked else objects.imported(live)
             if asked and f"{live['apiVersion']}/{live['kind']}" in REFRESHED:
                 self._must_be_ready(asked, live)
@@ -123,7 +123,7 @@ class ClusterProvider(Provider):
         raise AssertionError
 
     def Update(self, request: provider_pb2.UpdateRequest, context: grpc.ServicerContext) -> provider_pb2.UpdateResponse:
-        """Apply it and wait until it is ready again. A preview applies it without keeping it."""
+        """Apply the object and wait until it is ready again. A preview is a dry run."""
         inputs = from_wire(request.news)
         if request.preview:
             if request.type == RELEASE or objects.unknown(inputs):
@@ -145,7 +145,7 @@ class ClusterProvider(Provider):
         raise AssertionError
 
     def Delete(self, request: provider_pb2.DeleteRequest, context: grpc.ServicerContext) -> empty_pb2.Empty:
-        """Delete it and wait until it is gone, finalizers and dependents included."""
+        """Delete the object and wait until it is gone, finalizers and dependents included."""
         with failing(context), self._step("delete", request.type, request.urn) as (kind, _):
             if request.type == RELEASE:
                 with self._reaching() as state:
@@ -169,7 +169,7 @@ class ClusterProvider(Provider):
             return self._cloud.reaches(self._config, state) is None
 
     def _body(self, type_: str, inputs: Json) -> Json:
-        """The object to send. Raises ApiError, status 404, for a kind that the server does not have."""
+        """Return the object to send. Raises ApiError, status 404, for a kind that the server does not have."""
         kind = api(type_)
         namespaced = self._server.kind(kind.written, kind.kind).namespaced
         namespace = str(self._config.get("namespace") or "default") if namespaced else None
@@ -186,7 +186,7 @@ class ClusterProvider(Provider):
         return self._server.request("POST", path, query=query, body=body)
 
     def _patiently(self, ask: Callable[[], Json]) -> Json:
-        """Ask again while the namespace or the kind is not there yet, as the provider does."""
+        """Retry while the namespace or the kind does not exist yet, as the provider does."""
         for trial in range(_TRIES):
             try:
                 return ask()
@@ -197,7 +197,7 @@ class ClusterProvider(Provider):
         raise AssertionError
 
     def _made_up(self, type_: str, inputs: Json) -> Json | None:
-        """What a creation would make; None where the API server cannot say yet."""
+        """Return what a creation would produce; None if the API server cannot tell yet."""
         if objects.unknown(inputs) or not self._reachable():
             return None
         try:
@@ -205,10 +205,10 @@ class ClusterProvider(Provider):
             made = self._post(body, dry_run=True)
         except ApiError as problem:
             if problem.status == 404:
-                # No such kind, or no such namespace.
+                # The kind or the namespace does not exist.
                 self._note_unchecked(type_)
             if problem.status == 404 or problem.reason == "AlreadyExists":
-                # What is there already may be what is to be replaced.
+                # The existing object may be the one to replace.
                 return None
             raise _refused(problem) from problem
         return {key: value for key, value in _state(made).items() if key != "status"}
@@ -218,7 +218,7 @@ class ClusterProvider(Provider):
             state.set("unchecked", sorted({*state.setting("unchecked", []), type_}))
 
     def _planned(self, type_: str, id_: str, urn: str, inputs: Json) -> tuple[Json, Json] | None:
-        """The object as it is and as an apply would leave it; None where the API server cannot say."""
+        """Return the object as it is and as an apply would leave it; None if the API server cannot tell."""
         if not self._reachable():
             return None
         try:
@@ -226,14 +226,14 @@ class ClusterProvider(Provider):
             body = self._body(type_, inputs)
             if live is None or objects.id_of(body) != objects.id_of(live):
                 return None
-            # By force, as for a preview of what is to be replaced: whose the fields are is the update's question.
+            # With force, as for a preview of a replacement: the update decides about ownership of fields.
             return live, self._server.apply(body, manager=_manager(urn), dry_run=True, force=True)
         except (ApiError, RefusedError):
-            # It cannot become this by an update; the inputs say whether it is to be replaced, or refused.
+            # An update cannot produce this; the inputs decide whether it is replaced or refused.
             return None
 
     def _applied(self, request: provider_pb2.UpdateRequest, *, dry_run: bool) -> Json:
-        """Server-side apply of an update, by the manager of the resource, which takes over what was created."""
+        """Apply an update by the resource's field manager, which first takes over what was created."""
         manager = _manager(request.urn)
         live = self._get(request.type, request.id)
         if live is None:
@@ -250,7 +250,7 @@ class ClusterProvider(Provider):
             raise _refused(problem) from problem
 
     def _handed_over(self, live: Json, manager: str) -> Json:
-        """The object once the manager owns what the creation wrote."""
+        """Return the object after the manager owns what the creation wrote."""
         place = live["apiVersion"], live["kind"], live["metadata"]["name"], live["metadata"].get("namespace")
         for trial in range(_TRIES):
             entries = objects.taken_over(live, manager)
@@ -263,7 +263,7 @@ class ClusterProvider(Provider):
             try:
                 return self._server.patch(*place, patch, type="json")
             except ApiError as problem:
-                # A controller wrote in between: who owns what is to be read again.
+                # A controller wrote in between: read the owners again.
                 found = self._server.get(*place) if problem.reason == "Conflict" else None
                 if found is None or trial == _TRIES - 1:
                     raise _refused(problem) from problem
@@ -271,7 +271,7 @@ class ClusterProvider(Provider):
         return live
 
     def _ready(self, type_: str, inputs: Json, live: Json, timeout: float, *, existed: bool) -> Json:
-        """Wait until it is ready; what is not ready in time stays in the state as failed."""
+        """Wait until the object is ready. If it is not ready in time, it stays in the state as failed."""
         id_, deadline = objects.id_of(live), time.monotonic() + min(timeout or self._patience_s, self._patience_s)
         while True:
             why = self._unready(inputs, live, existed=existed)
@@ -282,7 +282,7 @@ class ClusterProvider(Provider):
             time.sleep(_POLL_S)
             found = self._get(type_, id_)
             if found is None:
-                raise RefusedError(Refusal("404 NotFound", f"{id_} went away while it was awaited", _SERVER))
+                raise RefusedError(Refusal("404 NotFound", f"{id_} was deleted while it was awaited", _SERVER))
             live = found
 
     def _unready(self, inputs: Json, live: Json, *, existed: bool) -> str | None:
@@ -323,13 +323,11 @@ class ClusterProvider(Provider):
                 return
             if time.monotonic() > deadline:
                 held = ", ".join(found["metadata"].get("finalizers") or ()) or "none"
-                raise RefusedError(
-                    Refusal("timeout", f"{request.id} is still there; finalizers that hold it: {held}", _SERVER)
-                )
+                raise RefusedError(Refusal("timeout", f"{request.id} still exists; finalizers: {held}", _SERVER))
             time.sleep(_POLL_S)
 
     def _run(self, id_: str, live: Json) -> None:
-        """Wait until whoever plays the release says that it runs."""
+        """Wait until the cloud controllers report that the release runs."""
         deadline = time.monotonic() + self._patience_s
         while True:
             with self._state.transaction() as state:
@@ -337,37 +335,37 @@ class ClusterProvider(Provider):
             if said.status in ("ready", "stand-in"):
                 return
             if said.status == "failed" or time.monotonic() > deadline:
-                why = said.words or "nobody started what the chart brings"
+                why = said.words or "the chart's controllers did not start"
                 refusal = Refusal(
-                    "timeout", f"release {id_} was created and did not come up: {why}", release_status.SOURCE
+                    "timeout", f"release {id_} was created and did not become ready: {why}", release_status.SOURCE
                 )
                 raise RefusedError(refusal, kept=(id_, live))
             time.sleep(_POLL_S)
 
     def _stopped(self, id_: str) -> None:
-        """Wait until what the release brought is gone, as Helm does by deleting its objects."""
+        """Wait until the release's objects are deleted, as Helm does."""
         deadline = time.monotonic() + self._patience_s
         while time.monotonic() < deadline:
             with self._state.transaction() as state:
                 if release_status.said(state, id_).status in ("", "stand-in", "stopped"):
                     return
             time.sleep(_POLL_S)
-        raise RefusedError(Refusal("timeout", f"what release {id_} had brought does not end", release_status.SOURCE))
+        raise RefusedError(Refusal("timeout", f"objects of release {id_} were not deleted", release_status.SOURCE))
 
 
 def _manager(urn: str) -> str:
-    """The field manager of a resource: the provider's prefix and something of its own, the same in every request."""
+    """Return the field manager of a resource: the provider's prefix and a suffix that is the same in every request."""
     return f"{objects.CREATOR}-{hashlib.sha256(urn.encode()).hexdigest()[:8]}"
 
 
 def _state(live: Json) -> Json:
-    """The object as the state keeps it: who owns which field is the API server's to remember."""
+    """Return the object as the state keeps it, without managedFields."""
     metadata = {key: value for key, value in live["metadata"].items() if key != "managedFields"}
     return {**live, "metadata": metadata}
 
 
 def _both(one: Any, other: Any) -> Any:
-    """A shape with what either asks for."""
+    """Merge the shapes of two inputs."""
     if isinstance(one, dict) and isinstance(other, dict):
         return {key: _both(one.get(key, other.get(key)), other.get(key, one.get(key))) for key in one.keys() | other}
     if isinstance(one, list) and isinstance(other, list):
@@ -391,5 +389,5 @@ def _refused(problem: ApiError) -> RefusedError:
 
 
 def _unfinished(id_: str, live: Json, why: str) -> RefusedError:
-    words = f"{live.get('kind')} {id_} was made, and failed to become ready: {why}"
+    words = f"{live.get('kind')} {id_} was created and did not become ready: {why}"
     return RefusedError(Refusal("timeout", words, _SERVER), kept=(id_, _state(live)))

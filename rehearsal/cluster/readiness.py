@@ -1,4 +1,4 @@
-"""What `up` waits for: when the provider takes an object for ready. Pure, but for the objects beside it that it asks.
+"""Readiness conditions that `up` waits for. Pure, except for reads of related objects.
 
 As pulumi-kubernetes does it: provider/pkg/await/awaiters.go and the files of the kinds; DaemonSets by the kstatus of
 sigs.k8s.io/cli-utils (pkg/kstatus/status/core.go). 94977969, 2026-07-01; kstatus unverified, 2026-11.
@@ -12,28 +12,28 @@ from rehearsal.clouds.kind import Json
 from rehearsal.cluster.objects import annotated, note
 
 Look = Callable[[str, str, str | None, str | None], list[Json]]
-"""Other objects that an answer needs: (apiVersion, kind, namespace, label selector) to objects."""
+"""Reader of related objects: (apiVersion, kind, namespace, label selector) to objects."""
 
 
 class NeverReadyError(Exception):
-    """It will not become ready by waiting; says why."""
+    """The object will never become ready. The message is the reason."""
 
 
 def skips(inputs: Json) -> bool:
-    """Whether the program does not wait for it."""
+    """Return whether the program does not wait for it."""
     return annotated(inputs, "skipAwait")
 
 
 def unready(inputs: Json, live: Json, look: Look, *, existed: bool) -> str | None:
-    """Why the object is not ready yet, or None. `existed`: it is an update or a refresh, not a creation.
+    """Return why the object is not ready yet, or None. `existed` means an update or refresh, not a creation.
 
     Raises:
-        NeverReadyError: it has failed for good.
+        NeverReadyError: it has failed permanently.
     """
     if skips(inputs):
         return None
     if note(inputs, "waitFor"):
-        raise NeverReadyError("pulumi.com/waitFor: the rehearsal does not know how to wait for it; use skipAwait")
+        raise NeverReadyError("pulumi.com/waitFor: the rehearsal does not support it; use skipAwait")
     rule = _RULES.get(f"{live.get('apiVersion')}/{live.get('kind')}")
     return rule(live, look, existed) if rule else None
 
@@ -52,7 +52,7 @@ def _deployment(live: Json, _look: Look, _existed: bool) -> str | None:
 
 
 def _daemon_set(live: Json, _look: Look, _existed: bool) -> str | None:
-    """With `OnDelete`, too: an update then waits until somebody has deleted the old pods."""
+    """Also with `OnDelete`: an update then waits until the old pods are deleted manually."""
     status = live.get("status") or {}
     wanted = status.get("desiredNumberScheduled")
     if _stale(live) or wanted is None:
@@ -95,13 +95,13 @@ def _service(live: Json, look: Look, _existed: bool) -> str | None:
     if spec.get("type") == "ExternalName" or not spec.get("selector"):
         return None
     if spec.get("type") == "LoadBalancer" and not ((live.get("status") or {}).get("loadBalancer") or {}).get("ingress"):
-        return "it has no address outside of the cluster"
+        return "it has no external address"
     selector = f"kubernetes.io/service-name={metadata['name']}"
     slices = look("discovery.k8s.io/v1", "EndpointSlice", metadata.get("namespace"), selector)
     points = [point for each in slices for point in each.get("endpoints") or ()]
     if any((point.get("conditions") or {}).get("ready", True) for point in points):
         return None
-    return "it has no pod that is ready"
+    return "it has no ready pod"
 
 
 def _volume(live: Json, _look: Look, _existed: bool) -> str | None:
@@ -133,12 +133,12 @@ _RULES: Mapping[str, Callable[[Json, Look, bool], str | None]] = {
     "v1/PersistentVolume": _volume,
     "v1/PersistentVolumeClaim": _claim,
 }
-"""Kinds that are awaited. For every other kind, custom ones too, it is enough that the API server has it."""
+"""Kinds that are awaited. For every other kind, custom ones included, it is enough that the API server has it."""
 
 REFRESHED = frozenset(
     {"apps/v1/Deployment", "apps/v1/DaemonSet", "apps/v1/StatefulSet", "batch/v1/Job", "v1/Pod", "v1/Service"}
 )
-"""Kinds whose readiness a refresh looks at, too (awaiters.go, awaitRead)."""
+"""Kinds whose readiness a refresh checks, too (awaiters.go, awaitRead)."""
 
 LEFT_TO_GO = frozenset(
     {"v1/Namespace", "v1/Pod", "apps/v1/DaemonSet", "apps/v1/Deployment", "apps/v1/StatefulSet", "batch/v1/Job"}

@@ -1,7 +1,7 @@
-"""The landlord's nodes as real ones (depth `pods`): kubelet and containerd on a machine of namespaces for each.
+"""Real nodes of depth `pods`: kubelet and containerd, each on a machine of Linux namespaces.
 
-The Node object is the landlord's, with the names, labels and taints that the simulated cloud gives; the kubelet finds
-it there and takes it over, and reports this machine's CPUs and memory. Devices are numbers that the landlord writes.
+The cloud controllers create the Node object, with the names, labels and taints of the simulated cloud; the kubelet
+adopts it and reports this machine's CPUs and memory. Device counts are written by the cloud controllers.
 """
 
 from __future__ import annotations
@@ -20,23 +20,24 @@ from tools.kubernetes.node import NodeShape
 from tools.kubernetes.node_cluster import Cluster
 
 MOST = 6
-"""Real nodes at a time: the largest stack file has four GPU nodes and two others. Each costs some 200 MB, and seconds
-of this machine's processors to start."""
+"""Maximum number of real nodes: the largest stack file has four GPU nodes and two others. Each takes some 200 MB, and
+seconds of processor time to start."""
 
-_SCRIPT = "# A stand-in: NCCL's settings would be here.\nexport RDMA_RAY_STAND_IN=gib\n"
+_SCRIPT = "# A stub: NCCL's settings would be here.\nexport RDMA_RAY_STAND_IN=gib\n"
 _INSTALL = "#!/bin/sh\nset -eu\nmkdir -p /var/lib/gib/lib64 /usr/local/nvidia/lib64\n"
 
 
 @dataclass(frozen=True, kw_only=True)
 class StandIns:
-    """The images that cannot be had here, by what stands in: one that `sleeps`, or files that a command finds."""
+    """Images that are not available here, by replacement: a container that sleeps, or files that a command finds."""
 
     sleeping: tuple[str, ...] = ()
     acting: Mapping[str, tuple[File, ...]]
 
 
 def stand_ins(settings: Settings) -> StandIns:
-    """Those of a stack's own objects. GKE's gIB installer copies a script of ours, by the stack's own command."""
+    """Return the replacements for the images of a stack's objects. GKE's gIB installer copies a script of ours, by the
+    stack's own command."""
     if settings.target != "gke":
         return StandIns(acting={})
     files = (
@@ -48,17 +49,17 @@ def stand_ins(settings: Settings) -> StandIns:
 
 
 def shape(pool: Pool) -> NodeShape:
-    """What a node of a pool has on its disk: on GKE's GPU machines a folder of the driver's, without a driver.
+    """Return the disk contents of a pool's node: on GKE's GPU machines the driver's folder, without a driver.
 
-    With it, what the gIB installer writes below /home stays on the node. Labels, taints and devices are not the
-    kubelet's here: they stand in the Node object.
+    It keeps what the gIB installer writes below /home on the node. Labels, taints and devices are in the Node object,
+    not in the kubelet's configuration.
     """
     own = pool.cloud == "gke" and pool.gpus
     return NodeShape(host_files={f"{HOST_NVIDIA}/lib64": None, HOST_GIB: None} if own else {})
 
 
 class RealNodes:
-    """Nodes of a `cluster`, begun and ended in threads of their own, so that nobody waits; at most `most` at a time."""
+    """Nodes of a `cluster`, started and stopped in background threads; at most `most` at a time."""
 
     real = True
 
@@ -71,11 +72,11 @@ class RealNodes:
         self._threads = ThreadPoolExecutor(max_workers=most, thread_name_prefix="node")
 
     def room(self) -> int | None:
-        """How many more nodes this machine is to bear."""
+        """Return how many more nodes this machine can run."""
         return self._most - len(self._there)
 
     def start(self, pool: Pool, body: Json) -> Json:
-        """Write the object, without a status, and begin the machine whose kubelet will report one."""
+        """Create the object without a status, and start the machine whose kubelet will report one."""
         name = str(body["metadata"]["name"])
         made = self._cluster.plane.api.create({key: value for key, value in body.items() if key != "status"})
         self._there.add(name)
@@ -83,20 +84,20 @@ class RealNodes:
         return made
 
     def stop(self, name: str) -> None:
-        """Switch the machine off; one that has just begun is let finish that first."""
+        """Stop the machine, after its start has finished."""
         if name in self._there:
             self._there.remove(name)
             self._work(name, lambda: self._cluster.remove(name))
 
     def check(self) -> None:
-        """Raise what went wrong with a node, and `ProgramEnded` for a program of the cluster that has ended."""
+        """Raise the error of a node, or `ProgramEnded` if a program of the cluster has ended."""
         for work in list(self._works.values()):
             if work.done() and not work.cancelled() and (problem := work.exception()) is not None:
                 raise problem
         self._cluster.check()
 
     def close(self) -> None:
-        """Begin and end no more nodes; returns when nobody is at it."""
+        """Start and stop no more nodes; return when all threads have finished."""
         self._threads.shutdown(cancel_futures=True)
 
     def _work(self, name: str, work: Callable[[], object]) -> None:

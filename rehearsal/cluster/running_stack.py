@@ -1,6 +1,6 @@
-"""A stack that is brought up at depth `cluster` and kept, for whoever wants to look at it or to change it.
+"""Stack that is up at depth `cluster`, for tests that inspect or change it.
 
-with Standing(ROOT / "Pulumi.gke.yaml", folder, changes=("nodes.max=2",)) as stack:
+with RunningStack(ROOT / "Pulumi.gke.yaml", folder, changes=("nodes.max=2",)) as stack:
     stack.api.list("v1", "Pod", "ray")
 """
 
@@ -28,11 +28,15 @@ from tools.kubernetes.control_plane import ControlPlane
 
 
 class RunningStack:
-    """From `with` to the end of the block: a stack file, with `changes` ("nodes.max=2"), that is up.
+    """A stack file, with `changes` ("nodes.max=2"), that is up for the duration of a `with` block.
 
-    `folder` is where it happens; its logs stay there. `plugins` are the engine's, of a warm start or the usual ones.
-    `engine` may go on: `up`, `preview`, `destroy`. `inside` makes workers come and go. `graph` is what `up` made.
-    Raises `EngineError` where `up` fails, `BuildError` where a program of Kubernetes is missing.
+    `folder` is the workspace; its logs stay there. `plugins` are the engine's, of a fork server or the usual ones.
+    `engine` accepts further commands: `up`, `preview`, `destroy`. `phases` scales workers up and down. `graph` is the
+    result of `up`.
+
+    Raises:
+        EngineError: `up` fails.
+        BuildError: a program of Kubernetes is missing.
     """
 
     engine: Engine
@@ -48,11 +52,11 @@ class RunningStack:
         *,
         changes: Sequence[str] = (),
         plugins: Path = PLUGINS,
-        tell: Callable[[str], None] = lambda _line: None,
+        report: Callable[[str], None] = lambda _line: None,
     ) -> None:
         self._file = stack_file
         self._changes = changes
-        self._tell = tell
+        self._report = report
         self._stack = ExitStack()
         self.name = stack_file.name.split(".")[1]
         self.workspace = Workspace(folder, plugins)
@@ -64,26 +68,26 @@ class RunningStack:
 
     @property
     def api(self) -> Api:
-        """A client of its API server."""
+        """Client of the API server."""
         return self.environment.api
 
     @property
     def controllers(self) -> CloudControllers:
-        """Who plays the clouds' own controllers."""
+        """The cloud controllers."""
         return self.environment.controllers
 
     @property
     def timeline(self) -> Timeline:
-        """What has happened so far."""
+        """The events so far."""
         return self.environment.timeline
 
     @property
     def cloud_state(self) -> State:
-        """What the simulated clouds remember."""
+        """The state of the simulated clouds."""
         return self.engine.cloud_state
 
     def up(self) -> Graph:
-        """Bring it up (again); returns the graph that is there now. Raises `EngineError`."""
+        """Run `up` (again) and return the graph. Raises `EngineError`."""
         said = self.engine.up()
         if not said.ok:
             raise EngineError("up", said)
@@ -109,7 +113,7 @@ class RunningStack:
         own = self.workspace.folder / f"Pulumi.{self.name}.yaml"
         own.write_text(changed(own.read_text(), self._changes))
         self.settings = from_stack_file(own)
-        environment = Environment(self.workspace.folder / "kubernetes", self.cloud_state, self.settings, self._tell)
+        environment = Environment(self.workspace.folder / "kubernetes", self.cloud_state, self.settings, self._report)
         ready = self._stack.enter_context(EnvironmentStart(environment))
         self.engine.init()
         self.environment = ready()
@@ -118,7 +122,7 @@ class RunningStack:
 
 
 def changed(text: str, changes: Sequence[str]) -> str:
-    """A stack file's text with settings changed, each written "nodes.max=2"."""
+    """Return a stack file's text with changed settings, each written "nodes.max=2"."""
     file: dict[str, Any] = yaml.safe_load(text)
     for change in changes:
         path, _, value = change.partition("=")

@@ -1,9 +1,8 @@
-"""Depth `pods`: what is sent to an API server with real nodes is the program's manifest, scaled to this machine.
+"""Scaled manifests of depth `pods`: what an API server with real nodes receives, scaled to this machine.
 
-The engine and its state have the inputs that the program wrote; the API server has what `tools.kubernetes.scaling` made
-of them, and a benchmark as the entry point of a RayJob is made small enough for CPUs. What is compared is compared as
-scaled, so that a scaled object is no difference; what is read is told as the program wrote it where only the scaling
-differs.
+The engine and its state hold the inputs of the program. The API server receives what `tools.kubernetes.scaling` makes
+of them; a benchmark in a RayJob's entry point is reduced for CPUs. Comparisons use scaled values, so that a scaled
+object shows no difference; reads return the program's value where only the scaling differs.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from rehearsal.cluster import objects
 from tools.kubernetes.scaling import Scale, scaled
 
 CHANGES = "scaled"
-"""The setting of the world that lists what was changed, a line each."""
+"""Setting of the cloud state that lists the changes, one line each."""
 STAYED = (
     "names, images, commands, environment, ports, probes, selectors, tolerations, accounts, and GPUs and NICs by count"
 )
@@ -33,17 +32,17 @@ SMALL: Mapping[str, Any] = {
     "iterations": 5,
     "warmup": 1,
 }
-"""What a benchmark is told instead, where GPUs are only numbers: gloo, one rank on each node, sizes in bytes."""
+"""Arguments of a benchmark where GPUs are only counts: gloo, one rank on each node, sizes in bytes."""
 _BENCHMARK = re.compile(r"(python -m workloads\.nccl\.driver) '(\{.*\})'\s*", re.DOTALL)
 
 
 def to_setting(scale: Scale) -> Json:
-    """A scale for the world to keep, where the provider's process finds it."""
+    """Return a scale as a setting of the cloud state, for the provider's process."""
     return asdict(scale) | {"shared": None if scale.shared is None else str(scale.shared)}
 
 
 def from_setting(setting: Json | None) -> Scale | None:
-    """The scale of a world; None where nothing is scaled."""
+    """Return the scale of a setting; None if nothing is scaled."""
     if setting is None:
         return None
     shared = setting.get("shared")
@@ -51,14 +50,14 @@ def from_setting(setting: Json | None) -> Scale | None:
 
 
 class ScaledManifests:
-    """What the provider sends and compares; without a `scale` all of it is as the program wrote it."""
+    """Scales what the provider sends and compares. Without a `scale` everything stays as the program wrote it."""
 
     def __init__(self, state: State, scale: Scale | None) -> None:
         self._state = state
         self.scale = scale
 
     def body(self, manifest: Json) -> Json:
-        """The object to send; what was changed of it is noted in the world, once."""
+        """Return the object to send, and record each change once."""
         if self.scale is None:
             return manifest
         made, changes = scaled_manifest(manifest, self.scale)
@@ -70,21 +69,21 @@ class ScaledManifests:
         return made
 
     def inputs(self, type_: str, inputs: Json) -> Json:
-        """Inputs as they are sent, to compare with what is there."""
+        """Return the inputs as they are sent, for comparison with the live object."""
         if self.scale is None or not inputs:
             return inputs
         sent, _ = scaled_manifest(objects.manifest(type_, inputs, None), self.scale)
         return {key: value if key == "metadata" else sent[key] for key, value in inputs.items()}
 
     def shown(self, type_: str, live: Json, asked: Json) -> Json:
-        """The live object in the shape of what was asked for, as the program would have written it."""
+        """Return the live object in the shape of the inputs, as the program would have written it."""
         sent = self.inputs(type_, asked)
         seen: Json = as_written(objects.shown(type_, live, sent), sent, asked)
         return seen
 
 
 def scaled_manifest(body: Json, scale: Scale) -> tuple[Json, list[str]]:
-    """The manifest as it is sent, and a line for each change."""
+    """Return the manifest as it is sent, and a line for each change."""
     made, changes = scaled(body, scale)
     if made["kind"] == "RayJob":
         changes += _small_benchmark(made)
@@ -92,7 +91,7 @@ def scaled_manifest(body: Json, scale: Scale) -> tuple[Json, list[str]]:
 
 
 def as_written(seen: Any, sent: Any, asked: Any) -> Any:
-    """What is `seen` of an object, with what was `asked` for wherever what was `sent` of it is what is there."""
+    """Return `seen`, with values of `asked` wherever the value of `sent` is unchanged."""
     if seen == sent:
         return deepcopy(asked)
     if isinstance(seen, dict) and isinstance(sent, dict) and isinstance(asked, dict):
@@ -103,7 +102,7 @@ def as_written(seen: Any, sent: Any, asked: Any) -> Any:
 
 
 def _small_benchmark(job: Json) -> Iterator[str]:
-    """Let a RayJob whose entry point is the benchmark run it without GPUs."""
+    """Reduce the benchmark in a RayJob's entry point to run without GPUs."""
     found = _BENCHMARK.fullmatch(str(job["spec"].get("entrypoint") or ""))
     if found is None:
         return

@@ -1,6 +1,6 @@
-"""What happens in the cluster, told while it happens: pods, and how it stands with Ray's and Kueue's objects.
+"""Timeline of the cluster: changes of pods and of Ray's and Kueue's objects, reported as they happen.
 
-Nodes and ProvisioningRequests are the landlord's to tell.
+The cloud controllers report nodes and ProvisioningRequests.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from infra.catalog.pins import KUEUE_API, RAY_API
 from rehearsal.clouds.kind import Json
 from tools.kubernetes.api import Api, ApiError
 
-Tell = Callable[[str], None]
-"""Is given a line for a person."""
+ReportLine = Callable[[str], None]
+"""Receives one line of text."""
 
 Moment = tuple[float, str]
-"""Seconds since the stage was set up, and what happened."""
+"""Seconds since the environment started, and the event."""
 
 _LOOK_S = 0.4
 _SERVED_S = 3.0
-"""Which kinds there are changes when a controller brings its definitions, and asking costs more than a look."""
+"""The kinds change when a controller installs its CRDs; discovery costs more than a list."""
 _KINDS = (
     ("v1", "Pod"),
     ("batch/v1", "Job"),
@@ -36,10 +36,10 @@ _SYSTEM = "kube-system"
 
 
 class Timeline:
-    """What was told since its making, by `said` or by what it saw itself; every line goes to `tell` at once."""
+    """Events reported by `said` or observed in the API server; `report` receives every line at once."""
 
-    def __init__(self, tell: Tell) -> None:
-        self._tell = tell
+    def __init__(self, report: ReportLine) -> None:
+        self._report = report
         self._began = time.monotonic()
         self._lock = threading.Lock()
         self._moments: list[Moment] = []
@@ -49,20 +49,20 @@ class Timeline:
 
     @property
     def moments(self) -> tuple[Moment, ...]:
-        """All of it, in order."""
+        """All events, in order."""
         with self._lock:
             return tuple(self._moments)
 
     def said(self, text: str) -> None:
-        """Tell something that somebody knows."""
+        """Add an event."""
         with self._lock:
             seconds = time.monotonic() - self._began
             self._moments.append((seconds, text))
-        self._tell(f"{seconds:6.1f} s  {text}")
+        self._report(f"{seconds:6.1f} s  {text}")
 
     @contextmanager
     def watching(self, api: Api) -> Iterator[None]:
-        """Look at the API server until the end of the block."""
+        """Watch the API server until the end of the block."""
         over = threading.Event()
         watcher = threading.Thread(target=self._watch, args=(api, over), daemon=True)
         watcher.start()
@@ -73,7 +73,7 @@ class Timeline:
             watcher.join()
 
     def look(self, api: Api) -> None:
-        """See what has changed since the last look, and tell it."""
+        """Report what has changed since the last look."""
         if time.monotonic() - self._asked > _SERVED_S:
             self._asked = time.monotonic()
             self._served = {(kind.api_version, kind.kind) for kind in api.kinds()}
@@ -82,7 +82,7 @@ class Timeline:
             for live in api.list(version, kind) if (version, kind) in self._served else ():
                 metadata = live["metadata"]
                 if metadata.get("namespace") != _SYSTEM:
-                    now[f"{kind} {metadata['name']}"] = standing(live)
+                    now[f"{kind} {metadata['name']}"] = status_words(live)
         for text in changes(self._seen, now):
             self.said(text)
         self._seen = now
@@ -92,12 +92,12 @@ class Timeline:
             try:
                 self.look(api)
             except (ApiError, requests.RequestException):
-                # Nobody's proof: whoever needs the API server says that it is gone.
+                # Ignored here: callers that need the API server report that it is down.
                 continue
 
 
 def changes(before: Mapping[str, str], now: Mapping[str, str]) -> Iterator[str]:
-    """What to tell of two looks, each a name ("Pod a") with its standing; an empty standing is not worth a line."""
+    """Yield the differences of two looks, each a map of names ("Pod a") to statuses. Empty statuses are skipped."""
     for name in before.keys() - now.keys():
         yield f"{name} is gone"
     for name, state in now.items():
@@ -105,8 +105,8 @@ def changes(before: Mapping[str, str], now: Mapping[str, str]) -> Iterator[str]:
             yield f"{name} {state}"
 
 
-def standing(live: Json) -> str:
-    """How it stands with an object, in a few words; nothing where that is not worth telling."""
+def status_words(live: Json) -> str:
+    """Return the status of an object in a few words; empty if it is not worth reporting."""
     status = live.get("status") or {}
     true = {each["type"] for each in status.get("conditions") or () if each.get("status") == "True"}
     kind = live.get("kind")
@@ -123,7 +123,7 @@ def standing(live: Json) -> str:
 def _pod(live: Json, status: Json) -> str:
     node = (live.get("spec") or {}).get("nodeName")
     if live["metadata"].get("deletionTimestamp"):
-        return "is being ended"
+        return "is terminating"
     if not node:
         gates = (live.get("spec") or {}).get("schedulingGates")
         return "waits for its gates" if gates else "waits for a node"
@@ -136,6 +136,6 @@ def _counted(status: Json) -> str:
 
 
 def _last(true: set[str]) -> str:
-    """The condition that says most, of those that are true."""
+    """Return the most significant condition that is true."""
     order = ("Finished", "Failed", "Complete", "Admitted", "QuotaReserved", "Suspended")
     return next((type_ for type_ in order if type_ in true), "")

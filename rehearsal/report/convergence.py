@@ -1,4 +1,4 @@
-"""The table of a sweep: for each command and kind of fault, how many cases there were and how they ended."""
+"""Table of a sweep: for each command and kind of fault, the number of cases and their results."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 from rehearsal.sweep import Result
 
-HEADER = ("command", "fault", "cases", "resources struck", "converged", "orphans", "seconds per case")
+HEADER = ("command", "fault", "cases", "resources hit", "converged", "orphans", "seconds per case")
 
 
 @dataclass(frozen=True)
 class Row:
-    """One line: the cases of a command and a kind of fault; `seconds` is the mean of a case."""
+    """Row of the table: a command and a kind of fault. `seconds` is the mean per case."""
 
     command: str
     how: str
@@ -24,13 +24,13 @@ class Row:
 
     @property
     def cells(self) -> tuple[str, ...]:
-        """As text."""
+        """Return the cells as text."""
         numbers = (self.cases, self.struck, self.converged, self.orphans)
         return (self.command, self.how, *(str(number) for number in numbers), f"{self.seconds:.1f}")
 
 
 def rows(results: Sequence[Result]) -> Iterator[Row]:
-    """The table's rows, in the order in which the cases stand; the last one is the sum."""
+    """Return the rows in the order of the cases; the last one is the total."""
     groups: dict[tuple[str, str], list[Result]] = {}
     for result in results:
         groups.setdefault((result.case.command, result.case.how), []).append(result)
@@ -41,7 +41,7 @@ def rows(results: Sequence[Result]) -> Iterator[Row]:
 
 
 def markdown(results: Sequence[Result]) -> str:
-    """The table, and below it every case that did not converge."""
+    """Return the table, followed by every case that did not converge."""
     lines = [HEADER, ("---",) * 2 + ("---:",) * 5, *(row.cells for row in rows(results))]
     table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
     failed = [f"- {result.case} ({result.struck}): {why(result)}" for result in results if not result.converged]
@@ -49,7 +49,7 @@ def markdown(results: Sequence[Result]) -> str:
 
 
 def why(result: Result) -> str:
-    """What is wrong, in one line."""
+    """Return the problems in one line."""
     orphans = [f"orphan: {type_} {id_}" for type_, id_ in result.orphans]
     reasons = [*result.wrong, *orphans]
     return "; ".join(reasons[:4]) + (f"; {len(reasons) - 4} more" if len(reasons) > 4 else "")

@@ -1,6 +1,6 @@
-"""A graph as text for a reviewer: what the program asks for, resource by resource, the same in every run.
+"""Golden list of a graph: the inputs of every resource as text, the same in every run.
 
-Only inputs are in it, since outputs hold what a cloud made up. Secrets are not.
+Outputs are not included, because they hold generated values. Neither are secrets.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _HARMLESS = {
     "c44067f5952c0a294b673a41bacd8c17": "[asset]",
     "0def7320c3a5731c473e5ecbe6d01bc7": "[archive]",
 }
-# Secret whether or not the program says so.
+# Secret even if the program does not mark it.
 _ALWAYS_SECRET = {
     "kubernetes:core/v1:Secret": frozenset({"data", "stringData"}),
     "pulumi:providers:kubernetes": frozenset({"kubeconfig"}),
@@ -28,26 +28,26 @@ _ALWAYS_SECRET = {
 
 
 def golden(graph: Graph) -> str:
-    """Every resource, parents before children, with its inputs as YAML."""
+    """Return every resource, parents before children, with its inputs as YAML."""
     children: dict[str | None, list[Node]] = {}
     for node in graph.nodes.values():
         children.setdefault(node.parent, []).append(node)
     lines: list[str] = []
 
-    def tell(parent: str | None) -> None:
+    def add(parent: str | None) -> None:
         for node in sorted(children.get(parent, ()), key=lambda node: node.key):
             lines.extend(_resource(graph, node))
-            tell(node.urn)
+            add(node.urn)
 
-    tell(None)
+    add(None)
     return "\n".join(lines).rstrip("\n") + "\n"
 
 
 def masked(value: Any) -> Any:
-    """A value without its secrets, and without what the engine and its bridges note in it for themselves."""
+    """Mask secrets, and drop the annotations of the engine and its bridges."""
     if isinstance(value, Mapping):
         if SIGNATURE in value:
-            # An unknown mark may be a secret's, too.
+            # An unknown mark may also be a secret's.
             return _HARMLESS.get(value[SIGNATURE], MASK)
         return {key: masked(item) for key, item in value.items() if not key.startswith("__")}
     if isinstance(value, list):
@@ -58,15 +58,15 @@ def masked(value: Any) -> Any:
 def _resource(graph: Graph, node: Node) -> Iterator[str]:
     yield f"{node.type} {node.name}"
     if node.parent:
-        yield f"  parent: {_called(graph[node.parent])}"
+        yield f"  parent: {_display_name(graph[node.parent])}"
     if node.provider:
-        yield f"  provider: {_called(graph[node.provider])}"
+        yield f"  provider: {_display_name(graph[node.provider])}"
     if node.deleted_with:
-        yield f"  deleted with: {_called(graph[node.deleted_with])}"
+        yield f"  deleted with: {_display_name(graph[node.deleted_with])}"
     if node.protect:
         yield "  protected"
     for until in sorted((graph[urn] for urn in node.ordering), key=lambda until: until.key):
-        yield f"  waits for (ordering): {_called(until)}"
+        yield f"  waits for (ordering): {_display_name(until)}"
     hidden = _ALWAYS_SECRET.get(node.type, frozenset())
     inputs = {key: MASK if key in hidden else value for key, value in masked(node.inputs).items()}
     if inputs:
@@ -76,5 +76,5 @@ def _resource(graph: Graph, node: Node) -> Iterator[str]:
     yield ""
 
 
-def _called(node: Node) -> str:
+def _display_name(node: Node) -> str:
     return f"{node.type.removeprefix(PROVIDERS)} {node.name}"

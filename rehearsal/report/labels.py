@@ -1,4 +1,4 @@
-"""How the reports call things: kinds of resources, times, what this run was."""
+"""Labels in the reports: kinds of resources, durations, counts and the rehearsal banner."""
 
 from __future__ import annotations
 
@@ -8,46 +8,46 @@ from collections.abc import Iterable
 from rehearsal.graph import Node
 
 BANNER = "REHEARSAL: simulated clouds, nothing was created"
-"""Stands on everything that a rehearsal prints, so that nobody takes its figures for measurements."""
+"""Part of every output of a rehearsal, so that its figures are not taken for measurements."""
 
 POOLS = frozenset({"gcp:container/nodePool:NodePool", "aws:eks/nodeGroup:NodeGroup"})
-# "rdma-07" is another name than "rdma-7", so it has no number.
+# "rdma-07" and "rdma-7" are different names, so a leading zero is no number.
 _NUMBERED = re.compile(r"(.+-)(0|[1-9][0-9]*)((?:-[^-0-9][^-]*)*)")
 _CLOUDS = {"gcp": "Google Cloud", "aws": "AWS", "kubernetes": "Kubernetes", "random": "random"}
 
 
 def cloud(type_: str) -> str:
-    """Whose resource a type is: "Google Cloud", "Kubernetes", …"""
+    """Return the cloud of a type: "Google Cloud", "Kubernetes", …"""
     package = type_.partition(":")[0]
     return _CLOUDS.get(package, package)
 
 
 def kind(type_: str) -> str:
-    """The last word of a type: "Subnetwork", "RayCluster"."""
+    """Return the last part of a type: "Subnetwork", "RayCluster"."""
     return type_.rpartition(":")[2]
 
 
 def has_gpus(node: Node) -> bool:
-    """Whether it is a node pool whose machines have GPUs."""
+    """Return whether it is a node pool of GPU machines."""
     accelerated = bool((node.inputs.get("nodeConfig") or {}).get("guestAccelerators"))
     return node.type in POOLS and (accelerated or "NVIDIA" in str(node.inputs.get("amiType")))
 
 
 def sort(node: Node) -> str:
-    """The kind of a resource, and more where that alone may mislead: "GPU NodePool", "Kubernetes Network"."""
+    """Return the kind of a resource, qualified where it is ambiguous: "GPU NodePool", "Kubernetes Network"."""
     if has_gpus(node):
         return f"GPU {kind(node.type)}"
     doubtful = node.type.startswith("kubernetes:") and kind(node.type) == "Network"
     return f"Kubernetes {kind(node.type)}" if doubtful else kind(node.type)
 
 
-def called(node: Node) -> str:
-    """A resource in a sentence: its sort and its name."""
+def display_name(node: Node) -> str:
+    """Return the label and name of a resource."""
     return f"{sort(node)} {node.name}"
 
 
 def span(seconds: float) -> str:
-    """Seconds for people: 0.1 s, 22 s, 6 min 13 s, 1 h 5 min."""
+    """Format seconds: 0.1 s, 22 s, 6 min 13 s, 1 h 5 min."""
     if 0 < seconds < 1:
         return f"{seconds:.1f} s"
     whole = round(seconds)
@@ -59,7 +59,7 @@ def span(seconds: float) -> str:
 
 
 def gist(said: str) -> str:
-    """What fits on one line of what a phase said: its first error, else its first line."""
+    """Return a phase's message in one line: its first error, else its first line."""
     lines = [" ".join(line.split()) for line in said.splitlines() if line.strip()]
     if len(lines) < 2:
         return "".join(lines)
@@ -67,12 +67,12 @@ def gist(said: str) -> str:
 
 
 def counted(number: int, what: str) -> str:
-    """A number and its noun: 1 wave, 6 waves."""
+    """Return a number and its noun: 1 wave, 6 waves."""
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 def by_sort(nodes: Iterable[Node]) -> list[str]:
-    """One line for each sort of resource, in the order given: "8 Subnetwork: rdma-0…7"."""
+    """Yield one line for each kind of resource, in the given order: "8 Subnetwork: rdma-0…7"."""
     names: dict[str, list[str]] = {}
     for node in nodes:
         names.setdefault(sort(node), []).append(node.name)
@@ -83,7 +83,7 @@ def by_sort(nodes: Iterable[Node]) -> list[str]:
 
 
 def spans_of_names(names: Iterable[str]) -> str:
-    """Names in one line, with runs of numbered ones drawn together: "gvnic-1, rdma-0…7"."""
+    """Join names in one line and shorten numbered runs: "gvnic-1, rdma-0…7"."""
     runs: dict[str, list[int]] = {}
     for name in sorted(names):
         shape, number = stem(name)
@@ -94,7 +94,7 @@ def spans_of_names(names: Iterable[str]) -> str:
 
 
 def stem(name: str) -> tuple[str, int | None]:
-    """A name with a gap for its last number, and that number: "rdma-7-parameters" → ("rdma-{}-parameters", 7)."""
+    """Split a name at its last number: "rdma-7-parameters" → ("rdma-{}-parameters", 7)."""
     found = _NUMBERED.fullmatch(name)
     if not found or "{" in name:
         return name, None

@@ -1,4 +1,4 @@
-"""Where the boxes and lines of a graph's picture go: a column for each wave, similar resources in one box."""
+"""Layout of the graph's picture: a column for each wave, similar resources in one box."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from rehearsal.report.schedule import Prediction
 
 FONT = "Helvetica, Arial, 'DejaVu Sans', sans-serif"
 LARGE, MEDIUM, SMALL = 12.0, 11.0, 10.0
-"""Sizes in pixels."""
+"""Font sizes in pixels."""
 
-# Widths in em of DejaVu Sans 2.37, rounded up; Helvetica and Arial are narrower throughout.
+# Widths in em of DejaVu Sans 2.37, rounded up; Helvetica and Arial are narrower.
 _NARROW = dict.fromkeys("ijl'", 0.28) | dict.fromkeys("I,.:;|!()[]/ -ftr", 0.42)
 _WIDE = dict.fromkeys("mMWQO@%…·→", 1.0) | {"w": 0.82}
 _CAPITAL, _OTHER, _FOREIGN = 0.78, 0.64, 1.1
@@ -23,12 +23,12 @@ _BOLD = 1.13
 
 
 def width(text: str, size: float, *, bold: bool = False) -> float:
-    """The most pixels that a line of text takes."""
+    """Return an upper bound of the width of a line of text, in pixels."""
     return sum(map(_em, text)) * size * (_BOLD if bold else 1)
 
 
 def fit(text: str, size: float, most: float, *, bold: bool = False) -> str:
-    """The text, or as much of its beginning and its end as fits into `most` pixels: long names differ at both."""
+    """Shorten text to `most` pixels by removing its middle: long names differ at both ends."""
     if width(text, size, bold=bold) <= most:
         return text
     for left_out in range(1, len(text) + 1):
@@ -55,15 +55,15 @@ GAP_X, GAP_Y = 42.0, 12.0
 PADDING = 8.0
 MOST_TEXT = 166.0
 STACKED = 6.0
-"""How far the box of several resources sticks out to the right and below."""
+"""Pixels by which the box of several resources extends to the right and down."""
 _SWEEPS = 12
 _SIMILAR = 3
-"""From this many on, numbered resources of one type share a box."""
+"""Number of similar resources of one type from which they share a box."""
 
 
 @dataclass
 class Box:
-    """One resource or several similar ones. Corners in pixels; `lines` are name, kind, and number and time."""
+    """Box of one resource or several similar ones. Corners in pixels; `lines` are name, kind, and number and time."""
 
     nodes: tuple[Node, ...]
     column: int
@@ -76,23 +76,23 @@ class Box:
 
     @property
     def stacked(self) -> bool:
-        """Whether it stands for several resources."""
+        """Whether the box represents several resources."""
         return len(self.nodes) > 1
 
     @property
     def bottom(self) -> float:
-        """The lower edge of all that is drawn of it."""
+        """The lower edge, in pixels."""
         return self.y + self.height + (STACKED if self.stacked else 0)
 
     @property
     def right(self) -> float:
-        """The right edge of all that is drawn of it."""
+        """The right edge, in pixels."""
         return self.x + self.width + (STACKED if self.stacked else 0)
 
 
 @dataclass(frozen=True)
 class Line:
-    """An edge between two boxes, by the points that it goes through from left to right."""
+    """Edge between two boxes, as points from left to right."""
 
     source: Box
     target: Box
@@ -114,7 +114,7 @@ class Layout:
 
 @dataclass
 class _Place:
-    """A box, or the way of a line through a column that it does not end in."""
+    """Position in a column: a box, or a line that passes through the column."""
 
     height: float
     key: tuple[str, ...]
@@ -125,7 +125,7 @@ class _Place:
 
 
 def layout(graph: Graph, prediction: Prediction) -> Layout:
-    """Arrange the graph: few crossings, short lines, nothing on top of anything else."""
+    """Arrange the graph with few crossings, short lines and no overlaps."""
     boxes = _boxes(prediction)
     edges = _reduced(boxes, _edges(graph, prediction, boxes))
     columns: list[list[_Place]] = [[] for _ in prediction.waves]
@@ -181,7 +181,7 @@ _Edges = dict[tuple[int, int], tuple[bool, bool]]
 
 
 def _edges(graph: Graph, prediction: Prediction, boxes: list[Box]) -> _Edges:
-    """(from, to) → (needed, on the critical path), by number of box."""
+    """Return (from, to) → (data, critical), by number of box."""
     holder = {node.urn: index for index, box in enumerate(boxes) for node in box.nodes}
     path = prediction.up.critical
     critical = set(pairwise(path))
@@ -194,7 +194,7 @@ def _edges(graph: Graph, prediction: Prediction, boxes: list[Box]) -> _Edges:
 
 
 def _reduced(boxes: list[Box], edges: _Edges) -> _Edges:
-    """Without the edges that a way over other boxes implies."""
+    """Remove edges that longer paths imply."""
     following: dict[int, set[int]] = {}
     for source, target in edges:
         following.setdefault(source, set()).add(target)
@@ -211,7 +211,7 @@ def _reduced(boxes: list[Box], edges: _Edges) -> _Edges:
 def _ways(
     boxes: list[Box], edges: _Edges, places: Mapping[int, _Place], columns: list[list[_Place]]
 ) -> dict[tuple[int, int], list[tuple[_Place, int]]]:
-    """For each edge, what it goes through between its ends; edges of one box and one style share their way."""
+    """Return the positions that each edge passes through. Edges of one box and one style share them."""
     lanes: dict[tuple[int, bool, int], _Place] = {}
     ways = {}
     for (source, target), (data, _) in sorted(edges.items()):
@@ -233,7 +233,7 @@ def _ways(
 
 
 def _order(columns: list[list[_Place]]) -> None:
-    """Order each column by the mean place of what it is connected with, back and forth, so that few lines cross."""
+    """Order each column by the mean position of the neighbors, back and forth, to reduce crossings."""
     for column in columns:
         column.sort(key=lambda place: place.key)
         _rank(column)
@@ -250,12 +250,12 @@ def _order(columns: list[list[_Place]]) -> None:
 
 def _rank(column: list[_Place]) -> None:
     for number, place in enumerate(column):
-        # In parts of the column: one of 20 in the middle is level with one of 3 in the middle.
+        # Relative to the column: the middle of a column of 20 is level with the middle of a column of 3.
         place.rank = (number + 0.5) / len(column)
 
 
 def _settle(columns: list[list[_Place]]) -> None:
-    """Move each place towards the middle of what it is connected with, as far as its neighbours allow."""
+    """Move each position towards the middle of its neighbors, as far as the column allows."""
     tallest = max((sum(place.height + GAP_Y for place in column) for column in columns), default=0.0)
     for column in columns:
         for place in column:
@@ -271,7 +271,7 @@ def _settle(columns: list[list[_Place]]) -> None:
 
 
 def _apart(column: list[_Place]) -> None:
-    """Keep the order and the gaps while moving as little as possible: neighbours that collide become one block."""
+    """Keep order and gaps with minimal movement: neighbors that collide become one block."""
     blocks: list[tuple[float, int]] = []
     offsets, offset = [], 0.0
     for before, place in zip([None, *column], column, strict=False):
@@ -289,7 +289,7 @@ def _apart(column: list[_Place]) -> None:
 
 
 def _across(boxes: list[Box], columns: int) -> tuple[list[float], float]:
-    """The left edge of each column, and the right edge of the last; boxes of a column are equally wide."""
+    """Return the left edge of each column, and the right edge of the last. Boxes of a column have equal width."""
     lefts, x = [], LEFT
     for column in range(columns):
         inside = [box for box in boxes if box.column == column]

@@ -1,4 +1,4 @@
-"""List scheduling: tasks that wait for each other, a number of hands, and who kept whom waiting."""
+"""List scheduling: tasks with dependencies on a limited number of workers, and the critical path."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Literal
 
 @dataclass(frozen=True)
 class Task:
-    """Work of some `seconds` that begins when all of `after` is done. `key` decides between tasks that could begin."""
+    """Task of `seconds` that can start when all of `after` are done. `key` breaks ties between ready tasks."""
 
     key: tuple[str, ...]
     seconds: float
@@ -19,7 +19,8 @@ class Task:
 
 @dataclass(frozen=True)
 class Span:
-    """When a task ran, in seconds from the beginning, and what it last waited for: a task, or a hand that one freed."""
+    """Start and end of a task in seconds, and the task that it waited for last: a dependency, or one that freed a
+    worker."""
 
     start: float
     finish: float
@@ -29,30 +30,28 @@ class Span:
 
 @dataclass(frozen=True)
 class Timetable:
-    """When everything ran.
-
-    `critical` is the chain of tasks that decided the end: each began as the one before it ended.
-    """
+    """Schedule of all tasks. `critical` is the chain that decided the end: each task started when the one before
+    ended."""
 
     spans: Mapping[str, Span]
     critical: tuple[str, ...]
 
     @property
     def makespan(self) -> float:
-        """Seconds from the beginning to the end."""
+        """Seconds from start to end."""
         return max((span.finish for span in self.spans.values()), default=0.0)
 
 
 def timetable(tasks: Mapping[str, Task], hands: int | None) -> Timetable:
-    """Give each free hand the task that has been ready for longest; None is as many hands as there are tasks.
+    """Give each free worker the task that has been ready for longest. None is one worker per task.
 
-    What takes no time needs no hand.
+    A task that takes no time needs no worker.
 
     Raises:
-        ValueError: there are no hands, or tasks that wait for each other.
+        ValueError: there are no workers, or tasks wait for each other.
     """
     if hands is not None and hands < 1:
-        raise ValueError(f"{hands} hands do no work: give at least one")
+        raise ValueError(f"{hands} workers cannot run a task: give at least one")
     spans: dict[str, Span] = {}
     missing = {name: len(task.after) for name, task in tasks.items()}
     dependents: dict[str, list[str]] = {}
@@ -63,7 +62,7 @@ def timetable(tasks: Mapping[str, Task], hands: int | None) -> Timetable:
     running: list[tuple[float, tuple[str, ...], str]] = []
 
     def release(names: list[tuple[str, str | None]], now: float) -> None:
-        """Make tasks ready; those that take no time are done at once, and release others."""
+        """Make tasks ready. Tasks that take no time end at once and release others."""
         while names:
             name, cause = names.pop()
             if tasks[name].seconds:
@@ -89,7 +88,7 @@ def timetable(tasks: Mapping[str, Task], hands: int | None) -> Timetable:
                 spans[name] = Span(now, finish, freed, "hand")
             heapq.heappush(running, (finish, key, name))
         now = running[0][0]
-        # Whoever ends at the same moment ends first, so that the order of ending decides nothing.
+        # Tasks that end at the same moment end together, so that their order decides nothing.
         ended: list[str] = []
         while running and running[0][0] == now:
             ended.append(heapq.heappop(running)[2])

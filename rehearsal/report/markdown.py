@@ -1,17 +1,17 @@
-"""A finished rehearsal as a comment on a pull request. Two runs give the same text, but for their times."""
+"""Report of a rehearsal as Markdown, for a pull-request comment. Two runs differ only in times."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rehearsal.report.labels import BANNER, by_sort, called, cloud, counted, gist, kind, span
+from rehearsal.report.labels import BANNER, by_sort, cloud, counted, display_name, gist, kind, span
 from rehearsal.report.outcome import Change, Outcome
 
 _SIGNS = {"replace": "🔴 **REPLACE**", "delete": "🔴 **delete**", "update": "update", "create": "create"}
 
 
 def markdown(outcome: Outcome) -> str:
-    """The comment's text."""
+    """Return the text of the comment."""
     return "\n".join(_lines(outcome)).rstrip("\n") + "\n"
 
 
@@ -30,7 +30,7 @@ def _lines(outcome: Outcome) -> Iterator[str]:
     if outcome.prediction.unexplained:
         yield "### Waits without a reason"
         for edge in outcome.prediction.unexplained:
-            yield f"- ⚠️ {_code(called(edge.waits))} waits for {_code(called(edge.until))}, and nobody wrote down why"
+            yield f"- ⚠️ {_code(display_name(edge.waits))} waits for {_code(display_name(edge.until))}: no reason given"
         yield ""
     if outcome.graph.made:
         yield from _resources(outcome)
@@ -53,7 +53,7 @@ def _summary(outcome: Outcome) -> Iterator[str]:
         if len(phase.said.splitlines()) > 1:
             yield f"<details><summary>what {_text(phase.name)} said</summary>"
             yield ""
-            # Indented, it is code whatever it has in it; a fence could be closed from inside.
+            # Indentation makes it code whatever it contains; the text could close a fence.
             yield from (f"    {line}" for line in phase.said.splitlines())
             yield ""
             yield "</details>"
@@ -61,9 +61,9 @@ def _summary(outcome: Outcome) -> Iterator[str]:
     if not outcome.graph.made:
         return
     prediction, graph = outcome.prediction, outcome.graph
-    at_a_time = f"{prediction.parallel} at a time" if prediction.parallel else "all at a time"
-    path = " → ".join(_text(called(graph[urn])) for urn in prediction.up.critical)
-    yield "| the real one, by durations of others | |"
+    at_a_time = f"{prediction.parallel} at a time" if prediction.parallel else "unlimited"
+    path = " → ".join(_text(display_name(graph[urn])) for urn in prediction.up.critical)
+    yield "| prediction for real clouds | |"
     yield "|---|---|"
     yield f"| resources | {len(graph.made)} in {counted(len(prediction.waves), 'wave')} |"
     yield f"| up | {span(prediction.up.makespan)}, {at_a_time} |"
@@ -79,7 +79,7 @@ def _changes(outcome: Outcome) -> Iterator[str]:
     replaced = sum(change.op == "replace" for change in outcome.changes)
     yield f"### {counted(len(outcome.changes), 'change')}" + (f", {replaced} by replacement" if replaced else "")
     yield ""
-    yield "| change | resource | because of |"
+    yield "| change | resource | reason |"
     yield "|---|---|---|"
     for change in outcome.sorted_changes:
         reasons = ", ".join(_code(reason) for reason in change.reasons)
@@ -104,7 +104,7 @@ def _damage(outcome: Outcome, change: Change) -> Iterator[str]:
         yield f"> {verb} {what} takes down nothing else."
     if damage.waits:
         yield ">"
-        yield "> Made after it, and may notice:"
+        yield "> Created after it, and may be affected:"
         yield from (f"> - {_code(line)}" for line in by_sort(damage.waits))
     yield ""
 
@@ -137,7 +137,7 @@ def _waves(outcome: Outcome) -> Iterator[str]:
 def _timeline(outcome: Outcome) -> Iterator[str]:
     if not outcome.timeline:
         return
-    yield "<details><summary>what happened in the cluster</summary>"
+    yield "<details><summary>events in the cluster</summary>"
     yield ""
     yield from (f"    {seconds:6.1f} s  {' '.join(what.split())}" for seconds, what in outcome.timeline)
     yield ""
@@ -146,7 +146,7 @@ def _timeline(outcome: Outcome) -> Iterator[str]:
 
 
 def _text(text: str) -> str:
-    """Words of others in one cell: no markup of theirs, no line breaks, no one mentioned."""
+    """Escape foreign text for one cell: no markup, no line breaks, no mentions."""
     for sign, harmless in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ("|", "\\|"), ("*", "\\*"), ("_", "\\_")):
         text = text.replace(sign, harmless)
     for sign in "`[]@":
@@ -155,5 +155,5 @@ def _text(text: str) -> str:
 
 
 def _code(text: str) -> str:
-    """A name as code, in one cell."""
+    """Format a name as code, in one cell."""
     return f"`{' '.join(text.replace('`', chr(39)).replace('|', '¦').split())}`"

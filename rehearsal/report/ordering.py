@@ -1,6 +1,6 @@
-"""Why a resource waits for another one whose values it does not use: every `depends_on` of the program has a row.
+"""Reasons for ordering edges: every `depends_on` of the program without a data dependency has a row.
 
-An ordering edge costs time on the way up and fixes an order on the way down. One without a row is reported.
+An ordering edge costs time in `up` and fixes an order in `destroy`. The report lists edges without a row.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from rehearsal.graph import Node
 
 @dataclass(frozen=True)
 class Reason:
-    """`waits` and `until` are patterns of what waits and of what it waits for: TYPE, or TYPE#NAME, with wildcards."""
+    """Reason for an ordering edge. `waits` and `until` are patterns TYPE or TYPE#NAME, with wildcards."""
 
     waits: str
     until: str
     why: str
 
     def covers(self, waits: Node, until: Node) -> bool:
-        """Whether this is why one resource waits for another."""
+        """Return whether this row explains why one resource waits for another."""
         return _matches(self.waits, waits) and _matches(self.until, until)
 
 
@@ -33,7 +33,7 @@ REASONS: tuple[Reason, ...] = (
     Reason(
         "kubernetes:ray.io/v1:Ray*",
         "kubernetes:helm.sh/v3:Release#*kuberay*",
-        "the release brings the CRD, and the operator that takes the pods down again",
+        "the release installs the CRD, and the operator that deletes the pods",
     ),
     Reason(
         "kubernetes:ray.io/v1:Ray*",
@@ -48,17 +48,17 @@ REASONS: tuple[Reason, ...] = (
     Reason(
         "kubernetes:ray.io/v1:Ray*",
         "kubernetes:networking.k8s.io/v1:NetworkPolicy",
-        "Ray must not open a port before the policy says who may come in",
+        "Ray must not open a port before the network policy exists",
     ),
     Reason(
         "kubernetes:ray.io/v1:Ray*",
         "kubernetes:networking.gke.io/v1:*",
-        "on the way down the pods must let go of their interfaces before the networks can go",
+        "on destroy, the pods must release their interfaces before the networks are deleted",
     ),
     Reason(
         "kubernetes:ray.io/v1:Ray*",
         "gcp:container/nodePool:NodePool",
-        "on the way down Ray must end before its nodes: a pool that goes waits up to an hour for the pods on it",
+        "on destroy, Ray must end before its nodes: deletion of a pool waits up to an hour for its pods",
     ),
     Reason(
         "kubernetes:batch/v1:Job",
@@ -73,37 +73,37 @@ REASONS: tuple[Reason, ...] = (
     Reason(
         "kubernetes:batch/v1:Job",
         "kubernetes:core/v1:ConfigMap",
-        "its pods run what is in it, and do not start without it",
+        "its pods run the scripts in it, and do not start without it",
     ),
     Reason(
         "kubernetes:batch/v1:Job",
         "kubernetes:core/v1:Service",
-        "its pods look for their head by the name that it gives; a name that is not there yet is remembered as missing",
+        "its pods resolve the head by this Service's name; a lookup before it exists is cached as missing",
     ),
     Reason(
         "kubernetes:batch/v1:Job",
         "kubernetes:networking.k8s.io/v1:NetworkPolicy",
-        "Ray must not open a port before the policy says who may come in",
+        "Ray must not open a port before the network policy exists",
     ),
     Reason(
         "kubernetes:batch/v1:Job",
         "kubernetes:networking.gke.io/v1:*",
-        "on the way down the pods must let go of their interfaces before the networks can go",
+        "on destroy, the pods must release their interfaces before the networks are deleted",
     ),
     Reason(
         "kubernetes:batch/v1:Job",
         "kubernetes:resource.k8s.io/v1:*",
-        "its pods claim their NICs by it, and wait for ever for a claim that cannot be made",
+        "its pods claim their NICs by it, and stay Pending without it",
     ),
     Reason(
         "kubernetes:batch/v1:Job",
         "*:NodePool",
-        "on the way down the Job must end before its nodes: a pool that goes waits up to an hour for the pods on it",
+        "on destroy, the Job must end before its nodes: deletion of a pool waits up to an hour for its pods",
     ),
     Reason(
         "kubernetes:ray.io/v1:Ray*",
         "kubernetes:cloud.google.com/v1:ComputeClass",
-        "its workers select the class, and pods that name a class that is not there are refused",
+        "its workers select the class, and pods with a missing class are refused",
     ),
     Reason(
         "kubernetes:ray.io/v1:Ray*",
@@ -118,22 +118,22 @@ REASONS: tuple[Reason, ...] = (
     Reason(
         "aws:ec2/natGateway:NatGateway",
         "aws:ec2/route:Route",
-        "EC2 makes a NAT gateway only where there is a way to the internet, and takes that way away only after it",
+        "EC2 creates a NAT gateway only with an internet gateway attached, and detaches that only after it",
     ),
     Reason(
         "aws:eks/cluster:Cluster",
         "aws:cloudwatch/logGroup:LogGroup",
-        "EKS would make the log group itself, and keep the logs for ever",
+        "EKS would create the log group itself, with logs that never expire",
     ),
     Reason(
         "aws:eks/cluster:Cluster",
         "aws:iam/rolePolicyAttachment:RolePolicyAttachment",
-        "without its rights the control plane can neither make its interfaces nor take them away",
+        "without this policy the control plane can neither create nor delete its interfaces",
     ),
     Reason(
         "aws:eks/addon:Addon",
         "aws:iam/rolePolicyAttachment:RolePolicyAttachment",
-        "the CNI finds no address without its rights",
+        "the CNI gets no addresses without this policy",
     ),
     Reason(
         "aws:eks/addon:Addon",
@@ -143,17 +143,17 @@ REASONS: tuple[Reason, ...] = (
     Reason(
         "aws:eks/nodeGroup:NodeGroup",
         "aws:eks/addon:Addon",
-        "nodes become ready only with them, and a pod's network goes only after its node",
+        "nodes become ready only with these add-ons, and pods need their network until the nodes are deleted",
     ),
     Reason(
         "aws:eks/nodeGroup:NodeGroup",
         "aws:iam/rolePolicyAttachment:RolePolicyAttachment",
-        "nodes join with these rights, and leave with them",
+        "nodes need these permissions to join and to leave",
     ),
     Reason(
         "aws:eks/nodeGroup:NodeGroup",
         "aws:ec2/route*",
-        "nodes join by this way out of their subnet",
+        "nodes join through this route out of their subnet",
     ),
     Reason(
         "aws:eks/nodeGroup:NodeGroup",
@@ -163,22 +163,22 @@ REASONS: tuple[Reason, ...] = (
     Reason(
         "aws:eks/nodeGroup:NodeGroup",
         "aws:vpc/securityGroup*",
-        "an EFA interface that starts before its rules is as good as closed",
+        "an EFA interface that starts before its security group rules stays closed",
     ),
     Reason(
         "aws:fsx/lustreFileSystem:LustreFileSystem",
         "aws:vpc/securityGroup*",
-        "FSx tries the rules out while it makes the file system, and fails without them",
+        "FSx checks the rules while it creates the file system, and fails without them",
     ),
     Reason(
         "kubernetes:helm.sh/v3:Release#*autoscaler*",
         "aws:iam/rolePolicy:RolePolicy",
-        "its pod may do nothing without these rights",
+        "its pod has no permissions without these",
     ),
     Reason(
         "kubernetes:helm.sh/v3:Release#*autoscaler*",
         "aws:eks/podIdentityAssociation:PodIdentityAssociation",
-        "credentials come with a pod's birth",
+        "a pod gets its credentials when it is created",
     ),
     Reason(
         "kubernetes:helm.sh/v3:Release#*",
@@ -188,52 +188,52 @@ REASONS: tuple[Reason, ...] = (
     Reason(
         "kubernetes:helm.sh/v3:Release#*kuberay*",
         "aws:eks/addon:Addon",
-        "names of Services are found by coredns, which is one of these",
+        "Service names resolve through coredns, which is one of these",
     ),
     Reason(
         "kubernetes:ray.io/v1:Ray*",
         "aws:eks/nodeGroup:NodeGroup",
-        "on the way down Ray must end before its nodes, which otherwise wait for the pods on them",
+        "on destroy, Ray must end before its nodes, which otherwise wait for their pods",
     ),
     Reason(
         "kubernetes:ray.io/v1:Ray*",
         "kubernetes:helm.sh/v3:Release#*device-plugin*",
-        "its workers ask for devices that nobody else hands out",
+        "its workers request devices that only this plugin provides",
     ),
     Reason(
         "kubernetes:ray.io/v1:Ray*",
         "kubernetes:helm.sh/v3:Release#*dranet*",
-        "its workers claim devices that nobody else hands out",
+        "its workers claim devices that only this driver provides",
     ),
     Reason(
         "kubernetes:batch/v1:Job",
         "aws:eks/nodeGroup:NodeGroup",
-        "on the way down the Job must end before its nodes, which otherwise wait for the pods on them",
+        "on destroy, the Job must end before its nodes, which otherwise wait for their pods",
     ),
     Reason(
         "kubernetes:batch/v1:Job",
         "kubernetes:helm.sh/v3:Release#*device-plugin*",
-        "its pods ask for devices that nobody else hands out",
+        "its pods request devices that only this plugin provides",
     ),
     Reason(
         "kubernetes:batch/v1:Job",
         "kubernetes:helm.sh/v3:Release#*dranet*",
-        "its pods claim devices that nobody else hands out",
+        "its pods claim devices that only this driver provides",
     ),
     Reason(
         "kubernetes:batch/v1:Job",
         "aws:eks/addon:Addon",
-        "its pods find each other by names, for which coredns is needed",
+        "its pods find each other by DNS names, which coredns resolves",
     ),
     Reason(
         "kubernetes:ray.io/v1:Ray*",
         "kubernetes:core/v1:PersistentVolumeClaim",
-        "its pods mount the shared folder by the claim, and must let it go before it can go",
+        "its pods mount the shared folder by the claim, and must release it before it is deleted",
     ),
     Reason(
         "kubernetes:batch/v1:Job",
         "kubernetes:core/v1:PersistentVolumeClaim",
-        "its pods mount the shared folder by the claim, and must let it go before it can go",
+        "its pods mount the shared folder by the claim, and must release it before it is deleted",
     ),
     Reason(
         "kubernetes:helm.sh/v3:Release#*kueue*",
@@ -243,48 +243,48 @@ REASONS: tuple[Reason, ...] = (
     Reason(
         "kubernetes:helm.sh/v3:Release#*kueue*",
         "aws:eks/addon:Addon",
-        "names of Services are found by coredns, which is one of these; the API server reaches its webhooks by one",
+        "Service names resolve through coredns, which is one of these; the API server reaches its webhooks by one",
     ),
     Reason(
         "kubernetes:helm.sh/v3:Release#*kueue*",
         "kubernetes:helm.sh/v3:Release#*kuberay*",
-        "its webhook for Ray's kinds answers when it has found their definitions; until then they are refused",
+        "its webhook for Ray's kinds answers after it has found their CRDs; until then they are refused",
     ),
     Reason(
         "kubernetes:helm.sh/v3:Release#*kueue*",
         "gcp:compute/firewall:Firewall#*webhooks*",
-        "the control plane cannot call its webhooks before, and refuses workloads while it cannot",
+        "the control plane cannot call its webhooks before, and refuses workloads until then",
     ),
     Reason(
         "kubernetes:kueue.x-k8s.io/v1beta2:*",
         "kubernetes:helm.sh/v3:Release#*kueue*",
-        "the release brings the definitions, and on the way down the controller that takes the finalizers away",
+        "the release installs the CRDs and, for destroy, the controller that removes the finalizers",
     ),
     Reason(
         "kubernetes:kueue.x-k8s.io/v1beta2:*",
         "kubernetes:kueue.x-k8s.io/v1beta2:*",
-        "a queue is active when all that it names is there; on the way down Kueue keeps what another one names",
+        "a queue is active when all that it references exists; on destroy, Kueue keeps referenced objects",
     ),
     Reason(
         "kubernetes:ray.io/v1:Ray*",
         "kubernetes:kueue.x-k8s.io/v1beta2:LocalQueue",
-        "it is admitted through this queue, and on the way down gives its quota back before the queue can go",
+        "it is admitted through this queue, and on destroy releases its quota before the queue is deleted",
     ),
     Reason(
         "kubernetes:batch/v1:Job",
         "kubernetes:kueue.x-k8s.io/v1beta2:LocalQueue",
-        "it is admitted through this queue, and on the way down gives its quota back before the queue can go",
+        "it is admitted through this queue, and on destroy releases its quota before the queue is deleted",
     ),
     Reason(
         "kubernetes:core/v1:PersistentVolume",
         "aws:*",
-        "pods would mount an empty folder, or fail for want of a driver",
+        "pods would mount an empty folder, or fail without the driver",
     ),
 )
 
 
 def reason(waits: Node, until: Node) -> str | None:
-    """Why one resource waits for another, or None."""
+    """Return why one resource waits for another, or None."""
     return next((row.why for row in REASONS if row.covers(waits, until)), None)
 
 

@@ -1,4 +1,4 @@
-"""The data of a finished rehearsal: its phases, the graph that `up` made, and what a change would do to a stack."""
+"""Data of a finished rehearsal: its phases, the graph of `up`, and what a change would do to the stack."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any, Literal
 
 from rehearsal.graph import Graph, Node
-from rehearsal.report.labels import BANNER, POOLS, called, has_gpus, kind
+from rehearsal.report.labels import BANNER, POOLS, display_name, has_gpus, kind
 from rehearsal.report.schedule import Prediction, predict
 
 Operation = Literal["create", "update", "replace", "delete"]
@@ -18,9 +18,9 @@ CLUSTERS = frozenset({"gcp:container/cluster:Cluster", "aws:eks/cluster:Cluster"
 
 @dataclass(frozen=True, kw_only=True)
 class Phase:
-    """A part of the rehearsal: up, preview, drift, refresh preview, destroy …
+    """Phase of a rehearsal, such as up, preview or destroy.
 
-    `said` is what it found, or why it failed; `seconds` is what it took here, against simulated clouds.
+    `said` is its result or the reason of its failure; `seconds` is what it took here, against simulated clouds.
     """
 
     name: str
@@ -42,7 +42,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Damage:
-    """What a replacement or a deletion costs: what falls with the resource, and what merely waited for it."""
+    """Cost of a replacement or deletion: the resources that go with it, and those that only waited for it."""
 
     falls: tuple[Node, ...]
     waits: tuple[Node, ...]
@@ -50,13 +50,17 @@ class Damage:
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """A finished rehearsal.
+    """Finished rehearsal.
 
-    `seconds` is what it took here; `parallel` is how many resources the engine would handle at a time. `graph` is the
-    deployment after the last `up`, `graph_before` the one that the changes are made to, where there are any;
-    `leftovers` is what was still there after `destroy`; `changes` is what the program would do to the stack that it is
-    compared with; `timeline` is what happened in a real cluster, with the seconds since it stands; `notes` say what
-    stood in for the real thing, and what was not rehearsed.
+    Args:
+        seconds: duration here.
+        parallel: how many resources the engine handles at a time.
+        graph: deployment after the last `up`.
+        graph_before: deployment to which the changes apply, if there are any.
+        leftovers: what still existed after `destroy`.
+        changes: what the program would do to the stack that it is compared with.
+        timeline: events in a real cluster, with the seconds since its start.
+        notes: what was simulated and what was not rehearsed.
     """
 
     stack: str
@@ -73,35 +77,32 @@ class Outcome:
 
     @property
     def ok(self) -> bool:
-        """Whether every phase went well and nothing was left over. A rehearsal without phases is no success."""
+        """Whether every phase succeeded and nothing was left over. A rehearsal without phases is no success."""
         return bool(self.phases) and all(phase.ok for phase in self.phases) and not self.leftovers
 
     @cached_property
     def prediction(self) -> Prediction:
-        """What the real thing would take."""
+        """The predicted times on real clouds."""
         return predict(self.graph, self.parallel)
 
     @property
     def kinds(self) -> dict[str, int]:
-        """How many resources of each type a cloud was asked for, by type."""
+        """The number of created resources by type."""
         return dict(sorted(Counter(node.type for node in self.graph.made).items()))
 
     @property
     def sorted_changes(self) -> tuple[Change, ...]:
-        """The changes, the worst first: replacements, then deletions, GPU pools and clusters before all else."""
+        """The changes, the worst first: replacements, then deletions, GPU pools and clusters before the rest."""
         worst = ("replace", "delete", "update", "create")
         return tuple(sorted(self.changes, key=lambda c: (worst.index(c.op), self._weight(c.urn), c.type, c.name)))
 
     @property
     def _before(self) -> Graph:
-        """What the changes are made to."""
+        """The graph to which the changes apply."""
         return self.graph_before or self.graph
 
     def damage(self, change: Change) -> Damage:
-        """What would fall with a resource; nothing for changes that leave it in place.
-
-        The graph knows what is there now; a resource that it does not have has nothing that depends on it.
-        """
+        """Return what goes with a resource; empty for changes in place and for resources that do not exist yet."""
         if change.op not in ("replace", "delete") or change.urn not in self._before.nodes:
             return Damage((), ())
         return Damage(
@@ -110,7 +111,7 @@ class Outcome:
         )
 
     def machines(self, change: Change) -> str:
-        """What a change ends that is no resource of the stack: the machines of a pool; empty if nothing."""
+        """Return the machines that a change ends, which are no resources of the stack; empty if none."""
         node = self._before.nodes.get(change.urn)
         if change.op not in ("replace", "delete") or node is None or node.type not in POOLS:
             return ""
@@ -119,23 +120,23 @@ class Outcome:
         return f"its nodes (at most {most}) and every pod on them"
 
     def changed(self, change: Change) -> str:
-        """What a change is about, in words: its sort and name."""
+        """Return the label and name of the changed resource."""
         node = self._before.nodes.get(change.urn)
-        return called(node) if node else f"{kind(change.type)} {change.name}"
+        return display_name(node) if node else f"{kind(change.type)} {change.name}"
 
     def _weight(self, urn: str) -> int:
         return weight(self._before[urn])[0] if urn in self._before.nodes else 3
 
 
 def weight(node: Node) -> tuple[int, str, str]:
-    """Sorts what hurts most to the front: GPU pools, clusters, other pools, then the rest by type and name."""
+    """Sort key: GPU pools, clusters, other pools, then the rest by type and name."""
     if node.type in POOLS:
         return 0 if has_gpus(node) else 2, node.type, node.name
     return 1 if node.type in CLUSTERS else 3, node.type, node.name
 
 
 def to_json(outcome: Outcome) -> dict[str, Any]:
-    """The outcome as plain JSON. It has no inputs or outputs of resources, and so none of their secrets."""
+    """Return the outcome as plain JSON, without inputs, outputs and secrets of resources."""
     prediction, graph = outcome.prediction, outcome.graph
     return {
         "rehearsal": BANNER,

@@ -1,4 +1,4 @@
-"""The graph of a rehearsal as an SVG picture, for a README or a browser."""
+"""Graph of a rehearsal as an SVG picture, for a README or a browser."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ _OTHER_FILL = ("#f3f4f6", "#a8b0b9")
 
 
 def picture(outcome: Outcome) -> str:
-    """The picture as an SVG document: a column for each wave, the critical path in orange.
+    """Return the picture as an SVG document: a column for each wave, the critical path in orange.
 
-    Similar resources share a box, and lines that others imply are left out. A box's tooltip has its full names.
+    Similar resources share a box, and implied lines are left out. A box's tooltip has the full names.
     """
     graph, prediction = outcome.graph, outcome.prediction
     plan = layout(graph, prediction)
-    heading = f"stack {outcome.stack}: nothing was made"
+    heading = f"stack {outcome.stack}: nothing was created"
     if graph.made:
         up, destroy = span(prediction.up.makespan), span(prediction.destroy.makespan)
         size = f"{counted(len(graph.made), 'resource')} in {counted(len(prediction.waves), 'wave')}"
@@ -68,7 +68,7 @@ def _head(plan: Layout, heading: str) -> Iterator[str]:
 
 
 def _lines(plan: Layout) -> Iterator[str]:
-    # The critical path last: it lies on top.
+    # The critical path last, so that it is on top.
     for line in sorted(plan.lines, key=lambda line: line.critical):
         yield f'<path d="{_path(line)}" fill="none" {_stroke(line.data, line.critical)}/>'
 
@@ -80,7 +80,7 @@ def _stroke(data: bool, critical: bool) -> str:
 
 
 def _path(line: Line) -> str:
-    """Straight through columns, bent between them."""
+    """Draw straight lines through columns and curves between them."""
     (x, y), *others = line.points
     parts = [f"M{x:.1f} {y:.1f}"]
     for number, (to_x, to_y) in enumerate(others):
@@ -124,12 +124,12 @@ def _legend(plan: Layout) -> Iterator[str]:
         yield _text(x + 20, y, whose, MEDIUM, _GREY)
         x += 20 + width(whose, MEDIUM) + 18
     for data, critical, words in (
-        (True, False, "needs its values"),
-        (False, False, "only waits for it"),
+        (True, False, "data dependency"),
+        (False, False, "ordering only"),
         (True, True, "critical path"),
     ):
         yield f'<path d="M{x:.1f} {y - 4:.1f} h26" fill="none" {_stroke(data, critical)}/>'
         yield _text(x + 32, y, words, MEDIUM, _GREY)
         x += 32 + width(words, MEDIUM) + 18
-    implied = "Times are what the real clouds take, by reports of others. Lines that others imply are left out."
+    implied = "Times are predictions for real clouds from published durations. Implied lines are left out."
     yield _text(LEFT, y + 18, implied, SMALL, _GREY)

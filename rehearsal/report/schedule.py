@@ -1,4 +1,4 @@
-"""How long a real `up` and a real `destroy` of a graph would take, what decides it, and what makes it longer."""
+"""Predicted duration of a real `up` and `destroy`, the critical path, and the cost of ordering edges."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rehearsal.report.ordering import reason
 
 @dataclass(frozen=True)
 class OrderingEdge:
-    """A resource waits for another one without needing it. `why` is None where nobody wrote down a reason."""
+    """A resource waits for another without using its data. `why` is None if no reason is recorded."""
 
     waits: Node
     until: Node
@@ -22,11 +22,11 @@ class OrderingEdge:
 
 @dataclass(frozen=True)
 class Prediction:
-    """What a real run would take. All times are seconds.
+    """Predicted times of a real run, in seconds.
 
-    `up` runs under every edge with the engine's parallelism; `bound` is the longest path through data edges and those
-    ordering edges that have a reason, which no parallelism can undercut. `ordering` are the ordering edges that data
-    edges do not already imply.
+    `up` uses every edge and the engine's parallelism. `bound` is the longest path through data edges and the ordering
+    edges that have a reason; no parallelism can be faster. `ordering` are the ordering edges that data edges do not
+    imply.
     """
 
     parallel: int | None
@@ -38,7 +38,7 @@ class Prediction:
 
     @property
     def ratio(self) -> float:
-        """How much longer `up` takes than it must; 1 is as fast as the graph allows."""
+        """The ratio of `up` to its lower bound; 1 is as fast as the graph allows."""
         return self.up.makespan / self.bound if self.bound else 1.0
 
     @property
@@ -48,7 +48,7 @@ class Prediction:
 
 
 def predict(graph: Graph, parallel: int | None) -> Prediction:
-    """Predict `up` and `destroy` with this many resources at a time; None is without a limit.
+    """Predict `up` and `destroy` with this many resources at a time; None is no limit.
 
     Raises:
         UnknownDurationError: a resource's type has no row in `rehearsal.durations`.
@@ -69,9 +69,9 @@ def predict(graph: Graph, parallel: int | None) -> Prediction:
 
 
 def waves(graph: Graph) -> tuple[tuple[Node, ...], ...]:
-    """The resources by wave: one more than the greatest wave of what they wait for.
+    """Return the resources by wave: one more than the highest wave of the dependencies.
 
-    What takes no time makes no wave of its own, but what waits for it waits for its dependencies too.
+    What takes no time has no wave of its own, but its dependents also wait for its dependencies.
     """
     number: dict[str, int] = {}
     for node in graph.nodes.values():
@@ -93,7 +93,7 @@ def _tasks(graph: Graph, seconds: Mapping[str, float], after: Mapping[str, froze
 
 
 def _delete_seconds(graph: Graph) -> dict[str, float]:
-    """What is deleted with something else goes with it: the engine asks nobody."""
+    """A resource with `deleted_with` is deleted without a request."""
     return {
         urn: duration(node.type).delete.seconds if node.made and node.deleted_with is None else 0.0
         for urn, node in graph.nodes.items()
@@ -101,9 +101,9 @@ def _delete_seconds(graph: Graph) -> dict[str, float]:
 
 
 def _engine_destroy_order(graph: Graph) -> dict[str, frozenset[str]]:
-    """What each deletion waits for: the engine deletes in groups, and a group waits for all of the one before.
+    """Return what each deletion waits for: the engine deletes in groups, each after the group before.
 
-    A group is what is equally deep in the graph, components and providers counted, the deepest first (pulumi 3.259.0:
+    A group is what is equally deep in the graph, components and providers included, the deepest first (pulumi 3.259.0:
     pkg/resource/deploy/step_generator.go, ScheduleDeletes; deployment_executor.go, performPostSteps).
     """
     depth: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""A finished rehearsal on the terminal. Every screen says that it was one."""
+"""Report of a rehearsal on the terminal. Every screen carries the rehearsal banner."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from rehearsal.report.labels import BANNER, by_sort, called, cloud, counted, gist, kind, span
+from rehearsal.report.labels import BANNER, by_sort, cloud, counted, display_name, gist, kind, span
 from rehearsal.report.outcome import Change, Outcome
 from rehearsal.report.schedule import OrderingEdge
 
@@ -66,7 +66,7 @@ def _kinds(outcome: Outcome, console: Console) -> None:
 
 def _waves(outcome: Outcome, console: Console) -> None:
     waves = outcome.prediction.waves
-    table = _table(f"{counted(len(waves), 'wave')}, by what waits for what", "wave", "what", right=("wave",))
+    table = _table(f"{counted(len(waves), 'wave')}, by dependency", "wave", "what", right=("wave",))
     for number, wave in enumerate(waves, 1):
         table.add_row(str(number), "\n".join(escape(line) for line in by_sort(wave)))
     console.print(table)
@@ -75,13 +75,13 @@ def _waves(outcome: Outcome, console: Console) -> None:
 def _prediction(outcome: Outcome, console: Console) -> None:
     prediction, graph = outcome.prediction, outcome.graph
     facts = Table.grid(padding=(0, 2))
-    at_a_time = f"{prediction.parallel} at a time" if prediction.parallel else "all at a time"
+    at_a_time = f"{prediction.parallel} at a time" if prediction.parallel else "unlimited"
     facts.add_row("up", f"[bold]{span(prediction.up.makespan)}[/], {at_a_time}")
-    facts.add_row("at least", f"{span(prediction.bound)} by what needs what; the ratio is {prediction.ratio:.2f}")
+    facts.add_row("at least", f"{span(prediction.bound)} by data dependencies; the ratio is {prediction.ratio:.2f}")
     facts.add_row("destroy", span(prediction.destroy.makespan))
-    steps = (f"{called(graph[urn])} {span(_took(outcome, urn))}" for urn in prediction.up.critical)
+    steps = (f"{display_name(graph[urn])} {span(_took(outcome, urn))}" for urn in prediction.up.critical)
     facts.add_row("critical path", escape(" → ".join(steps)))
-    console.print("[bold magenta]REHEARSAL[/] · [italic]what the real one would take, by durations of others[/]")
+    console.print("[bold magenta]REHEARSAL[/] · [italic]predicted times on real clouds, from published durations[/]")
     console.print(facts)
     console.print()
 
@@ -94,7 +94,7 @@ def _took(outcome: Outcome, urn: str) -> float:
 def _ordering(edges: tuple[OrderingEdge, ...], console: Console) -> None:
     for edge in edges:
         console.print(
-            f"[yellow]{escape(called(edge.waits))} waits for {escape(called(edge.until))}, and nobody wrote down why"
+            f"[yellow]{escape(display_name(edge.waits))} waits for {escape(display_name(edge.until))}: no reason given"
             " (rehearsal/report/ordering.py)[/]",
             soft_wrap=True,
         )
@@ -122,6 +122,6 @@ def _damage(outcome: Outcome, change: Change, console: Console) -> None:
         for line in by_sort(damage.falls):
             console.print(f"  [red]{escape(line)}[/]", soft_wrap=True)
     if damage.waits:
-        console.print("  [yellow]made after it, and may notice:[/]", soft_wrap=True)
+        console.print("  [yellow]created after it, and may be affected:[/]", soft_wrap=True)
         for line in by_sort(damage.waits):
             console.print(f"  [yellow]{escape(line)}[/]", soft_wrap=True)

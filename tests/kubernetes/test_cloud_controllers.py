@@ -54,7 +54,7 @@ class Cluster:
     state: State
     api: Api
 
-    def told(self, kind: type[E_], count: int = 1, **like: object) -> list[E_]:
+    def events_of(self, kind: type[E_], count: int = 1, **like: object) -> list[E_]:
         """Wait for so many events of a kind; returns them."""
 
         def look() -> list[E_] | None:
@@ -106,11 +106,11 @@ def cluster(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> It
             gpu_pool("queued", 2, node={"flexStart": True}, queuedProvisioning={"enabled": True}),
         )
         cluster = Cluster(controllers, state, plane.api)
-        cluster.told(ClusterOpened)
+        cluster.events_of(ClusterOpened)
         for nic in NICS:
             for body in network(nic, f"blue-{nic}"):
                 plane.api.apply(body)
-        cluster.told(NetworkReady, len(NICS), problem=None)
+        cluster.events_of(NetworkReady, len(NICS), problem=None)
         yield cluster
 
 
@@ -135,8 +135,8 @@ def test_a_parameter_set_says_what_is_wrong_and_stays_while_a_network_needs_it(c
     api = cluster.api
     for body in network("astray", "blue-nowhere"):
         api.apply(body)
-    (told,) = cluster.told(NetworkReady, network="astray")
-    assert told.problem == "subnet: blue-nowhere not found in VPC: blue-rdma"
+    (events_of,) = cluster.events_of(NetworkReady, network="astray")
+    assert events_of.problem == "subnet: blue-nowhere not found in VPC: blue-rdma"
     parameters = GKE_NETWORK_API, "GKENetworkParamSet", "astray"
     api.delete(*parameters)
     held = api.get(*parameters)
@@ -151,8 +151,8 @@ def test_a_pool_grows_for_waiting_pods_up_to_its_limit_and_shrinks_when_they_are
     assert not cluster.nodes("gpu")
     for name in ("one", "two", "three"):
         cluster.api.create(pod(name, networks=("default", *NICS), selector=select))
-    granted = cluster.told(NodeGranted, 2, pool="gpu")
-    wanted = cluster.told(NodesWanted, pool="gpu")
+    granted = cluster.events_of(NodeGranted, 2, pool="gpu")
+    wanted = cluster.events_of(NodesWanted, pool="gpu")
     # After the delay, and as many as the pool may have; the third pod goes on waiting.
     assert all(event.after_s >= DELAYS.grant for event in granted)
     assert sum(event.count for event in wanted) == 2
@@ -162,7 +162,7 @@ def test_a_pool_grows_for_waiting_pods_up_to_its_limit_and_shrinks_when_they_are
     offered = cluster.nodes("gpu")[0]["status"]["allocatable"]
     assert {nic for nic in NICS if offered.get(f"networking.gke.io.networks/{nic}") == "1"} == set(NICS)
     cluster.delete("one", "two", "three")
-    taken = cluster.told(NodeRemoved, 2, pool="gpu")
+    taken = cluster.events_of(NodeRemoved, 2, pool="gpu")
     assert all(event.why.startswith("empty for") for event in taken)
     assert cluster.nodes("gpu") == []
     assert _pool(cluster.state, "gpu")["nodeCount"] == 0
@@ -204,8 +204,8 @@ def test_a_compute_class_is_tried_in_order_and_its_object_says_how_it_is(cluster
     tolerated = [{"key": SELECTOR, "operator": "Equal", "value": "rdma"}]
     cluster.api.create(pod("classy", selector={SELECTOR: "rdma"}, tolerations=tolerated))
     (node,) = cluster.running("classy")
-    assert cluster.told(OutOfStock)[0].pool == "first"
-    assert [event.pool for event in cluster.told(NodeGranted) if event.node == node] == ["second"]
+    assert cluster.events_of(OutOfStock)[0].pool == "first"
+    assert [event.pool for event in cluster.events_of(NodeGranted) if event.node == node] == ["second"]
     cluster.delete("classy")
     body["spec"] = {"priorities": [*priorities, {"nodepools": ["third"]}]}
     cluster.api.apply(body)
@@ -227,17 +227,17 @@ def test_a_provisioning_request_gets_all_of_its_nodes_at_once_after_its_turn(clu
         {"apiVersion": "v1", "kind": "PodTemplate", "metadata": {"name": "gang"}, "template": _inner(template)}
     )
     cluster.api.create(_request("turn", 2))
-    (accepted,) = cluster.told(RequestChanged, request="default/turn", condition="Accepted")
-    (provisioned,) = cluster.told(RequestChanged, request="default/turn", condition="Provisioned")
-    granted = cluster.told(NodeGranted, 2, pool="queued")
+    (accepted,) = cluster.events_of(RequestChanged, request="default/turn", condition="Accepted")
+    (provisioned,) = cluster.events_of(RequestChanged, request="default/turn", condition="Provisioned")
+    granted = cluster.events_of(NodeGranted, 2, pool="queued")
     assert (accepted.pool, accepted.nodes, provisioned.nodes) == ("queued", 2, 2)
     assert provisioned.at_s - accepted.at_s >= DELAYS.queue
     assert all(event.at_s > accepted.at_s + DELAYS.queue for event in granted)
     found = cluster.api.get("autoscaling.x-k8s.io/v1", "ProvisioningRequest", "turn", "default") or {}
     assert found["status"]["provisioningClassDetails"]["NodePoolName"] == "queued"
     # Nodes that nobody uses are kept until the booking ends, and go then.
-    (expired,) = cluster.told(RequestChanged, request="default/turn", condition="BookingExpired")
-    taken = cluster.told(NodeRemoved, 2, pool="queued")
+    (expired,) = cluster.events_of(RequestChanged, request="default/turn", condition="BookingExpired")
+    taken = cluster.events_of(NodeRemoved, 2, pool="queued")
     assert all(event.at_s > expired.at_s for event in taken)
 
 
@@ -247,7 +247,7 @@ def test_a_provisioning_request_is_refused_or_fails_in_the_words_of_gke(cluster:
     with pytest.raises(ApiError, match="maxRunDurationSeconds"):
         cluster.api.create(_request("too-long", 1, seconds="604801"))
     cluster.api.create(_request("too-many", 3))
-    (failed,) = cluster.told(RequestChanged, request="default/too-many", condition="Failed")
+    (failed,) = cluster.events_of(RequestChanged, request="default/too-many", condition="Failed")
     assert failed.message == "Max nodepool size reached, affected nodepools: queued"
     foreign = pod("foreign", selector={"cloud.google.com/gke-nodepool": "queued"})
     foreign["spec"]["containers"][0]["resources"] = {"limits": {"example.com/dongle": "1"}}
@@ -255,7 +255,7 @@ def test_a_provisioning_request_is_refused_or_fails_in_the_words_of_gke(cluster:
         {"apiVersion": "v1", "kind": "PodTemplate", "metadata": {"name": "foreign"}, "template": _inner(foreign)}
     )
     cluster.api.create(_request("odd", 1, template="foreign"))
-    (failed,) = cluster.told(RequestChanged, request="default/odd", condition="Failed")
+    (failed,) = cluster.events_of(RequestChanged, request="default/odd", condition="Failed")
     assert failed.message.endswith("Predicate checking errors: queued (Insufficient example.com/dongle)")
 
 
@@ -282,7 +282,7 @@ def test_a_deleted_cluster_takes_everything_with_it(cluster: Cluster) -> None:
     cluster.api.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": stuck})
     assert cluster.controllers.leftovers()
     clouds.nothing(cluster.state)
-    (emptied,) = cluster.told(ClusterEmptied)
+    (emptied,) = cluster.events_of(ClusterEmptied)
     assert "ConfigMap ray/stuck" in emptied.forced
     assert cluster.controllers.leftovers() == []
 

@@ -53,7 +53,7 @@ def controllers(plane: ControlPlane, state: State) -> Iterator[CloudControllers]
         yield controllers
         controllers.check()
         clouds.nothing(state)
-        _told(plane.api, controllers, ClusterEmptied)
+        _events_of(plane.api, controllers, ClusterEmptied)
         assert controllers.leftovers() == []
 
 
@@ -62,11 +62,11 @@ def test_the_real_operator_runs_a_ray_job_with_the_cluster_s_token(
 ) -> None:
     api = plane.api
     clouds.gke(state)
-    _told(api, controllers, ClusterOpened)
+    _events_of(api, controllers, ClusterOpened)
     clouds.release(
         state, OPERATOR, "kuberay-operator", {"featureGates": [{"name": "RayJobDeletionPolicy", "enabled": True}]}
     )
-    (ready,) = _told(api, controllers, ControllerReady)
+    (ready,) = _events_of(api, controllers, ControllerReady)
     assert ready.real
     assert _said(state) == "ready"
     assert "ray-operator" in plane.running()
@@ -98,15 +98,15 @@ def test_on_eks_devices_and_growth_come_with_releases(
 ) -> None:
     api = plane.api
     clouds.eks(state, most=2)
-    _told(api, controllers, ClusterOpened)
+    _events_of(api, controllers, ClusterOpened)
     api.create(_efa_pod())
     api.until("unschedulable", lambda: _unschedulable(api), WITHIN_S)
     # Nobody grows the group, until there is an autoscaler.
-    assert [event.pool for event in _told(api, controllers, NodeGranted)] == ["system"]
+    assert [event.pool for event in _events_of(api, controllers, NodeGranted)] == ["system"]
     clouds.release(
         state, "kube-system/cluster-autoscaler", "cluster-autoscaler", {"autoDiscovery": {"clusterName": clouds.EKS}}
     )
-    _told(api, controllers, NodeGranted, 2)
+    _events_of(api, controllers, NodeGranted, 2)
     (node,) = api.list("v1", "Node", selector="eks.amazonaws.com/nodegroup=gpu")
     assert "vpc.amazonaws.com/efa" not in node["status"]["allocatable"]
     keys = {"keys": ["node.kubernetes.io/instance-type"], "values": ["p5en.48xlarge"]}
@@ -116,11 +116,11 @@ def test_on_eks_devices_and_growth_come_with_releases(
     clouds.release(state, "kube-system/nvidia-device-plugin", "nvidia-device-plugin")
     api.until("the pod runs", lambda: _pod(api).get("status", {}).get("phase") == "Running", WITHIN_S)
     # The pod waited for its devices, and no second node came for it meanwhile.
-    assert len(_told(api, controllers, NodesWanted)) == 1
-    assert all(not event.real for event in _told(api, controllers, ControllerReady, 3))
+    assert len(_events_of(api, controllers, NodesWanted)) == 1
+    assert all(not event.real for event in _events_of(api, controllers, ControllerReady, 3))
 
 
-def _told(api: Api, controllers: CloudControllers, kind: type[Any], count: int = 1) -> list[Any]:
+def _events_of(api: Api, controllers: CloudControllers, kind: type[Any], count: int = 1) -> list[Any]:
     def look() -> list[Any] | None:
         controllers.check()
         found = [event for event in controllers.events if isinstance(event, kind)]

@@ -79,8 +79,10 @@ def test_the_head_stands_on_the_system_pool_and_nothing_asks_for_a_gpu(api: Api)
     node = api.get("v1", "Node", head(api)["spec"]["nodeName"])
     assert node is not None
     assert node["metadata"]["labels"][POOL] == "system"
-    wanting = [name(pod) for pod in api.list("v1", "Pod") if "Pending" in pod["status"]["phase"] or asks_for_gpus(pod)]
-    assert not wanting
+    gpu_workloads = [
+        name(pod) for pod in api.list("v1", "Pod") if "Pending" in pod["status"]["phase"] or asks_for_gpus(pod)
+    ]
+    assert not gpu_workloads
     assert not gpu_nodes(api)
 
 
@@ -252,7 +254,7 @@ def test_workers_that_ray_gives_back_are_those_that_go_and_their_nodes_follow(
 
 def test_everything_can_be_deleted_and_nothing_stays(stack: RunningStack) -> None:
     """Each object by itself, so that a finalizer would show; then the stack. Left are 0 objects in the API server."""
-    stack.phases.go_one_by_one(stack.engine, stack.graph)
+    stack.phases.delete_one_by_one(stack.engine, stack.graph)
     said = stack.engine.destroy()
     assert said.ok, said.text
     assert stack.phases.left() == []

@@ -190,7 +190,7 @@ def test_the_quota_is_given_back_when_the_job_has_ended(stack: RunningStack, api
 
 def test_it_goes_down_to_nothing(stack: RunningStack) -> None:
     """Kueue's finalizers on its queues and on the workload do not hold what the stack made."""
-    stack.phases.go_one_by_one(stack.engine, stack.graph)
+    stack.phases.delete_one_by_one(stack.engine, stack.graph)
     said = stack.engine.destroy()
     assert said.ok, said.text
     assert stack.phases.left() == []
@@ -234,9 +234,9 @@ def accepted(api: Api) -> Json | None:
 
 def standing(api: Api) -> str:
     """How it stands with the job, for whoever waits in vain."""
-    told = [
+    events_of = [
         f"{each['type']} {each['status']}: {each.get('message')}"
         for body in (*workloads(api), *api.list(*REQUEST, RAY))
         for each in body.get("status", {}).get("conditions", [])
     ]
-    return "; ".join(told)
+    return "; ".join(events_of)

@@ -17,7 +17,7 @@ import pytest
 
 from rehearsal.fork_server import ForkServer
 from rehearsal.report.outcome import Phase
-from rehearsal.scenario import Order, Scenario
+from rehearsal.scenario import RehearsalRequest, Scenario
 from rehearsal.workspace import ROOT, Workspace
 from tools.kubernetes.containers import Missing
 from tools.kubernetes.node_probe import ready_to_run
@@ -55,10 +55,10 @@ def test_the_gke_stack_goes_up_runs_a_job_on_nodes_that_come_for_it_and_goes_dow
     before = traces(tmp_path / "w" / "kubernetes")
     with ForkServer() as fork_server:
         workspace = Workspace(tmp_path / "w", fork_server.bin)
-        order = Order(stack="gke", file=ROOT / "Pulumi.gke.yaml", depth="pods")
-        outcome = Scenario(order, workspace, say, print).run()
+        request = RehearsalRequest(stack="gke", file=ROOT / "Pulumi.gke.yaml", depth="pods")
+        outcome = Scenario(request, workspace, say, print).run()
     assert outcome.ok, [phase for phase in outcome.phases if not phase.ok]
-    assert outcome.phases[-1].name == "the nodes are off, and this machine is as it was"
+    assert outcome.phases[-1].name == "nodes are stopped, nothing is left on this machine"
     assert traces(tmp_path / "w" / "kubernetes") - before == frozenset()
     told = [what for _, what in outcome.timeline]
     at = 0

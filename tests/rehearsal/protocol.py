@@ -94,7 +94,7 @@ class Client:
     def order(self, *texts: str) -> None:
         """Order faults."""
         with self.state.transaction() as view:
-            faults.order(view, [Fault.parse(text) for text in texts])
+            faults.schedule(view, [Fault.parse(text) for text in texts])
 
     def live(self, type_: str, id_: str) -> Json | None:
         """What the cloud holds."""

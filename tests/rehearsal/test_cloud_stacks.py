@@ -21,7 +21,7 @@ from rehearsal.report.golden import golden
 from rehearsal.report.markdown import markdown
 from rehearsal.report.outcome import Outcome
 from rehearsal.report.terminal import show
-from rehearsal.scenario import Order, Scenario
+from rehearsal.scenario import RehearsalRequest, Scenario
 from rehearsal.workspace import ROOT, NotOursError, Workspace
 
 STACKS = list(cloud_stacks())
@@ -37,14 +37,14 @@ def rehearse(fork_server: ForkServer, tmp_path_factory: pytest.TempPathFactory) 
     def run(stack: str, changes: tuple[str, ...] = (), faults: tuple[str, ...] = ()) -> Outcome:
         if not changes and not faults and stack in plain:
             return plain[stack]
-        order = Order(
+        request = RehearsalRequest(
             stack=stack,
             file=ROOT / f"Pulumi.{stack}.yaml",
             changes=changes,
             faults=tuple(map(Fault.parse, faults)),
         )
         folder = tmp_path_factory.mktemp("rehearsals") / stack
-        outcome = Scenario(order, Workspace(folder, fork_server.bin), lambda _name, _phase: None).run()
+        outcome = Scenario(request, Workspace(folder, fork_server.bin), lambda _name, _phase: None).run()
         if not changes and not faults:
             plain[stack] = outcome
         return outcome
@@ -70,9 +70,9 @@ def test_stack_goes_up_stays_unchanged_and_goes_down_to_nothing(rehearse: Rehear
     assert [phase.said for phase in outcome.phases if not phase.ok] == []
     assert [phase.name for phase in outcome.phases] == [
         "up",
-        "promises hold",
+        "invariants hold",
         "preview is empty",
-        "preview is empty after the clouds changed things",
+        "preview is empty after drift",
         "destroy is refused while protected",
         "protection off",
         "destroy",
@@ -141,8 +141,8 @@ def test_the_way_from_another_version_is_rehearsed(fork_server: ForkServer, tmp_
     name, other = "Pulumi.gke-dranet.yaml", tmp_path / "other version"
     shutil.copytree(ROOT, other, ignore=shutil.ignore_patterns(".*", "tests", "results", "docs", "__pycache__"))
     (other / name).write_text((ROOT / name).read_text().replace("max: 2", "max: 1"))
-    order = Order(stack="gke-dranet", file=ROOT / name, before=other)
-    outcome = Scenario(order, Workspace(tmp_path / "rehearsal", fork_server.bin), lambda _name, _phase: None).run()
+    request = RehearsalRequest(stack="gke-dranet", file=ROOT / name, before=other)
+    outcome = Scenario(request, Workspace(tmp_path / "rehearsal", fork_server.bin), lambda _name, _phase: None).run()
     assert outcome.ok, [phase.said for phase in outcome.phases if not phase.ok]
     # The pool's bound, and that of the worker group.
     assert sorted((change.op, change.name) for change in outcome.changes) == [("update", "pool-gpu"), ("update", "ray")]
@@ -153,8 +153,8 @@ def test_a_queue_goes_while_the_stack_stays(fork_server: ForkServer, tmp_path: P
     file = tmp_path / "Pulumi.gke-dranet.yaml"
     text = (ROOT / file.name).read_text().replace("protect: true", "protect: false")
     file.write_text(f"{text}  rdma-ray:queue: kueue\n")
-    order = Order(stack="gke-dranet", file=file, changes=("queue=none",))
-    outcome = Scenario(order, Workspace(tmp_path / "rehearsal", fork_server.bin), lambda _name, _phase: None).run()
+    request = RehearsalRequest(stack="gke-dranet", file=file, changes=("queue=none",))
+    outcome = Scenario(request, Workspace(tmp_path / "rehearsal", fork_server.bin), lambda _name, _phase: None).run()
     assert outcome.ok, [phase.said for phase in outcome.phases if not phase.ok]
     gone = {change.name for change in outcome.changes if change.op == "delete"}
     assert {"kueue", "queue-cluster-queue", "queue-flavor-gpu", "ray-queue"} <= gone
@@ -184,7 +184,7 @@ def test_a_fault_is_survived_and_shown(rehearse: Rehearse, fault: str) -> None:
 def test_a_fault_that_never_strikes_is_a_failure(rehearse: Rehearse) -> None:
     outcome = rehearse("gke-dranet", faults=("gcp:compute/firewall:Firewall create 500",))
     assert not outcome.ok
-    assert "never struck" in outcome.phases[0].said
+    assert "not injected" in outcome.phases[0].said
 
 
 @pytest.mark.parametrize("stack", STACKS)

@@ -209,10 +209,10 @@ def test_a_fault_is_read_as_it_is_written(text: str, fault: Fault) -> None:
         ("x create", "write"),
         ("x create stockout now", "write"),
         ("x create explosion", "HOW is one of stockout, quota"),
-        ("x make stockout", "make is none of create"),
-        ("step 0 stockout", "they count from 1"),
-        ("step -1 stockout", "not a number of a step"),
-        ("step two stockout", "two is not a number"),
+        ("x make stockout", "make is not create"),
+        ("step 0 stockout", "steps count from 1"),
+        ("step -1 stockout", "-1 is no step number"),
+        ("step two stockout", "two is no step number"),
     ],
 )
 def test_a_fault_that_means_nothing_is_explained(text: str, says: str) -> None:
@@ -223,7 +223,9 @@ def test_a_fault_that_means_nothing_is_explained(text: str, says: str) -> None:
 
 def test_faults_strike_once_and_in_their_order(tmp_path: Path) -> None:
     with State(tmp_path / "w").transaction() as view:
-        faults.order(view, [Fault.parse("a:* create quota"), Fault.parse("step 2 500"), Fault.parse("a:* create 429")])
+        faults.schedule(
+            view, [Fault.parse("a:* create quota"), Fault.parse("step 2 500"), Fault.parse("a:* create 429")]
+        )
         assert faults.inject(view, "b:c", "create", 1) is None
         assert faults.inject(view, "a:c", "delete", 1) is None
         assert faults.inject(view, "b:c", "delete", 2) == "500"

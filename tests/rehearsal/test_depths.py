@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rehearsal.__main__ import NOT_RUN, called, main
+from rehearsal.__main__ import NOT_RUN, folder_name, main
 from rehearsal.workspace import ROOT
 from tools.kubernetes import node_probe, tier
 from tools.kubernetes.builds import BuildError
@@ -60,7 +60,7 @@ def test_a_machine_that_cannot_run_pods_is_told_and_nothing_is_begun(
     assert main([*words, *folders]) == NOT_RUN
     said = capsys.readouterr().out
     assert "Real pods need runc" in said
-    assert "NOT RUN: the rehearsal at depth pods" in said
+    assert "NOT RUN: rehearsal at depth pods" in said
     assert list(tmp_path.iterdir()) == []
 
 
@@ -69,6 +69,6 @@ def test_what_was_not_run_has_one_exit_status() -> None:
 
 
 def test_the_reports_of_two_depths_do_not_overwrite_each_other() -> None:
-    assert called("gke", "quick") == "gke"
-    assert called("gke", "cluster") == "gke-cluster"
-    assert called("gke", "pods") == "gke-pods"
+    assert folder_name("gke", "quick") == "gke"
+    assert folder_name("gke", "cluster") == "gke-cluster"
+    assert folder_name("gke", "pods") == "gke-pods"

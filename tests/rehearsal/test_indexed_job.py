@@ -10,7 +10,7 @@ import yaml
 
 from rehearsal.fork_server import ForkServer
 from rehearsal.graph import Node
-from rehearsal.scenario import Order, Scenario
+from rehearsal.scenario import RehearsalRequest, Scenario
 from rehearsal.workspace import ROOT, Workspace
 
 JOB = {"mode": "indexed-job", "entrypoint": "torchrun /app/train.py"}
@@ -45,8 +45,8 @@ def ray_of(nodes: list[Node]) -> list[str]:
 def test_a_job_goes_up_stays_unchanged_and_goes_down(
     fork_server: ForkServer, tmp_path: Path, like: str, settings: dict[str, Any]
 ) -> None:
-    order = Order(stack="job", file=stack_file(tmp_path, like, JOB, **settings))
-    outcome = Scenario(order, Workspace(tmp_path / "w", fork_server.bin), lambda _name, _phase: None).run()
+    request = RehearsalRequest(stack="job", file=stack_file(tmp_path, like, JOB, **settings))
+    outcome = Scenario(request, Workspace(tmp_path / "w", fork_server.bin), lambda _name, _phase: None).run()
     assert [phase.said for phase in outcome.phases if not phase.ok] == []
     assert outcome.leftovers == ()
     assert ray_of(outcome.graph.made) == ["Job"]
@@ -56,8 +56,8 @@ def test_a_job_goes_up_stays_unchanged_and_goes_down(
 def test_a_cluster_becomes_a_job_and_keeps_its_namespace_and_token(fork_server: ForkServer, tmp_path: Path) -> None:
     file = stack_file(tmp_path, "gke", {}, fabric="managed-dranet")
     changes = tuple(f"ray.{key}={value}" for key, value in JOB.items())
-    order = Order(stack="job", file=file, changes=changes)
-    outcome = Scenario(order, Workspace(tmp_path / "w", fork_server.bin), lambda _name, _phase: None).run()
+    request = RehearsalRequest(stack="job", file=file, changes=changes)
+    outcome = Scenario(request, Workspace(tmp_path / "w", fork_server.bin), lambda _name, _phase: None).run()
     assert [phase.said for phase in outcome.phases if not phase.ok] == []
     assert outcome.leftovers == ()
     ops = {(change.type.rpartition(":")[2], change.name): change.op for change in outcome.changes}

@@ -223,7 +223,7 @@ class TestTerminal:
         for words in (
             "9 GKENetworkParamSet: gvnic-1-parameters, rdma-0…7-parameters",
             "replacing Cluster cluster takes down 29 resources:",
-            "NodePool system waits for RouterNat cluster, and nobody wrote down why",
+            "NodePool system waits for RouterNat cluster: no reason given",
             "left over after destroy: networks/a",
             "error: [red]not | <b>empty</b>",
             "Network cluster 22 s → Subnetwork cluster 16 s → Cluster cluster 6 min 13 s",

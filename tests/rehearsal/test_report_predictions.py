@@ -246,7 +246,7 @@ class TestPicture:
         text = "".join(ElementTree.fromstring(picture(outcome(gke()))).itertext())
         for words in (
             "REHEARSAL: simulated clouds, nothing was created",
-            "only waits for it",
+            "ordering only",
             "critical path",
             "wave 6",
         ):

@@ -69,7 +69,7 @@ def test_a_kill_takes_the_engine_and_the_plugin(tmp_path: Path, how: str) -> Non
     workspace = _folder(tmp_path)
     state = State(workspace.cloud_state)
     with state.transaction() as view:
-        faults.order(view, [Fault.parse(f"step 1 {how}")])
+        faults.schedule(view, [Fault.parse(f"step 1 {how}")])
     engine = subprocess.Popen(
         [sys.executable, "-c", ENGINE, str(PLUGIN)], env=workspace.environment(), stdout=subprocess.PIPE, text=True
     )

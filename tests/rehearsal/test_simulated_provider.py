@@ -221,7 +221,7 @@ def test_inputs_and_configuration_are_accepted_as_they_are(client: Client) -> No
 def test_unknown_kinds_and_functions_are_named(client: Client) -> None:
     with pytest.raises(grpc.RpcError) as problem:
         client.stub.Check(provider_pb2.CheckRequest(type="random:test:Nothing"))
-    assert "does not know random:test:Nothing" in words(problem)
+    assert "has no kind random:test:Nothing" in words(problem)
     with pytest.raises(grpc.RpcError) as problem:
         client.stub.Invoke(provider_pb2.InvokeRequest(tok="random:test:nothing"))
     assert "no function random:test:nothing" in words(problem)

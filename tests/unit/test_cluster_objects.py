@@ -14,7 +14,7 @@ from rehearsal.cluster import objects
 from rehearsal.cluster.phases import failed, keeps, started
 from rehearsal.cluster.readiness import NeverReadyError, unready
 from rehearsal.cluster.running_stack import changed
-from rehearsal.cluster.timeline import changes, standing
+from rehearsal.cluster.timeline import changes, status_words
 
 SECRET = "kubernetes:core/v1:Secret"
 
@@ -182,8 +182,8 @@ def test_what_is_ready_is_not_waited_for(live: Json) -> None:
         ),
         (live_of("batch/v1/Job", active=1), "active: 1"),
         (live_of("v1/Pod", conditions=[condition("PodScheduled")]), "Initialized"),
-        (live_of("v1/Service", {"selector": {"a": "b"}}), "no pod"),
-        (live_of("v1/Service", {"selector": {"a": "b"}, "type": "LoadBalancer"}), "no address"),
+        (live_of("v1/Service", {"selector": {"a": "b"}}), "no ready pod"),
+        (live_of("v1/Service", {"selector": {"a": "b"}, "type": "LoadBalancer"}), "no external address"),
         (live_of("v1/PersistentVolumeClaim", phase="Pending"), "Pending"),
     ],
 )
@@ -248,21 +248,21 @@ def test_the_time_line_tells_what_is_new_and_what_went() -> None:
     ],
 )
 def test_the_time_line_says_in_a_few_words_how_it_stands(live: Json, words: str) -> None:
-    assert standing(live) == words
+    assert status_words(live) == words
 
 
 @pytest.mark.parametrize(
     ("live", "why"),
     [
         (live_of("ray.io/v1/RayCluster", {"enableInTreeAutoscaling": True}), ""),
-        (live_of("ray.io/v1/RayCluster"), "keeps its machines as long as it is there"),
-        (live_of("ray.io/v1/RayJob"), "keeps its machines after its end"),
+        (live_of("ray.io/v1/RayCluster"), "keeps its nodes until it is deleted"),
+        (live_of("ray.io/v1/RayJob"), "keeps its nodes after its end"),
         (
             live_of("ray.io/v1/RayJob", {"shutdownAfterJobFinishes": True, "ttlSecondsAfterFinished": 300}),
-            "keeps its machines for 300 s after its end",
+            "keeps its nodes for 300 s after its end",
         ),
         (live_of("ray.io/v1/RayJob", {"shutdownAfterJobFinishes": True, "ttlSecondsAfterFinished": 0}), ""),
-        (live_of("batch/v1/Job"), "keeps its machines until its end"),
+        (live_of("batch/v1/Job"), "keeps its nodes until its end"),
         (live_of("batch/v1/Job", conditions=[condition("Complete")]), ""),
     ],
 )

@@ -49,13 +49,13 @@ def objects() -> Objects:
 
 
 @pytest.fixture
-def told() -> list[Event]:
+def events() -> list[Event]:
     return []
 
 
 @pytest.fixture
-def dashboard(objects: Objects, told: list[Event]) -> Iterator[Dashboard]:
-    dashboard = Dashboard(cast(Api, objects), told.append, runs_s=0.0)
+def dashboard(objects: Objects, events: list[Event]) -> Iterator[Dashboard]:
+    dashboard = Dashboard(cast(Api, objects), events.append, runs_s=0.0)
     yield dashboard
     dashboard.close()
 
@@ -67,7 +67,7 @@ def ask(
     return dashboard.answer(method, URL + path, lambda name: shown.get(name), json.dumps(body or {}).encode())
 
 
-def test_a_job_goes_from_handed_in_to_succeeded(dashboard: Dashboard, told: list[Event]) -> None:
+def test_a_job_goes_from_handed_in_to_succeeded(dashboard: Dashboard, events: list[Event]) -> None:
     request = {"entrypoint": "python train.py", "submission_id": "one", "runtime_env": {"env_vars": {"A": "1"}}}
     assert ask(dashboard, "POST", "/api/jobs/", request) == (200, {"job_id": "one", "submission_id": "one"})
     _, job = ask(dashboard, "GET", "/api/jobs/one")
@@ -82,7 +82,7 @@ def test_a_job_goes_from_handed_in_to_succeeded(dashboard: Dashboard, told: list
     _, (job,) = ask(dashboard, "GET", "/api/jobs/")
     assert job["status"] == "SUCCEEDED"
     assert job["end_time"] >= job["start_time"]
-    assert [event.status for event in told if isinstance(event, JobChanged)] == ["PENDING", "RUNNING", "SUCCEEDED"]
+    assert [event.status for event in events if isinstance(event, JobChanged)] == ["PENDING", "RUNNING", "SUCCEEDED"]
 
 
 def test_a_job_waits_for_the_test_where_that_is_wanted(dashboard: Dashboard) -> None:
@@ -93,7 +93,7 @@ def test_a_job_waits_for_the_test_where_that_is_wanted(dashboard: Dashboard) -> 
     dashboard.change("one", "FAILED", "it broke", logs="Traceback")
     assert ask(dashboard, "GET", "/api/jobs/one")[1]["message"] == "it broke"
     assert ask(dashboard, "GET", "/api/jobs/one/logs") == (200, {"logs": "Traceback"})
-    with pytest.raises(KeyError, match="no job two; there are one"):
+    with pytest.raises(KeyError, match="no job two; known jobs: one"):
         dashboard.change("two", "FAILED")
 
 

@@ -61,11 +61,11 @@ class FakeCluster:
         self.plane = self
         self.said: list[str] = []
         self.shapes: dict[str, NodeShape] = {}
-        self.go = threading.Event()
+        self.scale_down = threading.Event()
         self.problem: Exception | None = None
 
     def begin(self, name: str, shape: NodeShape) -> None:
-        assert self.go.wait(WITHIN_S)
+        assert self.scale_down.wait(WITHIN_S)
         if self.problem is not None:
             raise self.problem
         self.shapes[name] = shape
@@ -87,7 +87,7 @@ def cluster() -> FakeCluster:
 def nodes(cluster: FakeCluster) -> Iterator[RealNodes]:
     nodes = RealNodes(cast(Cluster, cluster), most=2)
     yield nodes
-    cluster.go.set()
+    cluster.scale_down.set()
     nodes.close()
 
 
@@ -114,15 +114,15 @@ def test_nobody_waits_for_a_node_and_its_end_comes_after_its_beginning(
     assert made["spec"]["taints"]
     nodes.stop("a")
     assert cluster.said == [], "neither is done yet, and nobody was held up"
-    cluster.go.set()
+    cluster.scale_down.set()
     until(lambda: len(cluster.said) == 2)
     assert cluster.said == ["begin a", "remove a"]
     nodes.check()
 
 
-def test_a_node_that_does_not_begin_is_told(cluster: FakeCluster, nodes: RealNodes, tmp_path: Path) -> None:
+def test_failed_node_start_is_reported(cluster: FakeCluster, nodes: RealNodes, tmp_path: Path) -> None:
     cluster.problem = RuntimeError("containerd has ended")
-    cluster.go.set()
+    cluster.scale_down.set()
     pool = gke_pools(tmp_path)["gpu"]
     nodes.start(pool, node(pool, "a", {}))
     nodes.close()
@@ -148,23 +148,23 @@ def test_the_images_that_cannot_be_had_are_stood_in_for() -> None:
 def test_the_fleet_grants_what_fits_says_when_more_does_not_and_greets_who_is_ready(
     cluster: FakeCluster, nodes: RealNodes, tmp_path: Path
 ) -> None:
-    told: list[Event] = []
+    events: list[Event] = []
     api = cast(Api, cluster.api)
     state = State(tmp_path / "own.sqlite")
-    desk = Context(api=api, state=state, delays=Delays(), now=lambda: 0.0, tell=told.append)
+    desk = Context(api=api, state=state, delays=Delays(), now=lambda: 0.0, report=events.append)
     fleet = Fleet(desk, nodes)
     pool = gke_pools(tmp_path, nodeCount=3)["gpu"]
     for _ in range(2):
         fleet.reconcile(Snapshot(api=api, now=0.0, cluster=None, pools=[pool]))
-    granted = [event.node for event in told if isinstance(event, NodeGranted)]
+    granted = [event.node for event in events if isinstance(event, NodeGranted)]
     assert len(granted) == 2
-    assert [(each.count, each.room) for each in told if isinstance(each, MachineFull)] == [(3, 2)]
+    assert [(each.count, each.room) for each in events if isinstance(each, MachineFull)] == [(3, 2)]
     cluster.api.nodes[granted[0]]["status"] = {"conditions": [{"type": "Ready", "status": "True"}]}
     fleet.reconcile(Snapshot(api=api, now=0.0, cluster=None, pools=[pool]))
-    assert [event.node for event in told if isinstance(event, NodeJoined)] == granted[:1]
+    assert [event.node for event in events if isinstance(event, NodeJoined)] == granted[:1]
     fleet.reconcile(Snapshot(api=api, now=0.0, cluster=None, pools=[]))
-    assert {event.node for event in told if isinstance(event, NodeRemoved)} == set(granted)
+    assert {event.node for event in events if isinstance(event, NodeRemoved)} == set(granted)
     assert nodes.room() == 2
-    cluster.go.set()
+    cluster.scale_down.set()
     wanted = sorted(f"{what} {name}" for name in granted for what in ("begin", "remove"))
     until(lambda: sorted(cluster.said) == wanted)

@@ -1,4 +1,12 @@
-"""Admission policies in CEL that replace GKE's webhooks; the real API server evaluates them."""
+"""Admission policies in CEL that replace GKE's webhooks; the real API server evaluates them.
+
+Mutating policies are generally available since Kubernetes 1.36 (apiserver 0.36.1: pkg/features), so no certificate and
+no webhook server is needed. GKE's webhooks are not public. Networks of pods: GKE docs, multi-network support for Pods,
+2026-08; llm-d #1730 for the injected resources. ProvisioningRequests: the refusal of several PodSets is in GKE Warden's
+words (ray-project/ray #57839, 2025-10-17); the limit is that of GKE docs provisioningrequest, 2026-04-08, in our words.
+That pods get the toleration of queued nodes is inferred: a published run worked without its own
+(saltysoup/nearmap-gcp-oasis, 086f5b6, 2025-07-10).
+"""
 
 from __future__ import annotations
 
@@ -15,7 +23,7 @@ NEW_PODS: Json = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREA
 
 
 def denying(name: str, rule: Json, spec: Json, binding: Json | None = None) -> list[Json]:
-    """A policy that refuses requests, and its binding; `spec` has validations, `rule` says what is looked at."""
+    """Return a policy that denies requests, and its binding. `spec` has the validations, `rule` the match."""
     bound = {"policyName": name, "validationActions": ["Deny"], **(binding or {})}
     return [
         _object("ValidatingAdmissionPolicy", name, _matching(rule, spec)),
@@ -24,7 +32,7 @@ def denying(name: str, rule: Json, spec: Json, binding: Json | None = None) -> l
 
 
 def patching(name: str, rule: Json, spec: Json, expression: str) -> list[Json]:
-    """A policy that changes objects by the JSON patches that `expression` makes, and its binding."""
+    """Return a policy that applies the JSON patches of `expression`, and its binding."""
     mutation = {"patchType": "JSONPatch", "jsonPatch": {"expression": expression}}
     whole = _matching(rule, {**spec, "reinvocationPolicy": "Never", "mutations": [mutation]})
     return [
@@ -44,9 +52,9 @@ def _object(kind: str, name: str, spec: dict[str, Any]) -> Json:
 NETWORK = "Network"
 PARAMETERS = "GKENetworkParamSet"
 NAMES = ("gke-managed-networking", "networks")
-"""Namespace and name of the ConfigMap that tells the admission policy which networks there are; our own."""
+"""Namespace and name of our ConfigMap that lists the networks for the admission policy."""
 PROBE = "rehearsal-probe"
-"""A network that is listed while a cluster is being opened, to see whether the policies work."""
+"""Network that is listed while a cluster starts, to check whether the policies are active."""
 WEBHOOK = "multi-network-pods.networking.gke.io"
 _NETWORKS = (
     f"object.metadata.annotations['{INTERFACES}']"
@@ -60,7 +68,7 @@ _NAMES_NETWORKS = {
 
 
 def installed(vpc: str, subnet: str, pods_range: str) -> list[Json]:
-    """What a cluster with multi-networking begins with: the pods' own network, and the admission of pods."""
+    """Return the initial objects of a cluster with multi-networking: the default network, and the admission of pods."""
     parameters = {
         "apiVersion": GKE_NETWORK_API,
         "kind": PARAMETERS,
@@ -80,7 +88,7 @@ def installed(vpc: str, subnet: str, pods_range: str) -> list[Json]:
 
 
 def _denial() -> list[Json]:
-    """Pods that name networks which are not there are refused."""
+    """Deny pods that name missing networks."""
     namespace, name = NAMES
     missing = "variables.networks.filter(network, !(network in params.data.names.split(',')))"
     spec = {
@@ -100,7 +108,7 @@ def _denial() -> list[Json]:
 
 
 def _injection() -> list[Json]:
-    """The first container asks for a device and an address of each network that it names, beside the pods' own."""
+    """Add a device and an address of each named network to the first container's requests and limits."""
     at = "/spec/containers/0/resources"
     has = "object.spec.containers[0]"
     whole = f'[JSONPatch{{op: "add", path: "{at}", value: Object.spec.containers.resources{{}}}}]'
@@ -123,7 +131,7 @@ def _injection() -> list[Json]:
 
 
 def probe(network: str) -> Json:
-    """A pod that names a network: to ask, by dry run, whether the API server's admission knows the policies yet."""
+    """Return a pod that names a network, for a dry run that checks whether the policies are active."""
     annotations = {INTERFACES: f'[{{"interfaceName":"eth1","network":"{network}"}}]'}
     spec = {"containers": [{"name": "probe", "image": "probe"}]}
     metadata = {"name": "probe", "namespace": NAMES[0], "annotations": annotations}
@@ -139,12 +147,12 @@ CONSUMES = (
     "autoscaling.x-k8s.io/consume-provisioning-request",
     "cluster-autoscaler.kubernetes.io/consume-provisioning-request",
 )
-"""Annotations of pods that use the nodes of a ProvisioningRequest: no pool grows for them (kueue 0.19.2: pkg/
-controller/admissionchecks/provisioning; the older name until autoscaler 1.30)."""
+"""Annotations of pods that use the nodes of a ProvisioningRequest: no pool grows for them (kueue 0.19.2:
+pkg/controller/admissionchecks/provisioning; the older name until autoscaler 1.30)."""
 
 
 def policies() -> Iterator[Json]:
-    """The policies and their bindings."""
+    """Yield the policies for ProvisioningRequests and their pods, with bindings."""
     rule = {
         "apiGroups": ["autoscaling.x-k8s.io"],
         "apiVersions": ["*"],

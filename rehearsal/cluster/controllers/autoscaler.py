@@ -1,8 +1,8 @@
-"""The cluster autoscaler: pools grow for pods that the real scheduler finds no node for, and empty nodes go.
+"""Cluster autoscaler: pools grow for pods that the real scheduler cannot place, and empty nodes are removed.
 
-Stands in for GKE's own autoscaler and for the release cluster-autoscaler on EKS (kubernetes/autoscaler:
-cluster-autoscaler, 1.35; GKE docs, cluster autoscaler, read 2026-11). It knows less than they do: it takes empty nodes
-only, and never moves pods to make one empty. A pool in need gets its machines after a delay, or is out of stock.
+Replaces GKE's autoscaler and the release cluster-autoscaler on EKS (kubernetes/autoscaler: cluster-autoscaler, 1.35;
+GKE docs, cluster autoscaler, read 2026-11). It does less: it removes only empty nodes, and never moves pods to empty
+one. A pool gets its machines after a delay, or is out of stock.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from rehearsal.cluster.controllers.scheduling import CandidateNode, name_of, uns
 from rehearsal.cluster.controllers.snapshot import Context, Snapshot, condition
 
 ACCELERATORS = ("cloud.google.com/gke-accelerator", "k8s.amazonaws.com/accelerator")
-"""Labels by which the autoscaler knows that a node will have GPUs (kubernetes/autoscaler: cloudprovider/aws README and
+"""Labels by which the autoscaler expects GPUs on a node (kubernetes/autoscaler: cloudprovider/aws README and
 cloudprovider/gce; unverified, 2026-11)."""
 CHART = "cluster-autoscaler"
 
 
 @dataclass
 class Growth:
-    """Machines that a pool was promised: `count` at the time `due`, wanted at `asked`, for `pods`."""
+    """Pending machines of a pool: `count` at the time `due`, requested at `asked`, for `pods`."""
 
     pool: Pool
     asked: float
@@ -39,12 +39,12 @@ class Growth:
 
     @property
     def count(self) -> int:
-        """How many machines."""
+        """The number of machines."""
         return len(self.places)
 
 
 class Autoscaler:
-    """Grows and shrinks the pools that may be."""
+    """Scales the autoscaled pools up and down."""
 
     name = "autoscaler"
 
@@ -55,12 +55,12 @@ class Autoscaler:
         self._refused: dict[str, float] = {}
         self._empty_since: dict[str, float] = {}
         self.booked: dict[str, float] = {}
-        """Until when a node stays although it is empty: those of a ProvisioningRequest."""
+        """Time until which an empty node stays: nodes of a ProvisioningRequest."""
         self.out_of_stock: set[str] = set()
-        """The names of pools for which the cloud has no machine now."""
+        """Names of the pools for which the cloud has no machine now."""
 
     def reconcile(self, snapshot: Snapshot) -> None:
-        """Look at the pods that wait, at what is due, and at nodes without pods."""
+        """Check pending pods, due machines, and empty nodes."""
         if not runs(snapshot):
             self._coming = []
             return
@@ -69,7 +69,7 @@ class Autoscaler:
         self._shrink(snapshot, kept)
 
     def _plan(self, snapshot: Snapshot) -> set[str]:
-        """Promise machines for the pods that fit nowhere; returns the nodes that waiting pods are about to get."""
+        """Plan machines for the pods that fit nowhere; return the nodes that pending pods will use."""
         pools = {pool.name: pool for pool in snapshot.pools}
         self._coming = [growth for growth in self._coming if pools.get(growth.pool.name) is not None]
         waiting = [pod for pod in snapshot.pods if unschedulable(pod) and not consumer(pod)]
@@ -91,13 +91,13 @@ class Autoscaler:
         )
         for growth in new:
             growth.asked, growth.due = snapshot.now, snapshot.now + self._context.delays.grant
-            self._context.tell(NodesWanted(pool=growth.pool.name, count=growth.count, pods=tuple(growth.pods)))
+            self._context.report(NodesWanted(pool=growth.pool.name, count=growth.count, pods=tuple(growth.pods)))
         self._coming += new
         needed = {name_of(pod) for pod in waiting}
         return {place.name for place in places if needed & set(place.pods)}
 
     def _as_expected(self, snapshot: Snapshot, place: CandidateNode, pool: Pool) -> CandidateNode:
-        """A node that starts, or is to have GPUs by its label and offers none yet, counts as one still to come."""
+        """Treat a node as upcoming while it starts, or while it lacks the GPUs that its label announces."""
         needed = {"cpu", GPU} if any(label in pool.labels for label in ACCELERATORS) else {"cpu"}
         if needed <= place.offers:
             return place
@@ -109,7 +109,7 @@ class Autoscaler:
             pool = growth.pool
             if pool.name in self.out_of_stock:
                 self._refused[pool.name] = snapshot.now + self._context.delays.refusal
-                self._context.tell(OutOfStock(pool=pool.name, count=growth.count))
+                self._context.report(OutOfStock(pool=pool.name, count=growth.count))
                 continue
             if not self._fleet.has_room(pool, growth.count):
                 self._refused[pool.name] = snapshot.now + self._context.delays.refusal
@@ -117,12 +117,12 @@ class Autoscaler:
             self.deliver(snapshot, pool, growth.count, snapshot.now - growth.asked)
 
     def deliver(self, snapshot: Snapshot, pool: Pool, count: int, after_s: float) -> list[str]:
-        """Make a pool larger by some nodes; returns their names."""
+        """Add nodes to a pool; return their names."""
         self._fleet.resize(pool, count)
         return [self._fleet.grant(snapshot, pool, after_s) for _ in range(count)]
 
     def has(self, pool: Pool, count: int) -> bool:
-        """Whether the cloud has so many machines for a pool now."""
+        """Return whether the cloud has that many machines for a pool now."""
         return pool.name not in self.out_of_stock and self._fleet.has_room(pool, count)
 
     def _shrink(self, snapshot: Snapshot, kept: set[str]) -> None:
@@ -143,7 +143,7 @@ class Autoscaler:
             if self._fleet.vacate(snapshot, its):
                 self._fleet.resize(pool, -1)
                 self._fleet.take(snapshot, its, f"empty for {snapshot.now - since:.0f} s")
-                # The sizes of this round are out of date; there is a next one.
+                # The sizes of this round are outdated; wait for the next one.
                 return
             del self._empty_since[name]
 
@@ -164,11 +164,15 @@ def plan(
     devices: Mapping[str, Mapping[str, int]],
     classes: Mapping[str, Json],
 ) -> list[Growth]:
-    """Which pools are to grow, by how much, for pods that wait. Pure but for `places`, on which pods are counted.
+    """Return which pools grow, and by how much, for pending pods. Pure, except that `places` count the pods.
 
-    Pods go where they fit already; then on machines planned for others; then each on a new machine of the first pool in
-    its order that has room and would take it. `room` is nodes that a pool may still get, `devices` what a node of it is
-    expected to offer, `classes` the ComputeClasses by name.
+    Pods use existing nodes first, then machines planned for other pods, then a new machine of the first pool in their
+    order that has room and accepts them.
+
+    Args:
+        room: nodes that a pool may still get.
+        devices: devices expected on a pool's node.
+        classes: the ComputeClasses by name.
     """
     growths: dict[str, Growth] = {}
     for pod in waiting:
@@ -204,7 +208,7 @@ def _new_place(
 
 
 def runs(snapshot: Snapshot) -> bool:
-    """Whether there is an autoscaler: GKE's own, or on EKS a release that was told to look after this cluster."""
+    """Return whether there is an autoscaler: GKE's own, or on EKS a release configured for this cluster."""
     if snapshot.cluster is None:
         return False
     if snapshot.cluster.cloud == "gke":
@@ -214,7 +218,7 @@ def runs(snapshot: Snapshot) -> bool:
 
 
 def consumer(pod: Json) -> bool:
-    """Whether a pod uses the nodes of a ProvisioningRequest."""
+    """Return whether a pod uses the nodes of a ProvisioningRequest."""
     annotations = (pod.get("metadata") or {}).get("annotations") or {}
     return any(name in annotations for name in CONSUMES)
 

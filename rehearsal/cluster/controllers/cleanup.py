@@ -1,7 +1,7 @@
-"""When the simulated cluster is deleted, what is in the API server goes: a cloud deletes a cluster whole.
+"""Cleanup of the API server when the simulated cluster is deleted, since a cloud deletes a cluster whole.
 
-Stands in for the end of the cluster's own etcd (GKE docs and EKS docs, deleting a cluster). Nobody serves finalizers
-any more, so they are taken off; which ones, is told.
+Replaces the deletion of the cluster's own etcd (GKE docs and EKS docs, deleting a cluster). No controller serves
+finalizers anymore, so they are removed and reported.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ from rehearsal.cluster.controllers.snapshot import Context, Snapshot
 from tools.kubernetes.api import Api, ApiError, Kind
 
 Name = tuple[str, str, str]
-"""Kind, namespace ("" where it has none) and name of an object."""
+"""Kind, namespace ("" if cluster-scoped) and name of an object."""
 
 _OF_THE_SERVER = frozenset(
     {"APIService", "ComponentStatus", "Endpoints", "EndpointSlice", "Event", "IPAddress", "Lease", "PodMetrics"}
 )
-"""Kinds that the API server and its controllers keep by themselves, and that follow the others."""
+"""Kinds that the API server and its controllers maintain and that follow the others."""
 _DEFINITION = "CustomResourceDefinition"
 _GIVEN = (("ConfigMap", "kube-root-ca.crt"), ("ServiceAccount", "default"))
 
 
 def present(api: Api, kinds: Iterable[Kind] | None = None) -> dict[Name, tuple[Kind, Json]]:
-    """Everything that somebody has put into an API server, or that was made for it; or only what is of some kinds."""
+    """Return every object of an API server, or those of some kinds."""
     found: dict[Name, tuple[Kind, Json]] = {}
     for kind in _preferred(api.kinds()) if kinds is None else kinds:
         for body in _listed(api, kind):
             metadata = body["metadata"]
-            # The server takes its time to end a kind of which there is no object; nothing can be made of it any more.
+            # The server removes a CRD without objects only after a while; no object can be created in the meantime.
             ending = kind.kind == _DEFINITION and metadata.get("deletionTimestamp")
             if (kind.kind, metadata["name"]) not in _GIVEN and not ending:
                 found[kind.kind, metadata.get("namespace") or "", metadata["name"]] = kind, body
@@ -38,14 +38,14 @@ def present(api: Api, kinds: Iterable[Kind] | None = None) -> dict[Name, tuple[K
 
 
 def leftovers(api: Api, before: Iterable[Name]) -> list[str]:
-    """What there is beyond what there was before, as "Kind namespace/name"."""
+    """Return the objects that did not exist before, as "Kind namespace/name"."""
     return [_written(name) for name in sorted(present(api).keys() - set(before))]
 
 
 class Cleanup:
-    """Waits for the cluster to go; then takes away, round by round, what was not there in the beginning."""
+    """Waits for the deletion of the cluster, then deletes, round by round, what did not exist at the start."""
 
-    name = "emptying"
+    name = "cleanup"
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -57,11 +57,11 @@ class Cleanup:
 
     @property
     def before(self) -> frozenset[Name]:
-        """What an empty API server has."""
+        """The objects of an empty API server."""
         return self._before
 
     def reconcile(self, snapshot: Snapshot) -> None:
-        """Remember the cluster while it is there; empty its API server after."""
+        """Remember the cluster while it exists; empty its API server afterwards."""
         if snapshot.cluster is not None:
             self._cluster = snapshot.cluster.name
             return
@@ -70,17 +70,17 @@ class Cleanup:
         api = self._context.api
         left = {name: its for name, its in present(api, self._kinds).items() if name not in self._before}
         if not left and self._kinds is not None:
-            # Of those kinds all is gone. Has something else come meanwhile?
+            # All objects of those kinds are deleted. Check for new ones.
             self._kinds = None
             return
         self._kinds = {kind for kind, _ in left.values()}
-        # Definitions last: a namespace cannot be emptied of kinds that are just going.
+        # CRDs last: a namespace cannot be emptied of kinds that are being removed.
         first = {name: its for name, its in left.items() if name[0] != _DEFINITION}
         for name, (kind, body) in (first or left).items():
             self._gone.add(name)
             self._remove(api, kind, body, name)
         if not left:
-            self._context.tell(
+            self._context.report(
                 ClusterEmptied(cluster=self._cluster, objects=len(self._gone), forced=tuple(sorted(self._forced)))
             )
             self._cluster, self._kinds, self._gone, self._forced = None, None, set(), set()
@@ -89,7 +89,7 @@ class Cleanup:
         metadata = body["metadata"]
         try:
             path = api.path(kind.api_version, kind.kind, metadata.get("namespace"), metadata["name"])
-            # The server's own finalizer of a definition deletes the objects of its kind, and is served.
+            # The server handles its own finalizer of a CRD, which deletes the objects of the kind.
             if metadata.get("finalizers") and kind.kind != _DEFINITION:
                 self._forced.add(_written(name))
                 api.request(
@@ -98,13 +98,13 @@ class Cleanup:
             if not metadata.get("deletionTimestamp"):
                 api.request("DELETE", path, body={"gracePeriodSeconds": 0, "propagationPolicy": "Background"})
         except ApiError as problem:
-            # Gone by itself, or changed meanwhile: the next round sees.
+            # Deleted or changed in the meantime: the next round handles it.
             if problem.status not in (404, 409, 422):
                 raise
 
 
 def _preferred(kinds: Iterable[Kind]) -> Iterator[Kind]:
-    """Each kind of object once, whatever versions of it are served."""
+    """Yield each kind once, in one of its served versions."""
     seen = set()
     for kind in kinds:
         group = kind.api_version.rpartition("/")[0]
@@ -117,7 +117,7 @@ def _listed(api: Api, kind: Kind) -> list[Json]:
     try:
         return api.list(kind.api_version, kind.kind)
     except ApiError as problem:
-        # A definition that is just going.
+        # The CRD is being removed.
         if problem.status in (404, 405, 503):
             return []
         raise

@@ -1,7 +1,7 @@
-"""The landlord itself: a thread that looks at the simulated clouds and at the API server; its parts do the work.
+"""Cloud controllers: a thread that reconciles the simulated clouds with the API server, several times a second.
 
-One round after the other, a few in a second. No part waits in its round, so none holds up another, but for the moment
-in which a new cluster gets its contents: nothing else is to be done before.
+They replace the clouds' own controllers, each with its source; nothing that they decide is proof. No reconciler blocks
+its round, except while a new cluster gets its initial objects.
 """
 
 from __future__ import annotations
@@ -34,19 +34,21 @@ from tools.kubernetes.control_plane import ControlPlane
 
 ROUND_S = 0.3
 PATIENCE_S = 60.0
-"""How long a part may fail, round after round, before it counts as broken: conflicts and kinds that are going pass."""
+"""Seconds for which a reconciler may fail before it counts as broken: conflicts and vanishing kinds are transient."""
 
 
 class ControllerError(RuntimeError):
-    """A part of the landlord is broken, or its thread has ended."""
+    """A reconciler is broken, or the thread has ended."""
 
 
 class CloudControllers:
-    """Serves one control plane and one simulated world, from `__enter__` to `__exit__`.
+    """Serves one control plane and one cloud state, for the duration of a `with` block.
 
-    `tell` is given a line for each event, in the landlord's thread; `events` has them all, typed. Where `machines` are
-    given, nodes are real, `operators` run the controllers, and Ray answers for itself; otherwise kwok has to run, which
-    plays the kubelets, and a stand-in answers for Ray's dashboards.
+    Args:
+        report: receives a line for each event, in the controllers' thread; `events` has the typed events.
+        delays: delays of the simulated clouds.
+        machines: real nodes. Without them, kwok simulates kubelets, and a stub answers for Ray's dashboards.
+        operators: runs the controllers of Helm releases, with `machines`.
     """
 
     def __init__(
@@ -54,23 +56,25 @@ class CloudControllers:
         plane: ControlPlane,
         state: State,
         settings: Settings,
-        tell: Callable[[str], None],
+        report: Callable[[str], None],
         delays: Delays | None = None,
         machines: Machines | None = None,
         operators: Operators | None = None,
     ) -> None:
         self._plane = plane
         self._machines = machines
-        self._say = tell
+        self._say = report
         self._began = time.monotonic()
         self._lock = threading.Lock()
         self._events: list[Event] = []
         self._stop = threading.Event()
         self._failing: dict[str, float] = {}
         self._problem: str | None = None
-        self._thread = threading.Thread(target=self._run, name="landlord", daemon=True)
-        self._context = Context(api=plane.api, state=state, delays=delays or Delays(), now=self._now, tell=self._tell)
-        self.dashboard = Dashboard(plane.api, self._tell, version=settings.ray.version)
+        self._thread = threading.Thread(target=self._run, name="cloud-controllers", daemon=True)
+        self._context = Context(
+            api=plane.api, state=state, delays=delays or Delays(), now=self._now, report=self._report
+        )
+        self.dashboard = Dashboard(plane.api, self._report, version=settings.ray.version)
         """Ray's job API, as the operator sees it."""
         self._fleet = Fleet(self._context, machines)
         self.autoscaler = Autoscaler(self._context, self._fleet)
@@ -105,7 +109,7 @@ class CloudControllers:
 
     @property
     def events(self) -> list[Event]:
-        """What has happened so far."""
+        """The events so far."""
         with self._lock:
             return list(self._events)
 
@@ -117,27 +121,27 @@ class CloudControllers:
         )
 
     def stock(self, pool: str, *, out: bool) -> None:
-        """Order that the cloud has no machine for a pool from now on, or that it has some again."""
+        """Set whether the cloud is out of machines for a pool."""
         (self.autoscaler.out_of_stock.add if out else self.autoscaler.out_of_stock.discard)(pool)
 
     def check(self) -> None:
-        """Raise `LandlordError` if a part is broken, and what the control plane raises if a program has ended."""
+        """Raise `ControllerError` if a reconciler is broken, or the control plane's error if a program has ended."""
         self._plane.check()
         if self._problem is not None:
             raise ControllerError(self._problem)
         if not self._thread.is_alive() and not self._stop.is_set():
-            raise ControllerError("the landlord's thread has ended")
+            raise ControllerError("the thread of the cloud controllers has ended")
 
     def leftovers(self) -> list[str]:
-        """What is in the API server beyond what an empty one has, as "Kind namespace/name"."""
+        """Return the objects beyond those of an empty API server, as "Kind namespace/name"."""
         return leftovers(self._context.api, self._cleanup.before)
 
     def _run(self) -> None:
         while not self._stop.wait(ROUND_S):
             try:
                 snapshot = self._context.look()
-            except Exception as problem:  # Told by `check`.
-                self._broken("look at the clouds", problem)
+            except Exception as problem:  # Reported by `check`.
+                self._broken("snapshot of the clouds", problem)
                 return
             for part in self._reconcilers:
                 if self._stop.is_set():
@@ -151,7 +155,7 @@ class CloudControllers:
             return
         try:
             self._machines.check()
-        except Exception as problem:  # Told by `check`, and at once: a node that does not come explains what waits.
+        except Exception as problem:  # Reported by `check` at once: a node that fails explains pending pods.
             self._broken("nodes", problem)
 
     def _round(self, part: Reconciler, snapshot: Snapshot) -> None:
@@ -162,18 +166,18 @@ class CloudControllers:
             since = self._failing.setdefault(part.name, self._now())
             if self._now() - since > PATIENCE_S:
                 self._broken(part.name, problem)
-        except Exception as problem:  # Told by `check`, which a test and a rehearsal ask.
+        except Exception as problem:  # Reported by `check`, which tests and rehearsals call.
             self._broken(part.name, problem)
 
     def _broken(self, part: str, problem: Exception) -> None:
         if self._problem is None and not self._stop.is_set():
             self._problem = f"{part}: {type(problem).__name__}: {problem}"
-            self._tell(ReconcileFailed(part=part, why=f"{type(problem).__name__}: {problem}"))
+            self._report(ReconcileFailed(part=part, why=f"{type(problem).__name__}: {problem}"))
 
     def _now(self) -> float:
         return time.monotonic() - self._began
 
-    def _tell(self, event: Event) -> None:
+    def _report(self, event: Event) -> None:
         event = stamped(event, self._now())
         with self._lock:
             self._events.append(event)
@@ -181,19 +185,19 @@ class CloudControllers:
 
 
 class ScalingEvents:
-    """Each change once, as soon as it was made."""
+    """Reports each change that scaling made to a manifest, once."""
 
     name = "scaling"
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
 
     def reconcile(self, _snapshot: Snapshot) -> None:
-        """Tell what is new."""
+        """Report new changes."""
         with self._context.state.transaction() as view:
             changes: list[str] = view.setting(CHANGES, [])
         for change in changes:
-            if change not in self._told:
-                self._told.add(change)
-                self._context.tell(Scaled(change=change))
+            if change not in self._reported:
+                self._reported.add(change)
+                self._context.report(Scaled(change=change))

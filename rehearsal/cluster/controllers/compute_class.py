@@ -1,8 +1,8 @@
-"""GKE's ComputeClass: which pools a pod may have nodes of and in which order, and what its object says about itself.
+"""GKE's ComputeClass: the pools that may serve a pod, their order, and the status of the object.
 
-Stands in for the part of GKE's autoscaler that reads the class (k8s.io/gke-autoscaling: cluster-autoscaler/pkg/
-computeclass, Google 2026, read 2026-11-21; GKE docs ComputeClass CRD reference, 2026-04-13). Rules that name machines
-instead of pools would make pools, which no stack of this project asks for: they match nothing here.
+Replaces the part of GKE's autoscaler that reads the class (k8s.io/gke-autoscaling: cluster-autoscaler/pkg/computeclass,
+Google 2026, read 2026-11-21; GKE docs ComputeClass CRD reference, 2026-04-13). Rules that name machines instead of
+pools would create pools, which no stack of this project requests: they match nothing here.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ KIND = "ComputeClass"
 
 
 def order(pod: Json, pools: Sequence[Pool], classes: Mapping[str, Json]) -> list[Pool]:
-    """The pools that may grow for a pod, first choice first. Pure.
+    """Return the pools that may grow for a pod, first choice first. Pure.
 
-    Of a class: those that its rules name and that carry its label, in the order of the rules; then, unless it says
-    DoNotScaleUp, the others. Without one: the pools of no class, the smallest machine first.
+    With a class: the pools that its rules name and that carry its label, in the order of the rules; then the others,
+    unless it sets DoNotScaleUp. Without one: the pools of no class, the smallest machine first.
     """
     chosen = ((pod.get("spec") or {}).get("nodeSelector") or {}).get(SELECTOR)
     by_size = sorted(pools, key=lambda pool: (pool.gpus, pool.cpus, pool.name))
@@ -43,7 +43,7 @@ def order(pod: Json, pools: Sequence[Pool], classes: Mapping[str, Json]) -> list
 
 
 def health(body: Json, pools: Sequence[Pool]) -> Json:
-    """The condition of a class: whether all that it names is there. Pure."""
+    """Return the condition of a class: whether everything that it names exists. Pure."""
     name = body["metadata"]["name"]
     own = {pool.name: pool for pool in pools}
     for rule in (body.get("spec") or {}).get("priorities") or ():
@@ -57,7 +57,8 @@ def health(body: Json, pools: Sequence[Pool]) -> Json:
 
 
 def policies() -> list[Json]:
-    """GKE Warden refuses pods that choose a class and more beside it (GKE docs, 2026-04-13; the words are ours)."""
+    """Return the policy of GKE Warden against pods that combine a class with other selectors (GKE docs, 2026-04-13; our
+    wording)."""
     has = "has(object.spec.nodeSelector)"
     others = f"{list(EXCLUSIVE)}.filter(key, key in object.spec.nodeSelector)"
     spec = {
@@ -74,7 +75,7 @@ def policies() -> list[Json]:
 
 
 class ComputeClasses:
-    """Keeps the condition "Health" of every class."""
+    """Maintains the condition "Health" of every class."""
 
     name = "compute classes"
 
@@ -82,7 +83,7 @@ class ComputeClasses:
         self._context = context
 
     def reconcile(self, snapshot: Snapshot) -> None:
-        """Say how each class is, where that has changed."""
+        """Update the conditions that changed."""
         if snapshot.cluster is None or snapshot.cluster.cloud != "gke":
             return
         for body in snapshot.custom(KIND, API):

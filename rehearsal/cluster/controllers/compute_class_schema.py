@@ -1,8 +1,8 @@
 """GKE's ComputeClass (cloud.google.com/v1) as a CustomResourceDefinition.
 
-Own words for the fields and rules of GoogleCloudPlatform/compute-class-api: api/cloud.google.com/v1/types.go (0072a623,
-read 2026-11-21) and GKE docs ComputeClass CRD reference, 2026-04-13, as far as they concern pools with GPUs. Fields
-for TPUs, Autopilot, confidential machines and node tuning are left out: an object that has one is refused here.
+Our wording for the fields and rules of GoogleCloudPlatform/compute-class-api: api/cloud.google.com/v1/types.go
+(0072a623, read 2026-11-21) and GKE docs ComputeClass CRD reference, 2026-04-13, limited to pools with GPUs. Fields for
+TPUs, Autopilot, confidential machines and node tuning are missing: an object with one is refused here.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Ray's dashboards, for the operator that submits jobs to them: an HTTP proxy that answers for every head.
+"""Stub of Ray's dashboards for the operator that submits jobs to them: an HTTP proxy that answers for every head.
 
-Stands in for the head's job API, since no container runs. What it answers is what KubeRay 1.6.2 asks
-(ray-operator/controllers/ray/utils/dashboardclient) and Ray 2.60 says (REST API of jobs; /api/version). It answers only
-where a head would: its service leads to a head pod that is ready. With `authOptions.mode: token` it wants the cluster's
-own token, and says 401 otherwise.
+Replaces the head's job API, since no container runs. It answers what KubeRay 1.6.2 requests
+(ray-operator/controllers/ray/utils/dashboardclient) as Ray 2.60 does (REST API of jobs; /api/version). It answers only
+if the service leads to a ready head pod. With `authOptions.mode: token` it requires the cluster's token, and returns
+401 otherwise.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _HEADERS = ("x-ray-authorization", "authorization")
 
 @dataclass
 class Job:
-    """A submitted job. `cluster` is NAMESPACE/NAME of its RayCluster; times are seconds since the epoch."""
+    """Submitted job. `cluster` is NAMESPACE/NAME of its RayCluster; times are seconds since the epoch."""
 
     id: str
     cluster: str
@@ -44,7 +44,7 @@ class Job:
     logs: str = ""
 
     def answer(self) -> Json:
-        """As Ray describes it."""
+        """Return the job as Ray describes it."""
         return {
             "job_id": self.id,
             "submission_id": self.id,
@@ -60,15 +60,15 @@ class Job:
 
 
 class Dashboard:
-    """The proxy. `url` is what the operator gets as HTTP_PROXY.
+    """The proxy. The operator gets `url` as HTTP_PROXY.
 
-    Jobs go on by themselves, from PENDING to RUNNING and after `runs_s` seconds to SUCCEEDED, unless `manual` is set:
-    then a test tells each step by `change`.
+    Jobs move from PENDING to RUNNING and after `runs_s` seconds to SUCCEEDED, unless `manual` is set: then a test moves
+    them by `change`.
     """
 
-    def __init__(self, api: Api, tell: Callable[[Event], None], *, runs_s: float = 3.0, version: str = RAY) -> None:
+    def __init__(self, api: Api, report: Callable[[Event], None], *, runs_s: float = 3.0, version: str = RAY) -> None:
         self._api = api
-        self._tell = tell
+        self._report = report
         self._runs_s = runs_s
         self._version = version
         self._lock = threading.Lock()
@@ -83,7 +83,7 @@ class Dashboard:
 
     @property
     def url(self) -> str:
-        """Its address."""
+        """The URL of the proxy."""
         return f"http://127.0.0.1:{self._server.server_address[1]}"
 
     @property
@@ -93,7 +93,7 @@ class Dashboard:
             return list(self._jobs.values())
 
     def start(self) -> None:
-        """Listen."""
+        """Start listening."""
         self._thread.start()
 
     def close(self) -> None:
@@ -104,18 +104,18 @@ class Dashboard:
         self._server.server_close()
 
     def change(self, job: str, status: str, message: str = "", logs: str = "") -> None:
-        """Bring a job to another status. Raises `KeyError` for one that nobody submitted."""
+        """Set the status of a job. Raises `KeyError` for an unknown job."""
         with self._lock:
             found = next((each for each in self._jobs.values() if each.id == job), None)
             if found is None:
                 raise KeyError(
-                    f"no job {job}; there are {', '.join(each.id for each in self._jobs.values()) or 'none'}"
+                    f"no job {job}; known jobs: {', '.join(each.id for each in self._jobs.values()) or 'none'}"
                 )
             self._change(found, status, message)
             found.logs += logs
 
     def reconcile(self) -> None:
-        """Let jobs go on whose time has come."""
+        """Move the jobs that are due."""
         now = time.time()
         with self._lock:
             for job in [] if self.manual else self._jobs.values():
@@ -127,7 +127,7 @@ class Dashboard:
     def answer(
         self, method: str, url: str, headers: Callable[[str], str | None], body: bytes
     ) -> tuple[int, Json | list[Json]]:
-        """What the dashboard at `url` answers, as (HTTP status, JSON)."""
+        """Return the dashboard's answer for `url`, as (HTTP status, JSON)."""
         address = urlsplit(url)
         cluster = self._cluster(address.hostname or "")
         if cluster is None:
@@ -142,7 +142,7 @@ class Dashboard:
         if parts[:3] == ["api", "serve", "applications"]:
             return 200, {"applications": {}}
         if parts[:2] != ["api", "jobs"]:
-            return 404, {"error": f"{address.path}: the stand-in of the dashboard does not know this"}
+            return 404, {"error": f"{address.path}: the stub of the dashboard does not support this"}
         with self._lock:
             return self._job_api(method, name, parts[2:], body)
 
@@ -167,24 +167,24 @@ class Dashboard:
             case "DELETE", []:
                 del self._jobs[cluster, job.id]
                 return 200, {"deleted": True}
-        return 405, {"error": f"{method} is not for {'/'.join(parts)}"}
+        return 405, {"error": f"{method} is not supported for {'/'.join(parts)}"}
 
     def _submit(self, cluster: str, request: Json) -> tuple[int, Json]:
         id_ = str(request.get("submission_id") or f"raysubmit_{len(self._jobs) + 1:016d}")
         if (cluster, id_) in self._jobs:
             return 500, {"error": f"Job with submission_id {id_} already exists. Please use a different submission_id."}
         self._jobs[cluster, id_] = Job(id=id_, cluster=cluster, request=request)
-        self._tell(JobChanged(cluster=cluster, job=id_, status="PENDING"))
+        self._report(JobChanged(cluster=cluster, job=id_, status="PENDING"))
         return 200, {"job_id": id_, "submission_id": id_}
 
     def _change(self, job: Job, status: str, message: str) -> None:
         job.status, job.message = status, message
         if status in FINAL:
             job.ended = time.time()
-        self._tell(JobChanged(cluster=job.cluster, job=job.id, status=status))
+        self._report(JobChanged(cluster=job.cluster, job=job.id, status=status))
 
     def _cluster(self, host: str) -> Json | None:
-        """The RayCluster whose head service has this name, if its head is ready."""
+        """Return the RayCluster whose head service has this name, if its head is ready."""
         service, namespace, *_ = [*host.split("."), "", ""]
         found = self._api.get("v1", "Service", service, namespace)
         selector = value_at(found, "spec.selector") or {}
@@ -220,7 +220,7 @@ def _handler(dashboard: Dashboard) -> type[BaseHTTPRequestHandler]:
             body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
             try:
                 status, answer = dashboard.answer(self.command, self.path, self.headers.get, body)
-            except Exception as problem:  # The operator is to see it, and tries again.
+            except Exception as problem:  # The operator sees the error and retries.
                 status, answer = 500, {"error": f"{type(problem).__name__}: {problem}"}
             content = json.dumps(answer).encode()
             self.send_response(status)
@@ -232,6 +232,6 @@ def _handler(dashboard: Dashboard) -> type[BaseHTTPRequestHandler]:
         do_GET = do_POST = do_PUT = do_DELETE = _answer  # noqa: N815 - the names that the server looks for
 
         def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class' name
-            """Nothing: the landlord tells what matters."""
+            """Log nothing: the controllers report events."""
 
     return Handler

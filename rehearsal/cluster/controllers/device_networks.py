@@ -1,7 +1,7 @@
-"""GKE's network objects: whether a parameter set and its Network are ready, and what keeps a parameter set.
+"""GKE's network objects: readiness of GKENetworkParamSet and Network, and the finalizer of a parameter set.
 
-Stands in for the controllers of kubernetes/cloud-provider-gcp (pkg/controller/gkenetworkparamset at 006bd8b8 and
-04532690, read 2026-11-21): their conditions, reasons, words and finalizer. What happens to pods is `admission`.
+Replaces the controllers of kubernetes/cloud-provider-gcp (pkg/controller/gkenetworkparamset at 006bd8b8 and 04532690,
+read 2026-11-21), with their conditions, reasons, messages and finalizer. Pods: see `admission`.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ FINALIZER = "networking.gke.io/gnp-controller"
 
 
 class DeviceNetworks:
-    """Conditions of the networks, their finalizer, and the list of networks that pods may name."""
+    """Maintains the conditions of the networks, their finalizer, and the list of networks for pods."""
 
     name = "device networks"
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._told: dict[str, str | None] = {}
+        self._reported: dict[str, str | None] = {}
 
     def reconcile(self, snapshot: Snapshot) -> None:
-        """Judge every parameter set and network, and write what has changed."""
+        """Update every parameter set and network that changed."""
         if snapshot.cluster is None or not value_at(snapshot.cluster.live, "enableMultiNetworking"):
-            self._told.clear()
+            self._reported.clear()
             return
         networks, parameters = snapshot.custom(NETWORK), snapshot.custom(PARAMETERS)
         by_name = {each["metadata"]["name"]: each for each in parameters}
@@ -82,9 +82,9 @@ class DeviceNetworks:
             self._context.api.patch(
                 GKE_NETWORK_API, NETWORK, name, None, {"status": {"conditions": now}}, subresource="status"
             )
-        if name not in GIVEN and self._told.get(name, "") != said:
-            self._told[name] = said
-            self._context.tell(NetworkReady(network=name, problem=said))
+        if name not in GIVEN and self._reported.get(name, "") != said:
+            self._reported[name] = said
+            self._context.report(NetworkReady(network=name, problem=said))
 
     def _list(self, names: list[str]) -> None:
         namespace, name = NAMES
@@ -95,7 +95,7 @@ class DeviceNetworks:
 
 
 def unfit(body: Json, parameters: Iterable[Json], snapshot: Snapshot) -> tuple[str, str] | None:
-    """Why a parameter set is not ready, as (reason, message) of the controller; None if it is. Pure."""
+    """Return why a parameter set is not ready, as (reason, message) of the controller; None if it is. Pure."""
     spec = body.get("spec") or {}
     vpc, subnet, mode = spec.get("vpc"), spec.get("vpcSubnet"), spec.get("deviceMode")
     ranges = value_at(spec, "podIPv4Ranges.rangeNames")

@@ -1,8 +1,8 @@
-"""What nodes offer beside CPUs and memory: GPUs and NICs by count, and NICs by claim. Pure.
+"""Devices of nodes besides CPUs and memory: GPUs and NICs by count, and NICs by claim. Pure.
 
-Stands in for device plugins (GKE's own for GPUs and networks; NVIDIA's and AWS' by Helm on EKS) and for the DRANET
-driver. Sources: GKE docs, multi-network support for Pods, 2026-08, with gke-networking-api v0.2.11 for the names; the
-charts' node affinities as `infra.eks.device_plugins` cites them; kubernetes-sigs/dranet v1.4.0: pkg/apis/attributes.go.
+Replaces device plugins (GKE's own for GPUs and networks; NVIDIA's and AWS' by Helm on EKS) and the DRANET driver.
+Sources: GKE docs, multi-network support for Pods, 2026-08, with gke-networking-api v0.2.11 for the names; the charts'
+node affinities as `infra.eks.device_plugins` cites them; kubernetes-sigs/dranet v1.4.0: pkg/apis/attributes.go.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ EFA = "vpc.amazonaws.com/efa"
 NETWORK_PREFIX = "networking.gke.io.networks/"
 DRIVER = "dra.net"
 Charts = Mapping[str, Mapping[str, Any]]
-"""The values of the Helm releases that are there, by chart."""
+"""Values of the installed Helm releases, by chart."""
 Networks = Mapping[tuple[str, str], str]
-"""The name of the Network object for a VPC and subnet, of those that are ready."""
+"""Name of the ready Network object for a VPC and subnet."""
 
 
 def offered(pool: Pool, networks: Networks, charts: Charts) -> dict[str, int]:
-    """The devices of a node of this pool by count, once what hands them out runs on it."""
+    """Return the devices of a pool's node by count, once its device plugins run."""
     if pool.cloud == "gke":
         gpus = {GPU: pool.gpus} if pool.gpus else {}
         return {**gpus, **_by_network(pool, networks)}
@@ -38,18 +38,18 @@ def offered(pool: Pool, networks: Networks, charts: Charts) -> dict[str, int]:
 
 
 def expected(pool: Pool, networks: Networks) -> dict[str, int]:
-    """The devices that the autoscaler expects of a node which is not there yet.
+    """Return the devices that the autoscaler expects of an upcoming node.
 
-    On EKS it knows the GPUs of the instance type, and of everything else what the tags of the Auto Scaling group say
+    On EKS it knows the GPUs of the instance type, and other devices by the tags of the Auto Scaling group
     (kubernetes/autoscaler: cloudprovider/aws README). Devices by claim are not counted.
     """
     if pool.cloud == "gke":
         return offered(pool, networks, {})
-    return {**({GPU: pool.gpus} if pool.gpus else {}), **pool.promised}
+    return {**({GPU: pool.gpus} if pool.gpus else {}), **pool.announced}
 
 
 def claimable(pool: Pool, charts: Charts) -> list[str]:
-    """The names of the NICs that a driver offers by claim on a node of this pool."""
+    """Return the names of the NICs that a driver offers by claim on a pool's node."""
     if pool.cloud == "eks":
         runs = _comes_to(pool, charts.get("aws-dranet"))
         return [f"efa{nic}" for nic in range(pool.nics)] if runs else []
@@ -59,7 +59,7 @@ def claimable(pool: Pool, charts: Charts) -> list[str]:
 
 
 def resource_slice(node: Json, names: list[str]) -> Json:
-    """What the driver publishes about its devices on a node; it goes with the node."""
+    """Return the ResourceSlice of a node's devices, which the node owns."""
     its = node["metadata"]
     return {
         "apiVersion": DEVICE_API,
@@ -88,7 +88,7 @@ def resource_slice(node: Json, names: list[str]) -> Json:
 
 
 def device_class(name: str) -> Json:
-    """A class of the driver's RDMA devices; the clouds' own selectors are not public."""
+    """Return a DeviceClass of the driver's RDMA devices. The clouds' own selectors are not public."""
     return {
         "apiVersion": DEVICE_API,
         "kind": "DeviceClass",
@@ -103,13 +103,13 @@ def device_class(name: str) -> Json:
 
 
 def _by_network(pool: Pool, networks: Networks) -> dict[str, int]:
-    """A node offers a device and an address for each Network of its additional interfaces."""
+    """Return a device and an address for each Network of the pool's additional interfaces."""
     names = [networks[pair] for pair in pool.networks if pair in networks]
     return {f"{NETWORK_PREFIX}{name}{suffix}": 1 for name in names for suffix in ("", ".IP")}
 
 
 def _comes_to(pool: Pool, values: Mapping[str, Any] | None) -> bool:
-    """Whether a chart of EKS puts its pods on the pool's nodes: by instance type, and past the pool's taints."""
+    """Return whether a chart of EKS runs on the pool's nodes: by instance type and tolerations."""
     if values is None or not pool.nics:
         return False
     types = value_at(values, "supportedInstanceLabels.values")

@@ -1,4 +1,4 @@
-"""What the landlord tells: one line each for people, and typed for those who compare."""
+"""Events of the cloud controllers, with one line of text each."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class Event:
-    """Something that happened `at_s` seconds after the landlord began."""
+    """Event at `at_s` seconds after the start of the controllers."""
 
     at_s: float = 0.0
 
@@ -17,31 +17,31 @@ class Event:
 
 @dataclass(frozen=True, kw_only=True)
 class ClusterOpened(Event):
-    """The control plane of a simulated cluster answers, with what its cloud installs: kinds, and kinds of objects."""
+    """The control plane of a simulated cluster answers and has the kinds and objects that its cloud installs."""
 
     cluster: str
     brings: tuple[str, ...]
 
     def __str__(self) -> str:
-        return f"cluster {self.cluster} is there and brings {', '.join(self.brings)}"
+        return f"cluster {self.cluster} is ready with {', '.join(self.brings)}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClusterEmptied(Event):
-    """A simulated cluster was deleted, and all of its objects with it. `forced` had finalizers that nobody served."""
+    """A simulated cluster was deleted with all of its objects. `forced` had finalizers without a controller."""
 
     cluster: str
     objects: int
     forced: tuple[str, ...]
 
     def __str__(self) -> str:
-        held = f", {len(self.forced)} with finalizers that nobody serves any more" if self.forced else ""
-        return f"cluster {self.cluster} is deleted; {self.objects} objects went with it{held}"
+        held = f", {len(self.forced)} with finalizers that no controller serves anymore" if self.forced else ""
+        return f"cluster {self.cluster} is deleted with {self.objects} objects{held}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class ControllerReady(Event):
-    """A Helm release is served: by the real controller, or by a part of the landlord."""
+    """A Helm release is served: by the real controller, or by the cloud controllers."""
 
     release: str
     chart: str
@@ -49,7 +49,7 @@ class ControllerReady(Event):
     after_s: float
 
     def __str__(self) -> str:
-        how = f"the real controller runs after {self.after_s:.1f} s" if self.real else "stood in for"
+        how = f"the real controller runs after {self.after_s:.1f} s" if self.real else "simulated"
         return f"release {self.release}: {how}"
 
 
@@ -66,29 +66,29 @@ class ControllerFailed(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class ControllerStopped(Event):
-    """A Helm release is gone, and what served it as well."""
+    """A Helm release was deleted, and its controller stopped."""
 
     release: str
 
     def __str__(self) -> str:
-        return f"release {self.release}: gone"
+        return f"release {self.release}: deleted"
 
 
 @dataclass(frozen=True, kw_only=True)
 class NodesWanted(Event):
-    """Pods wait, and a pool is to grow for them."""
+    """Pods are pending, and a pool grows for them."""
 
     pool: str
     count: int
     pods: tuple[str, ...]
 
     def __str__(self) -> str:
-        return f"{len(self.pods)} pods wait; pool {self.pool} is to get {_nodes(self.count)}"
+        return f"{len(self.pods)} pods pending; pool {self.pool} grows by {_nodes(self.count)}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class NodeGranted(Event):
-    """A node came. `after_s`: since it was wanted, 0 for those that a pool begins with."""
+    """A node was created. `after_s`: seconds since the request, 0 for the initial nodes of a pool."""
 
     node: str
     pool: str
@@ -100,18 +100,18 @@ class NodeGranted(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class NodeJoined(Event):
-    """The kubelet of a real node has signed in, and says that it is ready; so long after the node was granted."""
+    """The kubelet of a real node reports ready, `after_s` seconds after the node was granted."""
 
     node: str
     after_s: float
 
     def __str__(self) -> str:
-        return f"node {self.node} is a real one and ready, {self.after_s:.1f} s after it was granted"
+        return f"node {self.node} is ready (real), {self.after_s:.1f} s after it was granted"
 
 
 @dataclass(frozen=True, kw_only=True)
 class MachineFull(Event):
-    """This machine is to bear no more real nodes."""
+    """This machine cannot run more real nodes."""
 
     pool: str
     count: int
@@ -123,7 +123,7 @@ class MachineFull(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class Scaled(Event):
-    """A manifest was changed so that this machine can run it."""
+    """A manifest was scaled for this machine."""
 
     change: str
 
@@ -133,19 +133,19 @@ class Scaled(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class NodeRemoved(Event):
-    """A node went."""
+    """A node was removed."""
 
     node: str
     pool: str
     why: str
 
     def __str__(self) -> str:
-        return f"node {self.node} taken from pool {self.pool}: {self.why}"
+        return f"node {self.node} removed from pool {self.pool}: {self.why}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class OutOfStock(Event):
-    """The cloud has no machine for a pool now; whoever may go elsewhere does."""
+    """The cloud has no machine for a pool now; other pools may serve the pods."""
 
     pool: str
     count: int
@@ -156,7 +156,7 @@ class OutOfStock(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class NetworkReady(Event):
-    """Pods may name a Network from now on; None as a reason where it is ready, else why it is not."""
+    """The readiness of a Network changed. `problem` is None if it is ready, else the reason."""
 
     network: str
     problem: str | None
@@ -182,7 +182,7 @@ class RequestChanged(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class JobChanged(Event):
-    """A job of Ray got another status in the dashboard's stand-in."""
+    """A Ray job changed its status in the stub of the dashboard."""
 
     cluster: str
     job: str
@@ -194,13 +194,13 @@ class JobChanged(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class ReconcileFailed(Event):
-    """A part of the landlord cannot do its work; a rehearsal that goes on would say nothing."""
+    """A reconciler is broken, so the rehearsal would prove nothing more."""
 
     part: str
     why: str
 
     def __str__(self) -> str:
-        return f"the landlord's {self.part} fails: {self.why}"
+        return f"cloud controller {self.part} fails: {self.why}"
 
 
 def _nodes(count: int) -> str:

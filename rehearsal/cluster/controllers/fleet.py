@@ -1,8 +1,8 @@
-"""The machines behind the pools: as many nodes as the cloud has a pool at, with names and numbers of their own.
+"""Nodes of the pools: as many as the cloud's size of each pool, with their own names and numbers.
 
-Stands in for the managed instance groups of Google Cloud and the Auto Scaling groups of AWS: whoever changes the size
-of a pool in the simulated world, the autoscaler or a person, gets nodes, or loses empty ones. A pool that is deleted
-takes its nodes with it (GKE docs, node pools; EKS docs, managed node groups).
+Replaces the managed instance groups of Google Cloud and the Auto Scaling groups of AWS: when the autoscaler or a user
+changes the size of a pool in the cloud state, nodes are added, or empty ones removed. A deleted pool takes its nodes
+with it (GKE docs, node pools; EKS docs, managed node groups).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tools.kubernetes.api import Api, ApiError
 
 
 class Fleet:
-    """Makes and removes nodes; the autoscaler and DWS ask it to."""
+    """Creates and removes nodes, also for the autoscaler and queued provisioning."""
 
     name = "fleet"
 
@@ -33,11 +33,11 @@ class Fleet:
         self._full: set[str] = set()
 
     def reconcile(self, snapshot: Snapshot) -> None:
-        """Bring each pool to the size that the cloud has it at."""
+        """Resize each pool to its size in the cloud."""
         pools = {pool.name: pool for pool in snapshot.pools}
         for its in list(snapshot.nodes):
             if str(pool_of(its)) not in pools:
-                self.take(snapshot, its, "its pool is gone")
+                self.take(snapshot, its, "its pool was deleted")
             else:
                 self._welcome(its)
         for pool in snapshot.pools:
@@ -51,18 +51,18 @@ class Fleet:
                 self._shrink(snapshot, pool, len(names) - pool.wanted)
 
     def has_room(self, pool: Pool, count: int) -> bool:
-        """Whether there may be so many more nodes; where not, that is told once for each pool."""
+        """Return whether that many more nodes fit; if not, report it once for each pool."""
         room = self._machines.room()
         if room is None or count <= room:
             self._full.discard(pool.name)
             return True
         if pool.name not in self._full:
             self._full.add(pool.name)
-            self._context.tell(MachineFull(pool=pool.name, count=count, room=room))
+            self._context.report(MachineFull(pool=pool.name, count=count, room=room))
         return False
 
     def grant(self, snapshot: Snapshot, pool: Pool, after_s: float) -> str:
-        """Make a node; returns its name."""
+        """Create a node; return its name."""
         number = self._numbers.get(pool.key, 0) + 1
         taken = _names(snapshot, pool)
         while pool.node_name(number) in taken:
@@ -73,11 +73,11 @@ class Fleet:
         snapshot.nodes.append(made)
         if self._machines.real:
             self._coming[name] = self._context.now()
-        self._context.tell(NodeGranted(node=name, pool=pool.name, after_s=after_s))
+        self._context.report(NodeGranted(node=name, pool=pool.name, after_s=after_s))
         return name
 
     def resize(self, pool: Pool, by: int) -> None:
-        """Change the size that the cloud has a pool at, as its autoscaler does."""
+        """Change the size of a pool in the cloud, as its autoscaler does."""
         with self._context.state.transaction() as view:
             live = view.get(*pool.key)
             if live is not None:
@@ -85,20 +85,20 @@ class Fleet:
                 view.put(*pool.key, pool.resized(live, max(0, now + by)))
 
     def take(self, snapshot: Snapshot, its: Json, why: str) -> None:
-        """Remove a node and what is on it, as when its machine goes."""
+        """Remove a node and its pods, as when its machine is deleted."""
         name = its["metadata"]["name"]
         api = self._context.api
         api.delete("v1", "Node", name)
         self._machines.stop(name)
         self._coming.pop(name, None)
         snapshot.nodes[:] = [other for other in snapshot.nodes if other["metadata"]["name"] != name]
-        # Nobody is left to end them in order.
+        # No kubelet is left to end them gracefully.
         for pod in pods_on(snapshot, name):
             _end_at_once(api, pod)
-        self._context.tell(NodeRemoved(node=name, pool=str(pool_of(its)), why=why))
+        self._context.report(NodeRemoved(node=name, pool=str(pool_of(its)), why=why))
 
     def vacate(self, snapshot: Snapshot, its: Json) -> bool:
-        """Close a node to new pods; whether it is really empty then. A pod that came in between opens it again."""
+        """Cordon a node and return whether it is empty. If a pod was scheduled in the meantime, uncordon it."""
         name = its["metadata"]["name"]
         api = self._context.api
         api.patch("v1", "Node", name, None, {"spec": {"unschedulable": True}})
@@ -110,10 +110,10 @@ class Fleet:
     def _welcome(self, its: Json) -> None:
         name = its["metadata"]["name"]
         if name in self._coming and condition(its, "Ready") == "True":
-            self._context.tell(NodeJoined(node=name, after_s=self._context.now() - self._coming.pop(name)))
+            self._context.report(NodeJoined(node=name, after_s=self._context.now() - self._coming.pop(name)))
 
     def _shrink(self, snapshot: Snapshot, pool: Pool, by: int) -> None:
-        """Somebody made the pool smaller: empty nodes go first, the newest before the others."""
+        """Remove nodes after a pool was made smaller: empty nodes first, then the newest."""
         own = [its for its in reversed(snapshot.nodes) if pool_of(its) == pool.name]
         occupied = {pod["spec"].get("nodeName") for pod in snapshot.pods if busy(pod)}
         for its in sorted(own, key=lambda its: its["metadata"]["name"] in occupied)[:by]:
@@ -121,12 +121,12 @@ class Fleet:
 
 
 def busy(pod: Json) -> bool:
-    """Whether a pod needs the node that it is on."""
+    """Return whether a pod needs its node."""
     return bool((pod.get("spec") or {}).get("nodeName")) and not over(pod) and not of_daemon_set(pod)
 
 
 def pods_on(snapshot: Snapshot, name: str) -> Iterable[Json]:
-    """The pods of a node, asked for anew."""
+    """Read the pods of a node from the API server."""
     api = snapshot.api
     found: list[Json] = (
         api.request("GET", api.path("v1", "Pod"), query={"fieldSelector": f"spec.nodeName={name}"}).get("items") or []

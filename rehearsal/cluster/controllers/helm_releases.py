@@ -1,8 +1,7 @@
-"""Helm releases: the real controller behind those of KubeRay and Kueue, and the word of the landlord for the others.
+"""Helm releases: the real controllers of KubeRay and Kueue, and the status of the other charts.
 
-Stands in for Helm. At depth `cluster` a controller runs beside the cluster; at depth `pods` in a pod of it. What else a
-chart brings that matters to others is given by those parts: devices on nodes (`devices`), growing pools on EKS
-(`autoscaler`).
+Replaces Helm. At depth `cluster` a controller runs as a local process, at depth `pods` in a pod. Other effects of a
+chart: devices on nodes (`devices`), growing pools on EKS (`autoscaler`).
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ EFA_DEVICE_CLASS = "efa.networking.k8s.aws"
 
 
 class HelmReleases:
-    """Each release that comes is served in a thread of its own: a controller takes seconds to start."""
+    """Serves each release in its own thread, because a controller takes seconds to start."""
 
     name = "releases"
 
@@ -40,7 +39,7 @@ class HelmReleases:
         self._stop = {"kuberay-operator": operators.stop_kuberay, "kueue": operators.stop_kueue}
 
     def reconcile(self, snapshot: Snapshot) -> None:
-        """Serve what is new or changed, end what is gone."""
+        """Serve new and changed releases, stop deleted ones."""
         there = {release.id: release for release in snapshot.releases}
         for id_, served in list(self._served.items()):
             if there.get(id_) != served and self._idle(id_):
@@ -52,12 +51,12 @@ class HelmReleases:
                 self._work(id_, lambda release=release: self._begin(release))  # type: ignore[misc]
 
     def close(self) -> None:
-        """Wait a little for the threads: the control plane ends the controllers, and so whoever waits for one."""
+        """Wait briefly for the threads. The control plane stops the controllers, which ends the waits."""
         for thread in self._threads.values():
             thread.join(_PATIENCE_S)
 
     def real(self, chart: str) -> bool:
-        """Whether a chart's own controller is run."""
+        """Return whether the chart's own controller runs."""
         return chart in self._start
 
     def _idle(self, id_: str) -> bool:
@@ -77,13 +76,13 @@ class HelmReleases:
                 start(release.values)
             elif release.chart == "aws-dranet":
                 self._context.api.apply(device_class(EFA_DEVICE_CLASS), manager="helm")
-        # Whatever it is: the one who waits for the release must hear of it.
+        # Report any error to the provider that waits for the release.
         except Exception as problem:
-            self._context.tell(ControllerFailed(release=release.id, why=str(problem)))
+            self._context.report(ControllerFailed(release=release.id, why=str(problem)))
             self._say(release.id, "failed", str(problem))
             return
         took = self._context.now() - began
-        self._context.tell(
+        self._context.report(
             ControllerReady(release=release.id, chart=release.chart, real=start is not None, after_s=took)
         )
         self._say(release.id, "ready" if start is not None else "stand-in", release.chart)
@@ -96,11 +95,11 @@ class HelmReleases:
             elif release.chart == "aws-dranet":
                 self._context.api.delete(DEVICE_API, "DeviceClass", EFA_DEVICE_CLASS)
         except Exception as problem:
-            self._context.tell(ControllerFailed(release=release.id, why=str(problem)))
+            self._context.report(ControllerFailed(release=release.id, why=str(problem)))
             self._say(release.id, "failed", str(problem))
             return
         if gone:
-            self._context.tell(ControllerStopped(release=release.id))
+            self._context.report(ControllerStopped(release=release.id))
             self._say(release.id, "stopped")
 
     def _say(self, id_: str, status: str, words: str = "") -> None:

@@ -1,8 +1,8 @@
-"""What a new cluster has before anybody puts something in: kinds, device classes, storage classes, namespaces.
+"""Initial objects of a new cluster: CRDs, device classes, storage classes, namespaces.
 
-Stands in for what GKE and EKS install by themselves, as far as the stacks' objects name it or need it. Sources: GKE
-docs (managed-prometheus, persistent volumes, gcs-fuse-csi, allocate-network-resources-dra), EKS docs (storage classes,
-aws-fsx-csi-driver); names unverified, 2026-11.
+Replaces what GKE and EKS install, as far as the stacks' objects need it. Sources: GKE docs (managed-prometheus,
+persistent volumes, gcs-fuse-csi, allocate-network-resources-dra), EKS docs (storage classes, aws-fsx-csi-driver); names
+unverified, 2026-11.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ GKE_NETWORKING = "github.com/GoogleCloudPlatform/gke-networking-api"
 PROVISIONING = "k8s.io/autoscaler/cluster-autoscaler/apis"
 DEVICE_CLASSES = ("mrdma.google.com", "netdev.google.com")
 OPENED = "opened"
-"""The setting of the world that names the cluster whose contents are there, by id; nothing while they are not."""
+"""Setting of the cloud state: id of the cluster whose initial objects exist; unset until then."""
 _ADMISSION_S = 20.0
 
 
 class InitialObjects:
-    """Puts in what the cloud installs, once for each cluster, and what its add-ons install as they come."""
+    """Installs the cloud's objects once for each cluster, and those of its add-ons when they are added."""
 
     name = "cluster contents"
 
@@ -38,7 +38,7 @@ class InitialObjects:
         self._addons: set[str] = set()
 
     def reconcile(self, snapshot: Snapshot) -> None:
-        """Open a new cluster; on EKS, follow the add-ons."""
+        """Initialize a new cluster; on EKS, follow the add-ons."""
         cluster = snapshot.cluster
         if cluster is None:
             if self._opened is not None:
@@ -63,29 +63,29 @@ class InitialObjects:
         if value_at(cluster.live, "enableMultiNetworking"):
             api.until("the admission of pods that name networks", self._admission_works, _ADMISSION_S)
         self._note(cluster.id)
-        self._context.tell(ClusterOpened(cluster=cluster.name, brings=tuple(dict.fromkeys(map(_brought, bodies)))))
+        self._context.report(ClusterOpened(cluster=cluster.name, brings=tuple(dict.fromkeys(map(_brought, bodies)))))
 
     def _note(self, cluster: str | None) -> None:
         with self._context.state.transaction() as view:
             view.set(OPENED, cluster)
 
     def _admission_works(self) -> bool:
-        """Policies count a moment after they are written: one refuses an unknown network, the other adds resources."""
+        """Wait until the policies are active: one refuses an unknown network, the other adds resources."""
         try:
             self._context.api.create(admission.probe("no-such-network"), dry_run=True)
         except ApiError as problem:
             if "no-such-network" not in problem.message:
                 raise NotYet(problem.message) from problem
         else:
-            raise NotYet("a pod that names an unknown network is let in")
+            raise NotYet("a pod with an unknown network is admitted")
         seen = self._context.api.create(admission.probe(admission.PROBE), dry_run=True)
         if not seen["spec"]["containers"][0].get("resources"):
-            raise NotYet("nothing is added to a pod that names networks")
+            raise NotYet("no resources are added to a pod with networks")
         return True
 
 
 def _brought(body: Json) -> str:
-    """What to call it: a definition by the kind that it defines."""
+    """Return the label of an object: for a CRD, the kind that it defines."""
     defined = body["kind"] == "CustomResourceDefinition"
     return str(body["spec"]["names"]["kind"] if defined else body["kind"])
 
@@ -118,7 +118,7 @@ def _gke(cluster: Cluster) -> Iterator[Json]:
 
 
 def _eks() -> Iterator[Json]:
-    # Since 1.30 no class of EKS is the default one.
+    # Since 1.30 EKS has no default class.
     yield _storage_class("gp2", "kubernetes.io/aws-ebs", "gp2", default=False)
 
 
@@ -128,7 +128,7 @@ def _namespace(name: str) -> Json:
 
 def _csi_driver(name: str, *, ephemeral: bool = False) -> Json:
     modes = ["Persistent", *(["Ephemeral"] if ephemeral else [])]
-    # Nobody attaches volumes here, and nothing is to wait for it.
+    # No controller attaches volumes here, and nothing may wait for it.
     spec = {"attachRequired": False, "podInfoOnMount": ephemeral, "volumeLifecycleModes": modes}
     return {"apiVersion": "storage.k8s.io/v1", "kind": "CSIDriver", "metadata": {"name": name}, "spec": spec}
 

@@ -1,4 +1,4 @@
-"""What the landlord's nodes run on, and what its controllers run as: numbers in an API server, or real machines."""
+"""Backends of the cloud controllers: simulated or real nodes, and the controllers of Helm releases."""
 
 from __future__ import annotations
 
@@ -11,42 +11,42 @@ from tools.kubernetes.control_plane import ControlPlane
 
 
 class Machines(Protocol):
-    """Where a pool's nodes come from."""
+    """Provides the nodes of pools."""
 
     real: bool
-    """Whether a node takes its time to be ready, and pods run on it."""
+    """Whether nodes take time to become ready, and pods run on them."""
 
     def room(self) -> int | None:
-        """How many more nodes there may be; None for any number."""
+        """Return how many more nodes fit; None for no limit."""
 
     def start(self, pool: Pool, body: Json) -> Json:
-        """Make a node of this Node object; returns the object as it is now, ready or not."""
+        """Start a node from this Node object; return the object, ready or not."""
 
     def stop(self, name: str) -> None:
-        """Take a node away, whose Node object is gone."""
+        """Stop a node whose Node object was deleted."""
 
     def check(self) -> None:
-        """Raise what went wrong."""
+        """Raise the error of a node."""
 
 
 class Operators(Protocol):
-    """Who runs the controllers that Helm releases bring, each from the values of its chart."""
+    """Runs the controllers of Helm releases with the values of their charts."""
 
     def start_kuberay(self, values: Json | None = None) -> None:
-        """Start KubeRay's operator, with its CRDs; returns when it is ready."""
+        """Start KubeRay's operator with its CRDs; return when it is ready."""
 
     def stop_kuberay(self) -> None:
-        """End it."""
+        """Stop it."""
 
     def start_kueue(self, values: Json | None = None) -> None:
-        """Start Kueue, with its CRDs; returns when its webhooks answer."""
+        """Start Kueue with its CRDs; return when its webhooks answer."""
 
     def stop_kueue(self) -> None:
-        """End it, and take away what it brought."""
+        """Stop it, and delete what it installed."""
 
 
 class KwokNodes:
-    """Nodes that are objects of the API server alone; kwok plays their kubelets."""
+    """Nodes that exist only in the API server; kwok simulates their kubelets."""
 
     real = False
 
@@ -54,22 +54,22 @@ class KwokNodes:
         self._api = api
 
     def room(self) -> int | None:
-        """As many as one likes."""
+        """Return no limit."""
         return None
 
     def start(self, _pool: Pool, body: Json) -> Json:
-        """Write the object."""
+        """Create the object."""
         return self._api.create(body)
 
     def stop(self, name: str) -> None:
-        """There is nothing behind it."""
+        """Do nothing: there is no machine."""
 
     def check(self) -> None:
-        """Nothing can go wrong."""
+        """Do nothing: there is no machine."""
 
 
 class LocalOperators:
-    """Controllers as programs beside a control plane; the operator asks for Ray's dashboards at `dashboard`."""
+    """Controllers as local processes next to a control plane. The operator reaches Ray's dashboards at `dashboard`."""
 
     def __init__(self, plane: ControlPlane, dashboard: str) -> None:
         self._plane = plane
@@ -79,5 +79,5 @@ class LocalOperators:
         self.stop_kueue = plane.stop_kueue
 
     def start_kuberay(self, values: Json | None = None) -> None:
-        """Start the operator, which finds every dashboard behind one proxy."""
+        """Start the operator with the proxy for all dashboards."""
         self._plane.start_kuberay(values, dashboard_proxy=self._dashboard)

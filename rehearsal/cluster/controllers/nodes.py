@@ -1,7 +1,7 @@
-"""Nodes as the API server has them: of a pool's machine, labels and taints, with the devices that are offered on it.
+"""Node objects: a pool's machine, labels, taints and devices.
 
-kwok plays the kubelet of each: it reports the node as ready and its pods as running, whatever they are. At depth `pods`
-a real kubelet takes the object over, but for its status, which it writes itself (`machines`).
+kwok simulates each kubelet: it reports the node as ready and its pods as running. At depth `pods` a real kubelet adopts
+the object and writes the status itself (`machines`).
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from rehearsal.cluster.controllers.scheduling import CandidateNode
 
 _LEVELS = ("block", "subblock", "host")
 POOL = "rehearsal.rdma-ray/pool"
-"""The annotation by which the landlord knows its nodes."""
+"""Annotation of the nodes of the cloud controllers."""
 
 
 def node(pool: Pool, name: str, devices: Mapping[str, int]) -> Json:
-    """The Node object; `devices` by count."""
+    """Return the Node object; `devices` by count."""
     count = {resource: str(number) for resource, number in devices.items()}
     whole = {"cpu": str(pool.cpus), "memory": str(pool.memory), "ephemeral-storage": str(pool.storage), "pods": "110"}
     own: dict[str, Any] = {
@@ -38,7 +38,7 @@ def node(pool: Pool, name: str, devices: Mapping[str, int]) -> Json:
 
 
 def template(pool: Pool, name: str, devices: Mapping[str, int]) -> CandidateNode:
-    """A node of the pool that is not there yet, as the autoscaler imagines it."""
+    """Return a hypothetical node of the pool, for the autoscaler."""
     return CandidateNode(
         name=name,
         pool=pool.name,
@@ -49,14 +49,14 @@ def template(pool: Pool, name: str, devices: Mapping[str, int]) -> CandidateNode
 
 
 def pool_of(node: Json) -> str | None:
-    """The pool of a node; None for one that the landlord did not make."""
+    """Return the pool of a node; None for a node of others."""
     name = (node["metadata"].get("annotations") or {}).get(POOL)
     return None if name is None else str(name)
 
 
 def _topology(pool: Pool, name: str) -> dict[str, str]:
-    """Where the node stands, from far to near (GKE docs on topology-aware scheduling, read 2026-08): one block, one
-    sub-block, a host of its own."""
+    """Return the topology labels of a node (GKE docs on topology-aware scheduling, read 2026-08): one block, one
+    sub-block, its own host."""
     places = (pool.key[1], f"{pool.key[1]}/sub", name) if pool.placed else ()
     return {f"cloud.google.com/gce-topology-{level}": digest(its) for level, its in zip(_LEVELS, places, strict=False)}
 

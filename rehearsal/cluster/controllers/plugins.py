@@ -1,7 +1,7 @@
-"""Devices on nodes that are there: what is offered changes when a plugin, a driver or a Network comes or goes.
+"""Devices on existing nodes: counts change when a plugin, a driver or a Network is added or removed.
 
-Stands in for the pods of device plugins and of DRANET, which the kubelet would ask; see `devices` for what they offer
-and whose behaviour that is.
+Replaces the pods of device plugins and of DRANET, which register with the kubelet; `devices` has their devices and
+sources.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ SLICES = (DEVICE_API, "ResourceSlice")
 
 
 class Plugins:
-    """Keeps the counts in the nodes' status and the drivers' ResourceSlices."""
+    """Maintains the counts in the nodes' status and the drivers' ResourceSlices."""
 
     name = "device plugins"
 
@@ -26,7 +26,7 @@ class Plugins:
         self._context = context
 
     def reconcile(self, snapshot: Snapshot) -> None:
-        """Correct what is offered, node by node."""
+        """Correct the devices, node by node."""
         pools = {pool.name: pool for pool in snapshot.pools}
         api = self._context.api
         slices = {each["spec"].get("nodeName"): each for each in api.list(*SLICES) if each["spec"]["driver"] == DRIVER}
@@ -47,7 +47,7 @@ class Plugins:
 
 
 def difference(node: Json, devices: Mapping[str, int]) -> dict[str, str | None]:
-    """What to write into a node's status so that it offers these devices and no others that are ours. Pure."""
+    """Return the status patch that gives a node exactly these devices of ours. Pure."""
     there = {
         name: str(count)
         for name, count in ((node.get("status") or {}).get("capacity") or {}).items()

@@ -1,4 +1,4 @@
-"""What the simulated clouds remember about their node pools and node groups, as one kind of thing."""
+"""GKE node pools and EKS node groups of the cloud state, as one type."""
 
 from __future__ import annotations
 
@@ -35,11 +35,16 @@ _EC2 = re.compile(r"[mrct]\d\w*\.(?:(\d*)x)?large")
 class Pool:
     """Nodes of one kind: a node pool of GKE or a node group of EKS.
 
-    key: type and id of its live object. least, most: nodes that the autoscaler may leave and reach, None where nobody
-    autoscales it; wanted: what the cloud has it at now. cpus; memory and storage in bytes. networks: pairs of VPC and
-    subnet of its additional interfaces, in order (GKE). promised: devices that an empty group's tags promise (EKS).
-    queued: grows for ProvisioningRequests only. managed_dranet: GKE runs the driver that offers its RDMA devices.
-    placed: its nodes say where they stand, as those of a reservation do; others may, and are not counted on.
+    Args:
+        key: type and id of its live object.
+        least, most: limits of the autoscaler, None without one.
+        wanted: its size in the cloud.
+        cpus, memory, storage: of a node; memory and storage in bytes.
+        networks: pairs of VPC and subnet of its additional interfaces, in order (GKE).
+        promised: devices that the tags of an empty group announce (EKS).
+        queued: grows for ProvisioningRequests only.
+        managed_dranet: GKE runs the driver that offers its RDMA devices.
+        placed: its nodes have topology labels, as those of a reservation do; others may have them.
     """
 
     cloud: Literal["gke", "eks"]
@@ -59,24 +64,24 @@ class Pool:
     gpus: int = 0
     nics: int = 0
     networks: tuple[tuple[str, str], ...] = ()
-    promised: Mapping[str, int] = field(default_factory=dict)
+    announced: Mapping[str, int] = field(default_factory=dict)
     queued: bool = False
     managed_dranet: bool = False
     placed: bool = False
 
     @property
     def autoscaled(self) -> bool:
-        """Whether its number of nodes is the autoscaler's."""
+        """Whether the autoscaler sets its number of nodes."""
         return self.least is not None
 
     def node_name(self, number: int) -> str:
-        """The name of its nth node, from 1: like the cloud's own, and always the same."""
+        """Return the name of its nth node, from 1: in the cloud's format, and always the same."""
         if self.cloud == "gke":
             return f"gke-{self.cluster[:20]}-{self.name[:20]}-{digest('/'.join(self.key))[:8]}-{number:04d}"
         return f"ip-10-0-{int(digest(self.name), 16) % 200}-{number}.{self.zone[:-1]}.compute.internal"
 
     def resized(self, live: Json, count: int) -> Json:
-        """Its live object with another number of nodes, as its autoscaler leaves it."""
+        """Return its live object with another number of nodes, as its autoscaler leaves it."""
         if self.cloud == "gke":
             return {**live, "nodeCount": count}
         return {**live, "scalingConfig": {**(live.get("scalingConfig") or {}), "desiredSize": count}}
@@ -87,7 +92,7 @@ class UnknownMachineError(ValueError):
 
 
 def pools(state: View, cluster: tuple[str, str]) -> list[Pool]:
-    """The pools of a live cluster, given by type and id, in the order of their names."""
+    """Return the pools of a live cluster, given by type and id, sorted by name."""
     type_, id_ = cluster
     found = _gke(state, id_) if type_ == gcp.CLUSTER else _eks(state, id_)
     return sorted(found, key=lambda pool: pool.name)
@@ -137,7 +142,7 @@ def _gke(state: View, cluster: str) -> Iterator[Pool]:
 
 
 def _gke_labels(live: Json, row: Machine | None, zone: str) -> dict[str, str]:
-    """What GKE writes on the pool's nodes beside the pool's own labels. Source: `GKE_LABELS`."""
+    """Return the labels that GKE adds to the pool's own. Source: `GKE_LABELS`."""
     type_ = machine(live)
     labels = {
         "cloud.google.com/gke-nodepool": str(live["name"]),
@@ -161,7 +166,7 @@ def _gke_labels(live: Json, row: Machine | None, zone: str) -> dict[str, str]:
 
 
 def _gke_taints(live: Json) -> Iterator[Json]:
-    """The pool's taints and GKE's, each once: a GPU's, and that of queued nodes (GKE docs provisioningrequest)."""
+    """Return the pool's taints and GKE's: that of GPUs, and that of queued nodes (GKE docs provisioningrequest)."""
     written = [*(node(live).get("taints") or ()), *(node(live).get("effectiveTaints") or ())]
     if is_queued(live):
         written.append({"key": "cloud.google.com/gke-queued", "value": "true", "effect": "NO_SCHEDULE"})
@@ -201,7 +206,7 @@ def _eks(state: View, cluster: str) -> Iterator[Pool]:
             storage=(row.nvme_gb if row else 100) * 10**9,
             gpus=row.gpus if row else 0,
             nics=row.efa_max if row else 0,
-            promised={
+            announced={
                 str(tag["key"]).removeprefix(TEMPLATE_TAG): int(tag["value"])
                 for tag in tags
                 if str(tag.get("key")).startswith(TEMPLATE_TAG)
@@ -234,7 +239,7 @@ def _taints(written: Any) -> Iterator[Json]:
 
 
 def _size(type_: str, row: Machine | None) -> tuple[int, int]:
-    """CPUs, and bytes of memory."""
+    """Return CPUs, and bytes of memory."""
     if row is not None and row.vcpus is not None:
         return row.vcpus, row.memory_mib * MIB if row.memory_mib is not None else A3_ULTRA_MEMORY
     family, _, number = type_.rpartition("-")
@@ -243,7 +248,8 @@ def _size(type_: str, row: Machine | None) -> tuple[int, int]:
     if type_.startswith("e2-"):
         return 2, {"micro": 1, "small": 2, "medium": 4}[number] * GIB
     if (found := _EC2.fullmatch(type_)) is not None:
-        # A "large" has two CPUs, an "xlarge" four; a general machine has four GiB for each, a compute one two.
+        # A "large" has two CPUs, an "xlarge" four; a general-purpose machine has four GiB per CPU, a compute-optimized
+        # one two.
         cpus = 2 if found[1] is None else 4 * int(found[1] or 1)
         return cpus, cpus * {"c": 2, "r": 8}.get(type_[0], 4) * GIB
-    raise UnknownMachineError(f"machine type {type_}: no source here says how many CPUs and how much memory it has")
+    raise UnknownMachineError(f"machine type {type_}: its CPUs and memory are unknown")

@@ -1,8 +1,8 @@
 """Queued flex-start (DWS): a ProvisioningRequest waits, and then gets all of its nodes at once.
 
-Stands in for GKE's queued provisioning: states, reasons and words of k8s.io/gke-autoscaling (cluster-autoscaler/pkg/
-provisioningrequests, Google 2026, read 2026-11-21), the order of events of GKE docs provisioningrequest, 2026-04-08,
-and the refusal of several PodSets as in ray-project/ray #57839, 2025-10-17.
+Replaces GKE's queued provisioning: states, reasons and messages of k8s.io/gke-autoscaling
+(cluster-autoscaler/pkg/provisioningrequests, Google 2026, read 2026-11-21), the order of events of GKE docs
+provisioningrequest, 2026-04-08, and the refusal of several PodSets as in ray-project/ray #57839, 2025-10-17.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _EXPIRED = (
 
 @dataclass
 class Turn:
-    """A request in the queue: `nodes` machines of `pool`, since `since`; `expires` once it has them."""
+    """Queued request: `nodes` machines of `pool`, since `since`; `expires` is set once it has them."""
 
     pool: Pool
     nodes: int
@@ -48,7 +48,7 @@ class Turn:
 
 
 class Provisioning:
-    """Takes the requests of the class through their states."""
+    """Moves the requests of the class through their states."""
 
     name = "queued provisioning"
 
@@ -58,7 +58,7 @@ class Provisioning:
         self._turns: dict[str, Turn] = {}
 
     def reconcile(self, snapshot: Snapshot) -> None:
-        """Look at every request that is not over."""
+        """Check every open request."""
         if snapshot.cluster is None or snapshot.cluster.cloud != "gke":
             self._turns.clear()
             return
@@ -91,7 +91,7 @@ class Provisioning:
         if isinstance(found, tuple):
             reason, words = found
             self._write(body, [_condition("Failed", "True", reason, words)])
-            self._tell(body, "Failed", None, 0, words)
+            self._report(body, "Failed", None, 0, words)
             return
         details = {
             "AcceleratorType": found.pool.labels.get("cloud.google.com/gke-accelerator", ""),
@@ -104,8 +104,9 @@ class Provisioning:
         accepted = _condition("Accepted", "True", "SuccessfullyQueued", words)
         waits = _condition("Provisioned", "False", "ResourcePoolExhausted", WAITS)
         self._write(body, [accepted, waits], details)
-        self._tell(body, "Accepted", found.pool, found.nodes, words)
-        # Its turn is counted from when it was told, which on a busy machine is some time after this round began.
+        self._report(body, "Accepted", found.pool, found.nodes, words)
+        # Its wait starts when its acceptance is written, which on a busy machine is some time after the start of the
+        # round.
         self._turns[body["metadata"]["uid"]] = Turn(found.pool, found.nodes, self._context.now())
 
     def _queued(self, snapshot: Snapshot, body: Json) -> None:
@@ -114,7 +115,7 @@ class Provisioning:
             return
         pool = next((pool for pool in snapshot.pools if pool.key == turn.pool.key), None)
         if pool is None or not self._autoscaler.has(pool, turn.nodes):
-            # It stays in the queue: nothing ends the wait but the one who asked (kubernetes/autoscaler #9490).
+            # It stays in the queue: only its owner can end the wait (kubernetes/autoscaler #9490).
             if WAITS + INDEFINITE not in [each["message"] for each in body["status"]["conditions"]]:
                 self._write(body, [_condition("Provisioned", "False", "ResourcePoolExhausted", WAITS + INDEFINITE)])
             return
@@ -123,21 +124,21 @@ class Provisioning:
         self._autoscaler.booked |= dict.fromkeys(names, turn.expires)
         words = "Provisioning Request was successfully provisioned."
         self._write(body, [_condition("Provisioned", "True", "Provisioned", words)])
-        self._tell(body, "Provisioned", pool, turn.nodes, words)
+        self._report(body, "Provisioned", pool, turn.nodes, words)
 
     def _booked(self, snapshot: Snapshot, body: Json) -> None:
         turn = self._turns.get(body["metadata"]["uid"])
         if turn is None or turn.expires is None or turn.expires > snapshot.now:
             return
         self._write(body, [_condition("BookingExpired", "True", "BookingExpired", _EXPIRED)])
-        self._tell(body, "BookingExpired", turn.pool, turn.nodes, _EXPIRED)
+        self._report(body, "BookingExpired", turn.pool, turn.nodes, _EXPIRED)
 
     def _taken(self, snapshot: Snapshot, pool: Pool) -> int:
-        """Nodes of the pool, those that others in the queue are to get included."""
-        promised = sum(
+        """Return the nodes of the pool, including those that other queued requests will get."""
+        announced = sum(
             turn.nodes for turn in self._turns.values() if turn.pool.key == pool.key and turn.expires is None
         )
-        return promised + sum(pool_of(its) == pool.name for its in snapshot.nodes)
+        return announced + sum(pool_of(its) == pool.name for its in snapshot.nodes)
 
     def _write(self, body: Json, changed: Sequence[Json], details: Mapping[str, str] | None = None) -> None:
         metadata = body["metadata"]
@@ -149,10 +150,10 @@ class Provisioning:
         place = (API, KIND, metadata["name"], metadata["namespace"])
         self._context.api.patch(*place, {"status": status}, subresource="status")
 
-    def _tell(self, body: Json, what: str, pool: Pool | None, nodes: int, words: str) -> None:
+    def _report(self, body: Json, what: str, pool: Pool | None, nodes: int, words: str) -> None:
         name = f"{body['metadata']['namespace']}/{body['metadata']['name']}"
         its = pool.name if pool else ""
-        self._context.tell(RequestChanged(request=name, condition=what, pool=its, nodes=nodes, message=words))
+        self._context.report(RequestChanged(request=name, condition=what, pool=its, nodes=nodes, message=words))
 
 
 def choose(
@@ -162,10 +163,11 @@ def choose(
     room: Mapping[str, int],
     devices: Mapping[str, Mapping[str, int]],
 ) -> Turn | tuple[str, str]:
-    """The queued pool that gives `count` pods all of their nodes; or (reason, message) why there is none. Pure."""
+    """Return the queued pool that can give `count` pods all of their nodes, or (reason, message) if there is none.
+    Pure."""
     full, errors = [], []
     spec = pod["spec"]
-    # As the admission of the pods will do.
+    # The admission of the pods adds the same toleration.
     pod = {**pod, "spec": {**spec, "tolerations": [*(spec.get("tolerations") or ()), _TOLERATION]}}
     for pool in pools:
         place, nodes = template(pool, pool.name, devices[pool.name]), 1

@@ -1,4 +1,4 @@
-"""Amounts of resources as Kubernetes writes them ("250m", "2800Gi"), and what a machine leaves for pods."""
+"""Resource quantities in Kubernetes notation ("250m", "2800Gi"), and the allocatable resources of a machine."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _MEMORY_STEPS = (
 
 
 def amount(text: Any) -> Fraction:
-    """The number behind a quantity: "250m" is a quarter, "1Gi" 2^30. Raises `ValueError` for what is none."""
+    """Parse a quantity: "250m" is a quarter, "1Gi" 2^30. Raises `ValueError`."""
     try:
         return Fraction(quantities.amount(text))
     except InvalidOperation:
@@ -35,12 +35,12 @@ def amount(text: Any) -> Fraction:
 
 
 def amounts(written: Mapping[str, Any] | None) -> Amounts:
-    """A map of quantities as numbers."""
+    """Parse a map of quantities."""
     return {name: amount(value) for name, value in (written or {}).items()}
 
 
 def added(*parts: Mapping[str, Fraction]) -> Amounts:
-    """The sum, resource by resource."""
+    """Return the sum by resource."""
     total: Amounts = {}
     for part in parts:
         for name, value in part.items():
@@ -49,7 +49,7 @@ def added(*parts: Mapping[str, Fraction]) -> Amounts:
 
 
 def largest(*parts: Mapping[str, Fraction]) -> Amounts:
-    """The most of each resource that one of the parts has."""
+    """Return the maximum by resource."""
     most: Amounts = {}
     for part in parts:
         for name, value in part.items():
@@ -58,7 +58,7 @@ def largest(*parts: Mapping[str, Fraction]) -> Amounts:
 
 
 def requests(pod: Mapping[str, Any]) -> Amounts:
-    """What a pod's spec asks of a node, the pod itself counted as one of the resource "pods".
+    """Return the resource requests of a pod spec; the pod itself counts as one of the resource "pods".
 
     As the scheduler counts: containers and restartable init containers add up, other init containers run one at a time
     before them (k8s.io/component-helpers 0.36.1: resource.PodRequests).
@@ -77,10 +77,10 @@ def requests(pod: Mapping[str, Any]) -> Amounts:
 
 
 def left_for_pods(cpus: int, memory: int, storage: int) -> dict[str, str]:
-    """Allocatable of a machine: CPUs, bytes of memory and of ephemeral storage, less what node and kubelet keep.
+    """Return the allocatable resources of a machine: CPUs, bytes of memory and of ephemeral storage.
 
-    A share of the CPUs and of the memory that falls as they grow, 100 MiB before pods are evicted, and a tenth and
-    100 GiB (of large disks) of the storage. Source: `RESERVED`.
+    Reserved are a share of the CPUs and of the memory that falls as they grow, 100 MiB before pods are evicted, and a
+    tenth and 100 GiB (of large disks) of the storage. Source: `RESERVED`.
     """
     cpu = 1000 * (cpus - _share(cpus, _CPU_STEPS))
     kept = _share(memory, _MEMORY_STEPS) + 100 * MIB
@@ -95,7 +95,7 @@ def left_for_pods(cpus: int, memory: int, storage: int) -> dict[str, str]:
 
 def _asked(container: Mapping[str, Any]) -> Amounts:
     resources = container.get("resources") or {}
-    # A limit alone is a request, too: the API server fills it in for pods, but not for templates.
+    # A limit alone is also a request: the API server defaults it for pods, but not for templates.
     return amounts({**(resources.get("limits") or {}), **(resources.get("requests") or {})})
 
 

@@ -1,8 +1,8 @@
-"""Whether a pod would run on a node: selector, required affinity, taints and amounts. Pure.
+"""Scheduling predicates: selector, required affinity, taints and resources. Pure.
 
-Stands in for the part of the cluster autoscaler that asks the scheduler's own predicates about a node which does not
-exist yet (kubernetes/autoscaler: cluster-autoscaler/simulator, 1.35). Affinity between pods, topology spread, volumes
-and resource claims are not looked at; where pods really run, the real scheduler alone decides.
+Replaces the simulation of the scheduler in the cluster autoscaler, for nodes that do not exist yet
+(kubernetes/autoscaler: cluster-autoscaler/simulator, 1.35). It ignores affinity between pods, topology spread, volumes
+and resource claims; the real scheduler alone places pods.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _STARTING = tuple(f"node.kubernetes.io/{what}" for what in ("not-ready", "unreac
 
 @dataclass
 class CandidateNode:
-    """A node, there or to come: its labels and taints, and what is `free` of what it `offers`, more than none of it."""
+    """Existing or upcoming node: labels, taints, the resources that are `free`, and the names that it `offers`."""
 
     name: str
     pool: str
@@ -34,7 +34,7 @@ class CandidateNode:
         self.offers = self.offers or frozenset(name for name, amount in self.free.items() if amount)
 
     def why_not(self, pod: Json) -> str | None:
-        """Why a pod (an object with its spec) would not run here, in the scheduler's words; None if it would."""
+        """Return why a pod (an object with its spec) does not fit, in the scheduler's words; None if it does."""
         spec = pod.get("spec") or {}
         for taint in self.taints:
             if taint.get("effect") in ("NoSchedule", "NoExecute") and not tolerated(taint, spec.get("tolerations")):
@@ -45,19 +45,19 @@ class CandidateNode:
         return f"Insufficient {lacking[0]}" if lacking else None
 
     def take(self, pod: Json) -> None:
-        """Count a pod as running here."""
+        """Subtract a pod's requests."""
         self.free = added(self.free, {name: -wanted for name, wanted in requests(pod.get("spec") or {}).items()})
         self.pods.append(name_of(pod))
 
 
 def place_of(node: Json, pool: str, pods: Iterable[Json]) -> CandidateNode:
-    """A Node as a place, with the pods on it counted."""
+    """Return a Node as a candidate, with its pods counted."""
     metadata, spec, status = node["metadata"], node.get("spec") or {}, node.get("status") or {}
     place = CandidateNode(
         name=str(metadata["name"]),
         pool=pool,
         labels=metadata.get("labels") or {},
-        # While a node starts it is tainted; it is about to be ready.
+        # A starting node has these taints; it will be ready soon.
         taints=[taint for taint in spec.get("taints") or () if taint["key"] not in _STARTING],
         free=amounts(status.get("allocatable")),
     )
@@ -68,24 +68,24 @@ def place_of(node: Json, pool: str, pods: Iterable[Json]) -> CandidateNode:
 
 
 def name_of(pod: Json) -> str:
-    """NAMESPACE/NAME."""
+    """Return NAMESPACE/NAME."""
     metadata = pod.get("metadata") or {}
     return f"{metadata.get('namespace', 'default')}/{metadata.get('name', '')}"
 
 
 def over(pod: Json) -> bool:
-    """Whether a pod has ended, and needs its node no more."""
+    """Return whether a pod has ended and no longer needs its node."""
     return (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
 
 
 def of_daemon_set(pod: Json) -> bool:
-    """Whether a pod belongs to its node: those of DaemonSets keep no node alive."""
+    """Return whether a pod belongs to its node: pods of DaemonSets do not keep a node."""
     owners = (pod.get("metadata") or {}).get("ownerReferences") or ()
     return any(owner.get("kind") in ("DaemonSet", "Node") for owner in owners)
 
 
 def unschedulable(pod: Json) -> bool:
-    """Whether the real scheduler has looked for a node for this pod and found none."""
+    """Return whether the real scheduler found no node for this pod."""
     status, metadata = pod.get("status") or {}, pod.get("metadata") or {}
     if (pod.get("spec") or {}).get("nodeName") or metadata.get("deletionTimestamp") or over(pod):
         return False
@@ -97,7 +97,7 @@ def unschedulable(pod: Json) -> bool:
 
 
 def tolerated(taint: Json, tolerations: Iterable[Json] | None) -> bool:
-    """Whether one of the tolerations covers the taint."""
+    """Return whether one of the tolerations covers the taint."""
     return any(_covers(toleration, taint) for toleration in tolerations or ())
 
 
@@ -110,7 +110,7 @@ def _covers(toleration: Json, taint: Json) -> bool:
 
 
 def selected(spec: Json, labels: Mapping[str, str], node: str) -> bool:
-    """Whether nodeSelector and required node affinity allow a node with these labels."""
+    """Return whether nodeSelector and required node affinity match a node with these labels."""
     if any(labels.get(key) != value for key, value in (spec.get("nodeSelector") or {}).items()):
         return False
     affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}

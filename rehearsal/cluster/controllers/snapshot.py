@@ -1,4 +1,4 @@
-"""What the landlord looks at in one round: the simulated clouds as they are, and the API server's nodes and pods."""
+"""Snapshot of one round: the simulated clouds, and the API server's nodes and pods."""
 
 from __future__ import annotations
 
@@ -20,16 +20,19 @@ from rehearsal.cluster.controllers.pools import Pool, pools
 from rehearsal.cluster.controllers.scheduling import CandidateNode, place_of
 from tools.kubernetes.api import Api, ApiError
 
-_TOLD = (gcp.NETWORK, gcp.SUBNETWORK, aws.ADDON)
+_WATCHED_TYPES = (gcp.NETWORK, gcp.SUBNETWORK, aws.ADDON)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Delays:
-    """How long the clouds let wait, in seconds, and what it is in reality.
+    """Delays of the simulated clouds in seconds, and those of real clouds.
 
-    grant: from a pod that waits to its node (minutes to days). idle: until an empty node goes (10 minutes on GKE, 3 in
-    our EKS stacks). queue: from a ProvisioningRequest to its nodes (minutes to days). booking: until nodes of a request
-    that nobody used may go (10 minutes). refusal: until a pool that was out of stock is asked again (5 minutes).
+    Args:
+        grant: from a pending pod to its node (minutes to days).
+        idle: until an empty node is removed (10 minutes on GKE, 3 in our EKS stacks).
+        queue: from a ProvisioningRequest to its nodes (minutes to days).
+        booking: until unused nodes of a request may be removed (10 minutes).
+        refusal: until a pool that was out of stock is tried again (5 minutes).
     """
 
     grant: float = 2.0
@@ -41,7 +44,7 @@ class Delays:
 
 @dataclass(frozen=True, kw_only=True)
 class Cluster:
-    """The simulated cluster: its live object by type and id, and its name."""
+    """Simulated cluster: its live object by type and id, and its name."""
 
     type: str
     id: str
@@ -49,18 +52,18 @@ class Cluster:
 
     @property
     def cloud(self) -> Literal["gke", "eks"]:
-        """Whose it is."""
+        """The cloud of the cluster."""
         return "gke" if self.type == gcp.CLUSTER else "eks"
 
     @property
     def name(self) -> str:
-        """Its name."""
+        """The name of the cluster."""
         return str(self.live.get("name") or self.id)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Release:
-    """A Helm release: its id is NAMESPACE/NAME; `revision` counts its changes."""
+    """Helm release: its id is NAMESPACE/NAME; `revision` counts its changes."""
 
     id: str
     chart: str
@@ -70,7 +73,7 @@ class Release:
 
 @dataclass(kw_only=True)
 class Snapshot:
-    """One look at everything. Nodes and pods are asked for when somebody needs them, once a round."""
+    """State at one moment. Nodes and pods are read on demand, once a round."""
 
     api: Api
     now: float
@@ -81,17 +84,17 @@ class Snapshot:
 
     @cached_property
     def nodes(self) -> list[Json]:
-        """All nodes that the landlord made."""
+        """All nodes of the cloud controllers."""
         return [node for node in self.api.list("v1", "Node") if pool_of(node) is not None]
 
     @cached_property
     def pods(self) -> list[Json]:
-        """All pods, of all namespaces, the oldest first."""
+        """All pods of all namespaces, the oldest first."""
         return sorted(self.api.list("v1", "Pod"), key=lambda pod: str(pod["metadata"].get("creationTimestamp")))
 
     @cached_property
     def places(self) -> list[CandidateNode]:
-        """The nodes that are not about to go, with the pods on them counted."""
+        """The nodes that are not being deleted, with their pods counted."""
         staying = [node for node in self.nodes if not node["metadata"].get("deletionTimestamp")]
         return [place_of(node, str(pool_of(node)), self.pods) for node in staying]
 
@@ -108,11 +111,11 @@ class Snapshot:
 
     @property
     def charts(self) -> dict[str, Mapping[str, Any]]:
-        """The values of the releases that are there, by chart."""
+        """The values of the installed releases, by chart."""
         return {release.chart: release.values for release in self.releases}
 
     def custom(self, kind: str, api_version: str = GKE_NETWORK_API) -> list[Json]:
-        """The objects of a kind that this cluster may not have."""
+        """Return the objects of a kind that this cluster may not have."""
         try:
             return self.api.list(api_version, kind)
         except ApiError as problem:
@@ -121,31 +124,31 @@ class Snapshot:
             raise
 
     def live(self, type_: str) -> list[Json]:
-        """The live objects of VPCs, subnets and add-ons."""
+        """Return the live objects of VPCs, subnets and add-ons."""
         return self.others.get(type_, [])
 
 
 class Reconciler(Protocol):
-    """One of the things that the landlord does."""
+    """One of the cloud controllers."""
 
     name: str
 
     def reconcile(self, snapshot: Snapshot) -> None:
-        """Look, and do what is to be done now."""
+        """Compare the snapshot with the desired state and act."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Context:
-    """What every part works with. `tell` is given typed events; `now` is seconds on a clock that only goes on."""
+    """Shared context of the reconcilers. `report` receives typed events; `now` is seconds on a monotonic clock."""
 
     api: Api
     state: State
     delays: Delays
     now: Callable[[], float]
-    tell: Callable[[Event], None]
+    report: Callable[[Event], None]
 
     def look(self) -> Snapshot:
-        """The scene of this moment."""
+        """Take a snapshot."""
         with self.state.transaction() as view:
             cluster = _cluster(view)
             return Snapshot(
@@ -154,12 +157,12 @@ class Context:
                 cluster=cluster,
                 pools=pools(view, (cluster.type, cluster.id)) if cluster else [],
                 releases=list(_releases(view)) if cluster else [],
-                others={type_: [live for _, _, live in view.all(type_)] for type_ in _TOLD},
+                others={type_: [live for _, _, live in view.all(type_)] for type_ in _WATCHED_TYPES},
             )
 
 
 def condition(body: Json, type_: str) -> str | None:
-    """The status of a condition, None where there is none."""
+    """Return the status of a condition, or None."""
     found = ((body.get("status") or {}).get("conditions")) or ()
     return next((str(each["status"]) for each in found if each["type"] == type_), None)
 
@@ -180,5 +183,5 @@ def _releases(view: View) -> Iterable[Release]:
 
 
 def stamped(event: Event, at_s: float) -> Event:
-    """The same event with its time."""
+    """Return the event with its time."""
     return replace(event, at_s=at_s)
