@@ -9,7 +9,7 @@ VENV := .venv/bin/python
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-infra setup-dev up down preview rehearse rehearse-all test test-kubernetes bench-overhead test-faults test-pods kubernetes test-matrix bench-gpu mutations golden check format schema lock clean
+.PHONY: help setup setup-infra setup-dev up down preview rehearse rehearse-all test test-kubernetes bench-overhead test-faults test-pods kubernetes test-matrix simulate-hunt bench-gpu mutations golden check format schema lock clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -46,6 +46,9 @@ kubernetes: setup-dev ## a real Kubernetes of this machine's own with KubeRay, u
 
 test-matrix: setup-infra ## every combination of machine, capacity, fabric … goes up in a rehearsal or is refused
 	@$(VENV) -m rehearsal.matrix $(ARGS)
+
+simulate-hunt: setup-dev ## cost and mistakes of `bench hunt` on simulated fleets; ARGS="--nodes 232 --bad 5 --seeds 1000 --max-tests 55"
+	@$(VENV) -m tests.workloads.hunt_simulator $(ARGS)
 
 bench-gpu: setup-dev ## ConvNeXt training on this machine: ours against timm's, by turns; ARGS="--batch 256" and more
 	@$(VENV) -m tools.bench_gpu $(ARGS)

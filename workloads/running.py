@@ -55,8 +55,12 @@ def view(kind: str) -> tuple[View, Show]:
             return multigpu_report.MultiGpuView(terminal), multigpu_report.show
         case "hunt":
             from workloads.nccl.hunt import report as hunt_report
+            from workloads.nccl.hunt.result import HuntResult
 
-            return hunt_report.HuntView(terminal), hunt_report.show
+            return (
+                hunt_report.HuntView(terminal),
+                lambda found, console: hunt_report.show(HuntResult.model_validate(found), console),
+            )
         case "train":
             from workloads.train import report as train_report
 

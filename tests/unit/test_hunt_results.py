@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
@@ -11,15 +12,13 @@ import pytest
 from rich.console import Console
 
 from infra.outputs import Outputs
+from tests.workloads.hunt_simulator import Fabric, Fault, play
+from workloads.cli import main
 from workloads.exits import Exit, WorkloadError
-from workloads.nccl.hunt import heatmap, report
-from workloads.nccl.hunt.conclusion import parts
-from workloads.nccl.hunt.plan import Accused, Finding, Outcome, Probe, Settings
-from workloads.nccl.hunt.request import Options, request
+from workloads.nccl.hunt import report
+from workloads.nccl.hunt.options import HuntOptions, InjectedFault, parse_fault
+from workloads.nccl.hunt.plan import Accused, Answer, Finding, Outcome, Probe, Settings, Verdict
 from workloads.nccl.hunt.result import HuntResult, Unit
-from workloads.nccl.hunt.search import Verdict
-from workloads.nccl.hunt.simulate import Fabric, Fault, play
-from workloads.nccl.hunt.spec import HuntSpec, Planted, parse_fault
 
 
 def units(count: int, nics: int = 8) -> list[Unit]:
@@ -38,8 +37,11 @@ def units(count: int, nics: int = 8) -> list[Unit]:
     ]
 
 
+EMPTY = HuntResult(started=0, finished=1, spec=HuntOptions(), exit_code=1, reason="no room")
+
+
 def as_result(verdict: Verdict, count: int) -> HuntResult:
-    return HuntResult(started=0, finished=1, spec={}, **parts(verdict, units(count)))
+    return EMPTY.concluded(verdict, units(count))
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +72,7 @@ def test_the_result_survives_its_json(found: HuntResult) -> None:
 
 def test_the_terminal_shows_who_and_why(found: HuntResult) -> None:
     console = Console(record=True, width=100, file=io.StringIO())
-    report.show(found.model_dump(mode="json", by_alias=True), console)
+    report.show(found, console)
     said = console.export_text()
     assert "ACCUSED unit 4, node-4 (10.0.0.4): slow on the network" in said
     assert "nothing else running" in said
@@ -100,7 +102,7 @@ def verdict(accused: list[Accused], findings: list[Finding]) -> Verdict:
 )
 def test_the_gravest_fault_decides_the_exit_code(faults: list[str], code: Exit) -> None:
     accused = [Accused(unit, fault, [outcome()]) for unit, fault in enumerate(faults)]  # type: ignore[arg-type]
-    assert parts(verdict(accused, []), units(4))["exit_code"] == code
+    assert as_result(verdict(accused, []), 4).exit_code == code
 
 
 @pytest.mark.parametrize(
@@ -117,9 +119,9 @@ def test_the_gravest_fault_decides_the_exit_code(faults: list[str], code: Exit) 
 )
 def test_what_nobody_is_accused_of_is_no_pass_either(kind: str, broken: str | None, code: Exit) -> None:
     finding = Finding(kind, (0, 1), "text", [outcome(broken=broken)])  # type: ignore[arg-type]
-    found = parts(verdict([], [finding]), units(4))
-    assert found["exit_code"] == code
-    assert "nobody is accused" in found["reason"] or kind in found["reason"]
+    found = as_result(verdict([], [finding]), 4)
+    assert found.exit_code == code
+    assert "no unit is accused" in found.reason or kind in found.reason
 
 
 def test_a_broken_unit_is_isolated_and_a_slow_one_drained() -> None:
@@ -127,7 +129,7 @@ def test_a_broken_unit_is_isolated_and_a_slow_one_drained() -> None:
         one = outcome()
         one.samples = [share * 2.0]
         accused = Accused(0, fault, [one])  # type: ignore[arg-type]
-        result = HuntResult(started=0, finished=1, spec={}, **parts(verdict([accused], []), units(2)))
+        result = as_result(verdict([accused], []), 2)
         assert result.accused[0].action.startswith("cordon" if result.accused[0].severity == "isolate" else "drain")
         return result.accused[0].severity
 
@@ -140,7 +142,7 @@ def test_a_broken_unit_is_isolated_and_a_slow_one_drained() -> None:
 def test_the_heat_map_has_every_pair_that_was_measured_and_blanks_else() -> None:
     fabric = Fabric([Fault("node", 2, 0.5)], 0.0, 1)
     result = as_result(play(8, fabric, Settings(rails=2)), 8)
-    matrix = list(csv.reader(io.StringIO(heatmap.pairs_csv(result))))
+    matrix = list(csv.reader(io.StringIO(report.pairs_csv(result))))
     assert matrix[0] == ["GB/s busbw", *(f"node-{unit} (10.0.0.{unit})" for unit in range(8))]
     met = {tuple(sorted(test.units)) for test in result.tests if test.kind == "pair"}
     assert 0 < len(met) < 28
@@ -149,7 +151,7 @@ def test_the_heat_map_has_every_pair_that_was_measured_and_blanks_else() -> None
             text = matrix[i + 1][j + 1]
             assert bool(text) == (tuple(sorted((i, j))) in met)
             assert not text or float(text) == pytest.approx(162.5 if 2 in (i, j) else 325)
-    rails = list(csv.DictReader(io.StringIO(heatmap.rails_csv(result))))
+    rails = list(csv.DictReader(io.StringIO(report.rails_csv(result))))
     assert {(row["rail"], row["failed"]) for row in rails if row["unit"].startswith("node-2")} == {
         ("0", "true"),
         ("1", "true"),
@@ -157,43 +159,38 @@ def test_the_heat_map_has_every_pair_that_was_measured_and_blanks_else() -> None
 
 
 def test_the_picture_is_an_svg_with_a_cell_per_pair_and_colours_by_share(found: HuntResult, tmp_path: Path) -> None:
-    files = heatmap.write(found, tmp_path / "out")
+    files = report.write(found, tmp_path / "out")
     assert [file.name for file in files] == ["pairs.csv", "rails.csv", "pairs.txt", "pairs.svg"]
-    root = ElementTree.fromstring(files[-1].read_text())
-    svg = "{http://www.w3.org/2000/svg}"
     cells = {
-        title.text.split(":")[0]: rect.attrib["fill"]
-        for rect in root.iter(f"{svg}rect")
-        if (title := rect.find(f"{svg}title")) is not None and title.text
+        cell.attrib["id"]: re.findall(r"fill: (#\w+)", cell[0].attrib["style"])[0]
+        for cell in ElementTree.fromstring(files[-1].read_text()).iter("{http://www.w3.org/2000/svg}g")
+        if cell.attrib.get("id", "").startswith("pair-")
     }
     assert len(cells) == 36
-    red = {who for who, colour in cells.items() if colour in ("#b2182b", "#ef8a62")}
-    assert red == {f"{a} and {b}" for a in range(6) for b in range(6) if a != b and 4 in (a, b)}
-    assert cells["0 and 0"] == heatmap.BLANK
-    assert cells["0 and 1"] not in (heatmap.BLANK, *red)
+    red = {pair for pair, color in cells.items() if color in ("#b2182b", "#ef8a62")}
+    assert red == {f"pair-{a}-{b}" for a in range(6) for b in range(6) if a != b and 4 in (a, b)}
+    assert cells["pair-0-0"] == report.EMPTY
+    assert cells["pair-0-1"] not in (report.EMPTY, *red)
 
 
 def test_a_broken_pair_shows_how_and_names_are_escaped() -> None:
     class Hanging(Fabric):
         def answer(self, tests):  # type: ignore[no-untyped-def]
-            from workloads.nccl.hunt.plan import Answer
-
             return [Answer(broken="hang", detail="x") if 1 in probe.units else Answer((5.0,)) for probe in tests]
 
     search = play(4, Hanging([], 0, 1), Settings(single=False))
     crafted = [unit.model_copy(update={"name": f"<{unit.host}>"}) for unit in units(4)]
-    result = HuntResult(started=0, finished=1, spec={}, **parts(search, crafted))
-    assert "hang" in heatmap.pairs_csv(result)
-    assert "hang" in heatmap.as_text(result).plain
-    assert heatmap.BROKEN in heatmap.as_svg(result)
-    assert "<node-1>" not in heatmap.as_svg(result)
+    result = EMPTY.concluded(search, crafted)
+    assert "hang" in report.pairs_csv(result)
+    assert "hang" in report.as_text(result).plain
+    assert report.BROKEN in report.as_svg(result)
+    assert "<node-1>" not in report.as_svg(result)
 
 
 def test_a_hunt_without_pairs_draws_an_empty_map() -> None:
-    result = HuntResult(started=0, finished=1, spec={}, exit_code=1, reason="no room")
-    assert heatmap.as_text(result).plain == ""
-    ElementTree.fromstring(heatmap.as_svg(result))
-    assert heatmap.pairs_csv(result) == "GB/s busbw\n"
+    assert report.as_text(EMPTY).plain == ""
+    ElementTree.fromstring(report.as_svg(EMPTY))
+    assert report.pairs_csv(EMPTY) == "GB/s busbw\n"
 
 
 OUTPUTS = Outputs.model_validate(
@@ -214,36 +211,39 @@ OUTPUTS = Outputs.model_validate(
 
 
 def test_the_request_fills_in_what_the_stack_knows() -> None:
-    spec = request(OUTPUTS, Options())
-    assert (spec.nodes, spec.per_node, spec.units, spec.rails, spec.threshold) == (2, 2, 2, 2, 0.5)
-    assert HuntSpec.from_json(spec.to_json()) == spec
-    ranks = request(OUTPUTS, Options(unit="rank", nodes=4))
+    request = HuntOptions().resolve(OUTPUTS)
+    assert (request.nodes, request.per_node, request.units, request.rails, request.threshold) == (2, 2, 2, 2, 0.5)
+    assert HuntOptions.model_validate_json(request.model_dump_json()) == request
+    ranks = HuntOptions(unit="rank", nodes=4).resolve(OUTPUTS)
     assert (ranks.units, ranks.rails, ranks.settings.rails) == (8, 1, 1)
-    assert spec.gang().nodes == 2
+    assert request.gang().nodes == 2
 
 
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (Options(nodes=5), "--nodes 5"),
-        (Options(per_node=3), "--per-node 3"),
-        (Options(nodes=1), "has nobody to be compared with"),
-        (Options(unit="rack"), "--unit rack"),
-        (Options(size="big"), "--size"),
-        (Options(inject_fault="slow-node:2"), "--inject-fault"),
+        (HuntOptions(nodes=5), "--nodes 5"),
+        (HuntOptions(per_node=3), "--per-node 3"),
+        (HuntOptions(nodes=1), "has no unit to be compared with"),
+        (HuntOptions(size="big"), "--size"),
+        (HuntOptions(inject_fault="slow-node:2"), "--inject-fault"),
     ],
 )
-def test_what_does_not_fit_is_refused_by_name(options: Options, says: str) -> None:
+def test_what_does_not_fit_is_refused_by_name(options: HuntOptions, says: str) -> None:
     with pytest.raises(WorkloadError, match=says):
-        request(OUTPUTS, options)
+        options.resolve(OUTPUTS)
+
+
+def test_unknown_unit_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "hunt", "--unit", "rack"]) == Exit.ERROR
+    assert "--unit rack" in capsys.readouterr().err
 
 
 def test_faults_hit_whom_they_name() -> None:
     rail = parse_fault("slow-rail:1.3", 2, 8)
-    assert rail == Planted("slow-rail", 1, 3)
+    assert rail == InjectedFault(kind="slow-rail", unit=1, rail=3)
     assert [rail.hits(1, 3), rail.hits(1, 2), rail.hits(0, 3)] == [True, False, False]
     node = parse_fault("hang-node:0", 2, 8)
-    assert node is not None
     assert node.hits(0, 5)
     for text in ("slow-rail:1", "slow-node:1.2", "slow-node:2", "slow-rail:1.8", "slow-node", "x:1"):
         with pytest.raises(ValueError, match="is no fault"):

@@ -8,11 +8,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from workloads.nccl.hunt.pairs import circle
-from workloads.nccl.hunt.plan import NETWORK, Answer, Outcome, Probe, Round, Settings
-from workloads.nccl.hunt.ruler import Ruler
-from workloads.nccl.hunt.search import Verdict, hunt
-from workloads.nccl.hunt.simulate import Fabric, Fault, plant, play
+from tests.workloads.hunt_simulator import Fabric, Fault, inject, play
+from workloads.nccl.hunt.fleet import References
+from workloads.nccl.hunt.plan import NETWORK, Answer, Outcome, Probe, Round, Settings, Verdict
+from workloads.nccl.hunt.search import circle, hunt
 
 QUIET = 0.0
 
@@ -64,7 +63,7 @@ def sound(verdict: Verdict) -> None:
 @settings(max_examples=60, deadline=None)
 def test_without_noise_exactly_the_faulty_are_named(units: int, bad: int, kind: str, rails: int, seed: int) -> None:
     bad = min(bad, units // 4)
-    faults = plant(units, bad, "nic" if kind == "nic" else "node", seed)
+    faults = inject(units, bad, "nic" if kind == "nic" else "node", seed)
     verdict = play(units, Watched(faults, QUIET, seed, units), Settings(seed=seed, rails=rails))
     assert {one.unit for one in verdict.accused} == {fault.unit for fault in faults}
     sound(verdict)
@@ -88,7 +87,7 @@ def test_without_noise_exactly_the_faulty_are_named(units: int, bad: int, kind: 
 def test_whatever_happens_it_ends_and_every_verdict_has_its_grounds(
     units: int, bad: int, kind: str, noise: float, samples: int, full: bool, floor: float | None, seed: int
 ) -> None:
-    faults = plant(units, min(bad, units), kind, seed)  # type: ignore[arg-type]  # hypothesis gives plain strings
+    faults = inject(units, min(bad, units), kind, seed)  # type: ignore[arg-type]  # hypothesis gives plain strings
     given_settings = Settings(seed=seed, samples=samples, full=full, floor=floor)
     verdict = play(units, Watched(faults, noise, seed, units), given_settings)
     sound(verdict)
@@ -100,7 +99,7 @@ def test_whatever_happens_it_ends_and_every_verdict_has_its_grounds(
 def test_the_cost_stays_within_its_bound(bad: int, units: int, seed: int) -> None:
     """√N groups, a bisection and two to four tests more per faulty unit, two controls, one look at the fabric."""
     groups = ceil(sqrt(units))
-    verdict = play(units, Fabric(plant(units, bad, "node", seed), QUIET, seed), Settings(seed=seed))
+    verdict = play(units, Fabric(inject(units, bad, "node", seed), QUIET, seed), Settings(seed=seed))
     assert verdict.tests <= groups + bad * (ceil(log2(units / groups)) + 5) + 4
 
 
@@ -209,33 +208,33 @@ def outcome(value: float, kind: str = "group", samples: int = 1) -> Outcome:
 
 
 def test_the_reference_survives_a_majority_that_is_slow_and_one_clock_that_is_broken() -> None:
-    ruler = Ruler(Settings())
+    references = References(Settings())
     for value in [100, 101, 99, 50, 51, 52, 53, 54, 55, 56, 990]:
-        ruler.add(outcome(value))
-    assert ruler.reference("group") == pytest.approx(100, rel=0.01)
+        references.add(outcome(value))
+    assert references.reference("group") == pytest.approx(100, rel=0.01)
 
 
 def test_borderline_results_are_measured_again_and_clear_ones_are_not() -> None:
-    ruler = Ruler(Settings())
+    references = References(Settings())
     for _ in range(5):
-        ruler.add(outcome(100))
+        references.add(outcome(100))
     for value, again in ((100, False), (92, True), (89, True), (86, False)):
         one = outcome(value)
-        ruler.judge(one)
-        assert ruler.borderline(one) is again
+        references.judge(one)
+        assert references.borderline(one) is again
         assert one.failed is (value < 90)
-    assert not ruler.borderline(outcome(89, samples=3))
+    assert not references.borderline(outcome(89, samples=3))
 
 
 def test_few_of_many_slow_samples_are_unsteady() -> None:
-    ruler = Ruler(Settings())
+    references = References(Settings())
     for _ in range(5):
-        ruler.add(outcome(100))
+        references.add(outcome(100))
     one = outcome(100, samples=5)
     one.samples[0] = 50
-    ruler.judge(one)
+    references.judge(one)
     assert (one.failed, one.unsteady) == (True, True)
     few = outcome(100, samples=3)
     few.samples[0] = 50
-    ruler.judge(few)
+    references.judge(few)
     assert (few.failed, few.unsteady) == (False, False)

@@ -7,21 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from workloads.cli import main
+from tests.workloads.hunt_simulator import HEALTHY, LEAF, Cost, Fabric, Fault, Kind, cost, main, verdict
 from workloads.exits import Exit
-from workloads.nccl.hunt import curve
-from workloads.nccl.hunt.curve import Cost
 from workloads.nccl.hunt.plan import Probe, Settings
-from workloads.nccl.hunt.simulate import HEALTHY, LEAF, Fabric, Fault, Planted
-from workloads.nccl.hunt.simulation import judge
 
 NOISE = 0.03
 NODES, BAD, MOST = 232, 5, 55  # NVIDIA's Cluster Readiness Engine: about 55 tests, against 26,796 pairs
 
 
-def many(nodes: int, bad: int, fault: Planted, seeds: int, settings: Settings | None = None) -> Cost:
-    scores = curve.simulate(nodes, bad, fault, NOISE, seeds, settings or Settings())
-    return curve.cost(nodes, bad, fault, list(scores))
+def many(nodes: int, bad: int, fault: Kind, seeds: int, settings: Settings | None = None) -> Cost:
+    return cost(nodes, bad, fault, NOISE, seeds, settings or Settings())
 
 
 def test_five_of_232_are_found_within_55_tests_and_nobody_is_accused_falsely() -> None:
@@ -84,12 +79,12 @@ def ask(fabric: Fabric, *probes: Probe) -> list[float]:
 def test_the_command_prints_the_cost_and_fails_where_a_hunt_costs_too_much(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    simulate = ("bench", "hunt", "--simulate", "--nodes", "100", "--bad", "2", "--seeds", "5")
+    simulate = ("--nodes", "100", "--bad", "2", "--seeds", "5")
     file = tmp_path / "cost.json"
     assert main([*simulate, "--json", str(file)]) == Exit.OK
     assert "| 100 | 2 | nic | 5 |" in capsys.readouterr().out
-    [cost] = json.loads(file.read_text())["costs"]
-    assert (cost["false"], cost["missed"], cost["nodes"]) == (0, 0, 100)
+    [found] = json.loads(file.read_text())["costs"]
+    assert (found["false"], found["missed"], found["nodes"]) == (0, 0, 100)
     assert main([*simulate, "--max-tests", "3"]) == Exit.BELOW
     assert main([*simulate[:-2], "--fault", "gremlin"]) == Exit.ERROR
     assert "--fault gremlin: choose one of" in capsys.readouterr().err
@@ -97,5 +92,5 @@ def test_the_command_prints_the_cost_and_fails_where_a_hunt_costs_too_much(
 
 def test_a_false_accusation_makes_the_command_fail() -> None:
     clean = many(40, 1, "nic", 2)
-    assert judge([clean], None) == Exit.OK
-    assert judge([Cost(**{**clean.as_json(), "false": 1})], None) == Exit.BELOW
+    assert verdict([clean], None) == Exit.OK
+    assert verdict([Cost(**{**clean.as_json(), "false": 1})], None) == Exit.BELOW

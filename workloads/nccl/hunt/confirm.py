@@ -1,20 +1,24 @@
-"""From a suspicion to a verdict: two independent known-good partners, one of the tests with nothing else running."""
+"""Confirm a suspicion, then find the slow NIC.
+
+A verdict needs failures with two independent known-good partners, one of them with nothing else running.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from workloads.nccl.hunt.fleet import Fleet
+from workloads.nccl.hunt.fleet import MANY, Fleet
 from workloads.nccl.hunt.plan import Accused, Fault, Finding, Outcome, Probe, Steps
-from workloads.nccl.hunt.ruler import MANY
 
 PARTNERS = 2  # independent partners that a verdict needs
-TRIES = 6  # partners that a suspect meets at most
+TRIES = 6  # partners of a suspect at most
+RAIL_FAULTS = ("slow", "wrong")  # a hang or an error costs a time-out per rail and identifies none
 
 
 @dataclass
 class Suspect:
-    """A unit in question: the test that brought it here, and its own failed pairs so far."""
+    """A unit in question, the test that led to it, and its own failed pairs so far."""
 
     unit: int
     origin: Outcome
@@ -22,13 +26,13 @@ class Suspect:
 
 
 def confirm(fleet: Fleet, suspect: Suspect) -> Steps[bool]:
-    """Whether `suspect` is accused: it fails with two known-good partners, at least once alone, and passes with none.
+    """Return whether `suspect` is accused: it fails with two known-good partners, once alone, and passes with none.
 
-    Alone, because pairs that run side by side share the links above their switches. Sharing makes slow; it neither
-    hangs nor spoils data, so that a test that broke needs no repetition alone.
+    Pairs that run side by side share the links above their switches. Sharing slows tests down; it causes neither hangs
+    nor wrong data, so a test that broke is not repeated alone.
     """
     unit = suspect.unit
-    fleet.good.discard(unit)  # in question, whatever it passed before: a link that comes and goes passes often
+    fleet.good.discard(unit)  # in question whatever it passed before: a flapping link passes often
     for _ in range(TRIES):
         failed = [outcome for outcome in suspect.failed if _independent(fleet, unit, outcome)]
         partners = {outcome.partners(unit) for outcome in failed}
@@ -38,12 +42,10 @@ def confirm(fleet: Fleet, suspect: Suspect) -> Steps[bool]:
             return True
         partner = _partner(fleet, unit)
         if partner is None:
-            _undecided(fleet, suspect)
-            return False
-        [outcome] = yield from fleet.ask([many(fleet.probe("pair", (unit, partner), "alone", suspects=(unit,)))])
-        if outcome.failed is None:  # too few pairs were measured to tell
-            _undecided(fleet, suspect)
-            return False
+            break
+        [outcome] = yield from fleet.test([many(fleet.probe((unit, partner), "alone", suspects=(unit,)))])
+        if outcome.failed is None:  # too few pairs for a reference
+            break
         if outcome.failed:
             suspect.failed.append(outcome)
             continue
@@ -56,31 +58,29 @@ def confirm(fleet: Fleet, suspect: Suspect) -> Steps[bool]:
 
 
 def _partner(fleet: Fleet, unit: int) -> int | None:
-    """A known-good unit that `unit` has not met, else one that it has met only beside other tests."""
+    """Return a known-good unit that `unit` has not met, or one that it has not met alone."""
     free = fleet.known_good({unit})
-    met = fleet.met(unit)
-    met_alone = fleet.met(unit, alone=True)
-    return next(
-        (other for other in free if other not in met), next((other for other in free if other not in met_alone), None)
-    )
+    for met in (fleet.met(unit), fleet.met(unit, alone=True)):
+        if new := [other for other in free if other not in met]:
+            return new[0]
+    return None
 
 
 def many(probe: Probe) -> Probe:
-    """The test with so many samples that a link that comes and goes shows in them."""
+    """Return the test with enough samples to show a flapping link."""
     return replace(probe, samples=max(MANY, probe.samples))
 
 
 def explain(fleet: Fleet, outcome: Outcome) -> Steps[bool]:
-    """Why a test failed whose units pass with others. True where it fails again alone: then somebody is to be found.
+    """Find why a test failed whose units pass with others; return True if it fails again alone, so a unit is at fault.
 
-    Where it passes alone, its whole round is run again, which tells a fabric that cannot carry all of it at once from a
-    link that comes and goes.
+    If it passes alone, its whole round runs again, to distinguish a fabric that cannot carry all tests at once from a
+    flapping link.
     """
     units = tuple(unit for unit in outcome.probe.units if unit not in fleet.accused)
     if len(units) < 2 or (fleet.serial and not outcome.alone and outcome.probe.kind == "pair"):
-        # Once the fabric is known to be the cause, what failed beside other tests needs no other one.
-        return False
-    [alone] = yield from fleet.ask([many(replace(outcome.probe, units=units, stage="alone"))])
+        return False  # a fabric already found to be overloaded explains failures in full rounds
+    [alone] = yield from fleet.test([many(replace(outcome.probe, units=units, stage="alone"))])
     if alone.failed and not alone.unsteady:
         if len(units) == 2 and fleet.good.issuperset(units):
             text = "slow between these two and fast from both to others: look at the path between them, not at a node"
@@ -93,22 +93,23 @@ def explain(fleet: Fleet, outcome: Outcome) -> Steps[bool]:
     if not outcome.alone and not alone.unsteady:
         replayed = yield from fleet.replay(outcome.round)
     again = next((other for other in replayed if other.probe.units == outcome.probe.units), alone)
-    beside = len(fleet.rounds[outcome.round]) - 1
+    others = len(fleet.rounds[outcome.round]) - 1
     if again.failed and not again.unsteady:
-        text = f"slow while {beside} other tests run, and not alone: links above the nodes are shared or oversubscribed"
-        fleet.find(Finding("fabric", units, f"{text}; tests go on one by one", [outcome, again, alone]))
+        text = f"slow while {others} other tests run, and not alone: links above the nodes are shared or oversubscribed"
+        fleet.find(Finding("fabric", units, f"{text}; tests continue one by one", [outcome, again, alone]))
         fleet.serial = True
     else:
-        text = "failed and then did not: a link that comes and goes, or a disturbance from outside"
+        text = "failed and then did not: a flapping link, or a disturbance from outside"
         fleet.find(Finding("intermittent", outcome.probe.suspects or units, text, [outcome, alone]))
     return False
 
 
 def fault_of(outcomes: list[Outcome]) -> Fault:
-    """The gravest of what was seen."""
+    """Return the most severe fault."""
     broken = {outcome.broken for outcome in outcomes}
-    gravest: list[Fault] = [fault for fault in ("wrong", "hang", "error") if fault in broken]
-    return gravest[0] if gravest else "unsteady" if any(outcome.unsteady for outcome in outcomes) else "slow"
+    faults: tuple[Fault, ...] = ("wrong", "hang", "error")
+    unsteady = any(outcome.unsteady for outcome in outcomes)
+    return next((fault for fault in faults if fault in broken), "unsteady" if unsteady else "slow")
 
 
 def _independent(fleet: Fleet, unit: int, outcome: Outcome) -> bool:
@@ -126,7 +127,57 @@ def _undecided(fleet: Fleet, suspect: Suspect) -> None:
             f"unit {suspect.unit} failed with {len(good)} known-good partner; a verdict needs two: one more is needed"
         )
     elif len(units) == 2:
-        text = "one of these two, or the path between them: a third unit is needed to say which"
+        text = "one of these two, or the path between them: a third unit is needed to decide which"
     else:
         text = "no known-good partner is left for these units: more units are needed"
     fleet.find(Finding("undecided", units, text, suspect.failed or [suspect.origin]))
+
+
+def find_rails(fleet: Fleet) -> Steps[None]:
+    """Set the slow rails of every accused unit. A control pair gives the bandwidth of a healthy rail.
+
+    A slow rail is measured again with the partner's next rail: if that is slow too, it is this unit's NIC; else it is
+    what both ends of the rail have between them.
+    """
+    accused = [one for one in fleet.accused.values() if one.fault in RAIL_FAULTS]
+    if not accused or fleet.settings.rails < 2:
+        return
+    good = fleet.known_good()
+    # The partner is one of the verdict's own if it is free; two accused units never share one.
+    partners: dict[int, int] = {}
+    for one in accused:
+        met = [unit for units in one.partners for unit in units]
+        partner = next((unit for unit in [*met, *good] if unit in good), None)
+        if partner is not None:
+            partners[one.unit] = partner
+            good.remove(partner)
+    pairs = list(partners.items())
+    control = [(good[0], good[1])] if len(good) >= 2 else []
+    measured: dict[int, list[Outcome]] = {unit: [] for unit in partners}
+    for rail in range(fleet.settings.rails):
+        outcomes = yield from fleet.run([_rail(fleet, pair, rail) for pair in [*pairs, *control]])
+        for (unit, _), outcome in zip(pairs, outcomes, strict=False):
+            measured[unit].append(outcome)
+    for one in accused:
+        if one.unit in measured:
+            yield from fleet.judge(measured[one.unit])
+            one.rails = [outcome.probe.rail or 0 for outcome in measured[one.unit] if outcome.failed]
+            for rail in one.rails if len(one.rails) < fleet.settings.rails else []:
+                [shifted] = yield from fleet.test([_rail(fleet, (one.unit, partners[one.unit]), rail, shifted=True)])
+                if not shifted.failed:
+                    text = f"rail {rail} is slow to the same rail of unit {partners[one.unit]}, not to the next one"
+                    fleet.find(Finding("fabric", (one.unit,), f"{text}: look at the switch of that rail", [shifted]))
+
+
+def rails_of_pair(fleet: Fleet, units: Sequence[int]) -> Steps[list[int]]:
+    """Return the slow rails between two units of which one is at fault; their other rails are the reference."""
+    outcomes = []
+    for rail in range(fleet.settings.rails):
+        outcomes += yield from fleet.run([_rail(fleet, tuple(units), rail)])
+    yield from fleet.judge(outcomes)
+    return [outcome.probe.rail or 0 for outcome in outcomes if outcome.failed]
+
+
+def _rail(fleet: Fleet, units: tuple[int, ...], rail: int, shifted: bool = False) -> Probe:
+    stage = "rail shift" if shifted else "rails"
+    return Probe("rail", units, stage, units[:1], rail=rail, shifted=shifted, samples=fleet.settings.samples)

@@ -17,8 +17,8 @@ from workloads.exits import last_line
 from workloads.nccl.bandwidth import busbw
 from workloads.nccl.gang import Gang, _rank_order
 from workloads.nccl.hunt.member import Member, Order, Report
+from workloads.nccl.hunt.options import HuntOptions
 from workloads.nccl.hunt.plan import Answer, Broken, Probe, Round
-from workloads.nccl.hunt.spec import HuntSpec, parse_fault
 from workloads.nccl.operation import Place
 
 GRACE_S = 2  # seconds that this side waits longer than the ranks do, so that those who can still speak have spoken
@@ -42,10 +42,10 @@ class Running:
 class Crew(Gang):
     """A gang whose ranks form a new group for every test. A test that breaks ends its own group only."""
 
-    def __init__(self, spec: HuntSpec, on_event: Callable[..., None]) -> None:
+    def __init__(self, spec: HuntOptions, on_event: Callable[..., None]) -> None:
         super().__init__(spec.gang(), on_event)
         self.hunt = spec
-        self.fault = parse_fault(spec.inject_fault, spec.units, spec.rails)
+        self.fault = spec.fault
         self.bundles: list[int] = []  # by rank
 
     def __exit__(
@@ -137,8 +137,8 @@ class Crew(Gang):
             port=port,
             own_ip=self.members[rank]["ip"],
             timeout_s=self.spec.timeout_s,
-            size=self.hunt.size,
-            iterations=self.hunt.iterations,
+            size=self.hunt.bytes,
+            iterations=self.hunt.iterations or 1,
             samples=one.probe.samples,
             # A fault of the network is none of the ranks of one node among themselves.
             fault=None if one.probe.kind == "intra" else self._planted(rank),
@@ -168,7 +168,7 @@ class Crew(Gang):
         if one.probe.kind == "burn":
             samples = tuple(min(row) / 1e12 for row in rows)
         else:
-            samples = tuple(busbw("all_gather", self.hunt.size, max(row), len(one.ranks)) for row in rows)
+            samples = tuple(busbw("all_gather", self.hunt.bytes, max(row), len(one.ranks)) for row in rows)
         if wrong:
             return Answer(samples, "wrong", f"{sum(wrong.values())} wrong elements on {self._named(wrong)}")
         return Answer(samples)

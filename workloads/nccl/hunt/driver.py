@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 import sys
 import time
-from dataclasses import asdict
 from typing import Any
 
 import ray
@@ -17,39 +16,45 @@ from ray.exceptions import RayActorError, RayTaskError
 from workloads.events import emit
 from workloads.exits import Exit, WorkloadError, last_line
 from workloads.nccl.driver import ONE_HOST
-from workloads.nccl.hunt.conclusion import parts
 from workloads.nccl.hunt.crew import Crew
+from workloads.nccl.hunt.options import HuntOptions
+from workloads.nccl.hunt.plan import Verdict
 from workloads.nccl.hunt.result import HuntResult, Unit
-from workloads.nccl.hunt.search import Verdict, hunt
-from workloads.nccl.hunt.spec import HuntSpec
+from workloads.nccl.hunt.search import hunt
 
 
 def main(text: str) -> int:
     """Run the spec; the process's exit code."""
-    spec = HuntSpec.from_json(text)
+    spec = HuntOptions.model_validate_json(text)
     ray.init(logging_level=logging.WARNING)
     started = time.time()
-    found: dict[str, Any] = {}
+    result = HuntResult(
+        started=started,
+        finished=started,
+        spec=spec,
+        exit_code=Exit.ERROR,
+        reason="",
+        injected_fault=spec.inject_fault,
+    )
     crew = Crew(spec, on_event=emit)
     try:
         with crew:
-            found |= describe(crew)
+            result = result.model_copy(update=describe(crew))
             began = time.monotonic()
-            found |= parts(search(spec, crew), units(crew))
-            found["seconds"] = crew.seconds | {"search": round(time.monotonic() - began, 3)}
+            result = result.concluded(search(spec, crew), units(crew))
+            seconds = crew.seconds | {"search": round(time.monotonic() - began, 3)}
+            result = result.model_copy(update={"seconds": seconds})
     except WorkloadError as error:
-        found |= {"exit_code": int(error.code), "reason": str(error)}
+        result = result.model_copy(update={"exit_code": int(error.code), "reason": str(error)})
     except (RayTaskError, RayActorError) as error:
         reason = f"a rank failed outside of a test: {last_line(error)}"
-        found |= {"exit_code": int(Exit.ERROR), "reason": reason}
-    result = HuntResult(
-        started=started, finished=time.time(), spec=asdict(spec), injected_fault=spec.inject_fault, **found
-    )
+        result = result.model_copy(update={"exit_code": int(Exit.ERROR), "reason": reason})
+    result = result.model_copy(update={"finished": time.time()})
     emit("result", result=result.model_dump(mode="json", by_alias=True))
     return result.exit_code
 
 
-def search(spec: HuntSpec, crew: Crew) -> Verdict:
+def search(spec: HuntOptions, crew: Crew) -> Verdict:
     """Play the search against the crew."""
     steps = hunt(spec.units, spec.settings)
     try:

@@ -1,14 +1,14 @@
-"""The words of the hunt: a test, what came of it, and how a search asks for tests.
+"""Types of a hunt: tests, their outcomes, and how a search requests tests.
 
-A *unit* is what can be accused: a node, or with `--unit rank` a single GPU. Units are counted from 0. A `Probe` is one
-test: one process group among some units, formed and measured; several samples of it are one test. A round is a set of
+A *unit* is what a hunt can accuse: a node, or a single GPU with `--unit rank`. Units count from 0. A `Probe` is one
+test: a process group over some units, formed and measured; several samples of it are one test. A round is a set of
 tests that share no unit and run at once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from statistics import median
 from typing import Literal, TypeVar
 
@@ -16,21 +16,23 @@ Kind = Literal["burn", "intra", "group", "pair", "rail"]
 """One unit's compute; one unit's own ranks; a ring over many units; a ring over two; one rank of each of two."""
 
 Broken = Literal["hang", "wrong", "error"]
-"""No answer in time; wrong data; the ranks failed. Each fails a test whatever its bandwidth."""
+"""No answer in time; wrong data; failed ranks. Each fails a test whatever its bandwidth."""
 
 NETWORK: tuple[Kind, ...] = ("group", "pair")
-"""The kinds that count as tests of a hunt; `rail` tests come after the unit is known, the rest needs no partner."""
-
+"""Kinds that count as tests of a hunt; `rail` tests follow once the unit is known."""
 
 SINGLE: tuple[Kind, ...] = ("burn", "intra")
-"""The kinds that measure a unit on its own."""
+"""Kinds that measure a unit without a partner."""
+
+Severity = Literal["isolate", "drain"]
+Fault = Literal["slow", "unsteady", "hang", "wrong", "error", "burn", "intra"]
 
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """One test. `suspects` are the units in question, the others are known good; `stage` says why it is run.
+    """One test. `suspects` are the units in question, the others are known good; `stage` is why it runs.
 
-    A rail test uses rank `rail` of the first unit and rank `rail` of the second, or the next one where `shifted`.
+    A rail test uses rank `rail` of the first unit and rank `rail` of the second, or the next one if `shifted`.
     """
 
     kind: Kind
@@ -44,7 +46,7 @@ class Probe:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a test gave: samples in GB/s busbw (TFLOP/s for a burn), or how it broke."""
+    """Result of a test: samples in GB/s busbw (TFLOP/s for a burn), or how it broke."""
 
     samples: tuple[float, ...] = ()
     broken: Broken | None = None
@@ -53,10 +55,14 @@ class Answer:
 
 @dataclass(slots=True)
 class Outcome:
-    """A test that was run: in which round, beside which others, and how it was judged (None: not yet, or not at all).
+    """A test that ran, and its judgment.
 
-    `reference` is what a healthy test of this kind gives, `limit` the share of it below which this one fails.
-    `unsteady` is set where some of many samples clearly pass and some clearly do not: it counts as failed.
+    Attributes:
+        alone: No other test ran in its round.
+        reference: Result of a healthy test of this kind.
+        limit: Share of the reference below which this test fails.
+        failed: None if not judged, or if there is nothing to compare with.
+        unsteady: Some of many samples clearly pass and some clearly do not, which fails the test.
     """
 
     number: int
@@ -73,12 +79,12 @@ class Outcome:
 
     @property
     def value(self) -> float | None:
-        """The median of the samples; None where the test broke."""
+        """Median of the samples; None for a test that broke."""
         return median(self.samples) if self.samples and self.broken is None else None
 
     @property
     def share(self) -> float | None:
-        """Measured over reference."""
+        """Value over reference."""
         value = self.value
         return None if value is None or not self.reference else value / self.reference
 
@@ -86,37 +92,36 @@ class Outcome:
         return tuple(other for other in self.probe.units if other != unit)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Settings:
-    """How a hunt goes.
+    """Settings of a search.
 
-    A test fails below `threshold` of its reference; within `margin` of the threshold it is measured again and the
-    median of three decides. `floor` is the busbw in GB/s that a healthy fleet gives: it judges the fleet as a
-    whole, and a pair that has nothing else to be compared with. Fleets of up to `small` units are searched by pairs,
-    larger ones by groups; `full` measures every pair of a small fleet. `rails` is the number of ranks in a unit.
+    Attributes:
+        threshold: Share of its reference below which a test fails. A result within a thirtieth of it is measured again
+            and the median of three decides.
+        floor: Busbw of a healthy fleet in GB/s. It judges the whole fleet, and a pair without another reference.
+        rails: Ranks of a unit.
+        full: Measure every pair of a small fleet.
+        single: Measure each unit alone first.
     """
 
     threshold: float = 0.90
-    margin: float = 0.03
     floor: float | None = None
     samples: int = 1
     rails: int = 1
     full: bool = False
     single: bool = True
-    small: int = 32
     seed: int = 0
 
-    def seeded(self, seed: int) -> Settings:
-        return replace(self, seed=seed)
-
-
-Severity = Literal["isolate", "drain", "monitor"]
-Fault = Literal["slow", "unsteady", "hang", "wrong", "error", "burn", "intra"]
+    @property
+    def margin(self) -> float:
+        """Distance to the threshold that noise may cover. It shrinks with the threshold, as noise does."""
+        return self.threshold / 30
 
 
 @dataclass
 class Accused:
-    """A unit that is named, by which tests. `rails` are those that are slow alone (None: not looked at)."""
+    """An accused unit and the failed tests against it. `rails` are those that are slow alone (None: not tested)."""
 
     unit: int
     fault: Fault
@@ -135,11 +140,11 @@ class Accused:
 
 @dataclass
 class Finding:
-    """Something that is wrong and no unit's proven fault.
+    """A problem that is not one unit's proven fault.
 
-    undecided: one of `units`, and too few known-good partners to say which. fabric: slow only while other tests run, or
-    only on the path between two. intermittent: failed once and not again. fleet: all of it below the floor. unjudged:
-    nothing to compare with.
+    undecided: one of `units`, and too few known-good partners to decide which. fabric: slow only while other tests run,
+    or only on the path between two units. intermittent: failed once and not again. fleet: all of it below the floor.
+    unjudged: nothing to compare with.
     """
 
     kind: Literal["undecided", "fabric", "intermittent", "fleet", "unjudged"]
@@ -148,7 +153,24 @@ class Finding:
     evidence: list[Outcome] = field(default_factory=list)
 
 
+@dataclass
+class Verdict:
+    """Result of a search. `tests` counts groups and pairs with repeats and controls, `rounds` counts all rounds."""
+
+    accused: list[Accused]
+    findings: list[Finding]
+    outcomes: list[Outcome]
+    tests: int
+    rail_tests: int
+    rounds: int
+
+    @property
+    def clean(self) -> bool:
+        """No unit is accused and nothing is undecided or slow. What failed once and not again is a remark."""
+        return not self.accused and all(finding.kind == "intermittent" for finding in self.findings)
+
+
 Round = tuple[Probe, ...]
 T = TypeVar("T")
 Steps = Generator[Round, Sequence[Answer], T]
-"""A search: yields rounds, is sent one Answer per test in the same order, and returns what it found."""
+"""A search: yields rounds, receives one Answer per test in the same order, and returns what it found."""

@@ -1,19 +1,27 @@
-"""A hunt for people: its progress, who is accused and by what, what to do next, the matrix of pairs."""
+"""Hunt on the terminal, with the matrix of pairs and the table of rails as CSV, text and SVG.
+
+A cell is the last measured bandwidth of a pair in GB/s busbw. It is empty for a pair that was not measured, and names
+the failure of a test that broke.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+import csv
+import io
+import itertools
+from collections.abc import Iterable
+from pathlib import Path
 
 from rich.console import Console
+from rich.text import Text
 
 from workloads.client.view import ProgressView
 from workloads.events import Event
-from workloads.nccl.hunt import heatmap
 from workloads.nccl.hunt.result import Accused, HuntResult, Test
 from workloads.nccl.report import PHASES
 
 STAGES = {
-    "single": "each unit on its own",
+    "single": "each unit alone",
     "pairs": "pairs, side by side",
     "groups": "groups, side by side",
     "bisection": "halving the groups that failed",
@@ -24,12 +32,17 @@ STAGES = {
     "rails": "rail by rail",
     "rail shift": "a rail against the next one",
 }
-TOLD = 12  # units of one finding that are told one by one
-MOST = 6  # tests of one accused unit that are told one by one
+LISTED_UNITS = 12  # units of one finding that are listed
+LISTED_TESTS = 6  # tests of one accused unit that are listed
+WIDEST = 40  # units whose matrix fits into a terminal
+EMPTY = "#e8e8e8"
+BROKEN = "#7b1fa2"
+# Upper limits of the share of the reference, and their colors: distinct in print and for color-blind readers.
+SCALE = ((0.5, "#b2182b"), (0.8, "#ef8a62"), (0.9, "#fddbc7"), (0.95, "#d1e5f0"), (float("inf"), "#4393c3"))
 
 
 class HuntView(ProgressView):
-    """A line per round: how many there will be, nobody knows."""
+    """Progress with a line per round: the number of rounds is not known in advance."""
 
     def __init__(self, console: Console) -> None:
         super().__init__(console)
@@ -48,62 +61,182 @@ class HuntView(ProgressView):
                 self.say(f"round {self.rounds}: {stages} ({tests})")
 
 
-def show(found: dict[str, Any], console: Console) -> None:
-    """Print the result: nothing but the reason where the hunt broke before its end."""
-    result = HuntResult.model_validate(found)
-    if (text := heatmap.as_text(result)).plain:
-        console.print(text, soft_wrap=True)
+def show(result: HuntResult, console: Console) -> None:
+    """Print the result; nothing but the reason if the hunt failed before its end."""
+
+    def say(text: str | Text, style: str | None = None) -> None:
+        console.print(text, style=style, highlight=False, markup=False, soft_wrap=True)
+
+    if (text := as_text(result)).plain:
+        say(text)
     for unit in _named(result):
-        console.print(f"  unit {unit}: {result.units[unit].name}", highlight=False, markup=False, soft_wrap=True)
+        say(f"  unit {unit}: {result.units[unit].name}")
     for accused in result.accused:
-        _accused(accused, result, console)
+        below = "" if accused.share is None else f", {accused.share:.0%} of what is usual here"
+        say(f"ACCUSED unit {accused.unit}, {accused.name}: {accused.text}{below} [{accused.severity}]", "bold red")
+        for number in accused.tests[:LISTED_TESTS]:
+            say(f"  {evidence(result.tests[number], accused)}")
+        if accused.rails is not None:
+            say(f"  slow rails: {', '.join(map(str, accused.rails)) or 'none alone'}")
+        say(f"  next: {accused.action}")
     for finding in result.findings:
-        who = ", ".join(str(unit) for unit in finding.units[:TOLD]) or "all"
-        line = f"{finding.kind}: units {who}{' …' if len(finding.units) > TOLD else ''}: {finding.text}"
-        console.print(line, style="yellow", highlight=False, markup=False, soft_wrap=True)
+        units = ", ".join(str(unit) for unit in finding.units[:LISTED_UNITS]) or "all"
+        more = " …" if len(finding.units) > LISTED_UNITS else ""
+        say(f"{finding.kind}: units {units}{more}: {finding.text}", "yellow")
     if result.notice:
-        console.print(result.notice, style="yellow", soft_wrap=True)
+        say(result.notice, "yellow")
     if result.injected_fault:
-        console.print(f"a fault was injected on purpose: {result.injected_fault}", style="yellow")
-    console.print(result.reason, style="red" if result.exit_code else "green", markup=False, soft_wrap=True)
+        say(f"a fault was injected on purpose: {result.injected_fault}", "yellow")
+    say(result.reason, "red" if result.exit_code else "green")
 
 
 def _named(result: HuntResult) -> list[int]:
-    """The units whose names are told: those of the matrix where it is shown, else those in question."""
+    """Return the units to list by name: those of the matrix if it is shown, else those in question."""
     if not result.accused and not result.findings:
         return []
-    shown = heatmap.units_of(heatmap.matrix(result))
-    if len(shown) <= heatmap.WIDEST:
-        return shown
-    asked = {unit for finding in result.findings for unit in finding.units[:TOLD]}
-    return sorted(asked | {one.unit for one in result.accused})
+    units = _units(_pairs(result))
+    if len(units) <= WIDEST:
+        return units
+    found = {unit for finding in result.findings for unit in finding.units[:LISTED_UNITS]}
+    return sorted(found | {one.unit for one in result.accused})
 
 
-def _accused(accused: Accused, result: HuntResult, console: Console) -> None:
-    below = "" if accused.share is None else f", {accused.share:.0%} of what is usual here"
-    console.print(
-        f"ACCUSED unit {accused.unit}, {accused.name}: {accused.text}{below} [{accused.severity}]",
-        style="bold red",
-        highlight=False,
-        markup=False,
-        soft_wrap=True,
-    )
-    for number in accused.tests[:MOST]:
-        console.print(
-            f"  {evidence(result.tests[number], accused.unit)}", highlight=False, markup=False, soft_wrap=True
-        )
-    if accused.rails is not None:
-        named = ", ".join(map(str, accused.rails)) or "none alone"
-        console.print(f"  slow rails: {named}", highlight=False, markup=False)
-    console.print(f"  next: {accused.action}", highlight=False, markup=False, soft_wrap=True)
-
-
-def evidence(test: Test, unit: int) -> str:
-    """One test as a line of evidence."""
-    partners = [str(other) for other in test.units if other != unit]
-    beside = f"with unit {', '.join(partners)}" if partners else "on its own"
-    where = f"test {test.number}, {beside}{', nothing else running' if test.alone and partners else ''}"
+def evidence(test: Test, accused: Accused) -> str:
+    """Return one test against a unit as a line."""
+    partners = [str(unit) for unit in test.units if unit != accused.unit]
+    where = f"test {test.number}, " + (f"with unit {', '.join(partners)}" if partners else "without a partner")
+    if test.alone and partners:
+        where += ", nothing else running"
     if test.broken:
         return f"{where}: {test.broken}: {test.detail}"
     measure = "TFLOP/s" if test.kind == "burn" else "GB/s"
-    return f"{where}: {test.value:.4g} {measure} where {test.reference:.4g} is usual ({test.share:.0%})"
+    return f"{where}: {test.value:.4g} {measure}; usual is {test.reference:.4g} ({test.share:.0%})"
+
+
+def _pairs(result: HuntResult) -> dict[tuple[int, int], Test]:
+    """Return the last test of each pair, by both orders of its units."""
+    pairs = [test for test in result.tests if test.kind == "pair"]
+    return {key: test for test in pairs for a, b in [test.units] for key in ((a, b), (b, a))}
+
+
+def _units(pairs: Iterable[tuple[int, int]]) -> list[int]:
+    """Return the units with a cell, so a fleet of hundreds shows those in question."""
+    return sorted({unit for pair in pairs for unit in pair})
+
+
+def _figure(test: Test | None) -> str:
+    if test is None:
+        return ""
+    return test.broken or ("" if test.value is None else f"{test.value:.4g}")
+
+
+def pairs_csv(result: HuntResult) -> str:
+    """Return the symmetric matrix of pairs in GB/s, empty for pairs that were not measured."""
+    pairs = _pairs(result)
+    units = _units(pairs)
+    rows = [["GB/s busbw", *(result.units[unit].name for unit in units)]]
+    rows += [[result.units[row].name, *(_figure(pairs.get((row, other))) for other in units)] for row in units]
+    return _csv(rows)
+
+
+def rails_csv(result: HuntResult) -> str:
+    """Return one line per rail test: units, rail, shifted or not, GB/s, share of the reference."""
+    rows: list[list[object]] = [["unit", "partner", "rail", "shifted", "GB/s busbw", "share", "failed"]]
+    for test in result.tests:
+        if test.kind == "rail":
+            names = [result.units[unit].name for unit in test.units]
+            failed = "" if test.failed is None else str(test.failed).lower()
+            rows.append([*names, test.rail, str(test.shifted).lower(), _figure(test), test.share or "", failed])
+    return _csv(rows)
+
+
+def _csv(rows: Iterable[Iterable[object]]) -> str:
+    out = io.StringIO()
+    csv.writer(out, lineterminator="\n").writerows(rows)
+    return out.getvalue()
+
+
+def as_text(result: HuntResult) -> Text:
+    """Return the colored matrix with units by number; empty without pairs and for too many units.
+
+    The color is the verdict, because a run on CPUs has a threshold of its own; the picture's colors are by share.
+    """
+    pairs = _pairs(result)
+    units = _units(pairs)
+    text = Text()
+    if not units or len(units) > WIDEST:
+        return text
+    width = max(6, *(len(_figure(test)) + 1 for test in pairs.values()))
+    text.append("pairs, GB/s busbw\n")
+    text.append(" " * 5 + "".join(f"{unit:>{width}}" for unit in units) + "\n")
+    for row in units:
+        text.append(f"{row:>5}")
+        for other in units:
+            test = pairs.get((row, other))
+            style = "" if test is None or test.failed is None else "bold red" if test.failed else "green"
+            text.append(
+                f"{_figure(test) if test else '·':>{width}}", style="bold magenta" if test and test.broken else style
+            )
+        text.append("\n")
+    return text
+
+
+def color(test: Test | None) -> str:
+    """Return a cell's color in the picture."""
+    if test is not None and test.broken:
+        return BROKEN
+    if test is None or test.share is None:
+        return EMPTY
+    share = test.share
+    return next(color for limit, color in SCALE if share < limit)
+
+
+def as_svg(result: HuntResult) -> str:
+    """Return the matrix as a picture with a legend."""
+    from matplotlib import rc_context  # slow to import
+    from matplotlib.figure import Figure
+    from matplotlib.patches import Patch, Rectangle
+
+    pairs = _pairs(result)
+    units = _units(pairs)
+    accused = {one.unit for one in result.accused}
+    size = max(len(units), 6)
+    figure = Figure(figsize=(2.5 + 0.3 * size, 1.6 + 0.3 * size), layout="constrained")
+    axes = figure.add_subplot(title="Bandwidth of pairs, GB/s busbw", aspect="equal", xlim=(0, size), ylim=(size, 0))
+    for x, row in enumerate(units):
+        for y, other in enumerate(units):
+            cell = Rectangle((x, y), 0.95, 0.95, color=color(pairs.get((row, other))), gid=f"pair-{row}-{other}")
+            axes.add_patch(cell)
+    middles = [index + 0.5 for index in range(len(units))]
+    axes.set_xticks(middles, [str(unit) for unit in units])
+    axes.set_yticks(middles, [f"{unit}: {result.units[unit].name[:30]}" for unit in units])
+    for axis in (axes.xaxis, axes.yaxis):
+        for unit, label in zip(units, axis.get_ticklabels(), strict=True):
+            label.set(fontsize=8, **({"color": SCALE[0][1], "fontweight": "bold"} if unit in accused else {}))
+    axes.tick_params(length=0, top=False, labeltop=True, labelbottom=False)
+    axes.spines[:].set_visible(False)
+    limits = [limit for limit, _ in SCALE[:-1]]
+    shares = [f"below {limits[0]:.0%}", *(f"{a:.0%} to {b:.0%}" for a, b in itertools.pairwise(limits))]
+    names = [*shares, f"{limits[-1]:.0%} and more", "broken", "not measured"]
+    colors = [*(color for _, color in SCALE), BROKEN, EMPTY]
+    legend = [Patch(color=color, label=name) for name, color in zip(names, colors, strict=True)]
+    figure.legend(handles=legend, title="share of the reference", loc="outside lower left", ncols=4, fontsize=8)
+    out = io.StringIO()
+    # Text stays text, and dollar signs in names are no formulas. Equal results give equal files.
+    with rc_context({"svg.fonttype": "none", "svg.hashsalt": "hunt", "text.parse_math": False}):
+        figure.savefig(out, format="svg", metadata={"Date": None})
+    return out.getvalue()
+
+
+def write(result: HuntResult, folder: Path) -> list[Path]:
+    """Write pairs.csv, rails.csv, pairs.txt and pairs.svg into `folder`, and return their paths."""
+    folder.mkdir(parents=True, exist_ok=True)
+    files = {
+        "pairs.csv": pairs_csv(result),
+        "rails.csv": rails_csv(result),
+        "pairs.txt": as_text(result).plain,
+        "pairs.svg": as_svg(result),
+    }
+    for name, text in files.items():
+        (folder / name).write_text(text)
+    return [folder / name for name in files]

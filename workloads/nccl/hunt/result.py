@@ -1,22 +1,37 @@
-"""The result of a hunt, typed: the driver writes it on the cluster; the client shows and draws it.
+"""Result of a hunt, typed: the driver concludes and writes it on the cluster; the client shows and draws it.
 
 Bandwidths in GB/s busbw (decimal), burns in TFLOP/s. A field that does not apply is None, never 0.
 """
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from collections.abc import Sequence
+from typing import Literal
 
 from pydantic import ConfigDict, Field
 
-from workloads.nccl.hunt.plan import Broken, Fault, Kind, Severity
+from workloads.exits import Exit
+from workloads.nccl.hunt import plan
+from workloads.nccl.hunt.options import HuntOptions
+from workloads.nccl.hunt.plan import Broken, Fault, Kind, Severity, Verdict
 from workloads.nccl.result import Part
 
 SCHEMA = "rdma-ray/hunt/1"
+ISOLATE_BELOW = 0.5  # share of the reference below which a unit spoils every job that it is in
+
+FAULTS: dict[Fault, str] = {
+    "slow": "slow on the network",
+    "unsteady": "slow on the network from time to time",
+    "hang": "does not answer in time",
+    "wrong": "delivers wrong data",
+    "error": "breaks the tests that it is in",
+    "burn": "computes too slowly",
+    "intra": "slow among its own ranks",
+}
 
 
 class Unit(Part):
-    """What can be accused: a node with its ranks, or one rank. `nics` are the RDMA devices that its node shows."""
+    """What can be accused: a node with its ranks, or one rank. `nics` are the RDMA devices of its node."""
 
     unit: int
     name: str
@@ -27,9 +42,13 @@ class Unit(Part):
     gpu: str | None
     nics: list[str]
 
+    def nic(self, rail: int) -> str | None:
+        """Return the rail's RDMA device, if the number of devices shows that their order is that of the rails."""
+        return self.nics[rail] if rail < len(self.nics) and len(self.nics) in (8, 16) else None
+
 
 class Test(Part):
-    """One test. `samples` of one process group; `share` is their median over `reference`, below `limit` it fails."""
+    """One test of one process group; `share` is the median of `samples` over `reference`, and fails below `limit`."""
 
     number: int
     round: int
@@ -51,7 +70,7 @@ class Test(Part):
 
 
 class Accused(Part):
-    """A unit that is named. `tests` are the numbers of the tests that it rests on, `partners` who was in them."""
+    """An accused unit. `tests` are the numbers of the tests against it, `partners` the other units in them."""
 
     unit: int
     name: str
@@ -67,7 +86,7 @@ class Accused(Part):
 
 
 class Finding(Part):
-    """Something that is wrong and no unit's proven fault."""
+    """A problem that is not one unit's proven fault."""
 
     kind: Literal["undecided", "fabric", "intermittent", "fleet", "unjudged"]
     units: list[int]
@@ -81,7 +100,7 @@ class HuntResult(Part):
     schema_: str = SCHEMA
     started: float
     finished: float
-    spec: dict[str, Any]
+    spec: HuntOptions
     exit_code: int
     reason: str
     units: list[Unit] = Field(default_factory=list)
@@ -104,3 +123,117 @@ class HuntResult(Part):
     model_config = ConfigDict(
         frozen=True, extra="forbid", alias_generator=lambda name: name.rstrip("_"), populate_by_name=True
     )
+
+    def concluded(self, verdict: Verdict, units: Sequence[Unit]) -> HuntResult:
+        """Return the result with a search's verdict."""
+        code, reason = conclude(verdict, [unit.name for unit in units])
+        return self.model_copy(
+            update={
+                "exit_code": int(code),
+                "reason": reason,
+                "units": list(units),
+                "tests": [_test(outcome) for outcome in verdict.outcomes],
+                "accused": [_accused(one, units[one.unit]) for one in verdict.accused],
+                "findings": [
+                    Finding(
+                        kind=finding.kind,
+                        units=list(finding.units),
+                        tests=[outcome.number for outcome in finding.evidence],
+                        text=finding.text,
+                    )
+                    for finding in verdict.findings
+                ],
+                "network_tests": verdict.tests,
+                "rail_tests": verdict.rail_tests,
+                "rounds": verdict.rounds,
+            }
+        )
+
+
+def conclude(verdict: Verdict, names: Sequence[str]) -> tuple[Exit, str]:
+    """Return exit code and reason. The most severe fault decides: wrong data, then a hang, then slow units."""
+    cost = f"{verdict.tests} tests in {verdict.rounds} rounds"
+    if verdict.clean:
+        remark = f", {len(verdict.findings)} that failed once and not again" if verdict.findings else ""
+        return Exit.OK, f"no unit is accused: {len(names)} units, {cost}{remark}"
+    parts = [f"{names[one.unit]} {FAULTS[one.fault]}" for one in verdict.accused]
+    parts += [
+        f"{finding.kind}: {', '.join(names[unit] for unit in finding.units[:4]) or 'the whole fleet'}"
+        for finding in verdict.findings
+        if finding.kind != "intermittent"
+    ]
+    undecided = [finding for finding in verdict.findings if finding.kind == "undecided"]
+    faults: set[str | None] = {one.fault for one in verdict.accused}
+    faults |= {outcome.broken for finding in undecided for outcome in finding.evidence}
+    code = Exit.WRONG_DATA if "wrong" in faults else Exit.HANG if faults & {"hang", "error"} else Exit.BELOW
+    return code, f"{'; '.join(parts)} ({cost})"
+
+
+def severity(accused: plan.Accused) -> Severity:
+    """Return `isolate` for a unit that no job may use, `drain` for one whose jobs may end."""
+    if accused.fault in ("wrong", "hang", "error") or (accused.share is not None and accused.share < ISOLATE_BELOW):
+        return "isolate"
+    return "drain"
+
+
+def _action(accused: plan.Accused, unit: Unit) -> str:
+    """Return the next step for the operator of the cluster."""
+    first = "cordon it now" if severity(accused) == "isolate" else "drain it"
+    match accused.fault:
+        case "burn":
+            then = "look for throttling and ECC errors (nvidia-smi -q -d PERFORMANCE,ECC), then replace it"
+        case "intra":
+            then = "check NVLink (nvidia-smi nvlink -s) and the PCIe topology (nvidia-smi topo -m), then replace it"
+        case _ if accused.rails:
+            rails = ", ".join(f"{rail} ({nic})" if (nic := unit.nic(rail)) else str(rail) for rail in accused.rails)
+            then = f"check link, cable and error counters of rail {rails}, then replace the node"
+        case _ if accused.rails == []:
+            then = (
+                "each rail alone is healthy: check PCIe (lspci -vv, link width), IOMMU and ACS, then replace the node"
+            )
+        case _:
+            then = "check its NICs' links and error counters and its driver's log, then replace it"
+    return f"{first}; {then}"
+
+
+def _accused(one: plan.Accused, unit: Unit) -> Accused:
+    return Accused(
+        unit=one.unit,
+        name=unit.name,
+        fault=one.fault,
+        severity=severity(one),
+        share=None if one.share is None else round(one.share, 4),
+        rails=one.rails,
+        nics=[nic for rail in one.rails or [] if (nic := unit.nic(rail))],
+        tests=[outcome.number for outcome in one.evidence],
+        partners=[list(partners) for partners in one.partners if partners],
+        text=FAULTS[one.fault],
+        action=_action(one, unit),
+    )
+
+
+def _test(outcome: plan.Outcome) -> Test:
+    probe = outcome.probe
+    return Test(
+        number=outcome.number,
+        round=outcome.round,
+        kind=probe.kind,
+        stage=probe.stage,
+        units=list(probe.units),
+        rail=probe.rail,
+        shifted=probe.shifted,
+        alone=outcome.alone,
+        samples=[_rounded(sample) for sample in outcome.samples],
+        value=None if outcome.value is None else _rounded(outcome.value),
+        reference=None if outcome.reference is None else _rounded(outcome.reference),
+        share=None if outcome.share is None else round(outcome.share, 4),
+        limit=outcome.limit or None,
+        failed=outcome.failed,
+        unsteady=outcome.unsteady,
+        broken=outcome.broken,
+        detail=outcome.detail,
+    )
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.6g}")

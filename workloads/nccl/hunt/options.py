@@ -1,0 +1,195 @@
+"""Options of `bench hunt`: the command's parameters, completed by `resolve`, are the job's input.
+
+A field that is None depends on the stack until `resolve` sets it. The driver reads the same model as JSON.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from pydantic import BaseModel, Field
+
+from workloads.exits import WorkloadError
+from workloads.nccl.hunt.plan import Settings
+from workloads.nccl.sizes import parse_size
+from workloads.nccl.spec import Spec
+from workloads.options import option
+
+if TYPE_CHECKING:
+    from infra.outputs import Outputs
+
+FAULTS = ("slow-node", "slow-rail", "slow-burn", "hang-node", "corrupt-node")
+INTERNAL = option(parse=False)
+
+
+class HuntOptions(BaseModel, frozen=True, extra="forbid"):
+    """A hunt over `nodes` nodes with `per_node` ranks each."""
+
+    nodes: int | None = Field(None, ge=1, description="Nodes. [default: those that the stack keeps]")
+    per_node: int | None = Field(
+        None, ge=1, description="Ranks per node. [default: one per GPU, or per CPU without GPUs]"
+    )
+    unit: Literal["node", "rank"] = Field(
+        "node", description="What to accuse: node, or rank (one GPU, on one node too)."
+    )
+    size: str | None = Field(None, description="Size of each all_gather. [default: 1G on GPUs, 4M on CPUs]")
+    iterations: Annotated[int | None, option("-n")] = Field(
+        None, ge=1, description="Runs per sample. [default: 20, 5 on CPUs]"
+    )
+    samples: int | None = Field(
+        None, ge=1, description="Samples per test; their median counts. [default: 5, 3 on CPUs]"
+    )
+    threshold: float | None = Field(
+        None,
+        ge=0.05,
+        le=0.99,
+        description="Fail below this share of the fleet's reference. [default: 0.9, 0.5 on CPUs]",
+    )
+    floor: float | None = Field(None, ge=0, description="Busbw of healthy nodes in GB/s; two nodes alone require it.")
+    full: bool = Field(False, description="Measure every pair (up to 32 units).")
+    single: Annotated[bool, option(name="--burn", negative="--no-burn")] = Field(
+        True, description="Measure each unit alone first."
+    )
+    timeout_s: Annotated[float, option(name="--timeout")] = Field(
+        120, ge=1, description="Seconds before a test counts as a hang."
+    )
+    wait_s: Annotated[float, option(name="--wait")] = Field(1800, ge=1, description="Seconds to wait for the nodes.")
+    seed: int = Field(0, description="Seed of the random choice of partners.")
+    inject_fault: Annotated[str | None, option(show=False)] = Field(
+        None, description="Inject a fault: slow-node:1, slow-rail:1.0, hang-node:1 and more."
+    )
+    use_gpu: Annotated[bool, INTERNAL] = False
+    elastic: Annotated[bool, INTERNAL] = False
+    target: Annotated[str, INTERNAL] = ""
+
+    def resolve(self, outputs: Outputs) -> HuntOptions:
+        """Return the complete options for this stack. WorkloadError names an option that does not fit."""
+        use_gpu, slots = outputs.nodes.gpus_per_node > 0, outputs.nodes.slots_per_node
+        nodes, per_node = self.nodes or outputs.nodes.default_gang, self.per_node or slots
+        if nodes > outputs.nodes.max:
+            raise WorkloadError(
+                f"--nodes {nodes}: the stack has at most {outputs.nodes.max} (nodes.max in its stack file)"
+            )
+        if per_node > slots:
+            kind = "GPUs" if use_gpu else "CPUs"
+            raise WorkloadError(
+                f"--per-node {per_node}: a node of this stack has {slots} {kind}, and a rank uses one of them"
+            )
+        # Ranks on CPUs share cores and one memory: their noise of tens of percent hides smaller slowdowns.
+        size, iterations, samples, threshold = ("1G", 20, 5, 0.9) if use_gpu else ("4M", 5, 3, 0.5)
+        found = self.model_copy(
+            update={
+                "nodes": nodes,
+                "per_node": per_node,
+                "size": self.size or size,
+                "iterations": self.iterations or iterations,
+                "samples": self.samples or samples,
+                "threshold": self.threshold or threshold,
+                "use_gpu": use_gpu,
+                "elastic": outputs.nodes.elastic,
+                "target": outputs.target,
+            }
+        )
+        if found.units < 2:
+            raise WorkloadError(
+                f"one {self.unit} has no unit to be compared with: use more --nodes, or --unit rank for the GPUs of one"
+            )
+        for name, check in (("--size", lambda: found.bytes), ("--inject-fault", lambda: found.fault)):
+            try:
+                check()
+            except ValueError as error:
+                raise WorkloadError(f"{name}: {error}") from error
+        return found
+
+    @property
+    def world(self) -> tuple[int, int]:
+        """(nodes, ranks per node) of a resolved model."""
+        assert self.nodes is not None
+        assert self.per_node is not None
+        return self.nodes, self.per_node
+
+    @property
+    def rails(self) -> int:
+        """Ranks of a unit."""
+        return self.world[1] if self.unit == "node" else 1
+
+    @property
+    def units(self) -> int:
+        nodes, per_node = self.world
+        return nodes * per_node // self.rails
+
+    @property
+    def bytes(self) -> int:
+        """Size of the all_gather over all ranks of a test."""
+        return parse_size(self.size or "")
+
+    @property
+    def fault(self) -> InjectedFault | None:
+        """Return the fault of `--inject-fault`. Raises ValueError for an unknown one."""
+        return None if self.inject_fault is None else parse_fault(self.inject_fault, self.units, self.rails)
+
+    @property
+    def settings(self) -> Settings:
+        """Settings of the search."""
+        assert self.threshold is not None
+        assert self.samples is not None
+        return Settings(
+            threshold=self.threshold,
+            floor=self.floor,
+            samples=self.samples,
+            rails=self.rails,
+            full=self.full,
+            single=self.single,
+            seed=self.seed,
+        )
+
+    def gang(self) -> Spec:
+        """Return the ranks of the hunt, as a gang."""
+        nodes, per_node = self.world
+        return Spec(
+            ops=["all_gather"],
+            sizes=[self.bytes],
+            iterations=self.iterations or 1,
+            warmup=1,
+            check=1,
+            dtypes=["fp32"],
+            modes=["throughput"],
+            nodes=nodes,
+            per_node=per_node,
+            use_gpu=self.use_gpu,
+            timeout_s=self.timeout_s,
+            wait_s=self.wait_s,
+            elastic=self.elastic,
+            target=self.target,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class InjectedFault:
+    """An injected fault: `KIND:UNIT`, or `slow-rail:UNIT.RAIL`.
+
+    slow-node and slow-rail sleep before every run of a network test, slow-burn before every run of a burn; hang-node
+    never starts a network test; corrupt-node changes an element that it received.
+    """
+
+    kind: str
+    unit: int
+    rail: int | None = None
+
+    def hits(self, unit: int, rail: int) -> bool:
+        """Return whether rank `rail` of `unit` has the fault."""
+        return unit == self.unit and self.rail in (None, rail)
+
+
+def parse_fault(text: str, units: int, rails: int) -> InjectedFault:
+    """Return the fault that `text` names. Raises ValueError for an unknown one."""
+    kind, _, where = text.partition(":")
+    unit, dot, rail = where.partition(".")
+    known = kind in FAULTS and unit.isdigit() and int(unit) < units and bool(dot) == (kind == "slow-rail")
+    if not known or (dot and not (rail.isdigit() and int(rail) < rails)):
+        raise ValueError(
+            f"{text!r} is no fault: write {', '.join(f'{fault}:UNIT' for fault in FAULTS if fault != 'slow-rail')}"
+            f" or slow-rail:UNIT.RAIL, with a unit below {units} and a rail below {rails}"
+        )
+    return InjectedFault(kind=kind, unit=int(unit), rail=int(rail) if dot else None)
