@@ -57,10 +57,10 @@ def test_another_image_is_taken_as_it_is(capsys: pytest.CaptureFixture[str]) -> 
     ("arguments", "no_floor", "remark"),
     [
         ([GKE], False, ""),
-        ([GKE, "--op", "all_to_all"], True, "nobody published a figure for this"),
-        ([GKE, "--split", "rails"], True, "nobody published a figure for this"),
-        ([EKS], True, "nobody published a figure for this"),
-        ([GKE, "-e", "512M"], False, "-e 512M: the judge wants a row of 1G or more"),
+        ([GKE, "--op", "all_to_all"], True, "no figure is published for this"),
+        ([GKE, "--split", "rails"], True, "no figure is published for this"),
+        ([EKS], True, "no figure is published for this"),
+        ([GKE, "-e", "512M"], False, "-e 512M: the judge requires a row of 1G or more"),
     ],
 )
 def test_what_nobody_can_judge_is_said_before_it_is_paid_for(
@@ -115,7 +115,7 @@ def test_without_ssh_keygen_it_says_what_to_install(
         ([GKE, "--stack", "eks"], "--stack eks: .*Pulumi.gke.yaml names a stack already"),
         (["--stack", "nowhere"], "cannot read .*Pulumi.nowhere.yaml"),
         (["--stack", "local"], "target local: .* use `rdma-ray bench nccl`"),
-        ([GKE, "--split", "rail"], "--split rail: choose world or rails"),
+        ([GKE, "--split", "rail"], "--split rail: input should be 'world' or 'rails'"),
         ([GKE, "--nodes", "1", "-b", "x"], "(?s)--nodes 1: .*-b x: "),
         ([str(ROOT / "pyproject.toml")], "not YAML|no map `config:`"),
     ],

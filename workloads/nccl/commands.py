@@ -15,7 +15,7 @@ from cyclopts.validators import Number
 from workloads import running
 from workloads.exits import WorkloadError
 from workloads.nccl.hunt.command import bench_hunt
-from workloads.nccl.job.command import bench_job
+from workloads.nccl.job import bench_job
 from workloads.nccl.judge.command import bench_floors, bench_judge
 from workloads.nccl.multigpu.command import bench_multigpu
 from workloads.nccl.page.command import bench_compare, bench_report
