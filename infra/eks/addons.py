@@ -1,77 +1,115 @@
-"""EKS' own add-ons, in two steps: what a node needs to become ready, and what needs a node to run on.
+"""EKS add-ons and Helm charts of AWS in kube-system, which make nodes ready and size the node groups.
 
-DNS without a node is DEGRADED for ever, and a node without an address for its pods never becomes ready.
+Add-ons are registered in two steps: those that a node needs to become ready, and those that need a node to run on. DNS
+without a node stays DEGRADED forever, and a node whose pods get no addresses never becomes ready.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import pulumi
 from pulumi import ResourceOptions
 from pulumi_aws import eks
+from pulumi_kubernetes.helm.v3 import Release, RepositoryOptsArgs
 
-from infra.catalog.pins import EKS_ADDONS
+from infra.catalog.pins import EKS_ADDONS, Chart
 from infra.eks.iam import Role
 from infra.eks.names import EksNames
 
 BEFORE_NODES = ("eks-pod-identity-agent", "kube-proxy", "vpc-cni")
-
-CNI_ACCOUNT = "aws-node"
+ACCOUNTS = {"vpc-cni": "aws-node"}
+"""ServiceAccounts of the add-ons that have a role."""
+CHART_NAMESPACE = "kube-system"
+CHART_TIMEOUT_S = 600
 
 CONFIGURATION: Mapping[str, Mapping[str, Any]] = {
     "vpc-cni": {
-        # Without it a NetworkPolicy is an object that nobody reads, and Ray's ports are open to every pod.
+        # By default the CNI ignores NetworkPolicies, which would open Ray's ports to every pod.
         "enableNetworkPolicy": "true",
-        # Addresses in prefixes of 16: a p5 has one card for IP, and 51 pods without (the address plan counts on it).
+        # Addresses in prefixes of 16: a p5 has one card for IP, and without them only 51 pods (infra/addresses.py).
         "env": {"ENABLE_PREFIX_DELEGATION": "true", "WARM_PREFIX_TARGET": "1"},
     },
 }
 
 
-@dataclass(frozen=True, kw_only=True)
-class AddonsArgs:
-    """addons: names. roles: those of their ServiceAccounts, by add-on and ServiceAccount. needs: what has to be there
-    before any of them: the nodes, for those that run on one."""
-
-    names: EksNames
-    cluster: pulumi.Input[str]
-    addons: Sequence[str]
-    needs: Sequence[pulumi.Resource] = ()
-    roles: Mapping[tuple[str, str], Role] = field(default_factory=dict)
-
-
 class Addons(pulumi.ComponentResource):
-    """Some of the add-ons, all at once; `addons` are what others wait for, by their names."""
+    """EKS add-ons of one step; `addons` has them by name."""
 
-    def __init__(self, name: str, args: AddonsArgs, opts: ResourceOptions | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        addons: Sequence[str],
+        names: EksNames,
+        opts: ResourceOptions,
+        *,
+        cluster: pulumi.Input[str],
+        depends_on: Sequence[pulumi.Resource] = (),
+        roles: Mapping[str, Role] | None = None,
+    ) -> None:
+        """Register the add-ons.
+
+        Args:
+            name: Name of the component.
+            addons: Names of the add-ons.
+            names: Names of the stack's resources.
+            opts: Options of the component.
+            cluster: Name of the cluster.
+            depends_on: Nodes that the add-ons run on.
+            roles: Roles of the add-ons that call AWS, by add-on.
+        """
         super().__init__("rdma-ray:eks:Addons", name, {}, opts)
-        self.addons: dict[str, pulumi.Resource] = {addon: self._addon(addon, args) for addon in args.addons}
-        self.register_outputs({"addons": list(args.addons)})
+        self.addons: dict[str, pulumi.Resource] = {}
+        for addon in addons:
+            role = (roles or {}).get(addon)
+            self.addons[addon] = eks.Addon(
+                addon,
+                addon_name=addon,
+                cluster_name=cluster,
+                addon_version=EKS_ADDONS[addon],
+                configuration_values=json.dumps(CONFIGURATION[addon]) if addon in CONFIGURATION else None,
+                pod_identity_associations=[
+                    eks.AddonPodIdentityAssociationArgs(service_account=ACCOUNTS[addon], role_arn=role.arn)
+                ]
+                if role
+                else None,
+                # These settings win over whatever is in the cluster.
+                resolve_conflicts_on_create="OVERWRITE",
+                resolve_conflicts_on_update="OVERWRITE",
+                tags=names.tags(addon),
+                # An add-on without its nodes is DEGRADED, and the CNI without its role's policies assigns no address.
+                opts=ResourceOptions(parent=self, depends_on=[*depends_on, *(role.grants if role else ())]),
+            )
+        self.register_outputs({"addons": list(addons)})
 
-    def _addon(self, addon: str, args: AddonsArgs) -> eks.Addon:
-        roles = {account: role for (of, account), role in args.roles.items() if of == addon}
-        return eks.Addon(
-            addon,
-            addon_name=addon,
-            cluster_name=args.cluster,
-            addon_version=EKS_ADDONS[addon],
-            configuration_values=json.dumps(CONFIGURATION[addon]) if addon in CONFIGURATION else None,
-            pod_identity_associations=[
-                eks.AddonPodIdentityAssociationArgs(service_account=account, role_arn=role.arn)
-                for account, role in roles.items()
-            ]
-            or None,
-            # What is written here holds, whatever is found in the cluster.
-            resolve_conflicts_on_create="OVERWRITE",
-            resolve_conflicts_on_update="OVERWRITE",
-            tags=args.names.tags(addon),
-            opts=ResourceOptions(
-                parent=self,
-                # Nodes for what runs on them; and rights for whoever takes a role: the CNI finds no address without.
-                depends_on=[*args.needs, *(grant for role in roles.values() for grant in role.grants)],
-            ),
-        )
+
+def chart_release(chart: Chart, values: Mapping[str, Any], opts: ResourceOptions, *, mirror: str | None) -> Release:
+    """Register a release of a Helm chart in kube-system, under the chart's name.
+
+    Args:
+        chart: The chart.
+        values: Values of the chart, without those of the image.
+        opts: Options of the release.
+        mirror: Registry that has the chart's image; None for the image's own registry.
+    """
+    return Release(
+        chart.name,
+        name=chart.name,
+        chart=chart.name,
+        version=chart.version,
+        repository_opts=RepositoryOptsArgs(repo=chart.repository),
+        namespace=CHART_NAMESPACE,
+        # A release that does not become ready is rolled back, so the next `up` starts from a clean state.
+        atomic=True,
+        timeout=CHART_TIMEOUT_S,
+        values={**values, "image": {"repository": mirrored(chart.image, mirror)}},
+        opts=opts,
+    )
+
+
+def mirrored(repository: str, mirror: str | None) -> str:
+    """Return the repository of an image, or the same path in a mirror: quay.io/kuberay/operator is
+    MIRROR/kuberay/operator."""
+    return repository if mirror is None else f"{mirror.rstrip('/')}/{repository.partition('/')[2]}"

@@ -1,13 +1,12 @@
-"""The EKS control plane, who may use it, and what it keeps: a key for its Secrets and its logs.
+"""EKS control plane: endpoints, administrators, the encryption key of its Secrets, and its logs.
 
-Nodes are `node_groups`, add-ons `addons`; what runs in the cluster is `infra.kubernetes`. No Auto Mode: its nodes take
-no launch template, and with it no interface layout and no reservation.
+Node groups are in `node_groups`, add-ons in `addons`. EKS Auto Mode is off: its nodes take no launch template, so they
+cannot have the interface layout of EFA or use a reservation.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import pulumi
 import pulumi_aws as aws
@@ -15,166 +14,136 @@ from pulumi import ResourceOptions
 from pulumi_aws import eks
 
 from infra.catalog.pins import EKS
-from infra.eks.iam import CLUSTER_POLICIES, Role, RoleArgs
-from infra.eks.kubeconfig import kubeconfig
+from infra.eks.iam import CLUSTER_POLICIES, Role
 from infra.eks.names import EksNames
+from infra.eks.network import ClusterNetwork
+from infra.eks.security_groups import https_rule
+from infra.kubernetes import kubeconfig as any_cloud
+from infra.settings import Settings
 
 LOGS = ("api", "audit", "authenticator", "controllerManager", "scheduler")
 LOG_DAYS = 30
 KEY_WINDOW_DAYS = 30
-"""How long a deleted key can still be brought back, the longest that KMS offers (KMS docs; from memory, 2026-11)."""
+"""Days during which a deleted key can be restored: the most that KMS offers (KMS docs; unverified, 2026-11)."""
 
 ADMINISTRATOR = "cluster-access-policy/AmazonEKSClusterAdminPolicy"
 
 
-@dataclass(frozen=True, kw_only=True)
-class EksClusterArgs:
-    """What a cluster is made from.
-
-    subnets: in two zones. public_endpoint: whether the API server also has a public address, which then answers
-    authorized_networks only; without one they may reach the private address. administrators: ARNs of IAM roles and
-    users. protect: whether AWS refuses to delete the cluster.
-    """
-
-    names: EksNames
-    partition: str
-    subnets: Sequence[pulumi.Input[str]]
-    public_endpoint: bool
-    authorized_networks: Sequence[str]
-    administrators: Sequence[str]
-    protect: bool
-
-
 class EksCluster(pulumi.ComponentResource):
-    """A control plane in two zones. kubeconfig holds no secret; resource is the cluster itself, for what dies with it.
+    """Control plane with subnets in two zones.
 
-    security_group: the one that EKS makes, which every node and every control plane interface has.
+    `resource` is the cluster itself. `security_group` is the one that EKS creates and that every node and every
+    interface of the control plane has. `kubeconfig` contains no secret.
     """
 
     kubeconfig: pulumi.Output[str]
     security_group: pulumi.Output[str]
 
-    def __init__(self, name: str, args: EksClusterArgs, opts: ResourceOptions | None = None) -> None:
+    def __init__(
+        self, name: str, settings: Settings, names: EksNames, opts: ResourceOptions, *, network: ClusterNetwork
+    ) -> None:
         super().__init__("rdma-ray:eks:EksCluster", name, {}, opts)
-        self._args = args
-        own = ResourceOptions(parent=self)
+        own, access = ResourceOptions(parent=self), settings.access
         key = aws.kms.Key(
             f"{name}-secrets",
-            description=f"Secrets of EKS cluster {args.names.cluster}",
+            description=f"Secrets of EKS cluster {names.stack}",
             enable_key_rotation=True,
             deletion_window_in_days=KEY_WINDOW_DAYS,
-            tags=args.names.tags("secrets"),
+            tags=names.tags("secrets"),
             opts=own,
         )
-        aws.kms.Alias(f"{name}-secrets", name=args.names.secrets_key, target_key_id=key.key_id, opts=own)
+        aws.kms.Alias(f"{name}-secrets", name=f"alias/{names.named('secrets')}", target_key_id=key.key_id, opts=own)
         logs = aws.cloudwatch.LogGroup(
             f"{name}-logs",
-            name=args.names.control_plane_logs,
+            # EKS writes to the group of this name (EKS docs, control plane logs).
+            name=f"/aws/eks/{names.stack}/cluster",
             retention_in_days=LOG_DAYS,
-            tags=args.names.tags("logs"),
+            tags=names.tags("logs"),
             opts=own,
         )
         role = Role(
-            f"{name}-role",
-            RoleArgs(
-                name=args.names.role("cluster"),
-                service="eks.amazonaws.com",
-                partition=args.partition,
-                policies=CLUSTER_POLICIES,
-                statements=(),
-                tags=args.names.tags(),
-            ),
-            own,
+            f"{name}-role", names, own, service="eks.amazonaws.com", purpose="cluster", policies=CLUSTER_POLICIES
         )
-        self.resource = self._cluster(name, role, key, logs)
-        self.security_group = self.resource.vpc_config.cluster_security_group_id
-        for arn in args.administrators:
-            self._administrator(arn)
-        if not args.public_endpoint:
-            self._private_access(name)
-        self.kubeconfig = pulumi.Output.all(
-            self.resource.name, self.resource.endpoint, self.resource.certificate_authority.data
-        ).apply(self._kubeconfig)
-        self.register_outputs({"kubeconfig": self.kubeconfig})
-
-    def _cluster(self, name: str, role: Role, key: aws.kms.Key, logs: aws.cloudwatch.LogGroup) -> eks.Cluster:
-        args = self._args
-        return eks.Cluster(
+        self.resource = eks.Cluster(
             name,
-            name=args.names.cluster,
+            name=names.stack,
             role_arn=role.arn,
             version=EKS,
-            deletion_protection=args.protect,
+            deletion_protection=settings.protect,
             vpc_config=eks.ClusterVpcConfigArgs(
-                subnet_ids=args.subnets,
-                # Nodes and whoever is connected to the VPC come this way, with or without the public address.
+                subnet_ids=network.private,
+                # Nodes and peers of the VPC use the private endpoint, with or without a public one.
                 endpoint_private_access=True,
-                endpoint_public_access=args.public_endpoint,
-                public_access_cidrs=args.authorized_networks if args.public_endpoint else None,
+                endpoint_public_access=access.public_endpoint,
+                public_access_cidrs=access.authorized_networks if access.public_endpoint else None,
             ),
             access_config=eks.ClusterAccessConfigArgs(
-                # Access entries alone, no ConfigMap that somebody can break from the inside.
+                # Access entries only: a ConfigMap with administrators can be broken from inside the cluster.
                 authentication_mode="API",
-                # Written out because it cannot be changed: whoever creates the cluster makes what runs in it.
+                # The identity that runs `up` creates the resources in the cluster. This input cannot be changed later.
                 bootstrap_cluster_creator_admin_permissions=True,
             ),
-            # The add-ons are resources of their own, with versions and settings of ours.
+            # The add-ons are resources of the stack, with pinned versions and their own settings.
             bootstrap_self_managed_addons=False,
             encryption_config=eks.ClusterEncryptionConfigArgs(
                 provider=eks.ClusterEncryptionConfigProviderArgs(key_arn=key.arn), resources=["secrets"]
             ),
             enabled_cluster_log_types=list(LOGS),
-            # At the end of standard support EKS upgrades the control plane. The other choice is extended support, which
-            # costs six times as much without anybody having asked for it (EKS docs; from memory, 2026-11).
+            # At the end of standard support EKS upgrades the control plane. The alternative, extended support, costs
+            # six times as much (EKS docs; unverified, 2026-11).
             upgrade_policy=eks.ClusterUpgradePolicyArgs(support_type="STANDARD"),
-            tags=args.names.tags(),
+            tags=names.tags(),
             opts=ResourceOptions(
                 parent=self,
-                # Without its rights the control plane can make no interface in the subnets, nor take them away again.
-                # The log group is made first because EKS otherwise makes one that keeps everything for ever.
+                # Without its policies the control plane can neither create nor delete its interfaces in the subnets.
+                # Without the log group, EKS creates one that keeps logs forever.
                 depends_on=[*role.grants, logs],
-                # A control plane takes 7 to 15 minutes; the default waits 30.
+                # A control plane takes 7 to 15 minutes; the default for create is 30.
                 custom_timeouts=pulumi.CustomTimeouts(create="45m", update="90m", delete="30m"),
             ),
         )
+        self.security_group = self.resource.vpc_config.cluster_security_group_id
+        for arn in access.administrators:
+            self._administrator(arn, names, own)
+        if not access.public_endpoint:
+            # Networks of a VPN or a peering reach the private endpoint; the nodes do so without a rule.
+            for cidr in access.authorized_networks:
+                rule = f"{name}-api-{cidr.replace('/', '-')}"
+                description = "Kubernetes API from an authorized network"
+                https_rule(rule, names.tags(rule), description, own, group=self.security_group, cidr=cidr)
 
-    def _administrator(self, arn: str) -> None:
-        # By the path after the account, which is unique among the names and says who it is.
-        who = arn.partition(":iam::")[2].replace(":", "-").replace("/", "-")
-        own = ResourceOptions(parent=self)
+        def to_kubeconfig(values: Sequence[str]) -> str:
+            return kubeconfig(names.stack, names.region, *values)
+
+        reached = pulumi.Output.all(self.resource.endpoint, self.resource.certificate_authority.data)
+        self.kubeconfig = reached.apply(to_kubeconfig)
+        self.register_outputs({"kubeconfig": self.kubeconfig})
+
+    def _administrator(self, arn: str, names: EksNames, own: ResourceOptions) -> None:
+        # The ARN's path after the account is unique among the administrators and readable.
+        name = arn.partition(":iam::")[2].replace(":", "-").replace("/", "-")
         entry = eks.AccessEntry(
-            who,
-            cluster_name=self.resource.name,
-            principal_arn=arn,
-            type="STANDARD",
-            tags=self._args.names.tags(),
-            opts=own,
+            name, cluster_name=self.resource.name, principal_arn=arn, type="STANDARD", tags=names.tags(), opts=own
         )
         eks.AccessPolicyAssociation(
-            who,
+            name,
             cluster_name=self.resource.name,
             principal_arn=entry.principal_arn,
-            policy_arn=f"arn:{self._args.partition}:eks::aws:{ADMINISTRATOR}",
+            policy_arn=f"arn:{names.partition}:eks::aws:{ADMINISTRATOR}",
             access_scope=eks.AccessPolicyAssociationAccessScopeArgs(type="cluster"),
             opts=own,
         )
 
-    def _private_access(self, name: str) -> None:
-        """Let the networks of a VPN or a peering reach the private address; the nodes do so anyway."""
-        for cidr in self._args.authorized_networks:
-            rule = f"{name}-api-{cidr.replace('/', '-')}"
-            aws.vpc.SecurityGroupIngressRule(
-                rule,
-                security_group_id=self.security_group,
-                description="Kubernetes API from an authorized network",
-                ip_protocol="tcp",
-                from_port=443,
-                to_port=443,
-                cidr_ipv4=cidr,
-                tags=self._args.names.tags(rule),
-                opts=ResourceOptions(parent=self),
-            )
 
-    def _kubeconfig(self, values: Sequence[str]) -> str:
-        name, endpoint, ca = values
-        return kubeconfig(name, self._args.names.region, endpoint, ca)
+def kubeconfig(cluster: str, region: str, endpoint: str, ca: str) -> str:
+    """Return the kubeconfig of a cluster as JSON, which is also YAML; `ca` is its certificate authority, base64.
+
+    kubectl gets a token from the AWS CLI 2, which prints credentials of v1beta1 (EKS docs create-kubeconfig;
+    unverified, 2026-11).
+    """
+    command = {
+        "command": "aws",
+        "args": ["eks", "get-token", "--cluster-name", cluster, "--region", region],
+        "installHint": "install the AWS CLI, version 2, and sign in: aws sts get-caller-identity",
+    }
+    return any_cloud.kubeconfig(cluster, endpoint, ca, command)

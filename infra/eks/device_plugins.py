@@ -1,79 +1,50 @@
-"""What makes Kubernetes see the devices of a GPU node: the NVIDIA device plugin, and for EFA a plugin or DRANET.
+"""Device plugins of the GPU nodes: NVIDIA's for GPUs, and for EFA either a device plugin or a DRANET driver.
 
-Never both kinds for EFA on a node: each would hand out devices that the other has given away.
+A node never has both of the latter: each would allocate devices that the other has already allocated.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import pulumi
 from pulumi import ResourceOptions
-from pulumi_kubernetes.helm.v3 import Release, RepositoryOptsArgs
 
 from infra.catalog.machines import EksMachine
-from infra.catalog.pins import AWS_DRANET, EFA_PLUGIN, NVIDIA_PLUGIN, Chart
-from infra.eks.images import mirrored
+from infra.catalog.pins import AWS_DRANET, EFA_PLUGIN, NVIDIA_PLUGIN
+from infra.eks.addons import chart_release
 from infra.fabric import GPU_TOLERATION
+from infra.settings import Settings
 
-NAMESPACE = "kube-system"
-
-
-@dataclass(frozen=True, kw_only=True)
-class DevicePluginsArgs:
-    """fabric: efa (the plugin) or efa-dranet (claims). mirror: the registry that has the images, None for their own."""
-
-    machine: EksMachine
-    fabric: str
-    mirror: str | None
+# The chart tolerates the GPU taint and selects nodes with the label nvidia.com/gpu.present (`node_groups`).
+NVIDIA_VALUES: dict[str, Any] = {
+    # 0.19.0 to 0.19.2 turned it on and took every /dev/infiniband/uverbs*, and with them every EFA device
+    # (NVIDIA/k8s-device-plugin #1692, #1837).
+    "mofedEnabled": False,
+}
 
 
 class DevicePlugins(pulumi.ComponentResource):
-    """The daemon sets, by their Helm charts; `releases` are what Ray waits for. No GPU node, no pods."""
+    """Helm releases of the daemon sets; Ray depends on `releases`. Without GPU nodes they have no pods."""
 
-    def __init__(self, name: str, args: DevicePluginsArgs, opts: ResourceOptions | None = None) -> None:
+    def __init__(self, name: str, settings: Settings, machine: EksMachine, opts: ResourceOptions) -> None:
         super().__init__("rdma-ray:eks:DevicePlugins", name, {}, opts)
+        own, mirror = ResourceOptions(parent=self), settings.access.image_mirror
+        efa = AWS_DRANET if settings.fabric == "efa-dranet" else EFA_PLUGIN
         self.releases: list[pulumi.Resource] = [
-            self._release(NVIDIA_PLUGIN, nvidia_values(args)),
-            self._release(AWS_DRANET, efa_values(args, AWS_DRANET.image))
-            if args.fabric == "efa-dranet"
-            else self._release(EFA_PLUGIN, efa_values(args, EFA_PLUGIN.image)),
+            chart_release(NVIDIA_PLUGIN, NVIDIA_VALUES, own, mirror=mirror),
+            chart_release(efa, efa_values(machine), own, mirror=mirror),
         ]
         self.register_outputs({})
 
-    def _release(self, chart: Chart, values: dict[str, Any]) -> Release:
-        return Release(
-            chart.name,
-            name=chart.name,
-            chart=chart.name,
-            version=chart.version,
-            repository_opts=RepositoryOptsArgs(repo=chart.repository),
-            namespace=NAMESPACE,
-            atomic=True,
-            timeout=600,
-            values=values,
-            opts=ResourceOptions(parent=self),
-        )
 
+def efa_values(machine: EksMachine) -> dict[str, Any]:
+    """Return the values of both EFA charts.
 
-def nvidia_values(args: DevicePluginsArgs) -> dict[str, Any]:
-    """The chart tolerates the GPU taint by itself and goes to nodes with nvidia.com/gpu.present (`node_groups`)."""
-    return {
-        # 0.19.0 to 0.19.2 had it on and took every /dev/infiniband/uverbs*, which is to say every EFA
-        # (NVIDIA/k8s-device-plugin #1692, #1837).
-        "mofedEnabled": False,
-        "image": {"repository": mirrored(NVIDIA_PLUGIN.image, args.mirror)},
-    }
-
-
-def efa_values(args: DevicePluginsArgs, image: str) -> dict[str, Any]:
-    """Both charts of EFA tolerate no GPU taint by themselves, and come to the instance types of a list only.
-
-    The list is our one type, so that it holds whatever a version of the chart knows.
+    By default they do not tolerate the GPU taint and select a list of instance types that depends on the chart's
+    version. The list is therefore set to the stack's own type.
     """
     return {
-        "image": {"repository": mirrored(image, args.mirror)},
         "tolerations": [dict(GPU_TOLERATION)],
-        "supportedInstanceLabels": {"keys": ["node.kubernetes.io/instance-type"], "values": [args.machine.name]},
+        "supportedInstanceLabels": {"keys": ["node.kubernetes.io/instance-type"], "values": [machine.name]},
     }

@@ -1,78 +1,95 @@
-"""IAM roles of the stack: who may take one, and what it may do. No user, no key, no OIDC provider.
+"""IAM roles of the stack: who may assume each and what it may do. There is no IAM user, access key or OIDC provider.
 
-Pods get their rights by Pod Identity: an association of a ServiceAccount with a role, and credentials from an agent on
-the node. Nodes hand theirs to nobody: a pod's request for them dies at the first hop (`launch_template`).
+Pods get their permissions from EKS Pod Identity: an association of a ServiceAccount with a role, and an agent on the
+node that issues credentials. A node's own credentials never reach a pod (`launch_template.METADATA_HOPS`).
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import pulumi
 import pulumi_aws as aws
 from pulumi import ResourceOptions
 
+from infra.eks.names import EksNames
+
 POLICY_VERSION = "2012-10-17"
-"""The version of IAM's policy language, not a date of ours."""
+"""Version of IAM's policy language."""
 
 CLUSTER_POLICIES = ("AmazonEKSClusterPolicy",)
 NODE_POLICIES = ("AmazonEKSWorkerNodePolicy", "AmazonEC2ContainerRegistryPullOnly", "AmazonSSMManagedInstanceCore")
-"""What a node needs: join, pull images, and let an engineer in by Session Manager without any open port. The right to
-handle addresses is the CNI's own (EKS docs create-node-role, by the EKS reference of this project, 2026-11)."""
+"""Permissions to join the cluster, to pull images, and to open a shell with Session Manager, which needs no open port.
+The CNI has its own role to manage addresses (EKS docs create-node-role; unverified, 2026-11)."""
 CNI_POLICIES = ("AmazonEKS_CNI_Policy",)
 
-
-@dataclass(frozen=True, kw_only=True)
-class RoleArgs:
-    """What a role is made from.
-
-    name: in the account. service: who takes it, such as ec2.amazonaws.com. policies: names of AWS' own; statements:
-    rights of our own, in IAM's JSON.
-    """
-
-    name: str
-    service: str
-    partition: str
-    policies: Sequence[str]
-    statements: Sequence[dict[str, Any]]
-    tags: dict[str, str]
+POD_IDENTITY = "pods.eks.amazonaws.com"
+"""Service that assumes the roles of pods."""
 
 
 class Role(pulumi.ComponentResource):
-    """A role with its rights. Whoever uses it waits for `grants`: a role can be taken before it may do anything."""
+    """An IAM role with its policies.
+
+    What uses the role depends on `grants`: AWS lets a service assume a role before its policies are attached.
+    """
 
     arn: pulumi.Output[str]
 
-    def __init__(self, name: str, args: RoleArgs, opts: ResourceOptions | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        names: EksNames,
+        opts: ResourceOptions,
+        *,
+        service: str,
+        purpose: str | None = None,
+        policies: Sequence[str] = (),
+        statements: Sequence[dict[str, Any]] = (),
+    ) -> None:
+        """Register the role.
+
+        Args:
+            name: Name of the component.
+            names: Names of the stack's resources.
+            opts: Options of the component.
+            service: AWS service that assumes the role, such as ec2.amazonaws.com.
+            purpose: What the role's name ends with; the component's name by default.
+            policies: Names of AWS managed policies.
+            statements: Statements of an inline policy, as IAM's JSON.
+        """
         super().__init__("rdma-ray:eks:Role", name, {}, opts)
         own = ResourceOptions(parent=self)
-        role = aws.iam.Role(name, name=args.name, assume_role_policy=trust(args.service), tags=args.tags, opts=own)
+        role = aws.iam.Role(
+            name,
+            name=names.role(purpose or name),
+            assume_role_policy=trust_policy(service),
+            tags=names.tags(),
+            opts=own,
+        )
         self.grants: list[pulumi.Resource] = [
             aws.iam.RolePolicyAttachment(
                 f"{name}-{policy}",
                 role=role.name,
-                policy_arn=f"arn:{args.partition}:iam::aws:policy/{policy}",
+                policy_arn=f"arn:{names.partition}:iam::aws:policy/{policy}",
                 opts=own,
             )
-            for policy in args.policies
+            for policy in policies
         ]
-        if args.statements:
-            self.grants.append(
-                aws.iam.RolePolicy(name, name=name, role=role.name, policy=document(args.statements), opts=own)
-            )
+        if statements:
+            policy = policy_document(statements)
+            self.grants.append(aws.iam.RolePolicy(name, name=name, role=role.name, policy=policy, opts=own))
         self.arn = role.arn
         self.register_outputs({"arn": self.arn})
 
 
-def trust(service: str) -> str:
-    """The policy that lets an AWS service take the role. Pods come with session tags, which is a right of its own."""
-    actions = ["sts:AssumeRole", "sts:TagSession"] if service == "pods.eks.amazonaws.com" else ["sts:AssumeRole"]
-    return document([{"Effect": "Allow", "Principal": {"Service": service}, "Action": actions}])
+def trust_policy(service: str) -> str:
+    """Return the policy that lets an AWS service assume a role; for pods, with their session tags."""
+    actions = ["sts:AssumeRole", "sts:TagSession"] if service == POD_IDENTITY else ["sts:AssumeRole"]
+    return policy_document([{"Effect": "Allow", "Principal": {"Service": service}, "Action": actions}])
 
 
-def document(statements: Sequence[dict[str, Any]]) -> str:
-    """A policy document of these statements."""
+def policy_document(statements: Sequence[dict[str, Any]]) -> str:
+    """Return the statements as a policy document."""
     return json.dumps({"Version": POLICY_VERSION, "Statement": list(statements)})

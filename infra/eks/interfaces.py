@@ -1,8 +1,10 @@
-"""The network interfaces of a GPU node: which card and device index each has, and of what kind it is.
+"""Network interfaces of a GPU node: network card, device index and kind of each.
 
-Derived from the machine's catalog row (`infra.catalog.machines`). Public tools count network cards and make the first
-one an EFA; that cannot start a p6-b300, whose card 0 has no EFA, and spends an IP address on each EFA elsewhere. EFA
-interfaces can be attached at launch only, so a wrong layout stays wrong for the node's lifetime.
+The layout follows from the machine's row in `infra.catalog.machines`. Public tools count network cards and make the
+first interface an EFA. Such a layout cannot start a p6-b300, whose card 0 has no EFA, and spends an IP address on each
+EFA of other types. EFA interfaces can be attached at launch only, so a node keeps a wrong layout for its lifetime.
+
+Source: EC2 docs efa-acc-inst-types; aws/aws-parallelcluster #7143 and #7262, read 2026-08.
 """
 
 from __future__ import annotations
@@ -14,46 +16,44 @@ from typing import Literal
 from infra.catalog.machines import EksMachine
 
 Kind = Literal["interface", "efa", "efa-only"]
-"""interface: an ENA with an address; efa: an ENA with an address and an EFA; efa-only: an EFA without an address."""
-
-SOURCE = "EC2 docs efa-acc-inst-types; aws/aws-parallelcluster #7143 and #7262, read 2026-08"
+"""interface: ENA with an IP address; efa: ENA with an IP address and an EFA; efa-only: EFA without an IP address."""
 
 IP_CARDS = range(4, 32, 4)
-"""Cards of a p5 that carry a second interface with an address where IP is to have 800 Gbit/s instead of 100 (EC2 docs
-efa-acc-inst-types, read 2026-08)."""
+"""Cards of a p5 that get a second interface, with an IP address, to raise the IP bandwidth from 100 to 800 Gbit/s."""
 
 
 @dataclass(frozen=True)
 class Interface:
-    """One interface: its network card, its index on that card, and its kind."""
+    """Interface of a node: network card, device index on that card, and kind."""
 
     card: int
     device: int
     kind: Kind
 
 
-def interfaces(machine: EksMachine, *, bandwidth_optimised: bool = False) -> tuple[Interface, ...]:
-    """Every interface of a node, the primary one first.
+def interfaces(machine: EksMachine, *, bandwidth_optimized: bool = False) -> tuple[Interface, ...]:
+    """Return every interface of a node, the primary one first.
 
-    bandwidth_optimised adds interfaces with addresses on further cards; p5 and p5e alone have such a layout
-    (`infra.legality.aws`).
+    Args:
+        machine: Row of the instance type.
+        bandwidth_optimized: Whether to add interfaces with IP addresses, which p5 and p5e support.
     """
-    return tuple(_p4(machine) if machine.efa_on_primary else _separate(machine, bandwidth_optimised))
+    return tuple(_p4(machine) if machine.efa_on_primary else _separate(machine, bandwidth_optimized))
 
 
 def _p4(machine: EksMachine) -> Iterator[Interface]:
-    """The older layout, which everybody uses on p4d and p4de; no source shows them with the newer one."""
+    """Yield the older layout, the only one that any source shows for p4d and p4de."""
     yield Interface(0, 0, "efa")
     for card in range(1, machine.network_cards):
         yield Interface(card, 1, "efa-only")
 
 
-def _separate(machine: EksMachine, bandwidth_optimised: bool) -> Iterator[Interface]:
-    """A plain primary interface for IP, and an EFA without an address on every card that takes one."""
+def _separate(machine: EksMachine, bandwidth_optimized: bool) -> Iterator[Interface]:
+    """Yield a primary interface for IP, and an EFA without an IP address on every card that supports it."""
     yield Interface(0, 0, "interface")
     if machine.card_zero_efa:
         yield Interface(0, 1, "efa-only")
     for card in range(1, machine.network_cards):
         yield Interface(card, 0, "efa-only")
-        if bandwidth_optimised and card in IP_CARDS:
+        if bandwidth_optimized and card in IP_CARDS:
             yield Interface(card, 1, "interface")

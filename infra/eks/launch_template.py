@@ -1,65 +1,114 @@
-"""The launch templates: how an instance of a node group is started. What starts when is `node_groups`.
+"""Launch templates: interfaces, disks, metadata service, capacity and first boot of a node group's instances.
 
-A template for a managed node group names no subnet and no image: EKS fills in both, and refuses a template with a
-subnet. With network interfaces in it, security groups belong to each interface and nowhere else.
+The template of a managed node group names no subnet and no image: EKS adds both, and rejects a template with a subnet.
+If the template has network interfaces, each of them names the security groups.
 """
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Sequence
-from dataclasses import dataclass
+from email.mime.multipart import MIMEMultipart
+from email.mime.nonmultipart import MIMENonMultipart
+from typing import Any
 
 import pulumi
-import pulumi_aws as aws
+import yaml
 from pulumi import ResourceOptions
 from pulumi_aws import ec2
 
 from infra.catalog.aws import ROOT_DEVICE, ROOT_GB
-from infra.catalog.capacity import EksCapacity
-from infra.eks.interfaces import Interface
-from infra.eks.names import EksNames
+from infra.catalog.capacity import EKS_CAPACITIES
+from infra.catalog.machines import EksMachine
+from infra.catalog.pins import NODEADM_API
+from infra.eks.interfaces import interfaces
+from infra.eks.names import GPU_GROUP, SYSTEM_GROUP, EksNames
+from infra.settings import Settings
 
-IMDS_HOPS = 1
-"""A pod is one hop further away than its node, so it cannot ask for the node's credentials; what shares the host's
-network can (terraform-aws-eks v21 chose the same, 2026-08)."""
+METADATA_HOPS = 1
+"""Network hops of a response of the instance metadata service. A pod is one hop further away than its node, so it
+cannot get the node's credentials; pods on the host network can (terraform-aws-eks v21 has the same value, 2026-08)."""
 
-TAGGED = ("instance", "volume", "network-interface")
+BOUNDARY = "rdma-ray-node-config"
+"""Boundary of the MIME parts. A random one would create a new template version, and new nodes, in every `up`."""
 
+MEMLOCK_BYTES = 2**50
+"""Limit of locked memory: a pebibyte, more than any node has. RLIM_INFINITY (2**64 - 1) does not work: nodeadm merges
+this into containerd's specification through JSON, whose numbers it reads as floats, and the result would exceed what
+the kernel accepts (nodeadm: internal/containerd/base_runtime_spec.go, 603b9f03, read 2026-11; the overflow is
+inferred)."""
 
-@dataclass(frozen=True, kw_only=True)
-class LaunchTemplateArgs:
-    """What a template is made from.
+OPEN_FILES = {"type": "RLIMIT_NOFILE", "soft": 65536, "hard": 1048576}
+"""nodeadm's default, repeated because a list replaces the default's list (internal/containerd/base-runtime-spec.json,
+6aa77750, read 2026-11; the replacement is inferred from its Merge)."""
 
-    group: the node group's name. layout and security_groups: the interfaces, and the groups that each of them has; an
-    empty layout leaves the one interface to EKS. user_data: base64. instance_type: where the template has to name it.
-    """
-
-    names: EksNames
-    group: str
-    layout: Sequence[Interface] = ()
-    security_groups: Sequence[pulumi.Input[str]] = ()
-    user_data: str | None = None
-    capacity: EksCapacity | None = None
-    reservation: str | None = None
-    placement_group: pulumi.Input[str] | None = None
-    instance_type: str | None = None
+LUSTRE_CLIENT = "https://docs.aws.amazon.com/fsx/latest/LustreGuide/samples"
+LUSTRE_SETUP = "configure-efa-fsx-lustre-client"
+"""AWS' setup of a Lustre client, which has no version to pin, and its location (FSx for Lustre docs,
+configure-efa-clients; read 2026-11). It loads Lustre's modules, adds eight of the EFA devices of a P5 or P6, and does
+so again at every boot."""
 
 
-def launch_template(name: str, args: LaunchTemplateArgs, opts: ResourceOptions) -> ec2.LaunchTemplate:
-    """The template of a node group."""
-    tags = args.names.tags(args.group)
+def system_template(name: str, names: EksNames, opts: ResourceOptions) -> ec2.LaunchTemplate:
+    """Register the launch template of the CPU nodes, whose single interface EKS configures."""
+    return _template(name, SYSTEM_GROUP, names, opts)
+
+
+def gpu_template(
+    name: str,
+    settings: Settings,
+    machine: EksMachine,
+    names: EksNames,
+    opts: ResourceOptions,
+    *,
+    security_groups: Sequence[pulumi.Input[str]],
+    placement_group: pulumi.Input[str] | None,
+) -> ec2.LaunchTemplate:
+    """Register the launch template of the GPU nodes; every interface has all `security_groups`."""
+    capacity = EKS_CAPACITIES[str(settings.nodes.capacity)]
+    reservation = None
+    if capacity.targets_reservation:
+        reservation = ec2.LaunchTemplateCapacityReservationSpecificationArgs(
+            capacity_reservation_target=ec2.LaunchTemplateCapacityReservationSpecificationCapacityReservationTargetArgs(
+                capacity_reservation_id=settings.nodes.reservation
+            )
+        )
+    # Spot has no market options: the node group requests it, and EKS rejects a template that requests it again.
+    market = (
+        ec2.LaunchTemplateInstanceMarketOptionsArgs(market_type=capacity.market_type) if capacity.market_type else None
+    )
+    return _template(
+        name,
+        GPU_GROUP,
+        names,
+        opts,
+        # A Capacity Block is for one type, which the launch template must name and the node group must not.
+        instance_type=machine.name if capacity.market_type else None,
+        user_data=user_data(node_config(), lustre_over_efa() if settings.storage.efa else None),
+        network_interfaces=[
+            ec2.LaunchTemplateNetworkInterfaceArgs(
+                network_card_index=one.card,
+                device_index=one.device,
+                interface_type=one.kind,
+                security_groups=security_groups,
+                delete_on_termination="true",
+            )
+            for one in interfaces(machine, bandwidth_optimized=settings.network.interfaces == "bandwidth-optimised")
+        ],
+        placement=ec2.LaunchTemplatePlacementArgs(group_name=placement_group) if placement_group else None,
+        capacity_reservation_specification=reservation,
+        instance_market_options=market,
+    )
+
+
+def _template(name: str, group: str, names: EksNames, opts: ResourceOptions, **inputs: Any) -> ec2.LaunchTemplate:
+    tags = names.tags(group)
     return ec2.LaunchTemplate(
         name,
-        name=args.names.template(args.group),
-        description=f"Nodes of group {args.group}",
-        # Whoever looks at the template sees the version that the node group uses.
+        name=names.named(group),
+        description=f"Nodes of group {group}",
+        # The default version is the one that the node group uses.
         update_default_version=True,
-        instance_type=args.instance_type,
-        user_data=args.user_data,
-        network_interfaces=network_interfaces(args.layout, args.security_groups) or None,
-        placement=ec2.LaunchTemplatePlacementArgs(group_name=args.placement_group) if args.placement_group else None,
-        capacity_reservation_specification=_reservation(args),
-        instance_market_options=_market(args.capacity),
         block_device_mappings=[
             ec2.LaunchTemplateBlockDeviceMappingArgs(
                 device_name=ROOT_DEVICE,
@@ -69,48 +118,68 @@ def launch_template(name: str, args: LaunchTemplateArgs, opts: ResourceOptions) 
             )
         ],
         metadata_options=ec2.LaunchTemplateMetadataOptionsArgs(
-            http_endpoint="enabled", http_tokens="required", http_put_response_hop_limit=IMDS_HOPS
+            http_endpoint="enabled", http_tokens="required", http_put_response_hop_limit=METADATA_HOPS
         ),
-        tag_specifications=[ec2.LaunchTemplateTagSpecificationArgs(resource_type=kind, tags=tags) for kind in TAGGED],
+        tag_specifications=[
+            ec2.LaunchTemplateTagSpecificationArgs(resource_type=kind, tags=tags)
+            for kind in ("instance", "volume", "network-interface")
+        ],
         tags=tags,
         opts=opts,
+        **inputs,
     )
 
 
-def network_interfaces(
-    layout: Sequence[Interface], security_groups: Sequence[pulumi.Input[str]]
-) -> list[ec2.LaunchTemplateNetworkInterfaceArgs]:
-    """A layout in the SDK's words; every interface has every group."""
-    return [
-        ec2.LaunchTemplateNetworkInterfaceArgs(
-            network_card_index=one.card,
-            device_index=one.device,
-            interface_type=one.kind,
-            security_groups=security_groups,
-            delete_on_termination="true",
-        )
-        for one in layout
-    ]
+def node_config() -> dict[str, Any]:
+    """Return the NodeConfig of a GPU node: what differs from nodeadm's defaults.
+
+    EKS adds a part with the cluster's name, endpoint and certificate. Format: awslabs/amazon-eks-ami, nodeadm docs,
+    NodeConfig v1alpha1, 81fec2e, 2026-07-23.
+    """
+    memory = {"type": "RLIMIT_MEMLOCK", "soft": MEMLOCK_BYTES, "hard": MEMLOCK_BYTES}
+    return {
+        "apiVersion": NODEADM_API,
+        "kind": "NodeConfig",
+        "spec": {
+            # One RAID 0 of the NVMe disks for containerd and kubelet: images of 20 GB need fast disks.
+            "instance": {"localStorage": {"strategy": "RAID0"}},
+            # EFA locks the memory that it registers, and NCCL's first buffer exceeds the default of 8 MiB. With the
+            # limit raised for every container of the node, no pod needs root and IPC_LOCK for it (infra/eks/fabric.py).
+            "containerd": {"baseRuntimeSpec": {"process": {"rlimits": [memory, OPEN_FILES]}}},
+        },
+    }
 
 
-def _reservation(args: LaunchTemplateArgs) -> ec2.LaunchTemplateCapacityReservationSpecificationArgs | None:
-    if args.capacity is None or not args.capacity.targets_reservation:
-        return None
-    target = ec2.LaunchTemplateCapacityReservationSpecificationCapacityReservationTargetArgs(
-        capacity_reservation_id=args.reservation
-    )
-    return ec2.LaunchTemplateCapacityReservationSpecificationArgs(capacity_reservation_target=target)
+def lustre_over_efa() -> str:
+    """Return the script that makes the node's Lustre client use EFA, before anything mounts.
+
+    cloud-init runs it before nodeadm starts the kubelet (amazon-eks-ami docs, nodeadm: nodeadm-run comes after user
+    data; read 2026-11). If a step fails, the node starts nevertheless and its client uses TCP;
+    /var/log/cloud-init-output.log has the failed step. Lustre's modules read their settings when they are loaded, so
+    nothing on the node may load them before. GPUDirect Storage is not included: the node image has no nvidia-fs.
+    """
+    return f"""#!/bin/bash
+set -euo pipefail
+dnf install -y lustre-client unzip
+cd "$(mktemp -d)"
+curl -fsS --retry 10 --retry-all-errors -O {LUSTRE_CLIENT}/{LUSTRE_SETUP}.zip
+unzip -q {LUSTRE_SETUP}.zip
+cd {LUSTRE_SETUP}
+./setup.sh
+lnetctl net show | grep '@efa'
+"""
 
 
-def _market(capacity: EksCapacity | None) -> ec2.LaunchTemplateInstanceMarketOptionsArgs | None:
-    """Spot has none here: a managed node group says it itself, and refuses a template that does so, too."""
-    if capacity is None or capacity.market_type is None:
-        return None
-    return ec2.LaunchTemplateInstanceMarketOptionsArgs(market_type=capacity.market_type)
+def user_data(config: dict[str, Any], script: str | None = None) -> str:
+    """Return a NodeConfig and a shell script as user data: MIME in base64, the same text for the same parts."""
+    document = MIMEMultipart("mixed", boundary=BOUNDARY)
+    document.attach(_part("application", "node.eks.aws", yaml.safe_dump(config, sort_keys=False)))
+    if script is not None:
+        document.attach(_part("text", "x-shellscript", script))
+    return base64.b64encode(document.as_bytes()).decode("ascii")
 
 
-def placement_group(name: str, names: EksNames, opts: ResourceOptions) -> aws.ec2.PlacementGroup:
-    """A group that puts the nodes close to each other on the network, as far as EC2 can."""
-    return aws.ec2.PlacementGroup(
-        name, name=names.placement_group, strategy="cluster", tags=names.tags("gpu"), opts=opts
-    )
+def _part(type_: str, subtype: str, text: str) -> MIMENonMultipart:
+    part = MIMENonMultipart(type_, subtype)
+    part.set_payload(text)
+    return part

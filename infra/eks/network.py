@@ -1,38 +1,28 @@
-"""The VPC of a stack: private subnets for the control plane and the CPU nodes, one for the GPUs, public ones for NAT.
+"""VPC of the stack: private subnets for the control plane, the CPU nodes and the GPU nodes.
 
-All GPU nodes are in one subnet of one zone: EFA traffic is not routed and leaves no zone. How nodes reach what is
-outside is `egress`; who may talk to whom `security_groups`.
+All GPU nodes are in one subnet of one zone, because EFA traffic is not routed and does not leave its zone. How nodes
+reach services outside the VPC is in `egress`.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from ipaddress import IPv4Network
 
 import pulumi
 import pulumi_aws as aws
 from pulumi import ResourceOptions
 
-from infra.addresses import EksAddresses
+from infra.addresses import eks_addresses
 from infra.catalog.aws import is_zone_id
 from infra.eks.names import EksNames
-
-
-@dataclass(frozen=True, kw_only=True)
-class NetworkArgs:
-    """zone: the one of every node; second_zone: where the control plane has its other foot."""
-
-    names: EksNames
-    addresses: EksAddresses
-    zone: str
-    second_zone: str
+from infra.settings import Settings
 
 
 class ClusterNetwork(pulumi.ComponentResource):
-    """The VPC and its private subnets, with a route table of their own that leads nowhere yet.
+    """The VPC, its private subnets, and their route table, which has no route to the outside.
 
-    private: the control plane's two, that of the nodes' zone first. gpu: the GPU nodes'. `associations` tie the subnets
-    to the route table, by the subnets' names; a node without its own has no way out.
+    `private` are the control plane's subnets, the one in the nodes' zone first; `gpu` is the GPU nodes' subnet. A node
+    depends on its subnet's entry in `associations`: without it the node has no route to the outside.
     """
 
     vpc: pulumi.Output[str]
@@ -40,59 +30,55 @@ class ClusterNetwork(pulumi.ComponentResource):
     private: tuple[pulumi.Output[str], pulumi.Output[str]]
     routes: pulumi.Output[str]
 
-    def __init__(self, name: str, args: NetworkArgs, opts: ResourceOptions | None = None) -> None:
+    def __init__(self, name: str, settings: Settings, names: EksNames, opts: ResourceOptions) -> None:
         super().__init__("rdma-ray:eks:ClusterNetwork", name, {}, opts)
-        self._args = args
         own = ResourceOptions(parent=self)
+        self.addresses = eks_addresses(IPv4Network(str(settings.network.base_range)), settings.nodes.max)
+        self.zones = (str(settings.location), str(settings.network.second_zone))
         vpc = aws.ec2.Vpc(
             name,
-            cidr_block=str(args.addresses.base),
-            # The private endpoint of the cluster and FSx are found by names that only these two together resolve.
+            cidr_block=str(self.addresses.base),
+            # Both are required to resolve the names of the cluster's private endpoint and of FSx.
             enable_dns_support=True,
             enable_dns_hostnames=True,
-            tags=args.names.tags(),
+            tags=names.tags(),
             opts=own,
         )
-        self.vpc = vpc.id
-        table = aws.ec2.RouteTable(
-            f"{name}-private", vpc_id=self.vpc, tags=args.names.tags("private"), opts=ResourceOptions(parent=self)
-        )
-        self.routes = table.id
-        gpu = self._subnet("gpu", args.addresses.gpu, args.zone)
-        first, second = (
-            self._subnet(f"private-{number}", cidr, zone, "internal-elb")
-            for number, (cidr, zone) in enumerate(
-                zip(args.addresses.private, (args.zone, args.second_zone), strict=True)
-            )
-        )
-        self.gpu = gpu.id
-        self.private = (first.id, second.id)
+        table = aws.ec2.RouteTable(f"{name}-private", vpc_id=vpc.id, tags=names.tags("private"), opts=own)
+        subnets = {"gpu": subnet("gpu", names, own, vpc=vpc.id, cidr=self.addresses.gpu, zone=self.zones[0])}
+        for number, (cidr, zone) in enumerate(zip(self.addresses.private, self.zones, strict=True)):
+            role = f"private-{number}"
+            subnets[role] = subnet(role, names, own, vpc=vpc.id, cidr=cidr, zone=zone, balancers="internal-elb")
         self.associations: dict[str, pulumi.Resource] = {
-            role: aws.ec2.RouteTableAssociation(
-                f"{name}-{role}", subnet_id=subnet.id, route_table_id=table.id, opts=ResourceOptions(parent=self)
-            )
-            for role, subnet in (("gpu", gpu), ("private-0", first), ("private-1", second))
+            role: aws.ec2.RouteTableAssociation(f"{name}-{role}", subnet_id=one.id, route_table_id=table.id, opts=own)
+            for role, one in subnets.items()
         }
+        self.vpc, self.routes = vpc.id, table.id
+        self.gpu, self.private = subnets["gpu"].id, (subnets["private-0"].id, subnets["private-1"].id)
         self.register_outputs({"vpc": self.vpc, "gpu": self.gpu, "private": list(self.private)})
-
-    def _subnet(self, role: str, cidr: IPv4Network, zone: str, balancer: str | None = None) -> aws.ec2.Subnet:
-        return subnet(role, self._args.names, self.vpc, cidr, zone, balancer, ResourceOptions(parent=self))
 
 
 def subnet(
     role: str,
     names: EksNames,
+    opts: ResourceOptions,
+    *,
     vpc: pulumi.Input[str],
     cidr: IPv4Network,
     zone: str,
-    balancer: str | None,
-    opts: ResourceOptions,
+    balancers: str | None = None,
 ) -> aws.ec2.Subnet:
-    """A subnet in a zone, which is given by name or by id. balancer: elb or internal-elb, the kind of load balancers
-    that Kubernetes may put there. Nothing in it gets a public address by itself."""
-    tags = names.tags(role)
-    if balancer is not None:
-        tags[f"kubernetes.io/role/{balancer}"] = "1"
+    """Register a subnet that assigns no public addresses.
+
+    Args:
+        role: Name of the subnet in the stack.
+        names: Names of the stack's resources.
+        opts: Options of the subnet.
+        vpc: Id of the VPC.
+        cidr: Range of the subnet.
+        zone: Availability zone, by name or by id.
+        balancers: Load balancers that Kubernetes may place in the subnet: elb, internal-elb, or None for neither.
+    """
     return aws.ec2.Subnet(
         role,
         vpc_id=vpc,
@@ -100,6 +86,6 @@ def subnet(
         availability_zone=None if is_zone_id(zone) else zone,
         availability_zone_id=zone if is_zone_id(zone) else None,
         map_public_ip_on_launch=False,
-        tags=tags,
+        tags={**names.tags(role), **({f"kubernetes.io/role/{balancers}": "1"} if balancers else {})},
         opts=opts,
     )

@@ -1,91 +1,82 @@
-"""The managed node groups: one with GPUs, obtained the way that the stack file names, and one without.
+"""Managed node groups: one of GPU machines, with the capacity of the stack file, and one of CPU machines.
 
-The catalog (`infra.catalog.capacity`) lists what each kind of capacity requires. Node groups, not Karpenter: the GPU
-nodes start as a gang from one group with one interface layout, and a reservation or a Capacity Block binds to a launch
-template.
+Node groups rather than Karpenter, because the GPU nodes start as a gang with one interface layout, and a reservation or
+a Capacity Block is bound to a launch template.
 
-A Capacity Block is bought before `up`. Its group is empty and stays so until the block is active; then the autoscaler
-adds nodes for the pods that wait. Before the block's end they are drained, if the stack file says when that is
-(`block_end`). Another launch template, too, is for an empty group: a new node cannot come before an old one has gone.
+A Capacity Block is bought before `up`. Its node group stays empty until the block is active; then the autoscaler adds
+nodes for pending pods. If the stack file names the block's end, the nodes are drained before it. A change of the launch
+template also requires an empty group, because a new node cannot start before an old one has ended.
 
-The number of nodes is the autoscaler's, so `up` never changes it; and EKS refuses a least number above it. Before
-`nodes.min` of a living stack is raised, there have to be as many nodes: `aws eks update-nodegroup-config --cluster-name
-STACK --nodegroup-name gpu --scaling-config desiredSize=N`, then `pulumi up --refresh`.
+The autoscaler owns the number of nodes, so `up` never changes it, and EKS rejects a minimum above it. Before raising
+`nodes.min` of a running stack, scale up to as many nodes: `aws eks update-nodegroup-config --cluster-name STACK
+--nodegroup-name gpu --scaling-config desiredSize=N`, then `pulumi up --refresh`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 
 import pulumi
-import pulumi_aws as aws
 from pulumi import ResourceOptions
-from pulumi_aws import eks
+from pulumi_aws import autoscaling, ec2, eks
 
 from infra.catalog.aws import ACCELERATOR_LABEL, SYSTEM_MACHINE, SYSTEM_MAX_NODES
 from infra.catalog.capacity import EKS_CAPACITIES
 from infra.catalog.machines import EksMachine
 from infra.catalog.pins import EKS_NODE_IMAGE
-from infra.eks.block_end import BlockEnd, BlockEndArgs
 from infra.eks.fabric import EFA_RESOURCE
-from infra.eks.interfaces import interfaces
-from infra.eks.launch_template import LaunchTemplateArgs, launch_template, placement_group
+from infra.eks.launch_template import gpu_template, system_template
 from infra.eks.names import GPU_GROUP, SYSTEM_GROUP, EksNames
-from infra.eks.user_data import lustre_over_efa, node_config, user_data
 from infra.settings import Settings
 
 GPU_LABELS = {
-    # The NVIDIA device plugin comes to nodes with this label, or to those that node feature discovery found.
+    # The NVIDIA device plugin selects nodes with this label, or those that node feature discovery labels.
     "nvidia.com/gpu.present": "true",
     "vpc.amazonaws.com/efa.present": "true",
 }
-"""As aws-ia/terraform-aws-eks-blueprints: nvidia-gpu-efa, 98d0eb4 (read 2026-08)."""
+"""As in aws-ia/terraform-aws-eks-blueprints: nvidia-gpu-efa, 98d0eb4 (read 2026-08)."""
 
 TEMPLATE_TAG = "k8s.io/cluster-autoscaler/node-template/resources/"
-"""What a node of an empty group will offer. The autoscaler reads labels and taints from EKS, but of devices it knows
-only what these tags of the Auto Scaling group say, to which EKS copies no tag of a node group (kubernetes/autoscaler:
-cloudprovider/aws README; aws/containers-roadmap #608; from memory, 2026-11)."""
+"""Prefix of the tags with the devices of an empty group's future nodes. The autoscaler reads labels and taints from
+EKS, but devices only from these tags of the Auto Scaling group, to which EKS does not copy the node group's tags
+(kubernetes/autoscaler: cloudprovider/aws README; aws/containers-roadmap #608; unverified, 2026-11)."""
 
-# Names of groups and templates are fixed, so a successor can only be made when its predecessor is gone.
-_FIXED_NAME = True
+EVICTION_MINUTES = 15
+"""Minutes that EKS drains a node before it terminates the instance (EKS docs; unverified, 2026-11)."""
+RECLAIM_MINUTES = 30
+"""Minutes before a block's end at which EC2 begins to terminate instances (EC2 docs, capacity-blocks-monitor, read
+2026-11)."""
+
+UNCHANGED = -1
+"""Value of a scheduled action's size that leaves it as it is (pulumi-aws 7.51.1, autoscaling.Schedule)."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class NodesArgs:
-    """What both groups are made from.
+class NodeArgs:
+    """Arguments that both node groups need.
 
-    cluster: its name. role: the nodes' role. needs: what must be there before the first node, and go only after the
-    last: the role's rights, the way out of the VPC, and the add-ons without which no node becomes ready.
+    Args:
+        cluster: Name of the cluster.
+        role: ARN of the nodes' role.
+        subnet: Id of the nodes' subnet.
+        depends_on: What nodes need to become ready and to be deleted: the role's policies, the egress of the VPC, and
+            the add-ons of the first step.
     """
 
-    names: EksNames
     cluster: pulumi.Input[str]
     role: pulumi.Input[str]
     subnet: pulumi.Input[str]
-    needs: Sequence[pulumi.Resource]
-
-
-@dataclass(frozen=True, kw_only=True)
-class GpuNodesArgs:
-    """security_groups: of every interface: the cluster's and that of EFA."""
-
-    nodes: NodesArgs
-    settings: Settings
-    machine: EksMachine
-    security_groups: Sequence[pulumi.Input[str]]
+    depends_on: Sequence[pulumi.Resource]
 
 
 class SystemNodes(pulumi.ComponentResource):
-    """The CPU nodes: DNS, operators, the autoscalers and the Ray head."""
+    """Node group of CPU machines: DNS, operators, autoscalers and the Ray head."""
 
-    def __init__(self, name: str, args: NodesArgs, opts: ResourceOptions | None = None) -> None:
+    def __init__(self, name: str, args: NodeArgs, names: EksNames, opts: ResourceOptions) -> None:
         super().__init__("rdma-ray:eks:SystemNodes", name, {}, opts)
-        template = launch_template(
-            name,
-            LaunchTemplateArgs(names=args.names, group=SYSTEM_GROUP),
-            ResourceOptions(parent=self, delete_before_replace=_FIXED_NAME),
-        )
+        template = system_template(name, names, _fixed_name(self))
         self.group = eks.NodeGroup(
             name,
             node_group_name=SYSTEM_GROUP,
@@ -96,110 +87,157 @@ class SystemNodes(pulumi.ComponentResource):
             release_version=EKS_NODE_IMAGE,
             capacity_type="ON_DEMAND",
             instance_types=[SYSTEM_MACHINE],
-            launch_template=_template(template),
+            launch_template=_newest(template),
             scaling_config=eks.NodeGroupScalingConfigArgs(desired_size=1, min_size=1, max_size=SYSTEM_MAX_NODES),
             update_config=eks.NodeGroupUpdateConfigArgs(max_unavailable=1),
             node_repair_config=eks.NodeGroupNodeRepairConfigArgs(enabled=True),
-            tags=args.names.tags(SYSTEM_GROUP),
-            opts=_options(self, args),
+            tags=names.tags(SYSTEM_GROUP),
+            opts=_group_options(self, args),
         )
         self.register_outputs({"group": self.group.node_group_name})
 
 
 class GpuNodes(pulumi.ComponentResource):
-    """The GPU nodes, all in one zone. The group has no size of its own: pods that wait make nodes come, others go."""
+    """Node group of GPU machines, all in one zone. Its size follows the pending pods."""
 
-    def __init__(self, name: str, args: GpuNodesArgs, opts: ResourceOptions | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        settings: Settings,
+        machine: EksMachine,
+        args: NodeArgs,
+        names: EksNames,
+        opts: ResourceOptions,
+        *,
+        security_groups: Sequence[pulumi.Input[str]],
+    ) -> None:
+        """Register the node group; every interface of its nodes has all `security_groups`."""
         super().__init__("rdma-ray:eks:GpuNodes", name, {}, opts)
-        nodes, settings, machine = args.nodes, args.settings, args.machine
         capacity = EKS_CAPACITIES[str(settings.nodes.capacity)]
-        block = capacity.capacity_type == "CAPACITY_BLOCK"
-        fixed = ResourceOptions(parent=self, delete_before_replace=_FIXED_NAME)
-        placement = placement_group(name, nodes.names, fixed) if capacity.placement_group else None
-        template = launch_template(
+        min_nodes = 0 if capacity.starts_empty else settings.nodes.min
+        fixed_name = _fixed_name(self)
+        placement = None
+        if capacity.placement_group:
+            # Nodes close to each other on the network, as far as EC2 can.
+            placement = ec2.PlacementGroup(
+                name, name=names.named(GPU_GROUP), strategy="cluster", tags=names.tags(GPU_GROUP), opts=fixed_name
+            )
+        template = gpu_template(
             name,
-            LaunchTemplateArgs(
-                names=nodes.names,
-                group=GPU_GROUP,
-                layout=interfaces(machine, bandwidth_optimised=settings.network.interfaces == "bandwidth-optimised"),
-                security_groups=args.security_groups,
-                user_data=user_data(node_config(), lustre_over_efa() if settings.storage.efa else None),
-                capacity=capacity,
-                reservation=settings.nodes.reservation,
-                placement_group=placement.name if placement else None,
-                # A block is for one type, which its template names and its node group must not.
-                instance_type=machine.name if block else None,
-            ),
-            ResourceOptions(parent=self, delete_before_replace=_FIXED_NAME),
+            settings,
+            machine,
+            names,
+            fixed_name,
+            security_groups=security_groups,
+            placement_group=placement.name if placement else None,
         )
-        fewest = 0 if capacity.starts_empty else settings.nodes.min
         self.group = eks.NodeGroup(
             name,
             node_group_name=GPU_GROUP,
-            cluster_name=nodes.cluster,
-            node_role_arn=nodes.role,
-            subnet_ids=[nodes.subnet],
+            cluster_name=args.cluster,
+            node_role_arn=args.role,
+            subnet_ids=[args.subnet],
             ami_type="AL2023_x86_64_NVIDIA",
             release_version=EKS_NODE_IMAGE,
             capacity_type=capacity.capacity_type,
-            instance_types=None if block else [machine.name],
-            launch_template=_template(template),
+            # The type is named once: for a Capacity Block by the launch template.
+            instance_types=None if capacity.market_type else [machine.name],
+            launch_template=_newest(template),
             scaling_config=eks.NodeGroupScalingConfigArgs(
-                desired_size=fewest, min_size=fewest, max_size=settings.nodes.max
+                desired_size=min_nodes, min_size=min_nodes, max_size=settings.nodes.max
             ),
-            # Old nodes go before new ones come: of these machines there is rarely one to spare.
+            # Old nodes end before new ones start: there is rarely a spare machine of these types.
             update_config=eks.NodeGroupUpdateConfigArgs(max_unavailable=1, update_strategy="MINIMAL"),
             node_repair_config=eks.NodeGroupNodeRepairConfigArgs(enabled=True),
             labels={**GPU_LABELS, ACCELERATOR_LABEL: f"nvidia-{machine.gpu.lower()}"},
             taints=[eks.NodeGroupTaintArgs(key="nvidia.com/gpu", value="true", effect="NO_SCHEDULE")],
-            tags=nodes.names.tags(GPU_GROUP),
-            opts=_options(self, nodes),
+            tags=names.tags(GPU_GROUP),
+            opts=_group_options(self, args),
         )
-        scaling_group = self.group.resources.apply(autoscaling_group)
-        for resource, count in offered(settings, machine).items():
-            aws.autoscaling.Tag(
+        own = ResourceOptions(parent=self)
+        scaling_group = self.group.resources.apply(scaling_group_name)
+        for resource, count in node_devices(settings, machine).items():
+            autoscaling.Tag(
                 f"{name}-{resource.rpartition('/')[2]}",
                 autoscaling_group_name=scaling_group,
-                tag=aws.autoscaling.TagTagArgs(
+                tag=autoscaling.TagTagArgs(
                     key=f"{TEMPLATE_TAG}{resource}", value=str(count), propagate_at_launch=False
                 ),
-                opts=ResourceOptions(parent=self),
+                opts=own,
             )
         if settings.nodes.block_ends is not None:
-            BlockEnd(
-                f"{name}-block-end",
-                BlockEndArgs(group=scaling_group, most=settings.nodes.max, ends=settings.nodes.block_ends),
-                ResourceOptions(parent=self),
-            )
+            end = datetime.fromisoformat(settings.nodes.block_ends)
+            BlockEnd(f"{name}-block-end", own, scaling_group=scaling_group, max_nodes=settings.nodes.max, end=end)
         self.register_outputs({"group": self.group.node_group_name})
 
 
-def offered(settings: Settings, machine: EksMachine) -> dict[str, int]:
-    """The devices that a node will offer by count. Claims (DRANET) are not counted, and wake no pool."""
-    devices = {"nvidia.com/gpu": machine.gpus}
-    if settings.fabric == "efa":
-        devices[EFA_RESOURCE] = machine.efa_max
-    return devices
+def node_devices(settings: Settings, machine: EksMachine) -> dict[str, int]:
+    """Return the devices that a GPU node offers by count. Devices of claims (DRANET) have no count, and pods that claim
+    them do not scale up an empty group."""
+    efa = {EFA_RESOURCE: machine.efa_max} if settings.fabric == "efa" else {}
+    return {"nvidia.com/gpu": machine.gpus, **efa}
 
 
-def autoscaling_group(resources: Sequence[eks.outputs.NodeGroupResource]) -> str:
-    """The name of the Auto Scaling group that EKS made for a node group: there is always one."""
-    (made,) = resources[0].autoscaling_groups or ()
-    return str(made.name)
+def scaling_group_name(resources: Sequence[eks.outputs.NodeGroupResource]) -> str:
+    """Return the name of the Auto Scaling group that EKS created for a node group; there is always one."""
+    (group,) = resources[0].autoscaling_groups or ()
+    return str(group.name)
 
 
-def _template(template: aws.ec2.LaunchTemplate) -> eks.NodeGroupLaunchTemplateArgs:
+class BlockEnd(pulumi.ComponentResource):
+    """Two scheduled actions at the end of a Capacity Block: one drains the nodes, one allows nodes again.
+
+    EC2 begins to terminate the instances 30 minutes before the end, and EKS recommends scaling to zero before that (EC2
+    docs, capacity-blocks-monitor; EKS docs, capacity-blocks; read 2026-11). The first action sets the Auto Scaling
+    group's size and maximum to 0: EKS cordons and drains each node, pods get SIGTERM, and the autoscaler, which reads
+    the maximum, adds no node for the pods that are pending again. The second, at the end, restores the maximum, so the
+    next block needs no manual step (terraform-aws-eks PR #2504, 2023-03, does the same).
+
+    The end comes from the stack file, so a preview needs no call to AWS. Both actions recur yearly: AWS deletes a
+    one-time action after it ran, and the next `up` would create it again, which AWS rejects for a time in the past.
+    """
+
+    def __init__(
+        self, name: str, opts: ResourceOptions, *, scaling_group: pulumi.Input[str], max_nodes: int, end: datetime
+    ) -> None:
+        super().__init__("rdma-ray:eks:BlockEnd", name, {}, opts)
+        drain = end - timedelta(minutes=RECLAIM_MINUTES + EVICTION_MINUTES)
+        for action, time, max_size, size in (("drain", drain, 0, 0), ("reopen", end, max_nodes, UNCHANGED)):
+            autoscaling.Schedule(
+                action,
+                # The time is part of the name, so another time is another action. An update of the old one would send
+                # the start that AWS computed for it, which AWS rejects if it is in the past (terraform-provider-aws
+                # #38983).
+                scheduled_action_name=f"{action}-{time:%Y%m%d-%H%M}",
+                autoscaling_group_name=scaling_group,
+                # Cron in UTC: this minute of every year.
+                recurrence=f"{time.minute} {time.hour} {time.day} {time.month} *",
+                min_size=0,
+                max_size=max_size,
+                desired_capacity=size,
+                opts=ResourceOptions(parent=self),
+            )
+        self.register_outputs({})
+
+
+def _newest(template: ec2.LaunchTemplate) -> eks.NodeGroupLaunchTemplateArgs:
     return eks.NodeGroupLaunchTemplateArgs(id=template.id, version=template.latest_version.apply(str))
 
 
-def _options(parent: pulumi.Resource, args: NodesArgs) -> ResourceOptions:
+def _fixed_name(parent: pulumi.Resource) -> ResourceOptions:
+    # The name is fixed, so a replacement can only be created once its predecessor is deleted.
+    return ResourceOptions(parent=parent, delete_before_replace=True)
+
+
+def _group_options(parent: pulumi.Resource, args: NodeArgs) -> ResourceOptions:
     return ResourceOptions(
         parent=parent,
-        # A node that starts without them never becomes ready, and EKS gives up on the group.
-        depends_on=list(args.needs),
-        # The autoscaler's business.
+        # A node that starts without them never becomes ready, and EKS fails the group.
+        depends_on=list(args.depends_on),
+        # The autoscaler owns the number of nodes.
         ignore_changes=["scalingConfig.desiredSize"],
-        delete_before_replace=_FIXED_NAME,
-        # The default is an hour each; a group whose zone has no machine to give would hold `up` as long.
+        # The name is fixed, so a replacement can only be created once its predecessor is deleted.
+        delete_before_replace=True,
+        # The defaults are an hour each. In a zone without machines `up` fails sooner; an update also drains nodes.
         custom_timeouts=pulumi.CustomTimeouts(create="45m", update="90m", delete="60m"),
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from infra.catalog.aws import SYSTEM_MAX_NODES
 from infra.catalog.machines import EksMachine
 from infra.eks import fabric as fabrics
-from infra.eks.ray import SYSTEM_NODES
+from infra.eks.names import SYSTEM_NODES
 from infra.kubernetes.queue_facts import GPU_FLAVOR
 from infra.kubernetes.queue_manifest import Flavor, QueueShape
 from infra.kubernetes.workload_shape import wait_s

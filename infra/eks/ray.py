@@ -10,19 +10,16 @@ from typing import Any
 
 from infra.catalog.machines import EksMachine
 from infra.eks import fabric as fabrics
-from infra.eks.names import SYSTEM_GROUP, EksNames
+from infra.eks.names import SYSTEM_NODES, EksNames
 from infra.kubernetes.shared_folder import SharedFolder
 from infra.kubernetes.workload_shape import CloudSide
 from infra.settings import Settings
-
-SYSTEM_NODES = {"eks.amazonaws.com/nodegroup": SYSTEM_GROUP}
-"""EKS labels every node with its group's name (EKS docs, managed node groups; from memory, 2026-11)."""
 
 
 def cloud_side(settings: Settings, machine: EksMachine, names: EksNames, folder: SharedFolder | None) -> CloudSide:
     """What this cloud decides about the stack's workload."""
     return CloudSide(
-        name=names.ray_cluster,
+        name=names.named("ray"),
         head_selector=SYSTEM_NODES,
         head_environment=fabrics.HEAD_ENVIRONMENT,
         pod=fabrics.gpu_pod(settings, machine),

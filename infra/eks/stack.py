@@ -1,11 +1,10 @@
-"""The `eks` target: from settings to an RDMA cluster on AWS with Ray on it, and the outputs contract.
+"""The `eks` target: registers a stack on AWS and returns its outputs.
 
-It asks AWS nothing before it makes something: no lookup, so that a first preview needs no answer from a cloud.
+No resource needs a call to AWS before it is created, so a first preview works without data from the account.
 """
 
 from __future__ import annotations
 
-from ipaddress import IPv4Network
 from typing import Any
 
 import pulumi
@@ -13,24 +12,22 @@ import pulumi_aws as aws
 import pulumi_kubernetes as kubernetes
 from pulumi import ResourceOptions
 
-from infra.addresses import eks_addresses
-from infra.catalog.aws import partition, zone_region
-from infra.catalog.machines import eks_machine
+from infra.catalog.aws import zone_region
+from infra.catalog.machines import EksMachine, eks_machine
 from infra.catalog.pins import KUBERAY, KUEUE
-from infra.eks.addons import BEFORE_NODES, CNI_ACCOUNT, Addons, AddonsArgs
-from infra.eks.autoscaler import Autoscaler, AutoscalerArgs, AutoscalerRights, AutoscalerRightsArgs
-from infra.eks.cluster import EksCluster, EksClusterArgs
-from infra.eks.device_plugins import DevicePlugins, DevicePluginsArgs
-from infra.eks.egress import EgressArgs, Endpoints, Nat, StorageEndpoint
-from infra.eks.iam import CNI_POLICIES, NODE_POLICIES, Role, RoleArgs
-from infra.eks.images import mirrored
-from infra.eks.names import EksNames
-from infra.eks.network import ClusterNetwork, NetworkArgs
-from infra.eks.node_groups import GpuNodes, GpuNodesArgs, NodesArgs, SystemNodes
+from infra.eks.addons import BEFORE_NODES, Addons, mirrored
+from infra.eks.autoscaler import Autoscaler, AutoscalerRights
+from infra.eks.cluster import EksCluster
+from infra.eks.device_plugins import DevicePlugins
+from infra.eks.egress import egress
+from infra.eks.iam import CNI_POLICIES, NODE_POLICIES, POD_IDENTITY, Role
+from infra.eks.names import SYSTEM_NODES, EksNames
+from infra.eks.network import ClusterNetwork
+from infra.eks.node_groups import GpuNodes, NodeArgs, SystemNodes
 from infra.eks.queue import queue_shape
-from infra.eks.ray import SYSTEM_NODES, cloud_side, fsx_folder
-from infra.eks.security_groups import EfaSecurityGroup, EfaSecurityGroupArgs
-from infra.eks.storage import SharedFileSystem, SharedFileSystemArgs, SharedVolume, SharedVolumeArgs
+from infra.eks.ray import cloud_side, fsx_folder
+from infra.eks.security_groups import EfaSecurityGroup
+from infra.eks.storage import SharedFileSystem, SharedVolume
 from infra.eks.storage_claim import claim
 from infra.kubernetes.operators import OperatorsArgs, operators
 from infra.kubernetes.outputs import outputs
@@ -42,24 +39,24 @@ from infra.problems import Problem, SettingsError
 from infra.settings import Settings
 
 METRICS_NAMESPACE = "monitoring"
-"""Where a Prometheus would run that somebody adds; EKS brings none (the usual name, kube-prometheus-stack docs)."""
+"""Namespace whose Prometheus may read metrics; EKS installs none (the usual name, kube-prometheus-stack docs)."""
 
 
 def deploy(settings: Settings) -> dict[str, Any]:
-    """Register the resources of an AWS stack; returns its outputs under the names of `infra.outputs.Outputs`.
+    """Register the resources of a stack and return its outputs, under the names of `infra.outputs.Outputs`.
 
-    Raises `SettingsError` for a region that does not fit.
+    Raises `SettingsError` if the configured region is not the zone's.
     """
-    problems = region_unfit(settings, aws.config.region)
+    problems = region_problems(settings, aws.config.region)
     if problems:
         raise SettingsError(problems, origin=f"The configuration of stack {pulumi.get_stack()}")
-    stack = EksStack(pulumi.get_stack(), str(aws.config.region), settings)
-    machine = eks_machine(settings.nodes.machine)
-    return outputs(settings, machine, stack.names.ray_cluster, stack.kubeconfig, stack.token)
+    names, machine = EksNames(pulumi.get_stack(), str(aws.config.region)), eks_machine(settings.nodes.machine)
+    stack = EksStack(settings, machine, names)
+    return outputs(settings, machine, names.named("ray"), stack.kubeconfig, stack.token)
 
 
-def region_unfit(settings: Settings, region: str | None) -> list[Problem]:
-    """The provider's own setting: where everything is made. A zone's id does not spell its region; AWS tells then."""
+def region_problems(settings: Settings, region: str | None) -> list[Problem]:
+    """Return the problems of the provider's region; none if the zone is an id, which does not contain its region."""
     source = "pulumi-aws 7.51.1: provider configuration"
     here = zone_region(str(settings.location))
     if not region:
@@ -67,7 +64,7 @@ def region_unfit(settings: Settings, region: str | None) -> list[Problem]:
             Problem(
                 settings=("aws:region",),
                 values=("(not set)",),
-                says="Every resource belongs to a region; none is named.",
+                says="Every resource belongs to a region, and the stack file names none.",
                 fix=f"pulumi config set aws:region {here or 'THE-REGION-OF-THE-ZONE'}",
                 source=source,
             )
@@ -78,7 +75,7 @@ def region_unfit(settings: Settings, region: str | None) -> list[Problem]:
         Problem(
             settings=("aws:region", "location"),
             values=(region, str(settings.location)),
-            says=f"The zone is in {here}, and everything would be made in {region}, where there is no such zone.",
+            says=f"The zone is in {here}, but resources would be created in {region}, which has no such zone.",
             fix=f"pulumi config set aws:region {here}",
             source=source,
         )
@@ -86,164 +83,75 @@ def region_unfit(settings: Settings, region: str | None) -> list[Problem]:
 
 
 class EksStack(pulumi.ComponentResource):
-    """Everything of a stack, as one tree: network, cluster, node groups, and what runs in the cluster."""
+    """Root component of a stack: network, cluster, node groups, and the resources in the cluster."""
 
     kubeconfig: pulumi.Output[str]
     token: pulumi.Output[str]
 
-    def __init__(self, name: str, region: str, settings: Settings) -> None:
-        # Every child inherits it. On the cluster alone it would not do: the engine deletes the node groups and all that
-        # goes before the cluster, and only then says that the cluster is protected (seen with 3.259.0).
-        super().__init__("rdma-ray:eks:EksStack", name, {}, ResourceOptions(protect=settings.protect))
-        self._own = own = ResourceOptions(parent=self)
-        self.names = EksNames(name, region)
-        self._settings = settings
-        self._machine = eks_machine(settings.nodes.machine)
-        self._partition = partition(region)
-        self._addresses = eks_addresses(IPv4Network(str(settings.network.base_range)), settings.nodes.max)
-        self._zones = (str(settings.location), str(settings.network.second_zone))
-        network = self._network = ClusterNetwork(
-            "cluster",
-            NetworkArgs(names=self.names, addresses=self._addresses, zone=self._zones[0], second_zone=self._zones[1]),
-            own,
-        )
-        ways_out = self._egress(network)
-        efa = self._efa = EfaSecurityGroup("efa", EfaSecurityGroupArgs(names=self.names, vpc=network.vpc), own)
-        cluster = EksCluster(
-            "cluster",
-            EksClusterArgs(
-                names=self.names,
-                partition=self._partition,
-                subnets=list(network.private),
-                public_endpoint=settings.access.public_endpoint,
-                authorized_networks=settings.access.authorized_networks,
-                administrators=settings.access.administrators,
-                protect=settings.protect,
-            ),
-            own,
-        )
-        nodes = self._role("nodes", "ec2.amazonaws.com", NODE_POLICIES)
-        before = self._addons_before(cluster)
-        needs = [*nodes.grants, *ways_out, *before.addons.values()]
-        system = SystemNodes(
-            "system",
-            self._nodes(cluster, nodes, network.private[0], [*needs, network.associations["private-0"]]),
-            own,
-        )
-        gpu = GpuNodes(
-            "gpu",
-            GpuNodesArgs(
-                nodes=self._nodes(cluster, nodes, network.gpu, [*needs, network.associations["gpu"], *efa.rules]),
-                settings=settings,
-                machine=self._machine,
-                security_groups=[cluster.security_group, efa.id],
-            ),
-            own,
-        )
-        after = Addons(
-            "after-nodes",
-            AddonsArgs(
-                names=self.names, cluster=cluster.resource.name, addons=self._addons_after(), needs=[system.group]
-            ),
-            own,
-        )
+    def __init__(self, settings: Settings, machine: EksMachine, names: EksNames) -> None:
+        # Children inherit the protection. On the cluster alone it would be too late: the engine deletes the node groups
+        # before it finds that the cluster is protected (seen with 3.259.0).
+        super().__init__("rdma-ray:eks:EksStack", names.stack, {}, ResourceOptions(protect=settings.protect))
+        own = ResourceOptions(parent=self)
+        network = self._network = ClusterNetwork("cluster", settings, names, own)
+        routes = egress(settings.access, names, own, network=network)
+        efa = self._efa = EfaSecurityGroup("efa", names, own, vpc=network.vpc)
+        cluster = self._cluster = EksCluster("cluster", settings, names, own, network=network)
+        role = Role("nodes", names, own, service="ec2.amazonaws.com", policies=NODE_POLICIES)
+        cni = Role("cni", names, own, service=POD_IDENTITY, policies=CNI_POLICIES)
+        name = cluster.resource.name
+        before = Addons("before-nodes", BEFORE_NODES, names, own, cluster=name, roles={"vpc-cni": cni}).addons
+
+        def node_args(subnet: pulumi.Output[str], *depends_on: pulumi.Resource) -> NodeArgs:
+            needs = [*role.grants, *routes, *before.values(), *depends_on]
+            return NodeArgs(cluster=name, role=role.arn, subnet=subnet, depends_on=needs)
+
+        system_args = node_args(network.private[0], network.associations["private-0"])
+        system = SystemNodes("system", system_args, names, own)
+        gpu_args = node_args(network.gpu, network.associations["gpu"], *efa.rules)
+        groups = [cluster.security_group, efa.id]
+        gpu = GpuNodes("gpu", settings, machine, gpu_args, names, own, security_groups=groups)
+        # The FSx driver has no role: it mounts a file system that the stack creates.
+        after = ["coredns", "eks-node-monitoring-agent", *(["aws-fsx-csi-driver"] if settings.storage.bucket else [])]
+        addons = Addons("after-nodes", after, names, own, cluster=name, depends_on=[system.group]).addons
         self.kubeconfig = cluster.kubeconfig
-        self.token = self._inside(cluster, system, gpu, after)
+        self.token = self._workload(settings, machine, names, system.group, gpu.group, addons)
         self.register_outputs({})
 
-    def _egress(self, network: ClusterNetwork) -> list[pulumi.Resource]:
-        """The ways out of the VPC, which nodes wait for."""
-        args = EgressArgs(
-            names=self.names,
-            addresses=self._addresses,
-            zones=self._zones,
-            vpc=network.vpc,
-            private=list(network.private),
-            routes=network.routes,
-        )
-        storage = StorageEndpoint("s3", args, self._own)
-        if self._settings.access.egress == "endpoints":
-            return [storage.endpoint, *Endpoints("endpoints", args, self._own).endpoints]
-        return [storage.endpoint, Nat("nat", args, self._own).way]
-
-    def _role(self, purpose: str, service: str, policies: tuple[str, ...]) -> Role:
-        args = RoleArgs(
-            name=self.names.role(purpose),
-            service=service,
-            partition=self._partition,
-            policies=policies,
-            statements=(),
-            tags=self.names.tags(),
-        )
-        return Role(purpose, args, self._own)
-
-    def _nodes(
-        self, cluster: EksCluster, role: Role, subnet: pulumi.Output[str], needs: list[pulumi.Resource]
-    ) -> NodesArgs:
-        return NodesArgs(names=self.names, cluster=cluster.resource.name, role=role.arn, subnet=subnet, needs=needs)
-
-    def _addons_before(self, cluster: EksCluster) -> Addons:
-        cni = self._role("cni", "pods.eks.amazonaws.com", CNI_POLICIES)
-        args = AddonsArgs(
-            names=self.names,
-            cluster=cluster.resource.name,
-            addons=BEFORE_NODES,
-            roles={("vpc-cni", CNI_ACCOUNT): cni},
-        )
-        return Addons("before-nodes", args, self._own)
-
-    def _addons_after(self) -> list[str]:
-        """The driver of FSx gets no role: it mounts what is there and makes nothing."""
-        addons = ["coredns", "eks-node-monitoring-agent"]
-        return [*addons, "aws-fsx-csi-driver"] if self._settings.storage.bucket else addons
-
-    def _inside(self, cluster: EksCluster, system: SystemNodes, gpu: GpuNodes, after: Addons) -> pulumi.Output[str]:
-        """What runs in the cluster; returns Ray's token."""
-        settings, mirror = self._settings, self._settings.access.image_mirror
+    def _workload(
+        self,
+        settings: Settings,
+        machine: EksMachine,
+        names: EksNames,
+        system: pulumi.Resource,
+        gpu: pulumi.Resource,
+        addons: dict[str, pulumi.Resource],
+    ) -> pulumi.Output[str]:
+        """Register the resources in the cluster; returns Ray's token."""
+        own, cluster, mirror = ResourceOptions(parent=self), self._cluster, settings.access.image_mirror
         provider = kubernetes.Provider(
             "kubernetes",
             kubeconfig=cluster.kubeconfig,
-            # Only another cluster replaces the provider, and with it everything inside. A new cluster of the same name
-            # has the same id and ARN; its endpoint is another.
+            # Only a new cluster replaces the provider, and with it every resource in the cluster. A new cluster of the
+            # same name has the same id and ARN but another endpoint.
             cluster_identifier=cluster.resource.endpoint,
-            opts=self._own,
+            opts=own,
         )
-        inside = ResourceOptions(
-            parent=self,
-            providers=[provider],
-            # Children inherit it: all of this goes with the cluster, so `destroy` need not reach its API server.
-            deleted_with=cluster.resource,
-        )
-        rights = AutoscalerRights(
-            "autoscaler",
-            AutoscalerRightsArgs(names=self.names, partition=self._partition, cluster=cluster.resource.name),
-            self._own,
-        )
-        Autoscaler(
-            "cluster-autoscaler",
-            AutoscalerArgs(
-                names=self.names,
-                node_selector=SYSTEM_NODES,
-                mirror=mirror,
-                needs=[*rights.needs, system.group],
-            ),
-            inside,
-        )
-        plugins = DevicePlugins(
-            "device-plugins",
-            DevicePluginsArgs(machine=self._machine, fabric=str(settings.fabric), mirror=mirror),
-            inside,
-        )
-        folder = self._folder(cluster, after, inside)
-        # Names of Services are found by coredns, which is an add-on here.
-        names = after.addons["coredns"]
+        # Children inherit deleted_with: they are deleted with the cluster, so `destroy` need not reach its API server.
+        inside = ResourceOptions(parent=self, providers=[provider], deleted_with=cluster.resource)
+        rights = AutoscalerRights("autoscaler", names, own, cluster=cluster.resource.name)
+        Autoscaler("cluster-autoscaler", names, inside, mirror=mirror, rights=rights, nodes=system)
+        plugins = DevicePlugins("device-plugins", settings, machine, inside)
+        folder = self._folder(settings, names, addons, inside) if settings.storage.bucket else None
+        # Operators find Services by name, which needs this add-on.
+        dns = addons["coredns"]
         without_operator = settings.ray.mode == "indexed-job"
         controllers = operators(
             OperatorsArgs(
                 node_selector=SYSTEM_NODES,
-                nodes=[system.group, names],
+                nodes=[system, dns],
                 ray=not without_operator,
-                shape=queue_shape(settings, self._machine) if settings.queue == "kueue" else None,
+                shape=queue_shape(settings, machine) if settings.queue == "kueue" else None,
                 admission=Admission(),
                 kuberay_image=mirrored(KUBERAY.image, mirror),
                 kueue_image=mirrored(KUEUE.image, mirror),
@@ -252,38 +160,29 @@ class EksStack(pulumi.ComponentResource):
         )
         return workload(
             WorkloadArgs(
-                name=self.names.ray_cluster,
-                shape=workload_shape(settings, cloud_side(settings, self._machine, self.names, folder)),
+                name=names.named("ray"),
+                shape=workload_shape(settings, cloud_side(settings, machine, names, folder)),
                 metrics_namespace=METRICS_NAMESPACE,
                 queue=controllers.queue,
-                # Pods of a Job find their head by a name; the operator has waited for coredns already.
-                needs=[gpu.group, *plugins.releases, *([names] if without_operator else []), *controllers.needs],
+                # Pods of a Job find their head by name; with an operator, the operator already depends on DNS.
+                needs=[gpu, *plugins.releases, *([dns] if without_operator else []), *controllers.needs],
             ),
             inside,
         )
 
-    def _folder(self, cluster: EksCluster, after: Addons, inside: ResourceOptions) -> SharedFolder | None:
-        storage = self._settings.storage
-        if storage.bucket is None:
-            return None
-        size = int(storage.capacity_gib or 0)
+    def _folder(
+        self, settings: Settings, names: EksNames, addons: dict[str, pulumi.Resource], inside: ResourceOptions
+    ) -> SharedFolder:
+        storage = settings.storage
         system = SharedFileSystem(
             "shared",
-            SharedFileSystemArgs(
-                names=self.names,
-                bucket=storage.bucket,
-                size_gib=size,
-                efa=storage.efa,
-                vpc=self._network.vpc,
-                subnet=self._network.gpu,
-                nodes=cluster.security_group,
-                efa_nodes=self._efa.id,
-            ),
-            self._own,
+            storage,
+            names,
+            ResourceOptions(parent=self),
+            network=self._network,
+            nodes=self._cluster.security_group,
+            efa_nodes=self._efa.id,
         )
-        volume = SharedVolume(
-            "shared-volume",
-            SharedVolumeArgs(names=self.names, system=system, size_gib=size, driver=after.addons["aws-fsx-csi-driver"]),
-            inside,
-        )
-        return fsx_folder(str(storage.mount_path), claim(volume.name, size))
+        driver = addons["aws-fsx-csi-driver"]
+        volume = SharedVolume("shared-volume", storage, names, inside, system=system, driver=driver)
+        return fsx_folder(str(storage.mount_path), claim(volume.name, int(storage.capacity_gib or 0)))

@@ -38,7 +38,7 @@ def interfaces_are_the_machines(stack: Stack) -> Iterator[str]:
     """A GPU node has the interfaces that its machine has room for: as many EFAs as it can have, the first plain."""
     machine = machine_of(stack)
     wide = stack.settings.network.interfaces == "bandwidth-optimised"
-    wanted = [(one.card, one.device, one.kind) for one in interfaces(machine, bandwidth_optimised=wide)]
+    wanted = [(one.card, one.device, one.kind) for one in interfaces(machine, bandwidth_optimized=wide)]
     for template in gpu_templates(stack):
         asked = at(template, "networkInterfaces") or []
         found = [(one.get("networkCardIndex"), one.get("deviceIndex"), one.get("interfaceType")) for one in asked]

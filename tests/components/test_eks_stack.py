@@ -14,8 +14,8 @@ import pytest
 from infra.catalog.capacity import EKS_CAPACITIES
 from infra.catalog.machines import EKS_CATALOG
 from infra.eks.addons import BEFORE_NODES
-from infra.eks.stack import region_unfit
-from infra.eks.user_data import LUSTRE_SETUP
+from infra.eks.launch_template import LUSTRE_SETUP
+from infra.eks.stack import region_problems
 from infra.outputs import Outputs
 from infra.settings import parse
 from tests.components.cloud_mocks import ENDPOINT, Made, deployed
@@ -342,8 +342,8 @@ def test_outputs_keep_the_contract() -> None:
 
 def test_the_region_has_to_be_that_of_the_zone() -> None:
     settings = parse(EKS)
-    assert region_unfit(settings, "us-east-1") == []
-    assert "aws:region us-east-1" in region_unfit(settings, None)[0].fix
-    (problem,) = region_unfit(settings, "us-west-2")
+    assert region_problems(settings, "us-east-1") == []
+    assert "aws:region us-east-1" in region_problems(settings, None)[0].fix
+    (problem,) = region_problems(settings, "us-west-2")
     assert problem.settings == ("aws:region", "location")
-    assert region_unfit(parse(changed(EKS, {"location": "use1-az1"})), "us-west-2") == []
+    assert region_problems(parse(changed(EKS, {"location": "use1-az1"})), "us-west-2") == []

@@ -51,7 +51,7 @@ def test_every_efa_is_there_once_per_card(machine: EksMachine) -> None:
 
 @pytest.mark.parametrize("name", ["p5.48xlarge", "p5e.48xlarge"])
 def test_bandwidth_for_ip_is_on_eight_cards(name: str) -> None:
-    plain, wide = interfaces(EKS_CATALOG[name]), interfaces(EKS_CATALOG[name], bandwidth_optimised=True)
+    plain, wide = interfaces(EKS_CATALOG[name]), interfaces(EKS_CATALOG[name], bandwidth_optimized=True)
     added = [one for one in wide if one not in plain]
     assert added == [Interface(card, 1, "interface") for card in (4, 8, 12, 16, 20, 24, 28)]
     assert [one for one in wide if one in plain] == list(plain)

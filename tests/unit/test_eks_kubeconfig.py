@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from infra.eks.kubeconfig import kubeconfig
+from infra.eks.cluster import kubeconfig
 
 TEXT = kubeconfig("eks", "us-east-1", "https://0A1B.gr7.us-east-1.eks.amazonaws.com", "Q0E=")
 

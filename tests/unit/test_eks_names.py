@@ -1,4 +1,4 @@
-"""Names made from a stack's name fit every system that they are given to, for every stack name that is accepted."""
+"""Names of AWS resources are valid for every system, for every stack name that is accepted."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from infra.eks.images import mirrored
-from infra.eks.names import GPU_GROUP, ROLE_ROOM, SYSTEM_GROUP, EksNames
+from infra.eks.addons import mirrored
+from infra.eks.names import GPU_GROUP, MAX_ROLE_NAME, SYSTEM_GROUP, EksNames
 from infra.legality.names import longest_stack_name
 from tests.unit.stacks import EKS, problems_of
 
-PURPOSES = ("cluster", "nodes", "cni", "autoscaler")
+ROLES = ("cluster", "nodes", "cni", "autoscaler")
 
 stack_names = st.integers(1, longest_stack_name("eks")).flatmap(
     lambda length: st.from_regex(
@@ -23,34 +23,34 @@ stack_names = st.integers(1, longest_stack_name("eks")).flatmap(
 
 
 @given(stack_names, st.sampled_from(["us-east-1", "ap-southeast-2", "us-gov-west-1"]))
-def test_accepted_stack_names_give_names_that_fit(stack: str, region: str) -> None:
+def test_names_of_accepted_stacks_are_valid(stack: str, region: str) -> None:
     assert problems_of(EKS, stack=stack) == ()
     names = EksNames(stack, region)
+    ray = names.named("ray")
     limits = {
-        names.cluster: 100,
-        names.placement_group: 255,
-        names.security_group("endpoints"): 255,
-        names.template(GPU_GROUP): 128,
-        names.template(SYSTEM_GROUP): 128,
-        names.ray_cluster: 53,
-        names.shared_volume: 253,
-        f"{names.ray_cluster}-head-svc": 63,
-        **{names.role(purpose): ROLE_ROOM for purpose in PURPOSES},
+        names.stack: 100,
+        # A launch template; a placement group and a security group may have 255 characters.
+        names.named(GPU_GROUP): 128,
+        names.named(SYSTEM_GROUP): 128,
+        names.named("endpoints"): 255,
+        ray: 53,
+        names.named("shared"): 253,
+        f"{ray}-head-svc": 63,
+        **{names.role(purpose): MAX_ROLE_NAME for purpose in ROLES},
     }
     for name, room in limits.items():
         assert re.fullmatch(r"[a-z]([-a-z0-9]*[a-z0-9])?", name), name
         assert len(name) <= room, name
-    assert len({names.role(purpose) for purpose in PURPOSES}) == len(PURPOSES)
-    assert names.secrets_key.startswith("alias/")
-    assert not names.secrets_key.startswith("alias/aws/")
-    assert not names.security_group("efa").startswith("sg-")
+    assert len({names.role(purpose) for purpose in ROLES}) == len(ROLES)
+    assert not names.named("secrets").startswith("aws/"), "alias/aws/ belongs to AWS"
+    assert not names.named("efa").startswith("sg-"), "sg- begins the ids of security groups"
 
 
-def test_roles_of_one_stack_name_in_two_regions_are_two() -> None:
+def test_role_names_contain_the_region() -> None:
     assert EksNames("eks", "us-east-1").role("nodes") != EksNames("eks", "us-west-2").role("nodes")
 
 
-def test_the_limit_is_that_of_a_ray_job() -> None:
+def test_longest_stack_name_follows_from_ray_job() -> None:
     assert longest_stack_name("eks") == 43
 
 
@@ -61,6 +61,6 @@ def test_the_limit_is_that_of_a_ray_job() -> None:
         ("nvcr.io/nvidia/k8s-device-plugin", "1.dkr.ecr.us-east-1.amazonaws.com/mirror/nvidia/k8s-device-plugin"),
     ],
 )
-def test_a_mirror_keeps_the_path_of_an_image(image: str, found: str) -> None:
+def test_mirror_keeps_the_path_of_an_image(image: str, found: str) -> None:
     assert mirrored(image, "1.dkr.ecr.us-east-1.amazonaws.com/mirror/") == found
     assert mirrored(image, None) == image

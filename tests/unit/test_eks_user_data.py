@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from infra.catalog.machines import EKS_CATALOG
-from infra.eks.user_data import LUSTRE_SETUP, MEMLOCK_BYTES, lustre_over_efa, node_config, user_data
+from infra.eks.launch_template import LUSTRE_SETUP, MEMLOCK_BYTES, lustre_over_efa, node_config, user_data
 
 
 def read_back(text: str) -> dict[str, Any]:
