@@ -74,10 +74,9 @@ def _alternate(rank: int, world: int, sizes: list[int], pairs: int, iterations: 
     import torch
     import torch.distributed as dist
 
+    from workloads.nccl.collectives import COLLECTIVES, Operation, Place
     from workloads.nccl.device import Cpu
     from workloads.nccl.loop import Loop, Measurement
-    from workloads.nccl.operation import Operation, Place
-    from workloads.nccl.operations import COLLECTIVES
 
     loop = Loop(Cpu())
     place = Place(rank, world, world)
@@ -113,10 +112,10 @@ def _alternate(rank: int, world: int, sizes: list[int], pairs: int, iterations: 
             for pair in range(pairs):
                 # Whoever is first in a pair is second in the next: neither has the warmer machine.
                 if pair % 2:
-                    ours.append(loop.measure(operation, row)["time"])
+                    ours.append(loop.measure(operation, row).time)
                 bares.append(bare(operation, whole, piece, op))
                 if pair % 2 == 0:
-                    ours.append(loop.measure(operation, row)["time"])
+                    ours.append(loop.measure(operation, row).time)
             found[op, size] = bares, ours
     return found
 

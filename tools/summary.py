@@ -11,7 +11,6 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from workloads.nccl.report import title
 from workloads.nccl.result import Result, Row
 from workloads.nccl.sizes import format_size
 
@@ -76,8 +75,8 @@ def _largest_rows(benchmark: Result) -> Table:
     largest: dict[str, Row] = {}
     for row in benchmark.rows:
         # By operation: a size is rounded to whole elements per rank, so the largest ones differ by some bytes.
-        if row.size >= largest.get(title(row), row).size:
-            largest[title(row)] = row
+        if row.size >= largest.get(row.title, row).size:
+            largest[row.title] = row
     for name, row in largest.items():
         table.add_row(
             name,

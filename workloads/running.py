@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from workloads.client.api import Api
     from workloads.client.run import Ended, Request, View
 
-    Show = Callable[[dict[str, Any], Console], None]
-    Finish = Callable[[dict[str, Any]], None]
+    Show = Callable[[Any, Console], None]
+    Finish = Callable[[Any], None]
 
 
 def read_outputs(options: StackOptions) -> Outputs:
@@ -50,17 +50,13 @@ def view(kind: str) -> tuple[View, Show]:
 
             return bench_report.BenchView(terminal), bench_report.show
         case "multigpu":
-            from workloads.nccl.multigpu import report as multigpu_report
+            from workloads.nccl import report as bench_report
 
-            return multigpu_report.MultiGpuView(terminal), multigpu_report.show
+            return bench_report.BenchView(terminal), bench_report.show_multigpu
         case "hunt":
             from workloads.nccl.hunt import report as hunt_report
-            from workloads.nccl.hunt.result import HuntResult
 
-            return (
-                hunt_report.HuntView(terminal),
-                lambda found, console: hunt_report.show(HuntResult.model_validate(found), console),
-            )
+            return hunt_report.HuntView(terminal), hunt_report.show
         case "train":
             from workloads.train import report as train_report
 
@@ -71,14 +67,28 @@ def view(kind: str) -> tuple[View, Show]:
             return View(), lambda _result, _console: None
 
 
-def judged(kind: str, result: dict[str, Any], machine: str | None) -> dict[str, Any]:
-    """The result as its kind of workload is judged on this side, which knows what the machine should deliver."""
-    if kind != "nccl":
-        return result
-    from workloads.nccl.judge.verdict import judged as judge
-    from workloads.nccl.result import Result
+def read_result(kind: str, document: dict[str, Any], machine: str | None) -> Any:
+    """Return the model of a job's result. A benchmark's has the verdict for the stack's machine type."""
+    match kind:
+        case "nccl":
+            from workloads.nccl.judge.verdict import judged
+            from workloads.nccl.result import Result
 
-    return judge(Result.model_validate(result), machine).model_dump(mode="json", by_alias=True)
+            return judged(Result.model_validate(document), machine)
+        case "multigpu":
+            from workloads.nccl.result import MultiGpuResult
+
+            return MultiGpuResult.model_validate(document)
+        case "hunt":
+            from workloads.nccl.hunt.result import HuntResult
+
+            return HuntResult.model_validate(document)
+        case "train":
+            from workloads.train.result import Result as TrainResult
+
+            return TrainResult.model_validate(document)
+        case _:
+            raise WorkloadError(f"{kind!r} is no kind of job with a result")
 
 
 def workload(outputs: Outputs, request: Request, job: JobOptions, finish: Finish | None = None) -> int:
@@ -109,11 +119,11 @@ def conclude(
             "cluster": outputs.ray.cluster,
             "command": ["rdma-ray", *sys.argv[1:]],
         }
-        result = judged(kind, described, outputs.machine)
-        code = result["exit_code"]
+        result = read_result(kind, described, outputs.machine)
+        code = result.exit_code
         show(result, console(stderr=json_file == "-"))
         if json_file:
-            write_json(result, json_file)
+            write_json(result.model_dump(mode="json", by_alias=True), json_file)
         if finish is not None:
             finish(result)
     return code

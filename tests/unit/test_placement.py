@@ -1,4 +1,4 @@
-"""What a gang waits for, and when it waits in vain: Ray's scheduling state in words."""
+"""Placement of a gang: what it waits for, and whether it can ever be placed."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workloads.nccl.placement import Group, Node, Scheduling, Wanted, autoscaling, never, too_late, waiting
+from workloads.nccl.placement import GangRequest, Group, Node, Scheduling, autoscaling, never, too_late, waiting
 
-TWO = Wanted(2, "GPU", 8)
+TWO = GangRequest(2, "GPU", 8)
 HEAD = Node("10.0.0.1", 0, 0)
 FREE = Node("10.0.0.2", 8, 8)
 HELD = Node("10.0.0.3", 8, 2)
@@ -25,26 +25,26 @@ def state(*nodes: Node, groups: list[Group] | None = None, **more: Any) -> Sched
 def test_a_fixed_cluster_with_too_few_nodes_never_fits() -> None:
     said = never(TWO, state(HEAD, FREE), elastic=False)
     assert said is not None
-    assert "2 nodes with 8 free GPU each are wanted" in said
+    assert "the run needs 2 nodes with 8 free GPU each" in said
     assert "10.0.0.2: 8 of 8 GPU free" in said
     assert "--nodes" in said
 
 
-def test_nodes_that_are_held_by_others_are_worth_waiting_for() -> None:
+def test_nodes_held_by_others_may_become_free() -> None:
     assert never(TWO, state(HEAD, FREE, HELD), elastic=False) is None
 
 
 def test_an_elastic_cluster_may_grow() -> None:
     groups = [Group("head", 0, 0), Group("gpu", 8, 4)]
     assert never(TWO, state(HEAD, groups=groups), elastic=True) is None
-    assert never(TWO, state(HEAD), elastic=True) is None  # its autoscaler does not say what it may add
+    assert never(TWO, state(HEAD), elastic=True) is None  # its autoscaler's groups are unknown
     assert never(TWO, state(HEAD, groups=[Group("gpu", 8, None)]), elastic=True) is None
 
 
 @pytest.mark.parametrize(
     "groups", [[Group("gpu", 8, 1)], [Group("small", 4, 100)], [Group("gpu", 8, 1), Group("small", 4, 9)], []]
 )
-def test_an_autoscaler_that_may_not_have_enough_is_told_at_once(groups: list[Group]) -> None:
+def test_an_autoscaler_with_too_few_nodes_fails_at_once(groups: list[Group]) -> None:
     said = never(TWO, state(HEAD, groups=groups), elastic=True)
     assert said is not None
     assert "nodes.max" in said
@@ -52,9 +52,9 @@ def test_an_autoscaler_that_may_not_have_enough_is_told_at_once(groups: list[Gro
 
 
 @given(st.integers(1, 20), st.lists(st.builds(Group, st.just("g"), st.sampled_from([0, 4, 8]), st.integers(0, 9))))
-def test_it_never_fits_only_where_there_can_be_too_few_nodes(nodes: int, groups: list[Group]) -> None:
+def test_it_never_fits_only_with_too_few_possible_nodes(nodes: int, groups: list[Group]) -> None:
     possible = sum(group.most or 0 for group in groups if group.amount >= 8)
-    said = never(Wanted(nodes, "GPU", 8), state(HEAD, groups=groups), elastic=True)
+    said = never(GangRequest(nodes, "GPU", 8), state(HEAD, groups=groups), elastic=True)
     assert (said is None) == (possible >= nodes)
 
 
@@ -64,18 +64,18 @@ def test_the_wait_names_what_is_missing() -> None:
         "1 of 2 nodes with 8 free GPU each ready; held by others: 10.0.0.3 (2 of 8 free);"
         " starting: gpu 10.0.0.9; not started: gpu: no capacity"
     )
-    assert waiting(TWO, state(refused=True)).endswith("sees no way to fit it in now")
-    assert waiting(Wanted(1, "CPU", 2), state(FREE, FREE)).startswith("1 of 1 nodes")
+    assert waiting(TWO, state(refused=True)).endswith("cannot fit it now")
+    assert waiting(GangRequest(1, "CPU", 2), state(FREE, FREE)).startswith("1 of 1 nodes")
 
 
-def test_a_wait_that_is_over_says_what_there_was() -> None:
+def test_a_timed_out_wait_reports_the_nodes() -> None:
     said = too_late(TWO, state(FREE, HELD), 60, "PENDING")
     assert "no room within 60 s (PENDING)" in said
     assert "10.0.0.3: 2 of 8 GPU free" in said
     assert "--wait" in said
 
 
-def test_rays_own_messages_are_read() -> None:
+def test_rays_messages_are_parsed() -> None:
     proto = pytest.importorskip("ray.core.generated.autoscaler_pb2")
     reply = proto.GetClusterStatusReply()
     reply.autoscaling_state.pending_instances.add(ray_node_type_name="gpu", ip_address="10.0.0.9")

@@ -1,4 +1,4 @@
-"""What links can carry, and the guards: too fast for the NIC, and two ranks of a pair on one host."""
+"""Link limits, and the findings of rows that exceed them or have both ranks of a pair on one host."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from infra.catalog.machines import CATALOG
 from workloads.client.limits import limits_of
-from workloads.nccl.limits import Limits, guarded, limit_of, violations
-from workloads.nccl.point_patterns import Variant, flows, variants
-from workloads.nccl.point_rows import fields
+from workloads.nccl.limits import guarded, pair_figures, violations
+from workloads.nccl.options import BenchOptions
+from workloads.nccl.point_patterns import Limits, Variant, flows, limit_of, variants
 from workloads.nccl.result import Iterations, Member, Pair, Result, Row, Spread, World
 
 GIB = 2**30
@@ -38,13 +38,13 @@ def limit(machine: str, name: str, nodes: int = 2, per_node: int = 8) -> float |
         ("a3-ultragpu-8g", "incast up", 50),  # one receiver's NIC, however many send
         ("a3-ultragpu-8g", "incast duplex", 100),
         ("a3-ultragpu-8g", "intra up", 8 * 450),  # four pairs on each of two nodes
-        ("p5en.48xlarge", "single up", 50),  # two NICs of 200 Gbit/s beside each GPU
+        ("p5en.48xlarge", "single up", 50),  # two NICs of 200 Gbit/s per GPU
         ("p5en.48xlarge", "pairs up", 400),
         ("p5.48xlarge", "single up", 50),  # four of 100
         ("p4d.24xlarge", "single up", 12.5),  # two GPUs share one NIC of 100
         ("p4d.24xlarge", "pairs up", 50),
         ("p6-b300.48xlarge", "pairs up", 800),
-        ("p6-b300.48xlarge", "intra up", None),  # nobody's figure was read
+        ("p6-b300.48xlarge", "intra up", None),  # no published figure
     ],
 )
 def test_limits_of_real_machines(machine: str, name: str, expected: float | None) -> None:
@@ -60,7 +60,7 @@ def test_more_nodes_and_fewer_ranks() -> None:
 
 
 @pytest.mark.parametrize("machine", CATALOG)
-def test_no_variant_is_given_more_than_the_nics_of_its_nodes(machine: str) -> None:
+def test_no_limit_exceeds_the_nics_of_the_nodes(machine: str) -> None:
     row = CATALOG[machine]
     whole = row.nics * row.gbps_per_nic / 8
     for variant in variants(2, row.gpus):
@@ -77,29 +77,31 @@ def test_totals_are_the_bytes_over_the_slowest_pairs_time(
     variant = data.draw(st.sampled_from(variants(nodes, per_node)))
     slow = data.draw(st.integers(0, nodes * per_node - 1))
     times = {rank: seconds * (2 if rank == slow else 1) for rank in range(nodes * per_node)}
-    found = fields(variant.name, GIB, times, nodes, per_node, None)
-    assert found["limit"] is None
+    found = pair_figures(variant, GIB, times, nodes, per_node, None)
+    assert found.limit is None
     shares = {"incast": per_node}.get(variant.pattern, 1)
-    for pair in found["pairs"]:
-        slowed = slow in (pair["sender"], pair["receiver"])
-        assert pair["bandwidth"] == pytest.approx(GIB / shares / seconds / (2 if slowed else 1) / 1e9, rel=1e-3)
+    for pair in found.pairs:
+        slowed = slow in (pair.sender, pair.receiver)
+        assert pair.bandwidth == pytest.approx(GIB / shares / seconds / (2 if slowed else 1) / 1e9, rel=1e-3)
     directions = {True: 0.0, False: 0.0}
     for up in directions:
-        mine = [p for p in found["pairs"] if (p["sender"] < p["receiver"]) is up]
-        directions[up] = len(mine) * min([p["bandwidth"] for p in mine], default=0)
-    assert found["total"] == pytest.approx(sum(directions.values()), rel=1e-3, abs=1e-4)
+        mine = [p for p in found.pairs if (p.sender < p.receiver) is up]
+        directions[up] = len(mine) * min([p.bandwidth for p in mine], default=0)
+    assert found.total == pytest.approx(sum(directions.values()), rel=1e-3, abs=1e-4)
 
 
 def test_the_worked_example_of_eight_pairs() -> None:
     """4 GiB per pair in 92.4 ms is 8 times 46.5 GB/s, 2975.94 Gbit/s: 93 % of 3200."""
     times = dict.fromkeys(range(16), 0.0923654)
-    found = fields("pairs up", 4 * GIB, times, 2, 8, A3)
-    assert found["total"] * 8 == pytest.approx(2975.94, rel=1e-4)
-    assert found["total"] / found["limit"] == pytest.approx(0.93, abs=0.001)
+    found = pair_figures(Variant.parse("pairs up"), 4 * GIB, times, 2, 8, A3)
+    assert found.total * 8 == pytest.approx(2975.94, rel=1e-4)
+    assert found.limit == 400
+    assert found.total / found.limit == pytest.approx(0.93, abs=0.001)
 
 
 def a_row(name: str, seconds: float | dict[int, float], per_node: int = 8, limits: Limits | None = A3) -> Row:
     times = seconds if isinstance(seconds, dict) else dict.fromkeys(range(2 * per_node), seconds)
+    found = pair_figures(Variant.parse(name), GIB, times, 2, per_node, limits)
     worst = max(times.values())
     return Row(
         op="p2p",
@@ -117,7 +119,9 @@ def a_row(name: str, seconds: float | dict[int, float], per_node: int = 8, limit
         wrong=0,
         warnings=[],
         ranks=[],
-        **fields(name, GIB, times, 2, per_node, limits),
+        pairs=found.pairs,
+        total=found.total,
+        limit=found.limit,
     )
 
 
@@ -162,12 +166,12 @@ def seconds_for(bandwidth: float) -> float:
 
 @pytest.mark.parametrize("name", ["pairs up", "pairs duplex", "single down", "shift up", "rail 3 duplex"])
 @pytest.mark.parametrize(("share", "code"), [(0.93, None), (1.0, None), (1.019, None), (1.021, 5), (7.4, 5)])
-def test_more_than_the_nic_can_carry_is_an_error_and_no_record(name: str, share: float, code: int | None) -> None:
+def test_a_row_above_the_nics_limit_fails(name: str, share: float, code: int | None) -> None:
     result = a_result(a_row(name, seconds_for(50 * share)))
     assert found(result) == ([(code, "over-limit")] if code else [])
 
 
-def test_the_baselines_own_figure_is_refused_for_one_pair() -> None:
+def test_the_baselines_figure_fails_for_one_pair() -> None:
     """371.58 GB/s for one pair was NVLink; for eight pairs it would be 93 % of the line rate."""
     [finding] = violations(a_result(a_row("single up", seconds_for(371.58))))
     assert finding.code == 5
@@ -175,14 +179,14 @@ def test_the_baselines_own_figure_is_refused_for_one_pair() -> None:
     assert "this did not go through the NIC" in finding.text
 
 
-def test_a_duplex_sum_is_held_against_twice_the_line_rate() -> None:
+def test_a_duplex_sum_is_checked_against_twice_the_line_rate() -> None:
     row = a_row("pairs duplex", seconds_for(45))
     assert row.total == pytest.approx(720, rel=1e-3)
     assert row.limit == 800
     assert found(a_result(row)) == []
 
 
-def test_one_pair_by_another_way_does_not_hide_among_slow_ones() -> None:
+def test_one_pair_on_another_path_is_found_among_slow_ones() -> None:
     times = dict.fromkeys(range(16), seconds_for(20)) | {3: seconds_for(371), 11: seconds_for(371)}
     row = a_row("pairs up", times)
     assert row.total is not None
@@ -191,7 +195,7 @@ def test_one_pair_by_another_way_does_not_hide_among_slow_ones() -> None:
     assert (finding.code, "rank 3 to rank 11" in finding.text) == (5, True)
 
 
-def test_an_incast_is_held_against_one_receiver() -> None:
+def test_an_incast_is_checked_against_one_receiver() -> None:
     assert found(a_result(a_row("incast up", seconds_for(48)))) == []
     assert found(a_result(a_row("incast up", seconds_for(372)))) == [(5, "over-limit")]
 
@@ -201,15 +205,17 @@ def test_within_a_node_nvlink_is_the_limit() -> None:
     assert found(a_result(a_row("intra up", seconds_for(460)))) == [(5, "over-limit")]
 
 
-def test_the_judge_may_bring_the_limits_of_the_machine_that_was_paid_for() -> None:
+def test_given_limits_override_those_of_the_run() -> None:
     result = a_result(a_row("single up", seconds_for(371), limits=None), limits=None)
     assert found(result) == [(0, "no-limit")]
     assert found(result, A3) == [(5, "over-limit")]
-    assert found(result.model_copy(update={"spec": {"limits": {"nics": 8}}})) == [(0, "no-limit")]
+    assert found(result.model_copy(update={"spec": BenchOptions.model_validate({"limits": {"nics": 8}})})) == [
+        (0, "no-limit")
+    ]
 
 
 def with_members(result: Result, **changes: str) -> Result:
-    """Rank 9 moved somewhere else."""
+    """Return the result with changes to rank 9."""
     members = [m.model_copy(update=changes if m.rank == 9 else {}) for m in result.ranks or []]
     return result.model_copy(update={"ranks": members})
 
@@ -218,30 +224,30 @@ GOOD = a_result(a_row("pairs up", seconds_for(46.5)), a_row("pairs down", second
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "text"),
     [
         ({"node_id": "node-0"}, "one node"),
         ({"machine": "kernel-0"}, "one machine: host-0 and host-1 share a kernel"),
         ({"host": "host-0"}, "one host, host-0"),
     ],
 )
-def test_two_ranks_of_a_pair_on_one_host_are_an_error_said_once(changes: dict[str, str], said: str) -> None:
+def test_a_pair_on_one_host_fails_once(changes: dict[str, str], text: str) -> None:
     assert violations(GOOD) == []
     [finding] = violations(with_members(GOOD, **changes))
     assert (finding.code, finding.kind) == (5, "same-host")
     assert "ranks 1 and 9" in finding.text
-    assert said in finding.text
+    assert text in finding.text
 
 
-def test_on_one_machine_by_design_it_is_a_remark_and_with_nccl_an_error() -> None:
+def test_a_functional_run_on_one_machine_has_a_remark_and_nccl_fails() -> None:
     members = [member.model_copy(update={"machine": "laptop"}) for member in GOOD.ranks or []]
-    local = GOOD.model_copy(update={"ranks": members, "backend": "gloo", "proves": "function", "spec": {}})
+    local = GOOD.model_copy(update={"ranks": members, "backend": "gloo", "proves": "function", "spec": BenchOptions()})
     assert found(local) == [(0, "same-host")]
     assert found(local.model_copy(update={"backend": "nccl"}))[:1] == [(5, "same-host")]
     assert found(local.model_copy(update={"proves": "fabric"}))[:1] == [(5, "same-host")]
 
 
-def test_neighbours_within_a_node_may_share_it() -> None:
+def test_neighbors_within_a_node_may_share_it() -> None:
     assert found(a_result(a_row("intra up", seconds_for(372)))) == []
 
 
@@ -257,22 +263,22 @@ NEVER_MEASURED = [pair.model_copy(update={"bandwidth": 0.0}) for pair in a_row("
         *[{"pairs": ONE_PAIR}, {"pairs": NEVER_MEASURED}],
     ],
 )
-def test_a_row_that_cannot_be_checked_is_no_pass(changes: dict[str, Any]) -> None:
+def test_an_incomplete_row_fails(changes: dict[str, Any]) -> None:
     row = a_row("pairs up", seconds_for(46.5)).model_copy(update=changes)
     assert found(a_result(row)) == [(5, "no-pairs")]
 
 
-def test_a_result_that_does_not_say_who_ran_where_is_no_pass() -> None:
+def test_a_result_without_members_or_world_fails() -> None:
     assert (5, "same-host") in found(GOOD.model_copy(update={"ranks": None}))
     assert found(GOOD.model_copy(update={"world": None})) == [(5, "no-pairs")]
 
 
-def test_other_operations_are_not_looked_at() -> None:
+def test_other_operations_have_no_findings() -> None:
     row = a_row("pairs up", seconds_for(400)).model_copy(update={"op": "sendrecv", "variant": None, "pairs": None})
     assert violations(a_result(row)) == []
 
 
-def test_pairs_are_stored_as_the_result_has_them() -> None:
+def test_pair_figures_are_the_results_pairs() -> None:
     [pair] = a_row("single up", seconds_for(46.5)).pairs or []
     assert isinstance(pair, Pair)
     assert (pair.sender, pair.receiver) == (0, 8)
@@ -280,7 +286,7 @@ def test_pairs_are_stored_as_the_result_has_them() -> None:
     assert pair.bandwidth == pytest.approx(46.5, rel=1e-4)
 
 
-def test_a_guarded_result_says_5_and_warns_at_the_row() -> None:
+def test_guarded_sets_exit_code_5_and_a_warning_at_the_row() -> None:
     bad = a_result(a_row("pairs up", seconds_for(46.5)), a_row("single up", seconds_for(371.58)))
     said = guarded(bad)
     assert said.exit_code == 5
@@ -290,7 +296,7 @@ def test_a_guarded_result_says_5_and_warns_at_the_row() -> None:
 
 
 @pytest.mark.parametrize(("code", "expected"), [(0, 5), (1, 1), (2, 5), (3, 3), (4, 5)])
-def test_an_error_and_wrong_data_weigh_more(code: int, expected: int) -> None:
+def test_guarded_keeps_an_error_and_wrong_data(code: int, expected: int) -> None:
     bad = a_result(a_row("single up", seconds_for(371.58)), exit_code=code, reason="as it was")
     said = guarded(bad)
     assert said.exit_code == expected

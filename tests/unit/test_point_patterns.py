@@ -1,4 +1,4 @@
-"""Who sends to whom: every pattern on 1 to 8 nodes of 1 to 8 ranks."""
+"""Senders and receivers of every pattern on 1 to 8 nodes of 1 to 8 ranks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from workloads.nccl.point_patterns import (
     choose,
     fan_in,
     flows,
-    goes_up,
     possible,
     variants,
 )
@@ -29,7 +28,7 @@ def as_pairs(name: str, nodes: int, per_node: int) -> list[tuple[int, int]]:
 
 
 @given(shapes)
-def test_what_stays_the_same_in_every_variant(shape: tuple[int, int]) -> None:
+def test_invariants_of_every_variant(shape: tuple[int, int]) -> None:
     nodes, per_node = shape
     for variant in variants(nodes, per_node):
         found = flows(variant, nodes, per_node)
@@ -46,18 +45,18 @@ def test_what_stays_the_same_in_every_variant(shape: tuple[int, int]) -> None:
         assert set(receiving.values()) == {fan_in(variant, per_node)}
         # A rank sends once in one direction; in both it may, in an incast, be sender and receiver.
         for up in (True, False):
-            senders = [flow.sender for flow in found if goes_up(flow) is up]
+            senders = [flow.sender for flow in found if flow.up is up]
             assert len(set(senders)) == len(senders)
 
 
 @given(shapes)
-def test_duplex_is_both_directions_and_each_direction_is_one(shape: tuple[int, int]) -> None:
+def test_duplex_is_the_sum_of_both_directions(shape: tuple[int, int]) -> None:
     for variant in variants(*shape):
         found = flows(variant, *shape)
         by_direction = {name: flows(Variant(variant.pattern, name, variant.rail), *shape) for name in DIRECTIONS}
         assert by_direction["duplex"] == by_direction["up"] + by_direction["down"]
-        assert all(map(goes_up, by_direction["up"]))
-        assert not any(map(goes_up, by_direction["down"]))
+        assert all(flow.up for flow in by_direction["up"])
+        assert not any(flow.up for flow in by_direction["down"])
         assert len(by_direction["up"]) == len(by_direction["down"])
         if variant.pattern != "incast":
             assert {(f.receiver, f.sender) for f in by_direction["up"]} == {
@@ -67,7 +66,7 @@ def test_duplex_is_both_directions_and_each_direction_is_one(shape: tuple[int, i
 
 
 @given(st.integers(2, 8), st.integers(1, 8))
-def test_pairs_take_every_rank_on_its_own_rail_and_rails_are_their_parts(nodes: int, per_node: int) -> None:
+def test_pairs_use_every_rail_and_rails_are_their_parts(nodes: int, per_node: int) -> None:
     together = flows(Variant("pairs", "up"), nodes, per_node)
     assert {rank for f in together for rank in (f.sender, f.receiver)} == set(range(nodes // 2 * 2 * per_node))
     assert all(f.sender % per_node == f.receiver % per_node for f in together)
@@ -79,7 +78,7 @@ def test_pairs_take_every_rank_on_its_own_rail_and_rails_are_their_parts(nodes: 
 
 
 @given(st.integers(2, 8), st.integers(2, 8))
-def test_a_shift_crosses_every_rail_once_and_stays_on_none(nodes: int, per_node: int) -> None:
+def test_a_shift_crosses_every_rail_once(nodes: int, per_node: int) -> None:
     found = flows(Variant("shift", "up"), nodes, per_node)
     assert all((f.sender + 1) % per_node == f.receiver % per_node for f in found)
     assert Counter(f.sender % per_node for f in found) == Counter(dict.fromkeys(range(per_node), nodes // 2))
@@ -101,12 +100,12 @@ def test_a_shift_crosses_every_rail_once_and_stays_on_none(nodes: int, per_node:
         ("intra down", 1, 4, [(1, 0), (3, 2)]),
     ],
 )
-def test_small_cases_by_hand(name: str, nodes: int, per_node: int, expected: list[tuple[int, int]]) -> None:
+def test_small_cases(name: str, nodes: int, per_node: int, expected: list[tuple[int, int]]) -> None:
     assert as_pairs(name, nodes, per_node) == expected
 
 
 @given(shapes)
-def test_names_lead_back_to_their_variant_and_are_distinct(shape: tuple[int, int]) -> None:
+def test_names_parse_to_their_variant_and_are_distinct(shape: tuple[int, int]) -> None:
     found = variants(*shape)
     assert [Variant.parse(variant.name) for variant in found] == found
     assert len({variant.name for variant in found}) == len(found)
@@ -114,17 +113,17 @@ def test_names_lead_back_to_their_variant_and_are_distinct(shape: tuple[int, int
 
 
 @pytest.mark.parametrize("name", ["", "pairs", "pairs sideways", "rail up", "pairs 1 up", "rail x up", "up", "a b c d"])
-def test_no_other_name_is_taken_for_a_variant(name: str) -> None:
+def test_parse_rejects_other_names(name: str) -> None:
     with pytest.raises(ValueError, match="no point-to-point measurement"):
         Variant.parse(name)
 
 
-def test_eight_rails_are_eight_measurements_of_three() -> None:
+def test_eight_rails_have_24_measurements() -> None:
     assert len(variants(2, 8)) == 3 * (5 + 8)
     assert [v.name for v in variants(2, 2, ["rail"])][:4] == ["rail 0 up", "rail 0 down", "rail 0 duplex", "rail 1 up"]
 
 
-def test_the_default_is_the_least_that_says_something() -> None:
+def test_the_default_is_the_basic_pattern() -> None:
     assert choose([], 2, 8) == ["pairs"]
     assert choose([], 1, 2) == ["intra"]
     assert choose(["shift", "pairs", "shift"], 2, 2) == ["shift", "pairs"]
@@ -134,7 +133,7 @@ def test_the_default_is_the_least_that_says_something() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "nodes", "per_node", "said"),
+    ("name", "nodes", "per_node", "message"),
     [
         ("circle", 2, 2, "choose from all, pairs"),
         *[(name, 1, 2, "at least 2 nodes") for name in ACROSS],
@@ -143,7 +142,7 @@ def test_the_default_is_the_least_that_says_something() -> None:
         ("intra", 2, 1, "at least 2 ranks per node"),
     ],
 )
-def test_a_pattern_without_meaning_is_refused_with_the_reason(name: str, nodes: int, per_node: int, said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_choose_rejects_impossible_patterns(name: str, nodes: int, per_node: int, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         choose([name], nodes, per_node)
     assert name not in PATTERNS or not possible(name, nodes, per_node)

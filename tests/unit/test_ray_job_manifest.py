@@ -22,7 +22,7 @@ from rehearsal.clouds.kubernetes.custom_shapes import custom
 from rehearsal.clouds.kubernetes.identity import Api
 from rehearsal.clouds.kubernetes.shapes import misfits
 from tests.unit.stacks import EKS, GKE, changed
-from workloads.nccl.spec import Spec
+from workloads.nccl.options import BenchOptions
 
 ROOT = Path(__file__).resolve().parents[2]
 JOB: dict[str, Any] = {"ray.mode": "job", "ray.entrypoint": "python /app/train.py"}
@@ -93,6 +93,6 @@ def test_the_sample_stacks_entry_point_is_a_benchmark_on_all_its_nodes() -> None
     settings = from_stack_file(ROOT / "Pulumi.gke-dws.yaml")
     python, dash_m, module, said = shlex.split(str(settings.ray.entrypoint))
     assert (python, dash_m, module) == ("python", "-m", "workloads.nccl.driver")
-    spec = Spec.from_json(said)
+    spec = BenchOptions.from_json(said)
     assert (spec.nodes, spec.per_node, spec.machine) == (settings.ray.max_workers, 8, settings.nodes.machine)
     assert spec.target == settings.target

@@ -1,14 +1,12 @@
-"""What each rank of a real gloo group does in tests/workloads/test_loop.py: every operation, type, mode and fault."""
+"""Rank of a real gloo group for tests/workloads/test_loop.py: every operation, type, mode and fault."""
 
 from __future__ import annotations
 
+from workloads.nccl.collectives import COLLECTIVES, DTYPES, Operation, Place
 from workloads.nccl.device import Cpu
-from workloads.nccl.faults import Planted
-from workloads.nccl.loop import Loop, Measurement
-from workloads.nccl.operation import DTYPES, Operation, Place
-from workloads.nccl.operations import COLLECTIVES
-from workloads.nccl.result import Mode
-from workloads.nccl.spec import Fault
+from workloads.nccl.loop import FaultyRun, Loop, Measurement
+from workloads.nccl.options import Fault
+from workloads.nccl.presets import Mode
 
 RANKS, PER_NODE, SIZE = 4, 2, 256
 WARMUP, CHECK, ITERATIONS = 1, 1, 2
@@ -18,7 +16,7 @@ TIMED = range(WARMUP + CHECK, WARMUP + CHECK + ITERATIONS)  # the timed runs amo
 
 
 def spoiled(op: str) -> int:
-    """The rank with the fault, which receives something: the root, but of a broadcast another one."""
+    """Return the rank with the fault, which receives data: the root, or another rank for broadcast."""
     return 1 if op == "broadcast" else 0
 
 
@@ -31,15 +29,15 @@ def row(op: str, dtype: str, mode: Mode = "throughput", check: int = CHECK) -> M
 
 
 def every_case(rank: int, world: int) -> dict[Key, int | None]:
-    """How many wrong elements this rank's loop counts, with and without faults."""
+    """Return the number of wrong elements that this rank's loop counts, with and without faults."""
     found: dict[Key, int | None] = {}
     loop = Loop(Cpu())
     place = Place(rank, world, PER_NODE)
 
-    def measure(op: str, dtype: str, what: str, asked: Measurement, fault: Fault | None = None) -> None:
+    def measure(op: str, dtype: str, what: str, row: Measurement, fault: Fault | None = None) -> None:
         operation = COLLECTIVES[op](place, SIZE, DTYPES[dtype], loop.device.torch_device)
         loop.fault = fault if rank == spoiled(op) else None
-        found[op, dtype, what] = loop.measure(operation, asked)["wrong"]
+        found[op, dtype, what] = loop.measure(operation, row).wrong
 
     for op, dtype in CASES:
         measure(op, dtype, "throughput", row(op, dtype))
@@ -52,12 +50,12 @@ def every_case(rank: int, world: int) -> dict[Key, int | None]:
             operation = COLLECTIVES[op](place, SIZE, DTYPES[dtype], loop.device.torch_device)
             if rank == spoiled(op):
                 spoil(operation, call)
-            found[op, dtype, f"run {call}"] = loop.measure(operation, row(op, dtype))["wrong"]
+            found[op, dtype, f"run {call}"] = loop.measure(operation, row(op, dtype)).wrong
     return found
 
 
 def spoil(operation: Operation, call: int) -> None:
-    """Flip one bit in the result of one run only, counted over all runs of the row; the last element, for a change."""
-    operation.run = Planted(  # type: ignore[method-assign]  # a library that fails once
+    """Flip one bit of the last element in the result of one run only, counted over all runs of the row."""
+    operation.run = FaultyRun(  # type: ignore[method-assign]  # a library that fails once
         operation.run, operation, lambda: None, "corrupt", lambda number: number == call, position=-1
     )

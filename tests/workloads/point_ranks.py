@@ -12,17 +12,18 @@ import json
 import os
 import sys
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import torch.distributed as dist
 
 from workloads.interfaces import interface_of
+from workloads.nccl.collectives import DTYPES, Place
 from workloads.nccl.device import Cpu
 from workloads.nccl.loop import Loop, Measurement
-from workloads.nccl.operation import DTYPES, Place
-from workloads.nccl.operations import kinds
-from workloads.nccl.spec import Fault
+from workloads.nccl.options import Fault
+from workloads.nccl.points import kinds
 
 RANKS = 4
 SHAPES = ((2, 2), (4, 1), (1, 4))  # (nodes, ranks per node): to the ranks a node is but a number
@@ -31,7 +32,7 @@ FAULTS = [Fault(kind, rank) for kind in ("corrupt", "stale") for rank in range(R
 
 
 def rows() -> Iterator[tuple[tuple[int, int], str, Fault | None]]:
-    """(shape, data type, fault) of everything that is measured for each variant of the shape."""
+    """Yield (shape, data type, fault) of the measurements of each variant of the shape."""
     for shape in SHAPES:
         for dtype in DTYPES:
             yield shape, dtype, None
@@ -51,8 +52,8 @@ def measure(rank: int, folder: Path) -> None:
             expected = sum(check.got.numel() for check in operation.checks())
             before = operation.wrong()
             dist.barrier()
-            asked = Measurement("p2p", index, SIZE, dtype, "throughput", iterations=3, warmup=1, check=1)
-            answer = loop.measure(operation, asked)
+            row = Measurement("p2p", index, SIZE, dtype, "throughput", iterations=3, warmup=1, check=1)
+            answer = loop.measure(operation, row)
             found.append(
                 {
                     "shape": [place.nodes, per_node],
@@ -61,7 +62,7 @@ def measure(rank: int, folder: Path) -> None:
                     "variant": kind.variant,
                     "expected": expected,
                     "before": before,
-                    **answer,
+                    **asdict(answer),
                 }
             )
     (folder / f"{rank}.json").write_text(json.dumps(found))

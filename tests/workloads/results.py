@@ -1,4 +1,4 @@
-"""Results as a run writes them, made up: plausible curves for 2 × 8 GPUs, and for gloo on one machine."""
+"""Synthetic results with plausible curves for 2 × 8 GPUs, and for gloo on one machine."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Any
 
 from workloads.nccl.bandwidth import algbw
 from workloads.nccl.evidence.facts import Channel, Counter, Evidence, LogFacts, RankEvidence
+from workloads.nccl.presets import Mode
 from workloads.nccl.result import (
     Comparison,
     Finding,
     Iterations,
     Member,
-    Mode,
     Pair,
     RankTime,
     Result,
@@ -42,7 +42,7 @@ def row(
     limit: float | None = None,
     wrong: int = 0,
 ) -> Row:
-    """A row whose time is a latency plus the size at peak (GB/s of busbw); rank `slow` takes 12 % longer."""
+    """Return a row with the time of a latency plus the size at peak (GB/s of busbw); rank `slow` takes 12 % longer."""
     factor = FACTORS.get(op, 1.0)
     time_us = latency_us + size * factor / peak / 1e3
     members = sorted({rank for pair in pairs for rank in pair}) or list(range(ranks))
@@ -120,7 +120,7 @@ def fabric(
 
 
 def wide() -> Result:
-    """128 nodes × 8: more ranks, pairs and hosts than a plot has room for. Rank 700 is slow."""
+    """128 nodes × 8: more ranks, pairs and hosts than fit into a plot. Rank 700 is slow."""
     nodes, per_node, sizes = 128, 8, (2**10, 2**33)
     ranks = nodes * per_node
     up = [(rank, rank + per_node) for rank in range(ranks) if rank // per_node % 2 == 0]

@@ -1,4 +1,4 @@
-"""Formulas, sizes and percentiles against hand-made numbers."""
+"""Bandwidth formulas, sizes and percentiles against worked examples."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workloads.nccl.bandwidth import BUSBW_FACTORS, HIERARCHICAL, REDUCTIONS, algbw, busbw, nic_bandwidth
-from workloads.nccl.operations import COLLECTIVES
+from workloads.nccl.collectives import COLLECTIVES
 from workloads.nccl.sizes import format_size, parse_size, sweep
 from workloads.statistics import percentile, variation
 
@@ -17,12 +17,12 @@ def test_all_reduce_of_4_gib_on_16_ranks_in_23_ms_is_350_gb_per_s() -> None:
 
 
 @pytest.mark.parametrize("op", ["all_gather", "reduce_scatter", "all_to_all", "gather", "scatter"])
-def test_busbw_of_what_leaves_one_share_at_home(op: str) -> None:
+def test_busbw_leaves_out_the_local_share(op: str) -> None:
     assert busbw(op, 1000, 1e-6, 4) == pytest.approx(0.75)
 
 
 @pytest.mark.parametrize("op", ["broadcast", "reduce", "sendrecv", "p2p"])
-def test_busbw_is_algbw_where_everything_travels_once(op: str) -> None:
+def test_busbw_is_algbw_if_all_data_moves_once(op: str) -> None:
     assert busbw(op, 2**32, 92.4e-3, 16) == algbw(2**32, 92.4e-3) == pytest.approx(46.5, abs=0.05)
 
 
@@ -35,21 +35,21 @@ def test_every_operation_has_a_factor() -> None:
     ("ranks", "bus", "nic"),
     [(16, 683.5, 45.6), (16, 487.1, 32.5), (16, 337.1, 22.5)],
 )
-def test_two_nodes_may_show_more_busbw_than_their_nics_carry(ranks: int, bus: float, nic: float) -> None:
+def test_busbw_of_two_nodes_may_exceed_their_nics(ranks: int, bus: float, nic: float) -> None:
     """A4 with 50 GB/s per NIC, p5, A3 Mega with 25: the arithmetic of workloads.md §1.1, 21 Nov 2026."""
     assert nic_bandwidth("all_reduce", bus, ranks, 2) == pytest.approx(nic, abs=0.05)
 
 
 @given(st.sampled_from(HIERARCHICAL), st.integers(2, 64), st.integers(1, 16), st.floats(1e-6, 10))
-def test_nic_bandwidth_is_what_one_node_must_take_in(op: str, nodes: int, per_node: int, seconds: float) -> None:
-    """What the other nodes have, once, in equal shares; for all_reduce the sums as well."""
+def test_nic_bandwidth_is_the_minimal_traffic_of_a_node(op: str, nodes: int, per_node: int, seconds: float) -> None:
+    """The other nodes' data once, in equal shares; for all_reduce also the sums."""
     size, ranks = 2**30, nodes * per_node
     must = size * (nodes - 1) / nodes / per_node * (2 if op == "all_reduce" else 1)
     found = nic_bandwidth(op, busbw(op, size, seconds, ranks), ranks, nodes)
     assert found == pytest.approx(must / seconds / 1e9)
 
 
-def test_nic_bandwidth_is_unknown_where_the_formula_does_not_hold() -> None:
+def test_nic_bandwidth_is_none_outside_the_formula() -> None:
     assert nic_bandwidth("all_reduce", 400.0, 8, 1) is None
     for op in set(BUSBW_FACTORS) - set(HIERARCHICAL):
         assert nic_bandwidth(op, 40.0, 16, 2) is None
@@ -61,7 +61,7 @@ def test_sizes_are_binary(text: str, size: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "0", "-1", "1.5K", "1T", "K"])
-def test_what_is_no_size_is_named(text: str) -> None:
+def test_parse_size_rejects_other_text(text: str) -> None:
     with pytest.raises(ValueError, match="is not a size"):
         parse_size(text)
 
@@ -72,23 +72,23 @@ def test_sweep_ends_at_or_below_its_end() -> None:
 
 
 @pytest.mark.parametrize(("begin", "end", "factor"), [(2, 1, 2), (1, 2, 1), (1, 2, 0)])
-def test_a_sweep_that_would_be_empty_or_endless_is_refused(begin: int, end: int, factor: int) -> None:
-    with pytest.raises(ValueError, match=r"swap|never end"):
+def test_sweep_rejects_empty_and_endless(begin: int, end: int, factor: int) -> None:
+    with pytest.raises(ValueError, match=r"swap|never reaches"):
         sweep(begin, end, factor)
 
 
-def test_a_sweep_by_steps() -> None:
+def test_sweep_by_step() -> None:
     assert sweep(1024, 5000, step=1024) == [1024, 2048, 3072, 4096]
     assert sweep(7, 7, step=1) == [7]
 
 
 @pytest.mark.parametrize("steps", [{}, {"factor": 2, "step": 2}])
-def test_a_sweep_grows_in_one_way(steps: dict[str, int]) -> None:
+def test_sweep_needs_exactly_one_growth(steps: dict[str, int]) -> None:
     with pytest.raises(ValueError, match="one of the two"):
         sweep(1, 2, **steps)
 
 
-def test_a_sweep_that_would_take_for_ever_is_refused() -> None:
+def test_sweep_rejects_too_many_sizes() -> None:
     assert len(sweep(1, 1000, step=1)) == 1000
     with pytest.raises(ValueError, match="1001 sizes"):
         sweep(1, 1001, step=1)
@@ -98,7 +98,7 @@ def test_format_size() -> None:
     assert [format_size(size) for size in (1, 1536, 2**24, 2**33)] == ["1 B", "1.5 KiB", "16 MiB", "8 GiB"]
 
 
-def test_percentiles_are_values_that_were_measured() -> None:
+def test_percentiles_are_measured_values() -> None:
     assert [percentile([3, 1, 2, 4], percent) for percent in (25, 50, 75, 76, 100)] == [1, 2, 3, 4, 4]
     assert percentile(list(range(1, 21)), 95) == 19
 
@@ -110,7 +110,7 @@ def test_percentile_has_its_share_below_it(values: list[float], percent: float) 
     assert sum(value <= found for value in values) * 100 >= percent * len(values) * (1 - 1e-9)
 
 
-def test_no_values_have_neither_percentile_nor_variation() -> None:
+def test_percentile_and_variation_reject_no_values() -> None:
     with pytest.raises(ValueError, match="no values"):
         percentile([], 50)
     with pytest.raises(ValueError, match="no values"):

@@ -45,7 +45,7 @@ def test_usage_errors_are_1_because_2_means_below(arguments: list[str]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["bench", "nccl", "-n", "0"], 'Invalid value "0" for -n. Must be >= 1.'),
+        (["bench", "nccl", "-n", "0"], "--iterations 0: input should be greater than or equal to 1"),
         (["train", "digits", "--epochs", "0"], "--epochs 0: input should be greater than or equal to 1"),
         (["train", "digits", "--epoch", "1"], "Unknown option: --epoch. Did you mean --epochs?"),
     ],

@@ -1,4 +1,4 @@
-"""The command line against a real cluster: benchmarks, training, failures, and that the token stays hidden."""
+"""The command line against a real cluster: benchmarks, training, failures, and the hidden token."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from workloads.client.run import View, attend
 from workloads.client.submit import new_id, submit
 from workloads.exits import Exit
 from workloads.nccl.bandwidth import BUSBW_FACTORS, REDUCTIONS
-from workloads.nccl.operations import COLLECTIVES
+from workloads.nccl.collectives import COLLECTIVES
 from workloads.nccl.result import Result, World
 
 RANKS = 4
@@ -52,7 +52,7 @@ def test_bench_measures_every_operation_and_finds_no_wrong_element(bench: Result
         assert max(rank.time_us for rank in row.ranks) == row.time_us.max
 
 
-def test_bench_says_where_it_ran_and_what_that_proves(bench: Result) -> None:
+def test_bench_reports_its_ranks_and_what_it_proves(bench: Result) -> None:
     assert bench.schema_ == "rdma-ray/nccl/2"
     assert bench.proves == "function"
     assert bench.world == World(nodes=2, per_node=2, ranks=RANKS, machines=1)
@@ -63,7 +63,7 @@ def test_bench_says_where_it_ran_and_what_that_proves(bench: Result) -> None:
     assert (bench.command or [])[:3] == ["rdma-ray", "bench", "nccl"]
 
 
-def test_a_presets_options_reach_the_ranks_and_unchecked_data_is_not_called_right(cluster: Cluster) -> None:
+def test_options_reach_the_ranks_and_unchecked_data_is_not_right(cluster: Cluster) -> None:
     done = cluster.rdma_ray(
         *("bench", "nccl", "--preset", "full", "--pattern", "pairs", "-b", "4K", "-e", "4K", "-n", "2", "-w", "0"),
         *("-c", "0", "--dtype", "uint8", "--mode", "latency", "--json", "all.json"),
@@ -80,8 +80,8 @@ def test_a_presets_options_reach_the_ranks_and_unchecked_data_is_not_called_righ
     assert "all_reduce uint8, reduce_scatter uint8, reduce uint8" in done.stdout
 
 
-def test_a_cluster_that_could_grow_is_waited_for_and_says_what_is_missing(cluster: Cluster, tmp_path: Path) -> None:
-    """No autoscaler is there to add the third node: the wait ends in time, and names the two that are there."""
+def test_bench_waits_for_an_elastic_cluster_and_reports_what_is_missing(cluster: Cluster, tmp_path: Path) -> None:
+    """No autoscaler adds the third node: the wait ends in time, and reports the two nodes."""
     grown = cluster.outputs.model_copy(update={"nodes": cluster.outputs.nodes.model_copy(update={"max": 3})})
     file = write_outputs(grown, tmp_path / "elastic.json")
     done = cluster.rdma_ray("bench", "nccl", "--nodes", "3", "--wait", "6", "--outputs", str(file))
@@ -106,7 +106,7 @@ def test_wrong_data_exits_3(cluster: Cluster) -> None:
     assert "wrong data in 1 of 1 rows" in done.stderr
 
 
-def test_a_hang_exits_4_within_its_time_and_names_the_rank_behind(cluster: Cluster) -> None:
+def test_a_hang_exits_4_in_time_and_names_the_rank(cluster: Cluster) -> None:
     done = cluster.rdma_ray(
         "bench", "nccl", "--op", "all_reduce", "-e", "1K", "--timeout", "10", "--inject-fault", "hang:2"
     )
@@ -118,17 +118,17 @@ def test_a_hang_exits_4_within_its_time_and_names_the_rank_behind(cluster: Clust
     wait_until_free(cluster)
 
 
-def test_more_than_the_cluster_has_fails_fast_and_says_what_is_missing(cluster: Cluster, tmp_path: Path) -> None:
+def test_bench_rejects_more_nodes_than_the_cluster_has(cluster: Cluster, tmp_path: Path) -> None:
     grown = cluster.outputs.model_copy(update={"nodes": cluster.outputs.nodes.model_copy(update={"min": 3, "max": 3})})
     file = write_outputs(grown, tmp_path / "grown.json")
     done = cluster.rdma_ray("bench", "nccl", "--outputs", str(file))
     assert done.returncode == Exit.ERROR
-    assert "3 nodes with 2 free CPU each are wanted" in done.stdout
+    assert "the run needs 3 nodes with 2 free CPU each" in done.stdout
     assert ": 2 of 2 CPU free" in done.stdout
 
 
-def test_training_goes_on_where_it_stopped_and_reaches_its_accuracy(cluster: Cluster) -> None:
-    """That it ends with the very loss of an uninterrupted run: test_train_cluster.py and test_train_surviving.py."""
+def test_training_resumes_and_reaches_its_accuracy(cluster: Cluster) -> None:
+    """test_train_cluster.py and test_train_surviving.py compare its loss with that of an uninterrupted run."""
     train = ("train", "digits", "--workers", "2")
     part = cluster.rdma_ray(*train, "--epochs", "3", "--name", "part", "--min-accuracy", "1", timeout=400)
     assert part.returncode == Exit.BELOW, part.stderr
@@ -169,7 +169,7 @@ def test_ctrl_c_stops_the_job_and_frees_its_ranks(cluster: Cluster) -> None:
     wait_until_free(cluster)
 
 
-def test_the_drivers_exit_code_comes_through(cluster: Cluster) -> None:
+def test_the_drivers_exit_code_is_the_jobs(cluster: Cluster) -> None:
     job_id = new_id("test")
     api = submit(cluster.outputs, job_id, "echo here && exit 3")
     ended = attend(api, job_id, View(), stop_on_interrupt=True)
@@ -189,7 +189,7 @@ def test_detached_jobs_are_listed_followed_and_stopped(cluster: Cluster) -> None
     assert [(node["role"], node["cpus"]) for node in found["nodes"]] == [("head", 0), ("worker", 2), ("worker", 2)]
 
 
-def test_another_token_is_explained(cluster: Cluster, tmp_path: Path) -> None:
+def test_wrong_token_is_explained(cluster: Cluster, tmp_path: Path) -> None:
     found = json.loads(cluster.file.read_text())
     found["ray"]["token"] = "another"
     file = tmp_path / "other.json"
@@ -202,7 +202,7 @@ def test_another_token_is_explained(cluster: Cluster, tmp_path: Path) -> None:
         assert "another\n" not in done.stderr
 
 
-def test_nobody_at_the_address_is_explained(cluster: Cluster, tmp_path: Path) -> None:
+def test_unreachable_cluster_is_explained(cluster: Cluster, tmp_path: Path) -> None:
     found = json.loads(cluster.file.read_text())
     found["ray"]["jobs"] = "http://127.0.0.1:9"
     file = tmp_path / "gone.json"
@@ -227,7 +227,7 @@ def test_the_token_is_in_no_log_and_no_result(cluster: Cluster, bench: Result) -
 
 
 def wait_until_free(cluster: Cluster) -> None:
-    """Wait until no actor lives: what held the CPUs is gone."""
+    """Wait until no actor is alive and the CPUs are free."""
     api = Api(cluster.outputs.ray.jobs, cluster.outputs.ray.token, "test")
     deadline = time.monotonic() + 150
     while True:

@@ -1,4 +1,4 @@
-"""`rdma-ray bench compare`: what moved, what is missing, and which runs do not compare."""
+"""`rdma-ray bench compare`: changed and missing rows, and runs that are not comparable."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from tests.workloads.results import SWEEP, fabric, functional, passed
 from workloads.cli import main
 from workloads.exits import Exit, WorkloadError
 from workloads.nccl.page.compare import SMALL, Key, compare
-from workloads.nccl.page.html import as_json
 from workloads.nccl.result import Result, Row
 
 BASE = fabric(sizes=SWEEP[::4] + SWEEP[-1:])
@@ -23,7 +22,7 @@ TINY = next(row for row in BASE.rows if row.op == "all_gather" and row.size == S
 
 
 def scaled(row: Row, speed: float, *, mean: bool = True, median: bool = True) -> Row:
-    """The row at another speed, by its mean, by the median of its runs, or by both."""
+    """Return the row at another speed, by its mean, by the median of its runs, or by both."""
     update: dict[str, object] = {}
     if mean:
         update |= {"busbw": row.busbw * speed, "algbw": row.algbw * speed}
@@ -34,7 +33,7 @@ def scaled(row: Row, speed: float, *, mean: bool = True, median: bool = True) ->
 
 
 def changed(row: Row, change: Callable[[Row], Row | None], base: Result = BASE) -> Result:
-    """`base` with one row changed, or left out where the change says None."""
+    """Return `base` with one row changed, or without it if the change is None."""
     rows = [(change(one) if one is row else one) for one in base.rows]
     return base.model_copy(update={"rows": [one for one in rows if one is not None]})
 
@@ -53,7 +52,7 @@ def test_a_run_equals_itself(result: Result) -> None:
 
 @settings(deadline=None, max_examples=60)
 @given(st.floats(0.5, 1.5), st.integers(0, len(BASE.rows) - 1), st.floats(0.5, 20))
-def test_one_row_moves_alone_and_swapping_the_runs_swaps_the_sign(speed: float, index: int, threshold: float) -> None:
+def test_a_single_row_changes_and_swapping_the_runs_swaps_the_sign(speed: float, index: int, threshold: float) -> None:
     row = BASE.rows[index]
     other = changed(row, lambda one: scaled(one, speed))
     there, back = compare(BASE, other, threshold), compare(other, BASE, threshold)
@@ -72,7 +71,7 @@ def test_five_percent_is_the_limit(speed: float, code: Exit) -> None:
         assert [one.key for one in found.slower] == ([key(row)] if code else [])
 
 
-def test_large_rows_count_by_busbw_and_small_ones_by_their_median() -> None:
+def test_large_rows_compare_by_busbw_and_small_ones_by_median() -> None:
     assert TINY.size < SMALL <= LARGE.size
     mean_only, median_only = {"median": False}, {"mean": False}
     assert compare(BASE, changed(LARGE, lambda one: scaled(one, 0.9, **mean_only))).code == Exit.BELOW
@@ -85,14 +84,14 @@ def test_large_rows_count_by_busbw_and_small_ones_by_their_median() -> None:
     assert found.slower[0].mean_speed == pytest.approx(1)
 
 
-def test_latency_mode_counts_by_its_median_at_any_size() -> None:
+def test_latency_mode_compares_by_median_at_any_size() -> None:
     row = LARGE.model_copy(update={"mode": "latency"})
     base = BASE.model_copy(update={"rows": [row]})
     assert compare(base, changed(row, lambda one: scaled(one, 0.9, median=False), base)).code == Exit.OK
     assert compare(base, changed(row, lambda one: scaled(one, 0.9, mean=False), base)).code == Exit.BELOW
 
 
-def test_the_worst_comes_first_and_is_named() -> None:
+def test_the_reason_names_the_slowest_row_first() -> None:
     once = changed(LARGE, lambda one: scaled(one, 0.8))
     twice = changed(TINY, lambda one: scaled(one, 0.9), once)
     found = compare(BASE, twice)
@@ -101,7 +100,7 @@ def test_the_worst_comes_first_and_is_named() -> None:
     assert "all_gather fp32 8 GiB (-20.0 %)" in found.reason
 
 
-def test_a_row_that_is_missing_fails_and_one_that_is_new_does_not() -> None:
+def test_a_missing_row_fails_and_an_added_one_does_not() -> None:
     less = changed(LARGE, lambda _: None)
     found = compare(BASE, less)
     assert (found.code, found.missing) == (Exit.BELOW, [key(LARGE)])
@@ -112,7 +111,7 @@ def test_a_row_that_is_missing_fails_and_one_that_is_new_does_not() -> None:
 
 @pytest.mark.parametrize("side", ["A", "B"])
 @pytest.mark.parametrize("how", ["rows", "code"])
-def test_wrong_data_in_either_comes_before_everything(side: str, how: str) -> None:
+def test_wrong_data_in_either_run_takes_precedence(side: str, how: str) -> None:
     slow = changed(LARGE, lambda one: scaled(one, 0.5))
     if how == "rows":
         row = slow.rows[0]
@@ -124,7 +123,7 @@ def test_wrong_data_in_either_comes_before_everything(side: str, how: str) -> No
     assert f"wrong data in {side}" in found.reason
 
 
-def test_runs_that_differ_in_kind_are_refused_unless_asked_for() -> None:
+def test_incomparable_runs_need_anyway() -> None:
     with pytest.raises(WorkloadError, match=r"do not compare: backend nccl in A, gloo in B.*--anyway") as refused:
         compare(BASE, functional())
     assert "ranks per node 8 in A, 2 in B" in str(refused.value)
@@ -136,7 +135,7 @@ def test_runs_that_differ_in_kind_are_refused_unless_asked_for() -> None:
     assert "type fp32 in A, bf16 in B" in forced.remarks
 
 
-def test_another_machine_is_refused_and_an_unjudged_run_is_not() -> None:
+def test_another_machine_is_incomparable_and_an_unjudged_run_is_not() -> None:
     ultra = BASE.model_copy(update={"verdict": passed()})
     other = BASE.model_copy(update={"verdict": passed().model_copy(update={"machine": "p5en.48xlarge"})})
     with pytest.raises(WorkloadError, match=r"machine a3-ultragpu-8g in A, p5en\.48xlarge in B"):
@@ -144,18 +143,18 @@ def test_another_machine_is_refused_and_an_unjudged_run_is_not() -> None:
     assert compare(ultra, BASE).code == Exit.OK
 
 
-def test_what_cannot_be_compared_is_an_error() -> None:
+def test_compare_rejects_empty_repeated_and_zero_rows() -> None:
     empty = BASE.model_copy(update={"rows": []})
-    with pytest.raises(WorkloadError, match="A holds no rows"):
+    with pytest.raises(WorkloadError, match="A has no rows"):
         compare(empty, empty, anyway=True)
     double = BASE.model_copy(update={"rows": [*BASE.rows, BASE.rows[0]]})
-    with pytest.raises(WorkloadError, match=r"B holds the row .* twice"):
+    with pytest.raises(WorkloadError, match=r"B has the row .* twice"):
         compare(BASE, double)
     with pytest.raises(WorkloadError, match="0 cannot have been measured"):
         compare(BASE, changed(LARGE, lambda one: one.model_copy(update={"busbw": 0.0})))
 
 
-def test_versions_variables_and_faults_that_differ_are_told() -> None:
+def test_remarks_name_different_versions_variables_and_faults() -> None:
     assert BASE.versions
     update = {"versions": BASE.versions | {"nccl": "2.31.0"}, "environment": {}, "injected_fault": "corrupt:1"}
     remarks = compare(BASE, BASE.model_copy(update=update)).remarks
@@ -166,11 +165,11 @@ def test_versions_variables_and_faults_that_differ_are_told() -> None:
 
 
 def write(path: Path, result: Result) -> str:
-    path.write_text(as_json(result))
+    path.write_text(result.as_json())
     return str(path)
 
 
-def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_compare_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     a = write(tmp_path / "a.json", BASE)
     b = write(tmp_path / "b.json", changed(LARGE, lambda one: scaled(one, 0.9)))
     assert main(["bench", "compare", a, a]) == Exit.OK

@@ -10,12 +10,11 @@ import torch
 import torch.distributed as dist
 from torch.distributed import HashStore  # type: ignore[attr-defined]  # public, yet not among its typed exports
 
+from workloads.nccl.collectives import COLLECTIVES, DTYPES, Place
 from workloads.nccl.device import Cuda
 from workloads.nccl.loop import Loop, Measurement
-from workloads.nccl.operation import DTYPES, Place
-from workloads.nccl.operations import COLLECTIVES
-from workloads.nccl.result import Mode
-from workloads.nccl.spec import Fault
+from workloads.nccl.options import Fault
+from workloads.nccl.presets import Mode
 
 pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="this machine has no GPU"),
@@ -29,7 +28,7 @@ SIZE = 64 * 2**20
 
 @pytest.fixture(scope="module")
 def alone() -> Iterator[None]:
-    """A process group of this process only."""
+    """Create a process group of this process only."""
     os.environ.setdefault("NCCL_SOCKET_IFNAME", "lo")
     Cuda()
     dist.init_process_group("nccl", store=HashStore(), rank=0, world_size=1)
@@ -46,14 +45,14 @@ def test_one_gpu_measures_and_every_element_is_right(op: str, mode: Mode) -> Non
             continue
         operation = COLLECTIVES[op](Place(0, 1, 1), SIZE, dtype, loop.device.torch_device)
         answer = loop.measure(operation, Measurement(op, 0, SIZE, name, mode, 20, 5, 1))
-        assert answer["wrong"] == 0
-        assert 0 < answer["p50"] <= answer["p99"] <= answer["max"]
-        # The launch is in the wall clock alone, so that it is never the shorter one by much.
-        assert answer["time"] <= answer["wall"] * 1.05
+        assert answer.wrong == 0
+        assert 0 < answer.p50 <= answer.p99 <= answer.max
+        # Only the wall clock includes the launch, so it is never much shorter.
+        assert answer.time <= answer.wall * 1.05
 
 
-def test_a_flipped_bit_on_the_gpu_is_seen() -> None:
+def test_a_flipped_bit_on_the_gpu_is_detected() -> None:
     loop = Loop(Cuda(), fault=Fault("corrupt", 0))
     for op in OPS:
         operation = COLLECTIVES[op](Place(0, 1, 1), SIZE, torch.float32, loop.device.torch_device)
-        assert loop.measure(operation, Measurement(op, 0, SIZE, "fp32", "graph", 3, 1, 1))["wrong"] == 3
+        assert loop.measure(operation, Measurement(op, 0, SIZE, "fp32", "graph", 3, 1, 1)).wrong == 3

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 import torch.distributed as dist
 
+from workloads.nccl.collectives import Place
 from workloads.nccl.hunt.member import SLOW_S, Member, Order
-from workloads.nccl.operation import Place
 
 
 @pytest.fixture

@@ -39,7 +39,7 @@ def outputs(machine: str | None) -> Outputs:
 
 
 def document(result: Result, **spec: Any) -> dict[str, Any]:
-    bare = result.model_copy(update={"verdict": None, "spec": {**result.spec, **spec}})
+    bare = result.model_copy(update={"verdict": None, "spec": result.spec.model_copy(update=spec)})
     return bare.model_dump(mode="json", by_alias=True)
 
 

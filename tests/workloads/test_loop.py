@@ -1,4 +1,4 @@
-"""The measuring loop on real gloo ranks: right data is right, and every planted fault is seen."""
+"""The measuring loop on real gloo ranks: right data passes, and every injected fault is detected."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ import pytest
 
 from tests.workloads.loop_ranks import CASES, CHECK, ITERATIONS, RANKS, SIZE, TIMED, Key, every_case, spoiled
 from tools.gloo_ranks import on_ranks
+from workloads.nccl.collectives import COLLECTIVES, DTYPES
 from workloads.nccl.device import Cpu, Timing
-from workloads.nccl.faults import moment
-from workloads.nccl.operation import DTYPES
-from workloads.nccl.operations import COLLECTIVES
+from workloads.nccl.loop import faulty_calls
 
 Found = list[dict[Key, int | None]]
 cases = pytest.mark.parametrize(("op", "dtype"), CASES)
@@ -23,7 +22,7 @@ def found() -> Found:
 
 
 def wrong(found: Found, op: str, dtype: str, what: str) -> list[int | None]:
-    """By rank."""
+    """Return the number of wrong elements by rank."""
     return [answers[op, dtype, what] for answers in found]
 
 
@@ -34,29 +33,29 @@ def test_every_element_of_every_operation_and_type_is_right(found: Found, op: st
 
 
 @cases
-def test_what_was_not_checked_is_not_called_right(found: Found, op: str, dtype: str) -> None:
+def test_unchecked_data_has_no_count(found: Found, op: str, dtype: str) -> None:
     assert wrong(found, op, dtype, "unchecked") == [None] * RANKS
 
 
 @cases
-def test_one_flipped_bit_is_seen_at_its_rank_each_time(found: Found, op: str, dtype: str) -> None:
-    """In each verified run, and in what the last timed run left."""
+def test_a_flipped_bit_is_detected_on_its_rank_each_time(found: Found, op: str, dtype: str) -> None:
+    """In each verified run, and in the buffers after the last timed run."""
     seen = wrong(found, op, dtype, "corrupt")
     assert seen.pop(spoiled(op)) == 2 * CHECK + 1
     assert seen == [0] * (RANKS - 1)
 
 
 @cases
-def test_a_receive_buffer_that_is_not_written_is_seen_at_its_rank(found: Found, op: str, dtype: str) -> None:
+def test_an_unwritten_receive_buffer_is_detected_on_its_rank(found: Found, op: str, dtype: str) -> None:
     seen = wrong(found, op, dtype, "stale")
     elements = SIZE // DTYPES[dtype].itemsize
     received = elements // RANKS if op in ("reduce_scatter", "scatter") else elements
     here = seen.pop(spoiled(op)) or 0
     if op == "reduce":
-        # gloo adds up in the senders' buffers, so that a reduce is timed on zeros: zeros that are stale are zeros.
+        # gloo also adds in the senders' buffers, so a reduce is timed on zeros, and stale zeros are right.
         assert received * 2 * CHECK // 2 < here <= received * 2 * CHECK
     elif op == "all_reduce":
-        # What is there is this rank's own share, which is right where the others have zeros.
+        # The buffer holds this rank's own share, which is right where the other ranks have zeros.
         assert received + received * 2 * CHECK // 2 < here <= received * (2 * CHECK + 1)
     else:
         assert here == received * (2 * CHECK + 1)
@@ -64,14 +63,14 @@ def test_a_receive_buffer_that_is_not_written_is_seen_at_its_rank(found: Found, 
 
 
 @cases
-def test_one_wrong_element_in_the_last_timed_run_alone_is_seen(found: Found, op: str, dtype: str) -> None:
+def test_a_wrong_element_in_the_last_timed_run_is_detected(found: Found, op: str, dtype: str) -> None:
     assert wrong(found, op, dtype, f"run {TIMED[-1]}")[spoiled(op)] == 1
 
 
 @pytest.mark.parametrize("dtype", ["fp32", "fp16", "bf16"])
 @pytest.mark.parametrize("call", TIMED)
-def test_one_wrong_element_in_any_timed_run_of_all_reduce_is_seen(found: Found, dtype: str, call: int) -> None:
-    """And everywhere, from the next run on."""
+def test_a_wrong_element_in_any_timed_run_of_all_reduce_is_detected(found: Found, dtype: str, call: int) -> None:
+    """From the next run on, on all ranks."""
     seen = wrong(found, "all_reduce", dtype, f"run {call}")
     assert seen == [1] + [0 if call == TIMED[-1] else 1] * (RANKS - 1)
 
@@ -80,17 +79,17 @@ def has_imported(_rank: int, _world: int, name: str) -> bool:
     return name in sys.modules
 
 
-def test_ranks_begin_with_what_takes_long_to_import() -> None:
-    """Whoever starts the process that they are forked from: hundreds of them run in this tier."""
+def test_ranks_start_with_slow_imports_done() -> None:
+    """The process that they fork from has imported them: hundreds of ranks run in this tier."""
     for name in ("torch._dynamo", "workloads.train.trainer"):
         assert on_ranks(has_imported, 1, name) == [True]
 
 
-def test_the_moments_of_a_fault() -> None:
+def test_faulty_calls_by_time() -> None:
     """2 verified, 1 warm-up, 3 timed, 2 verified runs."""
 
     def calls(when: str | None, kind: str) -> list[int]:
-        hits = moment(when, kind, 1, 2, 3)
+        hits = faulty_calls(when, kind, 1, 2, 3)
         return [call for call in range(9) if hits(call)]
 
     assert calls("before", "corrupt") == [0, 1]
@@ -101,11 +100,11 @@ def test_the_moments_of_a_fault() -> None:
 
 
 @pytest.mark.parametrize("operation", COLLECTIVES.values())
-def test_every_operation_says_what_it_calls(operation: type) -> None:
+def test_every_operation_names_its_call(operation: type) -> None:
     assert operation.op in operation.algorithm or operation.op == "sendrecv"  # type: ignore[attr-defined]
 
 
-def test_clocks_that_disagree_are_told() -> None:
+def test_clocks_disagree_beyond_5_percent_and_launch_cost() -> None:
     assert not Timing(1.0, [1.0], wall=1.04).clocks_disagree
     assert Timing(1.0, [1.0], wall=1.06).clocks_disagree
     assert Timing(1.0, [1.0], wall=0.94).clocks_disagree
@@ -114,7 +113,7 @@ def test_clocks_that_disagree_are_told() -> None:
     assert Timing(1e-4, [5e-5] * 2, wall=2.1e-4, regions=2).clocks_disagree
 
 
-def test_latency_leaves_the_barrier_out() -> None:
+def test_latency_excludes_the_barrier() -> None:
     import time
 
     order: list[str] = []

@@ -1,4 +1,4 @@
-"""What the measuring loop costs beside a bare torch.distributed loop: the tool works, and the cost is small.
+"""Cost of the measuring loop over a bare torch.distributed loop: the tool works, and the cost is small.
 
 The figure that is claimed comes from `make bench-overhead`, which takes minutes; a test that shares its machine with
 others can only see what is grossly wrong.
@@ -15,14 +15,14 @@ from tools.overhead import Overhead
 from workloads.nccl.device import Cpu
 
 
-def test_the_loop_beside_a_bare_one_on_real_ranks() -> None:
+def test_loop_against_a_bare_one_on_real_ranks() -> None:
     found = overhead.measure([2**20], pairs=9, ranks=2, iterations=10)
     assert [(each.op, each.size, len(each.ratios)) for each in found] == [(op, 2**20, 9) for op in overhead.OPERATIONS]
     for each in found:
         assert 0.5 < each.ratio < 1.6, overhead.report(found, 2, 10)
 
 
-def test_a_run_costs_the_loop_microseconds() -> None:
+def test_the_loop_adds_microseconds_to_a_run() -> None:
     """0.02 of 1 ms, which 1 MiB takes at least on this kind of machine, are 20 µs. The quickest of many counts."""
     assert 0 < overhead.own_cost() < 5e-6
     slow = Cpu().time(lambda: time.sleep(1e-3), 5)

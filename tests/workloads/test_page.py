@@ -1,4 +1,4 @@
-"""The report: what it says, what it never says, and that it needs nothing but itself."""
+"""The report page: content, self-containment, and what it must not claim."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import sys
 import time
 from functools import cache
 from html.parser import HTMLParser
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -22,14 +21,10 @@ from tests.workloads.conftest import ROOT
 from tests.workloads.results import SWEEP, evidence, fabric, failed, functional, passed
 from workloads.cli import main
 from workloads.exits import Exit
-from workloads.nccl.page.content import headline, spread
-from workloads.nccl.page.figures import apart
-from workloads.nccl.page.groups import sweeps
-from workloads.nccl.page.html import as_json, page
-from workloads.nccl.page.picture import picture
-from workloads.nccl.page.proof import ranges, tables
-from workloads.nccl.page.reference import floor, line_rates
-from workloads.nccl.page.write import write_report
+from workloads.nccl.page.content import evidence_tables, headline, ranges, spread
+from workloads.nccl.page.page import page, write_report
+from workloads.nccl.page.plots import picture
+from workloads.nccl.page.rows import floor, line_rates, sweeps
 from workloads.nccl.result import Result
 
 SHORT = SWEEP[::6] + SWEEP[-1:]
@@ -39,7 +34,7 @@ EVIL = "</script><script>alert('$\\frac{$ & more')</script>"
 
 
 class Page(HTMLParser):
-    """The text that a reader sees, the attributes of all elements, and the JSON that programs see."""
+    """Visible text, attributes of all elements, and the embedded JSON of a page."""
 
     def __init__(self, html: str) -> None:
         super().__init__()
@@ -67,11 +62,11 @@ class Page(HTMLParser):
 
 @cache
 def failed_page() -> str:
-    """Drawn once: most tests only read it."""
+    """Return a page that most tests only read."""
     return page(FAILED)
 
 
-def test_nothing_is_loaded_and_nothing_runs() -> None:
+def test_page_loads_nothing_and_runs_nothing() -> None:
     html = failed_page()
     found = Page(html)
     for tag, name, value in found.attributes:
@@ -84,7 +79,7 @@ def test_nothing_is_loaded_and_nothing_runs() -> None:
     assert "default-src 'none'" in html
 
 
-def test_ids_are_unique_and_every_reference_has_one() -> None:
+def test_ids_are_unique_and_references_resolve() -> None:
     html = failed_page()
     found = Page(html)
     ids = [value for _, name, value in found.attributes if name == "id"]
@@ -98,7 +93,7 @@ def test_ids_are_unique_and_every_reference_has_one() -> None:
     assert references <= set(ids)
 
 
-def test_every_plot_has_words_and_every_table_headers() -> None:
+def test_plots_have_labels_and_tables_have_headers() -> None:
     found = Page(failed_page())
     plots = sum(name == "class" and value == "plot" for _, name, value in found.attributes)
     labels = [value for tag, name, value in found.attributes if tag == "svg" and name == "aria-label"]
@@ -109,7 +104,7 @@ def test_every_plot_has_words_and_every_table_headers() -> None:
     assert "all_gather, bandwidth over size: 291 GB/s at 8 GiB; line rate 400 GB/s; floor 293 GB/s" in labels
 
 
-def test_whatever_a_host_calls_itself_stays_text() -> None:
+def test_markup_in_values_is_escaped() -> None:
     result = functional()
     assert result.ranks
     members = [member.model_copy(update={"host": EVIL, "device": EVIL}) for member in result.ranks]
@@ -133,11 +128,11 @@ def test_whatever_a_host_calls_itself_stays_text() -> None:
     assert picture(evil)
 
 
-def test_the_page_carries_the_whole_result() -> None:
+def test_the_page_embeds_the_whole_result() -> None:
     assert Result.model_validate(json.loads(Page(failed_page()).data)) == FAILED
 
 
-def test_the_same_result_is_the_same_page_and_picture_in_another_process(tmp_path: Path) -> None:
+def test_page_and_picture_are_reproducible_across_processes(tmp_path: Path) -> None:
     here = write_report(FAILED, tmp_path / "here")
     there = [tmp_path / "there" / path.name for path in here]
     command = ["bench", "report", str(here[2]), "-o", str(there[0]), "--png", str(there[1]), "--json", str(there[2])]
@@ -150,7 +145,7 @@ def test_the_same_result_is_the_same_page_and_picture_in_another_process(tmp_pat
         assert one.read_bytes() == other.read_bytes(), one.name
 
 
-def test_a_whole_sweep_is_written_within_five_seconds_of_work(tmp_path: Path) -> None:
+def test_a_full_sweep_takes_less_than_5_cpu_seconds(tmp_path: Path) -> None:
     result = fabric(verdict=failed())
     began = time.process_time()
     paths = write_report(result, tmp_path / "new" / "folder")
@@ -161,7 +156,7 @@ def test_a_whole_sweep_is_written_within_five_seconds_of_work(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("verdict", [None, "pass"])
-def test_one_machine_is_never_called_a_pass(verdict: str | None) -> None:
+def test_one_machine_is_never_a_pass(verdict: str | None) -> None:
     update = {"verdict": passed().model_copy(update={"machine": None, "comparisons": []}) if verdict else None}
     result = functional().model_copy(update=update)
     assert headline(result).status == "unjudged"
@@ -171,7 +166,7 @@ def test_one_machine_is_never_called_a_pass(verdict: str | None) -> None:
     assert "Pass" not in head
 
 
-def test_a_fabric_that_nobody_judged_is_not_called_a_pass() -> None:
+def test_a_run_without_a_verdict_is_not_a_pass() -> None:
     head = headline(fabric(sizes=SHORT))
     assert (head.status, head.badge, head.functional) == ("unjudged", "Not judged", None)
     assert headline(fabric(sizes=SHORT, verdict=passed())).badge == "Pass"
@@ -196,29 +191,29 @@ def test_the_slowest_rank_and_pair_are_named_with_their_hosts() -> None:
     assert "Red: below 90 % of the median pair." in text
 
 
-def test_wrong_data_is_told_by_rank() -> None:
+def test_wrong_data_is_reported_by_rank() -> None:
     result = fabric(sizes=SHORT, wrong=2)
     few = result.model_copy(update={"rows": result.rows[:2]})
     assert "3 on gpu-node-0 (cuda:3) received 4 wrong elements" in Page(page(few)).text
 
 
-def test_evidence_is_shown_and_what_is_missing_is_said() -> None:
+def test_evidence_is_shown_with_what_is_missing() -> None:
     text = Page(failed_page()).text
     assert "NET/gIB/GDRDMA" in text
     assert "8 of 8 NICs" in text
     assert "packet_seq_err 3" in text
     assert evidence().image in text.split()
     without = FAILED.model_copy(update={"evidence": None})
-    assert [table.note for table in tables(without)].count("not collected: the result holds no evidence") == 3
+    assert [table.note for table in evidence_tables(without)].count("not collected: the result holds no evidence") == 3
     partly = evidence().model_copy(update={"missing": ["topology: nvidia-smi is not there"], "topology": {}})
     few = functional().rows[:1]
-    told = Page(page(FAILED.model_copy(update={"evidence": partly, "rows": few}))).text
-    assert "not collected topology: nvidia-smi is not there" in told
+    partial = Page(page(FAILED.model_copy(update={"evidence": partly, "rows": few}))).text
+    assert "not collected topology: nvidia-smi is not there" in partial
     local = Page(page(functional().model_copy(update={"rows": few}))).text
     assert "not collected: gloo has neither" in local
 
 
-def test_a_run_that_measured_nothing_still_makes_a_page() -> None:
+def test_a_run_without_rows_has_a_page() -> None:
     update: dict[str, Any] = {"rows": [], "exit_code": 4, "reason": "no answer within 300 s", "world": None}
     hung = functional().model_copy(update=update | {"ranks": None, "versions": None, "environment": None})
     text = Page(page(hung)).text
@@ -227,7 +222,7 @@ def test_a_run_that_measured_nothing_still_makes_a_page() -> None:
     assert picture(hung)
 
 
-def test_lines_are_those_of_the_machine() -> None:
+def test_line_rates_and_floors_of_a_machine() -> None:
     result, machine = fabric(sizes=SHORT), CATALOG["a3-ultragpu-8g"]
     plots = {group.title: group for group in sweeps(result)}
     rates = {title: [line.value for line in line_rates(group, result, machine)] for title, group in plots.items()}
@@ -243,10 +238,10 @@ def test_lines_are_those_of_the_machine() -> None:
     assert line_rates(plots["all_gather"], result, None) == []
 
 
-def test_machine_judges_anew(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_machine_option_judges_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "result.json"
     result = fabric(sizes=SHORT)
-    file.write_text(as_json(result.model_copy(update={"rows": result.rows[: 2 * len(SHORT)]})))
+    file.write_text(result.model_copy(update={"rows": result.rows[: 2 * len(SHORT)]}).as_json())
     assert main(["bench", "report", str(file), "--machine", "a3-ultragpu-8g", "--json", str(tmp_path / "j")]) == Exit.OK
     judged = Result.model_validate_json((tmp_path / "j").read_text())
     assert judged.verdict
@@ -263,11 +258,11 @@ def test_machine_judges_anew(tmp_path: Path, capsys: pytest.CaptureFixture[str])
         ("{", "is not JSON"),
         ("[]", "its schema is None"),
         ('{"schema": "rdma-ray/nccl/1"}', "rdma-ray/nccl/1"),
-        ('{"schema": "rdma-ray/nccl/2"}', "is no whole result: started"),
+        ('{"schema": "rdma-ray/nccl/2"}', "is an incomplete result: started"),
         ('{"schema": "rdma-ray/nccl/2", "started": NaN}', "NaN is no JSON number"),
     ],
 )
-def test_what_cannot_be_read_is_said(
+def test_unreadable_results_are_errors(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], content: str | None, says: str
 ) -> None:
     file = tmp_path / "result.json"
@@ -280,17 +275,9 @@ def test_what_cannot_be_read_is_said(
 
 def test_the_result_is_not_overwritten_by_its_page(tmp_path: Path) -> None:
     file = tmp_path / "result.json"
-    file.write_text(as_json(functional()))
+    file.write_text(functional().as_json())
     assert main(["bench", "report", str(file), "-o", str(file)]) == Exit.ERROR
     assert Result.model_validate_json(file.read_text()) == functional()
-
-
-@given(st.lists(st.floats(0, 1), min_size=1, max_size=12), st.floats(0.01, 0.08))
-def test_labels_keep_apart_and_in_order(wanted: list[float], gap: float) -> None:
-    found = apart(wanted, gap)
-    ordered = sorted(zip(wanted, found, strict=True), key=lambda pair: (pair[0], pair[1]))
-    heights = [height for _, height in ordered]
-    assert all(after - before >= gap - 1e-9 for before, after in pairwise(heights))
 
 
 @given(st.sets(st.integers(0, 40)))

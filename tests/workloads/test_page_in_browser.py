@@ -1,4 +1,4 @@
-"""The report in a real browser: every plot is there to see, at a phone's width and at a desktop's, light and dark."""
+"""The report in a real browser: every plot is visible on a phone and on a desktop, light and dark."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from PIL import Image
 from tests.browser import Chromium
 from tests.workloads.results import SWEEP, fabric, failed, functional, wide
 from tools.browser import NoBrowserError, fetch, find
-from workloads.nccl.page.html import page
+from workloads.nccl.page.page import page
 
 PHONE, DESKTOP = 390, 1280
 LEAST_TEXT = 9.0  # CSS pixels: what can still be read on a phone
@@ -45,7 +45,7 @@ def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chromium]:
     try:
         browser = find() or fetch()
     except NoBrowserError as problem:
-        pytest.skip(f"no browser, so nobody looked at the page: {problem}")
+        pytest.skip(f"no browser to render the page: {problem}")
     with Chromium(browser, tmp_path_factory.mktemp("browser") / "profile") as running:
         yield running
 
@@ -61,7 +61,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 def problems(chromium: Chromium, file: Path, width: int, *, dark: bool = False) -> list[str]:
-    """Everything that a reader of the page would miss or stumble over."""
+    """Return the visible defects of a page."""
     chromium.open(file, width, dark=dark)
     found = [f"message: {text}" for text in chromium.messages]
     found += [f"request: {url}" for url in chromium.requests if url != file.as_uri() and not url.startswith("data:")]
@@ -89,7 +89,7 @@ def _faults(plot: dict[str, Any], picture: Image.Image, width: int) -> list[str]
     found += [f"{text!r} reaches out of the plot" for text in plot["out"]]
     found += [f"text on text: {texts}" for texts in plot["crossing"]]
     histogram = picture.crop((round(x), round(y), round(x + wide), round(y + high))).histogram()
-    # What is not background: lines, bars and text; in a blank plot it is nothing.
+    # Pixels that are not background: lines, bars and text; a blank plot has none.
     drawn = 1 - max(histogram) / sum(histogram)
     if drawn < 0.01:
         found.append(f"blank: {drawn:.2%} of its pixels differ")
@@ -98,29 +98,27 @@ def _faults(plot: dict[str, Any], picture: Image.Image, width: int) -> list[str]
 
 @pytest.mark.parametrize("name", ["fabric", "gloo"])
 @pytest.mark.parametrize(("width", "dark"), [(PHONE, False), (DESKTOP, True)])
-def test_every_plot_is_there_to_see(
-    chromium: Chromium, pages: dict[str, Path], name: str, width: int, dark: bool
-) -> None:
+def test_every_plot_is_visible(chromium: Chromium, pages: dict[str, Path], name: str, width: int, dark: bool) -> None:
     assert problems(chromium, pages[name], width, dark=dark) == []
     plots = chromium.evaluate("document.querySelectorAll('figure svg.plot').length")
     assert plots >= (14 if name == "fabric" else 9)
 
 
-def test_a_thousand_ranks_leave_every_text_readable(chromium: Chromium, pages: dict[str, Path]) -> None:
+def test_text_is_readable_with_a_thousand_ranks(chromium: Chromium, pages: dict[str, Path]) -> None:
     assert problems(chromium, pages["wide"], PHONE) == []
 
 
-def test_paper_is_white_whatever_the_screen_is(chromium: Chromium, pages: dict[str, Path]) -> None:
-    colours = "[document.body, document.querySelector('.plot')].map(e => getComputedStyle(e).getPropertyValue('--ink'))"
+def test_print_uses_the_light_colors(chromium: Chromium, pages: dict[str, Path]) -> None:
+    colors = "[document.body, document.querySelector('.plot')].map(e => getComputedStyle(e).getPropertyValue('--ink'))"
     chromium.open(pages["gloo"], 794, dark=True)
-    on_screen = chromium.evaluate(colours)
+    on_screen = chromium.evaluate(colors)
     chromium.open(pages["gloo"], 794)
-    light = chromium.evaluate(colours)
+    light = chromium.evaluate(colors)
     chromium.open(pages["gloo"], 794, dark=True, printed=True)
-    assert chromium.evaluate(colours) == light != on_screen
+    assert chromium.evaluate(colors) == light != on_screen
 
 
-def test_dark_is_dark_and_light_is_light(chromium: Chromium, pages: dict[str, Path]) -> None:
+def test_page_follows_the_color_scheme(chromium: Chromium, pages: dict[str, Path]) -> None:
     lights = {}
     for dark in (False, True):
         chromium.open(pages["gloo"], PHONE, dark=dark)
@@ -131,7 +129,7 @@ def test_dark_is_dark_and_light_is_light(chromium: Chromium, pages: dict[str, Pa
     assert lights[False] > 200
 
 
-def test_the_verdict_stands_on_the_first_screen(chromium: Chromium, pages: dict[str, Path]) -> None:
+def test_the_verdict_is_on_the_first_screen(chromium: Chromium, pages: dict[str, Path]) -> None:
     chromium.open(pages["fabric"], PHONE, 800)
     words = chromium.evaluate("document.elementFromPoint(innerWidth / 2, 90).closest('header').innerText")
     assert "Fail all_gather at 8 GiB" in words
@@ -150,7 +148,7 @@ def test_the_verdict_stands_on_the_first_screen(chromium: Chromium, pages: dict[
         ("body { background: url(http://127.0.0.1:9/x.png) }", "message"),
     ],
 )
-def test_what_is_broken_is_seen(
+def test_defects_are_detected(
     chromium: Chromium, pages: dict[str, Path], tmp_path: Path, style: str, says: str
 ) -> None:
     broken = tmp_path / "broken.html"

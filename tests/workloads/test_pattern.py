@@ -1,4 +1,4 @@
-"""The patterns that verification rests on: exact in any order, and blind to no error."""
+"""Verification patterns: sums are exact in any order, and every error is detected."""
 
 from __future__ import annotations
 
@@ -10,9 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from workloads.nccl import pattern
-from workloads.nccl.collectives import AllReduce
-from workloads.nccl.operation import DTYPES, Operation, Place
-from workloads.nccl.operations import COLLECTIVES
+from workloads.nccl.collectives import COLLECTIVES, DTYPES, AllReduce, Operation, Place
 from workloads.nccl.pattern import EXACT_BITS, ReductionPattern, count_wrong, flip, moved, poison, spoil, zeros
 
 CPU = torch.device("cpu")
@@ -46,9 +44,7 @@ def test_every_contribution_is_a_whole_number_that_the_type_holds(dtype: torch.d
 
 
 @given(dtypes, worlds, salts, st.integers(0, 63), st.sampled_from([-1.0, 1e-3, float("nan"), float("inf")]))
-def test_one_corrupted_element_is_one_wrong(
-    dtype: torch.dtype, world: int, salt: int, where: int, value: float
-) -> None:
+def test_a_corrupt_element_counts_once(dtype: torch.dtype, world: int, salt: int, where: int, value: float) -> None:
     want = ReductionPattern(world, dtype, CPU).total(salt)
     got = want(0, 64)
     got[where] = value
@@ -56,7 +52,7 @@ def test_one_corrupted_element_is_one_wrong(
 
 
 @given(all_dtypes, salts, st.integers(0, 63), st.integers(0, 31))
-def test_one_flipped_bit_is_one_wrong(dtype: torch.dtype, salt: int, where: int, bit: int) -> None:
+def test_a_flipped_bit_counts_once(dtype: torch.dtype, salt: int, where: int, bit: int) -> None:
     want = moved(0, 1, salt, dtype, CPU)
     got = want(0, 64)
     pattern.bits(got)[where] ^= 1 << (bit % (8 * dtype.itemsize - 1))
@@ -66,7 +62,7 @@ def test_one_flipped_bit_is_one_wrong(dtype: torch.dtype, salt: int, where: int,
 
 
 @pytest.mark.parametrize("dtype", [dtype for dtype in DTYPES.values() if dtype.is_floating_point])
-def test_the_sign_of_a_zero_is_a_bit_too(dtype: torch.dtype) -> None:
+def test_the_sign_of_zero_counts(dtype: torch.dtype) -> None:
     assert count_wrong(-torch.zeros(3, dtype=dtype), zeros(dtype, CPU)) == 3
 
 
@@ -79,7 +75,7 @@ def test_poison_is_wrong_at_every_position(dtype: torch.dtype, salt: int, source
 
 
 @given(all_dtypes, salts)
-def test_right_data_that_is_spoilt_is_wrong_at_every_position(dtype: torch.dtype, salt: int) -> None:
+def test_spoiled_data_is_wrong_at_every_position(dtype: torch.dtype, salt: int) -> None:
     want = moved(2, 3, salt, dtype, CPU)
     got = want(0, 64)
     spoil(got)
@@ -88,19 +84,17 @@ def test_right_data_that_is_spoilt_is_wrong_at_every_position(dtype: torch.dtype
 
 @pytest.mark.parametrize("world", [1, 2, 3, 8, 9])
 @pytest.mark.parametrize("dtype", [dtype for dtype in DTYPES.values() if dtype.is_floating_point])
-def test_an_all_reduce_is_timed_on_input_whose_sum_is_zero(world: int, dtype: torch.dtype) -> None:
+def test_timed_input_of_all_reduce_sums_to_zero(world: int, dtype: torch.dtype) -> None:
     ranks = [AllReduce(Place(rank, world, 1), 64, dtype, CPU) for rank in range(world)]
     for rank in ranks:
         rank.prepare(1)
-    assert count_wrong(torch.stack([rank.buffer for rank in ranks]).sum(0).to(dtype), zeros(dtype, CPU)) == 0
+    assert count_wrong(torch.stack([rank.received for rank in ranks]).sum(0).to(dtype), zeros(dtype, CPU)) == 0
     # A rank of a pair whose runs do nothing keeps what is not zero.
     assert [rank.left_wrong() for rank in ranks] == [rank.count] * (world - world % 2) + [0] * (world % 2)
 
 
 @given(dtypes, worlds, salts, st.data())
-def test_a_rank_missing_or_counted_twice_is_seen(
-    dtype: torch.dtype, world: int, salt: int, data: st.DataObject
-) -> None:
+def test_a_missing_or_repeated_rank_is_detected(dtype: torch.dtype, world: int, salt: int, data: st.DataObject) -> None:
     parts = contributions(world, dtype, salt, 64)
     rank = data.draw(st.integers(0, world - 1))
     want = ReductionPattern(world, dtype, CPU).total(salt)
@@ -110,7 +104,7 @@ def test_a_rank_missing_or_counted_twice_is_seen(
 
 
 @given(dtypes, worlds, salts)
-def test_the_sum_of_the_verification_before_is_wrong_everywhere(dtype: torch.dtype, world: int, salt: int) -> None:
+def test_the_previous_verifications_sum_is_wrong_everywhere(dtype: torch.dtype, world: int, salt: int) -> None:
     sums = ReductionPattern(world, dtype, CPU)
     stale = sums.total(salt)(0, 64)
     wrong = count_wrong(stale, sums.total(salt + 1))
@@ -119,13 +113,13 @@ def test_the_sum_of_the_verification_before_is_wrong_everywhere(dtype: torch.dty
 
 
 @pytest.mark.parametrize(("dtype", "ranks"), [(torch.float32, 4096), (torch.float16, 256), (torch.bfloat16, 32)])
-def test_up_to_how_many_ranks_no_sum_is_blind_to_stale_data(dtype: torch.dtype, ranks: int) -> None:
+def test_rank_limit_for_detecting_stale_sums(dtype: torch.dtype, ranks: int) -> None:
     assert not [n for n in range(2, ranks + 1) if n % ReductionPattern(n, dtype, CPU).period == 0]
 
 
 @settings(deadline=None)
 @given(dtypes, st.integers(2, 600), salts)
-def test_sums_do_not_depend_on_how_they_are_cut(dtype: torch.dtype, world: int, salt: int) -> None:
+def test_sums_do_not_depend_on_chunks(dtype: torch.dtype, world: int, salt: int) -> None:
     total = ReductionPattern(world, dtype, CPU).total(salt)
     whole = total(0, 2000)  # longer than the period of the narrow types, which is looked up
     pieces = torch.cat([total(start, end - start) for start, end in pairwise([0, 1, 7, 300, 2000])])
@@ -133,14 +127,12 @@ def test_sums_do_not_depend_on_how_they_are_cut(dtype: torch.dtype, world: int, 
 
 
 @given(all_dtypes, salts, st.integers(1, 255))
-def test_moved_data_differs_from_that_of_other_salts_at_every_position(
-    dtype: torch.dtype, salt: int, later: int
-) -> None:
+def test_moved_data_differs_between_salts_at_every_position(dtype: torch.dtype, salt: int, later: int) -> None:
     assert count_wrong(moved(0, 1, salt, dtype, CPU)(0, 256), moved(0, 1, salt + later, dtype, CPU)) == 256
 
 
 @given(all_dtypes, worlds, salts, st.data())
-def test_moved_data_tells_sources_destinations_and_salts_apart(
+def test_moved_data_differs_between_sources_destinations_and_salts(
     dtype: torch.dtype, world: int, salt: int, data: st.DataObject
 ) -> None:
     source, destination = (data.draw(st.integers(-1, world - 1)) for _ in range(2))
@@ -155,14 +147,14 @@ def test_moved_data_tells_sources_destinations_and_salts_apart(
 
 
 @pytest.mark.parametrize("dtype", DTYPES.values())
-def test_moved_data_is_whole_and_fits(dtype: torch.dtype) -> None:
+def test_moved_data_is_whole_numbers_of_the_type(dtype: torch.dtype) -> None:
     values = moved(3, 5, 7, dtype, CPU)(0, 4096).double()
     assert values.ge(0).all()
     assert values.lt(2 ** EXACT_BITS[dtype]).all()
     assert len(set(values.tolist())) > 200
 
 
-def test_counting_goes_over_all_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_count_wrong_covers_all_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pattern, "CHUNK", 10)
     want = moved(0, 1, 2, torch.float32, CPU)
     buffer = torch.empty(35)
@@ -183,7 +175,7 @@ def gang(kind: type[Operation], world: int, per_node: int, dtype: torch.dtype, s
     ("kind", "dtype"),
     [(k, d) for k in COLLECTIVES.values() for d in DTYPES.values() if d.is_floating_point or not k.adds],
 )
-def test_nothing_is_right_before_it_has_run(kind: type[Operation], dtype: torch.dtype) -> None:
+def test_received_data_is_wrong_before_the_run(kind: type[Operation], dtype: torch.dtype) -> None:
     for rank in gang(kind, 4, 2, dtype):
         expected = sum(check.got.numel() for check in rank.checks())
         if kind.op == "broadcast" and rank.place.rank == 0:

@@ -1,4 +1,4 @@
-"""Point to point over gloo: every pattern right, every planted fault seen, the figures and the table."""
+"""Point to point over gloo: data, injected faults, figures and the table."""
 
 from __future__ import annotations
 
@@ -14,10 +14,9 @@ import torch
 from tests.workloads.conftest import ROOT, Cluster
 from tests.workloads.point_ranks import FAULTS, RANKS, SHAPES, SIZE
 from workloads.exits import Exit
-from workloads.nccl.operation import DTYPES, Place
-from workloads.nccl.operations import kinds
+from workloads.nccl.collectives import DTYPES, Place
 from workloads.nccl.point_patterns import Variant, fan_in, flows, variants
-from workloads.nccl.points import WINDOW, PointToPoint, kind
+from workloads.nccl.points import WINDOW, PointToPoint, kinds, point_to_point
 from workloads.nccl.result import Result
 
 CPU = torch.device("cpu")
@@ -26,7 +25,7 @@ Found = list[dict[str, Any]]
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> list[Found]:
-    """What each of four ranks has to say of every variant, without a fault and with each."""
+    """Return what each of four ranks measures in every variant, without a fault and with each."""
     folder = tmp_path_factory.mktemp("points")
     command = [sys.executable, "-m", "tests.workloads.point_ranks", str(folder)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=400, check=False)
@@ -53,7 +52,7 @@ def test_every_element_of_every_variant_is_right(found: list[Found], dtype: str)
         assert sorted(measured[shape]) == sorted([v.name for v in variants(*shape)] * RANKS)
 
 
-def test_only_ranks_without_a_flow_stand_aside(found: list[Found]) -> None:
+def test_only_ranks_without_a_flow_do_not_take_part(found: list[Found]) -> None:
     for rank, rows in enumerate(found):
         for row in rows:
             ends = {end for f in flows(Variant.parse(row["variant"]), *row["shape"]) for end in (f.sender, f.receiver)}
@@ -62,7 +61,7 @@ def test_only_ranks_without_a_flow_stand_aside(found: list[Found]) -> None:
 
 
 @pytest.mark.parametrize("fault", [f"{fault.kind}:{fault.rank}" for fault in FAULTS])
-def test_a_planted_fault_shows_in_every_variant_at_its_rank_alone(found: list[Found], fault: str) -> None:
+def test_a_fault_is_detected_in_every_variant_on_its_rank_only(found: list[Found], fault: str) -> None:
     kind, spoiled = fault.split(":")
     seen = set()
     for rank, rows in enumerate(found):
@@ -83,30 +82,30 @@ def test_a_planted_fault_shows_in_every_variant_at_its_rank_alone(found: list[Fo
     assert seen == receiving != set()
 
 
-def test_the_same_size_means_the_same_bytes_for_every_receiver() -> None:
-    """An incast's senders share the size, so that its time compares with that of a single pair."""
+def test_a_size_is_the_same_for_every_receiver() -> None:
+    """An incast's senders share the size, so its time compares with that of a single pair."""
     for rank in range(16):
         for operation in kinds("p2p", Place(rank, 16, 8)):
             made = operation(Place(rank, 16, 8), 1 << 16, torch.float32, CPU)
             assert isinstance(made, PointToPoint)
-            received = sum(buffer.numel() for buffer in made.received.values()) * 4
+            received = sum(buffer.numel() for buffer, _ in made.incoming) * 4
             assert received in (0, made.size)
             assert made.size == 1 << 16
 
 
 @pytest.mark.parametrize(("size", "pieces"), [(1 << 16, WINDOW), (8, 2), (4, 1), (1, 1)])
-def test_a_message_moves_in_pieces_that_are_all_in_flight(size: int, pieces: int) -> None:
+def test_a_message_moves_in_window_pieces(size: int, pieces: int) -> None:
     """More than one piece before the first wait; a single element is one piece."""
     assert WINDOW >= 2
-    made = kind(Variant("pairs", "duplex"))(Place(1, 4, 2), size, torch.float32, CPU)
-    [received], [sent] = made.received.values(), made.sent.values()
+    made = point_to_point(Variant("pairs", "duplex"))(Place(1, 4, 2), size, torch.float32, CPU)
+    [(received, _)], [(sent, _)] = made.incoming, made.outgoing
     assert len(received.chunk(WINDOW)) == len(sent.chunk(WINDOW)) == pieces
     assert made.size == max(4, size)
 
 
 @pytest.fixture(scope="module")
 def bench(cluster: Cluster) -> tuple[dict[str, Any], str]:
-    """Every pattern on a real cluster, as a user asks for it; the result and what the terminal showed."""
+    """Return the result and the terminal output of every pattern on a real cluster."""
     done = cluster.rdma_ray(
         *("bench", "nccl", "--op", "p2p", "--pattern", "all", "-b", "64K", "-e", "64K", "-n", "3", "-w", "1"),
         *("--json", "points.json"),
@@ -143,7 +142,7 @@ def test_the_terminal_shows_every_pair_with_its_hosts_and_both_units(bench: tupl
         assert member.ip in said
 
 
-def test_a_pattern_that_the_run_has_no_place_for_is_refused(cluster: Cluster) -> None:
+def test_bench_rejects_an_impossible_pattern(cluster: Cluster) -> None:
     done = cluster.rdma_ray("bench", "nccl", "--op", "p2p", "--pattern", "incast", "--per-node", "1")
     assert done.returncode == Exit.ERROR
     assert "pattern incast needs at least 2 ranks per node" in done.stderr

@@ -1,13 +1,13 @@
-"""What the links of a stack's machines can carry, out of the catalog: the cluster's side knows no machine types."""
+"""What the links of a stack's machines can carry, out of the catalogue: the cluster's side knows no machine types."""
 
 from __future__ import annotations
 
 from infra.catalog.machines import CATALOG, NVLINK
-from workloads.nccl.limits import Limits
+from workloads.nccl.point_patterns import Limits
 
 
 def limits_of(machine: str | None) -> Limits | None:
-    """The limits of a machine type; None for one that is not in the catalog, and for none (`local`)."""
+    """The limits of a machine type; None for one that is not in the catalogue, and for none (`local`)."""
     if machine is None or machine not in CATALOG:
         return None
     row = CATALOG[machine]

@@ -144,3 +144,17 @@ def write_json(result: Mapping[str, Any], where: str) -> None:
         Path(where).write_text(text)
     except OSError as error:
         raise WorkloadError(f"cannot write the result to {where}: {error.strerror}") from error
+
+
+def write_file(path: Path, content: str | bytes) -> Path:
+    """Write a file, create the folders above it, and return its path.
+
+    Raises:
+        WorkloadError: the file cannot be written.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
+    except OSError as error:
+        raise WorkloadError(f"cannot write {path}: {error.strerror}") from error
+    return path

@@ -1,6 +1,6 @@
-"""`rdma-ray bench …`: the commands that measure the network and judge what was measured.
+"""`rdma-ray bench …`: measure the network, and judge, report and compare the results.
 
-Heavy imports (ray, torch, rich, pydantic) stay inside the commands, so that help is quick.
+Heavy imports (ray, torch, rich) stay inside the commands, so that help is quick.
 """
 
 from __future__ import annotations
@@ -17,157 +17,147 @@ from workloads.exits import WorkloadError
 from workloads.nccl.hunt.command import bench_hunt
 from workloads.nccl.job import bench_job
 from workloads.nccl.judge.command import bench_floors, bench_judge
-from workloads.nccl.multigpu.command import bench_multigpu
-from workloads.nccl.page.command import bench_compare, bench_report
-from workloads.options import Flat, JobOptions
+from workloads.nccl.options import BenchOptions, MultiGpuOptions
+from workloads.options import Flat, JobOptions, JsonFile
 
 bench = App(name="bench", help="Measure the network between the ranks.")
+bench.command(bench_judge, name="judge")
+bench.command(bench_floors, name="floors")
+bench.command(bench_hunt, name="hunt")
+bench.command(bench_job, name="job")
 
 
 @bench.command(name="nccl")
 def bench_nccl(
     *,
-    preset: Annotated[
-        str | None,
-        Parameter(help="What to measure: quick, acceptance or full; explicit options win."),
-    ] = None,
-    op: Annotated[
-        list[str] | None, Parameter(help="Operation to measure; may be given more than once. [default: all]")
-    ] = None,
-    pattern: Annotated[
-        list[str] | None,
-        Parameter(
-            help="What p2p measures: pairs, single, rail, shift, incast, intra or all; may be given more than once."
-            " [default: pairs]"
-        ),
-    ] = None,
-    begin: Annotated[str | None, Parameter(alias="-b", help="Smallest size. [default: 1K]")] = None,
-    end: Annotated[str | None, Parameter(alias="-e", help="Largest size. [default: 4M on CPUs, 8G on GPUs]")] = None,
-    factor: Annotated[
-        int | None, Parameter(alias="-f", help="From one size to the next. [default: 8 on CPUs, 2 on GPUs]")
-    ] = None,
-    step: Annotated[str | None, Parameter(alias="-i", help="A fixed step between sizes instead of a factor.")] = None,
-    iterations: Annotated[
-        int | None, Parameter(alias="-n", validator=Number(gte=1), help="Timed runs of each row. [default: 20]")
-    ] = None,
-    warmup: Annotated[
-        int | None, Parameter(alias="-w", validator=Number(gte=0), help="Untimed runs before each row. [default: 5]")
-    ] = None,
-    check: Annotated[
-        int | None,
-        Parameter(
-            alias="-c",
-            validator=Number(gte=0),
-            help="Verified runs before and after the timed ones; 0 checks nothing. [default: 1]",
-        ),
-    ] = None,
-    dtype: Annotated[
-        list[str] | None,
-        Parameter(help="fp32, fp16, bf16, or uint8 where nothing is added; more than once. [default: fp32]"),
-    ] = None,
-    mode: Annotated[
-        list[str] | None,
-        Parameter(
-            help="throughput (back to back), latency (a barrier before each run) or graph (CUDA graph replays);"
-            " more than once. [default: throughput]"
-        ),
-    ] = None,
-    algo: Annotated[
-        str | None,
-        Parameter(help="NCCL's algorithm: ring (the fabric mode), tree, nvls or nvlstree. [default: NCCL's choice]"),
-    ] = None,
-    env: Annotated[
-        list[str] | None,
-        Parameter(metavar="NAME=VALUE", help="A variable for NCCL or gloo on every rank; more than once."),
-    ] = None,
-    nodes: Annotated[
-        int | None, Parameter(validator=Number(gte=1), help="Nodes. [default: those the stack keeps]")
-    ] = None,
-    per_node: Annotated[
-        int | None, Parameter(validator=Number(gte=1), help="Ranks per node. [default: its GPUs, else its CPUs]")
-    ] = None,
-    timeout: Annotated[
-        float, Parameter(validator=Number(gte=1), help="Seconds a row may take before it counts as a hang.")
-    ] = 300,
-    wait: Annotated[float, Parameter(validator=Number(gte=1), help="Seconds to wait for the nodes.")] = 1800,
+    options: Flat[BenchOptions] = BenchOptions(),
     logs: Annotated[
-        Path | None, Parameter(metavar="DIR", help="Bring NCCL's own log of each rank into this folder.")
+        Path | None, Parameter(metavar="DIR", help="Write NCCL's own log of each rank to this folder.")
     ] = None,
-    inject_fault: Annotated[
-        str | None, Parameter(show=False, help="Rehearse a failure: corrupt:RANK, stale:RANK or hang:RANK.")
-    ] = None,
-    no_floor: Annotated[bool, Parameter(help="Do without a published figure; all other checks hold.")] = False,
     out: Annotated[
-        Path | None, Parameter(metavar="DIR", help="Write report.html, report.png and result.json into this folder.")
+        Path | None, Parameter(metavar="DIR", help="Write report.html, report.png and result.json to this folder.")
     ] = None,
     job: Flat[JobOptions] = JobOptions(),
 ) -> int:
-    """Collectives and point to point between the ranks of the cluster, every element checked, and judged.
+    """Measure collectives and point to point between the cluster's ranks, verify the data, and judge the result.
 
-    NCCL with a rank per GPU, gloo with a rank per CPU where there are none. What
-    ran on machines with RDMA NICs is held to NCCL's log and to published figures
-    (`rdma-ray bench judge` tells how); without NICs only the data counts.
+    NCCL with one rank per GPU, or gloo with one rank per CPU. A run on machines
+    with RDMA NICs is checked against NCCL's log and published bandwidths (see
+    `rdma-ray bench judge`); without NICs only the data counts.
 
     Exit codes: 0 pass, 1 error, 2 below the floor or no baseline, 3 wrong data,
-    4 no answer within --timeout, 5 not what was asked (sockets, no GPUDirect
-    RDMA, a NIC missing, one host).
+    4 no answer within --timeout, 5 something else was measured (sockets, no
+    GPUDirect RDMA, a NIC missing, one host).
     """
+    from workloads.client.limits import limits_of
     from workloads.client.run import Request
     from workloads.nccl.evidence.raw_log import LogFolder
-    from workloads.nccl.request import Options, request
 
     outputs = running.read_outputs(job)
-    spec = request(
-        outputs,
-        Options(
-            preset=preset,
-            ops=op or (),
-            patterns=pattern or (),
-            begin=begin,
-            end=end,
-            factor=factor,
-            step=step,
-            iterations=iterations,
-            warmup=warmup,
-            check=check,
-            dtypes=dtype or (),
-            modes=mode or (),
-            algo=algo,
-            variables=env or (),
-            nodes=nodes,
-            per_node=per_node,
-            timeout_s=timeout,
-            wait_s=wait,
-            logs=logs is not None,
-            no_floor=no_floor,
-            inject_fault=inject_fault,
-        ),
-    )
+    request = options.resolve(outputs, limits_of(outputs.machine), logs=logs is not None)
     if job.detach and (logs or out):
         raise WorkloadError("--detach does not wait for logs and result: leave out --logs and --out, or --detach")
+
+    def finish(result: Any) -> None:
+        from workloads.nccl.page.page import write_report
+
+        for path in write_report(result, out) if out is not None else []:
+            print(path, file=sys.stderr)
+
     folder = LogFolder(logs) if logs else None
-    wanted = Request("nccl", "workloads.nccl.driver", [spec.to_json()], listener=folder.take if folder else None)
+    listener = folder.take if folder else None
     try:
-        return running.workload(outputs, wanted, job, finish=lambda result: _write(result, out))
+        submission = Request("nccl", "workloads.nccl.driver", [request.to_json()], listener=listener)
+        return running.workload(outputs, submission, job, finish)
     finally:
         if folder is not None and not job.detach:
             print(folder.summary(), file=sys.stderr)
 
 
-def _write(result: dict[str, Any], out: Path | None) -> None:
-    if out is None:
-        return
-    from workloads.nccl.page.write import write_report
+@bench.command(name="multigpu")
+def bench_multigpu(*, options: Flat[MultiGpuOptions] = MultiGpuOptions(), job: Flat[JobOptions] = JobOptions()) -> int:
+    """Check ray.util.collective on several GPUs in each of several workers: 24 everywhere on 2 nodes of 8.
+
+    Tensors hold ones on even devices and twos on odd devices; every element of
+    the sum is checked. Exit codes: 0 right, 1 error, 3 wrong data, 4 no answer
+    within --timeout.
+    """
+    from workloads.client.run import Request
+
+    outputs = running.read_outputs(job)
+    request = options.resolve(outputs)
+    return running.workload(outputs, Request("multigpu", "workloads.nccl.multigpu", [request.to_json()]), job)
+
+
+@bench.command(name="report")
+def bench_report(
+    result_file: Annotated[Path, Parameter(metavar="RESULT.json", help="Result of `bench nccl --json FILE`.")],
+    /,
+    *,
+    output: Annotated[
+        Path | None, Parameter(alias="-o", metavar="FILE", help="HTML file. [default: the result's name with .html]")
+    ] = None,
+    png: Annotated[Path | None, Parameter(metavar="FILE", help="PNG file with a summary.")] = None,
+    json_file: JsonFile = None,
+    machine: Annotated[str | None, Parameter(help="Judge the run as this machine type.")] = None,
+) -> None:
+    """Write a result as a self-contained HTML page: verdict, plots, evidence.
+
+    Exit codes: 0 written, whatever the verdict; 1 not readable or not writable.
+    """
+    from workloads.client.run import write_file, write_json
+    from workloads.nccl.judge.verdict import verdict_of
+    from workloads.nccl.page.page import page
+    from workloads.nccl.page.plots import picture
+    from workloads.nccl.page.rows import machine_of
     from workloads.nccl.result import Result
 
-    for path in write_report(Result.model_validate(result), out):
+    result = Result.read(result_file)
+    if machine is not None:
+        machine_of(result, machine)  # reports an unknown machine type first
+        result = result.model_copy(update={"verdict": verdict_of(result, machine=machine)})
+    target = output or result_file.with_suffix(".html")
+    if target.resolve() == result_file.resolve():
+        raise WorkloadError(f"-o {target} would overwrite the result: name another file")
+    written = [write_file(target, page(result, machine))]
+    if png is not None:
+        written.append(write_file(png, picture(result, machine)))
+    if json_file is not None:
+        write_json(result.model_dump(mode="json", by_alias=True), json_file)
+    for path in written:
         print(path, file=sys.stderr)
 
 
-bench.command(bench_judge, name="judge")
-bench.command(bench_floors, name="floors")
-bench.command(bench_report, name="report")
-bench.command(bench_compare, name="compare")
-bench.command(bench_hunt, name="hunt")
-bench.command(bench_multigpu, name="multigpu")
-bench.command(bench_job, name="job")
+@bench.command(name="compare")
+def bench_compare(
+    a: Annotated[Path, Parameter(metavar="A", help="Result of the reference run.")],
+    b: Annotated[Path, Parameter(metavar="B", help="Result of the run that may be slower.")],
+    /,
+    *,
+    threshold: Annotated[
+        float, Parameter(validator=Number(gte=0, lte=99), help="Percent by which a row may be slower.")
+    ] = 5.0,
+    anyway: Annotated[
+        bool, Parameter(help="Compare runs even if their machines, numbers of ranks or types differ.")
+    ] = False,
+    json_file: JsonFile = None,
+) -> int:
+    """Compare two results row by row, and fail if B is slower than A.
+
+    Rows of 1 MiB and more are compared by busbw; smaller ones, and those in
+    latency mode, by the median run, because a single late run would change the
+    mean. Both are printed. Two rows match if their operation, variant, mode,
+    type and size are equal.
+
+    Exit codes: 0 none slower, 1 not readable or not comparable, 2 a row slower
+    than allowed or missing in B, 3 wrong data in either.
+    """
+    from workloads.client.run import write_json
+    from workloads.nccl.page.compare import as_json, compare, show
+    from workloads.nccl.result import Result
+
+    compared = compare(Result.read(a), Result.read(b), threshold, anyway=anyway)
+    show(compared, running.console(stderr=json_file == "-"))
+    if json_file:
+        write_json(as_json(compared, threshold), json_file)
+    return compared.code

@@ -1,7 +1,7 @@
-"""What differs between a GPU rank and a CPU rank: the backend, the device, and how time is taken.
+"""GPU and CPU ranks: backend, device and timing.
 
-CUDA work is asynchronous, so that its time is taken by events on the stream that waits for the collective, and
-cross-checked against the wall clock around the synchronised region.
+CUDA work is asynchronous: events on the stream that waits for the collective take its time, and the wall clock around
+the synchronized region cross-checks them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Call = Callable[[], None]
 
 @dataclass(frozen=True)
 class Timing:
-    """Seconds. `per_iteration` has one value per run; `wall` is the same by the host's clock, in `regions` pieces."""
+    """Seconds. `per_iteration` has one value per run; `wall` is the total by the host's clock in `regions` regions."""
 
     total: float
     per_iteration: list[float]
@@ -27,36 +27,34 @@ class Timing:
 
     @property
     def clocks_disagree(self) -> bool:
-        """Whether the device's clock and the host's differ by more than 5 %, and more than launches cost.
+        """Whether the device's and the host's clock differ by more than 5 % and by more than a launch.
 
-        The host's region holds a launch and a wait that the device's does not: 50 µs, for each region.
+        Only the host's time includes a launch and a wait, 50 µs per region.
         """
         return abs(self.wall - self.total) > max(0.05 * self.total, 50e-6 * self.regions)
 
 
 class Cpu:
-    """A rank on CPU cores, over gloo. Calls return when their data is there."""
+    """CPU cores, over gloo. Calls return when their data is complete."""
 
     backend = "gloo"
     torch_device = torch.device("cpu")
 
     def __init__(self) -> None:
-        # Several ranks share these cores; a thread pool per rank would only make them fight.
+        # Several ranks share these cores; a thread pool per rank would oversubscribe them.
         torch.set_num_threads(1)
 
-    @property
-    def name(self) -> str:
-        return "cpu"
+    name = "cpu"
 
     def synchronize(self) -> None:
-        """Nothing to wait for."""
+        """Return at once: calls are synchronous."""
 
     def capture(self, run: Call) -> Call:
-        """There are no graphs to capture on a CPU: ValueError."""
+        """Raise ValueError: a CPU has no graphs."""
         raise ValueError(f"graph mode replays CUDA graphs of {run}, and this rank has no GPU: use --mode throughput")
 
     def time(self, run: Call, iterations: int) -> Timing:
-        """`iterations` runs back to back."""
+        """Time runs back to back."""
         marks = [time.perf_counter()]
         for _ in range(iterations):
             run()
@@ -65,7 +63,7 @@ class Cpu:
         return Timing(total, [b - a for a, b in pairwise(marks)], wall=total)
 
     def time_apart(self, run: Call, iterations: int, barrier: Call) -> Timing:
-        """Each run after a barrier of its own, which is not counted."""
+        """Time each run after a barrier, which does not count."""
         seconds = []
         for _ in range(iterations):
             barrier()
@@ -76,13 +74,13 @@ class Cpu:
 
 
 class Cuda:
-    """A rank on one GPU, over NCCL. Ray shows an actor only its own GPU, so that it is always cuda:0."""
+    """One GPU, over NCCL. Ray shows an actor only its own GPUs, so this is cuda:0."""
 
     backend = "nccl"
     torch_device = torch.device("cuda", 0)
 
     def __init__(self) -> None:
-        # Once per thread: the current device belongs to the thread that asks.
+        # The current device is per thread.
         torch.cuda.set_device(self.torch_device)
 
     @property
@@ -93,22 +91,22 @@ class Cuda:
         torch.cuda.synchronize(self.torch_device)
 
     def capture(self, run: Call) -> Call:
-        """One run as a CUDA graph; calling what is returned replays it on the current stream, in the same buffers."""
+        """Capture a run as a CUDA graph, and return its replay on the current stream, in the same buffers."""
         self.synchronize()
         graph = torch.cuda.CUDAGraph()
-        # thread_local: torch's watchdog asks for events of earlier collectives from a thread of its own.
+        # thread_local: torch's watchdog queries events of earlier collectives from a thread of its own.
         with torch.cuda.graph(graph, capture_error_mode="thread_local"):
             run()
         return graph.replay
 
     def time(self, run: Call, iterations: int) -> Timing:
-        """`iterations` runs back to back."""
+        """Time runs back to back."""
         events = [_event() for _ in range(iterations + 1)]
         self.synchronize()
         began = time.perf_counter()
         events[0].record()
         for event in events[1:]:
-            # A torch.distributed call makes the current stream wait for the collective: the event stands behind it.
+            # A torch.distributed call makes the current stream wait for the collective; the event comes after it.
             run()
             event.record()
         self.synchronize()
@@ -116,7 +114,7 @@ class Cuda:
         return Timing(_seconds(events[0], events[-1]), [_seconds(a, b) for a, b in pairwise(events)], wall)
 
     def time_apart(self, run: Call, iterations: int, barrier: Call) -> Timing:
-        """Each run after a barrier of its own, which is not counted; the device is idle when the run begins."""
+        """Time each run on an idle device after a barrier, which does not count."""
         events = [(_event(), _event()) for _ in range(iterations)]
         wall = 0.0
         for before, after in events:
@@ -145,4 +143,5 @@ Device = Cpu | Cuda
 
 
 def pick(use_gpu: bool) -> Device:
+    """Return this rank's device."""
     return Cuda() if use_gpu else Cpu()

@@ -1,6 +1,6 @@
-"""The benchmark's driver: runs on the cluster as a Ray job, forms the gang, measures every row, prints the result.
+"""The driver of a benchmark: runs on the cluster as a Ray job, forms the gang, measures every row, prints the result.
 
-python -m workloads.nccl.driver SPEC_JSON
+python -m workloads.nccl.driver OPTIONS_JSON
 """
 
 from __future__ import annotations
@@ -8,108 +8,116 @@ from __future__ import annotations
 import logging
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, cast
 
 import ray
 from ray.exceptions import RayActorError, RayTaskError
 
 from workloads.events import emit
 from workloads.exits import Exit, WorkloadError, last_line
-from workloads.nccl.bandwidth import REDUCTIONS
+from workloads.nccl.bandwidth import REDUCTIONS, algbw, busbw, nic_bandwidth
+from workloads.nccl.collectives import Operation, Place
 from workloads.nccl.gang import Gang
-from workloads.nccl.limits import Limits, guarded
-from workloads.nccl.loop import Measurement
-from workloads.nccl.operation import Operation, Place
-from workloads.nccl.operations import selected
-from workloads.nccl.result import Member, Result, Row, World
-from workloads.nccl.rows import summarise
+from workloads.nccl.limits import guarded, pair_figures
+from workloads.nccl.loop import Answer, Measurement
+from workloads.nccl.options import BenchOptions
+from workloads.nccl.point_patterns import Limits
+from workloads.nccl.points import PointToPoint, selected
+from workloads.nccl.presets import Mode
+from workloads.nccl.result import Iterations, MultiGpuResult, RankTime, Result, Row, Spread, World
 from workloads.nccl.sizes import format_size
-from workloads.nccl.spec import Spec
 
 ONE_HOST = "all ranks on one host: a functional proof, not a fabric measurement"
 
 
 def main(text: str) -> int:
-    """Run the spec; the process's exit code."""
-    spec = Spec.from_json(text)
-    ray.init(logging_level=logging.WARNING)
-    started = time.time()
-    found: dict[str, Any] = {}
+    """Run the benchmark with these options, and return the process's exit code."""
+    options = BenchOptions.from_json(text)
+    gang = Gang(options, emit)
     rows: list[Row] = []
-    gang = Gang(spec, on_event=emit)
-    try:
+
+    def measure(found: dict[str, Any]) -> tuple[Exit, str]:
         with gang:
             found |= describe(gang)
             began = time.monotonic()
-            for row in measure_all(spec, gang):
+            for row in measure_all(options, gang):
                 rows.append(row)
                 emit("row", **row.model_dump(mode="json", exclude={"ranks", "pairs"}))
             found["seconds"] = gang.seconds | {"sweep": round(time.monotonic() - began, 3)}
-        code, reason = conclude(rows)
+        return conclude(rows)
+
+    def result(**found: Any) -> Result:
+        fault = options.inject_fault
+        return guarded(Result(spec=options, rows=rows, evidence=gang.evidence, injected_fault=fault, **found))
+
+    return run(measure, result)
+
+
+def run(measure: Callable[[dict[str, Any]], tuple[Exit, str]], result: Callable[..., Result | MultiGpuResult]) -> int:
+    """Connect to Ray, measure, emit the result even after an error, and return its exit code.
+
+    Args:
+        measure: returns the exit code and the reason, and adds fields of the result to its argument.
+        result: builds the result from its fields.
+    """
+    ray.init(logging_level=logging.WARNING)
+    started = time.time()
+    found: dict[str, Any] = {}
+    try:
+        code, reason = measure(found)
     except WorkloadError as error:
         code, reason = error.code, str(error)
     except (RayTaskError, RayActorError) as error:
-        # The rank's own traceback has been printed where it happened; here its last line is the reason.
+        # The rank has printed its own traceback; its last line is the reason.
         code, reason = Exit.ERROR, f"a rank failed: {last_line(error)}"
-    measured = Result(
-        started=started,
-        finished=time.time(),
-        spec=asdict(spec),
-        exit_code=int(code),
-        reason=reason,
-        rows=rows,
-        evidence=gang.evidence,
-        injected_fault=spec.inject_fault,
-        **found,
-    )
-    result = guarded(measured)
-    emit("result", result=result.model_dump(mode="json", by_alias=True))
-    return result.exit_code
+    document = result(started=started, finished=time.time(), exit_code=int(code), reason=reason, **found)
+    emit("result", result=document.model_dump(mode="json", by_alias=True))
+    return document.exit_code
 
 
 def describe(gang: Gang) -> dict[str, Any]:
-    """What was measured on: versions, placement, environment, and what the figures may be taken for."""
-    spec = gang.spec
+    """Return the result's fields about the ranks: versions, placement, environment, and what the figures prove."""
     notice = None
     if not gang.fabric:
-        notice = ONE_HOST if gang.machines == 1 else f"{spec.nodes} nodes on only {gang.machines} machines"
-    environments = gang.call("environment", what="asking for the environment")
+        notice = ONE_HOST if gang.machines == 1 else f"{gang.nodes} nodes on only {gang.machines} machines"
+    environments = gang.call("environment", what="reading the environment")
     return {
-        "backend": "nccl" if spec.use_gpu else "gloo",
-        "world": World(nodes=spec.nodes, per_node=spec.per_node, ranks=len(gang.actors), machines=gang.machines),
+        "backend": "nccl" if gang.options.use_gpu else "gloo",
+        "world": World(nodes=gang.nodes, per_node=gang.per_node, ranks=len(gang.actors), machines=gang.machines),
         "proves": "fabric" if gang.fabric else "function",
         "notice": notice,
-        "versions": gang.call("versions", what="asking for versions")[0],
+        "versions": gang.call("versions", what="reading the versions")[0],
         "environment": environments[0],
-        # Ranks that were told something else than rank 0 are the first suspects of a slow run.
+        # Ranks with another environment than rank 0 are the first suspects of a slow run.
         "environment_differs_on": [rank for rank, found in enumerate(environments) if found != environments[0]],
-        "ranks": [Member.model_validate(member) for member in gang.members],
+        "ranks": gang.members,
     }
 
 
-def measure_all(spec: Spec, gang: Gang) -> Iterator[Row]:
-    """Every row of the sweep, as it is measured."""
-    place = Place(0, len(gang.actors), spec.per_node)
-    limits = Limits(**spec.limits) if spec.limits else None
-    todo = list(plan(spec, place))
+def measure_all(options: BenchOptions, gang: Gang) -> Iterator[Row]:
+    """Measure and yield every row of the sweep."""
+    place = Place(0, len(gang.actors), gang.per_node)
+    todo = list(plan(options, place))
     emit("plan", rows=len(todo), ranks=len(gang.actors))
-    for operation, asked in todo:
+    for operation, row in todo:
         name = f"{operation.op} {operation.variant or ''}".strip()
-        what = f"{name} {format_size(asked.size)} {asked.dtype} in {asked.mode} mode"
-        answers = gang.call("measure", asked, what=what)
-        yield summarise(operation, asked, answers, place, fabric=gang.fabric, limits=limits)
+        what = f"{name} {format_size(row.size)} {row.dtype} in {row.mode} mode"
+        answers = gang.call("measure", row, what=what)
+        yield summarize(operation, row, answers, place, fabric=gang.fabric, limits=options.limits)
 
 
-def plan(spec: Spec, place: Place) -> Iterator[tuple[type[Operation], Measurement]]:
-    """Every row to come, in order. Sums of uint8 are not among them: the request says what was left out."""
-    for index, operation in selected(spec.ops, spec.patterns, place):
-        for mode in spec.modes:
-            for dtype in spec.dtypes:
+def plan(options: BenchOptions, place: Place) -> Iterator[tuple[type[Operation], Measurement]]:
+    """Yield the rows to measure, in order, without sums of uint8; options.left_out lists those."""
+    assert options.iterations is not None
+    assert options.warmup is not None
+    assert options.check is not None
+    for index, operation in selected(options.ops, options.patterns, place):
+        for mode in options.modes:
+            for dtype in options.dtypes:
                 if dtype == "uint8" and operation.op in REDUCTIONS:
                     continue
-                for size in spec.sizes:
+                for size in options.sizes:
                     yield (
                         operation,
                         Measurement(
@@ -117,23 +125,93 @@ def plan(spec: Spec, place: Place) -> Iterator[tuple[type[Operation], Measuremen
                             index=index,
                             size=size,
                             dtype=dtype,
-                            mode=mode,
-                            iterations=spec.iterations,
-                            warmup=spec.warmup,
-                            check=spec.check,
+                            mode=cast(Mode, mode),
+                            iterations=options.iterations,
+                            warmup=options.warmup,
+                            check=options.check,
                         ),
                     )
 
 
+def summarize(
+    operation: type[Operation],
+    row: Measurement,
+    answers: Sequence[Answer],
+    place: Place,
+    *,
+    fabric: bool,
+    limits: Limits | None,
+) -> Row:
+    """Return a row of the result from all ranks' answers, by the slowest rank that takes part.
+
+    `wrong` is None unless every rank checked its data.
+
+    Args:
+        fabric: whether the nodes are machines of their own.
+    """
+    active = [answer for answer in answers if answer.takes_part]
+    slowest = max(active, key=lambda answer: answer.time)
+    seconds, size = slowest.time, slowest.size
+    bus = busbw(operation.op, size, seconds, place.world)
+    nic = nic_bandwidth(operation.op, bus, place.world, place.nodes) if fabric else None
+    wrong = [answer.wrong for answer in answers if answer.wrong is not None]
+    between = None
+    if issubclass(operation, PointToPoint):
+        times = {rank: answer.time for rank, answer in enumerate(answers)}
+        between = pair_figures(operation.measured, size, times, place.nodes, place.per_node, limits)
+    return Row(
+        op=operation.op,
+        variant=operation.variant,
+        mode=row.mode,
+        dtype=row.dtype,
+        algorithm=operation.algorithm,
+        size=size,
+        count=slowest.count,
+        time_us=Spread(
+            max=micro(seconds),
+            avg=micro(sum(answer.time for answer in active) / len(active)),
+            min=micro(min(answer.time for answer in active)),
+        ),
+        iteration_us=Iterations(
+            p50=micro(slowest.p50),
+            p95=micro(slowest.p95),
+            p99=micro(slowest.p99),
+            max=micro(slowest.max),
+            cv=round(slowest.cv, 4),
+        ),
+        algbw=round(algbw(size, seconds), 6),
+        busbw=round(bus, 6),
+        nic_bandwidth=None if nic is None else round(nic, 6),
+        wrong=sum(wrong) if len(wrong) == len(answers) else None,
+        warnings=[
+            f"rank {rank}: device clock {micro(answer.time)} µs, wall clock {micro(answer.wall)} µs"
+            for rank, answer in enumerate(answers)
+            if answer.clocks_disagree
+        ],
+        ranks=[
+            RankTime(rank=rank, time_us=micro(answer.time), wrong=answer.wrong)
+            for rank, answer in enumerate(answers)
+            if answer.takes_part
+        ],
+        pairs=between.pairs if between else None,
+        total=between.total if between else None,
+        limit=between.limit if between else None,
+    )
+
+
+def micro(seconds: float) -> float:
+    return round(seconds * 1e6, 2)
+
+
 def conclude(rows: Sequence[Row]) -> tuple[Exit, str]:
-    """The verdict over all rows: only wrong data fails a run that has no baseline to meet."""
+    """Return the exit code and the reason: without a baseline, only wrong data fails a run."""
     bad = [row for row in rows if row.wrong]
     if bad:
         first = bad[0]
         where = f"{first.op} at {format_size(first.size)} ({first.wrong} elements)"
         return Exit.WRONG_DATA, (
             f"wrong data in {len(bad)} of {len(rows)} rows, first in {where}:"
-            " the figures of this run mean nothing until that is found"
+            " the figures of this run mean nothing until the cause is found"
         )
     if unchecked := sum(row.wrong is None for row in rows):
         return Exit.OK, f"{len(rows)} rows, the data of {unchecked} of them not checked"

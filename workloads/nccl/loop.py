@@ -1,31 +1,28 @@
-"""One row on one rank: verify, warm up, time, look at what the timed runs left, verify again.
+"""One row on one rank: verify, warm up, time, check the result of the timed runs, verify again.
 
-All verification is outside the timed region, with the same buffers, size and algorithm. What this can see: a wrong
-element in any verified run, in the last timed run, and for all_reduce in any timed run. What it cannot see: an element
-that one timed run gets wrong and the next one writes over.
+All verification is outside the timed region, with the same buffers, size and algorithm. It detects a wrong element in
+any verified run, in the last timed run, and for all_reduce in any timed run. It does not detect an element that one
+timed run gets wrong and the next one overwrites.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypedDict
+from dataclasses import dataclass
 
 import torch.distributed as dist
 
-from workloads.nccl.device import Device, Timing
-from workloads.nccl.faults import Planted, moment
-from workloads.nccl.operation import Operation
-from workloads.nccl.spec import Fault
+from workloads.nccl.collectives import Operation
+from workloads.nccl.device import Device
+from workloads.nccl.options import Fault
+from workloads.nccl.pattern import flip
+from workloads.nccl.presets import Mode
 from workloads.statistics import percentile, variation
-
-if TYPE_CHECKING:
-    from workloads.nccl.result import Mode
 
 
 @dataclass(frozen=True)
 class Measurement:
-    """What to measure, the same on every rank. `index` is that of the operation among kinds(op); `size` in bytes."""
+    """A row to measure, the same on each rank. `index` is the operation's in kinds(op); `size` in bytes."""
 
     op: str
     index: int
@@ -37,10 +34,11 @@ class Measurement:
     check: int
 
 
-class Answer(TypedDict):
-    """What one rank has to say of one row: seconds per run, and the elements it received wrong (None: not checked).
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """One rank's figures of one row: seconds per run, and the number of wrong elements (None: not checked).
 
-    `time` is by the device's clock, `wall` by the host's; the percentiles, `max` and `cv` are those of single runs.
+    `time` is by the device's clock, `wall` by the host's; the percentiles, `max` and `cv` are of single runs.
     """
 
     size: int
@@ -58,13 +56,59 @@ class Answer(TypedDict):
 
 
 @dataclass
+class FaultyRun:
+    """An operation's run with an injected fault in the calls for which `hits` is true; calls count from 0.
+
+    `corrupt` flips one bit of the received element at `position` (from the end if negative) after the call; `stale`
+    restores the receive buffers' previous content.
+    """
+
+    run: Callable[[], None]
+    operation: Operation
+    synchronize: Callable[[], None]
+    kind: str
+    hits: Callable[[int], bool]
+    position: int = 0
+    calls: int = 0
+
+    def __call__(self) -> None:
+        hit = self.hits(self.calls)
+        self.calls += 1
+        if not hit:
+            self.run()
+            return
+        buffers = [check.got for check in self.operation.checks() if check.got.numel()]
+        kept = [buffer.clone() for buffer in buffers] if self.kind == "stale" else []
+        self.run()
+        self.synchronize()
+        for buffer, before in zip(buffers, kept, strict=False):
+            buffer.copy_(before)
+        if self.kind == "corrupt" and buffers:
+            flip(buffers[0], self.position)
+
+
+def faulty_calls(when: str | None, kind: str, warmup: int, check: int, iterations: int) -> Callable[[int], bool]:
+    """Return which calls of a row have the fault; `when` as in options.Fault."""
+    timed = check + warmup
+    after = timed + iterations
+    times = {
+        "before": range(check),
+        # The next timed run overwrites a corrupt element, and the previous run's data equals a stale one's.
+        "timed": range(timed if kind == "stale" else after - 1, after),
+        "after": range(after, after + check),
+    }
+    chosen = [times[when]] if when else list(times.values())
+    return lambda call: any(call in calls for calls in chosen)
+
+
+@dataclass
 class Loop:
-    """The measuring loop of one rank. `stage` says where in a row it is, for whoever asks while it hangs."""
+    """The measuring loop of one rank. `stage` is its position in a row, for reports of a hang."""
 
     device: Device
     fault: Fault | None = None
     stage: str = "not in a row"
-    salt: int = field(default=0)  # the same on all ranks, because all of them verify equally often
+    salt: int = 0  # the same on all ranks, because all of them verify equally often
 
     def measure(self, operation: Operation, row: Measurement) -> Answer:
         """Measure one row."""
@@ -73,7 +117,7 @@ class Loop:
         wrong = sum(self._verify(operation, run) for _ in range(row.check))
         self.salt += 1
         operation.prepare(self.salt)
-        # Right before the timed runs: filling and checking buffers leaves cold caches, and a slow first run.
+        # Directly before the timed runs: filling and checking buffers leaves cold caches, and a slow first run.
         self.stage = "in the warm-up"
         for _ in range(row.warmup):
             run()
@@ -89,25 +133,39 @@ class Loop:
             wrong += operation.left_wrong()
         wrong += sum(self._verify(operation, run) for _ in range(row.check))
         self.stage = "not in a row"
-        return answer(operation, timing, wrong if row.check else None)
+        runs = timing.per_iteration
+        return Answer(
+            size=operation.size,
+            count=operation.count,
+            takes_part=operation.takes_part,
+            time=timing.total / len(runs),
+            wall=timing.wall / len(runs),
+            clocks_disagree=timing.clocks_disagree,
+            p50=percentile(runs, 50),
+            p95=percentile(runs, 95),
+            p99=percentile(runs, 99),
+            max=max(runs),
+            cv=variation(runs),
+            wrong=wrong if row.check else None,
+        )
 
     def _run(self, operation: Operation, row: Measurement) -> Callable[[], None]:
-        """What one run is: the operation's call or the replay of its graph, with the planted fault if there is one."""
+        """Return the operation's call or the replay of its graph, with the injected fault if there is one."""
         run = operation.run
         if row.mode == "graph":
-            # Connections are made in the first call, which cannot be captured.
+            # The first call opens connections, which cannot be captured.
             operation.run()
             run = self.device.capture(operation.run)
         if self.fault is None or self.fault.kind == "hang":
             return run
-        hits = moment(self.fault.when, self.fault.kind, row.warmup, row.check, row.iterations)
-        return Planted(run, operation, self.device.synchronize, self.fault.kind, hits)
+        hits = faulty_calls(self.fault.when, self.fault.kind, row.warmup, row.check, row.iterations)
+        return FaultyRun(run, operation, self.device.synchronize, self.fault.kind, hits)
 
     def _verify(self, operation: Operation, run: Callable[[], None]) -> int:
-        """The wrong elements of one run on new data."""
+        """Return the number of wrong elements of one run on new data."""
         self.salt += 1
         operation.fill(self.salt)
-        # NCCL reads the buffers on the same stream that filled them; gloo reads them at once, and they are full.
+        # NCCL reads the buffers on the stream that filled them; gloo reads them at once, and they are complete.
         run()
         self.device.synchronize()
         return operation.wrong()
@@ -115,22 +173,3 @@ class Loop:
 
 def _barrier() -> None:
     dist.barrier()
-
-
-def answer(operation: Operation, timing: Timing, wrong: int | None) -> Answer:
-    """The rank's answer, from the times of its runs."""
-    runs = timing.per_iteration
-    return {
-        "size": operation.size,
-        "count": operation.count,
-        "takes_part": operation.takes_part,
-        "time": timing.total / len(runs),
-        "wall": timing.wall / len(runs),
-        "clocks_disagree": timing.clocks_disagree,
-        "p50": percentile(runs, 50),
-        "p95": percentile(runs, 95),
-        "p99": percentile(runs, 99),
-        "max": max(runs),
-        "cv": variation(runs),
-        "wrong": wrong,
-    }

@@ -1,10 +1,10 @@
-"""Data whose right result is known to the last bit, so that one wrong element shows.
+"""Verification data: the expected result is exact to the last bit, so a single wrong element is detected.
 
 Reductions: x_r[i] = (7i + 13r) mod m with m at most floor(2^p / n) + 1. Every partial sum is a whole number of at most
-2^p, which the type holds exactly, so that the sum is the same in any order and by any algorithm (as in nccl-tests).
-Data that only moves: a hash of (source, destination, position), so that shifted or misrouted data shows, plus the salt.
-`salt` makes the data of each verification different from that of the one before, so that stale data shows.
-Data is compared bit by bit: a sign that flips on a zero is an error, too.
+2^p, which the type holds exactly, so the sum is the same in any order and for any algorithm (as in nccl-tests).
+Data that only moves: a hash of (source, destination, position), which detects shifted or misrouted data, plus the salt.
+`salt` differs between consecutive verifications, which detects stale data.
+The comparison is bit by bit: a flipped sign of a zero is an error as well.
 """
 
 from __future__ import annotations
@@ -14,27 +14,27 @@ from math import gcd
 
 import torch
 
-# Whole numbers up to 2^p are exact in the type; those below 2^p in uint8, which therefore holds no sum.
 EXACT_BITS = {torch.float32: 24, torch.float16: 11, torch.bfloat16: 8, torch.uint8: 8}
+"""p, where whole numbers up to 2^p are exact; below 2^p in uint8, which therefore holds no sum."""
 BITS_AS = {4: torch.int32, 2: torch.int16, 1: torch.uint8}
 CHUNK = 2**22
 
 Generator = Callable[[int, int], torch.Tensor]
-"""(start, count) → the values at positions start … start + count - 1, shape [count]."""
+"""Returns the values at positions start … start + count - 1 for (start, count), shape [count]."""
 
 
 class ReductionPattern:
-    """What each of `world` ranks contributes to a sum, and the sum itself."""
+    """Contribution of each of `world` ranks to a sum, and the sum."""
 
     def __init__(self, world: int, dtype: torch.dtype, device: torch.device) -> None:
         self.world, self.dtype, self.device = world, dtype, device
         self.top = 2 ** EXACT_BITS[dtype] // world
-        # With more ranks than 2^p not everyone may contribute: 1 from every stride-th rank.
+        # With more ranks than 2^p, only every stride-th rank contributes: a 1.
         self.stride = -(-world // 2 ** EXACT_BITS[dtype])
         self.period = _period(world, self.top) if self.top else self.stride
 
     def contribution(self, rank: int, salt: int) -> Generator:
-        """The input of `rank`."""
+        """Return the input of `rank`."""
 
         def generate(start: int, count: int) -> torch.Tensor:
             return self._values(self._positions(start, count, salt), rank).to(self.dtype)
@@ -42,13 +42,13 @@ class ReductionPattern:
         return generate
 
     def total(self, salt: int) -> Generator:
-        """The sum over all ranks."""
+        """Return the sum over all ranks."""
 
         def generate(start: int, count: int) -> torch.Tensor:
             positions = self._positions(start, count, salt)
             if self.period > count:
                 return self._sum(positions).to(self.dtype)
-            # The pattern repeats: one period is summed and looked up, whatever the number of ranks.
+            # The pattern repeats: sum one period and look it up, for any number of ranks.
             table = self._sum(torch.arange(self.period, device=self.device))
             return table[positions % self.period].to(self.dtype)
 
@@ -70,26 +70,26 @@ class ReductionPattern:
 
 
 def _period(world: int, top: int) -> int:
-    """The largest m of 2 … top + 1 that leaves the pattern its teeth.
+    """Return the largest suitable m of 2 … top + 1.
 
-    With 7 or 13 as a factor, positions or ranks would look alike. Where m divides the number of ranks, every position
-    has one and the same sum, and data of another iteration would pass: avoided where some m allows it, which is so up
-    to 32 ranks in bf16, 256 in fp16 and thousands in fp32.
+    With 7 or 13 as a factor, positions or ranks would have equal data. If m divides the number of ranks, all positions
+    have the same sum, and stale data would pass; some m avoids that up to 32 ranks in bf16, 256 in fp16 and thousands
+    in fp32.
     """
     candidates = [m for m in range(top + 1, 1, -1)[:100] if gcd(m, 7 * 13) == 1]
     return next((m for m in candidates if world % m), candidates[0])
 
 
 def moved(source: int, destination: int, salt: int, dtype: torch.dtype, device: torch.device) -> Generator:
-    """The data that `source` has for `destination`: whole numbers below 2^p that look random.
+    """Return the data from `source` to `destination`: pseudorandom whole numbers below 2^p.
 
-    At every position it differs from the data of the 2^p - 1 salts before and after.
+    At every position it differs from the data of the 2^p - 1 previous and next salts.
     """
     key = _mix(_mix(source) ^ destination)
     mask = 2 ** EXACT_BITS[dtype] - 1
 
     def generate(start: int, count: int) -> torch.Tensor:
-        # 64-bit products may wrap; the low 32 bits that are kept do not care.
+        # 64-bit products may wrap; the low 32 bits are the same.
         value = (torch.arange(start, start + count, device=device) * 0x9E3779B1 + key) & 0xFFFFFFFF
         value = ((value ^ (value >> 16)) * 0x45D9F3B) & 0xFFFFFFFF
         value = ((value ^ (value >> 16)) * 0x45D9F3B) & 0xFFFFFFFF
@@ -100,7 +100,7 @@ def moved(source: int, destination: int, salt: int, dtype: torch.dtype, device: 
 
 
 def zeros(dtype: torch.dtype, device: torch.device) -> Generator:
-    """Nothing but zeros."""
+    """Return zeros."""
 
     def generate(_start: int, count: int) -> torch.Tensor:
         return torch.zeros(count, dtype=dtype, device=device)
@@ -109,13 +109,13 @@ def zeros(dtype: torch.dtype, device: torch.device) -> Generator:
 
 
 def fill(buffer: torch.Tensor, generate: Generator) -> None:
-    """Write the pattern into a flat buffer, in pieces that bound the memory needed beside it."""
+    """Write the pattern into a flat buffer, in chunks that bound the additional memory."""
     for start, count in _pieces(buffer.numel()):
         buffer[start : start + count] = generate(start, count)
 
 
 def poison(buffer: torch.Tensor, generate: Generator, offset: int = 0) -> None:
-    """Fill a flat buffer with what is wrong at every position: NaN, or the expected byte with all bits flipped."""
+    """Fill a flat buffer with wrong data at every position: NaN, or the expected byte with all bits flipped."""
     if buffer.is_floating_point():
         buffer.fill_(torch.nan)
         return
@@ -124,7 +124,7 @@ def poison(buffer: torch.Tensor, generate: Generator, offset: int = 0) -> None:
 
 
 def spoil(buffer: torch.Tensor) -> None:
-    """Make a flat buffer that holds the right data wrong at every position, without computing what is right."""
+    """Make a flat buffer of right data wrong at every position, without computing the right data."""
     if buffer.is_floating_point():
         buffer.fill_(torch.nan)
     else:
@@ -132,7 +132,7 @@ def spoil(buffer: torch.Tensor) -> None:
 
 
 def count_wrong(buffer: torch.Tensor, generate: Generator, offset: int = 0) -> int:
-    """How many elements of a flat buffer differ in any bit from the pattern at positions offset …"""
+    """Count the elements of a flat buffer that differ in any bit from the pattern at positions offset …"""
     wrong = torch.zeros((), dtype=torch.int64, device=buffer.device)
     for start, count in _pieces(buffer.numel()):
         wrong += (bits(buffer[start : start + count]) != bits(generate(offset + start, count))).sum()
@@ -140,12 +140,12 @@ def count_wrong(buffer: torch.Tensor, generate: Generator, offset: int = 0) -> i
 
 
 def flip(buffer: torch.Tensor, position: int) -> None:
-    """Spoil one bit of one element, the least that can go wrong."""
+    """Flip one bit of one element, the smallest error."""
     bits(buffer)[position] ^= 1
 
 
 def bits(values: torch.Tensor) -> torch.Tensor:
-    """The same memory as whole numbers."""
+    """View the same memory as whole numbers."""
     whole: torch.Tensor = values.view(BITS_AS[values.dtype.itemsize])
     return whole
 
@@ -156,7 +156,7 @@ def _pieces(total: int) -> Iterator[tuple[int, int]]:
 
 
 def _mix(value: int) -> int:
-    """A 32-bit finaliser: neighbouring keys give unrelated numbers."""
+    """Mix 32 bits, so that neighboring keys give unrelated numbers."""
     value = (value + 0x9E3779B9) & 0xFFFFFFFF
     value = ((value ^ (value >> 16)) * 0x85EBCA6B) & 0xFFFFFFFF
     value = ((value ^ (value >> 13)) * 0xC2B2AE35) & 0xFFFFFFFF

@@ -1,16 +1,27 @@
-"""Whether a gang can ever be placed, and what it waits for: what Ray's scheduler and autoscaler know, in words."""
+"""Placement of a gang: whether it can ever fit, what it waits for, and the wait itself.
+
+Combines the state of Ray's scheduler and of its autoscaler.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-FREE_THEM = "ask for less with --nodes and --per-node, or free what holds them: rdma-ray list"
+import ray
+from ray.util.placement_group import PlacementGroup, placement_group_table
+
+from workloads.exits import Exit, WorkloadError
+
+REQUEST_LESS = "request less with --nodes and --per-node, or free what holds them: rdma-ray list"
+FIRST_REPORT_S, NEXT_REPORT_S = 2, 15
+"""Seconds until the first report of a wait, and between reports."""
 
 
 @dataclass(frozen=True)
-class Wanted:
+class GangRequest:
     """One bundle of `amount` GPUs or CPUs (`kind`) on each of `nodes` nodes, all at once."""
 
     nodes: int
@@ -23,7 +34,7 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Node:
-    """A living node: how many GPUs or CPUs it has, and how many of them nobody holds."""
+    """A live node: its number of GPUs or CPUs, and how many of them are free."""
 
     address: str
     total: float
@@ -32,7 +43,7 @@ class Node:
 
 @dataclass(frozen=True)
 class Group:
-    """A kind of node that the autoscaler may add: GPUs or CPUs of each, and how many nodes at most (None: no limit)."""
+    """A node group of the autoscaler: GPUs or CPUs per node, and its maximum of nodes (None: unlimited)."""
 
     name: str
     amount: float
@@ -41,10 +52,11 @@ class Group:
 
 @dataclass(frozen=True)
 class Scheduling:
-    """Ray's scheduling state. `groups` is None where no autoscaler says what it may add.
+    """Ray's scheduling state.
 
-    `starting` names the kinds of nodes that are on their way, `failed` the reasons why others are not, `refused` says
-    that the autoscaler finds no way to fit this gang as long as the others hold what they hold.
+    `groups` is None without an autoscaler. `starting` names the node groups with nodes on their way, `failed` the
+    reasons why others do not start. `refused` is whether the autoscaler cannot fit this gang while others hold what
+    they hold.
     """
 
     nodes: list[Node]
@@ -57,43 +69,41 @@ class Scheduling:
         return [f"  {node.address}: {node.free:g} of {node.total:g} {kind} free" for node in self.nodes]
 
 
-def never(wanted: Wanted, seen: Scheduling, elastic: bool) -> str | None:
-    """Why the gang cannot be placed however long it waits; None where it can, or where nobody knows.
+def never(request: GangRequest, seen: Scheduling, elastic: bool) -> str | None:
+    """Return why the gang can never be placed; None if it can, or if that is unknown.
 
-    Ray itself calls a group infeasible only where no node could take one bundle, not where nodes are too few, and says
-    so as well while the autoscaler is about to add the first one.
+    Ray itself reports a group as infeasible only if no node fits one bundle, not if nodes are too few, and also while
+    the autoscaler is about to add the first one.
     """
-    fitting = sum(node.total >= wanted.amount for node in seen.nodes)
+    fitting = sum(node.total >= request.amount for node in seen.nodes)
     if not elastic:
-        if fitting >= wanted.nodes:
+        if fitting >= request.nodes:
             return None
         return "\n".join(
             [
-                f"these nodes can never fit: {wanted} are wanted; the cluster has",
-                *seen.table(wanted.kind),
-                FREE_THEM,
+                f"these nodes can never fit: the run needs {request}; the cluster has",
+                *seen.table(request.kind),
+                REQUEST_LESS,
             ]
         )
-    if seen.groups is None:
-        return None
-    able = [group for group in seen.groups if group.amount >= wanted.amount]
-    if any(group.most is None for group in able):
+    able = [group for group in seen.groups or () if group.amount >= request.amount]
+    if seen.groups is None or any(group.most is None for group in able):
         return None
     most = max(fitting, sum(group.most or 0 for group in able))
-    if most >= wanted.nodes:
+    if most >= request.nodes:
         return None
-    kinds = ", ".join(f"{group.most} of {group.name} with {group.amount:g} {wanted.kind}" for group in seen.groups)
+    kinds = ", ".join(f"{group.most} of {group.name} with {group.amount:g} {request.kind}" for group in seen.groups)
     return (
-        f"the autoscaler can never have that many: {wanted} are wanted, and it may have at most {most} such nodes"
-        f" ({kinds or 'no kind of node at all'}): use --nodes {most}, or raise nodes.max in the stack file"
+        f"the autoscaler can never add that many: the run needs {request}, and at most {most} such nodes are"
+        f" possible ({kinds or 'no node group'}): use --nodes {most}, or raise nodes.max in the stack file"
     )
 
 
-def waiting(wanted: Wanted, seen: Scheduling) -> str:
-    """What is missing now, in one line."""
-    ready = sum(node.free >= wanted.amount for node in seen.nodes)
-    busy = [node for node in seen.nodes if node.total >= wanted.amount and node.free < wanted.amount]
-    parts = [f"{min(ready, wanted.nodes)} of {wanted} ready"]
+def waiting(request: GangRequest, seen: Scheduling) -> str:
+    """Return what is missing now, in one line."""
+    ready = sum(node.free >= request.amount for node in seen.nodes)
+    busy = [node for node in seen.nodes if node.total >= request.amount and node.free < request.amount]
+    parts = [f"{min(ready, request.nodes)} of {request} ready"]
     if busy:
         held = ", ".join(f"{node.address} ({node.free:g} of {node.total:g} free)" for node in busy)
         parts.append(f"held by others: {held}")
@@ -102,19 +112,67 @@ def waiting(wanted: Wanted, seen: Scheduling) -> str:
     if seen.failed:
         parts.append(f"not started: {', '.join(seen.failed)}")
     if seen.refused and not seen.starting:
-        parts.append("the autoscaler sees no way to fit it in now")
+        parts.append("the autoscaler cannot fit it now")
     return "; ".join(parts)
 
 
-def too_late(wanted: Wanted, seen: Scheduling, wait_s: float, state: str) -> str:
-    """The message of a wait that is over; `state` is Ray's word for the placement group."""
-    lines = [f"no room within {wait_s:.0f} s ({state}): {wanted} are wanted; the cluster has"]
-    return "\n".join([*lines, *seen.table(wanted.kind), waiting(wanted, seen), f"wait longer with --wait, {FREE_THEM}"])
+def too_late(request: GangRequest, seen: Scheduling, wait_s: float, state: str) -> str:
+    """Return the message of a wait that timed out; `state` is Ray's state of the placement group."""
+    lines = [f"no room within {wait_s:.0f} s ({state}): the run needs {request}; the cluster has"]
+    lines += [*seen.table(request.kind), waiting(request, seen)]
+    return "\n".join([*lines, f"wait longer with --wait, {REQUEST_LESS}"])
+
+
+def wait_for_nodes(
+    group: PlacementGroup, request: GangRequest, wait_s: float, elastic: bool, on_event: Callable[..., None]
+) -> None:
+    """Wait until the group has its nodes, and report from time to time what is missing.
+
+    Raises:
+        WorkloadError: the group can never be placed, or was not placed within `wait_s` seconds.
+    """
+    ready = group.ready()
+    began = time.monotonic()
+    pause = min(FIRST_REPORT_S, wait_s)
+    while not ray.wait([ready], timeout=pause)[0]:
+        seen = read(request.kind, group.id.hex())
+        if reason := never(request, seen, elastic):
+            raise WorkloadError(reason)
+        waited = time.monotonic() - began
+        if waited >= wait_s:
+            state = placement_group_table(group)["stats"]["scheduling_state"]
+            raise WorkloadError(too_late(request, seen, wait_s, state))
+        on_event("waiting", text=waiting(request, seen), seconds=round(waited))
+        pause = min(NEXT_REPORT_S, wait_s - waited)
+
+
+def answers(references: Sequence[Any], timeout_s: float, hang: Callable[[list[int]], str]) -> list[Any]:
+    """Return the answers in the order of the references.
+
+    An actor's own error is raised as soon as it fails, while others may still wait for it.
+
+    Args:
+        hang: the message for the indexes without an answer.
+
+    Raises:
+        WorkloadError: code HANG, if an answer is missing after `timeout_s` seconds.
+    """
+    pending = list(references)
+    deadline = time.monotonic() + timeout_s
+    while pending:
+        done, pending = ray.wait(pending, timeout=max(0.0, deadline - time.monotonic()))
+        if not done:
+            silent = [index for index, reference in enumerate(references) if reference in pending]
+            raise WorkloadError(hang(silent), Exit.HANG)
+        ray.get(done)
+    found: list[Any] = ray.get(list(references))
+    return found
 
 
 def read(kind: str, group_id: str) -> Scheduling:
-    """Ask Ray for the nodes and for what its autoscaler does; `group_id` is the placement group's, in hex."""
-    import ray
+    """Read the nodes and the autoscaler's state from Ray; `group_id` is the placement group's, in hex."""
+    from ray._raylet import GcsClient  # type: ignore[attr-defined]  # Cython, without types
+    from ray.core.generated.autoscaler_pb2 import GetClusterStatusReply  # type: ignore[attr-defined]  # generated
 
     free_of: Callable[[], dict[str, dict[str, float]]] = ray._private.state.available_resources_per_node
     nodes_of: Callable[[], list[dict[str, Any]]] = ray.nodes  # both untyped in Ray
@@ -125,16 +183,18 @@ def read(kind: str, group_id: str) -> Scheduling:
         if node["Alive"]
     ]
     config: Any = ray._private.state.state.get_cluster_config()
-    return autoscaling(_status(), config, nodes, kind, group_id)
+    status: Any = GetClusterStatusReply()  # remains empty without an autoscaler
+    status.ParseFromString(GcsClient(ray.get_runtime_context().gcs_address).get_cluster_status(timeout_s=10))
+    return autoscaling(status, config, nodes, kind, group_id)
 
 
 def autoscaling(status: Any, config: Any, nodes: list[Node], kind: str, group_id: str) -> Scheduling:
-    """The scheduling state out of Ray's messages GetClusterStatusReply and ClusterConfig (autoscaler.proto)."""
+    """Return the scheduling state in Ray's messages GetClusterStatusReply and ClusterConfig (autoscaler.proto)."""
     state = status.autoscaling_state
     groups = None
     if config is not None and config.node_group_configs:
         groups = [
-            # -1 is Ray's "no limit"
+            # Ray's -1 is "no limit"
             Group(group.name, group.resources.get(kind, 0), None if group.max_count < 0 else group.max_count)
             for group in config.node_group_configs
         ]
@@ -148,14 +208,3 @@ def autoscaling(status: Any, config: Any, nodes: list[Node], kind: str, group_id
         failed=sorted({f"{found.ray_node_type_name}: {found.reason}" for found in state.failed_instance_requests}),
         refused=any(group_id in found.details for found in state.infeasible_gang_resource_requests),
     )
-
-
-def _status() -> Any:
-    """The autoscaler's report; an empty one where there is none."""
-    import ray
-    from ray._raylet import GcsClient  # type: ignore[attr-defined]  # Cython, without types
-    from ray.core.generated.autoscaler_pb2 import GetClusterStatusReply  # type: ignore[attr-defined]  # generated
-
-    reply: Any = GetClusterStatusReply()
-    reply.ParseFromString(GcsClient(ray.get_runtime_context().gcs_address).get_cluster_status(timeout_s=10))
-    return reply

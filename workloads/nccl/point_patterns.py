@@ -1,9 +1,10 @@
-"""Who sends to whom in a point-to-point measurement. Pure: neither torch nor ray.
+"""Point-to-point patterns (which rank sends to which) and the bandwidth limits of the links that they use.
 
-A pattern is measured three times: each direction on its own (`up`, `down`), which compares with the line rate of the
-NICs, and both at once (`duplex`), which compares with twice that. `up` goes from the lower of two nodes to the upper
-one, or from the lower of two ranks within a node. Ranks are consecutive per node, so that local rank i of every node
-uses the NIC of rail i. With more than two nodes neighbours meet: 0 and 1, 2 and 3, …; an odd last node stays idle.
+Imports neither torch nor ray. A pattern is measured three times: each direction alone (`up`, `down`), which compares
+with the line rate of the NICs, and both at once (`duplex`), which compares with twice the line rate. `up` goes from
+the lower to the upper of two nodes, or of two ranks within a node. Ranks are consecutive per node, so local rank i of
+every node uses the NIC of rail i. With more than two nodes, neighbors form pairs (0 and 1, 2 and 3, …); an odd last
+node stays idle.
 """
 
 from __future__ import annotations
@@ -12,28 +13,29 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 PAIRS, SINGLE, RAIL, SHIFT, INCAST, INTRA = "pairs", "single", "rail", "shift", "incast", "intra"
-PATTERNS = {
-    PAIRS: "local rank i of one node with local rank i of the other, all at once",
-    SINGLE: "one such pair alone: no more than its own NICs can carry",
-    RAIL: "one rail after the other: local rank i alone, for every i",
-    SHIFT: "local rank i with local rank i + 1 of the other node, all at once",
-    INCAST: "all ranks of one node to one rank of the other",
-    INTRA: "neighbours within a node, for contrast",
-}
+PATTERNS = (PAIRS, SINGLE, RAIL, SHIFT, INCAST, INTRA)
+"""In this order: local rank i with local rank i of the other node, all at once; one such pair; each such pair alone,
+one after the other; local rank i with local rank i + 1 of the other node, all at once; all ranks of one node to one
+rank of the other; neighbors within a node, for contrast."""
 DIRECTIONS = ("up", "down", "duplex")
 
 
 @dataclass(frozen=True, order=True)
 class Flow:
-    """Data that one rank has for another."""
+    """Data that one rank sends to another."""
 
     sender: int
     receiver: int
 
+    @property
+    def up(self) -> bool:
+        """Whether the flow goes to the higher rank."""
+        return self.sender < self.receiver
+
 
 @dataclass(frozen=True)
 class Variant:
-    """One measurement: a pattern, the rail where it has one, and a direction."""
+    """One measurement: a pattern, its rail if it has one, and a direction."""
 
     pattern: str
     direction: str
@@ -41,17 +43,21 @@ class Variant:
 
     @property
     def name(self) -> str:
-        """`pairs up`, `rail 3 duplex`: what the result's rows are called."""
+        """The name in the result's rows: `pairs up`, `rail 3 duplex`."""
         return " ".join([self.pattern, *([str(self.rail)] if self.rail is not None else []), self.direction])
 
     @property
     def across(self) -> bool:
-        """Whether its data goes from node to node."""
+        """Whether the data crosses nodes."""
         return self.pattern != INTRA
 
     @classmethod
     def parse(cls, name: str) -> Variant:
-        """The variant of that name; ValueError where there is none."""
+        """Return the variant with this name.
+
+        Raises:
+            ValueError: there is no such variant.
+        """
         pattern, *rail, direction = name.split(" ") if name.count(" ") in (1, 2) else ("", "")
         known = pattern in PATTERNS and direction in DIRECTIONS and (pattern == RAIL) == bool(rail)
         if not known or not all(number.isdecimal() for number in rail):
@@ -60,24 +66,25 @@ class Variant:
 
 
 def possible(pattern: str, nodes: int, per_node: int) -> bool:
-    """Whether the pattern has a meaning of its own on so many nodes of `per_node` ranks."""
+    """Return whether the pattern differs from the others on this many nodes of `per_node` ranks."""
     if pattern == INTRA:
         return per_node > 1
-    # With one rank per node a shift is a pair, and an incast has one sender.
+    # With one rank per node, a shift equals a pair and an incast has a single sender.
     return nodes > 1 and (per_node > 1 or pattern not in (SHIFT, INCAST))
 
 
 def choose(names: Sequence[str], nodes: int, per_node: int) -> list[str]:
-    """The patterns that `names` ask for, each once; without names the least that says something.
+    """Return the requested patterns without duplicates; `all` means all possible ones, no name the basic one.
 
-    `all` stands for those that are possible. ValueError names the one that does not exist or has no meaning here.
+    Raises:
+        ValueError: a pattern does not exist or is not possible on these ranks.
     """
     for name in names:
         if name not in (*PATTERNS, "all"):
             raise ValueError(f"{name!r} is no pattern: choose from all, {', '.join(PATTERNS)}")
         if name != "all" and not possible(name, nodes, per_node):
-            wanted = "at least 2 ranks per node" if nodes > 1 or name == INTRA else "at least 2 nodes"
-            raise ValueError(f"pattern {name} needs {wanted}: this run has {nodes} nodes with {per_node} ranks each")
+            needed = "at least 2 ranks per node" if nodes > 1 or name == INTRA else "at least 2 nodes"
+            raise ValueError(f"pattern {name} needs {needed}: this run has {nodes} nodes with {per_node} ranks each")
     if not names:
         return [PAIRS if nodes > 1 else INTRA]
     if "all" in names:
@@ -85,8 +92,8 @@ def choose(names: Sequence[str], nodes: int, per_node: int) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def variants(nodes: int, per_node: int, patterns: Sequence[str] = tuple(PATTERNS)) -> list[Variant]:
-    """The measurements of these patterns as far as they are possible, in order; each rail is one of its own."""
+def variants(nodes: int, per_node: int, patterns: Sequence[str] = PATTERNS) -> list[Variant]:
+    """Return the possible measurements of these patterns in order; each rail has its own."""
     return [
         Variant(pattern, direction, rail)
         for pattern in patterns
@@ -97,44 +104,29 @@ def variants(nodes: int, per_node: int, patterns: Sequence[str] = tuple(PATTERNS
 
 
 def flows(variant: Variant, nodes: int, per_node: int) -> list[Flow]:
-    """Everything that is sent at once, `up` before `down`."""
-    up, down = _both_ways(variant, nodes, per_node)
+    """Return all concurrent flows, `up` before `down`."""
+    up, down = [], []
+    if variant.pattern == INTRA:
+        up = [Flow(r, r + 1) for n in range(nodes) for r in range(n * per_node, (n + 1) * per_node - 1, 2)]
+        down = [Flow(flow.receiver, flow.sender) for flow in up]
+    else:
+        for lower in range(0, nodes - 1, 2):
+            here, there = lower * per_node, (lower + 1) * per_node
+            for sender, receiver in _local_pairs(variant, per_node):
+                up.append(Flow(here + sender, there + receiver))
+                # The reverse of an incast is an incast into the other node, not one rank that sends to all.
+                incast = variant.pattern == INCAST
+                down.append(Flow(there + (sender if incast else receiver), here + (receiver if incast else sender)))
     return {"up": up, "down": down, "duplex": up + down}[variant.direction]
 
 
-def goes_up(flow: Flow) -> bool:
-    """Which of a duplex measurement's two directions a flow belongs to."""
-    return flow.sender < flow.receiver
-
-
 def fan_in(variant: Variant, per_node: int) -> int:
-    """How many ranks share one receiver."""
+    """Return the number of senders per receiver."""
     return per_node if variant.pattern == INCAST else 1
 
 
-def _both_ways(variant: Variant, nodes: int, per_node: int) -> tuple[list[Flow], list[Flow]]:
-    if variant.pattern == INTRA:
-        pairs = [
-            (node * per_node + local, node * per_node + local + 1)
-            for node in range(nodes)
-            for local in range(0, per_node - 1, 2)
-        ]
-        return [Flow(a, b) for a, b in pairs], [Flow(b, a) for a, b in pairs]
-    up, down = [], []
-    for lower in range(0, nodes - 1, 2):
-        here, there = lower * per_node, (lower + 1) * per_node
-        for sender, receiver in _locals(variant, per_node):
-            up.append(Flow(here + sender, there + receiver))
-            if variant.pattern == INCAST:
-                # The other way round is an incast, too, and not one rank that sends to all.
-                down.append(Flow(there + sender, here + receiver))
-            else:
-                down.append(Flow(there + receiver, here + sender))
-    return up, down
-
-
-def _locals(variant: Variant, per_node: int) -> list[tuple[int, int]]:
-    """(local rank on the lower node, local rank on the upper one) of each pair."""
+def _local_pairs(variant: Variant, per_node: int) -> list[tuple[int, int]]:
+    """Return (local rank on the lower node, local rank on the upper node) of each pair."""
     match variant.pattern:
         case "pairs":
             return [(i, i) for i in range(per_node)]
@@ -149,3 +141,47 @@ def _locals(variant: Variant, per_node: int) -> list[tuple[int, int]]:
             return [(i, 0) for i in range(per_node)]
         case _:
             raise ValueError(f"{variant.pattern!r} is no pattern across nodes")
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Links of a machine type: `gbps_per_nic` in Gbit/s, `nvlink` in GB/s of one GPU, both in each direction."""
+
+    machine: str
+    gpus: int
+    nics: int
+    gbps_per_nic: float
+    nvlink: float | None = None
+
+    def of_gpus(self, gpus: int) -> float:
+        """Return the GB/s that this many GPUs of a node can send, or receive, through the NICs next to them.
+
+        Where GPUs share a NIC (p4d), the NICs are counted as if no two of these GPUs did: the limit may be too high,
+        but never below what is possible.
+        """
+        return min(self.nics, gpus * max(1, self.nics // self.gpus)) * self.gbps_per_nic / 8
+
+    def one_way(self, found: Sequence[Flow], per_node: int) -> float | None:
+        """Return the total GB/s limit of flows in one direction; None if it is unknown.
+
+        Across nodes, the narrower side of each pair of nodes counts, such as the single receiver of an incast. Within
+        a node the limit is NVLink: each GPU has one partner.
+        """
+        if any(flow.sender // per_node == flow.receiver // per_node for flow in found):
+            return None if self.nvlink is None else self.nvlink * len(found)
+        sides: dict[tuple[int, int], tuple[set[int], set[int]]] = {}
+        for flow in found:
+            senders, receivers = sides.setdefault((flow.sender // per_node, flow.receiver // per_node), (set(), set()))
+            senders.add(flow.sender)
+            receivers.add(flow.receiver)
+        return sum(min(self.of_gpus(len(a)), self.of_gpus(len(b))) for a, b in sides.values())
+
+
+def limit_of(found: Sequence[Flow], limits: Limits | None, per_node: int) -> float | None:
+    """Return a row's limit in GB/s: the sum over its directions; None if one of them is unknown."""
+    if limits is None:
+        return None
+    directions = [[flow for flow in found if flow.up is up] for up in (True, False)]
+    parts = [limits.one_way(one_way, per_node) for one_way in directions if one_way]
+    known = [part for part in parts if part is not None]
+    return round(sum(known), 3) if len(known) == len(parts) else None

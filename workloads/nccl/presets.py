@@ -1,30 +1,30 @@
-"""What a run measures unless its options say otherwise. Data; explicit options win.
-
-Without GPUs the same presets shrink by one rule, `on_cpus`: a CPU rank moves about a thousandth of what a GPU does.
-"""
+"""Presets of `bench nccl`, and the variables that select NCCL's algorithm."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import Literal, get_args
 
-if TYPE_CHECKING:
-    from workloads.nccl.result import Mode
+from workloads.exits import WorkloadError
 
-SHRINK = 2048  # 8 GiB become 4 MiB
-SMALLEST = 2**10
-WIDEST_STEP = 8
+Mode = Literal["throughput", "latency", "graph"]
+"""Runs back to back; a barrier before each run, not timed; replays of a CUDA graph."""
+MODES: tuple[Mode, ...] = get_args(Mode)
+DTYPES = ("fp32", "fp16", "bf16", "uint8")
+KIB, MIB, GIB = 2**10, 2**20, 2**30
+CPU_SHRINK = 2048
+"""Ratio of GPU to CPU message sizes: a CPU rank moves about a thousandth of what a GPU does. 8 GiB become 4 MiB."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Preset:
-    """Sizes in bytes from `begin` to `end`, each `factor` times the one before; `patterns` are those of p2p."""
+    """What a run measures by default: sizes in bytes from `begin` to `end`, multiplied by `factor` in each step."""
 
-    text: str
-    ops: tuple[str, ...]
-    patterns: tuple[str, ...]
+    ops: tuple[str, ...] = ("all",)
+    patterns: tuple[str, ...] = ()
     begin: int
-    end: int
+    end: int = 8 * GIB
     factor: int
     iterations: int = 20
     warmup: int = 5
@@ -33,61 +33,76 @@ class Preset:
     modes: tuple[Mode, ...] = ("throughput",)
 
     def on_cpus(self) -> Preset:
-        """The same on CPU ranks: sizes over 2048 but at least 1 KiB, each 8 times the one before, no CUDA graphs."""
+        """Return the preset for CPU ranks: smaller sizes of at least 1 KiB, a factor of at least 8, no CUDA graphs."""
         return replace(
             self,
-            begin=max(SMALLEST, self.begin // SHRINK),
-            end=max(SMALLEST, self.end // SHRINK),
-            factor=max(WIDEST_STEP, self.factor),
+            begin=max(KIB, self.begin // CPU_SHRINK),
+            end=max(KIB, self.end // CPU_SHRINK),
+            factor=max(8, self.factor),
             modes=tuple(mode for mode in self.modes if mode != "graph"),
         )
 
 
-KIB, MIB, GIB = 2**10, 2**20, 2**30
-
-DEFAULT = Preset(
-    text="every operation once, small to large",
-    ops=("all",),
-    patterns=(),
-    begin=KIB,
-    end=8 * GIB,
-    factor=2,
-)
-
+DEFAULT = Preset(begin=KIB, factor=2)
 PRESETS = {
     "quick": Preset(
-        text="all_gather, all_reduce and pairs of ranks at three sizes to 4 GiB: is the fabric there?",
-        ops=("all_gather", "all_reduce", "p2p"),
-        patterns=("pairs",),
-        begin=64 * MIB,
-        end=4 * GIB,
-        factor=8,
+        ops=("all_gather", "all_reduce", "p2p"), patterns=("pairs",), begin=64 * MIB, end=4 * GIB, factor=8
     ),
-    # all_gather and reduce_scatter are the honest fabric figures of two nodes (rings), all_reduce may be a tree.
+    # On two nodes all_gather and reduce_scatter use rings and measure the fabric; all_reduce may use a tree.
     "acceptance": Preset(
-        text="the collectives that training needs and pairs of ranks, 1 MiB to 8 GiB: does it deliver?",
         ops=("all_gather", "reduce_scatter", "all_reduce", "all_to_all", "p2p"),
         patterns=("pairs", "single"),
         begin=MIB,
-        end=8 * GIB,
         factor=2,
     ),
-    "full": Preset(
-        text="every operation, pattern, type and mode, 4 KiB to 8 GiB: everything there is to know",
-        ops=("all",),
-        patterns=("all",),
-        begin=4 * KIB,
-        end=8 * GIB,
-        factor=8,
-        dtypes=("fp32", "fp16", "bf16", "uint8"),
-        modes=("throughput", "latency", "graph"),
-    ),
+    "full": Preset(patterns=("all",), begin=4 * KIB, factor=8, dtypes=DTYPES, modes=MODES),
 }
-"""The largest rows are at least 1 GiB, where health is judged (workloads.md §1.3, 21 Nov 2026: smaller sizes measure
-latency)."""
+"""Is the fabric there; does it deliver what training needs; everything. The largest sizes are at least 1 GiB, where
+health is judged: smaller ones measure latency (workloads.md §1.3, 21 Nov 2026)."""
+
+ALGORITHMS = {
+    "ring": ("Ring", ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce")),
+    "tree": ("Tree", ("all_reduce",)),
+    "nvls": ("NVLS", ("all_reduce", "all_gather", "reduce_scatter")),
+    "nvlstree": ("NVLSTree", ("all_reduce",)),
+}
+"""By name: the value of NCCL_ALGO, and the operations that implement it; NCCL fails for others. Ring is the fabric
+mode: its busbw compares with the NICs' line rate, a tree's does not. Sources: NCCL user guide, env.html, read 2026-11;
+NCCL's src/graph/tuning.cc."""
+WITHOUT_ALGORITHM = ("all_to_all", "gather", "scatter", "sendrecv", "p2p")  # plain sends and receives
+PREFIXES = ("NCCL_", "TORCH_NCCL_", "GLOO_", "FI_", "OFI_NCCL_", "UCX_")
+SECRET_WORDS = ("TOKEN", "SECRET", "PASSWORD", "KEY", "CREDENTIAL")
 
 
-def preset(name: str | None, use_gpu: bool) -> Preset:
-    """The preset of that name for GPU or CPU ranks; KeyError where there is none."""
-    found = DEFAULT if name is None else PRESETS[name]
-    return found if use_gpu else found.on_cpus()
+def environment(algo: str | None, assignments: Sequence[str], ops: Sequence[str], use_gpu: bool) -> dict[str, str]:
+    """Return the ranks' variables from `--algo` and `--env NAME=VALUE`.
+
+    Raises:
+        WorkloadError: a variable or the algorithm is not available.
+    """
+    found = dict(_assignment(text) for text in assignments)
+    if algo is None:
+        return found
+    if algo not in ALGORITHMS:
+        raise WorkloadError(f"--algo {algo}: choose one of {', '.join(ALGORITHMS)}")
+    if not use_gpu:
+        raise WorkloadError(f"--algo {algo} selects NCCL's algorithm, and without GPUs there is only gloo")
+    if "NCCL_ALGO" in found:
+        raise WorkloadError(f"--algo {algo} and --env NCCL_ALGO={found['NCCL_ALGO']}: give one of the two")
+    value, available = ALGORITHMS[algo]
+    missing = [op for op in ops if op not in (*available, *WITHOUT_ALGORITHM)]
+    if missing:
+        raise WorkloadError(
+            f"--algo {algo}: NCCL implements it for {', '.join(available)}, not for {', '.join(missing)}:"
+            f" choose {' '.join(f'--op {op}' for op in available)}"
+        )
+    return found | {"NCCL_ALGO": value}
+
+
+def _assignment(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name.startswith(PREFIXES):
+        raise WorkloadError(f"--env {name}: write NAME=VALUE with a name that begins with {', '.join(PREFIXES)}")
+    if any(word in name for word in SECRET_WORDS):
+        raise WorkloadError(f"--env {name}: the result records these variables, and this name suggests a secret")
+    return name, value

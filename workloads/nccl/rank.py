@@ -9,7 +9,6 @@ import threading
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import ray
 import torch
@@ -18,16 +17,19 @@ from torch.distributed import TCPStore  # type: ignore[attr-defined]  # public, 
 from torch.distributed.distributed_c10d import _abort_process_group
 
 from workloads.interfaces import interface_of
+from workloads.nccl.collectives import DTYPES, Place
 from workloads.nccl.device import pick
 from workloads.nccl.evidence.collect import Collected, Collector
 from workloads.nccl.loop import Answer, Loop, Measurement
-from workloads.nccl.operation import DTYPES, Place
-from workloads.nccl.operations import kinds
-from workloads.nccl.spec import Fault
+from workloads.nccl.options import Fault
+from workloads.nccl.points import kinds
+from workloads.nccl.result import Member
+
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 class Rank:
-    """The actor behind one rank. `abort` and `evidence` run beside a call that hangs (concurrency group `control`)."""
+    """The actor of one rank. `abort` and `evidence` run while another call hangs (concurrency group `control`)."""
 
     def __init__(self, use_gpu: bool) -> None:
         self.use_gpu = use_gpu
@@ -37,27 +39,28 @@ class Rank:
         self.store: TCPStore | None = None
         self.collector = Collector(0, self.device.backend, first=True)
 
-    def describe(self) -> dict[str, Any]:
-        """Who and where this process is; `machine` is the same for all containers of one kernel."""
+    def describe(self) -> Member:
+        """Return this process and its host. The gang sets `rank` and `node`."""
         context = ray.get_runtime_context()
         node_ip: Callable[[], str] = ray.util.get_node_ip_address  # untyped in Ray
         gpus = context.get_accelerator_ids().get("GPU")
-        boot_id = Path("/proc/sys/kernel/random/boot_id")
-        return {
-            "host": socket.gethostname(),
-            "machine": boot_id.read_text().strip() if boot_id.exists() else platform.node(),
-            "ip": node_ip(),
-            "node_id": context.get_node_id(),
-            "device": self.device.name,
-            "gpu": gpus[0] if gpus else None,
-            "pid": os.getpid(),
-        }
+        return Member(
+            rank=0,
+            node=0,
+            host=socket.gethostname(),
+            machine=BOOT_ID.read_text().strip() if BOOT_ID.exists() else platform.node(),
+            ip=node_ip(),
+            node_id=context.get_node_id(),
+            device=self.device.name,
+            gpu=gpus[0] if gpus else None,
+            pid=os.getpid(),
+        )
 
     def serve(self, address: str, timeout_s: float) -> int:
-        """Rank 0 opens the rendezvous on a free port of its node's address, and of no other one; returns the port."""
+        """Open the rendezvous of rank 0 on a free port of its node's address only, and return the port."""
         listener = socket.create_server((address, 0))
         port = int(listener.getsockname()[1])
-        # The store takes the open socket over: between finding a free port and using it nobody can come in between.
+        # The store takes over the open socket, so no other process can take the port in between.
         self.store = TCPStore(
             address,
             port,
@@ -69,15 +72,9 @@ class Rank:
         return port
 
     def join(self, place: Place, address: str, port: int, own_ip: str, timeout_s: float, fault: Fault | None) -> None:
-        """Become rank `place.rank` of the process group whose rendezvous is at address:port."""
+        """Become rank `place.rank` of the process group with its rendezvous at address:port."""
         self.place, self.loop.fault = place, fault
-        interface = interface_of(own_ip)
-        if interface is not None:
-            # A host name that resolves to 127.0.0.1 would break gloo across nodes; what the image set, stays.
-            os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
-            os.environ.setdefault("NCCL_SOCKET_IFNAME", interface)
-        self.collector = Collector(place.rank, self.device.backend, first=place.rank % place.per_node == 0)
-        self.collector.start()
+        self._collect(place, own_ip)
         timeout = timedelta(seconds=timeout_s)
         store = self.store or TCPStore(address, port, is_master=False, timeout=timeout)
         dist.init_process_group(
@@ -91,7 +88,7 @@ class Rank:
         dist.barrier()
 
     def measure(self, row: Measurement) -> Answer:
-        """One row on this rank: verify, warm up, time, verify again."""
+        """Measure one row on this rank."""
         self.loop.stage = "before its first call"
         if self.loop.fault is not None and self.loop.fault.kind == "hang":
             threading.Event().wait()
@@ -101,7 +98,7 @@ class Rank:
         return self.loop.measure(operation, row)
 
     def environment(self) -> dict[str, str]:
-        """The variables that steer the communication library, without what sounds like a secret."""
+        """Return the communication library's variables without secrets."""
         return self.collector.variables()
 
     def versions(self) -> dict[str, str | None]:
@@ -117,9 +114,9 @@ class Rank:
 
     @ray.method(concurrency_group="control")
     def abort(self) -> str:
-        """Tear the communicator down under a call that hangs; where in its row this rank stands.
+        """Abort the communicator while a call hangs, and return this rank's stage in its row.
 
-        gloo has no abort: there the process's end is it.
+        gloo has no abort; it ends with its process.
         """
         if self.device.backend == "nccl" and dist.is_initialized():
             _abort_process_group()
@@ -127,14 +124,24 @@ class Rank:
 
     @ray.method(concurrency_group="control")
     def evidence(self, with_log: bool) -> Collected:
-        """What shows how the data travelled; the text of NCCL's log too, `with_log`."""
+        """Return the evidence of how the data traveled; `with_log` includes the text of NCCL's log."""
         return self.collector.finish(with_log)
 
     def leave(self) -> None:
         dist.destroy_process_group()
 
+    def _collect(self, place: Place, own_ip: str, backend: str | None = None) -> None:
+        """Select the network interface, and start the evidence's collector."""
+        if interface := interface_of(own_ip):
+            # A host name that resolves to 127.0.0.1 would break gloo across nodes. The image's own setting wins.
+            os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
+            os.environ.setdefault("NCCL_SOCKET_IFNAME", interface)
+        first = place.rank % place.per_node == 0
+        self.collector = Collector(place.rank, backend or self.device.backend, first=first)
+        self.collector.start()
+
 
 def _device_id_is_safe() -> bool:
-    """Between torch 2.6.0 and 2.7.1 binding the group to a device broke collectives (pytorch#153960)."""
+    """Return whether binding the group to a device works; it broke collectives in torch 2.6.1 to 2.7.0 (#153960)."""
     major, minor, patch = (int(part) for part in torch.__version__.split("+")[0].split(".")[:3])
     return (major, minor, patch) <= (2, 6, 0) or (major, minor, patch) >= (2, 7, 1)

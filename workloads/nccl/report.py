@@ -1,9 +1,8 @@
-"""A benchmark's result for people: a table, the notices, the verdict. Reads the result's model only."""
+"""Benchmark results on a terminal: progress, tables, notices, verdict."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console, JustifyMethod
@@ -12,24 +11,28 @@ from rich.table import Table
 from workloads.client.view import ProgressView
 from workloads.events import Event
 from workloads.nccl.evidence.show import show_evidence
-from workloads.nccl.figures import figure as figure
-from workloads.nccl.point_report import show_pairs
-from workloads.nccl.result import Result, Row
-from workloads.nccl.sizes import format_size
+from workloads.nccl.limits import OP
+from workloads.nccl.result import MultiGpuResult, Pair, Result, Row
+from workloads.nccl.sizes import figure, format_size
 
-WIDE = 110  # columns from which on a terminal has room for the spread over the ranks and the tail
-CROWDED = 8  # columns that 80 characters have room for
-MOST_WARNINGS = 10
+WIDE = 110
+"""Columns of a terminal with room for the spread over the ranks and the tail of single runs."""
+NARROW_COLUMNS = 8
+"""Table columns that fit into 80 characters."""
+MAX_WARNINGS = 10
+MAX_PAIRS = 16
+"""Pairs of one measurement that are shown; of more, the slowest."""
 SHORT = {"throughput": "thru", "latency": "lat", "graph": "graph"}
 PHASES = {
     "placement": "waiting for the nodes",
     "start": "starting the ranks",
     "rendezvous": "forming the process group",
+    "reduce": "adding up over all devices",
 }
 
 
 class BenchView(ProgressView):
-    """The bar counts rows."""
+    """Progress of a benchmark or a multi-GPU check. The bar counts rows."""
 
     def event(self, event: Event) -> None:
         match event["kind"]:
@@ -45,35 +48,88 @@ class BenchView(ProgressView):
                 self.advance(f"{name} {format_size(event['size'])}")
 
 
-def title(row: Row) -> str:
-    """`all_reduce`, `p2p pairs up`."""
-    return f"{row.op} {row.variant}" if row.variant else row.op
-
-
-def show(document: dict[str, Any], console: Console) -> None:
-    """Print the result: nothing but the reason where it failed before the first row."""
-    result = Result.model_validate(document)
+def show(result: Result, console: Console) -> None:
+    """Print the result; only the reason if it failed before the first row."""
     if result.rows:
         console.print(_table(result, wide=console.width >= WIDE))
-        show_pairs(document, console)
+        show_pairs(result, console)
     if result.notice:
         console.print(result.notice, style="yellow", soft_wrap=True)
-    if left_out := result.spec.get("left_out"):
-        console.print(f"not measured, since bytes hold no exact sum: {', '.join(left_out)}", soft_wrap=True)
-    if result.injected_fault:
-        console.print(f"a fault was injected on purpose: {result.injected_fault}", style="yellow")
-    warnings = [f"{title(row)} {format_size(row.size)}: {warning}" for row in result.rows for warning in row.warnings]
-    for warning in warnings[:MOST_WARNINGS]:
+    if result.spec.left_out:
+        names = ", ".join(result.spec.left_out)
+        console.print(f"not measured, since bytes hold no exact sum: {names}", soft_wrap=True)
+    _show_fault(result.injected_fault, console)
+    warnings = [f"{row.title} {format_size(row.size)}: {text}" for row in result.rows for text in row.warnings]
+    for warning in warnings[:MAX_WARNINGS]:
         console.print(warning, style="yellow", soft_wrap=True)
-    if len(warnings) > MOST_WARNINGS:
-        console.print(f"… and {len(warnings) - MOST_WARNINGS} warnings more, in the JSON (--json)", style="yellow")
+    if len(warnings) > MAX_WARNINGS:
+        console.print(f"… and {len(warnings) - MAX_WARNINGS} more warnings in the JSON (--json)", style="yellow")
     show_evidence(result.evidence, console)
     if result.verdict is not None and result.verdict.machine is not None:
-        from workloads.nccl.judge import view  # it knows the catalog, which a run on CPUs need not load
+        from workloads.nccl.judge import view  # it loads the catalog, which a run on CPUs does not need
 
         view.show(result.verdict, console)
     else:
-        console.print(result.reason, style="red" if result.exit_code else "green", markup=False, soft_wrap=True)
+        _show_reason(result, console)
+
+
+def show_pairs(result: Result, console: Console) -> None:
+    """Print the largest size of every point-to-point measurement: its total against its limit, and each pair."""
+    found = [row for row in largest(result.rows) if row.op == OP and row.pairs]
+    if not found or result.world is None:
+        return
+    per_node = result.world.per_node
+    console.print(_pair_table(found))
+    first = {member.node: member for member in reversed(result.ranks or [])}
+    ends = {end for row in found for pair in row.pairs or [] for end in (pair.sender, pair.receiver)}
+    for node in sorted({end // per_node for end in ends}):
+        where = f"{first[node].host}, {first[node].ip}" if node in first else "not in the result"
+        ranks = f"ranks {node * per_node} to {(node + 1) * per_node - 1}"
+        console.print(f"node {node}: {where}, {ranks}", highlight=False, soft_wrap=True)
+    for row in found:
+        if len(row.pairs or []) > MAX_PAIRS:
+            text = f"{row.variant}: the {MAX_PAIRS} slowest of {len(row.pairs or [])}"
+            console.print(text, highlight=False)
+
+
+def largest(rows: Sequence[Row]) -> list[Row]:
+    """Return the row with the largest size of each measurement, in the order of the measurements."""
+    found: dict[tuple[str, str | None, str, str], Row] = {}
+    for row in rows:
+        key = (row.op, row.variant, row.mode, row.dtype)
+        if key not in found or found[key].size < row.size:
+            found[key] = row
+    return list(found.values())
+
+
+def show_multigpu(result: MultiGpuResult, console: Console) -> None:
+    """Print every tensor of every worker, then the verdict; only the reason if no tensor was read."""
+    if result.workers:
+        console.print(_tensor_table(result))
+        console.print(result.ran, highlight=False, soft_wrap=True)
+    if result.notice:
+        console.print(result.notice, style="yellow", markup=False, soft_wrap=True)
+    if result.machines == 1:
+        console.print("all workers on one machine: a functional proof", style="yellow")
+    _show_fault(result.injected_fault, console)
+    for worker in result.workers:
+        if log := worker.log:
+            console.print(
+                f"worker {worker.rank}: NCCL {log.nccl_version}, network {log.plugin},"
+                f" GPUDirect RDMA on NICs {log.gdrdma_hcas}",
+                markup=False,
+                soft_wrap=True,
+            )
+    _show_reason(result, console)
+
+
+def _show_fault(fault: str | None, console: Console) -> None:
+    if fault:
+        console.print(f"a fault was injected on purpose: {fault}", style="yellow")
+
+
+def _show_reason(result: Result | MultiGpuResult, console: Console) -> None:
+    console.print(result.reason, style="red" if result.exit_code else "green", markup=False, soft_wrap=True)
 
 
 def _table(result: Result, wide: bool) -> Table:
@@ -87,21 +143,21 @@ def _table(result: Result, wide: bool) -> Table:
     columns = _columns(result.rows, wide)
     for name, (justify, _) in columns.items():
         table.add_column(name, justify=justify, no_wrap=True)
-    before = None
+    previous = None
     for row in result.rows:
-        kind = (title(row), row.mode, row.dtype)
-        if before not in (None, kind):
+        kind = (row.title, row.mode, row.dtype)
+        if previous not in (None, kind):
             table.add_section()
-        before = kind
+        previous = kind
         table.add_row(*(cell(row) for _, cell in columns.values()))
     return table
 
 
 def _columns(rows: Sequence[Row], wide: bool) -> dict[str, tuple[JustifyMethod, Callable[[Row], str]]]:
-    """The columns that there is room for; what says the same in every row is in the heading instead."""
+    """Return the columns that fit; what is equal in every row is in the heading instead."""
     left: JustifyMethod = "left"
     right: JustifyMethod = "right"
-    found: dict[str, tuple[JustifyMethod, Callable[[Row], str]]] = {"operation": (left, title)}
+    found: dict[str, tuple[JustifyMethod, Callable[[Row], str]]] = {"operation": (left, lambda row: row.title)}
     if len({row.dtype for row in rows}) > 1:
         found["type"] = (left, lambda row: row.dtype)
     if len({row.mode for row in rows}) > 1:
@@ -118,29 +174,77 @@ def _columns(rows: Sequence[Row], wide: bool) -> dict[str, tuple[JustifyMethod, 
     found["busbw"] = (right, lambda row: figure(row.busbw))
     if any(row.nic_bandwidth is not None for row in rows):
         found["per NIC"] = (right, lambda row: "N/A" if row.nic_bandwidth is None else figure(row.nic_bandwidth))
-    found["#wrong"] = (right, lambda row: _wrong(row.wrong))
-    if not wide and len(found) > CROWDED:
-        del found["algbw"]  # size over time, both of which are there
+    # nccl-tests writes N/A where nothing was checked: that is not zero.
+    found["#wrong"] = (right, lambda row: "N/A" if row.wrong is None else f"[red]{row.wrong}[/]" if row.wrong else "0")
+    if not wide and len(found) > NARROW_COLUMNS:
+        del found["algbw"]  # equals size over time, both of which are shown
     return found
 
 
 def _heading(result: Result) -> str:
-    world, versions = result.world, result.versions or {}
+    world, versions, spec = result.world, result.versions or {}, result.spec
     library = f"NCCL {versions['nccl']}" if versions.get("nccl") else str(result.backend)
     parts = [f"{world.ranks} ranks on {world.nodes} nodes" if world else "", library]
     for values in ({row.dtype for row in result.rows}, {row.mode for row in result.rows}):
         if len(values) == 1:
             parts += values
-    parts.append(f"{result.spec['iterations']} iterations")
-    if algo := result.spec.get("algo"):
-        parts.append(f"NCCL_ALGO {algo}")
-    if preset := result.spec.get("preset"):
-        parts.append(f"preset {preset}")
+    parts.append(f"{spec.iterations} iterations")
+    parts.append(f"NCCL_ALGO {spec.algo}" if spec.algo else "")
+    parts.append(f"preset {spec.preset}" if spec.preset else "")
     return ", ".join(part for part in parts if part)
 
 
-def _wrong(wrong: int | None) -> str:
-    """N/A where nothing was checked, as nccl-tests writes it: that is not zero."""
-    if wrong is None:
-        return "N/A"
-    return f"[red]{wrong}[/]" if wrong else "0"
+def _pair_table(rows: Sequence[Row]) -> Table:
+    sizes = sorted({row.size for row in rows})
+    table = Table(
+        title=f"point to point, {' and '.join(map(format_size, sizes))} to each receiver",
+        caption="decimal; sums are all bytes over the slowest pair's time",
+        box=SIMPLE_HEAD,
+        pad_edge=False,
+    )
+    table.add_column("from rank to rank", no_wrap=True)
+    for name in ("time µs", "GB/s", "Gbit/s", "limit", "share"):
+        table.add_column(name, justify="right", no_wrap=True)
+    several = len({(row.mode, row.dtype) for row in rows}) > 1
+    for row in rows:
+        name = f"{row.variant} {row.dtype} {row.mode}" if several else str(row.variant)
+        pairs, total = row.pairs or [], row.total or 0.0
+        count = f"{len(pairs)} at once" if pairs[1:] else _ends(pairs[0])
+        table.add_row(
+            f"[bold]{name}[/], {count}",
+            figure(row.time_us.max),
+            f"[bold]{figure(total)}[/]",
+            f"[bold]{figure(total * 8)}[/]",
+            *((figure(row.limit * 8), f"{total / row.limit:.1%}") if row.limit else ("-", "-")),
+        )
+        slowest = sorted(pairs, key=lambda pair: pair.bandwidth)[:MAX_PAIRS]
+        for pair in [pair for pair in pairs if pair in slowest] if pairs[1:] else []:
+            cells = figure(pair.time_us), figure(pair.bandwidth), figure(pair.bandwidth * 8)
+            table.add_row(f"  {_ends(pair)}", *cells)
+        table.add_section()
+    return table
+
+
+def _ends(pair: Pair) -> str:
+    return f"{pair.sender} to {pair.receiver}"
+
+
+def _tensor_table(result: MultiGpuResult) -> Table:
+    table = Table(
+        title=f"{len(result.workers)} workers of {result.spec.devices} tensors, {result.backend}",
+        caption=f"every element must be {result.expected:g}",
+        box=SIMPLE_HEAD,
+        pad_edge=False,
+    )
+    for name in ("worker", "address", "tensor", "device"):
+        table.add_column(name, no_wrap=True)
+    table.add_column("before", justify="right")
+    table.add_column("after", no_wrap=True)
+    for worker in result.workers:
+        table.add_section()
+        for index, tensor in enumerate(worker.tensors):
+            after = " ".join(f"{value:g}" for value in tensor.values)
+            right = all(value == result.expected for value in tensor.values)
+            place = str(worker.rank), worker.ip, str(index), tensor.device
+            table.add_row(*place, f"{tensor.start:g}", after if right else f"[red]{after}[/]")
+    return table

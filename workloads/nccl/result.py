@@ -1,30 +1,33 @@
-"""The result of a benchmark run, typed: the driver writes it on the cluster; judge, report and compare read it.
+"""Results of benchmark runs, typed: the driver writes them on the cluster; judge, report, page and compare read them.
 
 Times in µs, bandwidths in GB/s (decimal), sizes in bytes. A field that does not apply is None, never 0.
 """
 
 from __future__ import annotations
 
-from typing import Any, Literal
+import json
+from pathlib import Path
+from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, ValidationError
 
-from workloads.nccl.evidence.facts import Evidence
+from workloads.exits import WorkloadError
+from workloads.nccl.evidence.facts import Evidence, LogFacts
+from workloads.nccl.options import BenchOptions, MultiGpuOptions
+from workloads.nccl.presets import Mode
 
 SCHEMA = "rdma-ray/nccl/2"
-
-Mode = Literal["throughput", "latency", "graph"]
-"""N runs back to back; a barrier before each run, not timed; replays of a CUDA graph."""
+MULTIGPU_SCHEMA = "rdma-ray/multigpu/1"
 
 
 class Part(BaseModel):
-    """A part of the result: frozen, and strict about names, so that a renamed field cannot pass unnoticed."""
+    """Part of a result: frozen, and strict about names, so that a renamed field is an error."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class Member(Part):
-    """Who a rank is and where. `node` counts the nodes from 0; `machine` is one value for all pods of a kernel."""
+    """A rank and its process. `node` counts the nodes from 0; `machine` is the same for all pods on one kernel."""
 
     rank: int
     node: int
@@ -38,7 +41,7 @@ class Member(Part):
 
 
 class Spread(Part):
-    """Mean time of one run, over the ranks: the slowest rank's, the ranks' mean, the fastest rank's."""
+    """Mean time of one run on the slowest rank, on all ranks, and on the fastest rank."""
 
     max: float
     avg: float
@@ -56,7 +59,7 @@ class Iterations(Part):
 
 
 class RankTime(Part):
-    """One rank's mean time of one run, and how many elements it received wrong (None: not checked)."""
+    """One rank's mean time of one run, and the number of wrong elements it received (None: not checked)."""
 
     rank: int
     time_us: float
@@ -64,7 +67,7 @@ class RankTime(Part):
 
 
 class Pair(Part):
-    """One direction between two ranks that were measured together with others: its own bandwidth."""
+    """One direction between two ranks, measured concurrently with the row's other pairs."""
 
     sender: int
     receiver: int
@@ -75,10 +78,10 @@ class Pair(Part):
 class Row(Part):
     """One operation at one size.
 
-    `variant` tells the measurements of one operation apart (`pairs up`, `rail 3 duplex`). `time_us.max` is what
-    `algbw` and `busbw` come from. `nic_bandwidth` is what must cross each NIC of a node at least (None on one node).
-    `wrong` is None where data was not checked. `total` is the sum over all pairs of a point-to-point row, `limit`
-    the most that the NICs in use can carry for it (None where they are not known).
+    `variant` distinguishes the measurements of one operation (`pairs up`, `rail 3 duplex`). `algbw` and `busbw` derive
+    from `time_us.max`. `nic_bandwidth` is the minimal traffic through each NIC of a node (None on one node). `wrong` is
+    None if data was not checked. `total` is the sum over all pairs of a point-to-point row, `limit` the most that the
+    NICs in use can carry for it (None if unknown).
     """
 
     op: str
@@ -100,9 +103,19 @@ class Row(Part):
     total: float | None = None
     limit: float | None = None
 
+    @property
+    def title(self) -> str:
+        """`all_reduce`, `p2p pairs up`."""
+        return f"{self.op} {self.variant}" if self.variant else self.op
+
+    @property
+    def name(self) -> str:
+        """The title, with the mode unless it is throughput: `all_reduce, latency mode`."""
+        return self.title if self.mode == "throughput" else f"{self.title}, {self.mode} mode"
+
 
 class World(Part):
-    """How many ranks on how many nodes; `machines` counts different kernels."""
+    """Number of ranks and nodes; `machines` counts different kernels."""
 
     nodes: int
     per_node: int
@@ -111,22 +124,11 @@ class World(Part):
 
 
 class Finding(Part):
-    """One thing that the judge has to say: `code` is the exit code that it stands for, 0 for a remark or a warning."""
+    """One finding of the judge: `code` is the exit code that it stands for, 0 for a remark or a warning."""
 
     code: int
     kind: str
     text: str
-
-
-class Verdict(Part):
-    """The judge's word: the exit code, one line, all findings, and the comparisons that were made."""
-
-    code: int
-    outcome: Literal["pass", "warn", "fail"]
-    reason: str
-    machine: str | None
-    findings: list[Finding]
-    comparisons: list[Comparison]
 
 
 class Comparison(Part):
@@ -141,13 +143,36 @@ class Comparison(Part):
     confidence: str
 
 
-class Result(Part):
-    """A whole run. `proves` says what the figures may be taken for: a fabric, or only that the functions work."""
+class Verdict(Part):
+    """The judge's verdict: the exit code, one line, all findings, and the comparisons."""
+
+    code: int
+    outcome: Literal["pass", "warn", "fail"]
+    reason: str
+    machine: str | None
+    findings: list[Finding]
+    comparisons: list[Comparison]
+
+
+class Document(Part):
+    """Result of a job. `schema_` is `schema` in JSON."""
+
+    model_config = ConfigDict(alias_generator=lambda name: name.rstrip("_"), populate_by_name=True)
+
+    def as_json(self, indent: int | None = 2) -> str:
+        """Return the document as `--json` writes it, or on one line."""
+        separators = (",", ":") if indent is None else None
+        document = self.model_dump(mode="json", by_alias=True)
+        return json.dumps(document, indent=indent, separators=separators, allow_nan=False)
+
+
+class Result(Document):
+    """A benchmark run. `proves` is what the figures show: a fabric, or only that the functions work."""
 
     schema_: str = SCHEMA
     started: float
     finished: float
-    spec: dict[str, Any]
+    spec: BenchOptions
     exit_code: int
     reason: str
     rows: list[Row]
@@ -167,10 +192,79 @@ class Result(Part):
     cluster: str | None = None
     command: list[str] | None = None
 
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", alias_generator=lambda name: name.rstrip("_"), populate_by_name=True
-    )
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Read a file of `bench nccl --json`.
+
+        Raises:
+            WorkloadError: the file is not readable, not JSON, or not a result of this version.
+        """
+        try:
+            found = json.loads(path.read_bytes(), parse_constant=_refuse)
+        except OSError as error:
+            raise WorkloadError(f"cannot read {path}: {error.strerror}") from error
+        except ValueError as error:
+            raise WorkloadError(f"{path} is not JSON: {error}") from None
+        schema = found.get("schema") if isinstance(found, dict) else None
+        if schema != SCHEMA:
+            raise WorkloadError(
+                f"{path} is no result of this version: its schema is {schema!r}, not {SCHEMA!r}. Create one with"
+                " `rdma-ray bench nccl --json FILE`"
+            )
+        try:
+            return cls.model_validate(found)
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(map(str, first["loc"]))
+            raise WorkloadError(f"{path} is an incomplete result: {where}: {first['msg']}") from None
 
 
-Verdict.model_rebuild()
-Result.model_rebuild()
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is no JSON number")
+
+
+class DeviceTensor(Part):
+    """One tensor of a multi-GPU check: its elements' value before the all-reduce, and all elements after it."""
+
+    device: str
+    start: float
+    values: list[float]
+
+
+class Worker(Part):
+    """One worker of a multi-GPU check. `no_nccl` is why it cannot use NCCL, None if it can."""
+
+    rank: int
+    host: str
+    machine: str
+    ip: str
+    node_id: str
+    pid: int
+    no_nccl: str | None
+    tensors: list[DeviceTensor]
+    wrong: int
+    log: LogFacts | None
+    group_destroyed: bool
+
+
+class MultiGpuResult(Document):
+    """A multi-GPU check. Each element of each tensor has to be `expected`."""
+
+    schema_: str = MULTIGPU_SCHEMA
+    started: float
+    finished: float
+    spec: MultiGpuOptions
+    exit_code: int
+    reason: str
+    workers: list[Worker]
+    backend: Literal["nccl", "gloo"] | None = None
+    ran: str | None = None
+    notice: str | None = None
+    machines: int | None = None
+    expected: float | None = None
+    versions: dict[str, str | None] | None = None
+    group: str | None = None
+    injected_fault: str | None = None
+    job: str | None = None
+    cluster: str | None = None
+    command: list[str] | None = None

@@ -1,15 +1,20 @@
-"""Message sizes: binary units as nccl-tests writes them (4G is 2³² bytes), and the sweep over them."""
+"""Message sizes in binary units as nccl-tests writes them (4G is 2³² bytes), sweeps over them, and number formats."""
 
 from __future__ import annotations
 
 import re
 
 UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
-MOST = 1000  # rows of one operation: more is a slip of the step
+MAX_SIZES = 1000
+"""Upper limit for the sizes of one sweep; a longer one is a mistyped step."""
 
 
 def parse_size(text: str) -> int:
-    """Bytes of `1K`, `16M`, `8G` or `4096`; ValueError for anything else and for zero."""
+    """Return the bytes of `1K`, `16M`, `8G` or `4096`.
+
+    Raises:
+        ValueError: `text` is zero or not a size.
+    """
     match = re.fullmatch(r"(\d+)([KMG]?)(?:I?B)?", text.strip().upper())
     if match is None or int(match[1]) == 0:
         raise ValueError(f"{text!r} is not a size: write a whole number of bytes, or one with K, M or G, such as 16M")
@@ -17,22 +22,26 @@ def parse_size(text: str) -> int:
 
 
 def sweep(begin: int, end: int, factor: int | None = None, step: int | None = None) -> list[int]:
-    """begin, begin·factor, … or begin, begin + step, … up to and including end, in bytes; one of the two is given."""
+    """Return the sizes from `begin` up to and including `end`, in bytes, growing by exactly one of `factor` and `step`.
+
+    Raises:
+        ValueError: the sweep is empty, endless or longer than MAX_SIZES, or not exactly one growth is set.
+    """
     if (factor is None) == (step is None):
         raise ValueError("sizes grow by a factor (-f) or by a step (-i): give one of the two")
     if begin > end:
         raise ValueError(f"the sweep begins at {format_size(begin)}, above its end {format_size(end)}: swap -b and -e")
     if step is not None:
         number = (end - begin) // step + 1
-        if number > MOST:
+        if number > MAX_SIZES:
             raise ValueError(
                 f"steps of {format_size(step)} from {format_size(begin)} to {format_size(end)} are {number} sizes,"
-                f" more than {MOST}: use a larger -i, or a factor with -f"
+                f" more than {MAX_SIZES}: use a larger -i, or a factor with -f"
             )
         return [begin + index * step for index in range(number)]
     assert factor is not None
     if factor < 2:
-        raise ValueError(f"a step factor of {factor} would never end: use 2 or more")
+        raise ValueError(f"a factor of {factor} never reaches the end of the sweep: use 2 or more")
     sizes = [begin]
     while sizes[-1] * factor <= end:
         sizes.append(sizes[-1] * factor)
@@ -40,8 +49,15 @@ def sweep(begin: int, end: int, factor: int | None = None, step: int | None = No
 
 
 def format_size(size: int) -> str:
-    """`16 MiB`, `1.5 KiB`, `100 B`."""
+    """Format bytes as `16 MiB`, `1.5 KiB` or `100 B`."""
     for unit, name in ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
         if size >= unit:
             return f"{size / unit:.4g} {name}"
     return f"{size} B"
+
+
+def figure(value: float) -> str:
+    """Format a number with four significant digits and no exponent: 371.9, 12.35, 0.0421, 12022."""
+    if value >= 1000:
+        return f"{value:.0f}"
+    return f"{value:.4g}" if value >= 1 else f"{value:.4f}"

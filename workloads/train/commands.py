@@ -239,7 +239,7 @@ def train_report(
 
     Exit codes: 0 shown, whatever the result; 1 unreadable, or it cannot be written.
     """
-    from workloads.nccl.page.write import write
+    from workloads.client.run import write_file as write
     from workloads.train import report
     from workloads.train.plot import picture
     from workloads.train.read import read_objects, read_result, with_objects
@@ -269,8 +269,8 @@ def _run(outputs: Any, spec: Any, out: Path | None, job: JobOptions) -> int:
 def _write(document: dict[str, Any], out: Path | None) -> None:
     if out is None:
         return
+    from workloads.client.run import write_file as write
     from workloads.client.run import write_json
-    from workloads.nccl.page.write import write
     from workloads.train.plot import picture
     from workloads.train.result import Result
 

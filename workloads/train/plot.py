@@ -11,8 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from workloads.nccl.page.figures import Palette
-from workloads.nccl.page.svg import settings
+from workloads.nccl.page.figures import Palette, settings
 from workloads.train.report import rate
 from workloads.train.result import Result
 

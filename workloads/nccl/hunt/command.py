@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from workloads import running
 from workloads.exits import WorkloadError
 from workloads.nccl.hunt.options import HuntOptions
 from workloads.options import Flat, JobOptions, option
+
+if TYPE_CHECKING:
+    from workloads.nccl.hunt.result import HuntResult
 
 
 def bench_hunt(
@@ -30,14 +33,13 @@ def bench_hunt(
     if out is not None and job.detach:
         raise WorkloadError("--detach does not wait for a result: get it later by `rdma-ray logs ID --json FILE`")
 
-    def write_heat_map(found: dict[str, Any]) -> None:
+    def write_heat_map(found: HuntResult) -> None:
         from workloads.nccl.hunt import report
-        from workloads.nccl.hunt.result import HuntResult
 
         if out is None:
             return
         try:
-            for file in report.write(HuntResult.model_validate(found), out):
+            for file in report.write(found, out):
                 print(f"written: {file}", file=sys.stderr)
         except OSError as error:
             raise WorkloadError(f"cannot write the heat map to {out}: {error.strerror}") from error

@@ -11,15 +11,14 @@ from typing import Any
 import ray
 from ray.exceptions import RayActorError, RayError, RayTaskError
 from ray.util.placement_group import remove_placement_group
-from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from workloads.exits import last_line
 from workloads.nccl.bandwidth import busbw
-from workloads.nccl.gang import Gang, _rank_order
+from workloads.nccl.collectives import Place
+from workloads.nccl.gang import Gang, rank_order
 from workloads.nccl.hunt.member import Member, Order, Report
 from workloads.nccl.hunt.options import HuntOptions
 from workloads.nccl.hunt.plan import Answer, Broken, Probe, Round
-from workloads.nccl.operation import Place
 
 GRACE_S = 2  # seconds that this side waits longer than the ranks do, so that those who can still speak have spoken
 TIME_OUTS = ("timed out", "timeout")
@@ -42,11 +41,13 @@ class Running:
 class Crew(Gang):
     """A gang whose ranks form a new group for every test. A test that breaks ends its own group only."""
 
+    actor = Member
+
     def __init__(self, spec: HuntOptions, on_event: Callable[..., None]) -> None:
         super().__init__(spec.gang(), on_event)
         self.hunt = spec
         self.fault = spec.fault
-        self.bundles: list[int] = []  # by rank
+        self.nics: list[list[str]] = []  # RDMA devices of each rank's node
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -56,33 +57,15 @@ class Crew(Gang):
         if self.group is not None:
             remove_placement_group(self.group)
 
-    def _start(self) -> None:
-        bundles = [bundle for bundle in range(self.spec.nodes) for _ in range(self.spec.per_node)]
-        self.actors = [self._spawn(bundle) for bundle in bundles]
-        described = self._gather([actor.describe.remote() for actor in self.actors], "the start", self.spec.wait_s)
-        order = sorted(range(len(self.actors)), key=lambda i: _rank_order(described[i]))
-        self.actors = [self.actors[i] for i in order]
-        self.bundles = [bundles[i] for i in order]
-        self.members = [described[i] | {"rank": rank} for rank, i in enumerate(order)]
-        for member in self.members:
-            member["node"] = member["rank"] // self.spec.per_node
-
     def _join(self) -> None:
-        """Groups are formed test by test."""
-
-    def _spawn(self, bundle: int) -> Any:
-        assert self.group is not None
-        actor_class: Callable[..., Callable[[type[Member]], Any]] = ray.remote  # this form is untyped in Ray
-        remote = actor_class(concurrency_groups={"control": 1})(Member)
-        resources = {"num_gpus": 1, "num_cpus": 0} if self.spec.use_gpu else {"num_cpus": 1}
-        strategy = PlacementGroupSchedulingStrategy(self.group, placement_group_bundle_index=bundle)
-        return remote.options(**resources, scheduling_strategy=strategy).remote(self.spec.use_gpu)
+        """Read the NICs. Groups are formed test by test."""
+        self.nics = self.call("nics", what="listing the NICs")
 
     def answer(self, tests: Round) -> list[Answer]:
         """Run a round; one answer per test, in order. Never raises for what a test did."""
         running = [Running(probe, self._ranks(probe)) for probe in tests]
         references = self._launch(running)
-        deadline = time.monotonic() + self.spec.timeout_s + GRACE_S
+        deadline = time.monotonic() + self.options.timeout_s + GRACE_S
         waiting = list(references)
         while waiting and (left := deadline - time.monotonic()) > 0:
             done, waiting = ray.wait(waiting, timeout=left)
@@ -106,11 +89,11 @@ class Crew(Gang):
         groups = [one for one in running if one.probe.kind != "burn"]
         # The ranks' patience for one another is the test's; the store's is the same.
         serving = {
-            self.actors[one.ranks[0]].serve.remote(self.members[one.ranks[0]]["ip"], self.spec.timeout_s): one
+            self.actors[one.ranks[0]].serve.remote(self.members[one.ranks[0]].ip, self.options.timeout_s): one
             for one in groups
         }
         ports: dict[int, int] = {}
-        ray.wait(list(serving), num_returns=max(1, len(serving)), timeout=self.spec.timeout_s) if serving else None
+        ray.wait(list(serving), num_returns=max(1, len(serving)), timeout=self.options.timeout_s) if serving else None
         for reference, one in serving.items():
             try:
                 ports[id(one)] = ray.get(reference, timeout=0)
@@ -133,10 +116,10 @@ class Crew(Gang):
         rails = 1 if one.probe.kind == "rail" else self.hunt.rails
         return Order(
             place=Place(index, len(one.ranks), rails),
-            address=self.members[one.ranks[0]]["ip"],
+            address=self.members[one.ranks[0]].ip,
             port=port,
-            own_ip=self.members[rank]["ip"],
-            timeout_s=self.spec.timeout_s,
+            own_ip=self.members[rank].ip,
+            timeout_s=self.options.timeout_s,
             size=self.hunt.bytes,
             iterations=self.hunt.iterations or 1,
             samples=one.probe.samples,
@@ -174,7 +157,7 @@ class Crew(Gang):
         return Answer(samples)
 
     def _named(self, ranks: Iterable[int]) -> str:
-        return ", ".join(f"rank {rank} on {self.members[rank]['host']} ({self.members[rank]['ip']})" for rank in ranks)
+        return ", ".join(f"rank {rank} on {self.members[rank].host} ({self.members[rank].ip})" for rank in ranks)
 
     def _renew(self, ranks: set[int]) -> None:
         """New processes for these ranks, in their old places."""
@@ -186,16 +169,16 @@ class Crew(Gang):
         described = dict(
             zip(
                 fresh,
-                self._gather([actor.describe.remote() for actor in fresh.values()], "the restart", self.spec.wait_s),
+                self._gather([actor.describe.remote() for actor in fresh.values()], "the restart", self.options.wait_s),
                 strict=True,
             )
         )
-        for node in {rank // self.spec.per_node for rank in ranks}:
-            slots = [rank for rank in sorted(ranks) if rank // self.spec.per_node == node]
+        for node in {rank // self.per_node for rank in ranks}:
+            slots = [rank for rank in sorted(ranks) if rank // self.per_node == node]
             # The GPUs of a node may come back in another order: rank i keeps its place among them, and so its rail.
-            for slot, found in zip(slots, sorted(slots, key=lambda rank: _rank_order(described[rank])), strict=True):
+            for slot, found in zip(slots, sorted(slots, key=lambda rank: rank_order(described[rank])), strict=True):
                 self.actors[slot] = fresh[found]
-                self.members[slot] = described[found] | {"rank": slot, "node": node}
+                self.members[slot] = self._member(described[found], slot)
 
 
 def _timed_out(text: str) -> bool:

@@ -74,19 +74,19 @@ def units(crew: Crew) -> list[Unit]:
     found = []
     for unit in range(crew.hunt.units):
         member = crew.members[unit * rails]
-        name = f"{member['host']} ({member['ip']})"
+        name = f"{member.host} ({member.ip})"
         if crew.hunt.unit == "rank":
-            name = f"rank {unit} on {name}" + (f", GPU {member['gpu']}" if member["gpu"] is not None else "")
+            name = f"rank {unit} on {name}" + (f", GPU {member.gpu}" if member.gpu is not None else "")
         found.append(
             Unit(
                 unit=unit,
                 name=name,
-                host=member["host"],
-                ip=member["ip"],
-                machine=member["machine"],
-                node_id=member["node_id"],
-                gpu=member["gpu"] if crew.hunt.unit == "rank" else None,
-                nics=member["nics"],
+                host=member.host,
+                ip=member.ip,
+                machine=member.machine,
+                node_id=member.node_id,
+                gpu=member.gpu if crew.hunt.unit == "rank" else None,
+                nics=crew.nics[unit * rails],
             )
         )
     return found
@@ -94,7 +94,7 @@ def units(crew: Crew) -> list[Unit]:
 
 def describe(crew: Crew) -> dict[str, Any]:
     """What the hunt ran on, and what its figures may be taken for."""
-    spec = crew.spec
+    spec = crew.hunt
     notice = None
     if not crew.fabric:
         notice = ONE_HOST if crew.machines == 1 else f"{spec.nodes} nodes on only {crew.machines} machines"

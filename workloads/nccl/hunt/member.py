@@ -9,15 +9,13 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch.distributed import TCPStore  # type: ignore[attr-defined]  # public, yet not among torch's typed exports
 
 from workloads.interfaces import interface_of
-from workloads.nccl.collectives import AllGather
-from workloads.nccl.operation import Place
+from workloads.nccl.collectives import AllGather, Place
 from workloads.nccl.rank import Rank
 
 INFINIBAND = Path("/sys/class/infiniband")
@@ -52,10 +50,9 @@ class Report:
 class Member(Rank):
     """The actor. Its groups come one after the other; a rank whose group broke is killed and started anew."""
 
-    def describe(self) -> dict[str, Any]:
-        """As any rank, with the RDMA devices of its node."""
-        nics = sorted(entry.name for entry in INFINIBAND.iterdir()) if INFINIBAND.is_dir() else []
-        return super().describe() | {"nics": nics}
+    def nics(self) -> list[str]:
+        """Return the names of the RDMA devices of this rank's node."""
+        return sorted(entry.name for entry in INFINIBAND.iterdir()) if INFINIBAND.is_dir() else []
 
     def take_part(self, order: Order) -> Report:
         """One test: join, measure and verify, leave."""

@@ -12,8 +12,8 @@ from pydantic import BaseModel, Field
 
 from workloads.exits import WorkloadError
 from workloads.nccl.hunt.plan import Settings
+from workloads.nccl.options import GangOptions
 from workloads.nccl.sizes import parse_size
-from workloads.nccl.spec import Spec
 from workloads.options import option
 
 if TYPE_CHECKING:
@@ -144,24 +144,16 @@ class HuntOptions(BaseModel, frozen=True, extra="forbid"):
             seed=self.seed,
         )
 
-    def gang(self) -> Spec:
+    def gang(self) -> GangOptions:
         """Return the ranks of the hunt, as a gang."""
         nodes, per_node = self.world
-        return Spec(
-            ops=["all_gather"],
-            sizes=[self.bytes],
-            iterations=self.iterations or 1,
-            warmup=1,
-            check=1,
-            dtypes=["fp32"],
-            modes=["throughput"],
+        return GangOptions(
             nodes=nodes,
             per_node=per_node,
             use_gpu=self.use_gpu,
             timeout_s=self.timeout_s,
             wait_s=self.wait_s,
             elastic=self.elastic,
-            target=self.target,
         )
 
 

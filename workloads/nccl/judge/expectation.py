@@ -26,7 +26,7 @@ from workloads.nccl.bandwidth import BUSBW_FACTORS, busbw
 from workloads.nccl.evidence.facts import LogFacts
 from workloads.nccl.judge.measurement import Figures, MeasuredRow, Run
 from workloads.nccl.limits import OP as POINT_TO_POINT
-from workloads.nccl.limits import Limits
+from workloads.nccl.point_patterns import Limits
 from workloads.nccl.result import Comparison
 
 TOLERANCE = 1.02

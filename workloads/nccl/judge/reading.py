@@ -19,7 +19,8 @@ from workloads.nccl.evidence.problems import failure, node_problems, remark
 from workloads.nccl.judge import nccl_tests
 from workloads.nccl.judge.measurement import Figures, MeasuredRow, Measurement, Run, UnreadableError
 from workloads.nccl.limits import OP as POINT_TO_POINT
-from workloads.nccl.limits import Limits, violations
+from workloads.nccl.limits import violations
+from workloads.nccl.point_patterns import Limits
 from workloads.nccl.result import SCHEMA, Finding, Result, Row
 
 NOTHING = Measurement("none", ())

@@ -79,7 +79,7 @@ def judged(result: Result, machine: str | None) -> Result:
     Args:
         machine: Machine type of the stack, if it has one. Raises `WorkloadError` for one that cannot be judged.
     """
-    verdict = verdict_of(result, machine=machine, need_floor=not result.spec.get("no_floor", False))
+    verdict = verdict_of(result, machine=machine, need_floor=not result.spec.no_floor)
     update: dict[str, Any] = {"verdict": verdict}
     if verdict.code:
         update |= {"exit_code": verdict.code, "reason": verdict.reason}

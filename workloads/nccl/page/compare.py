@@ -1,9 +1,9 @@
-"""Two runs of the same benchmark, row by row: what became slower, what is missing. Pure.
+"""Comparison of two runs of the same benchmark, row by row: what became slower, what is missing.
 
-What is compared: from 1 MiB up, the recorded busbw, which is the slowest rank's mean and what floors and training steps
-depend on. Below 1 MiB, and in latency mode at any size, the median of the single runs: there a single late run of
-twenty moves the mean by more than the threshold and says nothing about the fabric. The other of the two figures is
-always printed beside it, so that a reader sees whether the whole distribution moved or a few runs did.
+From 1 MiB up the figure is busbw, the slowest rank's mean, which floors and training steps depend on. Below 1 MiB, and
+in latency mode at any size, it is the median of the single runs: a single late run of twenty moves the mean by more
+than the threshold and shows nothing about the fabric. The output has both figures, so that a reader sees whether the
+whole distribution moved or a few runs did.
 
 Threshold: workloads.md §1.3 (SuperBench: (raw − base) / base < −5 % is defective).
 """
@@ -11,22 +11,29 @@ Threshold: workloads.md §1.3 (SuperBench: (raw − base) / base < −5 % is def
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
 
 from workloads.exits import Exit, WorkloadError
 from workloads.nccl.result import Result, Row
-from workloads.nccl.sizes import format_size
+from workloads.nccl.sizes import figure, format_size
 
 THRESHOLD = 5.0  # percent
 SMALL = 2**20  # bytes
+CLOSEST = 5
+"""Rows to show if none moved: the slowest."""
+UNITS = {"busbw": "GB/s", "latency": "µs"}
 
 Figure = Literal["busbw", "latency"]
 
 
 @dataclass(frozen=True, order=True)
 class Key:
-    """What makes two rows the same measurement. `variant` is empty where there is none."""
+    """Identity of a measurement. `variant` is empty if there is none."""
 
     op: str
     variant: str
@@ -48,10 +55,9 @@ class Key:
 class Change:
     """A row in both runs.
 
-    `before` and `after` are what was compared: busbw in GB/s (decimal), or the median latency in µs. `speed` is after
-    over before as a speed, so that less than 1 is worse for both. `median_speed` is the speed by the medians of single
-    runs, `mean_speed` by the slowest rank's means. `cv` is the larger of the two runs' own spreads (standard deviation
-    over mean of single runs).
+    `before` and `after` are busbw in GB/s (decimal), or the median latency in µs. Speeds are B's over A's, so that less
+    than 1 is worse for either figure: by the figure, by the medians of single runs, and by the slowest rank's means.
+    `cv` is the larger of the two runs' spreads (standard deviation over mean of single runs).
     """
 
     key: Key
@@ -66,61 +72,69 @@ class Change:
 
     @property
     def percent(self) -> float:
-        """The change of speed in percent; negative is worse."""
+        """Change of speed in percent; negative is worse."""
         return (self.speed - 1) * 100
 
 
 @dataclass(frozen=True)
 class Compared:
-    """The outcome. `slower` and `faster` have the largest change first; `missing` are in A only, `added` in B only."""
+    """Outcome of a comparison. `missing` rows are in A only, `added` ones in B only."""
 
     code: Exit
     reason: str
     changes: list[Change]
-    slower: list[Change]
-    faster: list[Change]
     missing: list[Key]
     added: list[Key]
     remarks: list[str]
 
+    @property
+    def slower(self) -> list[Change]:
+        """Rows that are slower in B, the largest change first."""
+        return sorted((one for one in self.changes if one.moved == "slower"), key=lambda one: (one.speed, one.key))
+
+    @property
+    def faster(self) -> list[Change]:
+        """Rows that are faster in B, the largest change first."""
+        return sorted((one for one in self.changes if one.moved == "faster"), key=lambda one: (-one.speed, one.key))
+
 
 def compare(a: Result, b: Result, threshold: float = THRESHOLD, *, anyway: bool = False) -> Compared:
-    """Whether B holds what A showed; `threshold` in percent.
+    """Compare B with A.
 
-    The code is 3 for wrong data in either, else 2 where a row is slower by more than the threshold or missing in B,
-    else 0. `anyway` compares runs on different machines, worlds or types nevertheless and says so.
+    The exit code is 3 for wrong data in either run, 2 if a row is slower by more than the threshold or missing in B,
+    otherwise 0.
+
+    Args:
+        threshold: percent.
+        anyway: compare runs on different machines, numbers of ranks or types, with a remark.
 
     Raises:
-        WorkloadError: the runs do not compare, a run holds no rows or one row twice, or a row's figure is not positive.
+        WorkloadError: the runs do not compare, a run has no rows or one row twice, or a row's figure is not positive.
     """
     differences = unlike(a, b)
     if differences and not anyway:
         raise WorkloadError(
-            "these runs do not compare: " + "; ".join(differences) + ". --anyway compares them nevertheless"
+            "these runs do not compare: " + "; ".join(differences) + ". --anyway compares them despite that"
         )
     # Types that differ on purpose would leave nothing to match.
     with_dtype = len(_dtypes(a)) != 1 or len(_dtypes(b)) != 1 or not anyway
     before, after = _rows(a, "A", with_dtype), _rows(b, "B", with_dtype)
     changes = [_change(key, before[key], after[key], threshold) for key in before if key in after]
-    slower = sorted((one for one in changes if one.moved == "slower"), key=lambda one: (one.speed, one.key))
-    faster = sorted((one for one in changes if one.moved == "faster"), key=lambda one: (-one.speed, one.key))
-    missing = [key for key in before if key not in after]
-    wrong = [name for name, run in (("A", a), ("B", b)) if _wrong(run)]
-    code, reason = _outcome(wrong, slower, missing, len(changes), threshold)
-    return Compared(
-        code=code,
-        reason=reason,
+    compared = Compared(
+        code=Exit.OK,
+        reason="",
         changes=changes,
-        slower=slower,
-        faster=faster,
-        missing=missing,
+        missing=[key for key in before if key not in after],
         added=[key for key in after if key not in before],
         remarks=[*differences, *_remarks(a, b)],
     )
+    wrong = [name for name, run in (("A", a), ("B", b)) if _wrong(run)]
+    code, reason = _outcome(wrong, compared, threshold)
+    return replace(compared, code=code, reason=reason)
 
 
 def unlike(a: Result, b: Result) -> list[str]:
-    """What makes the figures of two runs incomparable, each with both values."""
+    """Return what makes two runs incomparable, each with both values."""
     pairs: list[tuple[str, object, object]] = [
         ("backend", a.backend, b.backend),
         ("GPUs", _gpus(a), _gpus(b)),
@@ -130,7 +144,7 @@ def unlike(a: Result, b: Result) -> list[str]:
         ("different machines", a.world and a.world.machines, b.world and b.world.machines),
         ("type", ", ".join(sorted(_dtypes(a))), ", ".join(sorted(_dtypes(b)))),
     ]
-    # A run that nobody judged names no machine: the GPUs and the world speak for it.
+    # A run without a verdict has no machine; its GPUs and numbers of ranks have to match.
     return [
         f"{name} {one or 'none'} in A, {other or 'none'} in B"
         for name, one, other in pairs
@@ -139,7 +153,7 @@ def unlike(a: Result, b: Result) -> list[str]:
 
 
 def as_json(compared: Compared, threshold: float) -> dict[str, object]:
-    """The outcome for programs: every row that is in both runs, and the names of those that are not."""
+    """Return the outcome as JSON: every row that is in both runs, and the names of those that are not."""
     return {
         "code": int(compared.code),
         "reason": compared.reason,
@@ -162,6 +176,46 @@ def as_json(compared: Compared, threshold: float) -> dict[str, object]:
         "added": [_named(key) for key in compared.added],
         "remarks": compared.remarks,
     }
+
+
+def show(compared: Compared, console: Console) -> None:
+    """Print what moved, the worst first, or the slowest rows if nothing did."""
+    moved = [*compared.slower, *compared.faster[::-1]]
+    rows = moved or sorted(compared.changes, key=lambda one: one.speed)[:CLOSEST]
+    if rows:
+        table = Table(
+            title="rows that moved" if moved else "nothing moved; the slowest rows",
+            caption=(
+                f"A, B and change: from {format_size(SMALL)} up busbw (the slowest rank's mean), below and in latency"
+                " mode the median run; other: the change by the other of the two; cv: the runs' own spread"
+            ),
+            box=SIMPLE_HEAD,
+            pad_edge=False,
+        )
+        table.add_column("row", overflow="fold")
+        for name in ("size", "A", "B", "", "change", "other", "cv"):
+            table.add_column(name, justify="right" if name else "left", no_wrap=True)
+        for one in rows:
+            other = one.median_speed if one.figure == "busbw" else one.mean_speed
+            table.add_row(
+                one.key.name,
+                format_size(one.key.size),
+                figure(one.before),
+                figure(one.after),
+                UNITS[one.figure],
+                f"{one.percent:+.1f} %",
+                f"{(other - 1) * 100:+.1f} %",
+                f"{one.cv * 100:.1f} %",
+                style={"slower": "red", "faster": "green", "no": ""}[one.moved],
+            )
+        console.print(table)
+    for key in compared.missing:
+        console.print(f"missing in B: {key}", style="red", markup=False, soft_wrap=True)
+    for key in compared.added:
+        console.print(f"only in B: {key}", markup=False, soft_wrap=True)
+    for text in compared.remarks:
+        console.print(text, style="yellow", markup=False, soft_wrap=True)
+    console.print(compared.reason, style="red" if compared.code != Exit.OK else "green", markup=False, soft_wrap=True)
 
 
 def _change(key: Key, a: Row, b: Row, threshold: float) -> Change:
@@ -191,11 +245,13 @@ def _change(key: Key, a: Row, b: Row, threshold: float) -> Change:
     )
 
 
-def _outcome(
-    wrong: list[str], slower: list[Change], missing: list[Key], both: int, threshold: float
-) -> tuple[Exit, str]:
+def _outcome(wrong: list[str], compared: Compared, threshold: float) -> tuple[Exit, str]:
     if wrong:
-        return Exit.WRONG_DATA, f"wrong data in {' and '.join(wrong)}: its figures mean nothing until that is found"
+        return (
+            Exit.WRONG_DATA,
+            f"wrong data in {' and '.join(wrong)}: its figures mean nothing until the cause is found",
+        )
+    slower, missing, both = compared.slower, compared.missing, len(compared.changes)
     faults = []
     if slower:
         worst = slower[0]
@@ -215,7 +271,7 @@ def _remarks(a: Result, b: Result) -> list[str]:
     found = []
     for name, run in (("A", a), ("B", b)):
         if run.proves != "fabric":
-            found.append(f"{name} is a functional proof: its figures move with whatever else that machine does")
+            found.append(f"{name} is a functional proof: its figures depend on the machine's other load")
         if run.injected_fault:
             found.append(f"{name} had a fault injected on purpose: {run.injected_fault}")
         if run.exit_code not in (Exit.OK, Exit.BELOW):
@@ -240,12 +296,10 @@ def _rows(result: Result, name: str, with_dtype: bool) -> dict[Key, Row]:
     for row in result.rows:
         key = Key(row.op, row.variant or "", row.mode, row.dtype if with_dtype else "", row.size)
         if key in found:
-            raise WorkloadError(f"{name} holds the row {key} twice: compare runs that measured it once")
+            raise WorkloadError(f"{name} has the row {key} twice: compare runs that measured it once")
         found[key] = row
     if not found:
-        raise WorkloadError(
-            f"{name} holds no rows ({result.reason}): a run that measured nothing compares with nothing"
-        )
+        raise WorkloadError(f"{name} has no rows ({result.reason}): a run without measurements cannot be compared")
     return found
 
 

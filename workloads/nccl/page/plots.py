@@ -1,28 +1,48 @@
-"""The page's plots: which there are for a result, with title, caption and what a screen reader says."""
+"""The page's plots with titles, captions and descriptions for screen readers, and the summary picture."""
 
 from __future__ import annotations
 
+import io
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
 from statistics import median
 
 from markupsafe import Markup
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 
 from infra.catalog.machines import Machine
 from workloads.nccl.page import figures
-from workloads.nccl.page.figures import Bar
-from workloads.nccl.page.groups import Group, largest, latencies, name, paired, rails, sweeps
-from workloads.nccl.page.reference import Line, floor, line_rates
-from workloads.nccl.page.svg import THEMED, inline
+from workloads.nccl.page.content import facts, headline
+from workloads.nccl.page.figures import THEMED, Bar, Palette, inline, settings, short
+from workloads.nccl.page.rows import (
+    Group,
+    Line,
+    floor,
+    latencies,
+    line_rates,
+    machine_of,
+    paired,
+    rails,
+    sweeps,
+)
+from workloads.nccl.report import largest
 from workloads.nccl.result import Member, Pair, Result, Row
 from workloads.nccl.sizes import format_size
 
 SLOW = 0.90
-"""A pair or a rail below this share of the median of those beside it is drawn in red."""
-MOST_BARS = 16
-MOST_COLUMNS = 32
+"""Share of the median below which a pair or a rail is red."""
+SLOW_RANK = 0.95
+MAX_BARS = 16
+MAX_COLUMNS = 32
 BAR = 19.0  # points from one bar to the next
+
+WIDTH, HEIGHT, SCALE = 1200.0, 675.0, 1.5  # points, 16:9; pixels per point
+MAX_PLOTS = 6
+TONES = {"pass": "#1b6e3c", "warn": "#8a5a00", "fail": "#b3261e", "unjudged": "#3f4a56"}
+SUMMARY = ("Machine", "World", "Library", "Data", "Started", "Job")
 
 
 @dataclass(frozen=True)
@@ -34,49 +54,94 @@ class Plot:
     svg: Markup
 
 
-def bandwidth(result: Result, machine: Machine | None) -> list[Plot]:
-    """Bandwidth over size, one plot for each operation."""
+def all_plots(result: Result, machine: Machine | None) -> dict[str, list[Plot]]:
+    """Return the page's plots by section."""
+    with settings(THEMED):
+        return {
+            "bandwidth": _bandwidth(result, machine),
+            "latency": _small_sizes(result),
+            "ranks": _ranks(result),
+            "pairs": _point_to_point(result),
+        }
+
+
+def picture(result: Result, machine: str | None = None) -> bytes:
+    """Return the summary as a PNG of 1800 × 1012 pixels. The same result gives the same picture.
+
+    Raises:
+        WorkloadError: `machine` is not in the catalog.
+    """
+    known, palette = machine_of(result, machine), Palette()
+    with settings(palette):
+        drawing = Figure(figsize=(WIDTH / 72, HEIGHT / 72), dpi=72 * SCALE, facecolor="#ffffff")
+        head = headline(result)
+        tone = TONES[head.status]
+        drawing.add_artist(Rectangle((0, 0), 12 / WIDTH, 1, color=tone, transform=drawing.transFigure, linewidth=0))
+        found = dict(facts(result, known))
+        summary = " · ".join(found[key] for key in SUMMARY if key in found)
+        sentence = textwrap.wrap(head.sentence, 92, max_lines=2, placeholder=" …")
+        lines = [
+            (head.badge, 22, tone, "bold"),
+            *((text, 18, palette.ink, "normal") for text in sentence),
+            (textwrap.shorten(head.functional or "", 150, placeholder=" …"), 13, palette.ink, "bold"),
+            (textwrap.shorten(summary, 160, placeholder=" …"), 12, palette.soft, "normal"),
+        ]
+        top = 22.0
+        for text, size, color, weight in lines:
+            if text:
+                at = 40 / WIDTH, 1 - top / HEIGHT
+                drawing.text(*at, text, fontsize=size, color=color, fontweight=weight, va="top")
+                top += size * 1.4
+        groups = sweeps(result)
+        pairs = [group for group in groups if group.total][:1]  # always shown
+        chosen = [group for group in groups if not group.total][: MAX_PLOTS - len(pairs)] + pairs
+        columns = 3 if len(chosen) > 2 else 2
+        drawing.set_layout_engine("constrained", rect=(30 / WIDTH, 0.01, 1 - 60 / WIDTH, 1 - top / HEIGHT - 0.03))
+        axes = drawing.subplots(2 if len(chosen) > 3 else 1, columns, squeeze=False).flatten()
+        for group, place in zip(chosen, axes, strict=False):
+            figures.sweep(place, group, line_rates(group, result, known), floor(group, result, known), palette)
+            legend = place.get_legend()
+            legend.set_title(group.heading, prop={"weight": "bold", "size": 12})
+            legend.set_alignment("left")
+        for unused in axes[len(chosen) :]:
+            unused.set_axis_off()
+        written = io.BytesIO()
+        drawing.savefig(written, format="png", metadata={"Software": None})
+    return written.getvalue()
+
+
+def _bandwidth(result: Result, machine: Machine | None) -> list[Plot]:
     plots = []
     for index, group in enumerate(sweeps(result)):
         rates, least = line_rates(group, result, machine), floor(group, result, machine)
-        drawing = figures.figure(230)
-        figures.sweep(figures.place(drawing, 40, 24, 96, 22), group, rates, least, THEMED)
-        plots.append(
-            Plot(
-                f"{group.title}: {'sum of all pairs' if group.total else 'busbw'}",
-                sources([*rates, *([least] if least else [])]),
-                inline(drawing, f"sweep-{index}", describe(group, rates, least)),
-            )
-        )
+        lines = [*rates, *([least] if least else [])]
+        drawing, axes = figures.figure(240)
+        figures.sweep(axes, group, rates, least, THEMED)
+        caption = " ".join(f"{line.label[0].upper()}{line.label[1:]}: {line.source}." for line in lines)
+        plots.append(Plot(group.heading, caption, inline(drawing, f"sweep-{index}", _describe(group, lines))))
     return plots
 
 
-def describe(group: Group, rates: Sequence[Line], least: Line | None) -> str:
-    """A plot in words."""
+def _describe(group: Group, lines: Sequence[Line]) -> str:
     reached = ", ".join(
-        f"{series.label} {figures.short(group.figure(series.last))} GB/s at {format_size(series.last.size)}".strip()
+        f"{series.label} {short(group.figure(series.last))} GB/s at {format_size(series.last.size)}".strip()
         for series in group.series
     )
-    against = "".join(f"; {line.label} {figures.short(line.value)} GB/s" for line in [*rates, *filter(None, [least])])
+    against = "".join(f"; {line.label} {short(line.value)} GB/s" for line in lines)
     return f"{group.title}, bandwidth over size: {reached}{against}"
 
 
-def sources(lines: Sequence[Line]) -> str:
-    """Where a plot's lines come from: one sentence for each."""
-    return " ".join(f"{line.label[0].upper()}{line.label[1:]}: {line.source}." for line in lines)
-
-
-def small_sizes(result: Result) -> list[Plot]:
-    """Latency over small sizes, at most four operations in a plot."""
+def _small_sizes(result: Result) -> list[Plot]:
+    """Return latency over small sizes, at most four operations per plot."""
     lines = latencies(result)
     count = ceil(len(lines) / 4)
     plots = []
     for index in range(count):
         part = lines[index::count]
-        drawing = figures.figure(210)
-        figures.latency(figures.place(drawing, 40, 24, 124, 22), part, THEMED)
+        drawing, axes = figures.figure(230)
+        figures.latency(axes, part)
         modes = sorted({row.mode for series in part for row in series.rows})
-        words = ", ".join(f"{series.label} {figures.short(series.last.iteration_us.p50)} µs" for series in part)
+        words = ", ".join(f"{series.label} {short(series.last.iteration_us.p50)} µs" for series in part)
         plots.append(
             Plot(
                 "Median time of a run" + (f" ({index + 1} of {count})" if count > 1 else ""),
@@ -87,13 +152,13 @@ def small_sizes(result: Result) -> list[Plot]:
     return plots
 
 
-def ranks(result: Result) -> list[Plot]:
-    """Who is slow: each rank's time against the median of all ranks, at each operation's largest size."""
-    rows = [row for row in largest(result) if row.mode == "throughput" and not row.pairs]
+def _ranks(result: Result) -> list[Plot]:
+    """Return each rank's time against the median of all ranks, at each operation's largest size."""
+    rows = [row for row in largest(result.rows) if row.mode == "throughput" and not row.pairs]
     members = sorted({time.rank for row in rows for time in row.ranks})
     if not rows or len(members) < 2:
         return []
-    share = ceil(len(members) / MOST_COLUMNS)
+    share = ceil(len(members) / MAX_COLUMNS)
     columns = [members[index : index + share] for index in range(0, len(members), share)]
     values: list[list[float | None]] = []
     for row in rows:
@@ -101,22 +166,21 @@ def ranks(result: Result) -> list[Plot]:
         middle = median(times.values())
         worst = [max((times[rank] for rank in column if rank in times), default=None) for column in columns]
         values.append([None if time is None else middle / time for time in worst])
-    drawing = figures.figure(30 + 22 * len(rows))
-    axes = figures.place(drawing, 96, 24, 8, 4)
-    figures.cells(axes, values, [name(row) for row in rows], [str(column[0]) for column in columns], THEMED, 0.95)
+    drawing, axes = figures.figure(40 + 22 * len(rows))
+    figures.cells(axes, values, [row.name for row in rows], [str(column[0]) for column in columns], THEMED, SLOW_RANK)
     each = "Each column is a rank" if share == 1 else f"Each column is the slowest of {share} ranks"
     return [
         Plot(
             "Time of each rank",
-            f"{each}, each line an operation at its largest size. Pale: like the median of all ranks."
+            f"{each}, each line an operation at its largest size. Pale: the median of all ranks."
             " Red: at least 5 % slower.",
-            inline(drawing, "ranks", "Heat map of the ranks' times; the table beside it names the slowest rank"),
+            inline(drawing, "ranks", "Heat map of the ranks' times; the table below names the slowest rank"),
         )
     ]
 
 
-def point_to_point(result: Result) -> list[Plot]:
-    """Bars for each pair and each rail, and a matrix of all pairs."""
+def _point_to_point(result: Result) -> list[Plot]:
+    """Return bars for each pair and each rail, and a matrix of all pairs."""
     members = {member.rank: member for member in result.ranks or []}
     groups = paired(result)
     plots = [_pairs(title, rows, f"pairs-{index}", members) for index, (title, rows) in enumerate(groups.items())]
@@ -127,75 +191,67 @@ def point_to_point(result: Result) -> list[Plot]:
 def _pairs(title: str, rows: Sequence[Row], identity: str, members: Mapping[int, Member]) -> Plot:
     pairs = [pair for row in rows for pair in row.pairs or []]
     middle = median(pair.bandwidth for pair in pairs)
-    chosen = pairs
-    beside = "Red: below 90 % of the median pair."
-    if len(pairs) > MOST_BARS:
-        chosen = sorted(pairs, key=lambda pair: pair.bandwidth)[:MOST_BARS]
-        beside = f"The {MOST_BARS} slowest of {len(pairs)}. {beside}"
+    by_speed = sorted(pairs, key=lambda pair: pair.bandwidth)
+    chosen, legend = pairs, "Red: below 90 % of the median pair."
+    if len(pairs) > MAX_BARS:
+        chosen, legend = by_speed[:MAX_BARS], f"The {MAX_BARS} slowest of {len(pairs)}. {legend}"
     limits = {row.limit / len(row.pairs) if row.limit and row.pairs else None for row in rows}
     found = [Bar(f"{p.sender} → {p.receiver}", p.bandwidth, p.bandwidth < SLOW * middle) for p in chosen]
-    slowest = min(pairs, key=lambda pair: pair.bandwidth)
-    together = "one direction after the other" if len(rows) > 1 else "all at once"
-    caption = f"At {format_size(rows[0].size)}, {together}. Slowest: {_pair(slowest, members)}. {beside}"
-    return _bars(f"{title}: GB/s of each pair", caption, identity, found, limits.pop() if len(limits) == 1 else None)
+    order = "one direction after the other" if len(rows) > 1 else "all at once"
+    caption = f"At {format_size(rows[0].size)}, {order}. Slowest: {_hosts(by_speed[0], members)}. {legend}"
+    return _bars(f"{title}: GB/s of each pair", caption, identity, found, limits)
 
 
 def _rails(direction: str, found: Sequence[tuple[int, Row]]) -> Plot:
     values = [row.total if row.total is not None else row.busbw for _, row in found]
     middle = median(values)
     rows = [Bar(f"rail {rail}", value, value < SLOW * middle) for (rail, _), value in zip(found, values, strict=True)]
-    limits = {row.limit for _, row in found}
-    limit = limits.pop() if len(limits) == 1 else None
     caption = f"At {format_size(found[0][1].size)}, one rail after the other. Red: below 90 % of the median rail."
-    return _bars(f"rails {direction}: GB/s of each alone", caption, f"rails-{direction}", rows, limit)
+    limits = {row.limit for _, row in found}
+    return _bars(f"rails {direction}: GB/s of each alone", caption, f"rails-{direction}", rows, limits)
 
 
-def _bars(title: str, caption: str, identity: str, rows: Sequence[Bar], limit: float | None) -> Plot:
-    drawing = figures.figure(46 + BAR * len(rows))
-    left = 12 + figures.DIGIT * max(len(row.label) for row in rows)
-    figures.bars(figures.place(drawing, left, 24, 12, 20), rows, limit, THEMED)
-    words = ", ".join(f"{row.label} {figures.short(row.value)}" for row in rows)
+def _bars(title: str, caption: str, identity: str, rows: Sequence[Bar], limits: set[float | None]) -> Plot:
+    drawing, axes = figures.figure(52 + BAR * len(rows))
+    figures.bars(axes, rows, limits.pop() if len(limits) == 1 else None, THEMED)
+    words = ", ".join(f"{row.label} {short(row.value)}" for row in rows)
     return Plot(title, caption, inline(drawing, identity, f"{title}: {words}"))
 
 
 def _matrix(rows: Sequence[Row], result: Result) -> list[Plot]:
-    """All pairs of the one-way measurements: senders down, receivers across; nodes where the ranks are too many.
+    """Return all pairs of the one-way measurements: senders down, receivers across; nodes if the ranks are too many.
 
-    With more nodes than columns a cell stands for several.
+    With more nodes than columns, a cell is several nodes.
     """
     measured = [pair for row in rows if row.pairs and not (row.variant or "").endswith("duplex") for pair in row.pairs]
     world = result.world
     if world is None or len(measured) < 4:
         return []
-    nodes = ceil(world.nodes / MOST_COLUMNS)  # in a cell
-    share = 1 if world.ranks <= MOST_COLUMNS else world.per_node * nodes
-    # The slowest of all measurements of a cell: a matrix that shows the best would hide what is looked for.
+    nodes = ceil(world.nodes / MAX_COLUMNS)  # per cell
+    share = 1 if world.ranks <= MAX_COLUMNS else world.per_node * nodes
+    # The slowest of all measurements of a cell: the best would hide what the matrix is for.
     slowest: dict[tuple[int, int], float] = {}
     for pair in measured:
         cell = (pair.sender // share, pair.receiver // share)
         slowest[cell] = min(slowest.get(cell, pair.bandwidth), pair.bandwidth)
     middle = median(slowest.values())
     count = ceil(world.ranks / share)
-    values = [[_share(slowest.get((y, x)), middle) for x in range(count)] for y in range(count)]
+    values = [[slowest[y, x] / middle if (y, x) in slowest else None for x in range(count)] for y in range(count)]
     names = [str(index * nodes) for index in range(count)]
-    drawing = figures.figure(60 + 300 * min(1.0, count / 16))
-    figures.cells(figures.place(drawing, 40, 24, 8, 8), values, names, names, THEMED, SLOW)
+    drawing, axes = figures.figure(60 + 300 * min(1.0, count / 16))
+    figures.cells(axes, values, names, names, THEMED, SLOW)
     what = "rank" if share == 1 else "node"
     return [
         Plot(
             f"All pairs of {what}s" + (f", {nodes} by {nodes} in a cell" if nodes > 1 else ""),
-            "Senders down, receivers across; one direction at a time, at the largest size. Each cell is the slowest"
-            " that was seen. Pale: like the median pair. Red: below 90 % of it. Empty: not measured.",
+            "Senders down, receivers across; one direction at a time, at the largest size. Each cell is its slowest"
+            " measurement. Pale: the median pair. Red: below 90 % of it. Empty: not measured.",
             inline(drawing, "matrix", f"Heat map of {len(slowest)} pairs of {what}s"),
         )
     ]
 
 
-def _share(value: float | None, middle: float) -> float | None:
-    return None if value is None else value / middle
-
-
-def _pair(pair: Pair, members: Mapping[int, Member]) -> str:
+def _hosts(pair: Pair, members: Mapping[int, Member]) -> str:
     ranks = f"{pair.sender} → {pair.receiver}"
     if pair.sender not in members or pair.receiver not in members:
         return ranks

@@ -1,27 +1,28 @@
-"""The report as one HTML file: no script, and nothing that a browser would have to load."""
+"""The report of a result: one HTML file without scripts or anything to load, a picture, and the JSON."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from workloads.nccl.page import content, plots, proof
-from workloads.nccl.page.reference import machine_of
-from workloads.nccl.page.svg import settings
+from workloads.client.run import write_file
+from workloads.nccl.page import content
+from workloads.nccl.page.plots import all_plots, picture
+from workloads.nccl.page.rows import machine_of
 from workloads.nccl.result import Result
 
 HERE = Path(__file__).parent
-# Inside a script element only these could end it or begin a comment; JSON reads them back as they were.
+# Inside a script element only these could end it or begin a comment; JSON reads them back unchanged.
 _IN_SCRIPT = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"})
 
 
 def page(result: Result, machine: str | None = None) -> str:
-    """The page for a result; the same result gives the same page, byte for byte.
+    """Return the page for a result. The same result gives the same page, byte for byte.
 
-    `machine` names the line rate and floors to draw where the result carries no verdict.
+    Args:
+        machine: machine type with the line rate and floors to draw; by default the one in the verdict.
 
     Raises:
         WorkloadError: `machine` is not in the catalog.
@@ -34,13 +35,6 @@ def page(result: Result, machine: str | None = None) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    with settings():
-        drawn = {
-            "bandwidth": plots.bandwidth(result, known),
-            "latency": plots.small_sizes(result),
-            "ranks": plots.ranks(result),
-            "pairs": plots.point_to_point(result),
-        }
     members = {member.rank: member for member in result.ranks or []}
     return environment.get_template("page.html").render(
         style=Markup((HERE / "page.css").read_text(encoding="utf-8")),
@@ -50,20 +44,25 @@ def page(result: Result, machine: str | None = None) -> str:
         wrong=content.wrong(result.rows, members),
         remarks=content.remarks(result),
         comparisons=content.comparisons(result),
-        plots=drawn,
+        plots=all_plots(result, known),
         percentiles=content.percentiles(result),
         spread=content.spread(result),
-        evidence=proof.tables(result),
-        missing=proof.missing(result),
+        evidence=content.evidence_tables(result),
+        missing=result.evidence.missing if result.evidence else [],
         raw=content.raw(result),
         schema=result.schema_,
-        json=Markup(as_json(result, indent=None).translate(_IN_SCRIPT)),
+        json=Markup(result.as_json(indent=None).translate(_IN_SCRIPT)),
     )
 
 
-def as_json(result: Result, indent: int | None = 2) -> str:
-    """The result as `bench nccl --json` writes it, or on one line."""
-    separators = (",", ":") if indent is None else None
-    return json.dumps(
-        result.model_dump(mode="json", by_alias=True), indent=indent, separators=separators, allow_nan=False
-    )
+def write_report(result: Result, folder: Path, machine: str | None = None) -> list[Path]:
+    """Write report.html, report.png and result.json to `folder`, and return their paths.
+
+    Raises:
+        WorkloadError: `machine` is not in the catalog, or a file cannot be written.
+    """
+    return [
+        write_file(folder / "report.html", page(result, machine)),
+        write_file(folder / "report.png", picture(result, machine)),
+        write_file(folder / "result.json", result.as_json() + "\n"),
+    ]

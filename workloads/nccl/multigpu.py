@@ -1,0 +1,232 @@
+"""Multi-GPU check: a gang of one worker per node with all of its GPUs, in one all-reduce of ray.util.collective.
+
+Tensors hold ones on even devices and twos on odd devices (as nccl_allreduce_multigpu.py in the DRANET examples): with
+8 devices on each of 2 nodes, every element is 4·1 + 4·2 = 12 per node, 24 in total. The driver runs as a Ray job:
+
+python -m workloads.nccl.multigpu OPTIONS_JSON
+"""
+
+from __future__ import annotations
+
+import secrets
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+
+import ray
+import torch
+from ray.util import collective
+
+from workloads.events import emit
+from workloads.exits import Exit, WorkloadError
+from workloads.nccl.collectives import Place
+from workloads.nccl.driver import run
+from workloads.nccl.gang import EXTRA_PATIENCE_S, Gang
+from workloads.nccl.options import MultiGpuOptions
+from workloads.nccl.rank import Rank
+from workloads.nccl.result import DeviceTensor, Member, MultiGpuResult, Worker
+
+ELEMENTS = 4  # of each tensor
+RAN = {
+    "nccl": "ray.util.collective.allreduce_multigpu over NCCL, with one tensor on each GPU",
+    "gloo": "ray.util.collective.allreduce over gloo between the nodes; each worker added up its own tensors",
+}
+
+
+class DeviceRank(Rank):
+    """A worker with all devices of its node: a tensor on each GPU, or all tensors on the CPU."""
+
+    group = ""
+
+    def no_nccl(self, devices: int) -> str | None:
+        """Return what ray.util.collective lacks for NCCL on this node, or None."""
+        if not self.use_gpu:
+            return "no GPUs"
+        if torch.cuda.device_count() < devices:
+            return f"only {torch.cuda.device_count()} of {devices} GPUs are visible"
+        try:
+            import cupy  # type: ignore[import-not-found,unused-ignore]  # not one of this project's packages
+        except ImportError as error:
+            return f"CuPy is missing ({error}), and ray.util.collective reaches NCCL through it"
+        available: Callable[[], bool] = collective.nccl_available
+        return None if available() else f"CuPy {cupy.__version__} was built without NCCL"
+
+    def versions(self) -> dict[str, str | None]:
+        try:
+            import cupy  # type: ignore[import-not-found,unused-ignore]
+
+            version = str(cupy.__version__)
+        except ImportError:
+            version = None
+        return {"ray": ray.__version__, "torch": torch.__version__, "cupy": version}
+
+    def join_group(self, backend: str, place: Place, group: str, own_ip: str, timeout_s: float) -> None:
+        """Become worker `place.rank` of `group`. ray.util.collective finds the other workers through the cluster."""
+        self._collect(place, own_ip, backend)
+        init: Callable[..., None] = collective.init_collective_group
+        init(place.world, place.rank, backend=backend, group_name=group, gloo_timeout=int(timeout_s * 1000))
+        self.group = group
+
+    def all_reduce(self, backend: str, devices: int) -> list[DeviceTensor]:
+        """Add up all tensors, and return what each holds afterwards."""
+        if backend == "nccl":
+            tensors = [_tensor(index, f"cuda:{index}") for index in range(devices)]
+            # torch fills tensors on its streams, CuPy adds them on its own; neither waits for the other or the host.
+            _synchronize(devices)
+            reduce_all: Callable[..., None] = collective.allreduce_multigpu
+            reduce_all(tensors, group_name=self.group)
+            _synchronize(devices)
+        else:
+            # gloo accepts one tensor per process: the node's own are added up before and copied after.
+            tensors = [_tensor(index, "cpu") for index in range(devices)]
+            total = torch.stack(tensors).sum(dim=0)
+            reduce: Callable[..., None] = collective.allreduce
+            reduce(total, group_name=self.group)
+            for tensor in tensors:
+                tensor.copy_(total)
+        return [
+            DeviceTensor(device=str(tensor.device), start=start(index), values=tensor.cpu().tolist())
+            for index, tensor in enumerate(tensors)
+        ]
+
+    def leave_group(self) -> bool:
+        """Destroy the group, and return whether it is gone."""
+        destroy: Callable[[str], None] = collective.destroy_collective_group
+        destroy(self.group)
+        exists: Callable[[str], bool] = collective.is_group_initialized
+        return not exists(self.group)
+
+
+class DeviceGang(Gang):
+    """A worker per node. They form their group with ray.util.collective, over the backend that all of them have."""
+
+    actor: ClassVar[type[Rank]] = DeviceRank
+
+    def __init__(self, options: MultiGpuOptions, on_event: Callable[..., None]) -> None:
+        super().__init__(options, on_event)
+        self.devices = options.gpus_per_rank
+        self.requested = options.backend
+        self.backend = ""
+        self.notice: str | None = None
+        self.no_nccl: list[str | None] = []
+        self.name = f"multigpu-{secrets.token_hex(4)}"  # unique: a group that an earlier run left would collide
+
+    def _join(self) -> None:
+        self.no_nccl = self.call("no_nccl", self.devices, what="checking for NCCL")
+        self.backend, self.notice = choose(self.requested, self.options.use_gpu, self.members, self.no_nccl)
+        patience = self.options.timeout_s + EXTRA_PATIENCE_S
+        references = [
+            actor.join_group.remote(self.backend, Place(member.rank, self.nodes, 1), self.name, member.ip, patience)
+            for actor, member in zip(self.actors, self.members, strict=True)
+        ]
+        self._gather(references, "the rendezvous", self.options.timeout_s)
+
+
+def start(device: int) -> float:
+    """Return the value of this device's elements before the all-reduce."""
+    return 1.0 if device % 2 == 0 else 2.0
+
+
+def expected(nodes: int, devices: int) -> float:
+    """Return the value of all elements after it, with this many devices on each node."""
+    return nodes * sum(map(start, range(devices)))
+
+
+def count_wrong(tensors: Sequence[Sequence[float]], value: float) -> int:
+    """Count the elements that are not `value`; all elements of a tensor with another length are wrong."""
+    return sum(
+        sum(element != value for element in tensor) if len(tensor) == ELEMENTS else ELEMENTS for tensor in tensors
+    )
+
+
+def choose(
+    backend: str, use_gpu: bool, members: Sequence[Member], no_nccl: Sequence[str | None]
+) -> tuple[str, str | None]:
+    """Return `nccl` or `gloo`, and what is therefore not tested.
+
+    Raises:
+        WorkloadError: NCCL is requested and not available.
+    """
+    if backend == "gloo":
+        return "gloo", "gloo was requested: neither NCCL nor a GPU took part"
+    missing = [f"{member.host} ({member.ip}): {why}" for member, why in zip(members, no_nccl, strict=True) if why]
+    if not missing:
+        return "nccl", None
+    where = "\n".join(f"  {line}" for line in missing)
+    fix = "install cupy-cuda12x or cupy-cuda13x, whichever fits the image's CUDA, into the image of ray.image"
+    if backend == "nccl":
+        raise WorkloadError(f"--backend nccl: allreduce_multigpu cannot run on\n{where}\n{fix}")
+    if not use_gpu:
+        return "gloo", "the nodes have no GPUs: the same numbers over gloo; neither NCCL nor a GPU was tested"
+    return "gloo", f"allreduce_multigpu was NOT tested, the same numbers over gloo instead:\n{where}\n{fix}"
+
+
+def judge(options: MultiGpuOptions, workers: Sequence[Worker], backend: str) -> tuple[Exit, str]:
+    """Return the exit code and the reason: every element of every tensor on every worker has to be right."""
+    nodes, devices = options.nodes, options.gpus_per_rank
+    value, elements = expected(nodes, devices), nodes * devices * ELEMENTS
+    if len(workers) != nodes or any(len(worker.tensors) != devices for worker in workers):
+        return Exit.ERROR, f"tensors are missing: {nodes} workers with {devices} each were requested"
+    if wrong := sum(worker.wrong for worker in workers):
+        ranks = ", ".join(str(worker.rank) for worker in workers if worker.wrong)
+        return Exit.WRONG_DATA, f"{wrong} of {elements} elements are not {value:g}, on worker {ranks} ({backend})"
+    if not all(worker.group_destroyed for worker in workers):
+        return Exit.ERROR, "every element is right, but a worker could not destroy its group"
+    return Exit.OK, f"{value:g} everywhere: {elements} elements of {nodes * devices} tensors ({backend})"
+
+
+def main(text: str) -> int:
+    """Run the check with these options, and return the process's exit code."""
+    options = MultiGpuOptions.from_json(text)
+    gang = DeviceGang(options, emit)
+    workers: list[Worker] = []
+
+    def measure(found: dict[str, Any]) -> tuple[Exit, str]:
+        value = expected(options.nodes, gang.devices)
+        with gang:
+            emit("phase", name="reduce")
+            tensors = gang.call("all_reduce", gang.backend, gang.devices, what="the all-reduce")
+            if options.inject_fault:
+                spoiled = int(options.inject_fault.partition(":")[2])
+                tensors[spoiled][-1].values[-1] += 1
+            destroyed = gang.call("leave_group", what="leaving the group")
+            found |= {
+                "backend": gang.backend,
+                "ran": RAN[gang.backend],
+                "notice": gang.notice,
+                "machines": gang.machines,
+                "expected": value,
+                "versions": gang.call("versions", what="reading the versions")[0],
+                "group": gang.name,
+            }
+        logs = {one.rank: one.log for one in gang.evidence.ranks} if gang.evidence else {}
+        for member in gang.members:
+            workers.append(
+                Worker(
+                    **member.model_dump(include={"rank", "host", "machine", "ip", "node_id", "pid"}),
+                    no_nccl=gang.no_nccl[member.rank],
+                    tensors=tensors[member.rank],
+                    wrong=count_wrong([tensor.values for tensor in tensors[member.rank]], value),
+                    log=logs.get(member.rank),
+                    group_destroyed=destroyed[member.rank],
+                )
+            )
+        return judge(options, workers, gang.backend)
+
+    def result(**found: Any) -> MultiGpuResult:
+        return MultiGpuResult(spec=options, workers=workers, injected_fault=options.inject_fault, **found)
+
+    return run(measure, result)
+
+
+def _tensor(index: int, device: str) -> torch.Tensor:
+    return torch.full((ELEMENTS,), start(index), dtype=torch.float32, device=device)
+
+
+def _synchronize(devices: int) -> None:
+    for index in range(devices):
+        torch.cuda.synchronize(index)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

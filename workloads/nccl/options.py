@@ -1,0 +1,311 @@
+"""Options of `bench nccl` and `bench multigpu`: the command's parameters, completed by `resolve`, are the job's input.
+
+A field that is None or empty depends on the preset or the stack until `resolve` sets it. The driver reads the same
+model as JSON. Imports neither torch nor infra.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Self
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+from workloads.exits import WorkloadError
+from workloads.nccl.bandwidth import BUSBW_FACTORS, REDUCTIONS
+from workloads.nccl.point_patterns import Limits, choose
+from workloads.nccl.presets import DEFAULT, DTYPES, MODES, PRESETS, Preset, environment
+from workloads.nccl.sizes import parse_size, sweep
+from workloads.options import option
+
+if TYPE_CHECKING:
+    from infra.outputs import Outputs
+
+BACKENDS = ("auto", "nccl", "gloo")
+
+
+INTERNAL = option(parse=False)
+"""Field that `resolve` sets; it is not on the command line."""
+
+
+class GangOptions(BaseModel):
+    """Options of every run on a gang of ranks: `per_node` ranks on each of `nodes` nodes."""
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+
+    nodes: int | None = Field(None, ge=1, description="Nodes. [default: those that the stack keeps]")
+    per_node: int | None = Field(
+        None, ge=1, description="Ranks per node. [default: one per GPU, or per CPU without GPUs]"
+    )
+    timeout_s: Annotated[float, option(name="--timeout")] = Field(
+        300, ge=1, description="Seconds before a step counts as a hang."
+    )
+    wait_s: Annotated[float, option(name="--wait")] = Field(1800, ge=1, description="Seconds to wait for the nodes.")
+    inject_fault: Annotated[str | None, option(show=False)] = Field(
+        None, description="Inject a fault: corrupt:RANK, stale:RANK or hang:RANK."
+    )
+    environment: Annotated[dict[str, str], INTERNAL] = {}
+    """Variables of the ranks' processes from their start."""
+    use_gpu: Annotated[bool, INTERNAL] = False
+    elastic: Annotated[bool, INTERNAL] = False
+    """Whether an autoscaler may add nodes, so that a request that does not fit yet is no error."""
+    logs: Annotated[bool, INTERNAL] = False
+    """Whether the ranks send NCCL's own logs."""
+
+    @property
+    def world(self) -> tuple[int, int]:
+        """(nodes, ranks per node) of a resolved model."""
+        assert self.nodes is not None
+        assert self.per_node is not None
+        return self.nodes, self.per_node
+
+    @property
+    def gpus_per_rank(self) -> int:
+        return 1
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Read what `to_json` wrote. Unknown fields are errors."""
+        return cls.model_validate_json(text, extra="forbid")
+
+    def to_json(self) -> str:
+        """Return the resolved model as the driver's argument."""
+        return self.model_dump_json(exclude_defaults=True)
+
+
+class BenchOptions(GangOptions):
+    """One benchmark: every size of every operation, in each data type and mode."""
+
+    preset: str | None = Field(
+        None, description="What to measure: quick, acceptance or full. Other options override it."
+    )
+    ops: Annotated[list[str], option(name="--op", show_default=False)] = Field(
+        [], description="Operation; repeatable. [default: all]"
+    )
+    patterns: Annotated[list[str], option(name="--pattern", show_default=False)] = Field(
+        [], description="p2p: pairs, single, rail, shift, incast, intra or all; repeatable. [default: pairs]"
+    )
+    begin: Annotated[str | None, option("-b")] = Field(None, description="Smallest size. [default: 1K]")
+    end: Annotated[str | None, option("-e")] = Field(
+        None, description="Largest size. [default: 4M on CPUs, 8G on GPUs]"
+    )
+    factor: Annotated[int | None, option("-f")] = Field(
+        None, description="Ratio of consecutive sizes. [default: 8 on CPUs, 2 on GPUs]"
+    )
+    step: Annotated[str | None, option("-i")] = Field(
+        None, description="Difference of consecutive sizes, instead of a factor."
+    )
+    iterations: Annotated[int | None, option("-n")] = Field(
+        None, ge=1, description="Timed runs of each row. [default: 20]"
+    )
+    warmup: Annotated[int | None, option("-w")] = Field(
+        None, ge=0, description="Untimed runs before each row. [default: 5]"
+    )
+    check: Annotated[int | None, option("-c")] = Field(
+        None, ge=0, description="Verified runs before and after the timed ones; 0 for none. [default: 1]"
+    )
+    dtypes: Annotated[list[str], option(name="--dtype", show_default=False)] = Field(
+        [], description="fp32, fp16, bf16, or uint8 for operations without a sum; repeatable. [default: fp32]"
+    )
+    modes: Annotated[list[str], option(name="--mode", show_default=False)] = Field(
+        [],
+        description="throughput (back to back), latency (a barrier before each run) or graph (CUDA graph replays);"
+        " repeatable. [default: throughput]",
+    )
+    algo: str | None = Field(
+        None, description="NCCL's algorithm: ring (the fabric mode), tree, nvls or nvlstree. [default: NCCL's choice]"
+    )
+    variables: Annotated[list[str], option(name="--env", metavar="NAME=VALUE", show_default=False)] = Field(
+        [], description="Variable for NCCL or gloo on every rank; repeatable."
+    )
+    no_floor: bool = Field(False, description="Do not require a published bandwidth; all other checks apply.")
+    sizes: Annotated[list[int], INTERNAL] = []
+    """Bytes."""
+    target: Annotated[str | None, INTERNAL] = None
+    machine: Annotated[str | None, INTERNAL] = None
+    limits: Annotated[Limits | None, INTERNAL] = None
+    """What the machine's links can carry; None if unknown."""
+    left_out: Annotated[list[str], INTERNAL] = []
+    """Rows that `--op all` cannot include."""
+
+    @field_validator("limits", mode="before")
+    @classmethod
+    def _readable_limits(cls, value: Any) -> Any:
+        """Treat limits of another version as unknown."""
+        known = set(Limits.__dataclass_fields__)
+        return None if isinstance(value, dict) and set(value) != known else value
+
+    def resolve(self, outputs: Outputs, limits: Limits | None, *, logs: bool = False) -> BenchOptions:
+        """Return the complete options for this stack.
+
+        Args:
+            limits: those of the stack's machine type.
+
+        Raises:
+            WorkloadError: an option does not fit the stack or another option.
+        """
+        use_gpu = outputs.nodes.gpus_per_node > 0
+        nodes, per_node = self._ranks(outputs)
+        if self.preset is not None and self.preset not in PRESETS:
+            raise WorkloadError(f"--preset {self.preset}: choose one of {', '.join(PRESETS)}")
+        base = DEFAULT if self.preset is None else PRESETS[self.preset]
+        base = base if use_gpu else base.on_cpus()
+        ops = _operations(self.ops or base.ops)
+        dtypes = _known("--dtype", self.dtypes or base.dtypes, DTYPES)
+        modes = _known("--mode", self.modes or base.modes, MODES)
+        if "graph" in modes and not use_gpu:
+            raise WorkloadError("--mode graph replays CUDA graphs, and this stack has no GPUs: use throughput, latency")
+        byte_sums = [op for op in ops if op in REDUCTIONS] if "uint8" in dtypes else []
+        if byte_sums and self.ops and "all" not in self.ops:
+            raise WorkloadError(
+                f"--dtype uint8: {', '.join(byte_sums)} would add up bytes, which hold no exact sum:"
+                f" choose from {', '.join(op for op in BUSBW_FACTORS if op not in REDUCTIONS)}"
+            )
+        try:
+            sizes = self._sweep(base)
+            parse_fault(self.inject_fault, nodes * per_node)
+            patterns = choose(self.patterns or base.patterns, nodes, per_node)
+        except ValueError as error:
+            raise WorkloadError(str(error)) from error
+        return self.model_copy(
+            update={
+                "nodes": nodes,
+                "per_node": per_node,
+                "use_gpu": use_gpu,
+                "elastic": outputs.nodes.elastic,
+                "target": outputs.target,
+                "machine": outputs.machine,
+                "limits": limits,
+                "ops": ops,
+                "patterns": patterns,
+                "sizes": sizes,
+                "dtypes": dtypes,
+                "modes": modes,
+                "iterations": base.iterations if self.iterations is None else self.iterations,
+                "warmup": base.warmup if self.warmup is None else self.warmup,
+                "check": base.check if self.check is None else self.check,
+                "environment": environment(self.algo, self.variables, ops, use_gpu),
+                "left_out": [f"{op} uint8" for op in byte_sums],
+                "logs": logs,
+            }
+        )
+
+    def _ranks(self, outputs: Outputs) -> tuple[int, int]:
+        slots = outputs.nodes.slots_per_node
+        nodes = self.nodes or outputs.nodes.default_gang
+        per_node = self.per_node or slots
+        kind = "GPUs" if outputs.nodes.gpus_per_node > 0 else "CPUs"
+        _check_nodes(nodes, outputs)
+        if per_node > slots:
+            raise WorkloadError(
+                f"--per-node {per_node}: a node of this stack has {slots} {kind}, and a rank uses one of them"
+            )
+        if nodes * per_node < 2:
+            raise WorkloadError("a single rank has no peer: use more with --nodes or --per-node")
+        return nodes, per_node
+
+    def _sweep(self, base: Preset) -> list[int]:
+        begin = base.begin if self.begin is None else parse_size(self.begin)
+        end = base.end if self.end is None else parse_size(self.end)
+        step = None if self.step is None else parse_size(self.step)
+        # A step overrides the preset's factor; a step and a factor contradict each other.
+        factor = self.factor if self.factor is not None or step is not None else base.factor
+        # An end alone that is beyond the preset's other end means this size only.
+        if self.end is None:
+            end = max(begin, end)
+        if self.begin is None:
+            begin = min(begin, end)
+        return sweep(begin, end, factor, step)
+
+
+class MultiGpuOptions(GangOptions):
+    """One multi-GPU check: a worker per node with `devices` tensors, on a GPU each or all on the CPU."""
+
+    per_node: Annotated[int, INTERNAL] = 1
+    nodes: int = Field(2, ge=1, description="Nodes, with a worker on each.")
+    devices: int | None = Field(
+        None, ge=1, description="Tensors per worker. [default: one per GPU of a node, 8 without GPUs]"
+    )
+    backend: str = Field("auto", description="auto (NCCL where there are GPUs and CuPy, otherwise gloo), nccl or gloo.")
+
+    @property
+    def gpus_per_rank(self) -> int:
+        assert self.devices is not None
+        return self.devices
+
+    def resolve(self, outputs: Outputs) -> MultiGpuOptions:
+        """Return the complete options for this stack.
+
+        Raises:
+            WorkloadError: an option does not fit the stack.
+        """
+        gpus = outputs.nodes.gpus_per_node
+        devices = self.devices or gpus or 8  # without GPUs, the numbers of a machine with eight
+        if self.backend not in BACKENDS:
+            raise WorkloadError(f"--backend {self.backend}: choose one of {', '.join(BACKENDS)}")
+        if self.backend == "nccl" and not gpus:
+            raise WorkloadError("--backend nccl: this stack's nodes have no GPUs; --backend gloo checks the sums alone")
+        _check_nodes(self.nodes, outputs)
+        if gpus and devices > gpus:
+            raise WorkloadError(f"--devices {devices}: a node of this stack has {gpus} GPUs")
+        try:
+            fault = parse_fault(self.inject_fault, self.nodes)
+            if fault is not None and (fault.kind, fault.when) != ("corrupt", None):
+                raise ValueError(f"{self.inject_fault!r} is no fault of this check: write corrupt:RANK")
+        except ValueError as error:
+            raise WorkloadError(str(error)) from error
+        return self.model_copy(update={"devices": devices, "use_gpu": gpus > 0, "elastic": outputs.nodes.elastic})
+
+
+@dataclass(frozen=True)
+class Fault:
+    """An injected fault on one rank: `KIND:RANK[:WHEN]`.
+
+    `corrupt` flips one bit of one received element, `stale` keeps the receive buffer unchanged, `hang` never starts.
+    `when` is `before` (the first verification), `timed` (the last timed run; for a stale buffer, all of them), `after`
+    (the last verification), or None for all of these.
+    """
+
+    kind: str
+    rank: int
+    when: str | None = None
+
+
+def parse_fault(text: str | None, ranks: int) -> Fault | None:
+    """Return the fault in `--inject-fault`.
+
+    Raises:
+        ValueError: there is no such fault.
+    """
+    if text is None:
+        return None
+    kind, _, rest = text.partition(":")
+    rank, _, when = rest.partition(":")
+    known = kind in ("corrupt", "stale", "hang") and when in ("", "before", "timed", "after")
+    if not known or not rank.isdigit() or int(rank) >= ranks or (kind == "hang" and when):
+        raise ValueError(
+            f"{text!r} is no fault: write corrupt:RANK, stale:RANK or hang:RANK with a rank below {ranks};"
+            " the first two accept :before, :timed or :after as well"
+        )
+    return Fault(kind, int(rank), when or None)
+
+
+def _check_nodes(nodes: int, outputs: Outputs) -> None:
+    if nodes > outputs.nodes.max:
+        raise WorkloadError(f"--nodes {nodes}: the stack has at most {outputs.nodes.max} (nodes.max in its stack file)")
+
+
+def _operations(names: Sequence[str]) -> list[str]:
+    unknown = [name for name in names if name not in (*BUSBW_FACTORS, "all")]
+    if unknown:
+        raise WorkloadError(f"--op {unknown[0]}: choose from all, {', '.join(BUSBW_FACTORS)}")
+    return list(BUSBW_FACTORS) if "all" in names else list(dict.fromkeys(names))
+
+
+def _known(option: str, names: Sequence[str], known: Sequence[str]) -> list[str]:
+    """Return the names in the order of `known`."""
+    for name in names:
+        if name not in known:
+            raise WorkloadError(f"{option} {name}: choose from {', '.join(known)}")
+    return [name for name in known if name in names]
