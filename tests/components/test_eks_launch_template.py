@@ -1,7 +1,7 @@
-"""The launch template of every instance type, sent to a simulated EC2 and read back, and held against EC2's own facts.
+"""Launch template of every instance type, sent to a simulated EC2, read back, and compared with EC2's instance types.
 
-The request is the one that the program registers: Pulumi's mocks catch it, boto3 sends it, moto keeps it. The facts are
-EC2's own DescribeInstanceTypes, as moto carries them; this project's catalog is not asked.
+The request has the inputs that the program registers under Pulumi's mocks; boto3 sends it to moto. The instance types
+are moto's copy of EC2's DescribeInstanceTypes, independent of this project's catalog.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ IDS = [f"{name}{'-wide' if changes else ''}" for name, changes in LAYOUTS]
 
 @pytest.fixture
 def ec2(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """A client of the simulated EC2; credentials that are none."""
+    """Return a client of the simulated EC2, with dummy credentials."""
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"):
         monkeypatch.setenv(name, "testing")
     monkeypatch.delenv("AWS_PROFILE", raising=False)
@@ -38,7 +38,7 @@ def ec2(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 
 def registered(machine: str, changes: Mapping[str, Any], group: str = "gpu") -> Mapping[str, Any]:
-    """The inputs of a group's launch template, as the provider gets them."""
+    """Return the inputs of a group's launch template, as the provider receives them."""
     return _templates(machine, tuple(sorted(changes.items())))[group]
 
 
@@ -49,7 +49,7 @@ def _templates(machine: str, changes: tuple[tuple[str, Any], ...]) -> dict[str, 
 
 
 def request(inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """The provider's inputs as a request of the EC2 API: the same fields in EC2's spelling, truth values as such."""
+    """Return the provider's inputs as a request of the EC2 API: in EC2's spelling, with booleans."""
     data: dict[str, Any] = {
         "NetworkInterfaces": [
             {
@@ -102,7 +102,7 @@ def request(inputs: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_back(ec2: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """What EC2 has after it was sent these inputs."""
+    """Return what EC2 stores for these inputs."""
     data = request(inputs)
     ec2.create_launch_template(LaunchTemplateName=inputs["name"], LaunchTemplateData=data)
     (version,) = ec2.describe_launch_template_versions(LaunchTemplateName=inputs["name"])["LaunchTemplateVersions"]
@@ -115,7 +115,7 @@ def places(interfaces: list[dict[str, Any]]) -> list[tuple[int, int, str]]:
 
 
 @pytest.mark.parametrize(("machine", "changes"), LAYOUTS, ids=IDS)
-def test_interfaces_read_back_as_they_were_sent(ec2: Any, machine: str, changes: dict[str, Any]) -> None:
+def test_interfaces_are_stored_as_sent(ec2: Any, machine: str, changes: dict[str, Any]) -> None:
     inputs = registered(machine, changes)
     found = read_back(ec2, inputs)["NetworkInterfaces"]
     sent = inputs["networkInterfaces"]
@@ -126,7 +126,7 @@ def test_interfaces_read_back_as_they_were_sent(ec2: Any, machine: str, changes:
 
 
 @pytest.mark.parametrize(("machine", "changes"), LAYOUTS, ids=IDS)
-def test_interfaces_fit_the_machine_that_ec2_describes(ec2: Any, machine: str, changes: dict[str, Any]) -> None:
+def test_interfaces_fit_instance_type(ec2: Any, machine: str, changes: dict[str, Any]) -> None:
     (facts,) = ec2.describe_instance_types(InstanceTypes=[machine])["InstanceTypes"]
     network = facts["NetworkInfo"]
     room = {card["NetworkCardIndex"]: card["MaximumNetworkInterfaces"] for card in network["NetworkCards"]}
@@ -139,7 +139,7 @@ def test_interfaces_fit_the_machine_that_ec2_describes(ec2: Any, machine: str, c
         assert device < room[card], f"card {card} has no device index {device}"
     assert layout[0][:2] == (network["DefaultNetworkCardIndex"], 0)
     assert layout[0][2] != "efa-only"
-    # EC2 numbers the devices of a card without gaps, but for p4d's cards, where the older layout starts at 1.
+    # EC2 numbers the devices of a card without gaps. In the older layout of p4d, they start at 1.
     if machine.startswith("p4"):
         assert {device for card, device, _ in layout if card} == {1}
     else:
@@ -148,7 +148,7 @@ def test_interfaces_fit_the_machine_that_ec2_describes(ec2: Any, machine: str, c
             assert devices == list(range(len(devices)))
 
 
-def test_a_block_is_bought_by_its_market_and_its_target(ec2: Any) -> None:
+def test_capacity_block_sets_market_and_target(ec2: Any) -> None:
     changes = {"nodes.capacity": "capacity-block", "nodes.reservation": RESERVATION}
     found = read_back(ec2, registered("p5en.48xlarge", changes))
     assert found["InstanceMarketOptions"] == {"MarketType": "capacity-block"}
@@ -159,7 +159,7 @@ def test_a_block_is_bought_by_its_market_and_its_target(ec2: Any) -> None:
     assert "Placement" not in found
 
 
-def test_on_demand_nodes_share_a_placement_group(ec2: Any) -> None:
+def test_on_demand_nodes_share_placement_group(ec2: Any) -> None:
     found = read_back(ec2, registered("p5en.48xlarge", {}))
     assert found["Placement"] == {"GroupName": "test-gpu"}
     assert "CapacityReservationSpecification" not in found
@@ -167,7 +167,7 @@ def test_on_demand_nodes_share_a_placement_group(ec2: Any) -> None:
 
 
 @pytest.mark.parametrize("group", ["gpu", "system"])
-def test_metadata_disks_and_user_data_read_back(ec2: Any, group: str) -> None:
+def test_metadata_disks_and_user_data_are_stored(ec2: Any, group: str) -> None:
     inputs = registered("p5en.48xlarge", {}, group)
     found = read_back(ec2, inputs)
     assert found["MetadataOptions"]["HttpTokens"] == "required"

@@ -1,4 +1,4 @@
-"""The AWS stack under Pulumi's mocks: every legal combination registers, and what everyone gets wrong is right."""
+"""Stack on AWS under Pulumi's mocks: every valid combination registers, with the inputs that are often wrong."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ def combination(machine: str, capacity: str, fabric: str) -> dict[str, Any]:
     )
 
 
-LEGAL = [cell for cell in product(EKS_CATALOG, EKS_CAPACITIES, FABRICS) if problems_of(combination(*cell)) == ()]
-ELSEWHERE: dict[str, dict[str, Any]] = {
+VALID = [cell for cell in product(EKS_CATALOG, EKS_CAPACITIES, FABRICS) if problems_of(combination(*cell)) == ()]
+OTHER_SETTINGS: dict[str, dict[str, Any]] = {
     "private": {"access.authorizedNetworks": ["10.1.0.0/16"]},
     "administrators": {"access.administrators": ["arn:aws:iam::111122223333:role/ops/admin"]},
     "endpoints": {
@@ -77,7 +77,7 @@ def plain() -> Stack:
 
 @cache
 def with_change(name: str) -> Stack:
-    return deployed(changed(EKS, ELSEWHERE[name])).made
+    return deployed(changed(EKS, OTHER_SETTINGS[name])).made
 
 
 def of(stack: Stack, type_: str) -> dict[str, Made]:
@@ -85,51 +85,51 @@ def of(stack: Stack, type_: str) -> dict[str, Made]:
 
 
 def counted(stack: Stack) -> int:
-    """Resources without the components that group them."""
+    """Return the number of resources without components and providers."""
     return sum(not kind.startswith(("rdma-ray:", "pulumi:")) for kind, _ in stack)
 
 
-def test_the_product_has_as_many_legal_cells_as_the_rules_say() -> None:
-    # efa: 7 machines by 4 ways but for p6-b300 by spot; claims: not with a block, which is empty at first.
-    assert len(LEGAL) == (7 * 4 - 1) + (7 * 3 - 1)
+def test_number_of_valid_combinations() -> None:
+    # efa: 7 machines by 4 capacities, except p6-b300 as spot. Claims: no Capacity Block, which starts empty.
+    assert len(VALID) == (7 * 4 - 1) + (7 * 3 - 1)
 
 
-@pytest.mark.parametrize(("machine", "capacity", "fabric"), LEGAL)
-def test_every_legal_combination_registers(machine: str, capacity: str, fabric: str) -> None:
+@pytest.mark.parametrize(("machine", "capacity", "fabric"), VALID)
+def test_valid_combination_registers(machine: str, capacity: str, fabric: str) -> None:
     stack = deployed(combination(machine, capacity, fabric)).made
-    way, facts = EKS_CAPACITIES[capacity], EKS_CATALOG[machine]
+    kind, facts = EKS_CAPACITIES[capacity], EKS_CATALOG[machine]
     group, template = stack[NODE_GROUP, "gpu"].inputs, stack[TEMPLATE, "gpu"].inputs
-    assert len(of(stack, "aws:ec2/placementGroup:PlacementGroup")) == way.placement_group
-    assert ("placement" in template) == way.placement_group
-    assert group["capacityType"] == way.capacity_type
+    assert len(of(stack, "aws:ec2/placementGroup:PlacementGroup")) == kind.placement_group
+    assert ("placement" in template) == kind.placement_group
+    assert group["capacityType"] == kind.capacity_type
     target = template.get("capacityReservationSpecification", {}).get("capacityReservationTarget")
-    assert target == ({"capacityReservationId": BLOCK} if way.targets_reservation else None)
-    assert template.get("instanceMarketOptions") == ({"marketType": way.market_type} if way.market_type else None)
-    # The type is named once: by the template for a block, by the group otherwise.
-    assert template.get("instanceType") == (machine if way.market_type else None)
-    assert group.get("instanceTypes") == (None if way.market_type else [machine])
+    assert target == ({"capacityReservationId": BLOCK} if kind.targets_reservation else None)
+    assert template.get("instanceMarketOptions") == ({"marketType": kind.market_type} if kind.market_type else None)
+    # The type is named once: by the template for a Capacity Block, by the group otherwise.
+    assert template.get("instanceType") == (machine if kind.market_type else None)
+    assert group.get("instanceTypes") == (None if kind.market_type else [machine])
     least = 1 if fabric == "efa-dranet" else 0
     assert group["scalingConfig"] == {"desiredSize": least, "minSize": least, "maxSize": 2}
     assert sum(one["interfaceType"] != "interface" for one in template["networkInterfaces"]) == facts.efa_max
     tags = {made.inputs["tag"]["key"].rpartition("resources/")[2] for made in of(stack, AUTOSCALING_TAG).values()}
     assert tags == {"nvidia.com/gpu", *(["vpc.amazonaws.com/efa"] if fabric == "efa" else [])}
     groups = {made.inputs["autoscalingGroupName"] for made in of(stack, AUTOSCALING_TAG).values()}
-    assert groups == {"eks-gpu-1"}, "the one that EKS made for the node group"
+    assert groups == {"eks-gpu-1"}, "the one that EKS created for the node group"
     plugins = {made.inputs["chart"] for made in of(stack, RELEASE).values()}
     efa = {"efa": "aws-efa-k8s-device-plugin", "efa-dranet": "aws-dranet"}[fabric]
     assert plugins == {"kuberay-operator", "cluster-autoscaler", "nvidia-device-plugin", efa}
-    # A tag for the devices of the plugin, or a template for claims: one each. The placement group is what differs.
-    assert counted(stack) == counted(plain()) - (not way.placement_group)
+    # Either a tag for the plugin's devices or a template for claims, so only the placement group changes the count.
+    assert counted(stack) == counted(plain()) - (not kind.placement_group)
 
 
-@pytest.mark.parametrize("name", ELSEWHERE)
-def test_every_other_setting_registers(name: str) -> None:
+@pytest.mark.parametrize("name", OTHER_SETTINGS)
+def test_other_setting_registers(name: str) -> None:
     assert counted(with_change(name)) > 40
 
 
-@pytest.mark.parametrize("name", [None, *ELSEWHERE])
-def test_what_an_engine_that_died_had_made_can_be_found(name: str | None) -> None:
-    """By its inputs, or by tags that no other resource of its kind has."""
+@pytest.mark.parametrize("name", [None, *OTHER_SETTINGS])
+def test_resources_can_be_found_after_a_crash(name: str | None) -> None:
+    """By the inputs, or by tags that are unique among the resources of a kind."""
     stack = plain() if name is None else with_change(name)
     resources = [made for (kind, _), made in stack.items() if kind.startswith("aws:")]
     tagged = []
@@ -144,14 +144,14 @@ def test_what_an_engine_that_died_had_made_can_be_found(name: str | None) -> Non
     assert len(set(tagged)) == len(tagged), sorted(each for each in tagged if tagged.count(each) > 1)
 
 
-def test_everything_stands_under_one_root() -> None:
+def test_resources_have_one_root() -> None:
     roots = [made for (kind, _), made in plain().items() if kind == "rdma-ray:eks:EksStack"]
     assert [made.name for made in roots] == ["test"]
     orphans = [key for key, made in plain().items() if not made.parent and key[0] != "pulumi:pulumi:Stack"]
     assert orphans == []
 
 
-def test_protection_is_everybodys_and_the_clouds_own() -> None:
+def test_protection_covers_every_resource() -> None:
     assert all(made.protect for (kind, _), made in plain().items() if kind != "pulumi:pulumi:Stack")
     assert plain()[CLUSTER, "cluster"].inputs["deletionProtection"] is True
     free = with_change("unprotected")
@@ -159,7 +159,7 @@ def test_protection_is_everybodys_and_the_clouds_own() -> None:
     assert free[CLUSTER, "cluster"].inputs["deletionProtection"] is False
 
 
-def test_efa_is_let_through_both_ways_on_every_interface() -> None:
+def test_efa_passes_both_ways_on_every_interface() -> None:
     for rules in (of(plain(), INGRESS), of(plain(), EGRESS)):
         (rule,) = (made.inputs for name, made in rules.items() if name.startswith("efa"))
         assert rule["ipProtocol"] == "-1"
@@ -171,7 +171,7 @@ def test_efa_is_let_through_both_ways_on_every_interface() -> None:
 
 
 @pytest.mark.parametrize("group", ["gpu", "system"])
-def test_nodes_keep_their_credentials_and_their_disks_to_themselves(group: str) -> None:
+def test_nodes_protect_credentials_and_disks(group: str) -> None:
     template = plain()[TEMPLATE, group].inputs
     assert template["metadataOptions"] == {
         "httpEndpoint": "enabled",
@@ -183,7 +183,7 @@ def test_nodes_keep_their_credentials_and_their_disks_to_themselves(group: str) 
     assert plain()[NODE_GROUP, group].inputs["nodeRepairConfig"] == {"enabled": True}
 
 
-def test_gpu_nodes_are_in_one_zone_and_for_gpu_pods_alone() -> None:
+def test_gpu_nodes_are_in_one_zone_and_tainted() -> None:
     group = plain()[NODE_GROUP, "gpu"].inputs
     assert group["subnetIds"] == ["gpu-id"]
     assert plain()[SUBNET, "gpu"].inputs["availabilityZone"] == "us-east-1a"
@@ -193,7 +193,7 @@ def test_gpu_nodes_are_in_one_zone_and_for_gpu_pods_alone() -> None:
     assert group["releaseVersion"]
 
 
-def test_nodes_are_drained_before_their_block_ends_and_the_group_is_then_as_it_was() -> None:
+def test_capacity_block_drains_nodes_and_reopens_group() -> None:
     assert of(plain(), SCHEDULE) == {}
     group = "eks-gpu-1"
     drain, reopen = (made.inputs for _, made in sorted(of(with_change("block"), SCHEDULE).items()))
@@ -215,7 +215,7 @@ def test_nodes_are_drained_before_their_block_ends_and_the_group_is_then_as_it_w
     }
 
 
-def test_zones_are_given_by_name_or_by_id() -> None:
+def test_zones_by_name_or_id() -> None:
     by_name, by_id = of(plain(), SUBNET), of(with_change("by-id"), SUBNET)
     assert {made.inputs["availabilityZone"] for made in by_name.values()} == {"us-east-1a", "us-east-1b"}
     assert {made.inputs["availabilityZoneId"] for made in by_id.values()} == {"use1-az1", "use1-az2"}
@@ -223,7 +223,7 @@ def test_zones_are_given_by_name_or_by_id() -> None:
     assert not any(made.inputs["mapPublicIpOnLaunch"] for made in by_name.values())
 
 
-def test_the_control_plane_is_private_and_knows_whom_it_lets_in() -> None:
+def test_control_plane_access() -> None:
     cluster = plain()[CLUSTER, "cluster"].inputs
     assert cluster["vpcConfig"]["subnetIds"] == ["private-0-id", "private-1-id"]
     assert cluster["vpcConfig"]["endpointPrivateAccess"] is True
@@ -241,7 +241,7 @@ def test_the_control_plane_is_private_and_knows_whom_it_lets_in() -> None:
     assert (rule["securityGroupId"], rule["cidrIpv4"], rule["fromPort"]) == ("sg-cluster", "10.1.0.0/16", 443)
 
 
-def test_administrators_have_entries_of_their_own() -> None:
+def test_administrators_have_access_entries() -> None:
     stack = with_change("administrators")
     (entry,) = of(stack, "aws:eks/accessEntry:AccessEntry").values()
     (policy,) = of(stack, "aws:eks/accessPolicyAssociation:AccessPolicyAssociation").values()
@@ -249,7 +249,7 @@ def test_administrators_have_entries_of_their_own() -> None:
     assert policy.inputs["policyArn"] == "arn:aws:eks::aws:cluster-access-policy/AmazonEKSClusterAdminPolicy"
 
 
-def test_addons_come_before_or_after_the_nodes() -> None:
+def test_addons_are_ordered_around_nodes() -> None:
     groups = of(plain(), NODE_GROUP)
     for group in groups.values():
         waited = {urn.rpartition("::")[2] for urn in group.waits if "addon" in urn}
@@ -262,7 +262,7 @@ def test_addons_come_before_or_after_the_nodes() -> None:
     assert cni["enableNetworkPolicy"] == "true"
 
 
-def test_device_plugins_share_the_node_in_peace() -> None:
+def test_device_plugins_do_not_conflict() -> None:
     releases = of(plain(), RELEASE)
     assert releases["nvidia-device-plugin"].inputs["values"]["mofedEnabled"] is False
     efa = releases["aws-efa-k8s-device-plugin"].inputs
@@ -271,7 +271,7 @@ def test_device_plugins_share_the_node_in_peace() -> None:
     assert {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"} in efa["values"]["tolerations"]
 
 
-def test_without_a_way_to_the_internet_there_is_none_and_images_come_from_the_mirror() -> None:
+def test_endpoints_have_no_internet_and_use_mirror() -> None:
     stack = with_change("endpoints")
     for kind in ("internetGateway:InternetGateway", "natGateway:NatGateway", "eip:Eip", "route:Route"):
         assert of(stack, f"aws:ec2/{kind}") == {}
@@ -283,7 +283,7 @@ def test_without_a_way_to_the_internet_there_is_none_and_images_come_from_the_mi
         assert release.inputs["values"]["image"]["repository"].startswith("1.dkr.ecr.us-east-1.amazonaws.com/mirror/")
 
 
-def test_the_shared_folder_is_a_file_system_in_the_gpu_zone() -> None:
+def test_shared_folder_is_a_file_system_in_the_gpu_zone() -> None:
     stack = with_change("shared")
     (system,) = of(stack, "aws:fsx/lustreFileSystem:LustreFileSystem").values()
     assert system.inputs["subnetIds"] == "gpu-id"
@@ -304,7 +304,7 @@ def test_the_shared_folder_is_a_file_system_in_the_gpu_zone() -> None:
     assert "aws-fsx-csi-driver" not in of(plain(), ADDON)
 
 
-def test_over_efa_the_file_system_and_the_nodes_let_each_other_in() -> None:
+def test_file_system_over_efa_opens_both_ways() -> None:
     stack = with_change("shared-efa")
     (system,) = of(stack, "aws:fsx/lustreFileSystem:LustreFileSystem").values()
     assert (system.inputs["efaEnabled"], system.inputs["perUnitStorageThroughput"]) == (True, 1000)
@@ -319,7 +319,7 @@ def test_over_efa_the_file_system_and_the_nodes_let_each_other_in() -> None:
         assert everything == {("efa-id", "efa-id"), *both}
 
 
-def test_over_efa_the_gpu_nodes_set_their_lustre_client_up() -> None:
+def test_gpu_nodes_set_up_lustre_over_efa() -> None:
     def script(stack: Stack, group: str) -> bool:
         template = of(stack, TEMPLATE)[group]
         return LUSTRE_SETUP in base64.b64decode(template.inputs.get("userData") or "").decode()
@@ -329,7 +329,7 @@ def test_over_efa_the_gpu_nodes_set_their_lustre_client_up() -> None:
     assert not script(with_change("shared"), "gpu")
 
 
-def test_outputs_keep_the_contract() -> None:
+def test_outputs_match_contract() -> None:
     exported = Outputs.model_validate(deployed(changed(EKS, {"storage.bucket": "ours"})).outputs)
     assert exported.target == "eks"
     assert exported.kubeconfig is not None
@@ -340,7 +340,7 @@ def test_outputs_keep_the_contract() -> None:
     assert exported.fabric.nics == 16
 
 
-def test_the_region_has_to_be_that_of_the_zone() -> None:
+def test_region_must_be_the_zones() -> None:
     settings = parse(EKS)
     assert region_problems(settings, "us-east-1") == []
     assert "aws:region us-east-1" in region_problems(settings, None)[0].fix

@@ -1,4 +1,4 @@
-"""The three targets from outside: the same outputs, whatever is behind them, and no question before the first up."""
+"""What the targets have in common: the outputs contract, and no call to AWS before the first resource."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.unit.stacks import EKS, GKE, LOCAL, changed
 
 ROOT = Path(__file__).resolve().parents[2]
 SDKS = {"boto3", "botocore", "google", "googleapiclient", "kubernetes", "pulumi"}
-"""How the names of the clouds' packages, and of what makes a cluster, begin."""
+"""First parts of the names of the clouds' packages and of those that create clusters."""
 
 STACKS: dict[str, dict[str, Any]] = {
     "local": LOCAL,
@@ -34,7 +34,7 @@ def up(target: str) -> Deployed:
 
 
 def keys(value: Any, path: str = "") -> Iterator[str]:
-    """The dotted keys of the contract's own objects; what is inside a list is the target's."""
+    """Yield the dotted keys of the contract's objects, without the contents of lists."""
     if isinstance(value, Mapping):
         for key, inner in value.items():
             yield f"{path}{key}"
@@ -42,25 +42,25 @@ def keys(value: Any, path: str = "") -> Iterator[str]:
 
 
 @pytest.mark.parametrize("target", STACKS)
-def test_every_target_has_the_contracts_outputs_and_no_others(target: str) -> None:
+def test_outputs_match_contract(target: str) -> None:
     outputs = up(target).outputs
     contract = Outputs.model_validate(outputs)
     assert contract.target == STACKS[target]["target"]
     assert contract.ray.mode == STACKS[target].get("ray", {}).get("mode", "cluster")
-    # What does not apply to the target is null, never left out.
+    # An output that does not apply to the target is null, not missing.
     assert set(keys(outputs)) == set(keys(contract.model_dump(by_alias=True)))
     assert set(outputs) == {str(field.alias) for field in Outputs.model_fields.values()}
 
 
 @pytest.mark.parametrize("target", [target for target in STACKS if target.startswith("eks")])
-def test_an_aws_stack_asks_aws_nothing_before_it_makes_something(target: str) -> None:
-    """Also a real account: what nobody asks, a first preview need not know."""
+def test_aws_stack_makes_no_calls(target: str) -> None:
+    """A first preview therefore needs no data from the account."""
     assert up(target).asked == ()
     assert not any(token.startswith("aws:") for token in ANSWERS)
 
 
 @pytest.mark.parametrize("target", [target for target in STACKS if target != "local"])
-def test_what_pods_have_read_is_replaced_and_not_changed_under_them(target: str) -> None:
+def test_secrets_and_config_maps_are_replaced(target: str) -> None:
     made = up(target).made
     (provider,) = [one for (kind, _), one in made.items() if kind == "pulumi:providers:kubernetes"]
     assert "kubeconfig" in provider.inputs
@@ -68,7 +68,7 @@ def test_what_pods_have_read_is_replaced_and_not_changed_under_them(target: str)
 
 
 def imported(file: Path) -> Iterator[str]:
-    """The first parts of the names of everything that a file imports, also inside functions."""
+    """Yield the first parts of the names that a file imports, also inside functions."""
     for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             yield from (alias.name.partition(".")[0] for alias in node.names)
@@ -76,9 +76,9 @@ def imported(file: Path) -> Iterator[str]:
             yield str(node.module).partition(".")[0]
 
 
-def test_the_workloads_import_no_clouds_sdk() -> None:
+def test_workloads_import_no_cloud_sdk() -> None:
     files = sorted((ROOT / "workloads").rglob("*.py"))
     assert len(files) > 20
     found = {(str(file.relative_to(ROOT)), name) for file in files for name in imported(file)}
-    assert {name for _, name in found} & {"ray", "torch"}, "nothing was looked at"
+    assert {name for _, name in found} & {"ray", "torch"}, "the search found nothing"
     assert [each for each in found if each[1] in SDKS or each[1].startswith("pulumi")] == []

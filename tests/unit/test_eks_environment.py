@@ -1,4 +1,4 @@
-"""The environment of Ray's pods on EKS: nothing that guides still copy, and for what is set, a reason."""
+"""Environment of Ray's pods on EKS: no obsolete variable, and a reason for each variable that is set."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from infra.settings import parse
 from tests.unit.stacks import EKS, changed
 
 SET = {"FI_EFA_USE_HUGE_PAGE": "0", "NCCL_SOCKET_IFNAME": "eth0", "GLOO_SOCKET_IFNAME": "eth0"}
-"""What a worker's environment has beside Ray's own."""
+"""Variables of a worker in addition to Ray's own."""
 
 
 def spec_of(changes: dict[str, Any], *, shared: bool = False) -> dict[str, Any]:
@@ -37,7 +37,7 @@ def environment(template: dict[str, Any]) -> dict[str, str]:
 
 @pytest.mark.parametrize("fabric", ["efa", "efa-dranet"])
 @pytest.mark.parametrize("machine", EKS_CATALOG)
-def test_workers_get_what_is_needed_and_nothing_obsolete(machine: str, fabric: str) -> None:
+def test_worker_has_no_obsolete_variable(machine: str, fabric: str) -> None:
     spec = spec_of({"nodes.machine": machine, "fabric": fabric, "nodes.min": 1})
     worker, head = environment(spec["workerGroupSpecs"][0]), environment(spec["headGroupSpec"])
     assert {name: value for name, value in worker.items() if not name.startswith(("RAY_", "RDMA_RAY_"))} == SET
@@ -48,7 +48,7 @@ def test_workers_get_what_is_needed_and_nothing_obsolete(machine: str, fabric: s
 
 
 @pytest.mark.parametrize("machine", EKS_CATALOG)
-def test_pods_of_a_job_get_the_same(machine: str) -> None:
+def test_job_pod_has_the_same_variables(machine: str) -> None:
     job = {"ray.mode": "indexed-job", "ray.entrypoint": "python /app/train.py", "nodes.machine": machine}
     settings = parse(changed(EKS, job))
     side = cloud_side(settings, eks_machine(machine), EksNames("p5", "us-east-1"), None)
@@ -58,15 +58,15 @@ def test_pods_of_a_job_get_the_same(machine: str) -> None:
     assert set(OBSOLETE).isdisjoint(found)
 
 
-def test_every_variable_has_its_reason_and_its_source() -> None:
+def test_variables_have_reason_and_source() -> None:
     assert {variable.name: variable.value for variable in ENVIRONMENT} == SET
     for variable in (*ENVIRONMENT, *HEAD_ENVIRONMENT):
         assert len(variable.why.split()) > 4
         assert variable.source
 
 
-def test_the_obsolete_are_those_of_the_published_table() -> None:
-    """AWS' cheat sheet of 2026-07, and what aws-ofi-nccl sets by platform; a new entry there belongs here."""
+def test_obsolete_variables_match_published_table() -> None:
+    """The table is AWS' cheat sheet of 2026-07 and what aws-ofi-nccl sets by platform; add its new entries here."""
     assert set(OBSOLETE) == {
         "FI_PROVIDER",
         "FI_EFA_USE_DEVICE_RDMA",
@@ -89,21 +89,21 @@ def test_the_obsolete_are_those_of_the_published_table() -> None:
 @pytest.mark.parametrize(
     ("capacity", "hours"), [("on-demand", 1), ("reservation", 1), ("spot", 168), ("capacity-block", 168)]
 )
-def test_a_worker_waits_as_long_as_its_capacity_may_take(capacity: str, hours: int) -> None:
+def test_worker_wait_follows_capacity(capacity: str, hours: int) -> None:
     reserved = {"nodes.reservation": "cr-0123456789abcdef0"} if capacity in ("reservation", "capacity-block") else {}
     spec = spec_of({"nodes.capacity": capacity, **reserved})
     waits = {item["name"]: item.get("value") for item in spec["autoscalerOptions"]["env"]}
     assert waits["RAY_AUTOSCALER_RECONCILE_ALLOCATE_STATUS_TIMEOUT_S"] == str(3600 * hours)
 
 
-def test_the_head_runs_on_cpu_nodes() -> None:
+def test_head_selects_cpu_nodes() -> None:
     head = spec_of({})["headGroupSpec"]["template"]["spec"]
     assert head["nodeSelector"] == {"eks.amazonaws.com/nodegroup": "system"}
     assert "tolerations" not in head
     assert "initContainers" not in head
 
 
-def test_the_head_opens_the_shared_folder_for_rays_own_user() -> None:
+def test_head_opens_shared_folder() -> None:
     spec = spec_of({}, shared=True)
     head = spec["headGroupSpec"]["template"]["spec"]
     (prepare,) = head["initContainers"]

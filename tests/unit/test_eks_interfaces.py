@@ -1,4 +1,4 @@
-"""The interface layout of every instance type, against a table written by hand from AWS' pages."""
+"""Interface layout of every instance type, compared with a table copied from AWS' pages."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ TABLE: dict[str, list[Place]] = {
     # The older layout: the primary interface is itself an EFA.
     "p4d.24xlarge": [(0, 0, "efa"), (1, 1, "efa-only"), (2, 1, "efa-only"), (3, 1, "efa-only")],
     "p4de.24xlarge": [(0, 0, "efa"), (1, 1, "efa-only"), (2, 1, "efa-only"), (3, 1, "efa-only")],
-    # The newer one: an interface for IP, and card 0 has its EFA beside it.
+    # The newer layout: card 0 has an interface for IP and an EFA.
     "p5.48xlarge": [PRIMARY, (0, 1, "efa-only"), *efas(range(1, 32))],
     "p5e.48xlarge": [PRIMARY, (0, 1, "efa-only"), *efas(range(1, 32))],
     "p5en.48xlarge": [PRIMARY, (0, 1, "efa-only"), *efas(range(1, 16))],
     "p6-b200.48xlarge": [PRIMARY, (0, 1, "efa-only"), *efas(range(1, 8))],
-    # Seventeen cards, and none on the first: sixteen EFAs.
+    # Seventeen cards, of which the first has no EFA.
     "p6-b300.48xlarge": [PRIMARY, *efas(range(1, 17))],
 }
 
 
-def test_the_table_knows_every_machine() -> None:
+def test_table_has_every_machine() -> None:
     assert set(TABLE) == set(EKS_CATALOG)
 
 
 @pytest.mark.parametrize("machine", EKS_CATALOG.values(), ids=lambda machine: machine.name)
-def test_the_layout_is_that_of_the_table(machine: EksMachine) -> None:
+def test_layout_matches_table(machine: EksMachine) -> None:
     assert [(one.card, one.device, one.kind) for one in interfaces(machine)] == TABLE[machine.name]
 
 
 @pytest.mark.parametrize("machine", EKS_CATALOG.values(), ids=lambda machine: machine.name)
-def test_every_efa_is_there_once_per_card(machine: EksMachine) -> None:
+def test_layout_has_one_efa_per_card(machine: EksMachine) -> None:
     layout = interfaces(machine)
     with_efa = [one.card for one in layout if one.kind != "interface"]
     assert len(with_efa) == len(set(with_efa)) == machine.efa_max
@@ -50,7 +50,7 @@ def test_every_efa_is_there_once_per_card(machine: EksMachine) -> None:
 
 
 @pytest.mark.parametrize("name", ["p5.48xlarge", "p5e.48xlarge"])
-def test_bandwidth_for_ip_is_on_eight_cards(name: str) -> None:
+def test_bandwidth_optimized_adds_seven_interfaces(name: str) -> None:
     plain, wide = interfaces(EKS_CATALOG[name]), interfaces(EKS_CATALOG[name], bandwidth_optimized=True)
     added = [one for one in wide if one not in plain]
     assert added == [Interface(card, 1, "interface") for card in (4, 8, 12, 16, 20, 24, 28)]

@@ -1,7 +1,8 @@
-"""Names of AWS resources are valid for every system, for every stack name that is accepted."""
+"""Names of AWS resources are valid for every accepted stack name; mirrored images; the kubeconfig."""
 
 from __future__ import annotations
 
+import json
 import re
 
 import pytest
@@ -9,10 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from infra.eks.addons import mirrored
+from infra.eks.cluster import kubeconfig
 from infra.eks.names import GPU_GROUP, MAX_ROLE_NAME, SYSTEM_GROUP, EksNames
 from infra.legality.names import longest_stack_name
 from tests.unit.stacks import EKS, problems_of
 
+KUBECONFIG = kubeconfig("eks", "us-east-1", "https://0A1B.gr7.us-east-1.eks.amazonaws.com", "Q0E=")
 ROLES = ("cluster", "nodes", "cni", "autoscaler")
 
 stack_names = st.integers(1, longest_stack_name("eks")).flatmap(
@@ -64,3 +67,30 @@ def test_longest_stack_name_follows_from_ray_job() -> None:
 def test_mirror_keeps_the_path_of_an_image(image: str, found: str) -> None:
     assert mirrored(image, "1.dkr.ecr.us-east-1.amazonaws.com/mirror/") == found
     assert mirrored(image, None) == image
+
+
+def test_kubeconfig_contains_no_secret() -> None:
+    for word in ("password", "client-key", "AKIA", '"token"'):
+        assert word not in KUBECONFIG
+    (user,) = json.loads(KUBECONFIG)["users"]
+    command = user["user"]["exec"]
+    assert [command["command"], *command["args"]] == [
+        "aws",
+        "eks",
+        "get-token",
+        "--cluster-name",
+        "eks",
+        "--region",
+        "us-east-1",
+    ]
+
+
+def test_kubeconfig_context_names_cluster_and_user() -> None:
+    config = json.loads(KUBECONFIG)
+    (context,) = (entry for entry in config["contexts"] if entry["name"] == config["current-context"])
+    (cluster,) = config["clusters"]
+    assert context["context"] == {"cluster": cluster["name"], "user": config["users"][0]["name"]}
+    assert cluster["cluster"] == {
+        "server": "https://0A1B.gr7.us-east-1.eks.amazonaws.com",
+        "certificate-authority-data": "Q0E=",
+    }

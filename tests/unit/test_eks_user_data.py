@@ -1,4 +1,4 @@
-"""What a GPU node is told, read back as its own tools read it: MIME, then YAML, then JSON."""
+"""User data of a GPU node, parsed as its readers do: MIME, then YAML, then JSON."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from infra.eks.launch_template import LUSTRE_SETUP, MEMLOCK_BYTES, lustre_over_e
 
 
 def read_back(text: str) -> dict[str, Any]:
-    """The one document in a launch template's user data."""
+    """Return the only document in the user data of a launch template."""
     message = email.message_from_bytes(base64.b64decode(text, validate=True))
     (part,) = (part for part in message.walk() if not part.is_multipart())
     assert part.get_content_type() == "application/node.eks.aws"
@@ -25,15 +25,15 @@ def read_back(text: str) -> dict[str, Any]:
     return found
 
 
-def test_it_is_one_node_config() -> None:
+def test_user_data_is_one_node_config() -> None:
     config = read_back(user_data(node_config()))
     assert (config["apiVersion"], config["kind"]) == ("node.eks.aws/v1alpha1", "NodeConfig")
     assert config == node_config()
-    assert set(config["spec"]) == {"instance", "containerd"}, "EKS fills in the cluster, and merges"
+    assert set(config["spec"]) == {"instance", "containerd"}, "EKS adds the cluster"
 
 
-def test_with_lustre_over_efa_a_script_comes_after_the_node_config() -> None:
-    """What cloud-init makes of it: a part of the type that it runs, with a first line that names the shell."""
+def test_lustre_over_efa_adds_a_script() -> None:
+    """cloud-init runs a part of this type, whose first line names the shell."""
     message = email.message_from_bytes(base64.b64decode(user_data(node_config(), lustre_over_efa()), validate=True))
     config, script = (part for part in message.walk() if not part.is_multipart())
     assert yaml.safe_load(str(config.get_payload())) == node_config()
@@ -51,8 +51,8 @@ def test_with_lustre_over_efa_a_script_comes_after_the_node_config() -> None:
         ("setup", ["dnf", "curl", "unzip", "setup"]),
     ],
 )
-def test_the_script_stops_at_the_first_step_that_fails(tmp_path: Path, broken: str | None, reached: list[str]) -> None:
-    """Real: bash and the script. Stand-ins: the programs that it calls, which write down that they were called."""
+def test_script_stops_at_first_failed_step(tmp_path: Path, broken: str | None, reached: list[str]) -> None:
+    """Runs bash and the script. The programs that the script calls are replaced by ones that record the call."""
     called, programs = tmp_path / "called", tmp_path / "programs"
     programs.mkdir()
     setup = f"mkdir {LUSTRE_SETUP} && cp {programs}/setup {LUSTRE_SETUP}/setup.sh"
@@ -66,7 +66,7 @@ def test_the_script_stops_at_the_first_step_that_fails(tmp_path: Path, broken: s
     assert called.read_text().split() == reached
 
 
-def test_the_local_disks_are_one() -> None:
+def test_local_disks_form_one_volume() -> None:
     assert node_config()["spec"]["instance"]["localStorage"]["strategy"] == "RAID0"
 
 
@@ -75,22 +75,22 @@ def limits() -> dict[str, dict[str, Any]]:
     return {limit["type"]: limit for limit in process["rlimits"]}
 
 
-def test_memory_can_be_locked_on_every_machine() -> None:
+def test_locked_memory_limit_exceeds_every_machine() -> None:
     memlock = limits()["RLIMIT_MEMLOCK"]
     assert memlock["soft"] == memlock["hard"] == MEMLOCK_BYTES
     assert all((machine.memory_mib or 0) * 2**20 < MEMLOCK_BYTES for machine in EKS_CATALOG.values())
 
 
-def test_no_limit_is_lost_because_the_list_replaces_nodeadms() -> None:
+def test_limits_include_nodeadm_default() -> None:
     assert limits()["RLIMIT_NOFILE"] == {"type": "RLIMIT_NOFILE", "soft": 65536, "hard": 1048576}
 
 
-def test_limits_survive_a_reader_that_knows_only_floats() -> None:
+def test_limits_survive_conversion_to_float() -> None:
     for limit in limits().values():
         through = json.loads(json.dumps(limit), parse_int=float)
         assert (int(through["soft"]), int(through["hard"])) == (limit["soft"], limit["hard"])
         assert through["hard"] < 2**64
 
 
-def test_the_same_config_is_the_same_text() -> None:
+def test_user_data_is_deterministic() -> None:
     assert user_data(node_config()) == user_data(node_config())
