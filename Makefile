@@ -62,9 +62,10 @@ bench-overhead: setup-dev ## the measuring loop beside a bare torch.distributed 
 golden: setup-dev ## write the reviewed lists of resources anew (tests/rehearsal/golden)
 	@UPDATE_GOLDENS=1 $(VENV) -m pytest -q tests/rehearsal/test_cloud_stacks.py -k reviewed
 
-check: setup-dev ## formatter, linter and strict types
+check: setup-dev ## formatter, linter, structure (import circles, file sizes) and strict types
 	@$(VENV) -m ruff format --check .
 	@$(VENV) -m ruff check .
+	@$(VENV) -m tools.structure --report
 	@$(VENV) -m mypy
 
 format: setup-dev ## format and fix what can be fixed by itself

@@ -1,1 +1,0 @@
-"""What brings the project's tools onto a machine that lacks them, and the `make up` that ties everything together."""
