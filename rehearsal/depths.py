@@ -73,8 +73,8 @@ class DepthSetup:
         self.ends = (PhaseError,)
         if self._pods:
             from rehearsal.cluster.pod_phases import PodPhases, scale_in
-            from tools.kubernetes.node_traces import traces
-            from tools.kubernetes.port_forward import ForwardError
+            from rehearsal.cluster.traces import traces
+            from tools.kubernetes.kubectl import ForwardError
 
             self._before = traces(self._folder)
             self.ends = (PhaseError, ForwardError)
@@ -89,6 +89,6 @@ class DepthSetup:
 
     def traces(self) -> list[str]:
         """Return what stopped nodes left on this machine, one line each."""
-        from tools.kubernetes.node_traces import traces
+        from rehearsal.cluster.traces import traces
 
         return sorted(traces(self._folder) - self._before)

@@ -22,7 +22,7 @@ from rehearsal.clouds.faults import Fault, How
 from rehearsal.engine import Engine, EngineError, Said
 from rehearsal.scenario import recover
 from rehearsal.workspace import ROOT, Workspace
-from tools.aws_tags import UnclearError
+from tools.import_ids import UnclearError
 
 Command = Literal["up", "destroy"]
 COMMANDS: tuple[Command, ...] = get_args(Command)

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from tools.browser import Browser
+from tests.chromium import Browser
 
 PATIENCE = 60.0  # seconds; a page needs less than one, a busy machine may need many
 

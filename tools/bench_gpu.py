@@ -1,15 +1,15 @@
-"""ConvNeXt training on one machine: ours (tuned), ours (baseline) and timm's, in one run and by turns.
+"""Compare ConvNeXt training on one machine: ours (tuned), ours (baseline) and timm's, alternating in one run.
 
-python -m tools.bench_gpu [--size base|tiny] [--batch N] [--rounds N] [--steps N] [--only NAME …] [--json PATH]
+    python -m tools.bench_gpu [--size base|tiny] [--batch N] [--rounds N] [--steps N] [--only NAME …] [--json PATH]
 
-Every round runs each candidate for some steps, and each round begins with another one, so that what the machine does
-meanwhile (clocks, heat, neighbours) meets all alike. A ratio is taken in each round; the median of these is the answer.
+Every round runs each candidate for some steps, and each round starts with another candidate, so that clocks, heat and
+other load affect all alike. A ratio is computed per round; the median of the ratios is the result.
 
-timm's own benchmark is a script in its repository, outside of its package, so this loop takes its place: the same model
-function and optimiser function that the script calls (create_model, create_optimizer_v2 with its default "sgd", rate
-1e-4), the same cross entropy on one fixed batch of noise, cudnn.benchmark on, no stochastic depth: what its step does,
-without its new labels in each step, and waiting for the device once a round instead of once a step. Both are in timm's
-favour. Ours keeps AdamW and its stochastic depth, which cost it something. No DDP for anybody: one process.
+timm's own benchmark is a script outside its package, so this loop replaces it, with the model function and optimizer
+function that the script calls (create_model, create_optimizer_v2 with its default "sgd", learning rate 1e-4), cross
+entropy on one fixed batch of noise, cudnn.benchmark on, no stochastic depth. Two differences favor timm: its labels are
+not generated in each step, and the device is synchronized once per round and not once per step. Ours keeps AdamW and
+stochastic depth, which cost time. No candidate uses DDP: there is one process.
 """
 
 from __future__ import annotations
@@ -33,14 +33,15 @@ from workloads.statistics import percentile
 SCHEMA = "rdma-ray/bench-gpu/1"
 NOT_A_MEASUREMENT = "no GPU: not a measurement"
 FLOORS = {"best of timm": 1.10, "ours baseline": 8.0}
-"""What tuned ÷ these is to be at least, and 1,800 img/s, on one H100 or H200 with the size "base"."""
+"""Lowest accepted ratios of tuned to these on one H100 or H200 with the size "base", next to 1,800 img/s."""
 
 Step = Callable[[], None]
+Report = Callable[[], dict[str, Any]]
 
 
 @dataclass(frozen=True)
 class Bench:
-    """What all candidates have in common."""
+    """Parameters that all candidates share."""
 
     size: str
     batch: int
@@ -48,32 +49,34 @@ class Bench:
     backend: str
 
 
-def ours(preset: Any, changes: dict[str, Any], bench: Bench) -> tuple[Step, Callable[[], dict[str, Any]]]:
-    """A step of our trainer's task, and what it reports."""
+def ours(preset: Any, changes: dict[str, Any], bench: Bench) -> tuple[Step, Report]:
+    """Return a training step of our task, and its report."""
     import torch
 
     from workloads.train.convnext.settings import settings
     from workloads.train.convnext.task import ConvNeXtTask
     from workloads.train.task import Share
 
-    asked = settings(preset, size=bench.size, batch=bench.batch, data="synthetic", backend=bench.backend, **changes)
-    task, device = ConvNeXtTask(asked), torch.device(bench.device)
+    task = ConvNeXtTask(
+        settings(preset, size=bench.size, batch=bench.batch, data="synthetic", backend=bench.backend, **changes)
+    )
+    device = torch.device(bench.device)
     torch.manual_seed(0)
     model = task.model(device)
-    called, optimizer = task.prepare(model, device), task.optimizer(model)
+    prepared, optimizer = task.prepare(model, device), task.optimizer(model)
     (batch,) = task.batches(Share(0, 1, 0, 1, bench.batch, 0), device)
-    called.train()
+    prepared.train()
 
     def step() -> None:
         optimizer.zero_grad(set_to_none=True)
-        torch.autograd.backward(task.loss(called, batch))
+        torch.autograd.backward(task.loss(prepared, batch))
         optimizer.step()
 
     return step, task.report
 
 
-def timm(precision: str, compiled: bool, bench: Bench) -> tuple[Step, Callable[[], dict[str, Any]]]:
-    """A step of timm's benchmark in channels_last. "bfloat16" and "float16" hold the whole model in that type."""
+def timm(precision: str, compiled: bool, bench: Bench) -> tuple[Step, Report]:
+    """Return a step of timm's benchmark in channels_last. "bfloat16" and "float16" convert the whole model."""
     import torch
     from timm.models import create_model
     from timm.optim import create_optimizer_v2  # type: ignore[attr-defined]  # public, yet not among its typed exports
@@ -81,17 +84,16 @@ def timm(precision: str, compiled: bool, bench: Bench) -> tuple[Step, Callable[[
     from workloads.train.convnext.shapes import SIZES
 
     shape, device = SIZES[bench.size], torch.device(bench.device)
-    kind = {"bfloat16": torch.bfloat16, "float16": torch.float16}.get(precision, torch.float32)
-    # The name of timm's base; other sizes are its own class with other numbers.
+    dtype = {"bfloat16": torch.bfloat16, "float16": torch.float16}.get(precision, torch.float32)
+    # timm has a name for the base; other sizes are the same class with other numbers.
     sizes: dict[str, Any] = {} if bench.size == "base" else {"depths": shape.depths, "dims": shape.dims}
     torch.manual_seed(0)
     model = create_model("convnext_base", num_classes=shape.classes, **sizes)
-    model = model.to(memory_format=torch.channels_last).to(device, kind).train()
+    model = model.to(memory_format=torch.channels_last).to(device, dtype).train()
     optimizer = create_optimizer_v2(model, opt="sgd", lr=1e-4)
-    called = (
-        torch.compile(model, backend=bench.backend if bench.backend != "auto" else "inductor") if compiled else model
-    )
-    images = torch.randn(bench.batch, 3, shape.image, shape.image, device=device, dtype=kind)
+    backend = "inductor" if bench.backend == "auto" else bench.backend
+    prepared = torch.compile(model, backend=backend) if compiled else model
+    images = torch.randn(bench.batch, 3, shape.image, shape.image, device=device, dtype=dtype)
     images = images.contiguous(memory_format=torch.channels_last)
     labels = torch.randint(shape.classes, (bench.batch,), device=device)
     autocast = partial(torch.autocast, device.type, torch.bfloat16) if precision == "amp_bfloat16" else nullcontext
@@ -99,31 +101,30 @@ def timm(precision: str, compiled: bool, bench: Bench) -> tuple[Step, Callable[[
     def step() -> None:
         optimizer.zero_grad()
         with autocast():
-            loss = torch.nn.functional.cross_entropy(called(images), labels)
+            loss = torch.nn.functional.cross_entropy(prepared(images), labels)
         torch.autograd.backward(loss)
         optimizer.step()
 
     return step, dict
 
 
-CANDIDATES: dict[str, Callable[[Bench], tuple[Step, Callable[[], dict[str, Any]]]]] = {
+CANDIDATES: dict[str, Callable[[Bench], tuple[Step, Report]]] = {
     "ours tuned": partial(ours, "tuned", {}),
     "ours tuned, bf16 stream": partial(ours, "tuned", {"stream": "bf16"}),
     "ours tuned, fused kernels": partial(ours, "tuned", {"kernels": "fused"}),
     "ours baseline": partial(ours, "baseline", {}),
-    "timm amp_bfloat16": partial(timm, "amp_bfloat16", False),
-    "timm amp_bfloat16 compiled": partial(timm, "amp_bfloat16", True),
-    "timm bfloat16": partial(timm, "bfloat16", False),
-    "timm bfloat16 compiled": partial(timm, "bfloat16", True),
-    "timm float16": partial(timm, "float16", False),
-    "timm float16 compiled": partial(timm, "float16", True),
+    **{
+        f"timm {precision}{' compiled' if compiled else ''}": partial(timm, precision, compiled)
+        for precision in ("amp_bfloat16", "bfloat16", "float16")
+        for compiled in (False, True)
+    },
 }
-# What shows that the benchmark runs: Triton's kernels need a GPU, and a compilation on CPUs takes its time.
+# These show that the benchmark runs; Triton's kernels need a GPU, and compilation is slow on CPUs.
 ON_CPU = ["ours tuned", "ours baseline", "timm amp_bfloat16", "timm amp_bfloat16 compiled"]
 
 
 def measure(bench: Bench, names: Sequence[str], rounds: int, steps: int, warm_up: int) -> dict[str, dict[str, Any]]:
-    """Seconds of a step by round for each candidate, what its first steps (compilation) took, and its peak memory."""
+    """Return per candidate: seconds per step of each round, seconds of the warm-up (compilation), peak memory."""
     import torch
 
     cuda = bench.device == "cuda"
@@ -136,37 +137,35 @@ def measure(bench: Bench, names: Sequence[str], rounds: int, steps: int, warm_up
             torch.cuda.synchronize()
         return time.perf_counter() - began
 
-    made: dict[str, tuple[Step, Callable[[], dict[str, Any]]]] = {}
+    step_of: dict[str, Step] = {}
+    modes: dict[str, tuple[bool, str]] = {}
     found: dict[str, dict[str, Any]] = {}
     for name in names:
         torch.backends.cudnn.benchmark = True
         held = torch.cuda.memory_allocated() if cuda else 0
-        made[name] = CANDIDATES[name](bench)
-        # Kept for each candidate: it says how cuDNN and cuBLAS were set up for it.
-        globally = torch.backends.cudnn.benchmark, torch.get_float32_matmul_precision()
+        step_of[name], report = CANDIDATES[name](bench)
+        # A candidate sets how cuDNN and cuBLAS work for the whole process.
+        modes[name] = torch.backends.cudnn.benchmark, torch.get_float32_matmul_precision()
         if cuda:
             torch.cuda.reset_peak_memory_stats()
-        first = timed(made[name][0], warm_up)
-        found[name] = {"first_s": first, "step_s": [], "globally": globally}
-        found[name]["peak_memory"] = torch.cuda.max_memory_allocated() - held if cuda else None
-        found[name]["report"] = made[name][1]()  # now: Dynamo counts by process
+        first = timed(step_of[name], warm_up)
+        peak = torch.cuda.max_memory_allocated() - held if cuda else None
+        # The report now, since Dynamo counts per process.
+        found[name] = {"first_s": first, "step_s": [], "peak_memory": peak, "report": report()}
         print(f"  {name}: ready after {first:.1f} s", file=sys.stderr, flush=True)
         gc.collect()
     for number in range(rounds):
         for place in range(len(names)):
             name = names[(number + place) % len(names)]
-            torch.backends.cudnn.benchmark, precision = found[name]["globally"]
+            torch.backends.cudnn.benchmark, precision = modes[name]
             torch.set_float32_matmul_precision(precision)
-            step = made[name][0]
-            timed(step, 1)
-            found[name]["step_s"].append(timed(step, steps) / steps)
-    for name in names:
-        del found[name]["globally"]
+            timed(step_of[name], 1)
+            found[name]["step_s"].append(timed(step_of[name], steps) / steps)
     return found
 
 
-def judge(found: dict[str, dict[str, Any]], bench: Bench, precision_peak: float | None) -> dict[str, Any]:
-    """Rates and ratios. `found` is of `measure`; the peak in FLOP/s, bf16's for all, gives the MFU."""
+def judge(found: dict[str, dict[str, Any]], bench: Bench, peak_flops: float | None) -> dict[str, Any]:
+    """Return rates and ratios of `measure`'s result; the GPU's peak in FLOP/s, bf16's for all, gives the MFU."""
     from workloads.train.convnext import flops
     from workloads.train.convnext.shapes import SIZES
 
@@ -174,31 +173,26 @@ def judge(found: dict[str, dict[str, Any]], bench: Bench, precision_peak: float 
     rates = {name: [bench.batch / seconds for seconds in one["step_s"]] for name, one in found.items()}
     rows = {name: _spread(values) for name, values in rates.items()}
     for name, row in rows.items():
-        row["mfu"] = flops.mfu(row["median"], needs, precision_peak) if precision_peak else None
+        row["mfu"] = flops.mfu(row["median"], needs, peak_flops) if peak_flops else None
         row |= {key: found[name][key] for key in ("first_s", "peak_memory", "report")}
     ratios = {}
-    if "ours tuned" in rates:
-        others = {name: values for name, values in rates.items() if not name.startswith("ours tuned")}
-        ratios = {name: _spread(_quotients(rates["ours tuned"], values)) for name, values in others.items()}
-        modes = [name for name in others if name.startswith("timm")]
-        if modes:
+    if tuned := rates.get("ours tuned"):
+        for name, values in rates.items():
+            if not name.startswith("ours tuned"):
+                ratios[name] = _spread([one / other for one, other in zip(tuned, values, strict=True)])
+        if modes := [name for name in ratios if name.startswith("timm")]:
             best = max(modes, key=lambda name: rows[name]["median"])
             ratios["best of timm"] = {**ratios[best], "mode": best}
     return {"images_per_s": rows, "tuned_over": ratios}
 
 
-def _quotients(first: list[float], second: list[float]) -> list[float]:
-    return [one / other for one, other in zip(first, second, strict=True)]
-
-
 def _spread(values: list[float]) -> dict[str, Any]:
-    """Median, quarters, ends."""
     parts = {"median": 50, "p25": 25, "p75": 75}
     return {**{key: percentile(values, at) for key, at in parts.items()}, "min": min(values), "max": max(values)}
 
 
 def machine() -> dict[str, Any]:
-    """What ran it: names and versions, nothing that identifies the machine."""
+    """Return names and versions of what ran it, and nothing that identifies the machine."""
     import timm as timm_package
     import torch
     import triton
@@ -221,7 +215,7 @@ def machine() -> dict[str, Any]:
 
 
 def report(result: dict[str, Any]) -> str:
-    """The tables for people."""
+    """Return the tables for the terminal."""
     has, asked = result["machine"], result["asked"]
     versions = f"torch {has['versions']['torch']}, timm {has['versions']['timm']}"
     head = f"ConvNeXt {asked['size']}, batch {asked['batch']}, {asked['rounds']} rounds of {asked['steps']} steps"
@@ -238,56 +232,52 @@ def report(result: dict[str, Any]) -> str:
         mode = f" ({row['mode']})" if "mode" in row else ""
         lines.append(f"tuned ÷ {name}{mode}: {row['median']:.2f}, {row['min']:.2f} to {row['max']:.2f}")
     if not has["gpu"]:
-        lines.append(f"{NOT_A_MEASUREMENT} of what GPUs do; it shows that the benchmark runs")
+        lines.append(f"{NOT_A_MEASUREMENT} of GPUs; it shows that the benchmark runs")
     return "\n".join(lines)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure, print, write; 2 where a GPU's ratios are below the floors."""
-    parser = argparse.ArgumentParser(prog="python -m tools.bench_gpu", description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--size", choices=["base", "small", "tiny"], help="[base on a GPU, tiny on CPUs]")
-    parser.add_argument("--batch", type=int, help="images a step  [128 on a GPU, 4 on CPUs]")
-    parser.add_argument("--rounds", type=int, default=9, help="turns of each candidate  [9]")
-    parser.add_argument("--steps", type=int, help="steps of one turn  [20 on a GPU, 2 on CPUs]")
-    parser.add_argument(
-        "--warm-up", type=int, default=3, help="steps before the first round, compilation included  [3]"
-    )
-    parser.add_argument("--only", action="append", choices=list(CANDIDATES), help="a candidate; more than once  [all]")
-    parser.add_argument("--backend", choices=["auto", "inductor", "aot_eager"], help="[auto on a GPU, else aot_eager]")
-    parser.add_argument("--json", type=Path, default=Path("results/bench-gpu.json"), help="[results/bench-gpu.json]")
-    asked = parser.parse_args(arguments)
-
+    """Measure, print, write. Returns 2 if a GPU's ratios are below the floors."""
     import torch
 
     from workloads.train.convnext import flops
 
     cuda = torch.cuda.is_available()
-    bench = Bench(
-        size=asked.size or ("base" if cuda else "tiny"),
-        batch=asked.batch or (128 if cuda else 4),
-        device="cuda" if cuda else "cpu",
-        backend=asked.backend or ("auto" if cuda else "aot_eager"),
+    size, batch, steps, backend = ("base", 128, 20, "auto") if cuda else ("tiny", 4, 2, "aot_eager")
+    parser = argparse.ArgumentParser(
+        prog="python -m tools.bench_gpu",
+        description=(__doc__ or "").splitlines()[0],
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
-    steps = asked.steps or (20 if cuda else 2)
+    parser.add_argument("--size", choices=["base", "small", "tiny"], default=size, help="size of the model")
+    parser.add_argument("--batch", type=int, default=batch, help="images per step")
+    parser.add_argument("--rounds", type=int, default=9, help="turns of each candidate")
+    parser.add_argument("--steps", type=int, default=steps, help="steps of one turn")
+    parser.add_argument("--warm-up", type=int, default=3, help="steps before the first round, with compilation")
+    parser.add_argument("--only", action="append", choices=list(CANDIDATES), help="a candidate; may be repeated")
+    parser.add_argument("--backend", choices=["auto", "inductor", "aot_eager"], default=backend, help="torch.compile's")
+    parser.add_argument("--json", type=Path, default=Path("results/bench-gpu.json"), help="file of the result")
+    asked = parser.parse_args(arguments)
+    bench = Bench(asked.size, asked.batch, "cuda" if cuda else "cpu", asked.backend)
+    names = asked.only or (list(CANDIDATES) if cuda else ON_CPU)
     has = machine()
-    found = measure(bench, asked.only or (list(CANDIDATES) if cuda else ON_CPU), asked.rounds, steps, asked.warm_up)
+    found = measure(bench, names, asked.rounds, asked.steps, asked.warm_up)
     result = {
         "schema": SCHEMA,
         "date": time.strftime("%Y-%m-%d"),
         "measurement": has["gpu"] or NOT_A_MEASUREMENT,
         "machine": has,
-        "asked": {**vars(bench), "rounds": asked.rounds, "steps": steps, "warm_up": asked.warm_up},
+        "asked": {**vars(bench), "rounds": asked.rounds, "steps": asked.steps, "warm_up": asked.warm_up},
         **judge(found, bench, flops.peak(has["gpu"], "bf16") if has["gpu"] else None),
     }
     asked.json.parent.mkdir(parents=True, exist_ok=True)
     asked.json.write_text(json.dumps(result, indent=1))
     print(report(result))
     print(f"written to {asked.json}")
-    if not cuda or bench.size != "base":
-        return 0
-    below = [
-        name for name, least in FLOORS.items() if result["tuned_over"].get(name, {"median": least})["median"] < least
-    ]
+    below = []
+    if cuda and bench.size == "base":
+        ratios = {name: row["median"] for name, row in result["tuned_over"].items()}
+        below = [name for name, floor in FLOORS.items() if ratios.get(name, floor) < floor]
     for name in below:
         print(f"tuned ÷ {name} is below {FLOORS[name]}", file=sys.stderr)
     return 2 if below else 0

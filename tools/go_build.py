@@ -1,6 +1,6 @@
-"""Build programs from pinned Go modules, with progress, into a folder that never holds half a program.
+"""Build programs from pinned Go modules into the user's cache, with progress.
 
-Uses only the standard library, since the set-up builds the engine with it before there is an environment.
+Uses only the standard library, since `tools/setup.py` builds the Pulumi engine before there is an environment.
 """
 
 from __future__ import annotations
@@ -12,66 +12,77 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tools.process import Child
+
 GO_VERSION = (1, 26)
-_TOLD_LINES = 15
+Tell = Callable[[str, bool], None]
+"""Receives a line of progress, and whether the next line may overwrite it."""
+
+_ERROR_LINES = 15
 
 
 class GoError(RuntimeError):
-    """A build failed; the message is the end of what the compiler said."""
+    """A build failed, or there is no Go to build with. The message says why."""
 
 
-@dataclass(frozen=True)
-class Recipe:
-    """What to build: `packages` of the module whose go.mod lies in `module`.
+@dataclass(frozen=True, kw_only=True)
+class Module:
+    """One go.mod of this project and the programs that it pins.
 
-    `count` is how many Go packages that takes and only scales the progress; `takes` says how long, in words.
+    Attributes:
+        manifest: Folder of go.mod and go.sum.
+        packages: Program -> Go package.
+        count: Go packages that a build compiles (`go list -deps`, 2026-11-21, linux/amd64); scales the progress.
+        duration: How long a build takes on two cores with an empty compiler cache, for messages.
     """
 
-    module: Path
-    packages: Sequence[str]
+    manifest: Path
+    packages: Mapping[str, str]
     count: int
-    takes: str
+    duration: str
     ldflags: str = "-s -w"
     tags: str = ""
     trimpath: bool = True
 
 
-def build(recipe: Recipe, folder: Path, tell: Callable[[str, bool], None]) -> float:
-    """Build into `folder`, each program under the last part of its package's name; returns the seconds.
+def build(module: Module, names: Sequence[str], folder: Path, tell: Tell) -> float:
+    """Build programs of a module into `folder`. Returns the seconds that it took.
 
-    `tell` gets lines of progress, and whether the next one may overwrite it. Two processes that build into the same
-    folder do so one after the other.
+    Processes that build into the same folder take turns; a program is there as a whole or not at all.
 
     Raises:
-        GoError: the compiler failed; nothing is left of the attempt.
+        GoError: Go is missing or too old, or the compiler failed.
     """
+    require_go(f"{', '.join(names)} would be built with it, once per machine")
     began = time.monotonic()
     folder.mkdir(parents=True, exist_ok=True)
-    with _alone(folder, tell):
-        if all((folder / package.rpartition("/")[2]).exists() for package in recipe.packages):
-            # Another process built it while this one waited.
-            return time.monotonic() - began
-        partial = folder / "partial"
-        # Left by a build that was killed; this process is the only one here now.
-        shutil.rmtree(partial, ignore_errors=True)
-        partial.mkdir()
+    with (folder / "lock").open("w") as lock:
         try:
-            _compile(recipe, partial, tell, began)
-            # Moved only when whole, so that an interrupted build is never taken for a program.
-            for program in partial.iterdir():
-                program.replace(folder / program.name)
-        finally:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            tell("waiting for another process that builds the same", False)
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        # The process that was waited for may have built them.
+        if not all((folder / name).exists() for name in names):
+            partial = folder / "partial"
+            # Left by a build that was killed.
             shutil.rmtree(partial, ignore_errors=True)
+            partial.mkdir()
+            try:
+                _compile(module, names, partial, tell)
+                for program in partial.iterdir():
+                    program.replace(folder / program.name)
+            finally:
+                shutil.rmtree(partial, ignore_errors=True)
     return time.monotonic() - began
 
 
 def environment() -> dict[str, str]:
-    """The environment for `go`: only the pinned modules, only the Go that is here, no C compiler."""
+    """Return the environment for `go`: only pinned modules, only the Go on PATH, no C compiler."""
     return os.environ | {
         "CGO_ENABLED": "0",
         "GOFLAGS": "-mod=readonly",
@@ -80,14 +91,25 @@ def environment() -> dict[str, str]:
     }
 
 
+def require_go(purpose: str) -> None:
+    """Raise GoError if there is no recent Go on PATH. `purpose` is a sentence of the message."""
+    version = found_version()
+    if not version or version < GO_VERSION:
+        seen = f"the one on PATH is {'.'.join(map(str, version))}" if version else "there is no 'go' on PATH"
+        raise GoError(
+            f"Go {'.'.join(map(str, GO_VERSION))} or later is missing: {seen}. {purpose}. "
+            "Install it from https://go.dev/dl/ and run the same command again."
+        )
+
+
 def found_version() -> tuple[int, ...] | None:
-    """The version of the `go` on PATH, or None where there is none."""
+    """Return the version of the `go` on PATH, or None."""
     go = shutil.which("go")
     return version_of([go, "version"]) if go else None
 
 
 def version_of(command: list[str]) -> tuple[int, ...] | None:
-    """The first version of two or three parts that `command` prints, as three numbers, or None."""
+    """Return the first version that `command` prints, as three numbers, or None."""
     try:
         text = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True).stdout
     except (OSError, subprocess.SubprocessError):
@@ -97,60 +119,43 @@ def version_of(command: list[str]) -> tuple[int, ...] | None:
 
 
 def cache() -> Path:
-    """Where this project keeps what all clones of a user share."""
+    """Return the folder that all clones of a user share."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rdma-ray"
 
 
 def module_cache() -> Path:
-    """Where Go keeps the modules that it downloads: by default it would be ~/go, which is no cache folder."""
+    """Return the folder of downloaded Go modules. Go's default, ~/go, is not a cache folder."""
     return Path(os.environ.get("GOMODCACHE") or cache() / "go-modules")
 
 
-@contextmanager
-def _alone(folder: Path, tell: Callable[[str, bool], None]) -> Iterator[None]:
-    with (folder / "lock").open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            tell("waiting for another process that builds the same", False)
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+def _compile(module: Module, names: Sequence[str], folder: Path, tell: Tell) -> None:
+    # -v prints each package as it is compiled, the only progress that the compiler reports.
+    command = ["go", "build", "-v", "-o", f"{folder}/", "-ldflags", module.ldflags]
+    command += ["-tags", module.tags] if module.tags else []
+    command += ["-trimpath"] if module.trimpath else []
+    lines: list[str] = []
+    compiled = 0
 
+    def progress(line: str) -> None:
+        nonlocal compiled
+        lines.append(line)
+        compiled += not line.startswith("go: downloading")
+        # On a terminal each line overwrites the one before; elsewhere every tenth part is printed.
+        if sys.stdout.isatty() or compiled % max(1, module.count // 10) == 1:
+            count = f"{compiled} of {module.count} packages after {time.monotonic() - began:.0f} s"
+            tell(f"building from source: {count} ({module.duration}, on two cores)", True)
 
-def _compile(recipe: Recipe, folder: Path, tell: Callable[[str, bool], None], began: float) -> None:
-    # `-v` names each package as it is compiled, which is the only progress that the compiler tells.
-    command = ["go", "build", "-v", "-o", f"{folder}/", "-ldflags", recipe.ldflags]
-    command += ["-tags", recipe.tags] if recipe.tags else []
-    command += ["-trimpath"] if recipe.trimpath else []
-    compiler = subprocess.Popen(
-        [*command, *recipe.packages],
-        cwd=recipe.module,
-        env=environment(),
-        stderr=subprocess.PIPE,
-        text=True,
-        errors="replace",
+    began = time.monotonic()
+    compiler = Child(
+        [*command, *(module.packages[name] for name in names)],
+        on_line=progress,
+        cwd=module.manifest,
+        environment=environment(),
     )
-    assert compiler.stderr is not None
-    said: list[str] = []
-    done = 0
     try:
-        for line in compiler.stderr:
-            said.append(line)
-            if not line.startswith("go: downloading"):
-                done += 1
-                _progress(recipe, done, began, tell)
-    except BaseException:
-        compiler.terminate()
-        raise
+        while compiler.runs(within_s=1.0):
+            pass
     finally:
-        compiler.wait()
-    if compiler.returncode != 0:
-        raise GoError("".join(said[-_TOLD_LINES:]).rstrip())
-
-
-def _progress(recipe: Recipe, done: int, began: float, tell: Callable[[str, bool], None]) -> None:
-    """A line that overwrites itself on a terminal, and comes every tenth part elsewhere."""
-    if sys.stdout.isatty() or done % max(1, recipe.count // 10) == 1:
-        elapsed = time.monotonic() - began
-        counted = f"{done} of {recipe.count} packages after {elapsed:.0f} s"
-        tell(f"building from source: {counted} ({recipe.takes}, on two cores)", True)
+        compiler.stop()
+    if compiler.status:
+        raise GoError("".join(lines[-_ERROR_LINES:]).rstrip())

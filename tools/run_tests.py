@@ -1,138 +1,135 @@
-"""`make test`: three pytest processes side by side, since many tests mostly wait for Ray or for the engine.
+"""Run a tier of tests: `make test`, `make test-kubernetes` and `make test-pods`.
 
-    python -m tools.run_tests                  # everything that `make test` promises
-    python -m tools.run_tests tests/unit -x    # with arguments it is pytest, as ever
+    python -m tools.run_tests                        # make test: three pytest processes in parallel
+    python -m tools.run_tests tests/unit -x          # pytest with these arguments
+    python -m tools.run_tests kubernetes [-k word]   # build what the tier needs, then pytest tests/kubernetes
+    python -m tools.run_tests pods [-k word]         # check that this machine can run pods, then pytest tests/pods
 
-Whole processes, and not workers of one: a worker that is told to stop has seconds to do so, and a test that has a Ray
-cluster up needs longer to take it down.
+A tier that cannot run on this machine exits with `NOT_RUN` and the reason. `make test` uses whole processes and not
+workers of one: a worker has seconds to end, and a test with a Ray cluster needs longer to take it down.
 """
 
 from __future__ import annotations
 
 import os
 import re
-import signal
-import subprocess
 import sys
-import threading
 import time
 from collections.abc import Mapping, Sequence
 
-# Split so that no session fixture is made twice; the mark `ray` is set in tests/workloads/conftest.py. The last part is
-# done first, and leaves the processors to the others.
+from tools.kubernetes import builds
+from tools.kubernetes.containers import Missing
+from tools.kubernetes.node_probe import ready_to_run
+from tools.process import INTERRUPTED, Child, note_signals, wait_for
+
+# Split so that no session fixture runs twice; tests/workloads/conftest.py sets the mark `ray`.
 PARTS = {
     "ray": ("tests/workloads", "-m", "ray"),
     "rehearsal": ("tests/rehearsal",),
     "the rest": ("tests/unit", "tests/components", "tests/workloads", "-m", "not ray"),
 }
-INTERRUPTED = 130
-_LAST_LINES_S = 5.0
+KUBERNETES, PODS = "tests/kubernetes", "tests/pods"
+PROGRAMS = (
+    *("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler"),
+    *("kwok", "ray-operator", "kueue", "kubectl"),
+)
+"""Programs that tests/kubernetes needs."""
+
+NOT_RUN = 70
+"""Exit status of a tier that was not run; pytest uses 0 to 5."""
+
+_GRACE_S = 120.0
 _ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
 _SECTION = re.compile(r"={3,} (?P<title>.+?) =*$")
+_PYTEST = [sys.executable, "-u", "-m", "pytest"]
 
 
-class Part:
-    """One pytest process. Its progress is shown line by line as it comes, its report in one piece when it has ended."""
+class Part(Child):
+    """One pytest process. Progress is printed line by line, its report in one piece at the end."""
 
     def __init__(self, name: str, command: Sequence[str], width: int) -> None:
         self.name = name
         self.result = "ended without a result"
         self._margin = f"{name:<{width}} │ "
         self._report: list[str] = []
-        self._process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            # Ctrl-C in a terminal reaches the whole group of the command; here it is passed on, to each part once.
-            process_group=0,
-        )
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
+        super().__init__(command, on_line=self._show)
 
-    @property
-    def status(self) -> int:
-        """Its exit status; waits for it."""
-        return self._process.wait()
-
-    def runs(self, *, within_s: float) -> bool:
-        """Whether it still runs after that time; where it has ended, its report is shown."""
-        self._reader.join(within_s)
-        if self._reader.is_alive():
-            if self._process.poll() is None:
-                return True
-            # A process that a test left behind may hold the pipe open for ever.
-            self._reader.join(_LAST_LINES_S)
+    def runs(self, within_s: float = 0.0) -> bool:
+        """See `Child.runs`; prints the report at the end."""
+        if super().runs(within_s):
+            return True
         if len(self._report) > 1:
             _print("".join([f"\n{self.name}:\n", *self._report]))
         self._report.clear()
         return False
 
-    def interrupt(self) -> None:
-        """What Ctrl-C would do to it: pytest ends the test that runs, and its fixtures take down what they made."""
-        if self._process.poll() is None:
-            os.killpg(self._process.pid, signal.SIGINT)
-
-    def _read(self) -> None:
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            plain = _ESCAPES.sub("", line).rstrip()
-            section = _SECTION.match(plain)
-            if section and section["title"] == "test session starts":
-                continue
-            if section:
-                # The last one has the counts.
-                self.result = section["title"]
-            if section or self._report:
-                self._report.append(line)
-            elif plain:
-                _print(self._margin + line)
+    def _show(self, line: str) -> None:
+        plain = _ESCAPES.sub("", line).rstrip()
+        section = _SECTION.match(plain)
+        if section and section["title"] == "test session starts":
+            return
+        if section:
+            # The title of the last section has the counts.
+            self.result = section["title"]
+        if section or self._report:
+            self._report.append(line)
+        elif plain:
+            _print(self._margin + line)
 
 
 def run(commands: Mapping[str, Sequence[str]]) -> int:
-    """Run all commands side by side; prints what they print and one result line for each.
+    """Run commands in parallel and print a result line for each. An interruption is passed on to all of them.
 
-    Returns 0 where all of them did, 130 after an interruption, else the first other status. An interruption is passed
-    on, and waited for.
+    Returns 0 if all succeed, 130 after an interruption, else the first other status.
     """
-    asked: list[int] = []
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda number, _frame: asked.append(number))
+    signals = note_signals()
     began = time.monotonic()
     width = max(map(len, commands))
     parts = [Part(name, command, width) for name, command in commands.items()]
-    passed_on = 0
-    while [part for part in parts if part.runs(within_s=0.2)]:
-        if len(asked) > passed_on:
-            passed_on = len(asked)
-            for part in parts:
-                part.interrupt()
+    wait_for(parts, lambda: "interrupted" if signals else "", _GRACE_S)
     print()
     for part in parts:
         print(f"{part.name:<{width}}  {part.result}{f' (exit status {part.status})' if part.status else ''}")
     print(f"{'all':<{width}}  {time.monotonic() - began:.0f} s")
-    return INTERRUPTED if asked else next((part.status for part in parts if part.status), 0)
+    return INTERRUPTED if signals else next((part.status for part in parts if part.status), 0)
+
+
+def require(tier: str) -> None:
+    """Build what a tier needs, or exit with NOT_RUN and the reason."""
+    try:
+        if tier == KUBERNETES:
+            builds.programs(*PROGRAMS, say=lambda text: print(f"  {text}", flush=True))
+        elif not os.environ.get("KUBECONFIG"):
+            ready_to_run()
+    except (builds.BuildError, Missing) as problem:
+        print(f"\n{problem}\n\nNOT RUN: {tier}.", file=sys.stderr, flush=True)
+        sys.exit(NOT_RUN)
 
 
 def main(arguments: list[str]) -> int:
-    """All parts where there are no arguments, else pytest with them."""
-    pytest = [sys.executable, "-u", "-m", "pytest"]
-    # Container images like to set it; then each of the hundreds of processes compiles torch anew, which takes seconds.
+    """Run the tier that the first argument names, or become pytest with the arguments."""
+    # With this variable, which container images set, each of hundreds of processes compiles torch again, for seconds.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-    if arguments:
-        os.execv(sys.executable, [*pytest, *arguments])
-    # They would overwrite each other's list of what failed last.
-    options = ["--no-header", "-p", "no:cacheprovider", f"--color={'yes' if sys.stdout.isatty() else 'no'}"]
-    return run({name: [*pytest, *options, *chosen] for name, chosen in PARTS.items()})
+    if not arguments:
+        # Parallel processes would overwrite each other's cache of failures.
+        options = ["--no-header", "-p", "no:cacheprovider", f"--color={'yes' if sys.stdout.isatty() else 'no'}"]
+        return run({name: [*_PYTEST, *options, *chosen] for name, chosen in PARTS.items()})
+    if (tier := f"tests/{arguments[0]}") in (KUBERNETES, PODS):
+        require(tier)
+        chosen = arguments[1:]
+        named = any(argument.startswith("tests/") for argument in chosen)
+        arguments = chosen if named else [tier, "--durations=10", *chosen]
+    return os.execv(sys.executable, [*_PYTEST, *arguments])
 
 
 def _print(text: str) -> None:
-    # In one call, so that the lines of two processes do not mix.
+    # One write, so that the lines of two processes do not mix.
     sys.stdout.write(text)
     sys.stdout.flush()
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except KeyboardInterrupt:
+        sys.exit("\ninterrupted; run it again to continue")

@@ -1,14 +1,13 @@
-"""Bring a stack up and prove it, show what would change, take it down: `make up`, `make preview`, `make down`.
+"""Bring a stack up, preview it, take it down: `make up`, `make preview`, `make down`.
 
-Ctrl-C at any moment leaves things as they were before: what this run brought up is taken down again; a cluster that
-was up already stays.
+Ctrl-C during `up` of a local stack takes down what this run created; a cluster that was up before stays. What an
+interrupted run created on a cloud stays, and the next run continues from there.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
 import signal
 import socket
 import subprocess
@@ -24,309 +23,254 @@ import psutil
 
 from infra.local.folder import ClusterFolder
 from infra.problems import SettingsError
-from infra.settings import from_stack_file
-from tools.aws_tags import UnclearError
+from infra.settings import Settings, from_stack_file
+from tools.import_ids import UnclearError
+from tools.process import INTERRUPTED, SIGNALS, Child
 from tools.recovery import Place, mend_state_folder, settle
 from tools.summary import Phase, print_summary, setup_phases
 
 ROOT = Path(__file__).resolve().parents[1]
 PULUMI = str(ROOT / "bin" / "pulumi")
 RDMA_RAY = str(ROOT / "bin" / "rdma-ray")
-# The engine finishes the operation that it is in before it stops; the slowest is the start of a node.
-_STOP_TIMEOUT_S = 150.0
-# A cloud's slowest is a cluster or a node pool, and the engine's own limit for those is below this.
-_CLOUD_STOP_TIMEOUT_S = 7200.0
+# After SIGINT, the engine finishes its current operation. The slowest one is the start of a local node, or a cloud's
+# cluster or node pool, for which the engine's own limit is lower.
+_LOCAL_GRACE_S, _CLOUD_GRACE_S = 150.0, 7200.0
 
 
 class Interrupted(BaseException):
-    """Ctrl-C, SIGTERM, or the terminal went away. Not an Exception: nothing may swallow it."""
+    """SIGINT, SIGTERM or SIGHUP. Not an Exception, so that no handler swallows it."""
 
 
 class CommandFailedError(RuntimeError):
-    """A step failed; its own message stands above."""
+    """A step failed. The command has printed its own message."""
 
     def __init__(self, step: str, status: int) -> None:
         super().__init__(f"{step} failed with exit status {status}")
         self.status = status
 
 
-def up(stack: str, changes: list[str]) -> None:
-    """Bring `stack` up with `changes` ("nodes.count=3"); a local one is benchmarked, trained on and summed up.
+class Stack:
+    """One stack of this clone, by the name in its file Pulumi.NAME.yaml.
 
-    Raises:
-        CommandFailedError: a step failed. The cluster stays up, so that one can look at it.
+    All methods raise CommandFailedError if a command fails, and Interrupted after the command was interrupted too.
     """
-    select(stack)
-    release_lock_of_dead_engine(stack)
-    change_settings(stack, changes)
-    if is_local(stack):
-        up_local(stack)
-    else:
-        up_cloud(stack)
 
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.file = ROOT / f"Pulumi.{name}.yaml"
+        self.settings = self._read_file()
 
-def up_cloud(stack: str) -> None:
-    """Bring a cloud stack up, after settling what an engine that died was creating.
+    @property
+    def is_local(self) -> bool:
+        """Whether the stack's cluster is on this machine."""
+        return self.settings.target == "local"
 
-    Nothing is benchmarked: that takes GPUs, which come when a job asks for them and cost from then on. An interruption
-    leaves what was made: the next run goes on from there.
-    """
-    settle_pending_creates(stack)
-    arguments = ("up", "--yes", "--skip-preview", "--suppress-outputs", "--stack", stack)
-    try:
-        pulumi(*arguments, patience_s=_CLOUD_STOP_TIMEOUT_S)
-    except Interrupted:
-        print(
-            f"\nInterrupted. What was made stays and may cost. Go on: make up STACK={stack}; or make down STACK={stack}"
-        )
-        raise
-    settings = from_stack_file(stack_file(stack))
-    nodes = (
-        f"{settings.nodes.min} GPU nodes stay up" if settings.nodes.min else "GPU nodes come when a job asks for them"
-    )
-    print(f"\nStack {stack} is up; {nodes}. How to get in: docs/{settings.target}.md")
+    def up(self, changes: list[str]) -> None:
+        """Change settings ("nodes.count=3"), then bring the stack up; a local one is also benchmarked and trained on.
 
-
-def settle_pending_creates(stack: str) -> None:
-    """Find out what a killed engine had created and not written down; the state is right afterwards."""
-    try:
-        settled = settle(
-            read("stack", "export", "--stack", stack),
-            Place.of(stack, stack_file(stack)),
-            lambda *arguments: pulumi(*arguments, "--stack", stack),
-        )
-    except UnclearError as unclear:
-        sys.exit(f"\n{unclear}")
-    if settled:
-        print(f"{settled} resources that an interrupted run was creating are accounted for.")
-
-
-def up_local(stack: str) -> None:
-    """Bring a local stack up, run the benchmark and the training on it, print a summary."""
-    results = ROOT / "results" / stack
-    results.mkdir(parents=True, exist_ok=True)
-    was_up = has_resources(stack)
-    phases = setup_phases(ROOT)
-    try:
-        with phase(phases, "cluster"):
-            # Refreshed first: a node that died since the last time is made anew.
-            pulumi("up", "--yes", "--skip-preview", "--refresh", "--suppress-outputs", "--stack", stack)
-        with phase(phases, "benchmark"):
-            run(RDMA_RAY, "bench", "nccl", "--stack", stack, "--out", str(results / "nccl"))
-        with phase(phases, "training"):
-            run(RDMA_RAY, "train", "digits", "--stack", stack, "--json", str(results / "digits.json"))
-    except Interrupted:
-        if was_up:
-            print(f"\nInterrupted. The cluster was up before and stays up; take it down with: make down STACK={stack}")
+        After a failure the cluster stays up, for inspection.
+        """
+        self._select()
+        self._release_lock_of_dead_engine()
+        self._change_settings(changes)
+        if self.is_local:
+            self._up_local()
         else:
-            print("\nInterrupted. Taking down what this run brought up; this cannot be interrupted …", flush=True)
-            take_down(stack)
-        raise
-    print_summary(stack, outputs(stack), phases, results)
+            self._up_cloud()
 
+    def preview(self) -> None:
+        """Show what `up` would change."""
+        self._select()
+        self.pulumi("preview", "--diff")
 
-def select(stack: str) -> None:
-    """Make `stack` the current one, and make it if there is none yet; its stack file is checked first."""
-    _check(stack)
-    mend_state_folder(ROOT / ".pulumi" / "state")
-    pulumi("stack", "select", "--create", "--stack", stack, quiet=True)
+    def down(self) -> None:
+        """Destroy the stack's resources. Its configuration and history stay."""
+        self._select()
+        if self.settings.protect and self._has_resources():
+            sys.exit(
+                f"rdma-ray:protect is true, so stack {self.name} is not taken down. To take it down:\n"
+                f'  make up STACK={self.name} SET="protect=false"\n  make down STACK={self.name}'
+            )
+        self._destroy()
+        what = "process, no resource and no file of the cluster" if self.is_local else "resource of the stack"
+        print(f"Stack {self.name} is down: no {what} is left.")
 
+    def pulumi(self, *arguments: str, quiet: bool = False) -> None:
+        """Run the engine on this stack; see `run`."""
+        grace_s = _LOCAL_GRACE_S if self.is_local else _CLOUD_GRACE_S
+        run(PULUMI, *arguments, "--stack", self.name, "--non-interactive", quiet=quiet, grace_s=grace_s)
 
-def change_settings(stack: str, changes: list[str]) -> None:
-    """Write changes ("nodes.count=3") into the stack file; if the result has a problem, the file stays as it was."""
-    file = stack_file(stack)
-    before = file.read_text()
-    try:
-        for change in changes:
-            key, equals, value = change.partition("=")
-            if not equals:
-                sys.exit(f'SET={change}: write SETTING=VALUE, as in SET="nodes.count=3 nodes.cpus=1"')
-            pulumi("config", "set", "--stack", stack, "--path", f"rdma-ray:{key}", value, quiet=True)
-        _check(stack)
-    except BaseException:
-        file.write_text(before)
-        raise
+    def _up_local(self) -> None:
+        results = ROOT / "results" / self.name
+        results.mkdir(parents=True, exist_ok=True)
+        was_up = self._has_resources()
+        phases = setup_phases(ROOT)
+        try:
+            with _phase(phases, "cluster"):
+                # The refresh notices nodes that died since the last run.
+                self.pulumi("up", "--yes", "--skip-preview", "--refresh", "--suppress-outputs")
+            with _phase(phases, "benchmark"):
+                run(RDMA_RAY, "bench", "nccl", "--stack", self.name, "--out", str(results / "nccl"))
+            with _phase(phases, "training"):
+                run(RDMA_RAY, "train", "digits", "--stack", self.name, "--json", str(results / "digits.json"))
+        except Interrupted:
+            if was_up:
+                print(
+                    f"\nInterrupted. The cluster was up before and stays up. To destroy it: make down STACK={self.name}"
+                )
+            else:
+                print("\nInterrupted. Taking down what this run created; this cannot be interrupted …", flush=True)
+                self._destroy()
+            raise
+        print_summary(self.name, self._json("stack", "output", "--json"), phases, results)
 
+    def _up_cloud(self) -> None:
+        # No benchmark: it needs GPUs, which are provisioned when a job requests them and cost money from then on.
+        self._settle_pending_creates()
+        try:
+            self.pulumi("up", "--yes", "--skip-preview", "--suppress-outputs")
+        except Interrupted:
+            print(
+                f"\nInterrupted. What was created stays and may cost money. Continue: make up STACK={self.name}. "
+                f"Destroy: make down STACK={self.name}"
+            )
+            raise
+        count = self.settings.nodes.min
+        nodes = f"{count} GPU nodes stay up" if count else "GPU nodes are provisioned when a job requests them"
+        print(f"\nStack {self.name} is up; {nodes}. How to connect: docs/{self.settings.target}.md")
 
-def preview(stack: str) -> None:
-    """Show what `up` would do."""
-    select(stack)
-    pulumi("preview", "--diff", "--stack", stack)
+    def _select(self) -> None:
+        """Make this the current stack; create it on first use."""
+        mend_state_folder(ROOT / ".pulumi" / "state")
+        self.pulumi("stack", "select", "--create", quiet=True)
 
+    def _change_settings(self, changes: list[str]) -> None:
+        """Write changes into the stack file. If the result is not valid, the file stays as it was."""
+        before = self.file.read_text()
+        try:
+            for change in changes:
+                key, equals, value = change.partition("=")
+                if not equals:
+                    sys.exit(f'SET={change}: write SETTING=VALUE, as in SET="nodes.count=3 nodes.cpus=1"')
+                self.pulumi("config", "set", "--path", f"rdma-ray:{key}", value, quiet=True)
+            self.settings = self._read_file()
+        except BaseException:
+            self.file.write_text(before)
+            raise
 
-def down(stack: str) -> None:
-    """Destroy the stack's resources; its configuration and history stay."""
-    select(stack)
-    if from_stack_file(stack_file(stack)).protect and has_resources(stack):
-        sys.exit(
-            f"rdma-ray:protect is true, so stack {stack} is not taken down. To take it down:\n"
-            f'  make up STACK={stack} SET="protect=false"\n  make down STACK={stack}'
+    def _destroy(self) -> None:
+        """Destroy the resources, in whatever state an interrupted run left them."""
+        self._release_lock_of_dead_engine()
+        if not self.is_local:
+            self._settle_pending_creates()
+        self.pulumi("destroy", "--yes", "--skip-preview")
+        if self.is_local:
+            # What a killed engine had started and not recorded.
+            ClusterFolder.of(ROOT, self.name).remove()
+
+    def _settle_pending_creates(self) -> None:
+        """Find out what a killed engine had created and not recorded, and put it into the state."""
+        try:
+            settled = settle(self._json("stack", "export"), Place.of(self.name, self.file), self.pulumi)
+        except UnclearError as unclear:
+            sys.exit(f"\n{unclear}")
+        if settled:
+            print(f"Recovered the state of {settled} resources that an interrupted run was creating.")
+
+    def _release_lock_of_dead_engine(self) -> None:
+        """Remove the lock of a killed engine. The lock of a running engine stays."""
+        locks = ROOT / ".pulumi" / "state" / ".pulumi" / "locks" / "organization" / "rdma-ray" / self.name
+        holders = [json.loads(file.read_text()) for file in locks.glob("*.json")]
+        here = socket.gethostname()
+        if holders and not any(holder["hostname"] != here or psutil.pid_exists(holder["pid"]) for holder in holders):
+            self.pulumi("cancel", "--yes", quiet=True)
+
+    def _has_resources(self) -> bool:
+        """Return whether the stack has resources other than itself and providers."""
+        deployment = self._json("stack", "export")["deployment"]
+        return any(
+            resource.get("custom") and not resource["type"].startswith("pulumi:")
+            for resource in deployment.get("resources") or []
         )
-    take_down(stack)
-    what = "process, no resource and no file of the cluster" if is_local(stack) else "resource of the stack"
-    print(f"Stack {stack} is down: no {what} is left.")
+
+    def _json(self, *arguments: str) -> dict[str, Any]:
+        """Return what the engine prints as JSON; secrets are masked."""
+        done = subprocess.run([PULUMI, *arguments, "--stack", self.name], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+        if done.returncode:
+            raise CommandFailedError(" ".join(["pulumi", *arguments[:2]]), done.returncode)
+        found: dict[str, Any] = json.loads(done.stdout)
+        return found
+
+    def _read_file(self) -> Settings:
+        """Return the settings, or exit with the problems of the stack file."""
+        if not self.file.exists():
+            known = ", ".join(sorted(path.name.split(".")[1] for path in ROOT.glob("Pulumi.*.yaml")))
+            sys.exit(f"STACK={self.name}: there is no Pulumi.{self.name}.yaml. Stacks with a file: {known}")
+        try:
+            return from_stack_file(self.file)
+        except SettingsError as problems:
+            sys.exit(f"\n{problems}")
 
 
-def take_down(stack: str) -> None:
-    """Destroy, whatever state an interrupted run left."""
-    release_lock_of_dead_engine(stack)
-    if is_local(stack):
-        pulumi("destroy", "--yes", "--skip-preview", "--stack", stack)
-        # What a killed engine had started and not yet written down.
-        ClusterFolder.of(ROOT, stack).remove()
-    else:
-        settle_pending_creates(stack)
-        pulumi("destroy", "--yes", "--skip-preview", "--stack", stack, patience_s=_CLOUD_STOP_TIMEOUT_S)
-
-
-def is_local(stack: str) -> bool:
-    """Whether the stack lives on this machine."""
-    return from_stack_file(stack_file(stack)).target == "local"
-
-
-def release_lock_of_dead_engine(stack: str) -> None:
-    """A killed engine leaves its lock behind. The lock of a running one stays: somebody is at work on the stack."""
-    locks = ROOT / ".pulumi" / "state" / ".pulumi" / "locks" / "organization" / "rdma-ray" / stack
-    holders = [json.loads(file.read_text()) for file in locks.glob("*.json")]
-    here = socket.gethostname()
-    if holders and not any(holder["hostname"] != here or psutil.pid_exists(holder["pid"]) for holder in holders):
-        pulumi("cancel", "--yes", "--stack", stack, quiet=True)
-
-
-def has_resources(stack: str) -> bool:
-    """Whether the stack has anything of its own now; the stack itself and providers do not count."""
-    deployment = read("stack", "export", "--stack", stack)["deployment"]
-    return any(
-        resource.get("custom") and not resource["type"].startswith("pulumi:")
-        for resource in deployment.get("resources") or []
-    )
-
-
-def outputs(stack: str) -> dict[str, Any]:
-    """The stack's outputs, secrets masked."""
-    return read("stack", "output", "--json", "--stack", stack)
-
-
-def read(*arguments: str) -> dict[str, Any]:
-    """What the engine prints as JSON.
+def run(*command: str, quiet: bool = False, grace_s: float = _LOCAL_GRACE_S) -> None:
+    """Run a command. On an interruption, interrupt it and kill it after `grace_s` seconds.
 
     Raises:
-        CommandFailedError: it failed; its message has been shown.
+        CommandFailedError: It failed. Its output is printed even if `quiet`.
+        Interrupted: This process was interrupted; the command has ended.
     """
-    done = subprocess.run([PULUMI, *arguments], cwd=ROOT, stdout=subprocess.PIPE, text=True)
-    if done.returncode:
-        raise CommandFailedError(" ".join(["pulumi", *arguments[:2]]), done.returncode)
-    answer: dict[str, Any] = json.loads(done.stdout)
-    return answer
-
-
-def pulumi(*arguments: str, quiet: bool = False, patience_s: float = _STOP_TIMEOUT_S) -> None:
-    """Run the engine; see `run`."""
-    run(PULUMI, *arguments, "--non-interactive", quiet=quiet, patience_s=patience_s)
-
-
-def run(*command: str, quiet: bool = False, patience_s: float = _STOP_TIMEOUT_S) -> None:
-    """Run a command in a process group of its own, so that Ctrl-C reaches it once, and through us.
-
-    Interrupted, it has `patience_s` seconds to end by itself.
-
-    Raises:
-        CommandFailedError: it failed. Its output has been shown, even if `quiet`.
-        Interrupted: we were interrupted; the command was, too, and has ended.
-    """
-    output = subprocess.PIPE if quiet else None
-    child = subprocess.Popen(
-        command,
-        cwd=ROOT,
-        stdin=subprocess.DEVNULL,
-        stdout=output,
-        stderr=subprocess.STDOUT if quiet else None,
-        start_new_session=True,
-        text=True,
-    )
+    lines: list[str] = []
+    child = Child(command, cwd=ROOT, on_line=lines.append if quiet else None)
     try:
-        text, _ = child.communicate()
-    except BaseException:
-        _interrupt(child, patience_s)
-        raise
-    if child.returncode:
-        if text:
-            print(text, end="")
-        raise CommandFailedError(" ".join([Path(command[0]).name, *command[1:3]]), child.returncode)
-
-
-def _interrupt(child: subprocess.Popen[str], patience_s: float) -> None:
-    """Ask the command to stop, and make it stop if it does not."""
-    for how, timeout_s in ((signal.SIGINT, patience_s), (signal.SIGTERM, 10.0)):
-        if child.poll() is None:
-            child.send_signal(how)
-            try:
-                child.wait(timeout=timeout_s)
-            except subprocess.TimeoutExpired:
-                continue
-    if child.poll() is None:
-        os.killpg(child.pid, signal.SIGKILL)
-        child.wait()
+        while child.runs(within_s=1.0):
+            pass
+    finally:
+        # Only the command itself: the engine interrupts its plugins when it is ready.
+        child.stop(grace_s, group=False)
+    if child.status:
+        print("".join(lines), end="")
+        raise CommandFailedError(" ".join([Path(command[0]).name, *command[1:3]]), child.status)
 
 
 @contextmanager
-def phase(phases: list[Phase], name: str) -> Iterator[None]:
-    """Announce a phase and note how long it took."""
+def _phase(phases: list[Phase], name: str) -> Iterator[None]:
+    """Announce a phase and note its duration."""
     print(f"\n== {name} ==", flush=True)
     began = time.monotonic()
     yield
     phases.append(Phase(name, time.monotonic() - began))
 
 
-def stack_file(stack: str) -> Path:
-    """Where the engine looks for the stack's settings."""
-    return ROOT / f"Pulumi.{stack}.yaml"
-
-
-def _check(stack: str) -> None:
-    """Refuse a stack without a file, and report the file's problems before the engine starts."""
-    file = stack_file(stack)
-    if not file.exists():
-        known = ", ".join(sorted(path.name.split(".")[1] for path in ROOT.glob("Pulumi.*.yaml")))
-        sys.exit(f"STACK={stack}: there is no Pulumi.{stack}.yaml. Stacks with a file: {known}")
-    try:
-        from_stack_file(file)
-    except SettingsError as problems:
-        sys.exit(f"\n{problems}")
-
-
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
-
 def main() -> int:
-    """Parse the command line and run it; returns the exit status."""
+    """Run the command line. Returns the exit status."""
     parser = argparse.ArgumentParser(prog="tools/stack.py", description=__doc__)
     parser.add_argument("command", choices=["up", "preview", "down"])
     parser.add_argument("--stack", default="local")
-    parser.add_argument("--set", default="", metavar="KEY=VALUE …", help="settings to change first, as nodes.count=3")
+    parser.add_argument("--set", default="", metavar="KEY=VALUE …", help="settings to change first: nodes.count=3")
     arguments = parser.parse_args()
 
     def interrupt(_number: int, _frame: FrameType | None) -> None:
-        # From here on things are being put in order; a second Ctrl-C would leave them half done.
-        for number in _SIGNALS:
+        # A second Ctrl-C would leave the clean-up half done.
+        for number in SIGNALS:
             signal.signal(number, signal.SIG_IGN)
         raise Interrupted
 
-    for number in _SIGNALS:
+    for number in SIGNALS:
         signal.signal(number, interrupt)
     try:
+        stack = Stack(arguments.stack)
         match arguments.command:
             case "up":
-                up(arguments.stack, arguments.set.split())
+                stack.up(arguments.set.split())
             case "preview":
-                preview(arguments.stack)
+                stack.preview()
             case "down":
-                down(arguments.stack)
+                stack.down()
     except CommandFailedError as failure:
         print(f"\nmake {arguments.command}: {failure}", file=sys.stderr)
         return failure.status
     except Interrupted:
-        return 130
+        return INTERRUPTED
     return 0
 
 

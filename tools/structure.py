@@ -42,7 +42,7 @@ def problems(root: Path) -> Iterator[str]:
         top = module.partition(".")[0]
         for target, line in targets.items():
             if ORDER.index(target.partition(".")[0]) > ORDER.index(top):
-                yield f"{place[module]}:{line}: {top} must not import {target}: move the code to {top} or an earlier folder"
+                yield f"{place[module]}:{line}: {top} must not import {target}: move it to {top} or an earlier folder"
     graph = {module: set(targets) for module, targets in imports.items() if not module.startswith("tests.")}
     while circle := _circle(graph):
         steps = [f"{place[one]}:{imports[one][other]} imports {other}" for one, other in circle]

@@ -1,4 +1,4 @@
-"""What `make up` prints at the end: what is up, what was measured, how long it took, where to look."""
+"""Print the summary of `make up`: what is up, what was measured, how long it took, where to look."""
 
 from __future__ import annotations
 
@@ -17,73 +17,56 @@ from workloads.nccl.sizes import format_size
 
 @dataclass(frozen=True)
 class Phase:
-    """A phase of `make up` and the seconds it took."""
+    """Phase of `make up` and its duration."""
 
     name: str
     seconds: float
 
 
 def setup_phases(root: Path) -> list[Phase]:
-    """What `tools/setup.py` took just before, by its own clock; empty if it was not run by make."""
+    """Return the durations that `tools/setup.py` recorded just before, or nothing if make did not run it."""
     file = root / ".tools" / "setup.json"
-    if not file.exists():
-        return []
-    return [Phase(name, seconds) for name, seconds in json.loads(file.read_text()).items()]
+    seconds = json.loads(file.read_text()) if file.exists() else {}
+    return [Phase(name, value) for name, value in seconds.items()]
 
 
 def print_summary(stack: str, outputs: dict[str, Any], phases: list[Phase], results: Path) -> None:
-    """Print the summary to the terminal, and write it to `results`/summary.json.
-
-    outputs: the stack's outputs with the secrets left out, as the engine prints them by default.
-    """
+    """Print the summary and write it to `results`/summary.json. `outputs` are the stack's, secrets masked."""
     benchmark = Result.model_validate_json((results / "nccl" / "result.json").read_text())
     training = json.loads((results / "digits.json").read_text())
+    accuracy, epochs, world = training["accuracy"], len(training["epochs"]), training["world"]
     nodes, ray = outputs["nodes"], outputs["ray"]
     console = Console(highlight=False)
     console.print()
-    console.rule(f"stack [bold]{stack}[/] is up, and works")
+    console.rule(f"stack [bold]{stack}[/] is up and works")
     facts = Table.grid(padding=(0, 2))
-    facts.add_row("nodes", f"1 head, {nodes['min']} workers of {nodes['cpusPerNode']} CPUs, Ray {ray['version']}")
+    facts.add_row("nodes", f"1 head, {nodes['min']} workers with {nodes['cpusPerNode']} CPUs, Ray {ray['version']}")
     facts.add_row("benchmark", f"{benchmark.reason}; {benchmark.notice or 'over the fabric'}")
-    facts.add_row("training", _training(training))
+    facts.add_row("training", f"{accuracy:.2%} of the test digits right after {epochs} epochs on {world} workers")
     facts.add_row("times", ", ".join(f"{phase.name} {phase.seconds:.0f} s" for phase in phases))
-    facts.add_row("dashboard", f"{ray['dashboard']} (asks for the token)")
+    facts.add_row("dashboard", f"{ray['dashboard']} (requires the token)")
     facts.add_row("token", f"bin/pulumi stack output ray --show-secrets --stack {stack}")
-    facts.add_row("evidence", f"{results.relative_to(Path.cwd()) if results.is_relative_to(Path.cwd()) else results}/")
+    facts.add_row("results", f"{results.relative_to(Path.cwd()) if results.is_relative_to(Path.cwd()) else results}/")
     facts.add_row("take it down", f"make down STACK={stack}")
     console.print(facts)
     console.print(_largest_rows(benchmark))
-    summary = {
-        "stack": stack,
-        "nodes": nodes,
-        "accuracy": training["accuracy"],
-        "seconds": {phase.name: round(phase.seconds, 1) for phase in phases},
-    }
+    seconds = {phase.name: round(phase.seconds, 1) for phase in phases}
+    summary = {"stack": stack, "nodes": nodes, "accuracy": accuracy, "seconds": seconds}
     (results / "summary.json").write_text(json.dumps(summary, indent=2) + "\n")
 
 
-def _training(training: dict[str, Any]) -> str:
-    epochs, world = len(training["epochs"]), training["world"]
-    return f"{training['accuracy']:.2%} of the test digits right after {epochs} epochs on {world} workers"
-
-
 def _largest_rows(benchmark: Result) -> Table:
-    """One row for each operation, at the largest size: where bandwidth counts, not latency."""
+    """Return one row per operation at its largest size, where bandwidth counts and not latency."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for heading in ("operation", "size", "time", "algbw GB/s", "busbw GB/s", "#wrong"):
         table.add_column(heading, justify="left" if heading == "operation" else "right")
     largest: dict[str, Row] = {}
     for row in benchmark.rows:
-        # By operation: a size is rounded to whole elements per rank, so the largest ones differ by some bytes.
+        # Per operation: a size is rounded to whole elements per rank, so the largest sizes differ by some bytes.
         if row.size >= largest.get(row.title, row).size:
             largest[row.title] = row
     for name, row in largest.items():
-        table.add_row(
-            name,
-            format_size(row.size),
-            f"{row.time_us.max / 1000:.2f} ms",
-            f"{row.algbw:.3f}",
-            f"{row.busbw:.3f}",
-            "not checked" if row.wrong is None else str(row.wrong),
-        )
+        wrong = "not checked" if row.wrong is None else str(row.wrong)
+        time = f"{row.time_us.max / 1000:.2f} ms"
+        table.add_row(name, format_size(row.size), time, f"{row.algbw:.3f}", f"{row.busbw:.3f}", wrong)
     return table

@@ -22,11 +22,11 @@ from rehearsal.cluster.objects import ours
 from rehearsal.cluster.provider import SETTING
 from rehearsal.cluster.real_nodes import RealNodes, stand_ins
 from rehearsal.cluster.scaled import CHANGES, STAYED, to_setting
+from rehearsal.cluster.scaling import Scale
 from rehearsal.cluster.timeline import ReportLine, Timeline
 from tools.kubernetes.api import Api, ApiError
 from tools.kubernetes.control_plane import ControlPlane
-from tools.kubernetes.node_cluster import Cluster
-from tools.kubernetes.scaling import Scale
+from tools.kubernetes.node import Cluster
 
 _LOOK_S = 0.2
 _EMPTY_WITHIN_S = 60.0
@@ -176,7 +176,7 @@ class Environment:
             self._folder,
             nodes={},
             real_images=self._images,
-            stand_ins=others.sleeping,
+            sleeping=others.sleeping,
             acting=others.acting,
             say=self._report,
         )

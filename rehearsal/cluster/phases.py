@@ -19,7 +19,7 @@ from rehearsal.cluster.objects import place_of
 from rehearsal.engine import PARALLEL, Engine
 from rehearsal.graph import Graph, Node
 from tools.kubernetes.api import ApiError, NotYet
-from tools.kubernetes.control_plane import ProgramEnded
+from tools.process import ProgramEnded
 
 CLUSTER = "kubernetes:ray.io/v1:RayCluster"
 RAY_JOB = "kubernetes:ray.io/v1:RayJob"

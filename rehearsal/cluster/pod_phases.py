@@ -16,9 +16,9 @@ from rehearsal.clouds.kind import Json, value_at
 from rehearsal.cluster import gang
 from rehearsal.cluster.objects import place_of
 from rehearsal.cluster.phases import GPUS, RAY_JOB, WORKERS, ClusterPhases, PhaseError, display_name, group, keeps
+from rehearsal.cluster.scaling import Scale
 from rehearsal.graph import Node
-from tools.kubernetes.port_forward import forwarded
-from tools.kubernetes.scaling import Scale
+from tools.kubernetes.kubectl import forwarded
 
 SECONDS = {"idleTimeoutSeconds": 20, "ttlSecondsAfterFinished": 10}
 """Settings of idle times in seconds, with their shortened values."""

@@ -31,8 +31,8 @@ from rehearsal.clouds.values import from_wire, to_wire
 from rehearsal.cluster import objects, release_status
 from rehearsal.cluster.readiness import LEFT_TO_GO, REFRESHED, NeverReadyError, skips, unready
 from rehearsal.cluster.scaled import ScaledManifests
+from rehearsal.cluster.scaling import Scale
 from tools.kubernetes.api import Api, ApiError
-from tools.kubernetes.scaling import Scale
 
 SETTING = "cluster"
 """Setting of the cloud state with the API server's URL, token and CA. It selects this provider."""

@@ -15,9 +15,8 @@ from infra.gke.fabric import HOST_GIB, HOST_NVIDIA
 from infra.settings import Settings
 from rehearsal.clouds.kind import Json
 from rehearsal.cluster.controllers.pools import Pool
-from tools.kubernetes.images_files import File
-from tools.kubernetes.node import NodeShape
-from tools.kubernetes.node_cluster import Cluster
+from tools.kubernetes.image_archive import File
+from tools.kubernetes.node import Cluster, NodeShape
 
 MOST = 6
 """Maximum number of real nodes: the largest stack file has four GPU nodes and two others. Each takes some 200 MB, and

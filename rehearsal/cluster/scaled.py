@@ -1,6 +1,6 @@
 """Scaled manifests of depth `pods`: what an API server with real nodes receives, scaled to this machine.
 
-The engine and its state hold the inputs of the program. The API server receives what `tools.kubernetes.scaling` makes
+The engine and its state hold the inputs of the program. The API server receives what `rehearsal.cluster.scaling` makes
 of them; a benchmark in a RayJob's entry point is reduced for CPUs. Comparisons use scaled values, so that a scaled
 object shows no difference; reads return the program's value where only the scaling differs.
 """
@@ -18,7 +18,7 @@ from typing import Any
 from rehearsal.clouds.kind import Json
 from rehearsal.clouds.state import State
 from rehearsal.cluster import objects
-from tools.kubernetes.scaling import Scale, scaled
+from rehearsal.cluster.scaling import Scale, scaled
 
 CHANGES = "scaled"
 """Setting of the cloud state that lists the changes, one line each."""

@@ -20,8 +20,7 @@ from infra.outputs import Outputs
 from infra.settings import parse
 from tests.components.cloud_mocks import ENDPOINT, Made, deployed
 from tests.unit.stacks import EKS, changed, problems_of
-from tools.aws_tags import FOUND_BY_TAGS
-from tools.imports import PendingCreate, import_id
+from tools.import_ids import FOUND_BY_TAGS, PendingCreate, import_id
 
 NODE_GROUP = "aws:eks/nodeGroup:NodeGroup"
 TEMPLATE = "aws:ec2/launchTemplate:LaunchTemplate"

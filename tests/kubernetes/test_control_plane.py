@@ -16,7 +16,8 @@ import psutil
 import pytest
 
 from tools.kubernetes import builds
-from tools.kubernetes.control_plane import ControlPlane, ProgramEnded
+from tools.kubernetes.control_plane import ControlPlane
+from tools.process import ProgramEnded
 
 ROOT = Path(__file__).resolve().parents[2]
 # Ready in four seconds on two idle cores; the tests share theirs with others.

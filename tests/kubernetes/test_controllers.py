@@ -8,7 +8,7 @@ import pytest
 
 from infra.catalog.pins import KUEUE_API, RAY_API
 from tests.kubernetes import stack_objects
-from tools.kubernetes import kuberay_manifests, kueue_manifests, kueue_pod
+from tools.kubernetes import kuberay, kueue
 from tools.kubernetes.api import Api, ApiError, Json, NotYet
 from tools.kubernetes.control_plane import ControlPlane
 
@@ -149,9 +149,9 @@ def quota(api: Api, job: str) -> str | None:
 def test_what_lets_the_controllers_run_in_pods_is_accepted(api: Api) -> None:
     """Accounts, roles, Services, configuration and Deployments that stand in for the charts', field for field, with a
     stack's values; none is kept. In pods they run in the tier of real pods."""
-    kuberay = kuberay_manifests.complete(stack_objects.release("gke", "kuberay-operator"))
-    kueue = kueue_pod.complete(stack_objects.release("gke, queued", "kueue"))
-    made = kuberay_manifests.objects(kuberay) + kueue_pod.objects(kueue, kueue_manifests.configuration(kueue))
+    made = kuberay.objects(kuberay.complete(stack_objects.release("gke", "kuberay-operator")))
+    made += kueue.objects(kueue.complete(stack_objects.release("gke, queued", "kueue")))
+    assert made[0]["kind"] == "Namespace"
     api.apply(made[0], manager="installer", force=True)
     for body in made:
         api.apply(body, dry_run=True, manager="installer", force=True)

@@ -17,10 +17,10 @@ from rehearsal.clouds.kind import Json
 from rehearsal.clouds.kubernetes.cloud import CLOUD
 from rehearsal.cluster.provider import ClusterProvider
 from rehearsal.cluster.scaled import CHANGES
+from rehearsal.cluster.scaling import Scale
 from tests.rehearsal.protocol import Client, served
 from tools.kubernetes.api import Api
 from tools.kubernetes.control_plane import ControlPlane
-from tools.kubernetes.scaling import Scale
 
 RAY_CLUSTER = "kubernetes:ray.io/v1:RayCluster"
 SCALE = Scale(seconds={"idleTimeoutSeconds": 20})

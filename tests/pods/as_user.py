@@ -17,11 +17,11 @@ from pathlib import Path
 
 from pydantic import SecretStr
 
+from rehearsal.cluster.scaling import Scale
 from tests.pods.jobs import running
 from tests.pods.pod_cluster import Scene
-from tools.kubernetes import builds, port_forward
+from tools.kubernetes import builds, kubectl
 from tools.kubernetes.api import Json, NotYet
-from tools.kubernetes.scaling import Scale
 from workloads.client.api import Api, Job, UnreachableError
 
 NAMESPACE = "ray"
@@ -61,7 +61,7 @@ class AsUser:
     def forwarded(self, target: str = "") -> Iterator[int]:
         """`kubectl port-forward` to the head's Service, as the documents tell users; yields the local port."""
         where = target or f"svc/{self.name}-head-svc"
-        with port_forward.forwarded(self.scene.kubeconfig, NAMESPACE, where) as port:
+        with kubectl.forwarded(self.scene.kubeconfig, NAMESPACE, where) as port:
             yield port
 
     def log(self, pod: Json) -> str:

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from rehearsal.cluster.scaling import Scale
+from rehearsal.cluster.traces import traces
 from tests.pods.deployed_stack import StackOn
 from tests.pods.pod_cluster import Scene, own, theirs
 from tools.kubernetes.containers import Missing
 from tools.kubernetes.node import NodeShape
 from tools.kubernetes.node_probe import ready_to_run
-from tools.kubernetes.node_traces import traces
-from tools.kubernetes.scaling import Scale
 
 RAY_IMAGES = (
     "rayproject/ray:2.60.0-py311-cu128",

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from infra.catalog.pins import GKE_NETWORK_API
+from rehearsal.cluster.scaling import Scale, bucket_mode, scaled
 from tests.kubernetes import stack_objects
 from tests.pods.as_user import NAMESPACE as NAMESPACE
 from tests.pods.as_user import AsUser
 from tests.pods.pod_cluster import Scene
 from tools.kubernetes.api import ApiError, Json
-from tools.kubernetes.scaling import Scale, bucket_mode, scaled
 
 LEFT_OUT = {
     GKE_NETWORK_API: "GKE's own networks, which need GKE's webhook and its second NICs",

@@ -11,8 +11,7 @@ import time
 from pathlib import Path
 
 from tools.kubernetes.api import Json
-from tools.kubernetes.node import NodeShape
-from tools.kubernetes.node_cluster import Cluster
+from tools.kubernetes.node import Cluster, NodeShape
 
 IMAGE = "rdma-ray.local/sleeps:1"
 
@@ -20,7 +19,7 @@ IMAGE = "rdma-ray.local/sleeps:1"
 def main(folder: Path) -> None:
     """Print UP when the pod runs."""
     shape = NodeShape(host_files={"/home/kubernetes/bin/gib": None})
-    with Cluster(folder, nodes={"only": shape}, stand_ins=[IMAGE]) as cluster:
+    with Cluster(folder, nodes={"only": shape}, sleeping=[IMAGE]) as cluster:
         api = cluster.plane.api
         container = {"name": "main", "image": IMAGE, "imagePullPolicy": "IfNotPresent"}
         metadata = {"name": "sleeps", "namespace": "default"}

@@ -13,8 +13,7 @@ from infra.kubernetes.facts import KUBERAY_LABELS
 from tests.kubernetes import stack_objects
 from tests.pods.user_cluster import prepared
 from tools.kubernetes.api import Api, NotYet
-from tools.kubernetes.node import NodeShape
-from tools.kubernetes.node_cluster import Cluster
+from tools.kubernetes.node import Cluster, NodeShape
 
 
 @dataclass(frozen=True)

@@ -15,13 +15,13 @@ from pathlib import Path
 
 import pytest
 
+from rehearsal.cluster.traces import traces
 from rehearsal.fork_server import ForkServer
 from rehearsal.report.outcome import Phase
 from rehearsal.scenario import RehearsalRequest, Scenario
 from rehearsal.workspace import ROOT, Workspace
 from tools.kubernetes.containers import Missing
 from tools.kubernetes.node_probe import ready_to_run
-from tools.kubernetes.node_traces import traces
 
 STORY = (
     r"node \S+system\S+ is a real one and ready",

@@ -8,10 +8,10 @@ from __future__ import annotations
 import textwrap
 from pathlib import Path
 
+from rehearsal.cluster.scaling import Scale
 from tests.pods.as_user import answer
 from tests.pods.deployed_stack import StackOn, Timeline
 from tests.pods.pod_cluster import Scene
-from tools.kubernetes.scaling import Scale
 
 SHARED = textwrap.dedent(
     """

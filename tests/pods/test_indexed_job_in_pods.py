@@ -21,12 +21,12 @@ from pathlib import Path
 import pytest
 
 from infra.kubernetes.indexed_job_pod import exits
+from rehearsal.cluster.scaling import Scale
 from tests.pods.as_user import NAMESPACE, following
 from tests.pods.deployed_stack import StackOn, ready
 from tests.pods.jobs import running
 from tests.pods.pod_cluster import Scene
 from tools.kubernetes.api import Json
-from tools.kubernetes.scaling import Scale
 
 NODES = "import ray; ray.init(); print('NODES', sum(node['Alive'] for node in ray.nodes()), flush=True)"
 FOREVER = f"{NODES}; import time; time.sleep(600)"

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from rehearsal.cluster.traces import traces
 from tools.kubernetes.containers import Missing
 from tools.kubernetes.node_probe import ready_to_run
-from tools.kubernetes.node_traces import traces
 
 _ROOT = Path(__file__).resolve().parents[2]
 _GONE_S = 60.0

@@ -24,7 +24,7 @@ from tests.pods.deployed_stack import StackOn, Timeline
 from tests.pods.jobs import ASK, GANG, HELD, TOLD, TRIES, running
 from tests.pods.pod_cluster import Scene, leads, operator
 from tests.pods.startup_timeline import of_pod, table, to_first_step, write
-from tools.kubernetes import rollout
+from tools.kubernetes import manifests
 from tools.kubernetes.api import Json
 from workloads.train.timeline import PHASES
 
@@ -190,10 +190,10 @@ def test_a_restart_of_the_operator_leaves_a_job_alone(gke: StackOn, scene: Scene
         gke.submit(port, "through-restart", HELD, {})
         gke.until_logged(port, "through-restart", "BEGUN")
         before = gke.identities()
-        old = {pod["metadata"]["name"] for pod in rollout.pods(scene.api, *found)}
-        rollout.restart(scene.api, *found)
-        rollout.until_done(scene.api, *found, within_s=180)
-        [new] = {pod["metadata"]["name"] for pod in rollout.pods(scene.api, *found)} - old
+        old = {pod["metadata"]["name"] for pod in manifests.pods(scene.api, *found)}
+        manifests.rollout_restart(scene.api, *found)
+        manifests.rollout_done(scene.api, *found, within_s=180)
+        [new] = {pod["metadata"]["name"] for pod in manifests.pods(scene.api, *found)} - old
         scene.api.until("the new operator to lead", lambda: leads(scene.api, found[0], new), 120)
         gke.inside(head, "touch", "/tmp/told-to-go-on")
         assert gke.until_over(port, "through-restart") == "succeeded", gke.ray(port, "job", "logs", "through-restart")

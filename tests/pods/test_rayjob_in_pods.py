@@ -11,12 +11,12 @@ from collections.abc import Iterator
 import pytest
 
 from infra.catalog.pins import KUEUE_API, RAY_API
+from rehearsal.cluster.scaling import Scale
 from tests.kubernetes import stack_objects
 from tests.pods.deployed_stack import NAMESPACE, StackOn, Timeline
 from tests.pods.jobs import GANG, running
 from tests.pods.pod_cluster import Scene
 from tools.kubernetes.api import Json
-from tools.kubernetes.scaling import Scale
 
 
 def rayjob(scene: Scene, code: str, **changes: object) -> StackOn:

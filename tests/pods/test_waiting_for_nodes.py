@@ -11,10 +11,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from rehearsal.cluster.scaling import Scale
 from tests.pods.deployed_stack import StackOn
 from tests.pods.jobs import GANG
 from tests.pods.pod_cluster import Scene
-from tools.kubernetes.scaling import Scale
 from workloads.train.timeline import seconds
 
 PROMISED_S = 25

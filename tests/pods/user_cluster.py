@@ -21,9 +21,9 @@ import requests
 from tools.kubernetes import builds
 from tools.kubernetes.api import Api, ApiError, Json
 from tools.kubernetes.containers import Missing
-from tools.kubernetes.images_archive import canonical
+from tools.kubernetes.image_archive import canonical
 from tools.kubernetes.node import NodeShape
-from tools.kubernetes.programs import ProgramEnded, Programs
+from tools.process import ProgramEnded, Programs
 
 BEFORE = "rdma-ray.local/before-the-tests"
 """The annotation of a node that the tests use."""

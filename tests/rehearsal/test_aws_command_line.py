@@ -12,7 +12,7 @@ import pytest
 from rehearsal.clouds.aws import command_line, tokens
 from rehearsal.clouds.state import State
 from rehearsal.workspace import FOLDER, PROGRAMS, Workspace
-from tools.aws_tags import Tagged, question, tagged
+from tools.import_ids import Tagged, list_command, tagged
 
 TAGS = {"rdma-ray-stack": "eks", "Name": "eks-x"}
 
@@ -48,8 +48,8 @@ def test_it_lists_what_has_the_tag_in_the_region(workspace: Workspace) -> None:
     [
         ["eks", "get-token", "--cluster-name", "eks"],
         ["ec2", "delete-vpc", "--vpc-id", "vpc-1"],
-        question("eks", "us-east-2")[1:-1],
-        [*question("eks", "us-east-2")[1:6], "nonsense", "--output", "json"],
+        list_command("eks", "us-east-2")[1:-1],
+        [*list_command("eks", "us-east-2")[1:6], "nonsense", "--output", "json"],
         [],
     ],
 )
@@ -68,7 +68,7 @@ def test_it_serves_nobody_outside_of_a_rehearsal() -> None:
     plain = {key: value for key, value in os.environ.items() if key != FOLDER}
     assert str(PROGRAMS) not in plain.get("PATH", "")
     done = subprocess.run(
-        [PROGRAMS / "aws", *question("eks", "us-east-2")[1:]], env=plain, capture_output=True, text=True
+        [PROGRAMS / "aws", *list_command("eks", "us-east-2")[1:]], env=plain, capture_output=True, text=True
     )
     assert done.returncode == command_line.NOT_OURS
     assert "REHEARSAL" in done.stderr
@@ -77,7 +77,7 @@ def test_it_serves_nobody_outside_of_a_rehearsal() -> None:
 
 
 def test_it_answers_as_the_real_one_writes(workspace: Workspace) -> None:
-    done = subprocess.run(question("eks", "us-east-2"), env=workspace.environment(), capture_output=True, text=True)
+    done = subprocess.run(list_command("eks", "us-east-2"), env=workspace.environment(), capture_output=True, text=True)
     assert done.returncode == 0
     first = json.loads(done.stdout)["ResourceTagMappingList"][0]
     assert set(first) == {"ResourceARN", "Tags"}

@@ -10,7 +10,8 @@ import pytest
 
 from rehearsal.__main__ import NOT_RUN, folder_name, main
 from rehearsal.workspace import ROOT
-from tools.kubernetes import node_probe, tier
+from tools import run_tests
+from tools.kubernetes import node_probe
 from tools.kubernetes.builds import BuildError
 from tools.kubernetes.containers import Missing
 from tools.kubernetes.control_plane import ControlPlane
@@ -65,7 +66,7 @@ def test_a_machine_that_cannot_run_pods_is_told_and_nothing_is_begun(
 
 
 def test_what_was_not_run_has_one_exit_status() -> None:
-    assert tier.NOT_RUN == NOT_RUN
+    assert run_tests.NOT_RUN == NOT_RUN
 
 
 def test_the_reports_of_two_depths_do_not_overwrite_each_other() -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from tests.clone import wait_until
 from tools import ci
+from tools.process import INTERRUPTED
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -41,7 +42,7 @@ def test_every_part_runs_and_what_failed_is_shown_again_at_the_end(
     assert run.conclude() == 1
     assert (tmp_path / "ran").read_text().split() == ["one", "two", "three"]
     said = capsys.readouterr().out
-    end = said[said.index("what it said:") :]
+    end = said[said.index("end of its output:") :]
     assert "two begins\ntwo ends\n" in end
     assert "one begins" not in end
     *_, one, two, three, whole = end.splitlines()
@@ -85,7 +86,7 @@ def test_the_pytest_lines_of_a_failure_are_shown_first(capsys: pytest.CaptureFix
     part = run.begin("tests", [sys.executable, "-c", f"print({lines!r}); raise SystemExit(1)"])
     run.wait(part)
     run.conclude()
-    assert "what it said:\nFAILED tests/a.py::test_b - why\nlater\n" in capsys.readouterr().out
+    assert "end of its output:\nFAILED tests/a.py::test_b - why\nlater\n" in capsys.readouterr().out
 
 
 def test_a_part_that_outlasts_the_time_is_ended_and_the_rest_is_not_run(
@@ -107,7 +108,7 @@ def test_a_part_that_does_not_end_when_asked_is_killed(monkeypatch: pytest.Monke
     deaf = "import signal, time; signal.signal(signal.SIGINT, signal.SIG_IGN); print('deaf'); time.sleep(600)"
     part = run.begin("deaf", [sys.executable, "-u", "-c", deaf])
     wait_until(lambda: part.lines, "it does not listen any more")
-    run.interrupted = True
+    run.signals.append(signal.SIGINT)
     run.wait(part)
     assert part.status == -signal.SIGKILL
 
@@ -117,24 +118,24 @@ def test_an_interruption_is_passed_on_and_ends_the_run(command: str, tmp_path: P
     threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGTERM)).start()
     run.do(f"{command} long 600 0")
     run.do(f"{command} next 0 0")
-    assert run.conclude() == ci.INTERRUPTED
+    assert run.conclude() == INTERRUPTED
     assert not (tmp_path / "ran").exists()
 
 
 def test_real_pods_are_left_out_when_little_time_is_left() -> None:
-    assert ci.too_late(ci.PODS_S) is None
+    assert ci.too_late(ci.PODS_S) == ""
     assert ci.too_late(ci.PODS_S - 61) == "19 minutes are left of 85, and it may take 20"
     assert ci.too_late(-5.0) == "0 minutes are left of 85, and it may take 20"
 
 
 @pytest.mark.parametrize(
     ("said", "status", "why"),
-    [("", 0, None), ("needs root", 70, "needs root"), ("", 9, "exit status 9"), ("Trace\nwhy", 1, "why")],
+    [("", 0, ""), ("needs root", 70, "needs root"), ("", 9, "exit status 9"), ("Trace\nwhy", 1, "why")],
 )
 def test_real_pods_are_left_out_for_what_the_probe_says(
-    monkeypatch: pytest.MonkeyPatch, said: str, status: int, why: str | None
+    monkeypatch: pytest.MonkeyPatch, said: str, status: int, why: str
 ) -> None:
-    monkeypatch.setattr(ci, "_READY", [sys.executable, "-c", f"print({said!r}); raise SystemExit({status})"])
+    monkeypatch.setattr(ci, "_PROBE", [sys.executable, "-c", f"print({said!r}); raise SystemExit({status})"])
     assert ci.not_ready() == why
 
 
@@ -145,7 +146,7 @@ def test_ci_runs_what_the_readme_names(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ci.Run, "begin", lambda *_: None)
     monkeypatch.setattr(ci.Run, "wait", lambda *_: None)
     monkeypatch.setattr(ci.Run, "conclude", lambda _: 0)
-    monkeypatch.setattr(ci, "not_ready", lambda: None)
+    monkeypatch.setattr(ci, "not_ready", lambda: "")
     assert ci.main() == 0
     assert done == ["make up", "make down", "make check", "make test", "make test-kubernetes", "make test-pods"]
     targets = (ROOT / "Makefile").read_text().splitlines()

@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -125,16 +126,15 @@ def test_unknown_program_is_named(machine: Machine) -> None:
     assert machine.calls() == 0
 
 
-def test_another_pin_is_another_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_pin_is_another_folder(tmp_path: Path) -> None:
     copies = tmp_path / "modules"
-    shutil.copytree(builds.MODULES, copies)
-    source = builds.SOURCES[0]
-    before = source.folder
-    monkeypatch.setattr(builds, "MODULES", copies)
-    assert source.folder == before
-    with (copies / source.name / "go.sum").open("a") as sums:
+    shutil.copytree(builds.FOLDER, copies)
+    module = builds.MODULES[0]
+    copy = replace(module, manifest=copies / module.manifest.name)
+    assert builds.folder_of(copy) == builds.folder_of(module)
+    with (copy.manifest / "go.sum").open("a") as sums:
         sums.write("example.com/new v1.0.0 h1:abc=\n")
-    assert source.folder != before
+    assert builds.folder_of(copy) != builds.folder_of(module)
 
 
 def test_two_processes_build_one_after_the_other(machine: Machine, tmp_path: Path) -> None:
@@ -182,15 +182,15 @@ def test_module_folder_is_spelt_as_go_does(machine: Machine) -> None:
 
 
 def test_staging_modules_have_the_version_of_kubernetes() -> None:
-    kubernetes = (builds.MODULES / "kubernetes" / "go.mod").read_text()
+    kubernetes = (builds.FOLDER / "kubernetes" / "go.mod").read_text()
     minor = KUBERNETES_BUILT.removeprefix("1.")
     assert set(re.findall(r"=> k8s.io/\S+ v0\.(\S+)", kubernetes)) == {minor}
 
 
 def test_every_program_is_pinned_as_a_tool() -> None:
-    for source in builds.SOURCES:
-        manifest = (source.manifest / "go.mod").read_text()
-        for package in source.packages.values():
+    for module in builds.MODULES:
+        manifest = (module.manifest / "go.mod").read_text()
+        for package in module.packages.values():
             assert re.search(rf"^(tool |\t){re.escape(package)}$", manifest, re.MULTILINE), package
         assert f"go {'.'.join(map(str, go_build.GO_VERSION))}" in manifest
 

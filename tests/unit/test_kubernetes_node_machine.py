@@ -16,7 +16,7 @@ import pytest
 from tests.clone import wait_until
 from tests.unit.namespaces import StandIns
 from tools.kubernetes.node_machine import Machine, bare_environment, identity_of
-from tools.kubernetes.programs import ProgramEnded
+from tools.process import ProgramEnded
 
 ROOT = Path(__file__).resolve().parents[2]
 MakeMachine = Callable[..., Machine]
@@ -130,7 +130,7 @@ def test_a_program_that_is_not_there_is_told(make: MakeMachine) -> None:
 
 def test_a_machine_that_cannot_be_made_says_why(make: MakeMachine, stand_ins: StandIns) -> None:
     stand_ins.write("unshare", "#!/bin/sh\necho 'unshare failed: Operation not permitted' >&2; exit 1\n")
-    with pytest.raises(ProgramEnded, match="gpu-0 could not be made:\nunshare failed: Operation not permitted"):
+    with pytest.raises(ProgramEnded, match="gpu-0 could not be created:\nunshare failed: Operation not permitted"):
         make()
 
 

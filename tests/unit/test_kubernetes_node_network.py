@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
+from rehearsal.cluster.traces import traces
 from tests.unit.namespaces import StandIns
 from tools.kubernetes import node_network
 from tools.kubernetes.node_machine import identity_of
-from tools.kubernetes.node_network import MOST_MACHINES, Network
-from tools.kubernetes.node_traces import traces
+from tools.kubernetes.node_network import MAX_MACHINES, Network
 
 
 class FakeMachine:
@@ -84,11 +84,11 @@ def test_ranges_are_apart(stand_ins: StandIns, tmp_path: Path) -> None:
     assert not services.overlaps(pods)
     assert not services.overlaps(machines)
     assert not pods.overlaps(machines)
-    subnets = [ipaddress.IPv4Network(network.subnet(index)) for index in range(MOST_MACHINES)]
+    subnets = [ipaddress.IPv4Network(network.subnet(index)) for index in range(MAX_MACHINES)]
     assert all(subnet.subnet_of(ipaddress.IPv4Network(network.pods)) for subnet in subnets)
-    assert len(set(subnets)) == MOST_MACHINES
-    addresses = {network.address(index) for index in range(MOST_MACHINES)} | {network.here, network.dns}
-    assert len(addresses) == MOST_MACHINES + 2
+    assert len(set(subnets)) == MAX_MACHINES
+    addresses = {network.address(index) for index in range(MAX_MACHINES)} | {network.here, network.dns}
+    assert len(addresses) == MAX_MACHINES + 2
     assert all(ipaddress.ip_address(address) in machines for address in addresses)
 
 
@@ -118,7 +118,7 @@ def test_too_many_machines_are_refused(stand_ins: StandIns, tmp_path: Path) -> N
     assert stand_ins
     network = Network(tmp_path, tmp_path / "logs", "abc123")
     with pytest.raises(ValueError, match="64 machines at most"):
-        network.join(FakeMachine("more"), MOST_MACHINES)  # type: ignore[arg-type]
+        network.join(FakeMachine("more"), MAX_MACHINES)  # type: ignore[arg-type]
 
 
 def test_names_are_those_of_the_cluster_alone(stand_ins: StandIns, tmp_path: Path) -> None:

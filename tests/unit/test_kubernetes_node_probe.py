@@ -18,7 +18,7 @@ from tests.unit.namespaces import StandIns
 from tools.kubernetes import containers, node_machine, node_probe
 from tools.kubernetes.containers import Missing
 from tools.kubernetes.node_machine import Machine
-from tools.kubernetes.programs import ProgramEnded
+from tools.process import ProgramEnded
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -58,13 +58,13 @@ def test_a_machine_that_can_is_used_and_nothing_is_left(stand_ins: StandIns) -> 
         (
             "unshare",
             "echo 'unshare: unshare failed: Operation not permitted' >&2; exit 1",
-            "namespaces, mounts and cgroups of a machine's own",
+            "namespaces, mounts and cgroups for a machine",
             "unshare: unshare failed: Operation not permitted",
         ),
         (
             "mount",
             "case $* in *overlay*) echo 'mount: wrong fs type.' >&2; exit 32;; esac",
-            "namespaces, mounts and cgroups of a machine's own",
+            "namespaces, mounts and cgroups for a machine",
             "mount: wrong fs type.; subprocess.CalledProcessError",
         ),
         (
@@ -87,7 +87,7 @@ def test_what_the_machine_lacks_is_named(stand_ins: StandIns, program: str, scri
     with pytest.raises(Missing) as caught:
         node_probe.probe(machine)
     said = str(caught.value)
-    assert said.startswith(f"Root cannot have {what}")
+    assert said.startswith(f"Root cannot create {what}")
     assert told in said
     assert "Traceback" not in said
     assert "`--privileged`" in said
@@ -98,7 +98,7 @@ def test_a_machine_that_is_only_slow_lacks_nothing(stand_ins: StandIns, monkeypa
     """Then a tier that was to run fails, and is not left out."""
     stand_ins.write("hostname", "#!/bin/sh\nsleep 5\n")
     monkeypatch.setattr(node_machine, "_READY_S", 0.1)
-    with pytest.raises(ProgramEnded, match="the machine probe could not be made"):
+    with pytest.raises(ProgramEnded, match="the machine probe could not be created"):
         node_probe.probe(machine)
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tools.kubernetes import pod_network
-from tools.kubernetes.programs import Programs
+from tools.process import Programs
 
 WITHIN_S = 20.0
 

@@ -18,7 +18,7 @@ PINS = "infra/catalog/pins.py"
 # The simulated clouds list what is available from sources of their own, and have to be able to disagree with a pin.
 INDEPENDENT = ("rehearsal/clouds/", "tests/")
 # The same digits with another meaning.
-COINCIDENCES = {("tools/kubernetes/images_archive.py", "1.0.0")}
+COINCIDENCES = {("tools/kubernetes/image_archive.py", "1.0.0")}
 
 
 def literals() -> Iterator[str]:

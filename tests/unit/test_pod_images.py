@@ -11,9 +11,8 @@ from typing import Any
 
 import pytest
 
-from tools.kubernetes import containers, images_files
-from tools.kubernetes.images_archive import Image, Layer, canonical, layer, write_archive
-from tools.kubernetes.images_files import File
+from tools.kubernetes import containers, images
+from tools.kubernetes.image_archive import File, Image, Layer, canonical, layer, write_archive
 
 
 @pytest.fixture
@@ -103,14 +102,14 @@ def test_a_change_of_the_project_while_a_cluster_stands_does_not_reach_its_later
     (tmp_path / "workloads").mkdir()
     code = tmp_path / "workloads" / "code.py"
     code.write_text("before = 1\n")
-    files = images_files.project(tmp_path)
+    files = images.project(tmp_path)
     before = layer(files)
     code.write_text("after = 2\n")
     assert layer(files) == before
-    assert layer(images_files.project(tmp_path)) != before
+    assert layer(images.project(tmp_path)) != before
 
 
 def test_a_folder_whose_sockets_would_have_too_long_names_is_refused(tmp_path: Path) -> None:
-    containers.must_hold_sockets(Path("/tmp/cluster/n00"))
+    containers.check_socket_length(Path("/tmp/cluster/n00"))
     with pytest.raises(containers.Missing, match="use a folder with a shorter path"):
-        containers.must_hold_sockets(tmp_path / ("long" * 30))
+        containers.check_socket_length(tmp_path / ("long" * 30))

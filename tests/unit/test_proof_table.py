@@ -13,14 +13,13 @@ import pytest
 from cyclopts import MissingArgumentError
 
 from tools import run_tests
-from tools.kubernetes import tier
 from workloads.cli import app
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMANDS = {
     **{folder: "test" for folders in run_tests.PARTS.values() for folder in folders},
-    tier.FOLDER: "test-kubernetes",
-    "tests/pods": "test-pods",
+    run_tests.KUBERNETES: "test-kubernetes",
+    run_tests.PODS: "test-pods",
 }
 """The folder of each tier, and the make target that runs it."""
 

@@ -24,8 +24,7 @@ from rehearsal.workspace import ROOT
 from tests.kubernetes import simulated_clouds as clouds
 from tests.kubernetes.simulated_clouds import GKE, gpu_pool
 from tools.kubernetes.api import Api
-from tools.kubernetes.node import NodeShape
-from tools.kubernetes.node_cluster import Cluster
+from tools.kubernetes.node import Cluster, NodeShape
 
 WITHIN_S = 30.0
 

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from rehearsal.clouds.registry import cloud
-from tools.aws_tags import UnclearError
-from tools.imports import AWS_IMPORTS, GOOGLE_IMPORTS, PendingCreate, import_id
+from tools.import_ids import AWS_IMPORTS, GOOGLE_IMPORTS, PendingCreate, UnclearError, import_id
 from tools.recovery import Place, mend_state_folder, pending_creates, settle, to_be_read, what_exists
 
 PROJECT = "p1"

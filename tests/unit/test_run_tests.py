@@ -1,8 +1,9 @@
-"""tools/run_tests.py: several processes, their reports whole, one exit status, one interruption each."""
+"""tools/run_tests.py: parallel processes, whole reports, one exit status, one interruption; tiers that cannot run."""
 
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import pytest
 
 from tests.clone import interrupt, wait_until
 from tools import run_tests
+from tools.process import INTERRUPTED
 
 ROOT = Path(__file__).resolve().parents[2]
 PASSES = "print('=== test session starts ==='); print('a.py ..'); print('=== 2 passed in 1.00s ===')"
@@ -77,7 +79,7 @@ def test_interruption_reaches_each_once_and_is_waited_for(tmp_path: Path, to_gro
             interrupt(process)
         else:
             process.terminate()
-        assert process.wait(timeout=60) == run_tests.INTERRUPTED
+        assert process.wait(timeout=60) == INTERRUPTED
     finally:
         process.kill()
     assert [(folder / "cleaned").read_text() for folder in folders] == ["1", "1"]
@@ -94,3 +96,52 @@ def test_every_folder_of_tests_is_run_by_a_command() -> None:
     # The one that two parts share is cut in two, by a mark.
     marks = [part[-1] for part in run_tests.PARTS.values() if "tests/workloads" in part]
     assert (sorted(marks), run.count("tests/workloads"), len(run)) == (["not ray", "ray"], 2, len(set(run)) + 1)
+
+
+def run_tier(tier: str, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    """Run a tier with pytest's --version in place of tests."""
+    command = [sys.executable, "-m", "tools.run_tests", tier, "--version"]
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+
+
+def test_tier_kubernetes_without_go_counts_as_not_run(tmp_path: Path) -> None:
+    """An empty cache and a PATH without Go: the output names what is missing and what runs without it."""
+    environment = os.environ | {"PATH": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    done = run_tier("kubernetes", environment)
+    assert done.returncode == run_tests.NOT_RUN
+    assert "there is no 'go' on PATH" in done.stderr
+    assert "'make test' and 'make rehearse' at depth quick run without it." in done.stderr
+    assert done.stderr.rstrip().endswith("NOT RUN: tests/kubernetes.")
+    assert "pytest" not in done.stdout
+
+
+def test_tier_kubernetes_after_a_failed_build_counts_as_not_run(tmp_path: Path) -> None:
+    """A Go that is recent enough and fails: its output is shown."""
+    go = tmp_path / "go"
+    go.write_text(
+        "#!/bin/sh\ncase $1 in version) echo go version go1.99.0 linux/amd64;; *) echo no space left >&2; exit 1;; esac"
+    )
+    go.chmod(0o755)
+    done = run_tier(
+        "kubernetes", os.environ | {"PATH": f"{tmp_path}:/usr/bin:/bin", "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    )
+    assert done.returncode == run_tests.NOT_RUN
+    assert "no space left" in done.stderr
+    assert "NOT RUN" in done.stderr
+
+
+def test_tier_pods_without_its_packages_counts_as_not_run(tmp_path: Path) -> None:
+    """A run in which every test was skipped is no pass. Without root, root is what is missing."""
+    environment = {key: value for key, value in os.environ.items() if key != "KUBECONFIG"} | {"PATH": str(tmp_path)}
+    done = run_tier("pods", environment)
+    assert done.returncode == run_tests.NOT_RUN
+    assert "Real pods need " in done.stderr
+    assert done.stderr.rstrip().endswith("NOT RUN: tests/pods.")
+
+
+def test_make_runs_the_tiers_by_these_commands() -> None:
+    """test_ci.py has what CI runs."""
+    make = (ROOT / "Makefile").read_text(encoding="utf-8")
+    for tier in ("kubernetes", "pods"):
+        assert f"test-{tier}: setup-dev" in make
+        assert f"-m tools.run_tests {tier} $(PYTEST)" in make

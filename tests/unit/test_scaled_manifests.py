@@ -17,7 +17,7 @@ from rehearsal.cluster.scaled import (
     scaled_manifest,
     to_setting,
 )
-from tools.kubernetes.scaling import Scale
+from rehearsal.cluster.scaling import Scale
 
 JOB = "kubernetes:ray.io/v1:RayJob"
 SCALE = Scale(shared=Path("/shared"), seconds={"idleTimeoutSeconds": 20})

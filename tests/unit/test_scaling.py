@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from rehearsal.cluster.scaling import Json, Scale, amount, bucket_mode, scaled
 from tests.kubernetes import stack_objects
-from tools.kubernetes.scaling import Json, Scale, amount, bucket_mode, scaled
 
 SCALE = Scale(cpus_asked=0.5, cpus=2, memory_gib=4, scratch_gib=1, shared=Path("/shared"))
 CUT = ("cpu", "memory", "ephemeral-storage")
@@ -77,7 +77,7 @@ def test_a_clouds_folder_becomes_one_of_this_machine() -> None:
             {"name": "logs", "emptyDir": {}},
         ]
         [line] = told
-        assert "stand-in" in line
+        assert line.endswith("-> the folder /shared of this machine")
 
 
 def test_a_buckets_folder_has_the_mode_that_its_driver_would_give_it() -> None:

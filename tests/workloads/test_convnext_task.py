@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from tools.gloo_ranks import on_ranks
+from tests.workloads.gloo_ranks import on_ranks
 from workloads.exits import WorkloadError
 from workloads.train.convnext import compilation, overlap
 from workloads.train.convnext.model import ConvNeXt

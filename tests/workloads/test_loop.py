@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
+from tests.workloads.gloo_ranks import on_ranks
 from tests.workloads.loop_ranks import CASES, CHECK, ITERATIONS, RANKS, SIZE, TIMED, Key, every_case, spoiled
-from tools.gloo_ranks import on_ranks
 from workloads.nccl.collectives import COLLECTIVES, DTYPES
 from workloads.nccl.device import Cpu, Timing
 from workloads.nccl.loop import faulty_calls

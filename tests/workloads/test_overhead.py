@@ -1,6 +1,6 @@
 """Cost of the measuring loop over a bare torch.distributed loop: the tool works, and the cost is small.
 
-The figure that is claimed comes from `make bench-overhead`, which takes minutes; a test that shares its machine with
+The published figure comes from `make bench-overhead`, which takes minutes; a test that shares its machine with
 others can only see what is grossly wrong.
 """
 
@@ -10,8 +10,8 @@ import time
 
 import pytest
 
-from tools import overhead
-from tools.overhead import Overhead
+from tests.workloads import overhead
+from tests.workloads.overhead import Overhead
 from workloads.nccl.device import Cpu
 
 

@@ -11,8 +11,8 @@ import pytest
 from PIL import Image
 
 from tests.browser import Chromium
+from tests.chromium import NoBrowserError, fetch, find
 from tests.workloads.results import SWEEP, fabric, failed, functional, wide
-from tools.browser import NoBrowserError, fetch, find
 from workloads.nccl.page.page import page
 
 PHONE, DESKTOP = 390, 1280

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from tools.gloo_ranks import PRELOADED
+from tests.workloads.gloo_ranks import PRELOADED
 from workloads.exits import WorkloadError
 from workloads.train import task, trainer
 from workloads.train.place import Notice, Place

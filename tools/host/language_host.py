@@ -1,10 +1,10 @@
-"""A Python language host for the Pulumi engine, for machines where the real one is missing.
+"""Python language host for the Pulumi engine, for machines without `pulumi-language-python`.
 
-`pulumi-language-python` is not among the modules that the engine is built from. The engine starts any executable of
-that name which prints a port and serves the LanguageRuntime protocol, and the SDK carries such a server for its
-Automation API; this file adds what the command line needs: a handshake, and running the project's `__main__.py`.
+That program is not among the modules that the engine is built from. The engine starts any executable of that name that
+prints a port and serves the LanguageRuntime protocol. The SDK has such a server for its Automation API; this file adds
+what the command line needs: a handshake, and running the project's `__main__.py`.
 
-It does not install dependencies, serve policy packs or run plugins written in Python: use the real host for those.
+It does not install dependencies, serve policy packs or run plugins written in Python.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _LOOK_EVERY_S = 0.2
 
 
 class ProjectHost(LanguageServer):
-    """Runs the project's own program where the Automation API would run an inline function."""
+    """Runs the project's program where the Automation API runs an inline function."""
 
     def __init__(self) -> None:
         super().__init__(program=lambda: None)
@@ -42,12 +42,12 @@ class ProjectHost(LanguageServer):
     def Run(  # noqa: N802 - the protocol's name
         self, request: language_pb2.RunRequest, context: grpc.ServicerContext
     ) -> language_pb2.RunResponse:
-        """Run `__main__.py` (or the project's `main`) in this process, as the real host's child would."""
+        """Run `__main__.py`, or the project's `main`, in this process."""
         os.chdir(request.pwd)
         directory = Path(request.info.program_directory)
         entry = request.info.entry_point
         program = directory if entry in ("", ".") else directory / entry
-        # The folder goes first, so that `import infra` finds the project and nothing that happens to be installed.
+        # First, so that `import infra` finds the project and not an installed package.
         sys.path.insert(0, str(directory))
 
         def run_program() -> None:
@@ -55,33 +55,33 @@ class ProjectHost(LanguageServer):
 
         self.program = run_program
         response: language_pb2.RunResponse = super().Run(request, context)  # type: ignore[no-untyped-call]
-        # Every error has been logged by now; `bail` says so, or the engine would print it a second time.
+        # Every error has been logged; without `bail`, the engine would print it again.
         return language_pb2.RunResponse(bail=True) if response.error else response
 
 
 def main() -> None:
     """Serve the engine that started this process."""
     engine = os.getppid()
-    # A killed engine ends nobody; without this look its host would wait for it forever.
+    # An engine that is killed does not end its hosts.
     serve(lambda: os.getppid() != engine)
 
 
 def serve(gone: Callable[[], bool]) -> None:
-    """Print the port, serve until the engine ends the process or is `gone`."""
+    """Print the port, and serve until the engine ends this process or is `gone`."""
     server = grpc.server(futures.ThreadPoolExecutor(max_workers=4), options=_GRPC_CHANNEL_OPTIONS)
     language_pb2_grpc.add_LanguageRuntimeServicer_to_server(ProjectHost(), server)
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
     print(port, flush=True)
     over = threading.Event()
-    # The engine interrupts its hosts when it is done; a traceback for that would end up in the user's output.
+    # The engine interrupts its hosts at its end; a traceback would be part of the user's output.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: over.set())
     while not over.wait(_LOOK_EVERY_S) and not gone():
         pass
     server.stop(grace=None)
     if gone():
-        # The program's thread is in the middle of a call to an engine that is no more, and would be waited for.
+        # The program's thread is in a call to an engine that does not exist any more.
         os._exit(1)
 
 

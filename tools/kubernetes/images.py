@@ -1,67 +1,92 @@
-"""The images of real pods, without a registry: one of this environment, and stand-ins that sleep.
+"""Images of real pods, without a registry: one of this environment, and images that only sleep.
 
-The environment's image has Python, Ray, torch and `workloads` as locked, and answers to whatever name the manifests
-use. Unpacking it costs minutes, so that is done once for a lock (`store`); each machine's containerd begins with the
-result, by mounts that it cannot write to.
+The environment's image has Python, Ray, torch and `workloads` as locked, under the names that the manifests use. Its
+files are chosen by name, or found by asking the system (`ldd`, the packages' lists of files). Unpacking it takes
+minutes, so that is done once per lock (`store`); each node's containerd starts with the result in read-only mounts.
 
-    python -m tools.kubernetes.images FILE NAME…   # the same image as an archive, for a cluster of one's own
+    python -m tools.kubernetes.images FILE NAME…   # the same image as an archive, for another cluster
 """
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import hashlib
+import importlib.util
 import json
 import os
 import platform
+import re
 import shutil
+import subprocess
 import sys
+import sysconfig
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.metadata import Distribution, distributions
 from pathlib import Path
 
 from tools.go_build import cache
-from tools.kubernetes import containers, images_archive, images_files
-from tools.kubernetes.images_archive import Image, Layer
-from tools.kubernetes.images_files import File
+from tools.kubernetes import containers, image_archive
+from tools.kubernetes.image_archive import File, Image, Layer
 from tools.kubernetes.node_machine import Machine, bare_environment
 from tools.setup import ROOT
 
 LOCK = ROOT / "requirements-workloads.txt"
-_ENVIRONMENT = "rdma-ray.local/environment:1"
-# Counted up when the image is put together otherwise than before, so that old stores are not taken for new ones.
+PREFIX = "/opt/rdma-ray"
+"""Folder of Python in the image."""
+
+PROGRAMS = (
+    *("bash", "sh", "cat", "ls", "cp", "mv", "rm", "mkdir", "rmdir", "chmod", "chown", "ln", "date", "sleep", "head"),
+    *("tail", "wc", "cut", "tr", "sort", "uniq", "tee", "touch", "env", "echo", "printf", "true", "false", "test"),
+    *("expr", "id", "whoami", "uname", "stat", "df", "du", "dirname", "basename", "readlink", "realpath", "mktemp"),
+    *("seq", "timeout", "nproc", "hostname", "sha256sum", "grep", "sed", "awk", "find", "xargs", "tar", "gzip", "ps"),
+    *("kill", "wget"),
+)
+"""Programs that the start of a Ray node calls or that a user of a shell in a pod expects, as far as this machine has
+them. KubeRay's probes of Ray 2.60 need none (KubeRay 1.6.2: constant.go, HTTP health checks)."""
+
+LEFT_OUT = ("pulumi", "pulumi-aws", "pulumi-gcp", "pulumi-kubernetes", "pulumi-random", "triton")
+"""Locked packages that no pod needs: the engine's, and a compiler for GPUs; 1.3 GB."""
+
+# Incremented when the image is composed in another way, so that older stores are not used.
 _FORM = "2"
 _SNAPSHOTTER = "io.containerd.snapshotter.v1.overlayfs"
 _BLOBS = Path("io.containerd.content.v1.content/blobs/sha256")
 _COPIED = (Path("io.containerd.metadata.v1.bolt/meta.db"), Path(_SNAPSHOTTER) / "metadata.db")
 _SLEEP = ["/bin/bash", "-c", "trap exit TERM; while :; do sleep 3600 & wait $!; done"]
-# As Ray's own images have it: their user, their home (ray: docker/base-deps/Dockerfile).
+# User and home of Ray's own images (ray: docker/base-deps/Dockerfile).
 _CONFIG = {
     "User": "1000",
     "WorkingDir": "/home/ray",
-    "Env": [f"PATH={images_files.PREFIX}/bin:/usr/local/bin:/usr/bin:/usr/sbin", "HOME=/home/ray", "LANG=C.UTF-8"],
+    "Env": [f"PATH={PREFIX}/bin:/usr/local/bin:/usr/bin:/usr/sbin", "HOME=/home/ray", "LANG=C.UTF-8"],
     "Cmd": ["/bin/bash"],
 }
+_PYTHON = f"python{sys.version_info.major}.{sys.version_info.minor}"
+_SITE = f"{PREFIX}/lib/{_PYTHON}/site-packages"
+_LIBRARY_FOLDERS = ("/lib", "/lib64", "/usr/lib", "/usr/lib64")
+_NOT_COPIED = {"test", "site-packages", "dist-packages", "idlelib", "tkinter", "turtledemo", "ensurepip", "lib2to3"}
+
+
+class ImageError(RuntimeError):
+    """The image cannot be made from this machine. The message says what is missing."""
 
 
 @dataclass(frozen=True)
 class Store:
-    """What a containerd has after it was given the environment's image; nobody writes to its folder, `root`."""
+    """State of a containerd that has the environment's image, in the read-only folder `root`."""
 
     root: Path
-    system: Layer
     layers: tuple[Layer, ...]
 
     @property
     def digests(self) -> frozenset[str]:
-        """Of the layers that are in it."""
+        """Digests of the image's layers."""
         return frozenset(layer.digest for layer in self.layers)
 
     def begin(self, root: Path) -> list[list[str]]:
-        """Make a containerd's folder that begins with this store; returns the mounts that it needs (`node_guard`)."""
+        """Create the folder of a containerd that starts with this state. Returns its mounts, for `node_guard`."""
         mounts = []
         for part in _COPIED:
             (root / part).parent.mkdir(parents=True, exist_ok=True)
@@ -78,110 +103,229 @@ class Store:
 
 
 def store(say: Callable[[str], None] = print) -> Store:
-    """The store of this lock, made now if there is none: some minutes, and 8 GB in the user's cache folder."""
+    """Return the store of this lock; creating it takes some minutes and 8 GB in the user's cache folder."""
     folder = cache() / f"pod-images-{_key()}"
     folder.parent.mkdir(parents=True, exist_ok=True)
     with (folder.parent / "pod-images.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (folder / "layers.json").exists():
             began = time.monotonic()
-            say("making the pods' image of this environment: 3 to 6 minutes, once for a lock")
-            _make(folder, say)
-            say(f"the pods' image is made, in {time.monotonic() - began:.0f} s")
+            say("creating the pods' image of this environment: 3 to 6 minutes, once per lock")
+            _create(folder, say)
+            say(f"the pods' image is ready after {time.monotonic() - began:.0f} s")
             for old in folder.parent.glob("pod-images-*"):
                 if old.is_dir() and old != folder:
                     shutil.rmtree(old, ignore_errors=True)
     described = json.loads((folder / "layers.json").read_text())
-    layers = tuple(Layer((), False, each["digest"], each["size"]) for each in described)
-    return Store(folder / "containerd", layers[0], layers)
+    return Store(folder / "containerd", tuple(Layer((), False, each["digest"], each["size"]) for each in described))
 
 
 def run_images(
-    store: Store, real: Sequence[str], stand_ins: Sequence[str], acting: Mapping[str, Sequence[File]]
+    store: Store, real: Sequence[str], sleeping: Sequence[str], acting: Mapping[str, Sequence[File]]
 ) -> Iterator[Image]:
-    """The images of one run: `real` names get the environment with today's `workloads`, `stand_ins` one that sleeps.
+    """Yield the images of one run.
 
-    `acting` are names of images whose commands a manifest runs, with the files that stand in for those they call.
+    Args:
+        real: Names of the environment's image, with today's `workloads`.
+        sleeping: Names of an image that sleeps.
+        acting: Name -> replacements of the files that a manifest's commands call in that image.
     """
-    today = images_archive.layer(images_files.project(ROOT))
-    yield Image([containers.PAUSE], [store.system], {"Cmd": ["/usr/bin/sleep", "infinity"]})
+    system = store.layers[0]
+    today = image_archive.layer(project(ROOT))
+    yield Image([containers.PAUSE], [system], {"Cmd": ["/usr/bin/sleep", "infinity"]})
     if real:
         yield Image(real, [*store.layers, today], _CONFIG)
-    if stand_ins:
-        # As the entry point, so that a manifest's arguments change nothing; a manifest's command does, and fails.
-        yield Image(stand_ins, [store.system], {"Entrypoint": _SLEEP})
+    if sleeping:
+        # As the entry point, so that a manifest's arguments change nothing. A manifest's command fails.
+        yield Image(sleeping, [system], {"Entrypoint": _SLEEP})
     for name, files in acting.items():
-        yield Image([name], [store.system, images_archive.layer(files)], {"Entrypoint": _SLEEP})
+        yield Image([name], [system, image_archive.layer(files)], {"Entrypoint": _SLEEP})
 
 
 def write(file: Path, names: Sequence[str]) -> None:
-    """Write the environment's image under these names as an OCI archive, 4 GB; needs neither root nor containerd."""
-    layers = [*_layers(), images_archive.layer(images_files.project(ROOT))]
+    """Write the environment's image as an OCI archive of 4 GB. Needs neither root nor containerd."""
     with file.open("wb") as stream:
-        images_archive.write_archive(stream, [Image(names, layers, _CONFIG)])
+        image_archive.write_archive(stream, [Image(names, [*_layers(), image_archive.layer(project(ROOT))], _CONFIG)])
 
 
-def _layers() -> list[Layer]:
+def project(root: Path) -> list[File]:
+    """Return the `workloads` package of this clone with its current content, which nodes that start later need too."""
+    paths = sorted(path for path in (root / "workloads").rglob("*") if path.is_file() and path.suffix != ".pyc")
     return [
-        images_archive.layer(images_files.system(), root=True),
-        images_archive.layer(images_files.python()),
-        images_archive.layer(images_files.packages(LOCK)),
+        File(f"{_SITE}/{path.relative_to(root)}", text=path.read_bytes().decode(), executable=os.access(path, os.X_OK))
+        for path in paths
     ]
 
 
-def _make(folder: Path, say: Callable[[str], None]) -> None:
-    shutil.rmtree(folder, ignore_errors=True)
-    with _building(folder) as partial:
-        say("  choosing the files")
-        layers = _layers()
-        say(f"  unpacking {sum(layer.size for layer in layers) / 1e9:.1f} GB")
-        _fill(partial, Image([_ENVIRONMENT], layers, _CONFIG))
-        text = json.dumps([{"digest": layer.digest, "size": layer.size} for layer in layers])
-        (partial / "layers.json").write_text(text)
-        partial.rename(folder)
+def _layers() -> list[Layer]:
+    layer = image_archive.layer
+    return [layer(_system(), root=True), layer(_python()), layer(_packages(LOCK))]
 
 
-@contextlib.contextmanager
-def _building(folder: Path) -> Iterator[Path]:
+def _create(folder: Path, say: Callable[[str], None]) -> None:
+    """Let a containerd of its own unpack the image into `folder`."""
     partial = folder.with_name(folder.name + ".partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir()
-    try:
-        yield partial
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
-
-
-def _fill(partial: Path, image: Image) -> None:
-    """Let a containerd of its own take the image into `partial`/containerd."""
-    cni = containers.found()
-    # A socket's path is short; the cache folder's may not be.
+    for left in (folder, partial):
+        shutil.rmtree(left, ignore_errors=True)
+    (partial / "containerd").mkdir(parents=True)
+    # The path of a socket is short; the cache folder's may not be.
     with tempfile.TemporaryDirectory(prefix="rdma-ray-images-") as short:
         work = Path(short)
-        (partial / "containerd").mkdir()
-        (work / "containerd").mkdir()
-        containers.configuration(work, cni=cni, subnet="192.0.2.0/24")
-        mounts = [["tmpfs", "/run"], ["bind", str(partial / "containerd"), str(work / "containerd")]]
-        identity = f"{os.getpid():x}"
-        machine = Machine("images", work / "logs", identity=identity, mounts=mounts)
         try:
-            config = work / "containerd.toml"
-            machine.start("containerd", ["containerd", f"--config={config}"], bare_environment())
-            containers.wait_until_ready(work, machine.check)
-            containers.import_images(work, [image])
-            machine.check()
+            say("  choosing the files")
+            layers = _layers()
+            say(f"  unpacking {sum(layer.size for layer in layers) / 1e9:.1f} GB")
+            (work / "containerd").mkdir()
+            config = containers.configuration(work, cni=containers.found(), subnet="192.0.2.0/24")
+            mounts = [["tmpfs", "/run"], ["bind", str(partial / "containerd"), str(work / "containerd")]]
+            machine = Machine("images", work / "logs", identity=f"{os.getpid():x}", mounts=mounts)
+            try:
+                machine.start("containerd", ["containerd", f"--config={config}"], bare_environment())
+                containers.wait_until_ready(work, machine.check)
+                containers.import_images(work, [Image(["rdma-ray.local/environment:1"], layers, _CONFIG)])
+                machine.check()
+            finally:
+                machine.stop()
+            text = json.dumps([{"digest": layer.digest, "size": layer.size} for layer in layers])
+            (partial / "layers.json").write_text(text)
+            partial.rename(folder)
         finally:
-            machine.stop()
+            shutil.rmtree(partial, ignore_errors=True)
 
 
 def _key() -> str:
     digest = hashlib.sha256(LOCK.read_bytes())
-    for text in (_FORM, platform.python_version(), platform.machine(), *images_files.LEFT_OUT, *images_files.PROGRAMS):
+    for text in (_FORM, platform.python_version(), platform.machine(), *LEFT_OUT, *PROGRAMS):
         digest.update(text.encode())
     return digest.hexdigest()[:16]
 
 
-if __name__ == "__main__":
-    if len(sys.argv) < 3:
+def _system() -> list[File]:
+    """Return the programs, the libraries that they, Python and the packages load, and the files of /etc they read."""
+    found = {name: path for name in PROGRAMS if (path := shutil.which(name, path="/usr/bin:/bin:/usr/sbin:/sbin"))}
+    if missing := {"bash", "sh", "cat", "mkdir", "sleep"} - found.keys():
+        raise ImageError(f"this machine has no {', '.join(sorted(missing))}, which a pod's image needs")
+    files = [
+        File("/usr/bin/" + name, source=Path(path).resolve(), executable=True) for name, path in sorted(found.items())
+    ]
+    # Not `platstdlib`, which is the environment's own folder.
+    standard = Path(sysconfig.get_path("stdlib")) / "lib-dynload"
+    site = Path(sysconfig.get_path("platlib"))
+    extensions = [path for path in site.rglob("*.so*") if not path.is_relative_to(site / "nvidia")]
+    programs = [Path(path).resolve() for path in found.values()]
+    files += _libraries([*programs, _interpreter(), *standard.glob("*.so"), *extensions])
+    # Ray's own images run as `ray`, 1000, in the group `users`, 100 (ray: docker/base-deps).
+    users = "root:x:0:0:root:/root:/bin/bash\nray:x:1000:100::/home/ray:/bin/bash\nnobody:x:65534:65534::/:/bin/false\n"
+    return [
+        *files,
+        File("/etc/passwd", text=users),
+        File("/etc/group", text="root:x:0:\nusers:x:100:\nnogroup:x:65534:\n"),
+        File("/etc/nsswitch.conf", text="passwd: files\ngroup: files\nhosts: files dns\n"),
+        *(File(f"/{name}", link=f"usr/{name}") for name in ("bin", "sbin", "lib", "lib64")),
+    ]
+
+
+def _python() -> list[File]:
+    """Return Python's program and standard library."""
+    files = [File(f"{PREFIX}/bin/{_PYTHON}", source=_interpreter(), executable=True)]
+    files += [File(f"{PREFIX}/bin/{name}", link=_PYTHON) for name in ("python3", "python")]
+    top = Path(sysconfig.get_path("stdlib"))
+    for folder, inner, names in os.walk(top):
+        inner[:] = [name for name in inner if name not in _NOT_COPIED and not name.startswith("config-")]
+        files += [_copy(f"{PREFIX}/lib/{_PYTHON}", top, Path(folder, name)) for name in names]
+    return files
+
+
+def _packages(lock: Path) -> list[File]:
+    """Return the packages that `lock` pins, as installed here, and their commands.
+
+    Of NVIDIA's libraries, only those that `import torch` loads without a GPU: 1.9 of 3.1 GB.
+    """
+    pinned = {_canonical(name) for name in re.findall(r"^([A-Za-z0-9._-]+)==", lock.read_text(), re.MULTILINE)}
+    pinned -= {_canonical(name) for name in LEFT_OUT}
+    site = Path(sysconfig.get_path("purelib"))
+    installed = {_canonical(each.name): each for each in distributions(path=[str(site)])}
+    loaded = _loaded_by_torch()
+    files: dict[str, File] = {}
+    for name in sorted(pinned & installed.keys()):
+        for path in _files_of(installed[name], site):
+            library = name.startswith(("nvidia-", "cuda-toolkit")) and path.suffix not in (".py", ".pyc")
+            if not library or path.resolve() in loaded:
+                file = _copy(_SITE, site, path)
+                files[file.place] = file
+        for entry in installed[name].entry_points.select(group="console_scripts"):
+            place = f"{PREFIX}/bin/{entry.name}"
+            imported = f"import sys\nfrom {entry.module} import {entry.attr.split('.')[0]}\n"
+            text = f"#!{PREFIX}/bin/python3\n{imported}sys.exit({entry.attr}())\n"
+            files[place] = File(place, text=text, executable=True)
+    if f"{_SITE}/ray/__init__.py" not in files or f"{_SITE}/torch/__init__.py" not in files:
+        raise ImageError("this environment has no Ray and torch: run `make setup`, and use .venv/bin/python")
+    return list(files.values())
+
+
+def _interpreter() -> Path:
+    return Path(sys.executable).resolve()
+
+
+def _copy(below: str, top: Path, path: Path) -> File:
+    return File(f"{below}/{path.relative_to(top)}", source=path, executable=os.access(path, os.X_OK))
+
+
+def _files_of(package: Distribution, site: Path) -> Iterator[Path]:
+    for listed in package.files or ():
+        path = Path(os.path.normpath(site / str(listed)))
+        # Commands are outside, and are written again: they name this machine's Python.
+        if path.is_relative_to(site) and "__pycache__" not in path.parts and path.is_file():
+            yield path
+            if path.suffix == ".py" and (compiled := Path(importlib.util.cache_from_source(str(path)))).is_file():
+                yield compiled
+
+
+def _loaded_by_torch() -> set[Path]:
+    code = "import torch, torch.distributed; print(open('/proc/self/maps').read())"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    if done.returncode:
+        raise ImageError(f"torch cannot be imported here:\n{done.stderr[-1000:]}")
+    return {Path(line.split(maxsplit=5)[5]).resolve() for line in done.stdout.splitlines() if ".so" in line}
+
+
+def _libraries(paths: Sequence[Path]) -> list[File]:
+    """Return every library outside the environment that `ldd` finds for these, and the loader."""
+    site = Path(sysconfig.get_path("platlib"))
+    found: dict[str, Path] = {}
+    for start in range(0, len(paths), 40):
+        batch = [str(path) for path in paths[start : start + 40]]
+        # ldd fails for a file that is no program, and continues with the others.
+        printed = subprocess.run(["ldd", *batch], capture_output=True, text=True).stdout
+        for match in re.finditer(r"^\t(?:(\S+) => )?(/\S+) \(0x", printed, re.MULTILINE):
+            path = Path(match.group(2))
+            if not path.resolve().is_relative_to(site.resolve()) and not path.is_relative_to(site.resolve()):
+                found[match.group(2)] = path
+    libc = next((path for name, path in found.items() if "/libc.so" in name), None)
+    if libc is None:
+        raise ImageError("ldd does not find the C library of this system's programs")
+    extra = [libc.parent / name for name in ("libgcc_s.so.1", "libnss_files.so.2", "libnss_dns.so.2")]
+    found |= {str(path): path for path in extra if path.exists()}
+    files: dict[str, File] = {}
+    for name, path in sorted(found.items()):
+        # A library in another folder, such as Python's, goes where the loader looks.
+        folder = str(path.parent) if name.startswith(_LIBRARY_FOLDERS) else str(libc.parent)
+        place = f"{folder if folder.startswith('/usr') else '/usr' + folder}/{path.name}"
+        files[place] = File(place, source=path.resolve(), executable=True)
+    return list(files.values())
+
+
+def _canonical(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def main(arguments: Iterable[str]) -> None:
+    """Write the image to the file and under the names that the arguments give."""
+    file, *names = arguments or [""]
+    if not names:
         sys.exit("usage: python -m tools.kubernetes.images FILE NAME…")
-    write(Path(sys.argv[1]), sys.argv[2:])
+    write(Path(file), names)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

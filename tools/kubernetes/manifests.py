@@ -1,36 +1,56 @@
-"""Objects from the YAML files of pinned Go modules: read, put in their place, applied as installers do, waited for."""
+"""Read manifests, apply them as installers do, and wait for kinds and rollouts."""
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 
+import requests
 import yaml
 
-from tools.kubernetes.api import Api, Json, NotYet
+from tools.kubernetes.api import Api, ApiError, Json, NotYet
+
+RESTARTED = "kubectl.kubernetes.io/restartedAt"
+"""Annotation that `kubectl rollout restart` sets (kubectl 1.36.1: pkg/polymorphichelpers)."""
 
 # libyaml reads the megabytes of a CRD in a tenth of the time, where PyYAML was built with it.
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-_MANAGER = "installer"
+_CRD = "apiextensions.k8s.io/v1"
 _SERVED_S = 60.0
+_LOG_LINES = 15
+
+
+def parse(text: str) -> list[Json]:
+    """Return all objects of a YAML text, in order."""
+    return [body for body in yaml.load_all(text, _LOADER) if body]
 
 
 def read(*files: Path) -> list[Json]:
-    """All objects of some YAML files, in order."""
-    return [body for file in files for body in yaml.load_all(file.read_text(), _LOADER) if body]
+    """Return all objects of YAML files, in order."""
+    return [body for file in files for body in parse(file.read_text())]
+
+
+def merged(below: Json, above: Json) -> Json:
+    """Return Helm values merged as Helm does: objects by key, everything else replaced."""
+    found = dict(below)
+    for key, value in above.items():
+        before = found.get(key)
+        found[key] = merged(before, value) if isinstance(before, dict) and isinstance(value, dict) else value
+    return found
 
 
 def install(api: Api, bodies: Iterable[Json]) -> None:
-    """Apply objects under a field manager of their own; returns when every kind that they define is served.
+    """Apply objects with a field manager of their own, and wait until the API server serves every kind they define.
 
     Raises:
-        ApiError: the API server refuses one.
-        TimeoutError: a kind is not served in time; the message has what the server says against it.
+        ApiError: The API server refuses an object.
+        TimeoutError: A kind is not served in time.
     """
     definitions = []
     for body in bodies:
-        api.apply(body, manager=_MANAGER, force=True)
+        api.apply(body, manager="installer", force=True)
         if body["kind"] == "CustomResourceDefinition":
             definitions.append(body)
     for body in definitions:
@@ -39,37 +59,57 @@ def install(api: Api, bodies: Iterable[Json]) -> None:
     api.until("the new kinds in the API server's discovery", partial(_discovered, api, definitions), _SERVED_S)
 
 
-def placed(body: Json, namespace: str, prefix: str = "") -> Json:
-    """The object in a release's namespace, under its prefix: what kustomize's `namespace` and `namePrefix` do.
+def remove(api: Api, bodies: Iterable[Json], within_s: float = 60.0) -> None:
+    """Delete objects as `helm uninstall` does, except namespaces, and wait until their CRDs are gone.
 
-    `system` is kustomize's word for the release's namespace; an object that names another one stays there.
+    Raises:
+        TimeoutError: An object's finalizer waits for a controller that is gone; the message names the kind.
     """
-    metadata = body["metadata"]
-    own = metadata.get("namespace")
-    if not body["kind"].startswith("Cluster") and own in (None, "system"):
-        metadata["namespace"] = namespace
-    metadata["name"] = prefix + metadata["name"]
-    if "roleRef" in body and not body["roleRef"]["name"].startswith("extension-"):
-        body["roleRef"]["name"] = prefix + body["roleRef"]["name"]
-    for subject in body.get("subjects", ()):
-        subject |= {"name": prefix + subject["name"], "namespace": namespace}
-    for rule in body.get("rules") or ():
-        if "admissionregistration.k8s.io" in rule.get("apiGroups", ()) and "resourceNames" in rule:
-            rule["resourceNames"] = [prefix + name for name in rule["resourceNames"]]
-    return body
+    deleted = [body for body in bodies if body["kind"] != "Namespace"]
+    for body in reversed(deleted):
+        metadata = body["metadata"]
+        api.delete(body["apiVersion"], body["kind"], metadata["name"], metadata.get("namespace"))
+    names = [body["metadata"]["name"] for body in deleted if body["kind"] == "CustomResourceDefinition"]
+
+    def gone() -> bool:
+        if left := [name for name in names if api.get(_CRD, "CustomResourceDefinition", name)]:
+            raise NotYet(f"still there: {', '.join(left)}")
+        return True
+
+    api.until("the removed kinds to be gone", gone, within_s)
+    api.kinds()
 
 
-def merged(below: Json, above: Json) -> Json:
-    """Values over values, as Helm merges them: objects by key, everything else replaced."""
-    found = dict(below)
-    for key, value in above.items():
-        before = found.get(key)
-        found[key] = merged(before, value) if isinstance(before, dict) and isinstance(value, dict) else value
-    return found
+def rollout_done(api: Api, namespace: str, name: str, within_s: float) -> None:
+    """Wait until every pod of a Deployment has the current template and is ready, and every older pod is gone.
+
+    Raises:
+        TimeoutError: The message has the state of the pods and the end of their logs.
+    """
+    try:
+        api.until(f"the rollout of {namespace}/{name}", partial(_done, api, namespace, name), within_s)
+    except TimeoutError as problem:
+        raise TimeoutError("\n".join([str(problem), *_logs(api, namespace, name)])) from problem
+
+
+def rollout_restart(api: Api, namespace: str, name: str) -> None:
+    """Begin a rolling restart, as `kubectl rollout restart deployment` does."""
+    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    template = {"metadata": {"annotations": {RESTARTED: now}}}
+    api.patch("apps/v1", "Deployment", name, namespace, {"spec": {"template": template}}, type="merge")
+
+
+def pods(api: Api, namespace: str, deployment: str) -> list[Json]:
+    """Return the pods that a Deployment's selector matches, terminating ones included."""
+    body = api.get("apps/v1", "Deployment", deployment, namespace)
+    if body is None:
+        return []
+    labels = body["spec"]["selector"]["matchLabels"]
+    return api.list("v1", "Pod", namespace, ",".join(f"{key}={value}" for key, value in labels.items()))
 
 
 def _established(api: Api, name: str) -> bool:
-    body = api.get("apiextensions.k8s.io/v1", "CustomResourceDefinition", name) or {}
+    body = api.get(_CRD, "CustomResourceDefinition", name) or {}
     conditions = (body.get("status") or {}).get("conditions") or []
     if any(condition["type"] == "Established" and condition["status"] == "True" for condition in conditions):
         return True
@@ -78,12 +118,47 @@ def _established(api: Api, name: str) -> bool:
 
 def _discovered(api: Api, definitions: list[Json]) -> bool:
     served = {(kind.api_version, kind.kind) for kind in api.kinds()}
-    wanted = {
+    expected = {
         (f"{body['spec']['group']}/{version['name']}", body["spec"]["names"]["kind"])
         for body in definitions
         for version in body["spec"]["versions"]
         if version["served"]
     }
-    if wanted <= served:
+    if expected <= served:
         return True
-    raise NotYet(f"without {', '.join(sorted(' '.join(one) for one in wanted - served))}")
+    raise NotYet(f"without {', '.join(sorted(' '.join(one) for one in expected - served))}")
+
+
+def _done(api: Api, namespace: str, name: str) -> bool:
+    body = api.get("apps/v1", "Deployment", name, namespace)
+    if body is None:
+        raise NotYet("there is no such Deployment")
+    replicas, status = body["spec"]["replicas"], body.get("status") or {}
+    if status.get("observedGeneration") != body["metadata"]["generation"]:
+        raise NotYet("the controller has not seen it yet")
+    seen = {key: status.get(key, 0) for key in ("replicas", "updatedReplicas", "availableReplicas")}
+    there = pods(api, namespace, name)
+    if set(seen.values()) != {replicas} or len(there) != replicas:
+        raise NotYet(f"{seen} of {replicas}; pods: {', '.join(map(_state, there)) or 'none'}")
+    return True
+
+
+def _state(pod: Json) -> str:
+    status = pod["status"]
+    details = [
+        *(f"{each.get('state')} after {each['restartCount']} restarts" for each in status.get("containerStatuses", ())),
+        *(each["message"] for each in status.get("conditions", ()) if each.get("message")),
+    ]
+    return f"{pod['metadata']['name']} {status['phase']} {'; '.join(details)}"
+
+
+def _logs(api: Api, namespace: str, name: str) -> list[str]:
+    found = []
+    for pod in (each["metadata"]["name"] for each in pods(api, namespace, name)):
+        try:
+            path = f"/api/v1/namespaces/{namespace}/pods/{pod}/log"
+            answer = api.request("GET", path, query={"tailLines": str(_LOG_LINES)})
+            found.append(f"{pod}: {answer.get('text', answer)}")
+        except (ApiError, requests.RequestException) as problem:
+            found.append(f"{pod}: no log: {problem}")
+    return found

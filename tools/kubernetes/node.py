@@ -1,28 +1,42 @@
-"""A real node: kubelet, kube-proxy and containerd in a machine of namespaces, with an address of its own.
+"""Real nodes on this machine, and a cluster of them with network, control plane and DNS.
+
+    with Cluster(folder, nodes={"cpu-0": NodeShape(), "gpu-0": NodeShape(extended={"nvidia.com/gpu": 8})},
+                 real_images=["rayproject/ray:2.60.0"]) as cluster:
+        cluster.plane.api.apply(...)
+
+Needs root on Linux, for namespaces. Real are etcd, API server, controller manager, scheduler, kubelet, kube-proxy,
+containerd, runc and CoreDNS. The nodes share this machine's CPUs, memory and kernel, and each reports all of them;
+images come from this environment (`images`); NetworkPolicies are stored and not enforced.
 
 Kubelet and kube-proxy as documented in https://kubernetes.io/docs/reference/command-line-tools-reference/ and
-…/config-api/kubelet-config.v1beta1/ (read 2026-11-21), at version 1.36.1. The machine's CPUs and memory are this one's,
-for every node anew.
+…/config-api/kubelet-config.v1beta1/ (read 2026-11-21), at version 1.36.1.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Mapping, Sequence
+import shutil
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import TracebackType
 
-from tools.kubernetes import containers
+from tools.kubernetes import builds, containers, controller_pods, images
 from tools.kubernetes.api import Api, Json
+from tools.kubernetes.control_plane import ControlPlane
+from tools.kubernetes.image_archive import File, Image
 from tools.kubernetes.images import Store
-from tools.kubernetes.images_archive import Image
-from tools.kubernetes.node_machine import Machine, bare_environment
+from tools.kubernetes.node_machine import Machine, bare_environment, identity_of
 from tools.kubernetes.node_network import Network
+from tools.kubernetes.node_probe import ready_to_run
 
 _READY_S = 90.0
-
-# What the kubelet insists on, and writes if it finds something else: it reads these instead (Kubernetes 1.36.1,
-# pkg/kubelet/cm/container_manager_linux.go). The machine's own values stay, for everybody.
+_PROGRAMS = ("kubelet", "kube-proxy", "coredns")
+# Kernel settings that the kubelet requires and would write: it reads these instead (Kubernetes 1.36.1,
+# pkg/kubelet/cm/container_manager_linux.go). The machine's own values stay.
 _TUNABLES = {
     "vm/overcommit_memory": "1",
     "vm/panic_on_oom": "0",
@@ -35,10 +49,11 @@ _TUNABLES = {
 
 @dataclass(frozen=True, kw_only=True)
 class NodeShape:
-    """What a node is beside a kubelet: labels, taints, and resources that the cloud's plugins would report.
+    """Labels and taints of a node, and what a cloud's plugins and daemons would add.
 
-    extended: amounts by name, such as {"nvidia.com/gpu": 8}. host_files: path on the node -> text or, for None, a
-    folder; what the cloud's own daemons would have put there.
+    Attributes:
+        extended: Extended resources by name, such as {"nvidia.com/gpu": 8}.
+        host_files: Path on the node -> text, or None for a folder.
     """
 
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -46,15 +61,20 @@ class NodeShape:
     extended: Mapping[str, int] = field(default_factory=dict)
     host_files: Mapping[str, str | None] = field(default_factory=dict)
 
+    @property
+    def takes_any_pod(self) -> bool:
+        """Whether no taint keeps pods away."""
+        return all(taint["effect"] == "PreferNoSchedule" for taint in self.taints)
+
 
 class Node:
-    """One node of a cluster; `start` returns when it is Ready. What it keeps lies in `folder`, and goes with it."""
+    """One node: kubelet, kube-proxy and containerd in a machine of namespaces. Its files are in `folder`."""
 
     def __init__(self, name: str, index: int, shape: NodeShape, folder: Path, logs: Path, network: Network) -> None:
         self.name = name
         self.index = index
+        self.shape = shape
         self.address = network.address(index)
-        self._shape = shape
         self.folder = folder
         self._logs = logs
         self._network = network
@@ -62,7 +82,7 @@ class Node:
 
     @property
     def machine(self) -> Machine:
-        """The machine that it runs on. Raises RuntimeError before `start`."""
+        """The node's machine. Raises RuntimeError before `start`."""
         if self._machine is None:
             raise RuntimeError(f"node {self.name} is not started")
         return self._machine
@@ -76,15 +96,15 @@ class Node:
         self._machine = Machine(self.name, self._logs, identity=identity, mounts=mounts, remove=[folder], cgroups=True)
         self._network.join(self.machine, self.index)
         config = containers.configuration(folder, cni=containers.found(), subnet=self._network.subnet(self.index))
-        own = bare_environment()
-        self.machine.start("containerd", ["containerd", f"--config={config}"], own)
+        environment = bare_environment()
+        self.machine.start("containerd", ["containerd", f"--config={config}"], environment)
         containers.wait_until_ready(folder, self.machine.check)
         containers.import_images(folder, images, without=store.digests)
-        self.machine.start("kubelet", [programs["kubelet"], *self._kubelet(kubeconfig)], own)
-        self.machine.start("kube-proxy", [programs["kube-proxy"], *self._proxy(kubeconfig)], own)
+        self.machine.start("kubelet", [programs["kubelet"], *self._kubelet(kubeconfig)], environment)
+        self.machine.start("kube-proxy", [programs["kube-proxy"], *self._proxy(kubeconfig)], environment)
 
     def wait_until_ready(self, api: Api) -> None:
-        """Wait until the node is Ready, and let it report its extended resources."""
+        """Wait until the node is Ready, and report its extended resources."""
 
         def ready() -> Json | None:
             self.machine.check()
@@ -93,13 +113,13 @@ class Node:
             return node if any(each["type"] == "Ready" and each["status"] == "True" for each in conditions) else None
 
         api.until(f"node {self.name} to be Ready", ready, _READY_S)
-        if self._shape.extended:
-            amounts = {name: str(amount) for name, amount in self._shape.extended.items()}
+        if self.shape.extended:
+            amounts = {name: str(amount) for name, amount in self.shape.extended.items()}
             status = {"status": {"capacity": amounts, "allocatable": amounts}}
             api.patch("v1", "Node", self.name, None, status, type="merge", subresource="status")
 
     def check(self) -> None:
-        """Raise ProgramEnded if one of its programs has ended by itself; one that is about to start is well."""
+        """Raise ProgramEnded if one of its programs has ended. A node that has not started passes."""
         if self._machine is not None:
             self._machine.check()
 
@@ -109,38 +129,37 @@ class Node:
             self._machine.release()
 
     def stop(self) -> None:
-        """End the node like a machine that loses its power: pods and all. May be called twice."""
+        """End the node with its pods, like a machine that loses power. May be called twice."""
         if self._machine is not None:
             self._machine.stop()
 
     def _mounts(self) -> list[list[str]]:
-        folder, mounts = self.folder, []
+        mounts = []
+        # Kubelet, containerd and the CNI plugins keep files in fixed places.
         for place in ("/var/log", "/var/lib"):
-            # What kubelet, containerd and the CNI plugins keep in fixed places.
-            own = folder / place.strip("/").replace("/", "-")
+            own = self.folder / place.strip("/").replace("/", "-")
             own.mkdir()
             mounts.append(["bind", str(own), place])
         for name, value in _TUNABLES.items():
-            source = folder / name.replace("/", "-")
+            source = self.folder / name.replace("/", "-")
             source.write_text(value + "\n")
             mounts.append(["value", f"/proc/sys/{name}", str(source)])
-        for top in sorted({Path(path).parts[1] for path in self._shape.host_files}):
-            scratch = folder / f"host-{top}"
+        for top in sorted({Path(path).parts[1] for path in self.shape.host_files}):
+            scratch = self.folder / f"host-{top}"
             mounts.append(["overlay", f"/{top}", str(scratch / "upper"), str(scratch / "work")])
-            for path, text in self._shape.host_files.items():
+            for path, text in self.shape.host_files.items():
                 if Path(path).parts[1] == top:
                     _write(scratch / "upper" / Path(*Path(path).parts[2:]), text)
         return mounts
 
     def _kubelet(self, kubeconfig: Path) -> list[str]:
-        folder = self.folder
-        resolv = folder / "resolv.conf"
+        resolv = self.folder / "resolv.conf"
         resolv.write_text("")
         config = {
             "apiVersion": "kubelet.config.k8s.io/v1beta1",
             "kind": "KubeletConfiguration",
             "address": self.address,
-            # Nobody else reaches the address but this machine's own users.
+            # Only users of this machine reach the address.
             "authentication": {"anonymous": {"enabled": True}, "webhook": {"enabled": False}},
             "authorization": {"mode": "AlwaysAllow"},
             "cgroupDriver": "cgroupfs",
@@ -150,29 +169,29 @@ class Node:
             "failSwapOn": False,
             "evictionHard": {"memory.available": "0%", "nodefs.available": "0%", "imagefs.available": "0%"},
             "imageGCHighThresholdPercent": 100,
-            "containerRuntimeEndpoint": f"unix://{containers.socket(folder)}",
+            "containerRuntimeEndpoint": f"unix://{containers.socket(self.folder)}",
             "clusterDNS": [self._network.dns],
             "clusterDomain": "cluster.local",
             "resolvConf": str(resolv),
             "podLogsDir": "/var/log/pods",
-            "volumePluginDir": str(folder / "volume-plugins"),
+            "volumePluginDir": str(self.folder / "volume-plugins"),
             "oomScoreAdj": 0,
-            "registerWithTaints": list(self._shape.taints),
+            "registerWithTaints": list(self.shape.taints),
             "nodeStatusUpdateFrequency": "5s",
             "protectKernelDefaults": True,
             "maxPods": 60,
         }
-        file = folder / "kubelet.json"
+        file = self.folder / "kubelet.json"
         file.write_text(json.dumps(config, indent=1))
-        labels = ",".join(f"{name}={value}" for name, value in self._shape.labels.items())
+        labels = ",".join(f"{name}={value}" for name, value in self.shape.labels.items())
         return [
             f"--config={file}",
             f"--kubeconfig={kubeconfig}",
             f"--hostname-override={self.name}",
             f"--node-ip={self.address}",
-            # The machine's own /var/lib, which is this folder's; here, since the kubelet makes sockets with long names.
+            # Below the mounted /var/lib, since the kubelet creates sockets with long names.
             "--root-dir=/var/lib/kubelet",
-            f"--cert-dir={folder / 'certificates'}",
+            f"--cert-dir={self.folder / 'certificates'}",
             *([f"--node-labels={labels}"] if labels else []),
         ]
 
@@ -182,13 +201,185 @@ class Node:
             f"--kubeconfig={kubeconfig}",
             f"--hostname-override={self.name}",
             f"--cluster-cidr={self._network.pods}",
-            # The machine's limits stay as they are.
+            # 0 leaves the machine's limits as they are.
             "--conntrack-max-per-core=0",
             "--conntrack-tcp-timeout-established=0",
             "--conntrack-tcp-timeout-close-wait=0",
             "--oom-score-adj=0",
             "--nodeport-addresses=primary",
         ]
+
+
+class Cluster:
+    """A control plane with real nodes, a context manager; everything of it is removed at the end.
+
+    Args:
+        folder: Folder of its files; its subfolder `logs` stays.
+        nodes: Name -> shape of the first nodes.
+        real_images: Names of the image of this environment.
+        sleeping: Names of an image that sleeps.
+        acting: Name -> replacements of the files that a manifest's commands call in that image.
+        say: Receives progress.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        nodes: Mapping[str, NodeShape],
+        real_images: Sequence[str] = (),
+        sleeping: Sequence[str] = (),
+        acting: Mapping[str, Sequence[File]] | None = None,
+        say: Callable[[str], None] = print,
+    ) -> None:
+        ready_to_run()
+        self.folder = folder.resolve()
+        self.nodes: dict[str, Node] = {}
+        self.identity = identity_of(self.folder)
+        self._shapes = dict(nodes)
+        self._image_names = (list(real_images), list(sleeping), dict(acting or {}))
+        self._say = say
+        self._kept = self.folder / self.identity
+        containers.check_socket_length(self._kept / "n00")
+        self._network: Network | None = None
+        self._plane: ControlPlane | None = None
+        self._controllers: list[Image] = []
+        self._changing = threading.Lock()
+
+    @property
+    def plane(self) -> ControlPlane:
+        """The control plane. Raises RuntimeError outside the `with`."""
+        if self._plane is None:
+            raise RuntimeError("the cluster is not started; use it as a context manager")
+        return self._plane
+
+    @property
+    def network(self) -> Network:
+        """The network. Raises RuntimeError outside the `with`."""
+        if self._network is None:
+            raise RuntimeError("the cluster is not started; use it as a context manager")
+        return self._network
+
+    def __enter__(self) -> Cluster:
+        try:
+            self._start()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def add(self, name: str, shape: NodeShape) -> Node:
+        """Start one more node and wait until it is Ready."""
+        node = self.begin(name, shape)
+        node.wait_until_ready(self.plane.api)
+        return node
+
+    def begin(self, name: str, shape: NodeShape) -> Node:
+        """Start one more node; its kubelet registers a moment later. May be called from several threads."""
+        with self._changing:
+            taken = {node.index for node in self.nodes.values()}
+            index = next(number for number in range(len(taken) + 1) if number not in taken)
+            node = Node(name, index, shape, self._kept / f"n{index}", self.folder / "logs", self.network)
+            self.nodes[name] = node
+            controllers = list(self._controllers) if shape.takes_any_pod else []
+        node.start(self._programs, self._store, [*self._images, *controllers], self.plane.kubeconfig)
+        return node
+
+    def remove(self, name: str) -> None:
+        """Switch a node off as a cloud takes back a machine, without draining it, and delete its Node object."""
+        with self._changing:
+            node = self.nodes.pop(name)
+            node.stop()
+            self.network.leave(node.index)
+        self.plane.api.delete("v1", "Node", name)
+
+    def start_kuberay(self, values: Json | None = None) -> None:
+        """Run KubeRay's operator in a pod; see `controller_pods.start_kuberay`."""
+        began = time.monotonic()
+        controller_pods.start_kuberay(self.plane.api, values, lambda name: self._load(name, "ray-operator"))
+        self._say(f"KubeRay's operator runs in a pod, after {time.monotonic() - began:.1f} s")
+
+    def stop_kuberay(self) -> None:
+        """Uninstall KubeRay; see `controller_pods.stop_kuberay`."""
+        controller_pods.stop_kuberay(self.plane.api)
+
+    def start_kueue(self, values: Json | None = None) -> None:
+        """Run Kueue in a pod; see `controller_pods.start_kueue`."""
+        began = time.monotonic()
+        controller_pods.start_kueue(self.plane.api, values, lambda name: self._load(name, "kueue"))
+        self._say(f"Kueue runs in a pod, after {time.monotonic() - began:.1f} s")
+
+    def stop_kueue(self) -> None:
+        """Uninstall Kueue; see `controller_pods.stop_kueue`."""
+        controller_pods.stop_kueue(self.plane.api)
+
+    def check(self) -> None:
+        """Raise ProgramEnded if a program of the cluster has ended that was not stopped."""
+        self.plane.check()
+        self.network.machine.check()
+        for node in list(self.nodes.values()):
+            node.check()
+
+    def stop(self) -> None:
+        """End everything, pods first, and remove its files except logs. May be called twice."""
+        with contextlib.ExitStack() as last:
+            last.callback(self._remove_files)
+            if self._network is not None:
+                last.callback(self._network.stop)
+            if self._plane is not None:
+                last.callback(self._plane.stop)
+            for node in self.nodes.values():
+                node.release()
+            for node in self.nodes.values():
+                node.stop()
+
+    def _start(self) -> None:
+        self._programs = builds.programs(*_PROGRAMS, say=self._say)
+        self._store = images.store(self._say)
+        _, sleeping, acting = self._image_names
+        for name in (*sleeping, *acting):
+            self._say(f"simulated image: {name} {'sleeps' if name in sleeping else 'has files of this project'}")
+        self._images = list(images.run_images(self._store, *self._image_names))
+        # Left by an owner that was killed.
+        shutil.rmtree(self._kept, ignore_errors=True)
+        self._kept.mkdir(parents=True)
+        network = self._network = Network(self._kept, self.folder / "logs", self.identity)
+        flags = {
+            "kube-apiserver": [
+                "--kubelet-preferred-address-types=InternalIP",
+                # Call webhooks at the address of a Service's pod: the API server's machine runs no kube-proxy.
+                "--enable-aggregator-routing=true",
+                f"--service-cluster-ip-range={network.services}",
+            ]
+        }
+        plane = self._plane = ControlPlane(self.folder, address=network.here, flags=flags, say=self._say)
+        plane.__enter__()
+        network.start_dns(self._programs["coredns"], plane.work, plane.url, plane.kubeconfig)
+        for node in [self.begin(name, shape) for name, shape in self._shapes.items()]:
+            node.wait_until_ready(plane.api)
+
+    def _load(self, name: str, program: str) -> None:
+        """Create a controller's image, and load it on the nodes that may run it, also on those that join later."""
+        with self._changing:
+            if any(name in image.names for image in self._controllers):
+                return
+            image = controller_pods.image(name, builds.programs(program, say=self._say)[program])
+            self._controllers.append(image)
+            nodes = [node for node in self.nodes.values() if node.shape.takes_any_pod]
+        for node in nodes:
+            containers.wait_until_ready(node.folder, node.check)
+            containers.import_images(node.folder, [image])
+
+    def _remove_files(self) -> None:
+        if self._kept.is_dir():
+            # Each node's folder was removed with the node.
+            (self._kept / "resolv.conf").unlink(missing_ok=True)
+            self._kept.rmdir()
 
 
 def _write(path: Path, text: str | None) -> None:

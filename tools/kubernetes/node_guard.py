@@ -1,14 +1,14 @@
-"""Keeps one machine of namespaces alive as long as it is wanted, and leaves nothing of it behind.
+"""Keep one machine of namespaces alive as long as its owner lives, and leave nothing of it behind.
 
-Run as root, as `python -I node_guard.py SPEC` with SPEC in JSON. Two processes come of it:
+Run as root, as `python -I node_guard.py SPEC` with SPEC in JSON. It becomes two processes:
 
-- the guard, outside. It starts the other one in new namespaces (mounts, network, processes, host name, IPC, cgroups)
-  and, when that has ended, removes its cgroups and files. Whatever ended the owner, this happens.
-- the machine's first process, inside, with standard input and output inherited. It makes the machine's mounts, starts
-  programs when a line on standard input asks for one, and ends when that pipe closes, however the owner ended. The
-  kernel then ends every other process inside, and mounts, network interfaces and nftables rules go with the namespaces.
+- The guard, outside. It starts the other in new namespaces (mounts, network, processes, host name, IPC, cgroups) and
+  removes its cgroups and files when it has ended.
+- The machine's first process, inside, with standard input and output inherited. It creates the machine's mounts,
+  starts and ends programs as lines on standard input order, and ends when that pipe closes, however the owner ended.
+  The kernel then ends every process inside and removes mounts, network interfaces and nftables rules.
 
-One JSON object per line. In: {"start": NAME, "argv": […], "env": {…}, "log": PATH}, {"stop": NAME}.
+One JSON object per line. In: {"start": NAME, "argv": […], "env": {…}, "log": PATH}, {"stop": NAME, "kill": BOOL}.
 Out: {"ready": true}, {"ended": NAME, "status": N}.
 """
 
@@ -28,17 +28,17 @@ from pathlib import Path
 from typing import Any
 
 _CGROUPS = Path("/sys/fs/cgroup")
-_GONE_S = 20.0
-_STOP_S = 10.0
-# In cgroup v2, the group of the machine's first processes.
+# The group of the machine's first processes in cgroup v2.
 _FIRST = "first"
-# A machine ends by the end of its owner alone.
+_GONE_S = 20.0
+_DELEGATE_S = 10.0
+# Only the end of its owner ends a machine.
 _IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG, prctl(2)
 
 
 def outside(spec: dict[str, Any]) -> int:
-    """Start the inside, wait until it has ended, remove what it used."""
+    """Start the inside, wait for its end, remove what it used."""
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     groups = _own_groups(spec["name"]) if spec["cgroups"] else []
@@ -55,7 +55,7 @@ def outside(spec: dict[str, Any]) -> int:
         for group in groups:
             if (group / _FIRST).is_dir():
                 (group / _FIRST / "cgroup.procs").write_text(str(process.pid))
-        # Held by the inside alone from here on, so that its own end is what the owner sees.
+        # Now only the inside holds them, so that the owner sees its end.
         os.close(0)
         os.close(1)
         status = process.wait()
@@ -68,15 +68,19 @@ def outside(spec: dict[str, Any]) -> int:
 
 
 def inside(spec: dict[str, Any]) -> int:
-    """Make the machine's mounts, then start and end programs as told until standard input closes."""
+    """Create the machine's mounts, then follow orders until standard input closes."""
     if spec["cgroups"]:
         _mount_groups()
     for kind, *places in spec["mounts"]:
         _mount(kind, *places)
-    # Container runtimes hand mounts on from the host to containers; these ones end here.
-    subprocess.run(["mount", "--make-rshared", "/"], check=True)
-    subprocess.run(["hostname", spec["hostname"]], check=True)
-    subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
+    # Container runtimes propagate mounts from the host to containers; these mounts end here.
+    for command in (
+        ["mount", "--make-rshared", "/"],
+        ["hostname", spec["hostname"]],
+        ["ip", "link", "set", "lo", "up"],
+    ):
+        subprocess.run(command, check=True)
+    # A signal has to wake the select below: Python writes a byte to this pipe for each.
     woken, wake = os.pipe()
     os.set_blocking(wake, False)
     signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
@@ -84,16 +88,16 @@ def inside(spec: dict[str, Any]) -> int:
     for number in _IGNORED:
         signal.signal(number, signal.SIG_IGN)
     programs: dict[int, str] = {}
-    _tell({"ready": True})
+    _send({"ready": True})
     unread = b""
     while True:
         readable, _, _ = select.select([0, woken], [], [])
         if woken in readable:
             os.read(woken, 4096)
             for pid, status in _reaped():
-                # What a program left behind comes to the machine's first process too; nobody asked about it.
+                # The first process also inherits what a program left behind.
                 if pid in programs:
-                    _tell({"ended": programs.pop(pid), "status": status})
+                    _send({"ended": programs.pop(pid), "status": status})
         if 0 in readable:
             read = os.read(0, 65536)
             if not read:
@@ -104,32 +108,31 @@ def inside(spec: dict[str, Any]) -> int:
 
 
 def _obey(order: dict[str, Any], programs: dict[int, str]) -> None:
-    if "start" in order:
-        with open(order["log"], "ab") as log:  # noqa: PTH123
-            try:
-                # Not by `subprocess`, which waits for its children by itself, so that an end would go unnoticed.
-                pid = os.posix_spawnp(
-                    order["argv"][0],
-                    order["argv"],
-                    order["env"],
-                    file_actions=[
-                        (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
-                        *((os.POSIX_SPAWN_DUP2, log.fileno(), number) for number in (1, 2)),
-                    ],
-                    setsid=True,
-                    setsigmask=[],
-                    # What is ignored here would be in the program too, and in every pod that comes of it.
-                    setsigdef=[*_IGNORED, signal.SIGPIPE],
-                )
-            except OSError as problem:
-                log.write(f"{problem}\n".encode())
-                _tell({"ended": order["start"], "status": 127})
-                return
-        programs[pid] = order["start"]
-        return
-    for pid, name in programs.items():
-        if name == order["stop"]:
+    if "stop" in order:
+        for pid in (pid for pid, name in programs.items() if name == order["stop"]):
             os.kill(pid, signal.SIGKILL if order.get("kill") else signal.SIGTERM)
+        return
+    with open(order["log"], "ab") as log:  # noqa: PTH123
+        try:
+            # Not `subprocess`, which reaps its children itself, so that their end would go unnoticed.
+            pid = os.posix_spawnp(
+                order["argv"][0],
+                order["argv"],
+                order["env"],
+                file_actions=[
+                    (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+                    *((os.POSIX_SPAWN_DUP2, log.fileno(), number) for number in (1, 2)),
+                ],
+                setsid=True,
+                setsigmask=[],
+                # A program, and every pod that it starts, would inherit ignored signals.
+                setsigdef=[*_IGNORED, signal.SIGPIPE],
+            )
+        except OSError as problem:
+            log.write(f"{problem}\n".encode())
+            _send({"ended": order["start"], "status": 127})
+            return
+    programs[pid] = order["start"]
 
 
 def _reaped() -> list[tuple[int, int]]:
@@ -140,9 +143,9 @@ def _reaped() -> list[tuple[int, int]]:
     return found
 
 
-def _tell(word: dict[str, Any]) -> None:
+def _send(message: dict[str, Any]) -> None:
     with contextlib.suppress(BrokenPipeError):
-        os.write(1, (json.dumps(word) + "\n").encode())
+        os.write(1, (json.dumps(message) + "\n").encode())
 
 
 def _mount(kind: str, *places: str) -> None:
@@ -153,17 +156,16 @@ def _mount(kind: str, *places: str) -> None:
         arguments = ["--bind", places[0], places[1]]
     elif kind == "overlay":
         where, upper, work = places
-        Path(upper).mkdir(parents=True, exist_ok=True)
-        Path(work).mkdir(parents=True, exist_ok=True)
+        for folder in (upper, work):
+            Path(folder).mkdir(parents=True, exist_ok=True)
         arguments = ["-t", "overlay", "overlay", "-o", f"lowerdir={where},upperdir={upper},workdir={work}", where]
     else:
-        where, source = places
-        arguments = ["--bind", source, where]
+        arguments = ["--bind", places[1], places[0]]
     subprocess.run(["mount", *arguments], check=True)
 
 
 def _hierarchies() -> list[tuple[str, str, str]]:
-    """(folder under /sys/fs/cgroup, mount options, own path) of each hierarchy; ("", "", path) is cgroup v2 alone."""
+    """Return (folder under /sys/fs/cgroup, mount options, own path) of each; ("", "", path) is cgroup v2 alone."""
     found = []
     unified = (_CGROUPS / "cgroup.controllers").exists()
     for line in Path("/proc/self/cgroup").read_text().splitlines():
@@ -178,19 +180,15 @@ def _hierarchies() -> list[tuple[str, str, str]]:
 
 
 def _own_groups(name: str) -> list[Path]:
-    groups = []
-    for folder, _, path in _hierarchies():
-        # Below our own group, so that its limits hold here too. In cgroup v2 a group with processes hands no
-        # controllers down, so there it is a group of the root.
-        parent = "" if folder == "" else path.strip("/")
-        groups.append(_CGROUPS / folder / parent / name)
-    return groups
+    # Below our own group, whose limits then hold here too. In cgroup v2 it is a group of the root, since a group with
+    # processes cannot delegate controllers.
+    return [_CGROUPS / folder / (path.strip("/") if folder else "") / name for folder, _, path in _hierarchies()]
 
 
 def _make_group(group: Path) -> None:
     group.mkdir(exist_ok=True)
     for setting in ("cpuset.cpus", "cpuset.mems"):
-        # A cpuset begins empty, and takes no process then (cgroups-v1/cpusets).
+        # A new cpuset is empty and accepts no process (cgroups-v1/cpusets).
         with contextlib.suppress(FileNotFoundError):
             (group / setting).write_text((group.parent / setting).read_text())
     if group.parent == _CGROUPS and (group / "cgroup.controllers").exists():
@@ -198,7 +196,7 @@ def _make_group(group: Path) -> None:
 
 
 def _enter(groups: list[Path]) -> None:
-    # Before the new namespaces, so that each group is the root of what the inside sees.
+    # Before the new namespaces, so that each group is the root that the inside sees.
     ctypes.CDLL(None).prctl(_DEATH_SIGNAL, signal.SIGKILL)
     os.setsid()
     for group in groups:
@@ -206,12 +204,12 @@ def _enter(groups: list[Path]) -> None:
 
 
 def _mount_groups() -> None:
-    seen = _hierarchies()
-    if [folder for folder, _, _ in seen] == [""]:
+    hierarchies = _hierarchies()
+    if [folder for folder, _, _ in hierarchies] == [""]:
         _mount_unified()
         return
     _mount("tmpfs", str(_CGROUPS))
-    for folder, options, _ in seen:
+    for folder, options, _ in hierarchies:
         place = _CGROUPS / folder
         place.mkdir()
         kind = ["-t", "cgroup", "-o", options] if options else ["-t", "cgroup2"]
@@ -220,13 +218,13 @@ def _mount_groups() -> None:
 
 def _mount_unified() -> None:
     subprocess.run(["mount", "-t", "cgroup2", "cgroup", str(_CGROUPS)], check=True)
-    # A group hands controllers down only when no process is in it: this one moves, and the guard moves `unshare`.
+    # A group delegates controllers only without processes of its own: this one moves, and the guard moves `unshare`.
     (_CGROUPS / _FIRST / "cgroup.procs").write_text("0")
-    handed = " ".join(f"+{each}" for each in (_CGROUPS / "cgroup.controllers").read_text().split())
-    deadline = time.monotonic() + _STOP_S
+    controllers = " ".join(f"+{each}" for each in (_CGROUPS / "cgroup.controllers").read_text().split())
+    deadline = time.monotonic() + _DELEGATE_S
     while True:
         try:
-            (_CGROUPS / "cgroup.subtree_control").write_text(handed)
+            (_CGROUPS / "cgroup.subtree_control").write_text(controllers)
             return
         except OSError:
             if time.monotonic() > deadline:

@@ -1,8 +1,8 @@
-"""The network of a cluster of machines on this one: a bridge in namespaces of its own, and one link to it from here.
+"""Network of a cluster of machines on this one: a bridge in a network namespace, and one link to it from here.
 
-Addresses are 10.N.0.0/16 with an N that nothing on this machine uses: 10.N.0.1 is this machine (the API server listens
-there), 10.N.0.2 the bridge (DNS), 10.N.0.10 and so on the machines, 10.N.64.0/20 Services, 10.N.128.0/24 the first
-machine's pods. Nothing is forwarded from or to the outside. Link, addresses and routes go with the namespaces.
+Addresses are 10.N.0.0/16 with an N that this machine does not use: 10.N.0.1 is this machine (the API server listens
+there), 10.N.0.2 the bridge (DNS), 10.N.0.10 and up the machines, 10.N.64.0/20 Services, 10.N.128.0/24 the first
+machine's pods. Nothing is forwarded to or from outside. Links, addresses and routes are removed with the namespaces.
 """
 
 from __future__ import annotations
@@ -16,80 +16,80 @@ from pathlib import Path
 from tools.kubernetes.node_machine import Machine, bare_environment
 
 LINK = "rr"
-"""What the names of our links on this machine begin with; a link's name has 15 characters at most."""
+"""Prefix of the links' names on this machine; a link's name has 15 characters at most."""
 
+MAX_MACHINES = 64
 _CANDIDATES = range(200, 250)
-MOST_MACHINES = 64
 
 
 class Network:
-    """One network, called by `identity`, with a file in `folder`; made at once, and gone after `stop`."""
+    """One network, created at once and removed by `stop`. `identity` is part of its link's name."""
 
     def __init__(self, folder: Path, logs: Path, identity: str) -> None:
-        self._second = _free_second_number()
+        prefix = f"10.{_free_second_number()}"
+        self._prefix = prefix
         self._link = f"{LINK}{identity}"
-        # Of two machines that come at once, each has to see the other.
+        self._machines: dict[int, Machine] = {}
+        # Of two machines that join at once, each needs the route to the other.
         self._changing = threading.Lock()
-        self.here = f"10.{self._second}.0.1"
-        self.dns = f"10.{self._second}.0.2"
-        self.services = f"10.{self._second}.64.0/20"
-        self.pods = f"10.{self._second}.128.0/17"
-        # What runs with the machine's mounts resolves the cluster's names, and no others.
+        self.here, self.dns = f"{prefix}.0.1", f"{prefix}.0.2"
+        self.services, self.pods = f"{prefix}.64.0/20", f"{prefix}.128.0/17"
+        # Programs with the machine's mounts resolve the cluster's names only.
         names = folder / "resolv.conf"
         names.write_text(f"nameserver {self.dns}\noptions ndots:1\n")
         mounts = [["tmpfs", "/run"], ["value", str(Path("/etc/resolv.conf").resolve()), str(names)]]
         self.machine = Machine("network", logs, identity=identity, mounts=mounts)
         try:
-            self._build()
+            self._create()
         except BaseException:
             self.machine.stop()
             raise
 
     def address(self, index: int) -> str:
-        """Of the machine with this index, from 0."""
-        return f"10.{self._second}.0.{10 + index}"
+        """Return the address of the machine with this index, from 0."""
+        return f"{self._prefix}.0.{10 + index}"
 
     def subnet(self, index: int) -> str:
-        """The range of that machine's pods."""
-        return f"10.{self._second}.{128 + index}.0/24"
+        """Return the address range of that machine's pods."""
+        return f"{self._prefix}.{128 + index}.0/24"
 
     def join(self, machine: Machine, index: int) -> None:
-        """Give a machine its address, and everybody the way to its pods."""
-        if index >= MOST_MACHINES:
-            raise ValueError(f"a network takes {MOST_MACHINES} machines at most")
-        ours, own = self.machine, f"node{index}"
-        ours.run(["ip", "link", "add", own, "type", "veth", "peer", "name", "eth0", "netns", str(machine.pid)])
-        ours.run(["ip", "link", "set", own, "master", "bridge", "up"])
+        """Give a machine its address, and every other machine the route to its pods."""
+        if index >= MAX_MACHINES:
+            raise ValueError(f"a network has {MAX_MACHINES} machines at most")
+        bridge, own = self.machine, f"node{index}"
+        bridge.run(["ip", "link", "add", own, "type", "veth", "peer", "name", "eth0", "netns", str(machine.pid)])
+        bridge.run(["ip", "link", "set", own, "master", "bridge", "up"])
         machine.run(["ip", "address", "add", f"{self.address(index)}/24", "dev", "eth0"])
         machine.run(["ip", "link", "set", "eth0", "up"])
         machine.run(["ip", "route", "add", "default", "via", self.here])
         machine.run(["sh", "-c", "echo 1 > /proc/sys/net/ipv4/ip_forward"])
-        way = [self.subnet(index), "via", self.address(index)]
-        _run(["ip", "route", "add", *way])
-        ours.run(["ip", "route", "add", *way])
+        route = [self.subnet(index), "via", self.address(index)]
+        _run(["ip", "route", "add", *route])
+        bridge.run(["ip", "route", "add", *route])
         with self._changing:
-            for other, their in self._machines.items():
-                their.run(["ip", "route", "add", *way])
+            for other, peer in self._machines.items():
+                peer.run(["ip", "route", "add", *route])
                 machine.run(["ip", "route", "add", self.subnet(other), "via", self.address(other)])
             self._machines[index] = machine
 
     def leave(self, index: int) -> None:
-        """Forget a machine that is gone: its link went with it, and its routes here lead nowhere."""
-        way = [self.subnet(index), "via", self.address(index)]
+        """Remove the routes to a machine that has ended."""
+        route = [self.subnet(index), "via", self.address(index)]
         with self._changing:
             self._machines.pop(index, None)
-            for where in (self.machine, *self._machines.values()):
-                where.run(["sh", "-c", f"ip route del {' '.join(way)} 2>/dev/null || true"])
-            subprocess.run(["ip", "route", "del", *way], capture_output=True)
+            for machine in (self.machine, *self._machines.values()):
+                machine.run(["sh", "-c", f"ip route del {' '.join(route)} 2>/dev/null || true"])
+            subprocess.run(["ip", "route", "del", *route], capture_output=True)
 
     def stop(self) -> None:
-        """End the network. May be called twice."""
-        # It goes with the namespaces, but the kernel takes a moment for those.
+        """Remove the network. May be called twice."""
+        # The kernel removes it with the namespaces, but a moment later.
         subprocess.run(["ip", "link", "delete", self._link], capture_output=True)
         self.machine.stop()
 
     def start_dns(self, program: Path, folder: Path, url: str, kubeconfig: Path) -> None:
-        """Start CoreDNS at `dns`, for the names of the cluster alone."""
+        """Start CoreDNS at `dns`, for the cluster's names only."""
         corefile = folder / "Corefile"
         corefile.write_text(
             f""".:53 {{
@@ -106,20 +106,19 @@ class Network:
         )
         self.machine.start("coredns", [program, "-conf", corefile], bare_environment())
 
-    def _build(self) -> None:
-        self._machines: dict[int, Machine] = {}
-        ours = self.machine
-        _run(["ip", "link", "add", self._link, "type", "veth", "peer", "name", "here", "netns", str(ours.pid)])
+    def _create(self) -> None:
+        bridge = self.machine
+        _run(["ip", "link", "add", self._link, "type", "veth", "peer", "name", "here", "netns", str(bridge.pid)])
         _run(["ip", "address", "add", f"{self.here}/24", "dev", self._link])
         _run(["ip", "link", "set", self._link, "up"])
-        ours.run(["ip", "link", "add", "bridge", "type", "bridge"])
-        ours.run(["ip", "link", "set", "here", "master", "bridge", "up"])
-        ours.run(["ip", "address", "add", f"{self.dns}/24", "dev", "bridge"])
-        ours.run(["ip", "link", "set", "bridge", "up"])
+        bridge.run(["ip", "link", "add", "bridge", "type", "bridge"])
+        bridge.run(["ip", "link", "set", "here", "master", "bridge", "up"])
+        bridge.run(["ip", "address", "add", f"{self.dns}/24", "dev", "bridge"])
+        bridge.run(["ip", "link", "set", "bridge", "up"])
 
 
 def _free_second_number() -> int:
-    """An N such that no address and no route of this machine lies in 10.N.0.0/16."""
+    """Return an N such that no address and no route of this machine is in 10.N.0.0/16."""
     taken = []
     for what in ("address", "route"):
         for each in json.loads(_run(["ip", "-json", "-4", what, "show"])):

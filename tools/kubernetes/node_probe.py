@@ -1,9 +1,9 @@
-"""Whether this machine lets real pods run: a machine of namespaces is made as a node's is, used a little, and ended.
+"""Check whether this machine can run real pods.
 
-A container may run as root and lack the right to mount, to make networks or to write cgroups. That shows here within
-a second, in words, and not minutes later in a kubelet's log.
+    python -m tools.kubernetes.node_probe   # exits with 0, or prints what is missing and exits with 70
 
-    python -m tools.kubernetes.node_probe   # says what is missing, exit status 70; or nothing, 0
+A container may run as root and lack the right to mount, to create networks or to write cgroups. The check creates a
+machine of namespaces as a node's, uses it a little, and ends it: that takes a second, and a kubelet's log minutes.
 """
 
 from __future__ import annotations
@@ -18,20 +18,26 @@ from pathlib import Path
 from tools.kubernetes import containers
 from tools.kubernetes.containers import Missing
 from tools.kubernetes.node_machine import Machine, identity_of
-from tools.kubernetes.programs import ProgramEnded
+from tools.process import ProgramEnded
 
 NOT_READY = 70
-_INSTEAD = "give an existing cluster: `KUBECONFIG=… make test-pods`"
-# What kube-proxy's rules and the pods' masquerading are made of (Kubernetes 1.36.1, pkg/proxy/nftables/proxier.go).
+_INSTEAD = "use an existing cluster: `KUBECONFIG=… make test-pods`"
+# Features of kube-proxy's rules and of masquerading (Kubernetes 1.36.1, pkg/proxy/nftables/proxier.go).
 _RULES = """table ip probe {
   chain before { type nat hook prerouting priority dstnat; fib daddr type local numgen random mod 2 vmap {0: accept}; }
   chain to { type nat hook output priority -100; ip daddr 192.0.2.1 dnat to 192.0.2.2; ct state established accept; }
   chain after { type nat hook postrouting priority srcnat; masquerade; }
 }"""
+_USES = {
+    "a bridge": ["ip", "link", "add", "bridge", "type", "bridge"],
+    "a pair of links": ["ip", "link", "add", "one", "type", "veth", "peer", "name", "other"],
+    "nftables with what kube-proxy uses": ["nft", "-f", "{folder}/rules"],
+    "forwarding in a network namespace": ["sh", "-c", "echo 1 > /proc/sys/net/ipv4/ip_forward"],
+}
 
 
 def ready_to_run() -> None:
-    """Raise Missing, with what to do instead, where a cluster of real pods cannot run."""
+    """Raise Missing, with what to do instead, if a cluster of real pods cannot run here."""
     if sys.platform != "linux" or os.geteuid() != 0:
         raise Missing(
             f"Real pods need root on Linux (namespaces, mounts, a network). Without it, {_INSTEAD}; "
@@ -43,7 +49,7 @@ def ready_to_run() -> None:
 
 @functools.cache
 def probe(machine_of: Callable[..., Machine] = Machine) -> None:
-    """Make a machine as a node's and what its network is made of; all of it is gone afterwards. Raises Missing."""
+    """Create a machine as a node's and parts of its network, and remove them. Raises Missing."""
     with tempfile.TemporaryDirectory(prefix="rdma-ray-probe-") as name:
         folder = Path(name)
         for place in ("scratch", "layer"):
@@ -57,7 +63,7 @@ def probe(machine_of: Callable[..., Machine] = Machine) -> None:
         try:
             machine = machine_of("probe", folder / "logs", identity=identity_of(folder), mounts=mounts, cgroups=True)
         except ProgramEnded as problem:
-            raise _missing("namespaces, mounts and cgroups of a machine's own", problem) from problem
+            raise _missing("namespaces, mounts and cgroups for a machine", problem) from problem
         try:
             for what, command in _USES.items():
                 try:
@@ -68,24 +74,19 @@ def probe(machine_of: Callable[..., Machine] = Machine) -> None:
             machine.stop()
 
 
-_USES = {
-    "a bridge": ["ip", "link", "add", "bridge", "type", "bridge"],
-    "a pair of links": ["ip", "link", "add", "one", "type", "veth", "peer", "name", "other"],
-    "nftables with what kube-proxy uses": ["nft", "-f", "{folder}/rules"],
-    "forwarding of a network's own": ["sh", "-c", "echo 1 > /proc/sys/net/ipv4/ip_forward"],
-}
-
-
 def _missing(what: str, problem: RuntimeError) -> RuntimeError:
-    said = str(problem)
-    # Of a traceback only its last line, which is not indented; of others not what comes before the reason.
-    told = [line for line in said.splitlines() if line and not line.startswith((" ", "Traceback")) and line[-1] != ":"]
-    if not told:
-        # Nothing was refused: it took too long, which is no lack.
+    # Only the last line of a traceback, which is not indented, and no line that announces another.
+    lines = [
+        line
+        for line in str(problem).splitlines()
+        if line and not line.startswith((" ", "Traceback")) and line[-1] != ":"
+    ]
+    if not lines:
+        # Nothing was refused: it took too long.
         return problem
     return Missing(
-        f"Root cannot have {what} here, which real pods need ({'; '.join(told)}). In a container it takes "
-        f"`--privileged`, and a TMPDIR that is no overlay; else run on a virtual machine, or {_INSTEAD}."
+        f"Root cannot create {what} here, which real pods need ({'; '.join(lines)}). A container needs "
+        f"`--privileged` and a TMPDIR that is not on an overlay; else use a virtual machine, or {_INSTEAD}."
     )
 
 

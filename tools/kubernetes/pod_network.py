@@ -1,14 +1,13 @@
-"""A stand-in for the network between the API server and Pods and Services, which this machine does not have.
+"""Proxy for the API server's connections to Pods and Services, where there is no pod network.
 
-In a cluster the API server reaches a webhook at the cluster IP of its Service. Here the webhook's server listens on a
-loopback port, and the API server asks this proxy for connections (`--egress-selector-config-file`, selection `cluster`
-by HTTP CONNECT over a Unix socket: https://kubernetes.io/docs/tasks/extend-kubernetes/setup-konnectivity/ and
-k8s.io/apiserver v0.36.1, pkg/server/egressselector, read on 2026-11-21). TLS stays between the API server and the
-webhook, so certificate and name are checked as in a cluster.
+In a cluster, the API server reaches a webhook at the cluster IP of its Service. Here the webhook's server listens on a
+loopback port, and the API server requests connections from this proxy (`--egress-selector-config-file`, selection
+`cluster`, HTTP CONNECT over a Unix socket: https://kubernetes.io/docs/tasks/extend-kubernetes/setup-konnectivity/ and
+k8s.io/apiserver v0.36.1, pkg/server/egressselector, read 2026-11-21). TLS is between API server and webhook, so
+certificate and name are verified as in a cluster.
 
 Run as `python -I pod_network.py SOCKET ROUTES [--direct]`. ROUTES is a JSON object from "IP:PORT" to "HOST:PORT", read
-anew for each connection. An address without a route is refused; with --direct it is dialled, for clusters that have a
-pod network.
+for each connection. An address without a route is refused, or dialed with --direct, for clusters with a pod network.
 """
 
 from __future__ import annotations
@@ -23,13 +22,9 @@ _HEAD_BYTES = 16_384
 _DIAL_S = 5.0
 
 
-def main(socket: str, routes: str, *, direct: bool) -> None:
+async def serve(socket: str, routes: Path, *, direct: bool) -> None:
     """Serve until the process is ended."""
-    with contextlib.suppress(KeyboardInterrupt):
-        asyncio.run(_serve(socket, Path(routes), direct))
 
-
-async def _serve(socket: str, routes: Path, direct: bool) -> None:
     async def connect(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             await _tunnel(reader, writer, routes, direct)
@@ -45,17 +40,17 @@ async def _serve(socket: str, routes: Path, direct: bool) -> None:
 
 async def _tunnel(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, routes: Path, direct: bool) -> None:
     head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
-    method, wanted, *_ = head.split(" ", 2)
-    target = json.loads(routes.read_text()).get(wanted) or (wanted if direct else None)
+    method, address, *_ = head.split(" ", 2)
+    target = json.loads(routes.read_text()).get(address) or (address if direct else None)
     if method != "CONNECT" or target is None:
-        print(f"{method} {wanted}: refused, there is no route", flush=True)
+        print(f"{method} {address}: refused, there is no route", flush=True)
         writer.write(b"HTTP/1.1 502 There is no pod network, and no route to this address\r\n\r\n")
         return await writer.drain()
     host, _, port = target.rpartition(":")
     try:
         far_reader, far_writer = await asyncio.wait_for(asyncio.open_connection(host.strip("[]"), int(port)), _DIAL_S)
     except (OSError, TimeoutError) as problem:
-        print(f"{wanted} at {target}: {problem!r}", flush=True)
+        print(f"{address} at {target}: {problem!r}", flush=True)
         writer.write(b"HTTP/1.1 502 Nothing answers there\r\n\r\n")
         return await writer.drain()
     try:
@@ -76,4 +71,5 @@ async def _copy(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> Non
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], direct="--direct" in sys.argv[3:])
+    with contextlib.suppress(KeyboardInterrupt):
+        asyncio.run(serve(sys.argv[1], Path(sys.argv[2]), direct="--direct" in sys.argv[3:]))

@@ -1,10 +1,9 @@
-"""A real Kubernetes on this machine, for trying `kubectl` and the tests' way with a user's cluster, until Ctrl-C.
+"""Run a real Kubernetes with KubeRay on this machine until Ctrl-C, for `kubectl` and for the tests of users' clusters.
 
-    python -m tools.kubernetes.standing                    # three nodes and KubeRay; prints its KUBECONFIG
-    python -m tools.kubernetes.standing --nodes 1 --kueue  # another size, and Kueue
+    python -m tools.kubernetes.standing                    # three nodes; prints KUBECONFIG
+    python -m tools.kubernetes.standing --nodes 1 --kueue  # one node, and Kueue
 
-Every node has the image of Ray under the names that the stacks use. Needs what `node_cluster` needs: root on Linux.
-Nothing is left when it ends.
+Every node has Ray's image under the names that the stacks use. Needs root on Linux (`node`).
 """
 
 from __future__ import annotations
@@ -14,39 +13,38 @@ import signal
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
-from types import FrameType
-from typing import NoReturn
 
 from infra.catalog.pins import AWS_RAY_TRAIN, RAY_IMAGE
 from tools.kubernetes import builds
 from tools.kubernetes.builds import BuildError
 from tools.kubernetes.containers import Missing
-from tools.kubernetes.node import NodeShape
-from tools.kubernetes.node_cluster import Cluster
-from tools.kubernetes.node_network import MOST_MACHINES
+from tools.kubernetes.node import Cluster, NodeShape
+from tools.kubernetes.node_network import MAX_MACHINES
 from tools.kubernetes.node_probe import NOT_READY
 
+# The images of the stack files.
 RAY_IMAGES = (RAY_IMAGE, AWS_RAY_TRAIN)
-"""The images of the stack files."""
-# A tenth of a CPU, the chart's own, lets it start for 20 seconds.
+# With a tenth of a CPU, the chart's limit, the operator starts for 20 seconds.
 _VALUES = {"resources": {"requests": {"cpu": "100m"}, "limits": {"cpu": "500m", "memory": "1Gi"}}}
-# A node has a /home of its own, so that what is written there does not land on this machine.
+# A /home of its own, so that pods do not write into this machine's.
 _HOME = {"/home/node": None}
-_LOOK_S = 1.0
+_say = partial(print, flush=True)
 
 
 def main(arguments: list[str]) -> None:
-    """Stand until interrupted or told to end."""
+    """Run until a signal."""
     parser = argparse.ArgumentParser(
         prog="python -m tools.kubernetes.standing", description=(__doc__ or "").split("\n")[0]
     )
-    parser.add_argument("--nodes", type=int, default=3, help="how many (3)")
-    parser.add_argument("--kueue", action="store_true", help="run Kueue, too")
+    parser.add_argument("--nodes", type=int, default=3, help="number of nodes (3)")
+    parser.add_argument("--kueue", action="store_true", help="also run Kueue")
     chosen = parser.parse_args(arguments)
-    if not 1 <= chosen.nodes <= MOST_MACHINES:
-        parser.error(f"--nodes {chosen.nodes}: from 1 to {MOST_MACHINES}")
-    signal.signal(signal.SIGTERM, _end)
+    if not 1 <= chosen.nodes <= MAX_MACHINES:
+        parser.error(f"--nodes {chosen.nodes}: from 1 to {MAX_MACHINES}")
+    # SIGTERM as Ctrl-C, so that everything is removed.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     kubectl = builds.programs("kubectl", say=_say)["kubectl"]
     with tempfile.TemporaryDirectory(prefix="rdma-ray-standing-") as folder:
         nodes = {f"node-{number}": NodeShape(host_files=_HOME) for number in range(chosen.nodes)}
@@ -58,23 +56,14 @@ def main(arguments: list[str]) -> None:
             _say(f"    export KUBECONFIG={cluster.plane.kubeconfig}\n    {kubectl} get pods -A\n\nCtrl-C ends it.")
             while True:
                 cluster.check()
-                time.sleep(_LOOK_S)
-
-
-def _end(_number: int, _frame: FrameType | None) -> NoReturn:
-    # As Ctrl-C does, so that everything is taken down.
-    raise KeyboardInterrupt
-
-
-def _say(text: str) -> None:
-    print(text, flush=True)
+                time.sleep(1.0)
 
 
 if __name__ == "__main__":
     try:
         main(sys.argv[1:])
     except KeyboardInterrupt:
-        print("ended; nothing is left", flush=True)
+        _say("ended; nothing is left")
     except (Missing, BuildError) as problem:
         print(problem, file=sys.stderr)
         sys.exit(NOT_READY)

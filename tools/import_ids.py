@@ -1,0 +1,189 @@
+"""Find the ID by which a provider imports a resource that an interrupted run was creating.
+
+Most IDs follow from the inputs, since names here are fixed. AWS generates the others; those resources are found by
+their tags: everything of an EKS stack has the stack's name and a name that is unique among its kind
+(`infra.eks.names`). The AWS CLI lists them in one call; every user of an EKS stack has it, since the kubeconfig runs
+it. Where the result is ambiguous nothing is assumed: a wrong guess would create or delete a resource twice.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+STACK_TAG, NAME_TAG = "rdma-ray-stack", "Name"
+
+GOOGLE_IMPORTS: Mapping[str, str] = {
+    "gcp:compute/network:Network": "projects/{project}/global/networks/{name}",
+    "gcp:compute/subnetwork:Subnetwork": "projects/{project}/regions/{region}/subnetworks/{name}",
+    "gcp:compute/firewall:Firewall": "projects/{project}/global/firewalls/{name}",
+    "gcp:compute/router:Router": "projects/{project}/regions/{region}/routers/{name}",
+    "gcp:compute/routerNat:RouterNat": "{project}/{region}/{router}/{name}",
+    "gcp:container/cluster:Cluster": "projects/{project}/locations/{location}/clusters/{name}",
+    "gcp:container/nodePool:NodePool": "{project}/{location}/{cluster}/{name}",
+    "gcp:serviceaccount/account:Account": (
+        "projects/{project}/serviceAccounts/{accountId}@{project}.iam.gserviceaccount.com"
+    ),
+    # Members of a policy are imported with spaces; their IDs have none.
+    "gcp:projects/iAMMember:IAMMember": "{project} {role} {member}",
+    "gcp:storage/bucketIAMMember:BucketIAMMember": "b/{bucket} {role} {member}",
+}
+"""Import IDs of the Google provider (pulumi-gcp 10.2.0, the Import section of each resource; read 2026-11)."""
+
+AWS_IMPORTS: Mapping[str, str] = {
+    "aws:ec2/placementGroup:PlacementGroup": "{name}",
+    "aws:ec2/route:Route": "{routeTableId}_{destinationCidrBlock}",
+    "aws:ec2/routeTableAssociation:RouteTableAssociation": "{subnetId}/{routeTableId}",
+    "aws:autoscaling/tag:Tag": "{autoscalingGroupName},{tag[key]}",
+    "aws:autoscaling/schedule:Schedule": "{autoscalingGroupName}/{scheduledActionName}",
+    "aws:eks/cluster:Cluster": "{name}",
+    "aws:eks/nodeGroup:NodeGroup": "{clusterName}:{nodeGroupName}",
+    "aws:eks/addon:Addon": "{clusterName}:{addonName}",
+    "aws:eks/accessEntry:AccessEntry": "{clusterName}:{principalArn}",
+    "aws:eks/accessPolicyAssociation:AccessPolicyAssociation": "{clusterName}#{principalArn}#{policyArn}",
+    "aws:iam/role:Role": "{name}",
+    "aws:iam/rolePolicy:RolePolicy": "{role}:{name}",
+    "aws:iam/rolePolicyAttachment:RolePolicyAttachment": "{role}/{policyArn}",
+    "aws:kms/alias:Alias": "{name}",
+    "aws:cloudwatch/logGroup:LogGroup": "{name}",
+}
+"""Import IDs of the AWS provider (pulumi-aws 7.51.1, the Import section of each resource; read 2026-11)."""
+
+FOUND_BY_TAGS: Mapping[str, str] = {
+    "aws:ec2/vpc:Vpc": "ec2:vpc",
+    "aws:ec2/subnet:Subnet": "ec2:subnet",
+    "aws:ec2/internetGateway:InternetGateway": "ec2:internet-gateway",
+    "aws:ec2/eip:Eip": "ec2:elastic-ip",
+    "aws:ec2/natGateway:NatGateway": "ec2:natgateway",
+    "aws:ec2/routeTable:RouteTable": "ec2:route-table",
+    "aws:ec2/securityGroup:SecurityGroup": "ec2:security-group",
+    "aws:vpc/securityGroupIngressRule:SecurityGroupIngressRule": "ec2:security-group-rule",
+    "aws:vpc/securityGroupEgressRule:SecurityGroupEgressRule": "ec2:security-group-rule",
+    "aws:ec2/vpcEndpoint:VpcEndpoint": "ec2:vpc-endpoint",
+    "aws:ec2/launchTemplate:LaunchTemplate": "ec2:launch-template",
+    "aws:kms/key:Key": "kms:key",
+    "aws:fsx/lustreFileSystem:LustreFileSystem": "fsx:file-system",
+    "aws:fsx/dataRepositoryAssociation:DataRepositoryAssociation": "fsx:association",
+    "aws:eks/podIdentityAssociation:PodIdentityAssociation": "eks:podidentityassociation",
+}
+"""Service and resource type in the ARN of each kind with a generated ID (Service Authorization Reference, "Resource
+types defined by" EC2, KMS, FSx, EKS; unverified, 2026-11). GetResources returns every type except IAM users and roles
+and Auto Scaling groups, which have fixed names (Resource Groups Tagging API, supported services, read 2026-11)."""
+
+# Imported by more than the generated ID (pulumi-aws 7.51.1, the Import section of each of these; read 2026-11).
+_IMPORTED_AS: Mapping[str, str] = {"aws:eks/podIdentityAssociation:PodIdentityAssociation": "{clusterName},{id}"}
+_LIST_S = 120.0
+
+
+class UnclearError(RuntimeError):
+    """It is unclear what an interrupted run created. The message says what to do; nothing has been changed."""
+
+
+@dataclass(frozen=True)
+class PendingCreate:
+    """A create that an engine began and did not finish: the resource's URN, type and inputs."""
+
+    urn: str
+    type: str
+    inputs: Mapping[str, Any]
+
+
+def import_id(create: PendingCreate, project: str | None) -> str | None:
+    """Return the import ID if it follows from the inputs, else None."""
+    if create.type.startswith("kubernetes:"):
+        place = create.inputs if create.type == "kubernetes:helm.sh/v3:Release" else create.inputs["metadata"]
+        return "/".join(part for part in (place.get("namespace"), place["name"]) if part)
+    template = GOOGLE_IMPORTS.get(create.type) or AWS_IMPORTS.get(create.type)
+    return template.format_map({"project": project, **create.inputs}) if template else None
+
+
+@dataclass(frozen=True)
+class Tagged:
+    """One resource in AWS: its ARN and its name tag."""
+
+    arn: str
+    name: str
+
+    @property
+    def type(self) -> str:
+        """Service and resource type, such as "ec2:vpc"."""
+        # An ARN has five colons before the resource; EC2, KMS, FSx and EKS write TYPE/ID after them.
+        service, resource = self.arn.split(":", 5)[2::3]
+        return f"{service}:{resource.partition('/')[0]}"
+
+    @property
+    def id(self) -> str:
+        """Last part of the ARN: the generated ID."""
+        return self.arn.rpartition("/")[2]
+
+
+def list_command(stack: str, region: str) -> list[str]:
+    """Return the command that lists everything with the stack's tag. The CLI requests further pages itself."""
+    return [
+        *("aws", "resourcegroupstaggingapi", "get-resources", "--region", region),
+        *("--tag-filters", f"Key={STACK_TAG},Values={stack}", "--output", "json"),
+    ]
+
+
+def tagged(stack: str, region: str, environment: Mapping[str, str] | None = None) -> list[Tagged]:
+    """Return everything in AWS with the stack's tag. `environment` replaces this process' for the command.
+
+    Raises:
+        UnclearError: There is no AWS CLI, or it failed.
+    """
+    command = list_command(stack, region)
+    context = f"An interrupted run was creating resources in AWS. This lists those that exist:\n  {' '.join(command)}\n"
+    try:
+        done = subprocess.run(
+            command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_LIST_S
+        )
+        if done.returncode:
+            raise UnclearError(
+                f"{context}It failed:\n{done.stderr.strip()}\nSign in as the user who brings the stack up, with the"
+                " permission tag:GetResources, and run this again. Nothing was changed."
+            )
+        return [
+            Tagged(each["ResourceARN"], {tag["Key"]: tag["Value"] for tag in each["Tags"]}.get(NAME_TAG, ""))
+            for each in json.loads(done.stdout)["ResourceTagMappingList"]
+        ]
+    except FileNotFoundError:
+        raise UnclearError(
+            f"{context}There is no AWS CLI here. Install its version 2, sign in (aws sts get-caller-identity), and run"
+            " this again. Nothing was changed."
+        ) from None
+    except subprocess.TimeoutExpired:
+        raise UnclearError(f"{context}It did not end within {_LIST_S:.0f} s. Nothing was changed.") from None
+    except (ValueError, KeyError, TypeError):
+        raise UnclearError(f"{context}Its output is not the expected list. Nothing was changed.") from None
+
+
+def found(create: PendingCreate, resources: Sequence[Tagged], known: Collection[str]) -> str | None:
+    """Return the import ID of a create from the tagged resources, or None if it was never created.
+
+    Args:
+        known: IDs in the state. While a resource is replaced there are two with one name, and the state has the old.
+
+    Raises:
+        UnclearError: Several resources match, or the create has no tags.
+    """
+    tags: Mapping[str, Any] = create.inputs.get("tags") or {}
+    if not (name := tags.get(NAME_TAG)) or STACK_TAG not in tags:
+        raise UnclearError(
+            f"An interrupted run was creating {create.urn}, which has no tags to find it by. If AWS has it, delete"
+            " it; then remove it from the pending operations: bin/pulumi stack export, edit, bin/pulumi stack import."
+        )
+    kind = FOUND_BY_TAGS[create.type]
+    matches = [each for each in resources if each.type == kind and each.name == name and each.id not in known]
+    if len(matches) > 1:
+        arns = "\n".join(f"  {each.arn}" for each in matches)
+        raise UnclearError(
+            f"An interrupted run was creating {create.urn}.\nSeveral resources have its tags:\n{arns}\n"
+            "AWS lists deleted ones, too, for a while. Delete those that the stack does not need, or remove the tag"
+            f" {STACK_TAG} from them, and run this again. Nothing was changed."
+        )
+    if not matches:
+        return None
+    return _IMPORTED_AS.get(create.type, "{id}").format_map({**create.inputs, "id": matches[0].id})

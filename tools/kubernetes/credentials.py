@@ -1,0 +1,92 @@
+"""Keys, tokens, certificates and the kubeconfig of a control plane."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+_CLIENT = "front-proxy-client"
+_DAYS = 7
+
+
+def service_account_key(file: Path) -> None:
+    """Write the key that signs ServiceAccount tokens."""
+    _write(file, _pem(ec.generate_private_key(ec.SECP256R1())))
+
+
+def kubeconfig(file: Path, url: str, authority: Path, token: str) -> None:
+    """Write a kubeconfig for one user with a token; `authority` is the file that signs the server's certificate."""
+    cluster = {"server": url, "certificate-authority": str(authority)}
+    content = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "plane", "cluster": cluster}],
+        "users": [{"name": "admin", "user": {"token": token}}],
+        "contexts": [{"name": "plane", "context": {"cluster": "plane", "user": "admin"}}],
+        "current-context": "plane",
+    }
+    _write(file, json.dumps(content, indent=1).encode())
+
+
+def front_proxy_flags(folder: Path) -> list[str]:
+    """Write the API server's client certificate for aggregated APIs, such as Kueue's. Returns the API server's flags.
+
+    https://kubernetes.io/docs/tasks/extend-kubernetes/configure-aggregation-layer/ (read 2026-11). The API server
+    publishes the authority in the ConfigMap extension-apiserver-authentication, where aggregated APIs read it.
+    """
+    authority, own = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
+    issuer = _name("front-proxy-ca")
+    files = {name: folder / f"front-proxy-{name}" for name in ("ca.crt", "client.crt", "client.key")}
+    _write(files["ca.crt"], _certificate(issuer, authority.public_key(), issuer, authority, ca=True))
+    _write(files["client.crt"], _certificate(_name(_CLIENT), own.public_key(), issuer, authority, ca=False))
+    _write(files["client.key"], _pem(own))
+    return [
+        f"--requestheader-client-ca-file={files['ca.crt']}",
+        f"--requestheader-allowed-names={_CLIENT}",
+        "--requestheader-username-headers=X-Remote-User",
+        "--requestheader-group-headers=X-Remote-Group",
+        "--requestheader-extra-headers-prefix=X-Remote-Extra-",
+        f"--proxy-client-cert-file={files['client.crt']}",
+        f"--proxy-client-key-file={files['client.key']}",
+    ]
+
+
+def _write(file: Path, content: bytes) -> None:
+    file.touch(mode=0o600)
+    file.write_bytes(content)
+
+
+def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    encoding, form = serialization.Encoding.PEM, serialization.PrivateFormat.TraditionalOpenSSL
+    return key.private_bytes(encoding, form, serialization.NoEncryption())
+
+
+def _name(name: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+
+
+def _certificate(
+    subject: x509.Name,
+    key: ec.EllipticCurvePublicKey,
+    issuer: x509.Name,
+    signer: ec.EllipticCurvePrivateKey,
+    *,
+    ca: bool,
+) -> bytes:
+    now = datetime.datetime.now(datetime.UTC)
+    builder = (
+        x509.CertificateBuilder(issuer, subject, key, x509.random_serial_number())
+        # A clock may go back a little.
+        .not_valid_before(now - datetime.timedelta(hours=1))
+        .not_valid_after(now + datetime.timedelta(days=_DAYS))
+        .add_extension(x509.BasicConstraints(ca=ca, path_length=None), critical=True)
+    )
+    if not ca:
+        builder = builder.add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH]), critical=False)
+    return builder.sign(signer, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)

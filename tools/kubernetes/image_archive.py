@@ -1,0 +1,207 @@
+"""Container images as OCI archives, written in Python: layers, a configuration, a manifest, an index.
+
+Formats: https://github.com/opencontainers/image-spec, v1.1: layer.md, config.md, manifest.md, image-layout.md (read
+2026-11). Layers are uncompressed tar files, since nothing is sent over a network.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import tarfile
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+# Folders with a mode or an owner of their own.
+_SPECIAL = {"/tmp": (0o1777, 0), "/var/tmp": (0o1777, 0), "/home/ray": (0o755, 1000)}
+_ROOT_FOLDERS = (
+    *("/dev", "/etc", "/home/ray", "/proc", "/root", "/run", "/sys", "/tmp", "/var/tmp"),
+    *("/usr/bin", "/usr/sbin", "/usr/lib", "/usr/lib64"),
+)
+
+
+@dataclass(frozen=True)
+class File:
+    """One file of an image: its place there and a file here to copy, or the target of a link, or a text."""
+
+    place: str
+    source: Path | None = None
+    link: str | None = None
+    text: str | None = None
+    executable: bool = False
+
+
+@dataclass(frozen=True)
+class Layer:
+    """Files of a layer, and digest and size in bytes of its tar, which is written when it is needed.
+
+    `files` is empty for a layer that is known only by its digest, because containerd has it.
+    """
+
+    files: Sequence[File]
+    root: bool
+    digest: str
+    size: int
+
+
+@dataclass(frozen=True)
+class Image:
+    """An image and its names: layers from the lowest up, and the configuration's `config` (User, Env, Cmd …)."""
+
+    names: Sequence[str]
+    layers: Sequence[Layer]
+    config: Mapping[str, Any] = field(default_factory=dict)
+
+
+def layer(files: Iterable[File], *, root: bool = False) -> Layer:
+    """Return a layer of these files; with `root`, also of the folders that every system has."""
+    chosen = tuple(sorted(files, key=lambda each: each.place))
+    counter = _Counter()
+    _write_layer(counter, chosen, root)
+    return Layer(chosen, root, f"sha256:{counter.digest.hexdigest()}", counter.size)
+
+
+def write_archive(stream: IO[bytes], images: Iterable[Image], *, without: frozenset[str] = frozenset()) -> None:
+    """Write an archive of images; layers whose digests are in `without` are left out."""
+    written: set[str] = set(without)
+    descriptors = []
+    with tarfile.open(fileobj=stream, mode="w|", format=tarfile.PAX_FORMAT) as tar:
+        _add_bytes(tar, "oci-layout", json.dumps({"imageLayoutVersion": "1.0.0"}).encode())
+        for image in images:
+            for layer in image.layers:
+                if layer.digest not in written:
+                    written.add(layer.digest)
+                    info = tarfile.TarInfo(_blob_name(layer.digest))
+                    info.size = layer.size
+                    tar.addfile(info)
+                    _write_layer(_Member(tar), layer.files, layer.root)
+            manifest = _add_manifest(tar, image, written)
+            for name in image.names:
+                descriptors.append({**manifest, "annotations": {"io.containerd.image.name": canonical(name)}})
+        index = {"schemaVersion": 2, "mediaType": "application/vnd.oci.image.index.v1+json", "manifests": descriptors}
+        _add_bytes(tar, "index.json", json.dumps(index).encode())
+
+
+def canonical(name: str) -> str:
+    """Return an image's name with registry and tag, as containerd stores it (distribution/reference: familiar names).
+
+    The tag of a name with tag and digest is dropped, as containerd does when it looks up a name (ParseDockerRef there).
+    """
+    first, _, rest = name.partition("/")
+    if not rest:
+        name = f"docker.io/library/{name}"
+    elif not ("." in first or ":" in first or first == "localhost"):
+        name = f"docker.io/{name}"
+    path, last = name.rsplit("/", 1)
+    if "@" in last:
+        return f"{path}/{last.partition('@')[0].partition(':')[0]}@{last.partition('@')[2]}"
+    return name if ":" in last else f"{name}:latest"
+
+
+def _add_manifest(tar: tarfile.TarFile, image: Image, written: set[str]) -> dict[str, Any]:
+    """Add an image's configuration and manifest. Returns the manifest's descriptor."""
+    machine = os.uname().machine
+    config = {
+        "architecture": {"x86_64": "amd64", "aarch64": "arm64"}.get(machine, machine),
+        "os": "linux",
+        "config": dict(image.config),
+        "rootfs": {"type": "layers", "diff_ids": [layer.digest for layer in image.layers]},
+    }
+    media = "application/vnd.oci.image"
+    manifest = {
+        "schemaVersion": 2,
+        "mediaType": f"{media}.manifest.v1+json",
+        "config": _add_json(tar, f"{media}.config.v1+json", config, written),
+        "layers": [
+            {"mediaType": f"{media}.layer.v1.tar", "digest": layer.digest, "size": layer.size} for layer in image.layers
+        ],
+    }
+    return _add_json(tar, f"{media}.manifest.v1+json", manifest, written)
+
+
+def _add_json(tar: tarfile.TarFile, media_type: str, content: object, written: set[str]) -> dict[str, Any]:
+    data = json.dumps(content).encode()
+    digest = f"sha256:{hashlib.sha256(data).hexdigest()}"
+    if digest not in written:
+        written.add(digest)
+        _add_bytes(tar, _blob_name(digest), data)
+    return {"mediaType": media_type, "digest": digest, "size": len(data)}
+
+
+def _blob_name(digest: str) -> str:
+    return "blobs/" + digest.replace(":", "/")
+
+
+def _add_bytes(tar: tarfile.TarFile, name: str, data: bytes, mode: int = 0o644) -> None:
+    info = tarfile.TarInfo(name)
+    info.size, info.mode = len(data), mode
+    tar.addfile(info, io.BytesIO(data))
+
+
+class _Counter:
+    """A stream that only hashes and counts what is written."""
+
+    def __init__(self) -> None:
+        self.digest = hashlib.sha256()
+        self.size = 0
+
+    def write(self, data: bytes) -> int:
+        self.digest.update(data)
+        self.size += len(data)
+        return len(data)
+
+
+class _Member:
+    """A stream into the data of the tar member whose header was written last. A tar's size needs no padding."""
+
+    def __init__(self, tar: tarfile.TarFile) -> None:
+        self._tar = tar
+
+    def write(self, data: bytes) -> int:
+        assert self._tar.fileobj is not None
+        self._tar.fileobj.write(data)
+        self._tar.offset += len(data)
+        return len(data)
+
+
+def _write_layer(stream: _Counter | _Member, files: Sequence[File], root: bool) -> None:
+    with tarfile.open(fileobj=stream, mode="w|", format=tarfile.PAX_FORMAT) as tar:  # type: ignore[call-overload]
+        made: set[str] = set()
+        for place in _ROOT_FOLDERS if root else ():
+            _add_folders(tar, place, made)
+        for file in files:
+            _add_folders(tar, str(Path(file.place).parent), made)
+            _add_file(tar, file)
+
+
+def _add_folders(tar: tarfile.TarFile, place: str, made: set[str]) -> None:
+    for folder in [*reversed(Path(place).parents), Path(place)]:
+        name = str(folder)
+        if name != "/" and name not in made:
+            made.add(name)
+            info = tarfile.TarInfo(name.lstrip("/"))
+            info.type = tarfile.DIRTYPE
+            info.mode, info.uid = _SPECIAL.get(name, (0o755, 0))
+            info.gid = 100 if info.uid else 0
+            tar.addfile(info)
+
+
+def _add_file(tar: tarfile.TarFile, file: File) -> None:
+    name, mode = file.place.lstrip("/"), 0o755 if file.executable else 0o644
+    if file.text is not None:
+        return _add_bytes(tar, name, file.text.encode(), mode)
+    info = tarfile.TarInfo(name)
+    info.mode = mode
+    if file.link is not None:
+        info.type, info.linkname = tarfile.SYMTYPE, file.link
+        return tar.addfile(info)
+    assert file.source is not None
+    seen = file.source.stat()
+    # A .pyc file records size and time of its source.
+    info.size, info.mtime = seen.st_size, int(seen.st_mtime)
+    with file.source.open("rb") as data:
+        return tar.addfile(info, data)

@@ -1,0 +1,109 @@
+"""Manifests of KubeRay's operator: the kustomize base of its pinned Go module with the values of its Helm chart.
+
+The chart (helm-chart/kuberay-operator 1.6.2: 598eb66a, read 2026-11-22) is not part of the module; its roles are those
+of the base, rule for rule, if no batch scheduler is set.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+from infra.catalog.pins import KUBERAY
+from infra.kubernetes.facts import KUBERAY_LABELS, KUBERAY_NAMESPACE
+from tools.kubernetes import kubectl
+from tools.kubernetes.api import Json
+from tools.kubernetes.builds import module_folder
+from tools.kubernetes.manifests import merged
+
+MODULE = "github.com/ray-project/kuberay/ray-operator"
+NAME = "kuberay-operator"
+"""Release name, and by the chart's `fullnameOverride` the name of all its objects."""
+NAMESPACE = KUBERAY_NAMESPACE
+LABELS = KUBERAY_LABELS | {"app.kubernetes.io/instance": NAME}
+"""Labels of the operator's pods (templates/deployment.yaml)."""
+
+_DEFAULTS: Json = {
+    "replicas": 1,
+    "image": {"repository": KUBERAY.image, "tag": f"v{KUBERAY.version}", "pullPolicy": "IfNotPresent"},
+    "logging": {"stdoutEncoder": "json", "fileEncoder": "json"},
+    "featureGates": [
+        {"name": "RayClusterStatusConditions", "enabled": True},
+        {"name": "RayJobDeletionPolicy", "enabled": True},
+        {"name": "RayMultiHostIndexing", "enabled": True},
+        {"name": "RayServiceIncrementalUpgrade", "enabled": False},
+        {"name": "RayCronJob", "enabled": False},
+    ],
+    "metrics": {"enabled": True},
+    "leaderElectionEnabled": True,
+    "reconcileConcurrency": 1,
+    "kubeClient": {"qps": 100.0, "burst": 200},
+    "resources": {"limits": {"cpu": "100m", "memory": "512Mi"}},
+    "livenessProbe": {"initialDelaySeconds": 10, "periodSeconds": 5, "failureThreshold": 5},
+    "readinessProbe": {"initialDelaySeconds": 10, "periodSeconds": 5, "failureThreshold": 5},
+}
+"""The values of the chart's values.yaml at 1.6.2 that concern the operator's pod."""
+
+
+def complete(*values: Json) -> Json:
+    """Return the chart's default values with each of these merged over them."""
+    found = _DEFAULTS
+    for each in values:
+        found = merged(found, each)
+    return found
+
+
+def image(values: Json) -> str:
+    """Return the operator's image, from complete values."""
+    return f"{values['image']['repository']}:{values['image']['tag']}"
+
+
+def objects(values: Json) -> list[Json]:
+    """Return the objects of the release, from complete values: Namespace, CRDs, account, roles, Service, Deployment."""
+    if (values.get("batchScheduler") or {}).get("name"):
+        raise ValueError(
+            f"batchScheduler.name {values['batchScheduler']['name']!r}: with it, the chart gives the operator more "
+            "roles than the kustomize base has; remove the setting"
+        )
+    elect, metrics = (str(on).lower() for on in (values["leaderElectionEnabled"], values["metrics"]["enabled"]))
+    container = {
+        "name": NAME,
+        "image": image(values),
+        "imagePullPolicy": values["image"]["pullPolicy"],
+        "args": [f"--enable-leader-election={elect}", f"--enable-metrics={metrics}", *flags(values)],
+        "resources": {"$patch": "replace", **values["resources"]},
+        "env": values.get("env") or [],
+        "livenessProbe": values["livenessProbe"],
+        "readinessProbe": values["readinessProbe"],
+    }
+    pod = {
+        key: values[key] for key in ("nodeSelector", "tolerations", "affinity", "priorityClassName") if key in values
+    }
+    template = {"spec": pod | {"containers": [container]}}
+    deployment = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": NAME}}
+    patch = deployment | {"spec": {"replicas": values["replicas"], "template": template}}
+    overlay = {
+        "namespace": NAMESPACE,
+        "labels": [{"pairs": LABELS, "includeSelectors": True}],
+        "patches": [{"target": {"kind": "Deployment"}, "patch": json.dumps(patch)}],
+    }
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
+    return [namespace, *kubectl.kustomize(module_folder(MODULE) / "config" / "default", overlay)]
+
+
+def flags(values: Json) -> Iterator[str]:
+    """Yield the operator's flags, from complete or partial values (templates/deployment.yaml)."""
+    for name, key in (("log-stdout-encoder", "stdoutEncoder"), ("log-file-encoder", "fileEncoder")):
+        if encoder := (values.get("logging") or {}).get(key):
+            yield f"--{name}={encoder}"
+    if scheduler := (values.get("batchScheduler") or {}).get("name"):
+        yield f"--batch-scheduler={scheduler}"
+    if values.get("watchNamespace"):
+        yield f"--watch-namespace={','.join(values['watchNamespace'])}"
+    if "reconcileConcurrency" in values:
+        yield f"--reconcile-concurrency={values['reconcileConcurrency']}"
+    for name, value in (values.get("kubeClient") or {}).items():
+        yield f"--{name}={value}"
+    if values.get("featureGates"):
+        gates = (f"{gate['name']}={str(gate['enabled']).lower()}" for gate in values["featureGates"])
+        yield f"--feature-gates={','.join(gates)}"

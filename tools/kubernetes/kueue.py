@@ -1,0 +1,167 @@
+"""Manifests of Kueue: the kustomize base of its pinned Go module with the values of its Helm chart, and their states.
+
+The base (config/default in sigs.k8s.io/kueue v0.19.2) has the chart's roles, rule for rule, and this project's names of
+release and namespace. What the chart's templates compute from values is computed here (charts/kueue/templates).
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from pathlib import Path
+
+import yaml
+
+from infra.catalog.pins import KUEUE, KUEUE_API, KUEUE_TAG
+from infra.kubernetes.queue_facts import KUEUE_NAMESPACE, KUEUE_RELEASE
+from tools.kubernetes import kubectl, manifests
+from tools.kubernetes.api import Api, ApiError, Json, NotYet
+from tools.kubernetes.builds import module_folder
+
+MODULE = "sigs.k8s.io/kueue"
+AUTOSCALER = "k8s.io/autoscaler/cluster-autoscaler/apis"
+NAME = f"{KUEUE_RELEASE}-controller-manager"
+SERVICE = f"{KUEUE_RELEASE}-webhook-service"
+SECRET = f"{KUEUE_RELEASE}-webhook-server-cert"
+WEBHOOKS = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
+
+# The chart in the repository names a staging image, which a release replaces.
+_RELEASED = {"repository": KUEUE.image, "tag": KUEUE_TAG, "pullPolicy": "IfNotPresent"}
+_API_SERVICE = "apiregistration.k8s.io/v1"
+
+
+def complete(*values: Json) -> Json:
+    """Return the chart's default values with each of these merged over them."""
+    found = manifests.read(module_folder(MODULE) / "charts/kueue/values.yaml")[0]
+    for each in ({"controllerManager": {"manager": {"image": _RELEASED}}}, *values):
+        found = manifests.merged(found, each)
+    return found
+
+
+def image(values: Json) -> str:
+    """Return Kueue's image, from complete values."""
+    found = values["controllerManager"]["manager"]["image"]
+    return f"{found['repository']}:{found['tag']}"
+
+
+def configuration(values: Json) -> Json:
+    """Return Kueue's configuration file, from complete values."""
+    settings: Json = yaml.safe_load(values["managerConfig"]["controllerManagerConfigYaml"])
+    own = {"enable": True, "webhookServiceName": SERVICE, "webhookSecretName": SECRET}
+    settings.setdefault("internalCertManagement", own)
+    return settings
+
+
+def feature_gates(values: Json, **more: bool) -> str:
+    """Return the flag --feature-gates, from complete values."""
+    gates = {gate["name"]: gate["enabled"] for gate in values["controllerManager"]["featureGates"]} | more
+    return f"--feature-gates={','.join(f'{name}={str(on).lower()}' for name, on in gates.items())}"
+
+
+def objects(values: Json) -> list[Json]:
+    """Return the objects of the release, from complete values, and the ProvisioningRequest CRD."""
+    settings = configuration(values)
+    text = yaml.safe_dump(settings)
+    overlay = {"patches": [{"target": {"kind": "Deployment"}, "patch": json.dumps(_deployment(values, text))}]}
+    policy = values["mutatingWebhook"]["reinvocationPolicy"]
+    found = kubectl.kustomize(module_folder(MODULE) / "config" / "default", overlay)
+    for body in found:
+        if body["kind"] == "ConfigMap":
+            body["data"] = {"controller_manager_config.yaml": text}
+        for webhook in body["webhooks"] if body["kind"] in WEBHOOKS else ():
+            # "mpod.kb.io": the chart lets requests pass where the framework is off and Kueue may be down.
+            if (framework := webhook["name"][1:].partition(".")[0]) in ("pod", "deployment", "statefulset"):
+                enabled = framework in settings["integrations"]["frameworks"]
+                webhook["failurePolicy"] = "Fail" if enabled else "Ignore"
+            if "namespaceSelector" in webhook and "managedJobsNamespaceSelector" in settings:
+                webhook["namespaceSelector"] = settings["managedJobsNamespaceSelector"]
+            if body["kind"] == WEBHOOKS[0]:
+                webhook["reinvocationPolicy"] = policy
+    request = sorted((module_folder(AUTOSCALER) / "config" / "crd").glob("*provisioningrequests.yaml"))
+    return [*manifests.read(*request), *found]
+
+
+def remove_callbacks(api: Api) -> None:
+    """Delete what makes the API server call Kueue: its webhooks and its API, before the program ends.
+
+    With the webhooks, every Job and Pod would be refused; with the API, no namespace could be deleted.
+    """
+    for body in objects(complete()):
+        if body["kind"] in (*WEBHOOKS, "APIService"):
+            api.delete(body["apiVersion"], body["kind"], body["metadata"]["name"])
+
+
+def certificate(api: Api) -> dict[str, bytes]:
+    """Return the files of Kueue's certificate; raise NotYet until Kueue has written its Secret."""
+    data = (api.get("v1", "Secret", SECRET, KUEUE_NAMESPACE) or {}).get("data") or {}
+    if not {"ca.crt", "tls.crt", "tls.key"} <= data.keys():
+        raise NotYet("the Secret is empty")
+    return {name: base64.b64decode(content) for name, content in data.items()}
+
+
+def write_certificate(api: Api, folder: Path) -> bool:
+    """Write the certificate's files, as the kubelet does for a pod; raise NotYet until there is one."""
+    for name, content in certificate(api).items():
+        (folder / name).touch(mode=0o600)
+        (folder / name).write_bytes(content)
+    return True
+
+
+def mount_certificate(api: Api) -> bool:
+    """Make the kubelet mount the certificate now; raise NotYet until there is one.
+
+    The kubelet mounts a changed Secret within a minute or two, and at once when an annotation of the pod changes
+    (https://kubernetes.io/docs/tasks/configure-pod-container/configure-pod-configmap/, read 2026-11).
+    """
+    certificate(api)
+    for pod in manifests.pods(api, KUEUE_NAMESPACE, NAME):
+        change = {"metadata": {"annotations": {"rdma-ray/certificate": "created"}}}
+        api.patch("v1", "Pod", pod["metadata"]["name"], KUEUE_NAMESPACE, change)
+    return True
+
+
+def webhooks_answer(api: Api) -> bool:
+    """Return True if a dry run passes a webhook of Kueue; raise NotYet while the API server cannot reach it."""
+    flavor = {"apiVersion": KUEUE_API, "kind": "ResourceFlavor", "metadata": {"name": "is-kueue-there"}}
+    try:
+        api.apply(flavor, dry_run=True)
+    except ApiError as problem:
+        if problem.status != 500:
+            raise
+        raise NotYet(problem.message) from problem
+    return True
+
+
+def api_answers(api: Api) -> bool:
+    """Return True if the API server reaches Kueue's own API, which lists pending workloads; raise NotYet otherwise.
+
+    While it does not, listing all kinds fails, and no namespace can be deleted.
+    """
+    for body in api.list(_API_SERVICE, "APIService"):
+        conditions = (body.get("status") or {}).get("conditions") or []
+        available = any(each["type"] == "Available" and each["status"] == "True" for each in conditions)
+        if "visibility.kueue" in body["metadata"]["name"] and not available:
+            raise NotYet("; ".join(str(each.get("message")) for each in conditions) or "no condition")
+    return True
+
+
+def _deployment(values: Json, config: str) -> Json:
+    """Return a patch with the values that concern the Deployment."""
+    chosen = values["controllerManager"]
+    gates = [feature_gates(values)] if chosen["featureGates"] else []
+    container = {
+        "name": "manager",
+        "image": image(values),
+        "imagePullPolicy": chosen["manager"]["image"]["pullPolicy"],
+        "args": ["--config=/controller_manager_config.yaml", "--zap-log-level=2", *gates],
+        "resources": {"$patch": "replace", **chosen["manager"]["resources"]},
+        "livenessProbe": chosen["livenessProbe"],
+        "readinessProbe": chosen["readinessProbe"],
+    }
+    pod = {name: chosen[name] for name in ("nodeSelector", "tolerations") if chosen[name]}
+    # As the chart does, so that another configuration restarts the pod.
+    checksum = {"charts.kueue.x-k8s.io/config-checksum": hashlib.sha256(config.encode()).hexdigest()}
+    template = {"metadata": {"annotations": checksum}, "spec": pod | {"containers": [container]}}
+    deployment = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": NAME}}
+    return deployment | {"spec": {"replicas": chosen["replicas"], "template": template}}
