@@ -17,7 +17,7 @@ PARALLEL = 16
 
 
 @dataclass(frozen=True)
-class Said:
+class CommandResult:
     """Result of a finished command: exit status (negative: the signal that ended it), output, seconds."""
 
     status: int
@@ -33,7 +33,7 @@ class Said:
 class EngineError(RuntimeError):
     """A command that must succeed failed."""
 
-    def __init__(self, command: str, said: Said) -> None:
+    def __init__(self, command: str, said: CommandResult) -> None:
         super().__init__(f"REHEARSAL: pulumi {command} failed with exit status {said.status}:\n{said.text}")
         self.said = said
 
@@ -53,15 +53,15 @@ class Engine:
         """Create the stack."""
         self.must("stack", "init", self.stack)
 
-    def up(self) -> Said:
+    def up(self) -> CommandResult:
         """Run `pulumi up`."""
         return self.run("up", "--yes", "--skip-preview", "--suppress-outputs", "--parallel", str(PARALLEL), stack=True)
 
-    def preview(self, *arguments: str) -> Said:
+    def preview(self, *arguments: str) -> CommandResult:
         """Run `pulumi preview`. It fails if there are changes."""
         return self.run("preview", "--expect-no-changes", "--diff", *arguments, stack=True)
 
-    def destroy(self) -> Said:
+    def destroy(self) -> CommandResult:
         """Run `pulumi destroy`."""
         return self.run("destroy", "--yes", "--skip-preview", "--parallel", str(PARALLEL), stack=True)
 
@@ -82,14 +82,14 @@ class Engine:
         exported: dict[str, Any] = json.loads(self.must("stack", "export", stack=True).text)
         return exported
 
-    def must(self, *arguments: str, stack: bool = False) -> Said:
+    def must(self, *arguments: str, stack: bool = False) -> CommandResult:
         """Run a command that must succeed. Raises `EngineError`."""
         said = self.run(*arguments, stack=stack)
         if not said.ok:
             raise EngineError(" ".join(arguments[:2]), said)
         return said
 
-    def run(self, *arguments: str, stack: bool = False) -> Said:
+    def run(self, *arguments: str, stack: bool = False) -> CommandResult:
         """Run a command to its end. The workspace keeps its output."""
         self._count += 1
         name = f"{self._count:03} {arguments[0]}"
@@ -112,7 +112,7 @@ class Engine:
         )
         seconds, everything = time.monotonic() - began, done.stdout + (done.stderr or "")
         (self._logs / f"{name}.txt").write_text(everything)
-        return Said(done.returncode, everything if done.returncode else done.stdout, seconds)
+        return CommandResult(done.returncode, everything if done.returncode else done.stdout, seconds)
 
     @property
     def command(self) -> str:

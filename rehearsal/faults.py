@@ -41,7 +41,7 @@ def main(arguments: list[str] | None = None) -> int:
                 else f"FAILED: {why(result)}\n    again: {result.case.again(options.stack)}"
             )
             print(
-                f"{len(so_far):4}/{len(cases)} {result.case}: {result.struck}: {result.seconds:.0f} s, {end}",
+                f"{len(so_far):4}/{len(cases)} {result.case}: {result.injected}: {result.seconds:.0f} s, {end}",
                 flush=True,
             )
             if options.markdown:

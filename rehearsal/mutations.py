@@ -1,7 +1,7 @@
 """`make mutations STACK=gke`: remove every input of a stack, one at a time, and print what detects it.
 
 Either the simulated cloud refuses the stack, or an invariant no longer holds, or the input is free: it may be absent,
-for a reason in `FREE`. An input whose removal goes undetected is untested.
+for a reason in `FREE`. An input whose removal goes unnoticed is untested.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from rehearsal.replay import replay, without
 from rehearsal.workspace import ROOT, Workspace
 
 InputPath = tuple[str | int, ...]
-Catcher = Literal["promise", "refusal", "free", "nobody"]
+Catcher = Literal["invariant", "refusal", "free", "unnoticed"]
 
 FREE: Mapping[str, str] = {
     "*#apiVersion": "the SDK writes it, from the resource's type",
@@ -100,11 +100,11 @@ def _judged(graph: Graph, stack: Stack, target: str, node: Node, path: InputPath
     mutant = without(graph, node.urn, path)
     wrong = invariant_violations(INVARIANTS[target], Stack(mutant, stack.settings))
     if wrong:
-        return Mutation(node, path, "promise", wrong[0])
+        return Mutation(node, path, "invariant", wrong[0])
     refused = replay(mutant)
     if refused is not None:
         return Mutation(node, path, "refusal", refused.refusal.message)
-    mutation = Mutation(node, path, "nobody", "")
+    mutation = Mutation(node, path, "unnoticed", "")
     reason = next((why for pattern, why in FREE.items() if fnmatchcase(mutation.where, pattern)), None)
     return mutation if reason is None else Mutation(node, path, "free", reason)
 
@@ -124,16 +124,16 @@ def made(stack: str, workspace: Workspace) -> Stack:
 
 def table(mutations: list[Mutation]) -> Iterator[str]:
     """Return a Markdown table: for each resource type, how many inputs were removed and what detected it."""
-    yield "| resource | inputs | an invariant is violated | the cloud refuses | free, with a reason | undetected |"
+    yield "| resource | inputs | an invariant fails | the cloud rejects | free, with a reason | unnoticed |"
     yield "|---|--:|--:|--:|--:|--:|"
     for type_ in sorted({mutation.node.type for mutation in mutations}):
         of_type = [mutation for mutation in mutations if mutation.node.type == type_]
-        counts = [sum(one.by == by for one in of_type) for by in ("promise", "refusal", "free", "nobody")]
+        counts = [sum(one.by == by for one in of_type) for by in ("invariant", "refusal", "free", "unnoticed")]
         yield f"| `{type_}` | {len(of_type)} | " + " | ".join(map(str, counts)) + " |"
 
 
 def main() -> int:
-    """Print the table, the free inputs with their reasons, and the undetected ones; return 1 if there are any."""
+    """Print the table, the free inputs with their reasons, and the unnoticed ones; return 1 if there are any."""
     parser = argparse.ArgumentParser(prog="python -m rehearsal.mutations", description=__doc__)
     parser.add_argument("stack", nargs="?", default="gke")
     options = parser.parse_args()
@@ -141,11 +141,11 @@ def main() -> int:
         stack = made(options.stack, Workspace(Path(folder) / "mutations"))
     mutations = list(mutate(stack.graph, stack, stack.settings.target))
     print("\n".join(table(mutations)))
-    print(f"\n{len(mutations)} inputs, {len(INVARIANTS[stack.settings.target])} promises:")
+    print(f"\n{len(mutations)} inputs, {len(INVARIANTS[stack.settings.target])} invariants:")
     for invariant in INVARIANTS[stack.settings.target]:
         print(f"- {description(invariant)}")
-    unnoticed = [mutation.where for mutation in mutations if mutation.by == "nobody"]
-    print("\nUndetected: " + (", ".join(unnoticed) or "nothing"))
+    unnoticed = [mutation.where for mutation in mutations if mutation.by == "unnoticed"]
+    print("\nUnnoticed: " + (", ".join(unnoticed) or "nothing"))
     return 1 if unnoticed else 0
 
 

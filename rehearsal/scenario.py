@@ -21,7 +21,7 @@ from rehearsal.clouds import faults
 from rehearsal.clouds.faults import Fault
 from rehearsal.clouds.registry import drift
 from rehearsal.depths import Depth
-from rehearsal.engine import PARALLEL, Engine, Said
+from rehearsal.engine import PARALLEL, CommandResult, Engine
 from rehearsal.graph import Graph
 from rehearsal.invariants.by_target import INVARIANTS
 from rehearsal.invariants.invariant import Stack, violations
@@ -326,7 +326,7 @@ class Scenario:
             steps = state.steps(state.setting("command"))
         return f"{sum(step.outcome == 'done' for step in steps)} requests done"
 
-    def _must(self, said: Said, phase: _RunningPhase) -> None:
+    def _must(self, said: CommandResult, phase: _RunningPhase) -> None:
         if not said.ok:
             raise phase.failed(_why(said.text))
 

@@ -19,7 +19,7 @@ from typing import Any, Literal, get_args
 
 from rehearsal.clouds import faults
 from rehearsal.clouds.faults import Fault, How
-from rehearsal.engine import Engine, EngineError, Said
+from rehearsal.engine import CommandResult, Engine, EngineError
 from rehearsal.scenario import recover
 from rehearsal.workspace import ROOT, Workspace
 from tools.import_ids import UnclearError
@@ -104,7 +104,7 @@ class Result:
     """
 
     case: Case
-    struck: str
+    injected: str
     wrong: tuple[str, ...]
     orphans: tuple[Thing, ...]
     seconds: float
@@ -190,7 +190,7 @@ class Sweep:
         command = engine.up if case.command == "up" else engine.destroy
         with engine.cloud_state.transaction() as state:
             faults.schedule(state, [case.fault])
-        struck, wrong = _struck(engine, case, command())
+        injected, wrong = _injected(engine, case, command())
         try:
             recover(engine)
             said = command()
@@ -205,7 +205,7 @@ class Sweep:
         engine_state, objects_now = EngineState.of(workspace, self._stack), _things(engine)
         wrong += _differences(engine_state, objects_now, start)
         orphans = tuple(sorted(objects_now - engine_state.things - start.made_by_others))
-        result = Result(case, struck, tuple(wrong), orphans, time.monotonic() - began)
+        result = Result(case, injected, tuple(wrong), orphans, time.monotonic() - began)
         if not result.converged:
             shutil.copytree(workspace.folder, self._folder / f"failed {case}".replace("/", "-"), dirs_exist_ok=True)
         return result
@@ -213,12 +213,12 @@ class Sweep:
     def _workspace(self, name: str) -> Workspace:
         return Workspace(self._folder / name, self._plugins)
 
-    def _must(self, said: Said, what: str) -> None:
+    def _must(self, said: CommandResult, what: str) -> None:
         if not said.ok:
             raise PreparationError(f"{what} failed without a fault:\n{said.text}")
 
 
-def _struck(engine: Engine, case: Case, said: Said) -> tuple[str, list[str]]:
+def _injected(engine: Engine, case: Case, said: CommandResult) -> tuple[str, list[str]]:
     """Return the request that the fault hit and the problem with it, if any. Remove pending faults."""
     command = engine.command
     with engine.cloud_state.transaction() as state:
@@ -259,7 +259,7 @@ def _asked(engine: Engine) -> int:
         return len(state.steps(command))
 
 
-def _last_words(said: Said) -> str:
+def _last_words(said: CommandResult) -> str:
     """Return the engine's errors in one line."""
     errors = [line.strip() for line in (said.text or "").splitlines() if "error:" in line]
     return " | ".join(errors[:3]) or f"exit status {said.status}"

@@ -105,8 +105,8 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
         if request.preview:
             return provider_pb2.CreateResponse(id="", properties=request.properties)
         inputs = from_wire(request.properties)
-        with failing(context), self._change("create", request.type, request.urn) as (kind, state, struck):
-            id_, live = self._made(kind, state, struck, inputs)
+        with failing(context), self._change("create", request.type, request.urn) as (kind, state, injected):
+            id_, live = self._made(kind, state, injected, inputs)
             return provider_pb2.CreateResponse(id=id_, properties=to_wire(live))
         raise AssertionError
 
@@ -131,8 +131,8 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
         if request.preview:
             planned = {**from_wire(request.olds), **from_wire(request.news)}
             return provider_pb2.UpdateResponse(properties=to_wire(planned))
-        with failing(context), self._change("update", request.type, request.urn) as (kind, state, struck):
-            now = self._changed(kind, state, struck, request)
+        with failing(context), self._change("update", request.type, request.urn) as (kind, state, injected):
+            now = self._changed(kind, state, injected, request)
             return provider_pb2.UpdateResponse(properties=to_wire(now))
         raise AssertionError
 
@@ -170,7 +170,7 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
             )
         return kind
 
-    def _made(self, kind: Kind, state: View, struck: faults.How | None, inputs: Json) -> tuple[str, Json]:
+    def _made(self, kind: Kind, state: View, injected: faults.How | None, inputs: Json) -> tuple[str, Json]:
         """Create the object in the cloud state; return its id and value."""
         id_ = self._identify(kind, inputs, state)
         if kind.remembered and not kind.repeatable and state.get(kind.type, id_) is not None:
@@ -180,11 +180,13 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
         live = {**inputs, **kind.compute(call)}
         if kind.remembered:
             state.put(kind.type, id_, live)
-        if struck == "timeout":
+        if injected == "timeout":
             raise RefusedError(self._failure("timeout"), kept=(id_, live))
         return id_, live
 
-    def _changed(self, kind: Kind, state: View, struck: faults.How | None, request: provider_pb2.UpdateRequest) -> Json:
+    def _changed(
+        self, kind: Kind, state: View, injected: faults.How | None, request: provider_pb2.UpdateRequest
+    ) -> Json:
         """Update the object in the cloud state; return its value."""
         inputs = from_wire(request.news)
         live = state.get(kind.type, request.id) if kind.remembered else from_wire(request.olds)
@@ -196,7 +198,7 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
         now = {**asked, **kind.compute(call)}
         if kind.remembered:
             state.put(kind.type, request.id, now)
-        if struck == "timeout":
+        if injected == "timeout":
             raise RefusedError(self._failure("timeout"), kept=(request.id, now))
         return now
 
@@ -214,10 +216,10 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
 
     def _identify(self, kind: Kind, inputs: Json, state: View) -> str:
         id_ = kind.identify(inputs, self._config)
-        twin = 1
+        copy = 1
         while kind.generated_ids and state.get(kind.type, id_) is not None:
-            twin += 1
-            id_ = kind.identify({**inputs, COPY: twin}, self._config)
+            copy += 1
+            id_ = kind.identify({**inputs, COPY: copy}, self._config)
         return id_
 
     def _failure(self, how: faults.How) -> Refusal:
@@ -236,8 +238,8 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
     @contextmanager
     def _change(self, verb: Verb, type_: str, urn: str) -> Iterator[tuple[Kind, View, faults.How | None]]:
         """Run one change of the cloud state as a step of the rehearsal."""
-        with self._step(verb, type_, urn) as (kind, struck), self._reaching() as state:
-            yield kind, state, struck
+        with self._step(verb, type_, urn) as (kind, injected), self._reaching() as state:
+            yield kind, state, injected
 
     @contextmanager
     def _reaching(self) -> Iterator[View]:
@@ -261,24 +263,24 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
         kind = self._kind(type_)
         with self._state.transaction() as state:
             step = state.begin_step(verb, type_, urn)
-            struck = faults.inject(state, type_, verb, step)
-        if struck == "kill-before":
+            injected = faults.inject(state, type_, verb, step)
+        if injected == "kill-before":
             self._kill_engine()
         outcome = "done"
         try:
-            lasting = struck == "timeout" and kind.awaited and verb != "delete"
-            if struck is not None and struck in faults.FAILURES and not lasting:
-                raise RefusedError(self._failure(struck))
-            yield kind, struck
+            lasting = injected == "timeout" and kind.awaited and verb != "delete"
+            if injected is not None and injected in faults.FAILURES and not lasting:
+                raise RefusedError(self._failure(injected))
+            yield kind, injected
         except Exception as problem:
             # A refusal, or a defect in a kind: neither is done.
             outcome = str(problem) or type(problem).__name__
             raise
         finally:
-            if struck != "kill-after":
+            if injected != "kill-after":
                 with self._state.transaction() as state:
                     state.end_step(urn, outcome)
-        if struck == "kill-after":
+        if injected == "kill-after":
             self._kill_engine()
 
     def _kill_engine(self) -> NoReturn:

@@ -88,17 +88,17 @@ class ClusterProvider(Provider):
                 made = None if request.type == RELEASE else self._made_up(request.type, inputs)
                 properties = request.properties if made is None else to_wire(made)
                 return provider_pb2.CreateResponse(id="", properties=properties)
-        with failing(context), self._step("create", request.type, request.urn) as (kind, struck):
+        with failing(context), self._step("create", request.type, request.urn) as (kind, injected):
             if request.type == RELEASE:
                 with self._reaching() as state:
-                    id_, live = self._made(kind, state, struck, inputs)
+                    id_, live = self._made(kind, state, injected, inputs)
                 release_status.prepare(self._server, inputs)
                 self._run(id_, live)
                 return provider_pb2.CreateResponse(id=id_, properties=to_wire(live))
             self._reached()
             live = self._patiently(lambda: self._post(self._body(request.type, inputs), dry_run=False))
             id_ = objects.id_of(live)
-            if struck == "timeout":
+            if injected == "timeout":
                 raise RefusedError(self._failure("timeout"), kept=(id_, _state(live)))
             live = self._ready(request.type, inputs, live, request.timeout, existed=False)
             return provider_pb2.CreateResponse(id=id_, properties=to_wire(_state(live)))
@@ -130,15 +130,15 @@ class ClusterProvider(Provider):
                 return super().Update(request, context)
             with failing(context):
                 return provider_pb2.UpdateResponse(properties=to_wire(_state(self._applied(request, dry_run=True))))
-        with failing(context), self._step("update", request.type, request.urn) as (kind, struck):
+        with failing(context), self._step("update", request.type, request.urn) as (kind, injected):
             if request.type == RELEASE:
                 with self._reaching() as state:
-                    now = self._changed(kind, state, struck, request)
+                    now = self._changed(kind, state, injected, request)
                 self._run(request.id, now)
                 return provider_pb2.UpdateResponse(properties=to_wire(now))
             self._reached()
             live = self._applied(request, dry_run=False)
-            if struck == "timeout":
+            if injected == "timeout":
                 raise RefusedError(self._failure("timeout"), kept=(request.id, _state(live)))
             live = self._ready(request.type, inputs, live, request.timeout, existed=True)
             return provider_pb2.UpdateResponse(properties=to_wire(_state(live)))
@@ -331,8 +331,8 @@ class ClusterProvider(Provider):
         deadline = time.monotonic() + self._patience_s
         while True:
             with self._state.transaction() as state:
-                said = release_status.said(state, id_)
-            if said.status in ("ready", "stand-in"):
+                said = release_status.status_of(state, id_)
+            if said.status in ("ready", "simulated"):
                 return
             if said.status == "failed" or time.monotonic() > deadline:
                 why = said.words or "the chart's controllers did not start"
@@ -347,7 +347,7 @@ class ClusterProvider(Provider):
         deadline = time.monotonic() + self._patience_s
         while time.monotonic() < deadline:
             with self._state.transaction() as state:
-                if release_status.said(state, id_).status in ("", "stand-in", "stopped"):
+                if release_status.status_of(state, id_).status in ("", "simulated", "stopped"):
                     return
             time.sleep(_POLL_S)
         raise RefusedError(Refusal("timeout", f"objects of release {id_} were not deleted", release_status.SOURCE))

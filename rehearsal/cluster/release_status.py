@@ -2,7 +2,7 @@
 
 The provider writes the release with its values into the cloud state. The cloud controllers start the real controller of
 `kuberay-operator` and of `kueue` and report "ready". Charts whose pods need real hardware (device plugins) report
-"stand-in". After a deletion they stop the controller and report "stopped".
+"simulated". After a deletion they stop the controller and report "stopped".
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ SOURCE = "helm 3.18: pkg/action; pulumi-kubernetes: provider/pkg/provider/helm_r
 
 
 @dataclass(frozen=True)
-class Said:
+class ReleaseStatus:
     """Status of a release.
 
     Args:
-        status: "" (not seen yet), "starting", "ready", "stand-in", "failed" or "stopped".
+        status: "" (not seen yet), "starting", "ready", "simulated", "failed" or "stopped".
         words: the reason or the chart.
     """
 
@@ -32,15 +32,15 @@ class Said:
     words: str = ""
 
 
-def say(state: View, id_: str, status: str, words: str = "") -> None:
+def set_status(state: View, id_: str, status: str, words: str = "") -> None:
     """Set the status of a release."""
-    state.set(SETTING, {**state.setting(SETTING, {}), id_: asdict(Said(status, words))})
+    state.set(SETTING, {**state.setting(SETTING, {}), id_: asdict(ReleaseStatus(status, words))})
 
 
-def said(state: View, id_: str) -> Said:
+def status_of(state: View, id_: str) -> ReleaseStatus:
     """Return the status of a release."""
     found: Any = state.setting(SETTING, {}).get(id_) or {}
-    return Said(**found) if isinstance(found, dict) else Said(str(found))
+    return ReleaseStatus(**found) if isinstance(found, dict) else ReleaseStatus(str(found))
 
 
 def prepare(server: Api, inputs: Json) -> None:

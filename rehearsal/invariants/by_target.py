@@ -1,4 +1,4 @@
-"""The promises of each target."""
+"""Invariants of each target."""
 
 from __future__ import annotations
 
@@ -39,4 +39,4 @@ INVARIANTS: dict[str, tuple[Invariant, ...]] = {
         *queues.INVARIANTS,
     ),
 }
-"""A target that is not here makes nothing that a simulated cloud knows."""
+"""A target without an entry has no simulated cloud."""

@@ -1,4 +1,4 @@
-"""What a stack on AWS promises about its cluster, add-ons, identities, and the way down."""
+"""Invariants of an AWS stack: cluster, add-ons, identities, and deletion order."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ BEFORE_NODES, AFTER_NODES = ("vpc-cni", "kube-proxy", "eks-pod-identity-agent"),
 
 
 def cluster_is_closed(stack: Stack) -> Iterator[str]:
-    """The control plane has a private endpoint, answers whom it should, and lets people in by access entries alone."""
+    """The control plane has a private endpoint, restricts its public one, and authenticates by access entries only."""
     access = stack.settings.access
     for cluster in stack.of(CLUSTER):
         yield from expect(
@@ -46,11 +46,11 @@ def cluster_is_closed(stack: Stack) -> Iterator[str]:
         )
     found = sorted(str(at(entry, "principalArn")) for entry in stack.of(ENTRY))
     if found != sorted(access.administrators) or len(stack.of(ENTRY_POLICY)) != len(found):
-        yield f"{', '.join(found)} are let in"
+        yield f"{', '.join(found)} have access"
 
 
 def secrets_are_encrypted_and_logs_end(stack: Stack) -> Iterator[str]:
-    """Secrets are encrypted with a key that turns, and logs of the control plane are kept for a while, not for ever."""
+    """Secrets are encrypted with a rotating key, and logs of the control plane have a retention period."""
     keys = {str(key.outputs.get("arn")): key for key in stack.of("aws:kms/key:Key")}
     for cluster in stack.of(CLUSTER):
         yield from expect(cluster, encryptionConfig__resources=["secrets"])
@@ -62,19 +62,19 @@ def secrets_are_encrypted_and_logs_end(stack: Stack) -> Iterator[str]:
         logs = [node for node in stack.of(LOG_GROUP) if at(node, "name") == f"/aws/eks/{at(cluster, 'name')}/cluster"]
         for log in logs:
             if not at(log, "retentionInDays") or log.urn not in stack.graph.needs(cluster.urn):
-                yield f"{log.name}: kept for ever, or made after the cluster"
+                yield f"{log.name}: no retention period, or created after the cluster"
         if not logs:
-            yield f"{cluster.name}: its log group is EKS's own"
+            yield f"{cluster.name}: EKS creates the log group"
 
 
 def nothing_upgrades_under_a_job(stack: Stack) -> Iterator[str]:
-    """Versions of Kubernetes are written down, and its end of support costs nothing extra."""
+    """Kubernetes versions are pinned, and the end of standard support costs nothing extra."""
     for cluster in stack.of(CLUSTER):
         yield from expect(cluster, version=EKS, upgradePolicy__supportType="STANDARD")
 
 
 def addons_come_in_order(stack: Stack) -> Iterator[str]:
-    """What a node needs is there before it, DNS after it; EKS puts no copies of its own into the cluster."""
+    """Add-ons that nodes need exist before them, DNS after them; EKS installs no self-managed copies."""
     found = {str(at(addon, "addonName")): addon for addon in stack.of(ADDON)}
     for cluster in stack.of(CLUSTER):
         yield from expect(cluster, bootstrapSelfManagedAddons=False)
@@ -90,41 +90,41 @@ def addons_come_in_order(stack: Stack) -> Iterator[str]:
             if name in found and group.urn not in stack.graph.needs(found[name].urn):
                 yield f"{name} does not wait for {group.name}"
     if ("aws-fsx-csi-driver" in found) != (stack.settings.storage.bucket is not None):
-        yield "the driver of FSx is there without a file system, or the other way round"
+        yield "the FSx driver exists without a file system, or the reverse"
 
 
 def network_policies_count(stack: Stack) -> Iterator[str]:
-    """The CNI reads network policies, and gives pods addresses by prefix."""
+    """The CNI enforces network policies and assigns addresses by prefix."""
     for addon in stack.of(ADDON):
         if at(addon, "addonName") == "vpc-cni":
             values = json.loads(str(at(addon, "configurationValues") or "{}"))
             if values.get("enableNetworkPolicy") != "true":
-                yield f"{addon.name}: it does not"
+                yield f"{addon.name}: network policies are off"
             if (values.get("env") or {}).get("ENABLE_PREFIX_DELEGATION") != "true":
-                yield f"{addon.name}: one by one"
+                yield f"{addon.name}: single addresses"
 
 
 def one_kind_of_efa_devices(stack: Stack) -> Iterator[str]:
-    """EFA devices are handed out by the plugin or by DRANET, never by both, and never by NVIDIA's plugin."""
+    """EFA devices come from the device plugin or from DRANET, never from both, and never from NVIDIA's plugin."""
     charts = {str(at(release, "chart")): release for release in stack.of(RELEASE)}
     wanted = AWS_DRANET.name if stack.settings.fabric == "efa-dranet" else EFA_PLUGIN.name
     if (found := {EFA_PLUGIN.name, AWS_DRANET.name} & charts.keys()) != {wanted}:
-        yield f"there are {sorted(found)}"
+        yield f"found {sorted(found)}"
     if EFA_PLUGIN.name in charts:
         yield from expect(charts[EFA_PLUGIN.name], version=EFA_PLUGIN.version)
     if NVIDIA_PLUGIN.name not in charts:
-        yield "nobody hands out GPUs"
+        yield "nothing provides GPUs"
     else:
         yield from expect(charts[NVIDIA_PLUGIN.name], values__mofedEnabled=False)
     for name in {wanted} & charts.keys():
         if "nvidia.com/gpu" not in str(at(charts[name], "values.tolerations")):
-            yield f"{name}: its pods do not come to GPU nodes"
+            yield f"{name}: its pods do not run on GPU nodes"
         if machine_of(stack).name not in (at(charts[name], "values.supportedInstanceLabels.values") or []):
-            yield f"{name}: its pods do not come to {machine_of(stack).name}"
+            yield f"{name}: its pods do not run on {machine_of(stack).name}"
 
 
 def addons_are_pinned(stack: Stack) -> Iterator[str]:
-    """An add-on has the version that is written down, if one is, and takes over what it finds in the cluster."""
+    """An add-on has the pinned version, if there is one, and overwrites conflicting settings."""
     for addon in stack.of(ADDON):
         yield from expect(
             addon,
@@ -135,7 +135,7 @@ def addons_are_pinned(stack: Stack) -> Iterator[str]:
 
 
 def the_cni_has_rights_of_its_own(stack: Stack) -> Iterator[str]:
-    """The CNI handles addresses with a role of its own, since nodes have no right to."""
+    """The CNI has its own role for addresses, since nodes have no permission."""
     roles = {str(role.outputs.get("arn")): role for role in stack.of(ROLE)}
     for addon in stack.of(ADDON):
         if at(addon, "addonName") == "vpc-cni":
@@ -147,7 +147,8 @@ def the_cni_has_rights_of_its_own(stack: Stack) -> Iterator[str]:
 
 
 def the_autoscaler_finds_its_groups(stack: Stack) -> Iterator[str]:
-    """The autoscaler knows cloud, region and cluster, runs on the CPU nodes, and as the account that has its rights."""
+    """The autoscaler has cloud, region and cluster, runs on the CPU nodes, and uses the account with its
+    permissions."""
     releases = [release for release in stack.of(RELEASE) if at(release, "chart") == "cluster-autoscaler"]
     if len(releases) != 1:
         yield f"there are {len(releases)}"
@@ -166,10 +167,10 @@ def the_autoscaler_finds_its_groups(stack: Stack) -> Iterator[str]:
         if selector.get("eks.amazonaws.com/nodegroup") not in [
             at(one, "nodeGroupName") for one in system_groups(stack)
         ]:
-            yield f"{release.name}: it may run on a node that it takes away"
+            yield f"{release.name}: it may run on a node that it removes"
         if (at(release, "namespace"), at(release, "values.rbac.serviceAccount.name")) not in accounts:
-            yield f"{release.name}: its account has no rights"
-        # Values of a chart have dots and hyphens in their names, so they are looked up by hand.
+            yield f"{release.name}: its account has no permissions"
+        # Keys of chart values contain dots and hyphens, so a path cannot address them.
         extra = at(release, "values.extraArgs") or {}
         wanted = {
             "scale-down-unneeded-time": f"{EMPTY_MINUTES}m",
@@ -182,7 +183,7 @@ def the_autoscaler_finds_its_groups(stack: Stack) -> Iterator[str]:
 
 
 def device_plugins_come_to_gpu_nodes(stack: Stack) -> Iterator[str]:
-    """Both device plugins run where the system's own pods do, whole or not at all, and tolerate the taint of GPUs."""
+    """Both device plugins run next to the system's pods, with bounded resources, and tolerate the GPU taint."""
     for release in stack.of(RELEASE):
         if at(release, "chart") in (NVIDIA_PLUGIN.name, EFA_PLUGIN.name, AWS_DRANET.name):
             yield from expect(release, namespace="kube-system", atomic=True)
@@ -195,23 +196,23 @@ def device_plugins_come_to_gpu_nodes(stack: Stack) -> Iterator[str]:
 
 
 def nodes_have_an_identity_of_their_own(stack: Stack) -> Iterator[str]:
-    """Nodes have the rights of a worker and no others; pods get theirs by Pod Identity, never from the node."""
+    """Nodes have only a worker's permissions; pods get theirs by Pod Identity, never from the node."""
     for role in stack.of(ROLE):
         mine = {str(at(one, "policyArn")).rpartition("/")[2] for one in stack.of(ATTACHMENT) if _of(one, role)}
         trusted = str(at(role, "assumeRolePolicy"))
         if mine & {"AdministratorAccess", "PowerUserAccess", "AmazonFSxFullAccess", "AmazonS3FullAccess"}:
             yield f"{role.name}: {sorted(mine)}"
         if "ec2.amazonaws.com" in trusted and "AmazonEKS_CNI_Policy" in mine:
-            yield f"{role.name}: every pod that reaches the node's credentials may move addresses"
+            yield f"{role.name}: every pod with the node's credentials may assign addresses"
         if "oidc" in trusted:
-            yield f"{role.name} is taken by tokens of the cluster"
+            yield f"{role.name} is assumed by tokens of the cluster"
     agents = [at(addon, "addonName") for addon in stack.of(ADDON)]
     if stack.of(POD_IDENTITY) and "eks-pod-identity-agent" not in agents:
         yield "the agent is missing"
 
 
 def everything_is_protected(stack: Stack) -> Iterator[str]:
-    """`protect` keeps the stack: the cluster by AWS, everything by the engine before it deletes anything."""
+    """`protect` protects the stack: the cluster in AWS, and everything in the engine before it deletes anything."""
     for cluster in stack.of(CLUSTER):
         yield from expect(cluster, deletionProtection=stack.settings.protect)
     for node in stack.graph.made:
@@ -220,8 +221,10 @@ def everything_is_protected(stack: Stack) -> Iterator[str]:
 
 
 def resources_are_labelled(stack: Stack) -> Iterator[str]:
-    """All that can have tags carries the stack's name, for the bill; and whatever AWS makes up an id for has a name tag
-    that nothing else of its kind in the stack has. Recovery finds it by both."""
+    """Everything that can have tags has the stack's name, for billing, and each generated id has a unique name tag.
+
+    Recovery finds resources with generated ids by both tags.
+    """
     named: dict[tuple[str, str], str] = {}
     for node in stack.graph.made:
         tags = at(node, "tags") or {}
@@ -239,7 +242,7 @@ def resources_are_labelled(stack: Stack) -> Iterator[str]:
 
 
 def down_in_order(stack: Stack) -> Iterator[str]:
-    """On the way down each waits for the one before: Ray, operator and groups, add-ons of nodes, cluster, subnets."""
+    """Deletion order: Ray, operator and groups, add-ons of nodes, cluster, subnets."""
     before = [addon for addon in stack.of(ADDON) if at(addon, "addonName") in BEFORE_NODES]
     used = [subnet for cluster in stack.of(CLUSTER) for subnet in behind(stack, cluster, "vpcConfig.subnetIds")]
     operator = [node for node in stack.of(RELEASE) if at(node, "chart") == "kuberay-operator"]
@@ -247,7 +250,7 @@ def down_in_order(stack: Stack) -> Iterator[str]:
         stack.graph, [workloads(stack), operator, system_groups(stack), before, stack.of(CLUSTER), used]
     )
     yield from on_the_way_down(stack.graph, [workloads(stack), gpu_groups(stack), before])
-    # The control plane takes its interfaces away with the rights of its role.
+    # The control plane deletes its interfaces with the permissions of its role.
     grants = [one for one in stack.of(ATTACHMENT) if str(at(one, "policyArn")).endswith("/AmazonEKSClusterPolicy")]
     yield from on_the_way_down(stack.graph, [stack.of(CLUSTER), grants])
 

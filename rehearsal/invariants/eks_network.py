@@ -1,4 +1,4 @@
-"""What a stack on AWS promises about its network: zones, ways out, and who may talk to whom."""
+"""Invariants of an AWS stack's network: zones, egress, and access."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ANYWHERE = "0.0.0.0/0"
 
 
 def names_are_found(stack: Stack) -> Iterator[str]:
-    """The VPC resolves names and gives them, without which no private endpoint and no file system is found."""
+    """The VPC resolves DNS names and assigns them, which private endpoints and file systems need."""
     for vpc in stack.of(VPC):
         yield from expect(vpc, enableDnsSupport=True, enableDnsHostnames=True)
 
@@ -44,7 +44,7 @@ def control_plane_stands_in_two_zones(stack: Stack) -> Iterator[str]:
 
 
 def all_nodes_are_in_one_zone(stack: Stack) -> Iterator[str]:
-    """Every node is in the zone of the stack file: EFA leaves no zone."""
+    """Every node is in the zone of the stack file: EFA does not cross zones."""
     for group in stack.of(NODE_GROUP):
         found = {zone_of(subnet) for subnet in behind(stack, group, "subnetIds")}
         if found != {stack.settings.location}:
@@ -52,7 +52,7 @@ def all_nodes_are_in_one_zone(stack: Stack) -> Iterator[str]:
 
 
 def nodes_have_no_public_address(stack: Stack) -> Iterator[str]:
-    """No subnet gives public addresses, and no node is in a subnet with a way to the internet gateway."""
+    """No subnet assigns public addresses, and no node is in a subnet with a route to the internet gateway."""
     for subnet in stack.of(SUBNET):
         yield from expect(subnet, mapPublicIpOnLaunch=False)
     public = {at(route, "routeTableId") for route in stack.of(ROUTE) if at(route, "gatewayId")}
@@ -63,10 +63,10 @@ def nodes_have_no_public_address(stack: Stack) -> Iterator[str]:
 
 
 def nodes_have_their_way_out(stack: Stack) -> Iterator[str]:
-    """Nodes reach AWS through NAT or through endpoints, as access.egress says, and S3 through neither."""
+    """Nodes reach AWS through NAT or endpoints, by access.egress, and S3 through a gateway endpoint."""
     services = {str(at(node, "serviceName")).split(".", 3)[-1] for node in stack.of(ENDPOINT)}
     if "s3" not in services:
-        yield "there is no endpoint of S3"
+        yield "no endpoint for S3"
     private = {
         at(node, "routeTableId") for node in stack.of(ASSOCIATION) if at(node, "subnetId") in _node_subnets(stack)
     }
@@ -74,12 +74,12 @@ def nodes_have_their_way_out(stack: Stack) -> Iterator[str]:
         if str(at(endpoint, "serviceName")).endswith(".s3"):
             yield from expect(endpoint, vpcEndpointType="Gateway")
             if set(at(endpoint, "routeTableIds") or []) != private:
-                yield f"{endpoint.name}: nodes do not go this way"
+                yield f"{endpoint.name}: nodes do not use it"
     if stack.settings.access.egress == "endpoints":
         if stack.of(NAT):
-            yield "there is NAT beside the endpoints"
+            yield "NAT exists in addition to endpoints"
         if missing := set(ENDPOINT_SERVICES) - services:
-            yield f"there is no endpoint of {', '.join(sorted(missing))}"
+            yield f"no endpoint for {', '.join(sorted(missing))}"
         for endpoint in stack.of(ENDPOINT):
             if at(endpoint, "vpcEndpointType") == "Interface":
                 yield from expect(endpoint, privateDnsEnabled=True)
@@ -90,18 +90,18 @@ def nodes_have_their_way_out(stack: Stack) -> Iterator[str]:
 
 
 def balancers_find_their_subnets(stack: Stack) -> Iterator[str]:
-    """Subnets have zones of the stack file, and all but that of the GPUs say which load balancers may stand there."""
+    """Subnets are in zones of the stack file, and all but the GPU subnet have load balancer tags."""
     zones = (stack.settings.location, stack.settings.network.second_zone)
     gpu = [at(group, "subnetIds.0") for group in stack.of(NODE_GROUP) if at(group, "taints")]
     for subnet in stack.of(SUBNET):
         if zone_of(subnet) not in zones:
             yield f"{subnet.name} is in {zone_of(subnet)}"
         if subnet.id not in gpu and not any("kubernetes.io/role/" in key for key in at(subnet, "tags") or {}):
-            yield f"{subnet.name} says nothing"
+            yield f"{subnet.name} has no load balancer tag"
 
 
 def subnets_are_disjoint(stack: Stack) -> Iterator[str]:
-    """No two subnets overlap, and each has a route table of the stack's own."""
+    """No two subnets overlap, and each has a route table of the stack."""
     subnets = [(node, IPv4Network(str(at(node, "cidrBlock")))) for node in stack.of(SUBNET)]
     for number, (one, block) in enumerate(subnets):
         for other, its in subnets[number + 1 :]:
@@ -113,7 +113,7 @@ def subnets_are_disjoint(stack: Stack) -> Iterator[str]:
 
 
 def efa_is_open_both_ways(stack: Stack) -> Iterator[str]:
-    """The security group of EFA lets everything in from itself and, which a range does not do, out to itself."""
+    """The security group of EFA allows all traffic from itself and to itself, by reference and not by range."""
     group = efa_group(stack)
     if group is None:
         yield "there is no security group of EFA"
@@ -121,11 +121,11 @@ def efa_is_open_both_ways(stack: Stack) -> Iterator[str]:
     for type_ in (INGRESS, EGRESS):
         mine = [node for node in stack.of(type_) if _between(node, group)]
         if not any(at(node, "ipProtocol") == "-1" for node in mine):
-            yield f"{group.name}: nothing lets it {'in' if type_ == INGRESS else 'out'}"
+            yield f"{group.name}: no rule allows {'ingress' if type_ == INGRESS else 'egress'}"
 
 
 def nothing_comes_in_from_outside(stack: Stack) -> Iterator[str]:
-    """No rule lets the internet in; ranges are the stack's own or those that the stack file lets in."""
+    """No rule allows the internet; ranges belong to the stack or are authorized in the stack file."""
     own = [IPv4Network(str(at(vpc, "cidrBlock"))) for vpc in stack.of(VPC)]
     for rule in stack.of(INGRESS):
         text = at(rule, "cidrIpv4")
@@ -135,7 +135,7 @@ def nothing_comes_in_from_outside(stack: Stack) -> Iterator[str]:
 
 
 def rules_stand_alone(stack: Stack) -> Iterator[str]:
-    """Security groups have no rules within them: those and rules beside them take each other away."""
+    """Security groups have no inline rules: inline and separate rules overwrite each other."""
     for group in stack.of(SECURITY_GROUP):
         if "ingress" in group.inputs or "egress" in group.inputs:
             yield f"{group.name} has"

@@ -1,4 +1,4 @@
-"""What a stack on AWS promises about its node groups and their interfaces."""
+"""Invariants of an AWS stack's node groups and their interfaces."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ HEAD = "spec.headGroupSpec.template.spec"
 
 
 def interfaces_are_the_machines(stack: Stack) -> Iterator[str]:
-    """A GPU node has the interfaces that its machine has room for: as many EFAs as it can have, the first plain."""
+    """A GPU node has the interfaces of its machine: as many EFAs as possible, the first one standard."""
     machine = machine_of(stack)
     wide = stack.settings.network.interfaces == "bandwidth-optimised"
     wanted = [(one.card, one.device, one.kind) for one in interfaces(machine, bandwidth_optimized=wide)]
@@ -61,7 +61,7 @@ def every_interface_has_both_groups(stack: Stack) -> Iterator[str]:
 
 
 def interfaces_are_open_in_time(stack: Stack) -> Iterator[str]:
-    """GPU nodes wait for the rules of EFA: an interface that starts before them is as good as closed."""
+    """GPU nodes wait for the rules of EFA: an interface that starts before them stays closed."""
     for group in gpu_groups(stack):
         rules = [
             node
@@ -74,7 +74,7 @@ def interfaces_are_open_in_time(stack: Stack) -> Iterator[str]:
 
 
 def templates_leave_subnet_and_image_to_eks(stack: Stack) -> Iterator[str]:
-    """A launch template names no subnet, no image, no instance profile, and groups at its interfaces only."""
+    """A launch template sets no subnet, image or instance profile, and security groups only on its interfaces."""
     for template in stack.of(LAUNCH_TEMPLATE):
         for key in ("imageId", "iamInstanceProfile", "keyName"):
             if key in template.inputs:
@@ -82,11 +82,11 @@ def templates_leave_subnet_and_image_to_eks(stack: Stack) -> Iterator[str]:
         if any(one.get("subnetId") for one in at(template, "networkInterfaces") or []):
             yield f"{template.name}: a subnet"
         if at(template, "networkInterfaces") and at(template, "vpcSecurityGroupIds"):
-            yield f"{template.name}: groups beside interfaces"
+            yield f"{template.name}: groups outside of interfaces"
 
 
 def pods_get_no_credentials_of_the_node(stack: Stack) -> Iterator[str]:
-    """The metadata service wants a token and answers one hop away, where no pod is."""
+    """The metadata service requires a token and answers within one hop, which excludes pods."""
     for template in stack.of(LAUNCH_TEMPLATE):
         yield from expect(
             template,
@@ -97,7 +97,7 @@ def pods_get_no_credentials_of_the_node(stack: Stack) -> Iterator[str]:
 
 
 def disks_are_encrypted(stack: Stack) -> Iterator[str]:
-    """Volumes are encrypted and go with their node."""
+    """Volumes are encrypted and deleted with their node."""
     for template in stack.of(LAUNCH_TEMPLATE):
         if not at(template, "blockDeviceMappings"):
             yield f"{template.name}: no volume"
@@ -108,7 +108,7 @@ def disks_are_encrypted(stack: Stack) -> Iterator[str]:
 
 
 def nodes_use_their_fast_disks(stack: Stack) -> Iterator[str]:
-    """A GPU node makes one disk of its NVMe disks and lets RDMA lock memory, by the data that it starts with."""
+    """The user data of a GPU node combines its NVMe disks and lifts the limit of locked memory for RDMA."""
     for template in gpu_templates(stack):
         text = base64.b64decode(str(at(template, "userData") or "")).decode()
         for word in ("application/node.eks.aws", "RAID0", "RLIMIT_MEMLOCK"):
@@ -117,7 +117,7 @@ def nodes_use_their_fast_disks(stack: Stack) -> Iterator[str]:
 
 
 def groups_are_as_their_capacity_demands(stack: Stack) -> Iterator[str]:
-    """A GPU group is as the way to get machines demands: type, market, target, size."""
+    """A GPU group matches its capacity: type, market, target, size."""
     capacity, nodes = capacity_of(stack), stack.settings.nodes
     for group in gpu_groups(stack):
         fewest = 0 if capacity.starts_empty else nodes.min
@@ -136,7 +136,7 @@ def groups_are_as_their_capacity_demands(stack: Stack) -> Iterator[str]:
 
 
 def groups_are_as_their_machine_demands(stack: Stack) -> Iterator[str]:
-    """A GPU group has the machine once, its image with the driver in the pinned release, labels and the taint."""
+    """A GPU group has one instance type, the pinned image release with the driver, labels, and the taint."""
     machine, block = machine_of(stack), capacity_of(stack).market_type is not None
     for group in gpu_groups(stack):
         yield from expect(group, amiType="AL2023_x86_64_NVIDIA", releaseVersion=EKS_NODE_IMAGE)
@@ -147,14 +147,17 @@ def groups_are_as_their_machine_demands(stack: Stack) -> Iterator[str]:
                 yield f"{group.name}: no label {key}"
         taints = [(one.get("key"), one.get("value"), one.get("effect")) for one in at(group, "taints") or []]
         if taints != [("nvidia.com/gpu", "true", "NO_SCHEDULE")]:
-            yield f"{group.name}: pods without a GPU may come"
+            yield f"{group.name}: pods without a GPU may run on it"
     for template in gpu_templates(stack):
         yield from expect(template, instanceType=machine.name if block else None)
 
 
 def nodes_are_drained_before_their_block_ends(stack: Stack) -> Iterator[str]:
-    """Where a block's end is told, its nodes are gone by the half hour in which EC2 takes them, for 15 minutes of
-    draining, and none comes until it is over; the group is then as it was made."""
+    """Nodes of a block with a known end drain for 15 minutes before EC2 reclaims them, and the group stays empty until
+    the end.
+
+    EC2 reclaims the nodes in the last half hour. After the end, the group has its initial size.
+    """
     ends = stack.settings.nodes.block_ends
     groups = [at(tag, "autoscalingGroupName") for tag in stack.of(GROUP_TAG)]
     wanted: list[tuple[Any, ...]] = []
@@ -175,11 +178,11 @@ def nodes_are_drained_before_their_block_ends(stack: Stack) -> Iterator[str]:
         when = at(one, "recurrence").split()
         stamp = f"{when[3]:0>2}{when[2]:0>2}-{when[1]:0>2}{when[0]:0>2}"
         if not str(at(one, "scheduledActionName")).endswith(stamp):
-            yield f"{one.name}: another time would change it, with the start of this one"
+            yield f"{one.name}: a new time would change it, and with it the start of this one"
 
 
 def nodes_are_packed_only_where_it_costs_nothing(stack: Stack) -> Iterator[str]:
-    """On demand and as spot the GPU nodes are in a cluster placement group; reserved ones are in none."""
+    """On-demand and spot GPU nodes are in a cluster placement group; reserved ones are not."""
     packed = capacity_of(stack).placement_group
     if len(stack.of(PLACEMENT_GROUP)) != packed:
         yield f"there are {len(stack.of(PLACEMENT_GROUP))} placement groups"
@@ -191,13 +194,13 @@ def nodes_are_packed_only_where_it_costs_nothing(stack: Stack) -> Iterator[str]:
 
 
 def nodes_are_repaired_and_updated_one_by_one(stack: Stack) -> Iterator[str]:
-    """EKS repairs nodes, and an update takes one at a time."""
+    """EKS repairs nodes, and an update replaces one at a time."""
     for group in stack.of(NODE_GROUP):
         yield from expect(group, nodeRepairConfig__enabled=True, updateConfig__maxUnavailable=1)
 
 
 def a_group_without_gpus(stack: Stack) -> Iterator[str]:
-    """A small group without GPUs, taints and interfaces of its own carries the head and the system's pods."""
+    """A small group without GPUs, taints and extra interfaces runs the head and the system's pods."""
     others = system_groups(stack)
     if len(others) != 1:
         yield f"there are {len(others)}"
@@ -208,7 +211,7 @@ def a_group_without_gpus(stack: Stack) -> Iterator[str]:
 
 
 def groups_start_from_their_templates(stack: Stack) -> Iterator[str]:
-    """Every group starts its nodes from a template of a fixed name, in its newest version, which is the default one."""
+    """Every group uses the newest version of a launch template with a fixed name, which is the default version."""
     templates = {node.id: node for node in stack.of(LAUNCH_TEMPLATE)}
     for group in stack.of(NODE_GROUP):
         template = templates.get(str(at(group, "launchTemplate.id")))
@@ -231,17 +234,17 @@ def groups_start_from_their_templates(stack: Stack) -> Iterator[str]:
 
 
 def groups_say_what_they_are(stack: Stack) -> Iterator[str]:
-    """The CPU group is on demand and of our machine; a GPU group gives old nodes up before it gets new ones."""
+    """The CPU group is on demand and has our machine; a GPU group removes old nodes before it adds new ones."""
     for group in system_groups(stack):
         yield from expect(group, capacityType="ON_DEMAND", instanceTypes=[SYSTEM_MACHINE])
     for group in gpu_groups(stack):
         yield from expect(group, updateConfig__updateStrategy="MINIMAL")
         if (at(group, "labels") or {}).get(ACCELERATOR_LABEL) != f"nvidia-{machine_of(stack).gpu.lower()}":
-            yield f"{group.name}: the autoscaler takes a node without GPUs for a finished one"
+            yield f"{group.name}: the autoscaler takes a node without GPUs for a ready one"
 
 
 def the_head_has_its_environment(stack: Stack) -> Iterator[str]:
-    """The head, which asks for no GPU, carries the variables that keep GPUs away from it."""
+    """The head, which requests no GPU, has the variables that hide GPUs from it."""
     for ray in ray_clusters(stack):
         found = {one["name"]: one.get("value") for one in at(ray, f"{HEAD}.containers.0.env") or []}
         for variable in HEAD_ENVIRONMENT:
@@ -250,7 +253,7 @@ def the_head_has_its_environment(stack: Stack) -> Iterator[str]:
 
 
 def empty_groups_wake(stack: Stack) -> Iterator[str]:
-    """The autoscaler knows what a node of an empty group will offer, and is let in by a role of its own."""
+    """Tags tell the autoscaler what a node of an empty group offers, and it has its own role."""
     machine = machine_of(stack)
     wanted = {"nvidia.com/gpu": machine.gpus}
     if stack.settings.fabric == "efa":

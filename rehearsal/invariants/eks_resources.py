@@ -1,4 +1,4 @@
-"""The parts of an AWS stack that its promises look at, found in the graph."""
+"""Resources of an AWS stack, selected from its graph."""
 
 from __future__ import annotations
 
@@ -36,42 +36,42 @@ SCHEDULE = "aws:autoscaling/schedule:Schedule"
 
 
 def zone_of(subnet: Node) -> str:
-    """The zone of a subnet, in the words of the stack file."""
+    """Return the zone of a subnet, by name or id."""
     return str(at(subnet, "availabilityZone") or at(subnet, "availabilityZoneId"))
 
 
 def behind(stack: Stack, node: Node, path: str) -> list[Node]:
-    """The subnets whose ids are in a list."""
+    """Return the subnets whose ids are in a list."""
     wanted = at(node, path) or []
     return [subnet for subnet in stack.of(SUBNET) if subnet.id in wanted]
 
 
 def efa_group(stack: Stack) -> Node | None:
-    """The security group of EFA."""
+    """Return the security group of EFA."""
     return next((node for node in stack.of(SECURITY_GROUP) if str(at(node, "name")).endswith("-efa")), None)
 
 
 def machine_of(stack: Stack) -> EksMachine:
-    """The machine of the stack's GPU nodes."""
+    """Return the machine of the stack's GPU nodes."""
     return eks_machine(stack.settings.nodes.machine)
 
 
 def capacity_of(stack: Stack) -> EksCapacity:
-    """The way in which the stack gets them."""
+    """Return the capacity of the stack's GPU nodes."""
     return EKS_CAPACITIES[str(stack.settings.nodes.capacity)]
 
 
 def gpu_groups(stack: Stack) -> list[Node]:
-    """The node groups with GPUs."""
+    """Return the node groups with GPUs."""
     return [node for node in stack.of(NODE_GROUP) if "NVIDIA" in str(at(node, "amiType"))]
 
 
 def system_groups(stack: Stack) -> list[Node]:
-    """The node groups without."""
+    """Return the node groups without GPUs."""
     return [node for node in stack.of(NODE_GROUP) if "NVIDIA" not in str(at(node, "amiType"))]
 
 
 def gpu_templates(stack: Stack) -> list[Node]:
-    """The launch templates of the node groups with GPUs."""
+    """Return the launch templates of the node groups with GPUs."""
     wanted = {at(group, "launchTemplate.id") for group in gpu_groups(stack)}
     return [node for node in stack.of(LAUNCH_TEMPLATE) if node.id in wanted]

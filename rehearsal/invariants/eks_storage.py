@@ -1,4 +1,4 @@
-"""What a stack on AWS promises about its shared folder: file system, link with the bucket, and who mounts it."""
+"""Invariants of an AWS stack's shared folder: file system, link to the bucket, and mounts."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ from rehearsal.invariants.kubernetes import JOB, ray_clusters
 HEAD, WORKER = "spec.headGroupSpec.template.spec", "spec.workerGroupSpecs.0.template.spec"
 
 
-def file_system_is_beside_the_gpus(stack: Stack) -> Iterator[str]:
-    """The file system is of the kind, the size and the zone that the GPUs need, and is linked with the bucket."""
+def file_system_is_in_the_gpu_zone(stack: Stack) -> Iterator[str]:
+    """The file system has the type, size and zone that the GPUs need, and is linked to the bucket."""
     storage = stack.settings.storage
     if len(stack.of(FILE_SYSTEM)) != (storage.bucket is not None):
         yield f"there are {len(stack.of(FILE_SYSTEM))} file systems"
@@ -55,7 +55,7 @@ def file_system_is_beside_the_gpus(stack: Stack) -> Iterator[str]:
 
 
 def lustre_is_open_both_ways(stack: Stack) -> Iterator[str]:
-    """Lustre's ports are open among the servers and the nodes, in both directions."""
+    """Lustre's ports are open between servers and nodes, in both directions."""
     groups = [node for node in stack.of(SECURITY_GROUP) if _has_file_system(stack, node)]
     for group in groups:
         for low, high in LUSTRE_PORTS:
@@ -67,11 +67,11 @@ def lustre_is_open_both_ways(stack: Stack) -> Iterator[str]:
                     and at(node, "securityGroupId") == group.id
                 ]
                 if len(rules) < 2:
-                    yield f"{group.name}: ports {low} to {high} are open to {len(rules)} sides"
+                    yield f"{group.name}: ports {low} to {high} have {len(rules)} rules"
 
 
 def volume_leads_to_the_file_system(stack: Stack) -> Iterator[str]:
-    """The volume is the file system, which Kubernetes neither makes nor deletes."""
+    """The volume is the file system; Kubernetes neither creates nor deletes it."""
     for volume in stack.of(VOLUME):
         yield from expect(
             volume,
@@ -81,11 +81,11 @@ def volume_leads_to_the_file_system(stack: Stack) -> Iterator[str]:
             spec__accessModes=["ReadWriteMany"],
         )
         if not any(system.urn in stack.graph.needs(volume.urn) for system in stack.of(FILE_SYSTEM)):
-            yield f"{volume.name} leads to no file system of the stack"
+            yield f"{volume.name} refers to no file system of the stack"
 
 
 def the_file_system_is_as_it_is_documented(stack: Stack) -> Iterator[str]:
-    """The file system is a fast one of a known release, in its own security group, whose backup is the bucket."""
+    """The file system has a fast type and a pinned release, its own security group, and the bucket as its backup."""
     for system in stack.of(FILE_SYSTEM):
         yield from expect(
             system,
@@ -101,8 +101,9 @@ def the_file_system_is_as_it_is_documented(stack: Stack) -> Iterator[str]:
             yield f"{system.name}: its groups are {[group.name for group in groups]}"
 
 
-def bucket_and_folder_tell_each_other_everything(stack: Stack) -> Iterator[str]:
-    """What the bucket has is in the folder when `up` ends; what either side gets, changes or loses, the other hears."""
+def bucket_and_folder_are_synchronized(stack: Stack) -> Iterator[str]:
+    """The bucket's contents are in the folder when `up` ends; changes and deletions are synchronized in both
+    directions."""
     for link in stack.of(REPOSITORY):
         yield from expect(
             link,
@@ -114,14 +115,14 @@ def bucket_and_folder_tell_each_other_everything(stack: Stack) -> Iterator[str]:
 
 
 def the_claim_gets_the_volume_and_no_other(stack: Stack) -> Iterator[str]:
-    """The volume says how the file system is mounted, and the claim in Ray's namespace binds to it whole."""
+    """The volume defines how the file system is mounted, and the claim in Ray's namespace binds to it."""
     systems = stack.of(FILE_SYSTEM)
     size = f"{stack.settings.storage.capacity_gib}Gi"
     for volume in stack.of(VOLUME):
         attributes = at(volume, "spec.csi.volumeAttributes") or {}
         found = (at(volume, "spec.csi.volumeHandle"), attributes.get("dnsname"), attributes.get("mountname"))
         if found not in [(one.id, one.outputs.get("dnsName"), one.outputs.get("mountName")) for one in systems]:
-            yield f"{volume.name} leads to {found}"
+            yield f"{volume.name} refers to {found}"
         yield from expect(volume, spec__capacity__storage=size, spec__mountOptions=["flock"])
     if len(stack.of(CLAIM)) != len(systems):
         yield f"there are {len(stack.of(CLAIM))} claims"
@@ -138,12 +139,12 @@ def the_claim_gets_the_volume_and_no_other(stack: Stack) -> Iterator[str]:
 
 
 def every_pod_of_ray_has_the_folder(stack: Stack) -> Iterator[str]:
-    """Head, workers and pods of a Job have the claim under storage.mountPath; the first of them opens it for all."""
+    """Head, workers and pods of a Job mount the claim at storage.mountPath; an init container sets its permissions."""
     if stack.settings.storage.bucket is None:
         return
     path, claims = stack.settings.storage.mount_path, [at(claim, "metadata.name") for claim in stack.of(CLAIM)]
     first = [(ray, at(ray, HEAD)) for ray in ray_clusters(stack)]
-    # Every pod of a Job is made alike.
+    # All pods of a Job are identical.
     first += [(job, at(job, "spec.template.spec")) for job in stack.of(JOB)]
     for node, pod in [*first, *((ray, at(ray, WORKER)) for ray in ray_clusters(stack))]:
         names = [
@@ -160,7 +161,7 @@ def every_pod_of_ray_has_the_folder(stack: Stack) -> Iterator[str]:
             [one["mountPath"] for one in opener["volumeMounts"]],
         )
         if asked != (["chmod", "1777", path], 0, [path]):
-            yield f"{node.name}: it is opened by {asked}"
+            yield f"{node.name}: its permissions are set by {asked}"
 
 
 def _has_file_system(stack: Stack, group: Node) -> bool:
@@ -168,9 +169,9 @@ def _has_file_system(stack: Stack, group: Node) -> bool:
 
 
 INVARIANTS: tuple[Invariant, ...] = (
-    file_system_is_beside_the_gpus,
+    file_system_is_in_the_gpu_zone,
     the_file_system_is_as_it_is_documented,
-    bucket_and_folder_tell_each_other_everything,
+    bucket_and_folder_are_synchronized,
     lustre_is_open_both_ways,
     volume_leads_to_the_file_system,
     the_claim_gets_the_volume_and_no_other,

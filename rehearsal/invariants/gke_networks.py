@@ -1,4 +1,4 @@
-"""What a stack on Google Cloud promises about its three networks, and how pods reach them."""
+"""Invariants of a Google Cloud stack's three networks, and of the pods' NICs."""
 
 from __future__ import annotations
 
@@ -58,18 +58,18 @@ def roce_network_is_bare(stack: Stack) -> Iterator[str]:
 
 
 def networks_carry_large_frames(stack: Stack) -> Iterator[str]:
-    """Every network carries frames of 8896 bytes, and makes no subnet by itself."""
+    """Every network has an MTU of 8896 bytes and no automatic subnets."""
     for node in stack.of(NETWORK):
         yield from expect(node, mtu=MTU, autoCreateSubnetworks=False)
 
 
 def gvnic_network_is_open_inside(stack: Stack) -> Iterator[str]:
-    """The nodes may talk to each other over the second host NIC, and nobody else may."""
+    """Only the nodes reach each other over the second host NIC."""
     if not own_networks(stack):
         return
     rules = [rule for rule in stack.of(FIREWALL) if not for_webhooks(rule)]
     if not rules:
-        yield "no firewall rule lets them"
+        yield "no firewall rule allows them"
     for rule in rules:
         yield from expect(rule, direction="INGRESS")
         if not any(str(at(rule, "network")).endswith(f"/{at(node, 'name')}") for node in gvnic_networks(stack)):
@@ -78,14 +78,14 @@ def gvnic_network_is_open_inside(stack: Stack) -> Iterator[str]:
         if not ranges or not all(IPv4Network(cidr).is_private for cidr in ranges):
             yield f"{rule.name} lets {ranges} in"
         if not {"tcp", "udp", "icmp"} <= {allow.get("protocol") for allow in at(rule, "allows") or []}:
-            yield f"{rule.name} does not let tcp, udp and icmp in"
+            yield f"{rule.name} does not allow tcp, udp and icmp"
 
 
 def control_plane_calls_kueue(stack: Stack) -> Iterator[str]:
-    """The control plane, and nobody else, reaches Kueue's webhooks and its API; without a queue no rule lets it in."""
+    """Only the control plane reaches Kueue's webhooks and API; without a queue no rule allows it."""
     rules = [rule for rule in stack.of(FIREWALL) if for_webhooks(rule)]
     if len(rules) != (stack.settings.queue == "kueue"):
-        yield f"{len(rules)} firewall rules let the control plane in"
+        yield f"{len(rules)} firewall rules allow the control plane"
     for rule in rules:
         (cluster,) = stack.of(CLUSTER)
         ports = [{"protocol": "tcp", "ports": [str(WEBHOOK_PORT), str(VISIBILITY_PORT)]}]
@@ -99,7 +99,7 @@ def control_plane_calls_kueue(stack: Stack) -> Iterator[str]:
 
 
 def for_webhooks(rule: Node) -> bool:
-    """Whether a firewall rule is there for the control plane."""
+    """Return whether a firewall rule is for the control plane."""
     return str(at(rule, "name")).endswith("-webhooks")
 
 
@@ -144,7 +144,7 @@ def ranges_are_disjoint(stack: Stack) -> Iterator[str]:
 
 
 def nine_node_networks(stack: Stack) -> Iterator[str]:
-    """A GPU node has one more interface for the second host NIC and one per RDMA NIC, in the order of the NICs."""
+    """A GPU node has one extra interface for the second host NIC and one per RDMA NIC, in the order of the NICs."""
     wanted = [at(node, "name") for node in nic_subnets(stack)]
     for pool in gpu_pools(stack):
         found = [one.get("subnetwork") for one in at(pool, "networkConfig.additionalNodeNetworkConfigs") or []]
@@ -160,10 +160,10 @@ def nine_node_networks(stack: Stack) -> Iterator[str]:
 
 
 def network_objects_match_subnets(stack: Stack) -> Iterator[str]:
-    """Pods name a NIC by a Network object, which leads to the NIC's own subnet."""
+    """Each Network object that pods name refers to the subnet of its NIC."""
     if stack.settings.fabric != "multi-network":
         if stack.of(PAIR[0]) or stack.of(PAIR[1]):
-            yield "there are Network objects beside DRANET"
+            yield "Network objects exist in addition to DRANET"
         return
     names = [GVNIC_NETWORK, *(rdma_network(nic) for nic in range(machine_of(stack).nics))]
     for type_ in PAIR:
@@ -174,13 +174,13 @@ def network_objects_match_subnets(stack: Stack) -> Iterator[str]:
         name = str(at(parameters, "metadata.name"))
         yield from expect(parameters, spec__deviceMode=device_mode(name))
         if not str(at(parameters, "spec.vpcSubnet")).endswith(f"-{name}"):
-            yield f"{name} leads to {at(parameters, 'spec.vpcSubnet')}"
+            yield f"{name} refers to {at(parameters, 'spec.vpcSubnet')}"
     for network in stack.of(PAIR[1]):
         yield from expect(network, spec__type="Device", spec__parametersRef__name=at(network, "metadata.name"))
 
 
 def pods_ask_for_every_nic(stack: Stack) -> Iterator[str]:
-    """A worker gets every NIC of its node: by annotation, or by a claim."""
+    """A worker gets every NIC of its node, by annotation or by claim."""
     machine = machine_of(stack)
     for ray in ray_clusters(stack):
         template = "spec.workerGroupSpecs.0.template"

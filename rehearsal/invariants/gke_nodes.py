@@ -1,4 +1,4 @@
-"""What a stack on Google Cloud promises about its cluster, its node pools and the way down."""
+"""Invariants of a Google Cloud stack's cluster, node pools and deletion order."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from rehearsal.invariants.kubernetes import RELEASE, on_the_way_down, workloads
 
 
 def cluster_carries_the_fabric(stack: Stack) -> Iterator[str]:
-    """The cluster has what can be chosen at creation only: VPC-native addresses, Dataplane V2, multi-networking."""
+    """The cluster has the settings that only creation can set: VPC-native addresses, Dataplane V2, multi-networking."""
     for cluster in stack.of(CLUSTER):
         yield from expect(
             cluster,
@@ -36,12 +36,12 @@ def cluster_carries_the_fabric(stack: Stack) -> Iterator[str]:
         for owner in ("clusterSecondaryRangeName", "servicesSecondaryRangeName"):
             if not at(cluster, f"ipAllocationPolicy.{owner}"):
                 yield f"{cluster.name}: {owner} is not set"
-        # The address plan gives a node a /24, which is what this many pods take.
+        # The address plan gives a node a /24, which fits this many pods.
         yield from expect(cluster, defaultMaxPodsPerNode=110)
 
 
 def cluster_is_closed(stack: Stack) -> Iterator[str]:
-    """Nodes are private and shielded, pods have identities of their own, the control plane answers whom it should."""
+    """Nodes are private and shielded, pods use workload identity, and access to the control plane is restricted."""
     access = stack.settings.access
     for cluster in stack.of(CLUSTER):
         yield from expect(
@@ -60,7 +60,8 @@ def cluster_is_closed(stack: Stack) -> Iterator[str]:
 
 
 def everything_is_protected(stack: Stack) -> Iterator[str]:
-    """`protect` keeps the stack: the cluster by Google Cloud, everything by the engine before it deletes anything."""
+    """`protect` protects the stack: the cluster in Google Cloud, and everything in the engine before it deletes
+    anything."""
     for cluster in stack.of(CLUSTER):
         yield from expect(cluster, deletionProtection=stack.settings.protect)
     for node in stack.graph.made:
@@ -69,7 +70,7 @@ def everything_is_protected(stack: Stack) -> Iterator[str]:
 
 
 def nothing_upgrades_under_a_job(stack: Stack) -> Iterator[str]:
-    """No minor version and no node is upgraded by itself; the first version suffices for machine and fabric."""
+    """No minor version and no node is upgraded automatically; the first version supports machine and fabric."""
     minimum = minimum_version(stack.settings, machine_of(stack))
     for cluster in stack.of(CLUSTER):
         yield from expect(cluster, releaseChannel__channel="REGULAR")
@@ -88,7 +89,7 @@ def nothing_upgrades_under_a_job(stack: Stack) -> Iterator[str]:
 
 
 def cluster_is_watched(stack: Stack) -> Iterator[str]:
-    """GPU metrics (DCGM), metrics and logs of system and pods, and buckets as folders are switched on."""
+    """GPU metrics (DCGM), metrics and logs of system and pods, and the Cloud Storage FUSE driver are enabled."""
     for cluster in stack.of(CLUSTER):
         wanted = {"monitoringConfig": {"SYSTEM_COMPONENTS", "POD", "DAEMONSET", "DCGM"}}
         wanted["loggingConfig"] = {"SYSTEM_COMPONENTS", "WORKLOADS"}
@@ -104,7 +105,7 @@ def cluster_is_watched(stack: Stack) -> Iterator[str]:
 
 
 def nodes_have_an_identity_of_their_own(stack: Stack) -> Iterator[str]:
-    """Nodes run as the stack's own service account, with the roles of a node and no others."""
+    """Nodes run as the stack's own service account, with only a node's roles."""
     accounts = stack.of("gcp:serviceaccount/account:Account")
     if len(accounts) != 1:
         yield f"there are {len(accounts)} service accounts"
@@ -114,7 +115,7 @@ def nodes_have_an_identity_of_their_own(stack: Stack) -> Iterator[str]:
         yield from expect(pool, nodeConfig__workloadMetadataConfig__mode="GKE_METADATA")
         yield from expect(pool, nodeConfig__oauthScopes=list(NODE_SCOPES))
     for cluster in stack.of(CLUSTER):
-        # The pool that a cluster is born with is removed at once, but its nodes run for a minute.
+        # The default pool of a cluster is removed at once, but its nodes run for a minute.
         yield from expect(cluster, removeDefaultNodePool=True, nodeConfig__oauthScopes=list(NODE_SCOPES))
         if not str(at(cluster, "nodeConfig.serviceAccount")).startswith(f"{at(accounts[0], 'accountId')}@"):
             yield f"{cluster.name}: {at(cluster, 'nodeConfig.serviceAccount')}"
@@ -124,7 +125,7 @@ def nodes_have_an_identity_of_their_own(stack: Stack) -> Iterator[str]:
 
 
 def pools_are_as_their_capacity_demands(stack: Stack) -> Iterator[str]:
-    """A GPU pool is as the way to get machines demands: size, location, repair, reservation, run time, upgrades."""
+    """A GPU pool matches its capacity: size, location, repair, reservation, run time, upgrades."""
     nodes = stack.settings.nodes
     ways = {"gpu": nodes.capacity, "fallback": nodes.fallback}
     if [at(pool, "name") for pool in gpu_pools(stack)] != sorted(name for name, way in ways.items() if way):
@@ -152,7 +153,7 @@ def pools_are_as_their_capacity_demands(stack: Stack) -> Iterator[str]:
 
 
 def pools_are_as_their_machine_demands(stack: Stack) -> Iterator[str]:
-    """A GPU pool is as the machine demands: GPUs, driver, NICs, disks, taint."""
+    """A GPU pool matches its machine: GPUs, driver, NICs, disks, taint."""
     machine = machine_of(stack)
     for pool in gpu_pools(stack):
         yield from expect(
@@ -176,7 +177,7 @@ def pools_are_as_their_machine_demands(stack: Stack) -> Iterator[str]:
             yield f"{pool.name}: {at(pool, 'nodeConfig.taints')}"
         labels = at(pool, "nodeConfig.labels") or {}
         if "nvidia.com/gpu" not in taints:
-            yield f"{pool.name}: pods without a GPU may come"
+            yield f"{pool.name}: pods without a GPU may run on it"
         if stack.settings.compute_class and (
             "cloud.google.com/compute-class" not in taints
             or labels.get("cloud.google.com/compute-class") != COMPUTE_CLASS
@@ -185,7 +186,7 @@ def pools_are_as_their_machine_demands(stack: Stack) -> Iterator[str]:
 
 
 def a_pool_without_gpus(stack: Stack) -> Iterator[str]:
-    """A small pool without GPUs carries the head, the operator and the system's own pods."""
+    """A small pool without GPUs runs the head, the operator and the system's own pods."""
     others = [pool for pool in stack.of(POOL) if pool not in gpu_pools(stack)]
     if len(others) != 1:
         yield f"there are {len(others)}"
@@ -211,7 +212,7 @@ def a_pool_without_gpus(stack: Stack) -> Iterator[str]:
 
 
 def plugin_is_pinned(stack: Stack) -> Iterator[str]:
-    """The NCCL plugin is installed on the machine's nodes by a pinned image, and does not change under a job."""
+    """A pinned image installs the NCCL plugin on the GPU nodes, and it does not change under a running job."""
     found = [node for node in stack.of("kubernetes:apps/v1:DaemonSet") if "installer" in node.name]
     if not found:
         yield "nothing installs it"
@@ -246,7 +247,7 @@ def plugin_is_pinned(stack: Stack) -> Iterator[str]:
 
 
 def resources_are_labelled(stack: Stack) -> Iterator[str]:
-    """Cluster and machines carry the stack's name, so that the bill can be split."""
+    """Cluster and machines have the stack's name as a label, for billing."""
     for node in stack.of(CLUSTER):
         if not (at(node, "resourceLabels") or {}).get("rdma-ray-stack"):
             yield f"{node.name} does not"
@@ -256,15 +257,15 @@ def resources_are_labelled(stack: Stack) -> Iterator[str]:
 
 
 def down_in_order(stack: Stack) -> Iterator[str]:
-    """On the way down each waits for the one before: Ray, operator and pools, cluster, subnets, networks."""
-    # Only the operator needs its nodes to take Ray's pods down; the release of a DaemonSet is done without any node.
+    """Deletion order: Ray, operator and pools, cluster, subnets, networks."""
+    # Only the operator needs nodes to delete Ray's pods; the release of a DaemonSet does not wait for nodes.
     operators = [release for release in stack.of(RELEASE) if at(release, "chart") == "kuberay-operator"]
     used = [node for node in stack.of(SUBNET) if any(node.urn in stack.graph.needs(c.urn) for c in stack.of(CLUSTER))]
     yield from on_the_way_down(stack.graph, [workloads(stack), operators, system_pools(stack), stack.of(CLUSTER), used])
     yield from on_the_way_down(stack.graph, [workloads(stack), gpu_pools(stack), nic_subnets(stack)])
     for subnet in stack.of(SUBNET):
         if not any(network.urn in stack.graph.needs(subnet.urn) for network in stack.of(NETWORK)):
-            yield f"{subnet.name} could go after its network"
+            yield f"{subnet.name} could be deleted after its network"
 
 
 INVARIANTS: tuple[Invariant, ...] = (

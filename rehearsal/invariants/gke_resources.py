@@ -1,4 +1,4 @@
-"""The parts of a stack on Google Cloud, found in its graph."""
+"""Resources of a Google Cloud stack, selected from its graph."""
 
 from __future__ import annotations
 
@@ -17,43 +17,43 @@ PAIR = ("kubernetes:networking.gke.io/v1:GKENetworkParamSet", "kubernetes:networ
 
 
 def own_networks(stack: Stack) -> bool:
-    """Whether the stack makes the additional networks itself."""
+    """Return whether the stack creates the additional networks itself."""
     return stack.settings.fabric != "managed-dranet"
 
 
 def machine_of(stack: Stack) -> GkeMachine:
-    """The machine of the GPU nodes."""
+    """Return the machine of the GPU nodes."""
     return gke_machine(stack.settings.nodes.machine)
 
 
 def roce_networks(stack: Stack) -> list[Node]:
-    """The networks with an RDMA profile."""
+    """Return the networks with an RDMA profile."""
     return [node for node in stack.of(NETWORK) if at(node, "networkProfile")]
 
 
 def gvnic_networks(stack: Stack) -> list[Node]:
-    """The networks that are neither the cluster's own nor the RoCE one."""
+    """Return the networks other than the cluster's own and the RoCE one."""
     own = {str(at(cluster, "network")).rpartition("/")[2] for cluster in stack.of(CLUSTER)}
     return [node for node in stack.of(NETWORK) if node not in roce_networks(stack) and at(node, "name") not in own]
 
 
 def subnets_of(stack: Stack, network: Node) -> list[Node]:
-    """The subnets of a network."""
+    """Return the subnets of a network."""
     return [node for node in stack.of(SUBNET) if network.urn in stack.graph.needs(node.urn)]
 
 
 def nic_subnets(stack: Stack) -> list[Node]:
-    """The subnets of the additional NICs in the order of the NICs."""
+    """Return the subnets of the additional NICs in the order of the NICs."""
     names = [GVNIC_NETWORK, *(rdma_network(nic) for nic in range(machine_of(stack).nics))]
     found = [(name, node) for name in names for node in stack.of(SUBNET) if str(at(node, "name")).endswith(f"-{name}")]
     return [node for _, node in found]
 
 
 def gpu_pools(stack: Stack) -> list[Node]:
-    """The node pools with GPUs."""
+    """Return the node pools with GPUs."""
     return [node for node in stack.of(POOL) if at(node, "nodeConfig.guestAccelerators")]
 
 
 def system_pools(stack: Stack) -> list[Node]:
-    """The node pools without."""
+    """Return the node pools without GPUs."""
     return [node for node in stack.of(POOL) if not at(node, "nodeConfig.guestAccelerators")]

@@ -1,4 +1,4 @@
-"""What every stack promises about its Indexed Job, where Ray runs as one."""
+"""Invariants of the Indexed Job, if Ray runs as one."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from rehearsal.invariants.invariant import Invariant, Stack, at, expect
 from rehearsal.invariants.kubernetes import JOB, RAY_CLUSTER, RAY_JOB, RELEASE
 
 
-def ray_runs_as_it_is_told(stack: Stack) -> Iterator[str]:
-    """Ray is one RayCluster or RayJob with its operator, or one Indexed Job without any."""
+def ray_runs_in_the_configured_mode(stack: Stack) -> Iterator[str]:
+    """Ray is one RayCluster or RayJob with its operator, or one Indexed Job without an operator."""
     as_job = stack.settings.ray.mode == "indexed-job"
     found = {type_.rpartition(":")[2]: len(stack.of(type_)) for type_ in (RAY_CLUSTER, RAY_JOB, JOB)}
     wanted = {"cluster": "RayCluster", "job": "RayJob", "indexed-job": "Job"}[stack.settings.ray.mode]
@@ -22,20 +22,20 @@ def ray_runs_as_it_is_told(stack: Stack) -> Iterator[str]:
         yield f"there are {found} with ray.mode {stack.settings.ray.mode}"
     operators = [release for release in stack.of(RELEASE) if release.inputs.get("chart") == "kuberay-operator"]
     if as_job and operators:
-        yield "there is an operator with nothing to operate"
+        yield "an operator is installed without a RayCluster or RayJob"
 
 
 def the_job_has_a_fixed_size(stack: Stack) -> Iterator[str]:
-    """The Job has ray.maxWorkers pods, all at once, each of its own index, and its head waits for as many."""
+    """The Job starts ray.maxWorkers indexed pods at once, and its head waits for as many."""
     most = stack.settings.ray.max_workers
     for job in stack.of(JOB):
         yield from expect(job, spec__completionMode="Indexed", spec__completions=most, spec__parallelism=most)
         if f"--nodes={most}" not in _container(job)["args"]:
-            yield f"{job.name}: its head waits for another number of pods"
+            yield f"{job.name}: its head waits for a different number of pods"
 
 
 def the_job_runs_once(stack: Stack) -> Iterator[str]:
-    """The Job ends with its head, is not tried again by halves, says why it failed, and is not removed by itself."""
+    """The Job ends with its head, is retried as a whole, reports why it failed, and is not deleted automatically."""
     for job in stack.of(JOB):
         yield from expect(
             job,
@@ -54,7 +54,7 @@ def the_job_runs_once(stack: Stack) -> Iterator[str]:
 
 
 def the_jobs_pods_have_a_node_each(stack: Stack) -> Iterator[str]:
-    """Two pods of the Job never share a node, and each takes its node whole: requests are limits."""
+    """Two pods of the Job never share a node, and each takes its whole node: requests equal limits."""
     for job in stack.of(JOB):
         labels = at(job, "spec.template.metadata.labels")
         rule = {"labelSelector": {"matchLabels": labels}, "topologyKey": "kubernetes.io/hostname"}
@@ -67,7 +67,7 @@ def the_jobs_pods_have_a_node_each(stack: Stack) -> Iterator[str]:
 
 
 def the_job_needs_the_token(stack: Stack) -> Iterator[str]:
-    """Every pod of the Job asks for Ray's token and gets it from the Secret."""
+    """Every pod of the Job requires Ray's token and gets it from the Secret."""
     secrets = [at(node, "metadata.name") for node in stack.of("kubernetes:core/v1:Secret")]
     for job in stack.of(JOB):
         found = _variables(job)
@@ -79,7 +79,7 @@ def the_job_needs_the_token(stack: Stack) -> Iterator[str]:
 
 
 def the_job_has_no_api_token(stack: Stack) -> Iterator[str]:
-    """Pods of the Job run as the account without rights, and hold no token of the Kubernetes API."""
+    """Pods of the Job run as the account without permissions, and have no token of the Kubernetes API."""
     for job in stack.of(JOB):
         yield from expect(
             job,
@@ -89,7 +89,8 @@ def the_job_has_no_api_token(stack: Stack) -> Iterator[str]:
 
 
 def the_head_is_found(stack: Stack) -> Iterator[str]:
-    """The head's host name resolves before it is ready, to pod 0 alone; each pod knows its own address and its Job."""
+    """The head's host name resolves before it is ready, to pod 0 only; each pod has its own address and its Job's
+    UID."""
     for job in stack.of(JOB):
         name = at(job, "metadata.name")
         services = {at(service, "metadata.name"): service for service in stack.of("kubernetes:core/v1:Service")}
@@ -106,7 +107,7 @@ def the_head_is_found(stack: Stack) -> Iterator[str]:
             metadata__annotations={"pulumi.com/skipAwait": "true"},
         )
         if f"--head-host={name}-0.{subdomain}" not in _container(job)["args"]:
-            yield f"{job.name}: its pods look for another head"
+            yield f"{job.name}: its pods use another head"
         found = _variables(job)
         if value_at(found, "POD_IP.valueFrom.fieldRef.fieldPath") != "status.podIP":
             yield f"{job.name}: POD_IP is not the pod's address"
@@ -115,7 +116,7 @@ def the_head_is_found(stack: Stack) -> Iterator[str]:
 
 
 def the_job_waits_as_long_as_the_capacity_may_take(stack: Stack) -> Iterator[str]:
-    """Pods of the Job wait for each other as long as the way to get machines may take."""
+    """Pods of the Job wait for each other as long as the capacity may take."""
     for job in stack.of(JOB):
         (waits,) = [text for text in _container(job)["args"] if text.startswith("--wait-s=")]
         if int(waits.removeprefix("--wait-s=")) < stack.capacity_wait_s:
@@ -140,7 +141,7 @@ def the_job_runs_our_script(stack: Stack) -> Iterator[str]:
 
 
 def the_job_carries_what_the_fabric_needs(stack: Stack) -> Iterator[str]:
-    """The Job's pods carry what the fabric's `GpuPod` says."""
+    """The Job's pods have everything in the fabric's `GpuPod`."""
     pod = plan(stack.settings).pod
     for job in stack.of(JOB) if pod else ():
         assert pod is not None
@@ -155,13 +156,13 @@ def the_job_carries_what_the_fabric_needs(stack: Stack) -> Iterator[str]:
             if template["metadata"]["annotations"].get(key) != text:
                 yield f"{job.name}: annotation {key}"
         if template["metadata"]["annotations"].get("cluster-autoscaler.kubernetes.io/safe-to-evict") != "false":
-            yield f"{job.name}: a node autoscaler may end it to save a node"
+            yield f"{job.name}: a node autoscaler may evict it to save a node"
         if pod.setup and not _container(job)["command"][2].startswith(pod.setup):
-            yield f"{job.name}: the fabric's set-up does not come first"
+            yield f"{job.name}: the fabric's setup does not come first"
 
 
 def _container(job: Node) -> Json:
-    """The container that gets the devices; its own arguments apart from bash's."""
+    """Return the container with the devices, and its arguments except bash's."""
     container: Json = at(job, "spec.template.spec.containers.0") or {}
     return {**container, "args": (container.get("command") or [])[4:]}
 
@@ -171,7 +172,7 @@ def _variables(job: Node) -> Json:
 
 
 INVARIANTS: tuple[Invariant, ...] = (
-    ray_runs_as_it_is_told,
+    ray_runs_in_the_configured_mode,
     the_job_has_a_fixed_size,
     the_job_runs_once,
     the_jobs_pods_have_a_node_each,

@@ -1,4 +1,4 @@
-"""A promise, and how a graph is asked whether it holds."""
+"""Invariants of a stack, and their evaluation on its graph."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ from rehearsal.clouds.kind import value_at
 from rehearsal.graph import Graph, Node
 
 Invariant = Callable[["Stack"], Iterator[str]]
-"""Yields what is wrong, in words; nothing if the promise holds. Its docstring is the promise."""
+"""Yields each violation as text; nothing if the invariant holds. Its docstring describes it."""
 
 
 @dataclass(frozen=True)
 class Stack:
-    """A stack as it was registered, with the settings that it was made from."""
+    """Registered stack with its settings."""
 
     graph: Graph
     settings: Settings
 
     def of(self, type_: str) -> list[Node]:
-        """The resources of a type, by name."""
+        """Return the resources of a type, by name."""
         return sorted((node for node in self.graph.nodes.values() if node.type == type_), key=lambda node: node.name)
 
     def the(self, type_: str, name: str) -> Node | None:
-        """The resource of this type whose physical name or logical name is `name`."""
+        """Return the resource of this type whose physical or logical name is `name`."""
         found = [node for node in self.of(type_) if name in (node.inputs.get("name"), node.name)]
         return found[0] if found else None
 
     @property
     def capacities(self) -> list[EksCapacity | GkeCapacity]:
-        """The ways in which it gets machines: the first, and the second if there is one."""
+        """The capacities of the GPU nodes: the first, and the fallback if there is one."""
         nodes = self.settings.nodes
         known: Mapping[str, EksCapacity | GkeCapacity]
         known = EKS_CAPACITIES if self.settings.target == "eks" else GKE_CAPACITIES
@@ -41,17 +41,17 @@ class Stack:
 
     @property
     def capacity_wait_s(self) -> int:
-        """Seconds that a machine may take, as the slowest of these ways promises."""
+        """Seconds that a machine may take, by the slowest capacity."""
         return 3600 * max(way.wait_hours for way in self.capacities)
 
 
 def at(node: Node, path: str) -> Any:
-    """An input of a resource at a dotted path; None if it is not set."""
+    """Return an input of a resource at a dotted path, or None."""
     return value_at(node.inputs, path)
 
 
 def expect(node: Node, **wanted: Any) -> Iterator[str]:
-    """What of a resource's inputs is not as wanted; paths are written with __ for dots."""
+    """Yield the inputs of a resource that differ. Paths are written with __ for dots."""
     for key, value in wanted.items():
         path = key.replace("__", ".")
         found = at(node, path)
@@ -60,12 +60,12 @@ def expect(node: Node, **wanted: Any) -> Iterator[str]:
 
 
 def description(invariant: Invariant) -> str:
-    """A promise in words."""
+    """Return the first line of an invariant's docstring."""
     return (invariant.__doc__ or invariant.__name__).splitlines()[0]
 
 
 def violations(invariants: tuple[Invariant, ...], stack: Stack) -> list[str]:
-    """Every promise that does not hold, with what is wrong. One that cannot even be checked does not hold."""
+    """Return every violation. An invariant that cannot be checked is violated."""
     return [f"{description(invariant)} {wrong}" for invariant in invariants for wrong in _wrongs(invariant, stack)]
 
 

@@ -1,4 +1,4 @@
-"""What every stack promises about the things inside its cluster."""
+"""Invariants of the objects in the cluster, for every stack."""
 
 from __future__ import annotations
 
@@ -41,24 +41,24 @@ OPEN_KINDS = ("kubernetes:networking.k8s.io/v1:Ingress",)
 
 
 def ray_clusters(stack: Stack) -> list[Node]:
-    """The RayClusters; of a RayJob, the one in it: the RayJob with the cluster's spec in the place of its own."""
+    """Return the RayClusters; of a RayJob, the one in it: the RayJob with the cluster's spec in place of its own."""
     jobs = [replace(job, inputs={**job.inputs, "spec": at(job, "spec.rayClusterSpec")}) for job in stack.of(RAY_JOB)]
     return [*stack.of(RAY_CLUSTER), *jobs]
 
 
 def workloads(stack: Stack) -> list[Node]:
-    """What Ray runs as: a RayCluster, a RayJob or a Job."""
+    """Return the Ray workloads: RayClusters, RayJobs or Jobs."""
     return [node for type_ in (RAY_CLUSTER, RAY_JOB, JOB) for node in stack.of(type_)]
 
 
 def pod_marks(ray: Node) -> dict[str, str]:
-    """The labels by which the pods of a Ray cluster are known: its name, which in a RayJob is random, or the job's."""
+    """Return the labels of a Ray cluster's pods: its name, which in a RayJob is random, or the job's."""
     name = at(ray, "metadata.name")
     return {JOB_LABEL if ray.type == RAY_JOB else "ray.io/cluster": name}
 
 
 def only_the_root_at_top_level(stack: Stack) -> Iterator[str]:
-    """Nothing but providers and the stack's one component stands at the top level."""
+    """Only providers and the stack's one component are at the top level."""
     for node in _top(stack.graph):
         if not node.type.startswith((PROVIDERS, f"rdma-ray:{stack.settings.target}:")):
             yield f"{node.type} {node.name} does"
@@ -67,35 +67,35 @@ def only_the_root_at_top_level(stack: Stack) -> Iterator[str]:
 
 
 def inside_by_the_stacks_provider(stack: Stack) -> Iterator[str]:
-    """Everything in the cluster is made through the stack's own Kubernetes provider, never through a default one."""
+    """Objects in the cluster use the stack's own Kubernetes provider, never a default one."""
     for node in _inside(stack):
         if node.provider is None or "::default" in node.provider:
             yield f"{node.name}: its provider is {node.provider}"
 
 
 def inside_goes_with_the_cluster(stack: Stack) -> Iterator[str]:
-    """Everything in the cluster goes with the cluster."""
+    """Every object in the cluster is deleted with the cluster."""
     for node in _inside(stack):
         if node.deleted_with is None or not node.deleted_with.partition("::")[2].endswith("Cluster::cluster"):
             yield f"{node.name} is deleted with {node.deleted_with}"
 
 
 def provider_follows_the_cluster_only(stack: Stack) -> Iterator[str]:
-    """Another address of the control plane does not replace the provider, and with it everything inside."""
+    """A new address of the control plane does not replace the provider and its objects."""
     for node in stack.of(f"{PROVIDERS}kubernetes"):
         if not node.inputs.get("clusterIdentifier"):
             yield f"{node.name} has no clusterIdentifier"
 
 
 def nothing_is_public(stack: Stack) -> Iterator[str]:
-    """No Service, Ingress or load balancer opens the cluster to the outside."""
+    """No Service, Ingress or load balancer exposes the cluster."""
     for node in _inside(stack):
         if node.type in OPEN_KINDS or value_at(node.inputs, "spec.type") in ("LoadBalancer", "NodePort"):
             yield f"{node.name} does"
 
 
 def ray_is_reached_by_few(stack: Stack) -> Iterator[str]:
-    """Ray's pods are reached by each other, the operator (dashboard) and the collectors of metrics, by no one else."""
+    """Only Ray's own pods, the operator (dashboard) and the metrics collectors reach Ray's pods."""
     for ray in ray_clusters(stack):
         own = {"matchLabels": pod_marks(ray)}
         policies = [
@@ -116,11 +116,11 @@ def ray_is_reached_by_few(stack: Stack) -> Iterator[str]:
             if not rule["from"][0]["namespaceSelector"]["matchLabels"]["kubernetes.io/metadata.name"]:
                 yield f"{policies[0].name}: {rule['from']}"
         if not operator["from"][0]["podSelector"]["matchLabels"]["app.kubernetes.io/name"]:
-            yield f"{policies[0].name}: any pod of the operator's namespace may come in"
+            yield f"{policies[0].name}: any pod of the operator's namespace has access"
 
 
 def everything_has_its_place(stack: Stack) -> Iterator[str]:
-    """Ray and what belongs to it live in the stack's one namespace, under identities of their own."""
+    """Ray and its objects are in the stack's one namespace, with their own service accounts."""
     for type_ in IN_NAMESPACE:
         for node in stack.of(type_):
             yield from expect(node, metadata__namespace=NAMESPACE)
@@ -128,20 +128,20 @@ def everything_has_its_place(stack: Stack) -> Iterator[str]:
         at(account, "metadata.name"): account.inputs.get("automountServiceAccountToken")
         for account in stack.of("kubernetes:core/v1:ServiceAccount")
     }
-    # The head's autoscaler, where there is one, talks to the API server.
+    # The head's autoscaler, if there is one, uses the API server.
     autoscaled = [bool(at(ray, "spec.enableInTreeAutoscaling")) for ray in ray_clusters(stack)]
     if tokens != ({HEAD_ACCOUNT: any(autoscaled)} if autoscaled else {}) | {WORKER_ACCOUNT: False}:
         yield f"the accounts and their tokens are {tokens}"
 
 
 def the_token_is_random_and_secret(stack: Stack) -> Iterator[str]:
-    """The token is long, random and kept in a Secret under the key that the operator reads."""
+    """The token is long, random and in a Secret under the key that the operator reads."""
     for password in stack.of("random:index/randomPassword:RandomPassword"):
         if not password.inputs["length"] >= 32 or password.inputs["special"] is not False:
             yield f"{password.name}: {dict(password.inputs)}"
     for secret in stack.of("kubernetes:core/v1:Secret"):
         content = secret.inputs["stringData"]
-        # Encrypted as a whole where the state is exported without its secrets.
+        # Encrypted as a whole if the state is exported without its secrets.
         if not {TOKEN_KEY, "ciphertext", "plaintext"} & set(content):
             yield f"{secret.name} has {sorted(content)}"
 
@@ -167,11 +167,11 @@ def images_are_pinned(stack: Stack) -> Iterator[str]:
             if not at(release, "values.nodeSelector"):
                 yield f"{release.name}: the operator may run on GPU nodes"
             if set(at(release, "values.resources")) != {"requests", "limits"}:
-                yield f"{release.name}: the operator has no bounds"
+                yield f"{release.name}: the operator has no resource limits"
 
 
 def only_the_installer_is_privileged(stack: Stack) -> Iterator[str]:
-    """No container is privileged or shares the host's network, but that of the NCCL installer."""
+    """Only the NCCL installer is privileged or uses the host's network."""
     for node in _inside(stack):
         text = str(node.inputs)
         if "installer" not in node.name and ("'privileged': True" in text or "'hostNetwork': True" in text):
@@ -179,13 +179,13 @@ def only_the_installer_is_privileged(stack: Stack) -> Iterator[str]:
 
 
 def on_the_way_down(graph: Graph, order: list[list[Node]]) -> Iterator[str]:
-    """Pairs of neighbouring groups in which something does not wait for anything of the next group."""
+    """Yield where a resource of one group does not wait for any resource of the next group."""
     for first, then in pairwise(order):
         behind = {node.urn for node in then}
         for node in first:
             if behind and not behind <= graph.needs(node.urn):
                 missing = sorted(urn.rpartition("::")[2] for urn in behind - graph.needs(node.urn))
-                yield f"{node.name} could go after {', '.join(missing)}"
+                yield f"{node.name} could be deleted after {', '.join(missing)}"
 
 
 def _top(graph: Graph) -> list[Node]:

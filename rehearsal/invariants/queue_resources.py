@@ -1,4 +1,4 @@
-"""The parts of a stack's queue, found in its graph: Kueue, its objects, the nodes behind its flavors."""
+"""Resources of a stack's queue, selected from its graph: Kueue, its objects, the nodes of its flavors."""
 
 from __future__ import annotations
 
@@ -30,28 +30,28 @@ INSTANCE_LABEL = "node.kubernetes.io/instance-type"
 
 
 def name_of(node: Node) -> str:
-    """The name that other objects know it by."""
+    """Return the name by which other objects refer to it."""
     return str(at(node, "metadata.name"))
 
 
 def kueue_releases(stack: Stack) -> list[Node]:
-    """The releases of Kueue."""
+    """Return the releases of Kueue."""
     return [node for node in stack.of(RELEASE) if str(at(node, "chart")).rpartition("/")[2] == "kueue"]
 
 
 def configuration(release: Node) -> Mapping[str, Any]:
-    """What the release tells Kueue, as read by it."""
+    """Return Kueue's configuration in the release's values."""
     read = yaml.safe_load(str(at(release, "values.managerConfig.controllerManagerConfigYaml")))
     return read if isinstance(read, dict) else {}
 
 
 def specs(stack: Stack, type_: str) -> dict[str, Any]:
-    """The specs of a kind of objects, by name."""
+    """Return the specs of a kind's objects, by name."""
     return {name_of(node): at(node, "spec") or {} for node in stack.of(type_)}
 
 
 def queue_of(stack: Stack) -> Queue:
-    """The ClusterQueue with all that it refers to."""
+    """Return the ClusterQueue with everything that it refers to."""
     (queue,) = stack.of(CLUSTER_QUEUE)
     levels = {
         name: [level["nodeLabel"] for level in spec.get("levels") or ()]
@@ -61,22 +61,22 @@ def queue_of(stack: Stack) -> Queue:
 
 
 def sets_of(workload: Node) -> list[PodSet]:
-    """The sets of pods of a workload."""
+    """Return the pod sets of a workload."""
     return pod_sets(workload.type.rpartition(":")[2], workload.inputs)
 
 
 def queued(stack: Stack) -> list[Node]:
-    """The workloads with the queue's label."""
+    """Return the workloads with the queue's label."""
     return [node for node in workloads(stack) if (at(node, "metadata.labels") or {}).get(QUEUE_LABEL)]
 
 
 def gpu_flavors(stack: Stack) -> list[str]:
-    """The flavors that have a quota of GPUs, in the order in which they are tried."""
+    """Return the flavors with a GPU quota, in the order in which Kueue tries them."""
     return [name for name, amounts in quotas(stack).items() if str(amounts.get(GPU, "0")) != "0"]
 
 
 def quotas(stack: Stack) -> dict[str, dict[str, Any]]:
-    """The quotas of every flavor of the ClusterQueue, in order."""
+    """Return the quotas of every flavor of the ClusterQueue, in order."""
     return {
         flavor["name"]: {quota["name"]: quota["nominalQuota"] for quota in flavor["resources"]}
         for group in queue_of(stack).spec.get("resourceGroups") or ()
@@ -85,23 +85,23 @@ def quotas(stack: Stack) -> dict[str, dict[str, Any]]:
 
 
 def assigned(stack: Stack, workload: Node) -> tuple[list[str], list[str]]:
-    """The flavors of a workload's sets of pods, and why it would wait for ever."""
+    """Return the flavors of a workload's pod sets, and why it would wait forever."""
     return assign(sets_of(workload), queue_of(stack))
 
 
 def nodes_of(stack: Stack, flavor: str) -> list[Node]:
-    """The node pools or node groups whose nodes carry all labels of a flavor."""
+    """Return the node pools or node groups whose nodes have all labels of a flavor."""
     wanted = (specs(stack, RESOURCE_FLAVOR).get(flavor) or {}).get("nodeLabels") or {}
     return [node for node, labels in _labelled(stack) if wanted and wanted.items() <= labels.items()]
 
 
 def gpu_nodes(stack: Stack) -> list[Node]:
-    """The node pools or node groups with GPUs."""
+    """Return the node pools or node groups with GPUs."""
     return gke_resources.gpu_pools(stack) if stack.settings.target == "gke" else eks_resources.gpu_groups(stack)
 
 
 def _labelled(stack: Stack) -> list[tuple[Node, dict[str, Any]]]:
-    """Pools and groups, with the labels that their nodes get from the program and from the cloud."""
+    """Yield pools and groups with the labels that their nodes get from the program and from the cloud."""
     if stack.settings.target == "gke":
         pools = stack.of(gke_resources.POOL)
         return [(pool, {**(at(pool, "nodeConfig.labels") or {}), POOL_LABEL: at(pool, "name")}) for pool in pools]

@@ -1,4 +1,4 @@
-"""What a stack on Google Cloud promises about machines that come for a request: who asks, how, and for how long."""
+"""Invariants of queued capacity on Google Cloud: which requests exist, their contents and retries."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from rehearsal.invariants.kubernetes import workloads
 from rehearsal.invariants.queue_resources import GPU, gpu_flavors, name_of, nodes_of, queued, sets_of, specs
 
 QUEUED_TAINT = "cloud.google.com/gke-queued"
-"""GKE taints queued nodes with it (GKE docs provisioningrequest, 2026-04-08)."""
+"""Taint of queued nodes (GKE docs provisioningrequest, 2026-04-08)."""
 OWN_RESOURCES = {"cpu", "memory", "ephemeral-storage", GPU}
-"""What a request for machines may be about: GKE refuses resources that it does not know (skypilot #3837)."""
+"""Resources that a request may contain: GKE refuses others (skypilot #3837)."""
 
 
 def queued_pools(stack: Stack) -> list[Node]:
-    """The node pools whose nodes come for a request only."""
+    """Return the node pools whose nodes need a request."""
     return [pool for pool in gpu_pools(stack) if at(pool, "queuedProvisioning.enabled")]
 
 
 def queued_flavors(stack: Stack) -> list[str]:
-    """The flavors of those pools."""
+    """Return the flavors of those pools."""
     return [name for name in gpu_flavors(stack) if all(node in queued_pools(stack) for node in nodes_of(stack, name))]
 
 
 def requests_are_made_for_queued_machines_alone(stack: Stack) -> Iterator[str]:
-    """Exactly the flavors of queued pools have the check: others would wait for a request that nobody grants."""
+    """Exactly the flavors of queued pools have the check: others would wait for a request that is never granted."""
     if stack.settings.queue != "kueue":
         if queued_pools(stack):
-            yield "nobody asks for the nodes of a queued pool"
+            yield "no check requests the nodes of a queued pool"
         return
     checked = [
         (check["name"], flavor)
@@ -49,13 +49,13 @@ def requests_are_made_for_queued_machines_alone(stack: Stack) -> Iterator[str]:
 
 
 def a_check_asks_google(stack: Stack) -> Iterator[str]:
-    """The check is Kueue's provisioning check, and its configuration asks for queued machines, for pods with GPUs."""
+    """The check is Kueue's provisioning check, and its configuration requests queued machines for pods with GPUs."""
     configs = {name_of(node): node for node in stack.of(PROVISIONING)}
     for check in stack.of(ADMISSION_CHECK):
         yield from expect(check, spec__controllerName=facts.PROVISIONING_CONTROLLER)
         config = configs.get(str(at(check, "spec.parameters.name")))
         if config is None:
-            yield f"{check.name}: there is no ProvisioningRequestConfig {at(check, 'spec.parameters.name')}"
+            yield f"{check.name}: no ProvisioningRequestConfig {at(check, 'spec.parameters.name')}"
             continue
         yield from expect(
             config,
@@ -65,36 +65,36 @@ def a_check_asks_google(stack: Stack) -> Iterator[str]:
         )
 
 
-def requests_are_made_anew_for_days(stack: Stack) -> Iterator[str]:
-    """A request that failed is made anew for as long as the way to get machines may take, at least once an hour."""
+def requests_are_retried_for_days(stack: Stack) -> Iterator[str]:
+    """A failed request is retried for as long as the capacity may take, at least once an hour."""
     for config in stack.of(PROVISIONING):
         retries = at(config, "spec.retryStrategy") or {}
         count, base, most = (
             int(retries.get(key) or 0) for key in ("backoffLimitCount", "backoffBaseSeconds", "backoffMaxSeconds")
         )
         waits = [min(base * 2 ** min(number, 30), most) for number in range(count)]
-        # The first ones come quicker, so the last may end a little before the wait does.
+        # The first retries are faster, so the last may end a little before the wait does.
         promised = 3600 * GKE_CAPACITIES["flex-start-queued"].wait_hours
         if sum(waits) < 0.9 * promised:
-            yield f"{config.name}: after {sum(waits)} s it is given up"
+            yield f"{config.name}: it gives up after {sum(waits)} s"
         if not 0 < most <= 3600:
-            yield f"{config.name}: a request that failed is made anew only after {most} s"
+            yield f"{config.name}: a failed request is retried only after {most} s"
 
 
 def a_request_is_for_one_set_of_pods(stack: Stack) -> Iterator[str]:
-    """A request holds exactly one set of pods, all alike, of resources that GKE knows: it grants no other."""
+    """A request has exactly one pod set, of identical pods, with resources that GKE knows; GKE grants no other."""
     for workload in queued(stack) if queued_pools(stack) else ():
         managed = [one for one in sets_of(workload) if GPU in one.asks() and one.count]
         if len({_requirements(one) for one in managed}) != 1:
-            yield f"{workload.name}: a request would hold {len(managed)} sets of pods"
+            yield f"{workload.name}: a request would have {len(managed)} pod sets"
         for one in managed:
             foreign = sorted(one.asks().keys() - OWN_RESOURCES)
             if foreign:
-                yield f"{workload.name}: {one.name} asks for {', '.join(foreign)}"
+                yield f"{workload.name}: {one.name} requests {', '.join(foreign)}"
 
 
 def queued_machines_are_tolerated(stack: Stack) -> Iterator[str]:
-    """Workers tolerate the taint of queued nodes: GKE's own nodes would be granted, and stay empty."""
+    """Workers tolerate the taint of queued nodes; otherwise GKE grants nodes that stay empty."""
     for workload in workloads(stack) if queued_pools(stack) else ():
         for one in sets_of(workload):
             tolerated = {toleration.get("key") for toleration in one.spec.get("tolerations") or ()}
@@ -102,20 +102,20 @@ def queued_machines_are_tolerated(stack: Stack) -> Iterator[str]:
                 yield f"{workload.name}: {one.name} does not tolerate {QUEUED_TAINT}"
 
 
-def machines_are_lent_for_as_long_as_the_pool_says(stack: Stack) -> Iterator[str]:
-    """A request says for how long machines are lent: as long as the pool's nodes may run, seven days at the most."""
+def requests_match_the_pools_run_time(stack: Stack) -> Iterator[str]:
+    """A request sets the run time of its nodes: that of the pool's nodes, seven days at most."""
     for workload in queued(stack):
         said = (at(workload, "metadata.annotations") or {}).get(facts.MAX_RUN_ANNOTATION)
         for pool in queued_pools(stack):
             longest = str(at(pool, "nodeConfig.maxRunDuration")).removesuffix("s")
             if said != longest or not 0 < int(longest) <= 3600 * MAX_RUN_HOURS:
-                yield f"{workload.name}: asked for {said} s, and nodes of {pool.name} run for {longest} s"
+                yield f"{workload.name}: requests {said} s, but nodes of {pool.name} run for {longest} s"
         if said is not None and not queued_pools(stack):
-            yield f"{workload.name}: asks for machines by request, and there is no queued pool"
+            yield f"{workload.name}: needs a ProvisioningRequest, but there is no queued pool"
 
 
 def _requirements(one: PodSet) -> str:
-    """What Kueue compares when it merges sets of pods (pkg/controller/admissionchecks/provisioning, 0.19.2)."""
+    """Return what Kueue compares when it merges pod sets (pkg/controller/admissionchecks/provisioning, 0.19.2)."""
     spec = one.spec
     keys = ("nodeSelector", "affinity", "tolerations", "resourceClaims", "schedulingGates")
     return repr((sorted(one.asks().items()), [spec.get(key) for key in keys]))
@@ -124,8 +124,8 @@ def _requirements(one: PodSet) -> str:
 INVARIANTS: tuple[Invariant, ...] = (
     requests_are_made_for_queued_machines_alone,
     a_check_asks_google,
-    requests_are_made_anew_for_days,
+    requests_are_retried_for_days,
     a_request_is_for_one_set_of_pods,
     queued_machines_are_tolerated,
-    machines_are_lent_for_as_long_as_the_pool_says,
+    requests_match_the_pools_run_time,
 )

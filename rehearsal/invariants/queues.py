@@ -1,4 +1,4 @@
-"""What every stack promises about its queue: it admits what the stack runs, and never more than its nodes can hold."""
+"""Invariants of the queue: it admits the stack's workloads, and never more than the nodes can hold."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ FRAMEWORKS = {"RayCluster": "ray.io/raycluster", "RayJob": "ray.io/rayjob", "Job
 
 
 def there_is_a_queue_where_one_is_asked_for(stack: Stack) -> Iterator[str]:
-    """Kueue and its one queue are there where the stack file says so, and not otherwise."""
+    """Kueue and its one queue exist exactly if the stack file sets `queue: kueue`."""
     wanted = stack.settings.queue == "kueue"
     found = {
         "release": len(kueue_releases(stack)),
@@ -54,11 +54,11 @@ def there_is_a_queue_where_one_is_asked_for(stack: Stack) -> Iterator[str]:
     if set(found.values()) != {int(wanted)}:
         yield f"there are {found} with queue: {stack.settings.queue}"
     if not wanted and any(stack.of(kind) for kind in QUEUE_KINDS):
-        yield "objects of a queue are there without one"
+        yield "objects of a queue exist without Kueue"
 
 
 def kueue_is_pinned_and_placed(stack: Stack) -> Iterator[str]:
-    """Kueue is the pinned release, with its image by the release's own tag, on nodes without GPUs."""
+    """Kueue is the pinned release, with the image of that release, on nodes without GPUs."""
     for release in kueue_releases(stack):
         yield from expect(
             release,
@@ -79,26 +79,26 @@ def kueue_is_pinned_and_placed(stack: Stack) -> Iterator[str]:
 
 
 def kueue_looks_after_what_the_stack_runs(stack: Stack) -> Iterator[str]:
-    """Kueue is told of the kinds that the stack may run and of no others: each is one more webhook to wait for."""
+    """Kueue manages exactly the kinds that the stack may run: each one adds a webhook to wait for."""
     for release in kueue_releases(stack):
-        told = value_at(configuration(release), "integrations.frameworks")
-        if sorted(told or ()) != sorted(FRAMEWORKS.values()):
-            yield f"{release.name}: it looks after {told}"
+        frameworks = value_at(configuration(release), "integrations.frameworks")
+        if sorted(frameworks or ()) != sorted(FRAMEWORKS.values()):
+            yield f"{release.name}: it manages {frameworks}"
 
 
-def nobody_is_evicted_while_machines_come(stack: Stack) -> Iterator[str]:
-    """An admitted workload has its wait for machines and an hour for images before Kueue evicts it, and few tries."""
+def workloads_are_not_evicted_while_machines_start(stack: Stack) -> Iterator[str]:
+    """Kueue evicts an admitted workload only after its wait for machines and an hour for images, with few retries."""
     for release in kueue_releases(stack):
         waits = value_at(configuration(release), "waitForPodsReady") or {}
         if _seconds(waits.get("timeout")) < _wait_s(stack) + facts.PULL_S:
-            yield f"{release.name}: pods are to be ready after {waits.get('timeout')}"
+            yield f"{release.name}: pods must be ready after {waits.get('timeout')}"
         tries = value_at(waits, "requeuingStrategy.backoffLimitCount")
         if not isinstance(tries, int) or not 0 < tries <= 10:
-            yield f"{release.name}: an image that is not there is waited for {tries} times"
+            yield f"{release.name}: a missing image is retried {tries} times"
 
 
 def every_workload_waits_in_the_queue(stack: Stack) -> Iterator[str]:
-    """What the stack runs has the label of a LocalQueue that is there and leads somewhere, and begins suspended."""
+    """The stack's workload has the label of an existing LocalQueue with a ClusterQueue, and starts suspended."""
     if stack.settings.queue != "kueue":
         return
     local = {(at(node, "metadata.namespace"), name_of(node)): node for node in stack.of(LOCAL_QUEUE)}
@@ -106,32 +106,32 @@ def every_workload_waits_in_the_queue(stack: Stack) -> Iterator[str]:
         label = (at(workload, "metadata.labels") or {}).get(facts.QUEUE_LABEL)
         queue = local.get((at(workload, "metadata.namespace"), str(label)))
         if queue is None:
-            yield f"{workload.name}: there is no LocalQueue {label} in {at(workload, 'metadata.namespace')}"
+            yield f"{workload.name}: no LocalQueue {label} in {at(workload, 'metadata.namespace')}"
         elif at(queue, "spec.clusterQueue") not in specs(stack, CLUSTER_QUEUE):
-            yield f"{queue.name}: there is no ClusterQueue {at(queue, 'spec.clusterQueue')}"
-        # Kueue's webhook says so, too; this holds while that does not answer.
+            yield f"{queue.name}: no ClusterQueue {at(queue, 'spec.clusterQueue')}"
+        # Kueue's webhook checks this, too; this check applies while the webhook is not available.
         yield from expect(workload, spec__suspend=True)
 
 
 def the_queue_is_for_ray_alone(stack: Stack) -> Iterator[str]:
-    """Only Ray's namespace is let in: a LocalQueue elsewhere would not share the GPUs."""
+    """The queue accepts only Ray's namespace: a LocalQueue elsewhere would not share the GPUs."""
     for queue in stack.of(CLUSTER_QUEUE):
         wanted = {"matchLabels": {"kubernetes.io/metadata.name": NAMESPACE}}
         yield from expect(queue, spec__namespaceSelector=wanted)
 
 
 def the_queue_admits_what_the_stack_runs(stack: Stack) -> Iterator[str]:
-    """The workload fits into the empty queue: every resource is covered, the head gets CPU nodes, workers GPU nodes."""
+    """The workload fits the empty queue: every resource is covered, the head gets CPU nodes, workers GPU nodes."""
     for workload in queued(stack):
         flavors, why = assigned(stack, workload)
-        yield from (f"{workload.name} would wait for ever: {words}" for words in why)
+        yield from (f"{workload.name} would wait forever: {words}" for words in why)
         for one, flavor in zip(sets_of(workload), flavors, strict=False):
             if flavor and (GPU in one.asks()) != (flavor in gpu_flavors(stack)):
                 yield f"{workload.name}: {one.name} gets flavor {flavor}"
 
 
 def every_gpu_flavor_could_take_it(stack: Stack) -> Iterator[str]:
-    """When one flavor of GPU nodes is full, each of the others could still take all workers."""
+    """If one GPU flavor is full, each other one can still hold all workers."""
     for workload in queued(stack):
         for flavor, amounts in quotas(stack).items():
             if flavor not in gpu_flavors(stack):
@@ -142,8 +142,8 @@ def every_gpu_flavor_could_take_it(stack: Stack) -> Iterator[str]:
                         yield f"flavor {flavor} has {amounts.get(resource)} of {resource}, and {one.name} needs more"
 
 
-def no_more_is_promised_than_the_nodes_hold(stack: Stack) -> Iterator[str]:
-    """A flavor's quota is what the most nodes of its pool can hold, and CPU nodes have no GPU and no NIC to give."""
+def quotas_do_not_exceed_node_capacity(stack: Stack) -> Iterator[str]:
+    """A flavor's quota is the capacity of its pool's maximum number of nodes; CPU nodes have no GPU or NIC quota."""
     if stack.settings.queue != "kueue":
         return
     most: dict[str, Decimal] = {}
@@ -152,13 +152,13 @@ def no_more_is_promised_than_the_nodes_hold(stack: Stack) -> Iterator[str]:
     for flavor, amounts in quotas(stack).items():
         for resource, quota in amounts.items():
             if flavor in gpu_flavors(stack) and resource in most and amount(quota) > most[resource]:
-                yield f"flavor {flavor} promises {quota} of {resource}, and its nodes hold {most[resource]}"
+                yield f"flavor {flavor} has a quota of {quota} of {resource}, but its nodes hold {most[resource]}"
             if flavor not in gpu_flavors(stack) and resource not in ("cpu", "memory") and amount(quota):
-                yield f"flavor {flavor} promises {quota} of {resource}, which CPU nodes do not have"
+                yield f"flavor {flavor} has a quota of {quota} of {resource}, which CPU nodes do not have"
 
 
 def flavors_are_the_stacks_nodes(stack: Stack) -> Iterator[str]:
-    """Each flavor's labels are those of nodes that the stack makes, GPUs where it promises some; none is left out."""
+    """Each flavor's labels match nodes of the stack, with GPUs if it has a GPU quota; no GPU pool lacks a flavor."""
     if stack.settings.queue != "kueue":
         return
     reached = []
@@ -167,16 +167,16 @@ def flavors_are_the_stacks_nodes(stack: Stack) -> Iterator[str]:
         reached += found
         with_gpus = [node for node in found if node in gpu_nodes(stack)]
         if not found or with_gpus != (found if flavor in gpu_flavors(stack) else []):
-            yield f"flavor {flavor} is of {[node.name for node in found] or 'no nodes of the stack'}"
+            yield f"flavor {flavor} matches {[node.name for node in found] or 'no nodes of the stack'}"
     left = [node.name for node in gpu_nodes(stack) if node not in reached]
     if left:
-        yield f"nothing of {', '.join(left)} is ever handed out"
+        yield f"no flavor covers {', '.join(left)}"
     if set(quotas(stack)) != set(specs(stack, RESOURCE_FLAVOR)):
         yield f"the flavors are {sorted(specs(stack, RESOURCE_FLAVOR))}, and the queue has {sorted(quotas(stack))}"
 
 
 def kueue_changes_nothing_that_was_asked_for(stack: Stack) -> Iterator[str]:
-    """What Kueue writes into templates is there already, or is Kueue's alone: no flavor has tolerations to add."""
+    """Kueue changes no field of the program: flavors add no tolerations, and templates already have the selectors."""
     for flavor, spec in specs(stack, RESOURCE_FLAVOR).items():
         if spec.get("tolerations"):
             yield f"flavor {flavor} adds tolerations to a list that the program owns"
@@ -188,11 +188,11 @@ def kueue_changes_nothing_that_was_asked_for(stack: Stack) -> Iterator[str]:
             if not several and not labels.items() <= selector.items():
                 yield f"{workload.name}: {one.name} does not select {labels}"
             if several and selector.keys() & labels.keys():
-                yield f"{workload.name}: {one.name} chooses among flavors itself: {selector}"
+                yield f"{workload.name}: {one.name} selects a flavor itself: {selector}"
 
 
 def claimed_devices_have_a_quota(stack: Stack) -> Iterator[str]:
-    """Devices that pods claim are counted under a name; Kueue admits no claim of a class without one."""
+    """Devices that pods claim have a mapped name and a quota; Kueue admits no claim of a class without one."""
     claimed = {
         value_at(request, "exactly.deviceClassName"): value_at(request, "exactly.count") or 1
         for template in stack.of("kubernetes:resource.k8s.io/v1:ResourceClaimTemplate")
@@ -206,11 +206,11 @@ def claimed_devices_have_a_quota(stack: Stack) -> Iterator[str]:
             for flavor in gpu_flavors(stack):
                 quota = quotas(stack)[flavor].get(named.get(class_, ""), "0")
                 if amount(quota) < wanted:
-                    yield f"flavor {flavor} has {quota} devices of class {class_}, and workers claim {wanted}"
+                    yield f"flavor {flavor} has {quota} devices of class {class_}, but workers claim {wanted}"
 
 
 def places_are_known(stack: Stack) -> Iterator[str]:
-    """A topology goes from far to near and ends with the node; a flavor that has one is the only one for GPU nodes."""
+    """Topology levels go from coarse to the node, and a flavor with a topology is the only one for GPU nodes."""
     for topology, spec in specs(stack, TOPOLOGY).items():
         levels = [level["nodeLabel"] for level in spec["levels"]]
         if len(levels) < 2 or levels[-1] != "kubernetes.io/hostname":
@@ -221,9 +221,9 @@ def places_are_known(stack: Stack) -> Iterator[str]:
 
 
 def the_queue_goes_in_order(stack: Stack) -> Iterator[str]:
-    """On the way down each waits for the one before: workload, queues, flavors and check, Kueue, nodes.
+    """Deletion order: workload, queues, flavors and check, Kueue, nodes.
 
-    Kueue holds what is in use by finalizers, and takes them away itself.
+    Kueue protects objects in use by finalizers, and removes them itself.
     """
     system = system_pools(stack) if stack.settings.target == "gke" else system_groups(stack)
     flavors, checks = stack.of(RESOURCE_FLAVOR), stack.of(ADMISSION_CHECK)
@@ -233,13 +233,13 @@ def the_queue_goes_in_order(stack: Stack) -> Iterator[str]:
     )
     yield from on_the_way_down(stack.graph, [checks, stack.of(PROVISIONING), kueue])
     yield from on_the_way_down(stack.graph, [flavors, stack.of(TOPOLOGY), kueue])
-    # Its webhook for Ray's kinds answers when their definitions are there.
+    # Its webhook for Ray's kinds answers once their CRDs exist.
     operators = [node for node in stack.of(RELEASE) if at(node, "chart") == "kuberay-operator"]
     yield from on_the_way_down(stack.graph, [kueue, operators])
 
 
 def _wait_s(stack: Stack) -> int:
-    """Seconds from admission until the nodes are there; queued machines are there when a workload is admitted."""
+    """Return the seconds from admission until the nodes exist; queued machines exist at admission."""
     nodes = stack.settings.nodes
     if stack.settings.target == "eks":
         return 3600 * EKS_CAPACITIES[str(nodes.capacity)].wait_hours
@@ -248,28 +248,28 @@ def _wait_s(stack: Stack) -> int:
 
 
 def _seconds(text: object) -> int:
-    """Seconds of a duration that is written in seconds; of any other, none."""
+    """Return the seconds of a duration that is written in seconds, else None."""
     digits = str(text).removesuffix("s")
     return int(digits) if digits.isdigit() else 0
 
 
 def queue_has_one_group(stack: Stack) -> Iterator[str]:
-    """All resources are in one group, so that a pod gets all it asks for from nodes of one kind."""
+    """All resources are in one group, so that a pod gets all of them from nodes of one kind."""
     if stack.settings.queue == "kueue" and len(queue_of(stack).spec.get("resourceGroups") or ()) != 1:
-        yield "a pod's CPUs and GPUs could be promised on different nodes"
+        yield "a pod's CPUs and GPUs could get quota on different nodes"
 
 
 INVARIANTS: tuple[Invariant, ...] = (
     there_is_a_queue_where_one_is_asked_for,
     kueue_is_pinned_and_placed,
     kueue_looks_after_what_the_stack_runs,
-    nobody_is_evicted_while_machines_come,
+    workloads_are_not_evicted_while_machines_start,
     every_workload_waits_in_the_queue,
     the_queue_is_for_ray_alone,
     queue_has_one_group,
     the_queue_admits_what_the_stack_runs,
     every_gpu_flavor_could_take_it,
-    no_more_is_promised_than_the_nodes_hold,
+    quotas_do_not_exceed_node_capacity,
     flavors_are_the_stacks_nodes,
     kueue_changes_nothing_that_was_asked_for,
     claimed_devices_have_a_quota,

@@ -1,4 +1,4 @@
-"""What every stack promises about its RayCluster."""
+"""Invariants of the RayCluster of every stack."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ GROUP = "spec.workerGroupSpecs.0"
 
 
 def ray_needs_a_token(stack: Stack) -> Iterator[str]:
-    """Ray answers only to the token: by the operator's own option and by the environment of every container."""
+    """Ray requires the token: by the operator's option and by the environment of every container."""
     for ray in ray_clusters(stack):
         yield from expect(ray, spec__authOptions__mode="token")
         secret = at(ray, "spec.authOptions.secretName")
         if secret not in [at(node, "metadata.name") for node in stack.of("kubernetes:core/v1:Secret")]:
-            yield f"{ray.name}: there is no Secret {secret}"
+            yield f"{ray.name}: no Secret {secret}"
         for where, variables in _environments(ray):
             found = {variable["name"]: variable for variable in variables}
             wanted = {"name": secret, "key": TOKEN_KEY}
@@ -32,14 +32,15 @@ def ray_needs_a_token(stack: Stack) -> Iterator[str]:
 
 
 def autoscaled(stack: Stack) -> bool:
-    """Whether Ray's own autoscaler chooses the number of workers: not in a queue, and not in a RayJob."""
+    """Return whether Ray's own autoscaler sets the number of workers: not in a queue, and not in a RayJob."""
     return stack.settings.queue == "none" and stack.settings.ray.mode == "cluster"
 
 
 def ray_resizes_only_what_may_change(stack: Stack) -> Iterator[str]:
-    """Ray's autoscaler is on where nothing else says how many workers there are; else there are ray.maxWorkers of them.
+    """Ray's autoscaler is on if nothing else sets the number of workers; otherwise there are ray.maxWorkers.
 
-    Kueue admits a cluster whole, and a RayJob's deadline would end before its wait begins if its head were enough.
+    Kueue admits a cluster as a whole, and a RayJob's deadline would not cover the wait for workers if the head were
+    enough.
     """
     most = stack.settings.ray.max_workers
     for ray in ray_clusters(stack):
@@ -54,27 +55,27 @@ def ray_resizes_only_what_may_change(stack: Stack) -> Iterator[str]:
 
 
 def nothing_gives_up_before_the_capacity_does(stack: Stack) -> Iterator[str]:
-    """A worker may wait for its node as long as the way to get machines may take."""
-    promised = stack.capacity_wait_s
+    """A worker may wait for its node as long as the capacity may take."""
+    capacity_wait = stack.capacity_wait_s
     name = "RAY_AUTOSCALER_RECONCILE_ALLOCATE_STATUS_TIMEOUT_S"
     for ray in ray_clusters(stack):
         if autoscaled(stack):
             yield from expect(ray, spec__autoscalerOptions__version="v2")
             variables = {variable["name"]: variable for variable in at(ray, "spec.autoscalerOptions.env") or []}
-            if int(value_at(variables, f"{name}.value") or 0) < promised:
-                yield f"{ray.name}: {name} is less than {promised}"
+            if int(value_at(variables, f"{name}.value") or 0) < capacity_wait:
+                yield f"{ray.name}: {name} is less than {capacity_wait}"
             if value_at(variables, "RAY_AUTOSCALER_PENDING_NODE_IDLE_TIMEOUT_S.value") != str(ABANDONED_S):
-                yield f"{ray.name}: a request for nodes outlives the job that made it"
+                yield f"{ray.name}: a request for nodes outlives its job"
         head = {one["name"]: one for one in at(ray, "spec.headGroupSpec.template.spec.containers.0.env")}
-        if int(value_at(head, "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S.value") or 0) < promised:
-            yield f"{ray.name}: Ray Train gives up before {promised} s"
+        if int(value_at(head, "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S.value") or 0) < capacity_wait:
+            yield f"{ray.name}: Ray Train gives up before {capacity_wait} s"
         worker = {one["name"]: one for one in at(ray, f"{GROUP}.template.spec.containers.0.env")}
         if int(value_at(worker, "RAY_gcs_rpc_server_reconnect_timeout_s.value") or 0) < RECONNECT_S:
-            yield f"{ray.name}: a worker does not wait for its head to move"
+            yield f"{ray.name}: a worker does not wait for its head to be rescheduled"
 
 
 def workers_know_their_image(stack: Stack) -> Iterator[str]:
-    """A worker finds the name of its image in its environment, for the evidence of a benchmark."""
+    """A worker has the name of its image in its environment, for the evidence of a benchmark."""
     for ray in ray_clusters(stack):
         for container in at(ray, f"{GROUP}.template.spec.containers"):
             variables = {variable["name"]: variable.get("value") for variable in container["env"]}
@@ -83,7 +84,7 @@ def workers_know_their_image(stack: Stack) -> Iterator[str]:
 
 
 def idle_workers_go(stack: Stack) -> Iterator[str]:
-    """An idle worker goes after ray.idleMinutes, and the number of workers is the autoscaler's."""
+    """An idle worker is removed after ray.idleMinutes, and the autoscaler sets the number of workers."""
     for ray in ray_clusters(stack) if autoscaled(stack) else ():
         idle = 60 * (stack.settings.ray.idle_minutes or 0)
         yield from expect(ray, spec__autoscalerOptions__idleTimeoutSeconds=idle)
@@ -100,7 +101,7 @@ def idle_workers_go(stack: Stack) -> Iterator[str]:
 
 
 def head_takes_no_work(stack: Stack) -> Iterator[str]:
-    """The head has no GPU, takes no work, and runs on the system pool."""
+    """The head has no GPU, runs no tasks, and is on the system pool."""
     for ray in ray_clusters(stack):
         head = at(ray, "spec.headGroupSpec") or {}
         if value_at(head, "rayStartParams.num-cpus") != "0":
@@ -109,28 +110,28 @@ def head_takes_no_work(stack: Stack) -> Iterator[str]:
         if not spec.get("nodeSelector"):
             yield f"{ray.name}: the head may run anywhere"
         if "gpu" in str(value_at(spec, "containers.0.resources")):
-            yield f"{ray.name}: the head asks for a GPU"
+            yield f"{ray.name}: the head requests a GPU"
 
 
 def workers_own_their_node(stack: Stack) -> Iterator[str]:
-    """The first container of a worker asks for every GPU of the node, with requests equal to limits."""
+    """The first container of a worker requests every GPU of the node, with requests equal to limits."""
     for ray in ray_clusters(stack):
         for group in at(ray, "spec.workerGroupSpecs") or []:
             resources = value_at(group, "template.spec.containers.0.resources") or {}
             if not value_at(resources, "limits.nvidia") and "nvidia.com/gpu" not in (resources.get("limits") or {}):
-                yield f"{group['groupName']}: no GPU is asked for"
+                yield f"{group['groupName']}: no GPU is requested"
             if resources.get("requests") != resources.get("limits"):
                 yield f"{group['groupName']}: requests and limits differ"
 
 
 def version_is_the_images(stack: Stack) -> Iterator[str]:
-    """The operator is told the Ray version that the stack file names."""
+    """The RayCluster has the Ray version of the stack file."""
     for ray in ray_clusters(stack):
         yield from expect(ray, spec__rayVersion=stack.settings.ray.version)
 
 
 def workers_hold_no_api_token(stack: Stack) -> Iterator[str]:
-    """Workers hold no token of the Kubernetes API: a job could otherwise act with it."""
+    """Workers have no token of the Kubernetes API: a job could otherwise use it."""
     for ray in ray_clusters(stack):
         for group in at(ray, "spec.workerGroupSpecs") or []:
             if value_at(group, "template.spec.automountServiceAccountToken") is not False:
@@ -138,7 +139,7 @@ def workers_hold_no_api_token(stack: Stack) -> Iterator[str]:
 
 
 def workers_carry_what_the_fabric_needs(stack: Stack) -> Iterator[str]:
-    """A worker carries all that its cloud's GpuPod says: nodes, devices, libraries, environment, set-up."""
+    """A worker has everything in its cloud's GpuPod: node selectors, devices, libraries, environment, setup."""
     pod = plan(stack.settings).pod
     if pod is None:
         return
@@ -160,7 +161,7 @@ def workers_carry_what_the_fabric_needs(stack: Stack) -> Iterator[str]:
             yield f"{ray.name}: annotations are {annotations}"
 
 
-def nobody_moves_a_pod_to_save_a_node(stack: Stack) -> Iterator[str]:
+def pods_are_not_evicted_to_save_nodes(stack: Stack) -> Iterator[str]:
     """No node autoscaler evicts the head or a worker, and no upgrade evicts the head."""
     for ray in ray_clusters(stack):
         for where in ("spec.headGroupSpec", GROUP):
@@ -176,7 +177,7 @@ def nobody_moves_a_pod_to_save_a_node(stack: Stack) -> Iterator[str]:
 
 
 def pods_are_complete(stack: Stack) -> Iterator[str]:
-    """Head and workers have accounts, bounds, ports, logs and every volume that they mount."""
+    """Head and workers have service accounts, limits, ports, logs and every volume that they mount."""
     for ray in ray_clusters(stack):
         for where, account in (("spec.headGroupSpec", HEAD_ACCOUNT), (GROUP, WORKER_ACCOUNT)):
             spec = at(ray, f"{where}.template.spec")
@@ -184,9 +185,9 @@ def pods_are_complete(stack: Stack) -> Iterator[str]:
             if spec.get("serviceAccountName") != account:
                 yield f"{ray.name}: {where} runs as {spec.get('serviceAccountName')}"
             if container["resources"]["limits"]["memory"] != container["resources"]["requests"]["memory"]:
-                yield f"{ray.name}: the memory of {where} is not bounded by what it asks for"
+                yield f"{ray.name}: the memory limit of {where} is not its request"
             if not container["resources"]["requests"]["cpu"]:
-                yield f"{ray.name}: {where} asks for no CPU"
+                yield f"{ray.name}: {where} requests no CPU"
             mounts = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
             volumes = {volume["name"]: set(volume) - {"name"} for volume in spec["volumes"]}
             if not mounts.keys() <= volumes.keys() or not all(volumes.values()):
@@ -195,7 +196,7 @@ def pods_are_complete(stack: Stack) -> Iterator[str]:
                 yield f"{ray.name}: the logs of {where} have no volume"
             labels = at(ray, f"{where}.template.metadata.labels") or {}
             if ray.type == RAY_JOB and not pod_marks(ray).items() <= labels.items():
-                yield f"{ray.name}: the pods of {where} are not known by {pod_marks(ray)}"
+                yield f"{ray.name}: the pods of {where} lack the labels {pod_marks(ray)}"
         ports = {
             port["name"]: port["containerPort"]
             for port in at(ray, "spec.headGroupSpec.template.spec.containers.0.ports")
@@ -205,11 +206,11 @@ def pods_are_complete(stack: Stack) -> Iterator[str]:
             yield f"{ray.name}: the head's ports are {ports}"
         yield from expect(ray, spec__headGroupSpec__serviceType="ClusterIP")
         if (at(ray, "metadata.annotations") or {}).get("pulumi.com/skipAwait") != "true":
-            yield f"{ray.name}: `up` would wait until every worker is there"
+            yield f"{ray.name}: `up` would wait for every worker"
         if not autoscaled(stack):
             continue
         if (at(ray, "metadata.annotations") or {}).get("pulumi.com/patchForce") != "true":
-            yield f"{ray.name}: once the autoscaler has written into it, `up` could not change it any more"
+            yield f"{ray.name}: after the autoscaler's first write, `up` could no longer change it"
         yield from expect(ray, spec__autoscalerOptions__upscalingMode="Default")
         resources = at(ray, "spec.autoscalerOptions.resources")
         if resources["limits"] != resources["requests"] or set(resources["limits"]) != {"cpu", "memory"}:
@@ -235,6 +236,6 @@ INVARIANTS: tuple[Invariant, ...] = (
     workers_carry_what_the_fabric_needs,
     version_is_the_images,
     workers_hold_no_api_token,
-    nobody_moves_a_pod_to_save_a_node,
+    pods_are_not_evicted_to_save_nodes,
     pods_are_complete,
 )

@@ -1,4 +1,4 @@
-"""What every stack promises about its RayJob, where Ray runs as one. Of the cluster in it: `ray`."""
+"""Invariants of the RayJob, if Ray runs as one. For the cluster in it, see `ray`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rehearsal.invariants.kubernetes import RAY_JOB
 
 
 def the_ray_job_runs_its_entry_point_once(stack: Stack) -> Iterator[str]:
-    """The RayJob runs the stack file's entry point, handed in by the operator, once: no second cluster."""
+    """The RayJob runs the stack file's entry point once, submitted by the operator to its own cluster."""
     for job in stack.of(RAY_JOB):
         yield from expect(
             job,
@@ -21,8 +21,10 @@ def the_ray_job_runs_its_entry_point_once(stack: Stack) -> Iterator[str]:
 
 
 def the_ray_job_gives_its_nodes_back(stack: Stack) -> Iterator[str]:
-    """The cluster goes when the job has ended: in a queue at once, since its quota is the next one's from then on; else
-    after minutes in which its log can still be read."""
+    """The cluster is deleted after the job: at once in a queue, otherwise after minutes for reading its log.
+
+    In a queue, its quota belongs to the next workload from then on.
+    """
     for job in stack.of(RAY_JOB):
         yield from expect(job, spec__shutdownAfterJobFinishes=True, spec__deletionStrategy=None)
         if stack.settings.queue == "kueue":
@@ -32,12 +34,12 @@ def the_ray_job_gives_its_nodes_back(stack: Stack) -> Iterator[str]:
 
 
 def the_ray_job_has_a_deadline_for_its_machines_alone(stack: Stack) -> Iterator[str]:
-    """The RayJob waits for machines as long as the way to get them may take, and runs as long as it needs."""
+    """The RayJob waits for machines as long as the capacity may take, and runs as long as it needs."""
     for job in stack.of(RAY_JOB):
         yield from expect(job, spec__activeDeadlineSeconds=None)
         waits = at(job, "spec.preRunningDeadlineSeconds")
         if waits is None or waits < stack.capacity_wait_s:
-            yield f"{job.name}: it waits {waits} s, and machines may take {stack.capacity_wait_s} s"
+            yield f"{job.name}: it waits {waits} s, but machines may take {stack.capacity_wait_s} s"
 
 
 INVARIANTS: tuple[Invariant, ...] = (

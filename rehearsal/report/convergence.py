@@ -17,7 +17,7 @@ class Row:
     command: str
     how: str
     cases: int
-    struck: int
+    injected: int
     converged: int
     orphans: int
     seconds: float
@@ -25,7 +25,7 @@ class Row:
     @property
     def cells(self) -> tuple[str, ...]:
         """Return the cells as text."""
-        numbers = (self.cases, self.struck, self.converged, self.orphans)
+        numbers = (self.cases, self.injected, self.converged, self.orphans)
         return (self.command, self.how, *(str(number) for number in numbers), f"{self.seconds:.1f}")
 
 
@@ -44,7 +44,7 @@ def markdown(results: Sequence[Result]) -> str:
     """Return the table, followed by every case that did not converge."""
     lines = [HEADER, ("---",) * 2 + ("---:",) * 5, *(row.cells for row in rows(results))]
     table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
-    failed = [f"- {result.case} ({result.struck}): {why(result)}" for result in results if not result.converged]
+    failed = [f"- {result.case} ({result.injected}): {why(result)}" for result in results if not result.converged]
     return "\n".join([table, "", *(["Not converged:", "", *failed] if failed else ["Every case converged."])]) + "\n"
 
 
@@ -60,7 +60,7 @@ def _row(command: str, how: str, group: Sequence[Result]) -> Row:
         command=command,
         how=how,
         cases=len(group),
-        struck=len({result.struck for result in group}),
+        injected=len({result.injected for result in group}),
         converged=sum(result.converged for result in group),
         orphans=sum(len(result.orphans) for result in group),
         seconds=sum(result.seconds for result in group) / len(group),

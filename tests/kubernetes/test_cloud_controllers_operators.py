@@ -131,7 +131,7 @@ def _events_of(api: Api, controllers: CloudControllers, kind: type[Any], count: 
 
 def _said(state: State) -> str:
     with state.transaction() as view:
-        return release_status.said(view, OPERATOR).status
+        return release_status.status_of(view, OPERATOR).status
 
 
 def _status(api: Api) -> Json:

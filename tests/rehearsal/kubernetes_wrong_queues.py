@@ -129,7 +129,7 @@ WRONG_QUEUES = (
         "update",
         "right",
     ),
-    Wrong(queues.finalizer_held, CLUSTER_QUEUE, verb="delete", says="not installed any more", gone=NO_KUEUE),
+    Wrong(queues.finalizer_held, CLUSTER_QUEUE, verb="delete", says="not installed anymore", gone=NO_KUEUE),
     Wrong(
         queues.finalizer_held,
         RESOURCE_FLAVOR,
@@ -263,7 +263,7 @@ WRONG_QUEUES = (
         ray_job.nobody_lets_it_go,
         RAY_JOB,
         verb="delete",
-        says="KubeRay is not installed any more",
+        says="KubeRay is not installed anymore",
         gone=((RELEASE, "kuberay/kuberay-operator"),),
     ),
     Wrong(

@@ -107,7 +107,7 @@ def test_goldens_are_those_of_the_stack_files() -> None:
 def test_every_input_is_noticed_when_it_is_missing(fork_server: ForkServer, tmp_path: Path, stack: str) -> None:
     found = made(stack, Workspace(tmp_path / stack, fork_server.bin))
     mutations = list(mutate(found.graph, found, found.settings.target))
-    assert [mutation.where for mutation in mutations if mutation.by == "nobody"] == []
+    assert [mutation.where for mutation in mutations if mutation.by == "unnoticed"] == []
     assert len(mutations) > 500
     assert sum(mutation.by == "refusal" for mutation in mutations) > 50
 
@@ -117,7 +117,7 @@ def test_every_input_of_a_queue_is_noticed_when_it_is_missing(fork_server: ForkS
     found = made("gke-dws", Workspace(tmp_path / "gke-dws", fork_server.bin))
     types = {node.type for node in found.graph.made if re.search(r"kueue|RayJob|Release|NodePool", node.type)}
     mutations = list(mutate(found.graph, found, "gke", types))
-    assert [mutation.where for mutation in mutations if mutation.by == "nobody"] == []
+    assert [mutation.where for mutation in mutations if mutation.by == "unnoticed"] == []
     assert len(types) == 8
     assert len(mutations) > 400
 

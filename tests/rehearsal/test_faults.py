@@ -64,7 +64,7 @@ def converge(sweep: Sweep, stack: str, cases: list[Case], hint: str = "") -> Non
     """Run cases; those that fail say how to run them alone."""
     failed = [result for result in sweep.run(cases, 2, lambda _: None) if not result.converged]
     said = "\n".join(
-        f"{result.case}, {result.struck}: {why(result)}\n  {result.case.again(stack)}" for result in failed
+        f"{result.case}, {result.injected}: {why(result)}\n  {result.case.again(stack)}" for result in failed
     )
     assert not failed, f"{hint}\n{said}"
 

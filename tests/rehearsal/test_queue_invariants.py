@@ -95,8 +95,16 @@ BROKEN = (
         "kueue",
     ),
     Broken(queues.kueue_looks_after_what_the_stack_runs, RELEASE, CONFIG, ("ray.io/rayjob", "pod"), "kueue"),
-    Broken(queues.nobody_is_evicted_while_machines_come, RELEASE, CONFIG, ("timeout: 3600s", "timeout: 300s"), "kueue"),
-    Broken(queues.nobody_is_evicted_while_machines_come, RELEASE, CONFIG, ("Count: 2", "Count: null"), "kueue"),
+    Broken(
+        queues.workloads_are_not_evicted_while_machines_start,
+        RELEASE,
+        CONFIG,
+        ("timeout: 3600s", "timeout: 300s"),
+        "kueue",
+    ),
+    Broken(
+        queues.workloads_are_not_evicted_while_machines_start, RELEASE, CONFIG, ("Count: 2", "Count: null"), "kueue"
+    ),
     Broken(queues.every_workload_waits_in_the_queue, RAY_JOB, LABEL, "other"),
     Broken(queues.every_workload_waits_in_the_queue, RAY_JOB, "spec/suspend", False),
     Broken(queues.every_workload_waits_in_the_queue, LOCAL_QUEUE, "spec/clusterQueue", "other"),
@@ -113,8 +121,8 @@ BROKEN = (
         "8",
         stack="reserved first",
     ),
-    Broken(queues.no_more_is_promised_than_the_nodes_hold, CLUSTER_QUEUE, f"{QUOTA}/1/resources/2/nominalQuota", "17"),
-    Broken(queues.no_more_is_promised_than_the_nodes_hold, CLUSTER_QUEUE, f"{QUOTA}/0/resources/3/nominalQuota", "1Gi"),
+    Broken(queues.quotas_do_not_exceed_node_capacity, CLUSTER_QUEUE, f"{QUOTA}/1/resources/2/nominalQuota", "17"),
+    Broken(queues.quotas_do_not_exceed_node_capacity, CLUSTER_QUEUE, f"{QUOTA}/0/resources/3/nominalQuota", "1Gi"),
     Broken(queues.flavors_are_the_stacks_nodes, RESOURCE_FLAVOR, f"spec/nodeLabels/{ON_GKE.replace('/', '~')}", "gpus"),
     Broken(queues.flavors_are_the_stacks_nodes, POOL, "name", "gpus", "pool-gpu"),
     Broken(
@@ -168,8 +176,8 @@ BROKEN = (
     Broken(queued_capacity.a_check_asks_google, ADMISSION_CHECK, "spec/controllerName", "kueue.x-k8s.io/multikueue"),
     Broken(queued_capacity.a_check_asks_google, ADMISSION_CHECK, "spec/parameters/name", "other"),
     Broken(queued_capacity.a_check_asks_google, PROVISIONING, "spec/managedResources", ["cpu"]),
-    Broken(queued_capacity.requests_are_made_anew_for_days, PROVISIONING, f"{RETRY}/backoffLimitCount", 3),
-    Broken(queued_capacity.requests_are_made_anew_for_days, PROVISIONING, f"{RETRY}/backoffMaxSeconds", 86400),
+    Broken(queued_capacity.requests_are_retried_for_days, PROVISIONING, f"{RETRY}/backoffLimitCount", 3),
+    Broken(queued_capacity.requests_are_retried_for_days, PROVISIONING, f"{RETRY}/backoffMaxSeconds", 86400),
     Broken(
         queued_capacity.a_request_is_for_one_set_of_pods,
         RAY_JOB,
@@ -180,8 +188,8 @@ BROKEN = (
         queued_capacity.a_request_is_for_one_set_of_pods, RAY_JOB, f"{BOX}/resources/limits/networking.gke.io~nic", 1
     ),
     Broken(queued_capacity.queued_machines_are_tolerated, RAY_JOB, f"{WORKERS}/template/spec/tolerations", []),
-    Broken(queued_capacity.machines_are_lent_for_as_long_as_the_pool_says, RAY_JOB, LENT, "60"),
-    Broken(queued_capacity.machines_are_lent_for_as_long_as_the_pool_says, RAY_JOB, LENT, None),
+    Broken(queued_capacity.requests_match_the_pools_run_time, RAY_JOB, LENT, "60"),
+    Broken(queued_capacity.requests_match_the_pools_run_time, RAY_JOB, LENT, None),
     Broken(ray_job.the_ray_job_runs_its_entry_point_once, RAY_JOB, "spec/submissionMode", "K8sJobMode"),
     Broken(ray_job.the_ray_job_runs_its_entry_point_once, RAY_JOB, "spec/entrypoint", "true"),
     Broken(ray_job.the_ray_job_runs_its_entry_point_once, RAY_JOB, "spec/backoffLimit", 3),

@@ -19,12 +19,12 @@ from rehearsal.clouds.values import digest
 
 
 def caller(_arguments: Json, _config: Mapping[str, Any], _state: View) -> Json:
-    """A user of the account of AWS's examples."""
+    """Return the identity of the example account's user."""
     return {"id": ACCOUNT, "accountId": ACCOUNT, "arn": CALLER, "userId": f"AIDA{digest(CALLER, 17).upper()}"}
 
 
 def availability_zones(arguments: Json, config: Mapping[str, Any], _state: View) -> Json:
-    """The zones of a region."""
+    """Return the zones of a region."""
     region = region_of(arguments, config)
     names = zones(region)
     return {
@@ -38,7 +38,7 @@ def availability_zones(arguments: Json, config: Mapping[str, Any], _state: View)
 
 
 def availability_zone(arguments: Json, config: Mapping[str, Any], _state: View) -> Json:
-    """One zone, by name or id."""
+    """Return one zone, by name or id."""
     region = region_of(arguments, config)
     by_id = {zone_id(zone): zone for zone in zones(region)}
     name = str(arguments.get("name") or by_id.get(str(arguments.get("zoneId"))) or zones(region)[0])
@@ -60,7 +60,7 @@ def availability_zone(arguments: Json, config: Mapping[str, Any], _state: View) 
 
 
 def partition(arguments: Json, config: Mapping[str, Any], _state: View) -> Json:
-    """The partition of the provider's region."""
+    """Return the partition of the provider's region."""
     name = partition_of(region_of(arguments, config))
     suffix = "amazonaws.com.cn" if name == "aws-cn" else "amazonaws.com"
     reverse = "cn.com.amazonaws" if name == "aws-cn" else "com.amazonaws"
@@ -68,13 +68,13 @@ def partition(arguments: Json, config: Mapping[str, Any], _state: View) -> Json:
 
 
 def region(arguments: Json, config: Mapping[str, Any], _state: View) -> Json:
-    """The provider's region."""
+    """Return the provider's region."""
     name = region_of(arguments, config)
     return {"id": name, "region": name, "name": name, "description": name, "endpoint": f"ec2.{name}.amazonaws.com"}
 
 
 def parameter(arguments: Json, config: Mapping[str, Any], _state: View) -> Json:
-    """A public parameter about a machine image: its id, or its release; any other has a value of its own."""
+    """Return a public parameter of a machine image: its id or its release; any other gets a placeholder."""
     name = str(arguments.get("name"))
     value = digest(name, 16)
     if name.endswith("/image_id") or "/ami-" in name:
@@ -96,7 +96,7 @@ def parameter(arguments: Json, config: Mapping[str, Any], _state: View) -> Json:
 
 
 def instance_type_offerings(arguments: Json, config: Mapping[str, Any], state: View) -> Json:
-    """Which instance types a place has; filters by "instance-type" and "location" are understood."""
+    """Return the instance types of a location. It supports filters by "instance-type" and "location"."""
     asked = {str(one["name"]): [str(value) for value in one["values"]] for one in arguments.get("filters") or []}
     home = region_of(arguments, config)
     by_zone = str(arguments.get("locationType") or "region") != "region"
@@ -120,7 +120,7 @@ def instance_type_offerings(arguments: Json, config: Mapping[str, Any], state: V
 
 
 def get_instance_type(arguments: Json, config: Mapping[str, Any], _state: View) -> Json:
-    """What an instance type has, as far as the catalog knows."""
+    """Return the properties of an instance type that the catalog knows."""
     name = str(arguments.get("instanceType"))
     known, row = instance_type(name), EKS_CATALOG.get(name)
     return {
@@ -142,7 +142,7 @@ def get_instance_type(arguments: Json, config: Mapping[str, Any], _state: View) 
 
 
 def cluster_versions(arguments: Json, config: Mapping[str, Any], _state: View) -> Json:
-    """The Kubernetes versions that EKS has."""
+    """Return EKS's Kubernetes versions."""
     wanted = arguments.get("clusterVersionOnlies") or list(VERSIONS)
     rows = [
         {
@@ -163,7 +163,7 @@ def cluster_versions(arguments: Json, config: Mapping[str, Any], _state: View) -
 
 
 def addon_version(arguments: Json, config: Mapping[str, Any], state: View) -> Json:
-    """The version of an add-on for a Kubernetes version."""
+    """Return the version of an add-on for a Kubernetes version."""
     name, version = str(arguments.get("addonName")), str(arguments.get("kubernetesVersion"))
     cluster: Json = {"clusterName": "asked"}
     call = Call(verb="create", type="", id="", inputs=cluster, live={}, config=config, state=state)
@@ -179,7 +179,7 @@ def addon_version(arguments: Json, config: Mapping[str, Any], state: View) -> Js
 
 
 def policy_document(arguments: Json, _config: Mapping[str, Any], _state: View) -> Json:
-    """A policy as JSON, from statements."""
+    """Return a policy as JSON, from statements."""
     statements = []
     for one in arguments.get("statements") or []:
         statement: Json = {"Effect": one.get("effect") or "Allow"}
@@ -202,7 +202,7 @@ def policy_document(arguments: Json, _config: Mapping[str, Any], _state: View) -
 
 
 def cluster(arguments: Json, config: Mapping[str, Any], state: View) -> Json:
-    """A cluster that exists."""
+    """Return an existing cluster."""
     name = str(arguments.get("name"))
     live = state.get(CLUSTER, name) or {}
     shown = {key: value for key, value in live.items() if not key.startswith("__")}
@@ -210,7 +210,7 @@ def cluster(arguments: Json, config: Mapping[str, Any], state: View) -> Json:
 
 
 def cluster_auth(arguments: Json, config: Mapping[str, Any], _state: View) -> Json:
-    """A token that opens nothing."""
+    """Return an invalid token."""
     name = str(arguments.get("name"))
     home = region_of(arguments, config)
     return {"id": name, "name": name, "token": "rehearsal-token-that-opens-nothing", "region": home}
@@ -239,7 +239,7 @@ CLOUD = Cloud(
     package="aws",
     kinds={kind.type: kind for kind in _KINDS},
     functions=FUNCTIONS,
-    # A provider of another region finds nothing of what it made.
+    # A provider of another region does not find the resources.
     replace_on=frozenset({"region"}),
     failures=FAILURES,
 )

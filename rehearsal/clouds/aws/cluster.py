@@ -1,4 +1,4 @@
-"""EKS clusters: identity, computed outputs, what replaces them, and what EKS makes and takes along with them."""
+"""EKS clusters: ids, computed outputs, replacement, and the resources that EKS creates and deletes with them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rehearsal.clouds.aws.references import strings
 from rehearsal.clouds.kind import Call, Json, value_at
 from rehearsal.clouds.values import blocks, digest, kept
 
-# ForceNew in `refusals.PROVIDER_CLUSTER`. Taking encryptionConfig away replaces, too; giving it later does not.
+# ForceNew in `refusals.PROVIDER_CLUSTER`. Removing encryptionConfig also replaces; adding it later does not.
 CLUSTER_REPLACES = frozenset(
     {
         *("region", "name", "roleArn", "bootstrapSelfManagedAddons", "outpostConfig", "remoteNetworkConfig"),
@@ -25,17 +25,17 @@ CLUSTER_REPLACES = frozenset(
 
 
 def identify_cluster(inputs: Json, _config: Mapping[str, Any]) -> str:
-    """Its name."""
+    """Return the cluster's name."""
     return str(inputs.get("name") or f"eks-{digest(str(sorted(inputs)), 7)}")
 
 
 def cluster_group(name: str) -> str:
-    """The id of the security group that EKS makes for a cluster."""
+    """Return the id of the security group that EKS creates for a cluster."""
     return hexadecimal("sg", f"eks {name}")
 
 
 def compute_cluster(call: Call) -> Json:
-    """Endpoint, certificate, issuer of identities; and on the way, what EKS makes beside the cluster."""
+    """Return endpoint, certificate and OIDC issuer, and create EKS's own resources for the cluster."""
     region = region_of(call.inputs, call.config)
     subnets = strings(value_at(call.inputs, "vpcConfig.subnetIds"))
     vpc = str((call.state.get(tokens.SUBNET, subnets[0]) or {}).get("vpcId") or "") if subnets else ""
@@ -91,25 +91,25 @@ def compute_cluster(call: Call) -> Json:
 
 
 def delete_with_cluster(call: Call, type_: str, live: Json) -> bool:
-    """Everything in the cluster goes with it, and what EKS keeps about it; node groups do not, they are refused."""
+    """Return whether an object is deleted with the cluster: its objects and EKS's own, but not node groups."""
     if type_ in (tokens.ADDON, tokens.ACCESS_ENTRY, tokens.ACCESS_POLICY, tokens.POD_IDENTITY):
         return live.get("clusterName") == call.id
     if type_ in (tokens.INGRESS, tokens.EGRESS):
         return live.get("securityGroupId") == cluster_group(call.id)
     if live.get(tokens.MADE_BY) == f"eks:{call.id}":
-        # The log group stays, and is paid for, until somebody deletes it.
+        # The log group stays, with its cost, until it is deleted.
         return type_ != tokens.LOG_GROUP
     return type_.startswith(tokens.KUBERNETES) and live.get(tokens.IN_CLUSTER) == call.id
 
 
 def certificate(cluster: str) -> str:
-    """A certificate authority as the API writes it: base64 of PEM. It is a placeholder, and says so."""
+    """Return a placeholder for a CA certificate in the API's format: base64 of PEM."""
     body = base64.b64encode(f"simulated certificate authority of {cluster}".encode()).decode()
     return base64.b64encode(f"-----BEGIN CERTIFICATE-----\n{body}\n-----END CERTIFICATE-----\n".encode()).decode()
 
 
 def _supporting_resources(call: Call, vpc: str) -> None:
-    """What EKS makes with a cluster: its security group, a log group if none is there, an entry for the creator."""
+    """Create EKS's own resources: a security group, a log group if there is none, an entry for the creator."""
     made = {tokens.MADE_BY: f"eks:{call.id}", "region": region_of(call.inputs, call.config)}
     group = {"name": f"eks-cluster-sg-{call.id}-{digest(call.id, 9)}", "vpcId": vpc, "ownerId": ACCOUNT, **made}
     group["description"] = "EKS created security group applied to ENI that is attached to EKS Control Plane"

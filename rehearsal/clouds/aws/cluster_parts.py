@@ -1,4 +1,4 @@
-"""Add-ons, access entries and pod identities of a cluster: ids, computed outputs and what replaces them."""
+"""Add-ons, access entries and pod identities of a cluster: ids, computed outputs and replacement."""
 
 from __future__ import annotations
 
@@ -19,33 +19,33 @@ POD_IDENTITY_REPLACES = frozenset({"region", "clusterName", "namespace", "servic
 
 
 def identify_addon(inputs: Json, _config: Mapping[str, Any]) -> str:
-    """CLUSTER:ADDON."""
+    """Return CLUSTER:ADDON."""
     return f"{inputs.get('clusterName')}:{inputs.get('addonName')}"
 
 
 def identify_access_entry(inputs: Json, _config: Mapping[str, Any]) -> str:
-    """CLUSTER:PRINCIPAL."""
+    """Return CLUSTER:PRINCIPAL."""
     return f"{inputs.get('clusterName')}:{inputs.get('principalArn')}"
 
 
 def identify_access_policy(inputs: Json, _config: Mapping[str, Any]) -> str:
-    """CLUSTER#PRINCIPAL#POLICY."""
+    """Return CLUSTER#PRINCIPAL#POLICY."""
     return f"{inputs.get('clusterName')}#{inputs.get('principalArn')}#{inputs.get('policyArn')}"
 
 
 def identify_pod_identity(inputs: Json, config: Mapping[str, Any]) -> str:
-    """The association's id, which AWS makes up: "a-" and 17 characters."""
+    """Return a generated association id: "a-" and 17 characters."""
     return f"a-{digest(generated_id('a', 'clusterName', 'namespace', 'serviceAccount', 'roleArn')(inputs, config), 17)}"
 
 
 def default_version(name: str, call: Call) -> str:
-    """The version of an add-on that a cluster gets if it names none."""
+    """Return the default version of an add-on for a cluster."""
     version = str((cluster_of(call) or {}).get("version") or "1.35")
     return ADDONS.get(name, ("v1.0.0-eksbuild.1", False))[0].format(version=version)
 
 
 def compute_addon(call: Call) -> Json:
-    """Its version."""
+    """Return the version of an add-on."""
     name = str(call.inputs.get("addonName"))
     return {
         **regional(call),
@@ -57,7 +57,7 @@ def compute_addon(call: Call) -> Json:
 
 
 def compute_access_entry(call: Call) -> Json:
-    """The name under which the principal is known in the cluster."""
+    """Return the principal's user name in the cluster."""
     principal = str(call.inputs.get("principalArn"))
     kind = "role" if ":role/" in principal else "user"
     account = principal.split(":")[4] if principal.count(":") >= 5 else ""
@@ -73,12 +73,12 @@ def compute_access_entry(call: Call) -> Json:
 
 
 def compute_access_policy(call: Call) -> Json:
-    """When it was associated."""
+    """Return the time of the association."""
     return {"region": region_of(call.inputs, call.config), "associatedAt": SINCE, "modifiedAt": SINCE}
 
 
 def compute_pod_identity(call: Call) -> Json:
-    """Its id under another name."""
+    """Return the id as an output."""
     return {
         **regional(call),
         "associationArn": arn(call, "eks", f"podidentityassociation/{call.inputs.get('clusterName')}/{call.id}"),

@@ -1,6 +1,6 @@
-"""The AWS CLI of a rehearsal. It answers the one command that recovery gives, from the simulated cloud's memory.
+"""Simulated AWS CLI of a rehearsal: it answers the one command that recovery needs, from the cloud state.
 
-As Resource Groups Tagging does, it knows whatever has a tag and an ARN in the region; IAM's roles it leaves out.
+Like Resource Groups Tagging, it returns everything with a tag and an ARN in the region, except IAM roles.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ _ASKED = ("resourcegroupstaggingapi", "get-resources", "--region", "", "--tag-fi
 _ARNS = ("arn", "associationArn", "accessEntryArn")
 _LEFT_OUT = frozenset({tokens.ROLE})
 REFUSED, NOT_OURS = 252, 1
-"""Exit statuses; 252 is the AWS CLI's own for a command line that it does not understand."""
+"""Exit statuses; 252 is the AWS CLI's own for an unknown command line."""
 
 
 def main(words: Sequence[str]) -> int:
-    """Answer a command line on standard output; returns the exit status."""
+    """Answer a command line on standard output; return the exit status."""
     try:
         workspace = of_this_process()
     except NotOursError as problem:
@@ -31,7 +31,7 @@ def main(words: Sequence[str]) -> int:
         return NOT_OURS
     region, filters = words[3:4], words[5:6]
     if len(words) != len(_ASKED) or any(asked and asked != word for asked, word in zip(_ASKED, words, strict=True)):
-        print(f"aws: REHEARSAL: the rehearsal's AWS CLI does not know: aws {' '.join(words)}", file=sys.stderr)
+        print(f"aws: REHEARSAL: the rehearsal's AWS CLI does not support: aws {' '.join(words)}", file=sys.stderr)
         return REFUSED
     key, _, value = filters[0].partition(",")
     if not (key.startswith("Key=") and value.startswith("Values=")):
@@ -44,7 +44,7 @@ def main(words: Sequence[str]) -> int:
 
 
 def resources(state: View, region: str, key: str, value: str) -> list[dict[str, Any]]:
-    """What has this tag in this region, in the words of GetResources."""
+    """Return the resources with this tag in this region, in the format of GetResources."""
     found = []
     for type_, id_, live in state.all():
         tags = live.get("tagsAll") or {}
@@ -57,7 +57,7 @@ def resources(state: View, region: str, key: str, value: str) -> list[dict[str, 
 
 def _arn(type_: str, id_: str, live: Mapping[str, Any], region: str) -> str:
     if type_ == tokens.NAT:
-        # The provider does not tell the ARN of a NAT gateway, which has one all the same.
+        # The provider has no ARN output for a NAT gateway, although it has an ARN.
         return f"arn:{partition_of(region)}:ec2:{region}:{ACCOUNT}:natgateway/{id_}"
     return next((str(live[name]) for name in _ARNS if live.get(name)), "")
 

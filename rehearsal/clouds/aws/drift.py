@@ -1,8 +1,7 @@
-"""What this cloud changes by itself after a while. A refresh must not show it as a difference.
+"""Changes that AWS makes over time. A refresh must not show them as differences.
 
-The counterpart are the `ignore_changes` of the program: above all the desired size of node groups, which is the
-autoscaler's. Tags that AWS sets ("aws:…") are not here: the provider hides them (its tags.IgnoreAWS, unverified,
-2026-11).
+The counterpart are the `ignore_changes` of the program, such as the desired size of node groups, which the autoscaler
+sets. Tags that AWS sets ("aws:…") are not included: the provider hides them (its tags.IgnoreAWS, unverified, 2026-11).
 """
 
 from __future__ import annotations
@@ -14,33 +13,33 @@ from rehearsal.clouds.state import View
 
 
 def drift_cluster(_live: Json, _state: View) -> Json:
-    """A new platform version is rolled out. The Kubernetes version is upgraded at its end of support only."""
+    """Roll out a platform version. The Kubernetes version is upgraded at its end of support only."""
     return {"platformVersion": "eks.14"}
 
 
 def drift_node_group(live: Json, _state: View) -> Json:
-    """The autoscaler adds a node. EKS does not update the image of a group by itself, so its release stays."""
+    """Add a node, as the autoscaler does. EKS does not update the image of a group automatically."""
     most = int(value_at(live, "scalingConfig.maxSize") or 0)
     return {"scalingConfig": {"desiredSize": min(desired(live) + 1, most)}}
 
 
 def drift_schedule(_live: Json, _state: View) -> Json:
-    """Its time has come and gone; AWS computes the next. One that does not recur would be gone altogether."""
+    """Run the scheduled action; AWS computes the next time. An action without a recurrence would be deleted."""
     return {"startTime": "2027-12-01T00:00:00Z"}
 
 
 def drift_addon(live: Json, _state: View) -> Json:
-    """Something in the cluster touches it; its version is changed by people only."""
+    """Update the modification time; only users change the version."""
     return {"modifiedAt": "2026-11-09T08:00:00Z", "createdAt": live.get("createdAt")}
 
 
 def drift_launch_template(live: Json, _state: View) -> Json:
-    """Somebody makes the newest version the default one in the console."""
+    """Make the newest version the default one, as a user does in the console."""
     return {"defaultVersion": live.get("latestVersion", 1)}
 
 
 def drift_security_group(live: Json, state: View) -> Json:
-    """What a group says of itself follows its rules, whoever made them: inline rules beside others never settle."""
+    """Return the group's rules, including separate ones: inline rules next to separate ones never converge."""
     changes: Json = {}
     id_ = str(live.get("arn", "")).rpartition("/")[2]
     for type_, key in ((tokens.INGRESS, "ingress"), (tokens.EGRESS, "egress")):
@@ -62,7 +61,7 @@ def drift_security_group(live: Json, state: View) -> Json:
 
 
 def drift_route_table(live: Json, state: View) -> Json:
-    """What the table says about itself follows its routes, whoever made them."""
+    """Return the table's routes, including separate ones."""
     id_ = str(live.get("arn", "")).rpartition("/")[2]
     known = [dict(route) for route in live.get("routes") or []]
     keys = ("gatewayId", "natGatewayId")
@@ -76,7 +75,7 @@ def drift_route_table(live: Json, state: View) -> Json:
 
 
 def drift_eip(live: Json, state: View) -> Json:
-    """An address that a NAT gateway took knows it."""
+    """Associate the address with its NAT gateway."""
     for _, _, nat in state.all(tokens.NAT):
         if nat.get("allocationId") == live.get("allocationId"):
             return {

@@ -1,4 +1,4 @@
-"""Roles, policies, keys and logs: ids, computed outputs and what replaces them."""
+"""Roles, policies, keys and logs: ids, computed outputs and replacement."""
 
 from __future__ import annotations
 
@@ -33,41 +33,41 @@ LOG_GROUP_REPLACES = frozenset({"region", "name", "namePrefix", "logGroupClass"}
 
 
 def identify_by_name(inputs: Json, _config: Mapping[str, Any]) -> str:
-    """Its name: roles, instance profiles, log groups, aliases."""
+    """Return the name: of roles, instance profiles, log groups, aliases."""
     return name_of(inputs)
 
 
 def identify_role_policy(inputs: Json, _config: Mapping[str, Any]) -> str:
-    """ROLE:POLICY."""
+    """Return ROLE:POLICY."""
     return f"{inputs['role']}:{name_of(inputs)}"
 
 
 def identify_attachment(inputs: Json, _config: Mapping[str, Any]) -> str:
-    """ROLE/ARN. Older providers made up an id; this one can find an attachment again."""
+    """Return ROLE/ARN. Older providers generated an id; this one can find an attachment again."""
     return f"{last(inputs.get('role'))}/{inputs.get('policyArn')}"
 
 
 def identify_policy(inputs: Json, config: Mapping[str, Any]) -> str:
-    """Its ARN."""
+    """Return the ARN."""
     partition = partition_of(region_of(inputs, config))
     return f"arn:{partition}:iam::{ACCOUNT}:policy{inputs.get('path') or '/'}{name_of(inputs)}"
 
 
 def identify_oidc(inputs: Json, config: Mapping[str, Any]) -> str:
-    """Its ARN."""
+    """Return the ARN."""
     partition = partition_of(region_of(inputs, config))
     url = str(inputs.get("url") or "").removeprefix("https://")
     return f"arn:{partition}:iam::{ACCOUNT}:oidc-provider/{url}"
 
 
 def identify_key(inputs: Json, config: Mapping[str, Any]) -> str:
-    """A UUID."""
+    """Return a UUID."""
     text = digest(generated_id("key")(inputs, config), 32)
     return "-".join((text[:8], text[8:12], f"4{text[13:16]}", f"8{text[17:20]}", text[20:]))
 
 
 def compute_role(call: Call) -> Json:
-    """Its ARN and unique id."""
+    """Return the ARN and unique id."""
     path = str(call.inputs.get("path") or "/")
     return {
         **tags(call),
@@ -80,12 +80,12 @@ def compute_role(call: Call) -> Json:
 
 
 def compute_role_policy(call: Call) -> Json:
-    """Its name."""
+    """Return the name."""
     return {"name": call.id.partition(":")[2]}
 
 
 def compute_policy(call: Call) -> Json:
-    """Its ARN."""
+    """Return the ARN."""
     return {
         **tags(call),
         "arn": call.id,
@@ -96,7 +96,7 @@ def compute_policy(call: Call) -> Json:
 
 
 def compute_instance_profile(call: Call) -> Json:
-    """Its ARN."""
+    """Return the ARN."""
     return {
         **tags(call),
         "name": call.id,
@@ -108,12 +108,12 @@ def compute_instance_profile(call: Call) -> Json:
 
 
 def compute_oidc(call: Call) -> Json:
-    """Its ARN, and a thumbprint."""
+    """Return the ARN and a thumbprint."""
     return {**tags(call), "arn": call.id, **kept(call, {"thumbprintLists": [digest(call.id, 40)]})}
 
 
 def compute_key(call: Call) -> Json:
-    """Its ARN."""
+    """Return the ARN."""
     return {
         **regional(call),
         "arn": arn(call, "kms", f"key/{call.id}"),
@@ -135,7 +135,7 @@ def compute_key(call: Call) -> Json:
 
 
 def compute_alias(call: Call) -> Json:
-    """The ARN of its key, which may be named by id."""
+    """Return the ARN of its key, which may be given by id."""
     key = last(call.inputs.get("targetKeyId"))
     region = region_of(call.inputs, call.config)
     return {
@@ -147,7 +147,7 @@ def compute_alias(call: Call) -> Json:
 
 
 def compute_log_group(call: Call) -> Json:
-    """Its ARN."""
+    """Return the ARN."""
     return {
         **regional(call),
         "arn": arn(call, "logs", f"log-group:{call.id}"),

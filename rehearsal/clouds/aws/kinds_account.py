@@ -1,4 +1,4 @@
-"""Who refuses what about identities and storage: IAM, KMS, logs, FSx, S3, ECR."""
+"""Kinds of identities and storage with their rules: IAM, KMS, logs, FSx, S3, ECR."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who refuses what about machines and clusters: EC2 launch templates, EKS, Auto Scaling."""
+"""Kinds of machines and clusters with their rules: EC2 launch templates, EKS, Auto Scaling."""
 
 from __future__ import annotations
 
@@ -232,7 +232,7 @@ SCHEDULE = Kind(
         schedules.action_sizes_reversed,
     ),
     drift=drift.drift_schedule,
-    # PutScheduledUpdateGroupAction makes an action or changes the one of this name.
+    # PutScheduledUpdateGroupAction creates an action or changes the one with this name.
     repeatable=True,
 )
 

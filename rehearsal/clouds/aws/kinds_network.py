@@ -1,4 +1,4 @@
-"""Who refuses what in the network: VPCs, subnets, gateways, routes, security groups, endpoints."""
+"""Kinds of the network with their rules: VPCs, subnets, gateways, routes, security groups, endpoints."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Placement groups, launch templates and capacity reservations: ids, computed outputs and what replaces them."""
+"""Placement groups, launch templates and capacity reservations: ids, computed outputs and replacement."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ RESERVATION_REPLACES = frozenset(
 
 
 def identify_placement_group(inputs: Json, _config: Mapping[str, Any]) -> str:
-    """Its name."""
+    """Return the name."""
     return name_of(inputs)
 
 
 def compute_placement_group(call: Call) -> Json:
-    """Its id and ARN."""
+    """Return the id and ARN."""
     return {
         **regional(call),
         "arn": arn(call, "ec2", f"placement-group/{call.id}"),
@@ -37,7 +37,7 @@ def compute_placement_group(call: Call) -> Json:
 
 
 def compute_launch_template(call: Call) -> Json:
-    """Every change of what it says makes a version; the default moves along only if it is told to."""
+    """Create a version for every change; the default version moves only if the inputs request it."""
     words = {"tags", "tagsAll", "updateDefaultVersion", "defaultVersion", "name", "region"}
     latest = int(call.live.get("latestVersion") or 1)
     if call.verb == "update" and any(
@@ -70,7 +70,7 @@ def compute_launch_template(call: Call) -> Json:
 
 
 def compute_reservation(call: Call) -> Json:
-    """Its owner."""
+    """Return the owner."""
     return {
         **regional(call),
         "arn": arn(call, "ec2", f"capacity-reservation/{call.id}"),

@@ -1,4 +1,4 @@
-"""VPCs, subnets, gateways, routes, endpoints and security groups: ids, computed outputs and what replaces them."""
+"""VPCs, subnets, gateways, routes, endpoints and security groups: ids, computed outputs and replacement."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rehearsal.clouds.aws.references import cidr, strings
 from rehearsal.clouds.kind import Call, Json
 from rehearsal.clouds.values import digest, kept, number
 
-# What replaces each: ForceNew of the provider, unverified, 2026-11 (`refusals.PROVIDER_OTHERS`).
+# Replacement: ForceNew of the provider, unverified, 2026-11 (`refusals.PROVIDER_OTHERS`).
 _EVERY = frozenset({"region"})
 VPC_REPLACES = _EVERY | {"cidrBlock", "ipv4IpamPoolId", "ipv4NetmaskLength"}
 SUBNET_REPLACES = _EVERY | {"vpcId", "cidrBlock", "availabilityZone", "availabilityZoneId", "ipv6Native", "outpostArn"}
@@ -32,7 +32,7 @@ ENDPOINT_REPLACES = _EVERY | {
 
 
 def compute_vpc(call: Call) -> Json:
-    """What every VPC begins with: a route table, a network ACL and a security group of its own."""
+    """Return the defaults of every VPC: its own route table, network ACL and security group."""
     return {
         **regional(call),
         "arn": arn(call, "ec2", f"vpc/{call.id}"),
@@ -57,7 +57,7 @@ def compute_vpc(call: Call) -> Json:
 
 
 def compute_subnet(call: Call) -> Json:
-    """The zone under both of its names."""
+    """Return the name and id of the zone."""
     region = region_of(call.inputs, call.config)
     by_id = {zone_id(zone): zone for zone in zones(region)}
     zone = call.inputs.get("availabilityZone") or by_id.get(str(call.inputs.get("availabilityZoneId")))
@@ -82,7 +82,7 @@ def compute_subnet(call: Call) -> Json:
 
 
 def compute_internet_gateway(call: Call) -> Json:
-    """Its owner."""
+    """Return the owner."""
     return {
         **regional(call),
         "arn": arn(call, "ec2", f"internet-gateway/{call.id}"),
@@ -92,7 +92,7 @@ def compute_internet_gateway(call: Call) -> Json:
 
 
 def compute_eip(call: Call) -> Json:
-    """A public address; all of them begin with 203, in which TEST-NET-3 (RFC 5737) lies."""
+    """Return a public address that starts with 203, as TEST-NET-3 (RFC 5737) does."""
     address = dotted(call.id, 203)
     region = region_of(call.inputs, call.config)
     return {
@@ -110,7 +110,7 @@ def compute_eip(call: Call) -> Json:
 
 
 def compute_nat(call: Call) -> Json:
-    """Its addresses inside and outside."""
+    """Return the private and public address."""
     subnet = call.state.get(tokens.SUBNET, str(call.inputs.get("subnetId"))) or {}
     eip = call.state.get(tokens.EIP, str(call.inputs.get("allocationId"))) or {}
     block = cidr(subnet.get("cidrBlock"))
@@ -134,7 +134,7 @@ def compute_nat(call: Call) -> Json:
 
 
 def compute_route_table(call: Call) -> Json:
-    """Its owner; routes within it are those asked for."""
+    """Return the owner; inline routes stay as requested."""
     return {
         **regional(call),
         "arn": arn(call, "ec2", f"route-table/{call.id}"),
@@ -144,45 +144,45 @@ def compute_route_table(call: Call) -> Json:
 
 
 def destination_of(route: Mapping[str, Any]) -> str:
-    """Where a route leads."""
+    """Return the destination of a route."""
     keys = ("destinationCidrBlock", "destinationIpv6CidrBlock", "destinationPrefixListId")
     return next((str(route[key]) for key in keys if route.get(key)), "")
 
 
 def identify_route(inputs: Json, _config: Mapping[str, Any]) -> str:
-    """r-rtb-…NUMBER: the table, and a checksum of the destination."""
+    """Return r-rtb-…NUMBER: the table, and a checksum of the destination."""
     return f"r-{inputs['routeTableId']}{number(destination_of(inputs), 10)}"
 
 
 def compute_route(call: Call) -> Json:
-    """It is in force."""
+    """Return the state "active"."""
     region = region_of(call.inputs, call.config)
     return {"region": region, "origin": "CreateRoute", "state": "active", "instanceId": "", "instanceOwnerId": ""}
 
 
 def route_from_import(text: str, _config: Mapping[str, Any]) -> str:
-    """The provider imports a route as TABLE_DESTINATION."""
+    """Convert the import id TABLE_DESTINATION."""
     table, _, destination = text.partition("_")
     return identify_route({"routeTableId": table, "destinationCidrBlock": destination}, {})
 
 
 def identify_association(inputs: Json, _config: Mapping[str, Any]) -> str:
-    """AWS makes it up; a subnet has one, so subnet and table are enough to make it from."""
+    """Return a generated id. A subnet has one association, so subnet and table determine it."""
     return association_from_import(f"{inputs['subnetId']}/{inputs['routeTableId']}", {})
 
 
 def association_from_import(text: str, _config: Mapping[str, Any]) -> str:
-    """The provider imports an association as SUBNET/TABLE."""
+    """Convert the import id SUBNET/TABLE."""
     return hexadecimal("rtbassoc", text)
 
 
 def compute_association(call: Call) -> Json:
-    """Its region."""
+    """Return the region."""
     return {"region": region_of(call.inputs, call.config)}
 
 
 def compute_security_group(call: Call) -> Json:
-    """Its name. The provider takes away the rule that lets everything out, with which AWS makes a group."""
+    """Return the name. The provider removes the default egress rule of a new group."""
     return {
         **regional(call),
         "arn": arn(call, "ec2", f"security-group/{call.id}"),
@@ -203,7 +203,7 @@ def compute_security_group(call: Call) -> Json:
 
 
 def compute_rule(call: Call) -> Json:
-    """Its id under another name."""
+    """Return the id as an output."""
     return {
         **regional(call),
         "arn": arn(call, "ec2", f"security-group-rule/{call.id}"),
@@ -212,7 +212,7 @@ def compute_rule(call: Call) -> Json:
 
 
 def compute_endpoint(call: Call) -> Json:
-    """One interface for each subnet, or a prefix list for the route tables of a gateway."""
+    """Return one interface per subnet, or the prefix list of a gateway endpoint."""
     kind = str(call.inputs.get("vpcEndpointType") or "Gateway")
     subnets = strings(call.inputs.get("subnetIds"))
     service = str(call.inputs.get("serviceName") or "")
@@ -244,10 +244,10 @@ def compute_endpoint(call: Call) -> Json:
 
 
 def goes_with_group(call: Call, type_: str, live: Json) -> bool:
-    """Rules go with the security group that they are in."""
+    """Return whether a rule is deleted with its security group."""
     return type_ in (tokens.INGRESS, tokens.EGRESS) and live.get("securityGroupId") == call.id
 
 
 def goes_with_table(call: Call, type_: str, live: Json) -> bool:
-    """Routes go with their table."""
+    """Return whether a route is deleted with its table."""
     return type_ == tokens.ROUTE and live.get("routeTableId") == call.id

@@ -1,4 +1,4 @@
-"""Managed node groups: identity, computed outputs, what replaces them, and the access entry that EKS makes for them."""
+"""Managed node groups: ids, computed outputs, replacement, and the access entry that EKS creates for them."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ NODE_GROUP_MAPS = frozenset({"labels"})
 
 
 def identify_node_group(inputs: Json, _config: Mapping[str, Any]) -> str:
-    """CLUSTER:GROUP."""
+    """Return CLUSTER:GROUP."""
     return f"{inputs.get('clusterName')}:{name_of(inputs, 'nodeGroupName')}"
 
 
 def compute_node_group(call: Call) -> Json:
-    """Its Auto Scaling group, its image; and on the way, the access entry of its role."""
+    """Return the Auto Scaling group and image, and create the access entry of the group's role."""
     cluster, _, name = call.id.partition(":")
     live_cluster = call.state.get(tokens.CLUSTER, cluster) or {}
     version = str(call.inputs.get("version") or call.live.get("version") or live_cluster.get("version") or "")
@@ -75,23 +75,23 @@ def compute_node_group(call: Call) -> Json:
 
 
 def identify_group_tag(inputs: Json, _config: Mapping[str, Any]) -> str:
-    """GROUP,KEY."""
+    """Return GROUP,KEY."""
     _ = inputs["tag"]["propagateAtLaunch"], inputs["tag"]["value"]
     return f"{inputs['autoscalingGroupName']},{inputs['tag']['key']}"
 
 
 def compute_group_tag(call: Call) -> Json:
-    """Its region."""
+    """Return the region."""
     return {"region": region_of(call.inputs, call.config)}
 
 
 def identify_schedule(inputs: Json, _config: Mapping[str, Any]) -> str:
-    """GROUP/ACTION, which the provider imports it by; it calls it by its second half, which is its group's own."""
+    """Return GROUP/ACTION, the import id. The provider's id is the action, which is unique in its group."""
     return f"{inputs['autoscalingGroupName']}/{inputs['scheduledActionName']}"
 
 
 def compute_schedule(call: Call) -> Json:
-    """Its ARN, and when it runs next: AWS tells from the recurrence, here it is a fixed day."""
+    """Return the ARN and the next run. AWS computes it from the recurrence; here it is a fixed day."""
     group, _, action = call.id.partition("/")
     mark = f"{digest(call.id)}:autoScalingGroupName/{group}:scheduledActionName/{action}"
     return {
@@ -103,13 +103,13 @@ def compute_schedule(call: Call) -> Json:
 
 
 def scaling_group_of(group: Mapping[str, Any]) -> str:
-    """The name of the Auto Scaling group of a live node group."""
+    """Return the name of the Auto Scaling group of a live node group."""
     return str(value_at(group, "resources.0.autoscalingGroups.0.name") or "")
 
 
 def goes_with_node_group(call: Call, type_: str, live: Json) -> bool:
-    """Tags and actions go with the Auto Scaling group; the access entry that EKS made for its role, with the role's
-    last group."""
+    """Return whether an object is deleted with the group: tags, actions, and the access entry of its role's last
+    group."""
     if type_ in (tokens.GROUP_TAG, tokens.SCHEDULE):
         return live.get("autoscalingGroupName") == scaling_group_of(call.live)
     if type_ != tokens.ACCESS_ENTRY or tokens.MADE_BY not in live or live.get("type") != "EC2_LINUX":

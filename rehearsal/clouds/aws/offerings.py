@@ -1,4 +1,4 @@
-"""What this cloud has on offer: zones, instance types, EKS versions, images, add-ons, managed policies, quotas."""
+"""Offerings of AWS: zones, instance types, EKS versions, images, add-ons, managed policies, quotas."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ ADDONS: Mapping[str, tuple[str, bool]] = {
     "kube-state-metrics": ("v2.18.0-eksbuild.1", True),
     "external-dns": ("v0.20.0-eksbuild.3", True),
 }
-"""Add-ons: default version, and whether a pod of theirs needs a node before they become ACTIVE.
+"""Add-ons: default version, and whether one of their pods needs a node before they become ACTIVE.
 
 vpc-cni and coredns as eksctl 0.230.0 bundles them, 2026-08; aws-fsx-csi-driver 1.9.0, read 2026-08; the other versions
-and the list are unverified, 2026-11. What is asked for is not compared with them, only its shape is.
+and the list are unverified, 2026-11. Requested versions are checked by format only.
 """
 
 MANAGED_POLICIES = frozenset(
@@ -63,7 +63,7 @@ MANAGED_POLICIES = frozenset(
         *("AWSXrayWriteOnlyAccess", "ReadOnlyAccess", "PowerUserAccess", "AutoScalingFullAccess"),
     }
 )
-"""Policies that AWS manages, as far as clusters use them (unverified, 2026-11)."""
+"""AWS managed policies that clusters use (unverified, 2026-11)."""
 
 ACCESS_POLICIES = frozenset(
     {
@@ -97,7 +97,7 @@ _KNOWN_FAMILIES = ("m", "c", "r", "t", "x", "i", "im", "is", "d", "h", "hpc", "z
 
 @dataclass(frozen=True)
 class InstanceType:
-    """What the rules ask of an instance type. `accelerated`: it has GPUs or other accelerators."""
+    """Properties of an instance type that rules need. `accelerated`: it has GPUs or other accelerators."""
 
     name: str
     cards: int
@@ -111,7 +111,7 @@ class InstanceType:
 
 
 def instance_type(name: str) -> InstanceType | None:
-    """An instance type of the catalog with all facts, or of any family that exists with the ordinary ones."""
+    """Return an instance type of the catalog with all facts, or one of another known family with defaults."""
     row = EKS_CATALOG.get(name)
     if row is not None:
         return InstanceType(
@@ -126,7 +126,7 @@ def instance_type(name: str) -> InstanceType | None:
             capacity_blocks="capacity-block" in row.capacities,
         )
     found = _FAMILY.fullmatch(name)
-    # The large ones of these families exist in the catalog's sizes only.
+    # The large sizes of these families exist in the catalog only.
     if found is None or found["family"] not in _KNOWN_FAMILIES or name.startswith(("p4", "p5", "p6")):
         return None
     vcpus = 4 * int(found["times"] or 1) if name.endswith("xlarge") else 2
@@ -144,7 +144,7 @@ def instance_type(name: str) -> InstanceType | None:
 
 
 def zones(region: str) -> list[str]:
-    """The zones of a region: three, as most have. us-east-1 has six (unverified, 2026-11)."""
+    """Return the zones of a region: three, as most have. us-east-1 has six (unverified, 2026-11)."""
     return [
         f"{region}{letter}"
         for letter in ("abcdef" if region == "us-east-1" else "abcd" if region == "us-west-2" else "abc")
@@ -152,7 +152,7 @@ def zones(region: str) -> list[str]:
 
 
 def zone_id(zone: str) -> str:
-    """The id of a zone ("usw2-az2"); which letter is which id differs between accounts."""
+    """Return the id of a zone ("usw2-az2"); the mapping of names to ids differs between accounts."""
     region, letter = zone[:-1], zone[-1]
     area, direction, number = region.rsplit("-", 2)
     short = {"northeast": "ne", "northwest": "nw", "southeast": "se", "southwest": "sw"}.get(direction, direction[0])
@@ -160,7 +160,7 @@ def zone_id(zone: str) -> str:
 
 
 def offered(name: str, zone: str, state: View) -> bool:
-    """Whether a zone has an instance type: everywhere, but where the setting "offers" names other zones.
+    """Return whether a zone has an instance type: every zone, unless the setting "offers" names others.
 
     No source lists the zones of the large GPU types, and they differ between accounts.
     """
@@ -169,21 +169,21 @@ def offered(name: str, zone: str, state: View) -> bool:
 
 
 def quota(state: View, name: str) -> int | None:
-    """A limit of the account ("VPC", "EIP", "P" vCPUs), if the rehearsal sets one."""
+    """Return a limit of the account ("VPC", "EIP", "P" vCPUs), if the rehearsal sets one."""
     limit = state.setting("quota", {}).get(name)
     return None if limit is None else int(limit)
 
 
 def key(version: str) -> tuple[int, ...]:
-    """A Kubernetes version in an order: "1.34" or "1.34.2-20260728"."""
+    """Return the sort key of a Kubernetes version: "1.34" or "1.34.2-20260728"."""
     return tuple(int(part) for part in re.split(r"[.-]", version) if part.isdigit())
 
 
 def release(version: str, date: str = IMAGE_DATE) -> str:
-    """The release of a node image for a Kubernetes version."""
+    """Return the release of a node image for a Kubernetes version."""
     return f"{version}.2-{date}"
 
 
 def node_family(name: str) -> str:
-    """The quota bucket of an instance type: "P", "G", or "standard"."""
+    """Return the quota bucket of an instance type: "P", "G", or "standard"."""
     return "P" if name.startswith("p") else "G" if name.startswith("g") else "standard"

@@ -13,29 +13,29 @@ ACCOUNT = "123456789012"
 """The account number of AWS's own examples."""
 CALLER = f"arn:aws:iam::{ACCOUNT}:user/rehearsal"
 SINCE = "2026-11-02T08:00:00Z"
-"""When everything here was made: a fixed moment, so that two rehearsals agree."""
+"""Creation time of every resource: fixed, so that two rehearsals agree."""
 
 Identify = Callable[[Json, Mapping[str, Any]], str]
 
 
 def region_of(inputs: Mapping[str, Any], config: Mapping[str, Any]) -> str:
-    """The region of a resource: its own, else the provider's."""
+    """Return the region of a resource: its own, else the provider's."""
     return str(inputs.get("region") or config.get("region") or "us-east-1")
 
 
 def partition_of(region: str) -> str:
-    """The partition in which a region lies."""
+    """Return the partition of a region."""
     return "aws-cn" if region.startswith("cn-") else "aws-us-gov" if region.startswith("us-gov-") else "aws"
 
 
 def arn(call: Call, service: str, resource: str, *, everywhere: bool = False) -> str:
-    """An ARN; IAM's have no region."""
+    """Return an ARN; IAM's have no region."""
     region = region_of(call.inputs, call.config)
     return f"arn:{partition_of(region)}:{service}:{'' if everywhere else region}:{ACCOUNT}:{resource}"
 
 
 def generated_id(prefix: str, *required: str) -> Identify:
-    """Ids such as "subnet-0…" with 17 digits: the same request gives the same id, which AWS does not promise.
+    """Return a generator of ids such as "subnet-0…" with 17 digits. Unlike AWS, the same request gives the same id.
 
     Raises `KeyError` for an input that the provider's schema requires.
     """
@@ -49,12 +49,12 @@ def generated_id(prefix: str, *required: str) -> Identify:
 
 
 def hexadecimal(prefix: str, text: str) -> str:
-    """An id in the shape of EC2's: prefix, hyphen and 17 hexadecimal digits."""
+    """Return an id in EC2's format: prefix, hyphen and 17 hexadecimal digits."""
     return f"{prefix}-0{digest(f'{prefix} {text}', 16)}"
 
 
 def name_of(inputs: Mapping[str, Any], key: str = "name") -> str:
-    """A name as it is asked for, or begun with a prefix, or made up by the provider."""
+    """Return the requested name, or a generated one with the requested prefix or the provider's."""
     if inputs.get(key):
         return str(inputs[key])
     made = digest(json.dumps(dict(inputs), sort_keys=True), 20)
@@ -62,29 +62,29 @@ def name_of(inputs: Mapping[str, Any], key: str = "name") -> str:
 
 
 def tags(call: Call) -> Json:
-    """All tags: the provider's default ones, and the resource's own over them."""
+    """Return all tags: the provider's defaults and the resource's own, which take precedence."""
     default = call.config.get("defaultTags") or {}
     if isinstance(default, str):
-        # Nested configuration of a provider travels as JSON in a string.
+        # Nested configuration of a provider is sent as JSON in a string.
         default = json.loads(default)
     return {"tagsAll": {**(default.get("tags") or {}), **(call.inputs.get("tags") or {})}}
 
 
 def regional(call: Call) -> Json:
-    """What nearly every regional resource has: its region and all tags."""
+    """Return the outputs of nearly every regional resource: region and all tags."""
     return {"region": region_of(call.inputs, call.config), **tags(call)}
 
 
 def dotted(text: str, first: int) -> str:
-    """An IPv4 address that depends on the text alone, beginning with `first`."""
+    """Return an IPv4 address that depends only on the text and starts with `first`."""
     number = int(digest(text, 6), 16)
     return f"{first}.{number >> 16 & 255}.{number >> 8 & 255}.{number & 255}"
 
 
 TAGS = frozenset({"tags"})
-"""A free-form map: tags that anybody adds show as a difference."""
+"""A free-form map: tags that others add show as a difference."""
 
 
 def kind_with_generated_id(type_: str, prefix: str, *required: str, **more: Any) -> Kind:
-    """A kind whose ids EC2 or FSx makes up."""
+    """Return a kind whose ids EC2 or FSx generates."""
     return Kind(type=type_, identify=generated_id(prefix, *required), maps=TAGS, generated_ids=True, **more)

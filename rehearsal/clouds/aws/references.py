@@ -1,4 +1,4 @@
-"""How resources of this cloud find each other: by id, ARN or name."""
+"""References between AWS resources: by id, ARN or name."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Found = tuple[str, Json]
 
 
 def cidr(text: object) -> IPv4Network | None:
-    """A range of addresses; None if it is not written as one."""
+    """Parse an address range; None if the text is not one."""
     try:
         return IPv4Network(str(text))
     except ValueError:
@@ -23,22 +23,22 @@ def cidr(text: object) -> IPv4Network | None:
 
 
 def last(reference: object) -> str:
-    """The last part of an ARN or path: the bare name."""
+    """Return the last part of an ARN or path: the name."""
     return str(reference).rsplit("/", 1)[-1]
 
 
 def strings(value: object) -> list[str]:
-    """A list of strings, from a list or from one string."""
+    """Return a list of strings, from a list or from one string."""
     return [str(item) for item in value] if isinstance(value, list) else [str(value)] if value else []
 
 
 def role(state: View, reference: object) -> Json | None:
-    """A role by ARN or name."""
+    """Return a role by ARN or name."""
     return state.get(tokens.ROLE, last(reference))
 
 
 def policies_of(state: View, reference: object) -> set[str]:
-    """The names of the managed policies of a role, attached one by one or listed in it."""
+    """Return the names of a role's managed policies, attached separately or listed in it."""
     name = last(reference)
     attached = {last(live["policyArn"]) for _, _, live in state.all(tokens.ATTACHMENT) if last(live["role"]) == name}
     listed = (role(state, reference) or {}).get("managedPolicyArns") or []
@@ -46,7 +46,7 @@ def policies_of(state: View, reference: object) -> set[str]:
 
 
 def trusts(live: Mapping[str, Any], service: str, action: str = "sts:AssumeRole") -> bool:
-    """Whether a role lets a service take it."""
+    """Return whether a service may assume a role."""
     try:
         document = json.loads(str(live.get("assumeRolePolicy") or "{}"))
     except ValueError:
@@ -61,7 +61,7 @@ def trusts(live: Mapping[str, Any], service: str, action: str = "sts:AssumeRole"
 
 
 def security_group(state: View, id_: str) -> Json | None:
-    """A security group, or the one that every VPC begins with."""
+    """Return a security group, or a VPC's default one."""
     live = state.get(tokens.SECURITY_GROUP, id_)
     if live is not None:
         return live
@@ -72,14 +72,14 @@ def security_group(state: View, id_: str) -> Json | None:
 
 
 def rules_of(state: View, group: str, type_: str) -> Iterator[Json]:
-    """The rules of a security group in one direction (`tokens.INGRESS` or `tokens.EGRESS`), made one by one."""
+    """Return the separate rules of a security group in one direction (`tokens.INGRESS` or `tokens.EGRESS`)."""
     return (live for _, _, live in state.all(type_) if live.get("securityGroupId") == group)
 
 
 def open_within(state: View, group: str, port: int | None) -> bool:
-    """Whether members of a security group reach each other, both ways: on a TCP port, or on everything (None).
+    """Return whether members of a security group reach each other in both directions: on a TCP port, or on all (None).
 
-    Rules within the group's own resource count, too.
+    Inline rules of the group count, too.
     """
     for type_, inline in ((tokens.INGRESS, "ingress"), (tokens.EGRESS, "egress")):
         live = state.get(tokens.SECURITY_GROUP, group) or {}
@@ -93,7 +93,7 @@ def _lets(rule: Mapping[str, Any], group: str, port: int | None) -> bool:
     protocol = str(rule.get("ipProtocol"))
     own = rule.get("referencedSecurityGroupId") == group
     if protocol == "-1":
-        # Everything to every address carries TCP, but not EFA (awsome-distributed-ai #546).
+        # A rule for all traffic to all addresses covers TCP, but not EFA (awsome-distributed-ai #546).
         return own or (port is not None and bool(rule.get("cidrIpv4")))
     if port is None or protocol not in ("tcp", "6"):
         return False
@@ -109,12 +109,12 @@ def _lets_inline(rule: Mapping[str, Any], port: int | None) -> bool:
 
 
 def zone_of(state: View, subnet: str) -> str:
-    """The zone of a subnet."""
+    """Return the zone of a subnet."""
     return str((state.get(tokens.SUBNET, subnet) or {}).get("availabilityZone") or "")
 
 
 def route_table_of(state: View, subnet: str) -> str:
-    """The route table of a subnet: its own, or the VPC's main one."""
+    """Return the route table of a subnet: its own, or the VPC's main one."""
     for _, _, live in state.all(tokens.ASSOCIATION):
         if live.get("subnetId") == subnet:
             return str(live["routeTableId"])
@@ -123,7 +123,7 @@ def route_table_of(state: View, subnet: str) -> str:
 
 
 def routes_of(state: View, table: str) -> Iterator[Json]:
-    """The routes of a table, made one by one or within it."""
+    """Return the routes of a table, separate or inline."""
     for _, _, live in state.all(tokens.ROUTE):
         if live.get("routeTableId") == table:
             yield live
@@ -132,17 +132,17 @@ def routes_of(state: View, table: str) -> Iterator[Json]:
 
 
 def cluster_of(call: Call) -> Json | None:
-    """The cluster that a node group, an add-on or an access entry belongs to."""
+    """Return the cluster of a node group, an add-on or an access entry."""
     return call.state.get(tokens.CLUSTER, str(call.inputs.get("clusterName") or ""))
 
 
 def groups_of(state: View, cluster: str) -> list[Found]:
-    """The node groups of a cluster, as (id, live)."""
+    """Return the node groups of a cluster, as (id, live)."""
     return [(id_, live) for _, id_, live in state.all(tokens.NODE_GROUP) if live.get("clusterName") == cluster]
 
 
 def template_of(state: View, group: Mapping[str, Any]) -> Found | None:
-    """The launch template of a node group, as (id, live)."""
+    """Return the launch template of a node group, as (id, live)."""
     wanted = group.get("launchTemplate") or {}
     for _, id_, live in state.all(tokens.LAUNCH_TEMPLATE):
         if wanted.get("id") == id_ or (not wanted.get("id") and wanted.get("name") == live.get("name")):
@@ -151,31 +151,31 @@ def template_of(state: View, group: Mapping[str, Any]) -> Found | None:
 
 
 def template_data(state: View, group: Mapping[str, Any]) -> Json:
-    """What the launch template of a node group says; nothing if it has none. Only the newest version is remembered."""
+    """Return the launch template data of a node group; empty without one. Only the newest version is stored."""
     found = template_of(state, group)
     return found[1] if found else {}
 
 
 def types_of(state: View, group: Mapping[str, Any]) -> list[str]:
-    """The instance types of a node group: of its template, its own, or EKS's default."""
+    """Return the instance types of a node group: of its template, its own, or EKS's default."""
     template = template_data(state, group)
     named = template.get("instanceType")
     return [str(named)] if named else strings(group.get("instanceTypes")) or ["t3.medium"]
 
 
 def reservation_of(template: Mapping[str, Any]) -> str | None:
-    """The capacity reservation, or group of reservations, that a launch template targets."""
+    """Return the capacity reservation, or group of reservations, that a launch template targets."""
     target = value_at(template, "capacityReservationSpecification.capacityReservationTarget") or {}
     found = target.get("capacityReservationId") or target.get("capacityReservationResourceGroupArn")
     return str(found) if found else None
 
 
 def reservation(state: View, id_: str) -> Json | None:
-    """What is known of a reservation: made here, or told by the setting "reservations"."""
+    """Return a reservation: a live one, or one of the setting "reservations"."""
     known: Mapping[str, Json] = state.setting("reservations", {})
     return state.get(tokens.RESERVATION, id_) or known.get(id_)
 
 
 def desired(group: Mapping[str, Any]) -> int:
-    """How many nodes a group is to have now."""
+    """Return the desired number of nodes of a group."""
     return int(value_at(group, "scalingConfig.desiredSize") or 0)

@@ -12,27 +12,27 @@ from rehearsal.clouds.kind import Refusal
 
 
 def refused(code: str, message: str, source: str) -> Refusal:
-    """An API's refusal of a request: HTTP 400 and the API's own code ("InvalidSubnet.Conflict")."""
+    """Return an API's refusal: HTTP 400 and the API's own code ("InvalidSubnet.Conflict")."""
     return Refusal(f"400 {code}", message, source)
 
 
 def invalid(message: str, source: str) -> Refusal:
-    """EKS's refusal of a parameter."""
+    """Return EKS's refusal of a parameter."""
     return refused("InvalidParameterException", message, source)
 
 
 def missing(message: str, source: str) -> Refusal:
-    """EKS's refusal because something is not there."""
+    """Return EKS's refusal because of a missing resource."""
     return Refusal("404 ResourceNotFoundException", message, source)
 
 
 def unfit(message: str, source: str) -> Refusal:
-    """The provider's own refusal, before it asks AWS."""
+    """Return the provider's own refusal, before it calls AWS."""
     return Refusal("provider", message, source)
 
 
 def failed(code: str, message: str, source: str) -> Refusal:
-    """A long operation that was accepted and ended badly."""
+    """Return the failure of a long operation that was accepted."""
     return Refusal(f"failed {code}", message, source)
 
 
@@ -49,7 +49,7 @@ EC2_EFA = f"EC2 docs, Elastic Fabric Adapter: limitations, read 2026-08; wording
 EC2_LAYOUT = f"EC2 docs efa-acc-inst-types and eksctl-io/eksctl #8685, #8692, #7520, 2026-03; wording {UNVERIFIED}"
 EC2_TYPES = f"EC2 DescribeInstanceTypes, read 2026-08; wording {UNVERIFIED}"
 ASG_TEMPLATE = "eksctl-io/eksctl #1293 and #1713, read 2026-11"
-"""An Auto Scaling group tries its launch template when it is made, even without an instance."""
+"""An Auto Scaling group validates its launch template on creation, even without an instance."""
 GROUPS_IN_TEMPLATE = "hashicorp/terraform-provider-aws #4570, read 2026-11"
 SUBNET_IN_TEMPLATE = f"EKS docs launch-templates and eksctl-io/eksctl #4042, read 2026-11; wording {UNVERIFIED}"
 TYPES_TWICE = "terraform-aws-modules/terraform-aws-eks #1386, read 2026-11"
@@ -126,7 +126,7 @@ _TAKEN: Mapping[str, tuple[str, str, str]] = {
 
 
 def taken(type_: str, id_: str) -> Refusal:
-    """The words of each API for a name that is in use."""
+    """Return the API's refusal of a name that is in use."""
     code, words, source = _TAKEN.get(type_, ("AlreadyExists", "{id} already exists", f"AWS APIs; wording {UNVERIFIED}"))
     before, _, after = id_.partition(":")
     name = id_.rpartition("/")[2]
@@ -155,4 +155,4 @@ FAILURES: Mapping[str, Refusal] = {
         "hashicorp/terraform-plugin-sdk: helper/retry; as in pulumi/pulumi-eks #1525, 2024-12-11",
     ),
 }
-"""What AWS says of each fault."""
+"""AWS errors for injected faults."""

@@ -1,4 +1,4 @@
-"""Refusals about how a node group gets its machines: market, reservation, placement, zone, quota, a way to join."""
+"""Rules of a node group's capacity: market, reservation, placement, zone, quota, and joining the cluster."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def _placement(call: Call) -> str | None:
 
 @on("create")
 def capacity_type_unknown(call: Call) -> Refusal | None:
-    """Machines come on demand, as spot instances or from a capacity block."""
+    """The capacity type is on demand, spot or a capacity block."""
     asked = call.inputs.get("capacityType")
     if asked in (None, "ON_DEMAND", "SPOT", "CAPACITY_BLOCK"):
         return None
@@ -121,7 +121,7 @@ def reservation_malformed(call: Call) -> Refusal | None:
 
 @on("create")
 def reservation_elsewhere(call: Call) -> Refusal | None:
-    """Reserved machines are in the zone of their reservation."""
+    """Reserved instances are in the zone of their reservation."""
     target = reservation_of(template_data(call.state, call.inputs))
     known = reservation(call.state, target) if target else None
     zone = (known or {}).get("availabilityZone")
@@ -133,7 +133,7 @@ def reservation_elsewhere(call: Call) -> Refusal | None:
 
 @on("create", "update")
 def reservation_of_other_machine(call: Call) -> Refusal | None:
-    """Reserved machines are of the type that was reserved."""
+    """Reserved instances have the instance type of the reservation."""
     target = reservation_of(template_data(call.state, call.inputs))
     reserved = ((reservation(call.state, target) if target else None) or {}).get("instanceType")
     if reserved is None or types_of(call.state, call.inputs) == [reserved]:
@@ -144,7 +144,7 @@ def reservation_of_other_machine(call: Call) -> Refusal | None:
 
 @on("create", "update")
 def reservation_not_active(call: Call) -> Refusal | None:
-    """Machines come once their reservation is active, not while it is only scheduled."""
+    """Instances start after their reservation is active, not while it is only scheduled."""
     target = reservation_of(template_data(call.state, call.inputs))
     condition = ((reservation(call.state, target) if target else None) or {}).get("state", "active")
     if condition == "active" or not desired(_asked(call)):
@@ -155,7 +155,7 @@ def reservation_not_active(call: Call) -> Refusal | None:
 
 @on("create", "update")
 def reservation_outside_placement(call: Call) -> Refusal | None:
-    """A placement group reaches a part of a reservation only, unless the reservation was made in that group."""
+    """A placement group uses only a part of a reservation, unless the reservation was created in that group."""
     target, group = reservation_of(template_data(call.state, call.inputs)), _placement(call)
     known = (reservation(call.state, target) if target else None) or {}
     if target is None or group is None or str(known.get("placementGroupArn")).endswith(f"/{group}"):
@@ -172,7 +172,7 @@ def reservation_outside_placement(call: Call) -> Refusal | None:
 
 @on("create")
 def spot_with_reservation(call: Call) -> Refusal | None:
-    """Spot machines are not reserved ones."""
+    """Spot instances use no reservation."""
     if call.inputs.get("capacityType") != "SPOT" or not reservation_of(template_data(call.state, call.inputs)):
         return None
     words = "Capacity reservations cannot be targeted by Spot Instances."
@@ -181,7 +181,7 @@ def spot_with_reservation(call: Call) -> Refusal | None:
 
 @on("create")
 def placement_group_missing(call: Call) -> Refusal | None:
-    """A placement group exists before machines are put into it."""
+    """A placement group exists before instances start in it."""
     group = _placement(call)
     if group is None or call.state.get(tokens.PLACEMENT_GROUP, group) is not None:
         return None
@@ -190,7 +190,7 @@ def placement_group_missing(call: Call) -> Refusal | None:
 
 @on("create")
 def placement_group_in_several_zones(call: Call) -> Refusal | None:
-    """A cluster placement group lies in one zone."""
+    """A cluster placement group is in one zone."""
     group = _placement(call)
     strategy = (call.state.get(tokens.PLACEMENT_GROUP, group) or {}).get("strategy") if group else None
     if strategy != "cluster" or len(_zones(call)) < 2:
@@ -201,7 +201,7 @@ def placement_group_in_several_zones(call: Call) -> Refusal | None:
 
 @on("create")
 def placement_group_of_other_machine(call: Call) -> Refusal | None:
-    """Burstable machines are not packed."""
+    """Burstable instances cannot be in a cluster placement group."""
     group = _placement(call)
     strategy = (call.state.get(tokens.PLACEMENT_GROUP, group) or {}).get("strategy") if group else None
     for name in types_of(call.state, call.inputs):
@@ -214,7 +214,7 @@ def placement_group_of_other_machine(call: Call) -> Refusal | None:
 
 @on("create", "update")
 def type_not_in_zone(call: Call) -> Refusal | None:
-    """The zones of the group have its instance type."""
+    """The zones of the group offer its instance type."""
     for name in types_of(call.state, call.inputs):
         for zone in sorted(_zones(call)):
             if instance_type(name) is not None and not offered(name, zone, call.state):
@@ -228,7 +228,7 @@ def type_not_in_zone(call: Call) -> Refusal | None:
 
 @on("create", "update")
 def vcpu_quota(call: Call) -> Refusal | None:
-    """Machines on demand stay within the vCPUs that the account may have; an empty group counts nothing."""
+    """On-demand instances stay within the account's vCPU quota; an empty group counts nothing."""
     if call.inputs.get("capacityType") not in (None, "ON_DEMAND"):
         return None
     if reservation_of(template_data(call.state, call.inputs)):
@@ -251,7 +251,7 @@ def vcpu_quota(call: Call) -> Refusal | None:
 
 @on("create")
 def nodes_without_policies(call: Call) -> Refusal | None:
-    """Nodes join with the policies of a worker; an empty group has nobody to join."""
+    """Nodes need the policies of a worker to join; an empty group has no node to join."""
     found = policies_of(call.state, call.inputs.get("nodeRoleArn"))
     worker = found & {"AmazonEKSWorkerNodePolicy", "AmazonEKSWorkerNodeMinimalPolicy"}
     images = {name for name in found if name.startswith("AmazonEC2ContainerRegistry")}
@@ -263,7 +263,7 @@ def nodes_without_policies(call: Call) -> Refusal | None:
 
 @on("create")
 def nodes_without_pod_network(call: Call) -> Refusal | None:
-    """Nodes become ready when vpc-cni runs on them, by itself or as an add-on."""
+    """Nodes become ready when vpc-cni runs on them, self-managed or as an add-on."""
     cluster = cluster_of(call) or {}
     name = str(call.inputs.get("clusterName"))
     addon = call.state.get(tokens.ADDON, f"{name}:vpc-cni")

@@ -1,4 +1,4 @@
-"""Refusals about EKS clusters."""
+"""Rules of EKS clusters."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from rehearsal.clouds.kind import Call, Refusal, on, value_at
 
 LOG_TYPES = ("api", "audit", "authenticator", "controllerManager", "scheduler")
 MODES = ("CONFIG_MAP", "API_AND_CONFIG_MAP", "API")
-"""From the old to the new way; there is no way back."""
+"""From the old to the new mode; the reverse is impossible."""
 FULL_ZONES = ("us-east-1e", "us-west-1b", "ca-central-1d")
 """Zones without control planes in most accounts: use1-az3, usw1-az2, cac1-az3 (EKS docs; unverified, 2026-11)."""
 _PRIVATE = [IPv4Network(text) for text in ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16")]
@@ -40,7 +40,7 @@ def cluster_name_invalid(call: Call) -> Refusal | None:
 
 @on("create")
 def cluster_role_untrusted(call: Call) -> Refusal | None:
-    """The control plane acts as a role that exists, that EKS may take, and that has EKS's policy."""
+    """The control plane's role exists, EKS may assume it, and it has EKS's policy."""
     arn = call.inputs.get("roleArn")
     live = role(call.state, arn)
     if live is None:
@@ -56,7 +56,7 @@ def cluster_role_untrusted(call: Call) -> Refusal | None:
 
 @on("create", "update")
 def version_unknown(call: Call) -> Refusal | None:
-    """A Kubernetes version is one that EKS has."""
+    """EKS has the Kubernetes version."""
     if call.inputs.get("version") in (None, *VERSIONS):
         return None
     return invalid("unsupported Kubernetes version", EKS_API)
@@ -64,7 +64,7 @@ def version_unknown(call: Call) -> Refusal | None:
 
 @on("update")
 def version_skipped(call: Call) -> Refusal | None:
-    """A cluster is upgraded by one minor version, and never down."""
+    """A cluster is upgraded by one minor version, and never downgraded."""
     now, asked = str(call.live.get("version")), str(call.inputs.get("version") or call.live.get("version"))
     if key(asked) in (key(now), (key(now)[0], key(now)[1] + 1)):
         return None
@@ -90,7 +90,7 @@ def subnets_missing(call: Call) -> Refusal | None:
 
 @on("create", "update")
 def one_zone_only(call: Call) -> Refusal | None:
-    """The control plane stands in at least two zones."""
+    """The control plane's subnets are in at least two zones."""
     subnets = strings(value_at(call.inputs, "vpcConfig.subnetIds"))
     if len({zone_of(call.state, subnet) for subnet in subnets}) > 1:
         return None
@@ -99,7 +99,7 @@ def one_zone_only(call: Call) -> Refusal | None:
 
 @on("create")
 def zone_without_control_planes(call: Call) -> Refusal | None:
-    """Some zones take no control plane."""
+    """Some zones do not support control planes."""
     for subnet in strings(value_at(call.inputs, "vpcConfig.subnetIds")):
         zone = zone_of(call.state, subnet)
         if zone in FULL_ZONES:
@@ -125,7 +125,7 @@ def no_endpoint(call: Call) -> Refusal | None:
 
 @on("create", "update")
 def private_endpoint_without_dns(call: Call) -> Refusal | None:
-    """A private endpoint is found by DNS, so the VPC has both of its DNS attributes on."""
+    """A private endpoint resolves by DNS, so both DNS attributes of the VPC are on."""
     config = call.inputs.get("vpcConfig") or {}
     subnets = strings(config.get("subnetIds"))
     vpc = str((call.state.get(tokens.SUBNET, subnets[0]) or {}).get("vpcId")) if subnets else ""
@@ -138,7 +138,7 @@ def private_endpoint_without_dns(call: Call) -> Refusal | None:
 
 @on("create", "update")
 def public_ranges_invalid(call: Call) -> Refusal | None:
-    """Who may reach the public endpoint is said in public ranges, and only if there is one."""
+    """Access to the public endpoint is limited by public ranges, and only if there is one."""
     config = call.inputs.get("vpcConfig") or {}
     ranges = strings(config.get("publicAccessCidrs"))
     if ranges and not config.get("endpointPublicAccess", True):
@@ -155,7 +155,7 @@ def public_ranges_invalid(call: Call) -> Refusal | None:
 
 @on("create", "update")
 def mode_unknown(call: Call) -> Refusal | None:
-    """How people are let in is one of three ways, and it changes in one direction."""
+    """The authentication mode is one of three, and changes in one direction."""
     asked = value_at(call.inputs, "accessConfig.authenticationMode")
     if asked not in (None, *MODES):
         words = f"expected access_config.0.authentication_mode to be one of {list(MODES)}, got {asked}"
@@ -168,7 +168,7 @@ def mode_unknown(call: Call) -> Refusal | None:
 
 @on("create")
 def mode_without_creator(call: Call) -> Refusal | None:
-    """With the ConfigMap alone, the creator cannot be left out: nobody could get in."""
+    """With the ConfigMap alone, the creator needs access: otherwise no identity would have it."""
     access = call.inputs.get("accessConfig") or {}
     mode = access.get("authenticationMode") or "CONFIG_MAP"
     if mode != "CONFIG_MAP" or access.get("bootstrapClusterCreatorAdminPermissions") is not False:
@@ -179,7 +179,7 @@ def mode_without_creator(call: Call) -> Refusal | None:
 
 @on("create", "update")
 def log_type_unknown(call: Call) -> Refusal | None:
-    """Logs of the control plane are of five kinds."""
+    """There are five types of control plane logs."""
     for kind in strings(call.inputs.get("enabledClusterLogTypes")):
         if kind not in LOG_TYPES:
             words = f"expected enabled_cluster_log_types to be one of {list(LOG_TYPES)}, got {kind}"
@@ -189,7 +189,7 @@ def log_type_unknown(call: Call) -> Refusal | None:
 
 @on("create", "update")
 def encryption_key_invalid(call: Call) -> Refusal | None:
-    """Secrets, and nothing else, are encrypted with a key of one's own that exists, named by its ARN."""
+    """Only Secrets are encrypted with a customer managed key, which exists and is given by ARN."""
     asked = call.inputs.get("encryptionConfig") or {}
     if not asked:
         return None
@@ -206,7 +206,7 @@ def encryption_key_invalid(call: Call) -> Refusal | None:
 
 @on("create", "update")
 def groups_missing(call: Call) -> Refusal | None:
-    """Further security groups of the control plane exist, and there are at most five."""
+    """Additional security groups of the control plane exist, and there are at most five."""
     groups = strings(value_at(call.inputs, "vpcConfig.securityGroupIds"))
     for group in groups:
         if security_group(call.state, group) is None:
@@ -219,7 +219,7 @@ def groups_missing(call: Call) -> Refusal | None:
 
 @on("create")
 def service_range_invalid(call: Call) -> Refusal | None:
-    """Services have a private range between /12 and /24 that is not one of the VPC's."""
+    """Services have a private range between /12 and /24 outside of the VPC's."""
     text = value_at(call.inputs, "kubernetesNetworkConfig.serviceIpv4Cidr")
     block = cidr(text)
     if text is None:
@@ -237,7 +237,7 @@ def service_range_invalid(call: Call) -> Refusal | None:
 
 @on("create", "update")
 def support_type_unknown(call: Call) -> Refusal | None:
-    """A cluster at the end of its version's support is upgraded, or paid for."""
+    """The support type is STANDARD or EXTENDED."""
     asked = value_at(call.inputs, "upgradePolicy.supportType")
     if asked in (None, "STANDARD", "EXTENDED"):
         return None
@@ -247,7 +247,7 @@ def support_type_unknown(call: Call) -> Refusal | None:
 
 @on("create")
 def cluster_quota(call: Call) -> Refusal | None:
-    """A region has as many clusters as the quota allows."""
+    """The number of clusters in a region is within the quota."""
     limit = quota(call.state, "clusters")
     if limit is None or sum(1 for _ in call.state.all(tokens.CLUSTER)) < limit:
         return None
@@ -256,7 +256,7 @@ def cluster_quota(call: Call) -> Refusal | None:
 
 @on("delete")
 def cluster_has_node_groups(call: Call) -> Refusal | None:
-    """A cluster goes after its node groups."""
+    """A cluster is deleted after its node groups."""
     if not groups_of(call.state, call.id):
         return None
     return refused("ResourceInUseException", "Cluster has nodegroups attached", EKS_API)
@@ -264,7 +264,7 @@ def cluster_has_node_groups(call: Call) -> Refusal | None:
 
 @on("delete")
 def cluster_protected(call: Call) -> Refusal | None:
-    """A protected cluster stays."""
+    """A protected cluster is not deleted."""
     if not call.live.get("deletionProtection"):
         return None
     words = f"Cluster {call.id} cannot be deleted because deletion protection is enabled."

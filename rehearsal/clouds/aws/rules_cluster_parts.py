@@ -1,4 +1,4 @@
-"""Refusals about add-ons, access entries and pod identities."""
+"""Rules of add-ons, access entries and pod identities."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _SELF_MANAGED = ("vpc-cni", "coredns", "kube-proxy")
 
 @on("create")
 def addon_unknown(call: Call) -> Refusal | None:
-    """An add-on is one that EKS has for the cluster's version."""
+    """EKS has the add-on for the cluster's version."""
     name, version = call.inputs.get("addonName"), (cluster_of(call) or {}).get("version")
     if name in ADDONS:
         return None
@@ -37,7 +37,7 @@ def addon_unknown(call: Call) -> Refusal | None:
 
 @on("create", "update")
 def addon_version_unknown(call: Call) -> Refusal | None:
-    """An add-on's version is written as EKS writes it; kube-proxy's is not newer than the cluster."""
+    """An add-on's version has EKS's format; kube-proxy's is not newer than the cluster."""
     asked = call.inputs.get("addonVersion")
     if asked is None:
         return None
@@ -51,7 +51,7 @@ def addon_version_unknown(call: Call) -> Refusal | None:
 
 @on("create", "update")
 def addon_values_malformed(call: Call) -> Refusal | None:
-    """Values of an add-on are JSON or YAML with a map at the top."""
+    """Configuration values of an add-on are JSON or YAML with a map at the top."""
     text = str(call.inputs.get("configurationValues") or "")
     if not text or not text.lstrip().startswith(("{", "[")):
         return None
@@ -66,7 +66,7 @@ def addon_values_malformed(call: Call) -> Refusal | None:
 
 @on("create", "update")
 def addon_conflicts_unknown(call: Call) -> Refusal | None:
-    """What happens on a conflict is one of EKS's words."""
+    """The conflict resolution is one of EKS's values."""
     asked = call.inputs.get("resolveConflictsOnCreate")
     later = call.inputs.get("resolveConflictsOnUpdate")
     if asked in (None, "NONE", "OVERWRITE") and later in (None, "NONE", "OVERWRITE", "PRESERVE"):
@@ -76,7 +76,7 @@ def addon_conflicts_unknown(call: Call) -> Refusal | None:
 
 @on("create")
 def addon_over_self_managed(call: Call) -> Refusal | None:
-    """Where EKS put its own copies into the cluster, an add-on takes them over only if it is told to."""
+    """An add-on overwrites EKS's self-managed copy only with conflict resolution OVERWRITE."""
     cluster = cluster_of(call) or {}
     name = call.inputs.get("addonName")
     bare = cluster.get("bootstrapSelfManagedAddons") is False or name not in _SELF_MANAGED
@@ -88,7 +88,7 @@ def addon_over_self_managed(call: Call) -> Refusal | None:
 
 @on("create")
 def addon_without_nodes(call: Call) -> Refusal | None:
-    """An add-on with a Deployment becomes active once a node without GPUs and taints takes its pods."""
+    """An add-on with a Deployment becomes active once its pods run on a node without GPUs and taints."""
     name = str(call.inputs.get("addonName"))
     if not ADDONS.get(name, ("", False))[1]:
         return None
@@ -107,7 +107,7 @@ def _repels(group: dict[str, object]) -> bool:
 
 @on("create")
 def access_by_config_map(call: Call) -> Refusal | None:
-    """Access entries count where the cluster asks the API for them."""
+    """Access entries need an authentication mode with the API."""
     mode = value_at(cluster_of(call) or {}, "accessConfig.authenticationMode")
     if mode in ("API", "API_AND_CONFIG_MAP"):
         return None
@@ -119,7 +119,7 @@ def access_by_config_map(call: Call) -> Refusal | None:
 
 @on("create")
 def principal_invalid(call: Call) -> Refusal | None:
-    """Who is let in is a user or a role; one of this account exists."""
+    """The principal is a user or a role; one of this account exists."""
     arn = str(call.inputs.get("principalArn") or "")
     found = re.fullmatch(r"arn:aws[a-z-]*:iam::(\d{12}):(role|user)/\S+", arn)
     ours = found is not None and found[1] == ACCOUNT and found[2] == "role"
@@ -130,7 +130,7 @@ def principal_invalid(call: Call) -> Refusal | None:
 
 @on("create", "update")
 def access_group_reserved(call: Call) -> Refusal | None:
-    """Nobody is put into Kubernetes' own groups."""
+    """Access entries cannot use Kubernetes' own groups."""
     for group in call.inputs.get("kubernetesGroups") or []:
         if str(group).startswith(("system:", "eks:", "aws:", "amazon:", "iam:")):
             return invalid(f"The kubernetes group name {group} is invalid, it cannot start with system:", EKS_ACCESS)
@@ -139,7 +139,7 @@ def access_group_reserved(call: Call) -> Refusal | None:
 
 @on("create")
 def access_type_unknown(call: Call) -> Refusal | None:
-    """An access entry is for people, for nodes, or for a kind of EKS's own; only people have groups."""
+    """An access entry is for users, nodes, or a type of EKS; only users have groups."""
     kinds = ("STANDARD", "EC2_LINUX", "EC2_WINDOWS", "FARGATE_LINUX", "EC2", "HYBRID_LINUX", "HYPERPOD_LINUX")
     asked = call.inputs.get("type") or "STANDARD"
     if asked not in kinds:
@@ -152,7 +152,7 @@ def access_type_unknown(call: Call) -> Refusal | None:
 
 @on("create")
 def policy_without_entry(call: Call) -> Refusal | None:
-    """A policy is associated with somebody who has an access entry."""
+    """A policy association needs an access entry."""
     entry = f"{call.inputs.get('clusterName')}:{call.inputs.get('principalArn')}"
     if call.state.get(tokens.ACCESS_ENTRY, entry) is not None:
         return None
@@ -162,7 +162,7 @@ def policy_without_entry(call: Call) -> Refusal | None:
 
 @on("create")
 def access_policy_unknown(call: Call) -> Refusal | None:
-    """A policy is one of EKS's own."""
+    """The access policy is one of EKS's."""
     arn = str(call.inputs.get("policyArn") or "")
     if arn.partition("::")[2].startswith("aws:cluster-access-policy/") and last(arn) in ACCESS_POLICIES:
         return None
@@ -171,7 +171,7 @@ def access_policy_unknown(call: Call) -> Refusal | None:
 
 @on("create")
 def access_scope_invalid(call: Call) -> Refusal | None:
-    """A policy holds in the whole cluster, or in namespaces that are named."""
+    """A policy applies to the whole cluster, or to named namespaces."""
     scope = call.inputs.get("accessScope") or {}
     kind, named = scope.get("type"), scope.get("namespaces") or []
     if (kind == "cluster" and not named) or (kind == "namespace" and named):
@@ -181,7 +181,7 @@ def access_scope_invalid(call: Call) -> Refusal | None:
 
 @on("create", "update")
 def pod_role_untrusted(call: Call) -> Refusal | None:
-    """Pods act as a role that exists, and that EKS's pods may take and tag."""
+    """The pods' role exists, and EKS's pods may assume it and tag its sessions."""
     arn = call.inputs.get("roleArn")
     live = role(call.state, arn)
     source = f"EKS docs, Pod Identity; wording {UNVERIFIED}"

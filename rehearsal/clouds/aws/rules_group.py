@@ -1,4 +1,4 @@
-"""Refusals about managed node groups: cluster, role, subnets, template, image, size, labels and taints."""
+"""Rules of managed node groups: cluster, role, subnets, template, image, size, labels and taints."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ RESERVED = ("kubernetes.io", "k8s.io", "eks.amazonaws.com")
 
 @on("create", "update")
 def cluster_missing(call: Call) -> Refusal | None:
-    """What belongs to a cluster needs one that exists."""
+    """The cluster exists."""
     if cluster_of(call) is not None:
         return None
     return missing(f"No cluster found for name: {call.inputs.get('clusterName')}.", EKS_API)
@@ -53,7 +53,7 @@ def group_name_invalid(call: Call) -> Refusal | None:
 
 @on("create")
 def node_role_untrusted(call: Call) -> Refusal | None:
-    """Nodes run as a role that exists and that EC2 may take."""
+    """The nodes' role exists, and EC2 may assume it."""
     arn = call.inputs.get("nodeRoleArn")
     live = role(call.state, arn)
     if live is None:
@@ -66,7 +66,7 @@ def node_role_untrusted(call: Call) -> Refusal | None:
 
 @on("create")
 def subnets_elsewhere(call: Call) -> Refusal | None:
-    """Nodes are in subnets that exist, in the VPC of the cluster."""
+    """The nodes' subnets exist, in the VPC of the cluster."""
     vpc = value_at(cluster_of(call) or {}, "vpcConfig.vpcId")
     for subnet in strings(call.inputs.get("subnetIds")):
         live = call.state.get(tokens.SUBNET, subnet)
@@ -79,7 +79,7 @@ def subnets_elsewhere(call: Call) -> Refusal | None:
 
 @on("create", "update")
 def template_missing(call: Call) -> Refusal | None:
-    """A node group's launch template exists, in the version that it names."""
+    """A node group's launch template exists in the requested version."""
     asked = call.inputs.get("launchTemplate")
     if not asked:
         return None
@@ -115,7 +115,7 @@ def type_unknown(call: Call) -> Refusal | None:
 
 @on("create")
 def disk_beside_template(call: Call) -> Refusal | None:
-    """With a launch template, the disk is described there."""
+    """With a launch template, the disk is set there."""
     if not call.inputs.get("launchTemplate") or not call.inputs.get("diskSize"):
         return None
     return invalid("Disk size must be specified within the launch template.", EKS_API)
@@ -123,7 +123,7 @@ def disk_beside_template(call: Call) -> Refusal | None:
 
 @on("create")
 def remote_access_beside_template(call: Call) -> Refusal | None:
-    """With a launch template, SSH keys and their security groups are described there."""
+    """With a launch template, SSH keys and their security groups are set there."""
     if not call.inputs.get("launchTemplate") or not call.inputs.get("remoteAccess"):
         return None
     words = "Remote access configuration cannot be specified with a launch template."
@@ -132,7 +132,7 @@ def remote_access_beside_template(call: Call) -> Refusal | None:
 
 @on("create", "update")
 def spot_in_template(call: Call) -> Refusal | None:
-    """Spot is asked for in the node group, not in its launch template."""
+    """Spot is set in the node group, not in its launch template."""
     market = value_at(template_data(call.state, call.inputs), "instanceMarketOptions.marketType")
     if market != "spot":
         return None
@@ -141,7 +141,7 @@ def spot_in_template(call: Call) -> Refusal | None:
 
 @on("create")
 def profile_in_template(call: Call) -> Refusal | None:
-    """EKS gives nodes their role, so the launch template has no instance profile."""
+    """EKS sets the nodes' role, so the launch template has no instance profile."""
     if not template_data(call.state, call.inputs).get("iamInstanceProfile"):
         return None
     words = "IAM instance profile should not be specified in the launch template."
@@ -150,7 +150,7 @@ def profile_in_template(call: Call) -> Refusal | None:
 
 @on("create")
 def ami_type_unknown(call: Call) -> Refusal | None:
-    """A kind of node image is one of those that EKS has."""
+    """The AMI type is one of EKS's."""
     asked = call.inputs.get("amiType")
     if asked is None or asked in AMI_TYPES or str(asked).startswith("WINDOWS_"):
         return None
@@ -161,7 +161,7 @@ def ami_type_unknown(call: Call) -> Refusal | None:
 
 @on("create")
 def ami_of_other_machines(call: Call) -> Refusal | None:
-    """A node image fits the processor, and one for GPUs needs GPUs."""
+    """An image matches the processor architecture, and one for GPUs needs GPUs."""
     asked = str(call.inputs.get("amiType") or "AL2023_x86_64_STANDARD")
     for name in types_of(call.state, call.inputs):
         machine = instance_type(name)
@@ -175,7 +175,7 @@ def ami_of_other_machines(call: Call) -> Refusal | None:
 
 @on("create", "update")
 def image_named_twice(call: Call) -> Refusal | None:
-    """Who brings an image of their own leaves type, version and release to it."""
+    """With a custom image, the group sets no AMI type, version or release."""
     if not template_data(call.state, call.inputs).get("imageId"):
         return None
     for asked, word in (("releaseVersion", "releaseVersion"), ("version", "version"), ("amiType", "amiType")):
@@ -187,7 +187,7 @@ def image_named_twice(call: Call) -> Refusal | None:
 
 @on("create", "update")
 def version_not_the_clusters(call: Call) -> Refusal | None:
-    """Nodes have a Kubernetes version that exists and is not newer than the cluster's."""
+    """Nodes have an existing Kubernetes version, not newer than the cluster's."""
     asked = call.inputs.get("version")
     cluster = str((cluster_of(call) or {}).get("version") or VERSIONS[0])
     if not asked or (asked in VERSIONS and key(str(asked)) <= key(cluster)):
@@ -197,7 +197,7 @@ def version_not_the_clusters(call: Call) -> Refusal | None:
 
 @on("create", "update")
 def release_of_other_version(call: Call) -> Refusal | None:
-    """A release of the node image belongs to the Kubernetes version of the group."""
+    """The image's release belongs to the Kubernetes version of the group."""
     asked = call.inputs.get("releaseVersion")
     version = str(call.inputs.get("version") or (cluster_of(call) or {}).get("version") or "")
     bottlerocket = str(call.inputs.get("amiType")).startswith("BOTTLEROCKET")
@@ -209,7 +209,7 @@ def release_of_other_version(call: Call) -> Refusal | None:
 
 @on("create", "update")
 def sizes_reversed(call: Call) -> Refusal | None:
-    """A group has at least one node at most, and now as many as lie between its limits."""
+    """A group's maximum is at least one, and its desired size is within its limits."""
     scaling = (call.now or call.inputs).get("scalingConfig") or {}
     least, now, most = (int(scaling.get(name) or 0) for name in ("minSize", "desiredSize", "maxSize"))
     if most < 1:
@@ -225,7 +225,7 @@ def sizes_reversed(call: Call) -> Refusal | None:
 
 @on("create", "update")
 def update_limits_unclear(call: Call) -> Refusal | None:
-    """An update counts nodes or a share of them, from 1 to 100."""
+    """An update takes a number of nodes or a percentage, from 1 to 100."""
     config = call.inputs.get("updateConfig") or {}
     given = [config[name] for name in ("maxUnavailable", "maxUnavailablePercentage") if name in config]
     if not config or (len(given) == 1 and 1 <= int(given[0]) <= 100) or (not given and "updateStrategy" in config):
@@ -236,7 +236,7 @@ def update_limits_unclear(call: Call) -> Refusal | None:
 
 @on("create", "update")
 def taint_invalid(call: Call) -> Refusal | None:
-    """Taints have an effect that EKS knows, in EKS's spelling, and there are at most 50."""
+    """Taints have EKS's effects in EKS's spelling, and there are at most 50."""
     taints = call.inputs.get("taints") or []
     for taint in taints:
         if taint.get("effect") not in EFFECTS:
@@ -249,7 +249,7 @@ def taint_invalid(call: Call) -> Refusal | None:
 
 @on("create", "update")
 def label_reserved(call: Call) -> Refusal | None:
-    """Labels of Kubernetes' and EKS's own are not set by people."""
+    """Labels of Kubernetes and EKS are reserved."""
     for name in call.inputs.get("labels") or {}:
         if str(name).partition("/")[0] in RESERVED and "/" in str(name):
             words = "Label cannot contain reserved prefixes [kubernetes.io/, k8s.io/, eks.amazonaws.com/]"
@@ -259,7 +259,7 @@ def label_reserved(call: Call) -> Refusal | None:
 
 @on("create", "update")
 def scaling_group_missing(call: Call) -> Refusal | None:
-    """A tag or action is put on an Auto Scaling group that exists, such as that of a node group."""
+    """The Auto Scaling group of a tag or action exists, such as that of a node group."""
     name = str(call.inputs.get("autoscalingGroupName"))
     if any(scaling_group_of(live) == name for _, _, live in call.state.all(tokens.NODE_GROUP)):
         return None

@@ -1,4 +1,4 @@
-"""Refusals about roles and policies, keys, logs, buckets and image repositories."""
+"""Rules of roles and policies, keys, logs, buckets and image repositories."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def role_name_invalid(call: Call) -> Refusal | None:
 
 @on("create", "update")
 def trust_malformed(call: Call) -> Refusal | None:
-    """A role says in JSON who may take it."""
+    """A role's trust policy is JSON."""
     try:
         document = json.loads(str(call.inputs.get("assumeRolePolicy")))
         fits = isinstance(document, dict) and bool(document.get("Statement"))
@@ -57,7 +57,7 @@ def policy_malformed(call: Call) -> Refusal | None:
 
 @on("create")
 def role_missing(call: Call) -> Refusal | None:
-    """A policy is put on a role that exists."""
+    """The role of a policy exists."""
     name = call.inputs.get("role")
     if not name or role(call.state, name) is not None:
         return None
@@ -66,7 +66,7 @@ def role_missing(call: Call) -> Refusal | None:
 
 @on("create")
 def policy_missing(call: Call) -> Refusal | None:
-    """A policy exists: one of AWS's, or one that was made here."""
+    """An attached policy exists: one of AWS's, or one of the stack."""
     arn = str(call.inputs.get("policyArn") or "")
     owner, _, name = arn.partition(":policy/")
     if owner.endswith("::aws"):
@@ -80,7 +80,7 @@ def policy_missing(call: Call) -> Refusal | None:
 
 @on("delete")
 def role_in_use(call: Call) -> Refusal | None:
-    """A role goes after what is attached to it."""
+    """A role is deleted after its attachments."""
     if any(last(live.get("role")) == call.id for _, _, live in call.state.all(tokens.ATTACHMENT)):
         return refused("DeleteConflict", "Cannot delete entity, must detach all policies first.", IAM_API)
     if any(last(live.get("role")) == call.id for _, _, live in call.state.all(tokens.ROLE_POLICY)):
@@ -93,7 +93,7 @@ def role_in_use(call: Call) -> Refusal | None:
 
 @on("delete")
 def policy_attached(call: Call) -> Refusal | None:
-    """A policy goes after its attachments."""
+    """A policy is deleted after its attachments."""
     if all(live.get("policyArn") != call.id for _, _, live in call.state.all(tokens.ATTACHMENT)):
         return None
     return refused("DeleteConflict", "Cannot delete a policy attached to entities.", IAM_API)
@@ -101,7 +101,7 @@ def policy_attached(call: Call) -> Refusal | None:
 
 @on("create", "update")
 def key_locks_out(call: Call) -> Refusal | None:
-    """A key's policy lets the account change it again."""
+    """A key's policy lets the account change it."""
     text = call.inputs.get("policy")
     if not text or call.inputs.get("bypassPolicyLockoutSafetyCheck"):
         return None
@@ -117,7 +117,7 @@ def key_locks_out(call: Call) -> Refusal | None:
 
 @on("create", "update")
 def deletion_window_invalid(call: Call) -> Refusal | None:
-    """A key waits for 7 to 30 days before it is gone."""
+    """The deletion window of a key is 7 to 30 days."""
     days = call.inputs.get("deletionWindowInDays")
     if days is None or 7 <= int(days) <= 30:
         return None
@@ -126,7 +126,7 @@ def deletion_window_invalid(call: Call) -> Refusal | None:
 
 @on("create")
 def alias_invalid(call: Call) -> Refusal | None:
-    """An alias begins with "alias/", and not with AWS's own part of it, and has a key that exists."""
+    """An alias begins with "alias/" but not "alias/aws/", and its key exists."""
     if not re.fullmatch(r"alias/(?!aws/)[a-zA-Z0-9/_-]+", call.id):
         return unfit(f"\"name\" must begin with 'alias/' and not with 'alias/aws/': \"{call.id}\"", PROVIDER_OTHERS)
     key = call.inputs.get("targetKeyId")
@@ -137,7 +137,7 @@ def alias_invalid(call: Call) -> Refusal | None:
 
 @on("create", "update")
 def retention_invalid(call: Call) -> Refusal | None:
-    """Logs are kept for one of some numbers of days."""
+    """The retention period of logs is one of a list of days."""
     days = call.inputs.get("retentionInDays")
     if days is None or int(days) in RETENTIONS:
         return None
@@ -155,7 +155,7 @@ def log_group_name_invalid(call: Call) -> Refusal | None:
 
 @on("create")
 def bucket_name_invalid(call: Call) -> Refusal | None:
-    """A bucket's name has 3 to 63 small letters, digits, dots and hyphens."""
+    """A bucket's name has 3 to 63 lower case letters, digits, dots and hyphens."""
     if re.fullmatch(r"(?!xn--|\d+\.\d+\.\d+\.\d+$)[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](?<!-s3alias)", call.id):
         return None
     return refused("InvalidBucketName", f"The specified bucket is not valid: {call.id}", S3_API)
@@ -163,7 +163,7 @@ def bucket_name_invalid(call: Call) -> Refusal | None:
 
 @on("create", "update")
 def bucket_missing(call: Call) -> Refusal | None:
-    """A setting belongs to a bucket; buckets that were made elsewhere cannot be known here."""
+    """The bucket of a setting exists; other buckets are unknown here."""
     name = str(call.inputs.get("bucket") or "")
     if name and call.state.get(tokens.BUCKET, name) is not None:
         return None
@@ -172,7 +172,7 @@ def bucket_missing(call: Call) -> Refusal | None:
 
 @on("create")
 def repository_name_invalid(call: Call) -> Refusal | None:
-    """An image repository's name has small letters, digits and separators."""
+    """An image repository's name has lower case letters, digits and separators."""
     if re.fullmatch(r"(?=.{2,256}$)[a-z0-9]+([._/-][a-z0-9]+)*", call.id):
         return None
     words = f"Invalid parameter at 'repositoryName' failed to satisfy constraint: '{call.id}'"

@@ -1,7 +1,7 @@
-"""Refusals about the interfaces in a launch template, asked when a node group takes it.
+"""Rules of the interfaces in a launch template, checked when a node group uses it.
 
-EC2 keeps any launch template; an Auto Scaling group tries what it says against the instance type, even with no
-instance to start (`sources.ASG_TEMPLATE`). Attribute names are those of `networkInterfaces` on the wire.
+EC2 accepts any launch template; an Auto Scaling group validates it against the instance type, even without an instance
+(`refusals.ASG_TEMPLATE`). Attribute names are those of `networkInterfaces` on the wire.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def interfaces(call: Call) -> list[Json]:
 
 
 def place(interface: Mapping[str, Any]) -> tuple[int, int]:
-    """Network card and device index of an interface; both are 0 where nothing is said."""
+    """Return the network card and device index of an interface; both default to 0."""
     return int(interface.get("networkCardIndex") or 0), int(interface.get("deviceIndex") or 0)
 
 
@@ -55,7 +55,7 @@ def _unformed(message: str, source: str) -> Refusal:
 
 @on("create", "update")
 def card_missing(call: Call) -> Refusal | None:
-    """An interface is on a network card that the machine has."""
+    """An interface is on an existing network card."""
     for machine in _types(call):
         for card, _ in map(place, interfaces(call)):
             if card >= machine.cards:
@@ -66,7 +66,7 @@ def card_missing(call: Call) -> Refusal | None:
 
 @on("create", "update")
 def device_index_too_high(call: Call) -> Refusal | None:
-    """A network card has room for a number of interfaces."""
+    """A network card has a maximum number of interfaces."""
     for machine in _types(call):
         for card, device in map(place, interfaces(call)):
             if device >= machine.per_card:
@@ -106,7 +106,7 @@ def primary_without_address(call: Call) -> Refusal | None:
 
 @on("create", "update")
 def efa_unsupported(call: Call) -> Refusal | None:
-    """EFA interfaces are for machines that have EFA."""
+    """EFA interfaces need an instance type with EFA."""
     for machine in _types(call):
         if _efas(call) and not machine.efa_max:
             words = f"EFA interfaces are not supported on {machine.name}."
@@ -116,7 +116,7 @@ def efa_unsupported(call: Call) -> Refusal | None:
 
 @on("create", "update")
 def efa_on_card_without(call: Call) -> Refusal | None:
-    """Card 0 of some machines carries the ordinary interface only."""
+    """Card 0 of some instance types supports only the standard interface."""
     for machine in _types(call):
         for card, _ in map(place, _efas(call)):
             if card == 0 and machine.efa_max and not machine.card_zero_efa:
@@ -137,7 +137,7 @@ def two_efas_on_card(call: Call) -> Refusal | None:
 
 @on("create", "update")
 def too_many_efas(call: Call) -> Refusal | None:
-    """A machine has a greatest number of EFAs, which may be less than its network cards."""
+    """An instance type has a maximum number of EFAs, which may be less than its network cards."""
     for machine in _types(call):
         count = len(_efas(call))
         if machine.efa_max and count > machine.efa_max:
@@ -150,7 +150,7 @@ def too_many_efas(call: Call) -> Refusal | None:
 
 @on("create", "update")
 def interface_type_unknown(call: Call) -> Refusal | None:
-    """An interface is an ordinary one, an EFA with an address, or an EFA without."""
+    """An interface is a standard one, an EFA with an address, or an EFA without."""
     for interface in interfaces(call):
         kind = interface.get("interfaceType")
         if kind not in (None, "interface", *EFA):
@@ -160,7 +160,7 @@ def interface_type_unknown(call: Call) -> Refusal | None:
 
 @on("create", "update")
 def public_address_beside_others(call: Call) -> Refusal | None:
-    """Only a machine with one interface gets a public address by itself."""
+    """Only an instance with one interface gets a public address automatically."""
     asked = interfaces(call)
     public = any(str(one.get("associatePublicIpAddress")).lower() == "true" for one in asked)
     if len(asked) < 2 or not public:
@@ -184,7 +184,7 @@ def address_on_efa_only(call: Call) -> Refusal | None:
 
 @on("create", "update")
 def groups_beside_interfaces(call: Call) -> Refusal | None:
-    """Where interfaces are listed, security groups are a part of them."""
+    """With interfaces, security groups are set on them."""
     template = template_data(call.state, call.inputs)
     if not template.get("networkInterfaces") or not template.get("vpcSecurityGroupIds"):
         return None
@@ -194,7 +194,7 @@ def groups_beside_interfaces(call: Call) -> Refusal | None:
 
 @on("create", "update")
 def groups_of_other_network(call: Call) -> Refusal | None:
-    """Security groups of interfaces exist, in the network of the subnets."""
+    """Security groups of interfaces exist, in the VPC of the subnets."""
     subnets = [call.state.get(SUBNET, subnet) or {} for subnet in strings(call.inputs.get("subnetIds"))]
     for group in {one for interface in interfaces(call) for one in strings(interface.get("securityGroups"))}:
         live = security_group(call.state, group)
@@ -208,7 +208,7 @@ def groups_of_other_network(call: Call) -> Refusal | None:
 
 @on("create", "update")
 def subnet_in_template(call: Call) -> Refusal | None:
-    """The node group says in which subnets its nodes are, not the launch template."""
+    """The node group sets the subnets of its nodes, not the launch template."""
     if not any(one.get("subnetId") for one in interfaces(call)):
         return None
     return invalid("Launch template must not specify a subnet in its network interfaces.", SUBNET_IN_TEMPLATE)

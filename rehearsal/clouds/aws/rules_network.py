@@ -1,4 +1,4 @@
-"""Refusals about VPCs, subnets, gateways and routes."""
+"""Rules of VPCs, subnets, gateways and routes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def vpc_range_invalid(call: Call) -> Refusal | None:
 
 @on("create")
 def vpc_quota(call: Call) -> Refusal | None:
-    """A region has as many VPCs as the quota allows."""
+    """The number of VPCs in a region is within the quota."""
     limit = quota(call.state, "VPC")
     if limit is None or sum(1 for _ in call.state.all(tokens.VPC)) < limit:
         return None
@@ -41,7 +41,7 @@ def vpc_quota(call: Call) -> Refusal | None:
 
 @on("delete")
 def vpc_in_use(call: Call) -> Refusal | None:
-    """A VPC goes last: after subnets, gateways, route tables, endpoints and security groups."""
+    """A VPC is deleted after subnets, gateways, route tables, endpoints and security groups."""
     kinds = (tokens.SUBNET, tokens.INTERNET_GATEWAY, tokens.ROUTE_TABLE, tokens.ENDPOINT, tokens.SECURITY_GROUP)
     if not any(live.get("vpcId") == call.id for kind in kinds for _, _, live in call.state.all(kind)):
         return None
@@ -58,13 +58,13 @@ def _vpc_missing(call: Call) -> Refusal | None:
 
 @on("create")
 def vpc_missing(call: Call) -> Refusal | None:
-    """What belongs to a VPC needs one that exists."""
+    """The VPC exists."""
     return _vpc_missing(call)
 
 
 @on("create")
 def subnet_range_outside(call: Call) -> Refusal | None:
-    """A subnet's range is one of the VPC's, with between 2^4 and 2^16 addresses, written without host bits."""
+    """A subnet's range is in the VPC's, with between 2^4 and 2^16 addresses, without host bits."""
     block = cidr(call.inputs.get("cidrBlock"))
     whole = cidr((call.state.get(tokens.VPC, str(call.inputs.get("vpcId"))) or {}).get("cidrBlock"))
     text = call.inputs.get("cidrBlock")
@@ -101,7 +101,7 @@ def zone_unknown(call: Call) -> Refusal | None:
 
 @on("delete")
 def subnet_in_use(call: Call) -> Refusal | None:
-    """A subnet goes after everything that has an interface in it."""
+    """A subnet is deleted after everything with an interface in it."""
     in_it = (
         *(live.get("subnetId") for _, _, live in call.state.all(tokens.NAT)),
         *(subnet for _, _, live in call.state.all(tokens.ENDPOINT) for subnet in live.get("subnetIds") or []),
@@ -132,7 +132,7 @@ def second_internet_gateway(call: Call) -> Refusal | None:
 
 @on("create")
 def address_quota(call: Call) -> Refusal | None:
-    """A region has as many elastic addresses as the quota allows."""
+    """The number of elastic addresses in a region is within the quota."""
     limit = quota(call.state, "EIP")
     if limit is None or sum(1 for _ in call.state.all(tokens.EIP)) < limit:
         return None
@@ -141,7 +141,7 @@ def address_quota(call: Call) -> Refusal | None:
 
 @on("delete")
 def address_in_use(call: Call) -> Refusal | None:
-    """An elastic address is released after the NAT gateway that has it."""
+    """An elastic address is released after its NAT gateway is deleted."""
     for _, _, live in call.state.all(tokens.NAT):
         if live.get("allocationId") == call.id:
             words = f"Address {call.live.get('publicIp')} is in use."
@@ -174,7 +174,7 @@ def nat_without_internet_gateway(call: Call) -> Refusal | None:
 
 @on("create")
 def nat_without_address(call: Call) -> Refusal | None:
-    """A public NAT gateway has an elastic address that nobody else has."""
+    """A public NAT gateway has an elastic address that is not in use."""
     eip = str(call.inputs.get("allocationId") or "")
     if call.inputs.get("connectivityType") == "private" or call.inputs.get("availabilityMode") == "regional":
         return None
@@ -190,7 +190,7 @@ def nat_without_address(call: Call) -> Refusal | None:
 
 @on("create")
 def route_table_missing(call: Call) -> Refusal | None:
-    """Routes and associations belong to a route table."""
+    """The route table of a route or association exists."""
     table = str(call.inputs.get("routeTableId") or "")
     mains = [live.get("mainRouteTableId") for _, _, live in call.state.all(tokens.VPC)]
     if call.state.get(tokens.ROUTE_TABLE, table) is not None or table in mains:
@@ -200,7 +200,7 @@ def route_table_missing(call: Call) -> Refusal | None:
 
 @on("create")
 def route_exists(call: Call) -> Refusal | None:
-    """A table has one route to a destination."""
+    """A table has one route per destination."""
     wanted = destination_of(call.inputs)
     table = str(call.inputs.get("routeTableId"))
     if all(destination_of(route) != wanted for route in routes_of(call.state, table)):
@@ -210,7 +210,7 @@ def route_exists(call: Call) -> Refusal | None:
 
 @on("create", "update")
 def route_target_missing(call: Call) -> Refusal | None:
-    """A route leads to a gateway that exists, and an internet gateway is one of the same VPC."""
+    """The gateway of a route exists; an internet gateway is attached to the same VPC."""
     gateway, nat = call.inputs.get("gatewayId"), call.inputs.get("natGatewayId")
     if nat and call.state.get(tokens.NAT, str(nat)) is None:
         words = f"The natGateway ID '{nat}' does not exist"
@@ -230,7 +230,7 @@ def route_target_missing(call: Call) -> Refusal | None:
 
 @on("create", "update")
 def route_leads_nowhere(call: Call) -> Refusal | None:
-    """A route has a destination and something that it leads to."""
+    """A route has a destination and a target."""
     keys = ("gatewayId", "natGatewayId", "networkInterfaceId", "transitGatewayId", "vpcEndpointId")
     others = ("egressOnlyGatewayId", "vpcPeeringConnectionId", "localGatewayId", "carrierGatewayId", "coreNetworkArn")
     if destination_of(call.inputs) and any(call.inputs.get(key) for key in (*keys, *others)):
@@ -255,7 +255,7 @@ def subnet_has_table(call: Call) -> Refusal | None:
 
 @on("delete")
 def route_table_in_use(call: Call) -> Refusal | None:
-    """A route table goes after its associations."""
+    """A route table is deleted after its associations."""
     if all(live.get("routeTableId") != call.id for _, _, live in call.state.all(tokens.ASSOCIATION)):
         return None
     words = f"The routeTable '{call.id}' has dependencies and cannot be deleted."

@@ -1,4 +1,4 @@
-"""Refusals about what reaches what: security groups and their rules, VPC endpoints, mapped public addresses."""
+"""Rules of reachability: security groups and their rules, VPC endpoints, mapped public addresses."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def addresses_mapped(call: Call) -> Refusal | None:
 
 @on("create")
 def group_name_invalid(call: Call) -> Refusal | None:
-    """A security group is not called "default" or "sg-…", and its name and description have plain characters."""
+    """A security group's name is not "default" or "sg-…", and name and description have plain characters."""
     name = name_of(call.inputs)
     if name == "default":
         return refused("InvalidParameterValue", "Cannot use reserved security group name: default", EC2_ERRORS)
@@ -57,7 +57,7 @@ def group_name_taken(call: Call) -> Refusal | None:
 
 @on("delete")
 def group_in_use(call: Call) -> Refusal | None:
-    """A security group goes after the interfaces that have it and the rules of others that name it."""
+    """A security group is deleted after its interfaces and the rules that refer to it."""
     if call.id not in set(_groups_on_interfaces(call)) and not _named_by_others(call):
         return None
     return refused("DependencyViolation", f"resource {call.id} has a dependent object", EC2_ERRORS)
@@ -86,7 +86,7 @@ def _named_by_others(call: Call) -> bool:
 
 @on("create", "update")
 def rule_group_missing(call: Call) -> Refusal | None:
-    """A rule is in a security group, and names one, that exist."""
+    """The groups of a rule exist."""
     for key in ("securityGroupId", "referencedSecurityGroupId"):
         group = str(call.inputs.get(key) or "").rpartition("/")[2]
         if group and security_group(call.state, group) is None:
@@ -96,7 +96,7 @@ def rule_group_missing(call: Call) -> Refusal | None:
 
 @on("create", "update")
 def rule_source_unclear(call: Call) -> Refusal | None:
-    """A rule names one range, list or group."""
+    """A rule has one range, list or group."""
     given = [key for key in _SOURCES if call.inputs.get(key)]
     if len(given) == 1:
         return None
@@ -106,21 +106,21 @@ def rule_source_unclear(call: Call) -> Refusal | None:
 
 @on("create", "update")
 def rule_ports_invalid(call: Call) -> Refusal | None:
-    """A rule about TCP or UDP has ports, one about everything has none."""
+    """A rule for TCP or UDP has ports, one for all protocols has none."""
     protocol = str(call.inputs.get("ipProtocol"))
     ports = [call.inputs.get(key) for key in ("fromPort", "toPort")]
     if protocol in ("tcp", "udp", "6", "17") and None in ports:
         words = "Invalid value 'Must specify both from and to ports with TCP/UDP.' for portRange."
         return refused("InvalidParameterValue", words, EC2_ERRORS)
     if protocol == "-1" and any(port not in (None, -1, 0) for port in ports):
-        # AWS ignores the ports; the provider then sees other ports than it asked for, in every plan.
+        # AWS ignores the ports; the provider then sees a difference in every plan.
         return unfit("from_port and to_port must not be set if ip_protocol is -1", PROVIDER_OTHERS)
     return None
 
 
 @on("create")
 def rule_exists(call: Call) -> Refusal | None:
-    """A security group has a rule once."""
+    """A security group has each rule once."""
     keys = ("ipProtocol", "fromPort", "toPort", *_SOURCES)
     wanted = [call.inputs.get(key) for key in keys]
     for live in rules_of(call.state, str(call.inputs.get("securityGroupId")), call.type):
@@ -134,7 +134,7 @@ def rule_exists(call: Call) -> Refusal | None:
 
 @on("create")
 def rules_too_many(call: Call) -> Refusal | None:
-    """A security group has at most 60 rules in a direction."""
+    """A security group has at most 60 rules per direction."""
     if sum(1 for _ in rules_of(call.state, str(call.inputs.get("securityGroupId")), call.type)) < MOST_RULES:
         return None
     words = "The maximum number of rules per security group has been reached."
@@ -143,7 +143,7 @@ def rules_too_many(call: Call) -> Refusal | None:
 
 @on("create")
 def endpoint_service_unknown(call: Call) -> Refusal | None:
-    """An endpoint leads to a service of its region that has endpoints of its type."""
+    """The service of an endpoint exists in its region, with endpoints of its type."""
     region = region_of(call.inputs, call.config)
     service = str(call.inputs.get("serviceName") or "")
     gateway = call.inputs.get("vpcEndpointType", "Gateway") == "Gateway"
@@ -180,7 +180,7 @@ def private_names_without_dns(call: Call) -> Refusal | None:
 
 @on("create")
 def private_names_taken(call: Call) -> Refusal | None:
-    """One endpoint of a service in a VPC has the private names."""
+    """One endpoint of a service in a VPC has private DNS names."""
     keys = ("vpcId", "serviceName", "privateDnsEnabled")
     wanted = [call.inputs.get(key) for key in keys]
     if not call.inputs.get("privateDnsEnabled"):
@@ -195,7 +195,7 @@ def private_names_taken(call: Call) -> Refusal | None:
 
 @on("create", "update")
 def endpoint_twice_in_zone(call: Call) -> Refusal | None:
-    """An interface endpoint has one subnet in a zone."""
+    """An interface endpoint has one subnet per zone."""
     seen: dict[str, str] = {}
     for subnet in strings(call.inputs.get("subnetIds")):
         zone = zone_of(call.state, subnet)

@@ -1,4 +1,4 @@
-"""Refusals about FSx for Lustre and its data repositories."""
+"""Rules of FSx for Lustre and its data repositories."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _storage(inputs: Json) -> str:
 
 @on("create")
 def deployment_unknown(call: Call) -> Refusal | None:
-    """A file system is for scratch or persistent, of one of two generations."""
+    """The deployment type is scratch or persistent, of one of two generations."""
     if _deployment(call.inputs) in DEPLOYMENTS and _storage(call.inputs) in ("SSD", "HDD", "INTELLIGENT_TIERING"):
         return None
     words = f"expected deployment_type to be one of {list(DEPLOYMENTS)}, got {call.inputs.get('deploymentType')}"
@@ -43,7 +43,7 @@ def deployment_unknown(call: Call) -> Refusal | None:
 
 @on("create", "update")
 def capacity_off_steps(call: Call) -> Refusal | None:
-    """A file system has 1200 GiB, or a multiple of 2400."""
+    """The capacity is 1200 GiB, or a multiple of 2400."""
     if _storage(call.inputs) == "INTELLIGENT_TIERING" or call.inputs.get("backupId"):
         return None
     size = int(call.inputs.get("storageCapacity") or 0)
@@ -64,7 +64,7 @@ def capacity_off_steps(call: Call) -> Refusal | None:
 
 @on("update")
 def capacity_reduced(call: Call) -> Refusal | None:
-    """A file system grows and never shrinks; the provider makes another one instead."""
+    """A file system grows and never shrinks; the provider replaces it instead."""
     now, asked = int(call.live.get("storageCapacity") or 0), int(call.inputs.get("storageCapacity") or 0)
     if asked >= now:
         return None
@@ -87,7 +87,7 @@ def throughput_invalid(call: Call) -> Refusal | None:
 
 @on("create")
 def subnet_not_one(call: Call) -> Refusal | None:
-    """A file system is in one subnet that exists."""
+    """A file system has one subnet, which exists."""
     subnets = strings(call.inputs.get("subnetIds"))
     if len(subnets) != 1:
         return unfit(f"expected exactly 1 item of subnet_ids, got {len(subnets)}", PROVIDER_LUSTRE)
@@ -134,7 +134,7 @@ def efa_without_conditions(call: Call) -> Refusal | None:
 
 @on("create")
 def efa_traffic_closed(call: Call) -> Refusal | None:
-    """EFA needs a security group that lets everything in from and out to itself."""
+    """EFA needs a security group that allows all traffic from and to itself."""
     groups = strings(call.inputs.get("securityGroupIds"))
     if not call.inputs.get("efaEnabled") or any(open_within(call.state, group, None) for group in groups):
         return None
@@ -153,7 +153,7 @@ def efa_throughput_changed(call: Call) -> Refusal | None:
 
 @on("create", "update")
 def metadata_invalid(call: Call) -> Refusal | None:
-    """Metadata have their own throughput on PERSISTENT_2 only, and a number of one's own in the mode that takes one."""
+    """Only PERSISTENT_2 has its own metadata throughput, and only user-provisioned mode sets a number."""
     asked = call.inputs.get("metadataConfiguration")
     if not asked:
         return None
@@ -170,7 +170,7 @@ def metadata_invalid(call: Call) -> Refusal | None:
 
 @on("create")
 def lustre_version_unknown(call: Call) -> Refusal | None:
-    """Lustre is 2.10, 2.12 or 2.15, and newer than the first on PERSISTENT_2."""
+    """The Lustre version is 2.10, 2.12 or 2.15, and PERSISTENT_2 needs 2.12 or newer."""
     asked = call.inputs.get("fileSystemTypeVersion")
     allowed = ("2.12", "2.15") if _deployment(call.inputs) == "PERSISTENT_2" else ("2.10", "2.12", "2.15")
     if asked in (None, *allowed):
@@ -180,7 +180,7 @@ def lustre_version_unknown(call: Call) -> Refusal | None:
 
 @on("create")
 def scratch_with_backups(call: Call) -> Refusal | None:
-    """Scratch file systems have no backups and no key of one's own."""
+    """Scratch file systems have no backups and no customer managed key."""
     if not _deployment(call.inputs).startswith("SCRATCH"):
         return None
     for name in ("automaticBackupRetentionDays", "kmsKeyId", "driveCacheType"):
@@ -191,7 +191,7 @@ def scratch_with_backups(call: Call) -> Refusal | None:
 
 @on("create")
 def import_path_elsewhere(call: Call) -> Refusal | None:
-    """PERSISTENT_2 is tied to a bucket by an association, not by paths of its own."""
+    """PERSISTENT_2 is linked to a bucket by an association, not by import and export paths."""
     if _deployment(call.inputs) != "PERSISTENT_2":
         return None
     for name in ("importPath", "exportPath", "autoImportPolicy"):
@@ -205,7 +205,7 @@ def import_path_elsewhere(call: Call) -> Refusal | None:
 
 @on("create")
 def repository_paths_invalid(call: Call) -> Refusal | None:
-    """A data repository is a bucket, or a part of one, at a path of the file system."""
+    """A data repository is a bucket or a prefix, at a path of the file system."""
     there, here = str(call.inputs.get("dataRepositoryPath")), str(call.inputs.get("fileSystemPath"))
     if not re.fullmatch(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/.*)?", there):
         return _bad(f"DataRepositoryPath {there} must begin with s3:// and the name of a bucket.")
@@ -216,7 +216,7 @@ def repository_paths_invalid(call: Call) -> Refusal | None:
 
 @on("create")
 def repository_without_file_system(call: Call) -> Refusal | None:
-    """A data repository belongs to a file system that exists and is not of the first generation of scratch."""
+    """The file system of a data repository exists and is not first-generation scratch."""
     id_ = str(call.inputs.get("fileSystemId"))
     live = call.state.get(tokens.FILE_SYSTEM, id_)
     if live is None:
@@ -228,7 +228,7 @@ def repository_without_file_system(call: Call) -> Refusal | None:
 
 @on("create")
 def repository_paths_overlap(call: Call) -> Refusal | None:
-    """No two data repositories of a file system overlap, neither there nor here; there are at most eight."""
+    """Data repositories of a file system do not overlap, on either side; there are at most eight."""
     mine = [
         live
         for _, _, live in call.state.all(tokens.DATA_REPOSITORY)
@@ -247,7 +247,7 @@ def repository_paths_overlap(call: Call) -> Refusal | None:
 
 @on("create", "update")
 def repository_events_unknown(call: Call) -> Refusal | None:
-    """What is carried over by itself is new, changed or deleted."""
+    """Automatic import and export cover new, changed or deleted files."""
     for policy in ("autoImportPolicy", "autoExportPolicy"):
         for event in value_at(call.inputs, f"s3.{policy}.events") or []:
             if event not in ("NEW", "CHANGED", "DELETED"):

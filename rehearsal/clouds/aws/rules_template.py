@@ -1,4 +1,4 @@
-"""Refusals about launch templates and placement groups themselves."""
+"""Rules of launch templates and placement groups."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def user_data_malformed(call: Call) -> Refusal | None:
 
 @on("create", "update")
 def metadata_options_invalid(call: Call) -> Refusal | None:
-    """The metadata service's tokens are optional or required, and its answers take 1 to 64 hops."""
+    """The metadata service's tokens are optional or required, and its hop limit is 1 to 64."""
     options = call.inputs.get("metadataOptions") or {}
     hops, how = options.get("httpPutResponseHopLimit"), options.get("httpTokens")
     if hops is not None and not 1 <= int(hops) <= 64:
@@ -68,7 +68,7 @@ def metadata_options_invalid(call: Call) -> Refusal | None:
 
 @on("create", "update")
 def volume_invalid(call: Call) -> Refusal | None:
-    """A volume is of a type that exists, and only some types have a throughput."""
+    """The volume type exists, and only some types have a throughput."""
     for mapping in call.inputs.get("blockDeviceMappings") or []:
         kind = value_at(mapping, "ebs.volumeType")
         if kind not in (None, *_VOLUMES):
@@ -81,7 +81,7 @@ def volume_invalid(call: Call) -> Refusal | None:
 
 @on("create", "update")
 def spot_options_elsewhere(call: Call) -> Refusal | None:
-    """Spot options are for the market "spot"; the other market is "capacity-block"."""
+    """Spot options need the market "spot"; the other market is "capacity-block"."""
     market = call.inputs.get("instanceMarketOptions") or {}
     kind = market.get("marketType")
     if kind not in (None, "spot", "capacity-block", "interruptible-capacity-reservation"):
@@ -93,7 +93,7 @@ def spot_options_elsewhere(call: Call) -> Refusal | None:
 
 @on("create")
 def strategy_invalid(call: Call) -> Refusal | None:
-    """A placement group packs, spreads or parts its machines, and only one that parts has partitions."""
+    """The strategy is cluster, spread or partition, and only partition has a number of partitions."""
     strategy = call.inputs.get("strategy")
     if strategy not in ("cluster", "spread", "partition"):
         words = f'expected strategy to be one of ["cluster" "partition" "spread"], got {strategy}'
@@ -106,7 +106,7 @@ def strategy_invalid(call: Call) -> Refusal | None:
 
 @on("delete")
 def placement_group_in_use(call: Call) -> Refusal | None:
-    """A placement group goes after the machines in it."""
+    """A placement group is deleted after its instances."""
     for _, _, live in call.state.all(tokens.NODE_GROUP):
         if desired(live) and value_at(template_data(call.state, live), "placement.groupName") == call.id:
             words = f"The placement group {call.id} is in use and may not be deleted."

@@ -1,4 +1,4 @@
-"""File systems, buckets and image repositories: ids, computed outputs and what replaces them."""
+"""File systems, buckets and image repositories: ids, computed outputs and replacement."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from rehearsal.clouds.aws.outputs import ACCOUNT, arn, hexadecimal, partition_of
 from rehearsal.clouds.kind import Call, Json
 from rehearsal.clouds.values import blocks, digest, kept
 
-# ForceNew in `refusals.PROVIDER_LUSTRE`, of which efaEnabled and the blocks that came later are unverified, 2026-11.
-# A smaller storageCapacity replaces, a larger one does not: the simulation lets both happen in place.
+# ForceNew in `refusals.PROVIDER_LUSTRE`; efaEnabled and the blocks added later are unverified, 2026-11. A smaller
+# storageCapacity replaces, a larger one does not: the simulation updates both in place.
 FILE_SYSTEM_REPLACES = frozenset(
     {
         *("region", "backupId", "copyTagsToBackups", "deploymentType", "driveCacheType", "exportPath", "importPath"),
@@ -28,7 +28,7 @@ REPOSITORY_REPLACES = frozenset({"region", "name", "encryptionConfigurations"})
 
 
 def compute_file_system(call: Call) -> Json:
-    """The names to mount it by."""
+    """Return the names for mounting."""
     region = region_of(call.inputs, call.config)
     subnet = call.state.get(tokens.SUBNET, str(call.inputs.get("subnetIds"))) or {}
     scratch = str(call.inputs.get("deploymentType") or "SCRATCH_1").startswith("SCRATCH")
@@ -66,7 +66,7 @@ def compute_file_system(call: Call) -> Json:
 
 
 def compute_data_repository(call: Call) -> Json:
-    """Its ARN."""
+    """Return the ARN."""
     return {
         **regional(call),
         "arn": arn(call, "fsx", f"association/{call.inputs.get('fileSystemId')}/{call.id}"),
@@ -78,22 +78,22 @@ def compute_data_repository(call: Call) -> Json:
 
 
 def goes_with_file_system(call: Call, type_: str, live: Json) -> bool:
-    """Its data repository associations go with it."""
+    """Return whether a data repository association is deleted with the file system."""
     return type_ == tokens.DATA_REPOSITORY and live.get("fileSystemId") == call.id
 
 
 def identify_bucket(inputs: Json, _config: Mapping[str, Any]) -> str:
-    """Its name, of which there is one in the whole world."""
+    """Return the name, which is globally unique."""
     return str(inputs.get("bucket") or f"{inputs.get('bucketPrefix') or 'bucket-'}{digest(str(sorted(inputs)), 7)}")
 
 
 def identify_of_bucket(inputs: Json, _config: Mapping[str, Any]) -> str:
-    """The name of the bucket: a setting of a bucket exists once."""
+    """Return the name of the bucket: each setting of a bucket exists once."""
     return str(inputs.get("bucket"))
 
 
 def compute_bucket(call: Call) -> Json:
-    """Its addresses."""
+    """Return the bucket's host names."""
     region = region_of(call.inputs, call.config)
     return {
         **regional(call),
@@ -108,17 +108,17 @@ def compute_bucket(call: Call) -> Json:
 
 
 def compute_of_bucket(call: Call) -> Json:
-    """Its region."""
+    """Return the region."""
     return {"region": region_of(call.inputs, call.config)}
 
 
 def identify_repository(inputs: Json, _config: Mapping[str, Any]) -> str:
-    """Its name."""
+    """Return the name."""
     return str(inputs.get("name") or f"repository-{digest(str(sorted(inputs)), 7)}")
 
 
 def compute_repository(call: Call) -> Json:
-    """Its address."""
+    """Return the URL."""
     region = region_of(call.inputs, call.config)
     return {
         **regional(call),

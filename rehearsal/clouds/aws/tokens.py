@@ -1,4 +1,4 @@
-"""The type tokens of the kinds that this cloud knows, as they are on the wire (pulumi-aws 7.51.1)."""
+"""Type tokens of the simulated AWS kinds, as on the wire (pulumi-aws 7.51.1)."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ BUCKET_OWNERSHIP = "aws:s3/bucketOwnershipControls:BucketOwnershipControls"
 REPOSITORY = "aws:ecr/repository:Repository"
 
 KUBERNETES = "kubernetes:"
-"""How the types of the simulated Kubernetes API begin; their live values name their cluster's id in `IN_CLUSTER`."""
+"""Prefix of Kubernetes types; their live values have their cluster's id in `IN_CLUSTER`."""
 IN_CLUSTER = "__cluster"
 MADE_BY = "__made_by"
-"""The key of a live object that AWS made by itself: what it goes with ("eks:ray", "eks:ray:gpu")."""
+"""Key of live objects that AWS created itself: the owner ("eks:ray", "eks:ray:gpu")."""

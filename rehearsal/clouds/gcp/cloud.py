@@ -1,4 +1,4 @@
-"""The simulated Google Cloud: every kind with its rules, and the functions. Which API refuses what is read here."""
+"""Simulated Google Cloud: every kind with its rules, and the provider functions."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ FIREWALL = Kind(
 
 
 def _nat_goes_too(call: Call, type_: str, live: Json) -> bool:
-    """NAT is a part of its router."""
+    """Return whether a NAT is deleted with its router."""
     return type_ == tokens.NAT and network.router_of(live) == call.id
 
 
@@ -138,7 +138,7 @@ PROJECT_MEMBER = Kind(
         members.identity_pool_missing,
     ),
     drift=drift.drift_member,
-    # Granting what is granted already succeeds (provider: tpgiamresource/resource_iam_member.go, 93c65b2d).
+    # A repeated grant succeeds (provider: tpgiamresource/resource_iam_member.go, 93c65b2d).
     repeatable=True,
 )
 
@@ -156,7 +156,7 @@ BUCKET_MEMBER = Kind(
         members.identity_pool_missing,
     ),
     drift=drift.drift_member,
-    # Granting what is granted already succeeds (provider: tpgiamresource/resource_iam_member.go, 93c65b2d).
+    # A repeated grant succeeds (provider: tpgiamresource/resource_iam_member.go, 93c65b2d).
     repeatable=True,
 )
 

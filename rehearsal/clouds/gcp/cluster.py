@@ -1,4 +1,4 @@
-"""GKE clusters: identity, computed outputs, what replaces them, and what goes with them."""
+"""GKE clusters: ids, computed outputs, replacement, and cascading deletion."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from rehearsal.clouds.gcp.tokens import IN_CLUSTER, KUBERNETES, NODE_POOL, SUBNE
 from rehearsal.clouds.kind import Call, Json, Refusal, value_at
 from rehearsal.clouds.values import blocks, digest, kept
 
-# ForceNew in `refusals.PROVIDER_CLUSTER`; the reference also names enable_multi_networking as NOT one of them.
+# ForceNew in `refusals.PROVIDER_CLUSTER`; the reference also lists enable_multi_networking as NOT one of them.
 CLUSTER_REPLACES = frozenset(
     {
         *("name", "project", "location", "network", "subnetwork", "networkingMode", "datapathProvider"),
@@ -47,24 +47,24 @@ CLUSTER_REPLACES = frozenset(
     }
 )
 CLUSTER_MAPS = NODE_MAPS
-"""Not resourceLabels: the provider keeps what GKE adds there in effectiveLabels (provider: labels since 5.0)."""
+"""Without resourceLabels: the provider keeps GKE's additions in effectiveLabels (provider: labels since 5.0)."""
 
 FIRST_PUBLIC = int(IPv4Address("203.0.113.1"))
-"""Control planes get addresses of TEST-NET-3 (RFC 5737), which nobody can reach by mistake."""
+"""Control planes have addresses of TEST-NET-3 (RFC 5737), which cannot be reached by mistake."""
 
 
 def identify_cluster(inputs: Json, config: Mapping[str, Any]) -> str:
-    """projects/P/locations/L/clusters/C."""
+    """Return projects/P/locations/L/clusters/C."""
     return cluster_id(inputs, config)
 
 
 def cluster_taken(_type: str, id_: str) -> Refusal:
-    """The words for a cluster whose name is in use."""
+    """Return the refusal of a cluster name that is in use."""
     return Refusal("409 alreadyExists", f"Already exists: {id_}.", f"GKE API, clusters.create; wording {UNVERIFIED}")
 
 
 def compute_cluster(call: Call) -> Json:
-    """Versions, endpoints, certificate, zones and ranges of the new cluster."""
+    """Return versions, endpoints, certificate, zones and ranges of the cluster."""
     project, location = project_of(call.inputs, call.config), location_of(call.inputs, call.config)
     network = network_id(str(call.inputs.get("network") or "default"), project)
     subnetwork = subnetwork_id(str(call.inputs.get("subnetwork") or "default"), project, region_of_location(location))
@@ -72,7 +72,7 @@ def compute_cluster(call: Call) -> Json:
     return {
         "project": project,
         "location": location,
-        # As it was asked for: the provider takes an id, a self link and a name for one and the same.
+        # As requested: for the provider an id, a self link and a name are equal.
         "network": call.inputs.get("network", network),
         "subnetwork": call.inputs.get("subnetwork", subnetwork),
         "selfLink": f"{CONTAINER}projects/{project}/{kind}/{location}/clusters/{call.inputs['name']}",
@@ -101,20 +101,21 @@ def compute_cluster(call: Call) -> Json:
 
 
 def delete_with_cluster(call: Call, type_: str, live: Json) -> bool:
-    """Node pools and everything in the cluster go with it."""
+    """Return whether an object is deleted with the cluster: node pools and everything in it."""
     if type_ == NODE_POOL:
         return cluster_of_pool(live, {}) == call.id
     return type_.startswith(KUBERNETES) and live.get(IN_CLUSTER) == call.id
 
 
 def certificate(cluster: str) -> str:
-    """A certificate authority as the API writes it: base64 of PEM. It is a placeholder, and says so."""
+    """Return a placeholder for a CA certificate in the API's format: base64 of PEM."""
     body = base64.b64encode(f"simulated certificate authority of {cluster}".encode()).decode()
     return base64.b64encode(f"-----BEGIN CERTIFICATE-----\n{body}\n-----END CERTIFICATE-----\n".encode()).decode()
 
 
 def _versions(call: Call) -> Json:
-    """The control plane moves up to what is asked for, and never down (provider: resource_container_cluster.go)."""
+    """Return the versions. The control plane is upgraded to the requested one, never downgraded (provider:
+    resource_container_cluster.go)."""
     asked = call.inputs.get("minMasterVersion")
     offered = resolve(asked, value_at(call.inputs, "releaseChannel.channel"), call.state) or ""
     if call.verb == "create":
@@ -159,7 +160,7 @@ def _endpoints(call: Call, location: str) -> Json:
 
 
 def _range(call: Call, subnetwork: str, which: str, default: str) -> str:
-    """The pods' ("cluster") or Services' range, from the subnetwork or from the request."""
+    """Return the range of the pods ("cluster") or Services, from the subnetwork or from the request."""
     policy = call.inputs.get("ipAllocationPolicy") or {}
     name, block = policy.get(f"{which}SecondaryRangeName"), policy.get(f"{which}Ipv4CidrBlock")
     live = call.state.get(SUBNETWORK, subnetwork) or {}
@@ -167,7 +168,7 @@ def _range(call: Call, subnetwork: str, which: str, default: str) -> str:
 
 
 def _default_pool(call: Call) -> list[Json]:
-    """The pool that a cluster begins with, unless it is removed at once."""
+    """Return the default pool of a cluster, unless it is removed at once."""
     if call.inputs.get("removeDefaultNodePool") or call.inputs.get("enableAutopilot"):
         return []
     count = int(call.inputs.get("initialNodeCount") or 0)

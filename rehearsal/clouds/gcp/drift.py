@@ -1,4 +1,4 @@
-"""What this cloud changes by itself after a while. A refresh must not show it as a difference.
+"""Changes that Google Cloud makes over time. A refresh must not show them as differences.
 
 The counterpart are the `ignore_changes` of the program; cluster-toolkit's list is nodeConfig.labels, initialNodeCount,
 local SSD blocks and minMasterVersion of pools and clusters, and the node configuration of a removed default pool.
@@ -22,14 +22,14 @@ from rehearsal.clouds.state import View
 from rehearsal.clouds.values import digest
 
 END_OF_SUPPORT = "2028-01-31T00:00:00Z"
-"""Of the version of the day: the simulation's own choice, 2026-11."""
+"""Of the current version: chosen by the simulation, 2026-11."""
 
 
 def drift_cluster(live: Json, state: View) -> Json:
-    """A new version is out and the control plane has it; the summary follows the pools.
+    """Upgrade the control plane to a new version, and update the summary of the pools.
 
-    The program's own minMasterVersion is not read back (provider: resource_container_cluster.go), but what the program
-    asks `getEngineVersions` for moves on, and so would minMasterVersion.
+    The program's minMasterVersion is not read back (provider: resource_container_cluster.go), but the result of
+    `getEngineVersions` changes, and so would minMasterVersion.
     """
     pools = dict(pools_of(state, cluster_id(live, {})))
     changes: Json = {
@@ -49,17 +49,17 @@ def drift_cluster(live: Json, state: View) -> Json:
             "maintenanceExclusions": [{"endTime": asked.get("endTime") or END_OF_SUPPORT} for asked in exclusions]
         }
     if live.get("removeDefaultNodePool"):
-        # The API describes some pool that is left; what the program said about the removed one is gone.
+        # The API describes a remaining pool; the inputs for the removed one are gone.
         if pools:
             changes["nodeConfig"] = node(next(iter(sorted(pools.items())))[1])
     else:
-        # Resizing a pool moves its initial count too (terraform-google-kubernetes-engine ignores it; read 2026-08).
+        # Resizing a pool also changes its initial count (terraform-google-kubernetes-engine ignores it; read 2026-08).
         changes["initialNodeCount"] = int(live.get("initialNodeCount") or 0) + 1
     return changes
 
 
 def drift_node_pool(live: Json, state: View) -> Json:
-    """The autoscaler adds a node, an upgrade reaches the pool, GKE labels its nodes."""
+    """Add a node, upgrade the pool, and add GKE's node labels."""
     cluster = state.get(CLUSTER, cluster_of_pool(live, {})) or {}
     changes: Json = {
         "nodeConfig": {
@@ -80,7 +80,7 @@ def drift_node_pool(live: Json, state: View) -> Json:
 
 
 def drift_subnetwork(live: Json, state: View) -> Json:
-    """Secondary ranges that GKE makes for a cluster which named none."""
+    """Add the secondary ranges that GKE creates for a cluster without named ones."""
     changes: Json = {"fingerprint": fingerprint(f"{live.get('fingerprint')} later")}
     mine = subnetwork_id(str(live["name"]), str(live["project"]), str(live["region"]))
     ranges: list[Json] = list(live.get("secondaryIpRanges") or [])
@@ -98,12 +98,13 @@ def drift_subnetwork(live: Json, state: View) -> Json:
 
 
 def drift_member(live: Json, _state: View) -> Json:
-    """Every change of the policy by anybody changes its etag."""
+    """Change the etag, as every change of the policy does."""
     return {"etag": fingerprint(f"{live.get('etag')} later")}
 
 
 def _labels(pool: Json) -> Json:
-    """Labels that GKE puts on the nodes of a pool (GKE docs provisioningrequest and allocate-network-resources-dra)."""
+    """Return the labels that GKE adds to the nodes of a pool (GKE docs provisioningrequest and
+    allocate-network-resources-dra)."""
     labels: Json = {}
     if node(pool).get("guestAccelerators"):
         labels["cloud.google.com/gke-gpu"] = "true"
@@ -115,7 +116,8 @@ def _labels(pool: Json) -> Json:
 
 
 def _upgraded(version: str, cluster: Json) -> str:
-    """The version after an upgrade by the release channel; without a channel only an end of support would force one."""
+    """Return the version after an upgrade by the release channel; without a channel only an end of support forces
+    one."""
     if value_at(cluster, "releaseChannel.channel") == "UNSPECIFIED":
         return version
     if _excluded(cluster, "MINOR") and key(version)[:2] != key(LATER)[:2]:
@@ -124,7 +126,7 @@ def _upgraded(version: str, cluster: Json) -> str:
 
 
 def _excluded(cluster: Json, what: str) -> bool:
-    """Whether a maintenance exclusion forbids upgrades: "MINOR" ones, or those of "NODE"s."""
+    """Return whether a maintenance exclusion forbids upgrades: "MINOR" ones, or those of "NODE"s."""
     exclusions = value_at(cluster, "maintenancePolicy.maintenanceExclusions") or []
     scopes = [str(value_at(exclusion, "exclusionOptions.scope")) for exclusion in exclusions]
     return any(what in scope or scope == "NO_UPGRADES" for scope in scopes)

@@ -1,4 +1,4 @@
-"""What a program can ask this cloud during a preview."""
+"""Provider functions of the simulated Google Cloud."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _BY_NAME = re.compile(r"""^\s*\(?\s*name\s*(?:=|:|eq)\s*["']?(?P<name>[a-z0-9-]+
 
 
 def engine_versions(arguments: Json, config: Mapping[str, Any], state: View) -> Json:
-    """GKE versions of a location, newest first, perhaps only those with a prefix."""
+    """Return the GKE versions of a location, newest first, optionally with a prefix."""
     location = location_of(arguments, config)
     prefix = str(arguments.get("versionPrefix") or "")
     offered = [version for version in versions(state) if version.startswith(prefix)]
@@ -40,7 +40,7 @@ def engine_versions(arguments: Json, config: Mapping[str, Any], state: View) -> 
 
 
 def machine_types(arguments: Json, config: Mapping[str, Any], _state: View) -> Json:
-    """The machine types of a zone; a filter by name is understood, any other finds what the catalog knows."""
+    """Return the machine types of a zone. It supports a filter by name; any other returns the catalog's types."""
     zone, project = str(arguments.get("zone") or config.get("zone") or ""), project_of(arguments, config)
     asked = _BY_NAME.match(str(arguments.get("filter") or ""))
     names = [asked["name"]] if asked else sorted(MACHINE_ZONES)
@@ -55,7 +55,7 @@ def machine_types(arguments: Json, config: Mapping[str, Any], _state: View) -> J
 
 
 def project(arguments: Json, config: Mapping[str, Any], _state: View) -> Json:
-    """The project and its number."""
+    """Return the project and its number."""
     name = str(arguments.get("projectId") or project_of({}, config))
     return {
         "id": f"projects/{name}",
@@ -66,7 +66,7 @@ def project(arguments: Json, config: Mapping[str, Any], _state: View) -> Json:
         "billingAccount": "",
         "deletionPolicy": "PREVENT",
         "folderId": "",
-        "orgId": number(f"organisation of {name}", 12),
+        "orgId": number(f"organization of {name}", 12),
         "labels": {},
         "effectiveLabels": {},
         "pulumiLabels": {},
@@ -75,7 +75,7 @@ def project(arguments: Json, config: Mapping[str, Any], _state: View) -> Json:
 
 
 def client_config(_arguments: Json, config: Mapping[str, Any], _state: View) -> Json:
-    """The provider's configuration, with a token that opens nothing."""
+    """Return the provider's configuration, with an invalid token."""
     region, zone = region_of({}, config), str(config.get("zone") or "")
     return {
         "id": f"projects/{project_of({}, config)}/regions/{region}/zones/{zone}",

@@ -1,4 +1,4 @@
-"""Service accounts and members of IAM policies: their ids, computed outputs and what replaces them."""
+"""Service accounts and members of IAM policies: ids, computed outputs and replacement."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from rehearsal.clouds.state import View
 from rehearsal.clouds.values import number
 
 _OWN_ACCOUNT = re.compile(r"[a-z][-a-z0-9]{4,28}[a-z0-9]@(?P<project>[a-z][-a-z0-9]*)\.iam\.gserviceaccount\.com")
-"""Accounts that people make. Google's agents have such addresses, too, in projects of Google's."""
+"""User-managed accounts. Google's agents have such addresses, too, in Google's projects."""
 
-# What replaces each: ForceNew in the provider (`refusals.PROVIDER_ACCOUNT`, `sources.PROVIDER_IAM`).
+# Replacement: ForceNew in the provider (`refusals.PROVIDER_ACCOUNT`, `refusals.PROVIDER_IAM`).
 ACCOUNT_REPLACES = frozenset({"accountId", "project"})
 PROJECT_MEMBER_REPLACES = frozenset({"project", "role", "member", "condition"})
 BUCKET_MEMBER_REPLACES = frozenset({"bucket", "role", "member", "condition"})
 
 
 def email(inputs: Mapping[str, Any], config: Mapping[str, Any]) -> str:
-    """The address of a service account."""
+    """Return the email of a service account."""
     return f"{inputs['accountId']}@{project_of(inputs, config)}.iam.gserviceaccount.com"
 
 
 def identify_account(inputs: Json, config: Mapping[str, Any]) -> str:
-    """projects/P/serviceAccounts/EMAIL."""
+    """Return projects/P/serviceAccounts/EMAIL."""
     return f"projects/{project_of(inputs, config)}/serviceAccounts/{email(inputs, config)}"
 
 
 def account_taken(_type: str, id_: str) -> Refusal:
-    """The words for a service account whose id is in use."""
+    """Return the refusal of a service account id that is in use."""
     project = id_.split("/")[1]
     return Refusal(
         "409 alreadyExists",
@@ -43,7 +43,7 @@ def account_taken(_type: str, id_: str) -> Refusal:
 
 
 def compute_account(call: Call) -> Json:
-    """The address in three notations, and a number."""
+    """Return the email in three notations, and a number."""
     address = email(call.inputs, call.config)
     return {
         "project": project_of(call.inputs, call.config),
@@ -55,32 +55,32 @@ def compute_account(call: Call) -> Json:
 
 
 def identify_project_member(inputs: Json, config: Mapping[str, Any]) -> str:
-    """P/ROLE/MEMBER, with the title of a condition."""
+    """Return P/ROLE/MEMBER, with the title of a condition."""
     return f"{project_of(inputs, config)}/{inputs['role']}/{inputs['member']}{_condition(inputs)}"
 
 
 def identify_bucket_member(inputs: Json, _config: Mapping[str, Any]) -> str:
-    """b/BUCKET/ROLE/MEMBER, with the title of a condition."""
+    """Return b/BUCKET/ROLE/MEMBER, with the title of a condition."""
     return f"b/{bucket(inputs)}/{inputs['role']}/{inputs['member']}{_condition(inputs)}"
 
 
 def member_from_import(text: str, _config: Mapping[str, Any]) -> str:
-    """The id of a member of a policy from what it is imported by: "P ROLE MEMBER", with the title of a condition."""
+    """Convert the import id "P ROLE MEMBER", with the title of a condition."""
     return "/".join(text.split(" ", 3))
 
 
 def compute_project_member(call: Call) -> Json:
-    """The project, and its policy's etag."""
+    """Return the project and its policy's etag."""
     return {"project": project_of(call.inputs, call.config), **compute_bucket_member(call)}
 
 
 def compute_bucket_member(call: Call) -> Json:
-    """The policy's etag."""
+    """Return the policy's etag."""
     return {"etag": call.live.get("etag", fingerprint(call.id))}
 
 
 def bucket(inputs: Mapping[str, Any]) -> str:
-    """The bare name of a bucket."""
+    """Return the name of a bucket."""
     return str(inputs.get("bucket", "")).removeprefix("b/").removeprefix("gs://")
 
 
@@ -90,7 +90,7 @@ def _condition(inputs: Mapping[str, Any]) -> str:
 
 
 def known_account(state: View, address: str) -> bool:
-    """Whether a service account exists. Google's own and other projects' accounts are taken to exist."""
+    """Return whether a service account exists. Google's and other projects' accounts are assumed to exist."""
     found = _OWN_ACCOUNT.fullmatch(address)
     if found is None:
         return True
@@ -100,5 +100,5 @@ def known_account(state: View, address: str) -> bool:
 
 
 def _projects(state: View) -> set[str]:
-    """The projects in which something was made here."""
+    """Return the projects with live objects."""
     return {str(live["project"]) for type_ in (NETWORK, CLUSTER, PROJECT_MEMBER) for _, _, live in state.all(type_)}

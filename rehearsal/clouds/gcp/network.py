@@ -1,4 +1,4 @@
-"""Networks, subnetworks, firewall rules, routers and NAT: their ids, computed outputs and what replaces them."""
+"""Networks, subnetworks, firewall rules, routers and NAT: ids, computed outputs and replacement."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from rehearsal.clouds.gcp.references import (
 from rehearsal.clouds.kind import Call, Json
 from rehearsal.clouds.values import kept, number
 
-# What replaces each: ForceNew in services/compute/resource_compute_*.go of the provider (`refusals.PROVIDER_COMPUTE`).
+# Replacement: ForceNew in services/compute/resource_compute_*.go of the provider (`refusals.PROVIDER_COMPUTE`).
 NETWORK_REPLACES = frozenset(
     {"name", "project", "autoCreateSubnetworks", "description", "internalIpv6Range", "networkProfile", "params"}
 )
-# The provider replaces a subnetwork only if the new range does not contain the old one; ranges of an address plan that
-# change never do, so any change counts here.
+# The provider replaces a subnetwork only if the new range does not contain the old one; changed ranges of an address
+# plan never do, so any change counts here.
 SUBNETWORK_REPLACES = frozenset(
     {
         *("name", "project", "network", "region", "description", "externalIpv6Prefix", "internalIpv6Prefix", "params"),
@@ -39,33 +39,33 @@ NAT_REPLACES = frozenset({"name", "project", "router", "region", "endpointTypes"
 
 
 def identify_network(inputs: Json, config: Mapping[str, Any]) -> str:
-    """projects/P/global/networks/N."""
+    """Return projects/P/global/networks/N."""
     return f"projects/{project_of(inputs, config)}/global/networks/{inputs['name']}"
 
 
 def identify_subnetwork(inputs: Json, config: Mapping[str, Any]) -> str:
-    """projects/P/regions/R/subnetworks/N."""
+    """Return projects/P/regions/R/subnetworks/N."""
     return f"projects/{project_of(inputs, config)}/regions/{region_of(inputs, config)}/subnetworks/{inputs['name']}"
 
 
 def identify_firewall(inputs: Json, config: Mapping[str, Any]) -> str:
-    """projects/P/global/firewalls/N."""
+    """Return projects/P/global/firewalls/N."""
     return f"projects/{project_of(inputs, config)}/global/firewalls/{inputs['name']}"
 
 
 def identify_router(inputs: Json, config: Mapping[str, Any]) -> str:
-    """projects/P/regions/R/routers/N."""
+    """Return projects/P/regions/R/routers/N."""
     return f"projects/{project_of(inputs, config)}/regions/{region_of(inputs, config)}/routers/{inputs['name']}"
 
 
 def identify_nat(inputs: Json, config: Mapping[str, Any]) -> str:
-    """P/R/ROUTER/N."""
+    """Return P/R/ROUTER/N."""
     project, region = project_of(inputs, config), region_of(inputs, config)
     return f"{project}/{region}/{last(str(inputs['router']))}/{inputs['name']}"
 
 
 def compute_network(call: Call) -> Json:
-    """Numbers and the self link; an RDMA network has jumbo frames unless told otherwise."""
+    """Return numbers and self link; an RDMA network has jumbo frames by default."""
     numeric = number(call.id, 19)
     return {
         "project": project_of(call.inputs, call.config),
@@ -87,7 +87,7 @@ def compute_network(call: Call) -> Json:
 
 
 def compute_subnetwork(call: Call) -> Json:
-    """The gateway is the first address of the range."""
+    """Return the outputs; the gateway is the first address of the range."""
     network = cidr(call.inputs.get("ipCidrRange"))
     return {
         "project": project_of(call.inputs, call.config),
@@ -112,7 +112,7 @@ def compute_subnetwork(call: Call) -> Json:
 
 
 def compute_firewall(call: Call) -> Json:
-    """The self link, and defaults of the API."""
+    """Return the self link and defaults of the API."""
     return {
         "project": project_of(call.inputs, call.config),
         "selfLink": COMPUTE + call.id,
@@ -122,7 +122,7 @@ def compute_firewall(call: Call) -> Json:
 
 
 def compute_router(call: Call) -> Json:
-    """The self link."""
+    """Return the self link."""
     return {
         "project": project_of(call.inputs, call.config),
         "region": region_of(call.inputs, call.config),
@@ -132,7 +132,7 @@ def compute_router(call: Call) -> Json:
 
 
 def compute_nat(call: Call) -> Json:
-    """Defaults of the API."""
+    """Return defaults of the API."""
     return {
         "project": project_of(call.inputs, call.config),
         "region": region_of(call.inputs, call.config),
@@ -155,10 +155,10 @@ def compute_nat(call: Call) -> Json:
 
 
 def router_of(live: Mapping[str, Any]) -> str:
-    """The id of the router that a live NAT belongs to."""
+    """Return the id of a live NAT's router."""
     return f"projects/{live['project']}/regions/{live['region']}/routers/{last(str(live['router']))}"
 
 
 def network_of_live(live: Mapping[str, Any]) -> str:
-    """The id of the network that a live subnetwork, firewall rule, router or cluster belongs to."""
+    """Return the network id of a live subnetwork, firewall rule, router or cluster."""
     return network_id(str(live.get("network") or "default"), str(live["project"]))

@@ -1,4 +1,4 @@
-"""The node configuration that clusters and node pools share: what replaces nodes, and what GKE fills in."""
+"""Node configuration of clusters and node pools: replacement and GKE's defaults."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from infra.catalog.machines import GKE_CATALOG
 from rehearsal.clouds.kind import Json
 
 # ForceNew in services/container/node_config.go (`refusals.PROVIDER_NODE`), relative to nodeConfig. Machine type, disk,
-# image, labels, taints, tags and gvnic are changed in place.
+# image, labels, taints, tags and gvnic are updated in place.
 NODE_CONFIG_REPLACES = frozenset(
     {
         *("advancedMachineFeatures", "bootDiskKmsKey", "confidentialNodes.confidentialInstanceType"),
@@ -21,7 +21,7 @@ NODE_CONFIG_REPLACES = frozenset(
     }
 )
 NODE_MAPS = frozenset({"nodeConfig.labels", "nodeConfig.metadata"})
-"""Not nodeConfig.resourceLabels: the provider hides what GKE adds there (`refusals.PROVIDER_NODE`)."""
+"""Without nodeConfig.resourceLabels: the provider hides GKE's additions (`refusals.PROVIDER_NODE`)."""
 
 GPU_TAINT: Json = {"effect": "NO_SCHEDULE", "key": "nvidia.com/gpu", "value": "present"}
 """On every GPU node (GKE docs gpus; observed in the reference's seeds, read 2026-08)."""
@@ -30,38 +30,38 @@ QUEUED_TAINT: Json = {"effect": "NO_SCHEDULE", "key": "cloud.google.com/gke-queu
 
 
 def node(inputs: Mapping[str, Any]) -> Json:
-    """The node configuration that was asked for, or an empty one."""
+    """Return the requested node configuration, or an empty one."""
     return inputs.get("nodeConfig") or {}
 
 
 def machine(inputs: Mapping[str, Any]) -> str:
-    """The machine type; e2-medium unless asked otherwise (GKE docs, node pools; unverified, 2026-11)."""
+    """Return the machine type; the default is e2-medium (GKE docs, node pools; unverified, 2026-11)."""
     return str(node(inputs).get("machineType") or "e2-medium")
 
 
 def affinity(inputs: Mapping[str, Any]) -> str | None:
-    """nodeConfig.reservationAffinity.consumeReservationType, if it was given."""
+    """Return nodeConfig.reservationAffinity.consumeReservationType, if set."""
     kind = (node(inputs).get("reservationAffinity") or {}).get("consumeReservationType")
     return None if kind is None else str(kind)
 
 
 def is_flex(inputs: Mapping[str, Any]) -> bool:
-    """Whether the nodes are flex-start nodes."""
+    """Return whether the nodes are flex-start nodes."""
     return node(inputs).get("flexStart") is True
 
 
 def is_queued(inputs: Mapping[str, Any]) -> bool:
-    """Whether the nodes come for ProvisioningRequests only."""
+    """Return whether the nodes need ProvisioningRequests."""
     return (inputs.get("queuedProvisioning") or {}).get("enabled") is True
 
 
 def is_spot(inputs: Mapping[str, Any]) -> bool:
-    """Whether the nodes may be taken back at any time."""
+    """Return whether the nodes may be preempted."""
     return node(inputs).get("spot") is True or node(inputs).get("preemptible") is True
 
 
 def filled_in(inputs: Mapping[str, Any]) -> Json:
-    """What GKE adds to a node configuration at creation."""
+    """Return GKE's additions to a node configuration at creation."""
     asked = node(inputs)
     accelerated = bool(asked.get("guestAccelerators"))
     row = GKE_CATALOG.get(machine(inputs))

@@ -1,4 +1,4 @@
-"""GKE node pools: identity, computed outputs, what replaces them."""
+"""GKE node pools: ids, computed outputs and replacement."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from rehearsal.clouds.gcp.refusals import PROVIDER_POOL
 from rehearsal.clouds.kind import Call, Json, Refusal
 from rehearsal.clouds.values import blocks, digest, kept
 
-# ForceNew in `refusals.PROVIDER_POOL`. network_config.enable_private_nodes and autoscaling are changed in place.
+# ForceNew in `refusals.PROVIDER_POOL`. network_config.enable_private_nodes and autoscaling are updated in place.
 NODE_POOL_REPLACES = frozenset(
     {
         *("name", "namePrefix", "project", "cluster", "location", "initialNodeCount", "maxPodsPerNode"),
@@ -38,17 +38,17 @@ NODE_POOL_REPLACES = frozenset(
 
 
 def identify_node_pool(inputs: Json, config: Mapping[str, Any]) -> str:
-    """projects/P/locations/L/clusters/C/nodePools/N."""
+    """Return projects/P/locations/L/clusters/C/nodePools/N."""
     return f"{cluster_of_pool(inputs, config)}/nodePools/{pool_name(inputs, config)}"
 
 
 def pool_taken(_type: str, id_: str) -> Refusal:
-    """The words for a node pool whose name is in use: the provider looks before it asks."""
+    """Return the refusal of a node pool name that is in use: the provider checks before its request."""
     return Refusal("409 alreadyExists", f"resource - {id_} - already exists", PROVIDER_POOL)
 
 
 def node_pool_from_import(text: str, _config: Mapping[str, Any]) -> str:
-    """The id of a node pool from what it is imported by: P/L/C/N."""
+    """Convert the import id P/L/C/N."""
     if text.startswith("projects/"):
         return text
     project, location, cluster, name = text.split("/")
@@ -56,18 +56,18 @@ def node_pool_from_import(text: str, _config: Mapping[str, Any]) -> str:
 
 
 def pool_name(inputs: Mapping[str, Any], config: Mapping[str, Any]) -> str:
-    """The pool's name; one that the provider would make up depends on the inputs here, so that it stays the same."""
+    """Return the pool's name; a generated one depends on the inputs only, so that it stays the same."""
     asked = inputs.get("name")
     return str(asked) if asked else f"{inputs.get('namePrefix', '')}{digest(cluster_of_pool(inputs, config))}"
 
 
 def asked_count(inputs: Mapping[str, Any]) -> int:
-    """Nodes per zone that the pool begins with."""
+    """Return the initial number of nodes per zone."""
     return int(inputs.get("nodeCount") or inputs.get("initialNodeCount") or 0)
 
 
 def compute_node_pool(call: Call) -> Json:
-    """Version, zones, instance groups, and what GKE fills in."""
+    """Return version, zones, instance groups, and GKE's defaults."""
     project, cluster = project_of(call.inputs, call.config), cluster_of(call) or {}
     name = pool_name(call.inputs, call.config)
     zones = pool_zones(call)

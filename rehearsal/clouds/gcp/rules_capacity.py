@@ -1,4 +1,4 @@
-"""Refusals about how nodes are obtained: flex-start, queued provisioning, spot, reservations, compact placement."""
+"""Rules of capacity: flex-start, queued provisioning, spot, reservations, compact placement."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ COMPACT_FLEX = ("a3-ultragpu-", "a4-", "h4d-")
 
 @on("create", "update")
 def queued_with_reservation(call: Call) -> Refusal | None:
-    """Queued nodes say that they come from no reservation."""
+    """Queued nodes explicitly use no reservation."""
     if not is_queued(call.inputs) or affinity(call.inputs) == "NO_RESERVATION":
         return None
     return bad("Queued_provisioning requires reservation affinity to be set to none", QUEUED_AFFINITY)
@@ -36,7 +36,7 @@ def queued_with_reservation(call: Call) -> Refusal | None:
 
 @on("create", "update")
 def queued_without_autoscaling(call: Call) -> Refusal | None:
-    """Queued nodes come by the autoscaler."""
+    """Queued nodes need the autoscaler."""
     if not is_queued(call.inputs) or call.inputs.get("autoscaling"):
         return None
     return _queued("autoscaling to be enabled")
@@ -53,7 +53,7 @@ def queued_with_minimum(call: Call) -> Refusal | None:
 
 @on("create", "update")
 def queued_with_other_policy(call: Call) -> Refusal | None:
-    """Queued nodes come from wherever there are some."""
+    """Queued nodes use location policy ANY."""
     if not is_queued(call.inputs) or not call.inputs.get("autoscaling"):
         return None
     if value_at(call.inputs, "autoscaling.locationPolicy") == "ANY":
@@ -63,7 +63,7 @@ def queued_with_other_policy(call: Call) -> Refusal | None:
 
 @on("create", "update")
 def queued_with_spot(call: Call) -> Refusal | None:
-    """Queued nodes stay for their run time."""
+    """Queued nodes are not spot nodes."""
     return _queued("spot to be disabled") if is_queued(call.inputs) and is_spot(call.inputs) else None
 
 
@@ -77,7 +77,7 @@ def queued_with_repair(call: Call) -> Refusal | None:
 
 @on("create")
 def queued_with_nodes(call: Call) -> Refusal | None:
-    """A queued pool begins empty."""
+    """A queued pool starts empty."""
     if not is_queued(call.inputs) or not (call.inputs.get("initialNodeCount") or call.inputs.get("nodeCount")):
         return None
     return _queued("the initial number of nodes to be 0")
@@ -85,7 +85,7 @@ def queued_with_nodes(call: Call) -> Refusal | None:
 
 @on("create")
 def queued_and_compact(call: Call) -> Refusal | None:
-    """Queued GPUs cannot be asked for in compact placement."""
+    """Queued GPU nodes cannot use compact placement."""
     if not is_queued(call.inputs) or not _compact(call) or not node(call.inputs).get("guestAccelerators"):
         return None
     return bad(
@@ -107,10 +107,10 @@ def flex_with_repair(call: Call) -> Refusal | None:
 
 @on("create", "update")
 def flex_with_nodes(call: Call) -> Refusal | None:
-    """A flex-start pool begins empty and has no fixed size."""
+    """A flex-start pool starts empty and has no fixed size."""
     if not is_flex(call.inputs):
         return None
-    # The initial count of a pool that lives is history: it follows the autoscaler.
+    # The initial count of a live pool does not matter: it follows the autoscaler.
     begins = call.verb == "create" and call.inputs.get("initialNodeCount")
     return (
         _flex("initial_node_count to be 0 and no static node_count") if begins or call.inputs.get("nodeCount") else None
@@ -119,13 +119,13 @@ def flex_with_nodes(call: Call) -> Refusal | None:
 
 @on("create", "update")
 def flex_without_autoscaling(call: Call) -> Refusal | None:
-    """Flex-start nodes come by the autoscaler."""
+    """Flex-start nodes need the autoscaler."""
     return _flex("autoscaling to be enabled") if is_flex(call.inputs) and not call.inputs.get("autoscaling") else None
 
 
 @on("create", "update")
 def flex_with_reservation(call: Call) -> Refusal | None:
-    """Flex-start nodes come from no reservation."""
+    """Flex-start nodes use no reservation."""
     if not is_flex(call.inputs) or affinity(call.inputs) in (None, "NO_RESERVATION"):
         return None
     return _flex("reservation affinity to be NO_RESERVATION")
@@ -139,7 +139,7 @@ def flex_with_spot(call: Call) -> Refusal | None:
 
 @on("create", "update")
 def flex_on_old_version(call: Call) -> Refusal | None:
-    """Flex-start with GPUs came with a version."""
+    """Flex-start with GPUs needs a minimum version."""
     version = str(call.inputs.get("version") or (cluster_of(call) or {}).get("masterVersion") or "")
     if not is_flex(call.inputs) or not version or key(version) >= key(FLEX_MINIMUM):
         return None
@@ -150,7 +150,7 @@ def flex_on_old_version(call: Call) -> Refusal | None:
 
 @on("create", "update")
 def flex_with_upgrade_settings(call: Call) -> Refusal | None:
-    """Flex-start nodes are upgraded by running out; surge and blue-green settings do not apply."""
+    """Flex-start nodes use short-lived upgrades; surge and blue-green settings do not apply."""
     settings = call.inputs.get("upgradeSettings") or {}
     named = [name for name in ("maxSurge", "maxUnavailable", "blueGreenSettings") if settings.get(name)]
     if not is_flex(call.inputs) or not (named or settings.get("strategy") == "BLUE_GREEN"):
@@ -167,7 +167,7 @@ def _flex(wanted: str) -> Refusal:
 
 @on("create")
 def run_duration_malformed(call: Call) -> Refusal | None:
-    """A run time is written in seconds with an s."""
+    """A run time is a number of seconds with the suffix "s"."""
     text = node(call.inputs).get("maxRunDuration")
     if not text or re.fullmatch(r"\d+(\.\d{1,9})?s", str(text)):
         return None
@@ -180,7 +180,7 @@ def run_duration_malformed(call: Call) -> Refusal | None:
 
 @on("create")
 def runs_too_long(call: Call) -> Refusal | None:
-    """Nodes with an end run for seven days at most."""
+    """The maximum run time is seven days."""
     found = re.fullmatch(r"(\d+)(\.\d+)?s", str(node(call.inputs).get("maxRunDuration") or ""))
     if found is None or int(found[1]) <= LONGEST_RUN_S:
         return None
@@ -189,7 +189,7 @@ def runs_too_long(call: Call) -> Refusal | None:
 
 @on("create")
 def spot_with_reservation(call: Call) -> Refusal | None:
-    """Spot nodes come from no reservation."""
+    """Spot nodes use no reservation."""
     if not is_spot(call.inputs) or is_flex(call.inputs) or affinity(call.inputs) in (None, "NO_RESERVATION"):
         return None
     return bad("Spot VMs cannot consume reservations.", f"{TOOLKIT}; wording {UNVERIFIED}")
@@ -197,7 +197,7 @@ def spot_with_reservation(call: Call) -> Refusal | None:
 
 @on("create")
 def reservation_unnamed(call: Call) -> Refusal | None:
-    """A specific reservation is named by the one key there is, and is one."""
+    """A specific reservation is one name under the reservation key."""
     asked = node(call.inputs).get("reservationAffinity") or {}
     if affinity(call.inputs) != "SPECIFIC_RESERVATION":
         return None
@@ -211,7 +211,7 @@ def reservation_unnamed(call: Call) -> Refusal | None:
 
 @on("create")
 def reservation_named_in_vain(call: Call) -> Refusal | None:
-    """Only a specific reservation is named."""
+    """Only a specific reservation has a name."""
     asked = node(call.inputs).get("reservationAffinity") or {}
     if affinity(call.inputs) in (None, "SPECIFIC_RESERVATION") or not (asked.get("key") or asked.get("values")):
         return None
@@ -223,7 +223,7 @@ def reservation_named_in_vain(call: Call) -> Refusal | None:
 
 @on("create")
 def block_without_zones(call: Call) -> Refusal | None:
-    """A block of a reservation is in one zone, which the pool names."""
+    """A block of a reservation is in one zone, which the pool sets."""
     values = value_at(call.inputs, "nodeConfig.reservationAffinity.values") or []
     if not any("/reservationBlocks/" in str(value) for value in values) or call.inputs.get("nodeLocations"):
         return None
@@ -232,7 +232,7 @@ def block_without_zones(call: Call) -> Refusal | None:
 
 @on("create")
 def compact_in_several_zones(call: Call) -> Refusal | None:
-    """Machines that are close together are in one zone."""
+    """Nodes in compact placement are in one zone."""
     if not _compact(call) or len(pool_zones(call)) == 1:
         return None
     return bad("COMPACT placement requires a node pool in a single zone.", f"{TOOLKIT}; wording {UNVERIFIED}")
@@ -240,7 +240,7 @@ def compact_in_several_zones(call: Call) -> Refusal | None:
 
 @on("create", "update")
 def compact_and_blue_green(call: Call) -> Refusal | None:
-    """Compact placement leaves no room for a second set of nodes."""
+    """Compact placement does not allow blue-green upgrades."""
     if not _compact(call) or value_at(call.inputs, "upgradeSettings.strategy") in (None, "SURGE"):
         return None
     return bad("COMPACT placement supports the SURGE upgrade strategy only.", f"{TOOLKIT}; wording {UNVERIFIED}")
@@ -248,7 +248,7 @@ def compact_and_blue_green(call: Call) -> Refusal | None:
 
 @on("create")
 def compact_flex_on_other_machine(call: Call) -> Refusal | None:
-    """Flex-start nodes in compact placement exist for a few machines."""
+    """Few machine types support flex-start with compact placement."""
     if not _compact(call) or not is_flex(call.inputs) or machine(call.inputs).startswith(COMPACT_FLEX):
         return None
     return bad(
@@ -259,7 +259,7 @@ def compact_flex_on_other_machine(call: Call) -> Refusal | None:
 
 @on("create")
 def not_obtainable(call: Call) -> Refusal | None:
-    """Some machines are handed out to reservations only."""
+    """Some machine types need a reservation."""
     row = GKE_CATALOG.get(machine(call.inputs))
     if row is None or row.capacities != ("reservation",) or affinity(call.inputs) == "SPECIFIC_RESERVATION":
         return None

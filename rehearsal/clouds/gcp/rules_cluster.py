@@ -1,4 +1,4 @@
-"""Refusals about clusters: place, version, nodes, protection. Their networks are `rules_cluster_network`."""
+"""Rules of clusters: location, version, nodes, protection. For their networks, see `rules_cluster_network`."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ CHANNELS = ("RAPID", "REGULAR", "STABLE", "EXTENDED", "UNSPECIFIED")
 
 @on("create", "update")
 def version_not_offered(call: Call) -> Refusal | None:
-    """The control plane starts with a version that is on offer."""
+    """The control plane starts with an offered version."""
     asked = call.inputs.get("minMasterVersion")
-    # An unchanged version asks for nothing, though it may be on offer no longer.
+    # An unchanged version needs no request, though it may no longer be offered.
     if not asked or asked == call.live.get("minMasterVersion") or resolve(str(asked), None, call.state):
         return None
     return bad(f'Master version "{asked}" is unsupported.', NO_VERSION)
@@ -32,7 +32,7 @@ def version_not_offered(call: Call) -> Refusal | None:
 
 @on("create")
 def node_version_differs(call: Call) -> Refusal | None:
-    """The nodes of the first pool start with the control plane's version."""
+    """The nodes of the default pool start with the control plane's version."""
     asked = call.inputs.get("nodeVersion")
     if not asked or asked == call.inputs.get("minMasterVersion"):
         return None
@@ -41,7 +41,7 @@ def node_version_differs(call: Call) -> Refusal | None:
 
 @on("create")
 def node_version_of_removed_pool(call: Call) -> Refusal | None:
-    """A first pool that is removed at once has no version of its own."""
+    """A default pool that is removed at once has no version of its own."""
     if not call.inputs.get("nodeVersion") or not call.inputs.get("removeDefaultNodePool"):
         return None
     return bad("node_version can only be specified if remove_default_node_pool is not true", PROVIDER_CLUSTER)
@@ -49,7 +49,7 @@ def node_version_of_removed_pool(call: Call) -> Refusal | None:
 
 @on("create")
 def channel_unknown(call: Call) -> Refusal | None:
-    """There are four release channels, and none."""
+    """The release channel is one of four, or none."""
     channel = value_at(call.inputs, "releaseChannel.channel")
     if channel is None or channel in CHANNELS:
         return None
@@ -61,7 +61,7 @@ def channel_unknown(call: Call) -> Refusal | None:
 
 @on("create")
 def no_first_node(call: Call) -> Refusal | None:
-    """A cluster is made with a node, even if its pool is removed at once."""
+    """A cluster is created with a node, even if its pool is removed at once."""
     if call.inputs.get("initialNodeCount") or call.inputs.get("nodePools") or call.inputs.get("enableAutopilot"):
         return None
     return bad(
@@ -71,7 +71,7 @@ def no_first_node(call: Call) -> Refusal | None:
 
 @on("create", "update")
 def zone_named_twice(call: Call) -> Refusal | None:
-    """A zonal cluster has its own zone anyway."""
+    """The node locations of a zonal cluster do not include its own zone."""
     location = location_of(call.inputs, call.config)
     if not is_zone(location) or location not in (call.inputs.get("nodeLocations") or []):
         return None
@@ -107,7 +107,7 @@ def network_policy_with_dataplane_v2(call: Call) -> Refusal | None:
 
 @on("create", "update")
 def multi_networking_without_dataplane_v2(call: Call) -> Refusal | None:
-    """Pods with several interfaces need Dataplane V2."""
+    """Multi-networking needs Dataplane V2."""
     if call.inputs.get("enableMultiNetworking") is not True:
         return None
     if call.inputs.get("datapathProvider") == "ADVANCED_DATAPATH":
@@ -119,7 +119,7 @@ def multi_networking_without_dataplane_v2(call: Call) -> Refusal | None:
 
 @on("create", "update")
 def multi_networking_without_ip_aliases(call: Call) -> Refusal | None:
-    """Pods with several interfaces need a VPC-native cluster."""
+    """Multi-networking needs a VPC-native cluster."""
     if call.inputs.get("enableMultiNetworking") is not True or call.inputs.get("networkingMode") != "ROUTES":
         return None
     return bad("Multi-networking requires a VPC-native cluster.", f"{MULTI_NETWORK}; wording {UNVERIFIED}")
@@ -127,7 +127,7 @@ def multi_networking_without_ip_aliases(call: Call) -> Refusal | None:
 
 @on("create", "update")
 def multi_networking_with_dual_stack(call: Call) -> Refusal | None:
-    """Pods with several interfaces have IPv4 addresses only."""
+    """Multi-networking supports IPv4 only."""
     if call.inputs.get("enableMultiNetworking") is not True:
         return None
     if value_at(call.inputs, "ipAllocationPolicy.stackType") != "IPV4_IPV6":
@@ -137,7 +137,7 @@ def multi_networking_with_dual_stack(call: Call) -> Refusal | None:
 
 @on("create", "update")
 def multi_networking_with_hubble(call: Call) -> Refusal | None:
-    """Managed Hubble does not see additional interfaces."""
+    """Managed Hubble does not support additional interfaces."""
     relay = value_at(call.inputs, "monitoringConfig.advancedDatapathObservabilityConfig.enableRelay")
     if call.inputs.get("enableMultiNetworking") is not True or relay is not True:
         return None
@@ -162,7 +162,7 @@ def workload_pool_of_other_project(call: Call) -> Refusal | None:
 
 @on("create")
 def node_account_missing(call: Call) -> Refusal | None:
-    """The nodes of the first pool run as a service account that exists."""
+    """The service account of the default pool exists."""
     account = str(node(call.inputs).get("serviceAccount") or "default")
     if known_account(call.state, account):
         return None
@@ -171,7 +171,7 @@ def node_account_missing(call: Call) -> Refusal | None:
 
 @on("delete")
 def protected(call: Call) -> Refusal | None:
-    """A protected cluster is not deleted; protection is on unless it was turned off, and applied, before."""
+    """A protected cluster is not deleted; protection is on unless an earlier update turned it off."""
     if call.live.get("deletionProtection") is False:
         return None
     return bad(

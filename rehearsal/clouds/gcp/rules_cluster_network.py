@@ -1,4 +1,4 @@
-"""Refusals about the networks and ranges of clusters."""
+"""Rules of the networks and ranges of clusters."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ CONTROL_PLANE = 28
 
 @on("create")
 def network_missing(call: Call) -> Refusal | None:
-    """A cluster is in a network that exists."""
+    """The network of a cluster exists."""
     id_, network = network_of(call)
     return None if network is not None else bad(f'network "{id_}" does not exist.', NO_NETWORK)
 
 
 @on("create")
 def network_is_roce(call: Call) -> Refusal | None:
-    """Only RDMA NICs attach to an RDMA network, and a node's first NIC is none."""
+    """A cluster is not in an RDMA network: only RDMA NICs attach to one."""
     id_, network = network_of(call)
     if roce_zone(network) is None:
         return None
@@ -66,13 +66,13 @@ def subnetwork_not_in_network(call: Call) -> Refusal | None:
 
 @on("create")
 def pod_range_missing(call: Call) -> Refusal | None:
-    """The secondary range that the pods get is one of the subnetwork's."""
+    """The secondary range of the pods is one of the subnetwork's."""
     return _range_missing(call, "clusterSecondaryRangeName", "Pod")
 
 
 @on("create")
 def services_range_missing(call: Call) -> Refusal | None:
-    """The secondary range that the Services get is one of the subnetwork's."""
+    """The secondary range of the Services is one of the subnetwork's."""
     return _range_missing(call, "servicesSecondaryRangeName", "Service")
 
 
@@ -89,7 +89,7 @@ def _range_missing(call: Call, field: str, what: str) -> Refusal | None:
 
 @on("create")
 def pods_and_services_share_range(call: Call) -> Refusal | None:
-    """Pods and Services have a range each."""
+    """Pods and Services have separate ranges."""
     policy = call.inputs.get("ipAllocationPolicy") or {}
     name = policy.get("clusterSecondaryRangeName")
     if not name or name != policy.get("servicesSecondaryRangeName"):
@@ -99,7 +99,7 @@ def pods_and_services_share_range(call: Call) -> Refusal | None:
 
 @on("create")
 def range_named_and_numbered(call: Call) -> Refusal | None:
-    """A range is named, or given by its numbers."""
+    """A range is given by name or by block."""
     policy = call.inputs.get("ipAllocationPolicy") or {}
     blocks = {"clusterIpv4CidrBlock": "cluster_ipv4_cidr_block", "servicesIpv4CidrBlock": "services_ipv4_cidr_block"}
     names = {
@@ -116,7 +116,7 @@ def range_named_and_numbered(call: Call) -> Refusal | None:
 
 @on("create")
 def pod_range_twice(call: Call) -> Refusal | None:
-    """A VPC-native cluster takes its ranges from the allocation policy only."""
+    """A VPC-native cluster sets its ranges in the allocation policy only."""
     if not call.inputs.get("clusterIpv4Cidr") or not call.inputs.get("ipAllocationPolicy"):
         return None
     return bad('"cluster_ipv4_cidr": conflicts with ip_allocation_policy', PROVIDER_CLUSTER)
@@ -124,10 +124,10 @@ def pod_range_twice(call: Call) -> Refusal | None:
 
 @on("create")
 def range_overlaps(call: Call) -> Refusal | None:
-    """A range that the cluster asks for by its numbers is free in the network."""
+    """A requested block is free in the network."""
     network, _ = network_of(call)
     for field in ("clusterIpv4CidrBlock", "servicesIpv4CidrBlock"):
-        # "/14" leaves the choice to GKE, which then finds a free one.
+        # "/14" leaves the choice to GKE, which finds a free one.
         mine = cidr(value_at(call.inputs, f"ipAllocationPolicy.{field}"))
         for _, live in subnetworks_of(call.state, network) if mine else ():
             if mine and any(mine.overlaps(other) for other in ranges_of(live).values()):
@@ -141,7 +141,7 @@ def range_overlaps(call: Call) -> Refusal | None:
 
 @on("create")
 def control_plane_range_malformed(call: Call) -> Refusal | None:
-    """The control plane's range is a /28, if one is given at all."""
+    """The control plane's range is a /28, if set."""
     text = value_at(call.inputs, "privateClusterConfig.masterIpv4CidrBlock")
     network = cidr(text)
     if not text or (network and network.prefixlen == CONTROL_PLANE):

@@ -1,4 +1,4 @@
-"""Refusals about members of IAM policies."""
+"""Rules of members of IAM policies."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _BUCKET = re.compile(r"[a-z0-9][a-z0-9_.-]{1,220}[a-z0-9]")
 
 @on("create")
 def member_malformed(call: Call) -> Refusal | None:
-    """A member says of which type it is."""
+    """A member has a type prefix."""
     member = str(call.inputs.get("member", ""))
     if _MEMBER.fullmatch(member):
         return None
@@ -33,7 +33,7 @@ def member_malformed(call: Call) -> Refusal | None:
 
 @on("create")
 def role_malformed(call: Call) -> Refusal | None:
-    """A role is a predefined one, or one of a project or organisation."""
+    """A role is a predefined one, or one of a project or organization."""
     role = str(call.inputs.get("role", ""))
     if _ROLE.fullmatch(role):
         return None
@@ -51,7 +51,7 @@ def account_missing(call: Call) -> Refusal | None:
 
 @on("create")
 def identity_pool_missing(call: Call) -> Refusal | None:
-    """A project's workload identity pool comes with its first cluster that uses it, and is named by project number."""
+    """A project's workload identity pool exists after its first cluster with it, and is named by project number."""
     member = str(call.inputs.get("member", ""))
     found = _POOL.search(member) or _OLD_POOL.match(member)
     if found is None:

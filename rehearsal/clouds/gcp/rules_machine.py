@@ -1,4 +1,4 @@
-"""Refusals about the machines of a node pool: zone, accelerators, version, disks, NIC driver, image."""
+"""Rules of a node pool's machines: zone, accelerators, version, disks, NIC driver, image."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def machine_not_in_zone(call: Call) -> Refusal | None:
 
 @on("create", "update")
 def accelerator_differs(call: Call) -> Refusal | None:
-    """A machine type comes with one type of GPU."""
+    """A machine type has one type of GPU."""
     row = _row(call)
     for accelerator in node(call.inputs).get("guestAccelerators") or []:
         if row and last(str(accelerator.get("type"))) != row.accelerator:
@@ -44,7 +44,7 @@ def accelerator_differs(call: Call) -> Refusal | None:
 
 @on("create", "update")
 def accelerator_count_differs(call: Call) -> Refusal | None:
-    """A machine type comes with a number of GPUs."""
+    """A machine type has a fixed number of GPUs."""
     row = _row(call)
     for accelerator in node(call.inputs).get("guestAccelerators") or []:
         if row and int(accelerator.get("count") or 0) != row.gpus:
@@ -57,7 +57,7 @@ def accelerator_count_differs(call: Call) -> Refusal | None:
 
 @on("create")
 def accelerators_missing(call: Call) -> Refusal | None:
-    """A machine type with GPUs is asked for with them."""
+    """A machine type with GPUs needs an accelerator block."""
     row = _row(call)
     if row is None or node(call.inputs).get("guestAccelerators"):
         return None
@@ -69,7 +69,7 @@ def accelerators_missing(call: Call) -> Refusal | None:
 
 @on("create", "update")
 def version_too_old(call: Call) -> Refusal | None:
-    """A machine type came with a version of GKE."""
+    """A machine type needs a minimum version of GKE."""
     row = _row(call)
     version = str(call.inputs.get("version") or (cluster_of(call) or {}).get("masterVersion") or "")
     if row is None or not version or key(version) >= key(row.min_versions["nodes"]):
@@ -82,7 +82,7 @@ def version_too_old(call: Call) -> Refusal | None:
 
 @on("create")
 def local_ssd_count_differs(call: Call) -> Refusal | None:
-    """The local disks of these machines are part of them; a pool takes all."""
+    """The local SSDs of these machines are fixed; a pool takes all."""
     row = _row(call)
     count = value_at(call.inputs, "nodeConfig.ephemeralStorageLocalSsdConfig.localSsdCount")
     if row is None or row.local_ssds is None or count is None or int(count) == row.local_ssds:
@@ -95,7 +95,7 @@ def local_ssd_count_differs(call: Call) -> Refusal | None:
 
 @on("create")
 def local_ssds_twice(call: Call) -> Refusal | None:
-    """Local disks hold ephemeral storage, or are raw blocks."""
+    """Local SSDs hold ephemeral storage, or are raw block devices."""
     ephemeral = value_at(call.inputs, "nodeConfig.ephemeralStorageLocalSsdConfig.localSsdCount")
     raw = value_at(call.inputs, "nodeConfig.localNvmeSsdBlockConfig.localSsdCount")
     if not ephemeral or not raw:
@@ -131,7 +131,7 @@ def gvnic_off(call: Call) -> Refusal | None:
 
 @on("create", "update")
 def image_not_cos(call: Call) -> Refusal | None:
-    """GPUDirect RDMA on these machines runs on Container-Optimized OS."""
+    """GPUDirect RDMA on these machines needs Container-Optimized OS."""
     row = _row(call)
     image = node(call.inputs).get("imageType")
     networks = value_at(call.inputs, "networkConfig.additionalNodeNetworkConfigs")

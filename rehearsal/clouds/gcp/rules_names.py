@@ -1,4 +1,4 @@
-"""Refusals that many kinds share: names, projects, regions, and a policy against deletion."""
+"""Rules that many kinds share: names, projects, regions, and deletion policies."""
 
 from __future__ import annotations
 
@@ -106,10 +106,10 @@ def _no_place(what: str) -> Refusal:
 
 @on("delete")
 def deletion_prevented(call: Call) -> Refusal | None:
-    """What was made with the policy PREVENT is not deleted."""
+    """An object with the deletion policy PREVENT is not deleted."""
     if call.live.get("deletionPolicy") != "PREVENT":
         return None
-    # The two generators of the provider name things differently.
+    # The provider's two generators name it differently.
     compute = call.type.startswith("gcp:compute/")
     resource = f"Compute{call.type.rpartition(':')[2]}" if compute else f'"{call.id}"'
     return bad(

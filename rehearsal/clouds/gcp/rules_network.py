@@ -1,4 +1,4 @@
-"""Refusals about networks, and about firewall rules, routers and NAT in them."""
+"""Rules of networks, and of firewall rules, routers and NAT in them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _FULL = re.compile(r"projects/[^/]+/global/networkProfiles/[^/]+$")
 
 @on("create", "update")
 def mtu_out_of_range(call: Call) -> Refusal | None:
-    """A network carries packets of 1300 to 8896 bytes."""
+    """The MTU of a network is 1300 to 8896 bytes."""
     mtu = call.inputs.get("mtu")
     if mtu is None or int(mtu) == 0 or SMALLEST_MTU <= int(mtu) <= LARGEST_MTU:
         return None
@@ -49,7 +49,7 @@ def mtu_out_of_range(call: Call) -> Refusal | None:
 
 @on("create")
 def profile_malformed(call: Call) -> Refusal | None:
-    """A network profile is named by its whole path, the project included."""
+    """A network profile is given by its full path, including the project."""
     profile = call.inputs.get("networkProfile")
     if not profile or _FULL.search(str(profile)):
         return None
@@ -69,7 +69,7 @@ def profile_unknown(call: Call) -> Refusal | None:
 
 @on("create")
 def roce_network_in_auto_mode(call: Call) -> Refusal | None:
-    """An RDMA network makes no subnetworks by itself; the provider asks for them unless told otherwise."""
+    """An RDMA network has no automatic subnetworks; the provider requests them by default."""
     if roce_zone(call.inputs) is None or call.inputs.get("autoCreateSubnetworks") is False:
         return None
     return invalid(
@@ -82,7 +82,7 @@ def roce_network_in_auto_mode(call: Call) -> Refusal | None:
 
 @on("create")
 def network_quota(call: Call) -> Refusal | None:
-    """A project has a limit of networks."""
+    """The number of networks in a project is limited."""
     project = project_of(call.inputs, call.config)
     here = sum(1 for _, _, live in call.state.all(NETWORK) if live["project"] == project)
     limit = quota(call.state, "NETWORKS")
@@ -97,7 +97,7 @@ def network_quota(call: Call) -> Refusal | None:
 
 @on("delete")
 def network_in_use(call: Call) -> Refusal | None:
-    """A network stays as long as subnetworks, firewall rules, routers or clusters are in it."""
+    """A network is deleted after its subnetworks, firewall rules, routers and clusters."""
     for id_, _ in subnetworks_of(call.state, call.id):
         return _in_use("network", call.id, id_)
     for type_ in (FIREWALL, ROUTER, CLUSTER):
@@ -115,13 +115,13 @@ def _in_use(what: str, id_: str, user: str) -> Refusal:
 
 @on("create")
 def firewall_network_missing(call: Call) -> Refusal | None:
-    """A firewall rule belongs to a network that exists."""
+    """The network of a firewall rule exists."""
     return _network_missing(call)
 
 
 @on("create")
 def router_network_missing(call: Call) -> Refusal | None:
-    """A router belongs to a network that exists."""
+    """The network of a router exists."""
     return _network_missing(call)
 
 
@@ -134,7 +134,7 @@ def _network_missing(call: Call) -> Refusal | None:
 
 @on("create", "update")
 def firewall_on_roce_network(call: Call) -> Refusal | None:
-    """An RDMA network allows everything between its NICs, and takes no firewall rule."""
+    """An RDMA network allows all traffic between its NICs, and supports no firewall rules."""
     id_, network = network_of(call)
     if roce_zone(network) is None:
         return None
@@ -148,7 +148,7 @@ def firewall_on_roce_network(call: Call) -> Refusal | None:
 
 @on("create")
 def router_on_roce_network(call: Call) -> Refusal | None:
-    """An RDMA network has no way out, so it takes no router."""
+    """An RDMA network has no egress, so it supports no router."""
     id_, network = network_of(call)
     if roce_zone(network) is None:
         return None
@@ -162,7 +162,7 @@ def router_on_roce_network(call: Call) -> Refusal | None:
 
 @on("create", "update")
 def firewall_without_source(call: Call) -> Refusal | None:
-    """A rule for what comes in says from where."""
+    """An ingress rule has a source."""
     sources = ("sourceTags", "sourceRanges", "sourceServiceAccounts")
     if call.inputs.get("direction") == "EGRESS" or any(name in call.inputs for name in sources):
         return None
@@ -177,7 +177,7 @@ def firewall_range_invalid(call: Call) -> Refusal | None:
     """Sources and destinations are ranges or addresses."""
     for field in ("sourceRanges", "destinationRanges"):
         for text in call.inputs.get(field) or []:
-            # A rule may name IPv6 ranges, which the simulation does not read.
+            # A rule may have IPv6 ranges, which the simulation does not parse.
             if ":" not in str(text) and cidr(text if "/" in str(text) else f"{text}/32") is None:
                 return invalid(f"resource.{field}[0]", text, "Must be a valid CIDR address range.", VPC)
     return None
@@ -185,7 +185,7 @@ def firewall_range_invalid(call: Call) -> Refusal | None:
 
 @on("create", "update")
 def firewall_without_action(call: Call) -> Refusal | None:
-    """A rule allows or denies something, and not both."""
+    """A rule has either allow or deny."""
     if bool(call.inputs.get("allows")) != bool(call.inputs.get("denies")):
         return None
     both = bool(call.inputs.get("allows"))
@@ -199,7 +199,7 @@ def firewall_without_action(call: Call) -> Refusal | None:
 
 @on("create")
 def nat_router_missing(call: Call) -> Refusal | None:
-    """NAT is part of a router."""
+    """The router of a NAT exists."""
     place = {"project": project_of(call.inputs, call.config), "region": region_of(call.inputs, call.config)}
     id_ = router_of({**place, "router": call.inputs["router"]})
     if call.state.get(ROUTER, id_) is not None:
@@ -209,7 +209,7 @@ def nat_router_missing(call: Call) -> Refusal | None:
 
 @on("create")
 def nat_on_roce_network(call: Call) -> Refusal | None:
-    """NAT on a router of an RDMA network: there is no such router, unless somebody else made one."""
+    """The router of a NAT is not in an RDMA network."""
     place = {"project": project_of(call.inputs, call.config), "region": region_of(call.inputs, call.config)}
     router = call.state.get(ROUTER, router_of({**place, "router": call.inputs["router"]}))
     network = find_network(call.state, network_of_live(router)) if router else None
@@ -225,7 +225,7 @@ def nat_on_roce_network(call: Call) -> Refusal | None:
 
 @on("create", "update")
 def nat_addresses_missing(call: Call) -> Refusal | None:
-    """NAT with addresses of one's own names them; with automatic ones it names none."""
+    """NAT with manual addresses lists them; with automatic ones it lists none."""
     manual, named = call.inputs.get("natIpAllocateOption") == "MANUAL_ONLY", bool(call.inputs.get("natIps"))
     if manual == named or call.inputs.get("initialNatIps") or call.inputs.get("type") == "PRIVATE":
         return None

@@ -1,4 +1,4 @@
-"""Refusals about node pools: cluster, version, size, zones, quota."""
+"""Rules of node pools: cluster, version, size, zones, quota."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MOST_NODES = 1000
 
 @on("create", "update")
 def cluster_missing(call: Call) -> Refusal | None:
-    """A node pool belongs to a cluster that exists, in the same place."""
+    """The cluster of a node pool exists, in the same location."""
     if cluster_of(call) is not None:
         return None
     return Refusal(
@@ -51,7 +51,7 @@ def zones_elsewhere(call: Call) -> Refusal | None:
 
 @on("create", "update")
 def version_not_offered(call: Call) -> Refusal | None:
-    """Nodes have a version that is on offer."""
+    """Nodes have an offered version."""
     asked = call.inputs.get("version")
     if not asked or asked == call.live.get("version") or resolve(str(asked), None, call.state):
         return None
@@ -82,7 +82,7 @@ def upgrades_off_in_channel(call: Call) -> Refusal | None:
 
 @on("create")
 def two_names(call: Call) -> Refusal | None:
-    """A pool has a name, or a prefix to make one from."""
+    """A pool has a name or a name prefix."""
     if not call.inputs.get("name") or not call.inputs.get("namePrefix"):
         return None
     return bad("Cannot specify both name and name_prefix for a node_pool", PROVIDER_POOL)
@@ -108,7 +108,7 @@ def blue_green_settings_without_blue_green(call: Call) -> Refusal | None:
 
 @on("create")
 def two_initial_counts(call: Call) -> Refusal | None:
-    """A pool begins with initialNodeCount or nodeCount nodes."""
+    """A pool starts with initialNodeCount or nodeCount nodes."""
     if not call.inputs.get("initialNodeCount") or not call.inputs.get("nodeCount"):
         return None
     name = name_of(call.inputs, call.config)
@@ -117,7 +117,7 @@ def two_initial_counts(call: Call) -> Refusal | None:
 
 @on("create", "update")
 def count_with_autoscaling(call: Call) -> Refusal | None:
-    """The autoscaler decides about the number of nodes, or the program does."""
+    """Either the autoscaler or the program sets the number of nodes."""
     if "nodeCount" not in call.inputs or not call.inputs.get("autoscaling"):
         return None
     return bad(
@@ -128,7 +128,7 @@ def count_with_autoscaling(call: Call) -> Refusal | None:
 
 @on("create", "update")
 def two_kinds_of_limits(call: Call) -> Refusal | None:
-    """Autoscaling has limits per zone, or limits in all."""
+    """Autoscaling has limits per zone, or total limits."""
     scaling = call.inputs.get("autoscaling") or {}
     per_zone = [name for name in ("minNodeCount", "maxNodeCount") if scaling.get(name)]
     in_all = [name for name in ("totalMinNodeCount", "totalMaxNodeCount") if scaling.get(name)]
@@ -142,7 +142,7 @@ def two_kinds_of_limits(call: Call) -> Refusal | None:
 
 @on("create", "update")
 def limits_reversed(call: Call) -> Refusal | None:
-    """The fewest nodes are no more than the most."""
+    """The minimum does not exceed the maximum."""
     scaling = call.inputs.get("autoscaling") or {}
     for prefix in ("min", "totalMin"):
         fewest = int(scaling.get(f"{prefix}NodeCount") or 0)
@@ -157,7 +157,7 @@ def limits_reversed(call: Call) -> Refusal | None:
 
 @on("create")
 def count_outside_limits(call: Call) -> Refusal | None:
-    """A pool begins within the limits of its autoscaler."""
+    """The initial size is within the limits of the autoscaler."""
     scaling, zones = call.inputs.get("autoscaling") or {}, max(1, len(pool_zones(call)))
     count = int(call.inputs.get("initialNodeCount") or 0)
     for most, have in ((scaling.get("maxNodeCount"), count), (scaling.get("totalMaxNodeCount"), count * zones)):
@@ -171,7 +171,7 @@ def count_outside_limits(call: Call) -> Refusal | None:
 
 @on("create", "update")
 def too_large(call: Call) -> Refusal | None:
-    """A pool has at most 1000 nodes in a zone."""
+    """A pool has at most 1000 nodes per zone."""
     scaling = call.inputs.get("autoscaling") or {}
     count = max(asked_count(call.inputs), int(scaling.get("maxNodeCount") or 0))
     if count <= MOST_NODES:
@@ -183,7 +183,7 @@ def too_large(call: Call) -> Refusal | None:
 
 @on("create")
 def node_account_missing(call: Call) -> Refusal | None:
-    """Nodes run as a service account that exists."""
+    """The service account of the nodes exists."""
     account = str(node(call.inputs).get("serviceAccount") or "default")
     if known_account(call.state, account):
         return None
@@ -192,7 +192,7 @@ def node_account_missing(call: Call) -> Refusal | None:
 
 @on("create", "update")
 def gpu_quota(call: Call) -> Refusal | None:
-    """GPUs that come at once are within the quota; an empty pool is not counted, and reserved machines never."""
+    """Initial GPUs are within the quota; an empty pool and reserved machines do not count."""
     if affinity(call.inputs) == "SPECIFIC_RESERVATION":
         return None
     metric = _metric(call.inputs)

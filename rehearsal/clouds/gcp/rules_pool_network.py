@@ -1,4 +1,4 @@
-"""Refusals about the additional networks of a node pool, made by hand or by GKE (managed DRANET)."""
+"""Rules of a node pool's additional networks, created by the program or by GKE (managed DRANET)."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def network_missing(call: Call) -> Refusal | None:
 
 @on("create", "update")
 def subnetwork_missing(call: Call) -> Refusal | None:
-    """Additional subnetworks exist in the cluster's region, each in the network that it is named with."""
+    """Additional subnetworks exist in the cluster's region, each in its network."""
     for network, subnetwork in _additional(call):
         live = call.state.get(SUBNETWORK, subnetwork)
         if live is None or network_of_live(live) != network:
@@ -72,7 +72,7 @@ def subnetwork_named_twice(call: Call) -> Refusal | None:
 
 @on("create", "update")
 def cluster_network_again(call: Call) -> Refusal | None:
-    """The cluster's own network is on the first NIC already."""
+    """The cluster's own network is already on the first NIC."""
     cluster = cluster_of(call) or {}
     for network, _ in _additional(call):
         if cluster and network == network_id(str(cluster.get("network")), str(cluster["project"])):
@@ -97,7 +97,7 @@ def multi_networking_off(call: Call) -> Refusal | None:
 
 @on("create", "update")
 def too_few_interfaces(call: Call) -> Refusal | None:
-    """A machine whose RDMA NICs are used gets all of its interfaces: the second host NIC and every RDMA NIC."""
+    """A machine with RDMA networks has all of its interfaces: the second host NIC and every RDMA NIC."""
     row, networks = GKE_CATALOG.get(machine(call.inputs)), [network for network, _ in _additional(call)]
     if row is None or not networks:
         return None
@@ -142,7 +142,7 @@ def rdma_network_on_other_machine(call: Call) -> Refusal | None:
 
 @on("create", "update")
 def ranges_overlap(call: Call) -> Refusal | None:
-    """What a node sees on its interfaces is disjoint, the cluster's nodes, pods and Services included."""
+    """The ranges of a node's interfaces are disjoint, including the cluster's nodes, pods and Services."""
     seen = list(_cluster_ranges(call))
     for _, subnetwork in _additional(call):
         ranges = ranges_of(call.state.get(SUBNETWORK, subnetwork) or {}).values()
@@ -159,7 +159,7 @@ def ranges_overlap(call: Call) -> Refusal | None:
 
 @on("create", "update")
 def profile_with_own_networks(call: Call) -> Refusal | None:
-    """GKE makes the networks, or the program does."""
+    """Either GKE or the program creates the networks."""
     if not _automatic(call) or not list(_additional(call)):
         return None
     return bad(
@@ -170,7 +170,7 @@ def profile_with_own_networks(call: Call) -> Refusal | None:
 
 @on("create", "update")
 def profile_on_old_version(call: Call) -> Refusal | None:
-    """Networks by GKE came with a version."""
+    """Managed networks need a minimum version."""
     row = GKE_CATALOG.get(machine(call.inputs))
     version = str(call.inputs.get("version") or (cluster_of(call) or {}).get("masterVersion") or "")
     minimum = row.min_versions.get("managed-dranet") if row else None
@@ -184,7 +184,7 @@ def profile_on_old_version(call: Call) -> Refusal | None:
 
 @on("create", "update")
 def profile_in_several_zones(call: Call) -> Refusal | None:
-    """The network that GKE makes is zonal."""
+    """A managed network is zonal."""
     if not _automatic(call) or len(pool_zones(call)) == 1:
         return None
     return bad("accelerator_network_profile requires a node pool in a single zone.", f"{DRANET}; wording {UNVERIFIED}")
@@ -204,7 +204,7 @@ def profile_without_dataplane_v2(call: Call) -> Refusal | None:
 
 @on("create", "update")
 def profile_on_other_machine(call: Call) -> Refusal | None:
-    """GKE makes networks for machines with RDMA NICs."""
+    """GKE creates networks for machines with RDMA NICs only."""
     row = GKE_CATALOG.get(machine(call.inputs))
     if not _automatic(call) or (row is not None and "managed-dranet" in row.fabrics):
         return None
@@ -219,7 +219,7 @@ def _automatic(call: Call) -> bool:
 
 
 def _additional(call: Call) -> Iterator[tuple[str, str]]:
-    """The additional networks and subnetworks, as ids."""
+    """Return the additional networks and subnetworks, as ids."""
     project = project_of(call.inputs, call.config)
     region = region_of_location(location_of(call.inputs, call.config))
     for asked in value_at(call.inputs, "networkConfig.additionalNodeNetworkConfigs") or []:

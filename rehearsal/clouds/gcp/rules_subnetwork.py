@@ -1,4 +1,4 @@
-"""Refusals about subnetworks and their ranges."""
+"""Rules of subnetworks and their ranges."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ AUTO_RANGE = IPv4Network("10.128.0.0/9")
 FORBIDDEN = tuple(
     IPv4Network(text) for text in ("0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/4", "255.255.255.255/32")
 )
-"""What no subnetwork may touch (Google Cloud VPC docs, prohibited ranges; unverified, 2026-11). Public ranges may be
-used privately, so they are not among them."""
+"""Prohibited ranges (Google Cloud VPC docs, prohibited ranges; unverified, 2026-11). Public ranges may be used
+privately, so they are not included."""
 
 
 @on("create")
 def network_missing(call: Call) -> Refusal | None:
-    """A subnetwork belongs to a network that exists."""
+    """The network of a subnetwork exists."""
     id_, network = network_of(call)
     if network is not None:
         return None
@@ -62,7 +62,7 @@ def range_malformed(call: Call) -> Refusal | None:
 
 @on("create", "update")
 def range_too_small(call: Call) -> Refusal | None:
-    """A primary range is a /29 at the smallest."""
+    """A primary range is at least a /29."""
     network = cidr(call.inputs.get("ipCidrRange"))
     if network is None or network.prefixlen <= SMALLEST:
         return None
@@ -71,7 +71,7 @@ def range_too_small(call: Call) -> Refusal | None:
 
 @on("create", "update")
 def range_forbidden(call: Call) -> Refusal | None:
-    """Loopback, link-local, multicast and the like are no ranges of a subnetwork."""
+    """Loopback, link-local, multicast and similar ranges are prohibited."""
     for field, network in ranges_of(call.inputs).items():
         if any(network.overlaps(other) for other in FORBIDDEN):
             return invalid(f"resource.{field}", network, "The range overlaps with a prohibited range.", VPC)
@@ -102,7 +102,7 @@ def ranges_overlap_others(call: Call) -> Refusal | None:
 
 @on("create", "update")
 def range_overlaps_control_plane(call: Call) -> Refusal | None:
-    """The control plane of a private cluster keeps its range."""
+    """The range of a private cluster's control plane is reserved."""
     network, _ = network_of(call)
     for _, id_, cluster in call.state.all(CLUSTER):
         taken = cidr(value_at(cluster, "privateClusterConfig.masterIpv4CidrBlock"))
@@ -115,7 +115,7 @@ def range_overlaps_control_plane(call: Call) -> Refusal | None:
 
 @on("create", "update")
 def range_of_auto_network(call: Call) -> Refusal | None:
-    """A network in auto mode keeps 10.128.0.0/9 for its own subnetworks."""
+    """An auto mode network reserves 10.128.0.0/9 for its automatic subnetworks."""
     _, network = network_of(call)
     if not network or network.get("autoCreateSubnetworks") is False:
         return None
@@ -128,7 +128,7 @@ def range_of_auto_network(call: Call) -> Refusal | None:
 
 @on("create", "update")
 def secondary_range_named_twice(call: Call) -> Refusal | None:
-    """Secondary ranges of a subnetwork have different names."""
+    """Secondary ranges of a subnetwork have unique names."""
     names = [secondary.get("rangeName") for secondary in call.inputs.get("secondaryIpRanges") or []]
     for index, name in enumerate(names):
         if name in names[:index]:
@@ -154,7 +154,7 @@ def region_of_roce_network(call: Call) -> Refusal | None:
 
 @on("delete")
 def in_use_by_nodes(call: Call) -> Refusal | None:
-    """A subnetwork stays as long as a cluster or a node pool has nodes in it."""
+    """A subnetwork is deleted after the clusters and node pools in it."""
     for _, id_, cluster in call.state.all(CLUSTER):
         project, region = str(cluster["project"]), region_of_location(str(cluster["location"]))
         if subnetwork_id(str(cluster.get("subnetwork") or "default"), project, region) == call.id:
@@ -168,7 +168,7 @@ def in_use_by_nodes(call: Call) -> Refusal | None:
 
 @on("delete")
 def in_use_by_nat(call: Call) -> Refusal | None:
-    """A subnetwork stays as long as NAT names it."""
+    """A subnetwork is deleted after the NAT that lists it."""
     for _, id_, nat in call.state.all(NAT):
         for named in nat.get("subnetworks") or []:
             if subnetwork_id(str(named.get("name")), str(nat["project"]), str(nat["region"])) == call.id:

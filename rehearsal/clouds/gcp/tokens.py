@@ -1,4 +1,4 @@
-"""The type tokens of the kinds that this cloud knows, as they are on the wire (pulumi-gcp 10.2.0)."""
+"""Type tokens of the simulated Google Cloud kinds, as on the wire (pulumi-gcp 10.2.0)."""
 
 from __future__ import annotations
 
@@ -14,5 +14,5 @@ CLUSTER = "gcp:container/cluster:Cluster"
 NODE_POOL = "gcp:container/nodePool:NodePool"
 
 KUBERNETES = "kubernetes:"
-"""How the types of the simulated Kubernetes API begin; their live values name their cluster's id in `IN_CLUSTER`."""
+"""Prefix of Kubernetes types; their live values have their cluster's id in `IN_CLUSTER`."""
 IN_CLUSTER = "__cluster"

@@ -1,6 +1,6 @@
-"""What Kueue does with a workload: its sets of pods, which flavor each would get, and why it would wait for ever.
+"""Kueue's admission of a workload: its pod sets, the flavor of each, and why it would wait forever.
 
-A stand-in for Kueue's scheduler with an empty queue and without a cohort: quotas are whole, nobody is preempted.
+Simulates Kueue's scheduler with an empty queue and without a cohort: quotas are unused, and there is no preemption.
 Source: kubernetes-sigs/kueue: pkg/scheduler/flavorassigner and pkg/controller/jobs, 0.19.2, ff69552e, 2026-08-22.
 """
 
@@ -20,7 +20,8 @@ TOPOLOGY_WISHES = tuple(f"kueue.x-k8s.io/podset-{wish}-topology" for wish in ("r
 
 @dataclass(frozen=True)
 class PodSet:
-    """Pods that are alike. `path` is where their template stands in the object ("spec.workerGroupSpecs.0.template")."""
+    """Set of identical pods. `path` is the path of their template in the object
+    ("spec.workerGroupSpecs.0.template")."""
 
     name: str
     count: int
@@ -40,9 +41,9 @@ class PodSet:
         return spec
 
     def asks(self) -> dict[str, Decimal]:
-        """What one pod asks for, by resource; a limit stands in for a request that is not there.
+        """Return the requests of one pod by resource; a limit counts as a request where there is none.
 
-        Init containers run one after the other, before the rest; those that always restart stay beside what follows.
+        Init containers run one at a time before the rest; restartable ones keep running.
         """
         total: dict[str, Decimal] = defaultdict(Decimal)
         sidecars: dict[str, Decimal] = defaultdict(Decimal)
@@ -61,7 +62,7 @@ class PodSet:
 
 
 def pod_sets(kind: str, inputs: Mapping[str, Any]) -> list[PodSet]:
-    """The sets of pods of a Job, RayCluster or RayJob, in Kueue's order; none of any other kind."""
+    """Return the pod sets of a Job, RayCluster or RayJob, in Kueue's order; none of any other kind."""
     spec: Json = inputs.get("spec") or {}
     if kind == "Job":
         count = spec.get("parallelism", 1)
@@ -81,7 +82,7 @@ def pod_sets(kind: str, inputs: Mapping[str, Any]) -> list[PodSet]:
 
 @dataclass(frozen=True)
 class Queue:
-    """A ClusterQueue's spec, the specs of the ResourceFlavors by name, and the levels of the Topologies by name."""
+    """ClusterQueue spec, the specs of the ResourceFlavors by name, and the levels of the Topologies by name."""
 
     spec: Json
     flavors: Mapping[str, Json]
@@ -89,9 +90,9 @@ class Queue:
 
 
 def assign(sets: Sequence[PodSet], queue: Queue) -> tuple[list[str], list[str]]:
-    """The flavor of each set of pods ("" for one that asks for nothing covered), and why it waits, in Kueue's words.
+    """Return the flavor of each pod set ("" if it requests nothing covered), and why it waits, in Kueue's words.
 
-    Each set gets all that it asks for in a group from the first flavor that fits.
+    Each pod set gets all resources of a group from the first flavor that fits.
     """
     used: dict[tuple[str, str], Decimal] = defaultdict(Decimal)
     chosen: list[str] = []
@@ -152,7 +153,8 @@ def _against(
 
 
 def _topology_against(one: PodSet, name: str, flavor: Json, queue: Queue) -> Iterator[str]:
-    """Pods that wish for a topology get flavors that have one, and no others do."""
+    """Return why a flavor does not fit a topology request: pods with one need a flavor with a topology, and vice
+    versa."""
     wishes = [one.annotations[key] for key in TOPOLOGY_WISHES if key in one.annotations]
     topology = flavor.get("topologyName")
     if not wishes and topology and any(not each.get("topologyName") for each in queue.flavors.values()):
@@ -187,7 +189,7 @@ def _of_cluster(spec: Json, path: str) -> Iterator[PodSet]:
         head = {**head, "spec": {**(head.get("spec") or {}), "containers": containers}}
     yield PodSet("head", 1, f"{path}.headGroupSpec.template", head)
     for index, group in enumerate(spec.get("workerGroupSpecs") or ()):
-        # A group that does not say how many workers it has gets 0 by the definition's default; Kueue counts that.
+        # A group without a number of workers gets 0 by the CRD's default; Kueue counts that.
         count = group.get("replicas", 0) * max(1, group.get("numOfHosts", 1))
         where = f"{path}.workerGroupSpecs.{index}.template"
         yield PodSet(str(group.get("groupName")), count, where, group.get("template") or {})

@@ -1,4 +1,4 @@
-"""The Helm charts that the simulation knows: where they are, which releases of them, and what they bring."""
+"""Helm charts of the simulation: repositories, versions, and the CRDs that they install."""
 
 from __future__ import annotations
 
@@ -8,11 +8,14 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, kw_only=True)
 class Chart:
-    """A chart.
+    """Helm chart.
 
-    repository: its address; of an OCI chart, that of the chart itself. versions: each with the application's version.
-    definitions: custom kinds as (group, kind, versions). keeps: the definitions stay when the release is deleted,
-    because they lie in the chart's crds folder. node: its pods wait for a node without GPUs and other taints.
+    Args:
+        repository: its URL; of an OCI chart, that of the chart itself.
+        versions: each with the application's version.
+        definitions: custom kinds as (group, kind, versions).
+        keeps: the CRDs stay when the release is deleted, because they are in the chart's crds folder.
+        node: its pods wait for a node without GPUs and other taints.
     """
 
     name: str
@@ -61,7 +64,7 @@ CHARTS = (
         repository="oci://registry.k8s.io/networking/charts/dranet",
         versions={"1.4.0": "v1.4.0", "v1.4.0": "v1.4.0"},
         node=False,
-        source="kubernetes-sigs/dranet: release v1.4.0, 2026-07-17; the chart's way to write it unverified, 2026-11",
+        source="kubernetes-sigs/dranet: release v1.4.0, 2026-07-17; the chart's spelling unverified, 2026-11",
     ),
     Chart(
         name="nvidia-device-plugin",
@@ -94,9 +97,9 @@ CHARTS = (
 
 
 def find(chart: str, repository: str) -> Chart | None:
-    """The chart of a release's `chart` and repository, as the program writes them.
+    """Return the chart of a release's `chart` and repository, as the program writes them.
 
-    Helm wants a chart of an OCI registry named by its whole address, and no repository beside it.
+    Helm requires the full URL of an OCI chart, without a separate repository.
     """
     for known in CHARTS:
         by_address = chart == known.repository and not repository

@@ -1,4 +1,4 @@
-"""The simulated Kubernetes API: one kind for every object, with rules that know their own cases, and Helm releases."""
+"""Simulated Kubernetes API: one kind for every object, with rules that select their own cases, and Helm releases."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from rehearsal.clouds.kubernetes.connection import reaches
 from rehearsal.clouds.kubernetes.drift import DRIFTS
 from rehearsal.clouds.kubernetes.identity import DEFINITION, NAMESPACE, RELEASE, api, conflict, object_id
 
-# As the API server asks: is there such a kind, can the object be read, may it be; then webhooks and operators.
+# The API server's order: does the kind exist, can the object be decoded, is it valid; then webhooks and operators.
 RULES: tuple[Rule, ...] = (
     *serving.RULES,
     *fields.RULES,
@@ -67,14 +67,12 @@ _REPLACE_ON = {
     "kubernetes:rbac.authorization.k8s.io/v1:RoleBinding": {"roleRef"},
     "kubernetes:storage.k8s.io/v1:StorageClass": {"parameters", "provisioner"},
 }
-"""What the provider replaces for, beside the name: provider/pkg/provider/diff.go, 94977969, 2026-07-01.
-
-Content of Secrets and ConfigMaps counts because enableSecretMutable and enableConfigMapMutable are off by default.
-"""
+"""Properties that force a replacement, besides the name: provider/pkg/provider/diff.go, 94977969, 2026-07-01. Content
+of Secrets and ConfigMaps counts because enableSecretMutable and enableConfigMapMutable are off by default."""
 
 
 def other(type_: str) -> Kind:
-    """The kind of any object, Kubernetes' own or custom."""
+    """Return the kind of any object, built-in or custom."""
     return Kind(
         type=type_,
         identify=partial(object_id, type_),
@@ -88,7 +86,7 @@ def other(type_: str) -> Kind:
 
 
 def _goes_too(call: Call, type_: str, live: Json) -> bool:
-    """A namespace takes along what lives in it, a definition the objects of its kind."""
+    """Return whether an object is deleted with a namespace, or with the CRD of its kind."""
     if not type_.startswith("kubernetes:"):
         return False
     if call.type == NAMESPACE:
@@ -102,6 +100,6 @@ CLOUD = Cloud(
     kinds={RELEASE: helm.KIND},
     other=other,
     reaches=reaches,
-    # With a cluster identifier the provider is replaced for that alone; the stack sets one.
+    # With a cluster identifier, only its change replaces the provider; the stack sets one.
     replace_on=frozenset({"clusterIdentifier"}),
 )

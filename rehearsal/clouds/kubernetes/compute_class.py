@@ -1,4 +1,4 @@
-"""Rules of GKE's ComputeClass, and about pods that choose one."""
+"""Rules of GKE's ComputeClass, and of pods that select one."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ BUILT_IN = ("autopilot", "autopilot-spot", "Balanced", "Scale-Out", "Performance
 
 
 def name_reserved(call: Call) -> Refusal | None:
-    """Names that begin with gke or autopilot are GKE's own."""
+    """Names that begin with gke or autopilot are reserved for GKE."""
     its = name(call.inputs)
     if call.verb == "delete" or call.type != COMPUTE_CLASS or not its.startswith(("gke", "autopilot")):
         return None
@@ -50,7 +50,7 @@ def no_priorities(call: Call) -> Refusal | None:
 
 
 def pools_beside_others(call: Call) -> Refusal | None:
-    """A rule that names node pools says nothing else: every dash under priorities begins another rule."""
+    """A rule that names node pools has no other field: every dash under priorities begins another rule."""
     for path, rule in _rules(call):
         others = sorted(rule.keys() - {"nodepools"})
         if "nodepools" in rule and others:
@@ -59,7 +59,7 @@ def pools_beside_others(call: Call) -> Refusal | None:
 
 
 def pool_missing(call: Call) -> Refusal | None:
-    """The node pools of a rule are there, and are labelled and tainted with the class."""
+    """The node pools of a rule exist, and have the label and taint of the class."""
     pools = {pool.name: pool.live for pool in pools_of(call)}
     for path, rule in _rules(call):
         for wanted in rule.get("nodepools") or ():
@@ -73,7 +73,7 @@ def pool_missing(call: Call) -> Refusal | None:
 
 
 def queued_pool_in_class(call: Call) -> Refusal | None:
-    """A class hands out no nodes that come for a request only; nobody would ever make one for its pods."""
+    """A class names no queued node pool; its pods would never get a ProvisioningRequest."""
     pools = {pool.name: pool.live for pool in pools_of(call)}
     for path, rule in _rules(call):
         for wanted in rule.get("nodepools") or ():
@@ -84,7 +84,7 @@ def queued_pool_in_class(call: Call) -> Refusal | None:
 
 
 def consolidation_out_of_range(call: Call) -> Refusal | None:
-    """Consolidation waits from a minute to a day."""
+    """Consolidation waits from one minute to one day."""
     if call.verb == "delete" or call.type != COMPUTE_CLASS:
         return None
     policy = (call.inputs.get("spec") or {}).get("autoscalingPolicy") or {}
@@ -99,7 +99,7 @@ def consolidation_out_of_range(call: Call) -> Refusal | None:
 
 
 def class_missing(call: Call) -> Refusal | None:
-    """Pods that choose a class which is not there wait for ever."""
+    """Pods that select a missing class wait forever."""
     for path, selector in _selectors(call):
         chosen = selector.get(SELECTOR)
         if chosen and chosen not in BUILT_IN and call.state.get(COMPUTE_CLASS, chosen) is None:
@@ -108,7 +108,7 @@ def class_missing(call: Call) -> Refusal | None:
 
 
 def class_and_more(call: Call) -> Refusal | None:
-    """A class chooses the nodes: pods that choose one choose no accelerator, machine or pool beside it."""
+    """Pods that select a class select no accelerator, machine or pool."""
     for path, selector in _selectors(call):
         others = [key for key in EXCLUSIVE if key in selector]
         if selector.get(SELECTOR) and others:

@@ -1,4 +1,4 @@
-"""What the API server and the first round of controllers add to a new or changed object."""
+"""Fields that the API server and the first round of controllers add to a new or changed object."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from rehearsal.clouds.kubernetes.connection import OWNER, here
 from rehearsal.clouds.kubernetes.identity import NAMESPACE, api, name, namespace
 
 BEGAN = "2026-11-01T00:00:00Z"
-"""When everything in a rehearsal was made: always the same, so that reports can be compared."""
+"""Creation time of every object: fixed, so that reports can be compared."""
 
 
 def added(call: Call) -> Json:
-    """The object's metadata, and what its kind gets beside."""
+    """Return the object's metadata, and the additions of its kind."""
     cluster, _ = here(call)
     more = _MORE.get(call.type)
     return {OWNER: cluster, "metadata": _metadata(call), **(more(call) if more is not None else {})}
@@ -49,14 +49,14 @@ def _namespace(call: Call) -> Json:
 
 
 def _secret(call: Call) -> Json:
-    """Plain text that was written is read back encoded."""
+    """Return plain text encoded, as it is read back."""
     written = call.now.get("stringData") or {}
     encoded = {key: base64.b64encode(str(value).encode()).decode() for key, value in written.items()}
     return {"type": call.now.get("type") or "Opaque", "data": {**(call.now.get("data") or {}), **encoded}}
 
 
 def _service(call: Call) -> Json:
-    """An address in 34.118.224.0/20, GKE's own range for services. GKE docs, unverified, 2026-11."""
+    """Return an address in 34.118.224.0/20, GKE's own range for services. GKE docs, unverified, 2026-11."""
     spec: Json = call.now.get("spec") or {}
     address = spec.get("clusterIP") or f"34.118.{224 + _number(call.id) % 16}.{1 + _number(call.id) // 16 % 254}"
     type_ = spec.get("type") or "ClusterIP"
@@ -65,7 +65,7 @@ def _service(call: Call) -> Json:
 
 
 def _daemon_set(call: Call) -> Json:
-    """No simulated node matches yet, so nothing is awaited."""
+    """Return the status of a DaemonSet without matching nodes, so that nothing is awaited."""
     counts = ("currentNumberScheduled", "desiredNumberScheduled", "numberMisscheduled", "numberReady")
     spec: Json = call.now.get("spec") or {}
     return {
@@ -75,9 +75,9 @@ def _daemon_set(call: Call) -> Json:
 
 
 def _job(call: Call) -> Json:
-    """Defaults of a Job, and what tells its pods from others. No pod runs, so it stays without a result.
+    """Return defaults of a Job, and the labels of its pods. No pod runs, so it has no result.
 
-    Kubernetes: pkg/apis/batch/v1/defaults.go; its labels since 1.27. From memory, 2026-11.
+    Kubernetes: pkg/apis/batch/v1/defaults.go; its labels since 1.27. Unverified, 2026-11.
     """
     spec: Json = call.now.get("spec") or {}
     uid = str(uuid.uuid5(uuid.NAMESPACE_URL, f"{call.type}/{call.id}"))
@@ -104,7 +104,7 @@ def _claim(call: Call) -> Json:
 
 
 def _ray_cluster(call: Call) -> Json:
-    """Defaults of the CRD: a group that does not say how many workers it has, has none.
+    """Return defaults of the CRD: a group without a number of workers has none.
 
     ray-project/kuberay: ray-operator/config/crd/bases, v1.6.2, 2026-06-17.
     """
@@ -113,7 +113,7 @@ def _ray_cluster(call: Call) -> Json:
 
 
 def _ray_job(call: Call) -> Json:
-    """Defaults of the CRD, those of the cluster in it included; the source is that of the RayCluster."""
+    """Return defaults of the CRD, including those of its cluster; the source is that of the RayCluster."""
     defaults = {"submissionMode": "K8sJobMode", "backoffLimit": 0, "ttlSecondsAfterFinished": 0}
     spec: Json = {**defaults, **(call.now.get("spec") or {}), **_suspended(call)}
     if spec.get("rayClusterSpec"):
@@ -127,14 +127,15 @@ def _with_groups(spec: Json) -> Json:
 
 
 def _suspended(call: Call) -> Json:
-    """Kueue's webhook suspends a new job in a queue (kubernetes-sigs/kueue: pkg/controller/jobframework/defaults.go,
-    0.19.2, 2026-08-22)."""
+    """Suspend a new job in a queue, as Kueue's webhook does (kubernetes-sigs/kueue:
+    pkg/controller/jobframework/defaults.go, 0.19.2, 2026-08-22)."""
     waits = call.verb == "create" and (value_at(call.inputs, "metadata.labels") or {}).get(queues.QUEUE)
     return {"suspend": True} if waits and queues.installed(call.state) else {}
 
 
 def _cluster_queue(call: Call) -> Json:
-    """Defaults of the CRD. kubernetes-sigs/kueue: config/components/crd/bases, 0.19.2, 2026-08-22; so the next two."""
+    """Return defaults of the CRD. kubernetes-sigs/kueue: config/components/crd/bases, 0.19.2, 2026-08-22; so the next
+    two."""
     defaults = {
         "queueingStrategy": "BestEffortFIFO",
         "stopPolicy": "None",

@@ -1,4 +1,4 @@
-"""Which simulated cluster a provider's kubeconfig leads to, and what that cluster and its nodes offer."""
+"""Simulated cluster of a provider's kubeconfig, with its version, features and nodes."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ EKS_CLUSTER = "aws:eks/cluster:Cluster"
 NODE_GROUP = "aws:eks/nodeGroup:NodeGroup"
 ACCESS_POLICY = "aws:eks/accessPolicyAssociation:AccessPolicyAssociation"
 OWNER = "__cluster"
-"""The key of a live object that names its cluster: "projects/P/locations/L/clusters/C", or an EKS cluster's name."""
+"""Key of a live object with its cluster: "projects/P/locations/L/clusters/C", or an EKS cluster's name."""
 POOL_LABELS = ("cloud.google.com/gke-nodepool", "eks.amazonaws.com/nodegroup")
 """Labels by which clouds name the pool or group of a node (GKE and EKS docs; unverified, 2026-11)."""
-NO_ENTRY = "EKS docs, access entries: with authentication mode API nobody else is let in; wording unverified, 2026-11"
+NO_ENTRY = "EKS docs, access entries: authentication mode API requires one; wording unverified, 2026-11"
 
 UNREACHABLE = "pulumi-kubernetes: provider/pkg/provider/provider.go, 94977969, 2026-07-01"
 _ENDPOINTS = (
@@ -35,7 +35,7 @@ _ENDPOINTS = (
 
 
 def server(config: Mapping[str, Any]) -> str | None:
-    """The host that the current context of the kubeconfig talks to; None if it names none."""
+    """Return the host of the kubeconfig's current context, or None."""
     text = config.get("kubeconfig")
     kubeconfig = _parsed(text) if isinstance(text, str) else text
     context = config.get("context") or value_at(kubeconfig, "current-context")
@@ -46,7 +46,7 @@ def server(config: Mapping[str, Any]) -> str | None:
 
 @cache
 def _parsed(text: str) -> Any:
-    """A kubeconfig; None if it is none. Remembered, since every rule asks for it."""
+    """Parse a kubeconfig, or return None. Cached, since every rule needs it."""
     try:
         return yaml.safe_load(text)
     except yaml.YAMLError:
@@ -54,20 +54,20 @@ def _parsed(text: str) -> Any:
 
 
 def cluster(config: Mapping[str, Any], state: View) -> tuple[str, Json] | None:
-    """The simulated cluster at the other end, as (id, live value)."""
+    """Return the simulated cluster of the kubeconfig, as (id, live value)."""
     host = server(config)
     if host is None:
         return None
     for type_ in (CLUSTER, EKS_CLUSTER):
         for _, id_, live in state.all(type_):
-            # EKS gives a URL where GKE gives a host.
+            # EKS has a URL where GKE has a host.
             if host in (str(value_at(live, path)).removeprefix("https://") for path in _ENDPOINTS):
                 return id_, live
     return None
 
 
 def reaches(config: Mapping[str, Any], state: View) -> Refusal | None:
-    """Why the API cannot be reached now, in the provider's words."""
+    """Return why the API is unreachable, in the provider's words, or None."""
     host = server(config)
     if host is None:
         return Refusal(
@@ -92,18 +92,18 @@ def reaches(config: Mapping[str, Any], state: View) -> Refusal | None:
 
 
 def _let_in(state: View, eks: str) -> bool:
-    """Whether anybody may do anything in an EKS cluster; who it is that asks is not known here."""
+    """Return whether any identity has access to an EKS cluster; the caller's identity is not known here."""
     return any(live.get("clusterName") == eks for _, _, live in state.all(ACCESS_POLICY))
 
 
 def here(call: Call) -> tuple[str, Json]:
-    """The cluster of a call that `reaches` has let through."""
+    """Return the cluster of a call that `reaches` has accepted."""
     found = cluster(call.config, call.state)
     return found if found is not None else ("", {})
 
 
 def version(live: Json) -> tuple[int, int] | None:
-    """The cluster's Kubernetes version as (major, minor); None if it does not say."""
+    """Return the cluster's Kubernetes version as (major, minor), or None."""
     text = str(live.get("masterVersion") or live.get("minMasterVersion") or live.get("version") or "")
     parts = text.split(".")
     return (int(parts[0]), int(parts[1])) if len(parts) >= 2 and parts[0].isdigit() and parts[1].isdigit() else None
@@ -113,7 +113,7 @@ def version(live: Json) -> tuple[int, int] | None:
 class Pool:
     """Nodes of one kind: a node pool of GKE or a node group of EKS.
 
-    `open`: a pod without tolerations finds a node there. `labels`: of its nodes, as far as the cloud sets them.
+    `open`: a pod without tolerations can run there. `labels`: of its nodes, as far as the cloud sets them.
     """
 
     name: str
@@ -122,12 +122,12 @@ class Pool:
     labels: Mapping[str, str] = field(default_factory=dict)
 
     def takes(self, selector: Mapping[str, Any]) -> bool:
-        """Whether a selector of nodes may mean these; keys that others set are not known here."""
+        """Return whether a node selector may match these nodes; keys that others set are not known here."""
         return all(self.labels.get(key) == value for key, value in selector.items() if key in POOL_LABELS)
 
 
 def pools(call: Call) -> Iterator[Pool]:
-    """The nodes of the call's cluster, those in a GKE cluster's own description included."""
+    """Return the pools of the call's cluster, including those in a GKE cluster's own inputs."""
     id_, live = here(call)
     own = str(live.get("name") or id_.rpartition("/")[2])
     if call.state.get(EKS_CLUSTER, id_) is not None:
@@ -151,7 +151,7 @@ def _group(group: Json) -> Pool:
 
 
 def _pool(pool: Json) -> Pool:
-    """GKE taints nodes with GPUs by itself."""
+    """Return whether pods need a toleration: GKE taints GPU nodes automatically."""
     config = pool.get("nodeConfig") or {}
     gpus = config.get("guestAccelerators") or str(config.get("machineType", "")).startswith(("a2-", "a3-", "a4"))
     name = str(pool.get("name"))
@@ -159,7 +159,7 @@ def _pool(pool: Json) -> Pool:
 
 
 def switched_on(live: Json, *paths: str) -> bool:
-    """Whether a cluster has a feature, which the SDK writes as an object or as a list of one."""
+    """Return whether a cluster has a feature, which the SDK writes as an object or as a list of one."""
     return any(value_at(live, path) in (True, "true") for path in paths)
 
 

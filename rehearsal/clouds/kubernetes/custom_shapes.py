@@ -1,4 +1,4 @@
-"""Shapes of the custom kinds that a stack makes: Ray's, GKE's, Kueue's. Their own tables, one source each."""
+"""Shapes of custom kinds: Ray's, GKE's, Kueue's. Hand-written tables, one source each."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def _ray_cluster_spec() -> Shape:
         headGroupSpec=_group(headService=service or ANY, enableIngress=BOOLEAN, serviceType=TEXT),
         rayVersion=TEXT,
         workerGroupSpecs=listed(
-            # minReplicas and maxReplicas are required, but have defaults, which come first.
+            # minReplicas and maxReplicas are required, but their defaults apply first.
             _group(
                 "groupName",
                 suspend=BOOLEAN,
@@ -148,7 +148,7 @@ def _param_set_spec() -> Shape:
         "vpcSubnet",
         vpc=TEXT,
         vpcSubnet=TEXT,
-        # DPDK-VFIO is offered, too; no machine type with RDMA uses it.
+        # DPDK-VFIO exists, too; no machine type with RDMA uses it.
         deviceMode=one_of("DPDK-VFIO", "NetDevice", "RDMA"),
         podIPv4Ranges=thing("rangeNames", rangeNames=TEXTS),
     )
@@ -229,7 +229,7 @@ _SPECS: Mapping[tuple[str, str, str], tuple[Callable[[], Shape], str]] = {
 
 
 def custom(api: Api) -> tuple[Shape, str] | None:
-    """The shape of a custom kind, and where it comes from; None if there is no table for it."""
+    """Return the shape of a custom kind and its source; None if there is no table for it."""
     if (api.group, api.version, api.kind) == ("kueue.x-k8s.io", "v1beta2", "WorkloadPriorityClass"):
         return kueue_shapes.priority_class(), KUEUE
     known = _SPECS.get((api.group, api.version, api.kind))

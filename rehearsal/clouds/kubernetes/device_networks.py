@@ -1,6 +1,6 @@
 """Rules of GKE's multi-networking: parameter sets, networks, and pods that list interfaces.
 
-A wrong parameter set is made, and then says why it is not ready; nothing that needs it ever runs. The rehearsal refuses
+The API accepts a wrong parameter set, which then reports why it is not ready; its pods never run. The rehearsal refuses
 it in the words of that condition.
 """
 
@@ -22,7 +22,8 @@ SUBNET = "gcp:compute/subnetwork:Subnetwork"
 INTERFACES = "networking.gke.io/interfaces"
 DEFAULT_INTERFACE = "networking.gke.io/default-interface"
 GIVEN = ("default", "pod-network")
-"""Networks that GKE makes itself: GoogleCloudPlatform/gke-networking-api: network_types.go, 39b01c24, read 2026-11."""
+"""Networks that GKE creates itself: GoogleCloudPlatform/gke-networking-api: network_types.go, 39b01c24, read
+2026-11."""
 
 CONTROLLER = "kubernetes/cloud-provider-gcp: pkg/controller/gkenetworkparamset, 04532690, read 2026-11"
 WEBHOOK = "GKE docs, multi-network support for Pods, 2026-08; wording of the webhook unverified, 2026-11"
@@ -31,7 +32,7 @@ DEVICE_MODES = "GKE docs gke-ai-hypercompute-custom, 2026-04-06: NetDevice for g
 
 
 def vpc_missing(call: Call) -> Refusal | None:
-    """The VPC of a parameter set is there, and called by its name."""
+    """The VPC of a parameter set exists, and is given by name."""
     vpc = _spec(call, PARAM_SET).get("vpc")
     if vpc is None or any(live.get("name") == vpc for _, _, live in call.state.all(VPC)):
         return None
@@ -39,7 +40,7 @@ def vpc_missing(call: Call) -> Refusal | None:
 
 
 def subnet_missing(call: Call) -> Refusal | None:
-    """The subnet of a parameter set is there, and called by its name."""
+    """The subnet of a parameter set exists, and is given by name."""
     spec = _spec(call, PARAM_SET)
     subnet = spec.get("vpcSubnet")
     if subnet is None or any(live.get("name") == subnet for _, _, live in call.state.all(SUBNET)):
@@ -70,7 +71,7 @@ def cluster_network_as_device(call: Call) -> Refusal | None:
 
 
 def device_mode_or_ranges(call: Call) -> Refusal | None:
-    """A parameter set is for devices or for pod addresses: one of the two."""
+    """A parameter set is for devices or for pod addresses, never both."""
     spec = _spec(call, PARAM_SET)
     ranges = value_at(spec, "podIPv4Ranges.rangeNames")
     if not spec:
@@ -93,7 +94,7 @@ def device_mode_unfit(call: Call) -> Refusal | None:
 
 
 def parameters_missing(call: Call) -> Refusal | None:
-    """The parameter set to which a Network refers is there; otherwise the Network is never ready."""
+    """The parameter set of a Network exists; otherwise the Network is never ready."""
     reference = _spec(call, NETWORK).get("parametersRef") or {}
     wanted = reference.get("name")
     if not reference or str(reference.get("kind")).lower() != "gkenetworkparamset":
@@ -109,7 +110,7 @@ def parameters_missing(call: Call) -> Refusal | None:
 
 
 def network_of_gke(call: Call) -> Refusal | None:
-    """GKE makes the network of the pods itself."""
+    """GKE creates the network of the pods itself."""
     its = name(call.inputs)
     if call.verb != "create" or call.type not in (NETWORK, PARAM_SET) or its not in GIVEN:
         return None
@@ -131,7 +132,7 @@ def interfaces_malformed(call: Call) -> Refusal | None:
 
 
 def network_missing(call: Call) -> Refusal | None:
-    """The networks that a pod asks for are there."""
+    """The networks of a pod exist."""
     for path, text in _annotations(call):
         for interface in _interfaces(text) or ():
             wanted = interface.get("network")
@@ -141,7 +142,7 @@ def network_missing(call: Call) -> Refusal | None:
 
 
 def default_interface_missing(call: Call) -> Refusal | None:
-    """The interface of the default route is one of the list."""
+    """The interface of the default route is in the list."""
     for template in [] if call.verb == "delete" else templates(call.type, call.inputs):
         annotations = template.metadata.get("annotations") or {}
         chosen, interfaces = annotations.get(DEFAULT_INTERFACE), _interfaces(annotations.get(INTERFACES))
@@ -151,7 +152,7 @@ def default_interface_missing(call: Call) -> Refusal | None:
 
 
 def network_in_use(call: Call) -> Refusal | None:
-    """A Network that pods use stays, and so does its parameter set; the deletion waits until it is given up."""
+    """A Network in use is not deleted, nor is its parameter set; the deletion waits until nothing uses it."""
     if call.verb != "delete" or call.type not in (NETWORK, PARAM_SET):
         return None
     for type_, id_, live in call.state.all():

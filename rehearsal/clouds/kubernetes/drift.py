@@ -1,8 +1,7 @@
-"""What controllers change by themselves after a while.
+"""Changes that controllers make over time.
 
-A refresh shows only what the program asked for: the provider applies on the server's side and owns those fields alone.
-So a program that says `replicas` of an autoscaled group sees the autoscaler's number as a difference; one that does not
-say it sees nothing.
+A refresh shows only fields of the program: the provider uses server-side apply and owns only those. So a program that
+sets `replicas` of an autoscaled group sees the autoscaler's number as a difference; one that does not sees none.
 """
 
 from __future__ import annotations
@@ -20,9 +19,9 @@ CONTROLLER = "kubernetes/cloud-provider-gcp: pkg/controller/gkenetworkparamset, 
 
 
 def ray_cluster(live: Json, state: View) -> Json:
-    """The autoscaler adds a worker to each group that may grow, and the operator reports the cluster.
+    """Add a worker to each group that may grow, as the autoscaler does, and report the cluster's status.
 
-    A cluster in a queue has no autoscaler; Kueue lets it run, or not.
+    A cluster in a queue has no autoscaler; Kueue decides whether it runs.
     """
     queued = queue_drift.admitted("RayCluster", live, state)
     if queued:
@@ -47,18 +46,18 @@ def ray_cluster(live: Json, state: View) -> Json:
 
 
 def daemon_set(_live: Json, _state: View) -> Json:
-    """The controller counts the template's generations in an annotation. From memory, 2026-11."""
+    """Count the template's generations in an annotation, as the controller does. Unverified, 2026-11."""
     return {"metadata": {"annotations": {"deprecated.daemonset.template.generation": "1"}}}
 
 
 def network(_live: Json, _state: View) -> Json:
-    """A Network is ready, and marked as in use."""
+    """Mark a Network as ready and in use."""
     ready = [_true("Ready", "NetworkReady"), _true("ParamsReady", "GNPParamsReady")]
     return {"metadata": {"annotations": {"networking.gke.io/in-use": "true"}}, "status": {"conditions": ready}}
 
 
 def param_set(live: Json, state: View) -> Json:
-    """A parameter set has a finalizer, and says which Network refers to it."""
+    """Add the finalizer of a parameter set and the name of its Network."""
     own = (live.get("metadata") or {}).get("name")
     referring = [
         id_
@@ -70,7 +69,7 @@ def param_set(live: Json, state: View) -> Json:
 
 
 def claim(live: Json, _state: View) -> Json:
-    """A claim is bound to a volume: to the one that it names, or to one that was made for it. From memory, 2026-11."""
+    """Bind a claim to the volume that it names, or to a new one. Unverified, 2026-11."""
     volume = (live.get("spec") or {}).get("volumeName") or f"pvc-{(live.get('metadata') or {}).get('uid', '')}"
     annotations = {"pv.kubernetes.io/bind-completed": "yes"}
     return {"metadata": {"annotations": annotations}, "spec": {"volumeName": volume}, "status": {"phase": "Bound"}}

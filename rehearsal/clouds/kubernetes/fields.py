@@ -1,4 +1,4 @@
-"""What the API server says about fields: those that it does not know, of the wrong type, missing, or not to choose."""
+"""Rules of the API server for fields: unknown, of the wrong type, missing, or with an unsupported value."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ VALIDATION = "Kubernetes API server, validation of objects; wording unverified, 
 
 
 def unknown_field(call: Call) -> Refusal | None:
-    """A field that the kind does not have."""
+    """A field exists in the kind."""
     for misfit in _misfits(call, "unknown"):
         kind = api(call.type)
         return Refusal(
@@ -33,7 +33,7 @@ def unknown_field(call: Call) -> Refusal | None:
 
 
 def wrong_type(call: Call) -> Refusal | None:
-    """A value of another type than the field's."""
+    """A value has the type of its field."""
     for misfit in _misfits(call, "type"):
         kind = api(call.type)
         return Refusal(
@@ -46,14 +46,14 @@ def wrong_type(call: Call) -> Refusal | None:
 
 
 def required_field(call: Call) -> Refusal | None:
-    """A field that must be there is not."""
+    """A required field is set."""
     for misfit in _misfits(call, "missing"):
         return invalid(call, f"{misfit.path}: Required value", _source(call, VALIDATION))
     return None
 
 
 def choice_not_offered(call: Call) -> Refusal | None:
-    """A text that is none of those to choose from."""
+    """A value of an enumeration is one of the supported ones."""
     for misfit in _misfits(call, "choice"):
         words = f'{misfit.path}: Unsupported value: "{misfit.got}": supported values: {misfit.wanted}'
         return invalid(call, words, _source(call, VALIDATION))
@@ -61,7 +61,7 @@ def choice_not_offered(call: Call) -> Refusal | None:
 
 
 def invalid(call: Call, words: str, source: str) -> Refusal:
-    """An object that the API server understands and does not accept."""
+    """Return the refusal of an object that is decoded but not valid."""
     kind = api(call.type)
     qualified = f"{kind.kind}.{kind.group}" if kind.group else kind.kind
     return Refusal("422 Invalid", f'{qualified} "{name(call.inputs)}" is invalid: {words}', source)

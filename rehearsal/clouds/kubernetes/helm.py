@@ -1,4 +1,4 @@
-"""Helm releases: what installing a chart makes beside the release, what stays of it, and what Helm refuses."""
+"""Helm releases: what a chart installs besides the release, what of it stays, and what Helm refuses."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ RELEASES = "pulumi-kubernetes: provider/pkg/provider/helm_release.go, 94977969, 
 LONGEST_NAME = 53
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _BY = "__release"
-"""The key of a live object that names the release which made it."""
+"""Key of a live object with the release that created it."""
 
 
 def name_unfit(call: Call) -> Refusal | None:
-    """Names of what a chart makes are built from the release's name, so it is short."""
+    """Names of the chart's objects contain the release's name, so it is short."""
     its = str(call.inputs.get("name") or "")
     if call.verb == "delete" or (its and len(its) <= LONGEST_NAME and _NAME.fullmatch(its)):
         return None
@@ -32,7 +32,7 @@ def name_unfit(call: Call) -> Refusal | None:
 
 
 def chart_unknown(call: Call) -> Refusal | None:
-    """The chart is in its repository."""
+    """The chart exists in its repository."""
     if call.verb == "delete" or _chart(call) is not None:
         return None
     repository = (call.inputs.get("repositoryOpts") or {}).get("repo") or "stable"
@@ -41,7 +41,7 @@ def chart_unknown(call: Call) -> Refusal | None:
 
 
 def version_unknown(call: Call) -> Refusal | None:
-    """The release of the chart is in its repository. Versions are pinned: the newest of today is another tomorrow."""
+    """The version of the chart exists in its repository, and is pinned: the newest one changes."""
     chart, version = _chart(call), call.inputs.get("version")
     if call.verb == "delete" or chart is None or version in chart.versions:
         return None
@@ -55,7 +55,7 @@ def version_unknown(call: Call) -> Refusal | None:
 
 
 def namespace_missing(call: Call) -> Refusal | None:
-    """The namespace is there, or Helm is told to make it."""
+    """The namespace exists, or the release creates it."""
     wanted = _namespace(call)
     if call.verb != "create" or call.inputs.get("createNamespace") or exists(call, wanted):
         return None
@@ -63,7 +63,7 @@ def namespace_missing(call: Call) -> Refusal | None:
 
 
 def no_node(call: Call) -> Refusal | None:
-    """Helm waits until the chart's pods run, for which a node without GPUs is needed."""
+    """Helm waits until the chart's pods run, which needs a node without GPUs."""
     chart = _chart(call)
     if call.verb == "delete" or chart is None or not chart.node or call.inputs.get("skipAwait"):
         return None
@@ -79,7 +79,8 @@ def no_node(call: Call) -> Refusal | None:
 
 
 def kinds_in_use(call: Call) -> Refusal | None:
-    """Definitions in a chart's templates go with the release; with them objects whose finalizers nobody takes away."""
+    """CRDs in a chart's templates are deleted with the release, and so are their objects, whose finalizers have no
+    controller."""
     chart = _chart(call)
     if call.verb != "delete" or chart is None or chart.keeps or chart.name != "kueue":
         return None
@@ -94,7 +95,7 @@ def kinds_in_use(call: Call) -> Refusal | None:
 
 
 def installed(call: Call) -> Json:
-    """The release's status; on the way, the namespace and the definitions that Helm makes."""
+    """Return the release's status, and create the namespace and the CRDs of the chart."""
     cluster, _ = here(call)
     chart = _chart(call)
     version = str(call.inputs.get("version") or "")
@@ -128,9 +129,10 @@ def installed(call: Call) -> Json:
 
 
 def goes_too(call: Call, type_: str, live: Json) -> bool:
-    """What a deletion takes along: the chart's definitions unless they lie in crds, and all objects of their kinds.
+    """Return whether an object is deleted with the release: the chart's CRDs, unless they are in crds, and all objects
+    of their kinds.
 
-    A namespace that Helm made stays, as with Helm.
+    A namespace that Helm created stays, as with Helm.
     """
     chart = _chart(call)
     if chart is None or chart.keeps or not type_.startswith("kubernetes:"):

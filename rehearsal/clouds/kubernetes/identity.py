@@ -1,4 +1,4 @@
-"""What a type token says about an object: its API, its kind, whether it lives in a namespace, and its id."""
+"""Identity of an object by its type token: API, kind, scope and id."""
 
 from __future__ import annotations
 
@@ -55,12 +55,12 @@ _EVERYWHERE = frozenset(
         "WorkloadPriorityClass",
     }
 )
-"""Kinds without a namespace."""
+"""Cluster-scoped kinds."""
 
 
 @dataclass(frozen=True)
 class Api:
-    """An API and a kind in it, as a type token names them. `group` is empty for the core API."""
+    """API and kind of a type token. `group` is empty for the core API."""
 
     group: str
     version: str
@@ -73,7 +73,7 @@ class Api:
 
     @property
     def plural(self) -> str:
-        """The name in addresses: "daemonsets", "networkpolicies", "computeclasses"."""
+        """The name in URLs: "daemonsets", "networkpolicies", "computeclasses"."""
         name = self.kind.lower()
         if name.endswith(("s", "x", "ch")):
             return f"{name}es"
@@ -86,39 +86,39 @@ class Api:
 
     @property
     def namespaced(self) -> bool:
-        """Whether its objects live in a namespace. GKE's Network does not; networking.k8s.io has no such kind."""
+        """Whether its objects are namespaced. GKE's Network is not; networking.k8s.io has no such kind."""
         return self.kind not in _EVERYWHERE and (self.group, self.kind) != ("networking.gke.io", "Network")
 
 
 def api(type_: str) -> Api:
-    """The API and kind of a token such as "kubernetes:apps/v1:DaemonSet"."""
+    """Return the API and kind of a token such as "kubernetes:apps/v1:DaemonSet"."""
     _, address, kind = type_.split(":")
     group, _, version = address.rpartition("/")
     return Api("" if group == "core" else group, version, kind)
 
 
 def name(inputs: Json) -> str:
-    """The object's name, or nothing."""
+    """Return the object's name, or ""."""
     return str((inputs.get("metadata") or {}).get("name") or "")
 
 
 def namespace(inputs: Json, config: Mapping[str, Any]) -> str:
-    """The namespace in which it lives: its own, the provider's, or "default"."""
+    """Return the object's namespace: its own, the provider's, or "default"."""
     return str((inputs.get("metadata") or {}).get("namespace") or config.get("namespace") or "default")
 
 
 def object_id(type_: str, inputs: Json, config: Mapping[str, Any]) -> str:
-    """The id on the wire: "namespace/name", or "name"."""
+    """Return the id on the wire: "namespace/name", or "name"."""
     return f"{namespace(inputs, config)}/{name(inputs)}" if api(type_).namespaced else name(inputs)
 
 
 def release_id(inputs: Json, config: Mapping[str, Any]) -> str:
-    """The id of a Helm release: "namespace/name"."""
+    """Return the id of a Helm release: "namespace/name"."""
     return f"{inputs.get('namespace') or config.get('namespace') or 'default'}/{inputs.get('name') or ''}"
 
 
 def conflict(type_: str, id_: str) -> Refusal:
-    """The API server's words for a name that is in use."""
+    """Return the API server's refusal of a name that is in use."""
     if type_ == RELEASE:
         return Refusal(
             "helm", "cannot re-use a name that is still in use", "helm 3.18: pkg/action; unverified, 2026-11"

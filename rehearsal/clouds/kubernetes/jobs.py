@@ -1,4 +1,4 @@
-"""Rules about Jobs: completion by index, policies of success and failure, and what of a Job can change."""
+"""Rules of Jobs: completion by index, pod failure and success policies, and immutable fields."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
 def indexes_uncounted(call: Call) -> Refusal | None:
-    """A Job of indexes says how many there are."""
+    """An Indexed Job sets its number of completions."""
     spec = _spec(call)
     if spec.get("completionMode") != "Indexed" or spec.get("completions") is not None:
         return None
@@ -24,7 +24,7 @@ def indexes_uncounted(call: Call) -> Refusal | None:
 
 
 def indexes_wanted(call: Call) -> Refusal | None:
-    """What speaks of indexes needs a Job that has them."""
+    """Fields about indexes need an Indexed Job."""
     spec = _spec(call)
     if not spec or spec.get("completionMode") == "Indexed":
         return None
@@ -36,7 +36,7 @@ def indexes_wanted(call: Call) -> Refusal | None:
 
 
 def host_name_unfit(call: Call) -> Refusal | None:
-    """The pods' host names are the Job's name and the index: a label of DNS, so 63 characters at most."""
+    """The pods' host names are the Job's name and the index: a DNS label, so 63 characters at most."""
     spec = _spec(call)
     if spec.get("completionMode") != "Indexed" or not isinstance(spec.get("completions"), int):
         return None
@@ -48,7 +48,7 @@ def host_name_unfit(call: Call) -> Refusal | None:
 
 
 def failure_policy_unfit(call: Call) -> Refusal | None:
-    """A policy for failed pods needs pods that do not restart in place, and replaces them only when they have ended."""
+    """A pod failure policy needs pods that do not restart in place, and replaces them only after they have ended."""
     spec = _spec(call)
     if spec.get("podFailurePolicy") is None:
         return None
@@ -66,7 +66,7 @@ def failure_policy_unfit(call: Call) -> Refusal | None:
 
 
 def failure_rule_unfit(call: Call) -> Refusal | None:
-    """A rule names a container that there is, and 0 is no failure."""
+    """A rule names an existing container, and 0 is no failure."""
     spec = _spec(call)
     containers = {container.get("name") for container in value_at(spec, "template.spec.containers") or ()}
     for path, codes in _exit_codes(spec):
@@ -81,7 +81,8 @@ def failure_rule_unfit(call: Call) -> Refusal | None:
 
 
 def job_changed(call: Call) -> Refusal | None:
-    """What decides how a Job ends cannot change while it runs; the provider replaces for its pods and size alone."""
+    """Fields that decide how a Job ends are immutable; the provider replaces the Job for its template and size
+    alone."""
     if call.verb != "update" or not _spec(call):
         return None
     for key in FIXED:
@@ -93,7 +94,7 @@ def job_changed(call: Call) -> Refusal | None:
 
 
 def _spec(call: Call) -> Json:
-    """The spec of a Job that is asked for; empty for anything else."""
+    """Return the spec of a requested Job; empty for anything else."""
     kind = api(call.type)
     if call.verb == "delete" or (kind.group, kind.kind) != ("batch", "Job"):
         return {}

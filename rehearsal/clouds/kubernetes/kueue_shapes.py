@@ -1,7 +1,7 @@
-"""Shapes of Kueue's kinds, version v1beta2, as its definitions write them.
+"""Type tokens and shapes of Kueue's kinds, version v1beta2, as in its CRDs.
 
 v1beta1 is served, too, and deprecated; it has fields that v1beta2 lacks (a ClusterQueue's `admissionChecks`, `cohort`).
-Kueue makes a Workload itself, and nobody else does: it has no shape here.
+Only Kueue creates Workloads, so they have no shape here.
 """
 
 from __future__ import annotations
@@ -126,6 +126,6 @@ SPECS: Mapping[str, Callable[[], Shape]] = {
 
 @cache
 def priority_class() -> Shape:
-    """WorkloadPriorityClass, whose fields stand beside its metadata."""
+    """WorkloadPriorityClass, whose fields are at the top level."""
     metadata = part("meta.v1", "ObjectMeta")
     return thing("value", apiVersion=TEXT, kind=TEXT, metadata=metadata, value=INTEGER, description=TEXT)

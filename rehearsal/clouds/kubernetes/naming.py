@@ -1,4 +1,4 @@
-"""Rules about names, labels and annotations, and about the namespace in which an object is to live."""
+"""Rules of names, labels and annotations, and of the object's namespace."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _SUBDOMAIN_WORDS = (
 
 
 def name_missing(call: Call) -> Refusal | None:
-    """A name must be given; the provider would invent one that nothing else can refer to."""
+    """A name must be set; other objects cannot refer to one that the provider generates."""
     if call.verb == "delete" or name(call.inputs):
         return None
     return Refusal(
@@ -41,7 +41,7 @@ def name_missing(call: Call) -> Refusal | None:
 
 
 def name_malformed(call: Call) -> Refusal | None:
-    """Most names are DNS subdomains; a Namespace is a label, a Service one that begins with a letter."""
+    """Most names are DNS subdomains; a Namespace is a label, a Service a label that begins with a letter."""
     if call.verb != "create":
         return None
     kind, its = api(call.type), name(call.inputs)
@@ -109,7 +109,7 @@ def annotation_malformed(call: Call) -> Refusal | None:
 
 
 def namespace_missing(call: Call) -> Refusal | None:
-    """An object cannot be made in a namespace that is not there."""
+    """The namespace of an object exists."""
     wanted = namespace(call.inputs, call.config)
     if call.verb != "create" or not api(call.type).namespaced or exists(call, wanted):
         return None
@@ -125,7 +125,7 @@ def namespace_kept(call: Call) -> Refusal | None:
 
 
 def second_cluster(call: Call) -> Refusal | None:
-    """A rehearsal has one cluster at a time: ids on the wire do not tell clusters apart."""
+    """A rehearsal has one cluster at a time: ids on the wire do not include the cluster."""
     own, _ = here(call)
     if call.verb != "create":
         return None
@@ -141,7 +141,7 @@ def second_cluster(call: Call) -> Refusal | None:
 
 
 def exists(call: Call, wanted: str) -> bool:
-    """Whether a namespace is there."""
+    """Return whether a namespace exists."""
     return wanted in PRESENT or call.state.get(NAMESPACE, wanted) is not None
 
 

@@ -1,4 +1,4 @@
-"""Rules about single kinds of Kubernetes' own: Secrets, claims, services, policies, roles; and what cannot change."""
+"""Rules of built-in kinds: Secrets, claims, services, policies, roles; and immutable fields."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ _FIXED = {
     "ResourceClaim": ("spec",),
     "PersistentVolume": ("spec.csi", "spec.nfs", "spec.hostPath"),
 }
-"""Fields that an update cannot change. Kubernetes API reference, unverified, 2026-11."""
+"""Immutable fields. Kubernetes API reference, unverified, 2026-11."""
 
 
 def fixed_field_changed(call: Call) -> Refusal | None:
-    """Some fields stay what they were when the object was made; the provider replaces it for some of them."""
+    """Some fields are immutable; the provider replaces the object for some of them."""
     if call.verb != "update" or "x-k8s" in api(call.type).group:
         return None
     for path in _FIXED.get(api(call.type).kind, ()):
@@ -48,7 +48,7 @@ def fixed_field_changed(call: Call) -> Refusal | None:
 
 
 def immutable_content_changed(call: Call) -> Refusal | None:
-    """A Secret or ConfigMap that says so keeps its content for ever."""
+    """An immutable Secret or ConfigMap keeps its content."""
     if call.verb != "update" or api(call.type).kind not in ("Secret", "ConfigMap") or not call.live.get("immutable"):
         return None
     for key in ("data", "stringData", "binaryData", "immutable"):
@@ -77,7 +77,7 @@ def secret_not_encoded(call: Call) -> Refusal | None:
         try:
             base64.b64decode("" if value == UNKNOWN else str(value), validate=True)
         except (binascii.Error, ValueError):
-            # The value itself is a secret, and stays out of the message.
+            # The value itself is a secret, so the message does not contain it.
             return Refusal(
                 "400 BadRequest",
                 f'Secret in version "v1" cannot be handled as a Secret: data[{key}]: illegal base64 data',
@@ -87,7 +87,7 @@ def secret_not_encoded(call: Call) -> Refusal | None:
 
 
 def policy_peer_mixed(call: Call) -> Refusal | None:
-    """A peer of a NetworkPolicy is a range of addresses or a choice of pods, not both and not nothing."""
+    """A peer of a NetworkPolicy is an IP block or a selector, not both and not neither."""
     for path, peer in _peers(call):
         if not peer:
             return invalid(call, f"{path}: Required value: must specify a peer", NETWORKING)
@@ -97,7 +97,7 @@ def policy_peer_mixed(call: Call) -> Refusal | None:
 
 
 def policy_range_malformed(call: Call) -> Refusal | None:
-    """Ranges of addresses are written strictly, and exceptions lie inside of them."""
+    """IP blocks have no host bits, and exceptions are inside of them."""
     for path, peer in _peers(call):
         block = peer.get("ipBlock") or {}
         range_ = block.get("cidr")
@@ -117,7 +117,7 @@ def policy_range_malformed(call: Call) -> Refusal | None:
 
 
 def policy_type_unknown(call: Call) -> Refusal | None:
-    """A NetworkPolicy is about Ingress, Egress or both."""
+    """The types of a NetworkPolicy are Ingress, Egress or both."""
     if call.verb == "delete" or call.type != "kubernetes:networking.k8s.io/v1:NetworkPolicy":
         return None
     for type_ in value_at(call.inputs, "spec.policyTypes") or ():
@@ -128,7 +128,7 @@ def policy_type_unknown(call: Call) -> Refusal | None:
 
 
 def budget_says_both(call: Call) -> Refusal | None:
-    """A PodDisruptionBudget counts what must stay or what may go."""
+    """A PodDisruptionBudget sets minAvailable or maxUnavailable."""
     spec = call.inputs.get("spec") or {}
     if call.verb == "delete" or call.type != "kubernetes:policy/v1:PodDisruptionBudget":
         return None
@@ -138,7 +138,7 @@ def budget_says_both(call: Call) -> Refusal | None:
 
 
 def service_ports_unnamed(call: Call) -> Refusal | None:
-    """A Service has ports, each with a name if there are several."""
+    """A Service has ports, and each has a name if there are several."""
     if call.verb == "delete" or call.type != "kubernetes:core/v1:Service":
         return None
     spec = call.inputs.get("spec") or {}
@@ -156,7 +156,7 @@ def service_ports_unnamed(call: Call) -> Refusal | None:
 
 
 def binding_without_role(call: Call) -> Refusal | None:
-    """A binding names a Role or a ClusterRole, and its subjects' namespaces."""
+    """A binding refers to a Role or a ClusterRole, and its subjects have namespaces."""
     kind = api(call.type)
     if call.verb == "delete" or kind.kind not in ("RoleBinding", "ClusterRoleBinding"):
         return None

@@ -1,4 +1,4 @@
-"""The pods that an object describes, wherever their templates stand in it."""
+"""Pod templates of an object, at any path."""
 
 from __future__ import annotations
 
@@ -27,28 +27,28 @@ _TEMPLATES = {
 
 @dataclass(frozen=True)
 class Template:
-    """A pod template and where it stands ("spec.workerGroupSpecs[0].template")."""
+    """Pod template and its path ("spec.workerGroupSpecs[0].template")."""
 
     path: str
     metadata: Json
     spec: Json
 
     def containers(self) -> Iterator[tuple[str, Json]]:
-        """Its containers, as (path, container); init containers first, as they run."""
+        """The containers as (path, container); init containers first."""
         for sort in ("initContainers", "containers"):
             for index, container in enumerate(self.spec.get(sort) or ()):
                 yield self.at(f"{sort}[{index}]"), container
 
     def at(self, path: str) -> str:
-        """A path below the pod's spec, from the object's root."""
+        """Return a path below the pod's spec, from the object's root."""
         return f"{self.path}.spec.{path}".removeprefix(".")
 
 
 def templates(type_: str, inputs: Json) -> list[Template]:
-    """The pod templates of an object; a Pod is its own."""
+    """Return the pod templates of an object; a Pod is its own."""
     kind = api(type_).kind
     if kind == "Pod" and not api(type_).group:
-        # The path of a Pod's own fields begins at its root.
+        # The path of a Pod's own fields starts at its root.
         return [Template("", inputs.get("metadata") or {}, inputs.get("spec") or {})]
     found: list[Template] = []
     for path in _TEMPLATES.get(kind, ()):

@@ -1,4 +1,5 @@
-"""Amounts as Go's controllers write them back: 2048Gi is 2Ti, 1000 is 1k, and the number 4 is the text "4".
+"""Canonical quantities, as Go's controllers write them back: 2048Gi is 2Ti, 1000 is 1k, and the number 4 is the text
+"4".
 
 Kubernetes: apimachinery/pkg/api/resource, Quantity.CanonicalizeBytes; its documentation, read 2026-11.
 """
@@ -19,7 +20,7 @@ _WRITTEN = re.compile(r"([+-]?[\d.]+)([A-Za-z]*|[eE][+-]?\d+)")
 
 
 def amount(quantity: Any) -> Decimal:
-    """A quantity as a number of its unit (bytes, cores, devices)."""
+    """Return a quantity as a number of its unit (bytes, cores, devices)."""
     text = str(quantity)
     for power, suffix in enumerate(_BINARY[1:], 1):
         if text.endswith(suffix):
@@ -29,13 +30,13 @@ def amount(quantity: Any) -> Decimal:
 
 
 def canonical(quantity: Any) -> Any:
-    """One amount as it is written back. What is no plain amount stays as it is."""
+    """Return one amount in canonical form. Other values stay unchanged."""
     found = None if quantity == UNKNOWN else _WRITTEN.fullmatch(str(quantity))
     if found is None or (found[2] not in _BINARY and found[2] not in _DECIMAL):
         return quantity
     number, unit = Decimal(found[1]), found[2]
     whole = number * 1024 ** _BINARY.index(unit) if unit in _BINARY else number.scaleb(3 * _DECIMAL.index(unit) - 9)
-    # Under 1024, multiples of 1024 make no sense, and amounts have the other units.
+    # Below 1024, binary suffixes do not apply; such amounts have decimal ones.
     binary = unit in _BINARY[1:] and abs(whole) >= 1024
     units, step, number = (_BINARY, 1024, whole) if binary else (_DECIMAL, 1000, whole.scaleb(9))
     number, power = -(-number // 1), 0
@@ -45,7 +46,7 @@ def canonical(quantity: Any) -> Any:
 
 
 def rewritten(value: Any) -> Any:
-    """An object with every amount in it as it is written back."""
+    """Return an object with every amount in canonical form."""
     if isinstance(value, dict):
         return {key: _rewritten(key, below) for key, below in value.items()}
     return [rewritten(item) for item in value] if isinstance(value, list) else value

@@ -1,8 +1,8 @@
-"""What Kueue and KubeRay write into the objects of a queue and into jobs that wait in one.
+"""Changes by Kueue and KubeRay to the objects of a queue and to queued jobs.
 
-Kueue's webhook suspends a job with the queue's label when it is made; once it is admitted, the controller lets it run
-and writes into each pod template where its pods go. Both write whole objects, so amounts come back as Go writes them.
-Source: kubernetes-sigs/kueue: pkg/podset/podset.go, pkg/controller/jobframework/reconciler.go, 0.19.2, 2026-08-22;
+Kueue's webhook suspends a job with the queue's label on creation; after admission, the controller starts it and writes
+node selectors into each pod template. Both write whole objects, so amounts are in Go's canonical form. Source:
+kubernetes-sigs/kueue: pkg/podset/podset.go, pkg/controller/jobframework/reconciler.go, 0.19.2, 2026-08-22;
 ray-project/kuberay: ray-operator/controllers/ray/rayjob_controller.go, v1.6.2, 2026-06-17.
 """
 
@@ -29,7 +29,7 @@ from rehearsal.clouds.state import View
 
 
 def admitted(kind: str, live: Json, state: View) -> Json:
-    """What a job in a queue becomes: it runs, or waits suspended where its queue cannot take it. Else nothing."""
+    """Return a queued job that runs, or that stays suspended because its queue cannot admit it; {} for others."""
     metadata: Json = live.get("metadata") or {}
     name = (metadata.get("labels") or {}).get(QUEUE)
     if not name or not installed(state):
@@ -59,8 +59,8 @@ def admitted(kind: str, live: Json, state: View) -> Json:
 
 
 def ray_job(live: Json, state: View) -> Json:
-    """The operator marks a RayJob as its own and reports it; Kueue lets it run."""
-    # The operator updates the whole object, for the sake of the finalizer.
+    """Add the operator's finalizer and status to a RayJob; Kueue starts it."""
+    # The operator updates the whole object to add the finalizer.
     spec: Json = admitted("RayJob", live, state).get("spec") or rewritten(live.get("spec") or {})
     waits = bool(spec.get("suspend"))
     status = {
@@ -72,12 +72,12 @@ def ray_job(live: Json, state: View) -> Json:
 
 
 def job(live: Json, state: View) -> Json:
-    """A Job in a queue."""
+    """Return a queued Job."""
     return admitted("Job", live, state)
 
 
 def with_finalizer(live: Json, _state: View) -> Json:
-    """Kueue holds what may be in use, and reports it as active."""
+    """Add Kueue's finalizer and the status "active"."""
     conditions = [{"type": "Active", "status": "True", "reason": "Ready", "lastTransitionTime": BEGAN}]
     return {
         "metadata": {"finalizers": [FINALIZER]},
@@ -87,7 +87,7 @@ def with_finalizer(live: Json, _state: View) -> Json:
 
 
 def local_queue(_live: Json, _state: View) -> Json:
-    """A LocalQueue counts."""
+    """Add the counts of a LocalQueue."""
     counts = dict.fromkeys(("pendingWorkloads", "reservingWorkloads", "admittedWorkloads"), 0)
     return {"status": {**counts, "conditions": [{"type": "Active", "status": "True", "reason": "Ready"}]}}
 
@@ -114,7 +114,7 @@ def _provisioned(queue: Queue, flavor: str, one: PodSet) -> bool:
 
 
 def _placed(spec: Json, flavor: Json) -> None:
-    """Where the flavor's nodes are; tolerations that the pods have already are not added again."""
+    """Add the flavor's node selector; tolerations that the pods already have are not added again."""
     spec["nodeSelector"] = {**(spec.get("nodeSelector") or {}), **(flavor.get("nodeLabels") or {})}
     before = spec.get("tolerations") or []
     more = [toleration for toleration in flavor.get("tolerations") or () if toleration not in before]

@@ -1,6 +1,6 @@
-"""Rules of Kueue's webhooks about the jobs that wait in a queue: Jobs, RayClusters and RayJobs with the queue's label.
+"""Rules of Kueue's webhooks for queued jobs: Jobs, RayClusters and RayJobs with the queue's label.
 
-A label that names a LocalQueue which is not there is no fault to Kueue: the job waits for it, for ever if need be.
+A label that names a missing LocalQueue is valid for Kueue: the job waits for it, forever if necessary.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-
 
 
 def queued_and_autoscaled(call: Call) -> Refusal | None:
-    """Kueue admits a cluster whole; it refuses one that Ray's autoscaler would resize, unless it is elastic."""
+    """Kueue admits a cluster as a whole; it refuses one that Ray's autoscaler would resize, unless it is elastic."""
     for path, cluster in _clusters(call):
         if not cluster.get("enableInTreeAutoscaling") or _annotations(call).get(ELASTIC) == "true":
             continue
@@ -44,7 +44,7 @@ def queued_and_autoscaled(call: Call) -> Refusal | None:
 
 
 def queued_and_kept(call: Call) -> Refusal | None:
-    """A RayJob in a queue gives its nodes back: its cluster goes when it ends."""
+    """A queued RayJob releases its nodes: its cluster is deleted when it ends."""
     spec = _spec(call)
     if api(call.type).kind != "RayJob" or not spec.get("rayClusterSpec") or spec.get("shutdownAfterJobFinishes"):
         return None
@@ -53,7 +53,7 @@ def queued_and_kept(call: Call) -> Refusal | None:
 
 
 def queued_on_other_cluster(call: Call) -> Refusal | None:
-    """A RayJob in a queue brings its cluster, and chooses none beside it."""
+    """A queued RayJob has its own cluster, and selects no other."""
     spec = _spec(call)
     if api(call.type).kind != "RayJob" or not spec.get("clusterSelector") or not spec.get("rayClusterSpec"):
         return None
@@ -62,7 +62,7 @@ def queued_on_other_cluster(call: Call) -> Refusal | None:
 
 
 def too_many_pod_sets(call: Call) -> Refusal | None:
-    """A workload has at most 18 sets of pods: the head and 17 groups of workers."""
+    """A workload has at most 18 pod sets: the head and 17 worker groups."""
     for path, cluster in _clusters(call):
         count = len(cluster.get("workerGroupSpecs") or ()) + 1
         if count > MOST_POD_SETS:
@@ -72,7 +72,7 @@ def too_many_pod_sets(call: Call) -> Refusal | None:
 
 
 def group_called_head(call: Call) -> Refusal | None:
-    """No group of workers has the name of the head's set of pods."""
+    """No worker group has the name of the head's pod set."""
     for path, cluster in _clusters(call):
         for index, group in enumerate(cluster.get("workerGroupSpecs") or ()):
             if group.get("groupName") == "head":
@@ -82,7 +82,7 @@ def group_called_head(call: Call) -> Refusal | None:
 
 
 def queue_misnamed(call: Call) -> Refusal | None:
-    """The label has the form of a LocalQueue's name."""
+    """The label has the format of a LocalQueue's name."""
     its = _labels(call.inputs).get(QUEUE)
     if not _spec(call) or not its or _SUBDOMAIN.fullmatch(str(its)):
         return None
@@ -91,7 +91,7 @@ def queue_misnamed(call: Call) -> Refusal | None:
 
 
 def queue_changed(call: Call) -> Refusal | None:
-    """A job that runs stays in its queue."""
+    """A running job stays in its queue."""
     if call.verb != "update" or not _is_job(call) or not installed(call.state) or value_at(call.live, "spec.suspend"):
         return None
     before, now = _labels(call.live).get(QUEUE), _labels(call.inputs).get(QUEUE)
@@ -101,7 +101,7 @@ def queue_changed(call: Call) -> Refusal | None:
 
 
 def longest_run_unfit(call: Call) -> Refusal | None:
-    """The time after which Kueue ends a job is a number of seconds."""
+    """The maximum run time of a job is a number of seconds."""
     text = _labels(call.inputs).get(LONGEST_RUN)
     if not _spec(call) or text is None or (str(text).isdigit() and int(text) > 0):
         return None
@@ -110,7 +110,7 @@ def longest_run_unfit(call: Call) -> Refusal | None:
 
 
 def topology_wished_twice(call: Call) -> Refusal | None:
-    """Pods of a queued job ask for one thing of the topology: required, preferred or unconstrained."""
+    """Pods of a queued job have one topology request: required, preferred or unconstrained."""
     for template in templates(call.type, call.inputs) if _spec(call) else ():
         annotations: Json = template.metadata.get("annotations") or {}
         if sum(wish in annotations for wish in TOPOLOGY_WISHES) > 1:
@@ -130,7 +130,7 @@ def _is_job(call: Call) -> bool:
 
 
 def _spec(call: Call) -> Json:
-    """The spec of a job that waits in a queue of a cluster with Kueue; empty for anything else."""
+    """Return the spec of a queued job in a cluster with Kueue; empty for anything else."""
     if call.verb == "delete" or not _is_job(call) or not _labels(call.inputs).get(QUEUE) or not installed(call.state):
         return {}
     spec: Json = call.inputs.get("spec") or {}

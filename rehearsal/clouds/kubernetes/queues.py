@@ -1,7 +1,7 @@
-"""Rules about Kueue's own objects: what its definitions and webhooks refuse, and what its finalizers hold.
+"""Rules of Kueue's own objects: its CRDs and webhooks, and its finalizers.
 
-What Kueue accepts and then leaves inactive (a ClusterQueue whose flavor or check is not there) is refused here, too:
-the stack would be "up" with a queue that admits nothing.
+What Kueue accepts and then leaves inactive (a ClusterQueue with a missing flavor or check) is refused here, too: the
+stack would be "up" with a queue that admits nothing.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ HELD = {"AdmissionCheck", "ClusterQueue", "ResourceFlavor", "Topology"}
 """Kinds that get Kueue's finalizer."""
 FINALIZER = f"{GROUP}/resource-in-use"
 QUEUE = f"{GROUP}/queue-name"
-"""The label of a job that says in which LocalQueue it waits."""
+"""Label of a job with its LocalQueue."""
 
 EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 _MOST = {"resourceGroups": 16, "coveredResources": 64, "flavors": 64, "resources": 64, "admissionChecks": 64}
@@ -43,7 +43,7 @@ _AT_LEAST_ONE = {"coveredResources", "flavors", "resources", "admissionChecks", 
 
 
 def list_too_short_or_long(call: Call) -> Refusal | None:
-    """Lists of Kueue's objects have a greatest length, and some must not be empty."""
+    """Lists of Kueue's objects have a maximum length, and some must not be empty."""
     for path, key, items in _lists(_spec(call), "spec"):
         if key in _AT_LEAST_ONE and not items:
             words = f"{path}: Invalid value: 0: {path} in body should have at least 1 items"
@@ -102,7 +102,7 @@ def quota_unfit(call: Call) -> Refusal | None:
 
 
 def check_on_other_flavor(call: Call) -> Refusal | None:
-    """A check is for flavors that the ClusterQueue has."""
+    """A check applies to flavors of the ClusterQueue."""
     flavors = _flavors(_spec(call))
     for path, check in _checks(call):
         for index, flavor in enumerate(check.get("onFlavors") or ()):
@@ -114,7 +114,7 @@ def check_on_other_flavor(call: Call) -> Refusal | None:
 
 
 def queue_inactive(call: Call) -> Refusal | None:
-    """A ClusterQueue without one of its flavors or checks admits nothing."""
+    """A ClusterQueue with a missing flavor or check admits nothing."""
     if call.type != CLUSTER_QUEUE or call.verb == "delete":
         return None
     for flavor in _flavors(_spec(call)):
@@ -128,7 +128,7 @@ def queue_inactive(call: Call) -> Refusal | None:
 
 
 def check_without_parameters(call: Call) -> Refusal | None:
-    """The provisioning check needs a ProvisioningRequestConfig that is there."""
+    """The provisioning check refers to an existing ProvisioningRequestConfig."""
     controller = _spec(call).get("controllerName")
     if call.type != ADMISSION_CHECK or controller != f"{GROUP}/provisioning-request":
         return None
@@ -142,7 +142,7 @@ def check_without_parameters(call: Call) -> Refusal | None:
 
 
 def parameters_misnamed(call: Call) -> Refusal | None:
-    """A check refers to its parameters by a DNS label: 63 characters, without dots."""
+    """A check names its parameters by a DNS label: 63 characters, without dots."""
     its = value_at(_spec(call), "parameters.name")
     if call.type != ADMISSION_CHECK or its in (None, UNKNOWN) or (len(str(its)) <= 63 and "." not in str(its)):
         return None
@@ -150,7 +150,7 @@ def parameters_misnamed(call: Call) -> Refusal | None:
 
 
 def flavor_taints_unfit(call: Call) -> Refusal | None:
-    """A flavor's taints and tolerations are ones that nodes and pods can have."""
+    """A flavor's taints and tolerations are valid."""
     if call.type != RESOURCE_FLAVOR:
         return None
     for index, taint in enumerate(_spec(call).get("nodeTaints") or ()):
@@ -164,7 +164,7 @@ def flavor_taints_unfit(call: Call) -> Refusal | None:
 
 
 def flavor_labels_unfit(call: Call) -> Refusal | None:
-    """A flavor has at most eight labels, and at least one if it has a topology, which is there."""
+    """A flavor has at most eight labels, and at least one if it has a topology, which exists."""
     if call.type != RESOURCE_FLAVOR:
         return None
     labels: Json = _spec(call).get("nodeLabels") or {}
@@ -182,7 +182,7 @@ def flavor_labels_unfit(call: Call) -> Refusal | None:
 
 
 def levels_unfit(call: Call) -> Refusal | None:
-    """The levels of a topology differ, and a host is the lowest."""
+    """The levels of a topology are unique, and the host is the lowest."""
     if call.type != TOPOLOGY:
         return None
     levels = [level.get("nodeLabel") for level in _spec(call).get("levels") or ()]
@@ -199,7 +199,8 @@ _FIXED_WITH_TOPOLOGY = ("nodeLabels", "nodeTaints", "tolerations", "topologyName
 
 
 def fixed_field_changed(call: Call) -> Refusal | None:
-    """Where a LocalQueue leads, who does a check, and a topology stay what they were; with it, all of a flavor."""
+    """The ClusterQueue of a LocalQueue, the controller of a check, and a topology are immutable; so is a flavor with
+    one."""
     if call.verb != "update" or api(call.type).group != GROUP:
         return None
     before: Json = call.live.get("spec") or {}
@@ -215,18 +216,18 @@ def fixed_field_changed(call: Call) -> Refusal | None:
 
 
 def finalizer_held(call: Call) -> Refusal | None:
-    """What is in use stays until it is not: a flavor or check of a ClusterQueue, a topology of a flavor, a queue."""
+    """An object in use is not deleted: a flavor or check of a ClusterQueue, a topology of a flavor, a queue."""
     kind = api(call.type)
     if call.verb != "delete" or kind.group != GROUP or kind.kind not in HELD:
         return None
     if not installed(call.state):
-        return _stuck(call, "nothing takes it away: Kueue is not installed any more")
+        return _stuck(call, "nothing removes it: Kueue is not installed anymore")
     by = next(_users(call), None)
     return None if by is None else _stuck(call, f"it is in use by {by}")
 
 
 def installed(state: View) -> bool:
-    """Whether a release of Kueue is there, so that its webhooks answer and its controllers work."""
+    """Return whether Kueue is installed, so that its webhooks and controllers run."""
     return any(str(live.get("chart", "")).rpartition("/")[2] == "kueue" for *_, live in state.all(RELEASE))
 
 
@@ -269,7 +270,7 @@ def _webhook(call: Call, words: str) -> Refusal:
 
 
 def _spec(call: Call) -> Json:
-    """The spec of an object of Kueue that is asked for; empty for anything else."""
+    """Return the spec of a requested object of Kueue; empty for anything else."""
     if call.verb == "delete" or api(call.type).group != GROUP:
         return {}
     spec: Json = call.inputs.get("spec") or {}

@@ -1,7 +1,7 @@
-"""Rules of KubeRay's operator about Ray clusters, those of a RayJob included.
+"""Rules of KubeRay's operator for Ray clusters, including those of a RayJob.
 
-The API server accepts these objects. The operator then writes an event and makes no pod, so that the stack would be
-"up" without a cluster: the rehearsal refuses where the operator does.
+The API server accepts these objects. The operator then writes an event and creates no pod, so that the stack would be
+"up" without a cluster: the rehearsal refuses what the operator refuses.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _AMOUNTS = ("num-cpus", "num-gpus", "memory", "resources")
 
 
 def name_unfit(call: Call) -> Refusal | None:
-    """Names of services and pods are made from the name of a Ray object, so it is short."""
+    """Names of services and pods contain the name of a Ray object, so it is short."""
     kind, its = api(call.type), name(call.inputs)
     if call.verb == "delete" or kind.group != "ray.io" or kind.kind not in LONGEST:
         return None
@@ -39,7 +39,7 @@ def name_unfit(call: Call) -> Refusal | None:
 
 
 def amounts_said_twice(call: Call) -> Refusal | None:
-    """What a group offers is said in resources or in rayStartParams."""
+    """The resources of a group are in `resources` or in rayStartParams."""
     for spec in _clusters(call):
         for group, called in _groups(spec):
             said = [key for key in _AMOUNTS if _parameters(group).get(key)]
@@ -50,7 +50,7 @@ def amounts_said_twice(call: Call) -> Refusal | None:
 
 
 def labels_in_parameters(call: Call) -> Refusal | None:
-    """Labels of a group have a field of their own."""
+    """Labels of a group have their own field."""
     for spec in _clusters(call):
         for group, called in _groups(spec):
             if "labels" in _parameters(group):
@@ -60,7 +60,7 @@ def labels_in_parameters(call: Call) -> Refusal | None:
 
 
 def replicas_out_of_range(call: Call) -> Refusal | None:
-    """At least no fewer than 0, at most no fewer than at least."""
+    """Replica limits are not negative, and the minimum does not exceed the maximum."""
     for spec in _clusters(call):
         for group in spec.get("workerGroupSpecs") or ():
             called, least, most = group.get("groupName"), group.get("minReplicas"), group.get("maxReplicas")
@@ -75,7 +75,7 @@ def replicas_out_of_range(call: Call) -> Refusal | None:
 
 
 def idle_timeout_without_v2(call: Call) -> Refusal | None:
-    """A group's own idle time is the second autoscaler's, which has to be asked for in so many words."""
+    """An idle timeout of a group needs autoscaler v2, set explicitly."""
     for spec in _clusters(call):
         switched = str(_environment(_container(spec.get("headGroupSpec"))).get(V2_SWITCH)) in ("1", "true")
         for group in spec.get("workerGroupSpecs") or ():
@@ -89,7 +89,7 @@ def idle_timeout_without_v2(call: Call) -> Refusal | None:
 
 
 def idle_timeout_negative(call: Call) -> Refusal | None:
-    """Nobody is idle for less than no time."""
+    """An idle timeout is not negative."""
     for spec in _clusters(call):
         idle = value_at(spec, "autoscalerOptions.idleTimeoutSeconds")
         if isinstance(idle, int) and idle < 0:
@@ -98,7 +98,7 @@ def idle_timeout_negative(call: Call) -> Refusal | None:
 
 
 def v2_switched_twice(call: Call) -> Refusal | None:
-    """The second autoscaler is asked for by version, not by environment, and never without autoscaling."""
+    """Autoscaler v2 is enabled by version, not by environment, and never without autoscaling."""
     for spec in _clusters(call):
         switch = _environment(_container(spec.get("headGroupSpec"))).get(V2_SWITCH)
         if switch is None:
@@ -114,7 +114,7 @@ def v2_switched_twice(call: Call) -> Refusal | None:
 
 
 def restart_with_v2(call: Call) -> Refusal | None:
-    """The second autoscaler replaces pods itself: they must not restart."""
+    """Autoscaler v2 replaces pods itself: they must not restart."""
     for spec in _clusters(call):
         if not spec.get("enableInTreeAutoscaling") or not _v2(spec):
             continue
@@ -126,7 +126,7 @@ def restart_with_v2(call: Call) -> Refusal | None:
 
 
 def token_without_version(call: Call) -> Refusal | None:
-    """Tokens need Ray 2.52, and KubeRay believes rayVersion."""
+    """Tokens need Ray 2.52, by rayVersion."""
     for spec in _clusters(call):
         if value_at(spec, "authOptions.mode") != "token":
             continue
@@ -145,7 +145,7 @@ def token_without_version(call: Call) -> Refusal | None:
 
 
 def cluster_token_misused(call: Call) -> Refusal | None:
-    """Kubernetes' own tokens need Ray 2.55, the token mode, no Secret, and no RayJob."""
+    """Kubernetes tokens need Ray 2.55, the token mode, no Secret, and no RayJob."""
     for spec in _clusters(call):
         options = spec.get("authOptions") or {}
         if not options.get("enableK8sTokenAuth"):
@@ -166,12 +166,12 @@ def cluster_token_misused(call: Call) -> Refusal | None:
 
 
 def groups_written_by_others(call: Call) -> Refusal | None:
-    """The worker groups are one list, without a key to merge by: who wrote into it last owns it whole."""
+    """The worker groups are one list, without a merge key: the last writer owns all of it."""
     groups = value_at(call.live, "spec.workerGroupSpecs") or ()
     kind, forced = api(call.type), (value_at(call.inputs, "metadata.annotations") or {}).get(FORCE)
     if call.verb != "update" or (kind.group, kind.kind) != ("ray.io", "RayCluster") or forced == "true":
         return None
-    # Ray's autoscaler has no name of its own, so that the API server takes that of its HTTP client.
+    # Ray's autoscaler sets no field manager, so the API server uses the name of its HTTP client.
     marks = {"python-requests": any("scaleStrategy" in group for group in groups)}
     marks["kueue"] = any(
         "kueue.x-k8s.io/podset" in (value_at(group, "template.metadata.labels") or {}) for group in groups
@@ -183,7 +183,7 @@ def groups_written_by_others(call: Call) -> Refusal | None:
 
 
 def event(call: Call, words: str, about: str = "Spec") -> Refusal:
-    """What the operator writes beside an object that it does not take up."""
+    """Return the operator's event for an object that it does not reconcile."""
     kind = api(call.type).kind
     return Refusal(f"KubeRay event Invalid{kind}{about}", f"{kind} {call.id}: {words}", KUBERAY)
 
@@ -210,7 +210,7 @@ def _parameters(group: Json) -> Json:
 
 
 def _container(group: Any) -> Any:
-    """The Ray container is the first one, whatever it is called."""
+    """Return the Ray container: the first one, whatever its name."""
     return value_at(group, "template.spec.containers.0")
 
 

@@ -1,4 +1,4 @@
-"""Rules of KubeRay's operator about RayJobs. What it says of the cluster in one is in `ray`."""
+"""Rules of KubeRay's operator for RayJobs. For the cluster in one, see `ray`."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from rehearsal.clouds.kubernetes.ray import event
 RAY_JOB = "kubernetes:ray.io/v1:RayJob"
 OPERATOR = "ray-project/kuberay: ray-operator/controllers/ray/rayjob_controller.go, v1.6.2, 2026-06-17"
 FINALIZER = "ray.io/rayjob-finalizer"
-"""On a RayJob from when the operator first sees it: the operator stops the job before the object goes."""
+"""Finalizer of a RayJob: the operator stops the job before the object is deleted."""
 
 
 def job_without_cluster(call: Call) -> Refusal | None:
-    """A RayJob brings its cluster or chooses one, by name."""
+    """A RayJob defines its cluster or selects one by name."""
     for spec in _specs(call):
         if not spec.get("rayClusterSpec") and not spec.get("clusterSelector"):
             return _invalid(call, "one of RayClusterSpec or ClusterSelector must be set")
@@ -27,7 +27,7 @@ def job_without_cluster(call: Call) -> Refusal | None:
 
 
 def deadline_not_positive(call: Call) -> Refusal | None:
-    """Deadlines lie in the future."""
+    """Deadlines are positive."""
     for spec in _specs(call):
         for key in ("activeDeadlineSeconds", "preRunningDeadlineSeconds"):
             if isinstance(spec.get(key), int) and spec[key] <= 0:
@@ -36,7 +36,7 @@ def deadline_not_positive(call: Call) -> Refusal | None:
 
 
 def retries_unfit(call: Call) -> Refusal | None:
-    """A job that brings its cluster may be tried again; one of a person, or on a chosen cluster, is not."""
+    """A job with its own cluster may be retried; an interactive one, or one on a selected cluster, may not."""
     for spec in _specs(call):
         retries = spec.get("backoffLimit")
         if not isinstance(retries, int):
@@ -51,7 +51,7 @@ def retries_unfit(call: Call) -> Refusal | None:
 
 
 def suspended_and_kept(call: Call) -> Refusal | None:
-    """Who waits brings a cluster that goes when the job ends."""
+    """A suspended job has its own cluster, which is deleted when the job ends."""
     for spec in _specs(call):
         if not spec.get("suspend"):
             continue
@@ -64,7 +64,7 @@ def suspended_and_kept(call: Call) -> Refusal | None:
 
 
 def time_to_live_unfit(call: Call) -> Refusal | None:
-    """The cluster of a job that ended lives on for a while only if it goes at all."""
+    """The cluster of an ended job has a time to live only if it is deleted at all."""
     for spec in _specs(call):
         lives = spec.get("ttlSecondsAfterFinished")
         if not isinstance(lives, int):
@@ -78,7 +78,7 @@ def time_to_live_unfit(call: Call) -> Refusal | None:
 
 
 def deletion_said_twice(call: Call) -> Refusal | None:
-    """What goes when the job ends is said in one way: shutdownAfterJobFinishes, two policies, or rules."""
+    """The deletion after a job is configured in one way: shutdownAfterJobFinishes, two policies, or rules."""
     for spec in _specs(call):
         strategy = spec.get("deletionStrategy")
         if strategy is None:
@@ -96,7 +96,7 @@ def deletion_said_twice(call: Call) -> Refusal | None:
 
 
 def sidecar_and_more(call: Call) -> Refusal | None:
-    """A job that is submitted from the head's own pod has no submitter, and brings its cluster."""
+    """A job submitted from the head's own pod has no submitter, and has its own cluster."""
     for spec in _specs(call):
         if spec.get("submissionMode") != "SidecarMode":
             continue
@@ -126,13 +126,13 @@ def runtime_environment_malformed(call: Call) -> Refusal | None:
 
 
 def nobody_lets_it_go(call: Call) -> Refusal | None:
-    """A RayJob goes only while the operator is there."""
+    """A RayJob can be deleted only while the operator is installed."""
     if call.verb != "delete" or call.type != RAY_JOB:
         return None
     if any(str(live.get("chart", "")).rpartition("/")[2] == "kuberay-operator" for *_, live in call.state.all(RELEASE)):
         return None
     words = f"RayJob {call.id}: timed out waiting for its deletion: finalizer {FINALIZER} stays, because KubeRay is "
-    return Refusal("timeout", f"{words}not installed any more", OPERATOR)
+    return Refusal("timeout", f"{words}not installed anymore", OPERATOR)
 
 
 def _invalid(call: Call, words: str) -> Refusal:

@@ -1,4 +1,4 @@
-"""Shapes of Kubernetes' own kinds, read from the classes of the Pulumi SDK that the program uses.
+"""Shapes of built-in kinds, read from the classes of the Pulumi SDK that the program uses.
 
 The SDK is generated from Kubernetes' OpenAPI description (pulumi-kubernetes 4.34.2, read 2026-11).
 """
@@ -26,7 +26,7 @@ _PLAIN: Mapping[Any, Shape] = {str: TEXT, int: INTEGER, bool: BOOLEAN, float: NU
 
 @cache
 def built_in(api: Api) -> Shape | None:
-    """The shape of a kind of Kubernetes' own; None if Kubernetes (in the SDK's version) has no such kind."""
+    """Return the shape of a built-in kind; None if Kubernetes (in the SDK's version) has no such kind."""
     if api.group and "." in api.group and not api.group.endswith(".k8s.io"):
         return None
     package = f"pulumi_kubernetes.{(api.group or 'core').split('.')[0]}.{api.version}"
@@ -42,7 +42,7 @@ def built_in(api: Api) -> Shape | None:
 
 
 def part(module: str, name: str) -> Shape:
-    """The shape of a part of Kubernetes' own kinds: part("core.v1", "PodTemplateSpec")."""
+    """Return the shape of a part of built-in kinds: part("core.v1", "PodTemplateSpec")."""
     return _of_class(getattr(importlib.import_module(f"pulumi_kubernetes.{module}._inputs"), f"{name}Args"))
 
 
@@ -59,7 +59,7 @@ def _of_field(name: str, hint: Any) -> Shape:
     shape = _of_hint(hint)
     if name == "sizeLimit":
         return ANY
-    # The SDK calls amounts texts; the API takes numbers, too. What an amount looks like is a rule of its own.
+    # The SDK types quantities as text; the API accepts numbers, too. Their format is a separate rule.
     return Shape("map", item=ANY) if name in _AMOUNTS and shape.sort == "map" else shape
 
 
@@ -75,7 +75,7 @@ def _of_hint(hint: Any) -> Shape:
     if plain == {TEXT, INTEGER}:
         return EITHER
     if plain:
-        # Beside an enumeration stands plain text, so that later releases' values pass.
+        # An enumeration also accepts plain text, so that values of later releases pass.
         return plain.pop()
     for choice in choices:
         origin, arguments = typing.get_origin(choice), typing.get_args(choice)
@@ -91,7 +91,7 @@ def _of_hint(hint: Any) -> Shape:
 
 
 def _choices(hint: Any) -> list[Any]:
-    """The alternatives of a type, without the promises of a value that the SDK accepts everywhere."""
+    """Return the alternatives of a type, without the awaitable values that the SDK accepts everywhere."""
     origin = typing.get_origin(hint)
     if origin is typing.Union or origin is types.UnionType:
         return [below for argument in typing.get_args(hint) for below in _choices(argument)]

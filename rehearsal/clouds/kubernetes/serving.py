@@ -1,4 +1,4 @@
-"""Rules about which kinds the cluster's API serves: they come with its version, its features and what is installed."""
+"""Rules about served kinds: they depend on the cluster's version, its features and installed CRDs."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ ON_EVERY_EKS = frozenset(
 
 
 def custom_kind_unknown(call: Call) -> Refusal | None:
-    """A custom kind whose definition nobody has installed (KubeRay's and Kueue's come with their Helm releases)."""
+    """A custom kind needs an installed CRD (KubeRay's and Kueue's are installed with their Helm releases)."""
     kind = api(call.type)
     if call.verb == "delete" or _is_gke_network(kind) or built_in(kind) is not None or _installed(call, kind):
         return None
@@ -63,12 +63,12 @@ def device_claims_too_new(call: Call) -> Refusal | None:
 
 
 def patch_of_nothing(call: Call) -> Refusal | None:
-    """Patch resources change objects that somebody else made; the rehearsal does not have those."""
+    """Patch resources change objects that the stack did not create; the rehearsal does not support them."""
     if not api(call.type).kind.endswith("Patch") or call.verb == "delete":
         return None
     return Refusal(
         "rehearsal",
-        f"{call.type}: the simulated API has no patches of objects that the stack did not make",
+        f"{call.type}: the simulated API does not support patches of objects that the stack did not create",
         "rdma-ray: rehearsal/clouds/kubernetes, 2026-11",
     )
 

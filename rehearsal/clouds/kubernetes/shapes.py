@@ -1,6 +1,6 @@
-"""Shapes of objects: which fields there are and what may stand in them, and where a value does not fit.
+"""Shapes of objects: fields, types and allowed values, and where a value does not match.
 
-An unknown value of a preview, and null, fit everywhere.
+An unknown value of a preview, and null, match everywhere.
 """
 
 from __future__ import annotations
@@ -17,11 +17,14 @@ Sort = Literal["text", "integer", "number", "boolean", "integer or text", "objec
 
 @dataclass(frozen=True)
 class Shape:
-    """What a value looks like.
+    """Shape of a value.
 
-    sort: its type. below: the fields of an object, made when they are first asked for, because shapes may contain
-    themselves. item: what is in a list or a map. required: fields that must be there. offered: the texts to
-    choose from.
+    Args:
+        sort: its type.
+        below: the fields of an object, created on first use, because shapes may be recursive.
+        item: the values of a list or a map.
+        required: required fields.
+        offered: the values of an enumeration.
     """
 
     sort: Sort
@@ -38,7 +41,7 @@ class Shape:
 
 @dataclass(frozen=True)
 class Misfit:
-    """A place where a value does not fit: `path` as the API server writes it, and what is the matter."""
+    """Path at which a value does not match, as the API server writes it, and the reason."""
 
     path: str
     how: Literal["unknown", "type", "missing", "choice"]
@@ -57,18 +60,18 @@ TEXT_MAP = Shape("map", item=TEXT)
 
 
 def thing(*required: str, **fields: Shape) -> Shape:
-    """An object with these fields. A field whose name Python keeps for itself gets an underscore at its end."""
+    """Return the shape of an object with these fields. A field that is a Python keyword has a trailing underscore."""
     named = {key.rstrip("_"): shape for key, shape in fields.items()}
     return Shape("object", below=lambda: named, required=frozenset(required))
 
 
 def listed(item: Shape) -> Shape:
-    """A list of such values."""
+    """Return the shape of a list of such values."""
     return Shape("list", item=item)
 
 
 def one_of(*texts: str) -> Shape:
-    """One of these texts."""
+    """Return the shape of an enumeration."""
     return Shape("text", offered=texts)
 
 
@@ -76,7 +79,7 @@ _GO = {"text": "string", "integer": "integer", "number": "number", "boolean": "b
 
 
 def misfits(shape: Shape, value: Any, path: str = "") -> Iterator[Misfit]:
-    """Every place at which a value does not fit its shape."""
+    """Yield every path at which a value does not match its shape."""
     if value is None or value == UNKNOWN or shape.sort == "any":
         return
     if not _fits(shape.sort, value):

@@ -1,4 +1,4 @@
-"""Rules about pods, wherever they are described. A custom kind's operator meets them when it makes the pods."""
+"""Rules of pods, in any object. A custom kind's operator meets them when it creates the pods."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _QUANTITY = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(Ki|Mi|Gi|Ti|Pi|Ei|n|u|m|k|M|G|T|
 
 
 def quantity_malformed(call: Call) -> Refusal | None:
-    """Amounts are written as Kubernetes writes them: 8, 500m, 16Gi; not 16GB."""
+    """Quantities have Kubernetes' format: 8, 500m, 16Gi; not 16GB."""
     if call.verb == "delete":
         return None
     for path, value in _quantities(call.inputs.get("spec"), "spec"):
@@ -36,7 +36,7 @@ def quantity_malformed(call: Call) -> Refusal | None:
 
 
 def template_not_selected(call: Call) -> Refusal | None:
-    """The pods of a DaemonSet, Deployment or StatefulSet must be those that it selects."""
+    """The selector of a DaemonSet, Deployment or StatefulSet matches its pods."""
     kind = api(call.type)
     if call.verb == "delete" or kind.group != "apps" or kind.kind not in ("DaemonSet", "Deployment", "StatefulSet"):
         return None
@@ -60,7 +60,7 @@ def no_containers(call: Call) -> Refusal | None:
 
 
 def container_twice(call: Call) -> Refusal | None:
-    """Containers, and volumes, of a pod have different names."""
+    """Containers, and volumes, of a pod have unique names."""
     for template in _asked(call):
         seen: set[Any] = set()
         for path, container in template.containers():
@@ -77,7 +77,7 @@ def container_twice(call: Call) -> Refusal | None:
 
 
 def mount_of_no_volume(call: Call) -> Refusal | None:
-    """What a container mounts is a volume of its pod, and two mounts are at two places."""
+    """A container mounts volumes of its pod, each at its own path."""
     for template in _asked(call):
         volumes = {volume.get("name") for volume in template.spec.get("volumes") or ()}
         for path, container in template.containers():
@@ -107,7 +107,7 @@ def claim_of_no_source(call: Call) -> Refusal | None:
 
 
 def request_above_limit(call: Call) -> Refusal | None:
-    """No more is requested than the limit."""
+    """A request does not exceed its limit."""
     for path, resource, requested, limit in _both_amounts(call):
         if amount(requested) > amount(limit):
             words = f'{path}: Invalid value: "{requested}": must be less than or equal to {resource} limit of {limit}'
@@ -138,7 +138,7 @@ def extended_resource_divided(call: Call) -> Refusal | None:
 
 
 def restart_policy_unfit(call: Call) -> Refusal | None:
-    """Pods of a DaemonSet or Deployment always restart, those of a Job never do so for ever."""
+    """Pods of a DaemonSet or Deployment always restart; those of a Job never restart forever."""
     kind = api(call.type)
     fitting = {"DaemonSet": ("Always",), "Deployment": ("Always",), "Job": ("OnFailure", "Never")}.get(kind.kind)
     if fitting is None or kind.group not in ("apps", "batch"):
@@ -154,7 +154,7 @@ def restart_policy_unfit(call: Call) -> Refusal | None:
 
 
 def toleration_contradictory(call: Call) -> Refusal | None:
-    """A toleration of whatever value a taint has names none."""
+    """A toleration of any value has no value."""
     for template in _asked(call):
         for index, toleration in enumerate(template.spec.get("tolerations") or ()):
             where = template.at(f"tolerations[{index}]")

@@ -1,4 +1,4 @@
-"""Random passwords, as pulumi-random makes them: once, and kept in the state."""
+"""Simulated pulumi-random: a password is generated once and kept in the state."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ class HelmReleases:
         self._context.report(
             ControllerReady(release=release.id, chart=release.chart, real=start is not None, after_s=took)
         )
-        self._say(release.id, "ready" if start is not None else "stand-in", release.chart)
+        self._say(release.id, "ready" if start is not None else "simulated", release.chart)
 
     def _end(self, release: Release, gone: bool) -> None:
         stop = self._stop.get(release.chart)
@@ -104,4 +104,4 @@ class HelmReleases:
 
     def _say(self, id_: str, status: str, words: str = "") -> None:
         with self._context.state.transaction() as view:
-            release_status.say(view, id_, status, words)
+            release_status.set_status(view, id_, status, words)

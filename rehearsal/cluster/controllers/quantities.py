@@ -63,16 +63,16 @@ def requests(pod: Mapping[str, Any]) -> Amounts:
     As the scheduler counts: containers and restartable init containers add up, other init containers run one at a time
     before them (k8s.io/component-helpers 0.36.1: resource.PodRequests).
     """
-    beside: Amounts = {}
+    restartable: Amounts = {}
     first: Amounts = {}
     for container in pod.get("initContainers") or ():
         its = _asked(container)
         if container.get("restartPolicy") == "Always":
-            beside = added(beside, its)
-            first = largest(first, beside)
+            restartable = added(restartable, its)
+            first = largest(first, restartable)
         else:
-            first = largest(first, added(beside, its))
-    running = added(beside, *(_asked(container) for container in pod.get("containers") or ()))
+            first = largest(first, added(restartable, its))
+    running = added(restartable, *(_asked(container) for container in pod.get("containers") or ()))
     return added(largest(running, first), amounts(pod.get("overhead")), {"pods": Fraction(1)})
 
 
