@@ -73,7 +73,7 @@ format: setup-dev ## format, and fix what the linter can fix
 	@$(VENV) -m ruff format .
 
 schema: setup-dev ## generate Pulumi.yaml's config section and the editors' JSON Schema from the settings
-	@$(VENV) -m infra.config_schema --write
+	@$(VENV) -m infra.settings.schema
 
 setup: ## install the Python environment and the engine that `make up` needs
 	@$(PYTHON) tools/setup.py run

@@ -6,12 +6,12 @@ from typing import Any
 
 import pulumi
 
-from infra.problems import SettingsError
-from infra.settings import Settings, load
+from infra.settings import EksSettings, GkeSettings, LocalSettings, Settings, SettingsError
+from infra.settings.load import load
 
 
 def main() -> None:
-    """Read the stack file, make the target's resources, export what `workloads` needs."""
+    """Read the stack file, create the target's resources, export what `workloads` needs."""
     try:
         outputs = deploy(load())
     except SettingsError as problems:
@@ -22,18 +22,18 @@ def main() -> None:
 
 
 def deploy(settings: Settings) -> dict[str, Any]:
-    """Register the target's resources; returns the stack's outputs."""
+    """Register the target's resources; return the stack's outputs."""
     # One import per target: `pulumi up` of one cloud needs neither the other's SDK nor Ray.
-    match settings.target:
-        case "local":
+    match settings:
+        case LocalSettings():
             from infra.local import stack as local
 
             return local.deploy(settings)
-        case "gke":
+        case GkeSettings():
             from infra.gke import stack as gke
 
             return gke.deploy(settings)
-        case "eks":
+        case EksSettings():
             from infra.eks import stack as eks
 
             return eks.deploy(settings)

@@ -6,15 +6,11 @@ range is too small and this module says how large it has to be. It knows no clou
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from ipaddress import IPv4Network
-
-from infra.problems import Problem
-
-RDMA_SUBNETS = 8
-"""RDMA NICs of the supported Google Cloud machines, a subnet each (GKE docs gke-ai-hypercompute-custom, 2026-04-06)."""
+from typing import TypeVar
 
 SYSTEM_NODES = 8
 """CPU nodes that a plan keeps room for: system pods, operators, the Ray head, and one surge node each."""
@@ -31,22 +27,26 @@ ADDRESSES_PER_GPU_NODE = 64
 AWS_RESERVED = 5
 """Addresses of a subnet that AWS keeps (Amazon VPC docs, subnet CIDR blocks; checked 2026-11)."""
 
-VPC_PREFIXES = range(16, 29)
-"""Prefix lengths that a VPC may have (Amazon VPC docs, VPC CIDR blocks; checked 2026-11)."""
+LARGEST_VPC = 16
+"""Shortest prefix of a VPC (Amazon VPC docs, VPC CIDR blocks; checked 2026-11)."""
 
 SMALLEST_EKS_PRIVATE = 25
-"""Control plane interfaces, CPU nodes and internal load balancers of one zone want at least a /25: our choice."""
+"""Longest prefix for control plane interfaces, CPU nodes and internal load balancers of one zone: our choice."""
 
-SMALLEST_GKE_CONTROL_PLANE = 28
-"""The control plane of a private GKE cluster takes exactly a /28 (GKE docs private-clusters; from memory, 2026-11)."""
+CONTROL_PLANE = 28
+"""Prefix of a private GKE cluster's control plane (GKE docs private-clusters; unverified, 2026-11)."""
+
+SMALLEST_SUBNET = 30
+"""Longest prefix that leaves a subnet of Google Cloud an address."""
 
 
 class BaseRangeError(ValueError):
-    """The base range does not hold the nodes, or no network may be as large; `problem` says which size works."""
+    """The base range does not hold the nodes, or no network may have its size: the reason, and the size that works."""
 
-    def __init__(self, problem: Problem) -> None:
-        super().__init__(problem.says)
-        self.problem = problem
+    def __init__(self, says: str, fix: str) -> None:
+        super().__init__(says)
+        self.says = says
+        self.fix = fix
 
 
 @dataclass(frozen=True)
@@ -115,109 +115,83 @@ class EksAddresses:
 
 
 @cache
-def gke_addresses(base: IPv4Network, nodes: int) -> GkeAddresses:
-    """The plan of a GKE stack with at most `nodes` GPU nodes.
+def gke_addresses(base: IPv4Network, nodes: int, rdma_nics: int) -> GkeAddresses:
+    """Return the plan of a GKE stack with at most `nodes` GPU nodes of `rdma_nics` RDMA NICs each.
 
     Half of the base range goes to pods, a sixteenth each to nodes, Services, the second host NIC and the control plane
-    (which leaves most of its share free for later), a thirty-second to each RDMA NIC.
+    (which leaves most of its share free for later), and a quarter to the RDMA NICs, in equal parts.
     Raises `BaseRangeError`.
     """
-    for prefix in range(base.prefixlen, -1, -1):
-        if _gke_holds(prefix, nodes):
-            if prefix == base.prefixlen:
-                return _cut_gke(base)
-            raise _too_small(base, nodes, prefix)
-    raise _too_small(base, nodes, None)
+    return _cut(base, nodes, lambda base: _cut_gke(base, rdma_nics), 0)
 
 
 @cache
 def eks_addresses(base: IPv4Network, nodes: int) -> EksAddresses:
-    """The plan of an EKS stack with at most `nodes` GPU nodes.
+    """Return the plan of an EKS stack with at most `nodes` GPU nodes.
 
     Half of the base range goes to GPU nodes, an eighth to each private and a sixteenth to each public subnet; an eighth
     stays free for later. Raises `BaseRangeError`.
     """
-    if base.prefixlen < VPC_PREFIXES.start:
+    if base.prefixlen < LARGEST_VPC:
         raise BaseRangeError(
-            Problem(
-                settings=("network.baseRange",),
-                values=(str(base),),
-                says=f"A VPC has at most 65536 addresses; AWS refuses to make one of {base.num_addresses}.",
-                fix=f"take a /16 of it, such as {next(base.subnets(new_prefix=VPC_PREFIXES.start))}",
-                source="Amazon VPC docs, VPC CIDR blocks; checked 2026-11",
-            )
+            f"A VPC has at most 65536 addresses; AWS rejects one of {base.num_addresses}.",
+            f"choose a /16 of it, such as {next(base.subnets(new_prefix=LARGEST_VPC))}",
         )
-    for prefix in range(base.prefixlen, VPC_PREFIXES.start - 1, -1):
-        if _eks_holds(prefix, nodes):
-            if prefix == base.prefixlen:
-                return _cut_eks(base)
-            raise _too_small(base, nodes, prefix)
-    raise _too_small(base, nodes, None)
+    return _cut(base, nodes, _cut_eks, LARGEST_VPC)
 
 
-@cache
-def _gke_holds(prefix: int, nodes: int) -> bool:
-    if prefix + 5 > 30 or prefix + 4 > SMALLEST_GKE_CONTROL_PLANE:
-        return False
-    return _cut_gke(IPv4Network((0, prefix))).max_gpu_nodes >= nodes
+A = TypeVar("A", GkeAddresses, EksAddresses)
 
 
-@cache
-def _eks_holds(prefix: int, nodes: int) -> bool:
-    if prefix + 3 > SMALLEST_EKS_PRIVATE:
-        return False
-    return _cut_eks(IPv4Network((0, prefix))).max_gpu_nodes >= nodes
+def _cut(base: IPv4Network, nodes: int, cut: Callable[[IPv4Network], A | None], largest: int) -> A:
+    """Cut the base range, or raise the smallest prefix down to `largest` that holds the nodes."""
+    for prefix in range(base.prefixlen, largest - 1, -1):
+        made = cut(base.supernet(new_prefix=prefix))
+        if made is None or made.max_gpu_nodes < nodes:
+            continue
+        if prefix == base.prefixlen:
+            return made
+        fix = f"give network.baseRange a /{prefix} or larger, for example {base.supernet(new_prefix=prefix)}"
+        break
+    else:
+        fix = "lower nodes.max: no range that this cloud accepts holds as many"
+    raise BaseRangeError(
+        f"{base} has {base.num_addresses} addresses, too few for {nodes} GPU nodes with their pods, NICs and room for "
+        "the system; pods or nodes would get no address later, when the range can no longer change.",
+        fix,
+    )
 
 
-def _cut_gke(base: IPv4Network) -> GkeAddresses:
-    cut = _Cutter(base)
+def _cut_gke(base: IPv4Network, rdma_nics: int) -> GkeAddresses | None:
+    """Return the plan; None if a range would be smaller than Google Cloud allows."""
+    rdma = 2 + (rdma_nics - 1).bit_length()
+    if base.prefixlen + rdma > SMALLEST_SUBNET or base.prefixlen + 4 > CONTROL_PLANE:
+        return None
+    shares = _shares(base, 1, 4, 4, 4, 4, *[rdma] * rdma_nics)
+    pods, nodes, services, gvnic, control_plane = (next(shares) for _ in range(5))
     return GkeAddresses(
         base=base,
-        pods=cut.share(1),
-        nodes=cut.share(4),
-        services=cut.share(4),
-        gvnic=cut.share(4),
-        control_plane=next(cut.share(4).subnets(new_prefix=SMALLEST_GKE_CONTROL_PLANE)),
-        rdma=tuple(cut.share(5) for _ in range(RDMA_SUBNETS)),
+        pods=pods,
+        nodes=nodes,
+        services=services,
+        gvnic=gvnic,
+        control_plane=next(control_plane.subnets(new_prefix=CONTROL_PLANE)),
+        rdma=tuple(shares),
     )
 
 
-def _cut_eks(base: IPv4Network) -> EksAddresses:
-    cut = _Cutter(base)
-    return EksAddresses(
-        base=base,
-        gpu=cut.share(1),
-        private=(cut.share(3), cut.share(3)),
-        public=(cut.share(4), cut.share(4)),
-    )
+def _cut_eks(base: IPv4Network) -> EksAddresses | None:
+    """Return the plan; None if a private subnet would be too small."""
+    if base.prefixlen + 3 > SMALLEST_EKS_PRIVATE:
+        return None
+    gpu, *private, one, other = _shares(base, 1, 3, 3, 4, 4)
+    return EksAddresses(base=base, gpu=gpu, private=(private[0], private[1]), public=(one, other))
 
 
-class _Cutter:
-    """Hands out shares of a range, largest first, each aligned because none is larger than the one before."""
-
-    def __init__(self, base: IPv4Network) -> None:
-        self._base = base
-        self._next = int(base.network_address)
-
-    def share(self, halvings: int) -> IPv4Network:
-        """The next 1/2**halvings of the base range."""
-        network = IPv4Network((self._next, self._base.prefixlen + halvings))
-        self._next += network.num_addresses
-        return network
-
-
-def _too_small(base: IPv4Network, nodes: int, prefix: int | None) -> BaseRangeError:
-    if prefix is None:
-        fix = "lower nodes.max: no range that this cloud accepts holds as many"
-    else:
-        fix = f"give network.baseRange a /{prefix} or larger, for example {base.supernet(new_prefix=prefix)}"
-    return BaseRangeError(
-        Problem(
-            settings=("network.baseRange", "nodes.max"),
-            values=(str(base), str(nodes)),
-            says=f"{base} has {base.num_addresses} addresses, too few for {nodes} GPU nodes with their pods, NICs and "
-            "room for the system; pods or nodes would find no address later, when it can no longer be changed.",
-            fix=fix,
-            source="the address plan of rdma-ray (infra/addresses.py), 2026-11",
-        )
-    )
+def _shares(base: IPv4Network, *halvings: int) -> Iterator[IPv4Network]:
+    """Yield 1/2**n of the base range for each n; aligned, because none is larger than the one before."""
+    start = int(base.network_address)
+    for halving in halvings:
+        share = IPv4Network((start, base.prefixlen + halving))
+        start += share.num_addresses
+        yield share

@@ -16,7 +16,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.markup import escape
 
-from infra.problems import SettingsError
+from infra.settings.problems import SettingsError
 from rehearsal.clouds.faults import Fault, FaultError
 from rehearsal.depths import DEPTHS, Depth, DepthError, NotRunError
 from rehearsal.engine import EngineError

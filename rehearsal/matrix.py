@@ -26,9 +26,9 @@ import yaml
 from infra.catalog.capacity import offered
 from infra.catalog.machines import CATALOG
 from infra.catalog.pins import RAY_IMAGE
-from infra.legality.fabric import FABRICS
-from infra.problems import Problem, SettingsError
-from infra.settings import QUEUES, RAY_MODES, parse
+from infra.settings import parse
+from infra.settings.load import CONTRACTS
+from infra.settings.problems import Problem, SettingsError
 from rehearsal.clouds.registry import drift
 from rehearsal.engine import Engine, EngineError
 from rehearsal.fork_server import ForkServer
@@ -112,7 +112,8 @@ def cells(target: str) -> Iterator[Cell]:
     ways = offered(target)
     seconds = (None, *ways) if target == "gke" else (None,)
     classes = (False, True) if target == "gke" else (False,)
-    for one in product(machines, ways, seconds, classes, FABRICS[target], QUEUES, RAY_MODES):
+    fabrics, queues, modes = (CONTRACTS[target][path].names for path in ("fabric", "queue", "ray.mode"))
+    for one in product(machines, ways, seconds, classes, fabrics, queues, modes):
         yield Cell(target, *one)
 
 

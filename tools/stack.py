@@ -22,8 +22,8 @@ from typing import Any
 import psutil
 
 from infra.local.folder import ClusterFolder
-from infra.problems import SettingsError
-from infra.settings import Settings, from_stack_file
+from infra.settings import CloudSettings, Settings, from_stack_file
+from infra.settings.problems import SettingsError
 from tools.import_ids import UnclearError
 from tools.process import INTERRUPTED, SIGNALS, Child
 from tools.recovery import Place, mend_state_folder, settle
@@ -135,7 +135,7 @@ class Stack:
                 f"Destroy: make down STACK={self.name}"
             )
             raise
-        count = self.settings.nodes.min
+        count = self.settings.nodes.min if isinstance(self.settings, CloudSettings) else 0
         nodes = f"{count} GPU nodes stay up" if count else "GPU nodes are provisioned when a job requests them"
         print(f"\nStack {self.name} is up; {nodes}. How to connect: docs/{self.settings.target}.md")
 

@@ -103,8 +103,8 @@ def plan(
     Exit codes: 0 valid, 1 it has problems, which are all printed.
     """
     from infra.plan import plan as planned
-    from infra.problems import SettingsError
     from infra.settings import from_stack_file
+    from infra.settings.problems import SettingsError
     from workloads.client import plan as view
     from workloads.client.run import write_json
 

@@ -19,7 +19,7 @@ from infra.eks.names import EksNames
 from infra.eks.network import ClusterNetwork
 from infra.eks.security_groups import https_rule
 from infra.kubernetes import kubeconfig as any_cloud
-from infra.settings import Settings
+from infra.settings import EksSettings as Settings
 
 LOGS = ("api", "audit", "authenticator", "controllerManager", "scheduler")
 LOG_DAYS = 30

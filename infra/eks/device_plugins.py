@@ -14,7 +14,7 @@ from infra.catalog.machines import EksMachine
 from infra.catalog.pins import AWS_DRANET, EFA_PLUGIN, NVIDIA_PLUGIN
 from infra.eks.addons import chart_release
 from infra.fabric import GPU_TOLERATION
-from infra.settings import Settings
+from infra.settings import EksSettings as Settings
 
 # The chart tolerates the GPU taint and selects nodes with the label nvidia.com/gpu.present (`node_groups`).
 NVIDIA_VALUES: dict[str, Any] = {

@@ -13,10 +13,12 @@ from infra.catalog.aws import ANYWHERE, ENDPOINT_SERVICES
 from infra.eks.names import EksNames
 from infra.eks.network import ClusterNetwork, subnet
 from infra.eks.security_groups import https_rule, security_group
-from infra.settings import Access
+from infra.settings.eks import EksAccess
 
 
-def egress(access: Access, names: EksNames, opts: ResourceOptions, *, network: ClusterNetwork) -> list[pulumi.Resource]:
+def egress(
+    access: EksAccess, names: EksNames, opts: ResourceOptions, *, network: ClusterNetwork
+) -> list[pulumi.Resource]:
     """Register the egress of the settings; returns what nodes depend on."""
     storage = StorageEndpoint("s3", names, opts, network=network)
     if access.egress == "endpoints":

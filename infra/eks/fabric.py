@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from infra.catalog.machines import EksMachine
 from infra.fabric import BOOTSTRAP, GPU_TOLERATION, Fabric, GpuPod, Variable, all_of_the_node, claim_template, claiming
-from infra.settings import Settings
+from infra.settings import EksSettings as Settings
 
 EFA_RESOURCE = "vpc.amazonaws.com/efa"
 EFA_DEVICE_CLASS = "efa.networking.k8s.aws"

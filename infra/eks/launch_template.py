@@ -23,7 +23,7 @@ from infra.catalog.machines import EksMachine
 from infra.catalog.pins import NODEADM_API
 from infra.eks.interfaces import interfaces
 from infra.eks.names import GPU_GROUP, SYSTEM_GROUP, EksNames
-from infra.settings import Settings
+from infra.settings import EksSettings as Settings
 
 METADATA_HOPS = 1
 """Network hops of a response of the instance metadata service. A pod is one hop further away than its node, so it

@@ -15,7 +15,7 @@ from pulumi import ResourceOptions
 from infra.addresses import eks_addresses
 from infra.catalog.aws import is_zone_id
 from infra.eks.names import EksNames
-from infra.settings import Settings
+from infra.settings import EksSettings as Settings
 
 
 class ClusterNetwork(pulumi.ComponentResource):

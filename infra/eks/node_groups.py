@@ -29,7 +29,7 @@ from infra.catalog.pins import EKS_NODE_IMAGE
 from infra.eks.fabric import EFA_RESOURCE
 from infra.eks.launch_template import gpu_template, system_template
 from infra.eks.names import GPU_GROUP, SYSTEM_GROUP, EksNames
-from infra.settings import Settings
+from infra.settings import EksSettings as Settings
 
 GPU_LABELS = {
     # The NVIDIA device plugin selects nodes with this label, or those that node feature discovery labels.

@@ -9,7 +9,7 @@ from infra.eks.names import SYSTEM_NODES
 from infra.kubernetes.queue_facts import GPU_FLAVOR
 from infra.kubernetes.queue_manifest import Flavor, QueueShape
 from infra.kubernetes.workload_shape import wait_s
-from infra.settings import Settings
+from infra.settings import EksSettings as Settings
 
 
 def queue_shape(settings: Settings, machine: EksMachine) -> QueueShape:

@@ -13,7 +13,7 @@ from infra.eks import fabric as fabrics
 from infra.eks.names import SYSTEM_NODES, EksNames
 from infra.kubernetes.shared_folder import SharedFolder
 from infra.kubernetes.workload_shape import CloudSide
-from infra.settings import Settings
+from infra.settings import EksSettings as Settings
 
 
 def cloud_side(settings: Settings, machine: EksMachine, names: EksNames, folder: SharedFolder | None) -> CloudSide:

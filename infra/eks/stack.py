@@ -35,8 +35,8 @@ from infra.kubernetes.queue_manifest import Admission
 from infra.kubernetes.shared_folder import SharedFolder
 from infra.kubernetes.workload import WorkloadArgs, workload
 from infra.kubernetes.workload_shape import workload_shape
-from infra.problems import Problem, SettingsError
-from infra.settings import Settings
+from infra.settings import EksSettings as Settings
+from infra.settings.problems import Problem, SettingsError
 
 METRICS_NAMESPACE = "monitoring"
 """Namespace whose Prometheus may read metrics; EKS installs none (the usual name, kube-prometheus-stack docs)."""

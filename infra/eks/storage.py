@@ -27,7 +27,7 @@ from infra.catalog.pins import LUSTRE
 from infra.eks.names import EksNames
 from infra.eks.network import ClusterNetwork
 from infra.eks.security_groups import rules_between, security_group
-from infra.settings import Storage
+from infra.settings.eks import EksStorage
 
 OVER_EFA = ("Lustre over EFA, in", "Lustre over EFA, out")
 
@@ -46,7 +46,7 @@ class SharedFileSystem(pulumi.ComponentResource):
     def __init__(
         self,
         name: str,
-        storage: Storage,
+        storage: EksStorage,
         names: EksNames,
         opts: ResourceOptions,
         *,
@@ -135,7 +135,7 @@ class SharedVolume(pulumi.ComponentResource):
     def __init__(
         self,
         name: str,
-        storage: Storage,
+        storage: EksStorage,
         names: EksNames,
         opts: ResourceOptions,
         *,

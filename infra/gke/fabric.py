@@ -14,7 +14,7 @@ from infra.catalog.pins import DEVICE_API
 from infra.fabric import BOOTSTRAP, GPU_TOLERATION, Fabric, GpuPod, Variable, all_of_the_node, claim_template, claiming
 from infra.gke.facts import GPU_POOL, POOL_LABEL, TOPOLOGY
 from infra.kubernetes.queue_facts import TOPOLOGY_ANNOTATION
-from infra.settings import Settings
+from infra.settings import GkeSettings as Settings
 
 COMPUTE_CLASS_LABEL = "cloud.google.com/compute-class"
 COMPUTE_CLASS = "rdma"

@@ -17,7 +17,7 @@ from infra.catalog.capacity import GKE_CAPACITIES, GkeCapacity
 from infra.catalog.machines import GkeMachine
 from infra.gke.fabric import COMPUTE_CLASS
 from infra.gke.facts import FALLBACK_POOL, GPU_POOL, NODE_SCOPES
-from infra.settings import Settings
+from infra.settings import GkeSettings as Settings
 
 BOOT_DISK_GB = 100
 RESERVATION_KEY = "compute.googleapis.com/reservation-name"

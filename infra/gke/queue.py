@@ -11,7 +11,7 @@ from infra.gke import fabric as fabrics
 from infra.gke.facts import FALLBACK_POOL, GPU_POOL, POOL_LABEL, SYSTEM_MAX_NODES, SYSTEM_POOL, TOPOLOGY
 from infra.kubernetes.queue_facts import GPU_FLAVOR, QUEUED_FLAVOR, RESERVED_FLAVOR
 from infra.kubernetes.queue_manifest import Admission, Flavor, QueueShape
-from infra.settings import Settings
+from infra.settings import GkeSettings as Settings
 
 
 def queue_shape(settings: Settings, machine: GkeMachine) -> QueueShape:

@@ -11,7 +11,7 @@ from infra.gke.facts import POOL_LABEL, SYSTEM_POOL
 from infra.gke.names import GkeNames
 from infra.kubernetes.shared_folder import SharedFolder
 from infra.kubernetes.workload_shape import CloudSide
-from infra.settings import Settings
+from infra.settings import GkeSettings as Settings
 
 SYSTEM_NODES = {POOL_LABEL: SYSTEM_POOL}
 

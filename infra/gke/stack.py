@@ -34,8 +34,8 @@ from infra.kubernetes.queue_facts import VISIBILITY_PORT, WEBHOOK_PORT
 from infra.kubernetes.ray_manifest import HEAD_ACCOUNT, NAMESPACE, WORKER_ACCOUNT
 from infra.kubernetes.workload import WorkloadArgs, workload
 from infra.kubernetes.workload_shape import workload_shape
-from infra.problems import Problem, SettingsError
-from infra.settings import Settings
+from infra.settings import GkeSettings as Settings
+from infra.settings.problems import Problem, SettingsError
 
 METRICS_NAMESPACE = "gmp-system"
 """Where GKE's managed Prometheus runs its collectors (GKE docs managed-prometheus; from memory, 2026-11)."""
@@ -99,7 +99,9 @@ class GkeStack(pulumi.ComponentResource):
             region=zone.rpartition("-")[0],
         )
         self._labels = {"rdma-ray-stack": name}
-        self._addresses = gke_addresses(IPv4Network(str(settings.network.base_range)), settings.nodes.max)
+        self._addresses = gke_addresses(
+            IPv4Network(settings.network.base_range), settings.nodes.max, self._machine.nics
+        )
         network_args = NetworkArgs(
             names=self.names,
             addresses=self._addresses,

@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 
 from infra.catalog.machines import GkeMachine
-from infra.settings import Settings
+from infra.settings import GkeSettings as Settings
 
 CHANNEL = "REGULAR"
 """Flex-start pools accept auto-repair off on it (cluster-toolkit: dws-flex-start, 10470803, 2026-06-25)."""

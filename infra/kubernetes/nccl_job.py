@@ -19,7 +19,7 @@ from infra.kubernetes.nccl_images import IMAGES, PROGRAMS, NcclImage
 from infra.kubernetes.queue_facts import LOCAL_QUEUE
 from infra.kubernetes.ray_manifest import NAMESPACE
 from infra.plan import plan
-from infra.settings import Settings
+from infra.settings import LocalSettings, Settings
 
 JOB_NAME = "batch.kubernetes.io/job-name"
 """The label that every pod of a Job gets (Kubernetes docs, concepts/workloads/controllers/job; since 1.27)."""
@@ -167,11 +167,11 @@ def nccl_job(
     counts as free, and of queued machines it would get none.
     """
     planned = plan(settings)
-    queue = queue or (LOCAL_QUEUE if settings.queue == "kueue" else None)
-    if planned.machine is None or planned.pod is None:
+    if isinstance(settings, LocalSettings) or planned.machine is None or planned.pod is None:
         raise ValueError("target local: its nodes are processes of this machine; use `rdma-ray bench nccl`")
+    queue = queue or (LOCAL_QUEUE if settings.queue == "kueue" else None)
     known = IMAGES[settings.target]
-    ways = [way for way in (settings.nodes.capacity, settings.nodes.fallback) if way is not None]
+    ways = settings.nodes.capacities
     made = NcclJob(
         name=name or f"nccl-{sweep.op.replace('_', '-')}",
         image=replace(known, image=image) if image else known,

@@ -10,7 +10,7 @@ from infra.catalog.baselines import floors
 from infra.catalog.machines import Machine
 from infra.kubernetes.queue_facts import LOCAL_QUEUE
 from infra.kubernetes.ray_manifest import NAMESPACE
-from infra.settings import Settings
+from infra.settings import CloudSettings as Settings
 
 FORWARDED = "127.0.0.1"
 """The head has no public address: `kubectl port-forward` brings it to the user's machine (docs/gke.md, docs/eks.md)."""

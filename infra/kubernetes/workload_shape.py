@@ -15,7 +15,7 @@ from infra.kubernetes.indexed_job_manifest import JobShape
 from infra.kubernetes.ray_job_manifest import KEPT_IN_A_QUEUE_S, KEPT_S, RayJobShape, WorkloadShape, job_labels
 from infra.kubernetes.ray_manifest import HEAD_ACCOUNT, WORKER_ACCOUNT, RayShape
 from infra.kubernetes.shared_folder import SharedFolder
-from infra.settings import Settings
+from infra.settings import CloudSettings as Settings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,4 +92,4 @@ def job_shape(settings: Settings, side: CloudSide) -> JobShape:
 
 def wait_s(settings: Settings) -> int:
     """Seconds that a machine may take: as the slower of the ways to get one promises."""
-    return promised_s(settings.target, settings.nodes.capacity, settings.nodes.fallback)
+    return promised_s(settings.target, *settings.nodes.capacities)

@@ -9,7 +9,7 @@ import pulumi
 from infra.local.cluster import LocalRayCluster, LocalRayClusterArgs
 from infra.local.folder import ClusterFolder
 from infra.local.node import PROJECT
-from infra.settings import Settings
+from infra.settings import LocalSettings as Settings
 
 
 def deploy(settings: Settings) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 
-from infra.settings import Settings
+from infra.settings import CloudSettings, Settings
 from rehearsal.clouds.kind import Json
 from rehearsal.clouds.kubernetes.connection import CLUSTER, EKS_CLUSTER
 from rehearsal.clouds.state import State
@@ -170,7 +170,7 @@ class Environment:
     def _cluster(self) -> Cluster:
         """Return a cluster for real nodes, with the images of the stack's objects."""
         others = stand_ins(self._settings)
-        self._images = [self._settings.ray.image] if self._settings.ray.image else []
+        self._images = [self._settings.ray.image] if isinstance(self._settings, CloudSettings) else []
         self._stood_in = (*others.sleeping, *others.acting)
         return Cluster(
             self._folder,

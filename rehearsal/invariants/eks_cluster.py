@@ -34,7 +34,7 @@ BEFORE_NODES, AFTER_NODES = ("vpc-cni", "kube-proxy", "eks-pod-identity-agent"),
 
 def cluster_is_closed(stack: Stack) -> Iterator[str]:
     """The control plane has a private endpoint, restricts its public one, and authenticates by access entries only."""
-    access = stack.settings.access
+    access = stack.eks.access
     for cluster in stack.of(CLUSTER):
         yield from expect(
             cluster,
@@ -89,7 +89,7 @@ def addons_come_in_order(stack: Stack) -> Iterator[str]:
         for group in system_groups(stack):
             if name in found and group.urn not in stack.graph.needs(found[name].urn):
                 yield f"{name} does not wait for {group.name}"
-    if ("aws-fsx-csi-driver" in found) != (stack.settings.storage.bucket is not None):
+    if ("aws-fsx-csi-driver" in found) != (stack.eks.storage.bucket is not None):
         yield "the FSx driver exists without a file system, or the reverse"
 
 
@@ -107,7 +107,7 @@ def network_policies_count(stack: Stack) -> Iterator[str]:
 def one_kind_of_efa_devices(stack: Stack) -> Iterator[str]:
     """EFA devices come from the device plugin or from DRANET, never from both, and never from NVIDIA's plugin."""
     charts = {str(at(release, "chart")): release for release in stack.of(RELEASE)}
-    wanted = AWS_DRANET.name if stack.settings.fabric == "efa-dranet" else EFA_PLUGIN.name
+    wanted = AWS_DRANET.name if stack.eks.fabric == "efa-dranet" else EFA_PLUGIN.name
     if (found := {EFA_PLUGIN.name, AWS_DRANET.name} & charts.keys()) != {wanted}:
         yield f"found {sorted(found)}"
     if EFA_PLUGIN.name in charts:
@@ -214,9 +214,9 @@ def nodes_have_an_identity_of_their_own(stack: Stack) -> Iterator[str]:
 def everything_is_protected(stack: Stack) -> Iterator[str]:
     """`protect` protects the stack: the cluster in AWS, and everything in the engine before it deletes anything."""
     for cluster in stack.of(CLUSTER):
-        yield from expect(cluster, deletionProtection=stack.settings.protect)
+        yield from expect(cluster, deletionProtection=stack.eks.protect)
     for node in stack.graph.made:
-        if node.protect != stack.settings.protect:
+        if node.protect != stack.eks.protect:
             yield f"{node.name}: the engine's protection is {node.protect}"
 
 

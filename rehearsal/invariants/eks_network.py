@@ -39,7 +39,7 @@ def control_plane_stands_in_two_zones(stack: Stack) -> Iterator[str]:
     for cluster in stack.of(CLUSTER):
         used = behind(stack, cluster, "vpcConfig.subnetIds")
         found = sorted(zone_of(subnet) for subnet in used)
-        if found != sorted((str(stack.settings.location), str(stack.settings.network.second_zone))):
+        if found != sorted((str(stack.eks.location), str(stack.eks.network.second_zone))):
             yield f"{cluster.name}: {', '.join(found)}"
 
 
@@ -47,7 +47,7 @@ def all_nodes_are_in_one_zone(stack: Stack) -> Iterator[str]:
     """Every node is in the zone of the stack file: EFA does not cross zones."""
     for group in stack.of(NODE_GROUP):
         found = {zone_of(subnet) for subnet in behind(stack, group, "subnetIds")}
-        if found != {stack.settings.location}:
+        if found != {stack.eks.location}:
             yield f"{group.name}: {', '.join(sorted(found))}"
 
 
@@ -75,7 +75,7 @@ def nodes_have_their_way_out(stack: Stack) -> Iterator[str]:
             yield from expect(endpoint, vpcEndpointType="Gateway")
             if set(at(endpoint, "routeTableIds") or []) != private:
                 yield f"{endpoint.name}: nodes do not use it"
-    if stack.settings.access.egress == "endpoints":
+    if stack.eks.access.egress == "endpoints":
         if stack.of(NAT):
             yield "NAT exists in addition to endpoints"
         if missing := set(ENDPOINT_SERVICES) - services:
@@ -91,7 +91,7 @@ def nodes_have_their_way_out(stack: Stack) -> Iterator[str]:
 
 def balancers_find_their_subnets(stack: Stack) -> Iterator[str]:
     """Subnets are in zones of the stack file, and all but the GPU subnet have load balancer tags."""
-    zones = (stack.settings.location, stack.settings.network.second_zone)
+    zones = (stack.eks.location, stack.eks.network.second_zone)
     gpu = [at(group, "subnetIds.0") for group in stack.of(NODE_GROUP) if at(group, "taints")]
     for subnet in stack.of(SUBNET):
         if zone_of(subnet) not in zones:
@@ -129,7 +129,7 @@ def nothing_comes_in_from_outside(stack: Stack) -> Iterator[str]:
     own = [IPv4Network(str(at(vpc, "cidrBlock"))) for vpc in stack.of(VPC)]
     for rule in stack.of(INGRESS):
         text = at(rule, "cidrIpv4")
-        named = text in stack.settings.access.authorized_networks
+        named = text in stack.eks.access.authorized_networks
         if text is not None and not named and not any(IPv4Network(text).subnet_of(vpc) for vpc in own):
             yield f"{rule.name}: {text}"
 

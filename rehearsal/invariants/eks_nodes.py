@@ -37,7 +37,7 @@ HEAD = "spec.headGroupSpec.template.spec"
 def interfaces_are_the_machines(stack: Stack) -> Iterator[str]:
     """A GPU node has the interfaces of its machine: as many EFAs as possible, the first one standard."""
     machine = machine_of(stack)
-    wide = stack.settings.network.interfaces == "bandwidth-optimised"
+    wide = stack.eks.network.interfaces == "bandwidth-optimised"
     wanted = [(one.card, one.device, one.kind) for one in interfaces(machine, bandwidth_optimized=wide)]
     for template in gpu_templates(stack):
         asked = at(template, "networkInterfaces") or []
@@ -118,7 +118,7 @@ def nodes_use_their_fast_disks(stack: Stack) -> Iterator[str]:
 
 def groups_are_as_their_capacity_demands(stack: Stack) -> Iterator[str]:
     """A GPU group matches its capacity: type, market, target, size."""
-    capacity, nodes = capacity_of(stack), stack.settings.nodes
+    capacity, nodes = capacity_of(stack), stack.eks.nodes
     for group in gpu_groups(stack):
         fewest = 0 if capacity.starts_empty else nodes.min
         yield from expect(
@@ -158,7 +158,7 @@ def nodes_are_drained_before_their_block_ends(stack: Stack) -> Iterator[str]:
 
     EC2 reclaims the nodes in the last half hour. After the end, the group has its initial size.
     """
-    ends = stack.settings.nodes.block_ends
+    ends = stack.eks.nodes.block_ends
     groups = [at(tag, "autoscalingGroupName") for tag in stack.of(GROUP_TAG)]
     wanted: list[tuple[Any, ...]] = []
     if ends is not None:
@@ -166,7 +166,7 @@ def nodes_are_drained_before_their_block_ends(stack: Stack) -> Iterator[str]:
         early = end - timedelta(minutes=45)
         wanted = [
             (f"{early.minute} {early.hour} {early.day} {early.month} *", 0, 0, 0),
-            (f"{end.minute} {end.hour} {end.day} {end.month} *", 0, stack.settings.nodes.max, -1),
+            (f"{end.minute} {end.hour} {end.day} {end.month} *", 0, stack.eks.nodes.max, -1),
         ]
     actions = stack.of(SCHEDULE)
     found = [tuple(at(one, key) for key in ("recurrence", "minSize", "maxSize", "desiredCapacity")) for one in actions]
@@ -256,7 +256,7 @@ def empty_groups_wake(stack: Stack) -> Iterator[str]:
     """Tags tell the autoscaler what a node of an empty group offers, and it has its own role."""
     machine = machine_of(stack)
     wanted = {"nvidia.com/gpu": machine.gpus}
-    if stack.settings.fabric == "efa":
+    if stack.eks.fabric == "efa":
         wanted["vpc.amazonaws.com/efa"] = machine.efa_max
     prefix = "k8s.io/cluster-autoscaler/node-template/resources/"
     found = {str(at(tag, "tag.key")).removeprefix(prefix): at(tag, "tag.value") for tag in stack.of(GROUP_TAG)}

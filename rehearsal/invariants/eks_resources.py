@@ -53,12 +53,12 @@ def efa_group(stack: Stack) -> Node | None:
 
 def machine_of(stack: Stack) -> EksMachine:
     """Return the machine of the stack's GPU nodes."""
-    return eks_machine(stack.settings.nodes.machine)
+    return eks_machine(stack.eks.nodes.machine)
 
 
 def capacity_of(stack: Stack) -> EksCapacity:
     """Return the capacity of the stack's GPU nodes."""
-    return EKS_CAPACITIES[str(stack.settings.nodes.capacity)]
+    return EKS_CAPACITIES[str(stack.eks.nodes.capacity)]
 
 
 def gpu_groups(stack: Stack) -> list[Node]:

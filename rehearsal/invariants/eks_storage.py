@@ -35,7 +35,7 @@ HEAD, WORKER = "spec.headGroupSpec.template.spec", "spec.workerGroupSpecs.0.temp
 
 def file_system_is_in_the_gpu_zone(stack: Stack) -> Iterator[str]:
     """The file system has the type, size and zone that the GPUs need, and is linked to the bucket."""
-    storage = stack.settings.storage
+    storage = stack.eks.storage
     if len(stack.of(FILE_SYSTEM)) != (storage.bucket is not None):
         yield f"there are {len(stack.of(FILE_SYSTEM))} file systems"
     for system in stack.of(FILE_SYSTEM):
@@ -46,7 +46,7 @@ def file_system_is_in_the_gpu_zone(stack: Stack) -> Iterator[str]:
             efaEnabled=storage.efa or None,
         )
         found = {zone_of(node) for node in stack.of(SUBNET) if node.id == at(system, "subnetIds")}
-        if found != {stack.settings.location}:
+        if found != {stack.eks.location}:
             yield f"{system.name} is in {', '.join(sorted(found))}"
         if storage.efa:
             yield from expect(system, metadataConfiguration__mode="AUTOMATIC")
@@ -91,7 +91,7 @@ def the_file_system_is_as_it_is_documented(stack: Stack) -> Iterator[str]:
             system,
             storageType="SSD",
             fileSystemTypeVersion=LUSTRE,
-            perUnitStorageThroughput=LUSTRE_EFA_THROUGHPUT if stack.settings.storage.efa else LUSTRE_THROUGHPUT,
+            perUnitStorageThroughput=LUSTRE_EFA_THROUGHPUT if stack.eks.storage.efa else LUSTRE_THROUGHPUT,
             dataCompressionType="LZ4",
             automaticBackupRetentionDays=0,
             skipFinalBackup=True,
@@ -117,7 +117,7 @@ def bucket_and_folder_are_synchronized(stack: Stack) -> Iterator[str]:
 def the_claim_gets_the_volume_and_no_other(stack: Stack) -> Iterator[str]:
     """The volume defines how the file system is mounted, and the claim in Ray's namespace binds to it."""
     systems = stack.of(FILE_SYSTEM)
-    size = f"{stack.settings.storage.capacity_gib}Gi"
+    size = f"{stack.eks.storage.capacity_gib}Gi"
     for volume in stack.of(VOLUME):
         attributes = at(volume, "spec.csi.volumeAttributes") or {}
         found = (at(volume, "spec.csi.volumeHandle"), attributes.get("dnsname"), attributes.get("mountname"))
@@ -140,9 +140,9 @@ def the_claim_gets_the_volume_and_no_other(stack: Stack) -> Iterator[str]:
 
 def every_pod_of_ray_has_the_folder(stack: Stack) -> Iterator[str]:
     """Head, workers and pods of a Job mount the claim at storage.mountPath; an init container sets its permissions."""
-    if stack.settings.storage.bucket is None:
+    if stack.eks.storage.bucket is None:
         return
-    path, claims = stack.settings.storage.mount_path, [at(claim, "metadata.name") for claim in stack.of(CLAIM)]
+    path, claims = stack.eks.storage.mount_path, [at(claim, "metadata.name") for claim in stack.of(CLAIM)]
     first = [(ray, at(ray, HEAD)) for ray in ray_clusters(stack)]
     # All pods of a Job are identical.
     first += [(job, at(job, "spec.template.spec")) for job in stack.of(JOB)]

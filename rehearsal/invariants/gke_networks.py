@@ -38,7 +38,7 @@ def one_rdma_subnet_per_nic(stack: Stack) -> Iterator[str]:
     if len(found) != 1:
         yield f"there are {len(found)} RoCE networks"
         return
-    machine, zone = machine_of(stack), str(stack.settings.location)
+    machine, zone = machine_of(stack), str(stack.gke.location)
     profile = str(at(found[0], "networkProfile"))
     if not profile.endswith(f"/global/networkProfiles/{zone}-{machine.network_profile}"):
         yield f"{found[0].name}: networkProfile is {profile}"
@@ -84,7 +84,7 @@ def gvnic_network_is_open_inside(stack: Stack) -> Iterator[str]:
 def control_plane_calls_kueue(stack: Stack) -> Iterator[str]:
     """Only the control plane reaches Kueue's webhooks and API; without a queue no rule allows it."""
     rules = [rule for rule in stack.of(FIREWALL) if for_webhooks(rule)]
-    if len(rules) != (stack.settings.queue == "kueue"):
+    if len(rules) != (stack.gke.queue == "kueue"):
         yield f"{len(rules)} firewall rules allow the control plane"
     for rule in rules:
         (cluster,) = stack.of(CLUSTER)
@@ -161,7 +161,7 @@ def nine_node_networks(stack: Stack) -> Iterator[str]:
 
 def network_objects_match_subnets(stack: Stack) -> Iterator[str]:
     """Each Network object that pods name refers to the subnet of its NIC."""
-    if stack.settings.fabric != "multi-network":
+    if stack.gke.fabric != "multi-network":
         if stack.of(PAIR[0]) or stack.of(PAIR[1]):
             yield "Network objects exist in addition to DRANET"
         return
@@ -187,9 +187,9 @@ def pods_ask_for_every_nic(stack: Stack) -> Iterator[str]:
         annotations = at(ray, f"{template}.metadata.annotations") or {}
         claims = at(ray, f"{template}.spec.resourceClaims") or []
         interfaces = json.loads(annotations.get("networking.gke.io/interfaces", "[]"))
-        if stack.settings.fabric == "multi-network" and len(interfaces) != machine.nics + 2:
+        if stack.gke.fabric == "multi-network" and len(interfaces) != machine.nics + 2:
             yield f"{ray.name}: {len(interfaces)} interfaces"
-        if stack.settings.fabric != "multi-network" and not claims:
+        if stack.gke.fabric != "multi-network" and not claims:
             yield f"{ray.name}: no claim"
 
 

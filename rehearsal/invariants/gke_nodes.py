@@ -30,8 +30,8 @@ def cluster_carries_the_fabric(stack: Stack) -> Iterator[str]:
             cluster,
             networkingMode="VPC_NATIVE",
             datapathProvider="ADVANCED_DATAPATH",
-            enableMultiNetworking=stack.settings.fabric != "managed-dranet",
-            nodeLocations=[stack.settings.location],
+            enableMultiNetworking=stack.gke.fabric != "managed-dranet",
+            nodeLocations=[stack.gke.location],
         )
         for owner in ("clusterSecondaryRangeName", "servicesSecondaryRangeName"):
             if not at(cluster, f"ipAllocationPolicy.{owner}"):
@@ -42,7 +42,7 @@ def cluster_carries_the_fabric(stack: Stack) -> Iterator[str]:
 
 def cluster_is_closed(stack: Stack) -> Iterator[str]:
     """Nodes are private and shielded, pods use workload identity, and access to the control plane is restricted."""
-    access = stack.settings.access
+    access = stack.gke.access
     for cluster in stack.of(CLUSTER):
         yield from expect(
             cluster,
@@ -63,15 +63,15 @@ def everything_is_protected(stack: Stack) -> Iterator[str]:
     """`protect` protects the stack: the cluster in Google Cloud, and everything in the engine before it deletes
     anything."""
     for cluster in stack.of(CLUSTER):
-        yield from expect(cluster, deletionProtection=stack.settings.protect)
+        yield from expect(cluster, deletionProtection=stack.gke.protect)
     for node in stack.graph.made:
-        if node.protect != stack.settings.protect:
+        if node.protect != stack.gke.protect:
             yield f"{node.name}: the engine's protection is {node.protect}"
 
 
 def nothing_upgrades_under_a_job(stack: Stack) -> Iterator[str]:
     """No minor version and no node is upgraded automatically; the first version supports machine and fabric."""
-    minimum = minimum_version(stack.settings, machine_of(stack))
+    minimum = minimum_version(stack.gke, machine_of(stack))
     for cluster in stack.of(CLUSTER):
         yield from expect(cluster, releaseChannel__channel="REGULAR")
         yield from expect(
@@ -126,7 +126,7 @@ def nodes_have_an_identity_of_their_own(stack: Stack) -> Iterator[str]:
 
 def pools_are_as_their_capacity_demands(stack: Stack) -> Iterator[str]:
     """A GPU pool matches its capacity: size, location, repair, reservation, run time, upgrades."""
-    nodes = stack.settings.nodes
+    nodes = stack.gke.nodes
     ways = {"gpu": nodes.capacity, "fallback": nodes.fallback}
     if [at(pool, "name") for pool in gpu_pools(stack)] != sorted(name for name, way in ways.items() if way):
         yield f"the pools are {[at(pool, 'name') for pool in gpu_pools(stack)]}"
@@ -137,7 +137,7 @@ def pools_are_as_their_capacity_demands(stack: Stack) -> Iterator[str]:
             autoscaling__totalMaxNodeCount=nodes.max,
             autoscaling__locationPolicy="ANY",
             nodeCount=None,
-            nodeLocations=[stack.settings.location],
+            nodeLocations=[stack.gke.location],
             management__autoRepair=capacity.auto_repair,
             management__autoUpgrade=True,
             nodeConfig__reservationAffinity__consumeReservationType=capacity.reservation_affinity,
@@ -178,7 +178,7 @@ def pools_are_as_their_machine_demands(stack: Stack) -> Iterator[str]:
         labels = at(pool, "nodeConfig.labels") or {}
         if "nvidia.com/gpu" not in taints:
             yield f"{pool.name}: pods without a GPU may run on it"
-        if stack.settings.compute_class and (
+        if stack.gke.compute_class and (
             "cloud.google.com/compute-class" not in taints
             or labels.get("cloud.google.com/compute-class") != COMPUTE_CLASS
         ):
@@ -197,7 +197,7 @@ def a_pool_without_gpus(stack: Stack) -> Iterator[str]:
             pool,
             initialNodeCount=1,
             autoscaling__locationPolicy="ANY",
-            nodeLocations=[stack.settings.location],
+            nodeLocations=[stack.gke.location],
             management__autoRepair=True,
             management__autoUpgrade=True,
             upgradeSettings__strategy="SURGE",

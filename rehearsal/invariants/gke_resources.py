@@ -18,12 +18,12 @@ PAIR = ("kubernetes:networking.gke.io/v1:GKENetworkParamSet", "kubernetes:networ
 
 def own_networks(stack: Stack) -> bool:
     """Return whether the stack creates the additional networks itself."""
-    return stack.settings.fabric != "managed-dranet"
+    return stack.gke.fabric != "managed-dranet"
 
 
 def machine_of(stack: Stack) -> GkeMachine:
     """Return the machine of the GPU nodes."""
-    return gke_machine(stack.settings.nodes.machine)
+    return gke_machine(stack.gke.nodes.machine)
 
 
 def roce_networks(stack: Stack) -> list[Node]:

@@ -15,11 +15,11 @@ from rehearsal.invariants.kubernetes import JOB, RAY_CLUSTER, RAY_JOB, RELEASE
 
 def ray_runs_in_the_configured_mode(stack: Stack) -> Iterator[str]:
     """Ray is one RayCluster or RayJob with its operator, or one Indexed Job without an operator."""
-    as_job = stack.settings.ray.mode == "indexed-job"
+    as_job = stack.cloud.ray.mode == "indexed-job"
     found = {type_.rpartition(":")[2]: len(stack.of(type_)) for type_ in (RAY_CLUSTER, RAY_JOB, JOB)}
-    wanted = {"cluster": "RayCluster", "job": "RayJob", "indexed-job": "Job"}[stack.settings.ray.mode]
+    wanted = {"cluster": "RayCluster", "job": "RayJob", "indexed-job": "Job"}[stack.cloud.ray.mode]
     if found != {kind: int(kind == wanted) for kind in found}:
-        yield f"there are {found} with ray.mode {stack.settings.ray.mode}"
+        yield f"there are {found} with ray.mode {stack.cloud.ray.mode}"
     operators = [release for release in stack.of(RELEASE) if release.inputs.get("chart") == "kuberay-operator"]
     if as_job and operators:
         yield "an operator is installed without a RayCluster or RayJob"
@@ -27,7 +27,7 @@ def ray_runs_in_the_configured_mode(stack: Stack) -> Iterator[str]:
 
 def the_job_has_a_fixed_size(stack: Stack) -> Iterator[str]:
     """The Job starts ray.maxWorkers indexed pods at once, and its head waits for as many."""
-    most = stack.settings.ray.max_workers
+    most = stack.cloud.ray.max_workers
     for job in stack.of(JOB):
         yield from expect(job, spec__completionMode="Indexed", spec__completions=most, spec__parallelism=most)
         if f"--nodes={most}" not in _container(job)["args"]:
@@ -136,7 +136,7 @@ def the_job_runs_our_script(stack: Stack) -> Iterator[str]:
             yield f"{job.name}: mounts {mounts}"
         if not container["command"][2].endswith(f'exec python3 -m {PACKAGE} "$@"'):
             yield f"{job.name}: runs {container['command']}"
-        if f"--entrypoint={stack.settings.ray.entrypoint}" not in container["args"]:
+        if f"--entrypoint={stack.cloud.ray.entrypoint}" not in container["args"]:
             yield f"{job.name}: has another entry point"
 
 

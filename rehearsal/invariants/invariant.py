@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from infra.catalog.capacity import EKS_CAPACITIES, GKE_CAPACITIES, EksCapacity, GkeCapacity
-from infra.settings import Settings
+from infra.settings import EksSettings, GkeSettings, LocalSettings, Settings
 from rehearsal.clouds.kind import value_at
 from rehearsal.graph import Graph, Node
 
@@ -22,6 +22,27 @@ class Stack:
     graph: Graph
     settings: Settings
 
+    @property
+    def cloud(self) -> GkeSettings | EksSettings:
+        """The settings of a cloud's stack."""
+        if isinstance(self.settings, LocalSettings):
+            raise TypeError("a local stack has no cloud resources")
+        return self.settings
+
+    @property
+    def gke(self) -> GkeSettings:
+        """The settings of a GKE stack."""
+        if not isinstance(self.settings, GkeSettings):
+            raise TypeError(f"the stack's target is {self.settings.target}, not gke")
+        return self.settings
+
+    @property
+    def eks(self) -> EksSettings:
+        """The settings of an EKS stack."""
+        if not isinstance(self.settings, EksSettings):
+            raise TypeError(f"the stack's target is {self.settings.target}, not eks")
+        return self.settings
+
     def of(self, type_: str) -> list[Node]:
         """Return the resources of a type, by name."""
         return sorted((node for node in self.graph.nodes.values() if node.type == type_), key=lambda node: node.name)
@@ -34,10 +55,9 @@ class Stack:
     @property
     def capacities(self) -> list[EksCapacity | GkeCapacity]:
         """The capacities of the GPU nodes: the first, and the fallback if there is one."""
-        nodes = self.settings.nodes
         known: Mapping[str, EksCapacity | GkeCapacity]
-        known = EKS_CAPACITIES if self.settings.target == "eks" else GKE_CAPACITIES
-        return [known[way] for way in (nodes.capacity, nodes.fallback) if way is not None]
+        known = EKS_CAPACITIES if self.cloud.target == "eks" else GKE_CAPACITIES
+        return [known[capacity] for capacity in self.cloud.nodes.capacities]
 
     @property
     def capacity_wait_s(self) -> int:

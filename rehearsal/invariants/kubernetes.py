@@ -60,7 +60,7 @@ def pod_marks(ray: Node) -> dict[str, str]:
 def only_the_root_at_top_level(stack: Stack) -> Iterator[str]:
     """Only providers and the stack's one component are at the top level."""
     for node in _top(stack.graph):
-        if not node.type.startswith((PROVIDERS, f"rdma-ray:{stack.settings.target}:")):
+        if not node.type.startswith((PROVIDERS, f"rdma-ray:{stack.cloud.target}:")):
             yield f"{node.type} {node.name} does"
     if sum(not node.type.startswith(PROVIDERS) for node in _top(stack.graph)) != 1:
         yield "there is not exactly one component"

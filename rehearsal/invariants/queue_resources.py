@@ -97,15 +97,15 @@ def nodes_of(stack: Stack, flavor: str) -> list[Node]:
 
 def gpu_nodes(stack: Stack) -> list[Node]:
     """Return the node pools or node groups with GPUs."""
-    return gke_resources.gpu_pools(stack) if stack.settings.target == "gke" else eks_resources.gpu_groups(stack)
+    return gke_resources.gpu_pools(stack) if stack.cloud.target == "gke" else eks_resources.gpu_groups(stack)
 
 
 def _labelled(stack: Stack) -> list[tuple[Node, dict[str, Any]]]:
     """Yield pools and groups with the labels that their nodes get from the program and from the cloud."""
-    if stack.settings.target == "gke":
+    if stack.cloud.target == "gke":
         pools = stack.of(gke_resources.POOL)
         return [(pool, {**(at(pool, "nodeConfig.labels") or {}), POOL_LABEL: at(pool, "name")}) for pool in pools]
-    machines = dict.fromkeys((node.urn for node in eks_resources.gpu_groups(stack)), stack.settings.nodes.machine)
+    machines = dict.fromkeys((node.urn for node in eks_resources.gpu_groups(stack)), stack.eks.nodes.machine)
     return [
         (
             group,

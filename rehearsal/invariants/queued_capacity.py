@@ -33,7 +33,7 @@ def queued_flavors(stack: Stack) -> list[str]:
 
 def requests_are_made_for_queued_machines_alone(stack: Stack) -> Iterator[str]:
     """Exactly the flavors of queued pools have the check: others would wait for a request that is never granted."""
-    if stack.settings.queue != "kueue":
+    if stack.cloud.queue != "kueue":
         if queued_pools(stack):
             yield "no check requests the nodes of a queued pool"
         return

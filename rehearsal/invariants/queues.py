@@ -45,14 +45,14 @@ FRAMEWORKS = {"RayCluster": "ray.io/raycluster", "RayJob": "ray.io/rayjob", "Job
 
 def there_is_a_queue_where_one_is_asked_for(stack: Stack) -> Iterator[str]:
     """Kueue and its one queue exist exactly if the stack file sets `queue: kueue`."""
-    wanted = stack.settings.queue == "kueue"
+    wanted = stack.cloud.queue == "kueue"
     found = {
         "release": len(kueue_releases(stack)),
         "ClusterQueue": len(stack.of(CLUSTER_QUEUE)),
         "LocalQueue": len(stack.of(LOCAL_QUEUE)),
     }
     if set(found.values()) != {int(wanted)}:
-        yield f"there are {found} with queue: {stack.settings.queue}"
+        yield f"there are {found} with queue: {stack.cloud.queue}"
     if not wanted and any(stack.of(kind) for kind in QUEUE_KINDS):
         yield "objects of a queue exist without Kueue"
 
@@ -99,7 +99,7 @@ def workloads_are_not_evicted_while_machines_start(stack: Stack) -> Iterator[str
 
 def every_workload_waits_in_the_queue(stack: Stack) -> Iterator[str]:
     """The stack's workload has the label of an existing LocalQueue with a ClusterQueue, and starts suspended."""
-    if stack.settings.queue != "kueue":
+    if stack.cloud.queue != "kueue":
         return
     local = {(at(node, "metadata.namespace"), name_of(node)): node for node in stack.of(LOCAL_QUEUE)}
     for workload in workloads(stack):
@@ -144,11 +144,11 @@ def every_gpu_flavor_could_take_it(stack: Stack) -> Iterator[str]:
 
 def quotas_do_not_exceed_node_capacity(stack: Stack) -> Iterator[str]:
     """A flavor's quota is the capacity of its pool's maximum number of nodes; CPU nodes have no GPU or NIC quota."""
-    if stack.settings.queue != "kueue":
+    if stack.cloud.queue != "kueue":
         return
     most: dict[str, Decimal] = {}
     for one in [one for workload in queued(stack) for one in sets_of(workload) if GPU in one.asks()]:
-        most |= {resource: each * stack.settings.nodes.max for resource, each in one.asks().items()}
+        most |= {resource: each * stack.cloud.nodes.max for resource, each in one.asks().items()}
     for flavor, amounts in quotas(stack).items():
         for resource, quota in amounts.items():
             if flavor in gpu_flavors(stack) and resource in most and amount(quota) > most[resource]:
@@ -159,7 +159,7 @@ def quotas_do_not_exceed_node_capacity(stack: Stack) -> Iterator[str]:
 
 def flavors_are_the_stacks_nodes(stack: Stack) -> Iterator[str]:
     """Each flavor's labels match nodes of the stack, with GPUs if it has a GPU quota; no GPU pool lacks a flavor."""
-    if stack.settings.queue != "kueue":
+    if stack.cloud.queue != "kueue":
         return
     reached = []
     for flavor in quotas(stack):
@@ -202,7 +202,7 @@ def claimed_devices_have_a_quota(stack: Stack) -> Iterator[str]:
         mappings = value_at(configuration(release), "resources.deviceClassMappings") or ()
         named = {class_: mapping["name"] for mapping in mappings for class_ in mapping["deviceClassNames"]}
         for class_, count in claimed.items():
-            wanted = count * (stack.settings.ray.max_workers or 0)
+            wanted = count * (stack.cloud.ray.max_workers or 0)
             for flavor in gpu_flavors(stack):
                 quota = quotas(stack)[flavor].get(named.get(class_, ""), "0")
                 if amount(quota) < wanted:
@@ -225,7 +225,7 @@ def the_queue_goes_in_order(stack: Stack) -> Iterator[str]:
 
     Kueue protects objects in use by finalizers, and removes them itself.
     """
-    system = system_pools(stack) if stack.settings.target == "gke" else system_groups(stack)
+    system = system_pools(stack) if stack.cloud.target == "gke" else system_groups(stack)
     flavors, checks = stack.of(RESOURCE_FLAVOR), stack.of(ADMISSION_CHECK)
     kueue = kueue_releases(stack)
     yield from on_the_way_down(
@@ -240,10 +240,9 @@ def the_queue_goes_in_order(stack: Stack) -> Iterator[str]:
 
 def _wait_s(stack: Stack) -> int:
     """Return the seconds from admission until the nodes exist; queued machines exist at admission."""
-    nodes = stack.settings.nodes
-    if stack.settings.target == "eks":
-        return 3600 * EKS_CAPACITIES[str(nodes.capacity)].wait_hours
-    ways = [GKE_CAPACITIES[str(way)] for way in (nodes.capacity, nodes.fallback) if way is not None]
+    if stack.cloud.target == "eks":
+        return 3600 * EKS_CAPACITIES[stack.eks.nodes.capacity].wait_hours
+    ways = [GKE_CAPACITIES[way] for way in stack.gke.nodes.capacities]
     return max((3600 * way.wait_hours for way in ways if not way.queued), default=0)
 
 
@@ -255,7 +254,7 @@ def _seconds(text: object) -> int:
 
 def queue_has_one_group(stack: Stack) -> Iterator[str]:
     """All resources are in one group, so that a pod gets all of them from nodes of one kind."""
-    if stack.settings.queue == "kueue" and len(queue_of(stack).spec.get("resourceGroups") or ()) != 1:
+    if stack.cloud.queue == "kueue" and len(queue_of(stack).spec.get("resourceGroups") or ()) != 1:
         yield "a pod's CPUs and GPUs could get quota on different nodes"
 
 

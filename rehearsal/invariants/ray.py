@@ -33,7 +33,7 @@ def ray_needs_a_token(stack: Stack) -> Iterator[str]:
 
 def autoscaled(stack: Stack) -> bool:
     """Return whether Ray's own autoscaler sets the number of workers: not in a queue, and not in a RayJob."""
-    return stack.settings.queue == "none" and stack.settings.ray.mode == "cluster"
+    return stack.cloud.queue == "none" and stack.cloud.ray.mode == "cluster"
 
 
 def ray_resizes_only_what_may_change(stack: Stack) -> Iterator[str]:
@@ -42,7 +42,7 @@ def ray_resizes_only_what_may_change(stack: Stack) -> Iterator[str]:
     Kueue admits a cluster as a whole, and a RayJob's deadline would not cover the wait for workers if the head were
     enough.
     """
-    most = stack.settings.ray.max_workers
+    most = stack.cloud.ray.max_workers
     for ray in ray_clusters(stack):
         yield from expect(ray, spec__enableInTreeAutoscaling=autoscaled(stack))
         if autoscaled(stack):
@@ -86,7 +86,7 @@ def workers_know_their_image(stack: Stack) -> Iterator[str]:
 def idle_workers_go(stack: Stack) -> Iterator[str]:
     """An idle worker is removed after ray.idleMinutes, and the autoscaler sets the number of workers."""
     for ray in ray_clusters(stack) if autoscaled(stack) else ():
-        idle = 60 * (stack.settings.ray.idle_minutes or 0)
+        idle = 60 * (stack.cloud.ray.idle_minutes or 0)
         yield from expect(ray, spec__autoscalerOptions__idleTimeoutSeconds=idle)
         for group in at(ray, "spec.workerGroupSpecs") or []:
             if "replicas" in group:
@@ -94,8 +94,8 @@ def idle_workers_go(stack: Stack) -> Iterator[str]:
             if group.get("idleTimeoutSeconds") != idle:
                 yield f"{group['groupName']}: idleTimeoutSeconds is {group.get('idleTimeoutSeconds')}"
             if (group.get("minReplicas"), group.get("maxReplicas")) != (
-                stack.settings.ray.min_workers,
-                stack.settings.ray.max_workers,
+                stack.cloud.ray.min_workers,
+                stack.cloud.ray.max_workers,
             ):
                 yield f"{group['groupName']}: {group.get('minReplicas')} to {group.get('maxReplicas')} workers"
 
@@ -127,7 +127,7 @@ def workers_own_their_node(stack: Stack) -> Iterator[str]:
 def version_is_the_images(stack: Stack) -> Iterator[str]:
     """The RayCluster has the Ray version of the stack file."""
     for ray in ray_clusters(stack):
-        yield from expect(ray, spec__rayVersion=stack.settings.ray.version)
+        yield from expect(ray, spec__rayVersion=stack.cloud.ray.version)
 
 
 def workers_hold_no_api_token(stack: Stack) -> Iterator[str]:

@@ -13,7 +13,7 @@ def the_ray_job_runs_its_entry_point_once(stack: Stack) -> Iterator[str]:
     for job in stack.of(RAY_JOB):
         yield from expect(
             job,
-            spec__entrypoint=stack.settings.ray.entrypoint,
+            spec__entrypoint=stack.cloud.ray.entrypoint,
             spec__submissionMode="HTTPMode",
             spec__backoffLimit=0,
             spec__clusterSelector=None,
@@ -27,7 +27,7 @@ def the_ray_job_gives_its_nodes_back(stack: Stack) -> Iterator[str]:
     """
     for job in stack.of(RAY_JOB):
         yield from expect(job, spec__shutdownAfterJobFinishes=True, spec__deletionStrategy=None)
-        if stack.settings.queue == "kueue":
+        if stack.cloud.queue == "kueue":
             yield from expect(job, spec__ttlSecondsAfterFinished=0)
         elif not 0 < (stays := at(job, "spec.ttlSecondsAfterFinished") or 0) <= 900:
             yield f"{job.name}: its cluster stays for {stays} s"

@@ -17,9 +17,8 @@ from infra.eks.addons import BEFORE_NODES
 from infra.eks.launch_template import LUSTRE_SETUP
 from infra.eks.stack import region_problems
 from infra.outputs import Outputs
-from infra.settings import parse
 from tests.components.cloud_mocks import ENDPOINT, Made, deployed
-from tests.unit.stacks import EKS, changed, problems_of
+from tests.unit.stacks import EKS, changed, eks, problems_of
 from tools.import_ids import FOUND_BY_TAGS, PendingCreate, import_id
 
 NODE_GROUP = "aws:eks/nodeGroup:NodeGroup"
@@ -340,9 +339,9 @@ def test_outputs_match_contract() -> None:
 
 
 def test_region_must_be_the_zones() -> None:
-    settings = parse(EKS)
+    settings = eks()
     assert region_problems(settings, "us-east-1") == []
     assert "aws:region us-east-1" in region_problems(settings, None)[0].fix
     (problem,) = region_problems(settings, "us-west-2")
     assert problem.settings == ("aws:region", "location")
-    assert region_problems(parse(changed(EKS, {"location": "use1-az1"})), "us-west-2") == []
+    assert region_problems(eks({"location": "use1-az1"}), "us-west-2") == []

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from infra.outputs import Outputs
-from infra.problems import SettingsError
+from infra.settings.problems import SettingsError
 from tests.components.cloud_mocks import Deployed, deployed
 from tests.unit.stacks import GKE, changed
 

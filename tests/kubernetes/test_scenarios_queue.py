@@ -15,6 +15,7 @@ import pytest
 
 from infra.catalog.pins import KUEUE_API, RAY_API
 from infra.kubernetes.queue_facts import ADMISSION_CHECK, CLUSTER_QUEUE, GPU_FLAVOR, LOCAL_QUEUE
+from infra.settings import GkeSettings
 from rehearsal.cluster.running_stack import RunningStack
 from rehearsal.fork_server import ForkServer
 from rehearsal.graph import Graph
@@ -54,6 +55,7 @@ def api(stack: RunningStack) -> Api:
 @pytest.fixture(scope="module")
 def nodes(stack: RunningStack) -> int:
     """How many the job asks for."""
+    assert isinstance(stack.settings, GkeSettings)
     return stack.settings.nodes.max
 
 

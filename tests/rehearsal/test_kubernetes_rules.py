@@ -12,7 +12,6 @@ import pytest
 from infra.catalog.machines import CATALOG, GkeMachine
 from infra.gke.fabric import GVNIC_NETWORK, gpu_pod, rdma_network
 from infra.kubernetes.ray_manifest import RayShape, ray_cluster
-from infra.settings import parse
 from rehearsal.clouds.kind import Verb
 from rehearsal.clouds.kubernetes import (
     compute_class,
@@ -58,7 +57,7 @@ from tests.rehearsal.kubernetes_objects import (
 )
 from tests.rehearsal.kubernetes_wrong import Wrong, request_of
 from tests.rehearsal.kubernetes_wrong_queues import WRONG_QUEUES
-from tests.unit.stacks import GKE, changed
+from tests.unit.stacks import gke
 
 
 @pytest.fixture
@@ -297,7 +296,7 @@ def test_values_that_a_preview_does_not_know_are_wrong_nowhere(state: View) -> N
 @pytest.mark.parametrize("compute_class", [False, True])
 @pytest.mark.parametrize("fabric", ["multi-network", "dranet", "managed-dranet"])
 def test_the_manifests_of_every_fabric_are_right(state: View, fabric: str, compute_class: bool) -> None:
-    settings = parse(changed(GKE, {"fabric": fabric, "computeClass": compute_class}))
+    settings = gke({"fabric": fabric, "computeClass": compute_class})
     machine = CATALOG["a3-ultragpu-8g"]
     assert isinstance(machine, GkeMachine)
     pod = gpu_pod(settings, machine)

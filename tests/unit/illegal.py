@@ -1,18 +1,21 @@
-"""A case of an illegal stack file: the rule that speaks, and the edge on the other side of which it is silent."""
+"""A case of an invalid stack file: the rule that reports it, and a neighbor that is valid."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
 
-from infra.legality import Rule
+from infra.settings.problems import Rule
 
 
 @dataclass(frozen=True)
 class Case:
-    """A rule, a legal stack file, the change that makes the rule speak, and a nearby change that is legal."""
+    """A rule, a valid stack file, the change that the rule reports, and a similar change that is valid.
 
-    rule: Rule
+    Without a rule, the type of the setting reports the change.
+    """
+
+    rule: Rule | None
     stack: dict[str, Any]
     bad: dict[str, Any]
     good: dict[str, Any]

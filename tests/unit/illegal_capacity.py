@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from infra.legality import capacity
+from infra.settings import common, eks, gke
 
 from .illegal import Case
 from .stacks import EKS, GKE, changed
@@ -12,7 +12,7 @@ CLASSED = changed(GKE, {"computeClass": True, "nodes.fallback": "spot"})
 
 CASES = (
     Case(
-        capacity.machine_of_other_cloud,
+        None,
         GKE,
         {"nodes.machine": "p5.48xlarge"},
         {"nodes.machine": "a4-highgpu-8g"},
@@ -20,7 +20,7 @@ CASES = (
         "set target to eks",
     ),
     Case(
-        capacity.machine_of_other_cloud,
+        None,
         EKS,
         {"nodes.machine": "a4x-highgpu-4g"},
         {"nodes.machine": "p6-b300.48xlarge"},
@@ -28,7 +28,7 @@ CASES = (
         "set target to gke",
     ),
     Case(
-        capacity.machine_unsupported,
+        common.machine_unsupported,
         GKE,
         {"nodes.machine": "a4x-highgpu-4g"},
         {"nodes.machine": "a4-highgpu-8g"},
@@ -36,7 +36,7 @@ CASES = (
         "choose one of a3-ultragpu-8g, a4-highgpu-8g",
     ),
     Case(
-        capacity.capacity_of_other_cloud,
+        None,
         GKE,
         {"nodes.capacity": "capacity-block", "nodes.reservation": "ours"},
         {"nodes.capacity": "reservation", "nodes.reservation": "ours"},
@@ -44,7 +44,7 @@ CASES = (
         "flex-start, flex-start-queued, spot, reservation, on-demand",
     ),
     Case(
-        capacity.capacity_of_other_cloud,
+        None,
         EKS,
         {"nodes.capacity": "flex-start"},
         {"nodes.capacity": "spot"},
@@ -52,7 +52,7 @@ CASES = (
         "on-demand, spot, reservation, capacity-block",
     ),
     Case(
-        capacity.capacity_not_obtainable,
+        common.capacity_unavailable,
         GKE,
         {"nodes.capacity": "on-demand"},
         {"nodes.capacity": "spot"},
@@ -60,7 +60,7 @@ CASES = (
         "flex-start",
     ),
     Case(
-        capacity.capacity_not_obtainable,
+        common.capacity_unavailable,
         EKS,
         {"nodes.capacity": "spot", "nodes.machine": "p6-b300.48xlarge"},
         {"nodes.capacity": "spot", "nodes.machine": "p6-b200.48xlarge"},
@@ -68,7 +68,7 @@ CASES = (
         "on-demand, reservation, capacity-block",
     ),
     Case(
-        capacity.reservation_missing,
+        gke.reservation_missing,
         GKE,
         {"nodes.capacity": "reservation"},
         {"nodes.capacity": "reservation", "nodes.reservation": "ours"},
@@ -76,7 +76,7 @@ CASES = (
         "name",
     ),
     Case(
-        capacity.reservation_missing,
+        gke.reservation_missing,
         CLASSED,
         {"nodes.fallback": "reservation"},
         {"nodes.fallback": "reservation", "nodes.reservation": "ours"},
@@ -84,7 +84,7 @@ CASES = (
         "name",
     ),
     Case(
-        capacity.reservation_missing,
+        eks.reservation_missing,
         EKS,
         {"nodes.capacity": "capacity-block"},
         {"nodes.capacity": "capacity-block", "nodes.reservation": "cr-0123456789abcdef0"},
@@ -92,7 +92,7 @@ CASES = (
         "cr-",
     ),
     Case(
-        capacity.reservation_unused,
+        gke.reservation_unused,
         GKE,
         {"nodes.reservation": "ours"},
         {"nodes.reservation": "ours", "nodes.capacity": "reservation"},
@@ -100,7 +100,7 @@ CASES = (
         "remove nodes.reservation",
     ),
     Case(
-        capacity.reservation_unused,
+        eks.reservation_unused,
         EKS,
         {"nodes.reservation": "cr-0123456789abcdef0"},
         {"nodes.reservation": "cr-0123456789abcdef0", "nodes.capacity": "reservation"},
@@ -108,7 +108,7 @@ CASES = (
         "remove nodes.reservation",
     ),
     Case(
-        capacity.reservation_misspelt,
+        eks.reservation_malformed,
         EKS,
         {"nodes.reservation": "ours", "nodes.capacity": "reservation"},
         {"nodes.reservation": "cr-0123456789abcdef0", "nodes.capacity": "reservation"},
@@ -116,7 +116,7 @@ CASES = (
         "cr-0123456789abcdef0",
     ),
     Case(
-        capacity.reservation_misspelt,
+        gke.reservation_malformed,
         GKE,
         {"nodes.reservation": "Ours!", "nodes.capacity": "reservation"},
         {"nodes.reservation": "projects/p/reservations/ours/reservationBlocks/b-1", "nodes.capacity": "reservation"},
@@ -124,7 +124,7 @@ CASES = (
         "projects/",
     ),
     Case(
-        capacity.flex_runs_too_long,
+        gke.run_time_too_long,
         GKE,
         {"nodes.maxRunHours": 169},
         {"nodes.maxRunHours": 168},
@@ -132,7 +132,7 @@ CASES = (
         "168 or less",
     ),
     Case(
-        capacity.run_time_without_flex,
+        gke.run_time_without_flex_start,
         GKE,
         {"nodes.maxRunHours": 24, "nodes.capacity": "spot"},
         {"nodes.maxRunHours": 24},
@@ -140,7 +140,7 @@ CASES = (
         "remove nodes.maxRunHours",
     ),
     Case(
-        capacity.flex_is_not_static,
+        gke.flex_start_not_static,
         GKE,
         {"nodes.min": 1},
         {"nodes.min": 1, "nodes.capacity": "spot"},
@@ -148,7 +148,7 @@ CASES = (
         "set nodes.min to 0",
     ),
     Case(
-        capacity.fallback_of_other_cloud,
+        None,
         CLASSED,
         {"nodes.fallback": "capacity-block", "nodes.capacity": "reservation", "nodes.reservation": "ours"},
         {},
@@ -156,7 +156,7 @@ CASES = (
         "flex-start",
     ),
     Case(
-        capacity.fallback_not_obtainable,
+        gke.fallback_unavailable,
         CLASSED,
         {"nodes.fallback": "on-demand"},
         {"nodes.capacity": "spot", "nodes.fallback": "flex-start"},
@@ -164,7 +164,7 @@ CASES = (
         "spot",
     ),
     Case(
-        capacity.fallback_needs_compute_class,
+        gke.fallback_without_compute_class,
         CLASSED,
         {"computeClass": False},
         {},
@@ -172,7 +172,7 @@ CASES = (
         "set computeClass to true",
     ),
     Case(
-        capacity.fallback_repeats_capacity,
+        gke.fallback_repeats_capacity,
         CLASSED,
         {"nodes.fallback": "flex-start"},
         {},
@@ -180,7 +180,7 @@ CASES = (
         "another fallback",
     ),
     Case(
-        capacity.capacity_block_starts_empty,
+        eks.capacity_block_not_static,
         EKS,
         {"nodes.capacity": "capacity-block", "nodes.reservation": "cr-0123456789abcdef0", "nodes.min": 1},
         {"nodes.capacity": "capacity-block", "nodes.reservation": "cr-0123456789abcdef0", "nodes.min": 0},

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from infra.catalog.pins import AWS_RAY_TRAIN
-from infra.legality import access, fabric, jobs, ray
+from infra.settings import common, eks, gke, local, ray
 
 from .illegal import Case
 from .stacks import EKS, GKE, LOCAL, changed
@@ -12,25 +12,25 @@ JOB = {"ray.mode": "indexed-job", "ray.entrypoint": "python /app/train.py"}
 
 CASES = (
     Case(
-        fabric.location_is_a_zone,
+        gke.location_not_a_zone,
         GKE,
         {"location": "us-central1"},
         {"location": "europe-west4-b"},
         "location",
         "us-central1-b",
     ),
-    Case(fabric.location_is_a_zone, EKS, {"location": "us-east-1"}, {"location": "use1-az1"}, "location", "us-east-1a"),
+    Case(eks.location_not_a_zone, EKS, {"location": "us-east-1"}, {"location": "use1-az1"}, "location", "us-east-1a"),
     Case(
-        fabric.location_is_a_zone,
+        eks.location_not_a_zone,
         EKS,
         {"location": "us-central1-b"},
         {"location": "ap-southeast-2c"},
         "location",
         "us-east-1a",
     ),
-    Case(fabric.fabric_of_other_cloud, GKE, {"fabric": "efa"}, {"fabric": "dranet"}, "fabric", "managed-dranet"),
+    Case(None, GKE, {"fabric": "efa"}, {"fabric": "dranet"}, "fabric", "managed-dranet"),
     Case(
-        fabric.fabric_of_other_cloud,
+        None,
         EKS,
         {"fabric": "dranet"},
         {"fabric": "efa-dranet", "nodes.min": 1},
@@ -38,7 +38,7 @@ CASES = (
         "efa, efa-dranet",
     ),
     Case(
-        fabric.efa_dranet_cannot_wake,
+        eks.claims_from_zero_nodes,
         EKS,
         {"fabric": "efa-dranet"},
         {"fabric": "efa-dranet", "nodes.min": 1},
@@ -46,7 +46,7 @@ CASES = (
         "set nodes.min to 1",
     ),
     Case(
-        fabric.base_range_is_private,
+        common.base_range_public,
         GKE,
         {"network.baseRange": "11.0.0.0/14"},
         {"network.baseRange": "172.16.0.0/14"},
@@ -54,7 +54,7 @@ CASES = (
         "10.0.0.0/8",
     ),
     Case(
-        fabric.base_range_holds_the_nodes,
+        gke.base_range_too_small,
         GKE,
         {"network.baseRange": "10.0.0.0/20"},
         {"network.baseRange": "10.0.0.0/19"},
@@ -62,14 +62,14 @@ CASES = (
         "/19",
     ),
     Case(
-        fabric.base_range_holds_the_nodes,
+        eks.base_range_wrong_size,
         EKS,
         {"network.baseRange": "10.0.0.0/15"},
         {"network.baseRange": "10.0.0.0/16"},
         "network.baseRange",
         "10.0.0.0/16",
     ),
-    Case(ray.nodes_min_above_max, EKS, {"nodes.min": 3}, {"nodes.min": 2}, "nodes.min", "raise nodes.max to 3"),
+    Case(common.nodes_min_above_max, EKS, {"nodes.min": 3}, {"nodes.min": 2}, "nodes.min", "raise nodes.max to 3"),
     Case(
         ray.workers_above_nodes, GKE, {"ray.maxWorkers": 3}, {"ray.maxWorkers": 2}, "ray.maxWorkers", "raise nodes.max"
     ),
@@ -82,7 +82,7 @@ CASES = (
         "lower ray.minWorkers",
     ),
     Case(
-        ray.ray_too_old_for_tokens,
+        ray.ray_without_tokens,
         LOCAL,
         {"ray.version": "2.51.9"},
         {"ray.version": "2.52.0"},
@@ -106,7 +106,7 @@ CASES = (
         'set ray.version to "2.58.0"',
     ),
     Case(
-        ray.image_is_the_gpu_alias,
+        ray.image_is_gpu_alias,
         GKE,
         {"ray.image": "example/ray:2.60.0-gpu"},
         {"ray.image": "example/ray-gpu:2.60.0-cu128"},
@@ -122,7 +122,7 @@ CASES = (
         "cu128",
     ),
     Case(
-        ray.local_cpus_beyond_reason,
+        local.too_many_local_cpus,
         LOCAL,
         {"nodes.count": 33, "nodes.cpus": 32},
         {"nodes.count": 32, "nodes.cpus": 32},
@@ -130,7 +130,7 @@ CASES = (
         "1024",
     ),
     Case(
-        access.public_endpoint_for_nobody,
+        common.public_endpoint_without_networks,
         GKE,
         {"access.publicEndpoint": True},
         {"access.publicEndpoint": True, "access.authorizedNetworks": ["203.0.113.7/32"]},
@@ -138,7 +138,7 @@ CASES = (
         "203.0.113.7/32",
     ),
     Case(
-        access.public_endpoint_for_everybody,
+        common.public_endpoint_for_the_internet,
         EKS,
         {"access.publicEndpoint": True, "access.authorizedNetworks": ["203.0.113.7/32", "0.0.0.0/0"]},
         {"access.publicEndpoint": False, "access.authorizedNetworks": ["0.0.0.0/0"]},
@@ -146,7 +146,7 @@ CASES = (
         "203.0.113.7/32",
     ),
     Case(
-        access.bucket_misspelt,
+        gke.bucket_malformed,
         GKE,
         {"storage.bucket": "gs://ours/data"},
         {"storage.bucket": "ours_data"},
@@ -154,7 +154,7 @@ CASES = (
         "write ours",
     ),
     Case(
-        access.bucket_misspelt,
+        eks.bucket_malformed,
         EKS,
         {"storage.bucket": "ours_data"},
         {"storage.bucket": "ours-data"},
@@ -162,16 +162,16 @@ CASES = (
         "correct",
     ),
     Case(
-        access.mount_path_hides_the_system,
+        common.mount_path_hides_system,
         GKE,
         {"storage.mountPath": "/usr/local/gib"},
         {"storage.mountPath": "/mnt/usr"},
         "storage.mountPath",
         "/bucket",
     ),
-    Case(jobs.job_without_entrypoint, GKE, {"ray.mode": "indexed-job"}, JOB, "ray.mode", "set ray.entrypoint"),
+    Case(ray.job_without_entrypoint, GKE, {"ray.mode": "indexed-job"}, JOB, "ray.mode", "set ray.entrypoint"),
     Case(
-        jobs.entrypoint_without_job,
+        ray.entrypoint_without_job,
         EKS,
         {"ray.entrypoint": "torchrun train.py"},
         {"ray.entrypoint": "torchrun train.py", "ray.mode": "indexed-job"},
@@ -179,7 +179,7 @@ CASES = (
         "indexed-job",
     ),
     Case(
-        jobs.job_wants_a_fixed_size,
+        ray.job_size_not_fixed,
         changed(GKE, JOB),
         {"ray.minWorkers": 1},
         {"ray.minWorkers": 2},
@@ -187,7 +187,7 @@ CASES = (
         "set ray.minWorkers to 2",
     ),
     Case(
-        jobs.torchrun_on_the_head,
+        ray.torchrun_on_the_head,
         changed(GKE, {**JOB, "ray.mode": "job"}),
         {"ray.entrypoint": "torchrun --nproc-per-node=gpu /app/train.py"},
         {"ray.entrypoint": "torchrun --nproc-per-node=gpu /app/train.py", "ray.mode": "indexed-job"},
@@ -196,7 +196,7 @@ CASES = (
     ),
     *(
         Case(
-            jobs.torchrun_on_the_head,
+            ray.torchrun_on_the_head,
             changed(GKE, {**JOB, "ray.mode": "job"}),
             {"ray.entrypoint": wrong},
             {"ray.entrypoint": "python launch.py --with torchrun"},
@@ -212,7 +212,7 @@ CASES = (
     ),
     *(
         Case(
-            jobs.torchrun_on_one_pod,
+            ray.torchrun_on_one_pod,
             changed(GKE, JOB),
             {"ray.entrypoint": wrong},
             {"ray.entrypoint": "torchrun train.py"},
@@ -223,7 +223,7 @@ CASES = (
     ),
     *(
         Case(
-            jobs.job_wants_a_fixed_size,
+            ray.job_size_not_fixed,
             changed(stack, {**JOB, "ray.mode": "job"}),
             {"ray.minWorkers": 1},
             {"ray.minWorkers": 2},
@@ -233,6 +233,6 @@ CASES = (
         for stack in (GKE, EKS)
     ),
     Case(
-        jobs.job_without_entrypoint, EKS, {"ray.mode": "job"}, {**JOB, "ray.mode": "job"}, "ray.mode", "ray.entrypoint"
+        ray.job_without_entrypoint, EKS, {"ray.mode": "job"}, {**JOB, "ray.mode": "job"}, "ray.mode", "ray.entrypoint"
     ),
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from infra.legality import queues
+from infra.settings import gke, ray
 
 from .illegal import Case
 from .stacks import EKS, GKE, changed
@@ -15,7 +15,7 @@ SECOND = changed(RESERVED, {"nodes.fallback": "flex-start-queued", "queue": "kue
 CASES = (
     *(
         Case(
-            queues.kueue_wants_a_fixed_size,
+            ray.kueue_size_not_fixed,
             stack,
             {"queue": "kueue", "ray.minWorkers": 0},
             {"queue": "kueue", "ray.minWorkers": 2},
@@ -24,12 +24,12 @@ CASES = (
         )
         for stack in (GKE, EKS)
     ),
-    Case(queues.queued_starts_empty, QUEUED, {"nodes.min": 1}, {}, "nodes.min", "set nodes.min to 0"),
-    Case(queues.queued_needs_kueue, QUEUED, {"queue": "none"}, {}, "nodes.capacity", "set queue to kueue"),
-    Case(queues.queued_with_compute_class, QUEUED, {"computeClass": True}, {}, "computeClass", "false"),
-    Case(queues.queued_has_no_fallback, QUEUED, {"nodes.fallback": "spot"}, {}, "nodes.fallback", "remove"),
+    Case(gke.queued_not_static, QUEUED, {"nodes.min": 1}, {}, "nodes.min", "set nodes.min to 0"),
+    Case(gke.queued_without_kueue, QUEUED, {"queue": "none"}, {}, "nodes.capacity", "set queue to kueue"),
+    Case(gke.queued_with_compute_class, QUEUED, {"computeClass": True}, {}, "computeClass", "false"),
+    Case(gke.queued_with_fallback, QUEUED, {"nodes.fallback": "spot"}, {}, "nodes.fallback", "remove"),
     Case(
-        queues.fallback_cannot_queue,
+        gke.queued_fallback_with_compute_class,
         changed(RESERVED, {"queue": "kueue", "computeClass": True}),
         {"nodes.fallback": "flex-start-queued"},
         {"nodes.fallback": "flex-start-queued", "computeClass": False},
@@ -38,7 +38,7 @@ CASES = (
     ),
     *(
         Case(
-            queues.queued_after_a_guess,
+            gke.queued_fallback_without_reservation,
             changed(GKE, {"nodes.capacity": first, "queue": "kueue"}),
             {"nodes.fallback": "flex-start-queued"},
             {"nodes.fallback": "flex-start-queued", "nodes.capacity": "reservation", "nodes.reservation": "ours"},
@@ -48,7 +48,7 @@ CASES = (
         for first in ("spot", "flex-start")
     ),
     Case(
-        queues.queued_second_needs_kueue,
+        gke.queued_fallback_without_kueue,
         SECOND,
         {"queue": "none"},
         {"nodes.min": 1},

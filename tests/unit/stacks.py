@@ -1,4 +1,4 @@
-"""Stack files that are legal as they stand, and a way to change one setting of them."""
+"""Valid stack files, and ways to change one setting of them."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import copy
 from collections.abc import Mapping
 from typing import Any
 
-from infra.problems import Problem, SettingsError
-from infra.settings import parse
+from infra.settings import EksSettings, GkeSettings, Problem, SettingsError, parse
+from infra.settings.load import CONTRACTS
 
 GKE: dict[str, Any] = {
     "target": "gke",
@@ -37,8 +37,28 @@ def changed(stack: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, A
     return result
 
 
+def gke(changes: Mapping[str, Any] | None = None) -> GkeSettings:
+    """The settings of the stack file `GKE` with changes."""
+    settings = parse(changed(GKE, changes or {}))
+    assert isinstance(settings, GkeSettings)
+    return settings
+
+
+def eks(changes: Mapping[str, Any] | None = None) -> EksSettings:
+    """The settings of the stack file `EKS` with changes."""
+    settings = parse(changed(EKS, changes or {}))
+    assert isinstance(settings, EksSettings)
+    return settings
+
+
+def names(path: str) -> tuple[str, ...]:
+    """Every name that a setting takes on any target."""
+    found = (contract[path].every_name for contract in CONTRACTS.values() if path in contract)
+    return tuple(dict.fromkeys(name for each in found for name in each))
+
+
 def problems_of(raw: Mapping[str, Any], *, stack: str | None = None) -> tuple[Problem, ...]:
-    """The problems of a stack file; none if it is legal."""
+    """The problems of a stack file; none if it is valid."""
     try:
         parse(raw, stack=stack)
     except SettingsError as error:

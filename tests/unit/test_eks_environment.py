@@ -14,15 +14,14 @@ from infra.eks.storage_claim import claim
 from infra.kubernetes.indexed_job_manifest import indexed_job
 from infra.kubernetes.ray_manifest import ray_cluster
 from infra.kubernetes.workload_shape import job_shape, ray_shape
-from infra.settings import parse
-from tests.unit.stacks import EKS, changed
+from tests.unit.stacks import eks
 
 SET = {"FI_EFA_USE_HUGE_PAGE": "0", "NCCL_SOCKET_IFNAME": "eth0", "GLOO_SOCKET_IFNAME": "eth0"}
 """Variables of a worker in addition to Ray's own."""
 
 
 def spec_of(changes: dict[str, Any], *, shared: bool = False) -> dict[str, Any]:
-    settings = parse(changed(EKS, changes))
+    settings = eks(changes)
     folder = fsx_folder("/bucket", claim("p5-shared", 1200)) if shared else None
     side = cloud_side(settings, eks_machine(settings.nodes.machine), EksNames("p5", "us-east-1"), folder)
     return ray_cluster(ray_shape(settings, side))
@@ -50,7 +49,7 @@ def test_worker_has_no_obsolete_variable(machine: str, fabric: str) -> None:
 @pytest.mark.parametrize("machine", EKS_CATALOG)
 def test_job_pod_has_the_same_variables(machine: str) -> None:
     job = {"ray.mode": "indexed-job", "ray.entrypoint": "python /app/train.py", "nodes.machine": machine}
-    settings = parse(changed(EKS, job))
+    settings = eks(job)
     side = cloud_side(settings, eks_machine(machine), EksNames("p5", "us-east-1"), None)
     spec = indexed_job(job_shape(settings, side))
     found = environment(spec)

@@ -15,9 +15,8 @@ from infra.eks.fabric import gpu_pod as eks_pod
 from infra.fabric import SOCKET, Fabric, GpuPod
 from infra.gke.fabric import fabric as gib_fabric
 from infra.gke.fabric import gpu_pod as gke_pod
-from infra.settings import parse
 
-from .stacks import EKS, GKE, changed
+from .stacks import eks, gke
 
 GKE_MACHINES = ("a3-ultragpu-8g", "a4-highgpu-8g")
 EKS_MACHINES = {
@@ -32,12 +31,12 @@ EKS_MACHINES = {
 
 
 def on_gke(changes: dict[str, Any] | None = None) -> GpuPod:
-    settings = parse(changed(GKE, changes or {}))
+    settings = gke(changes)
     return gke_pod(settings, gke_machine(settings.nodes.machine))
 
 
 def on_eks(changes: dict[str, Any] | None = None) -> GpuPod:
-    settings = parse(changed(EKS, changes or {}))
+    settings = eks(changes)
     return eks_pod(settings, eks_machine(settings.nodes.machine))
 
 
@@ -214,8 +213,8 @@ def test_what_a_caller_changes_stays_with_the_caller() -> None:
 
 def test_the_other_clouds_fabric_and_unbuilt_machines_are_refused() -> None:
     with pytest.raises(ValueError, match="efa is not a fabric of gke"):
-        gke_pod(parse(EKS), gke_machine("a4-highgpu-8g"))
+        gke_pod(eks(), gke_machine("a4-highgpu-8g"))  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="multi-network is not a fabric of eks"):
-        eks_pod(parse(GKE), eks_machine("p5.48xlarge"))
+        eks_pod(gke(), eks_machine("p5.48xlarge"))  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="not supported"):
-        gke_pod(parse(GKE), gke_machine("a4x-highgpu-4g"))
+        gke_pod(gke(), gke_machine("a4x-highgpu-4g"))

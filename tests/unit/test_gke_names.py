@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from infra.gke.names import ACCOUNT_ID_ROOM, GkeNames
-from infra.legality.names import longest_stack_name
 from infra.naming import fitted
+from infra.settings.common import longest_stack_name
+from infra.settings.gke import NAME_LIMITS
 from tests.unit.stacks import GKE, problems_of
 
 DNS_1035 = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
@@ -56,7 +57,7 @@ def test_other_stack_names_are_refused_with_a_reason(stack: str) -> None:
 
 
 def test_the_limit_is_the_clusters() -> None:
-    assert longest_stack_name("gke") == 40
+    assert longest_stack_name(NAME_LIMITS) == 40
 
 
 @given(st.text("abc-", min_size=1, max_size=60), st.text("abc-", min_size=1, max_size=60))

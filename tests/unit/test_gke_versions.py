@@ -6,8 +6,7 @@ import pytest
 
 from infra.catalog.machines import gke_machine
 from infra.gke.versions import NoVersionError, control_plane_version, minimum_version, version_key
-from infra.settings import parse
-from tests.unit.stacks import GKE, changed
+from tests.unit.stacks import gke
 
 OFFERED = ("1.33.9-gke.1000000", "1.34.1-gke.1829001", "1.34.10-gke.1", "1.35.0-gke.5")
 
@@ -29,7 +28,7 @@ def test_versions_are_ordered_by_number() -> None:
     ],
 )
 def test_minimum_follows_machine_capacity_and_fabric(changes: dict[str, object], minimum: str) -> None:
-    settings = parse(changed(GKE, changes))
+    settings = gke(changes)
     assert minimum_version(settings, gke_machine(settings.nodes.machine)) == minimum
 
 

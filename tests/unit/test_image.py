@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from infra.eks.fabric import SETUP
-from infra.settings import parse
-from tests.unit.stacks import EKS, changed
+from tests.unit.stacks import eks
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCKERFILE = (ROOT / "images" / "ray-efa" / "Dockerfile").read_text(encoding="utf-8")
@@ -30,7 +29,7 @@ def test_packages_are_those_of_the_project(pin: str, package: str) -> None:
 
 
 def test_ray_is_the_version_that_stacks_get_with_an_image_of_their_own() -> None:
-    assert parse(EKS).ray.version == PINS["RAY_VERSION"]
+    assert eks().ray.version == PINS["RAY_VERSION"]
 
 
 def test_python_is_the_projects() -> None:
@@ -48,7 +47,7 @@ def test_cuda_is_that_of_the_locked_torch() -> None:
 def test_a_tag_as_the_comment_names_it_is_legal() -> None:
     (tag,) = set(re.findall(r"REPOSITORY/ray-efa:(\S+)", DOCKERFILE))
     image = f"111122223333.dkr.ecr.us-east-1.amazonaws.com/ray-efa:{tag}"
-    assert parse(changed(EKS, {"ray.image": image, "nodes.machine": "p6-b200.48xlarge"})).ray.image == image
+    assert eks({"ray.image": image, "nodes.machine": "p6-b200.48xlarge"}).ray.image == image
 
 
 def test_nothing_floats_and_nothing_runs_unverified() -> None:

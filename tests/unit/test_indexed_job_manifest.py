@@ -18,8 +18,7 @@ from infra.kubernetes.indexed_job_pod import exits
 from infra.kubernetes.indexed_job_pod.pod import Pod, pod_of
 from infra.kubernetes.shared_folder import SharedFolder
 from infra.kubernetes.workload_shape import job_shape
-from infra.settings import parse
-from tests.unit.stacks import EKS, GKE, changed
+from tests.unit.stacks import eks, gke
 from workloads.exits import Exit
 
 JOB = {"ray.mode": "indexed-job", "ray.entrypoint": "python /app/train.py"}
@@ -33,7 +32,7 @@ ENVIRONMENT = {
 
 
 def spec_of(changes: dict[str, Any], folder: SharedFolder | None = None) -> dict[str, Any]:
-    settings = parse(changed(GKE, {**JOB, **changes}))
+    settings = gke({**JOB, **changes})
     side = cloud_side(settings, gke_machine(settings.nodes.machine), GkeNames("a3u"), folder)
     return indexed_job(job_shape(settings, side))
 
@@ -52,7 +51,7 @@ def pod(monkeypatch: pytest.MonkeyPatch, arguments: list[str], environment: dict
 
 
 def test_a_job_is_as_large_as_the_stack_file_says_and_never_tried_by_halves() -> None:
-    assert parse(changed(GKE, {**JOB, "nodes.max": 4})).ray.min_workers == 4
+    assert gke({**JOB, "nodes.max": 4}).ray.min_workers == 4
     spec = spec_of({"nodes.max": 4})
     assert (spec["completionMode"], spec["completions"], spec["parallelism"]) == ("Indexed", 4, 4)
     assert spec["backoffLimit"] == 0
@@ -102,7 +101,7 @@ def test_every_mount_has_its_volume_and_every_name_fits(fabric: str) -> None:
 
 
 def test_the_service_leads_to_the_head_alone_and_before_it_is_ready() -> None:
-    settings = parse(changed(GKE, JOB))
+    settings = gke(JOB)
     shape = job_shape(settings, cloud_side(settings, gke_machine(settings.nodes.machine), GkeNames("a3u"), None))
     service = head_service(shape)
     assert service["clusterIP"] == "None"
@@ -188,7 +187,7 @@ def test_a_proof_is_of_one_job_one_token_one_role_and_one_handshake(monkeypatch:
 
 
 def test_eks_takes_the_same_settings() -> None:
-    assert parse(changed(EKS, {**JOB, "ray.maxWorkers": 2})).ray.min_workers == 2
+    assert eks({**JOB, "ray.maxWorkers": 2}).ray.min_workers == 2
 
 
 def test_the_page_has_every_exit_code() -> None:

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from infra.legality import check, names
-from infra.settings import parse
+from infra.settings import eks, gke, parse
+from infra.settings.common import NameLimit, longest_stack_name
+from infra.settings.load import RULES
 
 from .stacks import EKS, GKE, LOCAL, changed, problems_of
 
@@ -84,9 +85,9 @@ def test_a_capacity_block_with_claims_can_never_be() -> None:
         assert "set nodes.min to 1" not in problem.fix
 
 
-@pytest.mark.parametrize("stack", [GKE, EKS])
-def test_stack_names(stack: dict[str, Any]) -> None:
-    longest = names.longest_stack_name(stack["target"])
+@pytest.mark.parametrize(("stack", "limits"), [(GKE, gke.NAME_LIMITS), (EKS, eks.NAME_LIMITS)])
+def test_stack_names(stack: dict[str, Any], limits: tuple[NameLimit, ...]) -> None:
+    longest = longest_stack_name(limits)
     assert problems_of(stack, stack="a" * longest) == ()
     (problem,) = problems_of(stack, stack="a" * (longest + 1))
     assert str(longest) in problem.fix
@@ -95,9 +96,10 @@ def test_stack_names(stack: dict[str, Any]) -> None:
     assert problems_of(LOCAL, stack="My_stack") == ()
 
 
-def test_checking_whole_settings_again_finds_nothing() -> None:
+def test_rules_accept_complete_settings() -> None:
     for stack in (GKE, EKS, LOCAL):
-        assert list(check(parse(stack), stack="fine")) == []
+        settings = parse(stack)
+        assert [rule.name for rule in RULES[settings.target] if rule.problem(settings)] == []
 
 
 def test_a_bucket_of_cloud_storage_with_dots_may_be_longer() -> None:

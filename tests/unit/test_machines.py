@@ -10,7 +10,8 @@ import pytest
 from infra.catalog.baselines import BASELINES, GIB, floors
 from infra.catalog.capacity import EKS_CAPACITIES, GKE_CAPACITIES, offered
 from infra.catalog.machines import CATALOG, EKS_CATALOG, Machine, eks_machine, gke_machine
-from infra.settings import CAPACITIES
+
+from .stacks import names
 
 ROWS = list(CATALOG.values())
 DATE = re.compile(r"20\d\d(-\d\d)?(-\d\d)?")
@@ -74,7 +75,7 @@ def test_lookup_rejects_other_clouds() -> None:
 
 
 def test_capacities_match_settings() -> None:
-    assert {*GKE_CAPACITIES, *EKS_CAPACITIES} == set(CAPACITIES)
+    assert {*GKE_CAPACITIES, *EKS_CAPACITIES} == set(names("nodes.capacity"))
     for mode in GKE_CAPACITIES.values():
         assert not mode.queued or mode.flex_start
         assert not mode.flex_start or (mode.reservation_affinity == "NO_RESERVATION" and not mode.auto_repair)

@@ -49,7 +49,7 @@ def state(tmp_path: Path) -> Iterator[View]:
 
 
 def made(raw: dict[str, Any] | Settings, sweep: Sweep | None = None, **more: Any) -> NcclJob:
-    settings = raw if isinstance(raw, Settings) else parse(raw)
+    settings = parse(raw) if isinstance(raw, dict) else raw
     return nccl_job(settings, sweep or Sweep(), **more)
 
 

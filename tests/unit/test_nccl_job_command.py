@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from infra.settings import from_stack_file
+from infra.settings import GkeSettings, from_stack_file
 from workloads.cli import main
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -26,7 +26,9 @@ def test_the_manifest_goes_to_stdout_and_what_to_do_next_to_stderr(capsys: pytes
     assert kinds == ["NetworkPolicy", "ConfigMap", "Service", "Job"]
     assert "    set -uo pipefail\n" in said.out, "scripts are to be read, not escaped"
     assert "PRIVATE KEY" not in said.out
-    machine = from_stack_file(Path(GKE)).nodes.machine
+    settings = from_stack_file(Path(GKE))
+    assert isinstance(settings, GkeSettings)
+    machine = settings.nodes.machine
     assert f"rdma-ray bench judge --machine {machine} --nodes 2 --op all_reduce --results" in said.err
     assert "batch.kubernetes.io/job-completion-index=0" in said.err
     assert "ssh-key" not in said.err

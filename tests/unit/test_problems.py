@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from infra.problems import SettingsError
 from infra.settings import from_stack_file, parse
+from infra.settings.problems import SettingsError
 
 from . import illegal_aws, illegal_capacity, illegal_clusters, illegal_queues
 from .stacks import EKS, GKE, LOCAL, changed
@@ -96,7 +96,7 @@ def wrong_stacks() -> Iterator[tuple[str, dict[str, Any], dict[str, Any], dict[s
     """A name, a valid stack, what changes it, and further arguments of `parse`."""
     for module in (illegal_capacity, illegal_clusters, illegal_queues, illegal_aws):
         for case in module.CASES:
-            yield f"{case.rule.__name__} {case.stack['target']}", case.stack, case.bad, {}
+            yield case.about, case.stack, case.bad, {}
     for path, values in WRONG.items():
         for value in values:
             yield "wrong value", GKE, {path: value}, {}

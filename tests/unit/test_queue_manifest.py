@@ -22,11 +22,11 @@ from infra.kubernetes.queue_manifest import (
     topology,
     worker_resources,
 )
-from infra.settings import Settings, parse
+from infra.settings import GkeSettings, LocalSettings, parse
 from rehearsal.clouds.kubernetes.custom_shapes import custom
 from rehearsal.clouds.kubernetes.identity import Api
 from rehearsal.clouds.kubernetes.shapes import misfits
-from tests.unit.stacks import EKS, GKE, changed
+from tests.unit.stacks import EKS, GKE, changed, gke
 
 RESERVED = {"nodes.capacity": "reservation", "nodes.reservation": "ours"}
 QUEUED = {"nodes.capacity": "flex-start-queued"}
@@ -44,7 +44,8 @@ STACKS: dict[str, dict[str, Any]] = {
 
 def shape_of(stack: dict[str, Any]) -> QueueShape:
     settings = parse(changed(stack, {"queue": "kueue"}))
-    if settings.target == "gke":
+    assert not isinstance(settings, LocalSettings)
+    if isinstance(settings, GkeSettings):
         return on_gke.queue_shape(settings, gke_machine(settings.nodes.machine))
     return on_eks.queue_shape(settings, eks_machine(settings.nodes.machine))
 
@@ -176,8 +177,7 @@ def test_workers_ask_in_quantities_that_stay_as_they_are(machine: str) -> None:
 
 def test_how_long_machines_are_lent_is_said_where_somebody_asks_for_them() -> None:
     def marks(changes: dict[str, Any]) -> Admission:
-        settings: Settings = parse(changed(GKE, {"queue": "kueue", **changes}))
-        return on_gke.admission(settings)
+        return on_gke.admission(gke({"queue": "kueue", **changes}))
 
     assert marks(QUEUED).annotations == {facts.MAX_RUN_ANNOTATION: str(168 * 3600)}
     assert marks({**QUEUED, "nodes.maxRunHours": 5}).annotations == {facts.MAX_RUN_ANNOTATION: "18000"}

@@ -17,7 +17,7 @@ from infra.gke.names import GkeNames
 from infra.gke.ray import cloud_side as on_gke
 from infra.kubernetes.ray_job_manifest import RayJobShape, job_labels, ray_job
 from infra.kubernetes.workload_shape import ray_job_shape
-from infra.settings import from_stack_file, parse
+from infra.settings import GkeSettings, LocalSettings, from_stack_file, parse
 from rehearsal.clouds.kubernetes.custom_shapes import custom
 from rehearsal.clouds.kubernetes.identity import Api
 from rehearsal.clouds.kubernetes.shapes import misfits
@@ -30,7 +30,8 @@ JOB: dict[str, Any] = {"ray.mode": "job", "ray.entrypoint": "python /app/train.p
 
 def shape_of(stack: dict[str, Any], changes: dict[str, Any] | None = None) -> RayJobShape:
     settings = parse(changed(stack, {**JOB, **(changes or {})}))
-    if settings.target == "gke":
+    assert not isinstance(settings, LocalSettings)
+    if isinstance(settings, GkeSettings):
         side = on_gke(settings, gke_machine(settings.nodes.machine), GkeNames("a3u"), None)
     else:
         side = on_eks(settings, eks_machine(settings.nodes.machine), EksNames("p5", "us-east-1"), None)
@@ -91,6 +92,7 @@ def test_a_cluster_that_resizes_itself_is_refused() -> None:
 
 def test_the_sample_stacks_entry_point_is_a_benchmark_on_all_its_nodes() -> None:
     settings = from_stack_file(ROOT / "Pulumi.gke-dws.yaml")
+    assert isinstance(settings, GkeSettings)
     python, dash_m, module, said = shlex.split(str(settings.ray.entrypoint))
     assert (python, dash_m, module) == ("python", "-m", "workloads.nccl.driver")
     spec = BenchOptions.from_json(said)

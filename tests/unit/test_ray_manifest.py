@@ -11,12 +11,11 @@ from infra.gke.names import GkeNames
 from infra.gke.ray import cloud_side, gcs_folder
 from infra.kubernetes.ray_manifest import ray_cluster
 from infra.kubernetes.workload_shape import ray_shape
-from infra.settings import parse
-from tests.unit.stacks import GKE, changed
+from tests.unit.stacks import gke
 
 
 def spec_of(changes: dict[str, Any], bucket: str | None = None) -> dict[str, Any]:
-    settings = parse(changed(GKE, changes))
+    settings = gke(changes)
     folder = gcs_folder(bucket, "/bucket") if bucket else None
     side = cloud_side(settings, gke_machine(settings.nodes.machine), GkeNames("a3u"), folder)
     return ray_cluster(ray_shape(settings, side))

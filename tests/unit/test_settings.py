@@ -12,48 +12,57 @@ from hypothesis import strategies as st
 from pydantic import SecretStr, ValidationError
 
 from infra.catalog.pins import AWS_RAY_TRAIN
-from infra.problems import SettingsError
-from infra.readers import RefusedError
-from infra.settings import Settings, leaves, parse, sections
+from infra.settings import EksSettings, GkeSettings, LocalSettings, SettingsError, parse
+from infra.settings.load import CONTRACTS, PATHS, SECTIONS
 
-from .stacks import EKS, GKE, LOCAL, changed, problems_of
+from .stacks import EKS, GKE, LOCAL, changed, eks, gke, problems_of
 
 TOKEN = "correct-horse-battery-staple"
 BLOCK = changed(EKS, {"nodes.capacity": "capacity-block", "nodes.reservation": "cr-0123456789abcdef0"})
 
 
+def local(raw: dict[str, Any] | None = None, **more: Any) -> LocalSettings:
+    settings = parse({"target": "local", **(raw or {})}, **more)
+    assert isinstance(settings, LocalSettings)
+    return settings
+
+
 def test_local_needs_a_target_only() -> None:
-    settings = parse({"target": "local"})
+    settings = local()
     assert (settings.nodes.count, settings.nodes.cpus) == (2, 2)
-    assert (settings.nodes.min, settings.nodes.max) == (2, 2)
-    assert (settings.ray.min_workers, settings.ray.max_workers) == (2, 2)
     assert settings.ray.version == "2.60.0"
     assert settings.ray.token is None
-    assert settings.fabric is None
     assert settings.protect is False
 
 
+def test_a_target_has_its_own_settings_only() -> None:
+    assert set(LocalSettings.model_fields) == {"target", "nodes", "ray", "protect"}
+    assert not hasattr(local().nodes, "max")
+    assert not hasattr(eks(), "compute_class")
+    assert not hasattr(gke().storage, "capacity_gib")
+
+
 def test_defaults_follow_what_was_given() -> None:
-    assert parse({"target": "local", "nodes": {"count": 3}}).ray.max_workers == 3
-    settings = parse(changed(GKE, {"nodes.max": 7}))
+    settings = gke({"nodes.max": 7})
     assert (settings.ray.min_workers, settings.ray.max_workers) == (0, 7)
     assert settings.nodes.max_run_hours == 168
     assert settings.fabric == "multi-network"
-    kueue = parse(changed(GKE, {"nodes.max": 7, "queue": "kueue"}))
+    kueue = gke({"nodes.max": 7, "queue": "kueue"})
     assert (kueue.ray.min_workers, kueue.ray.max_workers) == (7, 7)
-    assert parse(changed(GKE, {"nodes.capacity": "spot"})).nodes.max_run_hours is None
-    assert parse(EKS).fabric == "efa"
-    assert parse(EKS).protect is True
+    assert gke({"nodes.capacity": "spot"}).nodes.max_run_hours is None
+    assert eks().fabric == "efa"
+    assert eks().protect is True
 
 
 def test_values_as_pulumi_delivers_them() -> None:
     delivered = {key: json.dumps(value) if isinstance(value, dict) else value for key, value in GKE.items()}
     settings = parse({**delivered, "protect": "false", "computeClass": "true", "storage": "{}"})
+    assert isinstance(settings, GkeSettings)
     assert settings.protect is False
     assert settings.compute_class is True
     assert settings.fabric == "multi-network"
     assert settings.nodes.machine == "a3-ultragpu-8g"
-    assert parse({"target": "local", "nodes": {"count": "3"}}).nodes.count == 3
+    assert local({"nodes": {"count": "3"}}).nodes.count == 3
 
 
 def test_null_is_left_out() -> None:
@@ -65,7 +74,7 @@ def test_settings_are_frozen_and_strict() -> None:
     with pytest.raises(ValidationError, match="frozen"):
         settings.protect = True  # type: ignore[misc]
     with pytest.raises(ValidationError, match="Extra inputs"):
-        Settings.model_validate({**settings.model_dump(), "colour": "blue"})
+        LocalSettings.model_validate({**settings.model_dump(), "colour": "blue"})
 
 
 def test_all_problems_at_once() -> None:
@@ -162,9 +171,9 @@ def test_what_a_cloud_cannot_guess(missing: str) -> None:
 
 
 def test_aws_own_image_comes_with_its_own_ray() -> None:
-    ray = parse(changed(EKS, {"ray.image": None})).ray
+    ray = eks({"ray.image": None}).ray
     assert (ray.image, ray.version) == (AWS_RAY_TRAIN, "2.58.0")
-    assert parse(EKS).ray.version == "2.60.0"
+    assert eks().ray.version == "2.60.0"
 
 
 def test_no_target_is_one_problem() -> None:
@@ -226,7 +235,7 @@ def test_a_rule_on_a_broken_setting_is_silent() -> None:
 def test_an_encrypted_token() -> None:
     raw = {"target": "local", "ray": {"token": TOKEN}}
     for keys in (frozenset({"ray"}), frozenset({"ray.token"})):
-        settings = parse(raw, secret_keys=keys)
+        settings = local(raw, secret_keys=keys)
         assert settings.ray.token is not None
         assert settings.ray.token.get_secret_value() == TOKEN
         assert TOKEN not in repr(settings) + str(settings)
@@ -251,12 +260,13 @@ def test_no_message_repeats_what_was_encrypted(word: str, key: str, inside_json:
     assert "s3cr3t" not in shown
 
 
-def test_every_leaf_is_described_and_read() -> None:
-    for leaf in leaves():
-        assert leaf.info.description, leaf.path
-        assert leaf.info.description.endswith((".", "VALUE")), leaf.path
-        assert leaf.reader.schema()["type"], leaf.path
-        assert leaf.defaults is not None
+def test_every_setting_is_described_and_typed() -> None:
+    for path in PATHS:
+        declared = [contract[path] for contract in CONTRACTS.values() if path in contract]
+        described = [setting.info.description for setting in declared if setting.info.description]
+        assert described, path
+        assert all(text.endswith((".", "VALUE")) for text in described), path
+        assert all(setting.schema["type"] for setting in declared), path
 
 
 scalars = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=12))
@@ -268,7 +278,7 @@ values = st.recursive(
 @given(
     st.sampled_from([GKE, EKS, LOCAL]),
     st.dictionaries(
-        st.sampled_from([leaf.path for leaf in leaves()] + list(sections()) + ["colour", "nodes.colour"]),
+        st.sampled_from([*PATHS, *SECTIONS, "colour", "nodes.colour"]),
         values,
         max_size=4,
     ),
@@ -291,21 +301,22 @@ def test_keys_that_are_no_text() -> None:
 
 
 @given(st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(), st.lists(st.integers())))
-def test_readers_return_or_refuse(value: Any) -> None:
-    for leaf in leaves():
-        try:
-            answer: Any = leaf.reader.read(value)
-        except RefusedError as refused:
-            answer = f"{refused.says} {refused.fix}"
-        assert isinstance(answer, str | int | bool | tuple | SecretStr)
-        assert answer or answer in (0, False, ())
+def test_a_setting_reads_a_value_or_explains(value: Any) -> None:
+    for contract in CONTRACTS.values():
+        for setting in contract.values():
+            if setting.accepts(value):
+                assert isinstance(setting.read(value), str | int | bool | tuple | SecretStr | None)
+            else:
+                assert all(setting.refusal(value))
 
 
 @pytest.mark.parametrize(
     "written", ["2026-12-03T11:30:00Z", "2026-12-03T11:30:00+00:00", "2026-12-03T11:30Z", "2026-12-03 11:30:00+00:00"]
 )
 def test_a_time_is_read_as_the_cloud_tells_it(written: str) -> None:
-    assert parse(changed(BLOCK, {"nodes.blockEnds": written})).nodes.block_ends == "2026-12-03T11:30:00Z"
+    settings = parse(changed(BLOCK, {"nodes.blockEnds": written}))
+    assert isinstance(settings, EksSettings)
+    assert settings.nodes.block_ends == "2026-12-03T11:30:00Z"
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import yaml
 
-from infra.problems import SettingsError
-from infra.settings import from_stack_file, load, parse
+from infra.settings import LocalSettings, SettingsError, from_stack_file, parse
+from infra.settings.load import load
 
 from .stacks import GKE, changed
 
@@ -37,6 +37,7 @@ def test_other_namespaces_are_left_alone(tmp_path: Path) -> None:
 
 def test_an_encrypted_token_is_present_and_unknown(tmp_path: Path) -> None:
     settings = from_stack_file(written(tmp_path, {"target": "local", "ray": {"token": {"secure": "v1:abc"}}}))
+    assert isinstance(settings, LocalSettings)
     assert settings.ray.token is not None
     assert settings.ray.token.get_secret_value() == ""
 
@@ -58,7 +59,7 @@ def test_what_only_pulumi_can_read_is_said_beside_other_problems(tmp_path: Path,
 
 
 def test_the_stacks_name_comes_from_the_file(tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match="The stack is called My_stack"):
+    with pytest.raises(SettingsError, match="name is My_stack"):
         from_stack_file(written(tmp_path, GKE, "Pulumi.My_stack.yaml"))
 
 
@@ -102,6 +103,7 @@ def configuration(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
 def test_load_reads_pulumis_store(configuration: dict[str, str]) -> None:
     settings = load()
     assert settings.protect is True
+    assert isinstance(settings, LocalSettings)
     assert settings.ray.token is not None
     assert settings.ray.token.get_secret_value() == json.loads(configuration["rdma-ray:ray"])["token"]
 
@@ -115,7 +117,7 @@ def test_load_sees_unknown_keys(configuration: dict[str, str], monkeypatch: pyte
 @pytest.mark.parametrize(
     "half",
     [
-        "infra.reading, infra.stack_file, infra.config_schema, infra.addresses, infra.gke.fabric, infra.eks.fabric",
+        "infra.settings.load, infra.settings.schema, infra.plan, infra.addresses, infra.gke.fabric, infra.eks.fabric",
         # The engine and its hosts load the SDKs; whoever reads what they registered need not.
         "rehearsal.__main__, rehearsal.invariants.by_target",
     ],

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Column, Table
 
 from infra.plan import Plan
+from infra.settings import LocalSettings
 
 
 def as_json(plan: Plan) -> dict[str, Any]:
@@ -39,12 +40,13 @@ def show(plan: Plan, console: Console) -> None:
     """What one wants to see before paying: machines, fabric, addresses, and why each variable is set."""
     settings, machine, fabric = plan.settings, plan.machine, plan.fabric
     facts = Table.grid(padding=(0, 2))
-    facts.add_row("target", " ".join(filter(None, (settings.target, settings.location))))
-    if machine is None:
+    if isinstance(settings, LocalSettings):
+        facts.add_row("target", settings.target)
         facts.add_row("nodes", f"1 head, {settings.nodes.count} workers of {settings.nodes.cpus} CPUs")
         facts.add_row("fabric", "none: every node is a process of this machine")
-    else:
+    elif machine is not None:
         nodes = settings.nodes
+        facts.add_row("target", f"{settings.target} {settings.location}")
         facts.add_row("nodes", f"{nodes.min} to {nodes.max} x {machine.name} by {nodes.capacity}")
         facts.add_row("node", f"{machine.gpus} x {machine.gpu}, {machine.nics} NICs of {machine.gbps_per_nic} Gbit/s")
         facts.add_row("fabric", f"{settings.fabric} ({fabric.transport}), {fabric.gbps} Gbit/s per node, each way")

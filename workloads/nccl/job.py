@@ -75,7 +75,7 @@ def bench_job(
         raise WorkloadError(str(problems)) from None
     if not ssh_key:
         sys.stdout.write(as_yaml(manifests(job)))
-        print(_next_steps(job, str(settings.nodes.machine)), file=sys.stderr)
+        print(_next_steps(job, getattr(settings.nodes, "machine", "")), file=sys.stderr)
         return
     if job.image.own_keys:
         raise WorkloadError("--ssh-key: the image of this stack has a key pair of its own; leave the option out")
@@ -85,8 +85,7 @@ def bench_job(
 
 
 def _settings(file: Path | None, stack: str | None) -> Settings:
-    from infra.problems import SettingsError
-    from infra.settings import from_stack_file
+    from infra.settings import SettingsError, from_stack_file
     from workloads.client.stack import PROJECT
 
     if file is not None and stack is not None:

@@ -1,0 +1,282 @@
+"""Types of settings, the messages for values that they refuse, and the list of a model's settings.
+
+Pulumi delivers top-level values as text ("true", "4") and objects as JSON; YAML has real types. Both are read. A value
+that only looks convertible ("yes" for true, 2.60 for a version) is refused: it is usually a slip.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cache, cached_property
+from ipaddress import IPv4Network
+from typing import Annotated, Any
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    SecretStr,
+    TypeAdapter,
+    ValidationError,
+    WithJsonSchema,
+)
+from pydantic.alias_generators import to_camel
+from pydantic.fields import FieldInfo
+from pydantic_core import CoreSchema, PydanticCustomError, core_schema
+
+
+class Section(BaseModel):
+    """Part of a stack file: frozen, and strict about names and types.
+
+    A field that replaces a base's field keeps that one's title and description.
+    """
+
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        strict=True,
+        alias_generator=to_camel,
+        validate_by_name=True,
+        validate_by_alias=True,
+    )
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **_: Any) -> None:
+        for base in (base for base in cls.__mro__[1:] if issubclass(base, Section)):
+            for name, info in base.model_fields.items():
+                cls.model_fields[name].title = cls.model_fields[name].title or info.title
+                cls.model_fields[name].description = cls.model_fields[name].description or info.description
+
+
+@dataclass(frozen=True)
+class Derived:
+    """Annotates a field whose default follows from other settings; `words` describe it."""
+
+    of: Callable[[Any], Any]
+    words: str
+
+
+@dataclass(frozen=True)
+class OneOf:
+    """Annotates text that is a name of a catalog."""
+
+    names: tuple[str, ...]
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.literal_schema(list(self.names))
+
+
+def _refused(says: str, fix: str) -> PydanticCustomError:
+    return PydanticCustomError("refused", "{says}", {"says": says, "fix": fix})
+
+
+def _from_text(value: Any) -> Any:
+    if isinstance(value, str) and value in ("true", "false"):
+        return value == "true"
+    return int(value) if isinstance(value, str) and re.fullmatch(r"[+-]?\d{1,18}", value) else value
+
+
+def _version(value: Any) -> Any:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        says = "YAML reads this as a number and drops trailing zeros, so 2.60 would become 2.6."
+        raise _refused(says, 'write all three parts in quotes, such as "2.60.0"')
+    return value
+
+
+def _full_version(text: str) -> str:
+    if not re.fullmatch(r"\d+\.\d+\.\d+", text):
+        raise _refused(f"{text} is not a full version.", 'write all three parts, such as "2.60.0"')
+    return text
+
+
+def _minute(value: Any) -> str:
+    fix = 'write it in UTC and in quotes, such as "2026-12-03T11:30:00Z"'
+    if not isinstance(value, str):
+        raise _refused("This setting is a time, and YAML does not read this as text.", fix)
+    try:
+        moment = datetime.fromisoformat(value)
+    except ValueError:
+        raise _refused("This is not a time.", fix) from None
+    if moment.tzinfo is None or moment.utcoffset():
+        raise _refused("This time is not in UTC, or has no time zone.", fix)
+    if moment.second or moment.microsecond:
+        raise _refused("This time has seconds; the setting has minutes only.", fix)
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _cidr(value: Any) -> str:
+    if not isinstance(value, str) or "/" not in value:
+        raise _refused("This setting is a range of IPv4 addresses.", "write it with its prefix, such as 10.64.0.0/14")
+    try:
+        return str(IPv4Network(value))
+    except ValueError as error:
+        try:
+            fix = f"the range that holds this address is {IPv4Network(value, strict=False)}"
+        except ValueError:
+            fix = "write an IPv4 address and a prefix from 0 to 32, such as 10.64.0.0/14"
+        raise _refused(f"This is not a range of IPv4 addresses: {error}.", fix) from None
+
+
+def _unique(texts: tuple[str, ...]) -> tuple[str, ...]:
+    if len(set(texts)) != len(texts):
+        raise _refused("The list contains a value twice.", "write each value once")
+    return texts
+
+
+def _token(value: Any) -> Any:
+    if isinstance(value, SecretStr):
+        return value
+    if not isinstance(value, str):
+        raise _refused("This setting is secret text (token), and this is not text.", "set it as text")
+    if not re.fullmatch(r"[!-~]+", value):
+        raise _refused(
+            "The token is empty or has blanks or letters outside ASCII; it travels in an HTTP header.",
+            "use letters, digits and punctuation only, for example 32 random bytes in base64",
+        )
+    return value
+
+
+def _text_schema(pattern: str) -> WithJsonSchema:
+    return WithJsonSchema({"type": "string", "pattern": pattern})
+
+
+FromText = BeforeValidator(_from_text)
+Flag = Annotated[bool, FromText]
+Number = Annotated[int, FromText]
+Text = Annotated[str, Field(pattern=r"^\S([\s\S]*\S)?$")]
+Version = Annotated[Text, BeforeValidator(_version), AfterValidator(_full_version), _text_schema(r"^\d+\.\d+\.\d+$")]
+Moment = Annotated[str, BeforeValidator(_minute), _text_schema(r"^\d{4}-\d\d-\d\dT\d\d:\d\d(:00)?(Z|\+00:00)$")]
+"""A minute in UTC, as text such as 2026-12-03T11:30:00Z."""
+Cidr = Annotated[str, BeforeValidator(_cidr), _text_schema(r"^\d+\.\d+\.\d+\.\d+/\d+$")]
+Texts = Annotated[
+    tuple[Text, ...],
+    AfterValidator(_unique),
+    WithJsonSchema({"type": "array", "items": {"type": "string", "minLength": 1}, "uniqueItems": True}),
+]
+Token = Annotated[SecretStr, BeforeValidator(_token)]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One setting of a target: its dotted path in the stack file and its declaration."""
+
+    path: str
+    attributes: tuple[str, ...]
+    info: FieldInfo
+
+    @cached_property
+    def derived(self) -> Derived | None:
+        """How its default follows from other settings."""
+        return next((item for item in self.info.metadata if isinstance(item, Derived)), None)
+
+    @property
+    def required(self) -> bool:
+        """Whether the stack file has to set it."""
+        return self.info.is_required() and self.derived is None
+
+    @cached_property
+    def schema(self) -> Mapping[str, Any]:
+        """The JSON Schema of its values, null aside."""
+        schema = self._adapter.json_schema()
+        return dict(next(iter(schema.get("anyOf", [schema]))))
+
+    @property
+    def secret(self) -> bool:
+        """Whether no message may repeat its value."""
+        return bool(self.schema.get("writeOnly"))
+
+    @property
+    def every_name(self) -> list[str]:
+        """The names that it takes; none where it does not take names."""
+        return [self.schema["const"]] if "const" in self.schema else self.schema.get("enum", [])
+
+    @property
+    def names(self) -> list[str]:
+        """The names that messages recommend: the field's examples, where it has some."""
+        return (self.info.examples or self.every_name) if self.every_name else []
+
+    def accepts(self, value: Any) -> bool:
+        """Return whether `read` takes the value."""
+        try:
+            self.read(value)
+        except ValidationError:
+            return False
+        return True
+
+    def read(self, value: Any) -> Any:
+        """Return the value with its own type. Raises `ValidationError`."""
+        return self._adapter.validate_python(tuple(value) if isinstance(value, list) else value)
+
+    def refusal(self, value: Any) -> tuple[str, str]:
+        """Return what is wrong with a value that the setting does not accept, and what to write instead."""
+        try:
+            self.read(value)
+        except ValidationError as error:
+            detail = error.errors(include_url=False)[0]
+            if detail["type"] == "refused":
+                return detail["ctx"]["says"], detail["ctx"]["fix"]
+            return self._explain(value if isinstance(value, str) else detail["input"], detail["type"])
+        raise ValueError(f"{self.path} accepts this value")
+
+    def _explain(self, value: Any, error: str) -> tuple[str, str]:
+        what = self.info.title
+        if self.names:
+            near = nearest(value, self.names) if isinstance(value, str) else None
+            names = ", ".join(self.names)
+            fix = f"did you mean {near}? The names are {names}" if near else f"write one of {names}"
+            return "This setting takes one of a few names, and this is not one of them.", fix
+        if self.schema["type"] == "boolean":
+            return "This setting is a boolean; only true and false are read.", "write true or false, without quotes"
+        if self.schema["type"] == "integer":
+            fix = f"write a whole number from {self.schema['minimum']} to {self.schema['maximum']}"
+            if error == "int_type":
+                return f"This setting is a whole number ({what}).", fix
+            return f"{value} is out of range ({what}).", fix
+        if error == "tuple_type":
+            return f"This setting is a list ({what}).", f'write a list, such as ["{(self.info.examples or [""])[0]}"]'
+        if isinstance(value, list | tuple | dict):
+            return f"This setting is one text ({what}), and this is several.", "write one line of text"
+        if not isinstance(value, str):
+            return f"This setting is text ({what}), and YAML does not read this as text.", "put it in quotes"
+        if not value.strip():
+            return f"This setting is text ({what}), and it is empty.", "write a value or leave the key out"
+        return "The value begins or ends with a blank.", "remove the blank"
+
+    @cached_property
+    def _adapter(self) -> TypeAdapter[Any]:
+        kind: Any = self.info.annotation
+        if self.info.metadata:
+            kind = Annotated[(kind, *self.info.metadata)]
+        return TypeAdapter(kind, config=ConfigDict(strict=True))
+
+
+@cache
+def settings_of(model: type[Section]) -> Mapping[str, Setting]:
+    """Return every setting of a model by its dotted path, in the model's order."""
+    found = []
+    for name, info in model.model_fields.items():
+        section = info.annotation
+        if isinstance(section, type) and issubclass(section, Section):
+            for inner, inner_info in section.model_fields.items():
+                found.append(Setting(f"{info.alias}.{inner_info.alias}", (name, inner), inner_info))
+        else:
+            found.append(Setting(str(info.alias), (name,), info))
+    return {setting.path: setting for setting in found}
+
+
+def nearest(word: str, names: Iterable[str]) -> str | None:
+    """Return the name that `word` was probably meant to be, or None. snake_case and kebab-case count as camelCase."""
+
+    def plain(name: str) -> str:
+        return re.sub(r"[-_ .]", "", name).lower()
+
+    known = {plain(name): name for name in names}
+    close = difflib.get_close_matches(plain(word), known, n=1, cutoff=0.7)
+    return known[close[0]] if close else None

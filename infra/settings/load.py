@@ -1,0 +1,334 @@
+"""From Pulumi's configuration or a stack file to settings, with every problem at once.
+
+Reading does not stop at a problem: a value that cannot be read is left out, defaults fill in what is missing, and the
+rules check the rest. A rule that needs a value that could not be read is skipped.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Annotated, Any
+
+import yaml
+from pydantic import Field, SecretStr, TypeAdapter
+
+from infra.settings import common, eks, gke, local, ray
+from infra.settings.common import stack_name_problems
+from infra.settings.eks import EksSettings
+from infra.settings.fields import Section, Setting, nearest, settings_of
+from infra.settings.gke import GkeSettings
+from infra.settings.local import LocalSettings
+from infra.settings.problems import CONTRACT, HIDDEN, Problem, Rule, SettingsError, shown
+
+NAMESPACE = "rdma-ray"
+STACK_FILES = "Pulumi docs, concepts/config: the stack settings file (read 2026-11)"
+
+Settings = Annotated[LocalSettings | GkeSettings | EksSettings, Field(discriminator="target")]
+"""A valid stack file: every setting has a value, and no two of them contradict each other."""
+
+MODELS: dict[str, type[Section]] = {"local": LocalSettings, "gke": GkeSettings, "eks": EksSettings}
+RULES: dict[str, list[Rule]] = {
+    "local": [*local.RULES, *ray.EVERY_TARGET],
+    "gke": [*gke.RULES, *common.RULES, *ray.EVERY_TARGET, *ray.RULES],
+    "eks": [*eks.RULES, *common.RULES, *ray.EVERY_TARGET, *ray.RULES],
+}
+NAME_LIMITS = {"gke": gke.NAME_LIMITS, "eks": eks.NAME_LIMITS}
+
+CONTRACTS: dict[str, Mapping[str, Setting]] = {target: settings_of(model) for target, model in MODELS.items()}
+PATHS = tuple(dict.fromkeys(path for target in ("gke", "eks", "local") for path in CONTRACTS[target]))
+"""Every setting of every target."""
+SECTIONS = tuple(dict.fromkeys(path.partition(".")[0] for path in PATHS if "." in path))
+
+SECRETS = {path for contract in CONTRACTS.values() for path, setting in contract.items() if setting.secret}
+
+OFF = (False, "none", ())
+"""Values with which a setting may be repeated on a target that does not have it."""
+
+ENCRYPTED = (
+    "This value is encrypted, and only Pulumi can read it.",
+    "encrypt nothing but ray.token, or let `pulumi preview` do the check",
+)
+
+_ADAPTER: TypeAdapter[Settings] = TypeAdapter(Settings)
+
+
+def parse(
+    raw: Mapping[str, Any],
+    *,
+    secret_keys: frozenset[str] = frozenset(),
+    stack: str | None = None,
+    origin: str = "The stack's configuration",
+) -> Settings:
+    """Return the settings of a stack file.
+
+    Args:
+        raw: The keys of the namespace without it ("nodes"), as Pulumi delivers them (text and JSON) or as YAML does.
+        secret_keys: Keys ("ray") or paths ("ray.token") that were stored encrypted.
+        stack: The stack's name, if known: names of cloud resources are made from it.
+        origin: Where the keys are from, for the error's first line.
+
+    Raises `SettingsError` with every problem.
+    """
+    draft = _Draft(secret_keys)
+    flat = dict(draft.flatten(raw))
+    draft.secrets = SECRETS & flat.keys()
+    draft.target = flat["target"] if flat.get("target") in tuple(MODELS) else None
+    for path, value in flat.items():
+        draft.read(path, value)
+    draft.unreadable |= draft.meant - draft.values.keys()
+    if draft.target is not None:
+        draft.fill()
+        draft.check(stack)
+    elif "target" not in draft.unreadable:
+        says = "Without a target, it is not known where the cluster runs."
+        draft.refuse("target", shown(None), says, f"set rdma-ray:target to one of {', '.join(MODELS)}")
+    if draft.problems:
+        raise SettingsError(draft.problems, origin=origin)
+    return _ADAPTER.validate_python(draft.tree())
+
+
+def load() -> Settings:
+    """Return the settings of the stack that Pulumi runs, from every key of the namespace. Raises `SettingsError`."""
+    import pulumi  # Everything else about settings works without Pulumi.
+    from pulumi.runtime import config
+
+    prefix = NAMESPACE + ":"
+    delivered = {**config.get_config_env(), **config.CONFIG.get()}
+    raw = {key.removeprefix(prefix): value for key, value in delivered.items() if key.startswith(prefix)}
+    secrets = {*config.get_config_secret_keys_env(), *(key for key in delivered if config.is_config_secret(key))}
+    stack = pulumi.get_stack()
+    return parse(
+        raw,
+        secret_keys=frozenset(key.removeprefix(prefix) for key in secrets if key.startswith(prefix)),
+        stack=stack,
+        origin=f"The configuration of stack {stack}",
+    )
+
+
+def from_stack_file(path: Path) -> Settings:
+    """Return the settings of a Pulumi.<stack>.yaml, without Pulumi: for editors, checks and plans.
+
+    An encrypted token counts as set, with an unknown value (an empty `SecretStr`). Raises `SettingsError`, and
+    `OSError` if the file cannot be read.
+    """
+
+    def fail(says: str, fix: str) -> SettingsError:
+        return SettingsError([Problem(settings=("config",), says=says, fix=fix, source=STACK_FILES)], origin=path.name)
+
+    try:
+        document = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        raise fail(f"This is not YAML{where}.", "check quotes, colons and indentation there") from None
+    config = document.get("config") if isinstance(document, Mapping) else None
+    if not isinstance(config, Mapping):
+        raise fail("There is no map `config:` in this file.", "begin it with `config:`")
+    prefix = f"{NAMESPACE}:"
+    raw = {str(key).removeprefix(prefix): value for key, value in config.items() if str(key).startswith(prefix)}
+    stack = path.name.removeprefix("Pulumi.").rpartition(".")[0] or None
+    encrypted = frozenset(_encrypted(raw, ""))
+    return parse(_decoded(raw), secret_keys=encrypted, stack=stack, origin=path.name)
+
+
+def _encrypted(value: Any, path: str) -> Iterator[str]:
+    """Yield the paths of encrypted values."""
+    if isinstance(value, Mapping) and set(value) == {"secure"}:
+        yield path
+    elif isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from _encrypted(inner, f"{path}.{key}" if path else str(key))
+
+
+def _decoded(value: Any) -> Any:
+    """Return the value with an empty secret in place of each encrypted one."""
+    if isinstance(value, Mapping):
+        return SecretStr("") if set(value) == {"secure"} else {key: _decoded(inner) for key, inner in value.items()}
+    return value
+
+
+def _written(value: Any) -> str:
+    return f'"{value}"' if isinstance(value, str) else shown(value)
+
+
+@dataclass
+class _Draft:
+    """What is known of a stack file: the values, the settings whose values cannot be read, and the problems.
+
+    `known` has the values as attributes, as the model has them. `meant` are the settings for which misspelt or
+    misplaced keys were probably meant, `secrets` the secret ones that were given.
+    """
+
+    secret_keys: frozenset[str]
+    target: str | None = None
+    values: dict[str, Any] = field(default_factory=dict)
+    known: SimpleNamespace = field(default_factory=SimpleNamespace)
+    unreadable: set[str] = field(default_factory=set)
+    meant: set[str] = field(default_factory=set)
+    defaulted: set[str] = field(default_factory=set)
+    secrets: set[str] = field(default_factory=set)
+    problems: list[Problem] = field(default_factory=list)
+
+    def flatten(self, raw: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+        """Yield dotted paths and values; objects in JSON are opened, null counts as left out."""
+        for key, value in ((str(key), value) for key, value in raw.items() if value is not None):
+            if key not in SECTIONS:
+                yield key, value
+                continue
+            if isinstance(value, str):
+                with suppress(ValueError):
+                    value = json.loads(value)
+            if isinstance(value, Mapping):
+                yield from ((f"{key}.{inner}", found) for inner, found in value.items() if found is not None)
+                continue
+            names = [path.partition(".")[2] for path in PATHS if path.startswith(f"{key}.")]
+            self.unreadable.update(f"{key}.{name}" for name in names)
+            if isinstance(value, SecretStr):
+                self.refuse(key, HIDDEN, *ENCRYPTED)
+            else:
+                says = f"This key is an object with the settings {', '.join(names)}."
+                fix = f"write them under {key}:, or set them one at a time with --path, such as {key}.{names[0]}"
+                self.refuse(key, f"({type(value).__name__})", says, fix)
+
+    def refuse(self, path: str, value: str, says: str, fix: str) -> None:
+        """Add a problem with one setting, which counts as unreadable."""
+        self.unreadable.add(path)
+        self.problems.append(Problem(settings=(path,), says=says, fix=fix, source=CONTRACT, values=(value,)))
+
+    def read(self, path: str, value: Any) -> None:
+        """Read one value, or add the problem with it."""
+        known = {target: contract[path] for target, contract in CONTRACTS.items() if path in contract}
+        if not known:
+            self.unknown(path, value)
+            return
+        here = known.get(self.target or "")
+        setting = here or next(iter(known.values()))
+        hidden = setting.secret or self.hidden(path)
+        if isinstance(value, SecretStr) and not setting.secret:
+            self.refuse(path, HIDDEN, *ENCRYPTED)
+        elif here and here.accepts(value):
+            self.put(here, here.read(value))
+        else:
+            accepting = {target: other for target, other in known.items() if other.accepts(value)}
+            if self.target and not here:
+                if not any(other.read(value) in OFF for other in accepting.values()):
+                    self.misplaced(path, HIDDEN if hidden else shown(value), list(known))
+            elif hidden and not setting.secret:
+                self.refuse(path, HIDDEN, "The encrypted value is not a value of this setting.", "set it in clear text")
+            elif not accepting:
+                self.refuse(path, HIDDEN if hidden else _written(value), *setting.refusal(value))
+            elif self.target:
+                says = f"{self.target} has no {setting.info.title} {value} and would reject it; "
+                says += f"it is one of {' and '.join(accepting)}."
+                fix = f"set {path} to one of {', '.join(setting.names)}, or set target to {' or '.join(accepting)}"
+                self.unreadable.add(path)
+                self.report(path, says, fix, shown(value))
+        if setting.secret and setting.accepts(value) and not self.secret_keys & {path, path.partition(".")[0]}:
+            says = "This secret is in clear text: it would stay readable in the stack file and in its history."
+            fix = f"store it encrypted, and choose a new one: pulumi config set --secret --path 'rdma-ray:{path}' VALUE"
+            self.refuse(path, HIDDEN, says, fix)
+
+    def misplaced(self, path: str, value: str, targets: list[str]) -> None:
+        """Add the problem of a setting that the target does not have."""
+        instead = local.INSTEAD.get(path) if self.target == "local" else None
+        if instead:
+            says = f"On {self.target} this is always {instead}, so nothing would read it."
+            fix = f"remove it and set {instead}"
+        else:
+            says = f"This is a setting of {' and '.join(targets)}; on {self.target} nothing would read it."
+            fix = f"remove {path}, or set target to {' or '.join(targets)}"
+        self.report(path, says, fix, value)
+
+    def unknown(self, path: str, value: Any) -> None:
+        """Add the problem of a key that is not a setting, with the setting that was probably meant."""
+        section, _, name = path.rpartition(".")
+        here = [other.rpartition(".")[2] for other in PATHS if other.rpartition(".")[0] == section]
+        here += [] if section else SECTIONS
+        meant = [other for other in PATHS if other.rpartition(".")[2] == name]
+        near = nearest(name, here)
+        if meant:
+            fix = f"{name} is a setting elsewhere: write {' or '.join(meant)}"
+        elif near:
+            full = f"{section}.{near}" if section else near
+            fix = f"did you mean {full}?"
+            meant = [other for other in PATHS if other == full or other.startswith(full + ".")]
+        else:
+            fix = f"remove it; the names here are {', '.join(here)}"
+        # The value may be a token: it stays hidden if it is encrypted or its key looks like that of a secret.
+        hidden = SECRETS & {*meant} or isinstance(value, SecretStr | Mapping) or self.hidden(path)
+        written = f"{HIDDEN if hidden else _written(value)} (unknown key)"
+        where = f"{section} has" if section else "A stack file has"
+        self.refuse(path, written, f"{where} no setting of this name, so nothing would read it.", fix)
+        # The setting that was meant is not missing, and rules about it would only confuse.
+        self.meant.update(meant)
+
+    def hidden(self, path: str) -> bool:
+        """Return whether this value may be what was encrypted.
+
+        Pulumi reports only that something in a section is encrypted; if the section has a secret, that is what it was.
+        """
+        section, _, _ = path.rpartition(".")
+        secret = any(secret.startswith(f"{section}.") for secret in self.secrets)
+        return path in self.secret_keys or (section in self.secret_keys and not secret)
+
+    def put(self, setting: Setting, value: Any) -> None:
+        """Keep a value, also as an attribute of `known`."""
+        self.values[setting.path] = value
+        *section, name = setting.attributes
+        place = self.known
+        for part in section:
+            place = place.__dict__.setdefault(part, SimpleNamespace())
+        setattr(place, name, value)
+
+    def fill(self) -> None:
+        """Give every setting that was left out its default; one that follows an unreadable setting is unreadable."""
+        missing = [one for path, one in self.contract.items() if path not in self.values.keys() | self.unreadable]
+        for one in missing:
+            if one.required:
+                says = f"{one.info.description} {self.target} has no default for it."
+                self.refuse(one.path, shown(None), says, f"set rdma-ray:{one.path}")
+            elif one.derived is None:
+                self.put(one, one.info.default)
+        derived = [(one, one.derived.of) for one in missing if one.derived]
+        for one, follow in (*derived, *derived):  # Twice, because one may follow another that is declared later.
+            with suppress(AttributeError):
+                self.put(one, follow(self.known))
+        self.defaulted = {one.path for one in missing}
+
+    def check(self, stack: str | None) -> None:
+        """Add what the rules find."""
+        found = [problem for rule in RULES[self.target or ""] if (problem := rule.problem(self.known))]
+        if stack is not None and self.target in NAME_LIMITS:
+            found += stack_name_problems(stack, NAME_LIMITS[self.target])
+        texts = {path: self.text(path) for path in self.values if found}
+        self.problems += [problem.with_values(texts) for problem in found]
+
+    def text(self, path: str) -> str:
+        """Return a value as messages show it."""
+        if path in self.defaulted:
+            return shown(self.values[path]) + (" (default)" if self.values[path] is not None else "")
+        return HIDDEN if self.hidden(path) else shown(self.values[path])
+
+    def report(self, path: str, says: str, fix: str, value: str) -> None:
+        """Add a problem of a setting with the target."""
+        target = str(self.target)
+        problem = Problem(settings=(path, "target"), says=says, fix=fix, source=CONTRACT, values=(value, target))
+        self.problems.append(problem)
+
+    @property
+    def contract(self) -> Mapping[str, Setting]:
+        """The settings of the target."""
+        return CONTRACTS[self.target or ""]
+
+    def tree(self) -> dict[str, Any]:
+        """Return the values as the model takes them."""
+        tree: dict[str, Any] = {key: {} for key in SECTIONS if any(path.startswith(f"{key}.") for path in self.values)}
+        for path, value in self.values.items():
+            section, _, name = path.rpartition(".")
+            (tree[section] if section else tree)[name] = value
+        return tree

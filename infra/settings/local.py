@@ -1,0 +1,68 @@
+"""Stack file of a Ray cluster on this machine."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from infra.catalog.pins import RAY
+from infra.settings.fields import Flag, Number, Section, Token, Version
+from infra.settings.problems import Finding, Found, Rules
+
+LOCAL_CPUS = 1024
+
+INSTEAD = dict.fromkeys(("nodes.min", "nodes.max", "ray.minWorkers", "ray.maxWorkers"), "nodes.count")
+"""Settings of the clouds that have another name here."""
+
+
+class LocalNodes(Section):
+    """Ray worker nodes, which are processes of this machine. The head is not counted."""
+
+    count: Number = Field(
+        2, ge=1, le=64, title="Ray worker nodes", description="local: Ray worker nodes to start on this machine."
+    )
+    cpus: Number = Field(
+        2,
+        ge=1,
+        le=1024,
+        title="CPUs",
+        description="local: logical CPUs that each Ray worker node offers to tasks and actors. They may be more than "
+        "the machine has; the nodes then share.",
+    )
+
+
+class LocalRay(Section):
+    """The Ray cluster."""
+
+    mode: Literal["cluster"] = Field("cluster", title="Ray mode")
+    version: Version = Field(RAY, title="a Ray release")
+    token: Token | None = Field(
+        None,
+        description="local: the secret that clients of Ray present. Without it the stack creates a random one. "
+        "Set it with: pulumi config set --secret --path 'rdma-ray:ray.token' VALUE",
+    )
+
+
+class LocalSettings(Section):
+    """Stack file of a Ray cluster on this machine."""
+
+    target: Literal["local"] = Field(examples=["local", "gke", "eks"])
+    nodes: LocalNodes
+    ray: LocalRay
+    protect: Flag = False
+
+
+RULES = Rules()
+
+
+@RULES.add("nodes.count", "nodes.cpus", source="rdma-ray, this project's choice, 2026-11")
+def too_many_local_cpus(s: LocalSettings) -> Finding:
+    """Ray starts a worker process for every logical CPU that a program requests."""
+    processes = s.nodes.count * s.nodes.cpus
+    if processes > LOCAL_CPUS:
+        yield Found(
+            f"{s.nodes.count} nodes with {s.nodes.cpus} logical CPUs each let Ray start {processes} worker processes "
+            "on this one machine.",
+            f"keep the product at {LOCAL_CPUS} or less; local clusters are for trials",
+        )

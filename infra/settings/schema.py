@@ -1,0 +1,157 @@
+"""What Pulumi and editors know about stack files, generated from the models.
+
+`python -m infra.settings.schema` writes the `config:` section of Pulumi.yaml, and nothing else of it, and the JSON
+Schema of stack files.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from infra.settings.fields import Setting
+from infra.settings.load import CONTRACTS, MODELS, NAMESPACE, OFF, PATHS, SECTIONS
+from infra.settings.problems import shown
+
+ROOT = Path(__file__).resolve().parents[2]
+PROJECT = ROOT / "Pulumi.yaml"
+SCHEMA = ROOT / "schema" / "rdma-ray-stack.schema.json"
+
+KEYS = tuple(dict.fromkeys(path.partition(".")[0] for path in PATHS))
+
+BEGIN = "# Generated from infra/settings: python -m infra.settings.schema"
+
+
+def described(path: str) -> str:
+    """Return a setting's description with its defaults by target."""
+    settings = _by_target(path)
+    description = next(setting.info.description for setting in settings.values() if setting.info.description)
+    words: dict[str, list[str]] = {}
+    for target, setting in settings.items():
+        words.setdefault(_default(setting), []).append(target)
+    if len(words) == 1 and len(settings) in (1, len(MODELS)):
+        return f"{description} Default: {next(iter(words))}."
+    defaults = (f"{', '.join(targets)}: {word}" for word, targets in words.items())
+    return f"{description} Default: {'; '.join(defaults)}."
+
+
+def _default(setting: Setting) -> str:
+    if setting.derived is not None:
+        return setting.derived.words
+    return "none, it must be set" if setting.required else shown(setting.info.default).strip("()")
+
+
+def _by_target(path: str) -> dict[str, Setting]:
+    return {target: contract[path] for target, contract in CONTRACTS.items() if path in contract}
+
+
+def _section(key: str) -> tuple[str, list[str]]:
+    """Return a section's description and the paths of its settings."""
+    fields = (info for model in MODELS.values() for info in model.model_fields.values() if info.alias == key)
+    description = next(info.description for info in fields if info.description)
+    return description, [path for path in PATHS if path.startswith(f"{key}.")]
+
+
+def project_config() -> str:
+    """Return the `config:` section of Pulumi.yaml.
+
+    The engine demands a value for each key that is declared there without a default, and knows no defaults that depend
+    on another key. So a key whose default depends on the target is left to the JSON Schema and to `parse`.
+    """
+    lines = ["config:", f"  {BEGIN}"]
+    for key, kind, default, text in _declared():
+        lines += [f"  {key}:", f"    type: {kind}", "    description: >-"]
+        lines += textwrap.wrap(text, 112, initial_indent=" " * 6, subsequent_indent=" " * 6, break_on_hyphens=False)
+        if default is not None:
+            lines.append(f"    default: {json.dumps(default)}")
+    return "\n".join(lines) + "\n"
+
+
+def _declared() -> Iterator[tuple[str, str, Any, str]]:
+    """Yield key, type, default and description of what Pulumi.yaml can declare; the default None is none."""
+    for key in KEYS:
+        if key in SECTIONS:
+            description, paths = _section(key)
+            yield key, "object", {}, f"{description} Settings: {', '.join(path.partition('.')[2] for path in paths)}."
+            continue
+        settings = _by_target(key)
+        defaults = {None if setting.required else setting.info.default for setting in settings.values()}
+        everywhere = len(settings) == len(MODELS)
+        if len(defaults) == 1 and (everywhere or not defaults.isdisjoint(OFF)):
+            yield key, next(iter(settings.values())).schema["type"], defaults.pop(), described(key)
+
+
+def with_config(project: str) -> str:
+    """Return a Pulumi.yaml with its `config:` section replaced, or added at the end; every other line as it was."""
+    section = project_config()
+    found = re.search(r"^config:.*\n(?:(?:[ \t].*|#.*(?=\n[ \t])|)\n)*", project, flags=re.MULTILINE)
+    if found is None:
+        return project.rstrip("\n") + "\n" + section
+    rest = project[found.end() :]
+    return project[: found.start()] + section + ("\n" if rest else "") + rest
+
+
+def stack_schema() -> dict[str, Any]:
+    """Return the JSON Schema of a Pulumi.<stack>.yaml of this project."""
+    settings: dict[str, Any] = {}
+    for key in KEYS:
+        if key in SECTIONS:
+            description, paths = _section(key)
+            inner = {path.partition(".")[2]: _value(path) for path in paths}
+            settings[f"{NAMESPACE}:{key}"] = {"description": description, **_object(inner)}
+        else:
+            settings[f"{NAMESPACE}:{key}"] = _value(key)
+    config = _object(settings, f"{NAMESPACE}:target")
+    # Keys of providers, such as gcp:project, are theirs to describe.
+    config["patternProperties"] = {f"^(?!{NAMESPACE}:)[^:]+:": {}}
+    text = {name: {"type": "string"} for name in ("secretsprovider", "encryptedkey", "encryptionsalt")}
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "A stack file of rdma-ray",
+        "description": "Pulumi.<stack>.yaml. " + BEGIN.removeprefix("# "),
+        **_object({**text, "environment": {"type": ["array", "object", "string"]}, "config": config}, "config"),
+    }
+
+
+def _object(properties: dict[str, Any], *required: str) -> dict[str, Any]:
+    needs = {"required": list(required)} if required else {}
+    return {"type": "object", "properties": properties, **needs, "additionalProperties": False}
+
+
+def _value(path: str) -> dict[str, Any]:
+    """Return the schema of a setting's values on every target that has it."""
+    settings = list(_by_target(path).values())
+    shape = dict(settings[0].schema)
+    names = [name for setting in settings for name in setting.every_name]
+    if settings[0].secret:
+        shape = _object({"secure": {"type": "string", "minLength": 1}}, "secure")
+    elif names:
+        shape = {"type": "string", "enum": list(dict.fromkeys(names))}
+    elif shape["type"] == "boolean":
+        # `pulumi config set` writes a boolean at the top level as text.
+        shape = {"enum": [True, False, "true", "false"]}
+    return {"description": described(path), **shape}
+
+
+def outputs() -> dict[Path, str]:
+    """Return every generated file with its text."""
+    return {
+        PROJECT: with_config(PROJECT.read_text(encoding="utf-8")),
+        SCHEMA: json.dumps(stack_schema(), indent=2, ensure_ascii=False) + "\n",
+    }
+
+
+def main() -> None:
+    """Write the generated files."""
+    for path, text in outputs().items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+        print(path.relative_to(ROOT))
+
+
+if __name__ == "__main__":
+    main()
