@@ -40,7 +40,7 @@ def test_no_share_without_limits_and_no_table_without_pairs() -> None:
 
 
 def test_of_many_pairs_the_slowest_are_shown() -> None:
-    times = {rank: 0.02 + 0.001 * (rank % 32) for rank in range(64)}
+    times = [0.02 + 0.001 * (rank % 32) for rank in range(64)]
     result = a_result(a_row("pairs duplex", times, per_node=32))
     assert result.world
     result = result.model_copy(update={"world": result.world.model_copy(update={"per_node": 32})})

@@ -46,7 +46,7 @@ def test_one_gpu_measures_and_every_element_is_right(op: str, mode: Mode) -> Non
         operation = COLLECTIVES[op](Place(0, 1, 1), SIZE, dtype, loop.device.torch_device)
         answer = loop.measure(operation, Measurement(op, 0, SIZE, name, mode, 20, 5, 1))
         assert answer.wrong == 0
-        assert 0 < answer.p50 <= answer.p99 <= answer.max
+        assert 0 < answer.iterations.p50 <= answer.iterations.p99 <= answer.iterations.max
         # Only the wall clock includes the launch, so it is never much shorter.
         assert answer.time <= answer.wall * 1.05
 

@@ -9,7 +9,7 @@ import logging
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, cast
+from typing import Any
 
 import ray
 from ray.exceptions import RayActorError, RayTaskError
@@ -20,12 +20,11 @@ from workloads.nccl.bandwidth import REDUCTIONS, algbw, busbw, nic_bandwidth
 from workloads.nccl.collectives import Operation, Place
 from workloads.nccl.gang import Gang
 from workloads.nccl.limits import guarded, pair_figures
-from workloads.nccl.loop import Answer, Measurement
+from workloads.nccl.loop import Answer, Measurement, micro
 from workloads.nccl.options import BenchOptions
 from workloads.nccl.point_patterns import Limits
 from workloads.nccl.points import PointToPoint, selected
-from workloads.nccl.presets import Mode
-from workloads.nccl.result import Iterations, MultiGpuResult, RankTime, Result, Row, Spread, World
+from workloads.nccl.result import MultiGpuResult, RankTime, Result, Row, Spread, World
 from workloads.nccl.sizes import format_size
 
 ONE_HOST = "all ranks on one host: a functional proof, not a fabric measurement"
@@ -57,9 +56,7 @@ def main(text: str) -> int:
 def run(measure: Callable[[dict[str, Any]], tuple[Exit, str]], result: Callable[..., Result | MultiGpuResult]) -> int:
     """Connect to Ray, measure, emit the result even after an error, and return its exit code.
 
-    Args:
-        measure: returns the exit code and the reason, and adds fields of the result to its argument.
-        result: builds the result from its fields.
+    `measure` returns the exit code and the reason, and adds further fields of the result to its argument.
     """
     ray.init(logging_level=logging.WARNING)
     started = time.time()
@@ -125,7 +122,7 @@ def plan(options: BenchOptions, place: Place) -> Iterator[tuple[type[Operation],
                             index=index,
                             size=size,
                             dtype=dtype,
-                            mode=cast(Mode, mode),
+                            mode=mode,
                             iterations=options.iterations,
                             warmup=options.warmup,
                             check=options.check,
@@ -144,10 +141,7 @@ def summarize(
 ) -> Row:
     """Return a row of the result from all ranks' answers, by the slowest rank that takes part.
 
-    `wrong` is None unless every rank checked its data.
-
-    Args:
-        fabric: whether the nodes are machines of their own.
+    `wrong` is None unless every rank checked its data. `fabric` is whether the nodes are different machines.
     """
     active = [answer for answer in answers if answer.takes_part]
     slowest = max(active, key=lambda answer: answer.time)
@@ -155,10 +149,10 @@ def summarize(
     bus = busbw(operation.op, size, seconds, place.world)
     nic = nic_bandwidth(operation.op, bus, place.world, place.nodes) if fabric else None
     wrong = [answer.wrong for answer in answers if answer.wrong is not None]
-    between = None
+    pairs, total, limit = None, None, None
     if issubclass(operation, PointToPoint):
-        times = {rank: answer.time for rank, answer in enumerate(answers)}
-        between = pair_figures(operation.measured, size, times, place.nodes, place.per_node, limits)
+        times = [answer.time for answer in answers]
+        pairs, total, limit = pair_figures(operation.measured, size, times, place.nodes, place.per_node, limits)
     return Row(
         op=operation.op,
         variant=operation.variant,
@@ -172,13 +166,7 @@ def summarize(
             avg=micro(sum(answer.time for answer in active) / len(active)),
             min=micro(min(answer.time for answer in active)),
         ),
-        iteration_us=Iterations(
-            p50=micro(slowest.p50),
-            p95=micro(slowest.p95),
-            p99=micro(slowest.p99),
-            max=micro(slowest.max),
-            cv=round(slowest.cv, 4),
-        ),
+        iteration_us=slowest.iterations,
         algbw=round(algbw(size, seconds), 6),
         busbw=round(bus, 6),
         nic_bandwidth=None if nic is None else round(nic, 6),
@@ -193,14 +181,10 @@ def summarize(
             for rank, answer in enumerate(answers)
             if answer.takes_part
         ],
-        pairs=between.pairs if between else None,
-        total=between.total if between else None,
-        limit=between.limit if between else None,
+        pairs=pairs,
+        total=total,
+        limit=limit,
     )
-
-
-def micro(seconds: float) -> float:
-    return round(seconds * 1e6, 2)
 
 
 def conclude(rows: Sequence[Row]) -> tuple[Exit, str]:

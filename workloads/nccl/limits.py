@@ -7,13 +7,12 @@ measured one, most often NVLink or shared memory between two ranks of one machin
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from workloads.exits import Exit
 from workloads.nccl.point_patterns import Flow, Limits, Variant, fan_in, flows, limit_of
-from workloads.nccl.result import Finding, Member, Pair, Result, Row
+from workloads.nccl.result import Finding, Member, Pair, Result, Row, World
 from workloads.nccl.sizes import format_size
 
 TOLERANCE = 1.02
@@ -21,75 +20,43 @@ TOLERANCE = 1.02
 OP = "p2p"
 
 
-@dataclass(frozen=True, kw_only=True)
-class PairFigures:
-    """The fields that only point-to-point rows have; see `Row`."""
-
-    pairs: list[Pair]
-    total: float
-    limit: float | None
-
-
 def pair_figures(
-    variant: Variant, size: int, times: Mapping[int, float], nodes: int, per_node: int, limits: Limits | None
-) -> PairFigures:
-    """Compute each pair's bandwidth and their total.
+    variant: Variant, size: int, times: Sequence[float], nodes: int, per_node: int, limits: Limits | None
+) -> tuple[list[Pair], float, float | None]:
+    """Return the `pairs`, `total` and `limit` of a row from its size and each rank's mean seconds per run.
 
     A pair ends when both of its ranks do: a sender may return while its data is in flight. The total is, per
     direction, the sum of all bytes over the slowest pair's time, B(A→B) = Σ bytes / max t; duplex adds both directions.
-
-    Args:
-        size: the row's size, bytes per receiver.
-        times: mean seconds per run by rank.
     """
     share = size / fan_in(variant, per_node)
     found = flows(variant, nodes, per_node)
     seconds = {flow: max(times[flow.sender], times[flow.receiver]) for flow in found}
     directions = [[seconds[flow] for flow in found if flow.up is up] for up in (True, False)]
-    return PairFigures(
-        pairs=[
-            Pair(
-                sender=flow.sender,
-                receiver=flow.receiver,
-                time_us=round(time * 1e6, 2),
-                bandwidth=round(share / time / 1e9, 6),
-            )
-            for flow, time in seconds.items()
-        ],
-        total=round(sum(round(share * len(way) / max(way) / 1e9, 6) for way in directions if way), 6),
-        limit=limit_of(found, limits, per_node),
-    )
-
-
-@dataclass(frozen=True, kw_only=True)
-class Context:
-    """What a row is checked against: the links, and the host of each rank.
-
-    `shared_by_design` is whether pairs on one machine are expected: a functional run over gloo. A run over NCCL, or
-    one that claims a fabric, has to measure the NICs.
-    """
-
-    nodes: int
-    per_node: int
-    members: Mapping[int, Member]
-    shared_by_design: bool
-    limits: Limits | None
+    pairs = [
+        Pair(
+            sender=flow.sender,
+            receiver=flow.receiver,
+            time_us=round(time * 1e6, 2),
+            bandwidth=round(share / time / 1e9, 6),
+        )
+        for flow, time in seconds.items()
+    ]
+    total = round(sum(round(share * len(way) / max(way) / 1e9, 6) for way in directions if way), 6)
+    return pairs, total, limit_of(found, limits, per_node)
 
 
 def violations(result: Result, limits: Limits | None = None) -> list[Finding]:
     """Return what is impossible or unverifiable in the point-to-point rows. Code 5 is a failure, 0 a remark.
 
-    Args:
-        limits: those of the machine type that was ordered; default: those in the run's options.
+    `limits` are those of the machine type that was ordered, by default those in the run's options.
     """
     rows = [row for row in result.rows if row.op == OP]
     if not rows:
         return []
-    context = context_of(result, limits)
-    if context is None:
+    if result.world is None:
         return [_failure("no-pairs", "p2p: the result has no number of nodes")]
-    found = [finding for row in rows for finding in of_row(row, context)]
-    if context.limits is None and not context.shared_by_design:
+    found = [finding for row in rows for finding in of_row(row, result, limits)]
+    if limits is None and result.spec.limits is None and not _shared_by_design(result):
         text = "p2p: the line rate of this machine is unknown: no limit was checked"
         found.append(Finding(code=0, kind="no-limit", text=text))
     # A pair on one host appears in every row; report it once.
@@ -104,35 +71,21 @@ def guarded(result: Result) -> Result:
     failures = [finding for finding in violations(result) if finding.code]
     if not failures:
         return result
-    changes: dict[str, Any] = {"rows": [_warned(row, context_of(result)) for row in result.rows]}
+    changes: dict[str, Any] = {"rows": [_warned(row, result) for row in result.rows]}
     if result.exit_code not in (Exit.ERROR, Exit.WRONG_DATA):
         others = f" ({len(failures) - 1} more findings)" if failures[1:] else ""
         changes |= {"exit_code": int(Exit.NOT_AS_ASKED), "reason": f"{failures[0].text}{others}"}
     return result.model_copy(update=changes)
 
 
-def context_of(result: Result, limits: Limits | None = None) -> Context | None:
-    """Return what this result's rows are checked against; None if its number of nodes is missing."""
-    if result.world is None:
-        return None
-    return Context(
-        nodes=result.world.nodes,
-        per_node=result.world.per_node,
-        members={member.rank: member for member in result.ranks or []},
-        shared_by_design=result.proves == "function" and result.backend == "gloo",
-        limits=limits or result.spec.limits,
-    )
-
-
-def of_row(row: Row, context: Context) -> list[Finding]:
+def of_row(row: Row, result: Result, limits: Limits | None = None) -> list[Finding]:
     """Return the findings of one point-to-point row."""
     name = f"{row.op} {row.variant} {format_size(row.size)}"
-    if reason := _incomplete(row, context):
+    if reason := _incomplete(row, result.world):
         return [_failure("no-pairs", f"{name}: {reason}")]
-    assert row.pairs is not None
     across = Variant.parse(str(row.variant)).across
-    shared = _on_one_host(row.pairs, context) if across else []
-    return [*shared, *_over_limit(row, name, across, context)]
+    shared = _on_one_host(row.pairs or [], result) if across else []
+    return [*shared, *_over_limit(row, name, across, result, limits or result.spec.limits)]
 
 
 def both_units(bandwidth: float) -> str:
@@ -144,19 +97,24 @@ def _failure(kind: str, text: str) -> Finding:
     return Finding(code=Exit.NOT_AS_ASKED, kind=kind, text=text)
 
 
-def _warned(row: Row, context: Context | None) -> Row:
-    if row.op != OP or context is None:
+def _shared_by_design(result: Result) -> bool:
+    """Return whether pairs on one machine are expected: a functional run over gloo. Any other run measures NICs."""
+    return result.proves == "function" and result.backend == "gloo"
+
+
+def _warned(row: Row, result: Result) -> Row:
+    if row.op != OP or result.world is None:
         return row
-    texts = [finding.text for finding in of_row(row, context) if finding.code]
+    texts = [finding.text for finding in of_row(row, result) if finding.code]
     return row.model_copy(update={"warnings": [*row.warnings, *texts]})
 
 
-def _incomplete(row: Row, context: Context) -> str | None:
+def _incomplete(row: Row, world: World | None) -> str | None:
     """Return why a row cannot be checked: a missing measurement is never a pass."""
-    if not row.pairs or row.total is None or row.variant is None:
+    if not row.pairs or row.total is None or row.variant is None or world is None:
         return "the result has no senders and receivers"
     try:
-        expected = flows(Variant.parse(row.variant), context.nodes, context.per_node)
+        expected = flows(Variant.parse(row.variant), world.nodes, world.per_node)
     except ValueError as error:
         return str(error)
     if {(flow.sender, flow.receiver) for flow in expected} != {(pair.sender, pair.receiver) for pair in row.pairs}:
@@ -166,19 +124,21 @@ def _incomplete(row: Row, context: Context) -> str | None:
     return None
 
 
-def _over_limit(row: Row, name: str, across: bool, context: Context) -> Iterator[Finding]:
+def _over_limit(row: Row, name: str, across: bool, result: Result, limits: Limits | None) -> Iterator[Finding]:
     assert row.pairs is not None
     assert row.total is not None
+    assert result.world is not None
     path = "this did not go through the NIC" if across else "NVLink is slower than that, so the time is wrong"
+    per_node = result.world.per_node
     found = [Flow(pair.sender, pair.receiver) for pair in row.pairs]
-    known = [limit for limit in (limit_of(found, context.limits, context.per_node), row.limit) if limit is not None]
+    known = [limit for limit in (limit_of(found, limits, per_node), row.limit) if limit is not None]
     if known and row.total > TOLERANCE * min(known):
         text = f"{name}: {both_units(row.total)} is over the limit of {both_units(min(known))}: {path}"
         yield _failure("over-limit", text)
         return
     # The sum of many slow pairs can hide one pair on another path.
     for pair, flow in zip(row.pairs, found, strict=True):
-        limit = limit_of([flow], context.limits, context.per_node)
+        limit = limit_of([flow], limits, per_node)
         if limit is not None and pair.bandwidth > TOLERANCE * limit:
             yield _failure(
                 "over-limit",
@@ -187,13 +147,14 @@ def _over_limit(row: Row, name: str, across: bool, context: Context) -> Iterator
             )
 
 
-def _on_one_host(pairs: Sequence[Pair], context: Context) -> Iterator[Finding]:
+def _on_one_host(pairs: Sequence[Pair], result: Result) -> Iterator[Finding]:
     """Find pairs across nodes whose ranks share a node, a kernel or a host name."""
+    members = {member.rank: member for member in result.ranks or []}
     for one, other in sorted({(min(p.sender, p.receiver), max(p.sender, p.receiver)) for p in pairs}):
-        shared = _shared(context.members.get(one), context.members.get(other))
+        shared = _shared(members.get(one), members.get(other))
         if shared is None:
             continue
-        if context.shared_by_design:
+        if _shared_by_design(result):
             text = "p2p: pairs share a machine, so no figure here is a NIC's"
             yield Finding(code=0, kind="same-host", text=text)
             return

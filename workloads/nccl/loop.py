@@ -17,6 +17,7 @@ from workloads.nccl.device import Device
 from workloads.nccl.options import Fault
 from workloads.nccl.pattern import flip
 from workloads.nccl.presets import Mode
+from workloads.nccl.result import Iterations
 from workloads.statistics import percentile, variation
 
 
@@ -36,9 +37,9 @@ class Measurement:
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """One rank's figures of one row: seconds per run, and the number of wrong elements (None: not checked).
+    """One rank's figures of one row: seconds per run, single runs, and the number of wrong elements.
 
-    `time` is by the device's clock, `wall` by the host's; the percentiles, `max` and `cv` are of single runs.
+    `time` is by the device's clock, `wall` by the host's. `wrong` is None if the data was not checked.
     """
 
     size: int
@@ -47,11 +48,7 @@ class Answer:
     time: float
     wall: float
     clocks_disagree: bool
-    p50: float
-    p95: float
-    p99: float
-    max: float
-    cv: float
+    iterations: Iterations
     wrong: int | None
 
 
@@ -141,11 +138,13 @@ class Loop:
             time=timing.total / len(runs),
             wall=timing.wall / len(runs),
             clocks_disagree=timing.clocks_disagree,
-            p50=percentile(runs, 50),
-            p95=percentile(runs, 95),
-            p99=percentile(runs, 99),
-            max=max(runs),
-            cv=variation(runs),
+            iterations=Iterations(
+                p50=micro(percentile(runs, 50)),
+                p95=micro(percentile(runs, 95)),
+                p99=micro(percentile(runs, 99)),
+                max=micro(max(runs)),
+                cv=round(variation(runs), 4),
+            ),
             wrong=wrong if row.check else None,
         )
 
@@ -169,6 +168,11 @@ class Loop:
         run()
         self.device.synchronize()
         return operation.wrong()
+
+
+def micro(seconds: float) -> float:
+    """Return µs, rounded as in results."""
+    return round(seconds * 1e6, 2)
 
 
 def _barrier() -> None:

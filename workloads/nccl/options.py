@@ -8,21 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from workloads.exits import WorkloadError
 from workloads.nccl.bandwidth import BUSBW_FACTORS, REDUCTIONS
 from workloads.nccl.point_patterns import Limits, choose
-from workloads.nccl.presets import DEFAULT, DTYPES, MODES, PRESETS, Preset, environment
+from workloads.nccl.presets import DEFAULT, PRESETS, Algorithm, DataType, Mode, Preset, PresetName, environment
 from workloads.nccl.sizes import parse_size, sweep
 from workloads.options import option
 
 if TYPE_CHECKING:
     from infra.outputs import Outputs
-
-BACKENDS = ("auto", "nccl", "gloo")
 
 
 INTERNAL = option(parse=False)
@@ -77,9 +75,7 @@ class GangOptions(BaseModel):
 class BenchOptions(GangOptions):
     """One benchmark: every size of every operation, in each data type and mode."""
 
-    preset: str | None = Field(
-        None, description="What to measure: quick, acceptance or full. Other options override it."
-    )
+    preset: PresetName | None = Field(None, description="What to measure. Other options override it.")
     ops: Annotated[list[str], option(name="--op", show_default=False)] = Field(
         [], description="Operation; repeatable. [default: all]"
     )
@@ -105,16 +101,16 @@ class BenchOptions(GangOptions):
     check: Annotated[int | None, option("-c")] = Field(
         None, ge=0, description="Verified runs before and after the timed ones; 0 for none. [default: 1]"
     )
-    dtypes: Annotated[list[str], option(name="--dtype", show_default=False)] = Field(
-        [], description="fp32, fp16, bf16, or uint8 for operations without a sum; repeatable. [default: fp32]"
+    dtypes: Annotated[list[DataType], option(name="--dtype", show_default=False)] = Field(
+        [], description="uint8 is for operations without a sum; repeatable. [default: fp32]"
     )
-    modes: Annotated[list[str], option(name="--mode", show_default=False)] = Field(
+    modes: Annotated[list[Mode], option(name="--mode", show_default=False)] = Field(
         [],
-        description="throughput (back to back), latency (a barrier before each run) or graph (CUDA graph replays);"
-        " repeatable. [default: throughput]",
+        description="Runs back to back, a barrier before each run, or CUDA graph replays; repeatable."
+        " [default: throughput]",
     )
-    algo: str | None = Field(
-        None, description="NCCL's algorithm: ring (the fabric mode), tree, nvls or nvlstree. [default: NCCL's choice]"
+    algo: Algorithm | None = Field(
+        None, description="NCCL's algorithm; ring is the fabric mode. [default: NCCL's choice]"
     )
     variables: Annotated[list[str], option(name="--env", metavar="NAME=VALUE", show_default=False)] = Field(
         [], description="Variable for NCCL or gloo on every rank; repeatable."
@@ -147,13 +143,10 @@ class BenchOptions(GangOptions):
         """
         use_gpu = outputs.nodes.gpus_per_node > 0
         nodes, per_node = self._ranks(outputs)
-        if self.preset is not None and self.preset not in PRESETS:
-            raise WorkloadError(f"--preset {self.preset}: choose one of {', '.join(PRESETS)}")
         base = DEFAULT if self.preset is None else PRESETS[self.preset]
         base = base if use_gpu else base.on_cpus()
         ops = _operations(self.ops or base.ops)
-        dtypes = _known("--dtype", self.dtypes or base.dtypes, DTYPES)
-        modes = _known("--mode", self.modes or base.modes, MODES)
+        dtypes, modes = self.dtypes or list(base.dtypes), self.modes or list(base.modes)
         if "graph" in modes and not use_gpu:
             raise WorkloadError("--mode graph replays CUDA graphs, and this stack has no GPUs: use throughput, latency")
         byte_sums = [op for op in ops if op in REDUCTIONS] if "uint8" in dtypes else []
@@ -180,8 +173,8 @@ class BenchOptions(GangOptions):
                 "ops": ops,
                 "patterns": patterns,
                 "sizes": sizes,
-                "dtypes": dtypes,
-                "modes": modes,
+                "dtypes": [dtype for dtype in get_args(DataType) if dtype in dtypes],
+                "modes": [mode for mode in get_args(Mode) if mode in modes],
                 "iterations": base.iterations if self.iterations is None else self.iterations,
                 "warmup": base.warmup if self.warmup is None else self.warmup,
                 "check": base.check if self.check is None else self.check,
@@ -227,7 +220,7 @@ class MultiGpuOptions(GangOptions):
     devices: int | None = Field(
         None, ge=1, description="Tensors per worker. [default: one per GPU of a node, 8 without GPUs]"
     )
-    backend: str = Field("auto", description="auto (NCCL where there are GPUs and CuPy, otherwise gloo), nccl or gloo.")
+    backend: Literal["auto", "nccl", "gloo"] = Field("auto", description="auto: NCCL if there are GPUs and CuPy.")
 
     @property
     def gpus_per_rank(self) -> int:
@@ -242,8 +235,6 @@ class MultiGpuOptions(GangOptions):
         """
         gpus = outputs.nodes.gpus_per_node
         devices = self.devices or gpus or 8  # without GPUs, the numbers of a machine with eight
-        if self.backend not in BACKENDS:
-            raise WorkloadError(f"--backend {self.backend}: choose one of {', '.join(BACKENDS)}")
         if self.backend == "nccl" and not gpus:
             raise WorkloadError("--backend nccl: this stack's nodes have no GPUs; --backend gloo checks the sums alone")
         _check_nodes(self.nodes, outputs)
@@ -301,11 +292,3 @@ def _operations(names: Sequence[str]) -> list[str]:
     if unknown:
         raise WorkloadError(f"--op {unknown[0]}: choose from all, {', '.join(BUSBW_FACTORS)}")
     return list(BUSBW_FACTORS) if "all" in names else list(dict.fromkeys(names))
-
-
-def _known(option: str, names: Sequence[str], known: Sequence[str]) -> list[str]:
-    """Return the names in the order of `known`."""
-    for name in names:
-        if name not in known:
-            raise WorkloadError(f"{option} {name}: choose from {', '.join(known)}")
-    return [name for name in known if name in names]

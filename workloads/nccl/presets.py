@@ -10,8 +10,9 @@ from workloads.exits import WorkloadError
 
 Mode = Literal["throughput", "latency", "graph"]
 """Runs back to back; a barrier before each run, not timed; replays of a CUDA graph."""
-MODES: tuple[Mode, ...] = get_args(Mode)
-DTYPES = ("fp32", "fp16", "bf16", "uint8")
+DataType = Literal["fp32", "fp16", "bf16", "uint8"]
+PresetName = Literal["quick", "acceptance", "full"]
+Algorithm = Literal["ring", "tree", "nvls", "nvlstree"]
 KIB, MIB, GIB = 2**10, 2**20, 2**30
 CPU_SHRINK = 2048
 """Ratio of GPU to CPU message sizes: a CPU rank moves about a thousandth of what a GPU does. 8 GiB become 4 MiB."""
@@ -29,7 +30,7 @@ class Preset:
     iterations: int = 20
     warmup: int = 5
     check: int = 1
-    dtypes: tuple[str, ...] = ("fp32",)
+    dtypes: tuple[DataType, ...] = ("fp32",)
     modes: tuple[Mode, ...] = ("throughput",)
 
     def on_cpus(self) -> Preset:
@@ -44,7 +45,7 @@ class Preset:
 
 
 DEFAULT = Preset(begin=KIB, factor=2)
-PRESETS = {
+PRESETS: dict[PresetName, Preset] = {
     "quick": Preset(
         ops=("all_gather", "all_reduce", "p2p"), patterns=("pairs",), begin=64 * MIB, end=4 * GIB, factor=8
     ),
@@ -55,12 +56,12 @@ PRESETS = {
         begin=MIB,
         factor=2,
     ),
-    "full": Preset(patterns=("all",), begin=4 * KIB, factor=8, dtypes=DTYPES, modes=MODES),
+    "full": Preset(patterns=("all",), begin=4 * KIB, factor=8, dtypes=get_args(DataType), modes=get_args(Mode)),
 }
 """Is the fabric there; does it deliver what training needs; everything. The largest sizes are at least 1 GiB, where
 health is judged: smaller ones measure latency (workloads.md §1.3, 21 Nov 2026)."""
 
-ALGORITHMS = {
+ALGORITHMS: dict[Algorithm, tuple[str, tuple[str, ...]]] = {
     "ring": ("Ring", ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce")),
     "tree": ("Tree", ("all_reduce",)),
     "nvls": ("NVLS", ("all_reduce", "all_gather", "reduce_scatter")),
@@ -74,17 +75,13 @@ PREFIXES = ("NCCL_", "TORCH_NCCL_", "GLOO_", "FI_", "OFI_NCCL_", "UCX_")
 SECRET_WORDS = ("TOKEN", "SECRET", "PASSWORD", "KEY", "CREDENTIAL")
 
 
-def environment(algo: str | None, assignments: Sequence[str], ops: Sequence[str], use_gpu: bool) -> dict[str, str]:
-    """Return the ranks' variables from `--algo` and `--env NAME=VALUE`.
-
-    Raises:
-        WorkloadError: a variable or the algorithm is not available.
-    """
+def environment(
+    algo: Algorithm | None, assignments: Sequence[str], ops: Sequence[str], use_gpu: bool
+) -> dict[str, str]:
+    """Return the ranks' variables from `--algo` and `--env NAME=VALUE`. WorkloadError names what is not available."""
     found = dict(_assignment(text) for text in assignments)
     if algo is None:
         return found
-    if algo not in ALGORITHMS:
-        raise WorkloadError(f"--algo {algo}: choose one of {', '.join(ALGORITHMS)}")
     if not use_gpu:
         raise WorkloadError(f"--algo {algo} selects NCCL's algorithm, and without GPUs there is only gloo")
     if "NCCL_ALGO" in found:
