@@ -52,10 +52,7 @@ class Addons(pulumi.ComponentResource):
         """Register the add-ons.
 
         Args:
-            name: Name of the component.
             addons: Names of the add-ons.
-            names: Names of the stack's resources.
-            opts: Options of the component.
             cluster: Name of the cluster.
             depends_on: Nodes that the add-ons run on.
             roles: Roles of the add-ons that call AWS, by add-on.
@@ -88,11 +85,7 @@ class Addons(pulumi.ComponentResource):
 def chart_release(chart: Chart, values: Mapping[str, Any], opts: ResourceOptions, *, mirror: str | None) -> Release:
     """Register a release of a Helm chart in kube-system, under the chart's name.
 
-    Args:
-        chart: The chart.
-        values: Values of the chart, without those of the image.
-        opts: Options of the release.
-        mirror: Registry that has the chart's image; None for the image's own registry.
+    `values` lack the image, which comes from the registry `mirror`, or from its own if that is None.
     """
     return Release(
         chart.name,

@@ -104,7 +104,24 @@ class EksCluster(pulumi.ComponentResource):
         )
         self.security_group = self.resource.vpc_config.cluster_security_group_id
         for arn in access.administrators:
-            self._administrator(arn, names, own)
+            # The ARN's path after the account is unique among the administrators and readable.
+            who = arn.partition(":iam::")[2].replace(":", "-").replace("/", "-")
+            entry = eks.AccessEntry(
+                who,
+                cluster_name=self.resource.name,
+                principal_arn=arn,
+                type="STANDARD",
+                tags=names.tags(),
+                opts=own,
+            )
+            eks.AccessPolicyAssociation(
+                who,
+                cluster_name=self.resource.name,
+                principal_arn=entry.principal_arn,
+                policy_arn=f"arn:{names.partition}:eks::aws:{ADMINISTRATOR}",
+                access_scope=eks.AccessPolicyAssociationAccessScopeArgs(type="cluster"),
+                opts=own,
+            )
         if not access.public_endpoint:
             # Networks of a VPN or a peering reach the private endpoint; the nodes do so without a rule.
             for cidr in access.authorized_networks:
@@ -118,21 +135,6 @@ class EksCluster(pulumi.ComponentResource):
         reached = pulumi.Output.all(self.resource.endpoint, self.resource.certificate_authority.data)
         self.kubeconfig = reached.apply(to_kubeconfig)
         self.register_outputs({"kubeconfig": self.kubeconfig})
-
-    def _administrator(self, arn: str, names: EksNames, own: ResourceOptions) -> None:
-        # The ARN's path after the account is unique among the administrators and readable.
-        name = arn.partition(":iam::")[2].replace(":", "-").replace("/", "-")
-        entry = eks.AccessEntry(
-            name, cluster_name=self.resource.name, principal_arn=arn, type="STANDARD", tags=names.tags(), opts=own
-        )
-        eks.AccessPolicyAssociation(
-            name,
-            cluster_name=self.resource.name,
-            principal_arn=entry.principal_arn,
-            policy_arn=f"arn:{names.partition}:eks::aws:{ADMINISTRATOR}",
-            access_scope=eks.AccessPolicyAssociationAccessScopeArgs(type="cluster"),
-            opts=own,
-        )
 
 
 def kubeconfig(cluster: str, region: str, endpoint: str, ca: str) -> str:

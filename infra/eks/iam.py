@@ -51,9 +51,6 @@ class Role(pulumi.ComponentResource):
         """Register the role.
 
         Args:
-            name: Name of the component.
-            names: Names of the stack's resources.
-            opts: Options of the component.
             service: AWS service that assumes the role, such as ec2.amazonaws.com.
             purpose: What the role's name ends with; the component's name by default.
             policies: Names of AWS managed policies.

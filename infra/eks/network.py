@@ -71,11 +71,6 @@ def subnet(
     """Register a subnet that assigns no public addresses.
 
     Args:
-        role: Name of the subnet in the stack.
-        names: Names of the stack's resources.
-        opts: Options of the subnet.
-        vpc: Id of the VPC.
-        cidr: Range of the subnet.
         zone: Availability zone, by name or by id.
         balancers: Load balancers that Kubernetes may place in the subnet: elb, internal-elb, or None for neither.
     """

@@ -63,8 +63,6 @@ def rules_between(
 
     Args:
         name: Prefix of the rules' names.
-        names: Names of the stack's resources.
-        opts: Options of the rules.
         group: Id of the security group that gets the rules.
         peer: Id of the security group at the other end, which may be the same.
         inbound: Description of the inbound rules.

@@ -57,27 +57,18 @@ def deploy(settings: Settings) -> dict[str, Any]:
 
 def region_problems(settings: Settings, region: str | None) -> list[Problem]:
     """Return the problems of the provider's region; none if the zone is an id, which does not contain its region."""
-    source = "pulumi-aws 7.51.1: provider configuration"
     here = zone_region(str(settings.location))
-    if not region:
-        return [
-            Problem(
-                settings=("aws:region",),
-                values=("(not set)",),
-                says="Every resource belongs to a region, and the stack file names none.",
-                fix=f"pulumi config set aws:region {here or 'THE-REGION-OF-THE-ZONE'}",
-                source=source,
-            )
-        ]
-    if here is None or here == region:
+    if region and here in (None, region):
         return []
+    missing = "Every resource belongs to a region, and the stack file names none."
+    other = f"The zone is in {here}, but resources would be created in {region}, which has no such zone."
     return [
         Problem(
-            settings=("aws:region", "location"),
-            values=(region, str(settings.location)),
-            says=f"The zone is in {here}, but resources would be created in {region}, which has no such zone.",
-            fix=f"pulumi config set aws:region {here}",
-            source=source,
+            settings=("aws:region", "location") if region else ("aws:region",),
+            values=(region, str(settings.location)) if region else ("(not set)",),
+            says=other if region else missing,
+            fix=f"pulumi config set aws:region {here or 'THE-REGION-OF-THE-ZONE'}",
+            source="pulumi-aws 7.51.1: provider configuration",
         )
     ]
 
