@@ -213,10 +213,10 @@ OUTPUTS = Outputs.model_validate(
 def test_the_request_fills_in_what_the_stack_knows() -> None:
     request = HuntOptions().resolve(OUTPUTS)
     assert (request.nodes, request.per_node, request.units, request.rails, request.threshold) == (2, 2, 2, 2, 0.5)
-    assert HuntOptions.model_validate_json(request.model_dump_json()) == request
+    assert HuntOptions.from_json(request.to_json()) == request
     ranks = HuntOptions(unit="rank", nodes=4).resolve(OUTPUTS)
     assert (ranks.units, ranks.rails, ranks.settings.rails) == (8, 1, 1)
-    assert request.gang().nodes == 2
+    assert request.world == (2, 2)
 
 
 @pytest.mark.parametrize(

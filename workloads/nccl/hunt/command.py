@@ -33,16 +33,16 @@ def bench_hunt(
     if out is not None and job.detach:
         raise WorkloadError("--detach does not wait for a result: get it later by `rdma-ray logs ID --json FILE`")
 
-    def write_heat_map(found: HuntResult) -> None:
+    def write_heat_map(result: HuntResult) -> None:
         from workloads.nccl.hunt import report
 
         if out is None:
             return
         try:
-            for file in report.write(found, out):
+            for file in report.write(result, out):
                 print(f"written: {file}", file=sys.stderr)
         except OSError as error:
             raise WorkloadError(f"cannot write the heat map to {out}: {error.strerror}") from error
 
-    submission = Request("hunt", "workloads.nccl.hunt.driver", [request.model_dump_json()])
+    submission = Request("hunt", "workloads.nccl.hunt.driver", [request.to_json()])
     return running.workload(outputs, submission, job, write_heat_map)

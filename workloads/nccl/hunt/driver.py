@@ -1,6 +1,6 @@
-"""The hunt's driver: runs on the cluster as a Ray job, forms the crew, runs round after round, prints the result.
+"""Driver of a hunt: runs on the cluster as a Ray job, forms the gang, runs round after round, prints the result.
 
-python -m workloads.nccl.hunt.driver SPEC_JSON
+python -m workloads.nccl.hunt.driver OPTIONS_JSON
 """
 
 from __future__ import annotations
@@ -8,41 +8,38 @@ from __future__ import annotations
 import logging
 import sys
 import time
-from typing import Any
 
 import ray
 from ray.exceptions import RayActorError, RayTaskError
 
 from workloads.events import emit
 from workloads.exits import Exit, WorkloadError, last_line
-from workloads.nccl.driver import ONE_HOST
-from workloads.nccl.hunt.crew import Crew
+from workloads.nccl.driver import describe
+from workloads.nccl.hunt.gang import HuntGang
 from workloads.nccl.hunt.options import HuntOptions
 from workloads.nccl.hunt.plan import Verdict
 from workloads.nccl.hunt.result import HuntResult, Unit
 from workloads.nccl.hunt.search import hunt
 
+DESCRIBED = ("backend", "proves", "notice", "versions")
+
 
 def main(text: str) -> int:
-    """Run the spec; the process's exit code."""
-    spec = HuntOptions.model_validate_json(text)
+    """Run the hunt with these options, and return the process's exit code."""
+    options = HuntOptions.from_json(text)
     ray.init(logging_level=logging.WARNING)
-    started = time.time()
+    now = time.time()
     result = HuntResult(
-        started=started,
-        finished=started,
-        spec=spec,
-        exit_code=Exit.ERROR,
-        reason="",
-        injected_fault=spec.inject_fault,
+        started=now, finished=now, spec=options, exit_code=0, reason="", injected_fault=options.inject_fault
     )
-    crew = Crew(spec, on_event=emit)
+    gang = HuntGang(options, emit)
     try:
-        with crew:
-            result = result.model_copy(update=describe(crew))
+        with gang:
+            described = describe(gang)
+            result = result.model_copy(update={name: described[name] for name in DESCRIBED})
             began = time.monotonic()
-            result = result.concluded(search(spec, crew), units(crew))
-            seconds = crew.seconds | {"search": round(time.monotonic() - began, 3)}
+            result = result.concluded(search(options, gang), units(gang))
+            seconds = gang.seconds | {"search": round(time.monotonic() - began, 3)}
             result = result.model_copy(update={"seconds": seconds})
     except WorkloadError as error:
         result = result.model_copy(update={"exit_code": int(error.code), "reason": str(error)})
@@ -54,56 +51,32 @@ def main(text: str) -> int:
     return result.exit_code
 
 
-def search(spec: HuntOptions, crew: Crew) -> Verdict:
-    """Play the search against the crew."""
-    steps = hunt(spec.units, spec.settings)
+def search(options: HuntOptions, gang: HuntGang) -> Verdict:
+    """Run the search on the gang."""
+    steps = hunt(options.units, options.settings)
     try:
         tests = next(steps)
         while True:
             stages = sorted({probe.stage for probe in tests})
             emit("round", stages=stages, kind_of=tests[0].kind, tests=len(tests), units=tests[0].units)
-            tests = steps.send(crew.answer(tests))
+            tests = steps.send(gang.answer(tests))
     except StopIteration as end:
         verdict: Verdict = end.value
         return verdict
 
 
-def units(crew: Crew) -> list[Unit]:
-    """Who can be accused, by name: the node's host and address, and the rank or GPU where units are ranks."""
-    rails = crew.hunt.rails
+def units(gang: HuntGang) -> list[Unit]:
+    """Return what can be accused, with names: host and address of the node, and the rank or GPU if units are ranks."""
+    rails, by_rank = gang.options.rails, gang.options.unit == "rank"
     found = []
-    for unit in range(crew.hunt.units):
-        member = crew.members[unit * rails]
+    for unit, member in enumerate(gang.members[::rails]):
         name = f"{member.host} ({member.ip})"
-        if crew.hunt.unit == "rank":
+        if by_rank:
             name = f"rank {unit} on {name}" + (f", GPU {member.gpu}" if member.gpu is not None else "")
-        found.append(
-            Unit(
-                unit=unit,
-                name=name,
-                host=member.host,
-                ip=member.ip,
-                machine=member.machine,
-                node_id=member.node_id,
-                gpu=member.gpu if crew.hunt.unit == "rank" else None,
-                nics=crew.nics[unit * rails],
-            )
-        )
+        place = member.model_dump(include={"host", "ip", "machine", "node_id"})
+        gpu = member.gpu if by_rank else None
+        found.append(Unit(unit=unit, name=name, gpu=gpu, nics=gang.nics[unit * rails], **place))
     return found
-
-
-def describe(crew: Crew) -> dict[str, Any]:
-    """What the hunt ran on, and what its figures may be taken for."""
-    spec = crew.hunt
-    notice = None
-    if not crew.fabric:
-        notice = ONE_HOST if crew.machines == 1 else f"{spec.nodes} nodes on only {crew.machines} machines"
-    return {
-        "backend": "nccl" if spec.use_gpu else "gloo",
-        "proves": "fabric" if crew.fabric else "function",
-        "notice": notice,
-        "versions": crew.call("versions", what="asking for versions")[0],
-    }
 
 
 if __name__ == "__main__":

@@ -8,11 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from workloads.exits import WorkloadError
 from workloads.nccl.hunt.plan import Settings
-from workloads.nccl.options import GangOptions
+from workloads.nccl.options import INTERNAL, GangOptions
 from workloads.nccl.sizes import parse_size
 from workloads.options import option
 
@@ -20,16 +20,11 @@ if TYPE_CHECKING:
     from infra.outputs import Outputs
 
 FAULTS = ("slow-node", "slow-rail", "slow-burn", "hang-node", "corrupt-node")
-INTERNAL = option(parse=False)
 
 
-class HuntOptions(BaseModel, frozen=True, extra="forbid"):
-    """A hunt over `nodes` nodes with `per_node` ranks each."""
+class HuntOptions(GangOptions):
+    """One hunt: the search's settings, and the all_gather of each test."""
 
-    nodes: int | None = Field(None, ge=1, description="Nodes. [default: those that the stack keeps]")
-    per_node: int | None = Field(
-        None, ge=1, description="Ranks per node. [default: one per GPU, or per CPU without GPUs]"
-    )
     unit: Literal["node", "rank"] = Field(
         "node", description="What to accuse: node, or rank (one GPU, on one node too)."
     )
@@ -54,13 +49,10 @@ class HuntOptions(BaseModel, frozen=True, extra="forbid"):
     timeout_s: Annotated[float, option(name="--timeout")] = Field(
         120, ge=1, description="Seconds before a test counts as a hang."
     )
-    wait_s: Annotated[float, option(name="--wait")] = Field(1800, ge=1, description="Seconds to wait for the nodes.")
     seed: int = Field(0, description="Seed of the random choice of partners.")
     inject_fault: Annotated[str | None, option(show=False)] = Field(
         None, description="Inject a fault: slow-node:1, slow-rail:1.0, hang-node:1 and more."
     )
-    use_gpu: Annotated[bool, INTERNAL] = False
-    elastic: Annotated[bool, INTERNAL] = False
     target: Annotated[str, INTERNAL] = ""
 
     def resolve(self, outputs: Outputs) -> HuntOptions:
@@ -103,13 +95,6 @@ class HuntOptions(BaseModel, frozen=True, extra="forbid"):
         return found
 
     @property
-    def world(self) -> tuple[int, int]:
-        """(nodes, ranks per node) of a resolved model."""
-        assert self.nodes is not None
-        assert self.per_node is not None
-        return self.nodes, self.per_node
-
-    @property
     def rails(self) -> int:
         """Ranks of a unit."""
         return self.world[1] if self.unit == "node" else 1
@@ -142,18 +127,6 @@ class HuntOptions(BaseModel, frozen=True, extra="forbid"):
             full=self.full,
             single=self.single,
             seed=self.seed,
-        )
-
-    def gang(self) -> GangOptions:
-        """Return the ranks of the hunt, as a gang."""
-        nodes, per_node = self.world
-        return GangOptions(
-            nodes=nodes,
-            per_node=per_node,
-            use_gpu=self.use_gpu,
-            timeout_s=self.timeout_s,
-            wait_s=self.wait_s,
-            elastic=self.elastic,
         )
 
 

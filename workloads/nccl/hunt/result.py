@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
 from workloads.exits import Exit
 from workloads.nccl.hunt import plan
 from workloads.nccl.hunt.options import HuntOptions
 from workloads.nccl.hunt.plan import Broken, Fault, Kind, Severity, Verdict
-from workloads.nccl.result import Part
+from workloads.nccl.result import Document, Part
 
 SCHEMA = "rdma-ray/hunt/1"
 ISOLATE_BELOW = 0.5  # share of the reference below which a unit spoils every job that it is in
@@ -94,7 +94,7 @@ class Finding(Part):
     text: str
 
 
-class HuntResult(Part):
+class HuntResult(Document):
     """A whole hunt."""
 
     schema_: str = SCHEMA
@@ -119,10 +119,6 @@ class HuntResult(Part):
     job: str | None = None
     cluster: str | None = None
     command: list[str] | None = None
-
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", alias_generator=lambda name: name.rstrip("_"), populate_by_name=True
-    )
 
     def concluded(self, verdict: Verdict, units: Sequence[Unit]) -> HuntResult:
         """Return the result with a search's verdict."""
