@@ -19,7 +19,7 @@ from infra.eks.names import EksNames
 from infra.eks.network import ClusterNetwork
 from infra.eks.security_groups import https_rule
 from infra.kubernetes import kubeconfig as any_cloud
-from infra.settings import EksSettings as Settings
+from infra.settings import EksSettings
 
 LOGS = ("api", "audit", "authenticator", "controllerManager", "scheduler")
 LOG_DAYS = 30
@@ -40,7 +40,7 @@ class EksCluster(pulumi.ComponentResource):
     security_group: pulumi.Output[str]
 
     def __init__(
-        self, name: str, settings: Settings, names: EksNames, opts: ResourceOptions, *, network: ClusterNetwork
+        self, name: str, settings: EksSettings, names: EksNames, opts: ResourceOptions, *, network: ClusterNetwork
     ) -> None:
         super().__init__("rdma-ray:eks:EksCluster", name, {}, opts)
         own, access = ResourceOptions(parent=self), settings.access

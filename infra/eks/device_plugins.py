@@ -10,11 +10,10 @@ from typing import Any
 import pulumi
 from pulumi import ResourceOptions
 
-from infra.catalog.machines import EksMachine
 from infra.catalog.pins import AWS_DRANET, EFA_PLUGIN, NVIDIA_PLUGIN
 from infra.eks.addons import chart_release
 from infra.fabric import GPU_TOLERATION
-from infra.settings import EksSettings as Settings
+from infra.settings import EksSettings
 
 # The chart tolerates the GPU taint and selects nodes with the label nvidia.com/gpu.present (`node_groups`).
 NVIDIA_VALUES: dict[str, Any] = {
@@ -27,18 +26,18 @@ NVIDIA_VALUES: dict[str, Any] = {
 class DevicePlugins(pulumi.ComponentResource):
     """Helm releases of the daemon sets; Ray depends on `releases`. Without GPU nodes they have no pods."""
 
-    def __init__(self, name: str, settings: Settings, machine: EksMachine, opts: ResourceOptions) -> None:
+    def __init__(self, name: str, settings: EksSettings, opts: ResourceOptions) -> None:
         super().__init__("rdma-ray:eks:DevicePlugins", name, {}, opts)
         own, mirror = ResourceOptions(parent=self), settings.access.image_mirror
         efa = AWS_DRANET if settings.fabric == "efa-dranet" else EFA_PLUGIN
         self.releases: list[pulumi.Resource] = [
             chart_release(NVIDIA_PLUGIN, NVIDIA_VALUES, own, mirror=mirror),
-            chart_release(efa, efa_values(machine), own, mirror=mirror),
+            chart_release(efa, efa_values(settings.nodes.machine), own, mirror=mirror),
         ]
         self.register_outputs({})
 
 
-def efa_values(machine: EksMachine) -> dict[str, Any]:
+def efa_values(machine: str) -> dict[str, Any]:
     """Return the values of both EFA charts.
 
     By default they do not tolerate the GPU taint and select a list of instance types that depends on the chart's
@@ -46,5 +45,5 @@ def efa_values(machine: EksMachine) -> dict[str, Any]:
     """
     return {
         "tolerations": [dict(GPU_TOLERATION)],
-        "supportedInstanceLabels": {"keys": ["node.kubernetes.io/instance-type"], "values": [machine.name]},
+        "supportedInstanceLabels": {"keys": ["node.kubernetes.io/instance-type"], "values": [machine]},
     }

@@ -19,11 +19,11 @@ from pulumi_aws import ec2
 
 from infra.catalog.aws import ROOT_DEVICE, ROOT_GB
 from infra.catalog.capacity import EKS_CAPACITIES
-from infra.catalog.machines import EksMachine
+from infra.catalog.machines import eks_machine
 from infra.catalog.pins import NODEADM_API
 from infra.eks.interfaces import interfaces
 from infra.eks.names import GPU_GROUP, SYSTEM_GROUP, EksNames
-from infra.settings import EksSettings as Settings
+from infra.settings import EksSettings
 
 METADATA_HOPS = 1
 """Network hops of a response of the instance metadata service. A pod is one hop further away than its node, so it
@@ -56,8 +56,7 @@ def system_template(name: str, names: EksNames, opts: ResourceOptions) -> ec2.La
 
 def gpu_template(
     name: str,
-    settings: Settings,
-    machine: EksMachine,
+    settings: EksSettings,
     names: EksNames,
     opts: ResourceOptions,
     *,
@@ -65,7 +64,7 @@ def gpu_template(
     placement_group: pulumi.Input[str] | None,
 ) -> ec2.LaunchTemplate:
     """Register the launch template of the GPU nodes; every interface has all `security_groups`."""
-    capacity = EKS_CAPACITIES[str(settings.nodes.capacity)]
+    machine, capacity = eks_machine(settings.nodes.machine), EKS_CAPACITIES[settings.nodes.capacity]
     reservation = None
     if capacity.targets_reservation:
         reservation = ec2.LaunchTemplateCapacityReservationSpecificationArgs(

@@ -15,7 +15,7 @@ from pulumi import ResourceOptions
 from infra.addresses import eks_addresses
 from infra.catalog.aws import is_zone_id
 from infra.eks.names import EksNames
-from infra.settings import EksSettings as Settings
+from infra.settings import EksSettings
 
 
 class ClusterNetwork(pulumi.ComponentResource):
@@ -30,11 +30,11 @@ class ClusterNetwork(pulumi.ComponentResource):
     private: tuple[pulumi.Output[str], pulumi.Output[str]]
     routes: pulumi.Output[str]
 
-    def __init__(self, name: str, settings: Settings, names: EksNames, opts: ResourceOptions) -> None:
+    def __init__(self, name: str, settings: EksSettings, names: EksNames, opts: ResourceOptions) -> None:
         super().__init__("rdma-ray:eks:ClusterNetwork", name, {}, opts)
         own = ResourceOptions(parent=self)
-        self.addresses = eks_addresses(IPv4Network(str(settings.network.base_range)), settings.nodes.max)
-        self.zones = (str(settings.location), str(settings.network.second_zone))
+        self.addresses = eks_addresses(IPv4Network(settings.network.base_range), settings.nodes.max)
+        self.zones = (settings.location, settings.network.second_zone)
         vpc = aws.ec2.Vpc(
             name,
             cidr_block=str(self.addresses.base),

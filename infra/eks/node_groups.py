@@ -24,12 +24,12 @@ from pulumi_aws import autoscaling, ec2, eks
 
 from infra.catalog.aws import ACCELERATOR_LABEL, SYSTEM_MACHINE, SYSTEM_MAX_NODES
 from infra.catalog.capacity import EKS_CAPACITIES
-from infra.catalog.machines import EksMachine
+from infra.catalog.machines import EksMachine, eks_machine
 from infra.catalog.pins import EKS_NODE_IMAGE
 from infra.eks.fabric import EFA_RESOURCE
 from infra.eks.launch_template import gpu_template, system_template
 from infra.eks.names import GPU_GROUP, SYSTEM_GROUP, EksNames
-from infra.settings import EksSettings as Settings
+from infra.settings import EksSettings
 
 GPU_LABELS = {
     # The NVIDIA device plugin selects nodes with this label, or those that node feature discovery labels.
@@ -103,8 +103,7 @@ class GpuNodes(pulumi.ComponentResource):
     def __init__(
         self,
         name: str,
-        settings: Settings,
-        machine: EksMachine,
+        settings: EksSettings,
         args: NodeArgs,
         names: EksNames,
         opts: ResourceOptions,
@@ -113,7 +112,7 @@ class GpuNodes(pulumi.ComponentResource):
     ) -> None:
         """Register the node group; every interface of its nodes has all `security_groups`."""
         super().__init__("rdma-ray:eks:GpuNodes", name, {}, opts)
-        capacity = EKS_CAPACITIES[str(settings.nodes.capacity)]
+        machine, capacity = eks_machine(settings.nodes.machine), EKS_CAPACITIES[settings.nodes.capacity]
         min_nodes = 0 if capacity.starts_empty else settings.nodes.min
         fixed_name = _fixed_name(self)
         placement = None
@@ -125,7 +124,6 @@ class GpuNodes(pulumi.ComponentResource):
         template = gpu_template(
             name,
             settings,
-            machine,
             names,
             fixed_name,
             security_groups=security_groups,
@@ -171,7 +169,7 @@ class GpuNodes(pulumi.ComponentResource):
         self.register_outputs({"group": self.group.node_group_name})
 
 
-def node_devices(settings: Settings, machine: EksMachine) -> dict[str, int]:
+def node_devices(settings: EksSettings, machine: EksMachine) -> dict[str, int]:
     """Return the devices that a GPU node offers by count. Devices of claims (DRANET) have no count, and pods that claim
     them do not scale up an empty group."""
     efa = {EFA_RESOURCE: machine.efa_max} if settings.fabric == "efa" else {}

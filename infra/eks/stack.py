@@ -35,14 +35,13 @@ from infra.kubernetes.queue_manifest import Admission
 from infra.kubernetes.shared_folder import SharedFolder
 from infra.kubernetes.workload import WorkloadArgs, workload
 from infra.kubernetes.workload_shape import workload_shape
-from infra.settings import EksSettings as Settings
-from infra.settings.problems import Problem, SettingsError
+from infra.settings import EksSettings, Problem, SettingsError
 
 METRICS_NAMESPACE = "monitoring"
 """Namespace whose Prometheus may read metrics; EKS installs none (the usual name, kube-prometheus-stack docs)."""
 
 
-def deploy(settings: Settings) -> dict[str, Any]:
+def deploy(settings: EksSettings) -> dict[str, Any]:
     """Register the resources of a stack and return its outputs, under the names of `infra.outputs.Outputs`.
 
     Raises `SettingsError` if the configured region is not the zone's.
@@ -55,9 +54,9 @@ def deploy(settings: Settings) -> dict[str, Any]:
     return outputs(settings, machine, names.named("ray"), stack.kubeconfig, stack.token)
 
 
-def region_problems(settings: Settings, region: str | None) -> list[Problem]:
+def region_problems(settings: EksSettings, region: str | None) -> list[Problem]:
     """Return the problems of the provider's region; none if the zone is an id, which does not contain its region."""
-    here = zone_region(str(settings.location))
+    here = zone_region(settings.location)
     if region and here in (None, region):
         return []
     missing = "Every resource belongs to a region, and the stack file names none."
@@ -65,7 +64,7 @@ def region_problems(settings: Settings, region: str | None) -> list[Problem]:
     return [
         Problem(
             settings=("aws:region", "location") if region else ("aws:region",),
-            values=(region, str(settings.location)) if region else ("(not set)",),
+            values=(region, settings.location) if region else ("(not set)",),
             says=other if region else missing,
             fix=f"pulumi config set aws:region {here or 'THE-REGION-OF-THE-ZONE'}",
             source="pulumi-aws 7.51.1: provider configuration",
@@ -79,7 +78,7 @@ class EksStack(pulumi.ComponentResource):
     kubeconfig: pulumi.Output[str]
     token: pulumi.Output[str]
 
-    def __init__(self, settings: Settings, machine: EksMachine, names: EksNames) -> None:
+    def __init__(self, settings: EksSettings, machine: EksMachine, names: EksNames) -> None:
         # Children inherit the protection. On the cluster alone it would be too late: the engine deletes the node groups
         # before it finds that the cluster is protected (seen with 3.259.0).
         super().__init__("rdma-ray:eks:EksStack", names.stack, {}, ResourceOptions(protect=settings.protect))
@@ -101,7 +100,7 @@ class EksStack(pulumi.ComponentResource):
         system = SystemNodes("system", system_args, names, own)
         gpu_args = node_args(network.gpu, network.associations["gpu"], *efa.rules)
         groups = [cluster.security_group, efa.id]
-        gpu = GpuNodes("gpu", settings, machine, gpu_args, names, own, security_groups=groups)
+        gpu = GpuNodes("gpu", settings, gpu_args, names, own, security_groups=groups)
         # The FSx driver has no role: it mounts a file system that the stack creates.
         after = ["coredns", "eks-node-monitoring-agent", *(["aws-fsx-csi-driver"] if settings.storage.bucket else [])]
         addons = Addons("after-nodes", after, names, own, cluster=name, depends_on=[system.group]).addons
@@ -111,7 +110,7 @@ class EksStack(pulumi.ComponentResource):
 
     def _workload(
         self,
-        settings: Settings,
+        settings: EksSettings,
         machine: EksMachine,
         names: EksNames,
         system: pulumi.Resource,
@@ -132,7 +131,7 @@ class EksStack(pulumi.ComponentResource):
         inside = ResourceOptions(parent=self, providers=[provider], deleted_with=cluster.resource)
         rights = AutoscalerRights("autoscaler", names, own, cluster=cluster.resource.name)
         Autoscaler("cluster-autoscaler", names, inside, mirror=mirror, rights=rights, nodes=system)
-        plugins = DevicePlugins("device-plugins", settings, machine, inside)
+        plugins = DevicePlugins("device-plugins", settings, inside)
         folder = self._folder(settings, names, addons, inside) if settings.storage.bucket else None
         # Operators find Services by name, which needs this add-on.
         dns = addons["coredns"]
@@ -162,7 +161,7 @@ class EksStack(pulumi.ComponentResource):
         )
 
     def _folder(
-        self, settings: Settings, names: EksNames, addons: dict[str, pulumi.Resource], inside: ResourceOptions
+        self, settings: EksSettings, names: EksNames, addons: dict[str, pulumi.Resource], inside: ResourceOptions
     ) -> SharedFolder:
         storage = settings.storage
         system = SharedFileSystem(
@@ -176,4 +175,4 @@ class EksStack(pulumi.ComponentResource):
         )
         driver = addons["aws-fsx-csi-driver"]
         volume = SharedVolume("shared-volume", storage, names, inside, system=system, driver=driver)
-        return fsx_folder(str(storage.mount_path), claim(volume.name, int(storage.capacity_gib or 0)))
+        return fsx_folder(storage.mount_path, claim(volume.name, storage.capacity_gib))
