@@ -9,6 +9,7 @@ import logging
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from itertools import product
 from typing import Any
 
 import ray
@@ -109,25 +110,11 @@ def plan(options: BenchOptions, place: Place) -> Iterator[tuple[type[Operation],
     assert options.iterations is not None
     assert options.warmup is not None
     assert options.check is not None
-    for index, operation in selected(options.ops, options.patterns, place):
-        for mode in options.modes:
-            for dtype in options.dtypes:
-                if dtype == "uint8" and operation.op in REDUCTIONS:
-                    continue
-                for size in options.sizes:
-                    yield (
-                        operation,
-                        Measurement(
-                            op=operation.op,
-                            index=index,
-                            size=size,
-                            dtype=dtype,
-                            mode=mode,
-                            iterations=options.iterations,
-                            warmup=options.warmup,
-                            check=options.check,
-                        ),
-                    )
+    operations = selected(options.ops, options.patterns, place)
+    for (index, operation), mode, dtype, size in product(operations, options.modes, options.dtypes, options.sizes):
+        if dtype != "uint8" or operation.op not in REDUCTIONS:
+            runs = options.iterations, options.warmup, options.check
+            yield operation, Measurement(operation.op, index, size, dtype, mode, *runs)
 
 
 def summarize(

@@ -72,15 +72,10 @@ class Gang:
         return self.nodes > 1 and self.machines == self.nodes
 
     def call(self, method: str, *arguments: Any, what: str) -> list[Any]:
-        """Call `method` on every rank at once, and return the answers by rank.
+        """Call `method` on every rank at once, and return the answers by rank; `what` names the step in messages.
 
-        A rank's own error is raised at once.
-
-        Args:
-            what: name of the step in error messages.
-
-        Raises:
-            WorkloadError: code HANG, if a rank has not answered within the time-out; the communicator is aborted.
+        A rank's own error is raised at once. After the time-out the communicator is aborted, and WorkloadError has the
+        code HANG.
         """
         references = [getattr(actor, method).remote(*arguments) for actor in self.actors]
         return self._gather(references, what, self.options.timeout_s)

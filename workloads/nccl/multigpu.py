@@ -142,11 +142,7 @@ def count_wrong(tensors: Sequence[Sequence[float]], value: float) -> int:
 def choose(
     backend: str, use_gpu: bool, members: Sequence[Member], no_nccl: Sequence[str | None]
 ) -> tuple[str, str | None]:
-    """Return `nccl` or `gloo`, and what is therefore not tested.
-
-    Raises:
-        WorkloadError: NCCL is requested and not available.
-    """
+    """Return `nccl` or `gloo`, and what is therefore not tested. WorkloadError if NCCL is requested and missing."""
     if backend == "gloo":
         return "gloo", "gloo was requested: neither NCCL nor a GPU took part"
     missing = [f"{member.host} ({member.ip}): {why}" for member, why in zip(members, no_nccl, strict=True) if why]

@@ -133,13 +133,9 @@ class BenchOptions(GangOptions):
         return None if isinstance(value, dict) and set(value) != known else value
 
     def resolve(self, outputs: Outputs, limits: Limits | None, *, logs: bool = False) -> BenchOptions:
-        """Return the complete options for this stack.
+        """Return the complete options for this stack, with the limits of its machine type.
 
-        Args:
-            limits: those of the stack's machine type.
-
-        Raises:
-            WorkloadError: an option does not fit the stack or another option.
+        WorkloadError names an option that does not fit the stack or another option.
         """
         use_gpu = outputs.nodes.gpus_per_node > 0
         nodes, per_node = self._ranks(outputs)
@@ -175,9 +171,11 @@ class BenchOptions(GangOptions):
                 "sizes": sizes,
                 "dtypes": [dtype for dtype in get_args(DataType) if dtype in dtypes],
                 "modes": [mode for mode in get_args(Mode) if mode in modes],
-                "iterations": base.iterations if self.iterations is None else self.iterations,
-                "warmup": base.warmup if self.warmup is None else self.warmup,
-                "check": base.check if self.check is None else self.check,
+                **{
+                    name: getattr(base, name)
+                    for name in ("iterations", "warmup", "check")
+                    if getattr(self, name) is None
+                },
                 "environment": environment(self.algo, self.variables, ops, use_gpu),
                 "left_out": [f"{op} uint8" for op in byte_sums],
                 "logs": logs,
@@ -228,11 +226,7 @@ class MultiGpuOptions(GangOptions):
         return self.devices
 
     def resolve(self, outputs: Outputs) -> MultiGpuOptions:
-        """Return the complete options for this stack.
-
-        Raises:
-            WorkloadError: an option does not fit the stack.
-        """
+        """Return the complete options for this stack. WorkloadError names an option that does not fit it."""
         gpus = outputs.nodes.gpus_per_node
         devices = self.devices or gpus or 8  # without GPUs, the numbers of a machine with eight
         if self.backend == "nccl" and not gpus:
@@ -264,11 +258,7 @@ class Fault:
 
 
 def parse_fault(text: str | None, ranks: int) -> Fault | None:
-    """Return the fault in `--inject-fault`.
-
-    Raises:
-        ValueError: there is no such fault.
-    """
+    """Return the fault in `--inject-fault`; ValueError if there is no such fault."""
     if text is None:
         return None
     kind, _, rest = text.partition(":")

@@ -65,8 +65,8 @@ class Scheduling:
     failed: list[str]
     refused: bool
 
-    def table(self, kind: str) -> list[str]:
-        return [f"  {node.address}: {node.free:g} of {node.total:g} {kind} free" for node in self.nodes]
+    def table(self, kind: str) -> str:
+        return "\n".join(f"  {node.address}: {node.free:g} of {node.total:g} {kind} free" for node in self.nodes)
 
 
 def never(request: GangRequest, seen: Scheduling, elastic: bool) -> str | None:
@@ -79,13 +79,8 @@ def never(request: GangRequest, seen: Scheduling, elastic: bool) -> str | None:
     if not elastic:
         if fitting >= request.nodes:
             return None
-        return "\n".join(
-            [
-                f"these nodes can never fit: the run needs {request}; the cluster has",
-                *seen.table(request.kind),
-                REQUEST_LESS,
-            ]
-        )
+        table = seen.table(request.kind)
+        return f"these nodes can never fit: the run needs {request}; the cluster has\n{table}\n{REQUEST_LESS}"
     able = [group for group in seen.groups or () if group.amount >= request.amount]
     if seen.groups is None or any(group.most is None for group in able):
         return None
@@ -118,9 +113,10 @@ def waiting(request: GangRequest, seen: Scheduling) -> str:
 
 def too_late(request: GangRequest, seen: Scheduling, wait_s: float, state: str) -> str:
     """Return the message of a wait that timed out; `state` is Ray's state of the placement group."""
-    lines = [f"no room within {wait_s:.0f} s ({state}): the run needs {request}; the cluster has"]
-    lines += [*seen.table(request.kind), waiting(request, seen)]
-    return "\n".join([*lines, f"wait longer with --wait, {REQUEST_LESS}"])
+    return (
+        f"no room within {wait_s:.0f} s ({state}): the run needs {request}; the cluster has\n"
+        f"{seen.table(request.kind)}\n{waiting(request, seen)}\nwait longer with --wait, {REQUEST_LESS}"
+    )
 
 
 def wait_for_nodes(
@@ -128,8 +124,7 @@ def wait_for_nodes(
 ) -> None:
     """Wait until the group has its nodes, and report from time to time what is missing.
 
-    Raises:
-        WorkloadError: the group can never be placed, or was not placed within `wait_s` seconds.
+    WorkloadError if the group can never be placed, or was not placed within `wait_s` seconds.
     """
     ready = group.ready()
     began = time.monotonic()
@@ -149,13 +144,8 @@ def wait_for_nodes(
 def answers(references: Sequence[Any], timeout_s: float, hang: Callable[[list[int]], str]) -> list[Any]:
     """Return the answers in the order of the references.
 
-    An actor's own error is raised as soon as it fails, while others may still wait for it.
-
-    Args:
-        hang: the message for the indexes without an answer.
-
-    Raises:
-        WorkloadError: code HANG, if an answer is missing after `timeout_s` seconds.
+    An actor's own error is raised as soon as it fails, while others may still wait for it. If answers are missing after
+    `timeout_s` seconds, WorkloadError has the code HANG and the message of `hang` for their indexes.
     """
     pending = list(references)
     deadline = time.monotonic() + timeout_s

@@ -53,11 +53,7 @@ class Variant:
 
     @classmethod
     def parse(cls, name: str) -> Variant:
-        """Return the variant with this name.
-
-        Raises:
-            ValueError: there is no such variant.
-        """
+        """Return the variant with this name; ValueError if there is none."""
         pattern, *rail, direction = name.split(" ") if name.count(" ") in (1, 2) else ("", "")
         known = pattern in PATTERNS and direction in DIRECTIONS and (pattern == RAIL) == bool(rail)
         if not known or not all(number.isdecimal() for number in rail):
@@ -76,8 +72,7 @@ def possible(pattern: str, nodes: int, per_node: int) -> bool:
 def choose(names: Sequence[str], nodes: int, per_node: int) -> list[str]:
     """Return the requested patterns without duplicates; `all` means all possible ones, no name the basic one.
 
-    Raises:
-        ValueError: a pattern does not exist or is not possible on these ranks.
+    ValueError names a pattern that does not exist or is not possible on these ranks.
     """
     for name in names:
         if name not in (*PATTERNS, "all"):

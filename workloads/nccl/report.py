@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from rich.box import SIMPLE_HEAD
-from rich.console import Console, JustifyMethod
+from rich.console import Console
 from rich.table import Table
 
 from workloads.client.view import ProgressView
@@ -23,6 +24,7 @@ MAX_WARNINGS = 10
 MAX_PAIRS = 16
 """Pairs of one measurement that are shown; of more, the slowest."""
 SHORT = {"throughput": "thru", "latency": "lat", "graph": "graph"}
+Number = TypeVar("Number", int, float)
 PHASES = {
     "placement": "waiting for the nodes",
     "start": "starting the ranks",
@@ -141,44 +143,45 @@ def _table(result: Result, wide: bool) -> Table:
         collapse_padding=not wide,
     )
     columns = _columns(result.rows, wide)
-    for name, (justify, _) in columns.items():
-        table.add_column(name, justify=justify, no_wrap=True)
+    for name in columns:
+        table.add_column(name, justify="left" if name in ("operation", "type", "mode") else "right", no_wrap=True)
     previous = None
     for row in result.rows:
         kind = (row.title, row.mode, row.dtype)
         if previous not in (None, kind):
             table.add_section()
         previous = kind
-        table.add_row(*(cell(row) for _, cell in columns.values()))
+        table.add_row(*(cell(row) for cell in columns.values()))
     return table
 
 
-def _columns(rows: Sequence[Row], wide: bool) -> dict[str, tuple[JustifyMethod, Callable[[Row], str]]]:
-    """Return the columns that fit; what is equal in every row is in the heading instead."""
-    left: JustifyMethod = "left"
-    right: JustifyMethod = "right"
-    found: dict[str, tuple[JustifyMethod, Callable[[Row], str]]] = {"operation": (left, lambda row: row.title)}
-    if len({row.dtype for row in rows}) > 1:
-        found["type"] = (left, lambda row: row.dtype)
-    if len({row.mode for row in rows}) > 1:
-        found["mode"] = (left, lambda row: SHORT[row.mode])
-    found["size"] = (right, lambda row: format_size(row.size))
-    found["time µs"] = (right, lambda row: figure(row.time_us.max))
-    if wide:
-        found["min"] = (right, lambda row: figure(row.time_us.min))
-        found["avg"] = (right, lambda row: figure(row.time_us.avg))
-        found["p50"] = (right, lambda row: figure(row.iteration_us.p50))
-        found["p99"] = (right, lambda row: figure(row.iteration_us.p99))
-        found["cv %"] = (right, lambda row: f"{100 * row.iteration_us.cv:.1f}")
-    found["algbw"] = (right, lambda row: figure(row.algbw))
-    found["busbw"] = (right, lambda row: figure(row.busbw))
-    if any(row.nic_bandwidth is not None for row in rows):
-        found["per NIC"] = (right, lambda row: "N/A" if row.nic_bandwidth is None else figure(row.nic_bandwidth))
-    # nccl-tests writes N/A where nothing was checked: that is not zero.
-    found["#wrong"] = (right, lambda row: "N/A" if row.wrong is None else f"[red]{row.wrong}[/]" if row.wrong else "0")
+def _columns(rows: Sequence[Row], wide: bool) -> dict[str, Callable[[Row], str]]:
+    """Return the columns that fit, by name; what is equal in every row is in the heading instead."""
+    columns: list[tuple[str, bool, Callable[[Row], str]]] = [
+        ("operation", True, lambda row: row.title),
+        ("type", len({row.dtype for row in rows}) > 1, lambda row: row.dtype),
+        ("mode", len({row.mode for row in rows}) > 1, lambda row: SHORT[row.mode]),
+        ("size", True, lambda row: format_size(row.size)),
+        ("time µs", True, lambda row: figure(row.time_us.max)),
+        ("min", wide, lambda row: figure(row.time_us.min)),
+        ("avg", wide, lambda row: figure(row.time_us.avg)),
+        ("p50", wide, lambda row: figure(row.iteration_us.p50)),
+        ("p99", wide, lambda row: figure(row.iteration_us.p99)),
+        ("cv %", wide, lambda row: f"{100 * row.iteration_us.cv:.1f}"),
+        ("algbw", True, lambda row: figure(row.algbw)),
+        ("busbw", True, lambda row: figure(row.busbw)),
+        ("per NIC", any(row.nic_bandwidth for row in rows), lambda row: _optional(row.nic_bandwidth, figure)),
+        ("#wrong", True, lambda row: _optional(row.wrong, lambda wrong: f"[red]{wrong}[/]" if wrong else "0")),
+    ]
+    found = {name: cell for name, shown, cell in columns if shown}
     if not wide and len(found) > NARROW_COLUMNS:
         del found["algbw"]  # equals size over time, both of which are shown
     return found
+
+
+def _optional(value: Number | None, text: Callable[[Number], str]) -> str:
+    """Format a value; N/A for None, as nccl-tests writes it: that is not zero."""
+    return "N/A" if value is None else text(value)
 
 
 def _heading(result: Result) -> str:

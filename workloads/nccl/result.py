@@ -9,21 +9,15 @@ import json
 from pathlib import Path
 from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import ConfigDict, ValidationError
 
 from workloads.exits import WorkloadError
-from workloads.nccl.evidence.facts import Evidence, LogFacts
+from workloads.nccl.evidence.facts import Evidence, LogFacts, Part
 from workloads.nccl.options import BenchOptions, MultiGpuOptions
 from workloads.nccl.presets import Mode
 
 SCHEMA = "rdma-ray/nccl/2"
 MULTIGPU_SCHEMA = "rdma-ray/multigpu/1"
-
-
-class Part(BaseModel):
-    """Part of a result: frozen, and strict about names, so that a renamed field is an error."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class Member(Part):
@@ -194,11 +188,7 @@ class Result(Document):
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Read a file of `bench nccl --json`.
-
-        Raises:
-            WorkloadError: the file is not readable, not JSON, or not a result of this version.
-        """
+        """Read a file of `bench nccl --json`. WorkloadError if it is no such result."""
         try:
             found = json.loads(path.read_bytes(), parse_constant=_refuse)
         except OSError as error:

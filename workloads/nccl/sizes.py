@@ -10,11 +10,7 @@ MAX_SIZES = 1000
 
 
 def parse_size(text: str) -> int:
-    """Return the bytes of `1K`, `16M`, `8G` or `4096`.
-
-    Raises:
-        ValueError: `text` is zero or not a size.
-    """
+    """Return the bytes of `1K`, `16M`, `8G` or `4096`. ValueError for zero and for other text."""
     match = re.fullmatch(r"(\d+)([KMG]?)(?:I?B)?", text.strip().upper())
     if match is None or int(match[1]) == 0:
         raise ValueError(f"{text!r} is not a size: write a whole number of bytes, or one with K, M or G, such as 16M")
@@ -24,8 +20,7 @@ def parse_size(text: str) -> int:
 def sweep(begin: int, end: int, factor: int | None = None, step: int | None = None) -> list[int]:
     """Return the sizes from `begin` up to and including `end`, in bytes, growing by exactly one of `factor` and `step`.
 
-    Raises:
-        ValueError: the sweep is empty, endless or longer than MAX_SIZES, or not exactly one growth is set.
+    ValueError if the sweep would be empty, endless or longer than MAX_SIZES.
     """
     if (factor is None) == (step is None):
         raise ValueError("sizes grow by a factor (-f) or by a step (-i): give one of the two")

@@ -11,10 +11,11 @@ from typing import Literal
 from pydantic import Field
 
 from workloads.exits import Exit
+from workloads.nccl.evidence.facts import Part
 from workloads.nccl.hunt import plan
 from workloads.nccl.hunt.options import HuntOptions
 from workloads.nccl.hunt.plan import Broken, Fault, Kind, Severity, Verdict
-from workloads.nccl.result import Document, Part
+from workloads.nccl.result import Document
 
 SCHEMA = "rdma-ray/hunt/1"
 ISOLATE_BELOW = 0.5  # share of the reference below which a unit spoils every job that it is in

@@ -99,23 +99,16 @@ class Compared:
 
 
 def compare(a: Result, b: Result, threshold: float = THRESHOLD, *, anyway: bool = False) -> Compared:
-    """Compare B with A.
+    """Compare B with A; `threshold` in percent.
 
     The exit code is 3 for wrong data in either run, 2 if a row is slower by more than the threshold or missing in B,
-    otherwise 0.
+    otherwise 0. `anyway` compares runs on different machines, numbers of ranks or types, with a remark.
 
-    Args:
-        threshold: percent.
-        anyway: compare runs on different machines, numbers of ranks or types, with a remark.
-
-    Raises:
-        WorkloadError: the runs do not compare, a run has no rows or one row twice, or a row's figure is not positive.
+    WorkloadError if the runs do not compare, a run has no rows or one row twice, or a row's figure is not positive.
     """
     differences = unlike(a, b)
     if differences and not anyway:
-        raise WorkloadError(
-            "these runs do not compare: " + "; ".join(differences) + ". --anyway compares them despite that"
-        )
+        raise WorkloadError(f"these runs do not compare: {'; '.join(differences)}. Use --anyway to compare them")
     # Types that differ on purpose would leave nothing to match.
     with_dtype = len(_dtypes(a)) != 1 or len(_dtypes(b)) != 1 or not anyway
     before, after = _rows(a, "A", with_dtype), _rows(b, "B", with_dtype)
@@ -247,10 +240,8 @@ def _change(key: Key, a: Row, b: Row, threshold: float) -> Change:
 
 def _outcome(wrong: list[str], compared: Compared, threshold: float) -> tuple[Exit, str]:
     if wrong:
-        return (
-            Exit.WRONG_DATA,
-            f"wrong data in {' and '.join(wrong)}: its figures mean nothing until the cause is found",
-        )
+        text = f"wrong data in {' and '.join(wrong)}: its figures mean nothing until the cause is found"
+        return Exit.WRONG_DATA, text
     slower, missing, both = compared.slower, compared.missing, len(compared.changes)
     faults = []
     if slower:

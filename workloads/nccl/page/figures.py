@@ -220,12 +220,7 @@ def _value_axis(axes: Axes, unit: str, *, logarithmic: bool = False) -> None:
 
 
 def inline(drawing: Figure, name: str, description: str) -> Markup:
-    """Return the figure as an `<svg>` element for the page.
-
-    Args:
-        name: prefix of its ids, unique on the page.
-        description: text for screen readers.
-    """
+    """Return the figure as an `<svg>` element, with ids that begin with `name` and a text for screen readers."""
     written = io.BytesIO()
     drawing.savefig(written, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
     text = written.getvalue().decode()

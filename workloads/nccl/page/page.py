@@ -21,11 +21,7 @@ _IN_SCRIPT = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2
 def page(result: Result, machine: str | None = None) -> str:
     """Return the page for a result. The same result gives the same page, byte for byte.
 
-    Args:
-        machine: machine type with the line rate and floors to draw; by default the one in the verdict.
-
-    Raises:
-        WorkloadError: `machine` is not in the catalog.
+    Line rates and floors are those of `machine`, by default of the one in the verdict. WorkloadError if it is unknown.
     """
     known = machine_of(result, machine)
     environment = Environment(
@@ -56,11 +52,7 @@ def page(result: Result, machine: str | None = None) -> str:
 
 
 def write_report(result: Result, folder: Path, machine: str | None = None) -> list[Path]:
-    """Write report.html, report.png and result.json to `folder`, and return their paths.
-
-    Raises:
-        WorkloadError: `machine` is not in the catalog, or a file cannot be written.
-    """
+    """Write report.html, report.png and result.json to `folder`, and return their paths."""
     return [
         write_file(folder / "report.html", page(result, machine)),
         write_file(folder / "report.png", picture(result, machine)),

@@ -66,11 +66,7 @@ def all_plots(result: Result, machine: Machine | None) -> dict[str, list[Plot]]:
 
 
 def picture(result: Result, machine: str | None = None) -> bytes:
-    """Return the summary as a PNG of 1800 × 1012 pixels. The same result gives the same picture.
-
-    Raises:
-        WorkloadError: `machine` is not in the catalog.
-    """
+    """Return the summary as a PNG of 1800 × 1012 pixels. The same result gives the same picture."""
     known, palette = machine_of(result, machine), Palette()
     with settings(palette):
         drawing = Figure(figsize=(WIDTH / 72, HEIGHT / 72), dpi=72 * SCALE, facecolor="#ffffff")

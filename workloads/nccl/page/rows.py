@@ -131,8 +131,7 @@ def paired(result: Result) -> dict[str, list[Row]]:
 def machine_of(result: Result, name: str | None) -> Machine | None:
     """Return the catalog's entry for `name`, by default for the machine in the verdict; None without either.
 
-    Raises:
-        WorkloadError: `name` is not in the catalog.
+    WorkloadError if the catalog has no such name.
     """
     machine = name or (result.verdict.machine if result.verdict else None)
     if machine in CATALOG:
