@@ -62,6 +62,21 @@ class GangOptions(BaseModel):
     def gpus_per_rank(self) -> int:
         return 1
 
+    def ranks(self, outputs: Outputs) -> tuple[int, int]:
+        """Return (nodes, ranks per node) for this stack. WorkloadError if it has fewer."""
+        slots = outputs.nodes.slots_per_node
+        nodes, per_node = self.nodes or outputs.nodes.default_gang, self.per_node or slots
+        kind = "GPUs" if outputs.nodes.gpus_per_node > 0 else "CPUs"
+        if nodes > outputs.nodes.max:
+            raise WorkloadError(
+                f"--nodes {nodes}: the stack has at most {outputs.nodes.max} (nodes.max in its stack file)"
+            )
+        if per_node > slots:
+            raise WorkloadError(
+                f"--per-node {per_node}: a node of this stack has {slots} {kind}, and a rank uses one of them"
+            )
+        return nodes, per_node
+
     @classmethod
     def from_json(cls, text: str) -> Self:
         """Read what `to_json` wrote. Unknown fields are errors."""
@@ -138,7 +153,9 @@ class BenchOptions(GangOptions):
         WorkloadError names an option that does not fit the stack or another option.
         """
         use_gpu = outputs.nodes.gpus_per_node > 0
-        nodes, per_node = self._ranks(outputs)
+        nodes, per_node = self.ranks(outputs)
+        if nodes * per_node < 2:
+            raise WorkloadError("a single rank has no peer: use more with --nodes or --per-node")
         base = DEFAULT if self.preset is None else PRESETS[self.preset]
         base = base if use_gpu else base.on_cpus()
         ops = _operations(self.ops or base.ops)
@@ -182,20 +199,6 @@ class BenchOptions(GangOptions):
             }
         )
 
-    def _ranks(self, outputs: Outputs) -> tuple[int, int]:
-        slots = outputs.nodes.slots_per_node
-        nodes = self.nodes or outputs.nodes.default_gang
-        per_node = self.per_node or slots
-        kind = "GPUs" if outputs.nodes.gpus_per_node > 0 else "CPUs"
-        _check_nodes(nodes, outputs)
-        if per_node > slots:
-            raise WorkloadError(
-                f"--per-node {per_node}: a node of this stack has {slots} {kind}, and a rank uses one of them"
-            )
-        if nodes * per_node < 2:
-            raise WorkloadError("a single rank has no peer: use more with --nodes or --per-node")
-        return nodes, per_node
-
     def _sweep(self, base: Preset) -> list[int]:
         begin = base.begin if self.begin is None else parse_size(self.begin)
         end = base.end if self.end is None else parse_size(self.end)
@@ -231,7 +234,7 @@ class MultiGpuOptions(GangOptions):
         devices = self.devices or gpus or 8  # without GPUs, the numbers of a machine with eight
         if self.backend == "nccl" and not gpus:
             raise WorkloadError("--backend nccl: this stack's nodes have no GPUs; --backend gloo checks the sums alone")
-        _check_nodes(self.nodes, outputs)
+        self.ranks(outputs)
         if gpus and devices > gpus:
             raise WorkloadError(f"--devices {devices}: a node of this stack has {gpus} GPUs")
         try:
@@ -270,11 +273,6 @@ def parse_fault(text: str | None, ranks: int) -> Fault | None:
             " the first two accept :before, :timed or :after as well"
         )
     return Fault(kind, int(rank), when or None)
-
-
-def _check_nodes(nodes: int, outputs: Outputs) -> None:
-    if nodes > outputs.nodes.max:
-        raise WorkloadError(f"--nodes {nodes}: the stack has at most {outputs.nodes.max} (nodes.max in its stack file)")
 
 
 def _operations(names: Sequence[str]) -> list[str]:

@@ -57,17 +57,8 @@ class HuntOptions(GangOptions):
 
     def resolve(self, outputs: Outputs) -> HuntOptions:
         """Return the complete options for this stack. WorkloadError names an option that does not fit."""
-        use_gpu, slots = outputs.nodes.gpus_per_node > 0, outputs.nodes.slots_per_node
-        nodes, per_node = self.nodes or outputs.nodes.default_gang, self.per_node or slots
-        if nodes > outputs.nodes.max:
-            raise WorkloadError(
-                f"--nodes {nodes}: the stack has at most {outputs.nodes.max} (nodes.max in its stack file)"
-            )
-        if per_node > slots:
-            kind = "GPUs" if use_gpu else "CPUs"
-            raise WorkloadError(
-                f"--per-node {per_node}: a node of this stack has {slots} {kind}, and a rank uses one of them"
-            )
+        use_gpu = outputs.nodes.gpus_per_node > 0
+        nodes, per_node = self.ranks(outputs)
         # Ranks on CPUs share cores and one memory: their noise of tens of percent hides smaller slowdowns.
         size, iterations, samples, threshold = ("1G", 20, 5, 0.9) if use_gpu else ("4M", 5, 3, 0.5)
         found = self.model_copy(
