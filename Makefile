@@ -51,7 +51,7 @@ simulate-hunt: setup-dev ## measure cost and mistakes of `bench hunt` on simulat
 	@$(VENV) -m tests.workloads.hunt_simulator $(ARGS)
 
 bench-gpu: setup-dev ## compare ConvNeXt training with timm's on this machine, alternating; ARGS="--batch 256"
-	@$(VENV) -m tools.bench_gpu $(ARGS)
+	@$(VENV) -m tests.workloads.bench_gpu $(ARGS)
 
 mutations: setup-infra ## remove every input of STACK, one at a time, and show which check notices
 	@$(VENV) -m rehearsal.mutations "$(STACK)"

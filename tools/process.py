@@ -1,8 +1,7 @@
 """Start, watch and end child processes.
 
-`Child` is one command in a process group of its own. `Programs` are servers, each behind a guard, which is this file
-run as `python -I process.py LOG GRACE_S COMMAND…` with a pipe on standard input. The guard ends its program on SIGTERM
-and when the pipe closes; the system closes it however the owner ends, SIGKILL included.
+`Child` is one command in a process group of its own. `Programs` are servers, whose supervisor ends them with their
+owner: this file, run as `python -I process.py GRACE_S`.
 
 Uses only the standard library, since `tools/setup.py` runs before there is an environment.
 """
@@ -10,6 +9,7 @@ Uses only the standard library, since `tools/setup.py` runs before there is an e
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import select
 import signal
@@ -19,7 +19,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import IO
+from typing import Any
 
 INTERRUPTED = 130
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -27,6 +27,8 @@ _LAST_LINES_S = 5.0
 _TAIL_LINES = 15
 # Between SIGTERM and SIGKILL of a server. None of them holds anything that has to outlive it.
 GRACE_S = 5.0
+# A supervisor that has not ended after that is sent SIGTERM.
+_SUPERVISOR_S = 60.0
 
 
 class Child:
@@ -132,117 +134,244 @@ class ProgramEnded(RuntimeError):  # noqa: N818
 
 
 class Programs:
-    """Servers by name, each behind a guard, started in the folder `work` with logs in `logs`/NAME.log."""
+    """Servers by name, started and ended by a supervisor process, with logs in `logs`/PREFIX-NAME.log.
 
-    def __init__(self, work: Path, logs: Path) -> None:
-        self._work = work
+    The supervisor (`supervise`) ends them when the pipe to its standard input closes. The system closes it however the
+    owner ends, SIGKILL included.
+
+    Args:
+        work: Working folder of the servers.
+        prefix: Name of the machine that the servers run on, for logs and messages.
+        command: Command that becomes the supervisor, if not this file.
+    """
+
+    def __init__(
+        self, logs: Path, *, work: Path | None = None, prefix: str = "", command: Sequence[str] | None = None
+    ) -> None:
         self._logs = logs
-        self._guards: dict[str, tuple[subprocess.Popen[str], int]] = {}
-        self._lock = threading.Lock()
+        self._work = work
+        self._prefix = prefix
+        self._command = command
+        self._supervisor: subprocess.Popen[str] | None = None
+        # Guards the following, and tells about changes.
+        self._changed = threading.Condition()
+        self._ready = False
+        self._pids: dict[str, int] = {}
+        self._ended: dict[str, int] = {}
+
+    def open(self, within_s: float = 30.0) -> int:
+        """Start the supervisor, unless it was started. Returns its process ID."""
+        with self._changed:
+            if self._supervisor is not None:
+                return self._supervisor.pid
+            self._logs.mkdir(parents=True, exist_ok=True)
+            with self._log("supervisor").open("ab") as log:
+                self._supervisor = supervisor = subprocess.Popen(
+                    self._command or [sys.executable, "-I", __file__, str(GRACE_S)],
+                    cwd=self._work,
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=log,
+                    # Ctrl-C at the terminal does not reach it.
+                    start_new_session=True,
+                    text=True,
+                )
+            threading.Thread(target=self._listen, args=(supervisor,), daemon=True).start()
+            self._changed.wait_for(lambda: self._ready or supervisor.poll() is not None, within_s)
+            if not self._ready:
+                raise ProgramEnded(f"{self._machine} could not be created:\n{self.tail('supervisor')}")
+            return supervisor.pid
 
     def start(self, name: str, command: Iterable[str | Path], environment: Mapping[str, str]) -> int:
-        """Start a program under an unused name. Returns its process ID."""
-        with self._lock:
-            if name in self._guards:
+        """Start a program under a name that no running program has. Returns its process ID."""
+        self.open()
+        with self._changed:
+            if name in self.running():
                 raise ValueError(f"{name} was started already")
-            arguments = [str(self._logs / f"{name}.log"), str(GRACE_S), *map(str, command)]
-            guard = start_guard(Path(__file__), *arguments, cwd=self._work, environment=environment)
-            assert guard.stdout is not None
-            if pid := guard.stdout.readline():
-                self._guards[name] = guard, int(pid)
-                return int(pid)
-            with guard:
-                raise ProgramEnded(f"{name} could not be started: its guard ended with status {guard.wait()}")
+            self._pids.pop(name, None)
+            self._ended.pop(name, None)
+            argv = [str(word) for word in command]
+            self._order(start=name, argv=argv, env=dict(environment), log=str(self._log(name).resolve()))
+            self._changed.wait_for(lambda: name in self._pids or name in self._ended or not self._ready)
+            if name not in self._pids:
+                self._ended.pop(name, None)
+                raise ProgramEnded(f"{name}{self._on} could not be started:\n{self.tail(name)}")
+            return self._pids[name]
 
     def check(self) -> None:
-        """Raise ProgramEnded if a program has ended that was not stopped."""
-        for name, (guard, _) in list(self._guards.items()):
-            if (status := guard.poll()) is not None:
-                raise ProgramEnded(f"{name} ended with status {status}; the last lines of its log:\n{self.tail(name)}")
+        """Raise ProgramEnded if a program has ended that was not stopped, or the supervisor."""
+        for name, status in dict(self._ended).items():
+            last = f"the last lines of its log:\n{self.tail(name)}"
+            raise ProgramEnded(f"{name}{self._on} ended with status {status}; {last}")
+        if self._supervisor is not None and (code := self._supervisor.poll()) is not None:
+            raise ProgramEnded(f"{self._machine} ended with status {code}:\n{self.tail('supervisor')}")
 
     def running(self) -> dict[str, int]:
         """Return the process IDs of the programs that run, by name."""
-        return {name: pid for name, (guard, pid) in list(self._guards.items()) if guard.poll() is None}
+        return {name: pid for name, pid in dict(self._pids).items() if name not in self._ended}
 
     def stop(self, *names: str) -> None:
-        """End programs at the same time and wait for their end. Their names can be used again."""
-        with self._lock:
-            guards = [self._guards.pop(name)[0] for name in names if name in self._guards]
-            for guard in guards:
-                release(guard)
-            for guard in guards:
-                with guard:
-                    guard.wait()
+        """End programs at the same time and wait for their end; without names, end the supervisor and all programs.
+
+        May be called twice.
+        """
+        if not names:
+            return self._stop_supervisor()
+        with self._changed:
+            stopped = {name for name in names if name in self.running()}
+            if stopped and self._ready:
+                self._order(stop=[*stopped])
+                self._changed.wait_for(lambda: not stopped & self.running().keys() or not self._ready)
+            for name in names:
+                self._pids.pop(name, None)
+                self._ended.pop(name, None)
+        return None
+
+    def release(self) -> None:
+        """Let the supervisor and all programs end, without waiting for them. May be called twice."""
+        if self._supervisor is not None:
+            assert self._supervisor.stdin is not None
+            with contextlib.suppress(BrokenPipeError):
+                self._supervisor.stdin.close()
 
     def tail(self, name: str) -> str:
         """Return the last lines of a program's log."""
-        return tail(self._logs / f"{name}.log")
+        try:
+            return "\n".join(self._log(name).read_text(errors="replace").splitlines()[-_TAIL_LINES:])
+        except FileNotFoundError:
+            return "(no log)"
+
+    @property
+    def _machine(self) -> str:
+        return f"the machine {self._prefix}" if self._prefix else "the supervisor"
+
+    @property
+    def _on(self) -> str:
+        return f" on {self._prefix}" if self._prefix else ""
+
+    def _log(self, name: str) -> Path:
+        return self._logs / (f"{self._prefix}-{name}.log" if self._prefix else f"{name}.log")
+
+    def _stop_supervisor(self) -> None:
+        self.release()
+        if self._supervisor is not None:
+            try:
+                self._supervisor.wait(_SUPERVISOR_S)
+            except subprocess.TimeoutExpired:
+                self._supervisor.terminate()
+                self._supervisor.wait()
+
+    def _listen(self, supervisor: subprocess.Popen[str]) -> None:
+        assert supervisor.stdout is not None
+        for line in supervisor.stdout:
+            message = json.loads(line)
+            with self._changed:
+                if "started" in message:
+                    self._pids[message["started"]] = message["pid"]
+                elif "ended" in message:
+                    self._ended[message["ended"]] = message["status"]
+                self._ready = True
+                self._changed.notify_all()
+        supervisor.wait()
+        with self._changed:
+            self._ready = False
+            self._changed.notify_all()
+
+    def _order(self, **order: object) -> None:
+        assert self._supervisor is not None
+        assert self._supervisor.stdin is not None
+        try:
+            self._supervisor.stdin.write(json.dumps(order) + "\n")
+            self._supervisor.stdin.flush()
+        except (BrokenPipeError, ValueError):
+            raise ProgramEnded(f"{self._machine} has ended:\n{self.tail('supervisor')}") from None
 
 
-def start_guard(
-    script: Path,
-    *arguments: str,
-    cwd: Path | None = None,
-    environment: Mapping[str, str] | None = None,
-    errors: IO[bytes] | None = None,
-) -> subprocess.Popen[str]:
-    """Start a guard in a session of its own, with pipes on standard input and output."""
-    return subprocess.Popen(
-        [sys.executable, "-I", str(script), *arguments],
-        cwd=cwd,
-        env=environment,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=errors,
-        start_new_session=True,
-        text=True,
-    )
+def supervise(grace_s: float) -> int:
+    """Start and end programs as standard input orders; end them all when it closes.
 
+    One JSON object per line. In: {"start": NAME, "argv": […], "env": {…}, "log": PATH}, {"stop": [NAME, …]}.
+    Out: {"ready": true}, {"started": NAME, "pid": N}, {"ended": NAME, "status": N}, 128 + N for signal N.
 
-def release(guard: subprocess.Popen[str]) -> None:
-    """Let a guard end what it runs, without waiting for it. May be called twice."""
-    assert guard.stdin is not None
-    with contextlib.suppress(BrokenPipeError):
-        guard.stdin.close()
-
-
-def tail(log: Path) -> str:
-    """Return the last lines of a log file."""
-    try:
-        return "\n".join(log.read_text(errors="replace").splitlines()[-_TAIL_LINES:])
-    except FileNotFoundError:
-        return "(no log)"
-
-
-def guard(log: str, grace_s: float, command: list[str]) -> int:
-    """Run `command` until it ends, SIGTERM or the end of standard input. Returns its status, 128 + N for signal N."""
+    Args:
+        grace_s: Seconds between SIGTERM and SIGKILL. With 0 there is no SIGTERM.
+    """
     # A signal has to wake the select below: Python writes a byte to this pipe for each.
     woken, wake = os.pipe()
     os.set_blocking(wake, False)
     signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
-    stops = note_signals()
-    with open(log, "ab") as output:  # noqa: PTH123
-        # A session of its own: Ctrl-C at the terminal does not reach the program.
-        program = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
-        )
-    print(program.pid, flush=True)
-    readable: list[int] = []
-    # Nothing is written to standard input: readable means closed.
-    while program.poll() is None and 0 not in readable and not stops:
-        readable, _, _ = select.select([0, woken], [], [])
+    # Only the end of its owner ends a supervisor.
+    for number in SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+    programs: dict[int, str] = {}
+    deadlines: dict[int, float] = {}
+    unread, is_open = b"", True
+    _send({"ready": True})
+    while is_open or programs:
+        timeout = max(0.0, min(deadlines.values()) - time.monotonic()) if deadlines else None
+        readable, _, _ = select.select([woken, *([0] if is_open else [])], [], [], timeout)
         if woken in readable:
             os.read(woken, 4096)
-    if program.poll() is None:
-        program.terminate()
+            _reap(programs, deadlines)
+        if 0 in readable:
+            read = os.read(0, 65536)
+            is_open = bool(read)
+            *lines, unread = (unread + read).split(b"\n")
+            stopped = {name for order in map(json.loads, lines) for name in _obey(order, programs)}
+            for pid, name in programs.items():
+                if not is_open or name in stopped:
+                    os.kill(pid, signal.SIGTERM if grace_s else signal.SIGKILL)
+                    deadlines[pid] = time.monotonic() + grace_s
+        for pid in [pid for pid, deadline in deadlines.items() if time.monotonic() >= deadline]:
+            os.kill(pid, signal.SIGKILL)
+            deadlines.pop(pid)
+    return 0
+
+
+def _obey(order: dict[str, Any], programs: dict[int, str]) -> list[str]:
+    """Start a program, or return the names of those to stop."""
+    if "stop" in order:
+        return list(order["stop"])
+    with open(order["log"], "ab") as log:  # noqa: PTH123
         try:
-            program.wait(grace_s)
-        except subprocess.TimeoutExpired:
-            program.kill()
-    status = program.wait()
-    return status if status >= 0 else 128 - status
+            # Not `subprocess`, which reaps its children itself, so that their end would go unnoticed.
+            pid = os.posix_spawnp(
+                order["argv"][0],
+                order["argv"],
+                order["env"],
+                file_actions=[
+                    (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+                    *((os.POSIX_SPAWN_DUP2, log.fileno(), number) for number in (1, 2)),
+                ],
+                setsid=True,
+                setsigmask=[],
+                # A program, and every pod that it starts, would inherit ignored signals.
+                setsigdef=[*SIGNALS, signal.SIGPIPE],
+            )
+        except OSError as problem:
+            log.write(f"{problem}\n".encode())
+            _send({"ended": order["start"], "status": 127})
+            return []
+    programs[pid] = order["start"]
+    _send({"started": order["start"], "pid": pid})
+    return []
+
+
+def _reap(programs: dict[int, str], deadlines: dict[int, float]) -> None:
+    # As the first process of a namespace, a supervisor also inherits what a program left behind.
+    with contextlib.suppress(ChildProcessError):
+        while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+            pid, code = ended[0], os.waitstatus_to_exitcode(ended[1])
+            deadlines.pop(pid, None)
+            if pid in programs:
+                _send({"ended": programs.pop(pid), "status": code if code >= 0 else 128 - code})
+
+
+def _send(message: dict[str, Any]) -> None:
+    with contextlib.suppress(BrokenPipeError):
+        os.write(1, (json.dumps(message) + "\n").encode())
 
 
 if __name__ == "__main__":
-    sys.exit(guard(sys.argv[1], float(sys.argv[2]), sys.argv[3:]))
+    sys.exit(supervise(float(sys.argv[1])))

@@ -64,22 +64,6 @@ def test_discovery_finds_core_kinds_and_custom_ones(api: Api) -> None:
     assert "watch" in kinds[KUEUE_API, "ClusterQueue"].verbs
 
 
-def test_watch_tells_what_is_there_and_then_what_changes(api: Api) -> None:
-    api.apply(config_map("seen", a="1"))
-    seen = []
-    for what, body in api.watch("v1", "ConfigMap", NAMESPACE, within_s=30):
-        if body["metadata"]["name"] != "seen":
-            continue
-        seen.append((what, body["data"]["a"]))
-        if what == "ADDED":
-            api.apply(config_map("seen", a="2"))
-        elif what == "MODIFIED":
-            api.delete("v1", "ConfigMap", "seen", NAMESPACE)
-        else:
-            break
-    assert seen == [("ADDED", "1"), ("MODIFIED", "2"), ("DELETED", "2")]
-
-
 def test_waiting_in_vain_says_what_was_seen(api: Api) -> None:
     def look() -> None:
         raise NotYet("two of three")

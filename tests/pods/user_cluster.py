@@ -115,7 +115,7 @@ def proxied(kubeconfig: Path) -> Iterator[Api]:
     if not kubeconfig.is_file():
         raise Missing(f"KUBECONFIG={kubeconfig} is no file: give the path of one kubeconfig, such as ~/.kube/config.")
     with tempfile.TemporaryDirectory(prefix="rdma-ray-proxy-") as folder:
-        programs = Programs(Path(folder), Path(folder))
+        programs = Programs(Path(folder))
         command = [str(kubectl), f"--kubeconfig={kubeconfig.resolve()}", "proxy", "--port=0"]
         try:
             # How one signs in may be another program, with an environment of its own.
@@ -124,18 +124,18 @@ def proxied(kubeconfig: Path) -> Iterator[Api]:
             api = Api(address, "", None)
             api.kinds()
         except ProgramEnded as problem:
-            programs.stop(_PROXY)
+            programs.stop()
             raise Missing(f"KUBECONFIG={kubeconfig}: {programs.tail(_PROXY).strip()}") from problem
         except (ApiError, requests.RequestException) as problem:
-            programs.stop(_PROXY)
+            programs.stop()
             raise Missing(f"KUBECONFIG={kubeconfig}: its cluster does not answer: {problem}") from problem
         except BaseException:
-            programs.stop(_PROXY)
+            programs.stop()
             raise
         try:
             yield api
         finally:
-            programs.stop(_PROXY)
+            programs.stop()
 
 
 def _listening(programs: Programs) -> str | None:

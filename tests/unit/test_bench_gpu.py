@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tools.bench_gpu import CANDIDATES, NOT_A_MEASUREMENT, ON_CPU, Bench, judge, report
+from tests.workloads.bench_gpu import CANDIDATES, NOT_A_MEASUREMENT, ON_CPU, Bench, judge, report
 
 BENCH = Bench(size="base", batch=128, device="cuda", backend="auto")
 

@@ -23,7 +23,7 @@ class Network:
 
     def __init__(self, folder: Path, *flags: str) -> None:
         self._folder = folder
-        self._programs = Programs(folder, folder)
+        self._programs = Programs(folder, work=folder)
         self.echo = socket.create_server(("127.0.0.1", 0))
         threading.Thread(target=self._serve, daemon=True).start()
         self.route({})
@@ -51,7 +51,7 @@ class Network:
         return said.decode().partition("\r\n")[0], connection
 
     def close(self) -> None:
-        self._programs.stop("pod-network")
+        self._programs.stop()
         self.echo.close()
 
     def _serve(self) -> None:

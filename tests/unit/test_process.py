@@ -23,7 +23,7 @@ _OWNER = """
 import os, sys, time
 from pathlib import Path
 from tools.process import Programs
-programs = Programs(Path(sys.argv[1]), Path(sys.argv[1]))
+programs = Programs(Path(sys.argv[1]))
 print(programs.start("sleep", ["sleep", "600"], os.environ), flush=True)
 time.sleep(600)
 """
@@ -31,9 +31,9 @@ time.sleep(600)
 
 @pytest.fixture
 def programs(tmp_path: Path) -> Iterator[Programs]:
-    programs = Programs(tmp_path, tmp_path)
+    programs = Programs(tmp_path)
     yield programs
-    programs.stop(*programs.running())
+    programs.stop()
 
 
 def test_programs_run_until_they_are_stopped(programs: Programs) -> None:

@@ -20,12 +20,6 @@ Json = dict[str, Any]
 Objects = list[Json]
 Kinds = list["Kind"]
 T = TypeVar("T")
-_PATCHES = {
-    "merge": "application/merge-patch+json",
-    "json": "application/json-patch+json",
-    "strategic": "application/strategic-merge-patch+json",
-    "apply": "application/apply-patch+yaml",
-}
 _DISCOVERY = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json"
 # An unknown field is an error, not a warning.
 _STRICT = {"fieldValidation": "Strict"}
@@ -65,16 +59,18 @@ class Api:
     Args:
         token: Bearer token, or empty for the address of a `kubectl proxy`, which adds credentials itself.
         authority: File that the server's certificate is signed by.
+        alive: Raises if waiting is useless, because a program of the control plane has ended.
     """
 
-    def __init__(self, url: str, token: str, authority: Path | None) -> None:
+    def __init__(
+        self, url: str, token: str, authority: Path | None, *, alive: Callable[[], object] = lambda: None
+    ) -> None:
         self.url = url.rstrip("/")
         self._token = token
         self._authority = authority
         self._sessions = threading.local()
         self._kinds: dict[tuple[str, str], Kind] = {}
-        # Raises if waiting is useless, because a program of the control plane has ended.
-        self.alive: Callable[[], object] | None = None
+        self._alive = alive
 
     def request(
         self,
@@ -111,13 +107,18 @@ class Api:
 
     def list(self, api_version: str, kind: str, namespace: str | None = None, selector: str | None = None) -> Objects:
         """Return all objects of a kind, of all namespaces or one; `selector` is a label selector."""
-        return self._list(api_version, kind, namespace, selector)[0]
+        query = {"labelSelector": selector} if selector else None
+        found = self.request("GET", self.path(api_version, kind, namespace), query=query)
+        # The items of a list have no kind.
+        return [{"apiVersion": api_version, "kind": kind} | item for item in found.get("items") or []]
 
     def apply(self, body: Json, *, manager: str = "rdma-ray", dry_run: bool = False, force: bool = False) -> Json:
         """Apply an object (server-side apply) with strict validation."""
         query = {"fieldManager": manager, **_STRICT} | (_DRY_RUN if dry_run else {})
         query |= {"force": "true"} if force else {}
-        return self.request("PATCH", self._path_of(body), query=query, body=body, content_type=_PATCHES["apply"])
+        return self.request(
+            "PATCH", self._path_of(body), query=query, body=body, content_type="application/apply-patch+yaml"
+        )
 
     def create(self, body: Json, *, dry_run: bool = False) -> Json:
         """Create an object with strict validation."""
@@ -136,10 +137,9 @@ class Api:
         type: str = "merge",  # noqa: A002
         subresource: str | None = None,
     ) -> Json:
-        """Patch an object, or its `subresource` ("status", "scale"); `type` is merge, json, strategic or apply."""
+        """Patch an object, or its `subresource` ("status"); `type` is "merge" or "json"."""
         path = self.path(api_version, kind, namespace, name) + (f"/{subresource}" if subresource else "")
-        query = _STRICT | ({"fieldManager": "rdma-ray", "force": "true"} if type == "apply" else {})
-        return self.request("PATCH", path, query=query, body=body, content_type=_PATCHES[type])
+        return self.request("PATCH", path, query=_STRICT, body=body, content_type=f"application/{type}-patch+json")
 
     def delete(
         self, api_version: str, kind: str, name: str, namespace: str | None = None, propagation: str = "Background"
@@ -147,38 +147,6 @@ class Api:
         """Request the deletion of an object, which may be gone already. Finalizers may delay it."""
         body = {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": propagation}
         self._or_none(lambda: self.request("DELETE", self.path(api_version, kind, namespace, name), body=body))
-
-    def watch(
-        self,
-        api_version: str,
-        kind: str,
-        namespace: str | None = None,
-        *,
-        selector: str | None = None,
-        since: str | None = None,
-        within_s: float = 60.0,
-    ) -> Iterator[tuple[str, Json]]:
-        """Yield changes as (type, object) for `within_s` seconds; without `since`, first all objects as ADDED.
-
-        Raises:
-            ApiError: The server ends the watch with an error, 410 if `since` is too old.
-        """
-        if since is None:
-            # Not the server's own initial events: with etcd 3.5.1, its cache cannot tell when they are complete.
-            found, since = self._list(api_version, kind, namespace, selector)
-            yield from (("ADDED", item) for item in found)
-        query = {"watch": "true", "timeoutSeconds": str(max(1, round(within_s))), "resourceVersion": since}
-        query |= {"labelSelector": selector} if selector else {}
-        address = self.url + self.path(api_version, kind, namespace)
-        with self._session().get(address, params=query, stream=True, timeout=(10, within_s + 10)) as answer:
-            if answer.status_code >= 400:
-                raise _refusal(answer)
-            for line in answer.iter_lines(chunk_size=None):
-                event = json.loads(line)
-                what = event["object"]
-                if event["type"] == "ERROR":
-                    raise ApiError(what.get("code", 500), what.get("reason", ""), what.get("message", ""), what)
-                yield event["type"], what
 
     def kinds(self) -> Kinds:
         """Return what the server serves now, in all versions, aggregated APIs and CRDs included."""
@@ -223,18 +191,10 @@ class Api:
                     return found
             except NotYet as problem:
                 seen = str(problem)
-            if self.alive:
-                self.alive()
+            self._alive()
             if time.monotonic() > deadline:
                 raise TimeoutError(f"{what}: not within {within_s:g} s; last seen: {seen}")
             time.sleep(_POLL_S)
-
-    def _list(self, api_version: str, kind: str, namespace: str | None, selector: str | None) -> tuple[Objects, str]:
-        query = {"labelSelector": selector} if selector else None
-        found = self.request("GET", self.path(api_version, kind, namespace), query=query)
-        # The items of a list have no kind.
-        items = [{"apiVersion": api_version, "kind": kind} | item for item in found.get("items") or []]
-        return items, found["metadata"]["resourceVersion"]
 
     def _path_of(self, body: Json, *, named: bool = True) -> str:
         metadata = body.get("metadata") or {}

@@ -21,8 +21,6 @@ import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Any
 
 import requests
 import yaml
@@ -50,6 +48,8 @@ _KWOK_STAGES = (
 
 class ControlPlane:
     """One control plane, a context manager. Several can run at the same time, each in a folder of its own.
+
+    Inside the `with`, `api` is its client, for any thread; waits of `api` end when one of the programs ends.
 
     The controllers run as processes and as the administrator, so the RBAC rules of their charts are not tested here.
     Settings of a chart that concern only the pod (image, resources, node selector, replicas) have no effect.
@@ -79,16 +79,8 @@ class ControlPlane:
         self._flags = dict(flags or {})
         self._say = say
         self._on_loopback = address.startswith("127.")
-        self._programs = Programs(self.work, self.folder / "logs")
+        self._programs = Programs(self.folder / "logs", work=self.work)
         self._routes: dict[str, str] = {}
-        self._api: Api | None = None
-
-    @property
-    def api(self) -> Api:
-        """Client of this control plane, for any thread. Its waits end when one of the programs ends."""
-        if self._api is None:
-            raise RuntimeError("the control plane is not started; use it as a context manager")
-        return self._api
 
     def __enter__(self) -> ControlPlane:
         try:
@@ -98,20 +90,18 @@ class ControlPlane:
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     def stop(self) -> None:
         """End all programs, clients first, and delete their files except logs. May be called twice."""
         try:
-            last = {"kube-apiserver", "etcd", "pod-network"}
-            self._programs.stop(*(set(self._programs.running()) - last))
-            # Before etcd, without which the API server does not end.
+            clients = set(self._programs.running()) - {"kube-apiserver", "etcd", "pod-network"}
+            # One after the other: without etcd, the API server does not end.
+            self._programs.stop(*clients, "kube-controller-manager")
             self._programs.stop("kube-apiserver")
-            self._programs.stop("etcd", "pod-network")
         finally:
+            self._programs.stop()
             shutil.rmtree(self.work, ignore_errors=True)
             self.kubeconfig.unlink(missing_ok=True)
 
@@ -128,11 +118,11 @@ class ControlPlane:
         self._programs.stop(name)
 
     def running(self) -> dict[str, int]:
-        """Return the process IDs of the programs that run, by name."""
+        """See `Programs.running`."""
         return self._programs.running()
 
     def check(self) -> None:
-        """Raise ProgramEnded, with the end of the log, if a program has ended that was not stopped."""
+        """See `Programs.check`."""
         self._programs.check()
 
     def route(self, address: str, target: str) -> None:
@@ -300,26 +290,19 @@ class ControlPlane:
         ]
 
     def _wait_for_api_server(self) -> None:
-        client: list[Api] = []
+        self.api = Api(self.url, self.token, self.authority, alive=self.check)
 
         def ready() -> bool:
             # The server writes its certificate while it starts.
-            if not client and self.authority.exists():
-                client.append(Api(self.url, self.token, self.authority))
-            if not client:
+            if not self.authority.exists():
                 raise NotYet("no certificate")
             try:
-                client[0].request("GET", "/readyz", timeout_s=5)
+                self.api.request("GET", "/readyz", timeout_s=5)
             except (requests.RequestException, ApiError, OSError) as problem:
-                client.clear()
-                raise NotYet(_short(problem)) from problem
+                raise NotYet(str(problem)[:200]) from problem
             return True
 
-        waiting = Api(self.url, self.token, None)
-        waiting.alive = self.check
-        waiting.until("the API server's /readyz", ready, _READY_S)
-        self._api = client[0]
-        self._api.alive = self.check
+        self.api.until("the API server's /readyz", ready, _READY_S)
 
     def _wait_until_ready(self, name: str, port: int) -> None:
         def ready() -> bool:
@@ -345,7 +328,3 @@ def _etcd(data: Path, client: str, peer: str) -> list[str]:
         "--unsafe-no-fsync",
         "--log-level=warn",
     ]
-
-
-def _short(problem: Any) -> str:
-    return str(problem).splitlines()[0][:200] if str(problem) else type(problem).__name__

@@ -22,7 +22,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 
 from tools.kubernetes import builds, containers, controller_pods, images
 from tools.kubernetes.api import Api, Json
@@ -82,9 +81,8 @@ class Node:
 
     @property
     def machine(self) -> Machine:
-        """The node's machine. Raises RuntimeError before `start`."""
-        if self._machine is None:
-            raise RuntimeError(f"node {self.name} is not started")
+        """The node's machine, from `start` on."""
+        assert self._machine is not None
         return self._machine
 
     def start(self, programs: Mapping[str, Path], store: Store, images: Sequence[Image], kubeconfig: Path) -> None:
@@ -211,7 +209,7 @@ class Node:
 
 
 class Cluster:
-    """A control plane with real nodes, a context manager; everything of it is removed at the end.
+    """A control plane with real nodes, a context manager that sets `plane` and `network`, and removes everything.
 
     Args:
         folder: Folder of its files; its subfolder `logs` stays.
@@ -241,24 +239,9 @@ class Cluster:
         self._say = say
         self._kept = self.folder / self.identity
         containers.check_socket_length(self._kept / "n00")
-        self._network: Network | None = None
-        self._plane: ControlPlane | None = None
+        self._cleanup = contextlib.ExitStack()
         self._controllers: list[Image] = []
         self._changing = threading.Lock()
-
-    @property
-    def plane(self) -> ControlPlane:
-        """The control plane. Raises RuntimeError outside the `with`."""
-        if self._plane is None:
-            raise RuntimeError("the cluster is not started; use it as a context manager")
-        return self._plane
-
-    @property
-    def network(self) -> Network:
-        """The network. Raises RuntimeError outside the `with`."""
-        if self._network is None:
-            raise RuntimeError("the cluster is not started; use it as a context manager")
-        return self._network
 
     def __enter__(self) -> Cluster:
         try:
@@ -268,16 +251,8 @@ class Cluster:
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
-
-    def add(self, name: str, shape: NodeShape) -> Node:
-        """Start one more node and wait until it is Ready."""
-        node = self.begin(name, shape)
-        node.wait_until_ready(self.plane.api)
-        return node
 
     def begin(self, name: str, shape: NodeShape) -> Node:
         """Start one more node; its kubelet registers a moment later. May be called from several threads."""
@@ -327,12 +302,7 @@ class Cluster:
 
     def stop(self) -> None:
         """End everything, pods first, and remove its files except logs. May be called twice."""
-        with contextlib.ExitStack() as last:
-            last.callback(self._remove_files)
-            if self._network is not None:
-                last.callback(self._network.stop)
-            if self._plane is not None:
-                last.callback(self._plane.stop)
+        with self._cleanup:
             for node in self.nodes.values():
                 node.release()
             for node in self.nodes.values():
@@ -348,7 +318,9 @@ class Cluster:
         # Left by an owner that was killed.
         shutil.rmtree(self._kept, ignore_errors=True)
         self._kept.mkdir(parents=True)
-        network = self._network = Network(self._kept, self.folder / "logs", self.identity)
+        self._cleanup.callback(self._remove_files)
+        network = self.network = Network(self._kept, self.folder / "logs", self.identity)
+        self._cleanup.callback(network.stop)
         flags = {
             "kube-apiserver": [
                 "--kubelet-preferred-address-types=InternalIP",
@@ -357,8 +329,8 @@ class Cluster:
                 f"--service-cluster-ip-range={network.services}",
             ]
         }
-        plane = self._plane = ControlPlane(self.folder, address=network.here, flags=flags, say=self._say)
-        plane.__enter__()
+        plane = self.plane = ControlPlane(self.folder, address=network.here, flags=flags, say=self._say)
+        self._cleanup.enter_context(plane)
         network.start_dns(self._programs["coredns"], plane.work, plane.url, plane.kubeconfig)
         for node in [self.begin(name, shape) for name, shape in self._shapes.items()]:
             node.wait_until_ready(plane.api)
@@ -376,10 +348,9 @@ class Cluster:
             containers.import_images(node.folder, [image])
 
     def _remove_files(self) -> None:
-        if self._kept.is_dir():
-            # Each node's folder was removed with the node.
-            (self._kept / "resolv.conf").unlink(missing_ok=True)
-            self._kept.rmdir()
+        # Each node's folder was removed with the node.
+        (self._kept / "resolv.conf").unlink(missing_ok=True)
+        self._kept.rmdir()
 
 
 def _write(path: Path, text: str | None) -> None:

@@ -4,12 +4,9 @@ Run as root, as `python -I node_guard.py SPEC` with SPEC in JSON. It becomes two
 
 - The guard, outside. It starts the other in new namespaces (mounts, network, processes, host name, IPC, cgroups) and
   removes its cgroups and files when it has ended.
-- The machine's first process, inside, with standard input and output inherited. It creates the machine's mounts,
-  starts and ends programs as lines on standard input order, and ends when that pipe closes, however the owner ended.
-  The kernel then ends every process inside and removes mounts, network interfaces and nftables rules.
-
-One JSON object per line. In: {"start": NAME, "argv": […], "env": {…}, "log": PATH}, {"stop": NAME, "kill": BOOL}.
-Out: {"ready": true}, {"ended": NAME, "status": N}.
+- The machine's first process, inside, with standard input and output inherited. It creates the machine's mounts and
+  becomes the supervisor of the machine's programs (`tools.process`). When it ends, the kernel ends every process
+  inside and removes mounts, network interfaces and nftables rules.
 """
 
 from __future__ import annotations
@@ -18,7 +15,6 @@ import contextlib
 import ctypes
 import json
 import os
-import select
 import shutil
 import signal
 import subprocess
@@ -27,13 +23,15 @@ import time
 from pathlib import Path
 from typing import Any
 
+# -I excludes the project. Imported here, since the machine's mounts may hide the project's folder.
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+from tools.process import supervise
+
 _CGROUPS = Path("/sys/fs/cgroup")
 # The group of the machine's first processes in cgroup v2.
 _FIRST = "first"
 _GONE_S = 20.0
 _DELEGATE_S = 10.0
-# Only the end of its owner ends a machine.
-_IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG, prctl(2)
 
 
@@ -68,7 +66,7 @@ def outside(spec: dict[str, Any]) -> int:
 
 
 def inside(spec: dict[str, Any]) -> int:
-    """Create the machine's mounts, then follow orders until standard input closes."""
+    """Create the machine's mounts, then supervise its programs."""
     if spec["cgroups"]:
         _mount_groups()
     for kind, *places in spec["mounts"]:
@@ -80,72 +78,7 @@ def inside(spec: dict[str, Any]) -> int:
         ["ip", "link", "set", "lo", "up"],
     ):
         subprocess.run(command, check=True)
-    # A signal has to wake the select below: Python writes a byte to this pipe for each.
-    woken, wake = os.pipe()
-    os.set_blocking(wake, False)
-    signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
-    signal.signal(signal.SIGCHLD, lambda *_: None)
-    for number in _IGNORED:
-        signal.signal(number, signal.SIG_IGN)
-    programs: dict[int, str] = {}
-    _send({"ready": True})
-    unread = b""
-    while True:
-        readable, _, _ = select.select([0, woken], [], [])
-        if woken in readable:
-            os.read(woken, 4096)
-            for pid, status in _reaped():
-                # The first process also inherits what a program left behind.
-                if pid in programs:
-                    _send({"ended": programs.pop(pid), "status": status})
-        if 0 in readable:
-            read = os.read(0, 65536)
-            if not read:
-                return 0
-            *lines, unread = (unread + read).split(b"\n")
-            for line in lines:
-                _obey(json.loads(line), programs)
-
-
-def _obey(order: dict[str, Any], programs: dict[int, str]) -> None:
-    if "stop" in order:
-        for pid in (pid for pid, name in programs.items() if name == order["stop"]):
-            os.kill(pid, signal.SIGKILL if order.get("kill") else signal.SIGTERM)
-        return
-    with open(order["log"], "ab") as log:  # noqa: PTH123
-        try:
-            # Not `subprocess`, which reaps its children itself, so that their end would go unnoticed.
-            pid = os.posix_spawnp(
-                order["argv"][0],
-                order["argv"],
-                order["env"],
-                file_actions=[
-                    (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
-                    *((os.POSIX_SPAWN_DUP2, log.fileno(), number) for number in (1, 2)),
-                ],
-                setsid=True,
-                setsigmask=[],
-                # A program, and every pod that it starts, would inherit ignored signals.
-                setsigdef=[*_IGNORED, signal.SIGPIPE],
-            )
-        except OSError as problem:
-            log.write(f"{problem}\n".encode())
-            _send({"ended": order["start"], "status": 127})
-            return
-    programs[pid] = order["start"]
-
-
-def _reaped() -> list[tuple[int, int]]:
-    found = []
-    with contextlib.suppress(ChildProcessError):
-        while (ended := os.waitpid(-1, os.WNOHANG))[0]:
-            found.append((ended[0], os.waitstatus_to_exitcode(ended[1])))
-    return found
-
-
-def _send(message: dict[str, Any]) -> None:
-    with contextlib.suppress(BrokenPipeError):
-        os.write(1, (json.dumps(message) + "\n").encode())
+    return supervise(grace_s=0.0)
 
 
 def _mount(kind: str, *places: str) -> None:

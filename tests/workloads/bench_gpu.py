@@ -1,6 +1,6 @@
 """Compare ConvNeXt training on one machine: ours (tuned), ours (baseline) and timm's, alternating in one run.
 
-    python -m tools.bench_gpu [--size base|tiny] [--batch N] [--rounds N] [--steps N] [--only NAME …] [--json PATH]
+    python -m tests.workloads.bench_gpu [--size base|tiny] [--batch N] [--rounds N] [--steps N] [--only NAME …]
 
 Every round runs each candidate for some steps, and each round starts with another candidate, so that clocks, heat and
 other load affect all alike. A ratio is computed per round; the median of the ratios is the result.
@@ -245,7 +245,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     cuda = torch.cuda.is_available()
     size, batch, steps, backend = ("base", 128, 20, "auto") if cuda else ("tiny", 4, 2, "aot_eager")
     parser = argparse.ArgumentParser(
-        prog="python -m tools.bench_gpu",
+        prog="python -m tests.workloads.bench_gpu",
         description=(__doc__ or "").splitlines()[0],
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
