@@ -22,7 +22,7 @@ JobId = Annotated[str, Parameter(help="ID of the job: see `rdma-ray list`.", met
 
 def default_text(value: object) -> str | None:
     """Return a default as help shows it, or None for a default that means "not set"."""
-    return None if value is None or value is False or value == () else str(value)
+    return None if value is None or value is False or value in ((), "") else str(value)
 
 
 app = App(
@@ -154,7 +154,7 @@ def usage_error(error: CycloptsError) -> str:
 
     if not isinstance(error.__cause__, ValidationError):
         return str(error)
-    names = {child.keys[-1]: child.name for child in error.argument.children} if error.argument else {}
+    names = {child.keys[-1]: child.name for child in (error.argument.children if error.argument else ()) if child.parse}
     problems = []
     for problem in error.__cause__.errors():
         message = problem["msg"].removeprefix("Value error, ")

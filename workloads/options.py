@@ -36,6 +36,8 @@ def option(*aliases: str, **parameter: Any) -> Any:
 T = TypeVar("T")
 Flat = Annotated[T, option(name="*")]
 """A model whose fields are options of the command, without a prefix."""
+Hidden = Annotated[T, option(parse=False)]
+"""A field of a request that is no option: `--set` or the stack decides it."""
 
 Stack = Annotated[str | None, option("-s", help="Stack, as in `make up STACK=…`. [default: $STACK, else local]")]
 OutputsFile = Annotated[

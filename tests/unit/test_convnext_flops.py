@@ -8,8 +8,8 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from workloads.train.convnext import flops
+from workloads.train.convnext.flops import SIZES
 from workloads.train.convnext.model import ConvNeXt
-from workloads.train.convnext.shapes import SIZES
 
 BASE = SIZES["base"]
 

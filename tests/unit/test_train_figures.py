@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.workloads.training import rank, record
-from workloads.train.figures import MOST_POINTS, Single, communication, curve, figures, stretches
-from workloads.train.records import Probe
+from workloads.train.figures import MOST_POINTS, communication, curve, figures, stretches
+from workloads.train.options import Single
+from workloads.train.result import Probe
 
 
 def test_the_published_baseline_by_hand() -> None:

@@ -1,4 +1,4 @@
-"""Goodput over attempts, with every second accounted for."""
+"""Goodput over attempts: every second is in one part."""
 
 from __future__ import annotations
 
@@ -18,13 +18,20 @@ def attempt(
 
 
 def test_one_attempt() -> None:
-    found = goodput([attempt(0, 20, 30, [Span(0, 10, 50, 5), Span(10, 20, 10, 0)], pause=10)])
-    assert (found.wall_s, found.productive_s, found.goodput) == (100, 55, 0.55)
-    assert found.bad == {
+    share, survival = goodput([attempt(0, 20, 30, [Span(0, 10, 50, 5), Span(10, 20, 10, 0)], pause=10)])
+    assert (share.wall_s, share.parts_s["productive"], share.share) == (100, 55, 0.55)
+    assert share.parts_s == {
+        "productive": 55,
         "provisioning": 20, "start": 10, "data": 5, "checkpoint": 10, "evaluation": 0, "lost_steps": 0, "recovery": 0,
         "other": 0,
     }  # fmt: skip
-    assert (found.attempts, found.jobs, found.lost_steps, found.mttr_s, found.between_jobs_s) == (1, 1, 0, None, 0)
+    assert (survival.attempts, survival.jobs, survival.lost_steps, survival.mttr_s, survival.between_jobs_s) == (
+        1,
+        1,
+        0,
+        None,
+        0,
+    )
 
 
 def test_a_failure_costs_the_steps_after_the_checkpoint_and_the_time_to_the_next_step() -> None:
@@ -32,29 +39,29 @@ def test_a_failure_costs_the_steps_after_the_checkpoint_and_the_time_to_the_next
     first = attempt(0, 10, 20, [Span(0, 10, 10, 0), Span(10, 20, 10, 1)])
     second = attempt(0, 70, 80, [Span(15, 30, 15, 0)], resumed=15)
     failures = [Failure(45, False, {0: "killed"}), Failure(46, True, {})]
-    found = goodput([first, second], failures)
-    assert found.wall_s == 95
-    assert found.lost_steps == 5
-    assert found.bad["lost_steps"] == 5
-    assert found.bad["recovery"] == 40
-    assert found.mttr_s == 40
-    assert found.bad["data"] == pytest.approx(0.5)
-    assert found.productive_s == pytest.approx(10 + 4.5 + 15)
-    assert (found.failures, found.preemptions) == (1, 1)
+    share, survival = goodput([first, second], failures)
+    assert share.wall_s == 95
+    assert survival.lost_steps == 5
+    assert share.parts_s["lost_steps"] == 5
+    assert share.parts_s["recovery"] == 40
+    assert survival.mttr_s == 40
+    assert share.parts_s["data"] == pytest.approx(0.5)
+    assert share.parts_s["productive"] == pytest.approx(10 + 4.5 + 15)
+    assert (survival.failures, survival.preemptions) == (1, 1)
 
 
-def test_the_time_between_two_jobs_is_nobodys() -> None:
+def test_the_time_between_two_jobs_is_in_no_part() -> None:
     first = attempt(0, 10, 20, [Span(0, 10, 10, 0)])
     second = attempt(1000, 1010, 1020, [Span(10, 20, 10, 0)], resumed=10)
-    found = goodput([first, second])
-    assert (found.between_jobs_s, found.wall_s, found.jobs, found.mttr_s) == (970, 60, 2, None)
-    assert (found.bad["provisioning"], found.bad["recovery"]) == (20, 0)
+    share, survival = goodput([first, second])
+    assert (survival.between_jobs_s, share.wall_s, survival.jobs, survival.mttr_s) == (970, 60, 2, None)
+    assert (share.parts_s["provisioning"], share.parts_s["recovery"]) == (20, 0)
 
 
 def test_an_attempt_that_took_no_step_counts_as_what_it_waited_for() -> None:
     dead = Attempt(0, 10, 2, 0, 25)
-    found = goodput([dead])
-    assert (found.wall_s, found.bad["provisioning"], found.bad["start"], found.goodput) == (25, 10, 15, 0)
+    share, _ = goodput([dead])
+    assert (share.wall_s, share.parts_s["provisioning"], share.parts_s["start"], share.share) == (25, 10, 15, 0)
     with pytest.raises(ValueError, match="no attempts"):
         goodput([])
 
@@ -84,11 +91,11 @@ def lives(draw: st.DrawFn) -> list[Attempt]:
 
 @given(lives())
 def test_every_second_is_productive_or_has_a_name(attempts: list[Attempt]) -> None:
-    found = goodput(attempts)
-    assert found.productive_s + sum(found.bad.values()) == pytest.approx(found.wall_s)
-    assert all(seconds >= -1e-9 for seconds in found.bad.values())
-    assert 0 <= found.goodput <= 1 + 1e-9
+    share, survival = goodput(attempts)
+    assert sum(share.parts_s.values()) == pytest.approx(share.wall_s)
+    assert all(seconds >= -1e-9 for seconds in share.parts_s.values())
+    assert 0 <= share.share <= 1 + 1e-9
     # Every step up to the last one is kept once, however often it was trained.
     trained = sum(span.end - span.first for a in attempts for span in a.spans)
     last = attempts[-1].spans[-1].end if attempts[-1].spans else attempts[-1].resumed_from
-    assert trained - found.lost_steps == last
+    assert trained - survival.lost_steps == last

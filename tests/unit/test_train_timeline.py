@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workloads.train.records import Clock
-from workloads.train.result import Timeline
+from workloads.train.result import Clock, Timeline
 from workloads.train.timeline import NO_CLUSTER, PHASES, from_clock, from_cluster, seconds
 
 BEGAN = seconds("2026-11-21T14:00:00Z")
@@ -30,7 +29,7 @@ def clock(**changes: float | None) -> Clock:
         "first_step": BEGAN + 351,
         "trained": BEGAN + 400,
     }
-    return cast(Clock, whole | {name: value and BEGAN + value for name, value in changes.items()})
+    return Clock(**whole | {name: value and BEGAN + value for name, value in changes.items()})
 
 
 def node(name: str, made: int, ready: int) -> dict[str, Any]:
@@ -97,7 +96,7 @@ def test_every_phase_of_a_recorded_start() -> None:
     assert timeline is not None
     assert timeline.unknown == {}
     assert [phase.source for phase in timeline.phases[:4]] == [
-        "Node node-a made",
+        "Node node-a created",
         "Node node-a Ready",
         "Pod worker-a Pulled",
         "Pod worker-a Ready",
@@ -172,8 +171,8 @@ def test_what_was_there_before_took_no_time() -> None:
 
 
 def test_a_clock_that_is_ahead_is_set_right_and_never_gives_a_negative_phase() -> None:
-    ahead: dict[str, Any] = {name: value and value + 30 for name, value in clock().items() if isinstance(value, float)}
-    assert lengths(from_cluster(cast(Clock, ahead), COMPLETE, skew_s=30)) == lengths(from_cluster(clock(), COMPLETE))
+    ahead = Clock(**{name: value and value + 30 for name, value in vars(clock()).items()})
+    assert lengths(from_cluster(ahead, COMPLETE, skew_s=30)) == lengths(from_cluster(clock(), COMPLETE))
     behind = from_cluster(clock(driver=220), COMPLETE)
     assert lengths(behind)["cluster formed"] == 0
 

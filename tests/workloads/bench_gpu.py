@@ -53,13 +53,12 @@ def ours(preset: Any, changes: dict[str, Any], bench: Bench) -> tuple[Step, Repo
     """Return a training step of our task, and its report."""
     import torch
 
-    from workloads.train.convnext.settings import settings
     from workloads.train.convnext.task import ConvNeXtTask
+    from workloads.train.options import ConvNeXtOptions
     from workloads.train.task import Share
 
-    task = ConvNeXtTask(
-        settings(preset, size=bench.size, batch=bench.batch, data="synthetic", backend=bench.backend, **changes)
-    )
+    settings = {"size": bench.size, "batch": bench.batch, "data": "synthetic", "backend": bench.backend, **changes}
+    task = ConvNeXtTask(ConvNeXtOptions.model_validate({"preset": preset, **settings}))
     device = torch.device(bench.device)
     torch.manual_seed(0)
     model = task.model(device)
@@ -81,7 +80,7 @@ def timm(precision: str, compiled: bool, bench: Bench) -> tuple[Step, Report]:
     from timm.models import create_model
     from timm.optim import create_optimizer_v2  # type: ignore[attr-defined]  # public, yet not among its typed exports
 
-    from workloads.train.convnext.shapes import SIZES
+    from workloads.train.convnext.flops import SIZES
 
     shape, device = SIZES[bench.size], torch.device(bench.device)
     dtype = {"bfloat16": torch.bfloat16, "float16": torch.float16}.get(precision, torch.float32)
@@ -167,7 +166,7 @@ def measure(bench: Bench, names: Sequence[str], rounds: int, steps: int, warm_up
 def judge(found: dict[str, dict[str, Any]], bench: Bench, peak_flops: float | None) -> dict[str, Any]:
     """Return rates and ratios of `measure`'s result; the GPU's peak in FLOP/s, bf16's for all, gives the MFU."""
     from workloads.train.convnext import flops
-    from workloads.train.convnext.shapes import SIZES
+    from workloads.train.convnext.flops import SIZES
 
     needs = flops.per_image(SIZES[bench.size])
     rates = {name: [bench.batch / seconds for seconds in one["step_s"]] for name, one in found.items()}

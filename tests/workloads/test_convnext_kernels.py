@@ -65,5 +65,5 @@ def test_without_a_gpu_they_are_refused() -> None:
     from workloads.exits import WorkloadError
     from workloads.train.convnext import depthwise
 
-    with pytest.raises(WorkloadError, match='use kernels "eager"'):
+    with pytest.raises(WorkloadError, match="use kernels=eager"):
         depthwise.check(torch.device("cpu"))

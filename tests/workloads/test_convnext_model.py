@@ -9,8 +9,8 @@ import torch
 import torchvision
 from torchvision.models.convnext import CNBlockConfig
 
+from workloads.train.convnext.flops import SIZES
 from workloads.train.convnext.model import ConvNeXt
-from workloads.train.convnext.shapes import SIZES
 
 TINY = SIZES["tiny"]
 

@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Any
 
 import pytest
 import torch
+from pydantic import ValidationError
 from torch import nn
 
+from tests.workloads import overlap
 from tests.workloads.gloo_ranks import on_ranks
 from workloads.exits import WorkloadError
-from workloads.train.convnext import compilation, overlap
+from workloads.train.convnext import compilation
 from workloads.train.convnext.model import ConvNeXt
-from workloads.train.convnext.settings import PRESETS, Preset, Settings, settings
-from workloads.train.convnext.task import ConvNeXtTask, task
+from workloads.train.convnext.task import ConvNeXtTask
+from workloads.train.options import PRESETS, REQUEST, ConvNeXtOptions, ConvNeXtSettings
 from workloads.train.task import Share, load
 
 CPU = torch.device("cpu")
 SMALL: dict[str, Any] = {"size": "tiny", "image": 32, "batch": 4, "data": "synthetic", "backend": "aot_eager"}
 
 
-def made(preset: Preset = "tuned", **changes: Any) -> ConvNeXtTask:
+def settings(preset: str, **changes: Any) -> ConvNeXtOptions:
+    return ConvNeXtOptions.model_validate({"preset": preset, **changes})
+
+
+def made(preset: str = "tuned", **changes: Any) -> ConvNeXtTask:
     return ConvNeXtTask(settings(preset, **{**SMALL, **changes}))
 
 
@@ -49,41 +54,40 @@ def losses(one: ConvNeXtTask, steps: int) -> list[float]:
 class TestSettings:
     def test_baseline_is_the_published_table(self) -> None:
         found = settings("baseline")
-        assert (found.size, found.shape.image, found.shape.classes, found.batch) == ("base", 224, 1000, 64)
+        assert (found.size, found.image, found.classes, found.batch) == ("base", 224, 1000, 64)
         assert (found.precision, found.compile, found.channels_last, found.data) == ("fp32", "off", False, "fakedata")
         assert (found.optimizer, found.learning_rate, found.momentum, found.weight_decay) == ("sgd", 0.1, 0.9, 5e-4)
         assert (found.stochastic_depth, found.items, found.loader, found.decay_steps) == (0.5, 1_280_000, 4, None)
-        assert found == Settings()
+        assert found.model_dump(include=set(ConvNeXtSettings.model_fields)) == ConvNeXtSettings().model_dump()
 
     @pytest.mark.parametrize("preset", list(PRESETS))
-    def test_a_task_comes_back_from_plain_data(self, preset: Preset) -> None:
-        asked = settings(preset, size="tiny", data="synthetic")
-        found = load("convnext", asdict(asked))
+    def test_a_request_survives_the_way_to_the_cluster(self, preset: str) -> None:
+        asked = settings(preset, size="tiny", data="synthetic", workers=2, global_batch=8)
+        found = load(REQUEST.validate_json(asked.model_dump_json()))
         assert isinstance(found, ConvNeXtTask)
         assert found.settings == asked
-        assert found.flops_per_sample == pytest.approx(task(asdict(asked)).flops_per_sample)
+        assert found.flops_per_sample == pytest.approx(ConvNeXtTask(asked).flops_per_sample)
 
     @pytest.mark.parametrize(
         ("changes", "message"),
         [
-            ({"precision": "fp8"}, "precision 'fp8': use one of fp32, bf16"),
-            ({"image": 100}, "image 100: .* multiple of 32"),
-            ({"batch": 0}, "batch 0: it must be above 0"),
-            ({"stochastic_depth": 1.0}, "stochastic_depth 1.0"),
+            ({"precision": "fp8"}, "precision\n  Input should be 'fp32' or 'bf16'"),
+            ({"image": 100}, "image\n  Input should be a multiple of 32"),
+            ({"batch": 0}, "batch\n  Input should be greater than or equal to 1"),
+            ({"stochastic_depth": 1.0}, "stochastic_depth\n  Input should be less than 1"),
             ({"bucket_mb": 0.5}, "bucket_mb 0.5: .* at least 1"),
             ({"compile": "off", "compile_mode": "max-autotune"}, "only inductor has modes"),
             ({"precision": "fp32", "stream": "bf16"}, "stream bf16 with precision fp32"),
             ({"data": "imagefolder"}, "--data-path"),
-            ({"colour": "red"}, "no setting 'colour'"),
+            ({"colour": "red"}, "colour\n  Extra inputs are not permitted"),
+            ({"set": ("momentom=1",)}, "no setting 'momentom'; did you mean momentum"),
+            ({"set": ("momentum",)}, "--set momentum: use KEY=VALUE"),
+            ({"preset": "fast"}, "'baseline' or 'tuned'"),
         ],
     )
-    def test_what_cannot_be_is_named(self, changes: dict[str, Any], message: str) -> None:
-        with pytest.raises(WorkloadError, match=message):
-            settings("tuned", **changes)
-
-    def test_an_unknown_preset_is_named(self) -> None:
-        with pytest.raises(WorkloadError, match="use one of baseline, tuned"):
-            settings("fast")  # type: ignore[arg-type]
+    def test_invalid_settings_are_named(self, changes: dict[str, Any], message: str) -> None:
+        with pytest.raises(ValidationError, match=message):
+            settings(**{"preset": "tuned", **changes})
 
     def test_the_rate(self) -> None:
         one = made(warmup_steps=4, decay_steps=10)
@@ -104,7 +108,7 @@ class TestBackend:
         ]  # fmt: skip
 
     def test_what_is_asked_for_is_taken(self) -> None:
-        assert compilation.backend(settings("tuned", backend="aot_eager"), CPU) == ("aot_eager", "asked for")
+        assert compilation.backend(settings("tuned", backend="aot_eager"), CPU) == ("aot_eager", "requested")
 
 
 def test_tuned_learns_what_baseline_learns() -> None:
@@ -126,7 +130,7 @@ def test_tuned_is_what_it_says() -> None:
     assert batch[0].is_contiguous(memory_format=torch.channels_last)
     kinds = []
     model.classifier[2].register_forward_hook(lambda _module, _inputs, out: kinds.append(out.dtype))
-    with pytest.raises(WorkloadError, match="came as NCHW"):
+    with pytest.raises(WorkloadError, match="the data is NCHW"):
         one.loss(called, (batch[0].contiguous(), batch[1]))
     assert made("baseline").report()["compile"] == {"way": "off"}
 

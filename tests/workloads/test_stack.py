@@ -16,8 +16,7 @@ from workloads.exits import WorkloadError
 from workloads.nccl.options import BenchOptions
 from workloads.nccl.presets import DEFAULT, PRESETS
 from workloads.train.options import DigitsOptions
-from workloads.train.request import environment
-from workloads.train.request import request as train_request
+from workloads.train.request import environment, resolve
 
 TOKEN = "t0ken-that-nobody-may-see"
 DOCUMENT: dict[str, Any] = {
@@ -237,7 +236,7 @@ def test_bench_rejects_what_cannot_be_measured(options: dict[str, Any], says: st
 )
 def test_train_rejects_what_does_not_fit(options: dict[str, Any], says: str) -> None:
     defaults = DigitsOptions(checkpoint_dir="gs://bucket")
-    assert train_request(OUTPUTS, defaults).workers == 16
+    assert resolve(OUTPUTS, defaults).workers == 16
     with pytest.raises(WorkloadError, match=says):
-        train_request(OUTPUTS, defaults.model_copy(update=options))
-    assert "GLOO_SOCKET_IFNAME" not in environment(train_request(OUTPUTS, defaults), None)
+        resolve(OUTPUTS, defaults.model_copy(update=options))
+    assert "GLOO_SOCKET_IFNAME" not in environment(resolve(OUTPUTS, defaults), None)

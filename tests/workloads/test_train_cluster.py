@@ -16,13 +16,14 @@ from tests.workloads.conftest import Cluster
 from workloads.exits import Exit
 from workloads.train.checkpoints import Folder
 
-LENGTH = ("--global-batch", "16", "--checkpoint-every", "10", "--look-every", "5", "--probe", "0", "--compile", "off")
+SETTINGS = ("look_every=5", "probe=0", "compile=off", "check_gradients=true")
+LENGTH = ("--global-batch", "16", "--checkpoint-every", "10", *(part for text in SETTINGS for part in ("--set", text)))
 
 
 @pytest.fixture(scope="module")
 def whole(cluster: Cluster) -> dict[str, Any]:
-    """The run that nothing interrupts, on four workers of two nodes."""
-    return train(cluster, "--name", "cn-whole", "--workers", "4", "--steps", "60", "--check-gradients")
+    """Run without interruption, on four workers of two nodes."""
+    return train(cluster, "--name", "cn-whole", "--workers", "4", "--steps", "60")
 
 
 def test_a_whole_run_tells_its_loss_and_that_gradients_are_equal(whole: dict[str, Any], cluster: Cluster) -> None:
@@ -51,7 +52,7 @@ def test_a_killed_worker_and_a_killed_driver_change_no_bit(whole: dict[str, Any]
         driver.kill()
     said, complained = process.communicate(timeout=400)
     assert process.returncode != 0, said + complained
-    assert "going on from the last checkpoint" in complained
+    assert "continuing from the last checkpoint" in complained
 
     rest = train(cluster, "--resume", "cn-killed", "--workers", "4", "--steps", "60")
     assert killed_at <= rest["resumed_at"] < 60
@@ -85,7 +86,7 @@ def checkpoints(cluster: Cluster, name: str) -> list[Any]:
 
 
 def drivers(name: str) -> list[psutil.Process]:
-    """The processes of this run's job, by its own specification: nobody else's."""
+    """Return the processes of this run's job, found by its request."""
     found = []
     for process in psutil.process_iter(["cmdline"]):
         line = process.info["cmdline"] or []

@@ -1,4 +1,4 @@
-"""The data of a training run: the same global batches for any cut, any start and any kind; clear errors."""
+"""Data of a training run: the same global batches for any number of ranks, any start and any kind; clear errors."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 from pyarrow import parquet
+from pydantic import ValidationError
 
 from tests.workloads.conftest import ROOT
 from workloads.exits import WorkloadError
-from workloads.train.data import DataConfig, Source, source
-from workloads.train.data.fakedata import FakeData, normalised
 from workloads.train.data.items import ImageFolder, ParquetTensors, Read, crop_box, cropped
-from workloads.train.data.order import Order, epoch_steps
+from workloads.train.data.loader import FakeData, normalized
 from workloads.train.data.raydata import _places
+from workloads.train.data.source import DataOptions, Order, Source, epoch_steps, source
 from workloads.train.task import Share
 
 CPU = torch.device("cpu")
@@ -34,14 +34,14 @@ def share(rank: int = 0, world: int = 1, first: int = 0, steps: int = 6, batch: 
     return Share(rank, world, first, steps, batch, seed)
 
 
-def config(kind: str, **changes: Any) -> DataConfig:
-    settings: dict[str, Any] = {"kind": kind, "image": SIDE, "classes": 3, "loader": 0, "items": 20}
-    return DataConfig(**settings | changes)
+def config(kind: str, **changes: Any) -> DataOptions:
+    settings: dict[str, Any] = {"data": kind, "image": SIDE, "classes": 3, "loader": 0, "items": 20}
+    return DataOptions(**settings | changes)
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Three classes of six pictures, whose colours tell which they are."""
+    """Three classes of six pictures, whose colors identify them."""
     root = tmp_path_factory.mktemp("pictures")
     for label, name in enumerate(("ant", "bee", "cow")):
         (root / name).mkdir()
@@ -96,11 +96,11 @@ def batches(found: Source, part: Share) -> list[tuple[torch.Tensor, torch.Tensor
 
 
 @pytest.fixture(params=["synthetic", "fakedata", "imagefolder"])
-def any_kind(request: pytest.FixtureRequest, folder: Path) -> DataConfig:
-    return config(request.param, path=str(folder))
+def any_kind(request: pytest.FixtureRequest, folder: Path) -> DataOptions:
+    return config(request.param, data_path=str(folder))
 
 
-def test_the_global_batch_does_not_depend_on_the_cut_or_the_start(any_kind: DataConfig) -> None:
+def test_the_global_batch_does_not_depend_on_the_cut_or_the_start(any_kind: DataOptions) -> None:
     whole = batches(source(any_kind), share())
     assert len(whole) == 6
     assert whole[0][0].shape == (7, 3, SIDE, SIDE)
@@ -114,7 +114,7 @@ def test_the_global_batch_does_not_depend_on_the_cut_or_the_start(any_kind: Data
     assert len(late) == 2
     assert all(torch.equal(images, whole[4 + i][0]) for i, (images, _) in enumerate(late))
     other = batches(source(any_kind), share(seed=4))
-    if any_kind.kind != "fakedata":  # its items depend on their index only
+    if any_kind.data != "fakedata":  # its items depend on their index only
         assert not torch.equal(other[0][0], whole[0][0])
 
 
@@ -129,9 +129,9 @@ def test_synthetic_images_come_by_turns_from_a_pool() -> None:
 
 @pytest.mark.parametrize("kind", ["synthetic", "fakedata", "imagefolder"])
 def test_images_come_in_the_memory_format_that_is_asked_for(kind: str, folder: Path) -> None:
-    images, _ = next(source(config(kind, path=str(folder), channels_last=True)).batches(share(), CPU))
+    images, _ = next(source(config(kind, data_path=str(folder), channels_last=True)).batches(share(), CPU))
     assert images.is_contiguous(memory_format=torch.channels_last)
-    images, _ = next(source(config(kind, path=str(folder))).batches(share(), CPU))
+    images, _ = next(source(config(kind, data_path=str(folder))).batches(share(), CPU))
     assert images.is_contiguous()
 
 
@@ -204,9 +204,9 @@ def test_a_crop_is_mirrored_every_other_time() -> None:
     assert 70 < sum(rises) < 130
 
 
-def test_normalised_is_totensor_and_normalize() -> None:
+def test_normalized_is_totensor_and_normalize() -> None:
     images = torch.tensor([0, 255], dtype=torch.uint8).view(2, 1, 1, 1).expand(2, 3, 2, 2)
-    found = normalised(images)
+    found = normalized(images)
     assert found[0, :, 0, 0].tolist() == pytest.approx([-0.485 / 0.229, -0.456 / 0.224, -0.406 / 0.225])
     assert found[1, :, 0, 0].tolist() == pytest.approx([0.515 / 0.229, 0.544 / 0.224, 0.594 / 0.225])
 
@@ -247,13 +247,13 @@ def test_what_a_ray_data_task_reads(tensors: Path) -> None:
 
 def wrong(problem: str, path: str, classes: int = 3, kind: str = "imagefolder") -> None:
     with pytest.raises(WorkloadError, match=problem):
-        source(config(kind, path=path, classes=classes)).check()
+        source(config(kind, data_path=path, classes=classes)).check()
 
 
 def test_data_that_are_not_there_are_named(tmp_path: Path, folder: Path, tensors: Path) -> None:
     wrong("--data-path /nowhere: no such folder on node", "/nowhere")
-    wrong("no class folders in it", str(tmp_path))
-    wrong("3 class folders, and the model has 1000 classes.*--classes 3", str(folder), 1000)
+    wrong("it has no class folders", str(tmp_path))
+    wrong("3 class folders, and the model has 1000 classes.*--set classes=3", str(folder), 1000)
     (tmp_path / "empty").mkdir()
     wrong("class folder empty has no images", str(tmp_path), 1)
     wrong("--data-path /nowhere: no such folder", "/nowhere", kind="ray")
@@ -261,7 +261,9 @@ def test_data_that_are_not_there_are_named(tmp_path: Path, folder: Path, tensors
     wrong("odd.parquet: no column image, label", str(tmp_path), kind="ray")
     with pytest.raises(WorkloadError, match=r"label 2, and the model has 2 classes"):
         ParquetTensors(str(tensors), SIDE, 2).item(2, (0, 0))
-    with pytest.raises(WorkloadError, match=r"an image of 3072 bytes, not 3 · 64 · 64; use --image"):
+    with pytest.raises(
+        WorkloadError, match=r"an image of 3072 bytes, not 3 · 64 · 64; set its side by --set image=SIDE"
+    ):
         ParquetTensors(str(tensors), 64, 3).item(2, (0, 0))
 
 
@@ -273,9 +275,9 @@ def test_a_broken_picture_is_named(tmp_path: Path) -> None:
 
 
 def test_unknown_kinds_and_missing_places_are_refused() -> None:
-    with pytest.raises(WorkloadError, match=r"data 'cifar': use one of synthetic, fakedata, imagefolder, ray"):
+    with pytest.raises(ValidationError, match=r"'synthetic', 'fakedata', 'imagefolder' or 'ray'"):
         config("cifar")
-    with pytest.raises(WorkloadError, match=r"data ray: it needs the place of the images, --data-path"):
+    with pytest.raises(ValidationError, match=r"--data ray: name the folder of the images by --data-path"):
         config("ray")
 
 

@@ -15,18 +15,17 @@ from tests.workloads.training import rank, record, result
 from workloads.cli import main
 from workloads.events import Event
 from workloads.exits import Exit
-from workloads.train.conclude import fields, metrics, single_of
-from workloads.train.figures import Single
+from workloads.train.figures import fields, metrics
 from workloads.train.plot import picture
 from workloads.train.report import TrainView, lines, show
-from workloads.train.result import SCHEMA, Result
+from workloads.train.result import SCHEMA, Probe, Result
 
 H200 = [rank(i, [2.0, 0.5] + [0.1] * 48, warm_up=2, gpu="NVIDIA H200", memory=60 * 2**30) for i in range(4)]
 RUN = record(
     H200,
     batch=512,
     flops_per_sample=92.1e9,
-    probe={"with_s": [[1.0, 0.1, 0.1]] * 4, "without_s": [[1.0, 0.09, 0.09]] * 4},
+    probe=Probe(with_s=[[1.0, 0.1, 0.1]] * 4, without_s=[[1.0, 0.09, 0.09]] * 4),
     task={"compile": {"way": "model", "backend": "inductor", "graphs": 1, "parts": 7, "graph_breaks": 0}},
     gradients=5,
 )
@@ -40,7 +39,7 @@ def document(found: Result) -> dict[str, Any]:
 
 def test_the_schema() -> None:
     """A field that is renamed or taken away breaks what others read: that needs a new number in SCHEMA."""
-    assert SCHEMA == "rdma-ray/train/2"
+    assert SCHEMA == "rdma-ray/train/3"
     written = document(result(RUN))
     assert written["schema"] == SCHEMA
     assert sorted(written) == [
@@ -69,7 +68,7 @@ def test_a_run_that_could_not_begin_is_a_result_too() -> None:
     assert found.loss is None
     assert picture(found).startswith(b"\x89PNG")
     console = Console(file=StringIO(), width=100)
-    show(document(found), console)
+    show(found, console)
     assert console.file.getvalue() == "no such folder\n"  # type: ignore[attr-defined]
 
 
@@ -78,11 +77,6 @@ def test_epochs_that_were_done_before() -> None:
     assert (found["resumed_at"], found["resumed_from"]) == (30, 3)
     anew = fields(record(H200, epoch_steps=10), total_s=1)
     assert (anew["resumed_at"], anew["resumed_from"]) == (None, None)
-
-
-def test_the_single_worker_comes_with_the_specification() -> None:
-    assert single_of({}) is None
-    assert single_of({"single": {"images_per_s": 2.0, "file": "f"}}) == Single(2.0, "f")
 
 
 def test_figures_as_ray_trains_metrics() -> None:
@@ -120,7 +114,7 @@ def test_what_a_terminal_shows() -> None:
 def test_what_was_not_measured_is_said_to_be_missing() -> None:
     cpu = record([rank(0, [0.1] * 5)], task={"compile": {"way": "off"}})
     told = dict(lines(result(cpu, survival=None)))
-    assert told["MFU"] == "none: nobody counted this model's operations"
+    assert told["MFU"] == "none: the FLOP of this model is unknown"
     assert told["graphs"] == "none: not compiled"
     assert "peak memory" not in told
     only_warm = record([rank(0, [0.1] * 5, warm_up=5)])
@@ -145,18 +139,18 @@ def test_progress_without_a_terminal_is_lines(monkeypatch: pytest.MonkeyPatch) -
         view.event({"kind": "phase", "name": "workers"})
         view.event({"kind": "plan", "steps": 100, "step": 50, "epochs": 10, "done": 5, "workers": 4})
         view.event(look)
-        monkeypatch.setattr(view, "told", -1e9)
+        monkeypatch.setattr(view, "noted", -1e9)
         view.event(look | {"step": 70})
         view.event({"kind": "epoch", "epoch": 7, "loss": 0.4, "accuracy": 0.9, "seconds": 1.5})
         view.event({"kind": "failure", "preemption": False, "ranks": [1, 3]})
-        view.event({"kind": "preempted", "reason": "the machines of ranks [0] go away", "step": 80})
+        view.event({"kind": "preempted", "reason": "the nodes of ranks [0] are preempted", "step": 80})
     assert console.file.getvalue().splitlines() == [  # type: ignore[attr-defined]
         "starting the workers",
         "training on 4 workers, from epoch 6",
         "step 70: loss 0.5000, 20.0 ms a step",
         "epoch 7: loss 0.4000, test accuracy 0.9000, 1.50 s",
-        "ranks 1, 3 failed: going on from the last checkpoint",
-        "the machines of ranks [0] go away: a checkpoint was written at step 80, going on from it",
+        "ranks 1, 3 failed: continuing from the last checkpoint",
+        "the nodes of ranks [0] are preempted: a checkpoint was written at step 80, continuing from it",
     ]
 
 

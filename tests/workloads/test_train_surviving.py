@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shutil
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +15,7 @@ from workloads.exits import Exit
 from workloads.train import journal
 from workloads.train.checkpoints import Folder
 from workloads.train.goodput import goodput
-from workloads.train.records import Record
-from workloads.train.spec import Spec
+from workloads.train.result import Record
 
 WORLD = 4
 LENGTH: dict[str, Any] = {"steps": 30, "checkpoint_every": 10, "look_every": 5}
@@ -51,15 +49,15 @@ def same(one: Any, other: Any) -> bool:
 
 
 def test_a_whole_run_compares_gradients_and_keeps_the_last_checkpoints(whole: Record, storage: Path) -> None:
-    assert (whole["step"], whole["error"], whole["stopped"], whole["resumed_from"]) == (30, None, None, None)
-    assert whole["gradients"] == 6
-    assert [step for step, _ in whole["losses"]] == [5, 10, 15, 20, 25, 30]
-    assert whole["losses"][-1][1] < whole["losses"][0][1]
+    assert (whole.step, whole.error, whole.stopped, whole.resumed_from) == (30, None, None, None)
+    assert whole.gradients == 6
+    assert [step for step, _ in whole.losses] == [5, 10, 15, 20, 25, 30]
+    assert whole.losses[-1][1] < whole.losses[0][1]
     assert [found.label for found in Folder(str(storage), "whole").checkpoints()] == [
         "step-000000020",
         "step-000000030",
     ]
-    assert [len(rank["step_s"]) for rank in whole["ranks"]] == [30] * WORLD
+    assert [len(rank.step_s) for rank in whole.ranks] == [30] * WORLD
     state = saved(storage, "whole")
     assert state["average"]
     assert not any(
@@ -70,32 +68,32 @@ def test_a_whole_run_compares_gradients_and_keeps_the_last_checkpoints(whole: Re
 def test_a_killed_worker_costs_what_came_after_the_last_checkpoint_and_not_one_bit(
     whole: Record, storage: Path
 ) -> None:
-    spec = specification(storage, "killed", ema=0.9, fault="kill:2:17", **LENGTH)
+    spec = specification(storage, "killed", ema=0.9, inject_fault="kill:2:17", **LENGTH)
     outcomes = run(spec, WORLD)
     assert outcomes[2] == "exit -9"
     assert all(isinstance(outcome, str) and outcome.startswith("broke off") for outcome in outcomes[:2] + outcomes[3:])
     again = record(spec, WORLD)  # what Ray Train does: the same start once more
-    assert again["resumed_from"] == 10
-    assert again["losses"] == whole["losses"]
+    assert again.resumed_from == 10
+    assert again.losses == whole.losses
     assert same(saved(storage, "killed"), saved(storage, "whole"))
     attempts, _ = journal.read(Folder(str(storage), "killed"))
     assert [attempt.resumed_from for attempt in attempts] == [0, 10]
     assert attempts[1].ended == "finished"
     # The journal may lag a second behind: 17 steps were trained, 10 of them kept.
-    assert 0 <= goodput(attempts).lost_steps <= 7
+    assert 0 <= goodput(attempts)[1].lost_steps <= 7
 
 
 def test_another_number_of_workers_goes_on_over_the_same_data(storage: Path) -> None:
     """Without drop-out (each rank draws for itself) and batch norm's own rows, the loss differs by rounding only."""
-    config = {"drop_out": 0.0, "norm": False}
-    four = record(specification(storage, "four", config, **LENGTH), WORLD)
-    first = record(specification(storage, "two", config, **(LENGTH | {"steps": 10})), WORLD)
-    rest = record(specification(storage, "two", config, **LENGTH), 2)
-    uneven = record(specification(storage, "five", config, **LENGTH), 5)  # 12 images: shares of 2 and of 3
-    assert (first["step"], rest["resumed_from"], rest["world"]) == (10, 10, 2)
+    config: dict[str, Any] = {"drop_out": 0.0, "norm": False}
+    four = record(specification(storage, "four", **config, **LENGTH), WORLD)
+    first = record(specification(storage, "two", **config, **(LENGTH | {"steps": 10})), WORLD)
+    rest = record(specification(storage, "two", **config, **LENGTH), 2)
+    uneven = record(specification(storage, "five", **config, **LENGTH), 5)  # 12 images: shares of 2 and of 3
+    assert (first.step, rest.resumed_from, rest.world) == (10, 10, 2)
     # float32 sums in another order: some 1e-7 a step, a few of them on top of each other
     for other in (rest, uneven):
-        for (step, loss), (_, expected) in zip(other["losses"], four["losses"], strict=True):
+        for (step, loss), (_, expected) in zip(other.losses, four.losses, strict=True):
             assert loss == pytest.approx(expected, rel=1e-4), step
 
 
@@ -111,97 +109,95 @@ def test_another_number_of_workers_goes_on_over_the_same_data(storage: Path) -> 
 def test_what_would_be_wrong_again_ends_the_run_and_leaves_the_last_good_checkpoint(
     tmp_path: Path, fault: str, code: Exit, says: str, last: str | None
 ) -> None:
-    spec = specification(tmp_path, "faulty", fault=fault, check_gradients=True, **LENGTH)
+    spec = specification(tmp_path, "faulty", inject_fault=fault, check_gradients=True, **LENGTH)
     broken = record(spec, 2)
-    assert broken["code"] == code
-    assert says in (broken["error"] or "")
+    assert broken.code == code
+    assert says in (broken.error or "")
     folder = Folder(str(tmp_path), "faulty")
     found = folder.checkpoints()
     assert (found[-1].label if found else None) == last
     assert [name for name in folder.names() if name.startswith("step-")] == [one.label for one in found]
     if last:
-        assert last in (broken["error"] or "")
-        mended = record(replace(spec, plan=replace(spec.plan, fault=None)), 2)
-        assert (mended["error"], mended["step"], mended["resumed_from"]) == (None, 30, found[-1].step)
+        assert last in (broken.error or "")
+        mended = record(spec.model_copy(update={"inject_fault": None}), 2)
+        assert (mended.error, mended.step, mended.resumed_from) == (None, 30, found[-1].step)
 
 
 def test_a_checkpoint_that_fails_ends_the_run_at_once_and_not_at_its_end(tmp_path: Path) -> None:
-    broken = record(specification(tmp_path, "full", steps=2000, checkpoint_every=10, fault="disk:10"), 2)
-    assert "there was none before it" in (broken["error"] or "")
-    assert broken["step"] < 2000
+    broken = record(specification(tmp_path, "full", steps=2000, checkpoint_every=10, inject_fault="disk:10"), 2)
+    assert "there was none before it" in (broken.error or "")
+    assert broken.step < 2000
 
 
 def test_folders_that_are_not_one_folder_are_told_apart(tmp_path: Path) -> None:
     """A path that every node has for itself: only rank 0 finds what it wrote."""
-    assert record(specification(tmp_path, "local", steps=10), 2)["error"] is None
+    assert record(specification(tmp_path, "local", steps=10), 2).error is None
     shutil.copytree(tmp_path / "local", tmp_path / "rank0" / "local")
     (tmp_path / "rank1").mkdir()
     outcomes = run(specification(tmp_path / "rank{rank}", "local"), 2)
     for outcome in outcomes:
-        assert isinstance(outcome, dict)
-        assert "name a folder that all nodes see" in (outcome["error"] or "")
+        assert isinstance(outcome, Record)
+        assert "name a folder that all nodes share" in (outcome.error or "")
 
 
 def test_a_preemption_and_the_end_of_the_machines_time_leave_a_checkpoint_just_in_time(tmp_path: Path) -> None:
     warned = record(specification(tmp_path, "warned", **LENGTH), 2, preempted=True)
-    assert (warned["preempted"], warned["step"]) == (True, 5)
-    assert "the machines of ranks [1] go away in" in (warned["stopped"] or "")
-    late = specification(tmp_path, "late", max_run_s=1e-3, **LENGTH)
+    assert (warned.preempted, warned.step) == (True, 5)
+    assert "the nodes of ranks [1] are preempted in" in (warned.stopped or "")
+    late = specification(tmp_path, "late", max_run=1e-3 / 3600, **LENGTH)
     stopped = record(late, 2)
-    assert (stopped["preempted"], stopped["step"]) == (False, 5)
-    assert "--resume late" in (stopped["stopped"] or "")
+    assert (stopped.preempted, stopped.step) == (False, 5)
+    assert "--resume late" in (stopped.stopped or "")
     for name in ("warned", "late"):
         rest = record(specification(tmp_path, name, **LENGTH), 2)
-        assert (rest["resumed_from"], rest["step"]) == (5, 30)
+        assert (rest.resumed_from, rest.step) == (5, 30)
     assert same(saved(tmp_path, "warned")["model"], saved(tmp_path, "late")["model"])
 
 
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"config": {"missing_on": 1}}, "rank 1 on .*: no data set at /nowhere"),
-        ({"storage": "/proc/nowhere"}, "cannot write to /proc/nowhere/refused"),
-        ({"storage": "no/whole/path"}, "neither a whole path nor a known URI"),
-        ({"batch": 1}, "a batch of 1 images cannot be cut into 2 shares"),
-        ({"steps": None, "epochs": 2}, "no epochs: give --steps"),
-        ({"seed": 1}, "begun with seed 0"),
+        ({"missing_on": 1}, "rank 1 on .*: no data set at /nowhere"),
+        ({"checkpoint_dir": "/proc/nowhere"}, "cannot write to /proc/nowhere/refused"),
+        ({"checkpoint_dir": "no/whole/path"}, "neither an absolute path nor a known URI"),
+        ({"global_batch": 1}, "a batch of 1 images has no share for each of 2 workers"),
+        ({"steps": None, "epochs": 2}, "no epochs, so set --steps"),
+        ({"seed": 1}, "started with seed 0"),
         ({"ema": 0.5}, "must be on or off for the whole run"),
     ],
 )
 def test_a_run_that_cannot_begin_says_why_on_every_rank(tmp_path: Path, changes: dict[str, Any], says: str) -> None:
     if {"seed", "ema"} & changes.keys():
-        assert record(specification(tmp_path, "refused", steps=1), 2)["error"] is None
-    fields: dict[str, Any] = {name: changes[name] for name in ("storage", "config") if name in changes}
-    plan = {name: value for name, value in changes.items() if name not in fields}
-    spec: Spec = replace(specification(tmp_path, "refused", **plan), **fields)
+        assert record(specification(tmp_path, "refused", steps=1), 2).error is None
+    spec = specification(tmp_path, "refused").model_copy(update=changes)
     outcomes = run(spec, 2)
     for outcome in outcomes:
-        assert isinstance(outcome, dict)
-        assert outcome["code"] == Exit.ERROR
-        assert re.search(says, outcome["error"] or ""), outcome["error"]
+        assert isinstance(outcome, Record)
+        assert outcome.code == Exit.ERROR
+        assert re.search(says, outcome.error or ""), outcome.error
 
 
 def test_what_one_rank_cannot_do_in_the_middle_ends_the_job_at_its_next_start(tmp_path: Path) -> None:
-    spec = specification(tmp_path, "doomed", {"broken_at": 7})
+    spec = specification(tmp_path, "doomed", broken_at=7)
     first = run(spec, 2, submitted=1000.0)
     assert all(isinstance(outcome, str) for outcome in first)
     again = record(spec, 2, submitted=1000.0)
-    assert (again["error"], again["code"]) == ("image 7 of the data set cannot be read", Exit.ERROR)
+    assert (again.error, again.code) == ("image 7 of the data set cannot be read", Exit.ERROR)
     # Another job may find it mended.
-    mended = record(replace(spec, config={}), 2, submitted=2000.0)
-    assert (mended["error"], mended["step"]) == (None, 30)
+    mended = record(spec.model_copy(update={"broken_at": -1}), 2, submitted=2000.0)
+    assert (mended.error, mended.step) == (None, 30)
 
 
 def test_epochs_end_with_an_evaluation_and_a_checkpoint_of_their_own(tmp_path: Path) -> None:
-    ended = record(specification(tmp_path, "epochs", {"epoch": 7}, steps=None, epochs=2, ema=0.9), 2)
-    assert [row["epoch"] for row in ended["history"]] == [1, 2]
-    assert all(0 <= row["accuracy"] <= 1 and row["images"] == 7 * 12 for row in ended["history"])
-    assert ended["evaluation"] == {"accuracy": ended["history"][-1]["accuracy"]}
+    ended = record(specification(tmp_path, "epochs", epoch=7, steps=None, epochs=2, ema=0.9), 2)
+    assert [row["epoch"] for row in ended.history] == [1, 2]
+    assert all(0 <= row["accuracy"] <= 1 and row["images"] == 7 * 12 for row in ended.history)
+    assert ended.evaluation == {"accuracy": ended.history[-1]["accuracy"]}
     assert [found.label for found in Folder(str(tmp_path), "epochs").checkpoints()] == ["epoch-0001", "epoch-0002"]
 
 
 def test_the_probe_times_passes_and_changes_nothing(tmp_path: Path) -> None:
     probed = record(specification(tmp_path, "probed", probe=3), 2)
-    assert probed["probe"] is not None
-    assert [len(times) for times in probed["probe"]["with_s"] + probed["probe"]["without_s"]] == [3] * 4
-    assert probed["losses"] == record(specification(tmp_path, "plain"), 2)["losses"]
+    assert probed.probe is not None
+    assert [len(times) for times in probed.probe.with_s + probed.probe.without_s] == [3] * 4
+    assert probed.losses == record(specification(tmp_path, "plain"), 2).losses

@@ -1,9 +1,9 @@
-"""A task of two thousand weights: drop-out for the generators' sake, several of DDP's buckets, data by the step."""
+"""Task for tests of the trainer: drop-out to test generators, several of DDP's buckets, data by the step."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Literal
 
 import torch
 import torch.distributed as dist
@@ -11,41 +11,46 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from workloads.exits import WorkloadError
+from workloads.train.options import RunOptions
 from workloads.train.task import Batch, Share
 
 
-class TinyTask:
-    """`epoch`: steps of an epoch. `missing_on`: the rank that does not find its data. `norm`: over a rank's rows.
+class TinyOptions(RunOptions):
+    """Options of the tiny task.
 
-    `broken_at`: the step whose data rank 1 cannot read.
+    `epoch`: steps of an epoch. `missing_on`: the rank that does not find its data. `norm`: batch norm over a rank's
+    rows. `broken_at`: the step whose data rank 1 cannot read.
     """
 
-    name = "tiny"
+    task: Literal["tiny"] = "tiny"
+    epoch: int | None = None
+    missing_on: int | None = None
+    drop_out: float = 0.1
+    norm: bool = True
+    broken_at: int = -1
+
+
+class TinyTask:
+    """Task of two thousand weights."""
+
     flops_per_sample: float | None = 1e3
 
-    def __init__(
-        self,
-        epoch: int | None = None,
-        missing_on: int | None = None,
-        drop_out: float = 0.1,
-        norm: bool = True,
-        broken_at: int = -1,
-    ) -> None:
-        self.epoch, self.missing_on, self.drop_out, self.norm = epoch, missing_on, drop_out, norm
-        self.broken_at = broken_at
+    def __init__(self, options: TinyOptions) -> None:
+        self.options = options
+        self.epoch = options.epoch
 
     def check(self) -> None:
-        if self.missing_on is not None and dist.get_rank() == self.missing_on:
+        if self.options.missing_on is not None and dist.get_rank() == self.options.missing_on:
             raise WorkloadError("no data set at /nowhere: name one by --data-dir")
 
     def epoch_steps(self, batch: int) -> int | None:
         return self.epoch if batch else None
 
     def model(self, device: torch.device) -> nn.Module:
-        norm = nn.BatchNorm1d(64) if self.norm else nn.LayerNorm(64)
-        return nn.Sequential(nn.Linear(16, 64), nn.GELU(), norm, nn.Dropout(self.drop_out), nn.Linear(64, 10)).to(
-            device
-        )
+        norm = nn.BatchNorm1d(64) if self.options.norm else nn.LayerNorm(64)
+        return nn.Sequential(
+            nn.Linear(16, 64), nn.GELU(), norm, nn.Dropout(self.options.drop_out), nn.Linear(64, 10)
+        ).to(device)
 
     def prepare(self, model: nn.Module, device: torch.device) -> nn.Module:
         # Small buckets, so that DDP has some to put in another order after its first pass.
@@ -62,7 +67,7 @@ class TinyTask:
 
     def batches(self, share: Share, device: torch.device) -> Iterator[Batch]:
         for step in range(share.first_step, share.steps):
-            if step == self.broken_at and share.rank == 1:
+            if step == self.options.broken_at and share.rank == 1:
                 raise WorkloadError(f"image {step} of the data set cannot be read")
             source = torch.Generator().manual_seed(share.seed * 1_000_003 + step)
             images = torch.randn(share.batch, 16, generator=source)
@@ -82,8 +87,3 @@ class TinyTask:
 
     def report(self) -> dict[str, Any]:
         return {}
-
-
-def task(config: dict[str, Any]) -> TinyTask:
-    """The task from its configuration as plain data."""
-    return TinyTask(**config)

@@ -1,4 +1,4 @@
-"""The trainer's ranks as processes of this machine, on gloo and without Ray: a start costs a second."""
+"""Ranks of the trainer as processes of this machine, on gloo and without Ray: a start takes a second."""
 
 from __future__ import annotations
 
@@ -14,30 +14,32 @@ import torch
 import torch.distributed as dist
 
 from tests.workloads.gloo_ranks import PRELOADED
+from tests.workloads.tiny_task import TinyOptions
 from workloads.exits import WorkloadError
 from workloads.train import task, trainer
 from workloads.train.place import Notice, Place
-from workloads.train.records import Record
-from workloads.train.spec import Plan, Spec
+from workloads.train.result import Record
 
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(list(PRELOADED))
 
 
-def specification(storage: Path, name: str, config: dict[str, Any] | None = None, **plan: Any) -> Spec:
-    """A run of the tiny task. `{rank}` in the storage's path becomes the rank's number: a folder of its own."""
-    planned = Plan(**({"batch": 12, "steps": 30, "look_every": 5} | plan))
-    return Spec("tiny", config or {}, planned, name, str(storage), False, 1, False, 30.0, False)
+def specification(storage: Path, name: str, **options: Any) -> TinyOptions:
+    """Return a run of the tiny task. `{rank}` in the storage's path becomes the rank's number: a folder of its own."""
+    chosen = {"global_batch": 12, "steps": 30, "look_every": 5, "workers": 1, "wait": 30} | options
+    return TinyOptions(name=name, checkpoint_dir=str(storage), **chosen)
 
 
-def run(spec: Spec, world: int, preempted: bool = False, submitted: float | None = None) -> list[Record | str]:
-    """Train on `world` ranks; each one's record, or what ended it."""
+def run(spec: TinyOptions, world: int, preempted: bool = False, submitted: float | None = None) -> list[Record | str]:
+    """Train on `world` ranks, and return each one's record, or what ended it."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     ends = [CONTEXT.Pipe(duplex=False) for _ in range(world)]
     processes = [
-        CONTEXT.Process(target=_rank, args=(rank, world, port, spec.to_json(), preempted, submitted, ends[rank][1]))
+        CONTEXT.Process(
+            target=_rank, args=(rank, world, port, spec.model_dump_json(), preempted, submitted, ends[rank][1])
+        )
         for rank in range(world)
     ]
     for process, (_, sender) in zip(processes, ends, strict=True):
@@ -58,18 +60,18 @@ def run(spec: Spec, world: int, preempted: bool = False, submitted: float | None
     return outcomes
 
 
-def record(spec: Spec, world: int, preempted: bool = False, submitted: float | None = None) -> Record:
-    """Rank 0's record of a run that no rank broke off."""
+def record(spec: TinyOptions, world: int, preempted: bool = False, submitted: float | None = None) -> Record:
+    """Return rank 0's record of a run that no rank broke off."""
     outcomes = run(spec, world, preempted, submitted)
-    assert all(isinstance(outcome, dict) for outcome in outcomes), outcomes
-    assert isinstance(outcomes[0], dict)
+    assert all(isinstance(outcome, Record) for outcome in outcomes), outcomes
+    assert isinstance(outcomes[0], Record)
     return outcomes[0]
 
 
 def _rank(
     rank: int, world: int, port: int, spec: str, preempted: bool, submitted: float | None, sender: Connection[Any, Any]
 ) -> None:
-    task.FACTORIES["tiny"] = "tests.workloads.tiny_task:task"
+    task.FACTORIES["tiny"] = "tests.workloads.tiny_task:TinyTask"
     dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=world)
     began = time.time()
 
@@ -78,7 +80,8 @@ def _rank(
 
     place = replace(Place(rank, world, torch.device("cpu")), warning=warning)
     try:
-        sender.send(trainer.train(Spec.from_json(spec.replace("{rank}", str(rank))), place, submitted or began, began))
+        options = TinyOptions.model_validate_json(spec.replace("{rank}", str(rank)))
+        sender.send(trainer.train(options, place, submitted or began, began))
     except (RuntimeError, WorkloadError) as error:
         sender.send(f"broke off: {str(error).splitlines()[0]}")
     dist.destroy_process_group()

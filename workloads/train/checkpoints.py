@@ -1,7 +1,7 @@
-"""A run's folder on storage that every node sees: whole checkpoints or none, written while training goes on.
+"""Folder of a run on storage that every node shares: atomic checkpoints, written while training continues.
 
-A checkpoint is a folder with the state and, written after it, its card: a folder without a card does not count.
-On object stores a file appears whole; elsewhere it is written beside its name and then renamed.
+A checkpoint is a folder with the state and, written last, its card: a folder without a card does not count.
+Files appear atomically on object stores; elsewhere they are written under a temporary name and renamed.
 """
 
 from __future__ import annotations
@@ -25,28 +25,28 @@ CARD = "checkpoint.json"
 
 @dataclass(frozen=True)
 class Found:
-    """A whole checkpoint: its folder's name, and the step that it goes on at."""
+    """A complete checkpoint: the name of its folder, and the step that it resumes at."""
 
     label: str
     step: int
 
 
 class Folder:
-    """A run's folder: `storage` is a path or a URI such as gs://…, `name` the run's."""
+    """Folder of the run `name` in `storage`, a path or a URI such as gs://…."""
 
     def __init__(self, storage: str, name: str) -> None:
         try:
             self.filesystem, root = fs.FileSystem.from_uri(storage)
         except (ValueError, OSError) as error:
             raise WorkloadError(
-                f"--checkpoint-dir {storage}: neither a whole path nor a known URI ({error})"
+                f"--checkpoint-dir {storage}: neither an absolute path nor a known URI ({error})"
             ) from error
         self.shown = f"{storage}/{name}"
         self.path = f"{root}/{name}"
         self.local = isinstance(self.filesystem, fs.LocalFileSystem)
 
     def check_writable(self) -> None:
-        """WorkloadError where nothing can be written: known before anything is trained."""
+        """Raise WorkloadError if the folder is not writable, before anything is trained."""
         try:
             self.write("writable", b"")
             self.filesystem.delete_file(f"{self.path}/writable")
@@ -57,18 +57,18 @@ class Folder:
             ) from error
 
     def names(self, under: str = "") -> list[str]:
-        """The names in the folder, sorted; none where it is not there."""
+        """Return the sorted names in the folder; none if it does not exist."""
         selector = fs.FileSelector(f"{self.path}/{under}".rstrip("/"), allow_not_found=True)
         return sorted(info.base_name for info in self.filesystem.get_file_info(selector))
 
     def read(self, name: str) -> bytes:
-        """A file of the folder. OSError where there is none."""
+        """Return the content of a file. OSError if it does not exist."""
         with self.filesystem.open_input_stream(f"{self.path}/{name}") as stream:
             data: bytes = stream.read()
         return data
 
     def write(self, name: str, content: bytes | dict[str, Any]) -> None:
-        """A file of the folder, whole or not at all: bytes as they are, a state as torch saves it."""
+        """Write a file atomically: bytes as they are, a state in torch's format."""
         target = f"{self.path}/{name}"
         unfinished = f"{target}.unfinished" if self.local else target
         self.filesystem.create_dir(target.rpartition("/")[0], recursive=True)
@@ -79,11 +79,11 @@ class Folder:
                 torch.save(content, stream)
         if self.local:
             with Path(unfinished).open("rb") as written:
-                os.fsync(written.fileno())  # else a rename may reach the disk before the content
+                os.fsync(written.fileno())  # else the rename may reach the disk before the content
             self.filesystem.move(unfinished, target)
 
     def checkpoints(self) -> list[Found]:
-        """The whole checkpoints, the oldest first."""
+        """Return the complete checkpoints, oldest first."""
         found = []
         for label in self.names():
             if label.startswith(("epoch-", "step-")):
@@ -95,14 +95,14 @@ class Folder:
         return sorted(found, key=lambda one: one.step)
 
     def load(self, found: Found) -> dict[str, Any]:
-        """A checkpoint's state, in main memory."""
+        """Return a checkpoint's state, in main memory."""
         with self.filesystem.open_input_file(f"{self.path}/{found.label}/{STATE}") as file:
             # weights_only: a checkpoint is data, and must not be able to run code.
             state: dict[str, Any] = torch.load(file, map_location="cpu", weights_only=True)
         return state
 
     def save(self, label: str, state: dict[str, Any], keep: int) -> None:
-        """Write a checkpoint, and only when it is whole take away all but the newest `keep`."""
+        """Write a checkpoint; once it is complete, delete all but the newest `keep`."""
         step = state["progress"]["step"]
         self.write(f"{label}/{STATE}", state)
         self.write(f"{label}/{CARD}", json.dumps({"step": step, "written": time.time()}).encode())
@@ -112,13 +112,13 @@ class Folder:
                 self.filesystem.delete_dir(f"{self.path}/{name}")
 
     def discard(self, label: str) -> None:
-        """Take away what is left of a checkpoint that could not be written, so that its space is free."""
-        if f"{label}" in self.names() and label not in {found.label for found in self.checkpoints()}:
+        """Delete the rest of a checkpoint that could not be written, to free its space."""
+        if label in self.names() and label not in {found.label for found in self.checkpoints()}:
             self.filesystem.delete_dir(f"{self.path}/{label}")
 
 
 class Writer:
-    """Writes one checkpoint at a time on a thread of its own. `error` holds what went wrong, for people."""
+    """Writes one checkpoint at a time on a thread. `error` is the message of a failed write."""
 
     def __init__(self, folder: Folder, run: str, keep: int) -> None:
         self.folder, self.run, self.keep = folder, run, keep
@@ -127,12 +127,12 @@ class Writer:
         self.error: str | None = None
 
     def save(self, label: str, state: dict[str, Any]) -> None:
-        """Begin to write; waits for the checkpoint before this one."""
+        """Start to write, after the checkpoint before this one is complete."""
         self.wait()
         self.pending = self.pool.submit(self._save, label, state)
 
     def wait(self) -> None:
-        """Wait until nothing is being written."""
+        """Wait until the current write is complete."""
         if self.pending is not None:
             self.pending.result()
             self.pending = None
@@ -148,19 +148,14 @@ class Writer:
             except OSError:
                 good = []
             self.error += (
-                f"the last good one is {good[-1].label}: make room or mend it, then --resume {self.run}"
+                f"the last good one is {good[-1].label}: free space or repair it, then --resume {self.run}"
                 if good
                 else "there was none before it"
             )
 
 
 def reason(error: OSError) -> str:
-    """The system's own words for an error, without Arrow's around them."""
+    """Return the system's message of an error, without Arrow's."""
     if error.errno:
         return os.strerror(error.errno)
     return str(error).splitlines()[0]
-
-
-def exists(storage: str, name: str) -> bool:
-    """Whether `storage` holds a run `name` with a checkpoint to resume from."""
-    return bool(Folder(storage, name).checkpoints())

@@ -1,4 +1,4 @@
-"""A small ConvNet on real handwritten digits: a task that shows on any machine that training learns.
+"""Small ConvNet on real handwritten digits: a task that shows on any machine that training learns.
 
 Data: scikit-learn's `load_digits`, 1797 images of 8 by 8 pixels with values 0 … 16 (UCI, Alpaydin and Kaynak 1998).
 """
@@ -6,50 +6,45 @@ Data: scikit-learn's `load_digits`, 1797 images of 8 by 8 pixels with values 0 �
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 import torch.distributed as dist
-from numpy.typing import NDArray
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from workloads.train.options import DigitsOptions
 from workloads.train.task import Batch, Share
 
-Bytes = NDArray[np.uint8]
+# The learning rate falls by DECAY each epoch, whatever the number of epochs, so that a run can be resumed for more.
+LEARNING_RATE, DECAY, WEIGHT_DECAY = 3e-3, 0.85, 1e-2
+TEST_SHARE = 0.2
 
 
-@dataclass(frozen=True)
-class Digits:
-    """images [n, 8, 8] and labels [n], as bytes, split once and for all into training and test."""
+class Digits(NamedTuple):
+    """Images [n, 1, 8, 8] as floats 0 … 1 and labels [n] as int64, of training and test."""
 
-    train_images: Bytes
-    train_labels: Bytes
-    test_images: Bytes
-    test_labels: Bytes
+    train_images: torch.Tensor
+    train_labels: torch.Tensor
+    test_images: torch.Tensor
+    test_labels: torch.Tensor
 
 
-def load(seed: int, test_share: float = 0.2) -> Digits:
-    """The whole data set, split by `seed` so that each digit has the same share of both parts."""
+def load() -> Digits:
+    """Return the data set, always split in the same way, with equal shares of each digit in both parts."""
     from sklearn.datasets import load_digits
     from sklearn.model_selection import train_test_split
 
     data = load_digits()
-    parts = train_test_split(
-        data.images.astype(np.uint8),
-        data.target.astype(np.uint8),
-        test_size=test_share,
-        stratify=data.target,
-        random_state=seed,
-    )
-    train_images, test_images, train_labels, test_labels = parts
-    return Digits(train_images, train_labels, test_images, test_labels)
+    images = torch.tensor(data.images, dtype=torch.float32).div(16).unsqueeze(1)
+    labels = torch.tensor(data.target, dtype=torch.int64)
+    train, test = train_test_split(np.arange(len(labels)), test_size=TEST_SHARE, stratify=data.target, random_state=0)
+    return Digits(images[train], labels[train], images[test], labels[test])
 
 
 class ConvNet(nn.Sequential):
-    """[n, 1, 8, 8] → [n, 10] logits. Normalised by group, not by batch, so that ranks share no statistics."""
+    """[n, 1, 8, 8] to [n, 10] logits. Normalized by group, not by batch, so that ranks share no statistics."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -67,32 +62,19 @@ class ConvNet(nn.Sequential):
         )
 
 
-@dataclass(frozen=True)
-class Config:
-    """The learning rate falls by `decay` each epoch, whatever the number of epochs, so that a run can be resumed for
-    more of them. `seed` splits the data; the run's own seed shuffles them.
-    """
-
-    learning_rate: float = 3e-3
-    decay: float = 0.85
-    weight_decay: float = 1e-2
-    seed: int = 0
-
-
 class DigitsTask:
-    """The digits as the trainer sees them, see `workloads.train.task.Task`."""
+    """Digits as a `workloads.train.task.Task`."""
 
-    name = "digits"
     flops_per_sample: float | None = None
 
-    def __init__(self, config: Config) -> None:
-        self.config = config
-        self.digits = load(config.seed)
+    def __init__(self, options: DigitsOptions) -> None:
+        del options  # everything in them is the trainer's
+        self.digits = load()
 
     def check(self) -> None:
-        """Nothing can be missing: the data comes with scikit-learn."""
+        """Nothing can be missing: the data is part of scikit-learn."""
 
-    def epoch_steps(self, batch: int) -> int | None:
+    def epoch_steps(self, batch: int) -> int:
         return -(-len(self.digits.train_labels) // batch)
 
     def model(self, device: torch.device) -> nn.Module:
@@ -104,21 +86,19 @@ class DigitsTask:
         return DistributedDataParallel(model, device_ids=[device] if device.type == "cuda" else None)
 
     def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
-        config = self.config
-        return torch.optim.AdamW(model.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay)
+        return torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, weight_decay=WEIGHT_DECAY)
 
     def schedule(
         self, optimizer: torch.optim.Optimizer, epoch_steps: int | None
     ) -> torch.optim.lr_scheduler.LRScheduler:
         assert epoch_steps is not None
-        return torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: self.config.decay ** (step // epoch_steps))
+        return torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: DECAY ** (step // epoch_steps))
 
     def batches(self, share: Share, device: torch.device) -> Iterator[Batch]:
-        """Every epoch all images in another order; its last batch is filled up with the epoch's first images."""
-        images, labels = (part.to(device) for part in _tensors(self.digits.train_images, self.digits.train_labels))
+        """Yield all images in another order every epoch. The epoch's first images fill up its last batch."""
+        images, labels = self.digits.train_images.to(device), self.digits.train_labels.to(device)
         epoch_steps = self.epoch_steps(share.batch)
-        assert epoch_steps is not None
-        order: NDArray[np.int64] = np.empty(0, dtype=np.int64)
+        order = np.empty(0, dtype=np.int64)
         for step in range(share.first_step, share.steps):
             epoch, number = divmod(step, epoch_steps)
             if number == 0 or step == share.first_step:
@@ -133,29 +113,16 @@ class DigitsTask:
         return nn.functional.cross_entropy(model(images), labels)
 
     def evaluate(self, model: nn.Module, device: torch.device) -> dict[str, float]:
-        """The share of right answers over the whole test set: each image is on exactly one rank, none is padded in."""
+        """Return the accuracy over the whole test set. Each image is on exactly one rank, without padding."""
         rank, world = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
-        mine = slice(rank, None, world)
-        images, labels = (
-            part.to(device) for part in _tensors(self.digits.test_images[mine], self.digits.test_labels[mine])
-        )
+        images, labels = (part[rank::world].to(device) for part in self.digits[2:])
         with torch.inference_mode():
             right = int((model(images).argmax(1) == labels).sum()) if len(labels) else 0
-        # Double precision: the counts come out exact on every rank.
+        # Double precision: the counts are exact on every rank.
         counts = torch.tensor([right, len(labels)], dtype=torch.float64, device=device)
         if dist.is_initialized():
             dist.all_reduce(counts)
         return {"accuracy": float(counts[0] / counts[1])}
 
     def report(self) -> dict[str, Any]:
-        return {"config": vars(self.config)}
-
-
-def task(config: dict[str, Any]) -> DigitsTask:
-    """The task from its configuration as plain data."""
-    return DigitsTask(Config(**config))
-
-
-def _tensors(images: Bytes, labels: Bytes) -> tuple[torch.Tensor, torch.Tensor]:
-    """images [n, 1, 8, 8] as floats 0 … 1, labels [n] as int64."""
-    return torch.tensor(images).float().div(16).unsqueeze(1), torch.tensor(labels).long()
+        return {}

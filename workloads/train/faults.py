@@ -1,10 +1,10 @@
-"""Faults to order, so that what a run survives can be tried: `--inject-fault kill:RANK:STEP` and others.
+"""Injected faults, to test what a run survives: `--inject-fault kill:RANK:STEP` and others.
 
 kill:RANK:STEP  the rank's process is killed before it trains step STEP
 nan:STEP        the loss of step STEP is NaN
 disk:STEP       from step STEP on a checkpoint finds the disk full
-gradient:RANK   the rank's gradients are changed behind DDP's back
-Each kill happens once in a run's life: the run's folder remembers it. A result tells that a fault was injected.
+gradient:RANK   the rank's gradients are changed after their reduction
+A kill happens once per run: the run's folder records it. The result names the injected fault.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ KINDS = {"kill": 2, "nan": 1, "disk": 1, "gradient": 1}
 
 @dataclass(frozen=True)
 class Fault:
-    """A fault as the option writes it, taken apart."""
+    """A parsed fault."""
 
     kind: str
     numbers: tuple[int, ...]
 
     @staticmethod
     def parse(text: str) -> Fault:
-        """WorkloadError where there is no such fault."""
+        """Parse the option's value. WorkloadError if there is no such fault."""
         kind, *numbers = text.split(":")
         if KINDS.get(kind) != len(numbers) or not all(number.isdecimal() for number in numbers):
             raise WorkloadError(
@@ -43,7 +43,7 @@ class Fault:
 
 
 class Faults:
-    """What the trainer asks at each of its turns; without a fault it answers that there is none."""
+    """Injects the fault, if there is one, where the trainer calls it."""
 
     def __init__(self, text: str | None, rank: int, folder: Folder) -> None:
         self.fault = Fault.parse(text) if text else None
@@ -51,17 +51,17 @@ class Faults:
         self.folder = FullFolder(folder, self._numbers()[0]) if self._is("disk") else folder
 
     def before_step(self, step: int) -> None:
-        """Kill this process where it is its turn."""
+        """Kill this process if the fault is for this rank and step."""
         if self._is("kill") and self._numbers() == (self.rank, step) and "killed" not in self.folder.names():
             self.folder.write("killed", f"rank {self.rank} before step {step}".encode())
             os.kill(os.getpid(), signal.SIGKILL)
 
     def loss(self, loss: torch.Tensor, step: int) -> torch.Tensor:
-        """The loss, or NaN where it is its turn."""
+        """Return the loss, or NaN if the fault is for this step."""
         return loss * float("nan") if self._is("nan") and self._numbers() == (step,) else loss
 
     def gradients(self, model: nn.Module) -> None:
-        """Change one rank's gradients, after they were reduced."""
+        """Change one rank's gradients after their reduction."""
         if self._is("gradient") and self._numbers() == (self.rank,):
             next(p.grad for p in model.parameters() if p.grad is not None).add_(1)
 
@@ -73,7 +73,7 @@ class Faults:
 
 
 class FullFolder(Folder):
-    """A folder on a disk that is full from a step on: half of a state is written, then there is no room."""
+    """Folder on a disk that is full from a step on: half of a state is written, then the write fails."""
 
     def __init__(self, folder: Folder, first_step: int) -> None:
         vars(self).update(vars(folder))

@@ -1,7 +1,7 @@
-"""What a run's attempts did, in small files in the run's folder: it outlives workers and drivers.
+"""Journal of a run's attempts: small files in the run's folder, which outlive workers and drivers.
 
-Each attempt (one start of the workers) writes a file of its own, whole, again and again: object stores cannot append.
-A kill costs what was not written yet, at most `EVERY_S` (`EVERY_REMOTE_S` on object stores) and one look.
+Each attempt (one start of the workers) rewrites a file of its own, because object stores cannot append. A kill loses
+at most the last `EVERY_S` (`EVERY_REMOTE_S` on object stores) and one look.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ EVERY_REMOTE_S = 15.0
 
 @dataclass
 class Span:
-    """Steps `first` … `end` − 1: how long they took, and how much of that the loop stood still for data (s)."""
+    """Steps `first` … `end` − 1: their seconds, and the seconds of these in which the loop waited for data."""
 
     first: int
     end: int
@@ -33,7 +33,7 @@ class Span:
 class Attempt:
     """One start of the workers. Times in seconds since 1970; `pauses` in seconds by kind.
 
-    `job` is the submission: attempts of one driver have the same. `last` is the last sign of life.
+    `job` is the time of the submission, which all attempts of one driver share. `last` is the last sign of life.
     """
 
     job: float
@@ -49,7 +49,7 @@ class Attempt:
 
 @dataclass
 class Failure:
-    """What Ray told of an attempt that broke: the ranks' errors in a line each."""
+    """What Ray reported of a failed attempt: one line per rank."""
 
     time: float
     preemption: bool
@@ -57,7 +57,7 @@ class Failure:
 
 
 class Journal:
-    """Rank 0's pen."""
+    """Writes the journal of rank 0's attempt."""
 
     def __init__(self, folder: Folder, attempt: Attempt) -> None:
         self.folder, self.attempt = folder, attempt
@@ -67,9 +67,11 @@ class Journal:
         self.written = 0.0
 
     def note(self, due: bool = False, now: bool = False) -> None:
-        """Write the attempt as it stands, in the background, if the last time is long enough ago.
+        """Write the attempt in the background if the last time is long enough ago.
 
-        `due`: however long ago (at a checkpoint: what is kept is told); `now`: and wait for it.
+        Args:
+            due: Write in any case, as at a checkpoint, so that the journal has what is kept.
+            now: Write in any case, and wait.
         """
         self.attempt.last = time.time()
         idle = self.pending is None or self.pending.done()
@@ -81,7 +83,7 @@ class Journal:
 
 
 def write(folder: Folder, kind: str, when: float, content: dict[str, Any]) -> None:
-    """One file of the journal. A full disk must not end the run here: the checkpoint tells of it."""
+    """Write one file of the journal. A full disk does not end the run here: the checkpoint reports it."""
     try:
         folder.write(_place(kind, when), json.dumps(content).encode())
     except OSError:
@@ -89,17 +91,17 @@ def write(folder: Folder, kind: str, when: float, content: dict[str, Any]) -> No
 
 
 def _place(kind: str, when: float) -> str:
-    # As finely as a float tells today's time: two failures can come within a millisecond.
+    # Microseconds: two failures can happen within a millisecond.
     return f"{PLACE}/{kind}-{when:.6f}.json"
 
 
 def doom(folder: Folder, job: float, error: str) -> None:
-    """Note that this job cannot go on: Ray Train would start the workers again, and the same would happen again."""
+    """Record that this job cannot continue: Ray Train would restart the workers, and the same would happen again."""
     write(folder, "doom", job, {"error": error})
 
 
 def doomed(folder: Folder, job: float) -> str | None:
-    """Why this job cannot go on, where a worker has said so."""
+    """Return why this job cannot continue, if a worker recorded it."""
     place = _place("doom", job)
     if place.removeprefix(f"{PLACE}/") not in folder.names(PLACE):
         return None
@@ -108,7 +110,7 @@ def doomed(folder: Folder, job: float) -> str | None:
 
 
 def read(folder: Folder) -> tuple[list[Attempt], list[Failure]]:
-    """All attempts and failures of a run, the oldest first."""
+    """Return all attempts and failures of a run, oldest first."""
     attempts, failures = [], []
     for name in folder.names(PLACE):
         if not name.endswith(".json"):

@@ -1,37 +1,240 @@
-"""Options models of the training commands."""
+"""Options of the training commands. A command's options model is also the request that its driver reads.
+
+`workloads.train.request` fills in what the stack decides; the same model then travels to the cluster as JSON.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated
+import difflib
+from pathlib import Path
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, TypeAdapter, model_validator
 
-from workloads.options import option
+from workloads.options import Hidden, option
+from workloads.train.convnext.flops import SIZES
+from workloads.train.data.source import DataOptions
 
 
 class RunOptions(BaseModel, frozen=True, extra="forbid"):
-    """What every training command accepts about its run."""
+    """A training run. Steps count from 0 over the whole run, resumed parts included.
 
-    workers: int | None = Field(None, ge=1, description="Workers. [default: one per GPU or CPU slot]")
-    name: str | None = Field(None, description="Name of a new run. [default: by date and time]")
-    resume: Annotated[str | None, option(metavar="NAME")] = Field(None, description="Resume the run of this name.")
-    checkpoint_dir: str | None = Field(
-        None, description="Path or URI that every node sees. [default: the stack's storage]"
+    At looks (every `look_every` steps, at checkpoints and at ends of epochs) the ranks exchange their losses and agree
+    how to continue. Between looks no rank waits for its device. Checkpoints are written every `checkpoint_every` steps,
+    at ends of epochs and at the end.
+    """
+
+    task: Hidden[str] = Field("", description="Model to train: see `workloads.train.task`.")
+    epochs: int | None = Field(None, ge=1, description="Epochs in all, those of a resumed run included.")
+    steps: Hidden[int | None] = Field(None, ge=1, description="Steps in all, instead of epochs.")
+    global_batch: Hidden[int] = Field(0, ge=0, description="Images of all workers in a step.")
+    workers: Annotated[int, option(show_default=False)] = Field(
+        0, ge=0, description="Workers. [default: one per GPU or CPU slot]"
     )
+    name: str = Field("", description="Name of a new run. [default: by date and time]")
+    resume: Annotated[str, option(metavar="NAME")] = Field("", description="Resume the run of this name.")
+    checkpoint_dir: str = Field(
+        "", description="Path or URI that every node can write to. [default: the stack's storage]"
+    )
+    checkpoint_every: Hidden[int | None] = Field(None, ge=1, description="Steps between checkpoints.")
     max_run: float | None = Field(
-        None, ge=0.01, description="Hours until the machines are reclaimed: stop with a checkpoint shortly before."
+        None, gt=0, description="Hours until the nodes are reclaimed: stop with a checkpoint shortly before."
     )
     wait: float = Field(1800, ge=1, description="Seconds to wait for the workers.")
     inject_fault: Annotated[str | None, option(show=False)] = Field(None, description="See workloads/train/faults.py.")
 
+    seed: Hidden[int] = Field(0, ge=0, description="Seed of weights and data.")
+    look_every: Hidden[int] = Field(10, ge=1, description="Steps between looks at the loss.")
+    keep: Hidden[int] = Field(2, ge=1, description="Checkpoints to keep.")
+    ema: Hidden[float | None] = Field(None, gt=0, lt=1, description="Decay of an exponential average of the weights.")
+    warm_up: Hidden[int] = Field(5, ge=0, description="First steps of a start, which no figure includes.")
+    probe: Hidden[int] = Field(
+        0, ge=0, description="Passes with and without the reduction of the gradients, timed after the run."
+    )
+    check_gradients: Hidden[bool] = Field(
+        False, description="Compare gradients over all ranks, and exit with 3 if they differ."
+    )
+    max_failures: Hidden[int] = Field(3, ge=0, description="Restarts after failures; preemptions do not count.")
+    min_accuracy: Hidden[float | None] = Field(None, ge=0, le=1, description="Exit with 2 below this test accuracy.")
+
+    use_gpu: Hidden[bool] = Field(False, description="Set from the stack: a GPU per worker.")
+    elastic: Hidden[bool] = Field(False, description="Set from the stack: an autoscaler may add nodes.")
+    submitted: Hidden[float] = Field(0.0, description="Set at submission: seconds since 1970.")
+
     @property
     def max_run_s(self) -> float | None:
-        """Seconds until the machines are reclaimed."""
+        """Seconds from the submission until the nodes are reclaimed."""
         return None if self.max_run is None else 3600 * self.max_run
 
 
 class DigitsOptions(RunOptions):
     """Options of `train digits`."""
 
-    epochs: int = Field(8, ge=1, description="Epochs in all, those of a resumed run included.")
-    min_accuracy: float = Field(0.97, ge=0, le=1, description="Exit with 2 below this test accuracy.")
+    task: Hidden[Literal["digits"]] = "digits"
+    epochs: int | None = Field(8, ge=1, description="Epochs in all, those of a resumed run included.")
+    global_batch: Hidden[int] = Field(64, ge=1)
+    min_accuracy: float | None = Field(0.97, ge=0, le=1, description="Exit with 2 below this test accuracy.")
+
+
+class ConvNeXtSettings(DataOptions):
+    """What a worker computes in a step. The defaults are the preset `baseline`."""
+
+    size: Hidden[Literal["base", "small", "tiny"]] = Field("base", description="Size of the model.")
+    batch: Annotated[int, option(show_default=False)] = Field(
+        64, ge=1, description="Images of each worker in a step. [default: the preset's]"
+    )
+    stochastic_depth: Hidden[float] = Field(0.5, ge=0, lt=1, description="Probability that the last block is skipped.")
+
+    precision: Hidden[Literal["fp32", "bf16"]] = Field(
+        "fp32", description="bf16 is autocast: parameters, gradients and norms stay fp32, without gradient scaling."
+    )
+    tf32: Hidden[bool] = Field(
+        False,
+        description="fp32 matrix products on TF32 tensor cores (10 bits of mantissa). PyTorch's default is cuDNN only.",
+    )
+    cudnn_benchmark: Hidden[bool] = Field(False, description="cuDNN times its algorithms and uses the fastest.")
+    stream: Hidden[Literal["as-computed", "bf16"]] = Field(
+        "as-computed", description="bf16 keeps the residual stream in bf16; autocast alone leaves it in fp32."
+    )
+    kernels: Hidden[Literal["eager", "fused"]] = Field(
+        "eager", description="fused uses this project's Triton kernels. Not measured, so never a default."
+    )
+
+    compile: Hidden[Literal["off", "model", "blocks"]] = Field(
+        "off", description="model: one graph, split at DDP's buckets. blocks: the inner layers of each block."
+    )
+    backend: Hidden[Literal["auto", "inductor", "aot_eager"]] = Field(
+        "auto", description="auto is inductor where it works (a GPU, or a C++ compiler), else aot_eager."
+    )
+    compile_mode: Hidden[Literal["default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"]] = Field(
+        "default", description="Mode of inductor."
+    )
+    optimize_ddp: Hidden[bool] = Field(
+        True, description="Split graphs at DDP's buckets. Without it no reduction overlaps the backward pass."
+    )
+
+    optimizer: Hidden[Literal["sgd", "adamw"]] = Field("sgd", description="Optimizer.")
+    learning_rate: Hidden[float] = Field(0.1, gt=0, description="Learning rate.")
+    momentum: Hidden[float] = Field(0.9, description="Momentum of SGD.")
+    weight_decay: Hidden[float] = Field(5e-4, description="Weight decay.")
+    fused: Hidden[bool] = Field(False, description="Fused optimizer.")
+    warmup_steps: Hidden[int] = Field(0, ge=0, description="Steps of a linear warm-up of the learning rate.")
+    decay_steps: Hidden[int | None] = Field(None, ge=1, description="Steps of a half cosine to 0 after the warm-up.")
+
+    gradient_as_bucket_view: Hidden[bool] = Field(False, description="DDP's option.")
+    static_graph: Hidden[bool] = Field(False, description="DDP's option.")
+    broadcast_buffers: Hidden[bool] = Field(True, description="DDP's option.")
+    bucket_mb: Hidden[float] = Field(25.0, gt=0, description="DDP's bucket_cap_mb.")
+    compress: Hidden[Literal["none", "bf16"]] = Field("none", description="Type in which gradients are reduced.")
+
+    @model_validator(mode="after")
+    def _check(self) -> ConvNeXtSettings:
+        if self.compile_mode != "default" and (self.compile == "off" or self.backend == "aot_eager"):
+            raise ValueError(f"compile_mode {self.compile_mode}: only inductor has modes; use compile=model")
+        if self.stream == "bf16" and self.precision != "bf16":
+            raise ValueError("stream bf16 with precision fp32: use precision=bf16 or stream=as-computed")
+        if self.compile != "off" and self.optimize_ddp and self.bucket_mb < 1:
+            raise ValueError(f"bucket_mb {self.bucket_mb}: Dynamo's DDP optimizer requires at least 1 (DDP's first)")
+        return self
+
+
+PRESETS: dict[str, dict[str, Any]] = {
+    # The published trainer that this project compares with: torchvision's convnext_base on FakeData in fp32, DDP on Ray
+    # Train, without compile (232 images/s per H200 on two nodes, 2025).
+    "baseline": {},
+    "tuned": {
+        "batch": 128,
+        "precision": "bf16",
+        "tf32": True,
+        "cudnn_benchmark": True,
+        "channels_last": True,
+        "compile": "model",
+        "optimizer": "adamw",
+        "learning_rate": 1e-3,
+        "weight_decay": 0.05,
+        "fused": True,
+        "gradient_as_bucket_view": True,
+        "static_graph": True,
+        "broadcast_buffers": False,
+        "data": "synthetic",
+    },
+}
+
+
+class Single(BaseModel, frozen=True, extra="forbid"):
+    """Rate of one worker alone, for the scaling efficiency."""
+
+    images_per_s: float
+    file: str
+
+
+class ConvNeXtOptions(RunOptions, ConvNeXtSettings):
+    """Options of `train convnext`. Options and `--set` override the preset, and the preset overrides the defaults."""
+
+    task: Hidden[Literal["convnext"]] = "convnext"
+    preset: Literal["baseline", "tuned"] = Field(
+        "tuned", description="baseline is the published trainer; options override the preset."
+    )
+    set: Annotated[tuple[str, ...], option(metavar="KEY=VALUE")] = Field(
+        (), description="Any other setting of docs/training.md. May be repeated."
+    )
+    steps: int | None = Field(None, ge=1, description="Steps in all. [default: 500; 50 without GPUs]")
+    epochs: int | None = Field(None, ge=1, description="Epochs in all, instead of --steps.")
+    global_batch: Annotated[int, option(show_default=False)] = Field(
+        0, ge=0, description="Images of all workers in a step, instead of --batch: to resume on other workers."
+    )
+    checkpoint_every: int | None = Field(
+        None, ge=1, description="Steps between checkpoints. [default: at ends of epochs and at the end]"
+    )
+    compare: Annotated[Path | None, option(metavar="FILE")] = Field(
+        None, description="Result of one worker (--workers 1 --json FILE), for the scaling efficiency."
+    )
+    wait: Hidden[float] = Field(1800, ge=1, description="Seconds to wait for the workers.")
+    probe: Hidden[int] = Field(10, ge=0, description="Passes with and without the reduction of the gradients.")
+    single: Hidden[Single | None] = Field(None, description="Set from --compare.")
+    given: Hidden[tuple[str, ...]] = Field((), description="Settings that the user chose; the preset chose the rest.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _apply_preset(cls, values: dict[str, Any]) -> dict[str, Any]:
+        if "given" in values:
+            return values  # as the client resolved it
+        given = dict(values)
+        for text in given.pop("set", ()):
+            key, value = _setting(text)
+            given[key] = value
+        chosen = PRESETS.get(given.get("preset", "tuned"), {}) | given
+        if (size := SIZES.get(chosen.get("size", "base"))) is not None:
+            chosen = {"image": size.image, "classes": size.classes} | chosen
+        return chosen | {"given": tuple(given)}
+
+    @model_validator(mode="after")
+    def _check_length(self) -> ConvNeXtOptions:
+        if self.steps is not None and self.epochs is not None:
+            raise ValueError("--steps and --epochs both set the length of the run: use one of the two")
+        if {"batch", "global_batch"} <= {*self.given}:
+            raise ValueError("--batch counts images per worker and --global-batch over all: use one of the two")
+        return self
+
+
+def _setting(text: str) -> tuple[str, str]:
+    """Return key and value of a `--set KEY=VALUE`. ValueError names the nearest key."""
+    key, found, value = text.partition("=")
+    key = key.strip().replace("-", "_")
+    if not found:
+        raise ValueError(f"--set {text}: use KEY=VALUE")
+    if key not in settable():
+        near = difflib.get_close_matches(key, settable(), n=1)
+        raise ValueError(f"--set {text}: no setting {key!r}" + (f"; did you mean {near[0]}?" if near else ""))
+    return key, value
+
+
+def settable() -> list[str]:
+    """Return the keys of `--set`."""
+    decided = {"task", "set", "given", "single", "use_gpu", "elastic", "submitted"}
+    return [name for name in ConvNeXtOptions.model_fields if name not in decided]
+
+
+Request = Annotated[DigitsOptions | ConvNeXtOptions, Field(discriminator="task")]
+REQUEST: TypeAdapter[DigitsOptions | ConvNeXtOptions] = TypeAdapter(Request)
+"""Reads a request, whichever command it is of."""

@@ -1,40 +1,36 @@
-"""Where a rank stands: its number, its device, and how it agrees with the others."""
+"""A rank's place: its number and device, its collectives with the other ranks, and when its nodes are reclaimed."""
 
 from __future__ import annotations
 
 import os
 import socket
+import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
+POLL_S = 5.0
+"""Ray Train's watcher polls for drained nodes this often (ray.train, RAY_TRAIN_PREEMPTION_POLL_INTERVAL_S)."""
+MARGIN_S, MARGIN_SHARE = 300.0, 0.1
+"""A run ends this long before its nodes are reclaimed: five minutes, or a tenth of a short run's time."""
+
 Notice = tuple[float | None, list[int]]
-"""A preemption announced: its deadline (seconds since 1970, None: not told), and the ranks that lose their node."""
-
-
-def no_warning() -> Notice | None:
-    """Where nobody takes nodes away."""
-    return None
-
-
-def no_metrics(metrics: dict[str, float]) -> None:
-    """Where nobody collects metrics."""
-    del metrics
+"""Announced preemption: its deadline (seconds since 1970, None: unknown), and the ranks that lose their node."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """A rank among `world`. `warning` and `report` are barriers of Ray Train's: all ranks call them equally often."""
+    """A rank among `world`. `warning` and `report` are barriers of Ray Train: all ranks call them equally often."""
 
     rank: int
     world: int
     device: torch.device
     node_id: str = ""
-    warning: Callable[[], Notice | None] = field(default=no_warning)
-    report: Callable[[dict[str, float]], None] = field(default=no_metrics)
+    warning: Callable[[], Notice | None] = lambda: None
+    report: Callable[[dict[str, float]], None] = lambda _metrics: None
 
     @property
     def host(self) -> str:
@@ -45,13 +41,13 @@ class Place:
         return torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else None
 
     def sums(self, values: torch.Tensor) -> list[float]:
-        """The values (float64, on the device) summed over all ranks. Waits for the device."""
+        """Return the values (float64, on the device) summed over all ranks. Waits for the device."""
         if dist.is_initialized():
             dist.all_reduce(values)
         return [float(value) for value in values.tolist()]
 
     def most(self, value: float) -> float:
-        """The greatest of all ranks' values."""
+        """Return the maximum of all ranks' values."""
         if not dist.is_initialized():
             return value
         tensor = torch.tensor(value, dtype=torch.float64, device=self.device)
@@ -59,7 +55,7 @@ class Place:
         return tensor.item()
 
     def gather(self, value: Any) -> list[Any]:
-        """Every rank's value (plain data), by rank."""
+        """Return every rank's value (plain data), by rank."""
         if not dist.is_initialized():
             return [value]
         values: list[Any] = [None] * self.world
@@ -67,7 +63,7 @@ class Place:
         return values
 
     def differing(self, checksums: torch.Tensor) -> list[int]:
-        """Which of these whole numbers are not the same on all ranks, by index."""
+        """Return the indexes of the integers that differ between ranks."""
         if not dist.is_initialized():
             return []
         least, most = checksums.clone(), checksums.clone()
@@ -77,7 +73,7 @@ class Place:
 
 
 def in_ray_train() -> Place:
-    """The place of a worker of Ray Train."""
+    """Return the place of a worker of Ray Train."""
     import ray
     import ray.train
     from ray.train.torch import get_device
@@ -93,12 +89,58 @@ def in_ray_train() -> Place:
             return None
         return (None if info.deadline_ms is None else info.deadline_ms / 1e3, info.preempted_ranks)
 
-    watched = context.get_world_size() > 0 and os.environ.get("RAY_TRAIN_ENABLE_PREEMPTION_WATCHER") != "0"
+    watched = os.environ.get("RAY_TRAIN_ENABLE_PREEMPTION_WATCHER") != "0"
     return Place(
         rank=context.get_world_rank(),
         world=context.get_world_size(),
         device=device,
         node_id=ray.get_runtime_context().get_node_id(),
-        warning=warning if watched else no_warning,
+        warning=warning if watched else lambda: None,
         report=lambda metrics: ray.train.report(metrics),
     )
+
+
+@dataclass(frozen=True)
+class Leave:
+    """Why the run writes a checkpoint and ends now; `preempted`: it continues at once on other nodes."""
+
+    reason: str
+    preempted: bool
+
+
+class Watch:
+    """Watches for the end of the nodes, at every look on every rank. The sums over ranks make all of them agree."""
+
+    def __init__(self, place: Place, submitted: float, max_run_s: float | None, name: str) -> None:
+        self.place, self.name, self.max_run_s = place, name, max_run_s
+        self.deadline = None if max_run_s is None else submitted + max_run_s - margin(max_run_s)
+        self.polled = 0.0
+
+    def flags(self) -> tuple[float, float]:
+        """Return this rank's part of the sum: whether its time is up, and whether to poll for preemptions."""
+        if self.place.rank != 0:
+            return 0.0, 0.0
+        now = time.time()
+        return float(self.deadline is not None and now >= self.deadline), float(now - self.polled >= POLL_S)
+
+    def leave(self, time_is_up: float, poll: float) -> Leave | None:
+        """Return what to do. All ranks pass the same sums."""
+        if time_is_up and self.max_run_s is not None:
+            hours = self.max_run_s / 3600
+            return Leave(
+                f"the nodes' time of {hours:g} h (--max-run) is nearly over: the run stopped with a checkpoint;"
+                f" continue with --resume {self.name}",
+                preempted=False,
+            )
+        if poll:
+            self.polled = time.time()
+            if (notice := self.place.warning()) is not None:
+                deadline, ranks = notice
+                left = "" if deadline is None else f" in {max(0.0, deadline - time.time()):.0f} s"
+                return Leave(f"the nodes of ranks {ranks} are preempted{left}", preempted=True)
+        return None
+
+
+def margin(max_run_s: float) -> float:
+    """Return how long before the nodes are reclaimed a run ends."""
+    return min(MARGIN_S, MARGIN_SHARE * max_run_s)

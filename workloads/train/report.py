@@ -1,29 +1,36 @@
-"""A training run for people: a bar over its steps, and the figures at its end. Reads the result's JSON only."""
+"""A training run on a terminal: progress while it runs, its figures at its end; and results read from files."""
 
 from __future__ import annotations
 
+import json
 import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
 from rich.console import Console
 from rich.table import Table
 
 from workloads.client.view import ProgressView
 from workloads.events import Event
-from workloads.train.result import Figures, Goodput, Result, Timeline
+from workloads.exits import WorkloadError
+from workloads.train.options import ConvNeXtOptions
+from workloads.train.result import SCHEMA, Clock, Figures, Goodput, Result, Timeline
+from workloads.train.timeline import from_cluster
 
 QUIET_S = 10.0
-"""Where there is no bar, the loss is told this often."""
+"""Seconds between lines with the loss where there is no progress bar."""
 LEAST_S = 0.05
-"""Phases and bad parts shorter than this are not worth a word on a terminal; the JSON has them."""
+"""Phases and parts shorter than this are left out on a terminal; the JSON has them."""
 
 
 class TrainView(ProgressView):
-    """The bar counts steps; each finished epoch is also a line."""
+    """Progress bar over steps, and a line for each finished epoch."""
 
     def __init__(self, console: Console) -> None:
         super().__init__(console)
-        self.told = time.monotonic()
+        self.noted = time.monotonic()
 
     def event(self, event: Event) -> None:
         match event["kind"]:
@@ -36,22 +43,21 @@ class TrainView(ProgressView):
             case "look":
                 text = f"step {event['step']}: loss {event['loss']:.4f}, {_time(event['seconds'])} a step"
                 self.progress.update(self.task, completed=event["step"], description=text)
-                if not self.console.is_terminal and time.monotonic() - self.told >= QUIET_S:
-                    self.told = time.monotonic()
+                if not self.console.is_terminal and time.monotonic() - self.noted >= QUIET_S:
+                    self.noted = time.monotonic()
                     self.note(text)
             case "epoch":
                 accuracy = f", test accuracy {event['accuracy']:.4f}" if "accuracy" in event else ""
                 self.note(f"epoch {event['epoch']}: loss {event['loss']:.4f}{accuracy}, {event['seconds']:.2f} s")
             case "failure":
-                kind = "machines were taken away" if event["preemption"] else "failed"
-                self.note(f"ranks {', '.join(map(str, event['ranks']))} {kind}: going on from the last checkpoint")
+                kind = "lost their nodes" if event["preemption"] else "failed"
+                self.note(f"ranks {', '.join(map(str, event['ranks']))} {kind}: continuing from the last checkpoint")
             case "preempted":
-                self.note(f"{event['reason']}: a checkpoint was written at step {event['step']}, going on from it")
+                self.note(f"{event['reason']}: a checkpoint was written at step {event['step']}, continuing from it")
 
 
-def show(document: dict[str, Any], console: Console) -> None:
-    """Print the figures, or nothing but the reason where training did not begin."""
-    result = Result.model_validate(document)
+def show(result: Result, console: Console) -> None:
+    """Print the figures, or only the reason if training did not begin."""
     if result.world and result.step:
         console.print(_heading(result), highlight=False, soft_wrap=True)
         table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
@@ -64,7 +70,7 @@ def show(document: dict[str, Any], console: Console) -> None:
 
 
 def lines(result: Result) -> list[tuple[str, str]]:
-    """What there is to say, by name; what one would look for and was not measured is said to be missing."""
+    """Return the lines of the report by name, with the reason for an expected figure that was not measured."""
     found: list[tuple[str, str]] = []
     if result.figures:
         found += _figures(result.figures, result.world or 1)
@@ -80,17 +86,20 @@ def lines(result: Result) -> list[tuple[str, str]]:
         found.append(("first step", timeline_line(result.timeline)))
     if result.goodput:
         found.append(("goodput", goodput_line(result.goodput)))
-    if result.survival and (result.survival.get("failures") or result.survival.get("preemptions")):
-        survival = result.survival
-        lost = f"{survival['lost_steps']} steps lost"
-        found.append(("survived", f"{survival['failures']} failures, {survival['preemptions']} preemptions, {lost}"))
-    found.append(("checkpoints", f"{result.spec['storage']}/{result.spec['name']}"))
+    if (survival := result.survival) and (survival.failures or survival.preemptions):
+        lost = f"{survival.lost_steps} steps lost"
+        found.append(("survived", f"{survival.failures} failures, {survival.preemptions} preemptions, {lost}"))
+    found.append(("checkpoints", f"{result.spec.checkpoint_dir}/{result.spec.name}"))
     return found
 
 
 def _figures(figures: Figures, world: int) -> list[tuple[str, str]]:
     step = figures.step_s
-    mfu = f"{100 * figures.mfu:.1f} % of the GPU's bf16 peak" if figures.mfu is not None else _no_mfu(figures)
+    if figures.mfu is not None:
+        mfu = f"{100 * figures.mfu:.1f} % of the GPU's bf16 peak"
+    else:
+        unknown = "FLOP of this model" if figures.flops_per_image is None else "peak of this device"
+        mfu = f"none: the {unknown} is unknown"
     each, steps = rate(figures.images_per_s_per_worker), f"{figures.steps_per_s:.2f} steps/s"
     measured = f"{figures.steps} steps after {figures.warm_up_steps} of warm-up"
     found = [
@@ -114,13 +123,13 @@ def _figures(figures: Figures, world: int) -> list[tuple[str, str]]:
 
 
 def timeline_line(timeline: Timeline) -> str:
-    """`after 45.3 s: cluster formed 2.1 s, …`."""
+    """Return `after 45.3 s: cluster formed 2.1 s, …`."""
     parts = [f"{phase.name} {_time(phase.seconds)}" for phase in timeline.phases if phase.seconds >= LEAST_S]
     return f"after {_time(timeline.ended - timeline.began)}: {', '.join(parts)}"
 
 
 def goodput_line(goodput: Goodput) -> str:
-    """`52.3 % of 66.0 s; start 20.1 s, …`, the largest loss first."""
+    """Return `52.3 % of 66.0 s; start 20.1 s, …`, the largest loss first."""
     bad = {name: s for name, s in goodput.parts_s.items() if name != "productive" and s >= LEAST_S}
     parts = [f"{name.replace('_', ' ')} {_time(bad[name])}" for name in sorted(bad, key=lambda name: -bad[name])]
     lost = f"; {', '.join(parts)}" if parts else ""
@@ -128,7 +137,7 @@ def goodput_line(goodput: Goodput) -> str:
 
 
 def rate(images_per_s: float) -> str:
-    """Four digits that count, no more: 12,345 or 12.34."""
+    """Return a rate with four significant digits: 12,345 or 12.34."""
     return f"{images_per_s:,.0f}" if images_per_s >= 1000 else f"{images_per_s:.4g}"
 
 
@@ -139,26 +148,25 @@ def _graphs(compiled: dict[str, Any]) -> str:
     return f"{compiled['graphs']} compiled by {compiled['backend']}, {parts}; {compiled['graph_breaks']} graph breaks"
 
 
+def title(result: Result) -> list[str]:
+    """Return model, size and preset, as far as the run has them."""
+    spec = result.spec
+    return [result.model, spec.size, spec.preset] if isinstance(spec, ConvNeXtOptions) else [result.model]
+
+
 def _heading(result: Result) -> str:
-    preset = (result.spec.get("extra") or {}).get("preset")
-    size = (result.spec.get("extra") or {}).get("size")
+    model, *rest = title(result)
     parts = [
-        " ".join(filter(None, [result.model, size])),
-        f"preset {preset}" if preset else "",
+        " ".join([model, *rest[:1]]),
+        f"preset {rest[1]}" if rest else "",
         f"{result.step} of {result.steps} steps of {result.batch} images on {result.world} workers ({result.backend})",
         f"from step {result.resumed_at}" if result.resumed_at is not None else "",
     ]
     return ", ".join(part for part in parts if part)
 
 
-def _no_mfu(figures: Figures) -> str:
-    if figures.flops_per_image is None:
-        return "none: nobody counted this model's operations"
-    return "none: no peak is known for this device"
-
-
 def _time(seconds: float) -> str:
-    """`25.9 ms`, `1.25 s`, `12.5 s`, `3 min 20 s`."""
+    """Return `25.9 ms`, `1.25 s`, `12.5 s` or `3 min 20 s`."""
     if seconds < 1:
         return f"{1000 * seconds:.1f} ms"
     if seconds < 100:
@@ -168,8 +176,55 @@ def _time(seconds: float) -> str:
 
 
 def _where(event: Event) -> str:
-    """Where a resumed run goes on: at an epoch where it stopped at the end of one."""
+    """Return where a resumed run continues: the epoch if it stopped at the end of one, else the step."""
     step, done, epochs = event["step"], event["done"], event.get("epochs")
     if done and epochs and step == event["steps"] // epochs * done:
         return f"epoch {done + 1}"
     return f"step {step}"
+
+
+def read_result(file: Path) -> Result:
+    """Return the result of a run that --json wrote. WorkloadError if the file holds none."""
+    document = _json(file)
+    schema = document.get("schema", SCHEMA) if isinstance(document, dict) else SCHEMA
+    if schema != SCHEMA:
+        raise WorkloadError(f"{file}: its schema is {schema}, and this command reads {SCHEMA}")
+    try:
+        return Result.model_validate(document)
+    except ValidationError as error:
+        where = ".".join(map(str, error.errors()[0]["loc"])) or "the document"
+        raise WorkloadError(f"{file}: no result of training ({SCHEMA}): see its {where}") from error
+
+
+def read_objects(file: Path) -> list[Mapping[str, Any]]:
+    """Return the objects of a List that kubectl printed."""
+    document = _json(file)
+    items = document.get("items") if isinstance(document, dict) else None
+    if not isinstance(items, list):
+        raise WorkloadError(f"{file}: no list of objects; write it by: kubectl get events,nodes,pods -o json")
+    return items
+
+
+def with_objects(result: Result, objects: Sequence[Mapping[str, Any]], skew_s: float = 0.0) -> Result:
+    """Return the result with the time to its first step from Kubernetes' objects. WorkloadError if it has none."""
+    if result.timeline is None:
+        raise WorkloadError("the result has no timeline: the run never reached a worker")
+    ended = {phase.name: phase.ended for phase in result.timeline.phases}
+    clock = Clock(
+        submitted=result.timeline.began,
+        driver=ended.get("cluster formed", result.timeline.began),
+        worker=ended.get("worker started", result.timeline.ended),
+        restored=ended.get("restored"),
+        compiled=ended.get("compiled"),
+        first_step=ended.get("first step"),
+    )
+    return result.model_copy(update={"timeline": from_cluster(clock, objects, skew_s)})
+
+
+def _json(file: Path) -> Any:
+    try:
+        return json.loads(file.read_text())
+    except OSError as error:
+        raise WorkloadError(f"cannot read {file}: {error.strerror}") from error
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise WorkloadError(f"{file}: not JSON: {error}") from error

@@ -1,98 +1,139 @@
-"""From options and a stack's outputs to a Spec: defaults, and every refusal that needs no cluster."""
+"""From options to the request of a run on one stack: what the stack decides, and every error that needs no cluster."""
 
 from __future__ import annotations
 
 import re
-from typing import Any
+import time
+from pathlib import Path
+from typing import Any, TypeVar
 
 from infra.outputs import Outputs
 from workloads.client.submit import new_id
 from workloads.exits import WorkloadError
-from workloads.train.options import DigitsOptions
-from workloads.train.spec import Plan, Spec
+from workloads.train.options import ConvNeXtOptions, ConvNeXtSettings, RunOptions, Single
+from workloads.train.report import read_result
 
-DIGITS_BATCH = 64
+WITHOUT_GPUS: dict[str, Any] = {"size": "tiny", "batch": 16, "backend": "aot_eager", "loader": 0}
+"""Defaults without GPUs: the whole path in seconds. inductor would compile C++ for a minute first."""
+STEPS_ON_GPUS, STEPS_ON_CPUS = 500, 50
 
-
-def request(outputs: Outputs, options: DigitsOptions) -> Spec:
-    """Return the run that the options request on this stack. WorkloadError names what does not fit."""
-    return specification(
-        outputs,
-        task="digits",
-        config={},
-        plan=Plan(batch=DIGITS_BATCH, epochs=options.epochs, max_run_s=options.max_run_s, fault=options.inject_fault),
-        workers=options.workers,
-        name=options.name,
-        resume=options.resume,
-        checkpoint_dir=options.checkpoint_dir,
-        wait_s=options.wait,
-        min_accuracy=options.min_accuracy,
-    )
+R = TypeVar("R", bound=RunOptions)
 
 
-def gang(outputs: Outputs, workers: int | None) -> int:
-    """How many workers: those that are asked for, or one for every GPU or CPU slot of the default gang."""
+def resolve(outputs: Outputs, options: R) -> R:
+    """Return the options with what the stack decides filled in. WorkloadError names what the stack cannot run."""
+    if options.name and options.resume:
+        raise WorkloadError("--name starts a run and --resume continues one: use one of the two")
+    name = options.resume or options.name or new_id(options.task)
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
+        raise WorkloadError(f"run name {name!r}: it becomes a folder; use letters, digits, dots, dashes, underscores")
+    workers = gang(outputs, options.workers)
+    if options.global_batch < workers:
+        raise WorkloadError(
+            f"--global-batch {options.global_batch}: {workers} workers need an image each; use fewer --workers"
+        )
+    if not options.checkpoint_dir and outputs.storage is None:
+        raise WorkloadError("the stack has no storage that all nodes share: name a path or URI by --checkpoint-dir")
+    storage = options.checkpoint_dir or f"{outputs.storage.path if outputs.storage else ''}/train"
+    decided = {
+        "name": name,
+        "workers": workers,
+        "checkpoint_dir": storage,
+        "use_gpu": outputs.nodes.gpus_per_node > 0,
+        "elastic": outputs.nodes.elastic,
+        "submitted": time.time(),
+    }
+    return options.model_copy(update=decided)
+
+
+def gang(outputs: Outputs, workers: int) -> int:
+    """Return the number of workers: the requested one, or one for every GPU or CPU slot of the default gang."""
     slots = outputs.nodes.slots_per_node
-    if workers is not None and workers > outputs.nodes.max * slots:
+    if workers > outputs.nodes.max * slots:
         raise WorkloadError(f"--workers {workers}: the stack has {outputs.nodes.max} nodes with {slots} slots each")
     return workers or outputs.nodes.default_gang * slots
 
 
-def specification(
-    outputs: Outputs,
-    *,
-    task: str,
-    config: dict[str, Any],
-    plan: Plan,
-    workers: int | None,
-    name: str | None,
-    resume: str | None,
-    checkpoint_dir: str | None,
-    wait_s: float,
-    min_accuracy: float | None = None,
-    max_failures: int = 3,
-    extra: dict[str, Any] | None = None,
-) -> Spec:
-    """A run of any task on this stack; WorkloadError names what does not fit."""
-    if name and resume:
-        raise WorkloadError("--name begins a run and --resume goes on with one: give one of the two")
-    run = resume or name or new_id(task)
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", run):
-        raise WorkloadError(f"run name {run!r}: it becomes a folder; use letters, digits, dots, dashes, underscores")
-    count = gang(outputs, workers)
-    if plan.batch < count:
-        raise WorkloadError(f"a batch of {plan.batch} images over all workers is too small for {count} workers")
-    if checkpoint_dir is None and outputs.storage is None:
-        raise WorkloadError("the stack has no storage that all nodes see: name one, path or URI, by --checkpoint-dir")
-    return Spec(
-        task=task,
-        config=config,
-        plan=plan,
-        name=run,
-        storage=checkpoint_dir or f"{outputs.storage.path if outputs.storage else ''}/train",
-        resume=resume is not None,
-        workers=count,
-        use_gpu=outputs.nodes.gpus_per_node > 0,
-        wait_s=wait_s,
-        elastic=outputs.nodes.elastic,
-        min_accuracy=min_accuracy,
-        max_failures=max_failures,
-        extra=extra or {},
-    )
+def resolve_convnext(outputs: Outputs, options: ConvNeXtOptions) -> tuple[ConvNeXtOptions, list[str]]:
+    """Return the resolved options, and notes about what was chosen for the user.
+
+    Raises:
+        WorkloadError: names what this stack cannot run.
+    """
+    nodes, notes = outputs.nodes, []
+    if not nodes.gpus_per_node:
+        skipped = {"batch"} if options.global_batch else set()
+        if options.compile == "off":
+            skipped.add("backend")
+        usual = {name: value for name, value in WITHOUT_GPUS.items() if name not in {*options.given, *skipped}}
+        if usual:
+            chosen = ", ".join(f"{name} {value}" for name, value in usual.items())
+            notes.append(f"no GPUs in this stack: {chosen} by default")
+            given = {name: getattr(options, name) for name in options.given}
+            options = ConvNeXtOptions(**given, **usual)
+    workers = gang(outputs, options.workers)
+    if options.data == "ray" and not nodes.gpus_per_node and workers >= nodes.max * nodes.slots_per_node:
+        raise WorkloadError(
+            f"--data ray reads in tasks on CPUs without a worker, and {workers} workers hold all CPUs: use"
+            f" --workers {workers - 1}"
+        )
+    if options.data_path and outputs.target == "local" and not Path(options.data_path).is_dir():
+        raise WorkloadError(f"--data-path {options.data_path}: no such folder on this machine, which is all nodes")
+    if options.kernels == "fused" and not nodes.gpus_per_node:
+        raise WorkloadError("kernels=fused: they require GPUs, and this stack has none; use kernels=eager")
+    update: dict[str, Any] = {}
+    if options.global_batch:
+        update["batch"] = -(-options.global_batch // workers)
+    else:
+        update["global_batch"] = options.batch * workers
+    if not options.epochs:
+        update["steps"] = options.steps or (STEPS_ON_GPUS if nodes.gpus_per_node else STEPS_ON_CPUS)
+    options = options.model_copy(update=update)
+    if options.compare is not None:
+        options = options.model_copy(update={"single": single(options.compare, options)})
+    return resolve(outputs, options), notes
 
 
-def environment(spec: Spec, loopback: str | None) -> dict[str, str]:
-    """The job's variables. `loopback` is the interface of a cluster that lives on one machine, else None."""
+def single(file: Path, options: ConvNeXtOptions) -> Single:
+    """Return the rate of one worker from the result in `file`, whose workers must do the same work."""
+    try:
+        result = read_result(file)
+    except WorkloadError as error:
+        raise WorkloadError(f"--compare {error}; create one by --workers 1 --json {file}") from error
+    if result.world != 1 or result.figures is None:
+        raise WorkloadError(
+            f"--compare {file}: the result of {result.world or 0} workers; the scaling efficiency needs that of one:"
+            f" --workers 1 --json {file}"
+        )
+    # The number and the place of the images are no part of the work of a step.
+    for name in ConvNeXtSettings.model_fields.keys() - {"items", "data_path"}:
+        there, here = getattr(result.spec, name, None), getattr(options, name)
+        if there != here:
+            raise WorkloadError(
+                f"--compare {file}: {name} was {there!r} there and is {here!r} here: compare runs with equal settings"
+            )
+    return Single(images_per_s=result.figures.images_per_s, file=str(file))
+
+
+def environment(options: RunOptions, loopback: str | None) -> dict[str, str]:
+    """Return the variables of the job.
+
+    Args:
+        options: The resolved options.
+        loopback: Network interface of a cluster on one machine, else None.
+    """
     return {
-        # Ray gives workers 60 s; machines that scale from zero need minutes, and so does a first import of torch.
-        "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": str(spec.wait_s),
-        # Ray asks its workers every 2 s, and each report waits for that.
+        # Ray's default is 60 s. Scaling from zero takes minutes, and so does a first import of torch.
+        "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": str(options.wait),
+        # Ray polls its workers every 2 s, and each report waits for that.
         "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.5",
-        # It tells of ranks that wait for each other, and ends nothing: a slow checkpoint is no hang.
+        # It reports ranks that wait for each other, and ends nothing: a slow checkpoint is no hang.
         **(
-            {"RAY_TRAIN_ENABLE_NCCL_HANG_DETECTOR": "1", "RAY_TRAIN_NCCL_RAS_ACTION": "observe"} if spec.use_gpu else {}
+            {"RAY_TRAIN_ENABLE_NCCL_HANG_DETECTOR": "1", "RAY_TRAIN_NCCL_RAS_ACTION": "observe"}
+            if options.use_gpu
+            else {}
         ),
-        # gloo would look the host name up and find an address that other ranks cannot use.
-        # And nobody takes such a machine's nodes away: the watcher would be one more process to start.
+        # gloo would resolve the host name to an address that other ranks cannot use. Nothing reclaims nodes of one
+        # machine: the watcher would be one more process to start.
         **({"GLOO_SOCKET_IFNAME": loopback, "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0"} if loopback else {}),
     }

@@ -1,25 +1,116 @@
-"""The result of a training run, typed: the driver writes it on the cluster; terminal, plot and comparison read it.
+"""What a training run returns: the record of its workers, and the result that the driver writes from it. Pure.
 
 Times in seconds, memory in bytes, shares from 0 to 1. A field that does not apply or was not measured is None, never 0.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-SCHEMA = "rdma-ray/train/2"
+from workloads.train.options import Request
+
+SCHEMA = "rdma-ray/train/3"
 
 
 class Part(BaseModel):
-    """A part of the result: frozen, and strict about names, so that a renamed field cannot pass unnoticed."""
+    """Part of the result: frozen, and without unknown fields, so that a renamed field is an error."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
+class Worker(Part):
+    """A rank and its place."""
+
+    rank: int
+    host: str
+    node_id: str
+    device: str
+    gpu: str | None
+    rows: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankRecord:
+    """One rank's part of the last attempt. `step_s[i]` and `wait_s[i]` are of step `first_step + i`.
+
+    `step_s` spans from the end of the step before to the step's own end on the device. It includes `wait_s`, in which
+    the loop waited for data, and excludes compilation, checkpoints and evaluations. The first `warm_up` steps
+    (allocations, clocks) are in no average.
+    """
+
+    worker: Worker
+    first_step: int
+    warm_up: int
+    step_s: list[float]
+    wait_s: list[float]
+    peak_memory: int | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Probe:
+    """Seconds of forward and backward passes, alternately with and without the reduction of the gradients.
+
+    By rank, then by pass. Measured after the last step, so that nothing of the run depends on it.
+    """
+
+    with_s: list[list[float]]
+    without_s: list[list[float]]
+
+
+@dataclass(kw_only=True)
+class Clock:
+    """Milestones of the last attempt in seconds since 1970, by rank 0's clock; None: not reached.
+
+    `compiled` is the end of the passes before the first step: they compile the model and let DDP find its buckets.
+    """
+
+    submitted: float
+    driver: float
+    worker: float
+    restored: float | None = None
+    compiled: float | None = None
+    first_step: float | None = None
+    trained: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Record:
+    """A finished or cleanly stopped run, as rank 0 returns it. The defaults are those of a run that could not begin.
+
+    `losses` are [step, mean loss over all ranks of the steps since the one before] of the whole run, `history` its
+    epochs, `evaluation` the last one. `gradients` counts the steps whose gradients were equal on all ranks (None: not
+    compared). `stopped` is why the run ended early and can be resumed (`preempted`: immediately, on other nodes).
+    `error` is what broke, `code` its exit code.
+    """
+
+    clock: Clock
+    world: int
+    device: str
+    batch: int
+    steps: int = 0
+    step: int = 0
+    epoch_steps: int | None = None
+    resumed_from: int | None = None
+    parameters: int = 0
+    flops_per_sample: float | None = None
+    losses: list[tuple[int, float]] = field(default_factory=list)
+    history: list[dict[str, float]] = field(default_factory=list)
+    evaluation: dict[str, float] = field(default_factory=dict)
+    gradients: int | None = None
+    ranks: list[RankRecord] = field(default_factory=list)
+    probe: Probe | None = None
+    task: dict[str, Any] = field(default_factory=dict)
+    stopped: str | None = None
+    preempted: bool = False
+    error: str | None = None
+    code: int = 0
+
+
 class StepTime(Part):
-    """Seconds of a measured step on the rank that was slowest in it, the wait for its data included."""
+    """Seconds of a measured step on its slowest rank, the wait for data included."""
 
     mean: float
     p50: float
@@ -28,10 +119,10 @@ class StepTime(Part):
 
 
 class Communication(Part):
-    """What the gradients' reduction costs: passes with it and without it (DDP's `no_sync`), by turns, after the run.
+    """Cost of the reduction of the gradients: passes with it and without it (DDP's `no_sync`), after the run.
 
-    `with_s` and `without_s` are the slowest rank's medians of one forward and backward pass; `exposed` is the share of
-    a pass that is not hidden behind the backward pass, 1 − without / with. Below 0 it is lost in the noise.
+    `with_s` and `without_s` are the slowest rank's medians of a forward and backward pass. `exposed` is the share of a
+    pass that the backward pass does not hide, 1 − without / with; below 0 it is noise.
     """
 
     exposed: float
@@ -41,7 +132,7 @@ class Communication(Part):
 
 
 class Scaling(Part):
-    """`efficiency` = images/s here ÷ (workers × images/s of one worker); `file` is where that one was read from."""
+    """`efficiency` = images/s ÷ (workers × images/s of one worker), whose result was read from `file`."""
 
     efficiency: float
     single_images_per_s: float
@@ -49,13 +140,12 @@ class Scaling(Part):
 
 
 class Figures(Part):
-    """A run's figures over its measured steps: those of the last attempt after its `warm_up_steps`.
+    """Figures over the measured steps: those of the last attempt after its `warm_up_steps`.
 
-    `images_per_s` counts all workers, over the time of the slowest rank. `mfu` is the share of `peak_flops` (of one
-    GPU, dense bf16 whatever the run computed in) that `flops_per_image` come to. `data_wait` is the share of its time
-    that the rank which waited most stood still for data. `compile_s` are the passes before the first step, in which
-    the model is compiled and DDP finds its buckets; `warm_up_s` are the steps that belong to no average.
-    `peak_memory` is the fullest GPU's, as PyTorch's allocator counts it.
+    `images_per_s` counts all workers, over the time of the slowest rank. `mfu` is the share of `peak_flops` (one GPU,
+    dense bf16 whatever the run's precision) that `flops_per_image` amount to. `data_wait` is the largest share of its
+    time that a rank waited for data. `compile_s` covers the passes before the first step, which compile the model and
+    let DDP find its buckets. `peak_memory` is that of the fullest GPU, as PyTorch's allocator counts it.
     """
 
     steps: int
@@ -77,10 +167,10 @@ class Figures(Part):
 
 
 class Curve(Part):
-    """The run over its steps, thinned for a plot: loss of the whole run, step times of the last attempt.
+    """Curves over the steps, thinned for a plot: loss of the whole run, step times of the last attempt.
 
-    `loss` are [step, mean loss since the one before]; `step_s` are [last step of a stretch, median, longest] of the
-    slowest rank's times, the warm-up included.
+    `loss` are [step, mean loss since the one before]. `step_s` are [last step of a stretch, median, longest] of the
+    slowest rank's times, warm-up included.
     """
 
     loss: list[tuple[int, float]]
@@ -88,7 +178,7 @@ class Curve(Part):
 
 
 class Phase(Part):
-    """One phase on the way to the first step; `source` is what told its end: an object of Kubernetes, or a clock."""
+    """Phase before the end of the first step. `source` is the Kubernetes object or clock that recorded its end."""
 
     name: str
     began: float
@@ -101,9 +191,9 @@ class Phase(Part):
 
 
 class Timeline(Part):
-    """From the submission to the end of the first step, in seconds since 1970, phase after phase.
+    """Consecutive phases from the submission to the end of the first step, in seconds since 1970.
 
-    `unknown` are phases that nothing told of, each with the reason. A phase of 0 s took place while another one did.
+    `unknown` are phases that nothing recorded, with the reason. A phase of 0 s ran in parallel with an earlier one.
     """
 
     began: float
@@ -112,39 +202,47 @@ class Timeline(Part):
     unknown: dict[str, str]
 
 
-class Worker(Part):
-    """Who a rank was and where."""
-
-    rank: int
-    host: str
-    node_id: str
-    device: str
-    gpu: str | None
-    rows: int
-
-
 class Goodput(Part):
-    """The share of the wall time that went into steps that were kept, and where all of it went, in seconds by name."""
+    """Share of the wall time in steps that were kept, and all of the wall time in seconds by name."""
 
     share: float
     wall_s: float
     parts_s: dict[str, float]
 
 
-class Result(Part):
-    """A whole run. What came before training failed is None; `stopped` says why it ended early and can be resumed.
+class Survival(Part):
+    """Failures and preemptions of a run over all of its jobs.
 
-    `loss` and `accuracy` are the last ones; `steps` is where the run was to end, `step` where it did, `resumed_at` the
-    step that it went on from (None: it began anew) and `resumed_from` the epochs that were done by then.
+    `attempts` counts starts of the workers. `mttr_s` is the mean time from the last sign of life before a failure to
+    the next attempt's first step. `errors` are the journal's failures.
+    """
+
+    attempts: int
+    jobs: int
+    failures: int
+    preemptions: int
+    lost_steps: int
+    mttr_s: float | None
+    between_jobs_s: float
+    errors: list[dict[str, Any]]
+    injected_fault: str | None
+
+
+class Result(Part):
+    """A whole run. Fields of what did not happen before training failed are None.
+
+    `spec` is the request. `loss` and `accuracy` are the last ones. `steps` is the planned end of the run and `step` its
+    actual end. `resumed_at` is the step that the run resumed from, `resumed_from` the epochs that were done by then.
+    `stopped` is why the run ended early and can be resumed.
     """
 
     schema_: str = SCHEMA
     started: float
     finished: float
-    spec: dict[str, Any]
+    spec: Request
     exit_code: int
     reason: str
-    model: str | None = None
+    model: str
     backend: Literal["nccl", "gloo"] | None = None
     world: int | None = None
     device: str | None = None
@@ -165,7 +263,7 @@ class Result(Part):
     curve: Curve | None = None
     timeline: Timeline | None = None
     goodput: Goodput | None = None
-    survival: dict[str, Any] | None = None
+    survival: Survival | None = None
     task: dict[str, Any] | None = None
     workers: list[Worker] | None = None
     versions: dict[str, str | None] | None = None
@@ -177,3 +275,7 @@ class Result(Part):
     model_config = ConfigDict(
         frozen=True, extra="forbid", alias_generator=lambda name: name.rstrip("_"), populate_by_name=True
     )
+
+    def to_json(self) -> str:
+        """Return the result as JSON for a file."""
+        return self.model_dump_json(by_alias=True, indent=2) + "\n"

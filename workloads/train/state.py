@@ -1,12 +1,13 @@
-"""Everything that a run needs to go on as if it had never stopped, in one state.
+"""State of a run: everything that it needs to continue as if it had never stopped, and the times of its steps.
 
 The generators of random numbers (Python, NumPy, torch, CUDA) are seeded before every step by (seed, step, rank), and
-the order of the data is a function of (seed, step): so the step stands for both, and no generator's state is kept.
+the order of the data is a function of (seed, step). The step therefore replaces the state of both.
 """
 
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -24,7 +25,7 @@ VERSION = 1
 
 @dataclass
 class Progress:
-    """How far a run is. `losses` are [step, mean loss since the one before]; `epoch` sums up the unfinished epoch."""
+    """Progress of a run. `losses` are [step, mean loss since the one before]; `epoch_*` sum the unfinished epoch."""
 
     step: int = 0
     losses: list[tuple[int, float]] = field(default_factory=list)
@@ -34,7 +35,7 @@ class Progress:
 
 
 class TrainState:
-    """A model, its optimiser and schedule, the moving average of its weights, and the progress, to save and load."""
+    """A model, its optimizer and schedule, the moving average of its weights, and the progress."""
 
     def __init__(self, model: nn.Module, ema: float | None) -> None:
         self.model = model
@@ -45,14 +46,14 @@ class TrainState:
         self.average = [p.detach().clone() for p in model.parameters()] if ema is not None else []
 
     def update_average(self) -> None:
-        """One step of the moving average, all weights in a few kernels."""
+        """Update the moving average by one step, all weights in a few kernels."""
         if self.decay is not None:
             weights = [parameter.detach() for parameter in self.model.parameters()]
             torch._foreach_lerp_(self.average, weights, 1 - self.decay)
 
     @contextmanager
     def averaged(self) -> Iterator[None]:
-        """The averaged weights in the model's place; where there are none, the model as it is."""
+        """Use the averaged weights, if there are any, in place of the model's."""
         if self.decay is None:
             yield
             return
@@ -64,7 +65,7 @@ class TrainState:
             _copy(weights, self.model)
 
     def parts(self) -> dict[str, Any]:
-        """Model, optimiser, schedule and average: live tensors, not copies."""
+        """Return model, optimizer, schedule and average: live tensors, not copies."""
         return {
             "model": self.model.state_dict(),
             "optimizer": self.optimizer.state_dict(),
@@ -73,14 +74,14 @@ class TrainState:
         }
 
     def finite(self) -> torch.Tensor:
-        """Whether no number of the state is NaN or infinite: a boolean on the device, so that nobody waits for it."""
+        """Return whether no number of the state is NaN or infinite, as a boolean on the device: nothing waits."""
         leaves, _ = tree_flatten(self.parts())
         checks = [leaf.isfinite().all() for leaf in leaves if isinstance(leaf, torch.Tensor)]
         device = next(self.model.parameters()).device
         return torch.stack([check.to(device) for check in checks]).all()
 
-    def snapshot(self, seed: int, batch: int, config: dict[str, Any]) -> dict[str, Any]:
-        """A copy in main memory that training no longer touches. Takes one device synchronisation."""
+    def snapshot(self, seed: int, batch: int) -> dict[str, Any]:
+        """Return a copy in main memory that training no longer changes. Synchronizes the device once."""
         copied: dict[str, Any] = tree_map(_copied, self.parts())
         if torch.cuda.is_available():
             torch.cuda.synchronize()
@@ -88,18 +89,22 @@ class TrainState:
             "losses": list(self.progress.losses),
             "history": [dict(row) for row in self.progress.history],
         }
-        return copied | {"progress": progress, "version": VERSION, "seed": seed, "batch": batch, "config": config}
+        return copied | {"progress": progress, "version": VERSION, "seed": seed, "batch": batch}
 
     def load_model(self, saved: dict[str, Any], seed: int, batch: int) -> None:
-        """Before the model is wrapped. WorkloadError where the run was another one, with its data in another order."""
+        """Load a checkpoint before the model is wrapped.
+
+        Raises:
+            WorkloadError: the checkpoint's run differs, so that its data would come in another order.
+        """
         for name, now in (("seed", seed), ("batch", batch)):
             if saved[name] != now:
                 raise WorkloadError(
-                    f"the run was begun with {name} {saved[name]} and cannot go on with {now}: give it the same, or"
-                    " begin a run of another name"
+                    f"the run started with {name} {saved[name]} and cannot continue with {now}: use the same, or start"
+                    " a run of another name"
                 )
         if (self.decay is not None) != bool(saved["average"]):
-            raise WorkloadError("the moving average (--ema) must be on or off for the whole run: as it was begun")
+            raise WorkloadError("the moving average (ema) must be on or off for the whole run, as at its start")
         try:
             self.model.load_state_dict(saved["model"])
         except RuntimeError as error:
@@ -111,13 +116,62 @@ class TrainState:
         self.progress = Progress(**progress)
 
     def load_optimizer(self, saved: dict[str, Any]) -> None:
-        """After the optimiser and the schedule are there."""
+        """Load optimizer and schedule, once they exist."""
         self.optimizer.load_state_dict(saved["optimizer"])
         self.schedule.load_state_dict(saved["schedule"])
 
 
+class Timer:
+    """Times steps on the device, from the end of one to the end of the next, without waiting for the device.
+
+    `settle` converts what a GPU recorded to seconds; after it, `step_s` and `wait_s` are complete. `pauses` are seconds
+    by kind that belong to no step.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self.cuda = device.type == "cuda"
+        self.step_s: list[float] = []
+        self.wait_s: list[float] = []
+        self.pauses: dict[str, float] = {}
+        self.marks: list[tuple[Any, Any]] = []
+        self.before = self._mark()
+
+    def start(self) -> None:
+        """Begin the next step now."""
+        self.before = self._mark()
+
+    def step(self, wait_s: float) -> None:
+        """End a step, as far as this thread is concerned."""
+        now = self._mark()
+        self.marks.append((self.before, now))
+        self.wait_s.append(wait_s)
+        self.before = now
+
+    def settle(self) -> None:
+        """Convert marks to seconds. On a GPU, the thread must have waited for the device."""
+        for before, after in self.marks:
+            self.step_s.append(before.elapsed_time(after) / 1e3 if self.cuda else after - before)
+        self.marks.clear()
+
+    @contextmanager
+    def pause(self, kind: str) -> Iterator[None]:
+        """Time what belongs to no step: a checkpoint, an evaluation."""
+        began = time.perf_counter()
+        yield
+        self.pauses[kind] = self.pauses.get(kind, 0.0) + time.perf_counter() - began
+        self.start()
+
+    def _mark(self) -> Any:
+        if not self.cuda:
+            return time.perf_counter()
+        make: Any = torch.cuda.Event  # untyped in torch
+        event = make(enable_timing=True)
+        event.record()
+        return event
+
+
 def seed_everything(seed: int, step: int, rank: int) -> None:
-    """Every generator, as a function of (seed, step, rank) alone: some 50 µs."""
+    """Seed every generator by (seed, step, rank) alone. Takes about 50 µs."""
     value = int(np.random.SeedSequence([seed, step, rank]).generate_state(1)[0])
     random.seed(value)
     np.random.seed(value)
@@ -129,7 +183,7 @@ def _copied(leaf: Any) -> Any:
         return leaf
     if leaf.device.type == "cpu":
         return leaf.detach().clone()
-    # Pinned memory takes a copy at the bus's full speed, and without waiting for it.
+    # Pinned memory: the copy runs at the bus's full speed and asynchronously.
     room = torch.empty_like(leaf, device="cpu", pin_memory=True)
     return room.copy_(leaf.detach(), non_blocking=True)
 

@@ -1,8 +1,8 @@
-"""The training loop that every worker runs, the same for every task.
+"""Training loop that every worker runs, the same for every task.
 
-Bit for bit the same after an interruption, on as many ranks: data and generators are functions of the step, and two
-passes without an update come before the first step of every start, in which DDP finds its order of buckets (gradients
-are summed bucket by bucket, so another order would be another rounding) and the model is compiled.
+An interrupted run ends bit for bit like an uninterrupted one on as many ranks. Data and generators are functions of the
+step. Two passes without an update precede the first step of every start: they compile the model, and DDP finds its
+order of buckets (gradients are summed bucket by bucket, so another order would round differently).
 """
 
 from __future__ import annotations
@@ -19,55 +19,55 @@ from workloads.events import emit
 from workloads.exits import Exit, WorkloadError
 from workloads.train import journal, outcome, task
 from workloads.train.checkpoints import Folder, Writer
-from workloads.train.conclude import metrics
 from workloads.train.faults import Faults
+from workloads.train.figures import metrics
 from workloads.train.journal import Attempt, Journal, Span
-from workloads.train.place import Place, in_ray_train
-from workloads.train.records import Clock, Record
-from workloads.train.spec import Spec
-from workloads.train.state import TrainState, seed_everything
-from workloads.train.survival import Leave, Watch
+from workloads.train.options import REQUEST, RunOptions
+from workloads.train.place import Leave, Place, Watch, in_ray_train
+from workloads.train.result import Clock, Record
+from workloads.train.state import Timer, TrainState, seed_everything
 from workloads.train.task import Batch, Share, Task
-from workloads.train.timer import Timer
 
 PASSES = 2
-"""Before the first step: DDP learns its order from the first pass and takes it at the second."""
+"""Passes before the first step: DDP finds its order in the first one and uses it in the second."""
 
 
 def train_loop(settings: dict[str, Any]) -> Record:
-    """What Ray Train runs on every worker: `settings` are {spec (JSON), submitted, driver}. Rank 0's return counts."""
-    logging.getLogger("ray.train").setLevel(logging.WARNING)  # else every rank tells of every report
-    place = in_ray_train()
-    return train(Spec.from_json(settings["spec"]), place, settings["submitted"], settings["driver"])
+    """Run a worker of Ray Train. `settings` are {spec (JSON), submitted, driver}. Only rank 0's return counts."""
+    logging.getLogger("ray.train").setLevel(logging.WARNING)  # else every rank logs every report
+    spec = REQUEST.validate_json(settings["spec"])
+    return train(spec, in_ray_train(), settings["submitted"], settings["driver"])
 
 
-def train(spec: Spec, place: Place, submitted: float, driver: float) -> Record:
-    """Train on this rank until the plan's end, or until something stops it: what it was and did, the same on all ranks.
+def train(spec: RunOptions, place: Place, submitted: float, driver: float) -> Record:
+    """Train on this rank until the end of the run, or until something stops it. All ranks return the same record.
 
-    What is wrong with the request, the data, the loss or the storage is told in the record, for it would be wrong
-    again: only what a new start may mend is raised.
+    Errors of the request, the data, the loss or the storage are in the record, because they would happen again. Only
+    errors that a new start may fix are raised.
     """
     if place.device.type == "cpu":
-        torch.set_num_threads(1)  # a worker has one CPU; a thread pool each would make them fight over it
-    clock: Clock = {
-        "submitted": submitted, "driver": driver, "worker": time.time(), "restored": 0.0,
-        "compiled": None, "first_step": None, "trained": None,
-    }  # fmt: skip
+        torch.set_num_threads(1)  # a worker has one CPU; a thread pool for each would oversubscribe it
+    clock = Clock(submitted=submitted, driver=driver, worker=time.time())
+
+    def not_begun(error: str) -> Record:
+        device, batch = str(place.device), spec.global_batch
+        return Record(clock=clock, world=place.world, device=device, batch=batch, error=error, code=Exit.ERROR)
+
     run, broken = None, ""
     try:
         run = Run(spec, place, clock)
     except WorkloadError as error:
         broken = str(error)
-    # One rank's trouble (a node without the data) is everybody's: nobody may wait for a rank that has left.
+    # An error of one rank (a node without the data) ends all: no rank may wait for one that has left.
     texts, steps = zip(*place.gather((broken, run.first_step if run else 0)), strict=True)
-    troubles = [(rank, text) for rank, text in enumerate(texts) if text]
-    if run is None or troubles:
-        rank, text = troubles[0]
-        alone = f"rank {rank} on {place.gather(place.host)[rank]}: " if len(troubles) < place.world else ""
-        return outcome.not_begun(spec, place, clock, alone + text)
+    errors = [(rank, text) for rank, text in enumerate(texts) if text]
+    if run is None or errors:
+        rank, text = errors[0]
+        alone = f"rank {rank} on {place.gather(place.host)[rank]}: " if len(errors) < place.world else ""
+        return not_begun(alone + text)
     if len(set(steps)) > 1:
-        apart = f"ranks found checkpoints at different steps in {spec.storage}: name a folder that all nodes see"
-        return outcome.not_begun(spec, place, clock, f"{apart}, by --checkpoint-dir")
+        apart = f"ranks found checkpoints at different steps in {spec.checkpoint_dir}"
+        return not_begun(f"{apart}: name a folder that all nodes share by --checkpoint-dir")
     try:
         run.build()
         run.go()
@@ -75,65 +75,67 @@ def train(spec: Spec, place: Place, submitted: float, driver: float) -> Record:
         place.report(metrics(found))
         return found
     except WorkloadError as error:
-        # The other ranks may be waiting for this one: only its end ends them. The next start finds the note.
+        # Other ranks may wait for this one, and only its end ends them. The next start reads the journal.
         journal.doom(run.folder, submitted, str(error))
         raise
 
 
 class Run:
-    """One attempt: a model with its state, its data, its journal. Made without a word to other ranks, so that each of
-    them may find that it cannot begin; `build`, and all after it, is done by all of them together.
+    """One attempt: a model with its state, its data, its journal.
+
+    The constructor does not communicate, so that each rank may fail in it. `build` and everything after it is
+    collective.
     """
 
-    def __init__(self, spec: Spec, place: Place, clock: Clock) -> None:
-        self.spec, self.plan, self.place, self.clock = spec, spec.plan, place, clock
-        plan, device = self.plan, place.device
-        folder = Folder(spec.storage, spec.name)
+    def __init__(self, spec: RunOptions, place: Place, clock: Clock) -> None:
+        self.spec, self.place, self.clock = spec, place, clock
+        device, batch = place.device, spec.global_batch
+        folder = Folder(spec.checkpoint_dir, spec.name)
         if place.rank == 0:
             folder.check_writable()
-        if (doomed := journal.doomed(folder, clock["submitted"])) is not None:
+        if (doomed := journal.doomed(folder, clock.submitted)) is not None:
             raise WorkloadError(doomed)
-        self.faults = Faults(plan.fault, place.rank, folder)
+        self.faults = Faults(spec.inject_fault, place.rank, folder)
         self.folder = self.faults.folder
-        if plan.batch < place.world:
+        if batch < place.world:
             raise WorkloadError(
-                f"a batch of {plan.batch} images cannot be cut into {place.world} shares: ask for fewer workers, or for"
-                " a larger batch"
+                f"a batch of {batch} images has no share for each of {place.world} workers: use fewer workers, or a"
+                " larger batch"
             )
-        self.task: Task = task.load(spec.task, spec.config)
+        self.task: Task = task.load(spec)
         self.task.check()
-        self.epoch_steps = self.task.epoch_steps(plan.batch)
+        self.epoch_steps = self.task.epoch_steps(batch)
         self.steps = _steps(spec, self.epoch_steps)
 
-        seed_everything(plan.seed, 0, 0)  # the same weights on every rank
+        seed_everything(spec.seed, 0, 0)  # the same weights on every rank
         self.model = self.task.model(device)
-        self.state = TrainState(self.model, plan.ema)
+        self.state = TrainState(self.model, spec.ema)
         found = folder.checkpoints()
         self.saved = folder.load(found[-1]) if found else None
         if self.saved is not None:
-            self.state.load_model(self.saved, plan.seed, plan.batch)
+            self.state.load_model(self.saved, spec.seed, batch)
         self.progress = self.state.progress
         self.first_step = self.progress.step
         self.resumed_from = self.first_step if found else None
-        self.share = Share(place.rank, place.world, self.first_step, self.steps, plan.batch, plan.seed)
-        # A rank with more rows than another counts for more: DDP takes the plain mean over ranks.
-        self.weight = self.share.local * place.world / plan.batch
+        self.share = Share(place.rank, place.world, self.first_step, self.steps, batch, spec.seed)
+        # Weights a rank by its rows, because DDP computes the plain mean over ranks.
+        self.weight = self.share.local * place.world / batch
 
         self.total = torch.zeros((), dtype=torch.float64, device=device)
         self.looked_at = self.first_step
-        self.told = 0.0
+        self.reported = 0.0
         self.compared = 0
         self.error: tuple[str, Exit] | None = None
         self.leaving: Leave | None = None
         self.unwritten = False
         self.timer = Timer(device)
-        self.writer = Writer(self.folder, spec.name, plan.keep)
-        self.watch = Watch(place, clock["submitted"], plan.max_run_s, spec.name)
-        attempt = Attempt(clock["submitted"], clock["worker"], place.world, self.first_step, time.time())
+        self.writer = Writer(self.folder, spec.name, spec.keep)
+        self.watch = Watch(place, clock.submitted, spec.max_run_s, spec.name)
+        attempt = Attempt(clock.submitted, clock.worker, place.world, self.first_step, time.time())
         self.journal = Journal(folder, attempt) if place.rank == 0 else None
 
     def build(self) -> None:
-        """Wrap the model, and make what needs it wrapped."""
+        """Wrap the model, and create what needs the wrapped model."""
         self.wrapped = self.task.prepare(self.model, self.place.device)
         self.state.optimizer = self.task.optimizer(self.model)
         self.state.schedule = self.task.schedule(self.state.optimizer, self.epoch_steps)
@@ -141,13 +143,14 @@ class Run:
             self.state.load_optimizer(self.saved)
             self.saved = None
         self.batches: Iterator[Batch] = iter(self.task.batches(self.share, self.place.device))
-        self.clock["restored"] = time.time()
+        self.clock.restored = time.time()
 
     def go(self) -> None:
-        """All steps that are left, or those until something ends the run."""
+        """Run the remaining steps, or those until something ends the run."""
         if self.place.rank == 0:
-            emit("plan", steps=self.steps, step=self.first_step, epochs=_whole(self.steps, self.epoch_steps),
-                 done=len(self.progress.history), workers=self.place.world)  # fmt: skip
+            epochs = self.steps // self.epoch_steps if self.epoch_steps else None
+            done, world = len(self.progress.history), self.place.world
+            emit("plan", steps=self.steps, step=self.first_step, epochs=epochs, done=done, workers=world)
         if self.first_step < self.steps:
             self._pass_without_update()
         self._note(ready=True)
@@ -157,7 +160,7 @@ class Run:
             self._step(step)
             if step == self.first_step:
                 self._settle()
-                self.clock["first_step"] = time.time()
+                self.clock.first_step = time.time()
             if self._at_look(step + 1):
                 self._look(step + 1)
             if self.error or self.leaving or self.unwritten:
@@ -165,15 +168,15 @@ class Run:
         self._end()
 
     def _step(self, step: int) -> None:
-        """One batch, one update."""
+        """Train on one batch."""
         began = time.perf_counter()
         self.faults.before_step(step)
         batch = next(self.batches)
         wait_s = time.perf_counter() - began
-        seed_everything(self.plan.seed, step, self.place.rank)
+        seed_everything(self.spec.seed, step, self.place.rank)
         loss = self.faults.loss(self.loss(batch), step)
         torch.autograd.backward(loss)
-        if self.plan.check_gradients and self._at_look(step + 1):
+        if self.spec.check_gradients and self._at_look(step + 1):
             self._compare_gradients(step)
         self.state.optimizer.step()
         self.state.schedule.step()
@@ -184,18 +187,18 @@ class Run:
         self.timer.step(wait_s)
 
     def loss(self, batch: Batch) -> torch.Tensor:
-        """The loss of this rank's share, weighted by its rows."""
+        """Return the loss of this rank's share, weighted by its rows."""
         loss = self.task.loss(self.wrapped, batch)
         return loss if self.weight == 1 else loss * self.weight
 
     def _pass_without_update(self) -> None:
-        """Compile, and let DDP find its buckets, on the first batch, which is then trained on as if it were new."""
+        """Compile, and let DDP find its buckets, on the first batch, which the first step then trains on."""
         batch = next(self.batches)
         self.batches = itertools.chain([batch], self.batches)
         buffers = [buffer.clone() for buffer in self.model.buffers()]
         self.wrapped.train()
         for _ in range(PASSES):
-            seed_everything(self.plan.seed, self.first_step, self.place.rank)
+            seed_everything(self.spec.seed, self.first_step, self.place.rank)
             torch.autograd.backward(self.loss(batch))
             self.state.optimizer.zero_grad(set_to_none=True)
         with torch.no_grad():
@@ -203,20 +206,20 @@ class Run:
                 buffer.copy_(before)
         if self.place.device.type == "cuda":
             torch.cuda.synchronize()
-        self.clock["compiled"] = time.time()
+        self.clock.compiled = time.time()
 
     def _at_look(self, step: int) -> bool:
-        return step % self.plan.look_every == 0 or self._label(step) is not None
+        return step % self.spec.look_every == 0 or self._label(step) is not None
 
     def _label(self, step: int) -> str | None:
-        """The name of the checkpoint that is due after `step` steps."""
+        """Return the name of the checkpoint that is due after `step` steps, or None."""
         if self.epoch_steps and step % self.epoch_steps == 0:
             return f"epoch-{step // self.epoch_steps:04}"
-        every = self.plan.checkpoint_every
+        every = self.spec.checkpoint_every
         return f"step-{step:09}" if step == self.steps or (every and step % every == 0) else None
 
     def _look(self, step: int) -> None:
-        """The ranks add up their losses and agree how to go on: the only place where they wait for their devices."""
+        """Sum the losses over ranks and agree how to continue: the only place where ranks wait for their devices."""
         label = self._label(step)
         sound = self.state.finite() if label else torch.ones((), dtype=torch.bool, device=self.place.device)
         flags = torch.tensor([float(self.writer.error is not None), *self.watch.flags()], dtype=torch.float64)
@@ -234,10 +237,10 @@ class Run:
         self.progress.epoch_steps += steps
         self.unwritten = bool(unwritten)
         if self.unwritten or self.error:
-            return  # the end tells what it was
+            return  # _end reports the error
         self._note(due=label is not None)
-        if self.place.rank == 0 and time.time() - self.told >= 1:
-            self.told = time.time()
+        if self.place.rank == 0 and time.time() - self.reported >= 1:
+            self.reported = time.time()
             emit("look", step=step, steps=self.steps, loss=loss, seconds=sum(self.timer.step_s[-steps:]) / steps)
         if self.epoch_steps and step % self.epoch_steps == 0:
             self._end_epoch(step)
@@ -259,7 +262,7 @@ class Run:
             "loss": self.progress.epoch_loss / self.progress.epoch_steps,
             **figures,
             "seconds": self.place.most(sum(self.timer.step_s[-own:])),
-            "images": own * self.plan.batch,
+            "images": own * self.spec.global_batch,
         }
         self.progress.epoch_loss, self.progress.epoch_steps = 0.0, 0
         self.progress.history.append(row)
@@ -268,13 +271,13 @@ class Run:
             emit("epoch", **row)
 
     def _checkpoint(self, label: str) -> None:
-        """Copy the state and go on; it is written meanwhile."""
+        """Copy the state and continue; a thread writes the copy."""
         with self.timer.pause("checkpoint"):
             if self.place.rank == 0:
-                self.writer.save(label, self.state.snapshot(self.plan.seed, self.plan.batch, self.spec.config))
+                self.writer.save(label, self.state.snapshot(self.spec.seed, self.spec.global_batch))
 
     def _end(self) -> None:
-        """Wait for what is being written, and for the word of the rank that writes."""
+        """Wait for the checkpoint, and share the error of the rank that writes."""
         with self.timer.pause("checkpoint"):
             self.writer.wait()
         unwritten = [text for text in self.place.gather(self.writer.error) if text]
@@ -282,7 +285,7 @@ class Run:
             self.error = (unwritten[0], Exit.ERROR)
             self.leaving = None
         self._settle()
-        self.clock["trained"] = time.time()
+        self.clock.trained = time.time()
         if self.journal:
             self.journal.attempt.ended = "error" if self.error else "stopped" if self.leaving else "finished"
         self._note(now=True)
@@ -293,7 +296,7 @@ class Run:
         self.timer.settle()
 
     def _note(self, ready: bool = False, due: bool = False, now: bool = False) -> None:
-        """Rank 0 tells its journal how far it is."""
+        """Write rank 0's progress to the journal."""
         if self.journal is None:
             return
         attempt = self.journal.attempt
@@ -307,7 +310,7 @@ class Run:
         self.journal.note(due=due, now=now)
 
     def _compare_gradients(self, step: int) -> None:
-        """Every parameter's gradient, as the bits that it is: after the reduction all ranks hold the same."""
+        """Compare the bits of every gradient: after the reduction they are equal on all ranks."""
         self.faults.gradients(self.model)
         named = [(name, p.grad) for name, p in self.model.named_parameters() if p.grad is not None]
         sums = [
@@ -322,25 +325,21 @@ class Run:
             self.error = (f"{what}: {why}", Exit.WRONG_DATA)
 
     def _unsound(self, step: int, steps: int, loss: float) -> str:
-        what = f"the loss is {loss}" if loss - loss != 0 else "weights or the optimiser's state are NaN or infinite"
+        what = f"the loss is {loss}" if loss - loss != 0 else "weights or the optimizer's state are NaN or infinite"
         where = f"in steps {step - steps} … {step - 1}"
         good = [found.label for found in self.folder.checkpoints()]
         rest = (
-            f"the last good checkpoint is {good[-1]}: go on from it with --resume {self.spec.name} and other settings"
+            f"the last good checkpoint is {good[-1]}: continue with --resume {self.spec.name} and other settings"
             if good
-            else "no checkpoint was written yet: begin again"
+            else "no checkpoint was written yet: start again"
         )
-        return f"{what} {where}: nothing of it was kept; a lower learning rate or a higher precision helps; {rest}"
+        return f"{what} {where}: none of these steps is kept; a lower learning rate or a higher precision helps; {rest}"
 
 
-def _steps(spec: Spec, epoch_steps: int | None) -> int:
-    """Where the run ends."""
-    if spec.plan.steps is not None:
-        return spec.plan.steps
-    if spec.plan.epochs is None or epoch_steps is None:
-        raise WorkloadError("how long to train? This data has no epochs: give --steps")
-    return spec.plan.epochs * epoch_steps
-
-
-def _whole(steps: int, epoch_steps: int | None) -> int | None:
-    return steps // epoch_steps if epoch_steps else None
+def _steps(spec: RunOptions, epoch_steps: int | None) -> int:
+    """Return where the run ends."""
+    if spec.steps is not None:
+        return spec.steps
+    if spec.epochs is None or epoch_steps is None:
+        raise WorkloadError("the length of the run is unknown: this data has no epochs, so set --steps")
+    return spec.epochs * epoch_steps

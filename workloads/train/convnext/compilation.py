@@ -1,7 +1,7 @@
-"""torch.compile without a silent way back to eager: what was compiled, and an error where it is not what was asked for.
+"""torch.compile without a silent fallback to eager: reports what was compiled, and fails if something was not.
 
-Dynamo runs in eager what it cannot compile, and says so in one warning at most: torchvision's blocks, compiled one by
-one, pass its recompile limit at the ninth, because each block has another stochastic depth (seen in torch 2.15.0).
+Dynamo runs what it cannot compile in eager mode, with one warning at most. For example, torchvision's blocks, compiled
+one by one, exceed its recompile limit at the ninth, because each has another stochastic depth (torch 2.15.0).
 """
 
 from __future__ import annotations
@@ -16,14 +16,15 @@ import torch
 from torch._dynamo.utils import counters
 
 from workloads.exits import WorkloadError
+from workloads.train.convnext.flops import SIZES
 from workloads.train.convnext.model import ConvNeXt
-from workloads.train.convnext.settings import Settings
+from workloads.train.options import ConvNeXtSettings
 
 
-def backend(settings: Settings, device: torch.device) -> tuple[str, str]:
-    """(backend, why it) by the rule of "auto": inductor on a GPU, or where it can build C++ code; else aot_eager."""
+def backend(settings: ConvNeXtSettings, device: torch.device) -> tuple[str, str]:
+    """Return the backend and why: "auto" is inductor on a GPU or with a C++ compiler, else aot_eager."""
     if settings.backend != "auto":
-        return settings.backend, "asked for"
+        return settings.backend, "requested"
     if device.type == "cuda":
         return "inductor", "a GPU"
     compiler = next(
@@ -37,16 +38,16 @@ def backend(settings: Settings, device: torch.device) -> tuple[str, str]:
 
 
 class Compilation:
-    """Compiles a model in place as the settings say, and keeps the books. One at a time: Dynamo counts by process."""
+    """Compiles a model in place, and counts graphs. One per process, because Dynamo counts by process."""
 
-    def __init__(self, settings: Settings, device: torch.device) -> None:
+    def __init__(self, settings: ConvNeXtSettings, device: torch.device) -> None:
         self.settings = settings
         self.backend, self.reason = backend(settings, device)
         self._counted, self._broken = _counts(), _broken()
 
     def apply(self, model: ConvNeXt) -> None:
-        """Compile lazily: the first step does it. fullgraph makes every graph break and passed limit an error."""
-        # Read when a graph is split, so it stays for the process.
+        """Compile at the first step. fullgraph turns every graph break and exceeded limit into an error."""
+        # Dynamo reads it whenever it splits a graph, so it stays set for the process.
         cast(Any, torch._dynamo.config).optimize_ddp = self.settings.optimize_ddp
         options: dict[str, Any] = {"fullgraph": True, "dynamic": False, "backend": self.backend}
         if self.backend == "inductor" and self.settings.compile_mode != "default":
@@ -54,12 +55,12 @@ class Compilation:
         if self.settings.compile == "model":
             model.compile(**options)
         elif self.settings.compile == "blocks":
-            # The inner layers only: a block's own forward has its stochastic depth, and so a graph for each block.
+            # The inner layers only: a block's own forward has its own stochastic depth, and so its own graph.
             for block in model.blocks():
                 block.block.compile(**options)
 
     def report(self) -> dict[str, Any]:
-        """Graphs that Dynamo captured, parts that they were compiled in (DDP's buckets), graph breaks with reasons."""
+        """Return the captured graphs, the parts that they were compiled in (DDP's buckets), and graph breaks."""
         if self.settings.compile == "off":
             return {"way": "off"}
         graphs, parts = (now - then for now, then in zip(_counts(), self._counted, strict=True))
@@ -77,13 +78,13 @@ class Compilation:
         }
 
     def check(self, steps: str = "the run") -> None:
-        """Raise WorkloadError where compilation was asked for and something ran without it. Call after a step."""
+        """Raise WorkloadError if something ran without the requested compilation. Call it after a step."""
         if self.settings.compile == "off":
             return
         found = self.report()
         if found["graph_breaks"]:
-            raise WorkloadError(f"{steps} fell back to eager code: {'; '.join(found['reasons'])}; use --compile off")
-        least = 1 if self.settings.compile == "model" else len(self.settings.shape.depths)
+            raise WorkloadError(f"{steps} fell back to eager code: {'; '.join(found['reasons'])}; use compile=off")
+        least = 1 if self.settings.compile == "model" else len(SIZES[self.settings.size].depths)
         if found["graphs"] < least:
             switched_off = [name for name in ("TORCH_COMPILE_DISABLE", "TORCHDYNAMO_DISABLE") if os.environ.get(name)]
             why = f"{switched_off[0]} is set" if switched_off else "torch.compile left the model as it was"
@@ -93,10 +94,10 @@ class Compilation:
 
 
 def _counts() -> tuple[int, int]:
-    """Graphs and parts since this process began."""
+    """Return graphs and parts since the start of this process."""
     return counters["stats"]["unique_graphs"], counters["aot_autograd"]["ok"]
 
 
 def _broken() -> dict[str, int]:
-    """Graph breaks by reason since this process began, passed recompile limits among them."""
+    """Return graph breaks by reason since the start of this process, exceeded recompile limits included."""
     return {**counters["graph_break"], **counters["unimplemented"]}

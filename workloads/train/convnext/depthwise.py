@@ -1,10 +1,10 @@
-"""A 7 by 7 depthwise convolution over channels_last images, forward and backward, in Triton.
+"""7 by 7 depthwise convolution over channels_last images, forward and backward, in Triton.
 
-Why: it is under 2 % of ConvNeXt's operations, yet reads and writes as much as its matrix products do, and libraries'
-depthwise kernels are far from the memory's speed in channels_last, their weight gradients most of all
-(pytorch issue 91735). Whether this one is nearer has not been measured on a GPU yet, so nothing uses it by default.
+The convolution is under 2 % of ConvNeXt's operations, but reads and writes as much as its matrix products. Libraries'
+depthwise kernels do not reach the memory's speed in channels_last, least of all for weight gradients (pytorch issue
+91735). This kernel has not been measured on a GPU yet, so nothing uses it by default.
 
-Sums are in fp32 whatever the images' type, without atomics: a run gives the same bits each time.
+Sums are fp32 for any type of images, without atomics: every run produces the same bits.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from workloads.exits import WorkloadError
 
 _TAPS = 49
 _ROW = 8
-"""Taps of one row of the kernel, and one more place, which sums the bias's gradient."""
+"""Taps of one row of the kernel, and one more element for the gradient of the bias."""
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -27,7 +27,7 @@ def _convolve(
     images: Any, taps: Any, bias: Any, out: Any, height: Any, width: Any, channels: Any,
     has_bias: tl.constexpr, tile: tl.constexpr, lanes: tl.constexpr,
 ) -> None:  # fmt: skip
-    """`tile` neighbours in one row of one image, `lanes` channels of them; images and out are dense [n, h, w, c]."""
+    """Convolve `tile` neighbors in a row of an image, for `lanes` channels; images and out are dense [n, h, w, c]."""
     row, x0 = tl.program_id(0), tl.program_id(1) * tile
     channel = tl.program_id(2) * lanes + tl.arange(0, lanes)
     x = x0 + tl.arange(0, tile)
@@ -37,7 +37,7 @@ def _convolve(
     if has_bias:
         total += tl.load(bias + channel, mask=own, other=0.0).to(tl.float32)[None, :]
     for i in tl.static_range(7):
-        # A vector, though all are equal: Triton's interpreter mixes up scalars of one bit with vectors of them.
+        # A vector of equal values: Triton's interpreter confuses scalars of one bit with vectors.
         down = tl.zeros((tile,), dtype=tl.int32) + y + i - 3
         inside = (down >= 0) & (down < height)
         line = (row + i - 3) * width
@@ -57,7 +57,7 @@ def _weigh(
     images: Any, gradient: Any, out: Any, rows: Any, height: Any, width: Any, channels: Any,
     tile: tl.constexpr, lanes: tl.constexpr,
 ) -> None:  # fmt: skip
-    """One row of taps over every `parts`-th row of the images: out[part, i, j, c], its place j = 7 for the bias."""
+    """Sum one row of taps over every `parts`-th row of the images: out[part, i, j, c], with j = 7 for the bias."""
     i, part, parts = tl.program_id(0), tl.program_id(1), tl.num_programs(1)
     channel = tl.program_id(2) * lanes + tl.arange(0, lanes)
     own = channel < channels
@@ -73,7 +73,7 @@ def _weigh(
                 gradient + (row * width + x)[:, None] * channels + channel[None, :], mask=mask, other=0.0
             )
             at = x[None, :] + j[:, None] - 3
-            # Places outside of the image are zero: that is the padding.
+            # Pixels outside of the image are zero, which is the padding.
             found = inside & (at >= 0) & (at < width) & (j < 7)[:, None]
             offset = ((row + i - 3) * width + at)[:, :, None] * channels + channel[None, None, :]
             pixels = tl.load(images + offset, mask=found[:, :, None] & own[None, None, :], other=0.0).to(tl.float32)
@@ -84,16 +84,16 @@ def _weigh(
 
 
 def check(device: torch.device) -> None:
-    """Raise WorkloadError where the kernels cannot run: they need a CUDA GPU, or Triton's interpreter for tests."""
+    """Raise WorkloadError if the kernels cannot run: they require a CUDA GPU, or Triton's interpreter in tests."""
     if device.type != "cuda" and not triton.knobs.runtime.interpret:
-        raise WorkloadError(f'kernels "fused" on {device.type}: they are for CUDA GPUs; use kernels "eager"')
+        raise WorkloadError(f"kernels=fused on {device.type}: they require CUDA GPUs; use kernels=eager")
 
 
 def convolve(images: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
-    """images [n, c, h, w], weight [c, 1, 7, 7], bias [c] to [n, c, h, w] in channels_last and the images' type.
+    """Convolve images [n, c, h, w] with weight [c, 1, 7, 7] and bias [c], in channels_last and the images' type.
 
-    What `torch.nn.functional.conv2d(images, weight, bias, padding=3, groups=c)` gives, with sums in fp32; gradients of
-    all three. One opaque operator to torch.compile: no graph break.
+    The same as `torch.nn.functional.conv2d(images, weight, bias, padding=3, groups=c)`, with fp32 sums and gradients of
+    all three. torch.compile treats it as one opaque operator, without a graph break.
     """
     result: torch.Tensor = _forward(images, weight, bias)
     return result
@@ -113,12 +113,12 @@ def _launch(images: torch.Tensor, taps: torch.Tensor, bias: torch.Tensor | None)
 
 def _dense(images: torch.Tensor) -> torch.Tensor:
     if images.numel() >= 2**31:
-        raise ValueError(f"{images.numel()} elements: the kernels' offsets have 32 bits; use smaller batches")
+        raise ValueError(f"{images.numel()} elements: the kernels' offsets have 32 bits; use a smaller batch")
     return images.contiguous(memory_format=torch.channels_last)
 
 
 def _taps(weight: torch.Tensor) -> torch.Tensor:
-    """[c, 1, 7, 7] as [49, c], so that neighbouring lanes read neighbours."""
+    """Return [c, 1, 7, 7] as [49, c], so that neighboring lanes read neighbors."""
     return weight.reshape(weight.shape[0], _TAPS).t().contiguous()
 
 
@@ -137,14 +137,14 @@ def _forward(images: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> 
 def _backward(
     images: torch.Tensor, weight: torch.Tensor, gradient: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Gradients of images, weight, bias."""
-    # The gradient of the images is the same convolution with the taps in the opposite order.
+    """Return the gradients of images, weight and bias."""
+    # The gradient of the images is the same convolution with reversed taps.
     images, gradient = _dense(images), _dense(gradient)
     of_images = _launch(gradient, _taps(weight).flip(0), None)
     count, channels, height, width = images.shape
     tile, lanes = min(16, triton.next_power_of_2(width)), min(32, triton.next_power_of_2(channels))
     blocks = triton.cdiv(channels, lanes)
-    # About 2,000 programs: several for each of a GPU's 132 multiprocessors; each part's sum is written once.
+    # About 2,000 programs: several per multiprocessor of a GPU (132). Each part's sum is written once.
     parts = max(1, min(count * height, 2048 // (7 * blocks)))
     sums = images.new_empty((parts, 7, _ROW, channels), dtype=torch.float32)
     _weigh[(7, parts, blocks)](images, gradient, sums, count * height, height, width, channels, tile, lanes)

@@ -1,24 +1,43 @@
-"""A ConvNeXt's floating-point operations, counted from its architecture, and their share of a GPU's peak. Pure.
+"""Sizes of ConvNeXt, their floating-point operations, and the share of a GPU's peak that these are. Pure.
 
-torch's FlopCounterMode must not be used for it: it counts the backward pass of a grouped convolution as if it were
-dense, which makes ConvNeXt-Base's 92.1 GFLOP an image 272.9 and an MFU three times too high (seen in torch 2.15.0).
+Do not use torch's FlopCounterMode: it counts the backward pass of a grouped convolution as if it were dense, which
+turns ConvNeXt-Base's 92.1 GFLOP per image into 272.9 and triples the MFU (torch 2.15.0).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Literal
-
-from workloads.train.convnext.shapes import Size
 
 Precision = Literal["fp32", "tf32", "bf16"]
 
-# A multiplication and an addition; a backward pass does twice the forward's work: gradients of inputs and of weights.
+
+@dataclass(frozen=True)
+class Size:
+    """Blocks per stage (`depths`), their channels (`dims`), side of an image in pixels, and number of classes."""
+
+    depths: tuple[int, ...]
+    dims: tuple[int, ...]
+    image: int
+    classes: int
+
+
+SIZES = {
+    # torchvision/models/convnext.py: convnext_base; 88,591,464 parameters
+    "base": Size((3, 3, 27, 3), (128, 256, 512, 1024), 224, 1000),
+    # The same layers in seconds on a CPU. Not a published model.
+    "tiny": Size((1, 1, 1, 1), (8, 16, 32, 64), 64, 10),
+    # Enough gradients (3.9 MB) for several of DDP's buckets, whose first is 1 MiB: shows overlap on a CPU.
+    "small": Size((1, 1, 1, 1), (32, 64, 128, 256), 64, 10),
+}
+
+# A multiplication and an addition. A backward pass is twice the forward's work: gradients of inputs and of weights.
 _PER_MAC = 2
 _PASSES = 3
 
 # Dense peaks in FLOP/s of SXM modules. bf16: the rates behind published MFU figures of ConvNeXt (2026-11); fp32 (not on
-# the tensor cores) and TF32: from memory of NVIDIA's data sheets, 2026-11. An H200 is an H100 with another memory.
+# the tensor cores) and TF32: unverified, believed from NVIDIA's data sheets, 2026-11. An H200 computes like an H100.
 PEAKS: dict[str, dict[Precision, float]] = {
     "A100": {"fp32": 19.5e12, "tf32": 156e12, "bf16": 312e12},
     "H100": {"fp32": 66.9e12, "tf32": 494.7e12, "bf16": 989e12},
@@ -28,9 +47,9 @@ PEAKS: dict[str, dict[Precision, float]] = {
 
 
 def macs(size: Size, image: int | None = None, classes: int | None = None) -> Iterator[tuple[str, int]]:
-    """(layer, multiply-accumulates of one image's forward pass) for each convolution and linear layer, in order.
+    """Yield (layer, multiply-accumulates of one image's forward pass) for each convolution and linear layer, in order.
 
-    Norms, GELU, scales and biases are left out, as the paper does; they are under 1 % of the operations.
+    Norms, GELU, scales and biases are left out, as in the paper: they are under 1 % of the operations.
     """
     side = (image or size.image) // 4
     yield "stem", side**2 * size.dims[0] * 3 * 4**2
@@ -46,14 +65,14 @@ def macs(size: Size, image: int | None = None, classes: int | None = None) -> It
 
 
 def per_image(size: Size, image: int | None = None, classes: int | None = None) -> float:
-    """FLOP of one image's training step, forward and backward: 92.1e9 for "base" at 224 by 224."""
+    """Return the FLOP of one image's training step, forward and backward: 92.1e9 for "base" at 224 by 224."""
     return float(_PASSES * _PER_MAC * sum(count for _, count in macs(size, image, classes)))
 
 
 def peak(gpu: str, precision: Precision) -> float | None:
-    """The peak in FLOP/s of a GPU by its CUDA name ("NVIDIA H200"); None where it is not in the table: no MFU then.
+    """Return the peak in FLOP/s of a GPU by its CUDA name ("NVIDIA H200"), or None if the table does not have it.
 
-    The table's figures are SXM's: a PCIe card is another machine under a similar name.
+    The table is of SXM modules: PCIe cards have similar names and lower peaks.
     """
     words = gpu.replace("-", " ").upper().split()
     if "PCIE" in words or "NVL" in words:
@@ -62,5 +81,5 @@ def peak(gpu: str, precision: Precision) -> float | None:
 
 
 def mfu(images_per_s: float, flops_per_image: float, peak_flops: float) -> float:
-    """Model FLOP utilisation of one GPU, 0 … 1: what the model needs over what the GPU could have done."""
+    """Return the model FLOP utilization of one GPU, 0 … 1."""
     return images_per_s * flops_per_image / peak_flops

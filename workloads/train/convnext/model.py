@@ -1,7 +1,7 @@
 """ConvNeXt: the function of torchvision 0.29.2's `convnext_base`, parameter for parameter and under its names.
 
-torchvision is not needed to run it, and its state dicts load. What may be computed in another way (the depthwise
-convolution, the type of the residual stream) is chosen by the constructor and is the same function up to rounding.
+It does not require torchvision, and loads its state dicts. The constructor chooses alternatives (of the depthwise
+convolution, of the type of the residual stream) that are the same function up to rounding.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from workloads.train.convnext.shapes import Size
+from workloads.train.convnext.flops import Size
 
 Kernels = Literal["eager", "fused"]
 Stream = Literal["as-computed", "bf16"]
@@ -40,7 +40,7 @@ class Permute(nn.Module):
 
 
 class Depthwise(nn.Conv2d):
-    """A 7 by 7 convolution of each channel with itself; `kernels` says whose."""
+    """7 by 7 convolution of each channel, by PyTorch's kernels (`eager`) or this project's (`fused`)."""
 
     def __init__(self, channels: int, kernels: Kernels) -> None:
         super().__init__(channels, channels, kernel_size=7, padding=3, groups=channels)
@@ -58,11 +58,11 @@ class Depthwise(nn.Conv2d):
 
 
 class Block(nn.Module):
-    """Depthwise convolution, norm, two linear layers with GELU between; scaled by channel, dropped by image, added."""
+    """Residual block: depthwise convolution, norm and two linear layers with GELU, scaled by channel."""
 
     def __init__(self, channels: int, drop: float, kernels: Kernels, stream: Stream) -> None:
         super().__init__()
-        # The places in this Sequential are torchvision's names in the state dict.
+        # The indexes in this Sequential are torchvision's names in the state dict.
         self.block = nn.Sequential(
             Depthwise(channels, kernels),
             Permute(0, 2, 3, 1),
@@ -79,7 +79,7 @@ class Block(nn.Module):
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         branch: torch.Tensor = self.layer_scale * self.block(images)
         if self.training and self.drop > 0:
-            # Drawn as torchvision draws it, so that one seed gives both the same images to drop.
+            # As in torchvision, so that one seed drops the same images in both.
             kept = branch.new_empty(branch.shape[0], 1, 1, 1).bernoulli_(1 - self.drop)
             branch = branch * kept.div_(1 - self.drop)
         added = branch + images
@@ -89,9 +89,8 @@ class Block(nn.Module):
 class ConvNeXt(nn.Module):
     """[n, 3, h, w] to [n, classes] logits; h and w are multiples of 32.
 
-    `stochastic_depth` is the last block's chance to be skipped, by image; the blocks before it have less, linearly.
-    `stream` "bf16" keeps what goes from block to block in bf16: under autocast it is fp32 "as-computed", since fp32
-    scales and norms promote it.
+    `stochastic_depth` is the probability that an image skips the last block; it decreases linearly towards the first.
+    `stream` "bf16" keeps activations between blocks in bf16: under autocast, fp32 scales and norms promote them.
     """
 
     def __init__(
@@ -133,5 +132,5 @@ class ConvNeXt(nn.Module):
         return logits
 
     def blocks(self) -> list[Block]:
-        """All blocks, in order."""
+        """Return all blocks, in order."""
         return [module for module in self.modules() if isinstance(module, Block)]

@@ -1,11 +1,10 @@
-"""ConvNeXt as a Task of the trainer: settings become a model, its wrapping, its optimiser and its loss."""
+"""ConvNeXt as a Task of the trainer: model, wrapping, optimizer and loss from the settings."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict
 from typing import Any
 
 import torch
@@ -14,28 +13,22 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from workloads.exits import WorkloadError
-from workloads.train.convnext import flops
 from workloads.train.convnext.compilation import Compilation
+from workloads.train.convnext.flops import SIZES, per_image
 from workloads.train.convnext.model import ConvNeXt
-from workloads.train.convnext.settings import Settings
-from workloads.train.data import source
+from workloads.train.data.source import source
+from workloads.train.options import ConvNeXtSettings
 from workloads.train.task import Batch, Share
 
 
-def task(config: dict[str, Any]) -> ConvNeXtTask:
-    """The task from its configuration: the fields of Settings as plain data."""
-    return ConvNeXtTask(Settings(**config))
-
-
 class ConvNeXtTask:
-    """See `workloads.train.task.Task`."""
+    """ConvNeXt as a `workloads.train.task.Task`."""
 
-    name = "convnext"
-
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: ConvNeXtSettings) -> None:
         self.settings = settings
-        self.flops_per_sample: float | None = flops.per_image(settings.shape)
-        self.source = source(settings.source())
+        size = SIZES[settings.size]
+        self.flops_per_sample: float | None = per_image(size, settings.image, settings.classes)
+        self.source = source(settings)
         self.compilation: Compilation | None = None
         self._losses = 0
 
@@ -54,14 +47,15 @@ class ConvNeXtTask:
         if device.type == "cuda":
             torch.set_float32_matmul_precision("high" if settings.tf32 else "highest")
             torch.backends.cudnn.benchmark = settings.cudnn_benchmark
-        # Made on the CPU: the same weights whatever the device.
+        # Initialized on the CPU: the same weights for any device.
         model = ConvNeXt(
-            settings.shape,
+            SIZES[settings.size],
+            classes=settings.classes,
             stochastic_depth=settings.stochastic_depth,
             kernels=settings.kernels,
             stream=settings.stream,
         )
-        # Before DDP: its buckets take the strides that the parameters have, and copy gradients of other strides.
+        # Before DDP, whose buckets have the parameters' strides and copy gradients of other strides.
         return model.to(memory_format=self._memory_format).to(device)
 
     def prepare(self, model: nn.Module, device: torch.device) -> nn.Module:
@@ -96,12 +90,12 @@ class ConvNeXtTask:
     def schedule(
         self,
         optimizer: torch.optim.Optimizer,
-        epoch_steps: int | None,  # noqa: ARG002 (given in steps)
+        epoch_steps: int | None,  # noqa: ARG002 (the settings count in steps)
     ) -> torch.optim.lr_scheduler.LRScheduler:
         return torch.optim.lr_scheduler.LambdaLR(optimizer, self.rate)
 
     def rate(self, step: int) -> float:
-        """The factor on the learning rate at this step: a linear warm-up, then constant or a half cosine to 0."""
+        """Return the factor on the learning rate: a linear warm-up, then constant or a half cosine to 0."""
         warm_up, decay = self.settings.warmup_steps, self.settings.decay_steps
         if step < warm_up:
             return (step + 1) / warm_up
@@ -115,8 +109,8 @@ class ConvNeXtTask:
     def loss(self, model: nn.Module, batch: Batch) -> torch.Tensor:
         images, labels = batch
         if self.settings.channels_last and not images.is_contiguous(memory_format=torch.channels_last):
-            raise WorkloadError("the data came as NCHW with channels_last on: each step would convert them")
-        # By the second forward pass all of the first step is compiled, or never will be.
+            raise WorkloadError("the data is NCHW with channels_last on: each step would convert it")
+        # By the second forward pass, everything that compiles is compiled.
         if self.compilation and self._losses == 1:
             self.compilation.check("the first step")
         self._losses += 1
@@ -127,8 +121,7 @@ class ConvNeXtTask:
         return {}
 
     def report(self) -> dict[str, Any]:
-        compilation = self.compilation.report() if self.compilation else {"way": "off"}
-        return {"settings": asdict(self.settings), "compile": compilation}
+        return {"compile": self.compilation.report() if self.compilation else {"way": "off"}}
 
     @property
     def _memory_format(self) -> torch.memory_format:

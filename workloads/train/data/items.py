@@ -1,6 +1,6 @@
-"""Single pictures with their labels, by number: the same one each time it is asked for.
+"""Labeled images by index: the same index always returns the same image.
 
-Without torch: Ray Data's tasks run in processes of their own, and would wait for its import.
+This module does not import torch, which each process of Ray Data's tasks would have to wait for.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from workloads.exits import WorkloadError
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-# torchvision 0.29, datasets/folder.py: what an image folder's files may be called.
+# torchvision 0.29, datasets/folder.py: suffixes of an image folder's files.
 SUFFIXES = {".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp"}
-# Inception's random crop (Szegedy et al. 2014), as torchvision has it: share of the area, ratio of the sides, tries.
+# Inception's random crop (Szegedy et al. 2014), as in torchvision: share of the area, ratio of the sides, attempts.
 AREA, RATIO, TRIES = (0.08, 1.0), (3 / 4, 4 / 3), 10
 
 Item = tuple[NDArray[np.generic], int]
@@ -29,18 +29,19 @@ Item = tuple[NDArray[np.generic], int]
 
 
 class Items(Protocol):
-    """A data set of known length. `draw` is what a random crop depends on: (seed, epoch)."""
+    """Data set of known length. `draw`, (seed, epoch), decides random crops."""
 
     def __len__(self) -> int: ...
 
     def item(self, index: int, draw: tuple[int, int]) -> Item:
-        """Image and label number `index`; the same for the same index and draw."""
+        """Return image and label number `index`, always the same for the same index and draw."""
 
 
 class ImageFolder:
-    """A folder with a folder of images for each class, in the order of their names; crops and flips are drawn.
+    """Folder with one folder of images per class, in the order of their names, cropped and mirrored at random.
 
-    Raises WorkloadError: no such folder, no images, a class without images, other than `classes` classes.
+    Raises:
+        WorkloadError: the folder is missing or empty, a class has no images, or there are not `classes` classes.
     """
 
     def __init__(self, path: str, side: int, classes: int) -> None:
@@ -52,11 +53,11 @@ class ImageFolder:
             )
         names = sorted(entry.name for entry in root.iterdir() if entry.is_dir())
         if not names:
-            raise WorkloadError(f"--data-path {path}: no class folders in it; it needs one folder of images per class")
+            raise WorkloadError(f"--data-path {path}: it has no class folders; create one folder of images per class")
         if len(names) != classes:
             raise WorkloadError(
                 f"--data-path {path}: {len(names)} class folders, and the model has {classes} classes; name the folder"
-                f" of all classes, or use --classes {len(names)}"
+                f" of all classes, or use --set classes={len(names)}"
             )
         self.files: list[Path] = []
         self.ends: list[int] = []
@@ -87,8 +88,11 @@ class ImageFolder:
 class ParquetTensors:
     """Parquet files with columns `image` (a flat list of 3 · side · side bytes, or an encoded picture) and `label`.
 
-    The files in the order of their names are one data set. Row groups are read whole and the last one is kept, so that
-    files with row groups of about a batch read fastest. Raises WorkloadError: no files, other columns, other sizes.
+    The files, in the order of their names, are one data set. Whole row groups are read and the last one is cached:
+    files with row groups of about a batch read fastest.
+
+    Raises:
+        WorkloadError: there are no files, or their columns or sizes differ.
     """
 
     def __init__(self, path: str, side: int, classes: int) -> None:
@@ -97,7 +101,7 @@ class ParquetTensors:
         self.side, self.classes = side, classes
         self.files = sorted(str(file) for file in Path(path).glob("*.parquet"))
         if not self.files:
-            raise WorkloadError(f"--data-path {path}: no *.parquet files in it on node {socket.gethostname()}")
+            raise WorkloadError(f"--data-path {path}: no *.parquet files on node {socket.gethostname()}")
         self.groups: list[tuple[str, int]] = []
         self.ends: list[int] = []
         total = 0
@@ -129,7 +133,7 @@ class ParquetTensors:
             if pixels.size != 3 * self.side**2:
                 raise WorkloadError(
                     f"{self.groups[group][0]}: an image of {pixels.size} bytes, not 3 · {self.side} · {self.side};"
-                    " use --image with its side"
+                    " set its side by --set image=SIDE"
                 )
             return pixels.reshape(3, self.side, self.side), label
         with _pillow().open(io.BytesIO(value.as_py())) as opened:
@@ -145,7 +149,7 @@ class ParquetTensors:
 
 
 class Read:
-    """What a task does: places [n, 2] (epoch, item) in, images [n, 3, side, side] as bytes and labels [n] out."""
+    """Read a batch in a task: (epoch, index) [n, 2] to images [n, 3, side, side] as bytes and labels [n]."""
 
     def __init__(self, items: Items, seed: int) -> None:
         self.items, self.seed = items, seed
@@ -157,7 +161,7 @@ class Read:
 
 
 def cropped(picture: Image, side: int, rng: np.random.Generator) -> NDArray[np.uint8]:
-    """[3, side, side]: a random part of the picture, scaled to the side, mirrored every other time."""
+    """Return a random part of the picture as [3, side, side], mirrored half of the time."""
     from PIL.Image import Resampling, Transpose
 
     left, top, width, height = crop_box(picture.width, picture.height, rng)
@@ -169,7 +173,7 @@ def cropped(picture: Image, side: int, rng: np.random.Generator) -> NDArray[np.u
 
 
 def crop_box(width: int, height: int, rng: np.random.Generator) -> tuple[int, int, int, int]:
-    """(left, top, width, height) of a random crop; the middle of the picture where none of the tries fits into it."""
+    """Return (left, top, width, height) of a random crop, or of the middle if no attempt fits into the picture."""
     for _ in range(TRIES):
         area = width * height * rng.uniform(*AREA)
         ratio = float(np.exp(rng.uniform(np.log(RATIO[0]), np.log(RATIO[1]))))
@@ -185,7 +189,7 @@ def _pillow() -> Any:
         from PIL import Image
     except ImportError as error:
         raise WorkloadError(
-            f"images need Pillow to be decoded, and node {socket.gethostname()} has none: use a ray.image that has it"
+            f"decoding images requires Pillow, which node {socket.gethostname()} lacks: use a ray.image that has it"
             " (pip install pillow==13.0.0), or --data synthetic"
         ) from error
     return Image

@@ -1,76 +1,112 @@
-"""The kinds of data behind one interface: what a task needs of its data."""
+"""Training data: its options, the order of its images, and one interface for all kinds.
+
+The global batch of a step is a pure function of (seed, step) for every kind, and every rank takes its rows of it.
+A run therefore resumes at any step, on any number of workers, over the same images in the same order.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Protocol, get_args
+from typing import TYPE_CHECKING, Annotated, Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, Field, model_validator
 
 from workloads.exits import WorkloadError
+from workloads.options import Hidden, option
 
 if TYPE_CHECKING:
     import torch
 
     from workloads.train.task import Batch, Share
 
-Kind = Literal["synthetic", "fakedata", "imagefolder", "ray"]
 
+class DataOptions(BaseModel, frozen=True, extra="forbid"):
+    """Options of the images that a run trains on."""
 
-@dataclass(frozen=True, kw_only=True)
-class DataConfig:
-    """`image` is the side in pixels. `items` is the length of made-up data (ImageNet's, roughly, by default).
+    data: Annotated[
+        Literal["synthetic", "fakedata", "imagefolder", "ray"], option(show_choices=False, show_default=False)
+    ] = Field(
+        "fakedata",
+        description="synthetic (on the device), fakedata, imagefolder or ray. [default: the preset's]",
+    )
+    data_path: Annotated[str | None, option(metavar="PATH")] = Field(
+        None, description="Folder of class folders, or of Parquet files for --data ray."
+    )
+    loader: Hidden[int] = Field(4, ge=0, description="Processes of each worker that generate or decode images.")
+    items: Hidden[int] = Field(1_280_000, ge=1, description="Number of generated images; about ImageNet's by default.")
+    image: Hidden[int] = Field(224, ge=32, multiple_of=32, description="Side of an image in pixels.")
+    classes: Hidden[int] = Field(1000, ge=1, description="Number of classes.")
+    channels_last: Hidden[bool] = Field(False, description="Store images and weights as NHWC.")
+    pool: Hidden[int] = Field(4, ge=1, description="Number of different batches of synthetic data.")
 
-    `loader` counts the processes of each worker that make or decode images (0: the worker itself does). `pool` is how
-    many different batches synthetic data have. `channels_last` is the images' memory format on the device.
-    """
-
-    kind: Kind
-    image: int
-    classes: int
-    path: str | None = None
-    loader: int = 4
-    channels_last: bool = False
-    items: int = 1_280_000
-    pool: int = 4
-
-    def __post_init__(self) -> None:
-        if self.kind not in get_args(Kind):
-            raise WorkloadError(f"data {self.kind!r}: use one of {', '.join(get_args(Kind))}")
-        if self.kind in ("imagefolder", "ray") and not self.path:
-            raise WorkloadError(f"data {self.kind}: it needs the place of the images, --data-path")
+    @model_validator(mode="after")
+    def _require_path(self) -> DataOptions:
+        if self.data in ("imagefolder", "ray") and not self.data_path:
+            raise ValueError(f"--data {self.data}: name the folder of the images by --data-path")
+        return self
 
 
 class Source(Protocol):
-    """Data for a run. Built on every rank."""
+    """Data of a run. Every rank has its own."""
 
     def check(self) -> None:
-        """Raise WorkloadError where the data are not there, or not as the configuration says."""
+        """Raise WorkloadError if the data is missing or differs from the options."""
 
     def epoch_steps(self, batch: int) -> int:
-        """Steps of one pass over the data with this global batch."""
+        """Return the steps of one pass over the data with this global batch."""
 
     def batches(self, share: Share, device: torch.device) -> Iterator[Batch]:
-        """This rank's rows of global batches first_step … steps − 1: images float32, normalised; labels int64."""
+        """Yield this rank's rows of global batches first_step … steps − 1: normalized float32 images, int64 labels."""
 
 
-def source(config: DataConfig) -> Source:
-    """The data of this configuration; heavy imports come with it."""
-    match config.kind:
-        case "synthetic":
-            from workloads.train.data.synthetic import Synthetic
+def source(options: DataOptions) -> Source:
+    """Return the data that the options name. Imports torch and Ray Data only where they are needed."""
+    if options.data == "ray":
+        from workloads.train.data.raydata import RayData
 
-            return Synthetic(config)
-        case "fakedata" | "imagefolder":
-            from workloads.train.data.loader import Loaded
+        return RayData(options)
+    from workloads.train.data.loader import Loaded, Synthetic
 
-            return Loaded(config)
-        case "ray":
-            from workloads.train.data.raydata import RayData
-
-            return RayData(config)
+    return Synthetic(options) if options.data == "synthetic" else Loaded(options)
 
 
 def is_parquet(path: str) -> bool:
-    """Whether `path` is a folder of Parquet files, rather than of class folders."""
+    """Return whether `path` is a folder of Parquet files, not of class folders."""
     return any(Path(path).glob("*.parquet"))
+
+
+def epoch_steps(items: int, batch: int) -> int:
+    """Return the steps of one pass. A last batch that is not full is left out, so that all steps weigh the same."""
+    if batch > items:
+        raise WorkloadError(
+            f"a batch of {batch} images over all workers: the data set has {items}; use a smaller --batch or fewer"
+            " --workers"
+        )
+    return items // batch
+
+
+class Order:
+    """Items of each global batch. With `shuffle`, (seed, epoch) decides each epoch's order."""
+
+    def __init__(self, items: int, batch: int, seed: int, *, shuffle: bool) -> None:
+        self.items, self.batch, self.seed, self.shuffle = items, batch, seed, shuffle
+        self.epoch_steps = epoch_steps(items, batch)
+        self._drawn: tuple[int, NDArray[np.int64]] | None = None
+
+    def epoch(self, step: int) -> int:
+        """Return the epoch that a step belongs to."""
+        return step // self.epoch_steps
+
+    def rows(self, step: int) -> NDArray[np.int64]:
+        """Return the items [batch] of global batch number `step`, counted from 0 over the whole run."""
+        begin = step % self.epoch_steps * self.batch
+        if not self.shuffle:
+            return np.arange(begin, begin + self.batch, dtype=np.int64)
+        epoch = self.epoch(step)
+        # Cached: permuting a million items takes as long as a step.
+        if self._drawn is None or self._drawn[0] != epoch:
+            self._drawn = (epoch, np.random.default_rng([self.seed, epoch]).permutation(self.items))
+        return self._drawn[1][begin : begin + self.batch]
