@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
     from infra.outputs import Outputs
     from workloads.client.api import Api
-    from workloads.client.run import Ended, Request, View
+    from workloads.client.run import Ended, Request
+    from workloads.client.view import View
 
     Show = Callable[[Any, Console], None]
     Finish = Callable[[Any], None]
@@ -62,7 +63,7 @@ def view(kind: str) -> tuple[View, Show]:
 
             return train_report.TrainView(terminal), train_report.show
         case _:
-            from workloads.client.run import View
+            from workloads.client.view import View
 
             return View(), lambda _result, _console: None
 

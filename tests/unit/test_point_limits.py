@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from infra.catalog.machines import CATALOG
-from workloads.client.limits import limits_of
+from workloads.client.stack import limits_of
 from workloads.nccl.limits import guarded, pair_figures, violations
 from workloads.nccl.options import BenchOptions
 from workloads.nccl.point_patterns import Limits, Variant, flows, limit_of, variants

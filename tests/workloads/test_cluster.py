@@ -13,8 +13,8 @@ import pytest
 from infra.outputs import Outputs
 from tests.workloads.conftest import Cluster, write_outputs
 from workloads.client.api import Api
-from workloads.client.run import View, attend
-from workloads.client.submit import new_id, submit
+from workloads.client.run import attend, new_id, submit
+from workloads.client.view import View
 from workloads.exits import Exit
 from workloads.nccl.bandwidth import BUSBW_FACTORS, REDUCTIONS
 from workloads.nccl.collectives import COLLECTIVES

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from workloads.client.api import Job, UnreachableError
 from workloads.client.follow import exit_code, follow
-from workloads.client.run import Ended, View, attend
+from workloads.client.run import Ended, attend
+from workloads.client.view import View
 from workloads.events import MARK, parse
 from workloads.exits import Exit, WorkloadError
 

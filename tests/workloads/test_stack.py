@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from infra.outputs import Outputs
 from workloads.client import stack
-from workloads.client.limits import limits_of
+from workloads.client.stack import limits_of
 from workloads.exits import WorkloadError
 from workloads.nccl.options import BenchOptions
 from workloads.nccl.presets import DEFAULT, PRESETS

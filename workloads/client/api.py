@@ -1,4 +1,4 @@
-"""Ray's REST interface (the dashboard's port), with the token: all that this side asks a cluster but a submission."""
+"""Ray's REST interface (the dashboard's port), with the token. Submissions go through Ray's own client: see run.py."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from typing import Any
 from pydantic import SecretStr
 
 from infra.outputs import Outputs
-from workloads.client.mode import unanswered
+from workloads.client.stack import unanswered
 from workloads.exits import WorkloadError
 
 TERMINAL = frozenset({"SUCCEEDED", "FAILED", "STOPPED"})
 
 
 class UnreachableError(WorkloadError):
-    """Nothing answered, or the connection broke. A follower tries again; everyone else gives up."""
+    """Nothing answered, or the connection broke. Only followers retry."""
 
 
 class TokenRefusedError(WorkloadError):
-    """401 or 403: the token does not fit this cluster."""
+    """401 or 403: the token is not this cluster's."""
 
 
 class NotFoundError(WorkloadError):
@@ -33,7 +33,7 @@ class NotFoundError(WorkloadError):
 
 @dataclass(frozen=True)
 class Job:
-    """One job as the cluster tells it. Times are seconds since 1970; `exit_code` is the driver's, once it ended."""
+    """A job of the cluster. Times are seconds since 1970; `exit_code` is the driver's, once it ended."""
 
     id: str
     status: str
@@ -50,27 +50,27 @@ class Job:
 
     @staticmethod
     def of(details: dict[str, Any]) -> Job:
-        def seconds(key: str) -> float | None:
-            return details[key] / 1000 if details.get(key) else None
-
+        """Return a job from Ray's JobDetails."""
         return Job(
             id=details.get("submission_id") or details.get("job_id") or "",
             status=details["status"],
             entrypoint=details.get("entrypoint") or "",
             message=details.get("message") or "",
-            started=seconds("start_time"),
-            ended=seconds("end_time"),
+            started=(details.get("start_time") or 0) / 1000 or None,
+            ended=(details.get("end_time") or 0) / 1000 or None,
             exit_code=details.get("driver_exit_code"),
             metadata=details.get("metadata") or {},
         )
 
 
 class Api:
-    """A Ray head's REST interface.
+    """REST interface of a Ray head. The token is in a header only.
 
-    `address` is `http://host:port` as the stack's outputs give it. The token travels in a header only. `unanswered`
-    says where to look when nothing answers.
-    Raises UnreachableError, TokenRefusedError, NotFoundError, and WorkloadError for any other refusal.
+    Methods raise UnreachableError, TokenRefusedError, NotFoundError, and WorkloadError for other errors.
+
+    Args:
+        address: `http://host:port`, as in the stack's outputs.
+        unanswered: Where to look if nothing answers.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class Api:
 
     @classmethod
     def of(cls, outputs: Outputs) -> Api:
-        """The interface of a stack's Ray."""
+        """Return the interface of a stack's Ray."""
         ray = outputs.ray
         return cls(ray.jobs, ray.token, ray.cluster, unanswered=unanswered(outputs))
 
@@ -99,28 +99,28 @@ class Api:
         return Job.of(self.get(f"/api/jobs/{job_id}"))
 
     def jobs(self) -> list[Job]:
-        """All jobs that the cluster remembers, the newest first."""
+        """Return all jobs that the cluster remembers, newest first."""
         return sorted(map(Job.of, self.get("/api/jobs/")), key=lambda job: job.started or 0, reverse=True)
 
     def logs(self, job_id: str) -> str:
-        """The whole log so far; empty before the driver has started."""
+        """Return the whole log so far; empty before the driver has started."""
         return str(self.get(f"/api/jobs/{job_id}/logs").get("logs") or "")
 
     def stop(self, job_id: str) -> None:
-        """Ask the job to stop. It is stopped when its status says so: see wait_stopped."""
+        """Request the job to stop. See wait_stopped."""
         self._call("POST", f"/api/jobs/{job_id}/stop")
 
     def wait_stopped(self, job_id: str, timeout_s: float = 60, sleep: Callable[[float], None] = time.sleep) -> Job:
-        """The job, once it is in a terminal state; WorkloadError where it is not within `timeout_s`."""
+        """Wait for a terminal state, and return the job. WorkloadError after `timeout_s`."""
         deadline = time.monotonic() + timeout_s
         while not (job := self.job(job_id)).terminal:
             if time.monotonic() > deadline:
-                raise WorkloadError(f"job {job_id} still {job.status} {timeout_s:.0f} s after it was asked to stop")
+                raise WorkloadError(f"job {job_id} still {job.status} {timeout_s:.0f} s after the request to stop")
             sleep(0.5)
         return job
 
     def nodes(self) -> list[dict[str, Any]]:
-        """Every node the cluster remembers: node_id, node_ip, state (ALIVE or DEAD), resources_total, is_head_node."""
+        """Return all known nodes: node_id, node_ip, state (ALIVE or DEAD), resources_total, is_head_node."""
         answer = self.get("/api/v0/nodes?detail=1&limit=10000")
         return list(answer["data"]["result"]["result"])
 
@@ -135,7 +135,7 @@ class Api:
         except urllib.error.HTTPError as error:
             raise self._explain(error, path) from None
         except (OSError, ValueError) as error:
-            # OSError: refused, reset, timed out. ValueError: the answer broke off in the middle of its JSON.
+            # OSError: refused, reset, timed out. ValueError: the JSON of the answer is truncated.
             reason = getattr(error, "reason", None) or error
             raise UnreachableError(f"Ray does not answer at {self.address} ({reason}). {self._unanswered}") from None
 
@@ -143,8 +143,8 @@ class Api:
         if error.code in (401, 403):
             return TokenRefusedError(
                 f"the token does not fit this cluster: {self.address} answered {error.code}"
-                f" {'(no token)' if error.code == 401 else '(another token)'}. The stack's outputs belong to another"
-                f" run of {self.cluster!r}: `make up` writes them anew; with --outputs FILE, write that file anew"
+                f" {'(no token)' if error.code == 401 else '(another token)'}. The stack's outputs are of another run"
+                f" of {self.cluster!r}: `make up` updates them; with --outputs FILE, write that file again"
             )
         if error.code == 404:
             return NotFoundError(f"{self.address} does not know {path.split('?')[0]}: see `rdma-ray list` for the jobs")
@@ -152,5 +152,5 @@ class Api:
         return WorkloadError(f"{self.address}{path.split('?')[0]} answered {error.code}: {body}")
 
 
-# No proxy: the address is a loopback port or a private network's, and a token must not travel through a proxy.
+# No proxy: the address is a loopback port or a private network's, and a token must not pass a proxy.
 _opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))

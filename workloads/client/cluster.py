@@ -1,4 +1,4 @@
-"""A cluster at a glance: its nodes and its jobs."""
+"""`rdma-ray status` and `rdma-ray list`: a cluster's nodes and jobs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from workloads.client.api import Api, Job
 
 
 def status(outputs: Outputs) -> dict[str, Any]:
-    """{cluster, ray, nodes: [{ip, role, state, cpus, gpus}], jobs: running ones}; the dead nodes are left out."""
+    """Return {cluster, ray, nodes: [{ip, role, cpus, gpus}] of live nodes, jobs: pending and running ones}."""
     api = Api.of(outputs)
     nodes = [
         {
@@ -35,7 +35,7 @@ def status(outputs: Outputs) -> dict[str, Any]:
 
 
 def jobs(outputs: Outputs) -> list[dict[str, Any]]:
-    """[{id, status, exit_code, started, seconds}], the newest first. Times in seconds."""
+    """Return [{id, status, exit_code, started, seconds}], newest first. Times in seconds."""
     return [_row(job) for job in Api.of(outputs).jobs()]
 
 

@@ -1,8 +1,8 @@
 """Follow a job's log to its end, over a connection that may drop.
 
-Ray's own tail ends early and looks like success when the connection drops (ray#51601, #57002, #60665), and re-attaching
-starts at the first line again. Here the log is fetched whole and only what is beyond the part already shown is handed
-on: the log file only ever grows. The job's status, never the end of a stream, says that it is over.
+Ray's own tail ends early and looks like success when the connection drops (ray#51601, #57002, #60665), and a new one
+starts at the first line again. This module fetches the whole log, which only grows, and passes on what is new. Only the
+job's status ends it, never the end of a stream.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from typing import Protocol
 from workloads.client.api import Job, UnreachableError
 from workloads.exits import Exit, WorkloadError
 
-# A long log (NCCL_DEBUG=INFO on many ranks) is fetched less often, so that following costs at most this much.
+# Limits the traffic: a long log (NCCL_DEBUG=INFO on many ranks) is fetched less often.
 BYTES_PER_SECOND = 2e6
 SHORTEST_PAUSE_S = 0.5
 
 
 class JobSource(Protocol):
-    """What the follower needs of a cluster; Api is one."""
+    """Methods that the follower requires of a cluster, such as Api."""
 
     def job(self, job_id: str) -> Job: ...
 
@@ -36,17 +36,19 @@ def follow(
     sleep: Callable[[float], None] = time.sleep,
     clock: Callable[[], float] = time.monotonic,
 ) -> Job:
-    """Hand every line of the job's log to `on_line`, once and in order, until the job is over; return the job.
+    """Pass every line of the job's log to `on_line`, once and in order, until the job is over, and return the job.
 
-    A dropped connection is tried again for `patience_s` seconds; then UnreachableError is raised, which says that the
-    job may still be running. Lines come without their line end; a last line without one comes when the job is over.
+    Lines have no line end. A last line without one is passed when the job is over.
+
+    Raises:
+        UnreachableError: the connection was lost for `patience_s` seconds. The job may still be running.
     """
     seen = 0
     pending = ""
     last_answer = clock()
     while True:
         try:
-            # The status first: a job that is over has written all of its log.
+            # The status first: once a job is over, its log is complete.
             job = source.job(job_id)
             text = source.logs(job_id)
         except UnreachableError as error:
@@ -58,7 +60,7 @@ def follow(
             sleep(SHORTEST_PAUSE_S)
             continue
         last_answer = clock()
-        # An answer shorter than what was shown (an agent that restarts answers "") adds nothing.
+        # A restarting agent answers "": shorter answers add nothing.
         pending += text[seen:]
         seen = max(seen, len(text))
         *lines, pending = pending.split("\n")
@@ -72,7 +74,7 @@ def follow(
 
 
 def exit_code(job: Job) -> int:
-    """The process exit code that a finished job stands for: its driver's own, where there is one."""
+    """Return the exit code of a finished job: its driver's own if there is one."""
     if not job.terminal:
         raise WorkloadError(f"job {job.id} is {job.status}, not over")
     if job.status == "SUCCEEDED":
@@ -80,5 +82,5 @@ def exit_code(job: Job) -> int:
     if job.status == "STOPPED":
         return Exit.STOPPED
     if not job.exit_code:
-        return Exit.ERROR  # FAILED without the driver's word: it never started, or its node died
+        return Exit.ERROR  # FAILED without the driver's code: it never started, or its node died
     return job.exit_code if job.exit_code > 0 else 128 - job.exit_code

@@ -1,4 +1,4 @@
-"""A stack file's plan on a terminal and as JSON; the plan itself is made in `infra.plan`, without any engine."""
+"""`rdma-ray plan`: the plan of a stack file (see `infra.plan`) on a terminal and as JSON."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from infra.settings import LocalSettings
 
 
 def as_json(plan: Plan) -> dict[str, Any]:
-    """{settings, fabric, ranges: [{name, range, room}], pod}; `pod` in Kubernetes' own shapes, null on local."""
+    """Return {settings, fabric, ranges: [{name, range, room}], pod}; `pod` as in Kubernetes, null on local."""
     fabric, pod = plan.fabric, plan.pod
     return {
         "settings": plan.settings.model_dump(mode="json", by_alias=True),
@@ -37,7 +37,7 @@ def as_json(plan: Plan) -> dict[str, Any]:
 
 
 def show(plan: Plan, console: Console) -> None:
-    """What one wants to see before paying: machines, fabric, addresses, and why each variable is set."""
+    """Print machines, fabric, addresses, and why each variable is set."""
     settings, machine, fabric = plan.settings, plan.machine, plan.fabric
     facts = Table.grid(padding=(0, 2))
     if isinstance(settings, LocalSettings):

@@ -1,11 +1,18 @@
-"""One workload from submission to its result: submit, follow, stop on Ctrl-C, hand back the exit code."""
+"""One workload from its submission to its result: submit, follow, stop on Ctrl-C, return the exit code."""
 
 from __future__ import annotations
 
 import json
+import logging
 import re
+import secrets
+import shlex
+import shutil
 import sys
-from collections.abc import Callable, Mapping, Sequence
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,41 +20,26 @@ from typing import Any
 from infra.outputs import Outputs
 from workloads.client.api import Api, Job
 from workloads.client.follow import exit_code, follow
-from workloads.client.submit import entrypoint, new_id, submit
+from workloads.client.stack import refuse_jobs
+from workloads.client.view import View
 from workloads.events import Event, parse
-from workloads.exits import Exit, WorkloadError
+from workloads.exits import Exit, WorkloadError, last_line
 
-# Ray's own first lines in every job's log: that it starts, and the command with all its arguments.
+PACKAGE = Path(__file__).resolve().parents[1]
+# Ray's own first lines in every job's log: its start, and the command with all its arguments.
 RAY_PREAMBLE = re.compile(r"^\S+ \S+\s+INFO job_manager\.py:|^Running entrypoint for job ")
-
-
-class View:
-    """What a workload's progress looks like. The base shows log lines on stderr and swallows events."""
-
-    def event(self, event: Event) -> None:
-        """One structured line of the driver."""
-
-    def line(self, text: str) -> None:
-        """One ordinary line of the log."""
-        print(text, file=sys.stderr, flush=True)
-
-    def failed(self) -> None:
-        """The job broke: show what was held back."""
-
-    def note(self, text: str) -> None:
-        """Something that this side has to say."""
-        self.line(text)
-
-    def __enter__(self) -> View:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Leave the terminal as it was."""
+JOB_ENVIRONMENT = {
+    "PYTHONUNBUFFERED": "1",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_DEDUP_LOGS": "0",  # Ray drops similar lines, such as the events of two epochs
+    "RAY_TRAIN_ENABLE_PRINT_PATCH": "0",  # else every line of a Train worker is printed twice
+}
+"""Environment variables of every job."""
 
 
 @dataclass(frozen=True)
 class Ended:
-    """A job that is over: the code to exit with, and the driver's result where it got so far as to have one."""
+    """A job that is over: its exit code, and the driver's result if there is one."""
 
     code: int
     result: dict[str, Any] | None
@@ -58,7 +50,7 @@ class Ended:
 class Request:
     """`python -m module arguments` on a stack's cluster, as a job of the given kind (`nccl`, `train`).
 
-    `listener` is told every event besides the view: it takes out of the log what is no progress.
+    `listener` receives every event before the view.
     """
 
     kind: str
@@ -71,7 +63,7 @@ class Request:
 def run(outputs: Outputs, request: Request, view: View) -> Ended:
     """Submit the request, follow it to its end, and return how it ended.
 
-    Ctrl-C stops the job and waits until it is stopped, so that nothing holds GPUs that nobody waits for.
+    Ctrl-C stops the job and waits until it is stopped, so that it does not keep its GPUs.
     """
     api, job_id = _submit(outputs, request)
     view.note(f"job {job_id} on {outputs.ray.cluster}")
@@ -79,14 +71,68 @@ def run(outputs: Outputs, request: Request, view: View) -> Ended:
 
 
 def detach(outputs: Outputs, request: Request) -> str:
-    """Submit and return the job's id at once."""
+    """Submit the request, and return the job's ID."""
     return _submit(outputs, request)[1]
 
 
 def _submit(outputs: Outputs, request: Request) -> tuple[Api, str]:
     job_id = new_id(request.kind)
-    command = entrypoint(outputs, request.module, request.arguments)
+    # On `local`, nodes run in this environment, and its interpreter need not be on their PATH.
+    python = sys.executable if outputs.target == "local" else "python"
+    command = shlex.join([python, "-m", request.module, *request.arguments])
     return submit(outputs, job_id, command, request.environment, {"workload": request.kind}), job_id
+
+
+def new_id(kind: str) -> str:
+    """Return a submission ID that sorts by time: `nccl-20261121-130501-a1b2c3`."""
+    return f"{kind}-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{secrets.token_hex(3)}"
+
+
+def submit(
+    outputs: Outputs,
+    job_id: str,
+    command: str,
+    environment: Mapping[str, str] | None = None,
+    metadata: Mapping[str, str] | None = None,
+) -> Api:
+    """Start `command` on the stack's cluster under `job_id`, with this package importable as `workloads`.
+
+    Returns:
+        The interface to follow the job.
+
+    Raises:
+        WorkloadError: what Api raises; or the stack's Ray accepts no jobs, or not this one.
+    """
+    refuse_jobs(outputs)
+    api = Api.of(outputs)
+    # First, because Ray's client hides a refused token and a closed port behind messages of its own.
+    api.version()
+
+    from ray.job_submission import JobSubmissionClient  # takes 1.6 s
+
+    client = JobSubmissionClient(api.address, headers=api.headers)
+    # Ray's client sets its own level to INFO and logs every package.
+    for name in ("ray.dashboard.modules.dashboard_sdk", "ray._private.runtime_env.packaging"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+    with staged_package() as folder:
+        try:
+            client.submit_job(
+                entrypoint=command,
+                submission_id=job_id,
+                runtime_env={"working_dir": str(folder), "env_vars": JOB_ENVIRONMENT | dict(environment or {})},
+                metadata=dict(metadata or {}),
+            )
+        except RuntimeError as error:
+            raise WorkloadError(f"Ray refused job {job_id}: {last_line(error)}") from error
+    return api
+
+
+@contextmanager
+def staged_package() -> Iterator[Path]:
+    """Copy this package's sources, and nothing else, to a folder for the cluster (some 100 KB)."""
+    with tempfile.TemporaryDirectory(prefix="rdma-ray-") as folder:
+        shutil.copytree(PACKAGE, Path(folder) / PACKAGE.name, ignore=shutil.ignore_patterns("__pycache__", "*.pyc"))
+        yield Path(folder)
 
 
 def attend(
@@ -96,7 +142,7 @@ def attend(
     stop_on_interrupt: bool,
     listener: Callable[[Event], None] | None = None,
 ) -> Ended:
-    """Follow a job that is on the cluster; with `stop_on_interrupt`, Ctrl-C ends it, else only the following."""
+    """Follow a job to its end. Ctrl-C ends the job with `stop_on_interrupt`, else only the following."""
     results: list[dict[str, Any]] = []
 
     def on_line(line: str) -> None:
@@ -127,7 +173,7 @@ def attend(
     if code == Exit.ERROR or not results:
         view.failed()
     if not results and code != Exit.STOPPED:
-        # Ray's message names what a driver could not: no such node, no interpreter, killed for memory.
+        # Ray's message has errors that a driver cannot report: no such node, no interpreter, out of memory.
         reason = (job.message.strip().splitlines() or ["no reason given"])[0]
         view.note(f"job {job_id} {job.status} without a result: {reason}")
         code = code or Exit.ERROR
@@ -135,15 +181,12 @@ def attend(
 
 
 def write_json(result: Mapping[str, Any], where: str) -> None:
-    """The result as JSON, into a file or (`-`) onto stdout."""
+    """Write the result as JSON to a file, or to stdout (`-`)."""
     text = json.dumps(result, indent=2, allow_nan=False) + "\n"
     if where == "-":
         sys.stdout.write(text)
-        return
-    try:
-        Path(where).write_text(text)
-    except OSError as error:
-        raise WorkloadError(f"cannot write the result to {where}: {error.strerror}") from error
+    else:
+        write_file(Path(where), text)
 
 
 def write_file(path: Path, content: str | bytes) -> Path:

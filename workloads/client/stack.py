@@ -1,4 +1,4 @@
-"""A stack's outputs, from the Pulumi engine or from a file."""
+"""A stack as the command line sees it: its outputs, whether its Ray accepts jobs, the limits of its machines."""
 
 from __future__ import annotations
 
@@ -9,27 +9,30 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from infra.catalog.machines import CATALOG, NVLINK
 from infra.outputs import Outputs
 from workloads.exits import WorkloadError
+from workloads.nccl.point_patterns import Limits
 
 PROJECT = Path(__file__).resolve().parents[2]
 FILE_VARIABLE = "RDMA_RAY_OUTPUTS"
 
+KINDS = {"job": ("rayjob", "docs/queues.md"), "indexed-job": ("job", "docs/indexed-job.md")}
+"""Values of `ray.mode` without a RayCluster: the resource that kubectl shows in its place, and the page about it."""
+
 
 def read_outputs(stack: str | None, file: Path | None) -> Outputs:
-    """The outputs of `stack`, or those in `file` (JSON as `pulumi stack output --json --show-secrets` prints it).
+    """Return the outputs of `stack`, or those in `file` (as `pulumi stack output --json --show-secrets` prints them).
 
-    Without either, the file that RDMA_RAY_OUTPUTS names counts; then the stack that STACK names; then `local`.
-    Raises WorkloadError where there is no such stack or file, or where its outputs do not fit the contract.
+    Without either, the file in RDMA_RAY_OUTPUTS is read, else the stack in STACK, else `local`.
+
+    Raises:
+        WorkloadError: the stack or file does not exist, or its outputs do not match infra/outputs.py.
     """
     if file is None and stack is None and os.environ.get(FILE_VARIABLE):
         file = Path(os.environ[FILE_VARIABLE])
-    if file is not None:
-        return _from_file(file)
-    return _from_pulumi(stack or os.environ.get("STACK") or "local")
-
-
-def _from_file(file: Path) -> Outputs:
+    if file is None:
+        return _from_pulumi(stack or os.environ.get("STACK") or "local")
     try:
         text = file.read_text()
     except OSError as error:
@@ -42,7 +45,7 @@ def _from_pulumi(stack: str) -> Outputs:
     done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False)
     make = f"make up STACK={stack}"
     if done.returncode:
-        # The engine's last line says why; it never holds an output, so that no secret can come with it.
+        # The engine's last line is the reason. It never contains an output, and so no secret.
         reason = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
         raise WorkloadError(f"no outputs of stack {stack!r}: {reason}\nbring it up first: {make}")
     if done.stdout.strip() in ("", "{}"):
@@ -51,7 +54,7 @@ def _from_pulumi(stack: str) -> Outputs:
 
 
 def _pulumi() -> str:
-    """The project's own engine where it is built, else the one on PATH."""
+    """Return the project's own engine if it is built, else the one on PATH."""
     own = PROJECT / "bin" / "pulumi"
     found = str(own) if own.is_file() else shutil.which("pulumi")
     if found is None:
@@ -66,10 +69,57 @@ def _parse(text: str, where: str, fix: str) -> Outputs:
     try:
         return Outputs.model_validate_json(text)
     except ValidationError as error:
-        # Only names and messages: the values may hold the token.
+        # Only names and messages: the values may include the token.
         problems = "; ".join(
             f"{'.'.join(map(str, e['loc'])) or 'the document'}: {e['msg']}"
             for e in error.errors(include_input=False, include_url=False, include_context=False)
         )
     # Raised outside the except block: a chained ValidationError would print its inputs.
     raise WorkloadError(f"the outputs of {where} do not fit the contract of infra/outputs.py: {problems}\n{fix}")
+
+
+def refuse_jobs(outputs: Outputs) -> None:
+    """Raise WorkloadError if the stack's Ray accepts no jobs.
+
+    In these modes the nodes belong to one entry point and end with it: a job would wait for GPUs forever.
+    """
+    if outputs.ray.mode not in KINDS:
+        return
+    _, page = KINDS[outputs.ray.mode]
+    raise WorkloadError(
+        f"{outputs.ray.cluster!r} accepts no jobs: the stack's ray.mode is {outputs.ray.mode}, so its Ray runs"
+        f" ray.entrypoint and ends with it ({page})\n"
+        "for a Ray that accepts jobs: set ray.mode to cluster, leave ray.entrypoint out, and `make up`\n"
+        "for a benchmark of this stack's nodes: make it the entry point, as Pulumi.gke-dws.yaml does, or run"
+        " nccl-tests by `rdma-ray bench job Pulumi.STACK.yaml`"
+    )
+
+
+def unanswered(outputs: Outputs) -> str:
+    """Return where to look if nothing answers at Ray's address."""
+    if outputs.ray.mode not in KINDS:
+        return (
+            f"Is the cluster {outputs.ray.cluster!r} up? See `make up`; on a cloud the port-forward to the head must be"
+            " open, and with a queue the head exists only after its admission (docs/queues.md)"
+        )
+    kind, page = KINDS[outputs.ray.mode]
+    return (
+        f"The stack's ray.mode is {outputs.ray.mode}: the head exists only while ray.entrypoint runs, and the"
+        f" port-forward to it must be open ({page}). Its state:"
+        f" kubectl -n {outputs.namespace} get {kind} {outputs.ray.cluster}"
+    )
+
+
+def limits_of(machine: str | None) -> Limits | None:
+    """Return what the links of a machine type can carry, or None for `local` and for an unknown type."""
+    if machine is None or machine not in CATALOG:
+        return None
+    row = CATALOG[machine]
+    link = NVLINK.get(row.gpu)
+    return Limits(
+        machine=row.name,
+        gpus=row.gpus,
+        nics=row.nics,
+        gbps_per_nic=row.gbps_per_nic,
+        nvlink=link.bandwidth if link else None,
+    )

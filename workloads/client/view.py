@@ -1,15 +1,40 @@
-"""Progress on a terminal: a bar that events move, and plain lines where there is no terminal. Always on stderr."""
+"""Progress on a terminal, always on stderr: a bar that events move, or plain lines where there is no terminal."""
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from workloads.client.run import View
+from workloads.events import Event
 
 HELD_LINES = 200
+
+
+class View:
+    """How a workload shows its progress. This base class prints log lines on stderr and ignores events."""
+
+    def event(self, event: Event) -> None:
+        """Show one event of the driver."""
+
+    def line(self, text: str) -> None:
+        """Show one ordinary line of the log."""
+        print(text, file=sys.stderr, flush=True)
+
+    def failed(self) -> None:
+        """Show the lines that were held back, because the job failed."""
+
+    def note(self, text: str) -> None:
+        """Show a message of the client."""
+        self.line(text)
+
+    def __enter__(self) -> View:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Restore the terminal."""
 
 
 class ProgressView(View):
@@ -37,7 +62,7 @@ class ProgressView(View):
         self.progress.stop()
 
     def line(self, text: str) -> None:
-        # Ray and the libraries tell much that nobody asked for: it is shown when something broke.
+        # Shown only after a failure: Ray and the libraries log much that users do not need.
         self.held.append(text)
 
     def failed(self) -> None:
@@ -46,11 +71,11 @@ class ProgressView(View):
         self.held.clear()
 
     def note(self, text: str) -> None:
-        # soft_wrap: a log's lines stay as they are, so that they can be searched and pasted.
+        # soft_wrap: lines stay as they are, to be searched and pasted.
         self.console.print(text, markup=False, highlight=False, soft_wrap=True)
 
     def say(self, text: str) -> None:
-        """What happens now: beside the bar, or a line of its own where there is none."""
+        """Show what happens now: next to the bar, or on a line of its own if there is none."""
         self.progress.update(self.task, description=text)
         if not self.console.is_terminal:
             self.note(text)

@@ -49,8 +49,8 @@ def bench_nccl(
     4 no answer within --timeout, 5 something else was measured (sockets, no
     GPUDirect RDMA, a NIC missing, one host).
     """
-    from workloads.client.limits import limits_of
     from workloads.client.run import Request
+    from workloads.client.stack import limits_of
     from workloads.nccl.evidence.raw_log import LogFolder
 
     outputs = running.read_outputs(job)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from infra.outputs import Outputs
-from workloads.client.submit import new_id
+from workloads.client.run import new_id
 from workloads.exits import WorkloadError
 from workloads.train.options import ConvNeXtOptions, ConvNeXtSettings, RunOptions, Single
 from workloads.train.report import read_result

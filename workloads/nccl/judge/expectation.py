@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 from infra.catalog.baselines import Baseline
 from infra.catalog.machines import CATALOG, Machine
-from workloads.client.limits import limits_of
+from workloads.client.stack import limits_of
 from workloads.exits import WorkloadError
 from workloads.nccl.bandwidth import BUSBW_FACTORS, busbw
 from workloads.nccl.evidence.facts import LogFacts
