@@ -1,7 +1,7 @@
-"""Structured lines in a job's log: how a driver on the cluster tells a client elsewhere what happened.
+"""Events in a job's log: structured lines from the driver on the cluster to the client.
 
-One event is one line, `@rdma-ray {"kind": …}`. Ray may put a prefix such as `(RayTrainWorker pid=…)` before a line that
-a worker printed, so that the mark is looked for anywhere in it. This module imports neither ray nor torch.
+An event is one line, `@rdma-ray {"kind": …}`. The mark may be anywhere in it, because Ray may add a prefix such as
+`(RayTrainWorker pid=…)`. This module imports neither ray nor torch.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Event = dict[str, Any]
 
 
 def emit(kind: str, **fields: Any) -> None:
-    """Print one event to the job's log; values must be JSON without NaN (ValueError otherwise)."""
+    """Print an event to the job's log. ValueError if a value is not JSON, such as NaN."""
     line = MARK + json.dumps({"kind": kind, **fields}, allow_nan=False, separators=(",", ":"))
     # One write: Ray's log threads print to the same stream, and print() writes text and newline apart.
     sys.stdout.write(line + "\n")
@@ -24,7 +24,7 @@ def emit(kind: str, **fields: Any) -> None:
 
 
 def parse(line: str) -> Event | None:
-    """The event that a log line carries, or None where the line is ordinary text."""
+    """Return the event in a log line, or None if the line is ordinary text."""
     at = line.find(MARK)
     if at < 0:
         return None

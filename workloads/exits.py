@@ -1,4 +1,4 @@
-"""Exit codes of every `rdma-ray` command, the same on the cluster and on the user's machine."""
+"""Exit codes of all `rdma-ray` commands, on the cluster and on the user's machine."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from enum import IntEnum
 
 
 class Exit(IntEnum):
-    """What a command's exit code means."""
+    """Exit code of a command."""
 
     OK = 0
-    ERROR = 1  # usage, or something that broke before there was a result
-    BELOW = 2  # a result below what was asked for (accuracy, bandwidth)
+    ERROR = 1  # usage, or a failure before there was a result
+    BELOW = 2  # a result below the requested one (accuracy, bandwidth)
     WRONG_DATA = 3  # a collective delivered wrong numbers
-    HANG = 4  # no answer within the time-out; communicator aborted, ranks killed
-    NOT_AS_ASKED = 5  # something else was measured: sockets, no GPUDirect RDMA, a NIC missing, one host, few ranks
-    STOPPED = 130  # the user stopped it (Ctrl-C), as shells count
+    HANG = 4  # no answer within the timeout; communicator aborted, ranks killed
+    NOT_AS_ASKED = 5  # not the requested measurement: sockets, no GPUDirect RDMA, a NIC missing, one host, few ranks
+    STOPPED = 130  # the user stopped it (Ctrl-C), as in shells
 
 
 class WorkloadError(Exception):
-    """An error whose message is meant for the user as it stands: what was wrong, and the fix."""
+    """Error with a message for the user: what is wrong, and the fix."""
 
     def __init__(self, message: str, code: Exit = Exit.ERROR) -> None:
         super().__init__(message)
@@ -26,6 +26,6 @@ class WorkloadError(Exception):
 
 
 def last_line(error: BaseException) -> str:
-    """What Ray's long errors come to: their last line; the kind of error where it has no words."""
+    """Return the last line of an error's message, such as Ray's long ones, or its type if it has none."""
     lines = str(error).strip().splitlines()
     return lines[-1].strip() if lines else type(error).__name__

@@ -1,4 +1,4 @@
-"""The network interface that a node's address lives on. gloo and NCCL take names, Ray gives addresses."""
+"""Network interface of a node's address. gloo and NCCL take names, Ray returns addresses."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import psutil
 
 
 def interface_of(address: str) -> str | None:
-    """The name of the interface that carries `address`, or None where no interface has it.
+    """Return the name of the interface with `address`, or None.
 
-    Linux answers on all of 127.0.0.0/8 although `lo` lists 127.0.0.1 only: any such address belongs to the loopback.
+    Any address of 127.0.0.0/8 is the loopback's, although `lo` lists 127.0.0.1 only.
     """
     names = {entry.address: name for name, entries in psutil.net_if_addrs().items() for entry in entries}
     if address in names:
@@ -19,6 +19,6 @@ def interface_of(address: str) -> str | None:
 
 
 def numeric(address: str) -> tuple[int, int]:
-    """A sort key that puts 10.0.0.9 before 10.0.0.10."""
+    """Return a sort key that orders 10.0.0.9 before 10.0.0.10."""
     parsed = ipaddress.ip_address(address)
     return parsed.version, int(parsed)

@@ -1,4 +1,4 @@
-"""Statistics over a run's measurements. Pure."""
+"""Statistics of a run's measurements. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from statistics import fmean, pstdev
 
 
 def percentile(values: Sequence[float], percent: float) -> float:
-    """The nearest-rank percentile: the least value with at least `percent` % of all values at or below it."""
+    """Return the nearest-rank percentile: the least value with at least `percent` % of all values at or below it."""
     if not values:
         raise ValueError("no values, so no percentile")
     if not 0 < percent <= 100:
@@ -18,7 +18,7 @@ def percentile(values: Sequence[float], percent: float) -> float:
 
 
 def variation(values: Sequence[float]) -> float:
-    """The coefficient of variation: the standard deviation of these values over their mean."""
+    """Return the coefficient of variation: the standard deviation over the mean."""
     if not values:
         raise ValueError("no values, so no variation")
     mean = fmean(values)

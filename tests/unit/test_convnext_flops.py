@@ -14,14 +14,14 @@ from workloads.train.convnext.model import ConvNeXt
 BASE = SIZES["base"]
 
 
-def test_base_needs_what_the_paper_and_the_reference_say() -> None:
+def test_base_matches_the_paper_and_the_reference() -> None:
     forward = sum(count for _, count in flops.macs(BASE))
     assert forward == pytest.approx(15.4e9, rel=0.005)  # the paper's "FLOPs" are multiply-accumulates
     assert flops.per_image(BASE) == pytest.approx(92.1e9, rel=0.001)
 
 
 @pytest.mark.parametrize(("size", "image"), [("tiny", 32), ("tiny", 64), ("small", 96), ("base", 224)])
-def test_the_count_by_layer_is_what_the_layers_do(size: str, image: int) -> None:
+def test_the_count_by_layer_matches_the_layers(size: str, image: int) -> None:
     found = []
 
     def count(module: nn.Module, _inputs: object, output: torch.Tensor) -> None:
@@ -38,7 +38,7 @@ def test_the_count_by_layer_is_what_the_layers_do(size: str, image: int) -> None
     assert [number for _, number in flops.macs(SIZES[size], image)] == found
 
 
-def test_torchs_counter_takes_a_grouped_backward_pass_for_a_dense_one() -> None:
+def test_torchs_counter_counts_a_grouped_backward_pass_as_dense() -> None:
     """The forward count agrees with ours; the backward one of a depthwise convolution is `channels` times too high."""
     with torch.device("meta"):
         layer, images = nn.Conv2d(512, 512, 7, padding=3, groups=512), torch.empty(1, 512, 14, 14, requires_grad=True)

@@ -35,7 +35,7 @@ def test_one_attempt() -> None:
 
 
 def test_a_failure_costs_the_steps_after_the_checkpoint_and_the_time_to_the_next_step() -> None:
-    # 20 steps of 1 s are trained; the next attempt goes on at 15, its first step comes 40 s after the last sign.
+    # 20 steps of 1 s are trained; the next attempt resumes at 15, and steps 40 s after the last sign of life.
     first = attempt(0, 10, 20, [Span(0, 10, 10, 0), Span(10, 20, 10, 1)])
     second = attempt(0, 70, 80, [Span(15, 30, 15, 0)], resumed=15)
     failures = [Failure(45, False, {0: "killed"}), Failure(46, True, {})]
@@ -68,7 +68,7 @@ def test_an_attempt_that_took_no_step_counts_as_what_it_waited_for() -> None:
 
 @st.composite
 def lives(draw: st.DrawFn) -> list[Attempt]:
-    """Attempts in order, each going on at or before the step where the one before it ended."""
+    """Attempts in order, each resuming at or before the step where the one before it ended."""
     whole = st.integers(0, 50)
     attempts, now, job, step = [], 0.0, 0.0, 0
     for number in range(draw(st.integers(1, 5))):

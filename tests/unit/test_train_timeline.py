@@ -108,8 +108,8 @@ def test_the_slowest_of_several_pods_decides_and_other_nodes_do_not_count() -> N
         event("worker-b", "Pulled", 150),
         pod("worker-b", "node-b", 235),
         node("node-b", 100, 140),
-        node("somebody-elses", 800, 900),
-        event("somebody-elses", "Pulled", 950),
+        node("another", 800, 900),
+        event("another", "Pulled", 950),
     ]
     assert lengths(from_cluster(clock(), [*others, *COMPLETE])) | {"compiled": 0} == {
         "capacity granted": 100,
@@ -162,7 +162,7 @@ def test_the_newer_events_and_a_provisioning_request() -> None:
     assert (found["capacity granted"], found["node ready"], found["image pulled"]) == (60, 50, 90.5)
 
 
-def test_what_was_there_before_took_no_time() -> None:
+def test_what_existed_before_took_no_time() -> None:
     """Nodes that were up when the run was submitted: their times lie before it."""
     early = [item for item in COMPLETE if item["kind"] == "Pod"]
     timeline = from_cluster(clock(submitted=300, driver=310, worker=320, restored=321), early)
@@ -170,7 +170,7 @@ def test_what_was_there_before_took_no_time() -> None:
     assert lengths(timeline)["cluster formed"] == 10
 
 
-def test_a_clock_that_is_ahead_is_set_right_and_never_gives_a_negative_phase() -> None:
+def test_a_clock_ahead_is_corrected_and_no_phase_is_negative() -> None:
     ahead = Clock(**{name: value and value + 30 for name, value in vars(clock()).items()})
     assert lengths(from_cluster(ahead, COMPLETE, skew_s=30)) == lengths(from_cluster(clock(), COMPLETE))
     behind = from_cluster(clock(driver=220), COMPLETE)
@@ -190,7 +190,7 @@ def test_the_clock_alone() -> None:
     assert timeline.unknown == dict.fromkeys(PHASES[:4], NO_CLUSTER)
 
 
-def test_a_run_that_never_stepped_says_so() -> None:
+def test_a_run_without_a_step_lists_phases_not_reached() -> None:
     timeline = from_clock(clock(compiled=None, first_step=None))
     assert timeline is not None
     assert {"compiled", "first step"} <= set(timeline.unknown)

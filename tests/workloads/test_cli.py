@@ -1,4 +1,4 @@
-"""The command line before any cluster is asked: quick help, usage errors, and the wrapper from anywhere."""
+"""Command line without a cluster: quick help, usage errors, and the wrapper from any folder."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_help_is_no_error(arguments: list[str], capsys: pytest.CaptureFixture[st
     assert "Usage: rdma-ray" in capsys.readouterr().out
 
 
-def test_help_says_what_the_stack_or_the_preset_decides(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_names_defaults_of_stack_and_preset(capsys: pytest.CaptureFixture[str]) -> None:
     """Brackets are no markup in plain-text help."""
     assert main(["bench", "nccl", "--help"]) == Exit.OK
     assert "[default: pairs]" in " ".join(capsys.readouterr().out.replace("│", " ").split())
@@ -123,7 +123,7 @@ def test_plan_of_a_cloud_stack(
     assert "3200 Gbit/s per node" in capsys.readouterr().out
 
 
-def test_plan_of_a_wrong_stack_tells_every_problem(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_plan_of_a_wrong_stack_prints_every_problem(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "Pulumi.cloud.yaml"
     file.write_text(GKE.replace("max: 4", "maxRunHours: 200").replace("location", "loction"))
     assert main(["plan", str(file)]) == Exit.ERROR
@@ -139,7 +139,7 @@ def test_every_stack_file_of_the_project_has_a_plan(capsys: pytest.CaptureFixtur
         assert main(["plan", str(file)]) == Exit.OK, capsys.readouterr().err
 
 
-def test_plan_without_a_file_says_which(capsys: pytest.CaptureFixture[str]) -> None:
+def test_plan_names_a_missing_file(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", "Pulumi.nowhere.yaml"]) == Exit.ERROR
     assert "cannot read Pulumi.nowhere.yaml" in capsys.readouterr().err
 

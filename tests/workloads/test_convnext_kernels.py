@@ -60,7 +60,7 @@ def test_the_model_takes_them_under_autocast(found: Any) -> None:
     assert found["autocast"]["error"] < 2e-2
 
 
-def test_without_a_gpu_they_are_refused() -> None:
+def test_without_a_gpu_the_kernels_are_rejected() -> None:
     """In this process nothing is interpreted."""
     from workloads.exits import WorkloadError
     from workloads.train.convnext import depthwise

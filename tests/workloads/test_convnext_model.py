@@ -1,4 +1,4 @@
-"""Our ConvNeXt against torchvision's: names, numbers, images dropped; layouts and types beside it."""
+"""Our ConvNeXt against torchvision's: names, numbers, dropped images, layouts and types."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ConvNeXt as a task: settings, what they do to a step, no silent way back to eager code, the verdict on overlap."""
+"""ConvNeXt as a task: settings, what they do to a step, no silent fallback to eager code, the verdict on overlap."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class TestSettings:
             ({"compile": "off", "compile_mode": "max-autotune"}, "only inductor has modes"),
             ({"precision": "fp32", "stream": "bf16"}, "stream bf16 with precision fp32"),
             ({"data": "imagefolder"}, "--data-path"),
-            ({"colour": "red"}, "colour\n  Extra inputs are not permitted"),
+            ({"color": "red"}, "color\n  Extra inputs are not permitted"),
             ({"set": ("momentom=1",)}, "no setting 'momentom'; did you mean momentum"),
             ({"set": ("momentum",)}, "--set momentum: use KEY=VALUE"),
             ({"preset": "fast"}, "'baseline' or 'tuned'"),
@@ -107,19 +107,19 @@ class TestBackend:
             ("inductor", "a C++ compiler, clang++"), ("aot_eager", "no Python.h for inductor")
         ]  # fmt: skip
 
-    def test_what_is_asked_for_is_taken(self) -> None:
+    def test_a_requested_backend_is_used(self) -> None:
         assert compilation.backend(settings("tuned", backend="aot_eager"), CPU) == ("aot_eager", "requested")
 
 
 def test_tuned_learns_what_baseline_learns() -> None:
-    """The same optimiser and images; bf16 has 8 bits of mantissa, so losses of 2.3 differ by 0.02 at most."""
+    """The same optimizer and images; bf16 has 8 bits of mantissa, so losses of 2.3 differ by 0.02 at most."""
     same = {"optimizer": "sgd", "learning_rate": 0.05, "weight_decay": 0.0, "stochastic_depth": 0.0}
     baseline, tuned = losses(made("baseline", **same), 8), losses(made("tuned", **same), 8)
     assert tuned == pytest.approx(baseline, abs=0.02)
     assert baseline[-1] < baseline[0]
 
 
-def test_tuned_is_what_it_says() -> None:
+def test_tuned_is_channels_last_with_fused_adamw() -> None:
     one = made()
     model, called, optimizer = built(one)
     convolution = model.features[0][0]  # type: ignore[index]
@@ -193,7 +193,7 @@ class TestNoSilentEager:
 
 
 def _overlap(rank: int, world: int) -> list[dict[str, Any]]:
-    """With Dynamo's DDP optimiser and without: the verdict on the buckets, and whether all ranks' gradients agree."""
+    """Judge the overlap with and without Dynamo's DDP optimizer, and compare all ranks' gradients."""
     import torch.distributed as dist
 
     answers = []
@@ -220,8 +220,8 @@ def _overlap(rank: int, world: int) -> list[dict[str, Any]]:
     return answers
 
 
-def test_gradients_travel_during_the_backward_pass_or_it_is_said() -> None:
-    """In the middle of it with Dynamo's DDP optimiser; without it, the planted fault, all at its end."""
+def test_gradients_are_reduced_during_the_backward_pass() -> None:
+    """In the middle of it with Dynamo's DDP optimizer; all at its end without it, which is the injected fault."""
     for sound, faulty in on_ranks(_overlap, 1):
         assert isinstance(sound["verdict"], float), sound
         assert sound["equal"]
@@ -239,5 +239,5 @@ def test_overlap_is_judged_by_bytes_and_needs_buckets() -> None:
         overlap.check([overlap.Backward(1.0, [(0.2, 40), (1.0, 60)])])
     with pytest.raises(WorkloadError, match="1 bucket holds all"):
         overlap.check([overlap.Backward(1.0, [(0.2, 40)])])
-    with pytest.raises(WorkloadError, match="no gradients travel"):
+    with pytest.raises(WorkloadError, match="no gradients are reduced"):
         overlap.watch(nn.Linear(1, 1), CPU)

@@ -1,4 +1,4 @@
-"""The follower over a connection that drops, repeats and lies."""
+"""The follower over a connection that drops, repeats and truncates."""
 
 from __future__ import annotations
 
@@ -72,11 +72,11 @@ def lines_of(source: Source) -> tuple[list[str], Job]:
         [],
         [0, 3, 5, 20],
         ["drop", 10, "drop", "drop", 10, "cut", 12],
-        [20, 0, 4, 20],  # an agent that restarts forgets, then tells all again
+        [20, 0, 4, 20],  # a restarting agent answers nothing, then everything again
         [20, 20, 20],
     ],
 )
-def test_every_line_comes_once_and_in_order(script: list[int | str]) -> None:
+def test_every_line_is_passed_once_and_in_order(script: list[int | str]) -> None:
     seen, ended = lines_of(Source(script))
     assert seen == LOG.split("\n")
     assert ended.status == "SUCCEEDED"
@@ -93,7 +93,7 @@ def test_running_is_never_success() -> None:
         exit_code(job("RUNNING"))
 
 
-def test_a_cluster_that_stays_away_ends_the_following_but_not_the_job() -> None:
+def test_an_unreachable_cluster_ends_the_following_but_not_the_job() -> None:
     with pytest.raises(UnreachableError, match=r"may still be running.*\n.*rdma-ray logs j"):
         lines_of(Source(["drop"] * 1000))
 
@@ -129,7 +129,7 @@ def attended(source: Source) -> tuple[Recorder, Ended]:
     return view, attend(source, "j", view, stop_on_interrupt=True)  # type: ignore[arg-type]  # a fake of Api
 
 
-def test_events_are_told_from_text_and_the_result_is_kept() -> None:
+def test_events_are_separated_from_text_and_the_result_is_kept() -> None:
     log = f'hello\n(Worker pid=1) {MARK}{{"kind":"epoch"}}\n{MARK}{{"kind":"result","result":{{"a":1}}}}\n'
     view, ended = attended(Source([], log))
     assert (view.lines, view.events) == (["hello"], ["epoch"])

@@ -29,7 +29,7 @@ def written(folder: Path, mode: str | None) -> Path:
 
 @pytest.mark.parametrize("command", SUBMITTING, ids=" ".join)
 @pytest.mark.parametrize("mode", ["job", "indexed-job"])
-def test_it_takes_no_job_and_says_what_to_do_instead(
+def test_jobs_are_rejected_with_an_alternative(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], mode: str, command: list[str]
 ) -> None:
     assert main([*command, "--outputs", str(written(tmp_path, mode))]) == Exit.ERROR
@@ -37,12 +37,12 @@ def test_it_takes_no_job_and_says_what_to_do_instead(
     assert f"the stack's ray.mode is {mode}" in said
     assert "set ray.mode to cluster" in said
     assert "rdma-ray bench job" in said
-    assert "does not answer" not in said, "it asked before it refused"
+    assert "does not answer" not in said, "it connected before it refused"
 
 
 @pytest.mark.parametrize("command", ASKING, ids=" ".join)
 @pytest.mark.parametrize(("mode", "look"), [("job", "get rayjob a3u"), ("indexed-job", "get job a3u")])
-def test_without_a_head_it_says_where_to_look(
+def test_without_a_head_the_error_says_where_to_look(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], mode: str, look: str, command: list[str]
 ) -> None:
     assert main([*command, "--outputs", str(written(tmp_path, mode))]) == Exit.ERROR
@@ -53,7 +53,7 @@ def test_without_a_head_it_says_where_to_look(
 
 
 @pytest.mark.parametrize("mode", [None, "cluster"])
-def test_a_cluster_is_asked_and_so_is_a_stack_from_before_there_were_modes(
+def test_clusters_accept_jobs_also_without_a_mode_in_their_outputs(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], mode: str | None
 ) -> None:
     file = written(tmp_path, mode)

@@ -18,7 +18,7 @@ from workloads.nccl.presets import DEFAULT, PRESETS
 from workloads.train.options import DigitsOptions
 from workloads.train.request import environment, resolve
 
-TOKEN = "t0ken-that-nobody-may-see"
+TOKEN = "t0ken-that-must-stay-secret"
 DOCUMENT: dict[str, Any] = {
     "target": "gke",
     "location": "us-central1-b",
@@ -81,22 +81,22 @@ def engine(folder: Path, script: str) -> None:
 def test_outputs_come_from_the_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stack, "PROJECT", tmp_path)
     (tmp_path / "document").write_text(json.dumps(DOCUMENT))
-    engine(tmp_path, 'echo "$@" > asked; cat document')
+    engine(tmp_path, 'echo "$@" > called; cat document')
     assert stack.read_outputs("gke", None) == OUTPUTS
-    assert (tmp_path / "asked").read_text().split() == [
+    assert (tmp_path / "called").read_text().split() == [
         *("stack", "output", "--json", "--show-secrets", "--non-interactive", "--stack", "gke")
     ]
 
 
 @pytest.mark.parametrize("script", ["echo 'error: no stack named local found' >&2; exit 255", "echo '{}'"])
-def test_no_stack_says_make_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
+def test_a_missing_stack_names_make_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
     monkeypatch.setattr(stack, "PROJECT", tmp_path)
     engine(tmp_path, script)
     with pytest.raises(WorkloadError, match="make up STACK=local"):
         stack.read_outputs(None, None)
 
 
-def test_no_engine_says_make_setup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_engine_names_make_setup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stack, "PROJECT", tmp_path)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(WorkloadError, match="make setup"):

@@ -26,7 +26,7 @@ def whole(cluster: Cluster) -> dict[str, Any]:
     return train(cluster, "--name", "cn-whole", "--workers", "4", "--steps", "60")
 
 
-def test_a_whole_run_tells_its_loss_and_that_gradients_are_equal(whole: dict[str, Any], cluster: Cluster) -> None:
+def test_a_whole_run_reports_its_loss_and_equal_gradients(whole: dict[str, Any], cluster: Cluster) -> None:
     assert (whole["world"], whole["step"], whole["stopped"], whole["resumed_at"]) == (4, 60, None, None)
     assert whole["gradients_equal"] == 12
     assert whole["survival"]["attempts"] == 1
@@ -66,7 +66,7 @@ def test_a_killed_worker_and_a_killed_driver_change_no_bit(whole: dict[str, Any]
     assert survival["mttr_s"] > 0
 
 
-def test_two_workers_go_on_where_four_stopped(whole: dict[str, Any], cluster: Cluster) -> None:
+def test_two_workers_resume_where_four_stopped(whole: dict[str, Any], cluster: Cluster) -> None:
     rest = train(cluster, "--resume", "cn-whole", "--workers", "2", "--steps", "70")
     assert (rest["world"], rest["resumed_at"], rest["step"]) == (2, 60, 70)
     assert rest["curve"]["loss"][: len(whole["curve"]["loss"])] == whole["curve"]["loss"]

@@ -79,7 +79,7 @@ def test_an_epoch_has_each_item_at_most_once(
     seen = np.concatenate([order.rows(step) for step in steps])
     assert len(set(seen.tolist())) == len(seen) == items // batch * batch
     assert 0 <= seen.min() <= seen.max() < items
-    # Another object, asked in another order, says the same.
+    # Another object, called in another order, returns the same.
     again = Order(items, batch, seed, shuffle=shuffle)
     assert np.array_equal(again.rows(steps[-1]), order.rows(steps[-1]))
     assert np.array_equal(again.rows(steps[0]), order.rows(steps[0]))
@@ -118,7 +118,7 @@ def test_the_global_batch_does_not_depend_on_the_cut_or_the_start(any_kind: Data
         assert not torch.equal(other[0][0], whole[0][0])
 
 
-def test_synthetic_images_come_by_turns_from_a_pool() -> None:
+def test_synthetic_images_alternate_in_a_pool() -> None:
     found = batches(source(config("synthetic", pool=2)), share(steps=4, batch=64))
     assert found[0][0] is found[2][0]
     assert not torch.equal(found[0][0], found[1][0])
@@ -128,7 +128,7 @@ def test_synthetic_images_come_by_turns_from_a_pool() -> None:
 
 
 @pytest.mark.parametrize("kind", ["synthetic", "fakedata", "imagefolder"])
-def test_images_come_in_the_memory_format_that_is_asked_for(kind: str, folder: Path) -> None:
+def test_images_have_the_requested_memory_format(kind: str, folder: Path) -> None:
     images, _ = next(source(config(kind, data_path=str(folder), channels_last=True)).batches(share(), CPU))
     assert images.is_contiguous(memory_format=torch.channels_last)
     images, _ = next(source(config(kind, data_path=str(folder))).batches(share(), CPU))
@@ -159,14 +159,14 @@ def test_fakedata_is_torchvisions_bit_for_bit() -> None:
 
 def test_fakedata_comes_unshuffled_from_loader_processes() -> None:
     inside = batches(source(config("fakedata")), share(steps=2))
-    beside = batches(source(config("fakedata", loader=2)), share(steps=2))
-    for (images, labels), (others, other_labels) in zip(inside, beside, strict=True):
+    processes = batches(source(config("fakedata", loader=2)), share(steps=2))
+    for (images, labels), (others, other_labels) in zip(inside, processes, strict=True):
         assert torch.equal(images, others)
         assert torch.equal(labels, other_labels)
     assert np.array_equal(inside[1][0][0].numpy(), FakeData(20, SIDE, 3).item(7, (0, 0))[0])
 
 
-def test_an_image_folder_gives_every_picture_with_its_label(folder: Path) -> None:
+def test_an_image_folder_labels_every_picture(folder: Path) -> None:
     found = ImageFolder(str(folder), SIDE, 3)
     assert len(found) == 18
     for index in range(18):
@@ -195,7 +195,7 @@ def test_a_crop_is_inside_the_picture(width: int, height: int, seed: int) -> Non
     assert 0 < h <= height - top
 
 
-def test_a_crop_is_mirrored_every_other_time() -> None:
+def test_half_of_the_crops_are_mirrored() -> None:
     ramp = np.repeat(np.arange(0, 256, 4, dtype=np.uint8)[None, :, None], 64, axis=0).repeat(3, axis=2)
     rises = [
         (found := cropped(Image.fromarray(ramp), SIDE, np.random.default_rng(seed)))[0, 5, -1] > found[0, 5, 0]
@@ -229,14 +229,14 @@ def test_parquet_of_encoded_pictures(tmp_path: Path, folder: Path) -> None:
     assert (image[:, 3, 3].tolist(), label) == ([80, 80, 200], 1)
 
 
-def test_what_reads_for_ray_data_does_without_torch() -> None:
+def test_ray_data_tasks_do_not_import_torch() -> None:
     """Its tasks are processes of their own: importing torch takes each of them longer than an epoch of small data."""
     code = "import sys, workloads.train.data.items; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"
 
 
-def test_what_a_ray_data_task_reads(tensors: Path) -> None:
+def test_a_ray_data_task_reads_its_rows(tensors: Path) -> None:
     """The task's function on the rows of each rank; the whole pipeline runs in the cluster's tests."""
     order = Order(20, 7, 3, shuffle=True)
     read = Read(ParquetTensors(str(tensors), SIDE, 3), seed=3)
@@ -250,7 +250,7 @@ def wrong(problem: str, path: str, classes: int = 3, kind: str = "imagefolder") 
         source(config(kind, data_path=path, classes=classes)).check()
 
 
-def test_data_that_are_not_there_are_named(tmp_path: Path, folder: Path, tensors: Path) -> None:
+def test_missing_data_is_named(tmp_path: Path, folder: Path, tensors: Path) -> None:
     wrong("--data-path /nowhere: no such folder on node", "/nowhere")
     wrong("it has no class folders", str(tmp_path))
     wrong("3 class folders, and the model has 1000 classes.*--set classes=3", str(folder), 1000)
@@ -274,7 +274,7 @@ def test_a_broken_picture_is_named(tmp_path: Path) -> None:
         ImageFolder(str(tmp_path), SIDE, 1).item(0, (0, 0))
 
 
-def test_unknown_kinds_and_missing_places_are_refused() -> None:
+def test_unknown_kinds_and_missing_paths_are_rejected() -> None:
     with pytest.raises(ValidationError, match=r"'synthetic', 'fakedata', 'imagefolder' or 'ray'"):
         config("cifar")
     with pytest.raises(ValidationError, match=r"--data ray: name the folder of the images by --data-path"):

@@ -34,7 +34,7 @@ def test_a_record_becomes_an_exit_code(changes: dict[str, Any], least: float | N
     assert says in reason
 
 
-def test_an_unwritable_folder_and_an_unknown_fault_are_told_before_any_worker_starts(tmp_path: Path) -> None:
+def test_an_unwritable_folder_and_an_unknown_fault_fail_before_workers_start(tmp_path: Path) -> None:
     with pytest.raises(WorkloadError, match="cannot write to /proc/nowhere/one"):
         driver.train(specification(Path("/proc/nowhere"), "one"), 0.0)
     with pytest.raises(WorkloadError, match="kill:RANK:STEP"):
@@ -42,7 +42,7 @@ def test_an_unwritable_folder_and_an_unknown_fault_are_told_before_any_worker_st
     assert Fault.parse("nan:3") == Fault("nan", (3,))
 
 
-def test_a_run_is_not_begun_twice_nor_gone_on_with_before_it_was(tmp_path: Path) -> None:
+def test_a_run_starts_once_and_resumes_only_after_its_start(tmp_path: Path) -> None:
     spec = specification(tmp_path, "once")
     Folder(str(tmp_path), "once").save("step-000000003", {"progress": {"step": 3}}, keep=2)
     with pytest.raises(WorkloadError, match="--resume once"):

@@ -56,7 +56,7 @@ def test_the_schema() -> None:
     assert Result.model_validate(written) == result(RUN)
 
 
-def test_an_unknown_field_is_refused() -> None:
+def test_an_unknown_field_is_rejected() -> None:
     with pytest.raises(ValidationError):
         Result.model_validate(document(result(RUN)) | {"throughput": 1})
 
@@ -72,26 +72,26 @@ def test_a_run_that_could_not_begin_is_a_result_too() -> None:
     assert console.file.getvalue() == "no such folder\n"  # type: ignore[attr-defined]
 
 
-def test_epochs_that_were_done_before() -> None:
+def test_a_resumed_run_reports_the_epochs_done_before() -> None:
     found = fields(record(H200, resumed_from=30, epoch_steps=10), total_s=1)
     assert (found["resumed_at"], found["resumed_from"]) == (30, 3)
-    anew = fields(record(H200, epoch_steps=10), total_s=1)
-    assert (anew["resumed_at"], anew["resumed_from"]) == (None, None)
+    new = fields(record(H200, epoch_steps=10), total_s=1)
+    assert (new["resumed_at"], new["resumed_from"]) == (None, None)
 
 
 def test_figures_as_ray_trains_metrics() -> None:
-    told = metrics(RUN)
-    assert told["images_per_s"] == pytest.approx(5120)
-    assert (told["step_p95_s"], told["peak_memory"]) == (0.1, 60 * 2**30)
-    assert told["exposed_communication"] == pytest.approx(0.1)
-    assert told["loss"] == 0.02
-    assert all(type(value) is float for value in told.values())
+    shown = metrics(RUN)
+    assert shown["images_per_s"] == pytest.approx(5120)
+    assert (shown["step_p95_s"], shown["peak_memory"]) == (0.1, 60 * 2**30)
+    assert shown["exposed_communication"] == pytest.approx(0.1)
+    assert shown["loss"] == 0.02
+    assert all(type(value) is float for value in shown.values())
     assert metrics(record([])) == {"step": 0.0}
 
 
-def test_what_a_terminal_shows() -> None:
-    told = dict(lines(result(RUN)))
-    assert told == {
+def test_the_report_on_a_terminal() -> None:
+    shown = dict(lines(result(RUN)))
+    assert shown == {
         "speed": "5,120 img/s over 4 workers, 1,280 each, 10.00 steps/s",
         "step": "p50 100.0 ms, p95 100.0 ms, max 100.0 ms (48 steps after 2 of warm-up)",
         "MFU": "11.9 % of the GPU's bf16 peak",
@@ -111,12 +111,12 @@ def test_what_a_terminal_shows() -> None:
     }
 
 
-def test_what_was_not_measured_is_said_to_be_missing() -> None:
+def test_the_report_names_what_was_not_measured() -> None:
     cpu = record([rank(0, [0.1] * 5)], task={"compile": {"way": "off"}})
-    told = dict(lines(result(cpu, survival=None)))
-    assert told["MFU"] == "none: the FLOP of this model is unknown"
-    assert told["graphs"] == "none: not compiled"
-    assert "peak memory" not in told
+    shown = dict(lines(result(cpu, survival=None)))
+    assert shown["MFU"] == "none: the FLOP of this model is unknown"
+    assert shown["graphs"] == "none: not compiled"
+    assert "peak memory" not in shown
     only_warm = record([rank(0, [0.1] * 5, warm_up=5)])
     assert dict(lines(result(only_warm)))["speed"] == "not measured: no step after the warm-up"
 

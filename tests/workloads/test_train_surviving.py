@@ -83,7 +83,7 @@ def test_a_killed_worker_costs_what_came_after_the_last_checkpoint_and_not_one_b
     assert 0 <= goodput(attempts)[1].lost_steps <= 7
 
 
-def test_another_number_of_workers_goes_on_over_the_same_data(storage: Path) -> None:
+def test_another_number_of_workers_continues_over_the_same_data(storage: Path) -> None:
     """Without drop-out (each rank draws for itself) and batch norm's own rows, the loss differs by rounding only."""
     config: dict[str, Any] = {"drop_out": 0.0, "norm": False}
     four = record(specification(storage, "four", **config, **LENGTH), WORLD)
@@ -106,7 +106,7 @@ def test_another_number_of_workers_goes_on_over_the_same_data(storage: Path) -> 
         ("gradient:1", Exit.WRONG_DATA, "0.weight", None),
     ],
 )
-def test_what_would_be_wrong_again_ends_the_run_and_leaves_the_last_good_checkpoint(
+def test_a_repeatable_error_ends_the_run_and_leaves_the_last_good_checkpoint(
     tmp_path: Path, fault: str, code: Exit, says: str, last: str | None
 ) -> None:
     spec = specification(tmp_path, "faulty", inject_fault=fault, check_gradients=True, **LENGTH)
@@ -129,7 +129,7 @@ def test_a_checkpoint_that_fails_ends_the_run_at_once_and_not_at_its_end(tmp_pat
     assert broken.step < 2000
 
 
-def test_folders_that_are_not_one_folder_are_told_apart(tmp_path: Path) -> None:
+def test_folders_that_nodes_do_not_share_are_an_error(tmp_path: Path) -> None:
     """A path that every node has for itself: only rank 0 finds what it wrote."""
     assert record(specification(tmp_path, "local", steps=10), 2).error is None
     shutil.copytree(tmp_path / "local", tmp_path / "rank0" / "local")
@@ -140,7 +140,7 @@ def test_folders_that_are_not_one_folder_are_told_apart(tmp_path: Path) -> None:
         assert "name a folder that all nodes share" in (outcome.error or "")
 
 
-def test_a_preemption_and_the_end_of_the_machines_time_leave_a_checkpoint_just_in_time(tmp_path: Path) -> None:
+def test_a_preemption_and_max_run_leave_a_checkpoint(tmp_path: Path) -> None:
     warned = record(specification(tmp_path, "warned", **LENGTH), 2, preempted=True)
     assert (warned.preempted, warned.step) == (True, 5)
     assert "the nodes of ranks [1] are preempted in" in (warned.stopped or "")
@@ -166,7 +166,7 @@ def test_a_preemption_and_the_end_of_the_machines_time_leave_a_checkpoint_just_i
         ({"ema": 0.5}, "must be on or off for the whole run"),
     ],
 )
-def test_a_run_that_cannot_begin_says_why_on_every_rank(tmp_path: Path, changes: dict[str, Any], says: str) -> None:
+def test_a_run_that_cannot_begin_reports_why_on_every_rank(tmp_path: Path, changes: dict[str, Any], says: str) -> None:
     if {"seed", "ema"} & changes.keys():
         assert record(specification(tmp_path, "refused", steps=1), 2).error is None
     spec = specification(tmp_path, "refused").model_copy(update=changes)
@@ -177,7 +177,7 @@ def test_a_run_that_cannot_begin_says_why_on_every_rank(tmp_path: Path, changes:
         assert re.search(says, outcome.error or ""), outcome.error
 
 
-def test_what_one_rank_cannot_do_in_the_middle_ends_the_job_at_its_next_start(tmp_path: Path) -> None:
+def test_an_error_of_one_rank_ends_the_job_at_its_next_start(tmp_path: Path) -> None:
     spec = specification(tmp_path, "doomed", broken_at=7)
     first = run(spec, 2, submitted=1000.0)
     assert all(isinstance(outcome, str) for outcome in first)

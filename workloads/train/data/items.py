@@ -25,7 +25,7 @@ SUFFIXES = {".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".
 AREA, RATIO, TRIES = (0.08, 1.0), (3 / 4, 4 / 3), 10
 
 Item = tuple[NDArray[np.generic], int]
-"""One image [3, side, side] with its label: uint8 from 0 to 255, or float32, normalised."""
+"""One image [3, side, side] with its label: uint8 from 0 to 255, or normalized float32."""
 
 
 class Items(Protocol):

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from torch.utils.data import DataLoader, Dataset, Sampler
+from torch.utils.data import DataLoader, Dataset
 
 from workloads.train.data.items import ImageFolder, Item, Items
 from workloads.train.data.source import DataOptions, Order, epoch_steps
@@ -59,34 +60,31 @@ class Loaded:
 
     def __init__(self, options: DataOptions) -> None:
         self.options = options
-        self._found: Items | None = None
+
+    @cached_property
+    def items(self) -> Items:
+        options = self.options
+        if options.data == "fakedata":
+            return FakeData(options.items, options.image, options.classes)
+        return ImageFolder(options.data_path or "", options.image, options.classes)
 
     def check(self) -> None:
-        self._items()
+        len(self.items)
 
     def epoch_steps(self, batch: int) -> int:
-        return epoch_steps(len(self._items()), batch)
+        return epoch_steps(len(self.items), batch)
 
     def batches(self, share: Share, device: torch.device) -> Iterator[Batch]:
-        items = self._items()
-        order = Order(len(items), share.batch, share.seed, shuffle=self.options.data != "fakedata")
+        order = Order(len(self.items), share.batch, share.seed, shuffle=self.options.data != "fakedata")
+        steps = range(share.first_step, share.steps)
         loader = DataLoader(
-            Numbered(items, share.seed),
-            batch_sampler=Rows(order, share),
+            Numbered(self.items, share.seed),
+            batch_sampler=([(order.epoch(step), int(row)) for row in order.rows(step)[share.rows]] for step in steps),
             num_workers=self.options.loader,
             pin_memory=device.type == "cuda",
         )
         for images, labels in loader:
             yield on_device(images, labels, device, self.options.channels_last)
-
-    def _items(self) -> Items:
-        if self._found is None:
-            options = self.options
-            if options.data == "fakedata":
-                self._found = FakeData(options.items, options.image, options.classes)
-            else:
-                self._found = ImageFolder(options.data_path or "", options.image, options.classes)
-        return self._found
 
 
 class FakeData:
@@ -134,18 +132,3 @@ class Numbered(Dataset[tuple[torch.Tensor, int]]):
         epoch, index = place
         image, label = self.items.item(index, (self.seed, epoch))
         return torch.from_numpy(image), label
-
-
-class Rows(Sampler[list[tuple[int, int]]]):
-    """This rank's rows of each global batch of its share: one list of (epoch, index) for each step."""
-
-    def __init__(self, order: Order, share: Share) -> None:
-        self.order, self.share = order, share
-
-    def __iter__(self) -> Iterator[list[tuple[int, int]]]:
-        for step in range(self.share.first_step, self.share.steps):
-            epoch = self.order.epoch(step)
-            yield [(epoch, int(index)) for index in self.order.rows(step)[self.share.rows]]
-
-    def __len__(self) -> int:
-        return self.share.steps - self.share.first_step

@@ -8,6 +8,7 @@ train on other images than an uninterrupted one.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -27,23 +28,27 @@ class RayData:
 
     def __init__(self, options: DataOptions) -> None:
         self.options = options
-        self._found: Items | None = None
+
+    @cached_property
+    def items(self) -> Items:
+        path = self.options.data_path or ""
+        kind = ParquetTensors if is_parquet(path) else ImageFolder
+        return kind(path, self.options.image, self.options.classes)
 
     def check(self) -> None:
-        self._items()
+        len(self.items)
 
     def epoch_steps(self, batch: int) -> int:
-        return epoch_steps(len(self._items()), batch)
+        return epoch_steps(len(self.items), batch)
 
     def batches(self, share: Share, device: torch.device) -> Iterator[Batch]:
         import ray.data
 
-        items = self._items()
-        order = Order(len(items), share.batch, share.seed, shuffle=True)
+        order = Order(len(self.items), share.batch, share.seed, shuffle=True)
         context = ray.data.DataContext.get_current()
         context.execution_options.preserve_order = True
         context.enable_progress_bars = False
-        read = Read(items, share.seed)
+        read = Read(self.items, share.seed)
         step = share.first_step
         while step < share.steps:
             # One pipeline per epoch: a pipeline over all epochs would hold the rows of all of them.
@@ -56,13 +61,6 @@ class RayData:
                 images, labels = (torch.from_numpy(np.array(batch[name])) for name in ("image", "label"))
                 yield on_device(images, labels, device, self.options.channels_last)
             step = end
-
-    def _items(self) -> Items:
-        if self._found is None:
-            path = self.options.data_path or ""
-            kind = ParquetTensors if is_parquet(path) else ImageFolder
-            self._found = kind(path, self.options.image, self.options.classes)
-        return self._found
 
 
 def _places(order: Order, step: int, share: Share) -> NDArray[np.int64]:
