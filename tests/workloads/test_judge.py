@@ -12,27 +12,22 @@ from typing import Any
 import pytest
 
 from infra.catalog.baselines import Baseline
+from infra.catalog.machines import Machine
 from tests.workloads.corpus.build import FOLDER, files
 from tests.workloads.corpus.cases import CASES, Case
 from workloads.exits import Exit
 from workloads.nccl.bandwidth import algbw
 from workloads.nccl.judge import checks, verdict
 from workloads.nccl.judge import expectation as rules
-from workloads.nccl.judge.expectation import Expectation, expectation_of
+from workloads.nccl.judge.expectation import Expectation
 from workloads.nccl.judge.measurement import MeasuredRow, Measurement
 from workloads.nccl.judge.reading import measurement_of_texts
 from workloads.nccl.result import Finding, Verdict
 
 
 def expectation(case: Case) -> Expectation:
-    return expectation_of(
-        case.machine,
-        case.nodes,
-        case.ops,
-        need_floor="no_floor" not in case.options,
-        need_log="no_log" not in case.options,
-        need_check="no_check" not in case.options,
-    )
+    options = dict.fromkeys(case.options, True)
+    return Expectation(machine=case.machine, nodes=case.nodes, ops=case.ops, **options)
 
 
 @cache
@@ -115,7 +110,7 @@ def unconfirmed_gate(baselines: Sequence[Baseline], op: str, nodes: int, size: i
 
 
 def allowed_baseline(missing: Sequence[str], expected: Expectation) -> Finding:
-    return ORIGINAL_NO_BASELINE(missing, replace(expected, need_floor=False))
+    return ORIGINAL_NO_BASELINE(missing, expected.model_copy(update={"no_floor": True}))
 
 
 ORIGINAL_FLOOR_OF = rules.floor_of
@@ -131,8 +126,14 @@ def without_a_log(found: Measurement, expected: Expectation) -> list[Finding]:
     return [] if found.facts is None else ORIGINAL_TRANSPORT(found, expected)
 
 
+class OneNic(Expectation):
+    @property
+    def row(self) -> Machine:
+        return replace(super().row, nics=1)
+
+
 def log_of_one_kind(found: Measurement, expected: Expectation) -> list[Finding]:
-    return ORIGINAL_TRANSPORT(found, replace(expected, machine=replace(expected.machine, nics=1)))
+    return ORIGINAL_TRANSPORT(found, OneNic(**dict(expected)))
 
 
 ORIGINAL_TRANSPORT = checks.transport

@@ -20,13 +20,13 @@ from tests.workloads.corpus.formats import text as written
 from tests.workloads.test_judge import text
 from workloads.exits import Exit, WorkloadError
 from workloads.nccl.judge import reading
-from workloads.nccl.judge.expectation import ceiling, expectation_of, floor_of, line_rate
+from workloads.nccl.judge.expectation import Expectation, ceiling, floor_of, line_rate
 from workloads.nccl.judge.measurement import Figures, Measurement, UnreadableError
 from workloads.nccl.judge.reading import measurement_of, measurement_of_texts
 from workloads.nccl.judge.verdict import ORDER, deciding, judge, judge_texts, verdict_of
 from workloads.nccl.result import Finding, Result
 
-ULTRA = expectation_of("a3-ultragpu-8g", 2)
+ULTRA = Expectation(machine="a3-ultragpu-8g", nodes=2)
 
 
 def test_a_table_is_read_whole() -> None:
@@ -188,19 +188,19 @@ def test_which_algorithms_figure_judges() -> None:
 
 def test_ceilings_by_hand() -> None:
     none: frozenset[str] = frozenset()
-    assert line_rate(ULTRA.machine) == 400.0
+    assert line_rate(ULTRA.row) == 400.0
     assert ceiling("all_gather", ULTRA, none) == 400.0
     # The published 683.5 of A4 is 45.6 of each NIC's 50 GB/s.
     assert ceiling("all_reduce", ULTRA, none) == pytest.approx(50 * 15)
     assert ceiling("all_reduce", ULTRA, frozenset({"ring"})) == 400.0
     assert ceiling("all_to_all", ULTRA, none) == pytest.approx(93.75)
     assert ceiling("sendrecv", ULTRA, none) == 50.0
-    assert ceiling("sendrecv", expectation_of("p4d.24xlarge", 2), none) == 12.5
-    assert ceiling("sendrecv", expectation_of("p5.48xlarge", 2), none) == 50.0
+    assert ceiling("sendrecv", Expectation(machine="p4d.24xlarge", nodes=2), none) == 12.5
+    assert ceiling("sendrecv", Expectation(machine="p5.48xlarge", nodes=2), none) == 50.0
     assert ceiling("broadcast", ULTRA, none) == 400.0
     assert ceiling("gather", ULTRA, none) == pytest.approx(750.0)
     assert ceiling("hypercube", ULTRA, none) is None
-    assert ceiling("all_gather", expectation_of("a3-ultragpu-8g", 1), none) is None
+    assert ceiling("all_gather", Expectation(machine="a3-ultragpu-8g", nodes=1), none) is None
 
 
 def test_no_published_figure_is_above_what_is_possible() -> None:
@@ -209,13 +209,13 @@ def test_no_published_figure_is_above_what_is_possible() -> None:
     for machine, lines in BASELINES.items():
         for line in lines:
             known = frozenset({line.algorithm} if line.algorithm else set())
-            limit = ceiling(line.op, expectation_of(machine, line.nodes), known)
+            limit = ceiling(line.op, Expectation(machine=machine, nodes=line.nodes), known)
             assert limit is None or line.busbw < limit, (machine, line)
 
 
 def test_one_node_needs_no_evidence_of_a_network() -> None:
     one = Output("all_gather", A3U, [Row(16 * GIB, 16 * GIB * 0.875 / 360.0 / 1e3)], ranks=A3U.ranks[:8])
-    found = judge_texts(written(one), [], expectation_of("a3-ultragpu-8g", 1))
+    found = judge_texts(written(one), [], Expectation(machine="a3-ultragpu-8g", nodes=1))
     assert (found.code, found.outcome) == (0, "pass"), found
     assert found.comparisons[0].share == pytest.approx(0.996, abs=1e-3)
 
@@ -223,7 +223,7 @@ def test_one_node_needs_no_evidence_of_a_network() -> None:
 @pytest.mark.parametrize("machine", ["a3-ultra", "a4x-highgpu-4g"])
 def test_machines_that_nobody_can_be_judged_by(machine: str) -> None:
     with pytest.raises(WorkloadError, match=machine):
-        expectation_of(machine, 2)
+        Expectation(machine=machine, nodes=2)
 
 
 def own(name: str) -> Result:
@@ -245,7 +245,7 @@ def test_without_a_fabric_correctness_alone_decides() -> None:
     assert (bad.code, bad.outcome) == (Exit.WRONG_DATA, "fail")
     unknown = verdict_of(own("own-good.json"), machine=None)
     assert (unknown.code, unknown.outcome) == (Exit.BELOW, "fail")
-    assert verdict_of(own("own-good.json"), machine=None, need_floor=False).code == 0
+    assert verdict_of(own("own-good.json"), machine=None, no_floor=True).code == 0
     broken = own("own-broken.json").model_copy(update={"world": None})
     assert verdict_of(broken, machine="a3-ultragpu-8g").code == Exit.ERROR
 
@@ -253,7 +253,7 @@ def test_without_a_fabric_correctness_alone_decides() -> None:
 def test_rows_without_a_published_figure_need_their_check_all_the_same() -> None:
     result = own("own-good.json")
     latency = [row.model_copy(update={"mode": "latency", "wrong": None}) for row in result.rows]
-    found = verdict_of(result.model_copy(update={"rows": latency}), machine="a3-ultragpu-8g", need_floor=False)
+    found = verdict_of(result.model_copy(update={"rows": latency}), machine="a3-ultragpu-8g", no_floor=True)
     assert (found.code, {finding.kind for finding in found.findings if finding.code}) == (5, {"unchecked"})
     checked = [row.model_copy(update={"wrong": 0}) for row in latency]
     found = verdict_of(result.model_copy(update={"rows": checked}), machine="a3-ultragpu-8g")

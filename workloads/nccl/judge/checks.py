@@ -90,7 +90,7 @@ def unchecked(measurement: Measurement, expectation: Expectation) -> Iterator[Fi
     without = sum(any(figures.wrong is None for figures in row.columns) for row in rows)
     without += sum(run.unverified for run in measurement.runs)
     if without:
-        found = failure if expectation.need_check else remark
+        found = remark if expectation.no_check else failure
         text = f"the data of {counted(without, 'row')} was not checked: measure with -c 1, or pass --no-check"
         yield found("unchecked", text)
 
@@ -142,7 +142,7 @@ def _agree(printed: float, expected: float) -> bool:
 def ranks(run: Run, facts: LogFacts | None, expectation: Expectation) -> Iterator[Finding]:
     """Find too few ranks, too many, or ranks in separate groups."""
     expected, found = expectation.ranks, run.ranks
-    of = f"{counted(expectation.nodes, 'node')} of {expectation.machine.name} have {expected} GPUs"
+    of = f"{counted(expectation.nodes, 'node')} of {expectation.machine} have {expected} GPUs"
     if run.groups > 1:
         yield failure("split", f"the ranks were split into {run.groups} groups (NCCL_TESTS_SPLIT): no group spans all")
     elif found is None and (facts is None or facts.nranks is None):
@@ -199,7 +199,7 @@ def times(run: Run) -> Iterator[Finding]:
 
 def gpus(run: Run, expectation: Expectation) -> Iterator[Finding]:
     """Check that the devices are those of the machine."""
-    machine = expectation.machine
+    machine = expectation.row
     others = sorted(name for name in run.gpus if not re.search(rf"\b{machine.gpu}\b", name))
     if others:
         text = f"{machine.name} machines have {machine.gpu} GPUs, and the ranks ran on {', '.join(others)}"
@@ -214,9 +214,9 @@ def transport(measurement: Measurement, expectation: Expectation) -> list[Findin
         facts = None
     if facts is None and expectation.nodes < 2:
         return []
-    if facts is None and not expectation.need_log:
+    if facts is None and expectation.no_log:
         return [remark("no-log", "nothing shows how the data traveled (--no-log)")]
-    machine = expectation.machine
+    machine = expectation.row
     return problems(
         facts, nodes=expectation.nodes, nics=machine.nics, transport=machine.transport, ranks=expectation.ranks
     )
@@ -232,7 +232,7 @@ def possible(run: Run, facts: LogFacts | None, expectation: Expectation) -> Iter
         best = busbw(row.op, row.size, shortest / 1e6, run.ranks or expectation.ranks)
         if best > rules.TOLERANCE * limit:
             text = (
-                f"{row.op} {format_size(row.size)}: {best:.1f} GB/s, and the NICs of {expectation.machine.name}"
+                f"{row.op} {format_size(row.size)}: {best:.1f} GB/s, and the NICs of {expectation.machine}"
                 f" allow {limit:.1f}: this did not go through the NICs"
             )
             yield failure("over-limit", text)
@@ -252,7 +252,7 @@ def bandwidth(
             continue
         value = rules.measured(row, run.ranks or expectation.ranks)
         algorithms = rules.algorithms_of(row.op, run, facts)
-        floor = rules.floor_of(expectation.machine.baselines, row.op, expectation.nodes, row.size, algorithms)
+        floor = rules.floor_of(expectation.row.baselines, row.op, expectation.nodes, row.size, algorithms)
         where = f"{row.op} {format_size(row.size)}"
         if not rules.large_enough(row.size):
             found.append(remark("small", f"{where} is the largest size: below 1 GiB it does not show the fabric"))
@@ -285,7 +285,7 @@ def _shortfall(where: str, comparison: Comparison, gates: bool) -> Iterator[Find
 def no_baseline(missing: Sequence[str], expectation: Expectation) -> Finding:
     """Report the operations without a published figure to meet, and those that have one."""
     known: dict[tuple[int, str], int] = {}
-    for floor in expectation.machine.baselines:
+    for floor in expectation.row.baselines:
         if floor.gates:
             key = (floor.nodes, floor.op)
             known[key] = min(known.get(key, floor.size), floor.size)
@@ -293,9 +293,9 @@ def no_baseline(missing: Sequence[str], expectation: Expectation) -> Finding:
         f"{op} on {counted(nodes, 'node')} from {format_size(size)} on" for (nodes, op), size in sorted(known.items())
     )
     return Finding(
-        code=Exit.BELOW if expectation.need_floor else Exit.OK,
+        code=Exit.OK if expectation.no_floor else Exit.BELOW,
         kind="no-baseline",
         text=f"no baseline: no published figure judges {', '.join(missing)} of this size on"
-        f" {counted(expectation.nodes, 'node')} of {expectation.machine.name}; there are figures for"
+        f" {counted(expectation.nodes, 'node')} of {expectation.machine}; there are figures for"
         f" {there or 'no operation'}; --no-floor does without",
     )

@@ -4,23 +4,17 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from workloads.exits import WorkloadError
+from workloads.nccl.judge.expectation import Expectation, machine_named
 from workloads.options import Flat, JsonFile, option
 from workloads.running import console
 
 
-class JudgeOptions(BaseModel, frozen=True, extra="forbid"):
-    """Options of `bench judge`."""
+class JudgeOptions(Expectation):
+    """Options of `bench judge`: what is expected, and the files to judge."""
 
-    machine: str = Field(description="Machine type, such as a3-ultragpu-8g.")
-    nodes: int = Field(ge=1, description="Nodes that took part.")
-    op: tuple[str, ...] = Field(
-        (),
-        description="Operation that must be measured and meet its floor; repeatable. Names the operation of"
-        " nccl-tests' output that does not name it. [default: what was measured]",
-    )
     results: Annotated[str | None, option(metavar="FILE", allow_leading_hyphen=True)] = Field(
         None,
         description="Measurement: a result of `bench nccl --json`, nccl-tests' output, or its -J report; `-` is stdin.",
@@ -28,9 +22,6 @@ class JudgeOptions(BaseModel, frozen=True, extra="forbid"):
     log: Annotated[tuple[str, ...], option(metavar="FILE …", allow_leading_hyphen=True)] = Field(
         (), description="Output of NCCL_DEBUG=INFO; more files may follow."
     )
-    no_floor: bool = Field(False, description="Do not require a published figure; all other checks apply.")
-    no_log: bool = Field(False, description="Do not require evidence of the transport; a given log still counts.")
-    no_check: bool = Field(False, description="Do not require checked data (-c 0).")
 
 
 def bench_judge(
@@ -50,7 +41,6 @@ def bench_judge(
     """
     from workloads.client.run import write_json
     from workloads.nccl.judge import view
-    from workloads.nccl.judge.expectation import expectation_of
     from workloads.nccl.judge.reading import read_file
     from workloads.nccl.judge.verdict import judge_texts
 
@@ -61,16 +51,8 @@ def bench_judge(
         raise WorkloadError("nothing to judge: pass --results FILE, and NCCL's output with --log FILE …")
     if [results, *logs].count("-") > 1:
         raise WorkloadError("stdin (`-`) can be read only once")
-    expectation = expectation_of(
-        options.machine,
-        options.nodes,
-        options.op,
-        need_floor=not options.no_floor,
-        need_log=not options.no_log,
-        need_check=not options.no_check,
-    )
     text = None if results is None else read_file(results)
-    verdict = judge_texts(text, [read_file(path) for path in logs], expectation)
+    verdict = judge_texts(text, [read_file(path) for path in logs], options)
     view.show(verdict, console(stderr=json_file == "-"))
     if json_file:
         write_json(verdict.model_dump(), json_file)
@@ -81,6 +63,5 @@ def bench_floors(*, machine: Annotated[str | None, option(help="Show this machin
     """Show the published bandwidths that the judge uses, with their sources."""
     from infra.catalog.machines import CATALOG
     from workloads.nccl.judge import view
-    from workloads.nccl.judge.expectation import machine_named
 
     view.show_floors(list(CATALOG.values()) if machine is None else [machine_named(machine)], console(stderr=False))

@@ -16,7 +16,9 @@ Bandwidths in GB/s, decimal. This is the client's side: the machine catalog is n
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from typing import Annotated, Self
+
+from pydantic import BaseModel, Field, model_validator
 
 from infra.catalog.baselines import Baseline
 from infra.catalog.machines import CATALOG, Machine
@@ -28,6 +30,7 @@ from workloads.nccl.judge.measurement import Figures, MeasuredRow, Run
 from workloads.nccl.limits import OP as POINT_TO_POINT
 from workloads.nccl.point_patterns import Limits
 from workloads.nccl.result import Comparison
+from workloads.options import option
 
 TOLERANCE = 1.02
 """Factor by which a figure may exceed its ceiling: clock error, not another path."""
@@ -45,35 +48,6 @@ _FUNCTIONS = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
-class Expectation:
-    """Run on `nodes` machines of one type.
-
-    `ops` must be measured and meet a floor; without `ops`, whatever was measured is judged and one floor must be met.
-    `need_floor`, `need_log` and `need_check` require a published figure, evidence of the transport, checked data.
-    """
-
-    machine: Machine
-    nodes: int
-    ops: tuple[str, ...] = ()
-    need_floor: bool = True
-    need_log: bool = True
-    need_check: bool = True
-
-    @property
-    def ranks(self) -> int:
-        return self.nodes * self.machine.gpus
-
-    @property
-    def limits(self) -> Limits | None:
-        """What the links between single ranks can carry."""
-        return limits_of(self.machine.name)
-
-    def includes(self, op: str) -> bool:
-        """Return whether `op` is judged."""
-        return not self.ops or op in self.ops
-
-
 def machine_named(name: str) -> Machine:
     """Return the catalog's row. Raises WorkloadError for an unknown machine type."""
     if name not in CATALOG:
@@ -81,26 +55,49 @@ def machine_named(name: str) -> Machine:
     return CATALOG[name]
 
 
-def expectation_of(
-    machine: str,
-    nodes: int,
-    ops: Sequence[str] = (),
-    *,
-    need_floor: bool = True,
-    need_log: bool = True,
-    need_check: bool = True,
-) -> Expectation:
-    """Return the expectation for `nodes` machines of that type. Raises WorkloadError if it cannot be judged."""
-    row = machine_named(machine)
-    if row.unsupported is not None:
-        raise WorkloadError(f"--machine {machine} cannot be judged: {row.unsupported}")
-    # Point-to-point rows are always held to their limits, and have no published figures.
-    known = [op for op in BUSBW_FACTORS if op != POINT_TO_POINT]
-    if unknown := [op for op in ops if op not in known]:
-        raise WorkloadError(f"--op {unknown[0]}: choose from {', '.join(known)}")
-    return Expectation(
-        machine=row, nodes=nodes, ops=tuple(ops), need_floor=need_floor, need_log=need_log, need_check=need_check
+class Expectation(BaseModel, frozen=True, extra="forbid"):
+    """Run on `nodes` machines of one type. Raises WorkloadError if its machine or an operation cannot be judged.
+
+    `ops` must be measured and meet a floor; without `ops`, whatever was measured is judged and one floor must be met.
+    """
+
+    machine: str = Field(description="Machine type, such as a3-ultragpu-8g.")
+    nodes: int = Field(ge=1, description="Nodes that took part.")
+    ops: Annotated[tuple[str, ...], option(name="--op")] = Field(
+        (),
+        description="Operation that must be measured and meet its floor; repeatable. Names the operation of"
+        " nccl-tests' output that does not name it. [default: what was measured]",
     )
+    no_floor: bool = Field(False, description="Do not require a published figure; all other checks apply.")
+    no_log: bool = Field(False, description="Do not require evidence of the transport; a given log still counts.")
+    no_check: bool = Field(False, description="Do not require checked data (-c 0).")
+
+    @model_validator(mode="after")
+    def _can_be_judged(self) -> Self:
+        if (reason := self.row.unsupported) is not None:
+            raise WorkloadError(f"--machine {self.machine} cannot be judged: {reason}")
+        # Point-to-point rows are always held to their limits, and have no published figures.
+        known = [op for op in BUSBW_FACTORS if op != POINT_TO_POINT]
+        if unknown := [op for op in self.ops if op not in known]:
+            raise WorkloadError(f"--op {unknown[0]}: choose from {', '.join(known)}")
+        return self
+
+    @property
+    def row(self) -> Machine:
+        return machine_named(self.machine)
+
+    @property
+    def ranks(self) -> int:
+        return self.nodes * self.row.gpus
+
+    @property
+    def limits(self) -> Limits | None:
+        """What the links between single ranks can carry."""
+        return limits_of(self.machine)
+
+    def includes(self, op: str) -> bool:
+        """Return whether `op` is judged."""
+        return not self.ops or op in self.ops
 
 
 def line_rate(machine: Machine) -> float:
@@ -110,10 +107,10 @@ def line_rate(machine: Machine) -> float:
 
 def ceiling(op: str, expectation: Expectation, algorithms: frozenset[str]) -> float | None:
     """Return the highest possible busbw of `op` between the nodes; None on one node and for other operations."""
-    n, k, g, nics = expectation.ranks, expectation.nodes, expectation.machine.gpus, expectation.machine.nics
+    n, k, g, nics = expectation.ranks, expectation.nodes, expectation.row.gpus, expectation.row.nics
     if k < 2:
         return None
-    total = line_rate(expectation.machine)
+    total = line_rate(expectation.row)
     hierarchical = total * (n - 1) / (g * (k - 1))
     match op:
         case "all_gather" | "reduce_scatter":

@@ -12,7 +12,7 @@ from typing import Any
 from workloads.exits import Exit
 from workloads.nccl.evidence.problems import failure
 from workloads.nccl.judge import checks
-from workloads.nccl.judge.expectation import Expectation, expectation_of
+from workloads.nccl.judge.expectation import Expectation
 from workloads.nccl.judge.measurement import Measurement
 from workloads.nccl.judge.reading import measurement_of_result, measurement_of_texts
 from workloads.nccl.result import Comparison, Finding, Result, Verdict
@@ -58,18 +58,19 @@ def judge_texts(results: str | None, logs: Sequence[str], expectation: Expectati
     return judge(measurement_of_texts(results, logs, op, expectation.limits), expectation)
 
 
-def verdict_of(
-    result: Result, *, machine: str | None, need_floor: bool = True, need_check: bool = True, ops: Sequence[str] = ()
-) -> Verdict:
+def verdict_of(result: Result, machine: str | None, **options: bool) -> Verdict:
     """Judge a finished run of this program on the machines of its stack.
 
     Without a machine type (`local`) there is no fabric to judge: the verdict is the driver's own, on correctness. A run
     that claims a fabric without a machine type has no baseline. Raises `WorkloadError` for an unknown machine type and
     for one that cannot be judged.
+
+    Args:
+        options: `no_floor` and `no_check` of the expectation.
     """
     if machine is None or result.world is None:
-        return _of_the_driver(result, machine, need_floor)
-    expectation = expectation_of(machine, result.world.nodes, ops, need_floor=need_floor, need_check=need_check)
+        return _of_the_driver(result, machine, **options)
+    expectation = Expectation(machine=machine, nodes=result.world.nodes, **options)
     return judge(measurement_of_result(result, expectation.limits), expectation)
 
 
@@ -79,7 +80,7 @@ def judged(result: Result, machine: str | None) -> Result:
     Args:
         machine: Machine type of the stack, if it has one. Raises `WorkloadError` for one that cannot be judged.
     """
-    verdict = verdict_of(result, machine=machine, need_floor=not result.spec.no_floor)
+    verdict = verdict_of(result, machine, no_floor=result.spec.no_floor)
     update: dict[str, Any] = {"verdict": verdict}
     if verdict.code:
         update |= {"exit_code": verdict.code, "reason": verdict.reason}
@@ -88,9 +89,9 @@ def judged(result: Result, machine: str | None) -> Result:
     return result.model_copy(update=update)
 
 
-def _of_the_driver(result: Result, machine: str | None, need_floor: bool) -> Verdict:
+def _of_the_driver(result: Result, machine: str | None, no_floor: bool = False) -> Verdict:
     code, reason, findings = result.exit_code, result.reason, []
-    if not code and result.proves == "fabric" and need_floor:
+    if not code and result.proves == "fabric" and not no_floor:
         code = Exit.BELOW
         reason = "no baseline: the machine type is not known; --no-floor does without"
         findings = [failure("no-baseline", reason, Exit.BELOW)]
@@ -128,7 +129,7 @@ def _verdict(findings: list[Finding], comparisons: list[Comparison], expectation
         code=code,
         outcome="fail" if code else "warn" if slow is not None else "pass",
         reason=reason,
-        machine=expectation.machine.name,
+        machine=expectation.machine,
         findings=findings,
         comparisons=comparisons,
     )
