@@ -6,6 +6,7 @@ import csv
 import io
 import re
 import xml.etree.ElementTree as ElementTree
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -85,8 +86,8 @@ def outcome(kind: str = "pair", broken: str | None = None) -> Outcome:
     return Outcome(0, 0, probe, True, [1.0], broken, reference=2.0, limit=0.9, failed=True)  # type: ignore[arg-type]
 
 
-def verdict(accused: list[Accused], findings: list[Finding]) -> Verdict:
-    return Verdict(accused, findings, [], 1, 0, 1)
+def verdict(accused: list[Accused], findings: list[Finding], outcomes: Sequence[Outcome] = ()) -> Verdict:
+    return Verdict(accused, findings, list(outcomes), 1, 0, 1)
 
 
 @pytest.mark.parametrize(
@@ -118,8 +119,8 @@ def test_the_gravest_fault_decides_the_exit_code(faults: list[str], code: Exit) 
     ],
 )
 def test_what_nobody_is_accused_of_is_no_pass_either(kind: str, broken: str | None, code: Exit) -> None:
-    finding = Finding(kind, (0, 1), "text", [outcome(broken=broken)])  # type: ignore[arg-type]
-    found = as_result(verdict([], [finding]), 4)
+    finding = Finding.model_validate({"kind": kind, "units": [0, 1], "tests": [0], "text": "text"})
+    found = as_result(verdict([], [finding], [outcome(broken=broken)]), 4)
     assert found.exit_code == code
     assert "no unit is accused" in found.reason or kind in found.reason
 

@@ -118,7 +118,7 @@ def test_two_units_cannot_accuse_each_other() -> None:
     verdict = play(2, Fabric([Fault("node", 1, 0.5)], QUIET, 1), Settings(floor=300))
     assert verdict.accused == []
     [finding] = verdict.findings
-    assert (finding.kind, finding.units) == ("undecided", (0, 1))
+    assert (finding.kind, finding.units) == ("undecided", [0, 1])
     assert "a third unit is needed" in finding.text
 
 
@@ -131,7 +131,7 @@ def test_two_units_without_a_floor_have_nothing_to_be_compared_with() -> None:
 def test_two_units_show_their_slow_rail_against_the_others() -> None:
     verdict = play(2, Fabric([Fault("nic", 1, 0.5, rail=6)], QUIET, 1), Settings(rails=8))
     assert verdict.accused == []
-    assert [(finding.kind, finding.units) for finding in verdict.findings] == [("undecided", (0, 1))]
+    assert [(finding.kind, finding.units) for finding in verdict.findings] == [("undecided", [0, 1])]
     assert verdict.findings[0].text.endswith("slow rails between them: 6")
 
 

@@ -15,8 +15,8 @@ from cyclopts import App, CycloptsError, Parameter
 
 from workloads.client.run import write_json
 from workloads.exits import Exit, WorkloadError
+from workloads.nccl.hunt import search
 from workloads.nccl.hunt.plan import Answer, Probe, Round, Settings, Verdict
-from workloads.nccl.hunt.search import hunt
 
 Kind = Literal["nic", "node", "flapping", "spine"]
 
@@ -97,14 +97,7 @@ def inject(units: int, bad: int, kind: Kind, seed: int, worst: float = 0.4, best
 
 def play(units: int, fabric: Fabric, settings: Settings) -> Verdict:
     """Run a whole hunt against a simulated fabric."""
-    steps = hunt(units, settings)
-    try:
-        tests = next(steps)
-        while True:
-            tests = steps.send(fabric.answer(tests))
-    except StopIteration as end:
-        verdict: Verdict = end.value
-        return verdict
+    return search.play(units, settings, fabric.answer)
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cache
 from itertools import pairwise
@@ -122,7 +122,7 @@ def none(*_: object) -> list[Finding]:
     return []
 
 
-def without_a_log(found: Measurement, expected: Expectation) -> list[Finding]:
+def without_a_log(found: Measurement, expected: Expectation) -> Iterable[Finding]:
     return [] if found.facts is None else ORIGINAL_TRANSPORT(found, expected)
 
 
@@ -132,7 +132,7 @@ class OneNic(Expectation):
         return replace(super().row, nics=1)
 
 
-def log_of_one_kind(found: Measurement, expected: Expectation) -> list[Finding]:
+def log_of_one_kind(found: Measurement, expected: Expectation) -> Iterable[Finding]:
     return ORIGINAL_TRANSPORT(found, OneNic(**dict(expected)))
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
@@ -65,20 +64,20 @@ class LogFacts(Part):
         channels_left_out: Connections that `thinned` removed.
     """
 
-    nccl_version: str | None
-    plugin: str | None
-    plugin_version: str | None
-    nranks: int | None
-    nnodes: int | None
-    hosts: dict[int, str]
-    hcas: list[str]
-    gdrdma_hcas: list[int]
-    no_gdrdma_hcas: list[int]
-    channels: list[Channel]
-    algorithms: list[str]
-    warnings: list[str]
-    truncated: bool
-    lines: int
+    nccl_version: str | None = None
+    plugin: str | None = None
+    plugin_version: str | None = None
+    nranks: int | None = None
+    nnodes: int | None = None
+    hosts: dict[int, str] = {}
+    hcas: list[str] = []
+    gdrdma_hcas: list[int] = []
+    no_gdrdma_hcas: list[int] = []
+    channels: list[Channel] = []
+    algorithms: list[str] = []
+    warnings: list[str] = []
+    truncated: bool = False
+    lines: int = 0
     plugins: list[str] = []
     versions: list[str] = []
     nics_by_host: dict[str, list[str]] = {}
@@ -150,6 +149,9 @@ class Evidence(Part):
         return merge(logs) if logs else None
 
 
+FIELDS = tuple(LogFacts.model_fields)
+
+
 def thinned(facts: LogFacts, channels: int, warnings: int) -> LogFacts:
     """Return the facts with at most so many connections and warnings; of a thousand ranks, each has thousands.
 
@@ -180,58 +182,43 @@ def merge(logs: list[LogFacts]) -> LogFacts:
     `plugins`, `versions`, `nics_by_host` and `hosts` keep what differs.
     """
     found = [log for log in logs if log.lines]
-    nranks = _most(log.nranks for log in found)
+    merged = LogFacts(**{name: _merged([getattr(log, name) for log in [*found, LogFacts()]]) for name in FIELDS})
     # Ranks of the largest communicator only: those of a smaller one count from 0 again.
     hosts: dict[int, str] = {}
     for log in found:
-        if log.nranks == nranks:
+        if log.nranks == merged.nranks:
             hosts = log.hosts | hosts
     # NCCL reports the number of nodes since 2.20; the hosts of all ranks give it for earlier versions.
-    counted = len(set(hosts.values())) if nranks is not None and len(hosts) == nranks else None
-    warnings = _union(log.warnings for log in found)
-    return LogFacts(
-        nccl_version=_first(log.nccl_version for log in found),
-        plugin=_first(log.plugin for log in found),
-        plugin_version=_first(log.plugin_version for log in found),
-        nranks=nranks,
-        nnodes=_most([*(log.nnodes for log in found), counted]),
-        hosts=dict(sorted(hosts.items())),
-        hcas=_union(log.hcas for log in found),
-        gdrdma_hcas=sorted({index for log in found for index in log.gdrdma_hcas}),
-        no_gdrdma_hcas=sorted({index for log in found for index in log.no_gdrdma_hcas}),
-        channels=list({channel: None for log in found for channel in log.channels}),
-        algorithms=_union(log.algorithms for log in found),
-        warnings=warnings[:WARNINGS_KEPT],
-        # An empty log was lost, which leaves the whole incomplete.
-        truncated=any(log.truncated for log in logs) or len(found) < len(logs),
-        lines=sum(log.lines for log in found),
-        plugins=_union(log.plugins for log in found),
-        versions=_union(log.versions for log in found),
-        nics_by_host={
-            host: _union(log.nics_by_host.get(host, []) for log in found)
-            for host in _union(log.nics_by_host for log in found)
-        },
-        nics_found={host: count for log in found for host, count in log.nics_found.items()},
-        provider=_first(log.provider for log in found),
-        fabric=_first(log.fabric for log in found),
-        choices=sorted(
-            {choice for log in found for choice in log.choices},
-            key=lambda choice: (choice.op, choice.size, choice.algorithm, choice.protocol),
-        ),
-        nvls_channels=_most(log.nvls_channels for log in found),
-        unfinished=sorted({rank for log in found for rank in log.unfinished}),
-        warnings_left_out=sum(log.warnings_left_out for log in found) + max(0, len(warnings) - WARNINGS_KEPT),
-        channels_left_out=sum(log.channels_left_out for log in found),
+    counted = len(set(hosts.values())) if len(hosts) == merged.nranks else 0
+    warnings, left_out = merged.warnings, sum(log.warnings_left_out for log in found)
+    return merged.model_copy(
+        update={
+            "hosts": dict(sorted(hosts.items())),
+            "nnodes": max(merged.nnodes or 0, counted) or None,
+            "gdrdma_hcas": sorted(merged.gdrdma_hcas),
+            "no_gdrdma_hcas": sorted(merged.no_gdrdma_hcas),
+            "unfinished": sorted(merged.unfinished),
+            "choices": sorted(merged.choices, key=lambda one: (one.op, one.size, one.algorithm, one.protocol)),
+            "warnings": warnings[:WARNINGS_KEPT],
+            "warnings_left_out": left_out + max(0, len(warnings) - WARNINGS_KEPT),
+            "channels_left_out": sum(log.channels_left_out for log in found),
+            "lines": sum(log.lines for log in found),
+            # An empty log was lost, which leaves the whole incomplete.
+            "truncated": merged.truncated or any(log.truncated for log in logs) or len(found) < len(logs),
+        }
     )
 
 
-def _first(values: Iterable[str | None]) -> str | None:
-    return next((value for value in values if value is not None), None)
-
-
-def _most(values: Iterable[int | None]) -> int | None:
-    return max((value for value in values if value is not None), default=None)
-
-
-def _union(lists: Iterable[Iterable[str]]) -> list[str]:
-    return list(dict.fromkeys(value for values in lists for value in values))
+def _merged(values: list[Any]) -> Any:
+    """Return the union of lists and of dicts, the largest number, the first text."""
+    values = [value for value in values if value is not None]
+    match values:
+        case [list(), *_]:
+            return list(dict.fromkeys(each for value in values for each in value))
+        case [dict(), *_]:
+            keys = dict.fromkeys(key for value in values for key in value)
+            return {key: _merged([value[key] for value in values if key in value]) for key in keys}
+        case [int(), *_]:
+            return max(values)
+        case _:
+            return next(iter(values), None)

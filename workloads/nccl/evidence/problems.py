@@ -38,8 +38,8 @@ def problems(
     transport: str | None,
     ranks: int | None = None,
     gdrdma: bool = True,
-) -> list[Finding]:
-    """Return the findings in the log of a run. One node has no fabric: only the log itself is checked.
+) -> Iterator[Finding]:
+    """Yield the findings in the log of a run. One node has no fabric: only the log itself is checked.
 
     Args:
         nics: RDMA NICs of one node; None if not known, or if not all of them are requested.
@@ -47,12 +47,6 @@ def problems(
         ranks: Ranks of the whole run.
         gdrdma: Whether GPUDirect RDMA is required.
     """
-    return list(_problems(facts, nodes, nics, transport, ranks, gdrdma))
-
-
-def _problems(
-    facts: LogFacts | None, nodes: int, nics: int | None, transport: str | None, ranks: int | None, gdrdma: bool
-) -> Iterator[Finding]:
     if facts is None:
         yield failure("no-log", f"there is no NCCL log: nothing shows how the data traveled; {FIX}")
         return
@@ -207,15 +201,11 @@ def _devices_used(facts: LogFacts) -> dict[str, set[int]]:
     return used
 
 
-def node_problems(evidence: Evidence | None, *, nics: int | None = None) -> list[Finding]:
-    """Return the findings on every node; each should have `nics` RDMA NICs with an active link (None: not known).
+def node_problems(evidence: Evidence, *, nics: int | None = None) -> Iterator[Finding]:
+    """Yield the findings on every node; each should have `nics` RDMA NICs with an active link (None: not known).
 
     Only missing NICs fail the run: NCCL's log, not a counter, decides whether the path was the requested one.
     """
-    return list(_node_problems(evidence, nics)) if evidence is not None else []
-
-
-def _node_problems(evidence: Evidence, nics: int | None) -> Iterator[Finding]:
     for rank in evidence.ranks:
         host = rank.host or f"the node of rank {rank.rank}"
         if rank.nics is not None:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from workloads.nccl.hunt.fleet import MANY, Fleet
-from workloads.nccl.hunt.plan import Accused, Fault, Finding, Outcome, Probe, Steps
+from workloads.nccl.hunt.plan import Accused, Fault, Outcome, Probe, Steps
 
 PARTNERS = 2  # independent partners that a verdict needs
 TRIES = 6  # partners of a suspect at most
@@ -84,7 +84,7 @@ def explain(fleet: Fleet, outcome: Outcome) -> Steps[bool]:
     if alone.failed and not alone.unsteady:
         if len(units) == 2 and fleet.good.issuperset(units):
             text = "slow between these two and fast from both to others: look at the path between them, not at a node"
-            fleet.find(Finding("fabric", units, text, [outcome, alone]))
+            fleet.find("fabric", units, text, [outcome, alone])
             return False
         return True
     if fleet.serial and not outcome.alone:
@@ -96,11 +96,11 @@ def explain(fleet: Fleet, outcome: Outcome) -> Steps[bool]:
     others = len(fleet.rounds[outcome.round]) - 1
     if again.failed and not again.unsteady:
         text = f"slow while {others} other tests run, and not alone: links above the nodes are shared or oversubscribed"
-        fleet.find(Finding("fabric", units, f"{text}; tests continue one by one", [outcome, again, alone]))
+        fleet.find("fabric", units, f"{text}; tests continue one by one", [outcome, again, alone])
         fleet.serial = True
     else:
         text = "failed and then did not: a flapping link, or a disturbance from outside"
-        fleet.find(Finding("intermittent", outcome.probe.suspects or units, text, [outcome, alone]))
+        fleet.find("intermittent", outcome.probe.suspects or units, text, [outcome, alone])
     return False
 
 
@@ -130,7 +130,7 @@ def _undecided(fleet: Fleet, suspect: Suspect) -> None:
         text = "one of these two, or the path between them: a third unit is needed to decide which"
     else:
         text = "no known-good partner is left for these units: more units are needed"
-    fleet.find(Finding("undecided", units, text, suspect.failed or [suspect.origin]))
+    fleet.find("undecided", units, text, suspect.failed or [suspect.origin])
 
 
 def find_rails(fleet: Fleet) -> Steps[None]:
@@ -166,7 +166,7 @@ def find_rails(fleet: Fleet) -> Steps[None]:
                 [shifted] = yield from fleet.test([_rail(fleet, (one.unit, partners[one.unit]), rail, shifted=True)])
                 if not shifted.failed:
                     text = f"rail {rail} is slow to the same rail of unit {partners[one.unit]}, not to the next one"
-                    fleet.find(Finding("fabric", (one.unit,), f"{text}: look at the switch of that rail", [shifted]))
+                    fleet.find("fabric", (one.unit,), f"{text}: look at the switch of that rail", [shifted])
 
 
 def rails_of_pair(fleet: Fleet, units: Sequence[int]) -> Steps[list[int]]:

@@ -17,9 +17,9 @@ from workloads.exits import Exit, WorkloadError, last_line
 from workloads.nccl.driver import describe
 from workloads.nccl.hunt.gang import HuntGang
 from workloads.nccl.hunt.options import HuntOptions
-from workloads.nccl.hunt.plan import Verdict
+from workloads.nccl.hunt.plan import Answer, Round
 from workloads.nccl.hunt.result import HuntResult, Unit
-from workloads.nccl.hunt.search import hunt
+from workloads.nccl.hunt.search import play
 
 DESCRIBED = ("backend", "proves", "notice", "versions")
 
@@ -33,12 +33,18 @@ def main(text: str) -> int:
         started=now, finished=now, spec=options, exit_code=0, reason="", injected_fault=options.inject_fault
     )
     gang = HuntGang(options, emit)
+
+    def answer(tests: Round) -> list[Answer]:
+        stages = sorted({probe.stage for probe in tests})
+        emit("round", stages=stages, kind_of=tests[0].kind, tests=len(tests), units=tests[0].units)
+        return gang.answer(tests)
+
     try:
         with gang:
             described = describe(gang)
             result = result.model_copy(update={name: described[name] for name in DESCRIBED})
             began = time.monotonic()
-            result = result.concluded(search(options, gang), units(gang))
+            result = result.concluded(play(options.units, options.settings, answer), units(gang))
             seconds = gang.seconds | {"search": round(time.monotonic() - began, 3)}
             result = result.model_copy(update={"seconds": seconds})
     except WorkloadError as error:
@@ -49,20 +55,6 @@ def main(text: str) -> int:
     result = result.model_copy(update={"finished": time.time()})
     emit("result", result=result.model_dump(mode="json", by_alias=True))
     return result.exit_code
-
-
-def search(options: HuntOptions, gang: HuntGang) -> Verdict:
-    """Run the search on the gang."""
-    steps = hunt(options.units, options.settings)
-    try:
-        tests = next(steps)
-        while True:
-            stages = sorted({probe.stage for probe in tests})
-            emit("round", stages=stages, kind_of=tests[0].kind, tests=len(tests), units=tests[0].units)
-            tests = steps.send(gang.answer(tests))
-    except StopIteration as end:
-        verdict: Verdict = end.value
-        return verdict
 
 
 def units(gang: HuntGang) -> list[Unit]:

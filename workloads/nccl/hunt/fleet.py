@@ -12,6 +12,7 @@ from workloads.nccl.hunt.plan import (
     SINGLE,
     Accused,
     Finding,
+    FindingKind,
     Kind,
     Outcome,
     Probe,
@@ -233,8 +234,10 @@ class Fleet:
             self._replayed[number] = yield from self.test(probes)
         return self._replayed[number]
 
-    def find(self, finding: Finding) -> None:
+    def find(self, kind: FindingKind, units: Iterable[int], text: str, outcomes: Iterable[Outcome] = ()) -> None:
         """Record a finding, once for the same units."""
+        tests = [outcome.number for outcome in outcomes]
+        finding = Finding(kind=kind, units=list(units), tests=tests, text=text)
         if not any((one.kind, one.units) == (finding.kind, finding.units) for one in self.findings):
             self.findings.append(finding)
 
@@ -243,7 +246,7 @@ class Fleet:
         if self.references.below_floor(kind):
             own = self.references.fleet(kind)
             text = f"healthy {kind}s give about {own:.4g} GB/s, below the floor of {self.references.floor:g}"
-            self.find(Finding("fleet", tuple(self.units), f"{text}: what all of them share, no single unit"))
+            self.find("fleet", self.units, f"{text}: what all of them share, no single unit")
 
 
 def _disjoint(outcomes: Sequence[Outcome]) -> list[list[Outcome]]:

@@ -8,9 +8,11 @@ tests that share no unit and run at once.
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from statistics import median
 from typing import Literal, TypeVar
+
+from workloads.nccl.evidence.facts import Part
 
 Kind = Literal["burn", "intra", "group", "pair", "rail"]
 """One unit's compute; one unit's own ranks; a ring over many units; a ring over two; one rank of each of two."""
@@ -25,6 +27,7 @@ SINGLE: tuple[Kind, ...] = ("burn", "intra")
 """Kinds that measure a unit without a partner."""
 
 Severity = Literal["isolate", "drain"]
+FindingKind = Literal["undecided", "fabric", "intermittent", "fleet", "unjudged"]
 Fault = Literal["slow", "unsteady", "hang", "wrong", "error", "burn", "intra"]
 
 
@@ -138,19 +141,18 @@ class Accused:
         return median(shares) if shares else None
 
 
-@dataclass
-class Finding:
-    """A problem that is not one unit's proven fault.
+class Finding(Part):
+    """A problem that is not one unit's proven fault. `tests` are the numbers of the tests that show it.
 
     undecided: one of `units`, and too few known-good partners to decide which. fabric: slow only while other tests run,
     or only on the path between two units. intermittent: failed once and not again. fleet: all of it below the floor.
     unjudged: nothing to compare with.
     """
 
-    kind: Literal["undecided", "fabric", "intermittent", "fleet", "unjudged"]
-    units: tuple[int, ...]
+    kind: FindingKind
+    units: list[int]
+    tests: list[int]
     text: str
-    evidence: list[Outcome] = field(default_factory=list)
 
 
 @dataclass

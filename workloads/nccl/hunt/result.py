@@ -14,7 +14,7 @@ from workloads.exits import Exit
 from workloads.nccl.evidence.facts import Part
 from workloads.nccl.hunt import plan
 from workloads.nccl.hunt.options import HuntOptions
-from workloads.nccl.hunt.plan import Broken, Fault, Kind, Severity, Verdict
+from workloads.nccl.hunt.plan import Broken, Fault, Finding, Kind, Severity, Verdict
 from workloads.nccl.result import Document
 
 SCHEMA = "rdma-ray/hunt/1"
@@ -86,15 +86,6 @@ class Accused(Part):
     action: str
 
 
-class Finding(Part):
-    """A problem that is not one unit's proven fault."""
-
-    kind: Literal["undecided", "fabric", "intermittent", "fleet", "unjudged"]
-    units: list[int]
-    tests: list[int]
-    text: str
-
-
 class HuntResult(Document):
     """A whole hunt."""
 
@@ -131,15 +122,7 @@ class HuntResult(Document):
                 "units": list(units),
                 "tests": [_test(outcome) for outcome in verdict.outcomes],
                 "accused": [_accused(one, units[one.unit]) for one in verdict.accused],
-                "findings": [
-                    Finding(
-                        kind=finding.kind,
-                        units=list(finding.units),
-                        tests=[outcome.number for outcome in finding.evidence],
-                        text=finding.text,
-                    )
-                    for finding in verdict.findings
-                ],
+                "findings": verdict.findings,
                 "network_tests": verdict.tests,
                 "rail_tests": verdict.rail_tests,
                 "rounds": verdict.rounds,
@@ -159,9 +142,9 @@ def conclude(verdict: Verdict, names: Sequence[str]) -> tuple[Exit, str]:
         for finding in verdict.findings
         if finding.kind != "intermittent"
     ]
-    undecided = [finding for finding in verdict.findings if finding.kind == "undecided"]
+    undecided = {number for finding in verdict.findings if finding.kind == "undecided" for number in finding.tests}
     faults: set[str | None] = {one.fault for one in verdict.accused}
-    faults |= {outcome.broken for finding in undecided for outcome in finding.evidence}
+    faults |= {outcome.broken for outcome in verdict.outcomes if outcome.number in undecided}
     code = Exit.WRONG_DATA if "wrong" in faults else Exit.HANG if faults & {"hang", "error"} else Exit.BELOW
     return code, f"{'; '.join(parts)} ({cost})"
 

@@ -10,7 +10,7 @@ the fault is in the other.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from math import ceil, isqrt
 from statistics import median
@@ -18,12 +18,24 @@ from typing import Literal
 
 from workloads.nccl.hunt.confirm import PARTNERS, Suspect, confirm, explain, find_rails, rails_of_pair
 from workloads.nccl.hunt.fleet import ENOUGH, Fleet
-from workloads.nccl.hunt.plan import NETWORK, Accused, Finding, Outcome, Probe, Settings, Steps, Verdict
+from workloads.nccl.hunt.plan import NETWORK, Accused, Answer, Outcome, Probe, Round, Settings, Steps, Verdict
 
 SMALL = 32  # units that are searched by pairs
 ROTATED = 2  # rounds of pairs without --full
 ALL_UP_TO = 4  # units of which every pair is measured anyway: three rounds at most
 PASSES = 3  # searches of the failures that remain unexplained
+
+
+def play(units: int, settings: Settings, answer: Callable[[Round], Sequence[Answer]]) -> Verdict:
+    """Run a whole search with the answers that `answer` returns for each round."""
+    steps = hunt(units, settings)
+    try:
+        tests = next(steps)
+        while True:
+            tests = steps.send(answer(tests))
+    except StopIteration as end:
+        verdict: Verdict = end.value
+        return verdict
 
 
 def hunt(units: int, settings: Settings) -> Steps[Verdict]:
@@ -76,12 +88,12 @@ def _recheck_partners(fleet: Fleet) -> Steps[None]:
 
 def _undecided_rails(fleet: Fleet) -> Steps[None]:
     """Find the slow rail of two units that stay undecided or unjudged, with their other rails as reference."""
-    for finding in fleet.findings:
+    for index, finding in enumerate(fleet.findings):
         if finding.kind in ("undecided", "unjudged") and len(finding.units) == 2 and fleet.settings.rails >= ENOUGH:
             slow = yield from rails_of_pair(fleet, finding.units)
             if slow:
-                finding.kind = "undecided"
-                finding.text += f"; slow rails between them: {', '.join(map(str, slow))}"
+                text = f"{finding.text}; slow rails between them: {', '.join(map(str, slow))}"
+                fleet.findings[index] = finding.model_copy(update={"kind": "undecided", "text": text})
 
 
 def _side_by_side(fleet: Fleet) -> Steps[None]:
@@ -99,7 +111,7 @@ def _side_by_side(fleet: Fleet) -> Steps[None]:
     usual = median(outcome.value for outcome in passed if outcome.value is not None)
     if alone.value is not None and usual < fleet.settings.threshold * alone.value:
         text = f"all tests side by side are slow: {usual:.4g} GB/s, and {alone.value:.4g} GB/s for one that runs alone"
-        fleet.find(Finding("fabric", (), f"{text}: shared links are oversubscribed", [passed[0], alone]))
+        fleet.find("fabric", (), f"{text}: shared links are oversubscribed", [passed[0], alone])
 
 
 def circle(units: Sequence[int]) -> list[list[tuple[int, int]]]:
@@ -129,7 +141,7 @@ def _pairs(fleet: Fleet, units: Sequence[int]) -> Steps[None]:
     fleet.check_floor("pair")
     if all(outcome.failed is None for outcome in outcomes):
         text = f"{len(outcomes)} pair has nothing to be compared with: set --floor GB/s, or add a third unit"
-        fleet.find(Finding("unjudged", tuple(units), text, outcomes))
+        fleet.find("unjudged", tuple(units), text, outcomes)
         return
     for outcome in outcomes:
         if outcome.failed is False:
@@ -138,7 +150,7 @@ def _pairs(fleet: Fleet, units: Sequence[int]) -> Steps[None]:
     suspects = {unit for outcome in failed for unit in outcome.probe.units} - fleet.good
     if not fleet.good and len(units) > 2:
         text = "no pair passes: the whole fleet, or what all pairs share"
-        fleet.find(Finding("fleet", tuple(units), text, failed))
+        fleet.find("fleet", tuple(units), text, failed)
         return
     for unit in sorted(suspects):
         own = [outcome for outcome in failed if unit in outcome.probe.units]
@@ -179,7 +191,7 @@ def _groups(fleet: Fleet, units: Sequence[int]) -> Steps[None]:
             return
     for outcome in outcomes:
         text = "this group fails repeatedly, and none of its units fails with others"
-        fleet.find(Finding("intermittent", outcome.probe.suspects, text, [outcome]))
+        fleet.find("intermittent", outcome.probe.suspects, text, [outcome])
 
 
 def _first_groups(fleet: Fleet, groups: Sequence[Sequence[int]]) -> Steps[list[Outcome]]:
@@ -194,7 +206,7 @@ def _first_groups(fleet: Fleet, groups: Sequence[Sequence[int]]) -> Steps[list[O
         return (yield from _smaller(fleet, outcomes))
     fleet.serial = True
     text = f"{len(failed)} of {len(outcomes)} groups are slow side by side and the first of them is not alone"
-    fleet.find(Finding("fabric", (), f"{text}: shared links are oversubscribed; tests continue one by one", [alone]))
+    fleet.find("fabric", (), f"{text}: shared links are oversubscribed; tests continue one by one", [alone])
     rest = yield from fleet.test([fleet.probe(outcome.probe.units, "groups") for outcome in failed[1:]])
     return [*(outcome for outcome in outcomes if not outcome.failed), alone, *rest]
 

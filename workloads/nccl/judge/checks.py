@@ -206,18 +206,18 @@ def gpus(run: Run, expectation: Expectation) -> Iterator[Finding]:
         yield failure("other-gpu", text)
 
 
-def transport(measurement: Measurement, expectation: Expectation) -> list[Finding]:
+def transport(measurement: Measurement, expectation: Expectation) -> Iterator[Finding]:
     """Check in NCCL's log how the data traveled."""
-    facts = measurement.facts
+    facts, machine = measurement.facts, expectation.row
     # `NCCL version …` alone, as nccl-tests' output often has it, shows nothing of the transport.
     if facts is not None and facts.nranks is None and not facts.plugins and not facts.channels:
         facts = None
     if facts is None and expectation.nodes < 2:
-        return []
+        return
     if facts is None and expectation.no_log:
-        return [remark("no-log", "nothing shows how the data traveled (--no-log)")]
-    machine = expectation.row
-    return problems(
+        yield remark("no-log", "nothing shows how the data traveled (--no-log)")
+        return
+    yield from problems(
         facts, nodes=expectation.nodes, nics=machine.nics, transport=machine.transport, ranks=expectation.ranks
     )
 

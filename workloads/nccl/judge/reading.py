@@ -165,9 +165,10 @@ def _findings(result: Result, limits: Limits | None) -> list[Finding]:
         found.append(failure("not-as-asked", result.reason))
     if result.backend == "gloo":
         found.append(failure("gloo", "gloo between CPUs was measured, not NCCL between GPUs"))
-    if result.evidence is not None and result.evidence.missing:
-        found.append(remark("evidence-missing", f"missing evidence: {'; '.join(result.evidence.missing[:4])}"))
-    found += node_problems(result.evidence)
+    if result.evidence is not None:
+        if missing := result.evidence.missing[:4]:
+            found.append(remark("evidence-missing", f"missing evidence: {'; '.join(missing)}"))
+        found += node_problems(result.evidence)
     if result.injected_fault:
         found.append(remark("rehearsal", f"a fault was injected: {result.injected_fault}"))
     return found
