@@ -1,7 +1,7 @@
-"""The network between the nodes as a value, and what a pod must carry to reach it.
+"""The network between nodes as a value, and what a pod needs to reach it.
 
-Both are plain data in Kubernetes' own JSON shapes. RayCluster, RayJob, Indexed Job and NCCL Job consume a `GpuPod` the
-same way, so adding a fabric is writing one function that returns one. This module knows no cloud.
+Both are plain data in Kubernetes' JSON shapes. RayCluster, RayJob, Indexed Job and NCCL Job consume a `GpuPod` the same
+way, so a new fabric is one function that returns a `GpuPod`. This module knows no cloud.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Json = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Variable:
-    """An environment variable, why it is there, and who says so."""
+    """An environment variable with its reason and source."""
 
     name: str
     value: str
@@ -28,12 +28,17 @@ class Variable:
 
 @dataclass(frozen=True, kw_only=True)
 class Fabric:
-    """The network between the nodes.
+    """The network between nodes.
 
-    `nics` is RDMA NICs of a node, `gbps_per_nic` Gbit/s of one each way; both None without RDMA. `aligned` is whether a
-    pod gets every GPU together with the NICs on the same PCIe switch. `environment` is what every process needs.
-    `script`, where there is one, is sourced before the process starts and sets the rest as the installed plugin wants
-    it; `scripted` is what it set when last read, to compare with or for images that cannot source it.
+    Args:
+        transport: gIB (RoCE), EFA, or sockets.
+        nics: RDMA NICs of a node; None without RDMA.
+        gbps_per_nic: Gbit/s of one NIC, each way; None without RDMA.
+        aligned: Whether a pod gets every GPU together with the NICs on the same PCIe switch.
+        environment: Variables that every process needs.
+        script: Script to source before the process starts, which sets the other variables as the installed plugin
+            needs them; None without one.
+        scripted: Variables that the script set when last read, for comparison and for images that cannot source it.
     """
 
     transport: Literal["gib", "efa", "socket"]
@@ -54,10 +59,13 @@ class Fabric:
 class GpuPod:
     """What a pod needs to own all GPUs and RDMA NICs of its node.
 
-    Everything concerns the pod's first container: only that one gets the device files. `node_selector` is empty where
-    somebody else chooses among several pools. `setup` is a shell command to run before the process, None where there is
-    nothing to do. `objects` are manifests that must exist beside the pod,
-    in its namespace where they have one. The methods return copies that the caller may change.
+    Everything concerns the pod's first container: only that one gets the device files. The methods return copies, which
+    callers may change.
+
+    Args:
+        node_selector: Empty where Kueue chooses among several node pools.
+        setup: Shell command to run before the process; None without one.
+        objects: Manifests that must exist, in the pod's namespace unless they are cluster-scoped.
     """
 
     annotations: Mapping[str, str]
@@ -73,18 +81,18 @@ class GpuPod:
     objects: Sequence[Json] = field(default=())
 
     def pod(self) -> dict[str, Any]:
-        """The pod spec's part: tolerations, volumes, and nodeSelector and resourceClaims if there are any."""
-        spec: dict[str, Any] = {
-            **({"nodeSelector": dict(self.node_selector)} if self.node_selector else {}),
-            "tolerations": list(self.tolerations),
-            "volumes": list(self.volumes),
-        }
-        if self.resource_claims:
-            spec["resourceClaims"] = list(self.resource_claims)
-        return copy.deepcopy(spec)
+        """Return the fields of the pod spec: tolerations, volumes, and nodeSelector and resourceClaims if any."""
+        return copy.deepcopy(
+            {
+                **({"nodeSelector": dict(self.node_selector)} if self.node_selector else {}),
+                "tolerations": list(self.tolerations),
+                "volumes": list(self.volumes),
+                **({"resourceClaims": list(self.resource_claims)} if self.resource_claims else {}),
+            }
+        )
 
     def container(self) -> dict[str, Any]:
-        """The first container's part: resources, volumeMounts, env, securityContext."""
+        """Return the fields of the first container: resources, volumeMounts, env, securityContext."""
         return copy.deepcopy(
             {
                 "resources": dict(self.resources),
@@ -113,19 +121,22 @@ BOOTSTRAP = (
 )
 
 SOCKET = Fabric(transport="socket", nics=None, gbps_per_nic=None, aligned=False, environment=())
-"""A machine without RDMA: the local target."""
+"""Fabric of the local target, a machine without RDMA."""
 
 
-def all_of_the_node(cpus: int, memory_gib: int, gpus: int, **extended: str) -> dict[str, Any]:
-    """Requests equal to limits for CPUs, memory (GiB) and GPUs: a pod with RDMA takes its node whole."""
+def whole_node(cpus: int, memory_gib: int, gpus: int, **extended: str) -> dict[str, Any]:
+    """Return requests equal to limits for CPUs, memory (GiB) and GPUs: a pod with RDMA takes its node whole."""
     amounts = {"cpu": str(cpus), "memory": f"{memory_gib}Gi", "nvidia.com/gpu": str(gpus), **extended}
     return {"requests": dict(amounts), "limits": dict(amounts)}
 
 
-def claiming(pod: GpuPod, name: str, template: Mapping[str, Any], *objects: Json) -> GpuPod:
-    """The same pod with a claim called `name` from `template`, whose devices its first container gets.
+def with_claim(pod: GpuPod, name: str, template: Mapping[str, Any], *objects: Json) -> GpuPod:
+    """Return the pod with a claim on the devices of `template`, for its first container.
 
-    `objects` are what the template needs beside it, such as a DeviceClass.
+    Args:
+        name: Name of the claim in the pod.
+        template: ResourceClaimTemplate of the claim.
+        objects: Manifests that the template needs, such as a DeviceClass.
     """
     claim = {"name": name, "resourceClaimTemplateName": template["metadata"]["name"]}
     return replace(
@@ -137,7 +148,7 @@ def claiming(pod: GpuPod, name: str, template: Mapping[str, Any], *objects: Json
 
 
 def claim_template(name: str, device_class: str, count: int) -> dict[str, Any]:
-    """A ResourceClaimTemplate for exactly `count` devices, so that a missing NIC keeps the pod Pending, visibly.
+    """Return a ResourceClaimTemplate for exactly `count` devices: with a NIC missing, the pod stays visibly Pending.
 
     `resource.k8s.io/v1` with `exactly` is served from Kubernetes 1.34.
     """

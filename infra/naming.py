@@ -1,12 +1,12 @@
-"""How a name is made to fit where the stack's own name leaves too little room."""
+"""Shortening of a generated name to the length that an API accepts."""
 
 from __future__ import annotations
 
 import hashlib
 
 
-def fitted(name: str, room: int) -> str:
-    """The name if it has at most `room` characters, else as much of it as fits with a digest of the whole."""
+def shorten(name: str, room: int) -> str:
+    """Return a name of at most `room` characters: the name itself, or its beginning and a digest of the whole."""
     if len(name) <= room:
         return name
     digest = hashlib.sha256(name.encode()).hexdigest()[:8]

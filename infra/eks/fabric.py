@@ -7,7 +7,7 @@ which breaks EFA on B200 (aws-do-eks PR #63).
 from __future__ import annotations
 
 from infra.catalog.machines import EksMachine
-from infra.fabric import BOOTSTRAP, GPU_TOLERATION, Fabric, GpuPod, Variable, all_of_the_node, claim_template, claiming
+from infra.fabric import BOOTSTRAP, GPU_TOLERATION, Fabric, GpuPod, Variable, claim_template, whole_node, with_claim
 from infra.settings import EksSettings as Settings
 
 EFA_RESOURCE = "vpc.amazonaws.com/efa"
@@ -83,7 +83,7 @@ def efa(_: Settings, machine: EksMachine) -> GpuPod:
 
 def efa_dranet(_: Settings, machine: EksMachine) -> GpuPod:
     """DRANET: a claim on every EFA device of the node. Must not share a node with the device plugin."""
-    return claiming(_pod(machine), CLAIM, claim_template("all-efa", EFA_DEVICE_CLASS, machine.efa_max))
+    return with_claim(_pod(machine), CLAIM, claim_template("all-efa", EFA_DEVICE_CLASS, machine.efa_max))
 
 
 def _pod(machine: EksMachine, **extended: str) -> GpuPod:
@@ -93,7 +93,7 @@ def _pod(machine: EksMachine, **extended: str) -> GpuPod:
         annotations={},
         node_selector={"node.kubernetes.io/instance-type": machine.name},
         tolerations=(dict(GPU_TOLERATION),),
-        resources=all_of_the_node(machine.pod_cpus, machine.pod_memory_gib, machine.gpus, **extended),
+        resources=whole_node(machine.pod_cpus, machine.pod_memory_gib, machine.gpus, **extended),
         resource_claims=(),
         volumes=({"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": f"{SHM_GIB}Gi"}},),
         volume_mounts=({"name": "shm", "mountPath": "/dev/shm"},),

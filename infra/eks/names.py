@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from infra.catalog.aws import NODE_GROUP_LABEL, partition
-from infra.naming import fitted
+from infra.naming import shorten
 
 MAX_ROLE_NAME = 64
 """Characters of an IAM role's name (IAM docs, quotas; unverified, 2026-11)."""
@@ -40,7 +40,7 @@ class EksNames:
 
     def role(self, purpose: str) -> str:
         """Return the name of an IAM role. Roles are not regional, so the region is part of the name."""
-        return fitted(f"{self.stack}-{self.region}-{purpose}", MAX_ROLE_NAME)
+        return shorten(f"{self.stack}-{self.region}-{purpose}", MAX_ROLE_NAME)
 
     def service(self, service: str) -> str:
         """Return the name under which a VPC endpoint finds an AWS service."""

@@ -24,21 +24,16 @@ from infra.eks.iam import CNI_POLICIES, NODE_POLICIES, POD_IDENTITY, Role
 from infra.eks.names import SYSTEM_NODES, EksNames
 from infra.eks.network import ClusterNetwork
 from infra.eks.node_groups import GpuNodes, NodeArgs, SystemNodes
-from infra.eks.queue import queue_shape
-from infra.eks.ray import cloud_side, fsx_folder
+from infra.eks.queue import queue_args
+from infra.eks.ray import fsx_folder, ray_args
 from infra.eks.security_groups import EfaSecurityGroup
 from infra.eks.storage import SharedFileSystem, SharedVolume
 from infra.eks.storage_claim import claim
-from infra.kubernetes.operators import OperatorsArgs, operators
+from infra.kubernetes.indexed_job import ray_workload
+from infra.kubernetes.operators import OperatorsArgs, install_operators
 from infra.kubernetes.outputs import outputs
-from infra.kubernetes.queue_manifest import Admission
-from infra.kubernetes.shared_folder import SharedFolder
-from infra.kubernetes.workload import WorkloadArgs, workload
-from infra.kubernetes.workload_shape import workload_shape
+from infra.kubernetes.pods import SharedFolder
 from infra.settings import EksSettings, Problem, SettingsError
-
-METRICS_NAMESPACE = "monitoring"
-"""Namespace whose Prometheus may read metrics; EKS installs none (the usual name, kube-prometheus-stack docs)."""
 
 
 def deploy(settings: EksSettings) -> dict[str, Any]:
@@ -136,29 +131,27 @@ class EksStack(pulumi.ComponentResource):
         # Operators find Services by name, which needs this add-on.
         dns = addons["coredns"]
         without_operator = settings.ray.mode == "indexed-job"
-        controllers = operators(
+        operators = install_operators(
             OperatorsArgs(
                 node_selector=SYSTEM_NODES,
-                nodes=[system, dns],
-                ray=not without_operator,
-                shape=queue_shape(settings, machine) if settings.queue == "kueue" else None,
-                admission=Admission(),
+                depends_on=[system, dns],
+                kuberay=not without_operator,
+                queue=queue_args(settings, machine) if settings.queue == "kueue" else None,
                 kuberay_image=mirrored(KUBERAY.image, mirror),
                 kueue_image=mirrored(KUEUE.image, mirror),
             ),
             inside,
         )
-        return workload(
-            WorkloadArgs(
-                name=names.named("ray"),
-                shape=workload_shape(settings, cloud_side(settings, machine, names, folder)),
-                metrics_namespace=METRICS_NAMESPACE,
-                queue=controllers.queue,
-                # Pods of a Job find their head by name; with an operator, the operator already depends on DNS.
-                needs=[gpu, *plugins.releases, *([dns] if without_operator else []), *controllers.needs],
-            ),
-            inside,
+        args = ray_args(
+            settings,
+            machine,
+            names,
+            folder=folder,
+            queue=operators.queue,
+            # Pods of a Job find their head by name; with an operator, the operator already depends on DNS.
+            depends_on=[gpu, *plugins.releases, *([dns] if without_operator else []), *operators.releases],
         )
+        return ray_workload(args, inside).token
 
     def _folder(
         self, settings: EksSettings, names: EksNames, addons: dict[str, pulumi.Resource], inside: ResourceOptions

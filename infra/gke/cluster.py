@@ -1,20 +1,22 @@
-"""The GKE cluster: control plane, node identity, and the small pool for everything that needs no GPU.
+"""The GKE cluster: control plane, node identity, and the node pool for everything that needs no GPU.
 
-A Standard cluster: node pools with additional networks are made by hand, which Autopilot does not allow. GPU pools are
-`node_pools`; what runs in the cluster is `infra.kubernetes`.
+A Standard cluster, since Autopilot does not allow node pools with additional networks. GPU node pools are in
+`node_pools`; what runs in the cluster is in `infra.kubernetes`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
+from ipaddress import IPv4Network
 
 import pulumi
 import pulumi_gcp as gcp
 from pulumi import ResourceOptions
 from pulumi_gcp import container
 
-from infra.gke.facts import (
+from infra.catalog.gcp import (
+    CHANNEL,
     EXCLUSION_START,
     MAINTENANCE_HOUR,
     NODE_ROLES,
@@ -23,150 +25,145 @@ from infra.gke.facts import (
     SYSTEM_MAX_NODES,
     SYSTEM_POOL,
 )
-from infra.gke.kubeconfig import kubeconfig
-from infra.gke.names import PODS_RANGE, SERVICES_RANGE, GkeNames
-from infra.gke.versions import CHANNEL
+from infra.catalog.machines import gke_machine
+from infra.gke.network import ClusterNetwork
+from infra.gke.site import PODS_RANGE, SERVICES_RANGE, NoVersionError, Site, control_plane_version, minimum_version
+from infra.kubernetes import outputs
+from infra.settings import GkeSettings
 
 
 @dataclass(frozen=True, kw_only=True)
 class GkeClusterArgs:
-    """What a cluster is made from.
+    """Arguments of the cluster.
 
-    location: the control plane's region; zone: the zone of every node. network and subnet are ids. version: the control
-    plane's first GKE version, None for the channel's default; later ones come from the channel. multi_networking:
-    whether pods may have interfaces of their own (Network objects). control_plane: a /28. authorized_networks: who
-    reaches the public endpoint, if there is one. protect: whether Google Cloud refuses to delete the cluster. labels:
-    on cluster and machines, for the bill.
+    Args:
+        settings: The stack's settings.
+        site: Where the cluster is and what it is named.
+        network: Network of its nodes, pods and Services.
+        control_plane: Range of the control plane, a /28.
     """
 
-    names: GkeNames
-    project: str
-    location: str
-    zone: str
-    network: pulumi.Input[str]
-    subnet: pulumi.Input[str]
-    version: pulumi.Input[str | None]
-    multi_networking: bool
-    control_plane: str
-    public_endpoint: bool
-    authorized_networks: Sequence[str]
-    protect: bool
-    labels: dict[str, str]
+    settings: GkeSettings
+    site: Site
+    network: ClusterNetwork
+    control_plane: IPv4Network
 
 
 class GkeCluster(pulumi.ComponentResource):
-    """A regional control plane with nodes in one zone, the nodes' service account, and the system pool.
+    """Regional control plane with nodes in one zone, the nodes' service account, and the system pool.
 
-    kubeconfig holds no secret. resource is the cluster itself, for what lives and dies with it.
+    Outputs: `kubeconfig`, without a secret; `resource`, the cluster; `account`, the email of the nodes' service
+    account; `roles`, its grants, which node pools depend on; `system_pool`.
     """
 
     kubeconfig: pulumi.Output[str]
 
     def __init__(self, name: str, args: GkeClusterArgs, opts: ResourceOptions | None = None) -> None:
         super().__init__("rdma-ray:gke:GkeCluster", name, {}, opts)
+        own = ResourceOptions(parent=self)
         account = gcp.serviceaccount.Account(
             f"{name}-nodes",
-            account_id=args.names.node_account,
-            display_name=f"Nodes of GKE cluster {args.names.cluster}",
-            opts=ResourceOptions(parent=self),
+            account_id=args.site.node_account,
+            display_name=f"Nodes of GKE cluster {args.site.cluster}",
+            opts=own,
         )
         self.roles = [
             gcp.projects.IAMMember(
                 f"{name}-nodes-{role.rpartition('/')[2]}",
-                project=args.project,
+                project=args.site.project,
                 role=role,
                 member=account.member,
-                opts=ResourceOptions(parent=self),
+                opts=own,
             )
             for role in NODE_ROLES
         ]
         self.account = account.email
         self.resource = self._cluster(name, args)
         self.workload_pool = self.resource.workload_identity_config.workload_pool
-        self.system_pool = self._system_pool(name, args)
-        if args.public_endpoint:
-            self.kubeconfig = pulumi.Output.all(
-                self.resource.name, self.resource.endpoint, self.resource.master_auth.cluster_ca_certificate
-            ).apply(_by_address)
-        else:
-            self.kubeconfig = pulumi.Output.all(
-                self.resource.name, self.resource.control_plane_endpoints_config.dns_endpoint_config.endpoint
-            ).apply(_by_name)
+        self.system_pool = self._system_pool(name, args.site)
+        dns = self.resource.control_plane_endpoints_config.dns_endpoint_config.endpoint
+        address = [self.resource.endpoint, self.resource.master_auth.cluster_ca_certificate]
+        access: list[pulumi.Input[str]] = [*address] if args.settings.access.public_endpoint else [dns]
+        self.kubeconfig = pulumi.Output.all(self.resource.name, *access).apply(_kubeconfig)
         self.register_outputs({"kubeconfig": self.kubeconfig})
 
     def _cluster(self, name: str, args: GkeClusterArgs) -> container.Cluster:
+        site, settings = args.site, args.settings
+        minimum = minimum_version(settings, gke_machine(settings.nodes.machine))
+        versions = gcp.container.get_engine_versions_output(location=site.region)
         return container.Cluster(
             name,
-            name=args.names.cluster,
-            location=args.location,
-            # RDMA does not leave a zone; the control plane is regional all the same, and survives one.
-            node_locations=[args.zone],
-            deletion_protection=args.protect,
-            resource_labels=args.labels,
+            name=site.cluster,
+            location=site.region,
+            # RDMA does not leave a zone; a regional control plane still survives the loss of one.
+            node_locations=[site.zone],
+            deletion_protection=settings.protect,
+            resource_labels=site.labels,
             # Version and upgrades
-            min_master_version=args.version,
+            min_master_version=versions.apply(partial(_choose_version, location=site.region, minimum=minimum)),
             release_channel=container.ClusterReleaseChannelArgs(channel=CHANNEL),
             maintenance_policy=_maintenance(),
             # Network
-            network=args.network,
-            subnetwork=args.subnet,
+            network=args.network.network,
+            subnetwork=args.network.subnet,
             networking_mode="VPC_NATIVE",
             ip_allocation_policy=container.ClusterIpAllocationPolicyArgs(
                 cluster_secondary_range_name=PODS_RANGE, services_secondary_range_name=SERVICES_RANGE
             ),
             # Dataplane V2 can be chosen at creation only; multi-networking and DRANET need it.
             datapath_provider="ADVANCED_DATAPATH",
-            enable_multi_networking=args.multi_networking,
+            # Lets pods have additional interfaces (Network objects).
+            enable_multi_networking=settings.fabric != "managed-dranet",
             default_max_pods_per_node=110,
             # Access: nodes are private; the control plane answers by its DNS name, which checks IAM first.
             private_cluster_config=container.ClusterPrivateClusterConfigArgs(
                 enable_private_nodes=True,
-                enable_private_endpoint=not args.public_endpoint,
-                master_ipv4_cidr_block=args.control_plane,
+                enable_private_endpoint=not settings.access.public_endpoint,
+                master_ipv4_cidr_block=str(args.control_plane),
             ),
             control_plane_endpoints_config=container.ClusterControlPlaneEndpointsConfigArgs(
                 dns_endpoint_config=container.ClusterControlPlaneEndpointsConfigDnsEndpointConfigArgs(
                     allow_external_traffic=True
                 )
             ),
-            # Present even if empty: without it a public endpoint would answer everybody.
+            # Present even if empty: without it a public endpoint would answer everyone.
             master_authorized_networks_config=container.ClusterMasterAuthorizedNetworksConfigArgs(
                 cidr_blocks=[
                     container.ClusterMasterAuthorizedNetworksConfigCidrBlockArgs(cidr_block=cidr)
-                    for cidr in args.authorized_networks
+                    for cidr in settings.access.authorized_networks
                 ]
             ),
             workload_identity_config=container.ClusterWorkloadIdentityConfigArgs(
-                workload_pool=f"{args.project}.svc.id.goog"
+                workload_pool=f"{site.project}.svc.id.goog"
             ),
             enable_shielded_nodes=True,
-            # Nodes come as pools; a cluster cannot be made without one, so the first is made and removed.
+            # Nodes are in separate node pools; GKE creates a cluster only with a default pool, which is then removed.
             remove_default_node_pool=True,
             initial_node_count=1,
             node_config=container.ClusterNodeConfigArgs(
                 machine_type="e2-small", service_account=self.account, oauth_scopes=list(NODE_SCOPES)
             ),
-            # What the nodes offer
+            # Add-ons and observability
             addons_config=container.ClusterAddonsConfigArgs(
                 gcs_fuse_csi_driver_config=container.ClusterAddonsConfigGcsFuseCsiDriverConfigArgs(enabled=True),
             ),
             logging_config=container.ClusterLoggingConfigArgs(enable_components=["SYSTEM_COMPONENTS", "WORKLOADS"]),
             monitoring_config=container.ClusterMonitoringConfigArgs(
-                # DCGM: temperature, clock, NVLink and XID errors of every GPU, without a DaemonSet of our own.
+                # DCGM: temperature, clock, NVLink and XID errors of every GPU, without an own DaemonSet.
                 enable_components=["SYSTEM_COMPONENTS", "POD", "DAEMONSET", "DCGM"],
                 managed_prometheus=container.ClusterMonitoringConfigManagedPrometheusArgs(enabled=True),
             ),
             opts=ResourceOptions(
                 parent=self,
                 ignore_changes=[
-                    # The channel upgrades the control plane; the version here is only where it began.
+                    # The channel upgrades the control plane; the version here is only the first one.
                     "minMasterVersion",
-                    # GKE lists every pool here, also those that are resources of their own.
+                    # GKE lists every pool here, including those that are separate resources.
                     "nodePools",
-                    # That of the first pool, which is gone; GKE then shows another pool's.
+                    # Of the removed default pool; GKE then shows another pool's.
                     "nodeConfig",
                     "initialNodeCount",
-                    # GKE fills in the end of support of the version of the day.
+                    # GKE fills in the end of support of the current version.
                     "maintenancePolicy.maintenanceExclusions[0].endTime",
                 ],
                 # A regional control plane took up to 20 minutes in field reports; the default is 40.
@@ -174,13 +171,13 @@ class GkeCluster(pulumi.ComponentResource):
             ),
         )
 
-    def _system_pool(self, name: str, args: GkeClusterArgs) -> container.NodePool:
+    def _system_pool(self, name: str, site: Site) -> container.NodePool:
         return container.NodePool(
             f"{name}-{SYSTEM_POOL}",
             name=SYSTEM_POOL,
             cluster=self.resource.name,
-            location=args.location,
-            node_locations=[args.zone],
+            location=site.region,
+            node_locations=[site.zone],
             initial_node_count=1,
             autoscaling=container.NodePoolAutoscalingArgs(
                 total_min_node_count=1, total_max_node_count=SYSTEM_MAX_NODES, location_policy="ANY"
@@ -197,20 +194,20 @@ class GkeCluster(pulumi.ComponentResource):
                     enable_secure_boot=True, enable_integrity_monitoring=True
                 ),
                 workload_metadata_config=container.NodePoolNodeConfigWorkloadMetadataConfigArgs(mode="GKE_METADATA"),
-                resource_labels=args.labels,
+                resource_labels=site.labels,
             ),
             opts=ResourceOptions(
                 parent=self,
-                # Without its roles a node comes up and cannot report; the roles must not go before the nodes.
+                # Without its roles a node starts and cannot report; the roles must outlive the nodes.
                 depends_on=self.roles,
-                # The autoscaler's business after the first node.
+                # The autoscaler owns both after the first node.
                 ignore_changes=["initialNodeCount", "nodeCount"],
             ),
         )
 
 
 def _maintenance() -> container.ClusterMaintenancePolicyArgs:
-    """No minor version and no node upgrade by itself: either would end a training run."""
+    """Return a policy without automatic minor version and node upgrades, either of which would end a training run."""
     return container.ClusterMaintenancePolicyArgs(
         daily_maintenance_window=container.ClusterMaintenancePolicyDailyMaintenanceWindowArgs(
             start_time=MAINTENANCE_HOUR
@@ -227,11 +224,31 @@ def _maintenance() -> container.ClusterMaintenancePolicyArgs:
     )
 
 
-def _by_address(values: list[str]) -> str:
-    name, endpoint, ca = values
-    return kubeconfig(name, endpoint, ca)
+def _choose_version(versions: container.GetEngineVersionsResult, *, location: str, minimum: str) -> str | None:
+    """Return the first GKE version; fail the preview if none is new enough, before a cluster is created."""
+    default = versions.release_channel_default_version[CHANNEL]
+    try:
+        return control_plane_version(default, versions.valid_master_versions, minimum, location)
+    except NoVersionError as problem:
+        raise pulumi.RunError(str(problem)) from None
 
 
-def _by_name(values: list[str]) -> str:
-    name, endpoint = values
-    return kubeconfig(name, endpoint, None)
+def _kubeconfig(values: list[str]) -> str:
+    return kubeconfig(*values)
+
+
+def kubeconfig(cluster: str, endpoint: str, ca: str | None = None) -> str:
+    """Return a kubeconfig as JSON, which gets its tokens from `gke-gcloud-auth-plugin`.
+
+    Args:
+        cluster: Name of the cluster.
+        endpoint: Address or DNS name of the control plane, without scheme.
+        ca: The cluster's certificate authority, base64; None for the DNS endpoint, whose certificate every system
+            trusts (GKE docs about-dns-endpoint; unverified, 2026-11).
+    """
+    command = {
+        "command": "gke-gcloud-auth-plugin",
+        "installHint": "gcloud components install gke-gcloud-auth-plugin",
+        "provideClusterInfo": True,
+    }
+    return outputs.kubeconfig(cluster, f"https://{endpoint}", ca, command)

@@ -1,59 +1,63 @@
-"""Network objects: how pods on GKE name the NICs that they want, one pair of objects for each additional NIC.
+"""How pods on GKE request NICs: Network objects with `fabric: multi-network`, the DRANET driver with `fabric: dranet`.
 
-Used by `fabric: multi-network` alone. DRANET claims devices instead, and must not be mixed with these.
+The two must not be combined. With `fabric: managed-dranet` GKE installs its own driver, and there is neither.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import pulumi
 from pulumi import ResourceOptions
 from pulumi_kubernetes.apiextensions import CustomResource
+from pulumi_kubernetes.helm.v3 import Release
 
-from infra.catalog.pins import GKE_NETWORK_API
-from infra.gke.fabric import device_mode
-from infra.gke.node_pools import NodeNetwork
-
-
-@dataclass(frozen=True, kw_only=True)
-class DeviceNetworksArgs:
-    """networks: by the name that pods use (gvnic-1, rdma-0 …), the VPC and subnet of that NIC."""
-
-    networks: Mapping[str, NodeNetwork]
+from infra.catalog.pins import DRANET, GKE_NETWORK_API
+from infra.gke.network import NodeNetwork
+from infra.gke.pod import device_mode
+from infra.kubernetes.queues import custom_resource
 
 
 class DeviceNetworks(pulumi.ComponentResource):
-    """A GKENetworkParamSet and a Network for each NIC; both cluster-scoped, both with the NIC's name."""
+    """A GKENetworkParamSet and a Network for each additional NIC; both cluster-scoped, both with the NIC's name.
 
-    def __init__(self, name: str, args: DeviceNetworksArgs, opts: ResourceOptions | None = None) -> None:
+    Args:
+        networks: Network of each NIC, by the name that pods use (gvnic-1, rdma-0 …).
+    """
+
+    def __init__(self, name: str, networks: Mapping[str, NodeNetwork], opts: ResourceOptions | None = None) -> None:
         super().__init__("rdma-ray:gke:DeviceNetworks", name, {}, opts)
-        self.networks = [self._pair(nic, network) for nic, network in args.networks.items()]
-        self.register_outputs({"networks": list(args.networks)})
+        self.networks = [self._network(nic, network) for nic, network in networks.items()]
+        self.register_outputs({"networks": list(networks)})
 
-    def _pair(self, nic: str, network: NodeNetwork) -> CustomResource:
-        parameters = CustomResource(
-            f"{nic}-parameters",
-            api_version=GKE_NETWORK_API,
-            kind="GKENetworkParamSet",
-            metadata={"name": nic},
-            spec={"vpc": network.network, "vpcSubnet": network.subnet, "deviceMode": device_mode(nic)},
+    def _network(self, nic: str, network: NodeNetwork) -> CustomResource:
+        spec = {"vpc": network.network, "vpcSubnet": network.subnet, "deviceMode": device_mode(nic)}
+        parameters = self._object(f"{nic}-parameters", "GKENetworkParamSet", nic, spec)
+        # The id of an object without a namespace is its name.
+        reference = {"group": "networking.gke.io", "kind": "GKENetworkParamSet", "name": parameters.id}
+        return self._object(nic, "Network", nic, {"type": "Device", "parametersRef": reference})
+
+    def _object(self, name: str, kind: str, nic: str, spec: Mapping[str, object]) -> CustomResource:
+        manifest = {"apiVersion": GKE_NETWORK_API, "kind": kind, "metadata": {"name": nic}, "spec": spec}
+        return custom_resource(name, manifest, ResourceOptions(parent=self))
+
+
+class Dranet(pulumi.ComponentResource):
+    """The open-source DRANET driver, installed by its Helm chart: it gives the RDMA devices of a node to pods that
+    claim them.
+    """
+
+    def __init__(self, name: str, opts: ResourceOptions | None = None) -> None:
+        super().__init__("rdma-ray:gke:Dranet", name, {}, opts)
+        self.release = Release(
+            name,
+            name=name,
+            chart=DRANET.name,
+            version=DRANET.version,
+            namespace="kube-system",
+            # A release that does not become ready is rolled back, so the next `up` starts from a clean state.
+            atomic=True,
+            timeout=600,
             opts=ResourceOptions(parent=self),
         )
-        return CustomResource(
-            nic,
-            api_version=GKE_NETWORK_API,
-            kind="Network",
-            metadata={"name": nic},
-            spec={
-                "type": "Device",
-                "parametersRef": {
-                    "group": "networking.gke.io",
-                    "kind": "GKENetworkParamSet",
-                    # An object without a namespace has its name as its id.
-                    "name": parameters.id,
-                },
-            },
-            opts=ResourceOptions(parent=self),
-        )
+        self.register_outputs({"version": DRANET.version})

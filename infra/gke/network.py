@@ -1,66 +1,64 @@
-"""The three networks of a stack on Google Cloud: the cluster's own, that of the second host NIC, and the RoCE network.
+"""The networks of a Google Cloud stack: the cluster's, that of the second host NIC, and the RoCE network.
 
-They open nothing towards the internet: nodes have private addresses and reach out through NAT.
+None is open to the internet: nodes have private addresses and reach it through NAT.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from ipaddress import IPv4Network
 
 import pulumi
 import pulumi_gcp as gcp
 from pulumi import ResourceOptions
 
 from infra.addresses import GkeAddresses
-from infra.gke.facts import MTU
-from infra.gke.names import PODS_RANGE, SERVICES_RANGE, GkeNames
+from infra.catalog.gcp import MTU
+from infra.gke.site import PODS_RANGE, SERVICES_RANGE, Site
+from infra.kubernetes.queue_objects import VISIBILITY_PORT, WEBHOOK_PORT
 
 
 @dataclass(frozen=True, kw_only=True)
-class NetworkArgs:
-    """What the networks are made from. region: the region of the zone; zone: the one of every GPU node."""
+class NodeNetwork:
+    """Network of an additional node interface, by name."""
 
-    names: GkeNames
-    addresses: GkeAddresses
-    project: str
-    region: str
-    zone: str
+    network: pulumi.Input[str]
+    subnet: pulumi.Input[str]
 
 
 class ClusterNetwork(pulumi.ComponentResource):
-    """The network of nodes, pods and Services (the first host NIC of a GPU node), with NAT for what pods download."""
+    """Network of nodes, pods and Services (the first host NIC of a GPU node), with NAT. `network`, `subnet`: ids."""
 
     network: pulumi.Output[str]
     subnet: pulumi.Output[str]
 
-    def __init__(self, name: str, args: NetworkArgs, opts: ResourceOptions | None = None) -> None:
+    def __init__(self, name: str, site: Site, addresses: GkeAddresses, opts: ResourceOptions | None = None) -> None:
         super().__init__("rdma-ray:gke:ClusterNetwork", name, {}, opts)
         own = ResourceOptions(parent=self)
         network = gcp.compute.Network(
-            name, name=args.names.cluster, auto_create_subnetworks=False, mtu=MTU, routing_mode="REGIONAL", opts=own
+            name, name=site.cluster, auto_create_subnetworks=False, mtu=MTU, routing_mode="REGIONAL", opts=own
         )
+        ranges = {PODS_RANGE: addresses.pods, SERVICES_RANGE: addresses.services}
         subnet = gcp.compute.Subnetwork(
             name,
-            name=args.names.cluster,
+            name=site.cluster,
             network=network.id,
-            region=args.region,
-            ip_cidr_range=str(args.addresses.nodes),
+            region=site.region,
+            ip_cidr_range=str(addresses.nodes),
             secondary_ip_ranges=[
                 gcp.compute.SubnetworkSecondaryIpRangeArgs(range_name=range_name, ip_cidr_range=str(cidr))
-                for range_name, cidr in ((PODS_RANGE, args.addresses.pods), (SERVICES_RANGE, args.addresses.services))
+                for range_name, cidr in ranges.items()
             ],
-            # Google's own registry and APIs without going through NAT.
+            # Google's registry and APIs without NAT.
             private_ip_google_access=True,
             opts=own,
         )
-        router = gcp.compute.Router(
-            name, name=args.names.router, network=network.id, region=args.region, opts=ResourceOptions(parent=self)
-        )
+        router = gcp.compute.Router(name, name=site.router, network=network.id, region=site.region, opts=own)
         gcp.compute.RouterNat(
             name,
-            name=args.names.router,
+            name=site.router,
             router=router.name,
-            region=args.region,
+            region=site.region,
             nat_ip_allocate_option="AUTO_ONLY",
             source_subnetwork_ip_ranges_to_nat="ALL_SUBNETWORKS_ALL_IP_RANGES",
             log_config=gcp.compute.RouterNatLogConfigArgs(enable=True, filter="ERRORS_ONLY"),
@@ -72,73 +70,109 @@ class ClusterNetwork(pulumi.ComponentResource):
 
 
 class GvnicNetwork(pulumi.ComponentResource):
-    """The network of the second host NIC: open between the nodes, closed to everybody else."""
+    """Network of the second host NIC: open between the nodes, closed to everything else."""
 
-    network: pulumi.Output[str]
-    subnet: pulumi.Output[str]
+    node_network: NodeNetwork
 
-    def __init__(self, name: str, args: NetworkArgs, opts: ResourceOptions | None = None) -> None:
+    def __init__(self, name: str, site: Site, cidr: IPv4Network, opts: ResourceOptions | None = None) -> None:
         super().__init__("rdma-ray:gke:GvnicNetwork", name, {}, opts)
         own = ResourceOptions(parent=self)
-        network = gcp.compute.Network(name, name=args.names.gvnic, auto_create_subnetworks=False, mtu=MTU, opts=own)
+        network = gcp.compute.Network(name, name=site.gvnic, auto_create_subnetworks=False, mtu=MTU, opts=own)
         subnet = gcp.compute.Subnetwork(
             name,
-            name=args.names.gvnic_subnet,
+            name=site.gvnic_subnet,
             network=network.id,
-            region=args.region,
-            ip_cidr_range=str(args.addresses.gvnic),
+            region=site.region,
+            ip_cidr_range=str(cidr),
             opts=own,
         )
         gcp.compute.Firewall(
             name,
-            name=args.names.gvnic_firewall,
+            name=site.gvnic_firewall,
             network=network.id,
             direction="INGRESS",
-            source_ranges=[str(args.addresses.gvnic)],
-            allows=[
-                gcp.compute.FirewallAllowArgs(protocol="tcp"),
-                gcp.compute.FirewallAllowArgs(protocol="udp"),
-                gcp.compute.FirewallAllowArgs(protocol="icmp"),
-            ],
+            source_ranges=[str(cidr)],
+            allows=[gcp.compute.FirewallAllowArgs(protocol=protocol) for protocol in ("tcp", "udp", "icmp")],
             opts=own,
         )
-        self.network = network.name
-        self.subnet = subnet.name
-        self.register_outputs({"network": self.network, "subnet": self.subnet})
+        self.node_network = NodeNetwork(network=network.name, subnet=subnet.name)
+        self.register_outputs({"network": network.name, "subnet": subnet.name})
 
 
 class RdmaNetwork(pulumi.ComponentResource):
-    """The RoCE network: the zone's RDMA profile, one subnet for each RDMA NIC of a node.
+    """RoCE network: the zone's RDMA profile, and one subnet per RDMA NIC of a node.
 
-    It never gets a firewall rule, a router or NAT: the profile allows all traffic between its NICs, which is all the
-    traffic there is, and refuses the rest (Google Cloud docs rdma-network-profiles, read 2026-08).
+    It has no firewall rule, router or NAT: the profile allows all traffic between its NICs, which is all the traffic
+    there is, and rejects the rest (Google Cloud docs rdma-network-profiles, read 2026-08).
+
+    Args:
+        profile: Suffix of the network profile after the zone, such as "vpc-roce".
     """
 
-    network: pulumi.Output[str]
-    subnets: tuple[pulumi.Output[str], ...]
+    node_networks: list[NodeNetwork]
 
-    def __init__(self, name: str, profile: str, args: NetworkArgs, opts: ResourceOptions | None = None) -> None:
-        """profile: what completes ZONE-… to the name of a network profile, such as "vpc-roce"."""
+    def __init__(
+        self, name: str, site: Site, profile: str, cidrs: tuple[IPv4Network, ...], opts: ResourceOptions | None = None
+    ) -> None:
         super().__init__("rdma-ray:gke:RdmaNetwork", name, {}, opts)
+        own = ResourceOptions(parent=self)
         network = gcp.compute.Network(
             name,
-            name=args.names.rdma,
+            name=site.rdma,
             auto_create_subnetworks=False,
             mtu=MTU,
-            # With the project: a path without it is refused as malformed (cloud-image-tests PR #537, read 2026-08).
-            network_profile=f"projects/{args.project}/global/networkProfiles/{args.zone}-{profile}",
-            opts=ResourceOptions(parent=self),
+            # The API rejects a path without the project as malformed (cloud-image-tests PR #537, read 2026-08).
+            network_profile=f"projects/{site.project}/global/networkProfiles/{site.zone}-{profile}",
+            opts=own,
         )
-        self.network = network.name
-        self.subnets = tuple(
+        subnets = [
             gcp.compute.Subnetwork(
                 f"{name}-{nic}",
-                name=args.names.rdma_subnet(nic),
+                name=site.rdma_subnet(nic),
                 network=network.id,
-                region=args.region,
+                region=site.region,
                 ip_cidr_range=str(cidr),
-                opts=ResourceOptions(parent=self),
-            ).name
-            for nic, cidr in enumerate(args.addresses.rdma)
+                opts=own,
+            )
+            for nic, cidr in enumerate(cidrs)
+        ]
+        self.node_networks = [NodeNetwork(network=network.name, subnet=subnet.name) for subnet in subnets]
+        self.register_outputs({"network": network.name, "subnets": [subnet.name for subnet in subnets]})
+
+
+class WebhookAccess(pulumi.ComponentResource):
+    """Firewall rule that lets the control plane call Kueue: its webhooks and the API that its pod serves.
+
+    In a cluster with private nodes, the control plane reaches only ports 443 and 10250 of pods (GKE docs, private
+    clusters, firewall rules; also chaos-mesh/chaos-mesh #3877 and the open-policy-agent/gatekeeper docs, read 2026-11).
+    Without this rule the API server would wait for Kueue's webhook, and reject every workload.
+
+    Args:
+        network: Id of the cluster's network.
+        control_plane: Range of the control plane.
+        account: Service account of the nodes that the rule applies to.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        site: Site,
+        *,
+        network: pulumi.Input[str],
+        control_plane: IPv4Network,
+        account: pulumi.Input[str],
+        opts: ResourceOptions | None = None,
+    ) -> None:
+        super().__init__("rdma-ray:gke:WebhookAccess", name, {}, opts)
+        ports = [str(port) for port in (WEBHOOK_PORT, VISIBILITY_PORT)]
+        self.rule = gcp.compute.Firewall(
+            name,
+            name=site.webhooks_firewall,
+            network=network,
+            direction="INGRESS",
+            source_ranges=[str(control_plane)],
+            target_service_accounts=[account],
+            allows=[gcp.compute.FirewallAllowArgs(protocol="tcp", ports=ports)],
+            opts=ResourceOptions(parent=self),
         )
-        self.register_outputs({"network": self.network, "subnets": list(self.subnets)})
+        self.register_outputs({})

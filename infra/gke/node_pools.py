@@ -1,86 +1,81 @@
-"""The GPU node pools: one for the way to get machines that the stack file names, one for its second choice.
+"""The GPU node pools, one per kind of capacity that the stack file names, and the ComputeClass that orders them.
 
 The catalog lists what each kind of capacity (`infra.catalog.capacity`) and each machine (`infra.catalog.machines`)
-requires of a pool. No pool has a fixed size: pending pods add nodes, and empty nodes are removed.
+requires of a pool. No pool has a fixed size: pending pods add nodes, and the autoscaler removes empty nodes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import pulumi
 from pulumi import ResourceOptions
-from pulumi_gcp import container
+from pulumi_gcp import compute, container
 
 from infra.catalog.capacity import GKE_CAPACITIES, GkeCapacity
-from infra.catalog.machines import GkeMachine
-from infra.gke.fabric import COMPUTE_CLASS
-from infra.gke.facts import FALLBACK_POOL, GPU_POOL, NODE_SCOPES
-from infra.settings import GkeSettings as Settings
+from infra.catalog.gcp import BOOT_DISK_GB, FALLBACK_POOL, GPU_POOL, NODE_SCOPES
+from infra.catalog.machines import gke_machine
+from infra.catalog.pins import COMPUTE_CLASS_API
+from infra.gke.cluster import GkeCluster
+from infra.gke.network import NodeNetwork
+from infra.gke.pod import COMPUTE_CLASS, COMPUTE_CLASS_LABEL
+from infra.gke.site import Site
+from infra.kubernetes.queues import custom_resource
+from infra.settings import GkeSettings
 
-BOOT_DISK_GB = 100
 RESERVATION_KEY = "compute.googleapis.com/reservation-name"
-"""The key of a reservation by name (Compute Engine docs, reservations; cluster-toolkit, 10470803, 2026-06-25)."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class NodeNetwork:
-    """A network that a node has an interface in beside the cluster's, by name."""
-
-    network: pulumi.Input[str]
-    subnet: pulumi.Input[str]
+"""Key of a reservation by name (Compute Engine docs, reservations; cluster-toolkit, 10470803, 2026-06-25)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class GpuPoolsArgs:
-    """What the pools are made from.
+    """Arguments of the GPU node pools.
 
-    location: the cluster's; zone: that of the nodes. machine_type: the machine's name, known to be in the zone.
-    networks: the second host NIC's first, then one for each RDMA NIC in the order of the NICs; empty where GKE makes
-    them (managed DRANET).
+    Args:
+        settings: The stack's settings.
+        site: Where the nodes are.
+        cluster: Their cluster.
+        networks: Networks of the second host NIC and of each RDMA NIC, in order; empty where GKE creates them (managed
+            DRANET).
     """
 
-    settings: Settings
-    machine: GkeMachine
-    machine_type: pulumi.Input[str]
-    cluster: pulumi.Input[str]
-    location: str
-    zone: str
-    account: pulumi.Input[str]
+    settings: GkeSettings
+    site: Site
+    cluster: GkeCluster
     networks: Sequence[NodeNetwork]
-    roles: Sequence[pulumi.Resource]
-    labels: dict[str, str]
 
 
 class GpuPools(pulumi.ComponentResource):
-    """The stack's GPU node pools, in the order in which they are tried."""
+    """The stack's GPU node pools, in the order in which a ComputeClass or Kueue tries them."""
 
     def __init__(self, name: str, args: GpuPoolsArgs, opts: ResourceOptions | None = None) -> None:
         super().__init__("rdma-ray:gke:GpuPools", name, {}, opts)
         self._args = args
-        ways = [(GPU_POOL, args.settings.nodes.capacity)]
-        if args.settings.nodes.fallback is not None:
-            ways.append((FALLBACK_POOL, args.settings.nodes.fallback))
-        self.pools = [self._pool(name, pool, GKE_CAPACITIES[str(capacity)]) for pool, capacity in ways]
+        self._machine = gke_machine(args.settings.nodes.machine)
+        types = compute.get_machine_types_output(zone=args.site.zone, filter=f'name = "{self._machine.name}"')
+        self._machine_type = types.apply(partial(_machine_type, machine=self._machine.name, zone=args.site.zone))
+        kinds = zip((GPU_POOL, FALLBACK_POOL), args.settings.nodes.capacities, strict=False)
+        self.pools = [self._pool(name, pool, GKE_CAPACITIES[kind]) for pool, kind in kinds]
         self.register_outputs({"pools": [pool.name for pool in self.pools]})
 
     def _pool(self, name: str, pool: str, capacity: GkeCapacity) -> container.NodePool:
         args, nodes = self._args, self._args.settings.nodes
-        # The first choice keeps the fewest nodes up; a second choice has none that stay.
+        # The first pool keeps the minimum of nodes; the fallback may be empty.
         fewest = nodes.min if pool == GPU_POOL else 0
         return container.NodePool(
             f"{name}-{pool}",
             name=pool,
-            cluster=args.cluster,
-            location=args.location,
-            node_locations=[args.zone],
+            cluster=args.cluster.resource.name,
+            location=args.site.region,
+            node_locations=[args.site.zone],
             initial_node_count=fewest,
             autoscaling=container.NodePoolAutoscalingArgs(
                 total_min_node_count=fewest, total_max_node_count=nodes.max, location_policy="ANY"
             ),
             management=container.NodePoolManagementArgs(auto_repair=capacity.auto_repair, auto_upgrade=True),
-            # Flex-start nodes are renewed by their run time, and refuse surge settings (GKE docs, 2026-04-13).
+            # Flex-start nodes are renewed by their run time, and reject surge settings (GKE docs, 2026-04-13).
             upgrade_settings=None
             if capacity.flex_start
             else container.NodePoolUpgradeSettingsArgs(strategy="SURGE", max_surge=0, max_unavailable=1),
@@ -89,23 +84,23 @@ class GpuPools(pulumi.ComponentResource):
             node_config=self._node(capacity),
             opts=ResourceOptions(
                 parent=self,
-                # Without its roles a node comes up and cannot report; the roles must not go before the nodes.
-                depends_on=list(args.roles),
+                # Without its roles a node starts and cannot report; the roles must outlive the nodes.
+                depends_on=args.cluster.roles,
                 ignore_changes=[
-                    # The autoscaler's business.
+                    # The autoscaler owns both.
                     "initialNodeCount",
                     "nodeCount",
-                    # GKE adds labels of its own to the nodes of some pools (cluster-toolkit ignores them, too).
+                    # GKE adds labels to the nodes of some pools (cluster-toolkit ignores them, too).
                     "nodeConfig.labels",
                 ],
-                # The provider's default is two hours; a pool whose zone is out of stock would hold `up` as long.
+                # With the provider's default of two hours, a zone out of stock would block `up` as long.
                 custom_timeouts=pulumi.CustomTimeouts(create="45m", update="90m", delete="90m"),
             ),
         )
 
     def _network(self) -> container.NodePoolNetworkConfigArgs:
         if not self._args.networks:
-            # Never together with networks of one's own (terraform-provider-google-beta, 93c65b2d, 2026-08-21).
+            # Cannot be combined with additional networks (terraform-provider-google-beta, 93c65b2d, 2026-08-21).
             return container.NodePoolNetworkConfigArgs(enable_private_nodes=True, accelerator_network_profile="auto")
         return container.NodePoolNetworkConfigArgs(
             enable_private_nodes=True,
@@ -118,19 +113,18 @@ class GpuPools(pulumi.ComponentResource):
         )
 
     def _node(self, capacity: GkeCapacity) -> container.NodePoolNodeConfigArgs:
-        args, machine = self._args, self._args.machine
-        hours = args.settings.nodes.max_run_hours
+        args, machine, nodes = self._args, self._machine, self._args.settings.nodes
+        reserved = capacity.reservation_affinity == "SPECIFIC_RESERVATION"
+        run_s = f"{nodes.max_run_hours * 3600}s" if capacity.flex_start and nodes.max_run_hours else None
         return container.NodePoolNodeConfigArgs(
-            machine_type=args.machine_type,
-            flex_start=True if capacity.flex_start else None,
-            max_run_duration=f"{hours * 3600}s" if capacity.flex_start and hours else None,
-            spot=True if capacity.spot else None,
+            machine_type=self._machine_type,
+            flex_start=capacity.flex_start or None,
+            max_run_duration=run_s,
+            spot=capacity.spot or None,
             reservation_affinity=container.NodePoolNodeConfigReservationAffinityArgs(
                 consume_reservation_type=capacity.reservation_affinity,
-                key=RESERVATION_KEY if capacity.reservation_affinity == "SPECIFIC_RESERVATION" else None,
-                values=[str(args.settings.nodes.reservation)]
-                if capacity.reservation_affinity == "SPECIFIC_RESERVATION"
-                else None,
+                key=RESERVATION_KEY if reserved else None,
+                values=[str(nodes.reservation)] if reserved else None,
             ),
             guest_accelerators=[
                 container.NodePoolNodeConfigGuestAcceleratorArgs(
@@ -151,7 +145,7 @@ class GpuPools(pulumi.ComponentResource):
             else None,
             disk_type=machine.boot_disk,
             disk_size_gb=BOOT_DISK_GB,
-            service_account=args.account,
+            service_account=args.cluster.account,
             oauth_scopes=list(NODE_SCOPES),
             gcfs_config=container.NodePoolNodeConfigGcfsConfigArgs(enabled=True),
             shielded_instance_config=container.NodePoolNodeConfigShieldedInstanceConfigArgs(
@@ -160,31 +154,61 @@ class GpuPools(pulumi.ComponentResource):
             workload_metadata_config=container.NodePoolNodeConfigWorkloadMetadataConfigArgs(mode="GKE_METADATA"),
             labels=_labels(args.settings),
             taints=_taints(args.settings),
-            resource_labels=args.labels,
+            resource_labels=args.site.labels,
         )
 
 
-def _labels(settings: Settings) -> dict[str, str]:
-    """Node labels that pods select by; GKE adds cloud.google.com/gke-accelerator and its like itself."""
-    labels = {}
-    if settings.compute_class:
-        labels["cloud.google.com/compute-class"] = COMPUTE_CLASS
-    if settings.fabric == "managed-dranet":
-        labels["cloud.google.com/gke-networking-dra-driver"] = "true"
-    return labels
+class ComputeClass(pulumi.ComponentResource):
+    """The ComputeClass that worker pods select: the node pools, tried in order.
 
-
-def _taints(settings: Settings) -> list[container.NodePoolNodeConfigTaintArgs]:
-    """Who may not come: pods without a GPU, and with a ComputeClass pods that do not ask for it.
-
-    The first taint is the one that GKE would add by itself. Written down, it also holds for the pool's first node, and
-    the autoscaler knows it while the pool is empty.
+    It names existing pools. A ComputeClass can create pools, but not with additional networks (GKE docs ComputeClass
+    CRD reference, 2026-04-13).
     """
-    taints = [container.NodePoolNodeConfigTaintArgs(key="nvidia.com/gpu", value="present", effect="NO_SCHEDULE")]
-    if settings.compute_class:
-        taints.append(
-            container.NodePoolNodeConfigTaintArgs(
-                key="cloud.google.com/compute-class", value=COMPUTE_CLASS, effect="NO_SCHEDULE"
-            )
+
+    def __init__(self, name: str, pools: GpuPools, opts: ResourceOptions | None = None) -> None:
+        super().__init__("rdma-ray:gke:ComputeClass", name, {}, opts)
+        manifest = {
+            "apiVersion": COMPUTE_CLASS_API,
+            "kind": "ComputeClass",
+            "metadata": {"name": COMPUTE_CLASS},
+            "spec": {
+                "activeMigration": {"optimizeRulePriority": False},
+                # A rule that names pools may contain nothing else.
+                "priorities": [{"nodepools": [pool.name]} for pool in pools.pools],
+                # Explicit, because the default changed in GKE 1.33.
+                "whenUnsatisfiable": "DoNotScaleUp",
+            },
+        }
+        self.resource = custom_resource(name, manifest, ResourceOptions(parent=self))
+        self.register_outputs({"name": COMPUTE_CLASS})
+
+
+def _machine_type(types: compute.GetMachineTypesResult, *, machine: str, zone: str) -> str:
+    """Return the machine type; fail the preview if the zone lacks it, before a cluster is created."""
+    if not types.machine_types:
+        raise pulumi.RunError(
+            f"nodes.machine: {machine} is not offered in location: {zone}, so its nodes would never come. Choose "
+            f"another zone; `gcloud compute machine-types list --filter='name={machine}'` names those that have it"
         )
-    return taints
+    return machine
+
+
+def _labels(settings: GkeSettings) -> dict[str, str]:
+    """Return the node labels that pods select; GKE adds cloud.google.com/gke-accelerator and others."""
+    return {
+        **({COMPUTE_CLASS_LABEL: COMPUTE_CLASS} if settings.compute_class else {}),
+        **({"cloud.google.com/gke-networking-dra-driver": "true"} if settings.fabric == "managed-dranet" else {}),
+    }
+
+
+def _taints(settings: GkeSettings) -> list[container.NodePoolNodeConfigTaintArgs]:
+    """Return the taints that keep off pods without a GPU and, with a ComputeClass, pods that do not select it.
+
+    GKE would add the first taint as well. Declared here, it also holds for the pool's first node, and the autoscaler
+    knows it while the pool is empty.
+    """
+    taints = {"nvidia.com/gpu": "present", **({COMPUTE_CLASS_LABEL: COMPUTE_CLASS} if settings.compute_class else {})}
+    return [
+        container.NodePoolNodeConfigTaintArgs(key=key, value=value, effect="NO_SCHEDULE")
+        for key, value in taints.items()
+    ]

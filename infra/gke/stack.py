@@ -1,8 +1,8 @@
-"""The `gke` target: from settings to an RDMA cluster on Google Cloud with Ray on it, and the outputs contract."""
+"""The `gke` target: an RDMA cluster on Google Cloud with Ray on it, from settings to stack outputs."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
 from ipaddress import IPv4Network
 from typing import Any
 
@@ -13,49 +13,42 @@ from pulumi import ResourceOptions
 
 from infra.addresses import gke_addresses
 from infra.catalog.machines import gke_machine
-from infra.gke import fabric as fabrics
 from infra.gke.cluster import GkeCluster, GkeClusterArgs
-from infra.gke.compute_class import ComputeClass, ComputeClassArgs
-from infra.gke.device_networks import DeviceNetworks, DeviceNetworksArgs
-from infra.gke.dranet import Dranet
-from infra.gke.installer import NcclInstaller, NcclInstallerArgs
-from infra.gke.names import GkeNames
-from infra.gke.network import ClusterNetwork, GvnicNetwork, NetworkArgs, RdmaNetwork
-from infra.gke.node_pools import GpuPools, GpuPoolsArgs, NodeNetwork
-from infra.gke.preflight import cluster_version, machine_in_zone
-from infra.gke.queue import admission, queue_shape
-from infra.gke.ray import SYSTEM_NODES, cloud_side, gcs_folder
-from infra.gke.storage import BucketAccess, BucketAccessArgs
-from infra.gke.versions import minimum_version
-from infra.gke.webhooks import WebhookAccess, WebhookAccessArgs
-from infra.kubernetes.operators import OperatorsArgs, operators
+from infra.gke.device_networks import DeviceNetworks, Dranet
+from infra.gke.nccl_installer import NcclInstaller
+from infra.gke.network import ClusterNetwork, GvnicNetwork, NodeNetwork, RdmaNetwork, WebhookAccess
+from infra.gke.node_pools import ComputeClass, GpuPools, GpuPoolsArgs
+from infra.gke.pod import GVNIC_NETWORK, SYSTEM_NODES, gpu_pod, rdma_network
+from infra.gke.queue import queue_args
+from infra.gke.site import Site
+from infra.gke.storage import BucketAccess, BucketAccessArgs, gcs_folder
+from infra.kubernetes.indexed_job import ray_workload
+from infra.kubernetes.operators import OperatorsArgs, install_operators
 from infra.kubernetes.outputs import outputs
-from infra.kubernetes.queue_facts import VISIBILITY_PORT, WEBHOOK_PORT
-from infra.kubernetes.ray_manifest import HEAD_ACCOUNT, NAMESPACE, WORKER_ACCOUNT
-from infra.kubernetes.workload import WorkloadArgs, workload
-from infra.kubernetes.workload_shape import workload_shape
-from infra.settings import GkeSettings as Settings
-from infra.settings.problems import Problem, SettingsError
+from infra.kubernetes.pods import HEAD_ACCOUNT, WORKER_ACCOUNT, SharedFolder
+from infra.kubernetes.queues import Queue
+from infra.kubernetes.workload import RayArgs
+from infra.settings import GkeSettings, Problem, SettingsError
 
 METRICS_NAMESPACE = "gmp-system"
-"""Where GKE's managed Prometheus runs its collectors (GKE docs managed-prometheus; from memory, 2026-11)."""
+"""Namespace of the collectors of GKE's managed Prometheus (GKE docs managed-prometheus; unverified, 2026-11)."""
 
 
-def deploy(settings: Settings) -> dict[str, Any]:
-    """Register the resources of a Google Cloud stack; returns its outputs under the names of `infra.outputs.Outputs`.
+def deploy(settings: GkeSettings) -> dict[str, Any]:
+    """Register the resources of a Google Cloud stack; return its outputs under the names of `infra.outputs.Outputs`.
 
-    Raises `SettingsError` where no project is named.
+    Raises:
+        SettingsError: No project is configured.
     """
-    problems = project_missing(gcp.config.project)
-    if problems:
+    if problems := project_problems(gcp.config.project):
         raise SettingsError(problems, origin=f"The configuration of stack {pulumi.get_stack()}")
     stack = GkeStack(pulumi.get_stack(), settings)
     machine = gke_machine(settings.nodes.machine)
-    return outputs(settings, machine, stack.names.ray_cluster, stack.kubeconfig, stack.token)
+    return outputs(settings, machine, stack.site.ray_cluster, stack.kubeconfig, stack.token)
 
 
-def project_missing(project: str | None) -> list[Problem]:
-    """The provider's own setting: which project everything is made in, and who pays."""
+def project_problems(project: str | None) -> list[Problem]:
+    """Return the problem of a missing project, a setting of the provider."""
     if project:
         return []
     return [
@@ -69,176 +62,135 @@ def project_missing(project: str | None) -> list[Problem]:
     ]
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Place:
-    """Where a stack is: its project, its zone, and the zone's region."""
-
-    project: str
-    zone: str
-    region: str
+def ray_args(
+    settings: GkeSettings,
+    name: str,
+    *,
+    folder: SharedFolder | None = None,
+    queue: Queue | None = None,
+    depends_on: Sequence[pulumi.Resource] = (),
+) -> RayArgs:
+    """Return the arguments of the stack's RayCluster, RayJob or Indexed Job, with the given name."""
+    return RayArgs(
+        settings=settings,
+        name=name,
+        pod=gpu_pod(settings, gke_machine(settings.nodes.machine)),
+        folder=folder,
+        head_selector=SYSTEM_NODES,
+        metrics_namespace=METRICS_NAMESPACE,
+        queue=queue,
+        depends_on=depends_on,
+    )
 
 
 class GkeStack(pulumi.ComponentResource):
-    """Everything of a stack, as one tree: networks, cluster, GPU pools, and what runs in the cluster."""
+    """All resources of a stack: networks, cluster, GPU node pools, and what runs in the cluster."""
 
     kubeconfig: pulumi.Output[str]
     token: pulumi.Output[str]
 
-    def __init__(self, name: str, settings: Settings) -> None:
-        # Every child inherits it. On the cluster alone it would not do: the engine deletes the node pools and all that
-        # goes before the cluster, and only then says that the cluster is protected (seen with 3.259.0).
+    def __init__(self, name: str, settings: GkeSettings) -> None:
+        # Every child inherits `protect`. On the cluster alone the engine would delete the node pools and everything
+        # else that precedes the cluster, and only then report that the cluster is protected (seen with 3.259.0).
         super().__init__("rdma-ray:gke:GkeStack", name, {}, ResourceOptions(protect=settings.protect))
-        own = ResourceOptions(parent=self)
-        zone = str(settings.location)
-        self.names = GkeNames(name)
+        self._own = ResourceOptions(parent=self)
         self._settings = settings
+        self.site = site = Site(name, str(gcp.config.project), settings.location)
         self._machine = gke_machine(settings.nodes.machine)
-        self._place = _Place(
-            project=str(gcp.config.project),
-            zone=zone,
-            region=zone.rpartition("-")[0],
+        base_range = IPv4Network(settings.network.base_range)
+        self._addresses = gke_addresses(base_range, settings.nodes.max, self._machine.nics)
+        network = ClusterNetwork("cluster", site, self._addresses, self._own)
+        cluster = GkeCluster(
+            "cluster",
+            GkeClusterArgs(settings=settings, site=site, network=network, control_plane=self._addresses.control_plane),
+            self._own,
         )
-        self._labels = {"rdma-ray-stack": name}
-        self._addresses = gke_addresses(
-            IPv4Network(settings.network.base_range), settings.nodes.max, self._machine.nics
-        )
-        network_args = NetworkArgs(
-            names=self.names,
-            addresses=self._addresses,
-            project=self._place.project,
-            region=self._place.region,
-            zone=zone,
-        )
-        cluster_network = ClusterNetwork("cluster", network_args, own)
-        nics = self._nics(network_args, own)
-        cluster = self._cluster(cluster_network, own)
+        # With managed DRANET, GKE creates the networks of the NICs.
+        nics = {} if settings.fabric == "managed-dranet" else self._nics()
         pools = GpuPools(
             "pool",
-            GpuPoolsArgs(
-                settings=settings,
-                machine=self._machine,
-                machine_type=machine_in_zone(self._machine.name, zone),
-                cluster=cluster.resource.name,
-                location=self._place.region,
-                zone=zone,
-                account=cluster.account,
-                networks=list(nics.values()),
-                roles=cluster.roles,
-                labels=self._labels,
-            ),
-            own,
+            GpuPoolsArgs(settings=settings, site=site, cluster=cluster, networks=list(nics.values())),
+            self._own,
         )
         self.kubeconfig = cluster.kubeconfig
-        self.token = self._inside(cluster, pools, nics, self._ways_in(cluster_network, cluster, own))
+        self.token = self._in_cluster(network, cluster, pools, nics)
         self.register_outputs({})
 
-    def _nics(self, args: NetworkArgs, own: ResourceOptions) -> dict[str, NodeNetwork]:
-        """The additional networks by the names of their NICs; none where GKE makes them."""
-        if self._settings.fabric == "managed-dranet":
-            return {}
-        gvnic = GvnicNetwork("gvnic", args, own)
-        rdma = RdmaNetwork("rdma", self._machine.network_profile, args, own)
+    def _nics(self) -> dict[str, NodeNetwork]:
+        """Create the networks of the additional NICs; return them by the names that pods use."""
+        gvnic = GvnicNetwork("gvnic", self.site, self._addresses.gvnic, self._own)
+        rdma = RdmaNetwork("rdma", self.site, self._machine.network_profile, self._addresses.rdma, self._own)
         return {
-            fabrics.GVNIC_NETWORK: NodeNetwork(network=gvnic.network, subnet=gvnic.subnet),
-            **{
-                fabrics.rdma_network(nic): NodeNetwork(network=rdma.network, subnet=subnet)
-                for nic, subnet in enumerate(rdma.subnets)
-            },
+            GVNIC_NETWORK: gvnic.node_network,
+            **{rdma_network(nic): network for nic, network in enumerate(rdma.node_networks)},
         }
 
-    def _cluster(self, network: ClusterNetwork, own: ResourceOptions) -> GkeCluster:
-        settings = self._settings
-        return GkeCluster(
-            "cluster",
-            GkeClusterArgs(
-                names=self.names,
-                project=self._place.project,
-                location=self._place.region,
-                zone=self._place.zone,
-                network=network.network,
-                subnet=network.subnet,
-                version=cluster_version(self._place.region, minimum_version(settings, self._machine)),
-                multi_networking=settings.fabric != "managed-dranet",
-                control_plane=str(self._addresses.control_plane),
-                public_endpoint=settings.access.public_endpoint,
-                authorized_networks=settings.access.authorized_networks,
-                protect=settings.protect,
-                labels=self._labels,
-            ),
-            own,
-        )
-
-    def _ways_in(self, network: ClusterNetwork, cluster: GkeCluster, own: ResourceOptions) -> list[pulumi.Resource]:
-        """What lets the control plane call controllers; KubeRay has no webhook."""
-        if self._settings.queue == "none":
-            return []
-        args = WebhookAccessArgs(
-            called=self.names.webhooks_firewall,
-            network=network.network,
-            control_plane=str(self._addresses.control_plane),
-            account=cluster.account,
-            ports=(WEBHOOK_PORT, VISIBILITY_PORT),
-        )
-        return [WebhookAccess("webhooks", args, own).rule]
-
-    def _inside(
-        self, cluster: GkeCluster, pools: GpuPools, nics: dict[str, NodeNetwork], ways_in: list[pulumi.Resource]
+    def _in_cluster(
+        self, network: ClusterNetwork, cluster: GkeCluster, pools: GpuPools, nics: dict[str, NodeNetwork]
     ) -> pulumi.Output[str]:
-        """What runs in the cluster; returns Ray's token."""
+        """Create what runs in the cluster; return Ray's token."""
+        settings, machine = self._settings, self._machine
         provider = kubernetes.Provider(
             "kubernetes",
             kubeconfig=cluster.kubeconfig,
-            # Only another cluster replaces the provider, and with it everything inside; another address does not.
+            # Only another cluster replaces the provider and everything in the cluster; another address does not.
             cluster_identifier=cluster.resource.id,
-            opts=ResourceOptions(parent=self),
+            opts=self._own,
         )
         inside = ResourceOptions(
             parent=self,
             providers=[provider],
-            # Children inherit it: all of this goes with the cluster, so `destroy` need not reach its API server.
+            # Inherited by children: all of this is deleted with the cluster, so `destroy` does not need its API server.
             deleted_with=cluster.resource,
         )
-        settings = self._settings
-        needs: list[pulumi.Resource] = [*pools.pools]
-        NcclInstaller("nccl-rdma-installer", NcclInstallerArgs(machine=self._machine), inside)
+        NcclInstaller("nccl-rdma-installer", machine, inside)
+        drivers: list[pulumi.Resource] = []
         if settings.fabric == "multi-network":
-            needs += DeviceNetworks("device-networks", DeviceNetworksArgs(networks=nics), inside).networks
+            drivers += DeviceNetworks("device-networks", nics, inside).networks
         if settings.fabric == "dranet":
-            needs.append(Dranet("dranet", inside).release)
+            drivers.append(Dranet("dranet", inside).release)
         if settings.compute_class:
-            args = ComputeClassArgs(pools=[pool.name for pool in pools.pools])
-            needs.append(ComputeClass("compute-class", args, inside).resource)
-        without_operator = settings.ray.mode == "indexed-job"
-        folder = None
-        if settings.storage.bucket is not None:
-            folder = gcs_folder(settings.storage.bucket, str(settings.storage.mount_path))
-            for account in (WORKER_ACCOUNT,) if without_operator else (HEAD_ACCOUNT, WORKER_ACCOUNT):
-                access = BucketAccessArgs(
-                    bucket=settings.storage.bucket,
-                    project=self._place.project,
-                    workload_pool=cluster.workload_pool,
-                    namespace=NAMESPACE,
-                    account=account,
-                )
-                BucketAccess(f"bucket-{account}", access, ResourceOptions(parent=self))
-        controllers = operators(
+            drivers.append(ComputeClass("compute-class", pools, inside).resource)
+        queue = queue_args(settings, machine) if settings.queue == "kueue" else None
+        operators = install_operators(
             OperatorsArgs(
                 node_selector=SYSTEM_NODES,
-                nodes=[cluster.system_pool],
-                ways_in=ways_in,
-                ray=not without_operator,
-                shape=queue_shape(settings, self._machine) if settings.queue == "kueue" else None,
-                admission=admission(settings),
+                depends_on=[cluster.system_pool],
+                webhook_access=[self._webhook_access(network, cluster)] if queue else [],
+                kuberay=settings.ray.mode != "indexed-job",
+                queue=queue,
             ),
             inside,
         )
-        return workload(
-            WorkloadArgs(
-                name=self.names.ray_cluster,
-                shape=workload_shape(settings, cloud_side(settings, self._machine, self.names, folder)),
-                metrics_namespace=METRICS_NAMESPACE,
-                queue=controllers.queue,
-                needs=[*needs, *controllers.needs],
-            ),
-            inside,
+        args = ray_args(
+            settings,
+            self.site.ray_cluster,
+            folder=self._folder(cluster),
+            queue=operators.queue,
+            depends_on=[*pools.pools, *drivers, *operators.releases],
         )
+        return ray_workload(args, inside).token
+
+    def _webhook_access(self, network: ClusterNetwork, cluster: GkeCluster) -> pulumi.Resource:
+        return WebhookAccess(
+            "webhooks",
+            self.site,
+            network=network.network,
+            control_plane=self._addresses.control_plane,
+            account=cluster.account,
+            opts=self._own,
+        ).rule
+
+    def _folder(self, cluster: GkeCluster) -> SharedFolder | None:
+        """Grant the pods access to the bucket; return it as a folder, None without a bucket."""
+        bucket = self._settings.storage.bucket
+        if bucket is None:
+            return None
+        # An Indexed Job has no separate head.
+        with_head = self._settings.ray.mode != "indexed-job"
+        for account in (HEAD_ACCOUNT, WORKER_ACCOUNT) if with_head else (WORKER_ACCOUNT,):
+            access = BucketAccessArgs(
+                bucket=bucket, project=self.site.project, workload_pool=cluster.workload_pool, account=account
+            )
+            BucketAccess(f"bucket-{account}", access, self._own)
+        return gcs_folder(bucket, self._settings.storage.mount_path)

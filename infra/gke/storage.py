@@ -1,6 +1,6 @@
-"""The bucket of a stack: who may use it. How pods mount it is `infra.gke.ray`.
+"""The bucket of a stack: who may use it, and how pods mount it.
 
-The bucket exists beforehand and outlives the stack: nothing here makes or deletes one.
+The bucket exists before the stack and outlives it: nothing here creates or deletes one.
 """
 
 from __future__ import annotations
@@ -11,27 +11,46 @@ import pulumi
 import pulumi_gcp as gcp
 from pulumi import ResourceOptions
 
+from infra.kubernetes.pods import NAMESPACE, SharedFolder
+
 ROLE = "roles/storage.objectUser"
 """Reads, writes and deletes objects, and cannot change the bucket (GKE docs cloud-storage-fuse-csi, read 2026-08)."""
+
+MOUNT_OPTIONS = (
+    "implicit-dirs",
+    # Without them only root can use a mount (mode 755), and Ray's images have another user (docs/troubleshooting.md of
+    # GoogleCloudPlatform/gcs-fuse-csi-driver, read 2026-11); 777 suits the user of any image.
+    "file-mode=777",
+    "dir-mode=777",
+    "file-cache:enable-parallel-downloads:true",
+    "file-cache:cache-file-for-range-read:true",
+    "file-cache:max-size-mb:-1",
+    "write:enable-streaming-writes:true",
+    "metadata-cache:negative-ttl-secs:0",
+    "read_ahead_kb=1024",
+)
+"""For checkpoints and training data: large sequential reads and writes (verl-on-gke tutorial, read 2026-08)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class BucketAccessArgs:
-    """What the right is made from.
+    """Arguments of the grant.
 
-    project: its id. workload_pool: the cluster's, as the cluster says it: it exists from a project's first cluster on.
-    namespace, account: those of the Kubernetes ServiceAccount that the pods run as.
+    Args:
+        bucket: Name of the bucket.
+        project: Id of the project.
+        workload_pool: The cluster's workload identity pool, as an output: it exists from a project's first cluster on.
+        account: Kubernetes ServiceAccount of the pods.
     """
 
     bucket: str
     project: str
     workload_pool: pulumi.Input[str]
-    namespace: str
     account: str
 
 
 class BucketAccess(pulumi.ComponentResource):
-    """The right of the Ray pods on the bucket, given to their Kubernetes identity and to nobody else."""
+    """Grant on the bucket to the Kubernetes identity of the Ray pods, and to no other."""
 
     def __init__(self, name: str, args: BucketAccessArgs, opts: ResourceOptions | None = None) -> None:
         super().__init__("rdma-ray:gke:BucketAccess", name, {}, opts)
@@ -40,16 +59,31 @@ class BucketAccess(pulumi.ComponentResource):
             name,
             bucket=args.bucket,
             role=ROLE,
-            member=pulumi.Output.all(number, args.workload_pool, args.namespace, args.account).apply(_principal),
+            member=pulumi.Output.all(number, args.workload_pool, args.account).apply(_principal),
             opts=ResourceOptions(parent=self),
         )
         self.register_outputs({})
 
 
 def _principal(values: list[str]) -> str:
-    """The pods' identity as IAM writes it, from project number, workload pool, namespace and ServiceAccount."""
-    number, pool, namespace, account = values
+    """Return the pods' identity as IAM writes it, from project number, workload pool and ServiceAccount."""
+    number, pool, account = values
     return (
         f"principal://iam.googleapis.com/projects/{number}/locations/global/workloadIdentityPools/"
-        f"{pool}/subject/ns/{namespace}/sa/{account}"
+        f"{pool}/subject/ns/{NAMESPACE}/sa/{account}"
+    )
+
+
+def gcs_folder(bucket: str, mount_path: str) -> SharedFolder:
+    """Return the bucket as a folder of pods, mounted by a GCS FUSE sidecar without limits, which GKE injects."""
+    limits = {f"gke-gcsfuse/{resource}-limit": "0" for resource in ("cpu", "memory", "ephemeral-storage")}
+    attributes = {
+        "bucketName": bucket,
+        "gcsfuseMetadataPrefetchOnMount": "true",
+        "mountOptions": ",".join(MOUNT_OPTIONS),
+    }
+    return SharedFolder(
+        mount_path=mount_path,
+        annotations={"gke-gcsfuse/volumes": "true", **limits},
+        volume={"csi": {"driver": "gcsfuse.csi.storage.gke.io", "volumeAttributes": attributes}},
     )

@@ -1,106 +1,196 @@
-"""An Indexed Job that is a Ray cluster while it runs, and what stands around it: namespace, account, token, policy.
+"""Indexed Job whose pods form a Ray cluster, run one entry point and end. It needs nothing but Kubernetes.
 
-Nothing but Kubernetes is needed. It has a fixed size, runs one entry point, and gives its nodes back when that ends.
+Pod 0 is the head and works too, since it has the GPUs of its node. The package `indexed_job_pod` is what the pods run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import cast
+from typing import Any, cast
 
 import pulumi
 from pulumi import ResourceOptions
-from pulumi_kubernetes import batch, core, meta, networking
+from pulumi_kubernetes import batch, core, meta
 
-from infra.kubernetes.indexed_job_manifest import JobShape, head_service, indexed_job, script_files
-from infra.kubernetes.network_policy import job_ingress
-from infra.kubernetes.pod_objects import beside
-from infra.kubernetes.queues import Queue, admitted, local_queue, queue_annotations, queue_labels, suspension
-from infra.kubernetes.ray_manifest import NAMESPACE
-from infra.kubernetes.ray_token import ray_token
-from infra.kubernetes.succession import INDEXED_JOB, in_place_of_others
+from infra.kubernetes.pods import (
+    CLIENT_PORT,
+    DASHBOARD_PORT,
+    GCS_PORT,
+    INDEXED_JOB_POD,
+    METRICS_PORT,
+    SCRIPTS,
+    WORKER_ACCOUNT,
+    folder_preparation,
+    indexed_job_spec,
+    node_wait_s,
+    one_pod_per_node,
+    ray_authentication,
+    ray_template,
+    script_files,
+    variable,
+)
+from infra.kubernetes.ray_cluster import RayCluster, RayJob
+from infra.kubernetes.workload import (
+    RayArgs,
+    replacing_other_modes,
+    supporting_resources,
+    workload_metadata,
+    workload_options,
+    workload_spec,
+)
 
+ON_EVERY_POD = "torchrun"
+"""An entry point that starts with this word runs on every pod, with the variables that torchrun reads."""
 
-@dataclass(frozen=True, kw_only=True)
-class IndexedJobArgs:
-    """shape: the Job itself. metrics_namespace: whose pods may read metrics. queue: who admits it, None for nobody.
-
-    needs: what must be there before the Job, and go only after it: the node pools, the objects that its pods name.
-    """
-
-    shape: JobShape
-    metrics_namespace: str
-    needs: Sequence[pulumi.Resource]
-    queue: Queue | None = None
+GRACE_S = 90
+"""Seconds that a pod has to stop its entry point, notify the others, and stop Ray: at most 20 s each."""
 
 
 class IndexedJob(pulumi.ComponentResource):
-    """A Ray cluster of fixed size for one entry point, in a namespace of its own. `token` is secret.
+    """A Ray cluster of fixed size for one entry point, in its own namespace. `token` is secret.
 
-    `up` is done when the API server has the Job: its nodes may take hours, and its entry point days. Another entry
-    point, image or size replaces the Job, that is, ends it and runs a new one.
+    Another entry point, image or size replaces the Job: the run ends and a new one starts.
     """
 
     token: pulumi.Output[str]
 
-    def __init__(self, name: str, args: IndexedJobArgs, opts: ResourceOptions | None = None) -> None:
-        super().__init__(INDEXED_JOB, name, {}, in_place_of_others(INDEXED_JOB, opts))
+    def __init__(self, name: str, args: RayArgs, opts: ResourceOptions | None = None) -> None:
+        type_ = "rdma-ray:kubernetes:IndexedJob"
+        super().__init__(type_, name, {}, replacing_other_modes(type_, opts))
         own = ResourceOptions(parent=self)
-        shape = args.shape
-        namespace = core.v1.Namespace(name, metadata=meta.v1.ObjectMetaArgs(name=NAMESPACE), opts=own)
-        inside = namespace.metadata["name"]
-        account = core.v1.ServiceAccount(
-            shape.account,
-            metadata=meta.v1.ObjectMetaArgs(name=shape.account, namespace=inside),
-            automount_service_account_token=False,
-            opts=own,
-        )
-        token = ray_token(f"{name}-token", shape.token_secret, inside, own)
+        supporting = supporting_resources(name, args, own)
         scripts = core.v1.ConfigMap(
             f"{name}-scripts",
-            metadata=meta.v1.ObjectMetaArgs(name=shape.scripts, namespace=inside),
-            data=script_files(),
+            metadata=meta.v1.ObjectMetaArgs(name=_scripts(args), namespace=supporting.namespace),
+            data=script_files(INDEXED_JOB_POD),
             opts=own,
         )
         service = core.v1.Service(
             f"{name}-head",
             metadata=meta.v1.ObjectMetaArgs(
-                name=shape.service,
-                namespace=inside,
-                # It has no endpoint before the head's node is there, which may take hours.
+                name=head_service(args),
+                namespace=supporting.namespace,
+                # It has no endpoint until the head has a node, which may take hours.
                 annotations={"pulumi.com/skipAwait": "true"},
             ),
-            spec=cast("core.v1.ServiceSpecArgsDict", head_service(shape)),
+            spec=cast("core.v1.ServiceSpecArgsDict", head_service_spec(args)),
             opts=own,
         )
-        guard = networking.v1.NetworkPolicy(
-            f"{name}-ingress",
-            metadata=meta.v1.ObjectMetaArgs(name=f"{shape.name}-ingress", namespace=inside),
-            spec=job_ingress(shape.labels, args.metrics_namespace),
-            opts=own,
-        )
-        objects = beside(shape.pod, inside, own, shape.folder)
-        way_in = [local_queue(f"{name}-queue", args.queue, inside, own)] if args.queue else []
         batch.v1.Job(
             name,
-            metadata=meta.v1.ObjectMetaArgs(
-                name=shape.name,
-                namespace=inside,
-                # Ready means "has succeeded"; `up` must not stay for the training.
-                annotations={"pulumi.com/skipAwait": "true", **queue_annotations(args.queue)},
-                labels=queue_labels(args.queue),
-            ),
-            # The SDK hands Kubernetes' own field names on as they are.
-            spec=cast("batch.v1.JobSpecArgsDict", {**suspension(args.queue), **indexed_job(shape)}),
-            opts=ResourceOptions.merge(
-                ResourceOptions(
-                    parent=self,
-                    # Its pods name all of these; the policy is there before the first port opens.
-                    depends_on=[account, token.secret, scripts, service, guard, *objects, *way_in, *args.needs],
-                ),
-                admitted(args.queue),
-            ),
+            metadata=workload_metadata(args, supporting.namespace),
+            # The SDK passes Kubernetes' field names on unchanged.
+            spec=cast("batch.v1.JobSpecArgsDict", workload_spec(args, job_spec(args))),
+            opts=workload_options(self, args, [*supporting.resources, scripts, service]),
         )
-        self.token = token.value
-        self.register_outputs({"namespace": inside})
+        self.token = supporting.token
+        self.register_outputs({"namespace": supporting.namespace})
+
+
+def ray_workload(args: RayArgs, opts: ResourceOptions) -> RayCluster | RayJob | IndexedJob:
+    """Create the component that `ray.mode` selects."""
+    match args.settings.ray.mode:
+        case "cluster":
+            return RayCluster("ray", args, opts)
+        case "job":
+            return RayJob("ray", args, opts)
+        case "indexed-job":
+            return IndexedJob("ray", args, opts)
+
+
+def head_service(args: RayArgs) -> str:
+    """Return the name of the head's Service, formed as KubeRay forms it."""
+    return f"{args.name}-head-svc"
+
+
+def head_service_spec(args: RayArgs) -> dict[str, Any]:
+    """Return the spec of the headless Service that gives pod 0 its host name.
+
+    It selects pod 0 only, so `kubectl port-forward` reaches no other pod. Since Kubernetes 1.28 the index is a label of
+    every pod of an Indexed Job.
+    """
+    ports = {"dashboard": DASHBOARD_PORT, "client": CLIENT_PORT, "gcs-server": GCS_PORT}
+    return {
+        "clusterIP": "None",
+        "selector": {**args.labels, "batch.kubernetes.io/job-completion-index": "0"},
+        # The other pods look for the head before it is ready: it becomes ready when they have joined.
+        "publishNotReadyAddresses": True,
+        "ports": [{"name": name, "port": port} for name, port in ports.items()],
+    }
+
+
+def job_spec(args: RayArgs) -> dict[str, Any]:
+    """Return the spec of the Job.
+
+    It has no `activeDeadlineSeconds`: how long training may run is the user's decision. It has no
+    `ttlSecondsAfterFinished`: a Job that removes itself looks like drift, and the next `up` after a refresh would train
+    again. It has no `backoffLimitPerIndex`: a retried index would meet a cluster that has ended.
+    """
+    container, pod = args.pod.container(), args.pod.pod()
+    node = {
+        "name": "ray-node",
+        "image": args.image,
+        **container,
+        "command": ["/bin/bash", "-c", _command(args), "ray-node", *_arguments(args)],
+        "env": [
+            *container["env"],
+            *ray_authentication(args.token_secret),
+            _field("POD_IP", "status.podIP"),
+            # Names the file on shared storage that holds the head's address: unique to this Job forever.
+            _field("JOB_UID", "metadata.labels['batch.kubernetes.io/controller-uid']"),
+            variable("PYTHONUNBUFFERED", "1"),
+        ],
+        "ports": [
+            {"containerPort": DASHBOARD_PORT, "name": "dashboard"},
+            {"containerPort": METRICS_PORT, "name": "metrics"},
+        ],
+        "volumeMounts": [
+            *container["volumeMounts"],
+            {"name": "scripts", "mountPath": f"{SCRIPTS}/{INDEXED_JOB_POD}", "readOnly": True},
+        ],
+    }
+    spec = {
+        **pod,
+        # In every pod, since the pods of a Job are alike; the command may run several times.
+        **folder_preparation(args.folder, args.image),
+        "restartPolicy": "Never",
+        # With the pod's host name, `<job>-<index>`, it makes `<job>-0.<service>` resolve.
+        "subdomain": head_service(args),
+        "serviceAccountName": WORKER_ACCOUNT,
+        "automountServiceAccountToken": False,
+        "terminationGracePeriodSeconds": GRACE_S,
+        "affinity": one_pod_per_node(args.labels),
+        "volumes": [*pod["volumes"], {"name": "scripts", "configMap": {"name": _scripts(args)}}],
+    }
+    template = ray_template(node, spec, folder=args.folder, annotations=args.pod.annotations, labels=args.labels)
+    return {**indexed_job_spec("ray-node", args.settings.ray.max_workers), "template": template}
+
+
+def _command(args: RayArgs) -> str:
+    """Return one line of bash, which the fabric's setup may need; `exec` passes the pod's signals to Python."""
+    python = f'PYTHONPATH="{SCRIPTS}${{PYTHONPATH:+:$PYTHONPATH}}" exec python3 -m {INDEXED_JOB_POD} "$@"'
+    return f"{args.pod.setup} && {python}" if args.pod.setup else python
+
+
+def _arguments(args: RayArgs) -> list[str]:
+    limits = args.pod.resources["limits"]
+    return [
+        f"--nodes={args.settings.ray.max_workers}",
+        f"--head-host={args.name}-0.{head_service(args)}",
+        f"--wait-s={node_wait_s(args.settings)}",
+        *([f"--folder={args.folder.mount_path}"] if args.folder else []),
+        *(["--everywhere"] if args.entrypoint.split()[0] == ON_EVERY_POD else []),
+        f"--ray=--num-cpus={limits['cpu']}",
+        f"--ray=--num-gpus={limits['nvidia.com/gpu']}",
+        f"--ray=--metrics-export-port={METRICS_PORT}",
+        # As KubeRay starts it; the NetworkPolicy and the token control access.
+        "--ray-head=--dashboard-host=0.0.0.0",
+        f"--entrypoint={args.entrypoint}",
+    ]
+
+
+def _scripts(args: RayArgs) -> str:
+    return f"{args.name}-scripts"
+
+
+def _field(name: str, path: str) -> dict[str, Any]:
+    return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}

@@ -1,9 +1,9 @@
-"""nccl-tests as a Kubernetes Job without Ray: an Indexed Job whose pod 0 runs mpirun over sshd on the others.
+"""nccl-tests as a Kubernetes Job without Ray: an Indexed Job whose pod 0 runs mpirun over the sshd of the others.
 
-Pure. This module says what such a Job is and what it cannot be; `nccl_job_manifest` writes it down, and the folder
-`nccl_job_pod` is what runs in its pods. It is not part of a stack: `pulumi up` must not occupy GPUs. It follows a Job
-that has run (saltysoup/gke-h200-dws-example, read 2026-08), with its faults mended: names that resolve, and an exit
-code that is mpirun's.
+This module describes such a Job and checks it; `nccl_job_manifest` writes its objects, and the folder `nccl_job_pod`
+runs in its pods. It is not part of a stack: `pulumi up` must not occupy GPUs. It follows a Job that has run
+(saltysoup/gke-h200-dws-example, read 2026-08), with two faults corrected: host names resolve, and the exit code is that
+of mpirun. Imports no Pulumi.
 """
 
 from __future__ import annotations
@@ -13,45 +13,124 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from infra.catalog.capacity import promised_s
+from infra.catalog.pins import EFA_NCCL_TESTS_IMAGE, GIB_DIAGNOSTIC_IMAGE
 from infra.fabric import GpuPod
-from infra.kubernetes.nccl_images import IMAGES, PROGRAMS, NcclImage
-from infra.kubernetes.queue_facts import LOCAL_QUEUE
-from infra.kubernetes.ray_manifest import NAMESPACE
+from infra.kubernetes.pods import NAMESPACE, SCRIPTS, node_wait_s
+from infra.kubernetes.queue_objects import LOCAL_QUEUE
 from infra.plan import plan
 from infra.settings import LocalSettings, Settings
 
 JOB_NAME = "batch.kubernetes.io/job-name"
-"""The label that every pod of a Job gets (Kubernetes docs, concepts/workloads/controllers/job; since 1.27)."""
+"""Label of every pod of a Job (Kubernetes docs, concepts/workloads/controllers/job; since 1.27)."""
 
 JOB_INDEX = "batch.kubernetes.io/job-completion-index"
-"""The label with a pod's index (the same page; since 1.28)."""
+"""Label with a pod's index (the same page; since 1.28)."""
 
 MAX_RUN_S = 604_800
-"""The longest that queued machines are lent, seven days (GKE docs provisioningrequest, 2026-04-08)."""
+"""Longest run of queued nodes, seven days (GKE docs provisioningrequest, 2026-04-08)."""
 
 HOST_NAME_ROOM = 64
-"""The most characters of a host name in Linux; a pod whose full name is longer does not start (Kubernetes docs,
+"""Most characters of a host name in Linux; a pod with a longer FQDN does not start (Kubernetes docs,
 concepts/services-networking/dns-pod-service, setHostnameAsFQDN; read 2026-11)."""
 
 DOMAIN = "svc.cluster.local"
-"""The domain that clusters have unless somebody chose another; the pods read theirs from their own host name."""
+"""Default domain of a cluster; the pods read theirs from their own host name."""
 
 START_S = 900
 """Seconds that a pod with a node may need before its script runs: 6 min 41 s were seen (the same source's log)."""
 
 FIRST_OP: Mapping[str, str] = {"gke": "all_gather", "eks": "all_reduce"}
-"""The operation that most published figures of a cloud's machines are of (`infra.catalog.baselines`)."""
+"""Operation of most published figures of a cloud's machines (`infra.catalog.baselines`)."""
+
+SSH_PORT = 222
+"""Port of sshd in GKE's image, and in ours: it is privileged, so only root can serve logins there."""
+
+PROGRAMS: Mapping[str, str] = {
+    "all_reduce": "all_reduce_perf",
+    "all_gather": "all_gather_perf",
+    "reduce_scatter": "reduce_scatter_perf",
+    "all_to_all": "alltoall_perf",
+    "broadcast": "broadcast_perf",
+    "reduce": "reduce_perf",
+    "gather": "gather_perf",
+    "scatter": "scatter_perf",
+    "sendrecv": "sendrecv_perf",
+}
+"""Program of each operation (NVIDIA/nccl-tests: src/Makefile, a0b82b22)."""
 
 _SIZE = re.compile(r"([1-9]\d*)([KMGT]?)")
 _LABEL = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sweep:
-    """What nccl-tests measures: its own options, spelt as it spells them. `split` is world or rails.
+class NcclImage:
+    """A container image with nccl-tests, Open MPI and sshd.
 
-    Sizes are bytes with K, M, G (powers of 1024, as nccl-tests reads them). `iterations` are timed, `warmup` are not.
+    The fabric's plugin comes with the node on GKE (gIB, mounted) and with the image on EKS (aws-ofi-nccl).
+
+    Args:
+        image: Name of the image.
+        tests: Folder of all_gather_perf and the others.
+        mpirun: Command; with its full path it tells the other nodes where its programs are (mpirun(1), Open MPI 4.1:
+            the same as --prefix).
+        sshd: Command that serves logins on `SSH_PORT`, in the foreground.
+        own_keys: Whether the image contains a key pair, which is then public.
+        prepare: Command that its examples run first; "" for none.
+        unset: Variables of the image that conflict with ours.
+        source: Source of these facts.
+    """
+
+    image: str
+    tests: str
+    mpirun: str
+    sshd: str
+    own_keys: bool
+    prepare: str
+    unset: tuple[str, ...]
+    source: str
+
+
+IMAGES: Mapping[str, NcclImage] = {
+    "gke": NcclImage(
+        image=GIB_DIAGNOSTIC_IMAGE,
+        tests="/third_party/nccl-tests/build",
+        mpirun="mpirun",
+        sshd="/scripts/container_entry.sh daemon",
+        own_keys=True,
+        # The image's library cache was written before the node's driver was mounted.
+        prepare="/sbin/ldconfig",
+        unset=(),
+        source="GoogleCloudPlatform/container-engine-accelerators: gpudirect-rdma/nccl-test-managed-rdma.yaml, "
+        "2433eeed (the tag); saltysoup/gke-h200-dws-example and gke-ai-hypercompute-custom, 2026-04-06 (the rest)",
+    ),
+    "eks": NcclImage(
+        image=EFA_NCCL_TESTS_IMAGE,
+        tests="/opt/nccl-tests/build",
+        mpirun="/opt/amazon/openmpi/bin/mpirun",
+        # Our own sshd, with the Job's key and no other (`nccl_job_pod/sshd_config`).
+        sshd=f"mkdir -p /run/sshd && exec /usr/sbin/sshd -D -e -f {SCRIPTS}/sshd_config",
+        own_keys=False,
+        prepare="",
+        # Open MPI accepts either a list of interfaces to use or a list to exclude; the image sets the second.
+        unset=("OMPI_MCA_btl_tcp_if_exclude",),
+        source="awslabs/awsome-distributed-ai: micro-benchmarks/nccl-tests/nccl-tests.Dockerfile, 0b55ba5f, and "
+        "kubernetes/nccl-tests-gb200.yaml, c428b24b, read 2026-11",
+    ),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sweep:
+    """What nccl-tests measures, in its own spelling.
+
+    Args:
+        op: Operation, a key of `PROGRAMS`.
+        begin: Smallest size in bytes, with K, M or G for powers of 1024.
+        end: Largest size.
+        factor: Step between sizes.
+        iterations: Timed runs of each size.
+        warmup: Untimed runs before them.
+        split: All ranks in one communicator, or one communicator per rail.
     """
 
     op: str = "all_gather"
@@ -62,15 +141,35 @@ class Sweep:
     warmup: int = 5
     split: Literal["world", "rails"] = "world"
 
+    def problem(self) -> str:
+        """Return the first problem with its option, value and fix; empty if there is none."""
+        if self.op not in PROGRAMS:
+            return f"--op {self.op}: nccl-tests measures {', '.join(PROGRAMS)}"
+        for option, text in (("-b", self.begin), ("-e", self.end)):
+            if not _SIZE.fullmatch(text):
+                return f"{option} {text}: write bytes as nccl-tests does, such as 64, 1K, 512M or 8G"
+        if size(self.begin) > size(self.end):
+            return f"-b {self.begin}: larger than -e {self.end}, so nothing would be measured"
+        return ""
+
 
 @dataclass(frozen=True, kw_only=True)
 class NcclJob:
-    """What an NCCL Job is shaped by.
+    """An NCCL Job.
 
-    nodes: pods, one per node. gpus: of a node, and ranks per pod. wait_s: seconds that pods with a node wait for each
-    other. run_s: seconds that mpirun may take. nodes_s: seconds that the way to get machines may take. queue: Kueue's
-    LocalQueue, None for none; lent: whether the queue gets its machines by a request for so many seconds. net: the
-    value of NCCL_NET, which makes a fall-back to sockets an error; None where no name of it is sure.
+    Args:
+        name: Name of the Job.
+        image: Image of its pods.
+        nodes: Pods, one per node.
+        gpus: GPUs of a node, and ranks per pod.
+        sweep: What it measures.
+        wait_s: Seconds that pods with a node wait for each other.
+        run_s: Seconds that mpirun may take.
+        nodes_s: Seconds that pods may wait for nodes.
+        queue: Kueue's LocalQueue; None without one.
+        provisioned: Whether a ProvisioningRequest creates the nodes for the Job.
+        net: Value of NCCL_NET, which turns a fallback to sockets into an error; None if the plugin's name varies.
+        pod: What a pod needs to own the GPUs and NICs of its node.
     """
 
     name: str
@@ -82,33 +181,37 @@ class NcclJob:
     run_s: int
     nodes_s: int
     queue: str | None
-    lent: bool
+    provisioned: bool
     net: str | None
     pod: GpuPod
 
     @property
     def labels(self) -> dict[str, str]:
-        """What every pod of the Job carries, and no other pod."""
+        """Labels that every pod of the Job carries and no other pod."""
         return {JOB_NAME: self.name}
 
     @property
     def key_secret(self) -> str:
-        """The Secret with the key pair of its sshd; needed where the image has none."""
+        """Name of the Secret with the key pair of its sshd, if the image has none."""
         return f"{self.name}-ssh"
 
     @property
     def pod_s(self) -> int:
-        """Seconds that a pod may live from the moment that it has a node."""
+        """Seconds that a pod may run from the moment that it has a node."""
         return START_S + self.wait_s + self.run_s
 
     @property
     def first(self) -> str:
-        """The selector of pod 0, whose log has the results."""
+        """Selector of pod 0, whose log has the results."""
         return f"{JOB_NAME}={self.name},{JOB_INDEX}=0"
 
     def problems(self) -> list[str]:
-        """What is wrong with it, each with its option, value and fix; empty where nothing is."""
-        return [text for text in (self._nodes(), self._name(), self._sizes(), self._loan()) if text]
+        """Return every problem with its option, value and fix."""
+        nodes = "" if self.nodes >= 2 else f"--nodes {self.nodes}: a network has two ends; take at least 2"
+        time = ""
+        if self.provisioned and self.pod_s > MAX_RUN_S:
+            time = f"--wait and --timeout: {self.pod_s} s in total; queued nodes run for at most {MAX_RUN_S} s"
+        return [text for text in (nodes, self._name(), self.sweep.problem(), time) if text]
 
     def _name(self) -> str:
         if not _LABEL.fullmatch(self.name):
@@ -122,28 +225,9 @@ class NcclJob:
             f"{HOST_NAME_ROOM}; choose a name of at most {most}"
         )
 
-    def _nodes(self) -> str:
-        return "" if self.nodes >= 2 else f"--nodes {self.nodes}: a network has two ends; take at least 2"
-
-    def _sizes(self) -> str:
-        sweep = self.sweep
-        if sweep.op not in PROGRAMS:
-            return f"--op {sweep.op}: nccl-tests measures {', '.join(PROGRAMS)}"
-        for option, text in (("-b", sweep.begin), ("-e", sweep.end)):
-            if not _SIZE.fullmatch(text):
-                return f"{option} {text}: write bytes as nccl-tests does, such as 64, 1K, 512M or 8G"
-        if size(sweep.begin) > size(sweep.end):
-            return f"-b {sweep.begin}: larger than -e {sweep.end}, so nothing would be measured"
-        return ""
-
-    def _loan(self) -> str:
-        if not self.lent or self.pod_s <= MAX_RUN_S:
-            return ""
-        return f"--wait and --timeout: {self.pod_s} s in all; queued machines are lent for at most {MAX_RUN_S} s"
-
 
 def size(text: str) -> int:
-    """Bytes of a size as nccl-tests writes it."""
+    """Return the bytes of a size as nccl-tests writes it."""
     found = _SIZE.fullmatch(text)
     if found is None:
         raise ValueError(f"{text} is not a size such as 1K or 8G")
@@ -161,18 +245,20 @@ def nccl_job(
     wait_s: int = 1800,
     run_s: int = 3600,
 ) -> NcclJob:
-    """The Job of a stack's settings. Raises `ValueError`, with every problem, where it cannot be run there.
+    """Return the Job for a stack.
 
-    Without a queue it is admitted by the stack's own, where there is one: past Kueue it would take nodes that Kueue
-    counts as free, and of queued machines it would get none.
+    Without `queue` the stack's own queue admits it, if there is one: outside Kueue it would take nodes that Kueue
+    counts as free, and would get no queued nodes.
+
+    Raises:
+        ValueError: The Job cannot run on this stack; the message has every problem.
     """
     planned = plan(settings)
     if isinstance(settings, LocalSettings) or planned.machine is None or planned.pod is None:
         raise ValueError("target local: its nodes are processes of this machine; use `rdma-ray bench nccl`")
     queue = queue or (LOCAL_QUEUE if settings.queue == "kueue" else None)
     known = IMAGES[settings.target]
-    ways = settings.nodes.capacities
-    made = NcclJob(
+    job = NcclJob(
         name=name or f"nccl-{sweep.op.replace('_', '-')}",
         image=replace(known, image=image) if image else known,
         nodes=nodes,
@@ -180,16 +266,16 @@ def nccl_job(
         sweep=sweep,
         wait_s=wait_s,
         run_s=run_s,
-        nodes_s=promised_s(settings.target, *ways),
+        nodes_s=node_wait_s(settings),
         queue=queue,
-        lent=queue is not None and "flex-start-queued" in ways,
+        provisioned=queue is not None and "flex-start-queued" in settings.nodes.capacities,
         # The name of EFA's plugin has changed between releases (aws-ofi-nccl: src/nccl_ofi_interface_nvidia.cpp).
         net="gIB" if planned.fabric.transport == "gib" else None,
         pod=planned.pod,
     )
-    problems = made.problems()
+    problems = job.problems()
     if nodes > settings.nodes.max:
         problems.append(f"--nodes {nodes}: the stack has nodes.max {settings.nodes.max}; raise it, or take fewer")
     if problems:
         raise ValueError("\n".join(problems))
-    return made
+    return job

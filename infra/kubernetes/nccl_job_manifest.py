@@ -1,7 +1,7 @@
-"""The objects of an NCCL Job: a guard, its scripts, a headless Service and the Job itself.
+"""Objects of an NCCL Job: NetworkPolicy, scripts, headless Service, and the Job. Imports no Pulumi.
 
-Pure: plain Kubernetes JSON from an `NcclJob`, whose `GpuPod` is that of Ray's workers, so that it reaches the fabric
-exactly as they do. No pod is privileged or shares the host's network.
+The Job's `GpuPod` is that of Ray's workers, so its pods reach the fabric exactly as they do. No pod is privileged or
+shares the host's network.
 """
 
 from __future__ import annotations
@@ -9,29 +9,34 @@ from __future__ import annotations
 import copy
 import shlex
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import yaml
 
-from infra.kubernetes.facts import CLUSTER_SCOPED
-from infra.kubernetes.nccl_images import PROGRAMS, SSH_PORT
-from infra.kubernetes.nccl_job import NcclJob
-from infra.kubernetes.queue_manifest import Admission
-from infra.kubernetes.ray_manifest import NAMESPACE, kept
+from infra.kubernetes.nccl_job import PROGRAMS, SSH_PORT, NcclJob
+from infra.kubernetes.pods import (
+    CLUSTER_SCOPED,
+    NAMESPACE,
+    NCCL_JOB_POD,
+    NO_EVICTION,
+    SCRIPTS,
+    indexed_job_spec,
+    one_pod_per_node,
+    script_files,
+    variable,
+)
+from infra.kubernetes.queue_objects import admission_marks
 
-FOLDER = "nccl_job_pod"
-SCRIPTS = "/etc/rdma-ray"
 KEY = "/etc/rdma-ray-key"
 HOSTFILE = "/run/rdma-ray/hosts"
-OURS = "rdma-ray/nccl-job"
-"""The label of every object of a Job: `kubectl delete … -l rdma-ray/nccl-job=NAME` finds them all."""
+OWNER_LABEL = "rdma-ray/nccl-job"
+"""Label of every object of a Job: `kubectl delete … -l rdma-ray/nccl-job=NAME` finds them all."""
 
 GRACE_S = 60
-"""A pod that is asked to end stops mpirun (30 s at most) and lets the others know (20 s)."""
+"""Seconds that a pod has to stop mpirun (at most 30 s) and notify the others (20 s)."""
 
-KEPT_S = 3600
-"""Seconds that a finished Job, and its log, stay."""
+KEEP_S = 3600
+"""Seconds that a finished Job and its log stay."""
 
 SPLITS = {"world": "0x0", "rails": "0x7"}
 """NCCL_TESTS_SPLIT_MASK: all ranks in one communicator, or one communicator per rail of eight (NVIDIA/nccl-tests:
@@ -39,51 +44,57 @@ doc/PERFORMANCE.md, a0b82b22)."""
 
 
 def manifests(job: NcclJob) -> list[dict[str, Any]]:
-    """All objects of the Job in the order to make them; none of them is secret. Where the image
-    has no keys, its pods wait for `key_secret`."""
-    return [*_claims(job), _guard(job), _scripts(job), _service(job), _job(job)]
+    """Return all objects of the Job in the order to create them; none is secret.
+
+    If the image has no keys, the pods wait for `key_secret`.
+    """
+    return [
+        *_claim_templates(job),
+        _network_policy(job),
+        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": _metadata(job), "data": script_files(NCCL_JOB_POD)},
+        _service(job),
+        _job(job),
+    ]
 
 
 def key_secret(job: NcclJob, private: str, public: str) -> dict[str, Any]:
-    """The Secret with the key pair of the Job's sshd: for logins, and for hosts to prove who they are.
+    """Return the Secret with the key pair of the Job's sshd, for logins and for host keys.
 
-    `private` and `public` are what ssh-keygen writes. It is no part of `manifests`, which anybody may keep or show.
+    It is not in `manifests`, which anyone may store or show.
+
+    Args:
+        private: Private key as ssh-keygen writes it.
+        public: Public key as ssh-keygen writes it.
     """
     kind, blob, *_ = public.split()
     files = {"ssh-privatekey": private, "ssh-publickey": public, "known_hosts": f"* {kind} {blob}\n"}
     return {
         "apiVersion": "v1",
         "kind": "Secret",
-        "metadata": _named(job, job.key_secret),
+        "metadata": _metadata(job, job.key_secret),
         "type": "kubernetes.io/ssh-auth",
         "stringData": files,
     }
 
 
-def script_files() -> dict[str, str]:
-    """The files that run in the pods, by their names."""
-    folder = Path(__file__).parent / FOLDER
-    return {path.name: path.read_text(encoding="utf-8") for path in sorted(folder.iterdir()) if path.is_file()}
-
-
 def mpirun(job: NcclJob) -> list[str]:
-    """The mpirun command, without the variables that pod 0 passes on: those are known only there."""
+    """Return the mpirun command, without the variables to pass on, which are known only in pod 0."""
     image, sweep = job.image, job.sweep
     return [
         image.mpirun,
         *("--hostfile", HOSTFILE),
-        # Said, and not left to the slots: fewer ranks would measure something else.
+        # Explicit, not left to the slots: fewer ranks would measure something else.
         *("-np", str(job.nodes * job.gpus)),
-        # nccl-tests and NCCL place their threads themselves, each beside its GPU.
+        # nccl-tests and NCCL bind their own threads, each close to its GPU.
         *("--bind-to", "none"),
-        # Pod 0 logs in everywhere itself. In a tree, pods would log in to each other, and a failure would be elsewhere.
+        # Pod 0 logs in to every pod. In a tree, pods would log in to each other, and a failure would be elsewhere.
         *("--mca", "plm_rsh_no_tree_spawn", "1"),
         *("--mca", "plm_rsh_agent", ssh(job)),
-        # Hosts are listed by their full names, and pod 0 must know its own among them.
+        # The hostfile has full names, and pod 0 must find its own among them.
         *("--mca", "orte_keep_fqdn_hostnames", "1"),
-        # MPI only says hello; NCCL moves the data. Other transports would look for the RDMA NICs and take some.
+        # MPI only sets up; NCCL moves the data. Other transports would look for the RDMA NICs and take some.
         *("--mca", "btl", "self,tcp"),
-        # A pod has up to ten interfaces; the others do not lead from every node to every node.
+        # A pod has up to ten interfaces; the others do not connect every node with every other.
         *("--mca", "btl_tcp_if_include", "eth0"),
         *("--mca", "oob_tcp_if_include", "eth0"),
         f"{image.tests}/{PROGRAMS[sweep.op]}",
@@ -94,139 +105,112 @@ def mpirun(job: NcclJob) -> list[str]:
 
 
 def ssh(job: NcclJob) -> str:
-    """How pods log in to each other, a command in one line."""
+    """Return the command with which pods log in to each other."""
     if not job.image.own_keys:
         return f"ssh -F {SCRIPTS}/ssh_config"
-    # Everybody has the image's keys, so that checking them would prove nothing. The network policy keeps others out.
+    # The image's keys are public, so checking them would prove nothing. The NetworkPolicy keeps others out.
     options = ("StrictHostKeyChecking=no", "UserKnownHostsFile=/dev/null", "BatchMode=yes", "ConnectTimeout=10")
     return " ".join(("ssh", *(f"-o {option}" for option in options), "-o LogLevel=ERROR", f"-p {SSH_PORT}"))
 
 
-def _claims(job: NcclJob) -> list[dict[str, Any]]:
-    """The pod's templates under names of the Job's own: those of the stack belong to the stack, and would go with the
-    Job. What has no namespace (a DeviceClass) is the stack's, and stays so."""
-    made = []
-    for manifest in job.pod.objects:
-        if manifest["kind"] not in CLUSTER_SCOPED:
-            own = copy.deepcopy(dict(manifest))
-            made.append({**own, "metadata": _named(job, _own(job, own["metadata"]["name"]))})
-    return made
+def as_yaml(objects: Sequence[Mapping[str, Any]]) -> str:
+    """Return the objects as one YAML stream for `kubectl apply -f -`."""
+    return yaml.dump_all(
+        [_blocks(each) for each in objects], Dumper=_Dumper, sort_keys=False, width=110, explicit_start=True
+    )
 
 
-def _own(job: NcclJob, template: str) -> str:
-    return f"{job.name}-{template}"
+def _claim_templates(job: NcclJob) -> list[dict[str, Any]]:
+    """Return copies of the pod's claim templates under the Job's own names: the stack's templates stay the stack's.
+
+    A cluster-scoped object (a DeviceClass) is the stack's and is not copied.
+    """
+    copies = [copy.deepcopy(dict(one)) for one in job.pod.objects if one["kind"] not in CLUSTER_SCOPED]
+    return [{**one, "metadata": _metadata(job, f"{job.name}-{one['metadata']['name']}")} for one in copies]
 
 
-def _guard(job: NcclJob) -> dict[str, Any]:
-    """Only the Job's own pods come in: its sshd answers root, with keys that on GKE everybody has."""
-    own = {"matchLabels": job.labels}
+def _network_policy(job: NcclJob) -> dict[str, Any]:
+    """Return the policy that admits only the Job's own pods: its sshd serves root, on GKE with public keys."""
+    pods = {"matchLabels": job.labels}
     return {
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",
-        "metadata": _named(job),
-        "spec": {"podSelector": own, "policyTypes": ["Ingress"], "ingress": [{"from": [{"podSelector": own}]}]},
+        "metadata": _metadata(job),
+        "spec": {"podSelector": pods, "policyTypes": ["Ingress"], "ingress": [{"from": [{"podSelector": pods}]}]},
     }
 
 
-def _scripts(job: NcclJob) -> dict[str, Any]:
-    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": _named(job), "data": script_files()}
-
-
 def _service(job: NcclJob) -> dict[str, Any]:
-    """The headless Service that gives every pod of the Job its host name, ready or not: they look before they are."""
+    """Return the headless Service that gives every pod its host name, ready or not: pods resolve names early."""
     spec = {
         "clusterIP": "None",
         "selector": job.labels,
         "publishNotReadyAddresses": True,
         "ports": [{"name": "ssh", "port": SSH_PORT}],
     }
-    return {"apiVersion": "v1", "kind": "Service", "metadata": _named(job), "spec": spec}
+    return {"apiVersion": "v1", "kind": "Service", "metadata": _metadata(job), "spec": spec}
 
 
 def _job(job: NcclJob) -> dict[str, Any]:
     spec: dict[str, Any] = {
-        "completionMode": "Indexed",
-        "completions": job.nodes,
-        "parallelism": job.nodes,
-        # A measurement with one pod of another life would be another measurement.
-        "backoffLimit": 0,
-        # The word of pod 0 counts; the others only serve.
-        "successPolicy": {"rules": [{"succeededIndexes": "0"}]},
-        # Without rules the status would not say which pod failed with which code, or that a node was taken away.
-        "podFailurePolicy": {
-            "rules": [
-                {"action": "FailJob", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
-                {"action": "FailJob", "onExitCodes": {"containerName": "nccl", "operator": "NotIn", "values": [0]}},
-            ]
-        },
-        "podReplacementPolicy": "Failed",
-        # The bound for pods that never get a node; those that have one are bound below.
+        **indexed_job_spec("nccl", job.nodes),
+        # Limits pods that never get a node; the pod's own deadline limits the others.
         "activeDeadlineSeconds": job.nodes_s + job.pod_s,
-        "ttlSecondsAfterFinished": KEPT_S,
+        "ttlSecondsAfterFinished": KEEP_S,
         "template": _template(job),
     }
-    metadata = _named(job)
+    metadata = _metadata(job)
     if job.queue is not None:
-        # Kueue lets the Job begin when all its nodes are to be had; the label alone would let it begin at once.
+        # Kueue starts the Job when there is room for all its nodes; with the label alone it would start at once.
         spec["suspend"] = True
-        admission = Admission(queue=job.queue, lent_s=job.pod_s if job.lent else None)
-        metadata["labels"] |= admission.labels
-        metadata |= {"annotations": admission.annotations} if admission.annotations else {}
+        labels, annotations = admission_marks(job.queue, job.pod_s if job.provisioned else None)
+        metadata["labels"] |= labels
+        metadata |= {"annotations": annotations} if annotations else {}
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec}
 
 
 def _template(job: NcclJob) -> dict[str, Any]:
     pod, container = job.pod.pod(), job.pod.container()
     for claim in pod.get("resourceClaims", ()):
-        claim["resourceClaimTemplateName"] = _own(job, claim["resourceClaimTemplateName"])
-    keys = not job.image.own_keys
+        claim["resourceClaimTemplateName"] = f"{job.name}-{claim['resourceClaimTemplateName']}"
+    mounts = [{"name": "scripts", "mountPath": SCRIPTS, "readOnly": True}]
+    volumes: list[dict[str, Any]] = [{"name": "scripts", "configMap": {"name": job.name}}]
+    if not job.image.own_keys:
+        mounts.append({"name": "key", "mountPath": KEY, "readOnly": True})
+        # Readable by root only: ssh rejects a key with a wider mode.
+        volumes.append({"name": "key", "secret": {"secretName": job.key_secret, "defaultMode": 0o400}})
     nccl = {
         "name": "nccl",
         "image": job.image.image,
         **container,
-        "command": ["/bin/bash", "-c", _start(job), "nccl", *mpirun(job)],
-        "env": [*container["env"], *({"name": name, "value": value} for name, value in _environment(job).items())],
-        "volumeMounts": [
-            *container["volumeMounts"],
-            {"name": "scripts", "mountPath": SCRIPTS, "readOnly": True},
-            *([{"name": "key", "mountPath": KEY, "readOnly": True}] if keys else []),
-        ],
+        "command": ["/bin/bash", "-c", _command(job), "nccl", *mpirun(job)],
+        "env": [*container["env"], *(variable(name, value) for name, value in _environment(job).items())],
+        "volumeMounts": [*container["volumeMounts"], *mounts],
     }
     return {
-        "metadata": {"annotations": {**kept(), **job.pod.annotations}},
+        "metadata": {"annotations": {**NO_EVICTION, **job.pod.annotations}},
         "spec": {
             **pod,
             "restartPolicy": "Never",
-            # Together: `<job>-<index>.<service>` resolves, and is what the pod calls itself, as mpirun compares them.
+            # Together: `<job>-<index>.<service>` resolves and is the pod's host name, which mpirun compares.
             "subdomain": job.name,
             "setHostnameAsFQDN": True,
             # Counts from the moment that the pod has a node: capacity may take hours, a measurement must not.
             "activeDeadlineSeconds": job.pod_s,
             "terminationGracePeriodSeconds": GRACE_S,
             "automountServiceAccountToken": False,
-            "affinity": {
-                "podAntiAffinity": {
-                    "requiredDuringSchedulingIgnoredDuringExecution": [
-                        {"labelSelector": {"matchLabels": job.labels}, "topologyKey": "kubernetes.io/hostname"}
-                    ]
-                }
-            },
-            "volumes": [
-                *pod["volumes"],
-                {"name": "scripts", "configMap": {"name": job.name}},
-                # Readable by root alone, or ssh would not use it.
-                *([{"name": "key", "secret": {"secretName": job.key_secret, "defaultMode": 0o400}}] if keys else []),
-            ],
-            # The first container gets the devices.
+            "affinity": one_pod_per_node(job.labels),
+            "volumes": [*pod["volumes"], *volumes],
+            # Only the first container gets the devices.
             "containers": [nccl],
         },
     }
 
 
-def _start(job: NcclJob) -> str:
-    """One line of bash, which the fabric's set-up wants; `exec` leaves the pod's signals to the script."""
+def _command(job: NcclJob) -> str:
+    """Return one line of bash, which the fabric's setup needs; `exec` passes the pod's signals to the script."""
     unset = f"unset {' '.join(job.image.unset)}" if job.image.unset else ""
-    # A step that fails is told and goes no further than that: what it was for shows in the log, and the judge looks.
+    # A step that fails is reported and does not end the pod: the log shows the effect, which the judge checks.
     steps = [
         f"{step} || echo {shlex.quote(f'failed: {step}')} >&2"
         for step in (unset, job.image.prepare, job.pod.setup)
@@ -236,15 +220,15 @@ def _start(job: NcclJob) -> str:
 
 
 def _environment(job: NcclJob) -> dict[str, str]:
-    """What the script reads, and what the measurement needs beside the fabric's own."""
+    """Return the variables of the script, and of the measurement beyond those of the fabric."""
     return {
-        # Evidence: plugin, NICs, GPUDirect RDMA and algorithms stand in pod 0's log, beside the results. Rank 0 writes
-        # a line for every call: that costs microseconds, which count among small messages and not at 1 GiB.
+        # Evidence: pod 0's log shows plugin, NICs, GPUDirect RDMA and algorithms along with the results. Rank 0 writes
+        # a line per call: that costs microseconds, which matter for small messages and not at 1 GiB.
         "NCCL_DEBUG": "INFO",
         "NCCL_DEBUG_SUBSYS": "INIT,NET,GRAPH,TUNING,ENV",
         "NCCL_TESTS_SPLIT_MASK": SPLITS[job.sweep.split],
         **({"NCCL_NET": job.net} if job.net else {}),
-        # mpirun refuses to run as root unless told twice; a container of one's own is what it means (Open MPI 4.1).
+        # mpirun refuses to run as root without both; in a container root is the normal user (Open MPI 4.1).
         "OMPI_ALLOW_RUN_AS_ROOT": "1",
         "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
         "RDMA_RAY_JOB": job.name,
@@ -258,8 +242,8 @@ def _environment(job: NcclJob) -> dict[str, str]:
     }
 
 
-def _named(job: NcclJob, name: str | None = None) -> dict[str, Any]:
-    return {"name": name or job.name, "namespace": NAMESPACE, "labels": {OURS: job.name}}
+def _metadata(job: NcclJob, name: str | None = None) -> dict[str, Any]:
+    return {"name": name or job.name, "namespace": NAMESPACE, "labels": {OWNER_LABEL: job.name}}
 
 
 class _Block(str):
@@ -267,7 +251,7 @@ class _Block(str):
 
 
 class _Dumper(yaml.SafeDumper):
-    """Writes scripts readably, and every mention of an object out."""
+    """Dumper that writes scripts as blocks and repeats an object instead of using an alias."""
 
     def ignore_aliases(self, _: object) -> bool:
         return True
@@ -276,13 +260,6 @@ class _Dumper(yaml.SafeDumper):
 _Dumper.add_representer(
     _Block, lambda dumper, text: dumper.represent_scalar("tag:yaml.org,2002:str", str(text), style="|")
 )
-
-
-def as_yaml(objects: Sequence[Mapping[str, Any]]) -> str:
-    """The objects as one YAML stream, as `kubectl apply -f -` takes it."""
-    return yaml.dump_all(
-        [_blocks(each) for each in objects], Dumper=_Dumper, sort_keys=False, width=110, explicit_start=True
-    )
 
 
 def _blocks(value: Any) -> Any:

@@ -1,69 +1,112 @@
-"""The controllers that a stack's workload needs: KubeRay, unless it runs an Indexed Job, and Kueue with its queue.
+"""The operators that a stack's workload needs: KubeRay, unless it runs an Indexed Job, and Kueue with its queue.
 
 The Kubernetes providers of both clouds leave enableSecretMutable and enableConfigMapMutable off (beta in
 pulumi-kubernetes 4.34.2). Two objects change by content, Ray's token and the scripts of an Indexed Job, and running
-pods have already read both. A new content therefore replaces the object in a preview, and `rdma-ray:protect` refuses
-the replacement until somebody has reviewed it.
+pods have already read both. New content therefore replaces the object in a preview, and `rdma-ray:protect` rejects the
+replacement until someone has reviewed it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import pulumi
 from pulumi import ResourceOptions
+from pulumi_kubernetes.helm.v3 import Release, RepositoryOptsArgs
 
 from infra.catalog.pins import KUBERAY, KUEUE
-from infra.kubernetes.kuberay import KubeRay, KubeRayArgs
-from infra.kubernetes.kueue import Kueue, KueueArgs
-from infra.kubernetes.queue_manifest import Admission, QueueShape
-from infra.kubernetes.queues import Queue, Queues, QueuesArgs
+from infra.kubernetes.pods import KUBERAY_NAMESPACE
+from infra.kubernetes.queue_objects import QueueArgs
+from infra.kubernetes.queues import Kueue, Queue, Queues
 
 
 @dataclass(frozen=True, kw_only=True)
 class OperatorsArgs:
-    """node_selector: where controllers run; nodes: what has to be there first for that. ways_in: what lets the control
-    plane call Kueue. ray: whether KubeRay is wanted. shape: of the queue, None for none; admission: how it is entered.
-    kuberay_image, kueue_image: where the images lie for this cluster.
+    """Arguments of the operators.
+
+    Args:
+        node_selector: Nodes that the operators run on.
+        depends_on: What the operators need to become ready: nodes, and names of Services.
+        webhook_access: What lets the control plane call Kueue's webhook.
+        kuberay: Whether the workload needs KubeRay.
+        queue: The queue to create with Kueue; None for neither.
+        kuberay_image: Repository of KubeRay's image; another one for clusters that reach only a mirror.
+        kueue_image: Repository of Kueue's image.
     """
 
-    node_selector: dict[str, str]
-    nodes: Sequence[pulumi.Resource]
-    ways_in: Sequence[pulumi.Resource] = ()
-    ray: bool
-    shape: QueueShape | None
-    admission: Admission
+    node_selector: Mapping[str, str]
+    depends_on: Sequence[pulumi.Resource]
+    webhook_access: Sequence[pulumi.Resource] = ()
+    kuberay: bool
+    queue: QueueArgs | None
     kuberay_image: str = KUBERAY.image
     kueue_image: str = KUEUE.image
 
 
 @dataclass(frozen=True, kw_only=True)
 class Operators:
-    """needs: what a workload waits for, beside the LocalQueue; queue: what admits it, None for nobody."""
+    """The installed operators.
 
-    needs: list[pulumi.Resource]
+    Args:
+        releases: Releases that the workload depends on.
+        queue: The queue that admits the workload; None without a queue.
+    """
+
+    releases: Sequence[pulumi.Resource]
     queue: Queue | None
 
 
-def operators(args: OperatorsArgs, opts: ResourceOptions) -> Operators:
-    """Make them."""
-    needs: list[pulumi.Resource] = []
-    if args.ray:
-        kuberay = KubeRayArgs(node_selector=args.node_selector, nodes=args.nodes, image_repository=args.kuberay_image)
-        needs.append(KubeRay("kuberay", kuberay, opts).release)
-    if args.shape is None:
-        return Operators(needs=needs, queue=None)
+def install_operators(args: OperatorsArgs, opts: ResourceOptions) -> Operators:
+    """Install the operators and create the queue."""
+    releases = [KubeRay("kuberay", args, opts).release] if args.kuberay else []
+    if args.queue is None:
+        return Operators(releases=releases, queue=None)
     kueue = Kueue(
         "kueue",
-        KueueArgs(
-            shape=args.shape,
-            node_selector=args.node_selector,
-            needs=[*args.nodes, *args.ways_in, *needs],
-            image_repository=args.kueue_image,
-        ),
+        args.queue,
         opts,
+        node_selector=args.node_selector,
+        image=args.kueue_image,
+        # KubeRay first: Kueue's webhook for Ray's kinds answers only once it finds their CRDs, and until then the API
+        # server rejects every object of these kinds.
+        depends_on=[*args.depends_on, *args.webhook_access, *releases],
     )
-    queues = Queues("queue", QueuesArgs(shape=args.shape, release=kueue.release), opts)
-    queue = Queue(admission=args.admission, cluster_queue=queues.cluster_queue)
-    return Operators(needs=needs, queue=queue)
+    queues = Queues("queue", args.queue, opts, release=kueue.release)
+    return Operators(releases=releases, queue=Queue(cluster_queue=queues.cluster_queue, max_run_s=args.queue.max_run_s))
+
+
+class KubeRay(pulumi.ComponentResource):
+    """The KubeRay operator in its own namespace: it creates the pods of a RayCluster or RayJob, which depend on
+    `release`.
+
+    The first release of the chart installs the CRDs; Helm does not upgrade them. GKE's Ray add-on must not run in the
+    same cluster.
+    """
+
+    def __init__(self, name: str, args: OperatorsArgs, opts: ResourceOptions | None = None) -> None:
+        super().__init__("rdma-ray:kubernetes:KubeRay", name, {}, opts)
+        self.release = Release(
+            name,
+            name="kuberay-operator",
+            chart=KUBERAY.name,
+            version=KUBERAY.version,
+            repository_opts=RepositoryOptsArgs(repo=KUBERAY.repository),
+            namespace=KUBERAY_NAMESPACE,
+            create_namespace=True,
+            # A release that does not become ready is rolled back, so the next `up` starts from a clean state.
+            atomic=True,
+            timeout=600,
+            values={
+                "nodeSelector": dict(args.node_selector),
+                "image": {"repository": args.kuberay_image},
+                # The chart's default is a tenth of a CPU and 512 MiB, the memory of 500 pods (its values, 002c26b0).
+                "resources": {
+                    "requests": {"cpu": "100m", "memory": "512Mi"},
+                    "limits": {"cpu": "500m", "memory": "1Gi"},
+                },
+            },
+            # The release waits until the operator runs, which needs a node.
+            opts=ResourceOptions(parent=self, depends_on=args.depends_on),
+        )
+        self.register_outputs({"version": KUBERAY.version})

@@ -1,29 +1,39 @@
-"""The outputs contract of a stack whose Ray runs on Kubernetes: the same for every cloud."""
+"""Stack outputs and kubeconfig of a stack whose Ray runs on Kubernetes: the same for every cloud."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from typing import Any
 
 import pulumi
 
 from infra.catalog.baselines import floors
 from infra.catalog.machines import Machine
-from infra.kubernetes.queue_facts import LOCAL_QUEUE
-from infra.kubernetes.ray_manifest import NAMESPACE
-from infra.settings import CloudSettings as Settings
+from infra.catalog.pins import EXEC_CREDENTIAL_API
+from infra.kubernetes.pods import CLIENT_PORT, DASHBOARD_PORT, NAMESPACE
+from infra.kubernetes.queue_objects import LOCAL_QUEUE
+from infra.settings import CloudSettings
 
 FORWARDED = "127.0.0.1"
-"""The head has no public address: `kubectl port-forward` brings it to the user's machine (docs/gke.md, docs/eks.md)."""
+"""The head has no public address: `kubectl port-forward` forwards its ports to the user's machine (docs/gke.md,
+docs/eks.md)."""
 
 
 def outputs(
-    settings: Settings,
+    settings: CloudSettings,
     machine: Machine,
     ray_cluster: str,
     kubeconfig: pulumi.Input[str],
     token: pulumi.Input[str],
 ) -> dict[str, Any]:
-    """The outputs under the names of `infra.outputs.Outputs`; `token` is secret already, `kubeconfig` becomes it."""
+    """Return the stack outputs under the names of `infra.outputs.Outputs`.
+
+    Args:
+        ray_cluster: Name of the RayCluster, RayJob or Job.
+        kubeconfig: Kubeconfig as JSON, which becomes secret.
+        token: Ray's token, secret already.
+    """
     return {
         "target": settings.target,
         "location": settings.location,
@@ -46,11 +56,35 @@ def outputs(
             "cluster": ray_cluster,
             "mode": settings.ray.mode,
             "version": settings.ray.version,
-            "dashboard": f"http://{FORWARDED}:8265",
-            "jobs": f"http://{FORWARDED}:8265",
-            "client": f"ray://{FORWARDED}:10001",
+            "dashboard": f"http://{FORWARDED}:{DASHBOARD_PORT}",
+            "jobs": f"http://{FORWARDED}:{DASHBOARD_PORT}",
+            "client": f"ray://{FORWARDED}:{CLIENT_PORT}",
             "token": token,
         },
         "storage": {"path": settings.storage.mount_path} if settings.storage.bucket else None,
         "queue": LOCAL_QUEUE if settings.queue == "kueue" else None,
     }
+
+
+def kubeconfig(cluster: str, server: str, ca: str | None, command: Mapping[str, Any]) -> str:
+    """Return a kubeconfig as JSON, which is YAML, without a secret.
+
+    Args:
+        cluster: Name of the cluster, context and user.
+        server: URL of the API server.
+        ca: The cluster's certificate authority, base64; None for a certificate that every system trusts.
+        command: The cloud's command that prints a token, in the fields of client-go's exec credentials. The client
+            runs it for each token, so no token is in a file or in the state.
+    """
+    authority = {} if ca is None else {"certificate-authority-data": ca}
+    exec_credential = {"apiVersion": EXEC_CREDENTIAL_API, **command, "interactiveMode": "IfAvailable"}
+    return json.dumps(
+        {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": cluster,
+            "clusters": [{"name": cluster, "cluster": {"server": server, **authority}}],
+            "contexts": [{"name": cluster, "context": {"cluster": cluster, "user": cluster}}],
+            "users": [{"name": cluster, "user": {"exec": exec_credential}}],
+        }
+    )

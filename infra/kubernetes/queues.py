@@ -1,116 +1,121 @@
-"""Kueue's queue for the GPU nodes: flavors, quotas, and on queued capacity what asks for the machines.
+"""Kueue, installed by its Helm chart, and the queue for the GPU nodes.
 
-Kueue keeps each object with a finalizer as long as another one refers to it. So they go in the reverse order: workload,
-LocalQueue, ClusterQueue, flavors and check, and the controller, which takes the finalizers away, after all of them.
+Kueue protects each object with a finalizer as long as another object refers to it. Deletion therefore runs in this
+order: workload, LocalQueue, ClusterQueue, flavors and check, and last the controller, which removes the finalizers. The
+CRDs are templates of the chart: they are deleted with the release, and every queue with them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pulumi
+import yaml
 from pulumi import ResourceOptions
 from pulumi_kubernetes.apiextensions import CustomResource
+from pulumi_kubernetes.helm.v3 import Release
 
-from infra.kubernetes import queue_manifest as manifest
-from infra.kubernetes.queue_manifest import Admission, QueueShape
-
-
-@dataclass(frozen=True, kw_only=True)
-class QueuesArgs:
-    """release: Kueue's, whose definitions and webhooks these objects need."""
-
-    shape: QueueShape
-    release: pulumi.Resource
+from infra.catalog.pins import KUEUE, KUEUE_TAG
+from infra.kubernetes import queue_objects as objects
+from infra.kubernetes.queue_objects import QueueArgs
 
 
 @dataclass(frozen=True, kw_only=True)
 class Queue:
-    """What a workload is admitted by: its marks, and the ClusterQueue that its LocalQueue leads to."""
+    """The queue that admits a workload.
 
-    admission: Admission
+    Args:
+        cluster_queue: ClusterQueue of the workload's LocalQueue.
+        max_run_s: Seconds that nodes of a ProvisioningRequest run; None without queued provisioning.
+    """
+
     cluster_queue: pulumi.Resource
+    max_run_s: int | None = None
+
+
+class Kueue(pulumi.ComponentResource):
+    """Kueue's controller in its own namespace. Queues depend on `release`."""
+
+    def __init__(
+        self,
+        name: str,
+        args: QueueArgs,
+        opts: ResourceOptions | None = None,
+        *,
+        node_selector: Mapping[str, str],
+        image: str,
+        depends_on: Sequence[pulumi.Resource],
+    ) -> None:
+        super().__init__("rdma-ray:kubernetes:Kueue", name, {}, opts)
+        self.release = Release(
+            name,
+            name=objects.KUEUE_RELEASE,
+            chart=KUEUE.name,
+            version=KUEUE.version,
+            namespace=objects.KUEUE_NAMESPACE,
+            create_namespace=True,
+            # A release that does not become ready is rolled back, so the next `up` starts from a clean state.
+            atomic=True,
+            timeout=600,
+            values={
+                "controllerManager": {
+                    "nodeSelector": dict(node_selector),
+                    "manager": {
+                        "image": {
+                            "repository": image,
+                            "tag": KUEUE_TAG,
+                            # The tag is a release; Always would need the registry at every restart.
+                            "pullPolicy": "IfNotPresent",
+                        }
+                    },
+                },
+                "managerConfig": {"controllerManagerConfigYaml": yaml.safe_dump(objects.configuration(args))},
+            },
+            # The release waits until the controller answers, which needs a node and a path from the control plane.
+            opts=ResourceOptions(parent=self, depends_on=depends_on),
+        )
+        self.register_outputs({"version": KUEUE.version})
 
 
 class Queues(pulumi.ComponentResource):
-    """The ClusterQueue and all that it refers to. The LocalQueue stands with the workload, in its namespace."""
+    """The ClusterQueue and everything that it refers to. The LocalQueue is created with the workload.
 
-    def __init__(self, name: str, args: QueuesArgs, opts: ResourceOptions | None = None) -> None:
+    Args:
+        release: Kueue's release, which brings the CRDs and webhooks of these objects.
+    """
+
+    def __init__(
+        self, name: str, args: QueueArgs, opts: ResourceOptions | None = None, *, release: pulumi.Resource
+    ) -> None:
         super().__init__("rdma-ray:kubernetes:Queues", name, {}, opts)
-        shape = args.shape
-        after = ResourceOptions(parent=self, depends_on=[args.release])
-        places = manifest.topology(shape)
-        topology = [_made("topology", places, after)] if places else []
-        on_topology = ResourceOptions(parent=self, depends_on=[args.release, *topology])
-        needs: list[pulumi.Resource] = [
-            _made(f"flavor-{flavor['metadata']['name']}", flavor, on_topology)
-            for flavor in manifest.resource_flavors(shape)
+        levels = objects.topology(args)
+        topology = [self._object("topology", levels, [release])] if levels else []
+        # The API server rejects a flavor whose topology does not exist.
+        needs = [
+            self._object(f"flavor-{flavor['metadata']['name']}", flavor, [release, *topology])
+            for flavor in objects.resource_flavors(args)
         ]
-        before: pulumi.Resource = args.release
-        for kind, body in zip(("provisioning", "check"), manifest.provisioning(shape), strict=False):
-            # The check names the configuration, and the queue the check.
-            before = _made(kind, body, ResourceOptions(parent=self, depends_on=[before]))
-        if before is not args.release:
-            needs.append(before)
-        self.cluster_queue = _made(
-            "cluster-queue", manifest.cluster_queue(shape), ResourceOptions(parent=self, depends_on=needs)
-        )
+        for config, check in [objects.provisioning(args)] if args.provisioned else []:
+            # The check refers to the configuration, and the ClusterQueue to the check.
+            needs.append(self._object("check", check, [self._object("provisioning", config, [release])]))
+        self.cluster_queue = self._object("cluster-queue", objects.cluster_queue(args), needs)
         self.register_outputs({})
 
+    def _object(self, name: str, body: Mapping[str, Any], depends_on: Sequence[pulumi.Resource]) -> CustomResource:
+        return custom_resource(f"queue-{name}", body, ResourceOptions(parent=self, depends_on=depends_on))
 
-def local_queue(name: str, queue: Queue, namespace: pulumi.Input[str], opts: ResourceOptions) -> CustomResource:
-    """The LocalQueue in the workload's namespace; it goes before the ClusterQueue."""
-    body = manifest.local_queue()
+
+def custom_resource(
+    name: str, body: Mapping[str, Any], opts: ResourceOptions, namespace: pulumi.Input[str] | None = None
+) -> CustomResource:
+    """Create the object of a manifest, in `namespace` unless it is cluster-scoped."""
     return CustomResource(
         name,
         api_version=body["apiVersion"],
         kind=body["kind"],
-        metadata={**body["metadata"], "namespace": namespace},
-        spec=body["spec"],
-        opts=ResourceOptions.merge(opts, ResourceOptions(depends_on=[queue.cluster_queue])),
-    )
-
-
-def queue_labels(queue: Queue | None) -> dict[str, str] | None:
-    """The labels of a workload: none without a queue."""
-    return queue.admission.labels if queue else None
-
-
-def queue_annotations(queue: Queue | None) -> dict[str, str]:
-    """What a workload's annotations gain by its queue."""
-    return queue.admission.annotations if queue else {}
-
-
-def suspension(queue: Queue | None) -> dict[str, bool]:
-    """The part of a workload's spec that keeps it from beginning before Kueue lets it. Kueue's webhook says so as well;
-    said here, it also holds while that does not answer."""
-    return {"suspend": True} if queue else {}
-
-
-def admitted(queue: Queue | None) -> ResourceOptions:
-    """The options of a workload that Kueue admits, or could.
-
-    What Kueue writes into the templates of pods (labels of the flavor's nodes, the request's annotations) is no change
-    to what was applied: the fields are other ones, or have the same value already (`infra.gke.fabric`).
-    """
-    return ResourceOptions(
-        # Kueue's business.
-        ignore_changes=["spec.suspend"] if queue else [],
-        # Kueue lets no running workload into a queue or out of it (pkg/controller/jobframework/validation.go, 0.19.2).
-        replace_on_changes=["metadata.labels"],
-        # The name is fixed.
-        delete_before_replace=True,
-    )
-
-
-def _made(name: str, body: Mapping[str, Any], opts: ResourceOptions) -> CustomResource:
-    return CustomResource(
-        f"queue-{name}",
-        api_version=body["apiVersion"],
-        kind=body["kind"],
-        metadata=body["metadata"],
+        metadata={**body["metadata"], **({} if namespace is None else {"namespace": namespace})},
         spec=body["spec"],
         opts=opts,
     )

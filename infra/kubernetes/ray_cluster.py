@@ -1,96 +1,255 @@
-"""The RayCluster: Ray that stays and takes jobs, in a namespace of its own."""
+"""RayCluster and RayJob: Ray under KubeRay, as a cluster that stays or for one entry point.
+
+A cluster is a head without GPUs and one group of workers that own their nodes. The specs omit what the operator adds
+(probes, ports for metrics, the dashboard's address).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import Any
 
 import pulumi
 from pulumi import ResourceOptions
-from pulumi_kubernetes import meta
 from pulumi_kubernetes.apiextensions import CustomResource
 
 from infra.catalog.pins import RAY_API
-from infra.kubernetes.queues import Queue, admitted, queue_annotations, queue_labels, suspension
-from infra.kubernetes.ray_manifest import RayShape, ray_cluster
-from infra.kubernetes.ray_surroundings import SurroundingsArgs, surroundings
-from infra.kubernetes.succession import RAY_CLUSTER, in_place_of_others
+from infra.kubernetes.pods import (
+    ABANDONED_S,
+    AUTOSCALER_METRICS_PORT,
+    CLIENT_PORT,
+    DASHBOARD_METRICS_PORT,
+    DASHBOARD_PORT,
+    GCS_PORT,
+    HEAD_ACCOUNT,
+    HEAD_CPUS,
+    HEAD_MEMORY,
+    RECONNECT_S,
+    WORKER_ACCOUNT,
+    WORKER_GROUP,
+    folder_preparation,
+    node_wait_s,
+    ray_authentication,
+    ray_template,
+    variable,
+)
+from infra.kubernetes.workload import (
+    RayArgs,
+    replacing_other_modes,
+    supporting_resources,
+    workload_metadata,
+    workload_options,
+    workload_spec,
+)
 
-AUTOSCALED = ["spec.workerGroupSpecs[0].replicas", "spec.workerGroupSpecs[0].scaleStrategy"]
-"""Where Ray's own autoscaler writes."""
+AUTOSCALER = {"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"cpu": "1", "memory": "1Gi"}}
+"""Twice the operator's default, which is small for real clusters (KubeRay 1.6: 500m, 512Mi; read 2026-08)."""
 
-BESIDE_THE_AUTOSCALER = {"pulumi.com/patchForce": "true"}
+KEEP_S = 300
+"""Seconds that a RayJob's cluster, and with it the entry point's log, stays after the end without a queue. Its nodes
+cost money meanwhile; results belong in the shared folder (our choice, 2026-11)."""
+
+KEEP_IN_QUEUE_S = 0
+"""The same in a queue. Kueue frees the quota as soon as the RayJob is Complete or Failed (pkg/controller/jobs/rayjob,
+Finished, 0.19.2), whether or not its pods still hold their nodes, which would block the nodes of the next workload.
+shutdownAfterJobFinishes ends the pods, since Kueue's webhook requires it, and KubeRay then accepts no rule that would
+end the workers before the head (ray-operator/controllers/ray/utils/validation.go, 1.6.2). Of the log there remains the
+message of the status: how a failed entry point ended, and the end of its output (Ray 2.60:
+dashboard/modules/job/job_supervisor.py)."""
+
+FORCE_CONFLICTS = {"pulumi.com/patchForce": "true"}
 """The worker groups are one list to the API server (no merge key in the CRD of KubeRay 1.6.2). Once the autoscaler has
-written into it, the list is the autoscaler's, and an `up` that changes the cluster is a conflict unless it is forced.
-That sets `replicas` back, and ends nobody: with an autoscaler the operator ends only those workers that it names."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class RayClusterArgs:
-    """shape: the cluster itself. metrics_namespace: whose pods may read metrics. queue: who admits it, None for nobody.
-
-    needs: what must be there before the cluster, and go only after it: the operator, the node pools, the objects that
-    its pods name.
-    """
-
-    name: str
-    shape: RayShape
-    metrics_namespace: str
-    needs: Sequence[pulumi.Resource]
-    queue: Queue | None = None
+written to the list it owns all of it, and an `up` that changes the cluster is a conflict unless forced. Forcing resets
+`replicas` and ends no worker: with an autoscaler the operator ends only the workers that the autoscaler names."""
 
 
 class RayCluster(pulumi.ComponentResource):
-    """A RayCluster that needs a token, in a namespace of its own. `up` is done when the API server has it.
+    """A RayCluster that requires a token, in its own namespace. `token` is secret.
 
-    `token` is secret. With a queue the cluster has a fixed size, begins when there is room for all of it, and holds its
-    nodes until it is deleted; any change replaces it.
+    With a queue the cluster has a fixed size, starts when there is room for all of it, and holds its nodes until it is
+    deleted; any change replaces it.
     """
 
     token: pulumi.Output[str]
 
-    def __init__(self, name: str, args: RayClusterArgs, opts: ResourceOptions | None = None) -> None:
-        super().__init__(RAY_CLUSTER, name, {}, in_place_of_others(RAY_CLUSTER, opts))
-        around = surroundings(
-            name,
-            SurroundingsArgs(
-                called=args.name,
-                shape=args.shape,
-                labels={"ray.io/cluster": args.name},
-                metrics_namespace=args.metrics_namespace,
-                queue=args.queue,
-            ),
-            ResourceOptions(parent=self),
-        )
+    def __init__(self, name: str, args: RayArgs, opts: ResourceOptions | None = None) -> None:
+        type_ = "rdma-ray:kubernetes:RayCluster"
+        super().__init__(type_, name, {}, replacing_other_modes(type_, opts))
+        supporting = supporting_resources(name, args, ResourceOptions(parent=self))
+        group = "spec.workerGroupSpecs[0]"
         CustomResource(
             name,
             api_version=RAY_API,
             kind="RayCluster",
-            metadata=meta.v1.ObjectMetaArgs(
-                name=args.name,
-                namespace=around.namespace,
-                # Ready means "all pods are there", and a GPU may take hours; `rdma-ray` waits where somebody asks.
-                annotations={
-                    "pulumi.com/skipAwait": "true",
-                    **(BESIDE_THE_AUTOSCALER if args.shape.autoscaled else {}),
-                    **queue_annotations(args.queue),
-                },
-                labels=queue_labels(args.queue),
-            ),
-            spec={**suspension(args.queue), **ray_cluster(args.shape)},
-            opts=ResourceOptions.merge(
-                ResourceOptions(
-                    parent=self,
-                    depends_on=[*around.needs, *args.needs],
-                    # The autoscaler's business.
-                    ignore_changes=AUTOSCALED if args.shape.autoscaled else [],
-                    # Another size or template is another admission, so Kueue would end the cluster and begin it anew.
-                    # This way a preview says so; and the list of worker groups, into which Kueue writes marks of its
-                    # own, is Kueue's from then on (no merge key in the CRD of KubeRay 1.6.2).
-                    replace_on_changes=["spec"] if args.queue else [],
-                ),
-                admitted(args.queue),
+            metadata=workload_metadata(args, supporting.namespace, FORCE_CONFLICTS if args.autoscaled else None),
+            spec=workload_spec(args, ray_cluster_spec(args)),
+            opts=workload_options(
+                self,
+                args,
+                supporting.resources,
+                # Ray's autoscaler owns both.
+                ignore_changes=[f"{group}.replicas", f"{group}.scaleStrategy"] if args.autoscaled else [],
+                # Another size or template needs another admission: Kueue would end the cluster and start it again. A
+                # replacement shows that in the preview. Also, once Kueue has written its marks into the list of worker
+                # groups, it owns the list (no merge key in the CRD of KubeRay 1.6.2).
+                replace_on_changes=["spec"] if args.queue else [],
             ),
         )
-        self.token = around.token
-        self.register_outputs({"namespace": around.namespace})
+        self.token = supporting.token
+        self.register_outputs({"namespace": supporting.namespace})
+
+
+class RayJob(pulumi.ComponentResource):
+    """A RayJob whose cluster requires a token, in its own namespace. `token` is secret.
+
+    The operator accepts no change of a RayJob that runs, so any change replaces it: the run ends and a new one starts.
+    """
+
+    token: pulumi.Output[str]
+
+    def __init__(self, name: str, args: RayArgs, opts: ResourceOptions | None = None) -> None:
+        type_ = "rdma-ray:kubernetes:RayJob"
+        super().__init__(type_, name, {}, replacing_other_modes(type_, opts))
+        supporting = supporting_resources(name, args, ResourceOptions(parent=self))
+        CustomResource(
+            name,
+            api_version=RAY_API,
+            kind="RayJob",
+            metadata=workload_metadata(args, supporting.namespace),
+            spec=workload_spec(args, ray_job_spec(args)),
+            opts=workload_options(
+                self,
+                args,
+                supporting.resources,
+                # KubeRay reads the spec once (ray-operator/controllers/ray/rayjob_controller.go, v1.6.2).
+                replace_on_changes=["spec"],
+            ),
+        )
+        self.token = supporting.token
+        self.register_outputs({"namespace": supporting.namespace})
+
+
+def ray_job_spec(args: RayArgs) -> dict[str, Any]:
+    """Return the spec of a RayJob.
+
+    It has no `activeDeadlineSeconds`: that includes the wait for nodes, and how long training may run is the user's
+    decision.
+    """
+    return {
+        "entrypoint": args.entrypoint,
+        # The operator submits the entry point, with the token. The default, a pod that submits it, would need its own
+        # node, token and admission.
+        "submissionMode": "HTTPMode",
+        "shutdownAfterJobFinishes": True,
+        "ttlSecondsAfterFinished": KEEP_S if args.settings.queue == "none" else KEEP_IN_QUEUE_S,
+        # Until every worker runs; from admission, in a queue. Then the RayJob fails instead of waiting forever.
+        "preRunningDeadlineSeconds": node_wait_s(args.settings),
+        # A retry would be another cluster, and another wait for nodes. A new RayJob resumes from checkpoints.
+        "backoffLimit": 0,
+        "rayClusterSpec": ray_cluster_spec(args),
+    }
+
+
+def ray_cluster_spec(args: RayArgs) -> dict[str, Any]:
+    """Return the spec of a RayCluster, or of a RayJob's cluster."""
+    return {
+        "rayVersion": args.settings.ray.version,
+        "enableInTreeAutoscaling": args.autoscaled,
+        # The operator's option and the environment of each container: the latter holds whatever the operator's version
+        # makes of the former. Without the mode, KubeRay creates the Secret and leaves the cluster open.
+        "authOptions": {"mode": "token", "secretName": args.token_secret},
+        **({"autoscalerOptions": _autoscaler(args)} if args.autoscaled else {}),
+        "headGroupSpec": _head(args),
+        "workerGroupSpecs": [_workers(args)],
+    }
+
+
+def _autoscaler(args: RayArgs) -> dict[str, Any]:
+    return {
+        "version": "v2",
+        "upscalingMode": "Default",
+        "idleTimeoutSeconds": _idle_s(args),
+        "resources": AUTOSCALER,
+        "env": [
+            # After this time Ray deletes a pod that waits for its node, which loses the place in the cloud's queue
+            # (kuberay #4226, ray PR #60392).
+            variable("RAY_AUTOSCALER_RECONCILE_ALLOCATE_STATUS_TIMEOUT_S", str(node_wait_s(args.settings))),
+            variable("RAY_AUTOSCALER_PENDING_NODE_IDLE_TIMEOUT_S", str(ABANDONED_S)),
+            *ray_authentication(args.token_secret),
+        ],
+    }
+
+
+def _head(args: RayArgs) -> dict[str, Any]:
+    ports = {
+        "gcs-server": GCS_PORT,
+        "dashboard": DASHBOARD_PORT,
+        "client": CLIENT_PORT,
+        "as-metrics": AUTOSCALER_METRICS_PORT,
+        "dash-metrics": DASHBOARD_METRICS_PORT,
+    }
+    container = {
+        "name": "ray-head",
+        "image": args.image,
+        "ports": [{"containerPort": port, "name": name} for name, port in ports.items()],
+        "env": [
+            *ray_authentication(args.token_secret),
+            *(variable(extra.name, extra.value) for extra in args.head_environment),
+            # Ray Train gives up on a gang after 60 s and starts over. Drivers run on the head and inherit this.
+            variable("RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S", str(node_wait_s(args.settings))),
+        ],
+        "resources": {
+            "requests": {"cpu": HEAD_CPUS, "memory": HEAD_MEMORY},
+            "limits": {"memory": HEAD_MEMORY},
+        },
+    }
+    spec = {
+        "serviceAccountName": HEAD_ACCOUNT,
+        "nodeSelector": dict(args.head_selector),
+        **folder_preparation(args.folder, args.image),
+    }
+    return {
+        "serviceType": "ClusterIP",
+        # No task and no actor runs on the head: it has no GPU, and its loss ends every job.
+        "rayStartParams": {"num-cpus": "0"},
+        "template": ray_template(container, spec, folder=args.folder, annotations={}, labels=_labels(args)),
+    }
+
+
+def _workers(args: RayArgs) -> dict[str, Any]:
+    fewest, most = args.settings.ray.min_workers, args.settings.ray.max_workers
+    container = args.pod.container()
+    worker = {
+        "name": "ray-worker",
+        "image": args.image,
+        **container,
+        "env": [
+            *container["env"],
+            *ray_authentication(args.token_secret),
+            variable("RAY_gcs_rpc_server_reconnect_timeout_s", str(RECONNECT_S)),
+            # A container cannot otherwise find out its image, which a benchmark records as evidence.
+            variable("RDMA_RAY_IMAGE", args.image),
+        ],
+        # The operator prepends it to the `ray start` that it generates.
+        **({} if args.pod.setup is None else {"command": [args.pod.setup]}),
+    }
+    # The operator rejects an idle timeout without an autoscaler, and sets `replicas` with one.
+    fixed = {"replicas": most, "minReplicas": most, "maxReplicas": most}
+    scaled = {"minReplicas": fewest, "maxReplicas": most, "idleTimeoutSeconds": _idle_s(args)}
+    spec = {**args.pod.pod(), "serviceAccountName": WORKER_ACCOUNT, "automountServiceAccountToken": False}
+    return {
+        "groupName": WORKER_GROUP,
+        **(scaled if args.autoscaled else fixed),
+        "rayStartParams": {},
+        "template": ray_template(
+            worker, spec, folder=args.folder, annotations=args.pod.annotations, labels=_labels(args)
+        ),
+    }
+
+
+def _idle_s(args: RayArgs) -> int:
+    return 60 * args.settings.ray.idle_minutes
+
+
+def _labels(args: RayArgs) -> dict[str, str]:
+    """Return the labels of the pods: of a RayCluster, the operator's own identify them."""
+    return {} if args.settings.ray.mode == "cluster" else args.labels

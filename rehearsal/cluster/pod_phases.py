@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 from infra.catalog.pins import RAY_API
-from infra.kubernetes.ray_manifest import TOKEN_KEY
+from infra.kubernetes.pods import TOKEN_KEY
 from rehearsal.clouds.kind import Json, value_at
 from rehearsal.cluster import gang
 from rehearsal.cluster.objects import place_of

@@ -11,7 +11,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
 from infra.catalog.pins import GIB_IMAGE, PAUSE_IMAGE
-from infra.gke.fabric import HOST_GIB, HOST_NVIDIA
+from infra.gke.pod import HOST_GIB, HOST_NVIDIA
 from infra.settings import Settings
 from rehearsal.clouds.kind import Json
 from rehearsal.cluster.controllers.pools import Pool

@@ -13,7 +13,7 @@ from infra.catalog.aws import (
     LUSTRE_THROUGHPUT,
 )
 from infra.catalog.pins import LUSTRE
-from infra.kubernetes.ray_manifest import NAMESPACE
+from infra.kubernetes.pods import NAMESPACE
 from rehearsal.clouds.kind import value_at
 from rehearsal.graph import Node
 from rehearsal.invariants.eks_resources import (

@@ -6,9 +6,9 @@ import json
 from collections.abc import Iterator
 from ipaddress import IPv4Network
 
-from infra.gke.fabric import GVNIC_NETWORK, device_mode, rdma_network
-from infra.gke.facts import MTU
-from infra.kubernetes.queue_facts import VISIBILITY_PORT, WEBHOOK_PORT
+from infra.catalog.gcp import MTU
+from infra.gke.pod import GVNIC_NETWORK, device_mode, rdma_network
+from infra.kubernetes.queue_objects import VISIBILITY_PORT, WEBHOOK_PORT
 from rehearsal.graph import Node
 from rehearsal.invariants.gke_resources import (
     CLUSTER,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from infra.catalog.capacity import GKE_CAPACITIES
+from infra.catalog.gcp import EXCLUSION_START, MAINTENANCE_HOUR, NODE_ROLES, NODE_SCOPES, SYSTEM_MACHINE, version_key
 from infra.catalog.pins import GIB_IMAGE
-from infra.gke.fabric import COMPUTE_CLASS
-from infra.gke.facts import EXCLUSION_START, MAINTENANCE_HOUR, NODE_ROLES, NODE_SCOPES, SYSTEM_MACHINE
-from infra.gke.versions import minimum_version, version_key
+from infra.gke.pod import COMPUTE_CLASS
+from infra.gke.site import minimum_version
 from rehearsal.invariants.gke_resources import (
     CLUSTER,
     NETWORK,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from infra.catalog.machines import GkeMachine, gke_machine
-from infra.gke.fabric import GVNIC_NETWORK, rdma_network
+from infra.gke.pod import GVNIC_NETWORK, rdma_network
 from rehearsal.graph import Node
 from rehearsal.invariants.invariant import Stack, at
 

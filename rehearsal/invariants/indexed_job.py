@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from infra.kubernetes.indexed_job_manifest import JOB_LABEL, PACKAGE, SCRIPTS, script_files
-from infra.kubernetes.ray_manifest import TOKEN_KEY, WORKER_ACCOUNT
+from infra.kubernetes.pods import INDEXED_JOB_POD, JOB_LABEL, SCRIPTS, TOKEN_KEY, WORKER_ACCOUNT, script_files
 from infra.plan import plan
 from rehearsal.clouds.kind import Json, value_at
 from rehearsal.graph import Node
@@ -128,13 +127,13 @@ def the_job_runs_our_script(stack: Stack) -> Iterator[str]:
     for job in stack.of(JOB):
         maps = {at(node, "metadata.name"): node.inputs["data"] for node in stack.of("kubernetes:core/v1:ConfigMap")}
         volumes = {volume["name"]: volume for volume in at(job, "spec.template.spec.volumes")}
-        if maps.get(value_at(volumes, "scripts.configMap.name")) != script_files():
+        if maps.get(value_at(volumes, "scripts.configMap.name")) != script_files(INDEXED_JOB_POD):
             yield f"{job.name}: its ConfigMap is not the project's package"
         container = _container(job)
         mounts = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
-        if mounts.get("scripts") != f"{SCRIPTS}/{PACKAGE}" or mounts.get("ray-logs") != "/tmp/ray":
+        if mounts.get("scripts") != f"{SCRIPTS}/{INDEXED_JOB_POD}" or mounts.get("ray-logs") != "/tmp/ray":
             yield f"{job.name}: mounts {mounts}"
-        if not container["command"][2].endswith(f'exec python3 -m {PACKAGE} "$@"'):
+        if not container["command"][2].endswith(f'exec python3 -m {INDEXED_JOB_POD} "$@"'):
             yield f"{job.name}: runs {container['command']}"
         if f"--entrypoint={stack.cloud.ray.entrypoint}" not in container["args"]:
             yield f"{job.name}: has another entry point"

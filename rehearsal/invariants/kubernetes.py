@@ -8,13 +8,16 @@ from itertools import pairwise
 from typing import Any
 
 from infra.catalog.pins import KUBERAY
-from infra.kubernetes.facts import (
+from infra.kubernetes.pods import (
     DASHBOARD_PORT,
+    HEAD_ACCOUNT,
+    JOB_LABEL,
     KUBERAY_NAMESPACE,
     METRICS_PORTS,
+    NAMESPACE,
+    TOKEN_KEY,
+    WORKER_ACCOUNT,
 )
-from infra.kubernetes.indexed_job_manifest import JOB_LABEL
-from infra.kubernetes.ray_manifest import HEAD_ACCOUNT, NAMESPACE, TOKEN_KEY, WORKER_ACCOUNT
 from rehearsal.clouds.kind import value_at
 from rehearsal.graph import PROVIDERS, Graph, Node
 from rehearsal.invariants.invariant import Invariant, Stack, at, expect

@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from infra.kubernetes.queue_facts import QUEUE_LABEL
+from infra.kubernetes.queue_objects import QUEUE_LABEL
 from rehearsal.clouds.kubernetes.admission import PodSet, Queue, assign, pod_sets
 from rehearsal.clouds.kubernetes.kueue_shapes import (
     ADMISSION_CHECK,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from infra.catalog.capacity import GKE_CAPACITIES, MAX_RUN_HOURS
-from infra.kubernetes import queue_facts as facts
+from infra.kubernetes import queue_objects as objects
 from rehearsal.clouds.kind import value_at
 from rehearsal.clouds.kubernetes.admission import PodSet
 from rehearsal.clouds.kubernetes.kueue_shapes import ADMISSION_CHECK, CLUSTER_QUEUE, PROVISIONING
@@ -52,14 +52,14 @@ def a_check_asks_google(stack: Stack) -> Iterator[str]:
     """The check is Kueue's provisioning check, and its configuration requests queued machines for pods with GPUs."""
     configs = {name_of(node): node for node in stack.of(PROVISIONING)}
     for check in stack.of(ADMISSION_CHECK):
-        yield from expect(check, spec__controllerName=facts.PROVISIONING_CONTROLLER)
+        yield from expect(check, spec__controllerName=objects.PROVISIONING_CONTROLLER)
         config = configs.get(str(at(check, "spec.parameters.name")))
         if config is None:
             yield f"{check.name}: no ProvisioningRequestConfig {at(check, 'spec.parameters.name')}"
             continue
         yield from expect(
             config,
-            spec__provisioningClassName=facts.PROVISIONING_CLASS,
+            spec__provisioningClassName=objects.PROVISIONING_CLASS,
             spec__managedResources=[GPU],
             spec__podSetMergePolicy="IdenticalWorkloadSchedulingRequirements",
         )
@@ -105,7 +105,7 @@ def queued_machines_are_tolerated(stack: Stack) -> Iterator[str]:
 def requests_match_the_pools_run_time(stack: Stack) -> Iterator[str]:
     """A request sets the run time of its nodes: that of the pool's nodes, seven days at most."""
     for workload in queued(stack):
-        said = (at(workload, "metadata.annotations") or {}).get(facts.MAX_RUN_ANNOTATION)
+        said = (at(workload, "metadata.annotations") or {}).get(objects.MAX_RUN_ANNOTATION)
         for pool in queued_pools(stack):
             longest = str(at(pool, "nodeConfig.maxRunDuration")).removesuffix("s")
             if said != longest or not 0 < int(longest) <= 3600 * MAX_RUN_HOURS:

@@ -7,8 +7,8 @@ from decimal import Decimal
 
 from infra.catalog import pins
 from infra.catalog.capacity import EKS_CAPACITIES, GKE_CAPACITIES
-from infra.kubernetes import queue_facts as facts
-from infra.kubernetes.ray_manifest import NAMESPACE
+from infra.kubernetes import queue_objects as objects
+from infra.kubernetes.pods import NAMESPACE
 from rehearsal.clouds.kind import value_at
 from rehearsal.clouds.kubernetes.kueue_shapes import (
     ADMISSION_CHECK,
@@ -62,10 +62,10 @@ def kueue_is_pinned_and_placed(stack: Stack) -> Iterator[str]:
     for release in kueue_releases(stack):
         yield from expect(
             release,
-            name=facts.KUEUE_RELEASE,
+            name=objects.KUEUE_RELEASE,
             chart=pins.KUEUE.name,
             version=pins.KUEUE.version,
-            namespace=facts.KUEUE_NAMESPACE,
+            namespace=objects.KUEUE_NAMESPACE,
             createNamespace=True,
             atomic=True,
             values__controllerManager__manager__image__tag=pins.KUEUE_TAG,
@@ -90,7 +90,7 @@ def workloads_are_not_evicted_while_machines_start(stack: Stack) -> Iterator[str
     """Kueue evicts an admitted workload only after its wait for machines and an hour for images, with few retries."""
     for release in kueue_releases(stack):
         waits = value_at(configuration(release), "waitForPodsReady") or {}
-        if _seconds(waits.get("timeout")) < _wait_s(stack) + facts.PULL_S:
+        if _seconds(waits.get("timeout")) < _wait_s(stack) + objects.PULL_S:
             yield f"{release.name}: pods must be ready after {waits.get('timeout')}"
         tries = value_at(waits, "requeuingStrategy.backoffLimitCount")
         if not isinstance(tries, int) or not 0 < tries <= 10:
@@ -103,7 +103,7 @@ def every_workload_waits_in_the_queue(stack: Stack) -> Iterator[str]:
         return
     local = {(at(node, "metadata.namespace"), name_of(node)): node for node in stack.of(LOCAL_QUEUE)}
     for workload in workloads(stack):
-        label = (at(workload, "metadata.labels") or {}).get(facts.QUEUE_LABEL)
+        label = (at(workload, "metadata.labels") or {}).get(objects.QUEUE_LABEL)
         queue = local.get((at(workload, "metadata.namespace"), str(label)))
         if queue is None:
             yield f"{workload.name}: no LocalQueue {label} in {at(workload, 'metadata.namespace')}"

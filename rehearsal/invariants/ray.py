@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from infra.kubernetes.ray_manifest import ABANDONED_S, HEAD_ACCOUNT, RECONNECT_S, TOKEN_KEY, WORKER_ACCOUNT
+from infra.kubernetes.pods import ABANDONED_S, HEAD_ACCOUNT, RECONNECT_S, TOKEN_KEY, WORKER_ACCOUNT
 from infra.plan import plan
 from rehearsal.clouds.kind import value_at
 from rehearsal.graph import Node

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from infra.kubernetes import queue_facts as facts
+from infra.kubernetes import queue_objects as objects
 from infra.outputs import Outputs
 from tests.components.cloud_mocks import Deployed, Made, deployed
 from tests.unit.stacks import EKS, GKE, changed
@@ -57,7 +57,7 @@ def test_a_workload_waits_suspended_for_its_queue(cloud: str, mode: str) -> None
     assert workload.inputs["spec"]["suspend"] is True
     assert not any(key.startswith("provreq") for key in workload.inputs["metadata"]["annotations"])
     assert f"{KUEUE}LocalQueue::ray-queue" in waits(workload)
-    assert Outputs.model_validate(stack.outputs).queue == facts.LOCAL_QUEUE
+    assert Outputs.model_validate(stack.outputs).queue == objects.LOCAL_QUEUE
 
 
 @pytest.mark.parametrize("cloud", STACKS)

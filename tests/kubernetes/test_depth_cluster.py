@@ -25,7 +25,7 @@ import pytest
 from pulumi.runtime.proto import provider_pb2
 
 from infra.catalog.pins import RAY_API
-from infra.kubernetes.ray_cluster import BESIDE_THE_AUTOSCALER
+from infra.kubernetes.ray_cluster import FORCE_CONFLICTS
 from rehearsal.clouds.kind import Json
 from rehearsal.clouds.kubernetes.cloud import CLOUD
 from rehearsal.clouds.values import from_wire, to_wire
@@ -229,7 +229,7 @@ def test_a_ray_cluster_changes_while_its_autoscaler_has_workers(client: Client, 
     with pytest.raises(grpc.RpcError) as problem:
         client.update(RAY_CLUSTER, id_, before, autoscaled(here, 3))
     assert ".spec.workerGroupSpecs" in refusal(problem)
-    live = client.update(RAY_CLUSTER, id_, before, autoscaled(here, 3, **BESIDE_THE_AUTOSCALER))
+    live = client.update(RAY_CLUSTER, id_, before, autoscaled(here, 3, **FORCE_CONFLICTS))
     assert live["spec"]["workerGroupSpecs"][0]["maxReplicas"] == 3
 
     def seen() -> bool:

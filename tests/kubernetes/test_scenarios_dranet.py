@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from infra.catalog.pins import DEVICE_API
-from infra.kubernetes.ray_manifest import HEAD_ACCOUNT, WORKER_GROUP
+from infra.kubernetes.pods import HEAD_ACCOUNT, WORKER_GROUP
 from rehearsal.cluster.running_stack import RunningStack
 from rehearsal.fork_server import ForkServer
 from tests.kubernetes.queries import RAY, WITHIN_S, gpu_nodes, name, ray_cluster, until_ready

@@ -15,7 +15,7 @@ import pytest
 from infra.catalog.pins import KUEUE_API
 from infra.kubernetes.nccl_job import Sweep, nccl_job
 from infra.kubernetes.nccl_job_manifest import key_secret, manifests
-from infra.kubernetes.queue_facts import CLUSTER_QUEUE, GPU_FLAVOR
+from infra.kubernetes.queue_objects import CLUSTER_QUEUE, GPU_FLAVOR
 from rehearsal.cluster.running_stack import RunningStack
 from rehearsal.fork_server import ForkServer
 from tests.kubernetes.queries import (

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from infra.kubernetes.ray_manifest import HEAD_ACCOUNT, WORKER_ACCOUNT, WORKER_GROUP
+from infra.kubernetes.pods import HEAD_ACCOUNT, WORKER_ACCOUNT, WORKER_GROUP
 from rehearsal.cluster.running_stack import RunningStack
 from rehearsal.fork_server import ForkServer
 from tests.kubernetes.network_policies import admits, selects

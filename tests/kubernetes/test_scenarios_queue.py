@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from infra.catalog.pins import KUEUE_API, RAY_API
-from infra.kubernetes.queue_facts import ADMISSION_CHECK, CLUSTER_QUEUE, GPU_FLAVOR, LOCAL_QUEUE
+from infra.kubernetes.queue_objects import ADMISSION_CHECK, CLUSTER_QUEUE, GPU_FLAVOR, LOCAL_QUEUE
 from infra.settings import GkeSettings
 from rehearsal.cluster.running_stack import RunningStack
 from rehearsal.fork_server import ForkServer

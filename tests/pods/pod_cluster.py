@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from infra.kubernetes.facts import KUBERAY_LABELS
+from infra.kubernetes.pods import KUBERAY_LABELS
 from tests.kubernetes import stack_objects
 from tests.pods.user_cluster import prepared
 from tools.kubernetes.api import Api, NotYet

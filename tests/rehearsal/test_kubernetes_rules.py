@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from infra.catalog.machines import CATALOG, GkeMachine
-from infra.gke.fabric import GVNIC_NETWORK, gpu_pod, rdma_network
-from infra.kubernetes.ray_manifest import RayShape, ray_cluster
+from infra.gke.pod import GVNIC_NETWORK, gpu_pod, rdma_network
+from infra.gke.stack import ray_args
+from infra.kubernetes.ray_cluster import ray_cluster_spec
 from rehearsal.clouds.kind import Verb
 from rehearsal.clouds.kubernetes import (
     compute_class,
@@ -302,21 +303,7 @@ def test_the_manifests_of_every_fabric_are_right(state: View, fabric: str, compu
     pod = gpu_pod(settings, machine)
     for name in (GVNIC_NETWORK, *map(rdma_network, range(machine.nics))):
         state.put(NETWORK, name, named(name, None))
-    shape = RayShape(
-        version="2.60.0",
-        image="example/ray:2.60.0-py311-cu128",
-        fewest=0,
-        most=4,
-        idle_s=900,
-        wait_s=3600,
-        head_selector={"cloud.google.com/gke-nodepool": "system"},
-        account="ray-head",
-        worker_account="ray-worker",
-        token_secret="token",
-        pod=pod,
-        folder=None,
-    )
-    spec = json.loads(json.dumps(ray_cluster(shape)))
+    spec = json.loads(json.dumps(ray_cluster_spec(ray_args(settings, "a3u-ray"))))
     assert first_refusal(call(state, RAY_CLUSTER, named("a3u", spec=spec))) is None
     for manifest in pod.objects:
         token = f"kubernetes:{manifest['apiVersion']}:{manifest['kind']}"

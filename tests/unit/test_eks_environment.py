@@ -9,11 +9,10 @@ import pytest
 from infra.catalog.machines import EKS_CATALOG, eks_machine
 from infra.eks.fabric import ENVIRONMENT, HEAD_ENVIRONMENT, OBSOLETE
 from infra.eks.names import EksNames
-from infra.eks.ray import cloud_side, fsx_folder
+from infra.eks.ray import fsx_folder, ray_args
 from infra.eks.storage_claim import claim
-from infra.kubernetes.indexed_job_manifest import indexed_job
-from infra.kubernetes.ray_manifest import ray_cluster
-from infra.kubernetes.workload_shape import job_shape, ray_shape
+from infra.kubernetes.indexed_job import job_spec
+from infra.kubernetes.ray_cluster import ray_cluster_spec
 from tests.unit.stacks import eks
 
 SET = {"FI_EFA_USE_HUGE_PAGE": "0", "NCCL_SOCKET_IFNAME": "eth0", "GLOO_SOCKET_IFNAME": "eth0"}
@@ -23,8 +22,8 @@ SET = {"FI_EFA_USE_HUGE_PAGE": "0", "NCCL_SOCKET_IFNAME": "eth0", "GLOO_SOCKET_I
 def spec_of(changes: dict[str, Any], *, shared: bool = False) -> dict[str, Any]:
     settings = eks(changes)
     folder = fsx_folder("/bucket", claim("p5-shared", 1200)) if shared else None
-    side = cloud_side(settings, eks_machine(settings.nodes.machine), EksNames("p5", "us-east-1"), folder)
-    return ray_cluster(ray_shape(settings, side))
+    args = ray_args(settings, eks_machine(settings.nodes.machine), EksNames("p5", "us-east-1"), folder=folder)
+    return ray_cluster_spec(args)
 
 
 def environment(template: dict[str, Any]) -> dict[str, str]:
@@ -50,9 +49,7 @@ def test_worker_has_no_obsolete_variable(machine: str, fabric: str) -> None:
 def test_job_pod_has_the_same_variables(machine: str) -> None:
     job = {"ray.mode": "indexed-job", "ray.entrypoint": "python /app/train.py", "nodes.machine": machine}
     settings = eks(job)
-    side = cloud_side(settings, eks_machine(machine), EksNames("p5", "us-east-1"), None)
-    spec = indexed_job(job_shape(settings, side))
-    found = environment(spec)
+    found = environment(job_spec(ray_args(settings, eks_machine(machine), EksNames("p5", "us-east-1"))))
     assert {name: found.get(name) for name in SET} == SET
     assert set(OBSOLETE).isdisjoint(found)
 

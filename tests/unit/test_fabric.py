@@ -13,8 +13,8 @@ from infra.eks.fabric import OBSOLETE
 from infra.eks.fabric import fabric as efa_fabric
 from infra.eks.fabric import gpu_pod as eks_pod
 from infra.fabric import SOCKET, Fabric, GpuPod
-from infra.gke.fabric import fabric as gib_fabric
-from infra.gke.fabric import gpu_pod as gke_pod
+from infra.gke.pod import fabric as gib_fabric
+from infra.gke.pod import gpu_pod as gke_pod
 
 from .stacks import eks, gke
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from infra.catalog.gcp import version_key
 from infra.catalog.machines import gke_machine
-from infra.gke.versions import NoVersionError, control_plane_version, minimum_version, version_key
+from infra.gke.site import NoVersionError, control_plane_version, minimum_version
 from tests.unit.stacks import gke
 
 OFFERED = ("1.33.9-gke.1000000", "1.34.1-gke.1829001", "1.34.10-gke.1", "1.35.0-gke.5")

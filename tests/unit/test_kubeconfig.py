@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from infra.gke.kubeconfig import kubeconfig
+from infra.gke.cluster import kubeconfig
 
 
 def test_no_secret_is_in_it() -> None:

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 from infra.eks.fabric import OBSOLETE
 from infra.fabric import GpuPod
-from infra.kubernetes.nccl_images import IMAGES, PROGRAMS
-from infra.kubernetes.nccl_job import HOST_NAME_ROOM, NcclJob, Sweep, nccl_job, size
-from infra.kubernetes.nccl_job_manifest import FOLDER, as_yaml, key_secret, manifests, mpirun, script_files
+from infra.kubernetes.nccl_job import HOST_NAME_ROOM, IMAGES, PROGRAMS, NcclJob, Sweep, nccl_job, size
+from infra.kubernetes.nccl_job_manifest import as_yaml, key_secret, manifests, mpirun
+from infra.kubernetes.pods import NCCL_JOB_POD, script_files
 from infra.plan import plan
 from infra.settings import Settings, from_stack_file, parse
 from rehearsal.clouds.state import State, View
@@ -217,7 +217,7 @@ def test_queued_machines_are_lent_for_as_long_as_the_pods_may_live() -> None:
     job = made(lent, queue="dws", wait_s=600, run_s=1200)
     metadata = one(job, "Job")["metadata"]
     assert metadata["annotations"] == {"provreq.kueue.x-k8s.io/maxRunDurationSeconds": "2700"}
-    with pytest.raises(ValueError, match="lent for at most 604800 s"):
+    with pytest.raises(ValueError, match="run for at most 604800 s"):
         made(lent, queue="dws", run_s=604_800)
 
 
@@ -232,7 +232,7 @@ def test_keys_come_from_the_image_or_from_a_secret_that_is_not_among_the_manifes
 
 
 def test_sshd_and_ssh_name_the_files_of_the_secret() -> None:
-    files, names = script_files(), key_secret(made(EKS), "p", "ssh-ed25519 A c")["stringData"]
+    files, names = script_files(NCCL_JOB_POD), key_secret(made(EKS), "p", "ssh-ed25519 A c")["stringData"]
     told = [
         line.split()[1]
         for name in ("sshd_config", "ssh_config")
@@ -312,16 +312,17 @@ def test_every_operation_has_a_name_that_fits() -> None:
 
 
 def test_the_scripts_are_bash_that_bash_understands() -> None:
-    files = script_files()
+    files = script_files(NCCL_JOB_POD)
     assert {"pod.sh", "launcher.sh", "worker.sh", "sshd_config", "ssh_config"} == set(files)
     for name in files:
         if name.endswith(".sh"):
-            path = ROOT / "infra" / "kubernetes" / FOLDER / name
+            path = ROOT / "infra" / "kubernetes" / NCCL_JOB_POD / name
             assert subprocess.run(["bash", "-n", str(path)], check=False).returncode == 0, name
 
 
 def test_the_page_has_every_exit_code() -> None:
     page = (ROOT / "docs" / "nccl-job.md").read_text(encoding="utf-8")
     told = {int(line.split("|")[1]) for line in page.splitlines() if line.startswith("|") and line[2].isdigit()}
-    lines = [line for line in script_files()["pod.sh"].splitlines() if line.startswith("readonly ") and "  #" in line]
+    script = script_files(NCCL_JOB_POD)["pod.sh"]
+    lines = [line for line in script.splitlines() if line.startswith("readonly ") and "  #" in line]
     assert told == {int(line.partition("=")[2].split()[0]) for line in lines}

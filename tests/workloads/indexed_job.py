@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from infra.kubernetes.indexed_job_manifest import PACKAGE, script_files
+from infra.kubernetes.pods import INDEXED_JOB_POD, script_files
 from infra.local import processes
 from infra.local.loopback import free_ports
 
@@ -96,10 +96,10 @@ class Job:
         everywhere: bool = False,
     ) -> Pod:
         """Start a pod. Without `head_host` the head is found by its stable address, as by its stable name."""
-        scripts = self.root / "scripts" / PACKAGE
+        scripts = self.root / "scripts" / INDEXED_JOB_POD
         if not scripts.exists():
             scripts.mkdir(parents=True)
-            for name, text in script_files().items():
+            for name, text in script_files(INDEXED_JOB_POD).items():
                 (scripts / name).write_text(text, encoding="utf-8")
         number = len(self.pods)
         place = self.root / f"{self.uid}-{number}"
@@ -133,7 +133,7 @@ class Job:
             f"--dashboard-agent-listen-port={agent}",
         )
         argv = [
-            *(sys.executable, "-m", PACKAGE),
+            *(sys.executable, "-m", INDEXED_JOB_POD),
             f"--nodes={self.nodes}",
             f"--head-host={head_host or self.address(0)}",
             f"--wait-s={wait_s}",

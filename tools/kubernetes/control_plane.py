@@ -25,7 +25,7 @@ from pathlib import Path
 import requests
 import yaml
 
-from infra.kubernetes.queue_facts import KUEUE_NAMESPACE
+from infra.kubernetes.queue_objects import KUEUE_NAMESPACE
 from infra.local import loopback
 from tools.kubernetes import builds, credentials, kuberay, kueue, manifests
 from tools.kubernetes.api import Api, ApiError, Json, NotYet

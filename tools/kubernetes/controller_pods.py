@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from infra.kubernetes.queue_facts import KUEUE_NAMESPACE
+from infra.kubernetes.queue_objects import KUEUE_NAMESPACE
 from tools.kubernetes import image_archive, kuberay, kueue, manifests
 from tools.kubernetes.api import Api, Json, NotYet
 from tools.kubernetes.image_archive import File, Image

@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterator
 
 from infra.catalog.pins import KUBERAY
-from infra.kubernetes.facts import KUBERAY_LABELS, KUBERAY_NAMESPACE
+from infra.kubernetes.pods import KUBERAY_LABELS, KUBERAY_NAMESPACE
 from tools.kubernetes import kubectl
 from tools.kubernetes.api import Json
 from tools.kubernetes.builds import module_folder

@@ -14,7 +14,7 @@ from pathlib import Path
 import yaml
 
 from infra.catalog.pins import KUEUE, KUEUE_API, KUEUE_TAG
-from infra.kubernetes.queue_facts import KUEUE_NAMESPACE, KUEUE_RELEASE
+from infra.kubernetes.queue_objects import KUEUE_NAMESPACE, KUEUE_RELEASE
 from tools.kubernetes import kubectl, manifests
 from tools.kubernetes.api import Api, ApiError, Json, NotYet
 from tools.kubernetes.builds import module_folder

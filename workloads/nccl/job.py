@@ -115,7 +115,7 @@ def _key_pair(comment: str) -> tuple[str, str]:
 
 def _next_steps(job: NcclJob, machine: str) -> str:
     from infra.kubernetes.nccl_job import size
-    from infra.kubernetes.ray_manifest import NAMESPACE
+    from infra.kubernetes.pods import NAMESPACE
     from workloads.nccl.judge.expectation import floor_of, large_enough, machine_named
 
     log, end = f"{job.name}.log", job.sweep.end

@@ -20,7 +20,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from infra.catalog.pins import RAY, RAY_API
-from infra.kubernetes.ray_manifest import TOKEN_KEY
+from infra.kubernetes.pods import TOKEN_KEY
 from rehearsal.clouds.kind import Json, value_at
 from rehearsal.cluster.controllers.events import Event, JobChanged
 from rehearsal.cluster.controllers.scheduling import over

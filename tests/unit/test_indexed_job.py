@@ -1,4 +1,4 @@
-"""The Indexed Job's spec, and what its pods say by themselves: no Kubernetes and no Ray is needed for either."""
+"""The spec of an Indexed Job, and its pods' command line: neither needs Kubernetes or Ray."""
 
 from __future__ import annotations
 
@@ -10,14 +10,13 @@ from typing import Any
 
 import pytest
 
-from infra.catalog.machines import gke_machine
-from infra.gke.names import GkeNames
-from infra.gke.ray import cloud_side, gcs_folder
-from infra.kubernetes.indexed_job_manifest import PACKAGE, head_service, indexed_job, script_files
+from infra.gke.site import Site
+from infra.gke.stack import ray_args
+from infra.gke.storage import gcs_folder
+from infra.kubernetes.indexed_job import head_service, head_service_spec, job_spec
 from infra.kubernetes.indexed_job_pod import exits
 from infra.kubernetes.indexed_job_pod.pod import Pod, pod_of
-from infra.kubernetes.shared_folder import SharedFolder
-from infra.kubernetes.workload_shape import job_shape
+from infra.kubernetes.pods import INDEXED_JOB_POD, SharedFolder, script_files
 from tests.unit.stacks import eks, gke
 from workloads.exits import Exit
 
@@ -33,8 +32,7 @@ ENVIRONMENT = {
 
 def spec_of(changes: dict[str, Any], folder: SharedFolder | None = None) -> dict[str, Any]:
     settings = gke({**JOB, **changes})
-    side = cloud_side(settings, gke_machine(settings.nodes.machine), GkeNames("a3u"), folder)
-    return indexed_job(job_shape(settings, side))
+    return job_spec(ray_args(settings, "a3u-ray", folder=folder))
 
 
 def container(spec: dict[str, Any]) -> dict[str, Any]:
@@ -50,7 +48,7 @@ def pod(monkeypatch: pytest.MonkeyPatch, arguments: list[str], environment: dict
     return pod_of(arguments)
 
 
-def test_a_job_is_as_large_as_the_stack_file_says_and_never_tried_by_halves() -> None:
+def test_job_has_the_size_of_the_stack_file_and_no_retry() -> None:
     assert gke({**JOB, "nodes.max": 4}).ray.min_workers == 4
     spec = spec_of({"nodes.max": 4})
     assert (spec["completionMode"], spec["completions"], spec["parallelism"]) == ("Indexed", 4, 4)
@@ -59,14 +57,14 @@ def test_a_job_is_as_large_as_the_stack_file_says_and_never_tried_by_halves() ->
     assert not {"ttlSecondsAfterFinished", "activeDeadlineSeconds", "backoffLimitPerIndex"} & set(spec)
 
 
-def test_the_pods_understand_their_own_command(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pods_parse_the_command_of_the_spec(monkeypatch: pytest.MonkeyPatch) -> None:
     spec = spec_of({"nodes.max": 3, "nodes.capacity": "spot"}, gcs_folder("data", "/bucket"))
-    told = pod(monkeypatch, container(spec)["command"][4:], ENVIRONMENT)
-    assert (told.nodes, told.head_host) == (3, "a3u-ray-0.a3u-ray-head-svc")
-    assert told.file == Path("/bucket/rdma-ray/4d1c.json")
-    assert (told.entrypoint, told.everywhere) == ("python /app/train.py", False)
-    assert told.wait_s == 168 * 3600
-    assert told.ray == ["--num-cpus=220", "--num-gpus=8", "--metrics-export-port=8080"]
+    parsed = pod(monkeypatch, container(spec)["command"][4:], ENVIRONMENT)
+    assert (parsed.nodes, parsed.head_host) == (3, "a3u-ray-0.a3u-ray-head-svc")
+    assert parsed.file == Path("/bucket/rdma-ray/4d1c.json")
+    assert (parsed.entrypoint, parsed.everywhere) == ("python /app/train.py", False)
+    assert parsed.wait_s == 168 * 3600
+    assert parsed.ray == ["--num-cpus=220", "--num-gpus=8", "--metrics-export-port=8080"]
 
 
 @pytest.mark.parametrize(
@@ -83,15 +81,15 @@ def test_torchrun_runs_on_every_pod(entrypoint: str, everywhere: bool) -> None:
     assert ("--everywhere" in arguments) == everywhere
 
 
-def test_the_fabrics_set_up_comes_before_python_and_bash_leaves_its_place() -> None:
+def test_setup_of_the_fabric_runs_before_python_replaces_bash() -> None:
     first, shell, line, name, *_ = container(spec_of({}))["command"]
     assert (first, shell, name) == ("/bin/bash", "-c", "ray-node")
     assert line.startswith("source /usr/local/gib/scripts/set_nccl_env.sh && ")
-    assert line.endswith(f'exec python3 -m {PACKAGE} "$@"')
+    assert line.endswith(f'exec python3 -m {INDEXED_JOB_POD} "$@"')
 
 
 @pytest.mark.parametrize("fabric", ["multi-network", "dranet", "managed-dranet"])
-def test_every_mount_has_its_volume_and_every_name_fits(fabric: str) -> None:
+def test_every_mount_has_a_volume(fabric: str) -> None:
     template = spec_of({"fabric": fabric}, gcs_folder("data", "/bucket"))["template"]
     volumes = [volume["name"] for volume in template["spec"]["volumes"]]
     assert sorted(volumes) == sorted(set(volumes))
@@ -100,33 +98,32 @@ def test_every_mount_has_its_volume_and_every_name_fits(fabric: str) -> None:
     assert template["metadata"]["annotations"]["gke-gcsfuse/volumes"] == "true"
 
 
-def test_the_service_leads_to_the_head_alone_and_before_it_is_ready() -> None:
-    settings = gke(JOB)
-    shape = job_shape(settings, cloud_side(settings, gke_machine(settings.nodes.machine), GkeNames("a3u"), None))
-    service = head_service(shape)
+def test_service_selects_only_the_head_before_it_is_ready() -> None:
+    args = ray_args(gke(JOB), "a3u-ray")
+    service = head_service_spec(args)
     assert service["clusterIP"] == "None"
     assert service["publishNotReadyAddresses"] is True
     assert service["selector"]["batch.kubernetes.io/job-completion-index"] == "0"
-    assert shape.labels.items() <= service["selector"].items()
-    assert indexed_job(shape)["template"]["spec"]["subdomain"] == shape.service
+    assert args.labels.items() <= service["selector"].items()
+    assert job_spec(args)["template"]["spec"]["subdomain"] == head_service(args)
 
 
-def test_a_shared_folder_that_wants_preparing_gets_it() -> None:
+def test_shared_folder_is_prepared_by_an_init_container() -> None:
     folder = SharedFolder(mount_path="/fsx", annotations={}, volume={"emptyDir": {}}, prepare=("chmod", "1777", "/fsx"))
     (first,) = spec_of({}, folder)["template"]["spec"]["initContainers"]
     assert first["command"] == ["chmod", "1777", "/fsx"]
     assert "initContainers" not in spec_of({})["template"]["spec"]
 
 
-def test_the_longest_name_of_a_stack_still_makes_host_names() -> None:
-    name = GkeNames("s" * 40).ray_cluster
+def test_longest_stack_name_gives_valid_host_names() -> None:
+    name = Site("s" * 40).ray_cluster
     assert len(f"{name}-999") <= 63
     assert len(f"{name}-head-svc") <= 63
 
 
-def test_the_pods_files_need_nothing_but_python_and_ray() -> None:
-    """They are a package of their own in the ConfigMap, and together far below its bound of 1 MiB."""
-    files = script_files()
+def test_pod_files_import_only_python_and_ray() -> None:
+    """They are a package in a ConfigMap, far below its limit of 1 MiB."""
+    files = script_files(INDEXED_JOB_POD)
     assert {"__init__.py", "__main__.py", "head.py", "worker.py"} <= set(files)
     assert len(json.dumps(files)) < 200_000
     for name, text in files.items():
@@ -144,16 +141,16 @@ def test_the_pods_files_need_nothing_but_python_and_ray() -> None:
             assert roots <= {*sys.stdlib_module_names, "ray"}, name
 
 
-def test_exit_codes_of_pods_and_of_workloads_are_apart() -> None:
+def test_exit_codes_of_pods_and_workloads_do_not_overlap() -> None:
     pods = [value for name, value in vars(exits).items() if name.isupper()]
     assert len(pods) == len(set(pods))
     assert not set(pods) & {code.value for code in Exit}
-    # 128 + N is a death by signal N; STOPPED is that of SIGTERM.
+    # 128 + N is the exit by signal N; STOPPED is that of SIGTERM.
     assert [code for code in pods if code > 125] == [exits.STOPPED] == [128 + 15]
 
 
 @pytest.mark.parametrize(
-    ("wrong", "says"),
+    ("wrong", "message"),
     [
         ({"POD_IP": ""}, "the environment lacks POD_IP"),
         ({"RAY_AUTH_TOKEN": "", "JOB_UID": ""}, "the environment lacks JOB_UID, RAY_AUTH_TOKEN"),
@@ -161,17 +158,17 @@ def test_exit_codes_of_pods_and_of_workloads_are_apart() -> None:
         ({"JOB_COMPLETION_INDEX": "2"}, "JOB_COMPLETION_INDEX is 2, and the Job has 2 pods"),
     ],
 )
-def test_a_pod_that_cannot_start_says_why(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], wrong: dict[str, str], says: str
+def test_pod_that_cannot_start_prints_the_reason(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], wrong: dict[str, str], message: str
 ) -> None:
     arguments = ["--nodes=2", "--head-host=h", "--wait-s=1", "--entrypoint=true"]
     with pytest.raises(SystemExit) as end:
         pod(monkeypatch, arguments, ENVIRONMENT | wrong)
     assert end.value.code == exits.USAGE
-    assert says in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
-def test_a_proof_is_of_one_job_one_token_one_role_and_one_handshake(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_proof_is_specific_to_job_token_role_and_handshake(monkeypatch: pytest.MonkeyPatch) -> None:
     arguments = ["--nodes=2", "--head-host=h", "--wait-s=1", "--entrypoint=true"]
     own = pod(monkeypatch, arguments, ENVIRONMENT)
     proofs = [
@@ -186,11 +183,11 @@ def test_a_proof_is_of_one_job_one_token_one_role_and_one_handshake(monkeypatch:
     assert own.proof("worker", "g", "a", "b", 1) == proofs[0]
 
 
-def test_eks_takes_the_same_settings() -> None:
+def test_eks_accepts_the_same_settings() -> None:
     assert eks({**JOB, "ray.maxWorkers": 2}).ray.min_workers == 2
 
 
-def test_the_page_has_every_exit_code() -> None:
+def test_docs_list_every_exit_code() -> None:
     page = (Path(__file__).resolve().parents[2] / "docs" / "indexed-job.md").read_text(encoding="utf-8")
-    told = {int(line.split("|")[1]) for line in page.splitlines() if line.startswith("|") and line[2].isdigit()}
-    assert told == {value for name, value in vars(exits).items() if name.isupper()}
+    listed = {int(line.split("|")[1]) for line in page.splitlines() if line.startswith("|") and line[2].isdigit()}
+    assert listed == {value for name, value in vars(exits).items() if name.isupper()}

@@ -1,4 +1,4 @@
-"""The spec of a RayCluster, and whether Ray's own autoscaler reads it as it was meant."""
+"""The spec of a RayCluster, and how Ray's autoscaler reads it."""
 
 from __future__ import annotations
 
@@ -6,26 +6,23 @@ from typing import Any
 
 import pytest
 
-from infra.catalog.machines import gke_machine
-from infra.gke.names import GkeNames
-from infra.gke.ray import cloud_side, gcs_folder
-from infra.kubernetes.ray_manifest import ray_cluster
-from infra.kubernetes.workload_shape import ray_shape
+from infra.gke.stack import ray_args
+from infra.gke.storage import gcs_folder
+from infra.kubernetes.ray_cluster import ray_cluster_spec
 from tests.unit.stacks import gke
 
 
 def spec_of(changes: dict[str, Any], bucket: str | None = None) -> dict[str, Any]:
     settings = gke(changes)
     folder = gcs_folder(bucket, "/bucket") if bucket else None
-    side = cloud_side(settings, gke_machine(settings.nodes.machine), GkeNames("a3u"), folder)
-    return ray_cluster(ray_shape(settings, side))
+    return ray_cluster_spec(ray_args(settings, "a3u-ray", folder=folder))
 
 
 def variables(spec: dict[str, Any]) -> dict[str, str]:
     return {item["name"]: item.get("value", "") for item in spec["autoscalerOptions"]["env"]}
 
 
-def test_rays_autoscaler_sees_one_group_of_whole_nodes_from_zero() -> None:
+def test_autoscaler_reads_one_group_of_whole_nodes_from_zero() -> None:
     from ray.autoscaler._private.kuberay.autoscaling_config import _derive_autoscaling_config_from_ray_cr
 
     spec = spec_of({"nodes.max": 4})
@@ -41,7 +38,7 @@ def test_rays_autoscaler_sees_one_group_of_whole_nodes_from_zero() -> None:
 
 
 @pytest.mark.parametrize(("capacity", "hours"), [("flex-start", 168), ("spot", 168), ("reservation", 1)])
-def test_a_pod_waits_as_long_as_the_capacity_may_take(capacity: str, hours: int) -> None:
+def test_pod_waits_as_long_as_its_capacity_may_take(capacity: str, hours: int) -> None:
     reservation = {"nodes.reservation": "mine"} if capacity == "reservation" else {}
     spec = spec_of({"nodes.capacity": capacity, **reservation})
     assert variables(spec)["RAY_AUTOSCALER_RECONCILE_ALLOCATE_STATUS_TIMEOUT_S"] == str(3600 * hours)
@@ -49,19 +46,19 @@ def test_a_pod_waits_as_long_as_the_capacity_may_take(capacity: str, hours: int)
     assert {"name": "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S", "value": str(3600 * hours)} in head
 
 
-def test_a_worker_knows_its_image() -> None:
+def test_worker_has_its_image_in_a_variable() -> None:
     [container] = spec_of({})["workerGroupSpecs"][0]["template"]["spec"]["containers"]
     assert {"name": "RDMA_RAY_IMAGE", "value": container["image"]} in container["env"]
 
 
-def test_the_longer_of_two_ways_counts() -> None:
+def test_longer_wait_of_capacity_and_fallback_counts() -> None:
     spec = spec_of(
         {"nodes.capacity": "reservation", "nodes.reservation": "mine", "computeClass": True, "nodes.fallback": "spot"}
     )
     assert variables(spec)["RAY_AUTOSCALER_RECONCILE_ALLOCATE_STATUS_TIMEOUT_S"] == str(3600 * 168)
 
 
-def test_the_bucket_is_mounted_on_head_and_workers_alike() -> None:
+def test_bucket_is_mounted_on_head_and_workers() -> None:
     spec = spec_of({}, bucket="data")
     for template in (spec["headGroupSpec"]["template"], spec["workerGroupSpecs"][0]["template"]):
         assert template["metadata"]["annotations"]["gke-gcsfuse/volumes"] == "true"
@@ -70,11 +67,11 @@ def test_the_bucket_is_mounted_on_head_and_workers_alike() -> None:
         assert {"name": "shared", "mountPath": "/bucket"} in template["spec"]["containers"][0]["volumeMounts"]
 
 
-def test_without_a_bucket_nothing_is_mounted() -> None:
+def test_nothing_is_mounted_without_a_bucket() -> None:
     assert "gcsfuse" not in str(spec_of({}))
 
 
-def test_every_mount_has_its_volume() -> None:
+def test_every_mount_has_a_volume() -> None:
     for changes in ({}, {"fabric": "dranet"}, {"fabric": "managed-dranet"}):
         spec = spec_of(changes, bucket="data")
         for template in (spec["headGroupSpec"]["template"], spec["workerGroupSpecs"][0]["template"]):
@@ -84,13 +81,13 @@ def test_every_mount_has_its_volume() -> None:
             assert set(mounts) <= set(volumes)
 
 
-def test_workers_source_the_plugins_own_environment() -> None:
+def test_workers_source_the_environment_of_the_plugin() -> None:
     worker = spec_of({})["workerGroupSpecs"][0]["template"]["spec"]["containers"][0]
     assert worker["command"] == ["source /usr/local/gib/scripts/set_nccl_env.sh"]
 
 
-def test_the_bucket_can_be_written_by_the_user_of_rays_images() -> None:
-    """Found in real pods (tests/pods): a mount that belongs to root takes no checkpoint from user 1000."""
+def test_user_of_rays_images_can_write_to_the_bucket() -> None:
+    """Seen in real pods (tests/pods): user 1000 cannot write a checkpoint to a mount that belongs to root."""
     pods = spec_of({}, bucket="mine")
     for group in (pods["headGroupSpec"], *pods["workerGroupSpecs"]):
         [volume] = [each for each in group["template"]["spec"]["volumes"] if each["name"] == "shared"]

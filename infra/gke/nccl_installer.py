@@ -1,25 +1,24 @@
-"""The gIB installer: a DaemonSet that puts Google's NCCL plugin on every node with the machine's GPUs.
+"""The gIB installer: a DaemonSet that copies Google's NCCL plugin to every node with the machine's GPUs.
 
-Own, typed and pinned. Google publishes a manifest whose branch changed what it installs between two days (commit
-2da1c92f, 2026-05-06, dropped the replacement of the image's NCCL); a cluster must not change because a branch did.
+Typed and pinned here. Google publishes a manifest on a branch that changed what it installs from one day to the next
+(commit 2da1c92f, 2026-05-06, dropped the replacement of the image's NCCL); a cluster must not change with a branch.
 """
 
 from __future__ import annotations
-
-from dataclasses import dataclass
 
 import pulumi
 from pulumi import ResourceOptions
 from pulumi_kubernetes import apps, core, meta
 
+from infra.catalog.gcp import ACCELERATOR_LABEL
 from infra.catalog.machines import GkeMachine
 from infra.catalog.pins import GIB, GIB_IMAGE, PAUSE_IMAGE
-from infra.gke.fabric import HOST_GIB, HOST_NVIDIA
+from infra.gke.pod import HOST_GIB, HOST_NVIDIA
 
 LABELS = {"k8s-app": "nccl-rdma-installer"}
 HOST_LIBRARIES = f"{HOST_NVIDIA}/lib64"
 
-# Copied, not moved: the container may run again on the same node, for example after a reboot.
+# cp, not mv: the container may run again on the same node, for example after a reboot.
 INSTALL = (
     "set -eu; "
     "/scripts/container_entry.sh install; "
@@ -28,38 +27,31 @@ INSTALL = (
 )
 
 
-@dataclass(frozen=True, kw_only=True)
-class NcclInstallerArgs:
-    """machine: the type whose nodes get the plugin."""
-
-    machine: GkeMachine
-
-
 class NcclInstaller(pulumi.ComponentResource):
-    """The DaemonSet. Its init container does the work and is the only privileged one of the stack.
+    """DaemonSet for the nodes of `machine`. Its init container installs, and is the stack's only privileged container.
 
-    Another version reaches a node when its pod is deleted or the node is new (`OnDelete`): a rolling update would
-    replace libraries under running jobs. Flex-start nodes are new every seven days at the latest.
+    A new version reaches a node when its pod is deleted or the node is new (`OnDelete`): a rolling update would replace
+    libraries under running jobs. Flex-start nodes are replaced at least every seven days.
     """
 
-    def __init__(self, name: str, args: NcclInstallerArgs, opts: ResourceOptions | None = None) -> None:
+    def __init__(self, name: str, machine: GkeMachine, opts: ResourceOptions | None = None) -> None:
         super().__init__("rdma-ray:gke:NcclInstaller", name, {}, opts)
         apps.v1.DaemonSet(
             name,
             metadata=meta.v1.ObjectMetaArgs(
-                name=args.machine.nccl_installer,
+                name=machine.nccl_installer,
                 namespace="kube-system",
                 labels=LABELS,
-                # Ready means "every node runs this version's pod". `up` of another version would wait until somebody
-                # has deleted the old pods, and a refresh would report each GPU node that is still installing.
+                # Ready means that every node runs this version's pod: `up` of a new version would wait until the old
+                # pods are deleted, and a refresh would report each GPU node that is still installing.
                 annotations={"pulumi.com/skipAwait": "true"},
             ),
             spec=apps.v1.DaemonSetSpecArgs(
                 selector=meta.v1.LabelSelectorArgs(match_labels=LABELS),
                 update_strategy=apps.v1.DaemonSetUpdateStrategyArgs(type="OnDelete"),
                 template=core.v1.PodTemplateSpecArgs(
-                    metadata=meta.v1.ObjectMetaArgs(labels={"name": args.machine.nccl_installer, **LABELS}),
-                    spec=_pod(args.machine),
+                    metadata=meta.v1.ObjectMetaArgs(labels={"name": machine.nccl_installer, **LABELS}),
+                    spec=_pod(machine),
                 ),
             ),
             opts=ResourceOptions(parent=self),
@@ -70,7 +62,7 @@ class NcclInstaller(pulumi.ComponentResource):
 def _pod(machine: GkeMachine) -> core.v1.PodSpecArgs:
     return core.v1.PodSpecArgs(
         priority_class_name="system-node-critical",
-        # As Google's own: the installer must run before the node's pod network does, and asks nothing of it.
+        # As in Google's manifest: the installer runs before the node's pod network does, and does not use it.
         host_network=True,
         host_pid=True,
         automount_service_account_token=False,
@@ -81,7 +73,7 @@ def _pod(machine: GkeMachine) -> core.v1.PodSpecArgs:
                         core.v1.NodeSelectorTermArgs(
                             match_expressions=[
                                 core.v1.NodeSelectorRequirementArgs(
-                                    key="cloud.google.com/gke-accelerator", operator="In", values=[machine.accelerator]
+                                    key=ACCELERATOR_LABEL, operator="In", values=[machine.accelerator]
                                 )
                             ]
                         )

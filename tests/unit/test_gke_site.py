@@ -1,4 +1,4 @@
-"""Names made from a stack's name fit every system that they are given to, for every stack name that is accepted."""
+"""Names derived from every accepted stack name fit the limits of every API."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from infra.gke.names import ACCOUNT_ID_ROOM, GkeNames
-from infra.naming import fitted
+from infra.gke.site import ACCOUNT_ID_ROOM, Site
+from infra.naming import shorten
 from infra.settings.common import longest_stack_name
 from infra.settings.gke import NAME_LIMITS
 from tests.unit.stacks import GKE, problems_of
@@ -24,9 +24,9 @@ stack_names = st.integers(1, 40).flatmap(
 
 
 @given(stack_names)
-def test_accepted_stack_names_give_names_that_fit(stack: str) -> None:
+def test_accepted_stack_names_give_valid_names(stack: str) -> None:
     assert problems_of(GKE, stack=stack) == ()
-    names = GkeNames(stack)
+    names = Site(stack)
     limits = {
         names.cluster: 40,
         names.router: 63,
@@ -37,7 +37,7 @@ def test_accepted_stack_names_give_names_that_fit(stack: str) -> None:
         **{names.rdma_subnet(nic): 63 for nic in range(8)},
         names.node_account: ACCOUNT_ID_ROOM,
         names.ray_cluster: 53,
-        # A RayJob of this cluster, and the operator's own Service.
+        # A RayJob of this cluster, and the operator's Service.
         f"{stack}-job": 47,
         f"{names.ray_cluster}-head-svc": 63,
         f"{names.ray_cluster}-token": 63,
@@ -50,16 +50,16 @@ def test_accepted_stack_names_give_names_that_fit(stack: str) -> None:
 
 
 @pytest.mark.parametrize("stack", ["a" * 41, "A", "9a", "a-", "a.b", "a_b", "ä"])
-def test_other_stack_names_are_refused_with_a_reason(stack: str) -> None:
+def test_other_stack_names_are_rejected_with_a_reason(stack: str) -> None:
     (problem,) = problems_of(GKE, stack=stack)
     assert stack in problem.says
     assert problem.fix
 
 
-def test_the_limit_is_the_clusters() -> None:
+def test_length_limit_is_that_of_the_cluster() -> None:
     assert longest_stack_name(NAME_LIMITS) == 40
 
 
 @given(st.text("abc-", min_size=1, max_size=60), st.text("abc-", min_size=1, max_size=60))
-def test_cut_names_stay_different(one: str, other: str) -> None:
-    assert (fitted(one, 30) == fitted(other, 30)) == (one == other)
+def test_shortened_names_stay_different(one: str, other: str) -> None:
+    assert (shorten(one, 30) == shorten(other, 30)) == (one == other)

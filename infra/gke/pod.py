@@ -1,27 +1,30 @@
-"""How a pod on GKE reaches its GPUs and RDMA NICs: multi-networking, DRANET, managed DRANET.
+"""What a GPU pod needs on GKE to reach GPUs and RDMA NICs: multi-networking, DRANET, managed DRANET. Imports no SDK.
 
-Pure: no SDK, no resource. No pod is privileged, shares the host's network or mounts device files from the host.
+No pod is privileged, shares the host's network or mounts device files from the host.
 """
 
 from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal
 
+from infra.catalog.gcp import ACCELERATOR_LABEL, GPU_POOL, POOL_LABEL, SYSTEM_POOL, TOPOLOGY
 from infra.catalog.machines import GkeMachine
 from infra.catalog.pins import DEVICE_API
-from infra.fabric import BOOTSTRAP, GPU_TOLERATION, Fabric, GpuPod, Variable, all_of_the_node, claim_template, claiming
-from infra.gke.facts import GPU_POOL, POOL_LABEL, TOPOLOGY
-from infra.kubernetes.queue_facts import TOPOLOGY_ANNOTATION
-from infra.settings import GkeSettings as Settings
+from infra.fabric import BOOTSTRAP, GPU_TOLERATION, Fabric, GpuPod, Variable, claim_template, whole_node, with_claim
+from infra.kubernetes.queue_objects import TOPOLOGY_ANNOTATION
+from infra.settings import GkeSettings
+
+SYSTEM_NODES = {POOL_LABEL: SYSTEM_POOL}
+"""Labels of the nodes without GPUs."""
 
 COMPUTE_CLASS_LABEL = "cloud.google.com/compute-class"
 COMPUTE_CLASS = "rdma"
-"""The name of the stack's ComputeClass: may begin neither with gke nor with autopilot (GKE docs, 2026-04-13)."""
+"""Name of the stack's ComputeClass: may start with neither gke nor autopilot (GKE docs, 2026-04-13)."""
 
 GVNIC_NETWORK = "gvnic-1"
-"""The Network object of the second host NIC; `rdma_network` names the others."""
+"""Network object of the second host NIC; `rdma_network` names the others."""
 
 SCRIPT = "/usr/local/gib/scripts/set_nccl_env.sh"
 HOST_NVIDIA = "/home/kubernetes/bin/nvidia"
@@ -32,84 +35,98 @@ CLAIM = "rdma"
 DRANET_CLASS = "dranet"
 MANAGED_CLASS = "mrdma.google.com"
 DEVICE_CLASSES = {"dranet": DRANET_CLASS, "managed-dranet": MANAGED_CLASS}
-"""The class of the devices that pods claim, by fabric."""
+"""Device class of the NICs that pods claim, by fabric."""
 
 GIB = "GoogleCloudPlatform/container-engine-accelerators: gpudirect-rdma, 992db812, 2026-06-11"
 GKE_NCCL = "GKE docs gke-ai-hypercompute-custom, 2026-04-06; values of gIB v1.1"
 
-LIBRARIES = Variable(
-    "LD_LIBRARY_PATH",
-    "/usr/local/gib/lib64:/usr/local/nvidia/lib64",
-    "NCCL finds the gIB plugin and the driver's libraries, which the node provides",
-    GIB,
+ENVIRONMENT = (
+    Variable(
+        "LD_LIBRARY_PATH",
+        "/usr/local/gib/lib64:/usr/local/nvidia/lib64",
+        "NCCL finds the gIB plugin and the driver's libraries, which the node provides",
+        GIB,
+    ),
+    *BOOTSTRAP,
 )
 
 
 def rdma_network(nic: int) -> str:
-    """The Network object of an RDMA NIC, counted from 0."""
+    """Return the name of the Network object of an RDMA NIC, counted from 0."""
     return f"rdma-{nic}"
 
 
 def device_mode(nic: str) -> Literal["NetDevice", "RDMA"]:
-    """How a pod gets the NIC: as a network interface, or with its RDMA device (GKE multi-network docs, 2026-04-06)."""
+    """Return how a pod gets the NIC: as an interface, or with its RDMA device (GKE multi-network docs, 2026-04-06)."""
     return "RDMA" if nic.startswith("rdma-") else "NetDevice"
 
 
 def fabric(machine: GkeMachine) -> Fabric:
-    """RoCE by gIB on this machine type."""
+    """Return the fabric of this machine type: RoCE with the gIB plugin."""
     return Fabric(
         transport="gib",
         nics=machine.nics,
         gbps_per_nic=machine.gbps_per_nic,
         aligned=True,
-        environment=(LIBRARIES, *BOOTSTRAP),
+        environment=ENVIRONMENT,
         script=SCRIPT,
         scripted=_scripted(machine),
     )
 
 
-def chosen_by_place(settings: Settings) -> bool:
-    """Whether Kueue chooses nodes by where they stand: for a reservation whose nodes all stay up.
+def chosen_by_topology(settings: GkeSettings) -> bool:
+    """Return whether Kueue chooses nodes by topology: for a reservation whose nodes all stay up.
 
-    It looks at nodes that are there (kueue: pkg/cache/scheduler, TAS flavors, 0.19.2), so a flavor with places admits
-    nothing while its pool is empty; and nodes of flex-start and spot may lack the labels (GKE docs, topology-aware
-    scheduling, read 2026-08). Machines of one queued request come together anyway, and a worker takes its node whole.
+    Kueue considers existing nodes (kueue: pkg/cache/scheduler, TAS flavors, 0.19.2), so a flavor with a topology admits
+    nothing while its pool is empty, and flex-start and spot nodes may lack the labels (GKE docs, topology-aware
+    scheduling, read 2026-08). Nodes of one queued request are close to each other anyway.
     """
     nodes = settings.nodes
     alone = nodes.fallback is None and not settings.compute_class
     return settings.queue == "kueue" and alone and nodes.capacity == "reservation" and nodes.min == nodes.max
 
 
-def gpu_pod(settings: Settings, machine: GkeMachine) -> GpuPod:
-    """What a worker pod needs under the fabric that the settings choose. Raises `ValueError` for another cloud's."""
-    makers = {"multi-network": multi_network, "dranet": dranet, "managed-dranet": managed_dranet}
-    if settings.fabric not in makers:
-        raise ValueError(f"fabric: {settings.fabric} is not a fabric of gke; choose one of {', '.join(makers)}")
-    return makers[settings.fabric](settings, machine)
+def gpu_pod(settings: GkeSettings, machine: GkeMachine) -> GpuPod:
+    """Return what a worker pod needs with the stack's fabric.
+
+    Raises:
+        ValueError: The fabric is not one of gke, or the machine is not supported.
+    """
+    match settings.fabric:
+        case "multi-network":
+            pod = _pod(settings, machine)
+            return replace(pod, annotations={**pod.annotations, **_interfaces(machine)})
+        case "dranet":
+            template = claim_template("all-rdma", DRANET_CLASS, machine.nics)
+            return with_claim(_pod(settings, machine), CLAIM, template, _device_class())
+        case "managed-dranet":
+            # GKE installs the device class.
+            template = claim_template("all-mrdma", MANAGED_CLASS, machine.nics)
+            return with_claim(_pod(settings, machine), CLAIM, template)
+        case other:
+            raise ValueError(f"fabric: {other} is not a fabric of gke; choose multi-network, dranet or managed-dranet")
 
 
-def multi_network(settings: Settings, machine: GkeMachine) -> GpuPod:
-    """Network objects: the pod lists its interfaces, GKE's webhook adds the matching resources.
+def _interfaces(machine: GkeMachine) -> dict[str, str]:
+    """Return the annotations that list the pod's interfaces; GKE's webhook adds the matching resources.
 
-    eth0 is the pod network, eth1 the second host NIC, then one interface per RDMA NIC in the order of the NICs.
+    eth0 is the pod network, eth1 the second host NIC, then one interface per RDMA NIC in order.
     """
     networks = ["default", GVNIC_NETWORK, *(rdma_network(nic) for nic in range(machine.nics))]
     interfaces = [{"interfaceName": f"eth{index}", "network": network} for index, network in enumerate(networks)]
-    annotations = {
+    return {
         "networking.gke.io/default-interface": "eth0",
         "networking.gke.io/interfaces": json.dumps(interfaces),
     }
-    pod = _pod(settings, machine)
-    return replace(pod, annotations={**pod.annotations, **annotations})
 
 
-def dranet(settings: Settings, machine: GkeMachine) -> GpuPod:
-    """Open-source DRANET: a claim on every RDMA device of the node, whose networks are the stack's own.
+def _device_class() -> dict[str, Any]:
+    """Return the class of RDMA devices.
 
-    Which devices those are is said by the class, not by the claim: Kueue admits a claim with a selector only when as
-    many devices are there already (pkg/dra/claims.go, 0.19.2), and before the first node there is none.
+    The class selects the devices, not the claim: Kueue admits a claim with a selector only when as many devices exist
+    already (pkg/dra/claims.go, 0.19.2), and before the first node there is none.
     """
-    device_class = {
+    return {
         "apiVersion": DEVICE_API,
         "kind": "DeviceClass",
         "metadata": {"name": DRANET_CLASS},
@@ -120,23 +137,15 @@ def dranet(settings: Settings, machine: GkeMachine) -> GpuPod:
             ]
         },
     }
-    template = claim_template("all-rdma", DRANET_CLASS, machine.nics)
-    return claiming(_pod(settings, machine), CLAIM, template, device_class)
 
 
-def managed_dranet(settings: Settings, machine: GkeMachine) -> GpuPod:
-    """DRANET as GKE runs it: the device class is installed, and GKE makes the networks."""
-    return claiming(_pod(settings, machine), CLAIM, claim_template("all-mrdma", MANAGED_CLASS, machine.nics))
-
-
-def _pod(settings: Settings, machine: GkeMachine) -> GpuPod:
+def _pod(settings: GkeSettings, machine: GkeMachine) -> GpuPod:
     if machine.pod_cpus is None or machine.pod_memory_gib is None:
         raise ValueError(f"nodes.machine: {machine.name} is not supported: {machine.unsupported}")
-    own = fabric(machine)
-    selector = {"cloud.google.com/gke-accelerator": machine.accelerator}
+    selector = {ACCELERATOR_LABEL: machine.accelerator}
     tolerations: list[dict[str, str]] = [
         dict(GPU_TOLERATION),
-        # A worker that is told to leave keeps running until the node goes, and uses the time for a checkpoint.
+        # A worker on a node that is about to end keeps running until then, and uses the time for a checkpoint.
         {"key": "cloud.google.com/impending-node-termination", "operator": "Exists"},
     ]
     if settings.compute_class:
@@ -144,17 +153,17 @@ def _pod(settings: Settings, machine: GkeMachine) -> GpuPod:
         selector = {COMPUTE_CLASS_LABEL: COMPUTE_CLASS}
         tolerations.append(_exactly(COMPUTE_CLASS_LABEL, COMPUTE_CLASS))
     elif settings.queue == "kueue":
-        # What Kueue would write into the template (`infra.gke.queue`), so that it changes nothing. Of two pools it
-        # chooses one; a selector of ours would then be in its way.
+        # The labels that Kueue would write into the template (`infra.gke.queue`), so nothing changes. Of two pools
+        # Kueue chooses one, which a selector here would prevent.
         selector = {**selector, POOL_LABEL: GPU_POOL} if settings.nodes.fallback is None else {}
-    if "flex-start-queued" in (settings.nodes.capacity, settings.nodes.fallback):
+    if "flex-start-queued" in settings.nodes.capacities:
         tolerations.append(_exactly("cloud.google.com/gke-queued", "true"))
-    resources = all_of_the_node(
+    resources = whole_node(
         machine.pod_cpus, machine.pod_memory_gib, machine.gpus, **{"ephemeral-storage": f"{SCRATCH_GIB}Gi"}
     )
     return GpuPod(
-        # Preferred, not required: as near as it goes. A flavor with places admits no pod that asks for none.
-        annotations={TOPOLOGY_ANNOTATION: TOPOLOGY[0]} if chosen_by_place(settings) else {},
+        # Preferred, not required. A flavor with a topology admits no pod that requests none.
+        annotations={TOPOLOGY_ANNOTATION: TOPOLOGY[0]} if chosen_by_topology(settings) else {},
         node_selector=selector,
         tolerations=tuple(tolerations),
         resources=resources,
@@ -169,8 +178,8 @@ def _pod(settings: Settings, machine: GkeMachine) -> GpuPod:
             {"name": "gib", "mountPath": "/usr/local/gib"},
             {"name": "shm", "mountPath": "/dev/shm"},
         ),
-        environment=own.environment,
-        # Registering memory fails without it in some images (NVIDIA/nccl #1925); it matters to root only.
+        environment=ENVIRONMENT,
+        # Memory registration fails without it in some images (NVIDIA/nccl #1925); it affects root only.
         security_context={"capabilities": {"add": ["IPC_LOCK"]}},
         setup=f"source {SCRIPT}",
     )
@@ -182,7 +191,7 @@ def _exactly(key: str, value: str) -> dict[str, str]:
 
 def _scripted(machine: GkeMachine) -> tuple[Variable, ...]:
     lines = [
-        ("NCCL_NET", "gIB", "use the plugin or fail, instead of falling back to sockets in silence"),
+        ("NCCL_NET", "gIB", "use the plugin or fail, instead of falling back to sockets silently"),
         ("NCCL_CROSS_NIC", "0", "keep traffic on its rail: NIC n talks to NIC n"),
         ("NCCL_NET_GDR_LEVEL", "PIX", "GPUDirect RDMA between a GPU and a NIC on the same PCIe switch"),
         ("NCCL_P2P_NET_CHUNKSIZE", "131072", "chunk of sends between nodes, bytes"),

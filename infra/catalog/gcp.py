@@ -1,0 +1,62 @@
+"""Facts about Google Cloud, and the sizes and choices of every stack there: networks, nodes, upgrades, versions.
+
+This module imports no SDK, so code that checks a stack can read it.
+"""
+
+from __future__ import annotations
+
+import re
+
+MTU = 8896
+"""Bytes; the most that Google Cloud carries, on all three networks (GKE docs rdma-network-profiles, read 2026-08)."""
+
+# Nodes
+
+SYSTEM_POOL = "system"
+GPU_POOL = "gpu"
+FALLBACK_POOL = "fallback"
+"""Names of node pools, unique within their cluster."""
+POOL_LABEL = "cloud.google.com/gke-nodepool"
+"""Label of every node with its pool's name (GKE docs provisioningrequest, Kueue's flavors, 2026-04-08)."""
+ACCELERATOR_LABEL = "cloud.google.com/gke-accelerator"
+"""Label of every GPU node with `GkeMachine.accelerator` (GKE docs gpus, read 2026-08)."""
+
+TOPOLOGY = (
+    "cloud.google.com/gce-topology-block",
+    "cloud.google.com/gce-topology-subblock",
+    "cloud.google.com/gce-topology-host",
+    "kubernetes.io/hostname",
+)
+"""Labels of nodes from far to near (GKE docs on topology-aware scheduling, read 2026-08)."""
+
+SYSTEM_MACHINE = "e2-standard-8"
+"""Machine type of the CPU nodes: room for the Ray head (4 CPUs, 16 GiB), its autoscaler, KubeRay and the pods of GKE
+(this project's choice, 2026-11)."""
+SYSTEM_MAX_NODES = 3
+BOOT_DISK_GB = 100
+
+NODE_ROLES = ("roles/container.defaultNodeServiceAccount", "roles/artifactregistry.reader")
+"""Least roles of a node: logs, metrics, autoscaling signals; images of the project's registries (GKE docs
+service-accounts, read through third-party audit guides, 2026-11)."""
+
+NODE_SCOPES = ("https://www.googleapis.com/auth/cloud-platform",)
+"""Access scopes are the legacy way to limit a node; the roles of its own account do it (GKE docs access-scopes)."""
+
+# Upgrades
+
+CHANNEL = "REGULAR"
+"""Release channel. Flex-start pools may disable auto-repair on it (cluster-toolkit: dws-flex-start, 10470803,
+2026-06-25)."""
+
+EXCLUSION_START = "2026-11-01T00:00:00Z"
+"""Start of the maintenance exclusion: any fixed day before the cluster exists. The current time would show as a change
+in every preview."""
+
+MAINTENANCE_HOUR = "09:00"
+"""UTC. Patches of the control plane, which the exclusion allows, happen then (as cluster-toolkit, 10470803)."""
+
+
+def version_key(version: str) -> tuple[int, ...]:
+    """Return a sort key of a GKE version ("1.34.1-gke.1829001", or only "1.34"); missing parts count as 0."""
+    numbers = tuple(int(number) for number in re.findall(r"\d+", version))
+    return (*numbers, 0, 0, 0, 0)[:4]

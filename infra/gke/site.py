@@ -1,0 +1,121 @@
+"""Where a Google Cloud stack is, what its resources are named, and which GKE version it needs. Imports no SDK.
+
+Every resource has a fixed name that follows from the stack's name: an interrupted run finds it again, and no other
+stack uses it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from infra.catalog.gcp import version_key
+from infra.catalog.machines import GkeMachine
+from infra.gke.pod import GVNIC_NETWORK, rdma_network
+from infra.naming import shorten
+from infra.settings import GkeSettings
+
+ACCOUNT_ID_ROOM = 30
+"""Most characters of a service account's id (Google Cloud IAM docs, service accounts; unverified, 2026-11)."""
+
+PODS_RANGE = "pods"
+SERVICES_RANGE = "services"
+
+
+@dataclass(frozen=True)
+class Site:
+    """Project and zone of a stack, and the names of its resources. Node pools are named in `infra.catalog.gcp`."""
+
+    stack: str
+    project: str = ""
+    zone: str = ""
+
+    @property
+    def region(self) -> str:
+        """Region of the zone."""
+        return self.zone.rpartition("-")[0]
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """Labels of cluster and machines, for the bill."""
+        return {"rdma-ray-stack": self.stack}
+
+    @property
+    def cluster(self) -> str:
+        """The GKE cluster, its network and its subnet; the stack's name, at most 40 characters."""
+        return self.stack
+
+    @property
+    def router(self) -> str:
+        """The router of the cluster's network, and its NAT."""
+        return f"{self.stack}-nat"
+
+    @property
+    def webhooks_firewall(self) -> str:
+        """The rule that lets the control plane call Kueue."""
+        return f"{self.stack}-webhooks"
+
+    @property
+    def gvnic(self) -> str:
+        """The network of the second host NIC."""
+        return f"{self.stack}-gvnic"
+
+    @property
+    def gvnic_subnet(self) -> str:
+        """Its subnet, named after the Network object of the same NIC."""
+        return f"{self.stack}-{GVNIC_NETWORK}"
+
+    @property
+    def gvnic_firewall(self) -> str:
+        """The rule that lets nodes reach each other there."""
+        return f"{self.stack}-gvnic-internal"
+
+    @property
+    def rdma(self) -> str:
+        """The RoCE network."""
+        return f"{self.stack}-rdma"
+
+    def rdma_subnet(self, nic: int) -> str:
+        """Return the name of an RDMA NIC's subnet, after the Network object of the same NIC."""
+        return f"{self.stack}-{rdma_network(nic)}"
+
+    @property
+    def node_account(self) -> str:
+        """Id of the nodes' service account."""
+        return shorten(f"{self.stack}-nodes", ACCOUNT_ID_ROOM)
+
+    @property
+    def ray_cluster(self) -> str:
+        """The RayCluster, RayJob or Indexed Job."""
+        return f"{self.stack}-ray"
+
+
+class NoVersionError(ValueError):
+    """The location offers no GKE version that the machine works on."""
+
+
+def minimum_version(settings: GkeSettings, machine: GkeMachine) -> str:
+    """Return the oldest GKE version for this machine with the stack's kinds of capacity and fabric."""
+    features = {"nodes", settings.fabric}
+    if set(settings.nodes.capacities) & {"flex-start", "flex-start-queued"}:
+        features.add("flex-start")
+    return max((machine.min_versions[name] for name in features & machine.min_versions.keys()), key=version_key)
+
+
+def control_plane_version(default: str, offered: Sequence[str], minimum: str, location: str) -> str | None:
+    """Return the oldest offered version that is new enough; None if the channel's default is, which GKE then uses.
+
+    The default is not recorded: a cluster recreated after a year would request a version that is no longer offered.
+
+    Raises:
+        NoVersionError: No offered version is new enough.
+    """
+    if version_key(default) >= version_key(minimum):
+        return None
+    enough = [version for version in offered if version_key(version) >= version_key(minimum)]
+    if not enough:
+        raise NoVersionError(
+            f"location: {location} offers GKE up to {max(offered, key=version_key, default='nothing')}, and the "
+            f"machine needs {minimum} or later; its nodes would never join. Choose another zone"
+        )
+    return min(enough, key=version_key)

@@ -1,0 +1,167 @@
+"""Names, ports and pod parts that RayCluster, RayJob, Indexed Job and NCCL Job share. Imports no Pulumi."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from infra.catalog.capacity import promised_s
+from infra.settings import CloudSettings
+
+NAMESPACE = "ray"
+HEAD_ACCOUNT = "ray-head"
+WORKER_ACCOUNT = "ray-worker"
+TOKEN_KEY = "auth_token"
+"""Key of the token in its Secret, which KubeRay reads (KubeRay 1.6 docs, token authentication; read 2026-08)."""
+
+JOB_LABEL = "rdma-ray/job"
+"""Label of every pod of a RayJob or an Indexed Job. A RayJob's pods need it: its cluster has a random name."""
+
+KUBERAY_NAMESPACE = "kuberay-system"
+KUBERAY_LABELS = {"app.kubernetes.io/name": "kuberay-operator"}
+"""Labels of the operator's pods (KubeRay chart, 002c26b0)."""
+
+GCS_PORT = 6379
+DASHBOARD_PORT = 8265
+CLIENT_PORT = 10001
+METRICS_PORT, AUTOSCALER_METRICS_PORT, DASHBOARD_METRICS_PORT = METRICS_PORTS = (8080, 44217, 44227)
+"""Metrics of every pod, of the autoscaler and of the dashboard (Ray docs, metrics, read 2026-11)."""
+
+WORKER_GROUP = "gpu-group"
+HEAD_CPUS = "4"
+HEAD_MEMORY = "16Gi"
+
+RECONNECT_S = 600
+"""Seconds that a worker looks for its head before it ends; Ray's default of 60 s is shorter than a move of the head."""
+
+ABANDONED_S = 1800
+"""Seconds that a pending request for nodes outlives the job that made it. Ray's default is to keep it (ray #45195; 2.60
+has the setting), and GPUs that arrive later would cost money without work."""
+
+CLUSTER_SCOPED = ("DeviceClass",)
+"""Kinds among a pod's objects (`infra.fabric.GpuPod`) that have no namespace."""
+
+NO_EVICTION = {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}
+"""Annotation that keeps a node autoscaler from moving a pod to save a node: Ray decides when a worker ends."""
+
+SCRIPTS = "/etc/rdma-ray"
+"""Folder of the scripts in the pods of an Indexed Job or an NCCL Job."""
+INDEXED_JOB_POD, NCCL_JOB_POD = "indexed_job_pod", "nccl_job_pod"
+"""Folders of these scripts in this package."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SharedFolder:
+    """Folder that every Ray pod sees under the same path.
+
+    Args:
+        mount_path: Path in the pods.
+        annotations: Annotations that the pods need.
+        volume: The volume without its name.
+        objects: Manifests that the volume needs in the pods' namespace, such as a claim.
+        prepare: Command that the head runs as root before it starts; None if the folder needs none.
+    """
+
+    mount_path: str
+    annotations: Mapping[str, str]
+    volume: Mapping[str, Any]
+    objects: Sequence[Mapping[str, Any]] = ()
+    prepare: Sequence[str] | None = None
+
+
+def node_wait_s(settings: CloudSettings) -> int:
+    """Return how many seconds a pod may wait for its node, by the slower of the stack's kinds of capacity."""
+    return promised_s(settings.target, *settings.nodes.capacities)
+
+
+def script_files(folder: str) -> dict[str, str]:
+    """Return the text of each file in a folder of this package, by file name: the data of a ConfigMap."""
+    found = sorted((Path(__file__).parent / folder).iterdir())
+    return {path.name: path.read_text(encoding="utf-8") for path in found if path.is_file()}
+
+
+def variable(name: str, value: str) -> dict[str, Any]:
+    """Return an entry of a container's `env`."""
+    return {"name": name, "value": value}
+
+
+def ray_authentication(token_secret: str) -> list[dict[str, Any]]:
+    """Return the variables with which Ray requires a token and sends its own."""
+    reference = {"secretKeyRef": {"name": token_secret, "key": TOKEN_KEY}}
+    return [variable("RAY_AUTH_MODE", "token"), {"name": "RAY_AUTH_TOKEN", "valueFrom": reference}]
+
+
+def ray_template(
+    container: Mapping[str, Any],
+    spec: Mapping[str, Any],
+    *,
+    folder: SharedFolder | None,
+    annotations: Mapping[str, str],
+    labels: Mapping[str, str],
+) -> dict[str, Any]:
+    """Return the template of a Ray pod: `spec` with `container`, a volume for Ray's logs, and the shared folder."""
+    volumes = [*spec.get("volumes", ()), {"name": "ray-logs", "emptyDir": {}}]
+    mounts = [*container.get("volumeMounts", ()), {"name": "ray-logs", "mountPath": "/tmp/ray"}]
+    annotations = {**NO_EVICTION, **annotations}
+    if folder is not None:
+        volumes.append({"name": "shared", **folder.volume})
+        mounts.append({"name": "shared", "mountPath": folder.mount_path})
+        annotations |= folder.annotations
+    return {
+        "metadata": {**({"labels": dict(labels)} if labels else {}), "annotations": annotations},
+        # Only the first container gets the devices.
+        "spec": {**spec, "volumes": volumes, "containers": [{**container, "volumeMounts": mounts}]},
+    }
+
+
+def folder_preparation(folder: SharedFolder | None, image: str) -> dict[str, Any]:
+    """Return the part of the pod spec that prepares the shared folder: an init container, or nothing."""
+    if folder is None or folder.prepare is None:
+        return {}
+    container = {
+        "name": "prepare-shared-folder",
+        "image": image,
+        "command": list(folder.prepare),
+        # The root of the file system belongs to root; the pod's other containers keep the image's user.
+        "securityContext": {"runAsUser": 0},
+        "volumeMounts": [{"name": "shared", "mountPath": folder.mount_path}],
+    }
+    return {"initContainers": [container]}
+
+
+def one_pod_per_node(labels: Mapping[str, str]) -> dict[str, Any]:
+    """Return the affinity that keeps two pods with these labels off the same node."""
+    term = {"labelSelector": {"matchLabels": dict(labels)}, "topologyKey": "kubernetes.io/hostname"}
+    return {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+
+
+def indexed_job_spec(container: str, nodes: int) -> dict[str, Any]:
+    """Return the part of a Job's spec that Indexed Job and NCCL Job share: `nodes` pods that run once, together.
+
+    Args:
+        container: Name of the container whose exit code counts.
+        nodes: Pods of the Job, one per node.
+
+    Source: Kubernetes docs, concepts/workloads/controllers/job (read 2026-11); KEP-3998, success policy, stable in
+    1.33.
+    """
+    rules = (
+        {"onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
+        {"onExitCodes": {"containerName": container, "operator": "NotIn", "values": [0]}},
+    )
+    return {
+        "completionMode": "Indexed",
+        "completions": nodes,
+        "parallelism": nodes,
+        # One pod cannot be retried alone, and a Job cannot retry all of its pods.
+        "backoffLimit": 0,
+        # Pod 0 decides: another pod that hangs while it ends would otherwise keep the Job and its nodes.
+        "successPolicy": {"rules": [{"succeededIndexes": "0"}]},
+        # backoffLimit 0 fails the Job as well, but only these rules record in its status which pod failed with which
+        # exit code, or that a pod lost its node.
+        "podFailurePolicy": {"rules": [{"action": "FailJob", **rule} for rule in rules]},
+        # A podFailurePolicy allows no other value: an index gets no second pod before the first has ended.
+        "podReplacementPolicy": "Failed",
+    }

@@ -1,0 +1,266 @@
+"""Objects and configuration of Kueue for the stack's GPU nodes, as plain Kubernetes JSON. Imports no Pulumi.
+
+The quota of a node pool is what its nodes can hold, so Kueue admits nothing that could never be scheduled. Kueue does
+not know how many nodes exist at the moment: it counts against the most that the pool may have. Names and behavior are
+from the source of Kueue 0.19.2 (kubernetes-sigs/kueue, ff69552e, 2026-08-22), the version that the tests run.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from infra.catalog.capacity import MAX_RUN_HOURS
+from infra.catalog.pins import KUEUE_API, KUEUE_CONFIG_API
+from infra.fabric import GpuPod
+from infra.kubernetes.pods import HEAD_CPUS, HEAD_MEMORY, NAMESPACE
+
+KUEUE_NAMESPACE = "kueue-system"
+KUEUE_RELEASE = "kueue"
+
+WEBHOOK_PORT = 9443
+VISIBILITY_PORT = 8082
+"""Ports of Kueue's pod that the control plane calls: the webhook for every new workload, and the API that lists pending
+ones. While that API does not answer, the API server cannot list all kinds and cannot delete a namespace (charts/kueue;
+Kubernetes docs on aggregated API servers, unverified, 2026-11)."""
+
+QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
+"""Label of a RayCluster, RayJob or Job: the LocalQueue that admits it. Kueue then owns its `spec.suspend`."""
+MAX_RUN_ANNOTATION = "provreq.kueue.x-k8s.io/maxRunDurationSeconds"
+"""Kueue copies it to the ProvisioningRequest: GKE deletes the nodes after so many seconds, at most seven days (GKE docs
+provisioningrequest, 2026-04-08)."""
+TOPOLOGY_ANNOTATION = "kueue.x-k8s.io/podset-preferred-topology"
+
+SYSTEM_FLAVOR = "system"
+"""Flavor of the CPU nodes, for the head."""
+GPU_FLAVOR = "gpu"
+"""Flavor of the GPU nodes if they are one node pool or selected by a ComputeClass."""
+RESERVED_FLAVOR = "reserved"
+QUEUED_FLAVOR = "queued"
+"""Flavors of two node pools: the reservation's, tried first, then the one with queued provisioning."""
+CLUSTER_QUEUE = "gpu"
+LOCAL_QUEUE = "gpu"
+"""LocalQueue in Ray's namespace; the stack output `queue`."""
+TOPOLOGY = "nodes"
+ADMISSION_CHECK = "dws"
+PROVISIONING_CONFIG = "dws"
+
+PROVISIONING_CONTROLLER = "kueue.x-k8s.io/provisioning-request"
+PROVISIONING_CLASS = "queued-provisioning.gke.io"
+"""All nodes of a request at once, after a wait in Google's queue (GKE docs provisioningrequest, 2026-04-08)."""
+
+GPU = "nvidia.com/gpu"
+NICS = "rdma-nics"
+"""Name in the quota of NICs that pods claim as devices. Kueue admits no claim whose device class has no such name
+(pkg/dra/claims.go)."""
+
+RETRY_BASE_S, RETRY_MOST_S = 60, 1800
+RETRIES = MAX_RUN_HOURS * 3600 // RETRY_MOST_S
+"""Retries of a failed ProvisioningRequest, at most half an hour apart: about as long as a pod waits for a node. After
+Kueue's default of 3 retries, within ten minutes, a job would be deactivated for good; stock-outs take days."""
+
+PULL_S = 3600
+"""Seconds that a pod with a node may take to become ready: our choice. 6 min 41 s were seen with a small image
+(`infra.kubernetes.nccl_job`), and one with torch and CUDA is several times as large. Kueue's default of 30 minutes, on
+since 0.19 (kueue #11855), could evict a pod that is about to run."""
+EVICTIONS = 2
+"""Retries of a workload whose pods do not become ready. Waiting does not bring a missing image, and nodes cost money
+meanwhile."""
+
+FRAMEWORKS = ("batch/job", "ray.io/raycluster", "ray.io/rayjob")
+"""Kinds that Kueue manages. Each further kind is a webhook that must answer before anyone can create one."""
+
+_QUANTITY = re.compile(r"(\d+)(|k|M|G|T|Ki|Mi|Gi|Ti|Pi)")
+_LARGER = {"": "k", "k": "M", "M": "G", "G": "T", "Ki": "Mi", "Mi": "Gi", "Gi": "Ti", "Ti": "Pi"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Flavor:
+    """A kind of GPU nodes.
+
+    Args:
+        name: Name of the ResourceFlavor.
+        labels: Labels that these nodes have and no others.
+        queued: Whether a ProvisioningRequest creates the nodes.
+        topology: Whether Kueue chooses among the nodes by their topology labels.
+    """
+
+    name: str
+    labels: Mapping[str, str]
+    queued: bool = False
+    topology: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class QueueArgs:
+    """Arguments of the queue and of Kueue's configuration.
+
+    Args:
+        system_labels: Labels of the CPU nodes.
+        heads: How many Ray heads the CPU nodes hold.
+        flavors: Flavors of the GPU nodes in the order in which Kueue tries them.
+        nodes: Most nodes of each flavor.
+        pod: Pod that takes a GPU node whole.
+        nics: Devices that the pod claims; 0 without claims.
+        device_class: Their device class; None without claims.
+        topology: Labels of nodes from far to near; empty if Kueue does not choose by topology.
+        wait_s: Seconds that an admitted pod may wait for its node.
+        max_run_s: Seconds that nodes of a ProvisioningRequest run; None without queued provisioning.
+    """
+
+    system_labels: Mapping[str, str]
+    heads: int
+    flavors: Sequence[Flavor]
+    nodes: int
+    pod: GpuPod
+    nics: int = 0
+    device_class: str | None = None
+    topology: Sequence[str] = ()
+    wait_s: int
+    max_run_s: int | None = None
+
+    @property
+    def provisioned(self) -> list[str]:
+        """Names of the flavors whose nodes a ProvisioningRequest creates."""
+        return [flavor.name for flavor in self.flavors if flavor.queued]
+
+
+def configuration(args: QueueArgs) -> dict[str, Any]:
+    """Return Kueue's whole configuration, since the chart takes it as one text. Omitted fields keep their default."""
+    mapping = {"name": NICS, "deviceClassNames": [args.device_class]}
+    return {
+        "apiVersion": KUEUE_CONFIG_API,
+        "kind": "Configuration",
+        "health": {"healthProbeBindAddress": ":8081"},
+        "metrics": {"bindAddress": ":8443"},
+        "webhook": {"port": WEBHOOK_PORT},
+        "leaderElection": {"leaderElect": True, "resourceName": "c1f6bfd2.kueue.x-k8s.io"},
+        "clientConnection": {"qps": 300, "burst": 500},
+        "waitForPodsReady": {
+            # Counts from admission. Where nodes are created only then, it includes their whole wait: an eviction would
+            # lose the place in the cloud's queue.
+            "timeout": f"{args.wait_s + PULL_S}s",
+            "requeuingStrategy": {"backoffLimitCount": EVICTIONS},
+        },
+        "integrations": {"frameworks": list(FRAMEWORKS)},
+        **({} if args.device_class is None else {"resources": {"deviceClassMappings": [mapping]}}),
+    }
+
+
+def resource_flavors(args: QueueArgs) -> list[dict[str, Any]]:
+    """Return the flavor of the CPU nodes and those of the GPU nodes.
+
+    They carry no tolerations: pods have their own, and what Kueue adds to a template shows as a change to it.
+    """
+    system = Flavor(name=SYSTEM_FLAVOR, labels=args.system_labels)
+    return [
+        _object(
+            "ResourceFlavor",
+            flavor.name,
+            {"nodeLabels": dict(flavor.labels), **({"topologyName": TOPOLOGY} if flavor.topology else {})},
+        )
+        for flavor in (system, *args.flavors)
+    ]
+
+
+def topology(args: QueueArgs) -> dict[str, Any] | None:
+    """Return the levels of topology from far to near; None if Kueue does not choose nodes by topology."""
+    if not args.topology:
+        return None
+    return _object("Topology", TOPOLOGY, {"levels": [{"nodeLabel": label} for label in args.topology]})
+
+
+def provisioning(args: QueueArgs) -> list[dict[str, Any]]:
+    """Return the ProvisioningRequestConfig and the AdmissionCheck that uses it; empty if no flavor is queued."""
+    if not args.provisioned:
+        return []
+    config = {
+        "provisioningClassName": PROVISIONING_CLASS,
+        # GKE accepts one pod set per request; the head requests no GPU and is therefore not in it (ray #57839).
+        "managedResources": [GPU],
+        # Merge pod sets with the same requests into one.
+        "podSetMergePolicy": "IdenticalWorkloadSchedulingRequirements",
+        "retryStrategy": {
+            "backoffLimitCount": RETRIES,
+            "backoffBaseSeconds": RETRY_BASE_S,
+            "backoffMaxSeconds": RETRY_MOST_S,
+        },
+    }
+    parameters = {
+        "apiGroup": KUEUE_API.partition("/")[0],
+        "kind": "ProvisioningRequestConfig",
+        "name": PROVISIONING_CONFIG,
+    }
+    check = {"controllerName": PROVISIONING_CONTROLLER, "parameters": parameters}
+    return [
+        _object("ProvisioningRequestConfig", PROVISIONING_CONFIG, config),
+        _object("AdmissionCheck", ADMISSION_CHECK, check),
+    ]
+
+
+def cluster_queue(args: QueueArgs) -> dict[str, Any]:
+    """Return the ClusterQueue with the quotas.
+
+    It has one resource group, so a pod gets everything from one flavor. The group covers every resource that a pod
+    requests: Kueue never admits a pod with a resource that no group covers (pkg/scheduler/flavorassigner).
+    """
+    worker = worker_resources(args)
+    head = {"cpu": HEAD_CPUS, "memory": HEAD_MEMORY}
+    system = {name: times(head[name], args.heads) if name in head else "0" for name in worker}
+    gpu = {name: times(amount, args.nodes) for name, amount in worker.items()}
+    quotas = [_quota(SYSTEM_FLAVOR, system), *(_quota(flavor.name, gpu) for flavor in args.flavors)]
+    spec: dict[str, Any] = {
+        # Explicit, since {} would admit workloads of every namespace. Only Ray's has a LocalQueue.
+        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": NAMESPACE}},
+        "resourceGroups": [{"coveredResources": list(worker), "flavors": quotas}],
+    }
+    if args.provisioned:
+        # Only on these flavors: nodes of the reservation need no request, and a request would not find them.
+        checks = [{"name": ADMISSION_CHECK, "onFlavors": args.provisioned}]
+        spec["admissionChecksStrategy"] = {"admissionChecks": checks}
+    return _object("ClusterQueue", CLUSTER_QUEUE, spec)
+
+
+def local_queue() -> dict[str, Any]:
+    """Return the LocalQueue, without its namespace."""
+    return _object("LocalQueue", LOCAL_QUEUE, {"clusterQueue": CLUSTER_QUEUE})
+
+
+def admission_marks(queue: str, max_run_s: int | None) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the labels and annotations with which a RayCluster, RayJob or Job enters a LocalQueue."""
+    return {QUEUE_LABEL: queue}, {} if max_run_s is None else {MAX_RUN_ANNOTATION: str(max_run_s)}
+
+
+def worker_resources(args: QueueArgs) -> dict[str, str]:
+    """Return what one worker takes, by resource name: its requests and the devices that it claims.
+
+    Resources that GKE's webhook adds to pods are not included: Kueue reads templates, which do not have them.
+    """
+    requested = {str(name): str(amount) for name, amount in args.pod.resources["requests"].items()}
+    return {**requested, **({NICS: str(args.nics)} if args.nics else {})}
+
+
+def times(quantity: str, count: int) -> str:
+    """Return a quantity times a whole number as Kubernetes writes it: 2048Gi is 2Ti, and 1000 is 1k.
+
+    Kueue reads these objects and writes them back; another spelling would then show as a change.
+    """
+    found = _QUANTITY.fullmatch(quantity)
+    if found is None:
+        raise ValueError(f"{quantity} is not a whole quantity such as 8, 16Gi or 2k")
+    amount, unit = int(found[1]) * count, found[2]
+    step = 1024 if unit.endswith("i") else 1000
+    while amount and amount % step == 0 and unit in _LARGER:
+        amount, unit = amount // step, _LARGER[unit]
+    return f"{amount}{unit if amount else ''}"
+
+
+def _quota(flavor: str, amounts: Mapping[str, str]) -> dict[str, Any]:
+    resources = [{"name": name, "nominalQuota": amount} for name, amount in amounts.items()]
+    return {"name": flavor, "resources": resources}
+
+
+def _object(kind: str, name: str, spec: dict[str, Any]) -> dict[str, Any]:
+    return {"apiVersion": KUEUE_API, "kind": kind, "metadata": {"name": name}, "spec": spec}
