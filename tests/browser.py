@@ -1,4 +1,4 @@
-"""A headless Chromium, driven over its DevTools protocol through a pair of pipes: no port, no driver, no package."""
+"""Headless Chromium, driven over its DevTools protocol through two pipes: no port, no driver, no package."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ PATIENCE = 60.0  # seconds; a page needs less than one, a busy machine may need 
 
 
 class Chromium:
-    """One browser process with one page. Everything that the page logs, throws or asks the network for is kept.
+    """Browser process with one page, which records what the page logs, throws and requests.
 
-    `messages` are console messages and exceptions, `requests` the URLs that were asked for.
+    `messages` are console messages and exceptions, `requests` the requested URLs.
     """
 
     def __init__(self, browser: Browser, folder: Path) -> None:
         to_child, self._out = os.pipe()
         self._in, from_child = os.pipe()
-        # The protocol's numbers are 3 and 4: a shell puts the pipes there, whatever numbers they have here.
+        # The protocol uses descriptors 3 and 4: a shell maps the pipes to them.
         command = f'exec "$@" 3<&{to_child} 4>&{from_child}'
         self._process = subprocess.Popen(
             [
@@ -66,7 +66,7 @@ class Chromium:
         os.close(self._in)
 
     def open(self, page: Path, width: int, height: int = 900, *, dark: bool = False, printed: bool = False) -> None:
-        """Show a file in a viewport of that size, as a phone or a desktop would, or as it is printed."""
+        """Show a file in a viewport of that size, as on a phone or a desktop, or as printed."""
         self.messages.clear()
         self.requests.clear()
         self.call(
@@ -81,14 +81,14 @@ class Chromium:
             self._handle(self._read(ends))
 
     def evaluate(self, expression: str) -> Any:
-        """The value of a JavaScript expression on the page."""
+        """Return the value of a JavaScript expression on the page."""
         answer = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
         if "exceptionDetails" in answer:
             raise AssertionError(f"the page threw: {answer['exceptionDetails']}")
         return answer["result"].get("value")
 
     def screenshot(self, clip: dict[str, float] | None = None) -> bytes:
-        """The whole page as PNG, or the rectangle `clip` (x, y, width, height in CSS pixels of the page)."""
+        """Return the whole page as PNG, or the rectangle `clip` (x, y, width, height in CSS pixels of the page)."""
         if clip is None:
             size = self.call("Page.getLayoutMetrics")["cssContentSize"]
             clip = {"x": 0, "y": 0, "width": size["width"], "height": size["height"]}
@@ -96,7 +96,7 @@ class Chromium:
         return base64.b64decode(answer["data"])
 
     def call(self, method: str, **parameters: Any) -> dict[str, Any]:
-        """One command of the protocol; AssertionError where the browser refuses it or does not answer."""
+        """Run a command of the protocol. Raises AssertionError if the browser refuses it or does not answer."""
         self._calls += 1
         message: dict[str, Any] = {"id": self._calls, "method": method, "params": parameters}
         if self._session:

@@ -1,6 +1,6 @@
-"""A copy of the project in a folder of its own, with a space in its name, in which tests drive the real engine.
+"""Copy of the project in its own folder, with a space in its name, in which tests run the real engine.
 
-A copy has its own state and its own cluster folder, so a test never meets the stack that its developer has up.
+A copy has its own state and its own cluster folder, so a test never uses the developer's stack.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from infra.local.processes import MARK as NODE_MARK
 from infra.outputs import Outputs
 
 PROJECT = Path(__file__).resolve().parents[1]
-# Every process that a test starts inherits it, whatever it does to its process group.
+# Every process of a test inherits it, whatever its process group.
 MARK = "RDMA_RAY_TEST"
 _NOT_COPIED = (
     ".git",
@@ -39,7 +39,7 @@ _NOT_COPIED = (
 
 
 class Clone:
-    """A copy of the project; `said` keeps everything that its commands printed."""
+    """Copy of the project; `said` collects the output of its commands."""
 
     def __init__(self, parent: Path) -> None:
         self.path = parent / "a clone"
@@ -50,11 +50,11 @@ class Clone:
         self.environment = {
             key: value for key, value in os.environ.items() if not key.startswith(("PULUMI_", "RAY_", "RDMA_", "MAKE"))
         } | {MARK: self.mark}
-        # The engine, from the cache that the project's own set-up filled.
+        # The engine, from the cache of the project's own setup.
         self.run("python3", "tools/setup.py", "run")
 
     def run(self, *command: str, check: bool = True, timeout_s: float = 600) -> str:
-        """Run a command in the copy; returns what it printed, standard error included."""
+        """Run a command in the copy; return its output, standard error included."""
         process = self.start(*command)
         said, _ = process.communicate(timeout=timeout_s)
         self.said += said
@@ -66,15 +66,15 @@ class Clone:
         return self.run("bin/pulumi", *arguments, "--stack", stack, "--non-interactive", check=check)
 
     def up(self, stack: str = "local") -> str:
-        """`pulumi up` without questions."""
+        """Run `pulumi up` without prompts."""
         return self.pulumi("up", "--yes", "--skip-preview", stack=stack)
 
     def destroy(self, stack: str = "local") -> str:
-        """`pulumi destroy` without questions."""
+        """Run `pulumi destroy` without prompts."""
         return self.pulumi("destroy", "--yes", "--skip-preview", stack=stack)
 
     def start(self, *command: str) -> subprocess.Popen[str]:
-        """Start a command as a terminal would: in the foreground process group of a session of its own."""
+        """Start a command as a terminal would: in the foreground process group of its own session."""
         return subprocess.Popen(
             command,
             cwd=self.path,
@@ -87,10 +87,10 @@ class Clone:
         )
 
     def resources(self, stack: str = "local") -> dict[str, dict[str, Any]]:
-        """The outputs of the stack's own resources by name, with `id` added and without those that are encrypted."""
+        """Return the outputs of the stack's own resources by name, with `id` and without encrypted ones."""
         shown = self._read("stack", "export", "--stack", stack)
         return {
-            # Encrypted anew at every update, so their text says nothing.
+            # Encrypted with a new nonce at every update, so their text cannot be compared.
             resource["urn"].rpartition("::")[2]: {
                 key: value for key, value in resource.get("outputs", {}).items() if not isinstance(value, dict)
             }
@@ -100,21 +100,21 @@ class Clone:
         }
 
     def outputs(self, stack: str = "local") -> Outputs:
-        """The stack's outputs, the token included; not added to `said`."""
+        """Return the stack's outputs, the token included; not added to `said`."""
         return Outputs.model_validate_json(self._read("stack", "output", "--json", "--show-secrets", "--stack", stack))
 
     def _read(self, *arguments: str) -> str:
-        """What the engine prints on standard output, kept out of `said` because it may hold secrets."""
+        """Return the engine's standard output, which may contain secrets and is not added to `said`."""
         command = ["bin/pulumi", *arguments]
         done = subprocess.run(command, cwd=self.path, env=self.environment, capture_output=True, text=True, check=True)
         return done.stdout
 
     def folder(self, stack: str = "local") -> ClusterFolder:
-        """Where the stack's nodes live."""
+        """The folder of the stack's nodes."""
         return ClusterFolder.of(self.path, stack)
 
     def processes(self, *names: str) -> list[psutil.Process]:
-        """The processes that came from this copy and still run; with `names`, only those so named."""
+        """Return the running processes of this copy; with `names`, only those."""
         return [
             process
             for process in psutil.process_iter(["name"])
@@ -122,11 +122,11 @@ class Clone:
         ]
 
     def engine_processes(self) -> list[psutil.Process]:
-        """Those of them that are no part of a node: the engine, its language host and its provider."""
+        """Return those that are no part of a node: the engine, its language host and its provider."""
         return [process for process in self.processes() if NODE_MARK not in _environment(process)]
 
     def remove(self) -> None:
-        """End what a failed test left, by process id."""
+        """End the processes that a failed test left, by process id."""
         for process in self.processes():
             try:
                 process.kill()
@@ -137,12 +137,12 @@ class Clone:
 
 
 def interrupt(process: subprocess.Popen[str]) -> None:
-    """What Ctrl-C does: SIGINT to the whole foreground process group."""
+    """Send SIGINT to the whole foreground process group, as Ctrl-C does."""
     os.killpg(process.pid, signal.SIGINT)
 
 
 def wait_until(condition: Callable[[], object], what: str, timeout_s: float = 300) -> None:
-    """Wait for a condition; fails with `what` when it does not come true."""
+    """Wait for a condition; fail with `what` on timeout."""
     deadline = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < deadline, f"not within {timeout_s:.0f} s: {what}"

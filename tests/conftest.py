@@ -1,4 +1,4 @@
-"""What every tier of tests needs."""
+"""Setup of every test tier."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import settings
 
-# A shell that starts the suite in the background lets it ignore Ctrl-C, and its children inherit that: those that the
-# tests interrupt would never notice.
+# A shell that starts the suite in the background ignores SIGINT, and its children inherit that: the processes that the
+# tests interrupt would never receive it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# The same examples in every run, so that what failed fails again, and as long for each as a busy machine needs. To look
-# for new ones: make test PYTEST="tests/unit --hypothesis-profile=default"
+# The same examples in every run, so that failures repeat, and without a deadline for busy machines. To search for new
+# ones: make test PYTEST="tests/unit --hypothesis-profile=default"
 settings.register_profile("repeatable", derandomize=True, deadline=None)
 settings.load_profile("repeatable")
 
 
 @pytest.fixture
 def signals_put_back() -> Iterator[None]:
-    """For tests of what takes Ctrl-C over for its process, which here is the tests'."""
+    """Restore signal handlers after tests of code that handles Ctrl-C for its process."""
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     before = [signal.getsignal(number) for number in numbers]
     yield

@@ -108,7 +108,7 @@ def _whole(value: Any) -> Any:
 
 
 class _Monitor(pulumi_mocks.MockMonitor):
-    """Keeps the requests themselves: mocks are told nothing of parents and order."""
+    """Keeps the requests themselves: mocks do not receive parents and order."""
 
     def __init__(self, recorder: _Recorder) -> None:
         super().__init__(recorder)

@@ -1,8 +1,8 @@
-"""NCCL Jobs on this machine: processes as pods, with stand-ins for what tests have none of.
+"""NCCL Jobs on this machine: processes as pods, with stubs for missing programs.
 
 What runs is the ConfigMap's own scripts, with the environment and the mpirun command of the manifest. `ssh` runs its
-command beside the pod that it is sent to and breaks when that pod's sshd is gone; `getent` knows the names that a test
-has told it; `mpirun` notes its arguments and runs what the test says.
+command in the pod and breaks when its sshd ends; `getent` knows the names that a test adds; `mpirun` records its
+arguments and runs the commands of the test.
 """
 
 from __future__ import annotations
@@ -87,12 +87,12 @@ class Lab:
 
     def start(self, *indexes: int) -> None:
         """Start pods as Kubernetes does: with a name, an index, and the container's environment and command."""
-        told = container()
+        spec = container()
         for index in indexes:
             self.named(index)
             environment = {
                 "HOME": str(self.root),
-                **{each["name"]: each["value"] for each in told["env"]},
+                **{each["name"]: each["value"] for each in spec["env"]},
                 "PATH": f"{self.root / 'bin'}:{os.environ['PATH']}",
                 "JOB_COMPLETION_INDEX": str(index),
                 "RDMA_RAY_NODES": str(self.nodes),
@@ -106,7 +106,7 @@ class Lab:
             }
             with self.log(index).open("wb") as out:
                 self.pods[index] = subprocess.Popen(
-                    ["bash", str(self.root / "scripts" / "pod.sh"), *told["command"][4:]],
+                    ["bash", str(self.root / "scripts" / "pod.sh"), *spec["command"][4:]],
                     env={name: value for name, value in environment.items() if value},
                     stdin=subprocess.DEVNULL,
                     stdout=out,

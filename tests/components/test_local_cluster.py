@@ -177,7 +177,7 @@ def test_two_stacks_and_two_clones_have_folders_of_their_own(tmp_path: Path) -> 
 
 
 def test_folder_that_somebody_else_prepared_is_refused(tmp_path: Path) -> None:
-    """A link in /tmp could send the token to a place of somebody else's choice."""
+    """A link in /tmp could send the token to a path that another user chose."""
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "rdma-ray-0").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(FolderError, match="belongs to another user"):

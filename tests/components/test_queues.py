@@ -219,7 +219,7 @@ def test_a_rayjob_stands_in_the_surroundings_of_a_raycluster(queue: str) -> None
     theirs = {key for key in job.made if key[0].startswith(("kubernetes:", "random:"))}
     assert ours - theirs == {("kubernetes:ray.io/v1:RayCluster", "ray")}
     assert theirs - ours == {("kubernetes:ray.io/v1:RayJob", "ray")}
-    # The operator's label names the cluster, and that of a RayJob is called anew each time.
+    # The operator's label names the cluster, and a RayJob's has a new name each time.
     policy = the(job, "kubernetes:networking.k8s.io/v1:NetworkPolicy").inputs["spec"]
     own = policy["podSelector"]["matchLabels"]
     spec = the(job, "kubernetes:ray.io/v1:RayJob").inputs["spec"]["rayClusterSpec"]

@@ -1,4 +1,4 @@
-"""One control plane for the whole tier, with the real KubeRay and Kueue, and kwok for nodes."""
+"""One control plane for the whole tier, with the real KubeRay and Kueue; kwok simulates the nodes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _GONE_WITHIN_S = 20.0
 
 @pytest.fixture(scope="session", autouse=True)
 def nothing_is_left(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """After all tests, or an interruption: no process works in the folders of this run, so none holds a port."""
+    """After all tests, or an interruption: no process works in the folders of this run."""
     base = tmp_path_factory.getbasetemp()
     yield
     deadline = time.monotonic() + _GONE_WITHIN_S
@@ -30,7 +30,7 @@ def nothing_is_left(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    """A Job's pods run until a test ends them; a test keeps to a namespace and to node labels of its own."""
+    """A Job's pods run until a test ends them; each test uses its own namespace and node labels."""
     with ControlPlane(tmp_path_factory.mktemp("plane")) as plane:
         plane.start_kwok(complete_jobs=False)
         plane.start_kuberay()
@@ -40,15 +40,15 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
 
 @pytest.fixture(scope="session")
 def fork_server() -> Iterator[ForkServer]:
-    """Language hosts and plugins that start at once, for every stack that a test brings up."""
+    """A fork server of language hosts and plugins, for every stack of the tests."""
     with ForkServer() as started:
         yield started
 
 
 def _at_work_in(folder: Path) -> list[str]:
-    """The processes that are in a folder, or were told about something in it."""
+    """Return the processes with a folder as working directory or in their command line."""
     found = []
-    # Whoever started this run may have said --basetemp.
+    # The command that started this run may have --basetemp.
     own = {os.getpid(), *(process.pid for process in psutil.Process().parents())}
     for process in psutil.process_iter():
         with suppress(psutil.Error, OSError):

@@ -1,4 +1,4 @@
-"""Mistakes planted into an object, one at a time, at every place that it has: a typo, and a value of a wrong type."""
+"""Invalid variants of an object: a typo, and a value of a wrong type, at every path."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ FREE = frozenset(
         *("data", "stringData", "parameters", "volumeAttributes", "rayStartParams", "requests", "limits", "capacity"),
     }
 )
-"""Maps whose keys are the user's own: no server can know a typo there."""
+"""Maps with user-defined keys: a server cannot detect a typo there."""
 
 
 class Plant(NamedTuple):
-    """`body` with one mistake at `place` ("spec.workerGroupSpecs.0.replicas"), whose field is called `name`."""
+    """`body` with one mistake at `place` ("spec.workerGroupSpecs.0.replicas"), in the field `name`."""
 
     place: str
     name: str
@@ -28,7 +28,7 @@ class Plant(NamedTuple):
 
 
 def typos(body: Json) -> Iterator[Plant]:
-    """In every map whose keys are fields, a second spelling of its first field beside it."""
+    """Yield, for every map with fields, an object with a misspelled copy of its first field."""
     for path, value in _places(body):
         if isinstance(value, dict) and value and not _is_free(body, path):
             name = f"{next(iter(value))}s"
@@ -38,9 +38,9 @@ def typos(body: Json) -> Iterator[Plant]:
 
 
 def wrong_types(body: Json) -> Iterator[Plant]:
-    """For every field, text in the place of a map or a list, and a map in the place of text, number or yes and no.
+    """Yield, for every field, text instead of a map or a list, and a map instead of text, number or boolean.
 
-    Not for what says which object it is: without that there is no request.
+    Fields that identify the object are skipped: without them there is no request.
     """
     for path, value in _places(body):
         if not path or path[0] in ("apiVersion", "kind") or path in (("metadata",), ("metadata", "name")):
@@ -54,7 +54,7 @@ def wrong_types(body: Json) -> Iterator[Plant]:
 
 
 def _is_free(body: Json, path: Path) -> bool:
-    # Elsewhere a selector is a structure.
+    # In other kinds a selector is a structure.
     return bool(path) and (path[-1] in FREE or (body["kind"] == "Service" and path == ("spec", "selector")))
 
 

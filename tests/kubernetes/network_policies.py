@@ -1,8 +1,7 @@
-"""What the NetworkPolicies of an API server mean, by the documented rules. Nobody enforces them here.
+"""Evaluation of the NetworkPolicies of an API server, by the documented rules; nothing enforces them here.
 
-Stands in for a network plugin's reading of them (Kubernetes docs, concepts/services-networking/network-policies, read
-2026-11-21), for ways in. Real are the labels: of pods, as the controllers wrote them, and of namespaces, as the API
-server did.
+Replaces a network plugin's evaluation (Kubernetes docs, concepts/services-networking/network-policies, read
+2026-11-21), for ingress. The labels are real: those of pods by the controllers, those of namespaces by the API server.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from tools.kubernetes.api import Api, Json
 
 
 def admits(api: Api, target: Json, port: int, source: Json) -> bool:
-    """Whether `source`, a pod as the API server has it (or would), may reach a TCP port of the pod `target`."""
+    """Return whether `source`, an existing or planned pod, may reach a TCP port of the pod `target`."""
     namespace = target["metadata"]["namespace"]
     policies = [
         policy["spec"]
@@ -28,7 +27,7 @@ def admits(api: Api, target: Json, port: int, source: Json) -> bool:
 
 
 def selects(selector: Json, body: Json) -> bool:
-    """Whether a label selector chooses an object."""
+    """Return whether a label selector matches an object."""
     assert set(selector) <= {"matchLabels"}, "this reading knows no expressions"
     labels = body["metadata"].get("labels", {})
     return all(labels.get(key) == value for key, value in selector.get("matchLabels", {}).items())

@@ -1,4 +1,4 @@
-"""What tests look at in an API server: Ray's pods, their nodes, the names that they refer to, who may do what."""
+"""Queries of the tests to an API server: Ray's pods, their nodes, references and permissions."""
 
 from __future__ import annotations
 
@@ -10,34 +10,34 @@ from tools.kubernetes.api import Api, Json, NotYet
 GPU = "nvidia.com/gpu"
 RAY = "ray"
 WITHIN_S = 90.0
-"""How long a controller may take; on a quiet machine it is seconds."""
+"""Timeout of a controller in seconds; on an idle machine it takes seconds."""
 
 
 def ray_cluster(api: Api, namespace: str = RAY) -> Json:
-    """The only RayCluster there is."""
+    """Return the only RayCluster."""
     (found,) = api.list(RAY_API, "RayCluster", namespace)
     return found
 
 
 def pods(api: Api, selector: str, namespace: str = RAY) -> list[Json]:
-    """Pods that are not about to go, by name."""
+    """Return the pods that are not being deleted, by name."""
     found = api.list("v1", "Pod", namespace, selector)
     return sorted((pod for pod in found if "deletionTimestamp" not in pod["metadata"]), key=name)
 
 
 def workers(api: Api) -> list[Json]:
-    """The worker pods of a RayCluster."""
+    """Return the worker pods of a RayCluster."""
     return pods(api, "ray.io/node-type=worker")
 
 
 def head(api: Api) -> Json:
-    """The one head pod."""
+    """Return the only head pod."""
     (found,) = pods(api, "ray.io/node-type=head")
     return found
 
 
 def gpu_nodes(api: Api) -> list[Json]:
-    """Nodes that have GPUs, or are labelled as those that will."""
+    """Return the nodes that have GPUs, or the labels of nodes that will."""
     labels = ("cloud.google.com/gke-accelerator", "nvidia.com/gpu.present")
     return [
         node
@@ -47,7 +47,7 @@ def gpu_nodes(api: Api) -> list[Json]:
 
 
 def until_ready(api: Api, count: int) -> list[Json]:
-    """Wait until the operator says that so many workers are ready, and that there are no others; returns them."""
+    """Wait until the operator reports exactly that many ready workers; return them."""
 
     def look() -> bool:
         status, found = ray_cluster(api).get("status") or {}, workers(api)
@@ -61,29 +61,29 @@ def until_ready(api: Api, count: int) -> list[Json]:
 
 
 def problems(api: Api, namespace: str = RAY) -> str:
-    """What the scheduler has to say about pods that have no node."""
+    """Return the scheduler's messages about pods without a node."""
     found = api.list("v1", "Pod", namespace)
     return "; ".join(f"{name(pod)}: {why}" for pod in found if (why := condition(pod, "PodScheduled").get("message")))
 
 
 def is_ready(body: Json) -> bool:
-    """Whether its Ready condition is true."""
+    """Return whether the Ready condition is true."""
     return condition(body, "Ready").get("status") == "True"
 
 
 def condition(body: Json, type_: str) -> Json:
-    """One of its conditions, empty where it has none of that type."""
+    """Return a condition, or {}."""
     found = (body.get("status") or {}).get("conditions") or []
     return next((each for each in found if each["type"] == type_), {})
 
 
 def name(body: Json) -> str:
-    """Its name."""
+    """Return the object's name."""
     return str(body["metadata"]["name"])
 
 
 def unresolved(api: Api, pod: Json) -> list[str]:
-    """The objects that a pod's spec names and that are not there: it would wait for them for ever."""
+    """Return the missing objects that a pod's spec refers to: the pod would wait for them forever."""
     namespace = pod["metadata"]["namespace"]
     return [
         f"{kind} {called}{f' key {key}' if key else ''}"
@@ -113,7 +113,7 @@ def _has(body: Json | None, key: str | None) -> bool:
 
 
 def may(api: Api, account: str, verb: str, resource: str, *, group: str = "", namespace: str = RAY) -> bool:
-    """What the API server's authorizer says of a ServiceAccount in `RAY`; `resource` may be "pods/exec"."""
+    """Return the authorizer's answer for a ServiceAccount in `RAY`; `resource` may be "pods/exec"."""
     plural, _, subresource = resource.partition("/")
     attributes = {"verb": verb, "group": group, "resource": plural, "subresource": subresource, "namespace": namespace}
     spec = {
@@ -127,7 +127,7 @@ def may(api: Api, account: str, verb: str, resource: str, *, group: str = "", na
 
 
 def rules(api: Api, namespace: str = RAY) -> set[str]:
-    """All that the owner of this client may do in a namespace, as "verb group/resource"."""
+    """Return all permissions of this client's user in a namespace, as "verb group/resource"."""
     body = {
         "apiVersion": "authorization.k8s.io/v1",
         "kind": "SelfSubjectRulesReview",

@@ -1,8 +1,8 @@
-"""Ray's own autoscaler v2, as far as Kubernetes sees it: its cloud provider for KubeRay, with the head's own account.
+"""Ray's own autoscaler v2, limited to its Kubernetes side: its cloud provider for KubeRay, with the head's account.
 
-Real: `KubeRayProvider` of the Ray that the images have (2.60), which turns "launch" and "terminate" into patches of the
-RayCluster, and the account that it has in the head's pod, so that RBAC decides what it may. Stand-in: who decides how
-many workers there should be, which is the test and not Ray's scheduler (no Ray runs in simulated pods).
+Real: `KubeRayProvider` of the images' Ray (2.60), which turns "launch" and "terminate" into patches of the RayCluster,
+and its account in the head's pod, so that RBAC decides. Simulated: the number of workers, which the test sets and not
+Ray's scheduler (no Ray runs in simulated pods).
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ class RayAutoscaler:
         self._requests = 0
 
     def workers(self, group: str) -> list[str]:
-        """The names of the pods of a worker group that it sees."""
+        """Return the names of the pods of a worker group."""
         found = self._provider.get_non_terminated().values()
         return sorted(each.cloud_instance_id for each in found if each.node_type == group)
 
     def launch(self, group: str, count: int) -> None:
-        """Ask for so many more workers."""
+        """Request that many more workers."""
         self._provider.launch({group: count}, self._next())
         self._raise_errors()
 
     def terminate(self, *workers: str) -> None:
-        """Give those workers back."""
+        """Terminate these workers."""
         self._provider.terminate(list(workers), self._next())
         self._raise_errors()
 
@@ -45,21 +45,21 @@ class RayAutoscaler:
         return str(self._requests)
 
     def _raise_errors(self) -> None:
-        # It keeps what went wrong for its next round.
+        # It keeps errors for its next round.
         errors = self._provider.poll_errors()
         if errors:
             raise RuntimeError("; ".join(str(error) for error in errors))
 
 
 def as_account(plane: ControlPlane, namespace: str, account: str) -> Api:
-    """A client that is the ServiceAccount, by a token which the API server issues for it."""
+    """Return a client of the ServiceAccount, with a token of the API server."""
     path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token"
     body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
     return Api(plane.url, plane.api.request("POST", path, body=body)["status"]["token"], plane.authority)
 
 
 class _Client(IKubernetesHttpApiClient):
-    """Ray's own client asks the same, with the address and the token that a pod has."""
+    """Replaces Ray's own client, which uses the address and token of a pod."""
 
     def __init__(self, api: Api, namespace: str) -> None:
         self._api = api

@@ -1,4 +1,4 @@
-"""Simulated clouds made by hand: a cluster, its pools and what belongs to them, as the plugins would have left them."""
+"""Hand-written cloud state: a cluster, its pools and their resources, as the plugins would leave them."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ EKS = "green"
 NICS = ("gvnic-1", *(f"rdma-{nic}" for nic in range(8)))
 GPU_TAINT = {"key": "nvidia.com/gpu", "value": "present", "effect": "NO_SCHEDULE"}
 WHOLE_NODE = {"cpu": "220", "memory": "2800Gi", "nvidia.com/gpu": "8", "ephemeral-storage": "1000Gi"}
-"""What a worker on an A3 Ultra asks for."""
+"""Requests of a worker on an A3 Ultra."""
 ACCELERATOR = {"cloud.google.com/gke-accelerator": "nvidia-h200-141gb"}
 
 
 def gke(state: State, *pools: Json) -> None:
-    """A GKE cluster with multi-networking, its networks, a system pool of one node, and more pools."""
+    """Create a GKE cluster with multi-networking, its networks, a system pool of one node, and more pools."""
     cluster = {
         "name": "blue",
         "network": "projects/p/global/networks/blue",
@@ -44,7 +44,7 @@ def gke(state: State, *pools: Json) -> None:
 
 
 def gke_pool(name: str, machine: str, *, least: int = 0, most: int, count: int = 0, **more: Any) -> Json:
-    """A live node pool."""
+    """Return a live node pool."""
     return {
         "name": name,
         "cluster": "blue",
@@ -60,7 +60,7 @@ def gke_pool(name: str, machine: str, *, least: int = 0, most: int, count: int =
 def gpu_pool(
     name: str, most: int, *, networks: bool = True, node: Mapping[str, Any] | None = None, **more: Any
 ) -> Json:
-    """A live node pool of A3 Ultra machines, empty, with interfaces in every network of the cluster."""
+    """Return an empty live node pool of A3 Ultra machines, with interfaces in every network of the cluster."""
     interfaces = [{"network": vpc(nic), "subnetwork": f"blue-{nic}"} for nic in NICS]
     config = {
         "guestAccelerators": [{"type": "nvidia-h200-141gb", "count": 8}],
@@ -74,7 +74,8 @@ def gpu_pool(
 
 
 def eks(state: State, most: int) -> None:
-    """An EKS cluster with a system group of one node and an empty group of P5en machines, tagged for the autoscaler."""
+    """Create an EKS cluster with a system group of one node and an empty group of P5en machines, tagged for the
+    autoscaler."""
     taint = {"key": "nvidia.com/gpu", "value": "true", "effect": "NO_SCHEDULE"}
     with state.transaction() as view:
         view.put(aws.CLUSTER, EKS, {"name": EKS})
@@ -108,32 +109,32 @@ def _group(view: View, name: str, machine: str, scaling: Json, **more: Any) -> N
 
 
 def release(state: State, id_: str, chart: str, values: Json | None = None) -> None:
-    """A Helm release, as the plugin leaves it."""
+    """Create a Helm release, as the plugin does."""
     live = {OWNER: GKE, "values": values or {}, "status": {"chart": chart, "revision": 1}}
     with state.transaction() as view:
         view.put(RELEASE, id_, live)
 
 
 def without_release(state: State, id_: str) -> None:
-    """Take a Helm release away."""
+    """Delete a Helm release."""
     with state.transaction() as view:
         view.remove(RELEASE, id_)
 
 
 def nothing(state: State) -> None:
-    """Delete everything, the cluster too."""
+    """Delete everything, including the cluster."""
     with state.transaction() as view:
         for type_, id_, _ in list(view.all()):
             view.remove(type_, id_)
 
 
 def vpc(nic: str) -> str:
-    """The VPC of a NIC."""
+    """Return the VPC of a NIC."""
     return "blue-gvnic" if nic == "gvnic-1" else "blue-rdma"
 
 
 def network(name: str, subnet: str) -> list[Json]:
-    """A parameter set and its Network."""
+    """Return a parameter set and its Network."""
     its = {"name": name}
     mode = "RDMA" if name.startswith("rdma-") else "NetDevice"
     spec = {"vpc": vpc(name), "vpcSubnet": subnet, "deviceMode": mode}
@@ -146,7 +147,8 @@ def network(name: str, subnet: str) -> list[Json]:
 
 
 def pod(name: str, *, networks: tuple[str, ...] = (), selector: Json | None = None, **more: Any) -> Json:
-    """A pod that takes a whole A3 Ultra, of the given networks and selector; `more` goes into its spec."""
+    """Return a pod that takes a whole A3 Ultra, with the given networks and selector; `more` is merged into its
+    spec."""
     interfaces = [{"interfaceName": f"eth{index}", "network": each} for index, each in enumerate(networks)]
     annotations = {"networking.gke.io/interfaces": json.dumps(interfaces)} if networks else {}
     container = {"name": "work", "image": "work", "resources": {"requests": WHOLE_NODE, "limits": WHOLE_NODE}}

@@ -1,4 +1,4 @@
-"""The Kubernetes objects of every cloud stack, as the program hands them to the provider, from Pulumi's mocks."""
+"""Kubernetes objects of every cloud stack, as the program passes them to the provider, from Pulumi's mocks."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ RAY_JOB = {"mode": "job", "entrypoint": "python /app/train.py"}
 
 
 def stacks() -> Iterator[tuple[str, Json, dict[str, str]]]:
-    """Every cloud stack file, as it stands and in the other ways to run Ray: name, settings, providers' settings."""
+    """Yield every cloud stack file, unchanged and with the other Ray modes: name, settings, providers' settings."""
     for file in FILES:
         config = yaml.safe_load(file.read_text())["config"]
         ours = {key.removeprefix("rdma-ray:"): value for key, value in config.items() if key.startswith("rdma-ray:")}
@@ -40,26 +40,26 @@ def stacks() -> Iterator[tuple[str, Json, dict[str, str]]]:
         elif ours["nodes"]["capacity"] == QUEUED:
             nodes = ours["nodes"]
             yield f"{name}, reservation first", ours | {"nodes": nodes | RESERVATION | {"fallback": QUEUED}}, theirs
-            # Nodes that are always there are chosen by where they stand.
+            # Permanent nodes are placed by topology.
             there = {key: value for key, value in nodes.items() if key != "maxRunHours"} | {"min": nodes["max"]}
             yield f"{name}, reservation", ours | {"nodes": there | RESERVATION}, theirs
 
 
 @cache
 def of(name: str) -> tuple[Json, ...]:
-    """The objects of one of `stacks()`, and of the NCCL Job that its file makes; Helm releases are none."""
+    """Return the objects of one of `stacks()` and of its NCCL Job, without Helm releases."""
     ours, theirs = next((ours, theirs) for each, ours, theirs in stacks() if each == name)
     return (*registered(ours, theirs, name.split(",")[0]), *manifests(nccl_job(parse(ours), Sweep())))
 
 
 def registered(ours: Json, theirs: Mapping[str, str], stack: str) -> list[Json]:
-    """The objects that the program registers for these settings, ours and the providers'; Helm releases are none."""
+    """Return the objects that the program registers for these settings, without Helm releases."""
     made = deployed(ours, stack=stack, config=theirs).made.values()
     return [_plain(one.inputs) for one in made if _is_object(one.type)]
 
 
 def release(name: str, release: str) -> Json:
-    """The values with which one of `stacks()` installs a Helm release, such as `kueue`."""
+    """Return the values with which one of `stacks()` installs a Helm release, such as `kueue`."""
     ours, theirs = next((ours, theirs) for each, ours, theirs in stacks() if each == name)
     made = deployed(ours, stack=name.split(",")[0], config=theirs).made.values()
     found = (_plain(one.inputs) for one in made if one.type.startswith("kubernetes:helm.sh/"))
@@ -68,7 +68,7 @@ def release(name: str, release: str) -> Json:
 
 
 def kind(body: Json) -> str:
-    """What an object is: "ray.io/v1 RayCluster"."""
+    """Return the type of an object: "ray.io/v1 RayCluster"."""
     return f"{body['apiVersion']} {body['kind']}"
 
 
@@ -77,7 +77,7 @@ def _is_object(type_: str) -> bool:
 
 
 def _plain(value: Any) -> Any:
-    """As the provider sends it: without nulls, and secrets opened (the engine's protocol marks them with a key)."""
+    """Return a value as the provider sends it: without nulls and the engine's marks of secrets."""
     if isinstance(value, Mapping):
         if _SECRET in value:
             return _plain(value["value"])

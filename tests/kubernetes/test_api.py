@@ -1,4 +1,4 @@
-"""The client, against the real API server."""
+"""The API client with the real API server."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ def test_an_object_from_apply_to_delete(api: Api) -> None:
     api.apply(config_map("life", a="1"), dry_run=True)
     assert api.get("v1", "ConfigMap", "life", NAMESPACE) is None
     api.apply(config_map("life", a="1"))
-    # Another owner's field is a conflict, unless it is taken by force.
+    # A field of another manager is a conflict without force.
     with pytest.raises(ApiError) as refused:
-        api.apply(config_map("life", a="2"), manager="somebody")
+        api.apply(config_map("life", a="2"), manager="other")
     assert (refused.value.status, refused.value.reason) == (409, "Conflict")
-    api.apply(config_map("life", a="2"), manager="somebody", force=True)
+    api.apply(config_map("life", a="2"), manager="other", force=True)
     api.patch("v1", "ConfigMap", "life", NAMESPACE, {"data": {"b": "3"}})
     found = api.get("v1", "ConfigMap", "life", NAMESPACE)
     assert found is not None
@@ -44,19 +44,19 @@ def test_an_object_from_apply_to_delete(api: Api) -> None:
     assert api.get("v1", "ConfigMap", "life", NAMESPACE) is None
 
 
-def test_an_unknown_field_is_refused_by_apply_and_create(api: Api) -> None:
+def test_unknown_field_is_refused_by_apply_and_create(api: Api) -> None:
     for send in (api.apply, api.create):
         with pytest.raises(ApiError, match="dta"):
             send(config_map("typo") | {"dta": {}})
 
 
-def test_a_kind_that_is_not_served_is_named(api: Api) -> None:
+def test_unserved_kind_is_reported(api: Api) -> None:
     with pytest.raises(ApiError, match='no matches for kind "Flavour" in version "v1"') as refused:
         api.list("v1", "Flavour")
     assert refused.value.status == 404
 
 
-def test_discovery_finds_core_kinds_and_custom_ones(api: Api) -> None:
+def test_discovery_finds_core_and_custom_kinds(api: Api) -> None:
     kinds = {(kind.api_version, kind.kind): kind for kind in api.kinds()}
     assert kinds["v1", "Pod"].namespaced
     assert not kinds["v1", "Node"].namespaced
@@ -64,7 +64,7 @@ def test_discovery_finds_core_kinds_and_custom_ones(api: Api) -> None:
     assert "watch" in kinds[KUEUE_API, "ClusterQueue"].verbs
 
 
-def test_waiting_in_vain_says_what_was_seen(api: Api) -> None:
+def test_timeout_reports_last_status(api: Api) -> None:
     def look() -> None:
         raise NotYet("two of three")
 

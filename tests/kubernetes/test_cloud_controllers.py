@@ -1,6 +1,6 @@
-"""The landlord's parts against the real API server and the real scheduler (1.36.1); nodes and pods are kwok's.
+"""The cloud controllers with the real API server and scheduler (1.36.1); kwok simulates nodes and pods.
 
-What is shown is that the stand-ins do what their sources say, so that scenarios can build on them; no more.
+The tests show that the controllers behave as their sources describe, so that scenarios can rely on them.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Cluster:
     api: Api
 
     def events_of(self, kind: type[E_], count: int = 1, **like: object) -> list[E_]:
-        """Wait for so many events of a kind; returns them."""
+        """Wait for that many events of a type; return them."""
 
         def look() -> list[E_] | None:
             self.controllers.check()
@@ -66,7 +66,7 @@ class Cluster:
         return self.api.until(f"{count} × {kind.__name__} {like or ''}", look, WITHIN_S)
 
     def running(self, *names: str) -> list[str]:
-        """Wait until pods run; returns their nodes."""
+        """Wait until pods run; return their nodes."""
 
         def look() -> list[str] | None:
             pods = [self.api.get("v1", "Pod", name, "default") or {} for name in names]
@@ -75,7 +75,7 @@ class Cluster:
         return self.api.until(f"{', '.join(names)} running", look, WITHIN_S)
 
     def nodes(self, pool: str) -> list[Json]:
-        """The nodes of a pool."""
+        """Return the nodes of a pool."""
         return self.api.list("v1", "Node", selector=f"cloud.google.com/gke-nodepool={pool}")
 
     def delete(self, *names: str) -> None:
@@ -93,7 +93,7 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
 
 @pytest.fixture(scope="module")
 def cluster(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """A GKE cluster with a pool for each test, so that none has to wait for another's nodes to go."""
+    """A GKE cluster with a pool for each test, so that no test waits for another's nodes."""
     state = State(tmp_path_factory.mktemp("clouds") / "clouds.sqlite")
     settings = from_stack_file(ROOT / "Pulumi.gke.yaml")
     with CloudControllers(plane, state, settings, lambda _: None, DELAYS) as controllers:
@@ -114,12 +114,12 @@ def cluster(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> It
         yield cluster
 
 
-def test_a_pod_gets_the_devices_of_its_networks_and_none_that_is_not_there(cluster: Cluster) -> None:
+def test_pod_gets_devices_of_existing_networks(cluster: Cluster) -> None:
     def admitted() -> Json:
         try:
             return cluster.api.create(pod("named", networks=("default", *NICS)), dry_run=True)
         except ApiError as problem:
-            # The list of networks reaches the API server's admission a moment after it is written.
+            # The API server's admission sees the list of networks a moment after it is written.
             raise NotYet(problem.message) from problem
 
     named = cluster.api.until("a pod with every network", admitted, WITHIN_S)
@@ -131,7 +131,7 @@ def test_a_pod_gets_the_devices_of_its_networks_and_none_that_is_not_there(clust
     assert refused.value.status == 403
 
 
-def test_a_parameter_set_says_what_is_wrong_and_stays_while_a_network_needs_it(cluster: Cluster) -> None:
+def test_parameter_set_reports_problem_and_keeps_finalizer(cluster: Cluster) -> None:
     api = cluster.api
     for body in network("astray", "blue-nowhere"):
         api.apply(body)
@@ -146,14 +146,14 @@ def test_a_parameter_set_says_what_is_wrong_and_stays_while_a_network_needs_it(c
     api.until("the parameter set gone", lambda: api.get(*parameters) is None, WITHIN_S)
 
 
-def test_a_pool_grows_for_waiting_pods_up_to_its_limit_and_shrinks_when_they_are_gone(cluster: Cluster) -> None:
+def test_pool_scales_up_to_limit_and_down(cluster: Cluster) -> None:
     select = {"cloud.google.com/gke-nodepool": "gpu"}
     assert not cluster.nodes("gpu")
     for name in ("one", "two", "three"):
         cluster.api.create(pod(name, networks=("default", *NICS), selector=select))
     granted = cluster.events_of(NodeGranted, 2, pool="gpu")
     wanted = cluster.events_of(NodesWanted, pool="gpu")
-    # After the delay, and as many as the pool may have; the third pod goes on waiting.
+    # After the delay, and up to the pool's limit; the third pod keeps waiting.
     assert all(event.after_s >= DELAYS.grant for event in granted)
     assert sum(event.count for event in wanted) == 2
     cluster.api.until("two of three run", lambda: _running(cluster, "one", "two", "three") == 2, WITHIN_S)
@@ -169,7 +169,7 @@ def test_a_pool_grows_for_waiting_pods_up_to_its_limit_and_shrinks_when_they_are
     assert len(cluster.nodes("system")) == 1
 
 
-def test_the_scheduler_allocates_claims_from_what_the_driver_offers(cluster: Cluster) -> None:
+def test_scheduler_allocates_driver_devices(cluster: Cluster) -> None:
     exactly = {"deviceClassName": "mrdma.google.com", "allocationMode": "ExactCount", "count": 8}
     template = {
         "apiVersion": DEVICE_API,
@@ -188,7 +188,7 @@ def test_the_scheduler_allocates_claims_from_what_the_driver_offers(cluster: Clu
     cluster.delete("claiming")
 
 
-def test_a_compute_class_is_tried_in_order_and_its_object_says_how_it_is(cluster: Cluster) -> None:
+def test_compute_class_orders_pools_and_reports_health(cluster: Cluster) -> None:
     priorities = [{"nodepools": ["first"]}, {"nodepools": ["second"]}]
     body = {
         "apiVersion": COMPUTE_CLASS_API,
@@ -220,7 +220,7 @@ def test_a_compute_class_is_tried_in_order_and_its_object_says_how_it_is(cluster
             cluster.api.apply({**body, "spec": {"priorities": [wrong]}}, dry_run=True)
 
 
-def test_a_provisioning_request_gets_all_of_its_nodes_at_once_after_its_turn(cluster: Cluster) -> None:
+def test_provisioning_request_gets_all_nodes_at_once(cluster: Cluster) -> None:
     template = pod("queued", selector={"cloud.google.com/gke-nodepool": "queued"})
     del template["metadata"]["name"], template["metadata"]["namespace"]
     cluster.api.create(
@@ -235,13 +235,13 @@ def test_a_provisioning_request_gets_all_of_its_nodes_at_once_after_its_turn(clu
     assert all(event.at_s > accepted.at_s + DELAYS.queue for event in granted)
     found = cluster.api.get("autoscaling.x-k8s.io/v1", "ProvisioningRequest", "turn", "default") or {}
     assert found["status"]["provisioningClassDetails"]["NodePoolName"] == "queued"
-    # Nodes that nobody uses are kept until the booking ends, and go then.
+    # Unused nodes stay until the booking ends.
     (expired,) = cluster.events_of(RequestChanged, request="default/turn", condition="BookingExpired")
     taken = cluster.events_of(NodeRemoved, 2, pool="queued")
     assert all(event.at_s > expired.at_s for event in taken)
 
 
-def test_a_provisioning_request_is_refused_or_fails_in_the_words_of_gke(cluster: Cluster) -> None:
+def test_provisioning_request_fails_with_gke_messages(cluster: Cluster) -> None:
     with pytest.raises(ApiError, match="currently supports only single PodSet per request"):
         cluster.api.create(_request("two-sets", 1, 1))
     with pytest.raises(ApiError, match="maxRunDurationSeconds"):
@@ -269,14 +269,14 @@ def test_no_pool_grows_for_pods_that_use_a_request(cluster: Cluster) -> None:
     cluster.api.create(pod("plain", selector={"cloud.google.com/gke-nodepool": "queued"}))
     for name in ("user", "plain"):
         cluster.api.until(f"{name} is unschedulable", lambda name=name: _unschedulable(cluster, name), WITHIN_S)  # type: ignore[misc]
-    # A round after both were seen, another pool has grown and this one has not.
+    # One round later, another pool has grown and this one has not.
     cluster.api.create(pod("other", networks=("default",), selector={"cloud.google.com/gke-nodepool": "gpu"}))
     cluster.running("other")
     assert cluster.nodes("queued") == []
     cluster.delete("user", "plain", "other")
 
 
-def test_a_deleted_cluster_takes_everything_with_it(cluster: Cluster) -> None:
+def test_cluster_deletion_empties_api_server(cluster: Cluster) -> None:
     cluster.api.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "ray"}})
     stuck = {"name": "stuck", "namespace": "ray", "finalizers": ["example.com/never"]}
     cluster.api.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": stuck})

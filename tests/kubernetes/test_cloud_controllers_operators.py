@@ -1,5 +1,7 @@
-"""Helm releases of the simulated world: the real KubeRay operator (1.6.2) behind one, submitting to the stand-in of
-Ray's dashboard; and EKS, where devices and growth depend on releases."""
+"""Helm releases of the cloud state: the real KubeRay operator (1.6.2), which submits to the stub of Ray's dashboard.
+
+And EKS, where devices and growth depend on releases.
+"""
 
 from __future__ import annotations
 
@@ -57,9 +59,7 @@ def controllers(plane: ControlPlane, state: State) -> Iterator[CloudControllers]
         assert controllers.leftovers() == []
 
 
-def test_the_real_operator_runs_a_ray_job_with_the_cluster_s_token(
-    plane: ControlPlane, state: State, controllers: CloudControllers
-) -> None:
+def test_operator_runs_ray_job_with_token(plane: ControlPlane, state: State, controllers: CloudControllers) -> None:
     api = plane.api
     clouds.gke(state)
     _events_of(api, controllers, ClusterOpened)
@@ -80,7 +80,7 @@ def test_the_real_operator_runs_a_ray_job_with_the_cluster_s_token(
     api.until("it waits", lambda: _status(api).get("jobStatus") == "PENDING", WITHIN_S)
     controllers.dashboard.change(job.id, "RUNNING")
     api.until("it runs", lambda: _status(api).get("jobStatus") == "RUNNING", WITHIN_S)
-    # Who asks with another token than the cluster has is turned away.
+    # A token other than the cluster's is refused.
     jobs = f"http://{_status(api)['dashboardURL']}/api/jobs/"
     shown = {"x-ray-authorization": f"Bearer {TOKEN}"}
     for headers, status in (({}, 401), ({"x-ray-authorization": "Bearer another"}, 401), (shown, 200)):
@@ -93,7 +93,7 @@ def test_the_real_operator_runs_a_ray_job_with_the_cluster_s_token(
     api.until("the release said to be stopped", lambda: _said(state) == "stopped", WITHIN_S)
 
 
-def test_on_eks_devices_and_growth_come_with_releases(
+def test_eks_devices_and_scaling_need_releases(
     plane: ControlPlane, state: State, controllers: CloudControllers
 ) -> None:
     api = plane.api
@@ -101,7 +101,7 @@ def test_on_eks_devices_and_growth_come_with_releases(
     _events_of(api, controllers, ClusterOpened)
     api.create(_efa_pod())
     api.until("unschedulable", lambda: _unschedulable(api), WITHIN_S)
-    # Nobody grows the group, until there is an autoscaler.
+    # Without an autoscaler the group does not grow.
     assert [event.pool for event in _events_of(api, controllers, NodeGranted)] == ["system"]
     clouds.release(
         state, "kube-system/cluster-autoscaler", "cluster-autoscaler", {"autoDiscovery": {"clusterName": clouds.EKS}}
@@ -115,7 +115,7 @@ def test_on_eks_devices_and_growth_come_with_releases(
     clouds.release(state, "kube-system/efa", "aws-efa-k8s-device-plugin", values)
     clouds.release(state, "kube-system/nvidia-device-plugin", "nvidia-device-plugin")
     api.until("the pod runs", lambda: _pod(api).get("status", {}).get("phase") == "Running", WITHIN_S)
-    # The pod waited for its devices, and no second node came for it meanwhile.
+    # The pod waited for its devices, and got no second node meanwhile.
     assert len(_events_of(api, controllers, NodesWanted)) == 1
     assert all(not event.real for event in _events_of(api, controllers, ControllerReady, 3))
 

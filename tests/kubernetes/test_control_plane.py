@@ -1,4 +1,4 @@
-"""The control plane itself: real etcd, API server, controller manager and scheduler, started and ended."""
+"""The control plane: start and end of the real etcd, API server, controller manager and scheduler."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tools.kubernetes.control_plane import ControlPlane
 from tools.process import ProgramEnded
 
 ROOT = Path(__file__).resolve().parents[2]
-# Ready in four seconds on two idle cores; the tests share theirs with others.
+# Ready in four seconds on two idle cores; other processes share them during the tests.
 READY_S = 45.0
 GONE_S = 20.0
 _OWNER = """
@@ -36,8 +36,8 @@ except KeyboardInterrupt:
 """
 
 
-def test_ready_in_seconds_beside_another_and_gone_afterwards(plane: ControlPlane, tmp_path: Path) -> None:
-    """Two control planes know nothing of each other; of the one that ends, only its logs are left."""
+def test_two_control_planes_run_in_parallel(plane: ControlPlane, tmp_path: Path) -> None:
+    """Two control planes are independent; a stopped one leaves only its logs."""
     builds.programs("kube-apiserver", "kube-controller-manager", "kube-scheduler")
     began = time.monotonic()
     with ControlPlane(tmp_path) as other:
@@ -57,8 +57,8 @@ def test_ready_in_seconds_beside_another_and_gone_afterwards(plane: ControlPlane
 
 
 @pytest.mark.parametrize("way", [signal.SIGINT, signal.SIGKILL])
-def test_nothing_outlives_its_owner(tmp_path: Path, way: signal.Signals) -> None:
-    """Ctrl-C lets the owner clean up; after SIGKILL the guards see that it is gone."""
+def test_control_plane_ends_with_owner(tmp_path: Path, way: signal.Signals) -> None:
+    """After Ctrl-C the owner cleans up; after SIGKILL the guards do."""
     owner = subprocess.Popen(
         [sys.executable, "-c", _OWNER, str(tmp_path)], cwd=ROOT, stdout=subprocess.PIPE, text=True, process_group=0
     )
@@ -76,7 +76,7 @@ def test_nothing_outlives_its_owner(tmp_path: Path, way: signal.Signals) -> None
     assert not listens(url)
 
 
-def test_program_that_does_not_start_is_told_with_its_log(tmp_path: Path) -> None:
+def test_failed_program_is_reported_with_log(tmp_path: Path) -> None:
     flags = {"kube-apiserver": ["--no-such-flag"]}
     refused = ControlPlane(tmp_path, flags=flags)
     with (
@@ -99,7 +99,7 @@ def test_waiting_ends_when_a_program_dies(tmp_path: Path) -> None:
 
 
 def listens(url: str) -> bool:
-    """Whether anything accepts connections at a URL's host and port."""
+    """Return whether a URL's host and port accept connections."""
     host, _, port = url.removeprefix("https://").rpartition(":")
     with socket.socket() as probe:
         return probe.connect_ex((host, int(port))) == 0

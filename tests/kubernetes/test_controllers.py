@@ -1,4 +1,4 @@
-"""KubeRay's operator and Kueue, the real ones, with the real scheduler; the nodes and their pods are kwok's."""
+"""The real KubeRay operator and Kueue with the real scheduler; kwok simulates nodes and pods."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ KUEUE_IMAGE = "registry.k8s.io/kueue/kueue:v0.19.2"
 
 @pytest.fixture(scope="module")
 def api(plane: ControlPlane) -> Iterator[Api]:
-    """Three 8-GPU nodes of kwok's, and the namespace `controllers`."""
+    """Three 8-GPU nodes of kwok, and the namespace `controllers`."""
     api = plane.api
     api.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "controllers"}})
     resources = {"cpu": "224", "memory": "2900Gi", "nvidia.com/gpu": "8", "pods": "110"}
@@ -39,8 +39,8 @@ def pod(name: str, **limits: str) -> Json:
     return {"spec": {"nodeSelector": POOL, "containers": [container]}}
 
 
-def test_ray_cluster_with_a_token_becomes_ready_and_goes(api: Api) -> None:
-    """By KubeRay's operator and the scheduler: a Secret with the token, and each 8-GPU worker on a node of its own."""
+def test_ray_cluster_with_token_starts_and_ends(api: Api) -> None:
+    """By KubeRay's operator and the scheduler: a Secret with the token, and each 8-GPU worker on its own node."""
     spec = {
         "rayVersion": "2.60.0",
         "authOptions": {"mode": "token"},
@@ -76,7 +76,7 @@ def test_ray_cluster_with_a_token_becomes_ready_and_goes(api: Api) -> None:
 
 
 def test_job_waits_for_quota_and_gets_it(api: Api) -> None:
-    """By Kueue's webhook, which suspends the Jobs, and its controllers. The first one's pod ends by the test."""
+    """By Kueue's webhook, which suspends the Jobs, and its controllers. The test ends the first one's pod."""
     flavors = [{"name": "controllers", "resources": [{"name": "cpu", "nominalQuota": "2"}]}]
     groups = [{"coveredResources": ["cpu"], "flavors": flavors}]
     queue = {"namespaceSelector": {}, "resourceGroups": groups}
@@ -107,12 +107,13 @@ def test_job_waits_for_quota_and_gets_it(api: Api) -> None:
     api.delete(KUEUE, "LocalQueue", "controllers", "controllers")
     api.delete(KUEUE, "ClusterQueue", "controllers")
     api.delete(KUEUE, "ResourceFlavor", "controllers")
-    # A finalizer of Kueue's holds the flavor until no queue uses it.
+    # A finalizer of Kueue keeps the flavor until no queue uses it.
     api.until("the flavor gone", lambda: api.get(KUEUE, "ResourceFlavor", "controllers") is None, WITHIN_S)
 
 
 def test_kueue_refuses_by_its_own_webhook(api: Api) -> None:
-    """What its CRD lets pass and its webhook does not: a selector without the values that its operator needs."""
+    """An object that its CRD accepts and its webhook does not: a selector without the values that its operator
+    needs."""
     selector = {"matchExpressions": [{"key": "team", "operator": "In"}]}
     queue = {"apiVersion": KUEUE, "kind": "ClusterQueue", "metadata": {"name": "wrong"}}
     with pytest.raises(
@@ -122,7 +123,7 @@ def test_kueue_refuses_by_its_own_webhook(api: Api) -> None:
 
 
 def test_kueue_converts_between_its_versions(api: Api) -> None:
-    """The API server asks Kueue's conversion webhook for the older version."""
+    """The API server calls Kueue's conversion webhook for the older version."""
     metadata = {"name": "converted", "namespace": "controllers"}
     api.apply({"apiVersion": KUEUE, "kind": "LocalQueue", "metadata": metadata, "spec": {"clusterQueue": "none"}})
     older = api.get("kueue.x-k8s.io/v1beta1", "LocalQueue", "converted", "controllers")
@@ -132,13 +133,13 @@ def test_kueue_converts_between_its_versions(api: Api) -> None:
 
 
 def running(api: Api) -> list[str]:
-    """The Jobs that have a pod at work."""
+    """Return the Jobs with an active pod."""
     jobs = api.list("batch/v1", "Job", "controllers")
     return [job["metadata"]["name"] for job in jobs if (job.get("status") or {}).get("active")]
 
 
 def quota(api: Api, job: str) -> str | None:
-    """What Kueue says about a Job's quota: "True", "False", or nothing yet."""
+    """Return Kueue's condition for a Job's quota: "True", "False", or None."""
     for workload in api.list(KUEUE, "Workload", "controllers"):
         if workload["metadata"]["ownerReferences"][0]["name"] == job:
             conditions = (workload.get("status") or {}).get("conditions") or []
@@ -146,9 +147,9 @@ def quota(api: Api, job: str) -> str | None:
     return None
 
 
-def test_what_lets_the_controllers_run_in_pods_is_accepted(api: Api) -> None:
-    """Accounts, roles, Services, configuration and Deployments that stand in for the charts', field for field, with a
-    stack's values; none is kept. In pods they run in the tier of real pods."""
+def test_controller_manifests_are_accepted(api: Api) -> None:
+    """Accounts, roles, Services, configuration and Deployments that replace the charts', field by field, with a stack's
+    values; dry runs only. The tier of real pods runs them."""
     made = kuberay.objects(kuberay.complete(stack_objects.release("gke", "kuberay-operator")))
     made += kueue.objects(kueue.complete(stack_objects.release("gke, queued", "kueue")))
     assert made[0]["kind"] == "Namespace"

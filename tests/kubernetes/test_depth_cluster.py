@@ -1,26 +1,17 @@
-"""The `kubernetes` provider of depth `cluster`, request by request, before the real API server.
+"""The `kubernetes` provider of depth `cluster`, request by request, with the real API server.
 
 Real: the API server with its field managers, dry runs, validation and finalizers, and the Job and Deployment
-controllers. A stand-in: the provider itself, which does what pulumi-kubernetes does (`rehearsal/cluster/provider.py`).
+controllers. Simulated: the provider, which does what pulumi-kubernetes does (`rehearsal/cluster/provider.py`).
 """
 
 from __future__ import annotations
 
 import base64
-import os
-import signal
-import sqlite3
-import subprocess
-import sys
-import time
 import uuid
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 
 import grpc
-import psutil
 import pytest
 from pulumi.runtime.proto import provider_pb2
 
@@ -30,7 +21,6 @@ from rehearsal.clouds.kind import Json
 from rehearsal.clouds.kubernetes.cloud import CLOUD
 from rehearsal.clouds.values import from_wire, to_wire
 from rehearsal.cluster.provider import ClusterProvider
-from rehearsal.workspace import ROOT
 from tests.rehearsal.protocol import Client, served
 from tools.kubernetes.api import Api
 from tools.kubernetes.control_plane import ControlPlane
@@ -53,7 +43,7 @@ def api(plane: ControlPlane) -> Api:
 @pytest.fixture(scope="module")
 def client(api: Api, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
     state = tmp_path_factory.mktemp("clouds") / "clouds.sqlite"
-    # The simulated cluster that the provider would ask for has no part in this.
+    # The provider would check the simulated cluster, which these tests do not use.
     cloud = replace(CLOUD, reaches=lambda _config, _state: None)
     with served(cloud, state, {}, lambda cloud, state, engine: ClusterProvider(cloud, state, engine, api)) as client:
         yield client
@@ -61,7 +51,7 @@ def client(api: Api, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clien
 
 @pytest.fixture
 def here(api: Api) -> Iterator[str]:
-    """A namespace of a test's own."""
+    """A namespace for one test."""
     name = f"depth-{uuid.uuid4().hex[:8]}"
     api.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
     yield name
@@ -79,7 +69,7 @@ def deployment(here: str, **spec: object) -> Json:
 
 
 def autoscaled(here: str, most: int, **annotations: str) -> Json:
-    """A RayCluster of the shape of a stack's: Ray's autoscaler says how many workers there are."""
+    """Return a RayCluster like a stack's: Ray's autoscaler sets the number of workers."""
 
     def pod(name: str) -> Json:
         return {"spec": {"nodeSelector": {"test": "nowhere"}, "containers": [{"name": name, "image": "image"}]}}
@@ -100,7 +90,7 @@ def refusal(problem: pytest.ExceptionInfo[grpc.RpcError]) -> str:
     return str(problem.value.details())
 
 
-def test_an_object_is_made_once_and_not_adopted(client: Client, api: Api, here: str) -> None:
+def test_existing_object_is_not_adopted(client: Client, api: Api, here: str) -> None:
     id_, live = client.create(CONFIG_MAP, settings(here, a="1"))
     assert id_ == f"{here}/settings"
     assert live["metadata"]["uid"]
@@ -113,7 +103,7 @@ def test_an_object_is_made_once_and_not_adopted(client: Client, api: Api, here: 
     assert found["data"] == {"a": "1"}
 
 
-def test_an_unknown_field_is_refused_in_the_first_preview_already(client: Client, api: Api, here: str) -> None:
+def test_unknown_field_is_refused_in_first_preview(client: Client, api: Api, here: str) -> None:
     wrong = deployment(here, repilcas=2)
     for preview in (True, False):
         with pytest.raises(grpc.RpcError) as problem:
@@ -122,7 +112,7 @@ def test_an_unknown_field_is_refused_in_the_first_preview_already(client: Client
     assert api.get("apps/v1", "Deployment", "a", here) is None
 
 
-def test_a_preview_shows_what_would_be_made_and_makes_nothing(client: Client, api: Api, here: str) -> None:
+def test_preview_creates_nothing(client: Client, api: Api, here: str) -> None:
     id_, planned = client.create(DEPLOYMENT, deployment(here), preview=True)
     assert id_ == ""
     assert planned["spec"]["replicas"] == 1, "the server's default"
@@ -130,7 +120,7 @@ def test_a_preview_shows_what_would_be_made_and_makes_nothing(client: Client, ap
     assert api.get("apps/v1", "Deployment", "a", here) is None
 
 
-def test_a_preview_of_a_kind_or_a_namespace_to_come_says_that_nobody_checked(client: Client) -> None:
+def test_preview_reports_unchecked_kinds(client: Client) -> None:
     inputs = {"metadata": {"name": "a", "namespace": "depth-not-there"}, "spec": {"wrong": 1}}
     for type_ in ("kubernetes:not.there/v1:Thing", "kubernetes:core/v1:ResourceQuota"):
         given = inputs if "not.there" in type_ else {"metadata": inputs["metadata"]}
@@ -139,11 +129,9 @@ def test_a_preview_of_a_kind_or_a_namespace_to_come_says_that_nobody_checked(cli
         assert set(state.setting("unchecked")) >= {"kubernetes:not.there/v1:Thing", "kubernetes:core/v1:ResourceQuota"}
 
 
-def test_what_controllers_write_is_no_difference_and_what_somebody_changes_of_ours_is(
-    client: Client, api: Api, here: str
-) -> None:
+def test_only_changes_of_our_fields_are_differences(client: Client, api: Api, here: str) -> None:
     asked = deployment(here, replicas=1)
-    # As a person writes it; the server stores 500m.
+    # As a user writes it; the server stores 500m.
     asked["spec"]["template"]["spec"]["containers"][0]["resources"] = {"requests": {"cpu": 0.5}}
     id_, _ = client.create(DEPLOYMENT, asked)
 
@@ -163,7 +151,7 @@ def test_what_controllers_write_is_no_difference_and_what_somebody_changes_of_ou
     assert not client.diff(DEPLOYMENT, asked, asked, id_=id_, ignores=["spec.replicas"]).diffs
 
 
-def test_a_refresh_shows_the_changed_field_and_hides_the_rest(client: Client, api: Api, here: str) -> None:
+def test_refresh_shows_only_changed_field(client: Client, api: Api, here: str) -> None:
     asked = settings(here, a="1")
     id_, _ = client.create(CONFIG_MAP, asked)
     api.patch("v1", "ConfigMap", "settings", here, {"data": {"a": "2"}, "metadata": {"labels": {"theirs": "1"}}})
@@ -174,8 +162,8 @@ def test_a_refresh_shows_the_changed_field_and_hides_the_rest(client: Client, ap
     assert client.read(CONFIG_MAP, id_, asked) is None
 
 
-def test_an_update_takes_away_what_is_no_longer_asked_for(client: Client, api: Api, here: str) -> None:
-    """Which shows that the first apply takes over the fields that the creation wrote."""
+def test_update_removes_dropped_fields(client: Client, api: Api, here: str) -> None:
+    """This shows that the first apply takes over the fields of the creation."""
     before = deployment(here, replicas=1, minReadySeconds=5)
     now = deployment(here, replicas=2)
     id_, _ = client.create(DEPLOYMENT, before)
@@ -196,7 +184,7 @@ def test_an_update_takes_away_what_is_no_longer_asked_for(client: Client, api: A
     assert any(manager.startswith("pulumi-kubernetes-") and how == "Apply" for manager, how in owners)
 
 
-def test_a_field_of_somebody_else_is_a_conflict_unless_it_is_forced(client: Client, api: Api, here: str) -> None:
+def test_foreign_field_conflicts_without_force(client: Client, api: Api, here: str) -> None:
     before, now = deployment(here, replicas=1), deployment(here, replicas=2)
     id_, _ = client.create(DEPLOYMENT, before)
     api.patch("apps/v1", "Deployment", "a", here, {"spec": {"replicas": 5}})
@@ -211,8 +199,9 @@ def test_a_field_of_somebody_else_is_a_conflict_unless_it_is_forced(client: Clie
     assert client.update(DEPLOYMENT, id_, before, now)["spec"]["replicas"] == 2
 
 
-def test_a_ray_cluster_changes_while_its_autoscaler_has_workers(client: Client, api: Api, here: str) -> None:
-    """By the API server, to which the worker groups are one list, and KubeRay's operator, which ends nobody unnamed."""
+def test_ray_cluster_updates_while_autoscaled(client: Client, api: Api, here: str) -> None:
+    """By the API server, for which the worker groups are one list, and KubeRay's operator, which deletes only named
+    pods."""
     before = autoscaled(here, 2)
     id_, _ = client.create(RAY_CLUSTER, before)
     group = "/spec/workerGroupSpecs/0"
@@ -240,7 +229,7 @@ def test_a_ray_cluster_changes_while_its_autoscaler_has_workers(client: Client, 
     assert {pod["metadata"]["uid"] for pod in workers() if "deletionTimestamp" not in pod["metadata"]} == names
 
 
-def test_a_daemon_set_updated_on_delete_is_not_ready_before_its_pods_are_replaced(
+def test_on_delete_daemon_set_is_ready_after_pod_replacement(
     client: Client, api: Api, here: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By the DaemonSet controller and kwok's node: so the installer of GKE's stacks is not awaited."""
@@ -270,7 +259,7 @@ def test_a_daemon_set_updated_on_delete_is_not_ready_before_its_pods_are_replace
     api.delete("v1", "Node", here)
 
 
-def test_what_cannot_change_is_replaced(client: Client, here: str) -> None:
+def test_immutable_change_replaces(client: Client, here: str) -> None:
     before = deployment(here)
     now = deployment(here, selector={"matchLabels": {"app": "b"}})
     now["spec"]["template"]["metadata"]["labels"] = {"app": "b"}
@@ -278,7 +267,7 @@ def test_what_cannot_change_is_replaced(client: Client, here: str) -> None:
     assert "spec" in client.diff(DEPLOYMENT, before, now, id_=id_).replaces
 
 
-def test_a_secret_of_plain_text_is_stored_encoded_without_a_difference(client: Client, here: str) -> None:
+def test_plain_text_secret_shows_no_difference(client: Client, here: str) -> None:
     asked = {"metadata": {"name": "token", "namespace": here}, "stringData": {"token": "ä secret"}}
     id_, live = client.create(SECRET, asked)
     assert base64.b64decode(live["data"]["token"]).decode() == "ä secret"
@@ -290,7 +279,7 @@ def test_a_secret_of_plain_text_is_stored_encoded_without_a_difference(client: C
     assert "stringData" in client.diff(SECRET, asked, other, id_=id_).replaces
 
 
-def test_what_an_interrupted_creation_made_is_found_and_left_as_it_is(client: Client, here: str) -> None:
+def test_interrupted_creation_is_read_unchanged(client: Client, here: str) -> None:
     """As recovery reads it, with inputs and without properties; and an import, without either."""
     asked = {"metadata": {"name": "token", "namespace": here}, "stringData": {"token": "secret"}, "type": "Opaque"}
     id_, _ = client.create(SECRET, asked)
@@ -303,10 +292,10 @@ def test_what_an_interrupted_creation_made_is_found_and_left_as_it_is(client: Cl
     assert not client.diff(SECRET, imported, asked, id_=id_).replaces
 
 
-def test_a_creation_waits_until_the_object_is_ready_and_keeps_what_is_not(
+def test_create_waits_for_readiness_and_keeps_unready_object(
     client: Client, api: Api, here: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A Service is ready when a pod is behind it."""
+    """A Service is ready when it has a pod."""
     monkeypatch.setattr("rehearsal.cluster.provider.PATIENCE_S", 1.0)
     asked = {
         "metadata": {"name": "head", "namespace": here},
@@ -314,9 +303,9 @@ def test_a_creation_waits_until_the_object_is_ready_and_keeps_what_is_not(
     }
     with pytest.raises(grpc.RpcError) as problem:
         client.create(SERVICE, asked)
-    assert "was made, and failed to become ready: not ready in time: it has no pod that is ready" in refusal(problem)
+    assert "was created and did not become ready: not ready in time: it has no ready pod" in refusal(problem)
     assert api.get("v1", "Service", "head", here) is not None
-    # By this the engine keeps it in the state, as failed.
+    # Therefore the engine keeps it in the state, as failed.
     assert "grpc-status-details-bin" in [datum.key for datum in problem.value.trailing_metadata()]
     skipped = {
         **asked,
@@ -325,23 +314,24 @@ def test_a_creation_waits_until_the_object_is_ready_and_keeps_what_is_not(
     assert client.create(SERVICE, skipped)[0] == f"{here}/other"
 
 
-def test_a_deletion_waits_for_finalizers_and_names_those_that_hold(client: Client, api: Api, here: str) -> None:
+def test_delete_waits_for_finalizers_and_reports_them(client: Client, api: Api, here: str) -> None:
     asked = settings(here, a="1")
     id_, _ = client.create(CONFIG_MAP, asked)
     api.patch("v1", "ConfigMap", "settings", here, {"metadata": {"finalizers": ["test.rdma-ray/held"]}})
     with pytest.raises(grpc.RpcError) as problem:
         client.delete(CONFIG_MAP, id_, asked, within_s=1)
-    assert "finalizers that hold it: test.rdma-ray/held" in refusal(problem)
+    assert "finalizers: test.rdma-ray/held" in refusal(problem)
     api.patch("v1", "ConfigMap", "settings", here, {"metadata": {"finalizers": None}})
     client.delete(CONFIG_MAP, id_, asked)
     assert api.get("v1", "ConfigMap", "settings", here) is None
-    # Gone already is no error; neither is a kind that is gone.
+    # A missing object is no error; neither is a missing kind.
     client.delete(CONFIG_MAP, id_, asked)
     client.delete("kubernetes:not.there/v1:Thing", "a", {})
 
 
-def test_a_deletion_takes_the_pods_of_a_job_along(client: Client, api: Api, here: str) -> None:
-    """In the foreground, as the provider asks: the Job goes last, after the garbage collector has taken its pods."""
+def test_job_deletion_cascades_to_pods(client: Client, api: Api, here: str) -> None:
+    """In the foreground, as the provider requests: the Job is deleted last, after the garbage collector has deleted its
+    pods."""
     pod = {"restartPolicy": "Never", "containers": [{"name": "a", "image": "a"}], "nodeSelector": {"test": "nowhere"}}
     asked = {
         "metadata": {"name": "job", "namespace": here, "annotations": {"pulumi.com/skipAwait": "true"}},
@@ -350,55 +340,14 @@ def test_a_deletion_takes_the_pods_of_a_job_along(client: Client, api: Api, here
     id_, _ = client.create(JOB, asked)
     api.until("the Job's pod", lambda: api.list("v1", "Pod", here) or None, 30)
     client.delete(JOB, id_, asked)
-    # As the program does not wait for it, neither does its deletion.
+    # The program does not wait for it, and neither does its deletion.
     api.until("no Job", lambda: api.get("batch/v1", "Job", "job", here) is None, 30)
     assert api.list("v1", "Pod", here) == []
 
 
-def test_faults_strike_here_too(client: Client, api: Api, here: str) -> None:
+def test_faults_are_injected_at_depth_cluster(client: Client, api: Api, here: str) -> None:
     client.order(f"{CONFIG_MAP} create 500")
     with pytest.raises(grpc.RpcError) as problem:
         client.create(CONFIG_MAP, settings(here, a="1"))
     assert "500" in refusal(problem)
     assert api.get("v1", "ConfigMap", "settings", here) is None
-
-
-def test_nothing_runs_on_after_ctrl_c(tmp_path: Path) -> None:
-    """Neither the control plane and its controllers, nor the engine and its plugins."""
-    command = [sys.executable, "-m", "rehearsal", "--stack", "gke", "--depth", "cluster"]
-    folders = ["--workspace", str(tmp_path / "workspace"), "--results", str(tmp_path / "results")]
-    run = subprocess.Popen(
-        [*command, *folders], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, process_group=0
-    )
-    assert run.stdout is not None
-    try:
-        said = []
-        for line in run.stdout:
-            said.append(line)
-            if "granted to pool system" in line:
-                break
-        assert any("apiserver" in line for line in running_in(tmp_path)), "".join(said)
-        # As a terminal does it: to the rehearsal, the engine and the plugins at once.
-        os.killpg(run.pid, signal.SIGINT)
-        rest, _ = run.communicate(timeout=GONE_S)
-    finally:
-        run.kill()
-        run.wait()
-    assert run.returncode == 130, rest
-    assert "interrupted; nothing runs any longer" in rest
-    deadline = time.monotonic() + GONE_S
-    while running_in(tmp_path):
-        assert time.monotonic() < deadline, running_in(tmp_path)
-        time.sleep(0.1)
-    with sqlite3.connect(tmp_path / "workspace" / "clouds.sqlite") as state:
-        assert state.execute("SELECT value FROM settings WHERE name = 'cluster'").fetchall() == [("null",)]
-
-
-def running_in(folder: Path) -> list[str]:
-    """The command lines of processes that have a folder in them, or in their environment."""
-    found = []
-    for process in psutil.process_iter():
-        with suppress(psutil.Error):
-            if str(folder) in " ".join([*process.cmdline(), *process.environ().values()]):
-                found.append(" ".join(process.cmdline())[:200])
-    return found

@@ -1,7 +1,7 @@
-"""The `kubernetes` provider of depth `pods` before the real API server: what it sends is scaled, and no difference.
+"""The `kubernetes` provider of depth `pods` with the real API server: scaled manifests without a difference.
 
-Real: the API server with KubeRay's definition of a RayCluster, its dry runs and field managers. A stand-in: the
-provider, as for depth `cluster`.
+Real: the API server with KubeRay's CRD of a RayCluster, its dry runs and field managers. Simulated: the provider, as at
+depth `cluster`.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def here(api: Api) -> Iterator[str]:
 def cluster(here: str, most: int = 4, cpus: str = "220") -> Json:
     def pod(name: str, **amounts: str) -> Json:
         container = {"name": name, "image": "ray", "resources": {"requests": amounts, "limits": amounts}}
-        # Nobody is to run it: this is about the object.
+        # It must not run: the test is about the object.
         return {"spec": {"nodeSelector": {"test": "nowhere"}, "containers": [container]}}
 
     group = {
@@ -76,8 +76,8 @@ def cluster(here: str, most: int = 4, cpus: str = "220") -> Json:
     }
 
 
-def test_the_server_has_the_scaled_object_and_the_second_preview_is_empty(client: Client, api: Api, here: str) -> None:
-    """Neither the diff, nor a refresh, nor a diff after it sees the scaling; the inputs stay the program's."""
+def test_scaled_object_shows_no_difference(client: Client, api: Api, here: str) -> None:
+    """Neither the diff, nor a refresh, nor a diff after it shows the scaling; the inputs stay the program's."""
     asked = cluster(here)
     id_, _ = client.create(RAY_CLUSTER, asked)
     live = api.get(RAY_API, "RayCluster", "ray", here) or {}
@@ -94,7 +94,7 @@ def test_the_server_has_the_scaled_object_and_the_second_preview_is_empty(client
         assert any("container worker: requests cpu 220 -> 500m" in change for change in view.setting(CHANGES))
 
 
-def test_a_change_of_the_program_and_one_of_somebody_else_are_seen(client: Client, api: Api, here: str) -> None:
+def test_changes_by_program_and_others_are_detected(client: Client, api: Api, here: str) -> None:
     asked = cluster(here)
     id_, _ = client.create(RAY_CLUSTER, asked)
     assert dict(client.diff(RAY_CLUSTER, asked, cluster(here, most=8), id_=id_).detailedDiff).keys() == {
@@ -112,7 +112,7 @@ def test_a_change_of_the_program_and_one_of_somebody_else_are_seen(client: Clien
     assert read[0]["spec"]["workerGroupSpecs"][0]["template"] == now["spec"]["workerGroupSpecs"][0]["template"]
 
 
-def test_a_preview_of_a_creation_asks_the_server_for_the_scaled_object(client: Client, api: Api, here: str) -> None:
+def test_preview_dry_runs_scaled_object(client: Client, api: Api, here: str) -> None:
     _, planned = client.create(RAY_CLUSTER, cluster(here), preview=True)
     assert planned["spec"]["workerGroupSpecs"][0]["idleTimeoutSeconds"] == 20
     assert api.get(RAY_API, "RayCluster", "ray", here) is None

@@ -1,8 +1,8 @@
-"""The stack of Pulumi.gke-dranet.yaml: workers whose NICs are claimed as devices.
+"""The stack of Pulumi.gke-dranet.yaml: workers claim their NICs as devices.
 
-Real: the API server, the controller that makes a claim for each pod, the scheduler, which allocates the devices,
-KubeRay's operator 1.6.2, and Ray's own code that asks it for workers. Stand-ins: Google's driver, which says what
-devices a node has, the autoscaler, and the nodes (kwok). Nobody prepares a device.
+Real: the API server, the controller that creates a claim for each pod, the scheduler, which allocates the devices,
+KubeRay's operator 1.6.2, and Ray's own code that requests workers. Simulated: Google's driver, which publishes a node's
+devices, the autoscaler, and the nodes (kwok). No device is prepared.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ def two(stack: RunningStack) -> list[Json]:
     return until_ready(stack.api, 2)
 
 
-def test_every_worker_gets_all_eight_nics_of_its_node_by_its_claim(stack: RunningStack, two: list[Json]) -> None:
-    """One claim per pod from the stack's template, allocated by the scheduler; no NIC is given twice."""
+def test_claims_give_workers_all_nics(stack: RunningStack, two: list[Json]) -> None:
+    """One claim per pod from the stack's template, allocated by the scheduler; no NIC is allocated twice."""
     given: set[tuple[str, str]] = set()
     for pod in two:
         (status,) = pod["status"]["resourceClaimStatuses"]
@@ -61,8 +61,8 @@ def test_every_worker_gets_all_eight_nics_of_its_node_by_its_claim(stack: Runnin
     assert len(given) == 16
 
 
-def test_a_claim_goes_with_its_worker(stack: RunningStack, two: list[Json]) -> None:
-    """By the controller of claims, which owns what it made for the pod."""
+def test_claim_is_deleted_with_worker(stack: RunningStack, two: list[Json]) -> None:
+    """By the controller of claims, which owns the pod's claim."""
     autoscaler = RayAutoscaler(stack.plane, name(ray_cluster(stack.api)), RAY, HEAD_ACCOUNT)
     autoscaler.terminate(*map(name, two))
     until_ready(stack.api, 0)
@@ -70,8 +70,8 @@ def test_a_claim_goes_with_its_worker(stack: RunningStack, two: list[Json]) -> N
     stack.api.until("no GPU node", lambda: not gpu_nodes(stack.api), WITHIN_S)
 
 
-def test_it_goes_down_to_nothing(stack: RunningStack) -> None:
-    """The cluster with the stack; no object of it is left in the API server."""
+def test_stack_goes_down_without_leftovers(stack: RunningStack) -> None:
+    """The cluster with the stack; no object is left in the API server."""
     said = stack.engine.destroy()
     assert said.ok, said.text
     assert stack.phases.left() == []

@@ -1,8 +1,8 @@
-"""The stack of Pulumi.eks.yaml with a queue: a RayCluster of fixed size and the nccl-tests Job take turns on its nodes.
+"""The stack of Pulumi.eks.yaml with a queue: a RayCluster of fixed size and the nccl-tests Job share its nodes.
 
 Real: Pulumi's engine, the API server, the scheduler, the Job controller, KubeRay's operator 1.6.2 and Kueue 0.19.2 with
-its webhooks. Stand-ins: the cluster autoscaler and the nodes that it brings (kwok, which ends a Job's pods well at
-once), the device plugins of NVIDIA and AWS. The tests stand in the order of the stack's life.
+its webhooks. Simulated: the cluster autoscaler and its nodes (kwok, which completes a Job's pods at once), the device
+plugins of NVIDIA and AWS. The tests are in the order of the stack's life.
 """
 
 from __future__ import annotations
@@ -54,12 +54,12 @@ def api(stack: RunningStack) -> Api:
 
 @pytest.fixture(scope="module")
 def two(api: Api) -> list[Json]:
-    """The workers that the stack has from the beginning."""
+    """The workers of the stack from the start."""
     return until_ready(api, NODES)
 
 
-def test_workers_stand_on_nodes_with_all_sixteen_nics(api: Api, two: list[Json]) -> None:
-    """Kueue admits the cluster, KubeRay makes its pods, the scheduler places them by all that they request."""
+def test_workers_run_on_nodes_with_all_sixteen_nics(api: Api, two: list[Json]) -> None:
+    """Kueue admits the cluster, KubeRay creates its pods, the scheduler places them by all of their requests."""
     nodes = {name(node): node for node in gpu_nodes(api)}
     assert {pod["spec"]["nodeName"] for pod in two} == set(nodes)
     for pod in two:
@@ -72,10 +72,9 @@ def test_workers_stand_on_nodes_with_all_sixteen_nics(api: Api, two: list[Json])
     api.until("the quota held", lambda: held(api) == 8 * NODES, WITHIN_S)
 
 
-def test_the_nccl_job_waits_for_the_quota_runs_and_gives_it_back(
-    stack: RunningStack, api: Api, two: list[Json]
-) -> None:
-    """Kueue lets it wait, and run when the cluster is put aside, as `kueuectl stop workload` does; then it is over."""
+def test_nccl_job_waits_for_and_releases_quota(stack: RunningStack, api: Api, two: list[Json]) -> None:
+    """Kueue suspends it, and admits it when the cluster is stopped, as `kueuectl stop workload` does; then it
+    completes."""
     assert two
     job = nccl_job(stack.settings, Sweep())
     assert (job.nodes, job.queue) == (NODES, "gpu")
@@ -97,17 +96,15 @@ def test_the_nccl_job_waits_for_the_quota_runs_and_gives_it_back(
     api.delete("v1", "Secret", job.key_secret, RAY)
 
 
-def test_a_preview_is_empty_after_kueue_has_stopped_and_started_the_cluster(
-    stack: RunningStack, two: list[Json]
-) -> None:
-    """The engine compares with what Kueue's webhooks and controllers wrote into the RayCluster and its queue."""
+def test_preview_is_empty_after_kueue_stops_and_starts_cluster(stack: RunningStack, two: list[Json]) -> None:
+    """The engine compares with what Kueue's webhooks and controllers wrote to the RayCluster and its queue."""
     assert two
     said = stack.engine.preview("--refresh")
     assert said.ok, said.text
 
 
-def test_it_goes_down_to_nothing(stack: RunningStack) -> None:
-    """The cluster with the stack; no object of it is left in the API server."""
+def test_stack_goes_down_without_leftovers(stack: RunningStack) -> None:
+    """The cluster with the stack; no object is left in the API server."""
     said = stack.engine.destroy()
     assert said.ok, said.text
     assert stack.phases.left() == []
@@ -115,7 +112,7 @@ def test_it_goes_down_to_nothing(stack: RunningStack) -> None:
 
 
 def workload(api: Api, kind: str, owner: str) -> Json | None:
-    """The Workload that Kueue made for an object."""
+    """Return Kueue's Workload of an object."""
     for body in api.list(KUEUE_API, "Workload", RAY):
         if any((of["kind"], of["name"]) == (kind, owner) for of in body["metadata"].get("ownerReferences", [])):
             return body
@@ -129,7 +126,7 @@ def waits(api: Api, job: str) -> bool:
 
 
 def ended(api: Api, job: str) -> bool:
-    """Whether the Job is complete, which kwok's pods are as soon as they run."""
+    """Return whether the Job is complete; kwok completes pods as soon as they run."""
     body = api.get("batch/v1", "Job", job, RAY)
     return body is not None and condition(body, "Complete").get("status") == "True"
 
@@ -139,7 +136,7 @@ def activate(api: Api, body: Json, *, active: bool) -> None:
 
 
 def held(api: Api) -> int:
-    """The GPUs for which the ClusterQueue has quota reserved; Kueue writes that down a moment after it has decided."""
+    """Return the GPUs reserved in the ClusterQueue; Kueue writes the number a moment after its decision."""
     queue = api.get(KUEUE_API, "ClusterQueue", CLUSTER_QUEUE)
     assert queue is not None
     flavors = {flavor["name"]: flavor["resources"] for flavor in queue["status"].get("flavorsReservation", [])}

@@ -1,10 +1,10 @@
-"""The stack of Pulumi.gke.yaml, up on real Kubernetes: its Ray cluster from the head alone to two nodes and back.
+"""The stack of Pulumi.gke.yaml on real Kubernetes: its Ray cluster from the head alone to two nodes and back.
 
-Real in all of these tests: Pulumi's engine, the API server with its admission, RBAC and disruption controller, the
-scheduler, KubeRay's operator 1.6.2, and Ray 2.60's own code that asks it for workers and gives them back.
-Stand-ins: nodes that kwok calls ready, Google Cloud and its hands in the cluster (nodes come and go, the resources of
-networks and of GPUs, the webhook that adds them to pods). No container runs. The tests stand in the order of the
-stack's life; each says what else is shown, and by whom.
+Real in all tests: Pulumi's engine, the API server with its admission, RBAC and disruption controller, the scheduler,
+KubeRay's operator 1.6.2, and Ray 2.60's own code that requests and terminates workers. Simulated: nodes (kwok reports
+them as ready), Google Cloud and its controllers in the cluster (nodes, the resources of networks and of GPUs, the
+webhook that adds them to pods). No container runs. The tests are in the order of the stack's life; each one states what
+else is shown, and by which component.
 """
 
 from __future__ import annotations
@@ -66,13 +66,14 @@ def autoscaler(stack: RunningStack) -> RayAutoscaler:
 
 @pytest.fixture(scope="module")
 def two(api: Api, autoscaler: RayAutoscaler) -> list[Json]:
-    """Two workers that Ray's autoscaler has asked for."""
+    """Two workers that Ray's autoscaler has requested."""
     autoscaler.launch(WORKER_GROUP, 2)
     return until_ready(api, 2)
 
 
-def test_the_head_stands_on_the_system_pool_and_nothing_asks_for_a_gpu(api: Api) -> None:
-    """KubeRay makes the head, the scheduler places it. That no node came unasked is the stand-in autoscaler's doing."""
+def test_head_runs_on_system_pool_without_gpu_nodes(api: Api) -> None:
+    """KubeRay creates the head, the scheduler places it. That no other node starts is due to the simulated
+    autoscaler."""
     until_ready(api, 0)
     assert is_ready(head(api))
     assert condition(ray_cluster(api), "HeadPodReady")["status"] == "True"
@@ -86,8 +87,8 @@ def test_the_head_stands_on_the_system_pool_and_nothing_asks_for_a_gpu(api: Api)
     assert not gpu_nodes(api)
 
 
-def test_two_workers_each_get_a_node_with_all_eight_nics(api: Api, autoscaler: RayAutoscaler, two: list[Json]) -> None:
-    """Ray's autoscaler asks with the head's own account, KubeRay makes two pods, the scheduler gives each its node."""
+def test_two_workers_get_nodes_with_all_nics(api: Api, autoscaler: RayAutoscaler, two: list[Json]) -> None:
+    """Ray's autoscaler requests workers with the head's account, KubeRay creates two pods, each gets its own node."""
     assert autoscaler.workers(WORKER_GROUP) == [name(pod) for pod in two]
     nodes = {name(node): node for node in gpu_nodes(api)}
     assert {pod["spec"]["nodeName"] for pod in two} == set(nodes)
@@ -99,8 +100,8 @@ def test_two_workers_each_get_a_node_with_all_eight_nics(api: Api, autoscaler: R
     assert head(api)["spec"]["nodeName"] not in nodes
 
 
-def test_a_worker_is_stored_as_it_was_meant(two: list[Json]) -> None:
-    """The API server's defaults and admission, and KubeRay, left all of it in the pod; the webhook is a stand-in."""
+def test_worker_pod_has_complete_spec(two: list[Json]) -> None:
+    """The API server's defaults and admission, and KubeRay, kept all of it in the pod; the webhook is simulated."""
     pod = two[0]
     (worker, *others) = pod["spec"]["containers"]
     assert not others
@@ -117,24 +118,22 @@ def test_a_worker_is_stored_as_it_was_meant(two: list[Json]) -> None:
     assert volumes[mounted["/usr/local/nvidia"]]["hostPath"]["path"] == "/home/kubernetes/bin/nvidia"
     assert volumes[mounted["/dev/shm"]]["emptyDir"]["medium"] == "Memory"
     assert worker["securityContext"]["capabilities"]["add"] == ["IPC_LOCK"]
-    # The operator puts the set-up in front of the `ray start` that it generates, and names the head.
+    # The operator puts the setup before the `ray start` that it generates, and names the head.
     (command,) = worker["args"]
     assert command.index("set_nccl_env.sh") < command.index("ray start")
     environment = {each["name"]: each.get("value") for each in worker["env"]}
     assert environment["RAY_ADDRESS"].startswith(f"{pod['metadata']['labels']['ray.io/cluster']}-head-svc.{RAY}.svc.")
 
 
-def test_every_name_in_the_pods_exists(api: Api, two: list[Json]) -> None:
-    """Secrets with their keys, accounts, config maps, claims: kwok runs a pod without them, a kubelet would not."""
+def test_pod_references_exist(api: Api, two: list[Json]) -> None:
+    """Secrets with their keys, accounts, config maps, claims: kwok runs a pod without them, a kubelet does not."""
     assert {name(pod): unresolved(api, pod) for pod in [head(api), *two]} == {
         name(pod): [] for pod in [head(api), *two]
     }
 
 
-def test_a_node_without_one_of_the_nics_gets_no_worker_until_it_has_it(
-    api: Api, autoscaler: RayAutoscaler, two: list[Json]
-) -> None:
-    """The scheduler's own decision, on a node that is free and differs from the others in that one resource alone."""
+def test_node_without_a_nic_gets_no_worker(api: Api, autoscaler: RayAutoscaler, two: list[Json]) -> None:
+    """The scheduler's own decision, on a free node that lacks only that one resource."""
     like = gpu_nodes(api)[0]
     odd = "seven-nics"
     capacity = {key: value for key, value in like["status"]["capacity"].items() if key != NETWORKS[7]}
@@ -155,8 +154,9 @@ def test_a_node_without_one_of_the_nics_gets_no_worker_until_it_has_it(
     api.delete("v1", "Node", odd)
 
 
-def test_the_heads_account_may_do_what_the_autoscaler_does_and_nothing_else(stack: RunningStack, api: Api) -> None:
-    """The API server's RBAC authorizer over KubeRay's Role; everybody's own rules (discovery, reviews) are left out."""
+def test_head_account_has_minimal_permissions(stack: RunningStack, api: Api) -> None:
+    """The API server's RBAC authorizer with KubeRay's Role; permissions of all users (discovery, reviews) are left
+    out."""
     everybody = rules(as_account(stack.plane, "default", "default"), RAY)
     ray = rules(as_account(stack.plane, RAY, HEAD_ACCOUNT), RAY) - everybody
     assert ray == {
@@ -172,14 +172,14 @@ def test_the_heads_account_may_do_what_the_autoscaler_does_and_nothing_else(stac
     assert not may(api, HEAD_ACCOUNT, "patch", "rayclusters", group="ray.io", namespace="default")
 
 
-def test_workers_have_no_token_of_kubernetes_and_may_nothing(stack: RunningStack, api: Api, two: list[Json]) -> None:
+def test_workers_have_no_kubernetes_access(stack: RunningStack, api: Api, two: list[Json]) -> None:
     """The API server's ServiceAccount admission mounts one into the head, and none into a worker."""
     assert [has_token(pod) for pod in two] == [False, False]
     assert has_token(head(api))
     assert rules(as_account(stack.plane, RAY, WORKER_ACCOUNT)) == rules(as_account(stack.plane, "default", "default"))
 
 
-def test_the_secret_has_the_stacks_token_and_ray_is_told_to_ask_for_it(stack: RunningStack, api: Api) -> None:
+def test_secret_has_token_and_ray_requires_it(stack: RunningStack, api: Api) -> None:
     """As the API server stores it. KubeRay sets the environment of the head, which the manifest sets as well."""
     options = ray_cluster(api)["spec"]["authOptions"]
     secret = api.get("v1", "Secret", options["secretName"], RAY)
@@ -193,8 +193,8 @@ def test_the_secret_has_the_stacks_token_and_ray_is_told_to_ask_for_it(stack: Ru
     assert environment["RAY_AUTH_TOKEN"]["valueFrom"]["secretKeyRef"]["name"] == name(secret)
 
 
-def test_the_network_policy_chooses_rays_pods_and_lets_in_whom_it_should(api: Api, two: list[Json]) -> None:
-    """On the labels that KubeRay and the API server wrote. That somebody enforces it is not shown here."""
+def test_network_policy_restricts_ingress_to_ray(api: Api, two: list[Json]) -> None:
+    """On the labels that KubeRay and the API server wrote. Enforcement is not shown here."""
     (policy,) = api.list("networking.k8s.io/v1", "NetworkPolicy", RAY)
     everything = pods(api, "")
     assert [name(pod) for pod in everything if selects(policy["spec"]["podSelector"], pod)] == list(
@@ -203,17 +203,17 @@ def test_the_network_policy_chooses_rays_pods_and_lets_in_whom_it_should(api: Ap
     one, other = two
     stranger = like_pod("stranger", RAY, {})
     operator = like_pod("operator", "kuberay-system", {"app.kubernetes.io/name": "kuberay-operator"})
-    beside = like_pod("beside", "kuberay-system", {})
+    other = like_pod("other", "kuberay-system", {})
     for port in (6379, 8265, 10001, 30000):
         assert admits(api, head(api), port, one)
         assert admits(api, one, port, other)
         assert not admits(api, head(api), port, stranger)
-        assert not admits(api, head(api), port, beside)
+        assert not admits(api, head(api), port, other)
         assert not admits(api, one, port, like_pod("other", "default", dict(other["metadata"]["labels"])))
         assert admits(api, head(api), port, operator) == (port == 8265)
 
 
-def test_the_head_is_not_evicted_and_a_worker_is(api: Api, two: list[Json]) -> None:
+def test_only_workers_can_be_evicted(api: Api, two: list[Json]) -> None:
     """The disruption controller counts, the API server's eviction refuses. A dry run: the worker stays."""
     (budget,) = api.list("policy/v1", "PodDisruptionBudget", RAY)
     api.until("the budget counted", lambda: budget_status(api).get("expectedPods") == 1, WITHIN_S)
@@ -227,20 +227,16 @@ def test_the_head_is_not_evicted_and_a_worker_is(api: Api, two: list[Json]) -> N
     assert cause["message"] == f"The disruption budget {name(budget)} needs 1 healthy pods and has 1 currently"
 
 
-def test_a_preview_is_empty_after_the_controllers_wrote_into_the_objects(
-    stack: RunningStack, api: Api, two: list[Json]
-) -> None:
-    """The engine compares with what KubeRay, Ray's autoscaler and the API server made of the objects by now."""
+def test_preview_is_empty_after_controller_writes(stack: RunningStack, api: Api, two: list[Json]) -> None:
+    """The engine compares with what KubeRay, Ray's autoscaler and the API server wrote to the objects."""
     assert len(two) == ray_cluster(api)["spec"]["workerGroupSpecs"][0]["replicas"]
     for arguments in ((), ("--refresh",)):
         said = stack.engine.preview(*arguments)
         assert said.ok, said.text
 
 
-def test_workers_that_ray_gives_back_are_those_that_go_and_their_nodes_follow(
-    api: Api, autoscaler: RayAutoscaler, two: list[Json]
-) -> None:
-    """Ray names the idle one, KubeRay ends that one and no other. That nodes go is the stand-in autoscaler's doing."""
+def test_only_terminated_workers_and_nodes_are_removed(api: Api, autoscaler: RayAutoscaler, two: list[Json]) -> None:
+    """Ray names the idle worker, KubeRay deletes only that one. The simulated autoscaler removes nodes."""
     idle, busy = two
     stays = head(api)["metadata"]["uid"]
     autoscaler.terminate(name(idle))
@@ -252,8 +248,9 @@ def test_workers_that_ray_gives_back_are_those_that_go_and_their_nodes_follow(
     assert head(api)["metadata"]["uid"] == stays
 
 
-def test_everything_can_be_deleted_and_nothing_stays(stack: RunningStack) -> None:
-    """Each object by itself, so that a finalizer would show; then the stack. Left are 0 objects in the API server."""
+def test_stack_deletes_without_leftovers(stack: RunningStack) -> None:
+    """Each object individually, so that a blocking finalizer would show; then the stack. The API server has 0 objects
+    left."""
     stack.phases.delete_one_by_one(stack.engine, stack.graph)
     said = stack.engine.destroy()
     assert said.ok, said.text
@@ -266,7 +263,7 @@ def asks_for_gpus(pod: Json) -> bool:
 
 
 def has_token(pod: Json) -> bool:
-    """Whether a token for the API server is mounted."""
+    """Return whether a token for the API server is mounted."""
     return any(
         "serviceAccountToken" in source
         for volume in pod["spec"]["volumes"]

@@ -1,8 +1,8 @@
-"""Jobs without Ray's operator: the Indexed Job and the nccl-tests Job, as the stack file of EKS makes them.
+"""Jobs without Ray's operator: the Indexed Job and the nccl-tests Job, as the stack file of EKS defines them.
 
-Real: the API server, the Job controller, the EndpointSlice controller and the scheduler. Stand-ins: nodes and the
-addresses of pods (kwok), and the DNS server, whose documented rules this file applies to what the controllers wrote
-(https://github.com/kubernetes/dns, specification 1.1.0, read 2026-11). No container runs, so nobody resolves a name.
+Real: the API server, the Job controller, the EndpointSlice controller and the scheduler. Simulated: nodes and the
+addresses of pods (kwok), and the DNS server: this file applies its documented rules to what the controllers wrote
+(https://github.com/kubernetes/dns, specification 1.1.0, read 2026-11). No container runs, so no name is resolved.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def jobs(plane: ControlPlane) -> Iterator[Mapping[str, Json]]:
 
 
 def node(index: int, job: Json) -> Json:
-    """One for each pod, with the labels that the pods choose."""
+    """Return a node for a pod, with the labels that the pod selects."""
     labels = dict(job["spec"]["template"]["spec"]["nodeSelector"])
     called = f"{name(job)}-node-{index}"
     metadata = {"name": called, "labels": labels | {"kubernetes.io/hostname": called, "test": "jobs"}}
@@ -77,22 +77,18 @@ def running(plane: ControlPlane, jobs: Mapping[str, Json]) -> Mapping[str, list[
     return {each: of(job) for each, job in jobs.items()}
 
 
-def test_both_are_tried(jobs: Mapping[str, Json]) -> None:
+def test_engine_and_provider_kinds_are_validated(jobs: Mapping[str, Json]) -> None:
     assert sorted(jobs) == [INDEXED_JOB, NCCL_JOB]
 
 
 @pytest.mark.parametrize("job", [INDEXED_JOB, NCCL_JOB])
-def test_each_pod_has_a_node_of_its_own_and_all_that_it_names(
-    plane: ControlPlane, running: Mapping[str, list[Json]], job: str
-) -> None:
-    """The scheduler, by the pods' own anti-affinity and requests; the names by what the API server has."""
+def test_pods_have_own_nodes_and_references(plane: ControlPlane, running: Mapping[str, list[Json]], job: str) -> None:
+    """The scheduler, by the pods' own anti-affinity and requests; the names by the objects in the API server."""
     assert len({pod["spec"]["nodeName"] for pod in running[job]}) == len(running[job]) >= 2
     assert [unresolved(plane.api, pod) for pod in running[job]] == [[]] * len(running[job])
 
 
-def test_the_nccl_jobs_pods_are_found_by_the_names_that_mpirun_uses(
-    plane: ControlPlane, running: Mapping[str, list[Json]]
-) -> None:
+def test_nccl_job_pods_resolve_by_mpirun_names(plane: ControlPlane, running: Mapping[str, list[Json]]) -> None:
     """Host names by the Job controller, endpoints by the EndpointSlice controller."""
     found = resolved(plane.api)
     for index, pod in enumerate(running[NCCL_JOB]):
@@ -101,10 +97,8 @@ def test_the_nccl_jobs_pods_are_found_by_the_names_that_mpirun_uses(
         assert found.get(wanted) == {pod["status"]["podIP"]}
 
 
-def test_the_indexed_jobs_workers_find_pod_0_and_no_other(
-    plane: ControlPlane, running: Mapping[str, list[Json]]
-) -> None:
-    """The same for the name that each pod is told as its head's; the Service leads to pod 0 alone."""
+def test_indexed_job_workers_resolve_only_pod_0(plane: ControlPlane, running: Mapping[str, list[Json]]) -> None:
+    """The same for the host name of the head in each pod; the Service selects pod 0 only."""
     found = resolved(plane.api)
     head, *others = running[INDEXED_JOB]
     for pod in running[INDEXED_JOB]:
@@ -121,7 +115,7 @@ def test_the_indexed_jobs_workers_find_pod_0_and_no_other(
 
 
 def resolved(api: Api) -> dict[str, set[str]]:
-    """Every name of a headless Service in Ray's namespace that DNS would know, with its addresses."""
+    """Return every name of a headless Service in Ray's namespace that DNS would resolve, with its addresses."""
     found: dict[str, set[str]] = {}
     for service in api.list("v1", "Service", RAY):
         if service["spec"].get("clusterIP") != "None":

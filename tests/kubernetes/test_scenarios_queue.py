@@ -1,9 +1,9 @@
-"""The stack of Pulumi.gke-dws.yaml: a RayJob that waits in Kueue for machines, runs on them, and gives its quota back.
+"""The stack of Pulumi.gke-dws.yaml: a RayJob waits in Kueue for machines, runs on them, and releases its quota.
 
 Real: Pulumi's engine, the API server, the scheduler, KubeRay's operator 1.6.2 and Kueue 0.19.2 with its webhooks.
-Stand-ins: Google's queue, which answers ProvisioningRequests (here it has no machine until a test says so), the nodes
-that it brings (kwok), the networks' webhook, and the head's job API, which says when the entry point has ended. The
-tests stand in the order of the job's life; each says what else is shown, and by whom.
+Simulated: Google's queue, which answers ProvisioningRequests (without machines until a test adds them), its nodes
+(kwok), the networks' webhook, and the head's job API, which reports the end of the entry point. The tests are in the
+order of the job's life; each one states what else is shown, and by which component.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ REQUEST = ("autoscaling.x-k8s.io/v1", "ProvisioningRequest")
 
 
 class WithoutMachines(RunningStack):
-    """A stack that comes up while Google has no machine for it, and whose entry point ends when a test says so."""
+    """A stack for which Google has no machines, and whose entry point ends on request of a test."""
 
     def up(self) -> Graph:
-        """Before the RayJob is there, or it could be granted its machines at once."""
+        """Before the RayJob exists, since it could get its machines at once."""
         self.controllers.stock(POOL, out=True)
         self.controllers.dashboard.manual = True
         return super().up()
@@ -54,14 +54,14 @@ def api(stack: RunningStack) -> Api:
 
 @pytest.fixture(scope="module")
 def nodes(stack: RunningStack) -> int:
-    """How many the job asks for."""
+    """The number of requested nodes."""
     assert isinstance(stack.settings, GkeSettings)
     return stack.settings.nodes.max
 
 
 @pytest.fixture(scope="module")
 def granted(stack: RunningStack, api: Api, nodes: int) -> list[Json]:
-    """The job's worker pods, once Google has had machines."""
+    """The job's worker pods, after Google has granted machines."""
     stack.controllers.stock(POOL, out=False)
 
     def look() -> list[Json]:
@@ -73,8 +73,8 @@ def granted(stack: RunningStack, api: Api, nodes: int) -> list[Json]:
     return api.until("the job's workers", look, WITHIN_S)
 
 
-def test_the_queues_objects_are_active(api: Api) -> None:
-    """Kueue's own word on each, after it has looked at all that they refer to."""
+def test_queue_objects_are_active(api: Api) -> None:
+    """By Kueue's condition of each, after it has checked their references."""
     for kind, called, namespace in (
         ("ClusterQueue", CLUSTER_QUEUE, None),
         ("AdmissionCheck", ADMISSION_CHECK, None),
@@ -85,13 +85,11 @@ def test_the_queues_objects_are_active(api: Api) -> None:
         assert condition(body, "Active").get("status") == "True", condition(body, "Active")
 
 
-def test_a_queued_job_holds_its_quota_and_has_no_pod_before_the_grant(api: Api, nodes: int) -> None:
-    """Kueue suspends it, reserves its quota and asks; KubeRay makes nothing of a suspended RayJob.
-
-    The request waits because the stand-in for Google's queue says so.
-    """
+def test_queued_job_reserves_quota_without_pods(api: Api, nodes: int) -> None:
+    """Kueue suspends it, reserves its quota and requests machines; KubeRay ignores a suspended RayJob. The request
+    waits because the simulated queue reports no machines."""
     request = api.until("the request, accepted", lambda: accepted(api), WITHIN_S)
-    # Exactly one set of pods: GKE refuses more, and the head needs no GPU.
+    # Exactly one pod set: GKE refuses more, and the head needs no GPU.
     (pod_set,) = request["spec"]["podSets"]
     assert pod_set["count"] == nodes
     assert request["spec"]["provisioningClassName"] == "queued-provisioning.gke.io"
@@ -112,12 +110,10 @@ def test_a_queued_job_holds_its_quota_and_has_no_pod_before_the_grant(api: Api, 
     assert gpu_nodes(api) == []
 
 
-def test_another_job_waits_without_a_request_while_the_quota_is_held(api: Api) -> None:
-    """Kueue's decision. The webhook has suspended it: it came with nothing but the queue's label.
-
-    Its reason stands in an event: the workload's condition has the last look's alone, and Kueue looks once more, at the
-    flavors that it has not tried yet, of which none is for the head.
-    """
+def test_second_job_waits_for_quota(api: Api) -> None:
+    """Kueue's decision. The webhook has suspended it: it had only the queue's label. The reason is in an event, because
+    the workload's condition has only the last try, and Kueue tries the remaining flavors, none of which is for the
+    head."""
     other = another(ray_job(api))
     api.create(other)
     try:
@@ -139,8 +135,8 @@ def test_another_job_waits_without_a_request_while_the_quota_is_held(api: Api) -
     api.until("its workload gone", lambda: api.get(KUEUE_API, "Workload", name(workload), RAY) is None, WITHIN_S)
 
 
-def test_after_the_grant_every_worker_has_a_node_of_the_request(api: Api, granted: list[Json], nodes: int) -> None:
-    """Kueue lets it begin, KubeRay makes its cluster, the scheduler places it; the nodes are the stand-in's grant."""
+def test_granted_workers_run_on_requested_nodes(api: Api, granted: list[Json], nodes: int) -> None:
+    """Kueue starts it, KubeRay creates its cluster, the scheduler places it; the nodes are simulated."""
     assert len({pod["spec"]["nodeName"] for pod in granted}) == nodes == len(gpu_nodes(api))
     (request,) = api.list(*REQUEST, RAY)
     for pod in granted:
@@ -156,8 +152,8 @@ def test_after_the_grant_every_worker_has_a_node_of_the_request(api: Api, grante
     api.until("the quota held", lambda: held(api) == 8 * nodes, WITHIN_S)
 
 
-def test_the_entry_point_is_handed_in_with_the_token(stack: RunningStack, api: Api, granted: list[Json]) -> None:
-    """By KubeRay, over HTTP, to the stand-in of the head's job API, which knows the token from the cluster's Secret."""
+def test_entry_point_is_submitted_with_token(stack: RunningStack, api: Api, granted: list[Json]) -> None:
+    """By KubeRay, over HTTP, to the stub of the head's job API, which knows the token from the cluster's Secret."""
     assert granted
     api.until("a job handed in", lambda: bool(stack.controllers.dashboard.jobs), WITHIN_S)
     (job,) = stack.controllers.dashboard.jobs
@@ -166,16 +162,16 @@ def test_the_entry_point_is_handed_in_with_the_token(stack: RunningStack, api: A
     api.until("a running job", lambda: ray_job(api)["status"].get("jobStatus") == "RUNNING", WITHIN_S)
 
 
-def test_a_preview_is_empty_while_it_runs(stack: RunningStack, granted: list[Json]) -> None:
-    """Kueue and KubeRay have written into the RayJob and into the queue's objects."""
+def test_preview_is_empty_while_job_runs(stack: RunningStack, granted: list[Json]) -> None:
+    """Kueue and KubeRay have written to the RayJob and to the queue's objects."""
     assert granted
     said = stack.engine.preview("--refresh")
     assert said.ok, said.text
 
 
-def test_the_quota_is_given_back_when_the_job_has_ended(stack: RunningStack, api: Api, granted: list[Json]) -> None:
-    """KubeRay hears the end from the stand-in of the job API, Kueue ends the workload, and the next one has the quota.
-    No pod keeps a machine that the next one may ask for: KubeRay takes the cluster away at once."""
+def test_quota_is_released_after_job(stack: RunningStack, api: Api, granted: list[Json]) -> None:
+    """KubeRay gets the end from the stub of the job API, Kueue ends the workload, and the next one gets the quota. No
+    pod keeps a machine that the next one may request: KubeRay deletes the cluster at once."""
     assert granted
     (job,) = stack.controllers.dashboard.jobs
     stack.controllers.dashboard.change(job.id, "SUCCEEDED", "Job finished successfully.")
@@ -190,8 +186,8 @@ def test_the_quota_is_given_back_when_the_job_has_ended(stack: RunningStack, api
     assert api.list(RAY_API, "RayCluster", RAY) == []
 
 
-def test_it_goes_down_to_nothing(stack: RunningStack) -> None:
-    """Kueue's finalizers on its queues and on the workload do not hold what the stack made."""
+def test_stack_goes_down_without_leftovers(stack: RunningStack) -> None:
+    """Kueue's finalizers on its queues and on the workload do not block the stack's objects."""
     stack.phases.delete_one_by_one(stack.engine, stack.graph)
     said = stack.engine.destroy()
     assert said.ok, said.text
@@ -200,7 +196,7 @@ def test_it_goes_down_to_nothing(stack: RunningStack) -> None:
 
 
 def ray_job(api: Api) -> Json:
-    """The stack's own."""
+    """Return the stack's RayJob."""
     (found,) = api.list(RAY_API, "RayJob", RAY)
     return found
 
@@ -210,12 +206,12 @@ def workloads(api: Api) -> list[Json]:
 
 
 def of(api: Api, job: str) -> Json | None:
-    """The Workload that Kueue made for a job."""
+    """Return Kueue's Workload of a job."""
     return next((each for each in workloads(api) if each["metadata"]["ownerReferences"][0]["name"] == job), None)
 
 
 def another(job: Json) -> Json:
-    """The same job once more, as somebody else would bring it: not suspended, with the queue's label."""
+    """Return the same job as another user would submit it: not suspended, with the queue's label."""
     its = job["metadata"]
     metadata = {"name": "another", "namespace": RAY, "labels": its["labels"], "annotations": its["annotations"]}
     spec = {key: value for key, value in job["spec"].items() if key not in ("suspend", "jobId")}
@@ -223,7 +219,7 @@ def another(job: Json) -> Json:
 
 
 def held(api: Api) -> int:
-    """The GPUs for which the ClusterQueue has quota reserved; Kueue writes that down a moment after it has decided."""
+    """Return the GPUs reserved in the ClusterQueue; Kueue writes the number a moment after its decision."""
     queue = api.get(KUEUE_API, "ClusterQueue", CLUSTER_QUEUE)
     assert queue is not None
     flavors = {flavor["name"]: flavor["resources"] for flavor in queue["status"].get("flavorsReservation", [])}
@@ -235,7 +231,7 @@ def accepted(api: Api) -> Json | None:
 
 
 def standing(api: Api) -> str:
-    """How it stands with the job, for whoever waits in vain."""
+    """Return the status of the job, for the message of a timeout."""
     events_of = [
         f"{each['type']} {each['status']}: {each.get('message')}"
         for body in (*workloads(api), *api.list(*REQUEST, RAY))

@@ -1,8 +1,8 @@
-"""Every object of every stack against the schemas of the real API server, the real CRDs and Kueue's real webhooks.
+"""Every object of every stack with the schemas of the real API server, the real CRDs and Kueue's real webhooks.
 
 Real: API server 1.36.1 with strict validation, the CRDs of KubeRay 1.6.2, of Kueue 0.19.2 and of GKE's networks (from
-their modules), Kueue's webhooks. Stand-in: the schema of ComputeClass, which is written from its reference, since its
-CRD is not public. All requests are dry runs. That an object is accepted says nothing about what becomes of it.
+their modules), Kueue's webhooks. Hand-written: the schema of ComputeClass, from its reference, since its CRD is not
+public. All requests are dry runs; they show that an object is accepted, not its effect.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ KINDS = (
     "v1 ServiceAccount",
 )
 UNNAMED = ("cannot unmarshal object into Go value of type int32", "quantities must match the regular expression")
-"""What is said of a port and of an amount where the field is not named."""
+"""Messages about a port and a quantity without the name of the field."""
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +62,7 @@ def api(plane: ControlPlane) -> Api:
 
 @pytest.fixture(scope="module")
 def largest() -> dict[str, Json]:
-    """Of each kind the object with the most to get wrong."""
+    """Return the object with the most fields of each kind."""
     found: dict[str, Json] = {}
     for body in chain.from_iterable(map(stack_objects.of, STACKS)):
         kind = stack_objects.kind(body)
@@ -70,7 +70,7 @@ def largest() -> dict[str, Json]:
     return found
 
 
-def test_every_kind_of_the_stacks_is_tried(largest: dict[str, Json]) -> None:
+def test_every_stack_kind_is_validated(largest: dict[str, Json]) -> None:
     assert sorted(largest) == sorted(KINDS)
 
 
@@ -82,17 +82,17 @@ def test_every_object_is_accepted(api: Api, stack: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_typos_are_refused(api: Api, largest: dict[str, Json], kind: str) -> None:
-    """One in each map of the largest object of the kind; the refusal names the field."""
+    """One typo in each map of the largest object of the kind; the refusal names the field."""
     planted = list(invalid_objects.typos(largest[kind]))
     assert planted
     accepted = [place for place, name, body in planted if name not in (refusal(api, body) or "")]
     assert not accepted
 
 
-# A Namespace has nothing but its name, and without that there is no request.
+# A Namespace has only its name, and without it there is no request.
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "v1 Namespace"])
 def test_wrong_types_are_refused(api: Api, largest: dict[str, Json], kind: str) -> None:
-    """One in each place of the largest object of the kind; the refusal names the field, or the type that it has."""
+    """One wrong type at each path of the largest object of the kind; the refusal names the field or its type."""
     planted = list(invalid_objects.wrong_types(largest[kind]))
     assert planted
     for place, name, body in planted:
@@ -102,12 +102,12 @@ def test_wrong_types_are_refused(api: Api, largest: dict[str, Json], kind: str) 
 
 
 def refusal(api: Api, body: Json) -> str | None:
-    """What the API server has against an object, None where it would take it."""
+    """Return the API server's refusal of an object, or None."""
     try:
         api.apply(body, dry_run=True)
     except ApiError as problem:
         if problem.status == 404:
-            # The kind or its namespace is not there, so nothing was tried.
+            # The kind or its namespace does not exist, so nothing was checked.
             raise
         return problem.message
     return None

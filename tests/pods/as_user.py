@@ -1,4 +1,4 @@
-"""What a user does with a stack's Ray from outside: a port-forward, Ray's own command, this project's, the Jobs API."""
+"""User actions on a stack's Ray from outside: port-forward, Ray's own command, this project's CLI, the Jobs API."""
 
 from __future__ import annotations
 
@@ -31,54 +31,54 @@ _LOOK_S = 0.5
 
 
 class AsUser:
-    """A stack's objects (`objects`, scaled by `scale`) on the cluster of `scene`, as its user meets them."""
+    """A stack's objects (`objects`, scaled by `scale`) on the cluster of `scene`, for user actions."""
 
     scene: Scene
     scale: Scale
     objects: list[Json]
 
     def one(self, kind: str) -> Json:
-        """The object of this kind. Raises StopIteration where the stack has none."""
+        """Return the object of this kind. Raises StopIteration if the stack has none."""
         return next(body for body in self.objects if body["kind"] == kind)
 
     @property
     def name(self) -> str:
-        """Of the RayCluster."""
+        """Name of the RayCluster."""
         return str(self.one("RayCluster")["metadata"]["name"])
 
     @property
     def token(self) -> str:
-        """Ray's token, as it stands in the stack's Secret."""
+        """Ray's token in the stack's Secret."""
         secret = self.one("Secret")
         return str(secret["stringData"]["auth_token"])
 
     def kubectl(self, *arguments: str) -> list[str]:
-        """The command line of `kubectl` in the stack's namespace."""
+        """Return a command line of `kubectl` in the stack's namespace."""
         program = builds.programs("kubectl")["kubectl"]
         return [str(program), f"--kubeconfig={self.scene.kubeconfig}", "-n", NAMESPACE, *arguments]
 
     @contextlib.contextmanager
     def forwarded(self, target: str = "") -> Iterator[int]:
-        """`kubectl port-forward` to the head's Service, as the documents tell users; yields the local port."""
+        """Run `kubectl port-forward` to the head's Service, as the documentation describes; yield the local port."""
         where = target or f"svc/{self.name}-head-svc"
         with kubectl.forwarded(self.scene.kubeconfig, NAMESPACE, where) as port:
             yield port
 
     def log(self, pod: Json) -> str:
-        """What a pod's first container printed, by `kubectl logs`: through the API server and the kubelet."""
+        """Return the log of a pod's first container, by `kubectl logs`: through the API server and the kubelet."""
         command = self.kubectl("logs", pod["metadata"]["name"])
         return subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
 
     def inside(self, pod: Json, *command: str) -> str:
-        """Run a command in a pod's first container, by `kubectl exec`; returns what it printed."""
+        """Run a command in a pod's first container, by `kubectl exec`; return its output."""
         container = pod["spec"]["containers"][0]["name"]
         line = self.kubectl("exec", pod["metadata"]["name"], "-c", container, "--", *command)
         return subprocess.run(line, capture_output=True, text=True, timeout=120, check=True).stdout
 
     def ray(self, port: int, *arguments: str, token: str | None = None, within_s: float = 600) -> str:
-        """Run the `ray` command against the forwarded port, with the stack's token; returns what it printed.
+        """Run the `ray` command with the forwarded port and the stack's token; return its output.
 
-        Raises AssertionError with all that it printed when it leaves with another status than 0.
+        Raises AssertionError with the output if the exit status is not 0.
         """
         done = self.try_ray(port, *arguments, token=token, within_s=within_s)
         assert done.returncode == 0, done.stdout
@@ -87,7 +87,7 @@ class AsUser:
     def try_ray(
         self, port: int, *arguments: str, token: str | None = None, within_s: float = 600
     ) -> subprocess.CompletedProcess[str]:
-        """As `ray`, whatever its exit status."""
+        """Run the `ray` command, whatever its exit status."""
         return subprocess.run(
             [str(RAY), *arguments],
             env=self.environment(port, token),
@@ -98,7 +98,7 @@ class AsUser:
         )
 
     def environment(self, port: int, token: str | None = None) -> dict[str, str]:
-        """The environment in which Ray's commands find the forwarded port, with the stack's token or another."""
+        """Return the environment of Ray's commands: the forwarded port, and the stack's token or another."""
         return {
             **{name: value for name, value in os.environ.items() if not name.startswith("RAY_")},
             "RAY_ADDRESS": f"http://127.0.0.1:{port}",
@@ -122,7 +122,7 @@ class AsUser:
         )
 
     def jobs(self, port: int) -> Api:
-        """Ray's Jobs API behind the port: what the commands ask it, without what each of them costs to start."""
+        """Call Ray's Jobs API at the port: the requests of the commands, without their start-up time."""
         return Api(f"http://127.0.0.1:{port}", SecretStr(self.token), self.name, timeout_s=60)
 
     def submit(self, port: int, job: str, code: str, environment: Mapping[str, str]) -> None:
@@ -140,7 +140,7 @@ class AsUser:
             assert json.load(answer)["submission_id"] == job
 
     def until_logged(self, port: int, job: str, word: str, within_s: float = 400) -> str:
-        """Wait until a job has printed a word; returns its log. Raises AssertionError if it ends before."""
+        """Wait until a job has printed a word; return its log. Raises AssertionError if the job ends before."""
 
         def said() -> str | None:
             found, text = self._looked_at(port, job)
@@ -152,7 +152,7 @@ class AsUser:
         return self.scene.api.until(f"job {job} to print {word}", said, within_s)
 
     def until_over(self, port: int, job: str, within_s: float = 240) -> str:
-        """Wait until a job is over; returns how: "succeeded", "failed", "stopped"."""
+        """Wait until a job has ended; return its status: "succeeded", "failed", "stopped"."""
 
         def over() -> str | None:
             found, _ = self._looked_at(port, job)
@@ -162,10 +162,10 @@ class AsUser:
 
     def _looked_at(self, port: int, job: str) -> tuple[Job, str]:
         client = self.jobs(port)
-        # Each look costs the head a request; one in a while is enough.
+        # Each poll is a request to the head, so polls are infrequent.
         time.sleep(_LOOK_S)
         try:
-            # The status first: a job that is over has written all of its log.
+            # The status first: an ended job has written all of its log.
             return client.job(job), client.logs(job)
         except UnreachableError as problem:
             raise NotYet(str(problem)) from problem
@@ -173,7 +173,7 @@ class AsUser:
     def outputs(self, port: int, file: Path, changes: Json | None = None) -> Path:
         """Write the outputs that `rdma-ray` reads: the stack's, with the forwarded port.
 
-        GPUs that are only numbers cannot run NCCL: here a node has CPUs alone, and no RDMA NIC, so that gloo is used.
+        GPUs that are only counts cannot run NCCL: a node has CPUs only, and no RDMA NIC, so that gloo is used.
         """
         ray = {
             "cluster": self.name,
@@ -199,7 +199,7 @@ class AsUser:
 
 
 def answer(port: int, token: str | None) -> int:
-    """The status with which the dashboard answers a request for its version."""
+    """Return the HTTP status of the dashboard for a request of its version."""
     headers = {} if token is None else {"Authorization": f"Bearer {token}"}
     request = urllib.request.Request(f"http://127.0.0.1:{port}/api/version", headers=headers)
     try:
@@ -211,23 +211,23 @@ def answer(port: int, token: str | None) -> int:
 
 @dataclass(frozen=True)
 class Follower:
-    """A command that follows a log, with all that it prints in a file."""
+    """Command that follows a log, with its output in a file."""
 
     process: subprocess.Popen[bytes]
     file: Path
 
     def text(self) -> str:
-        """What it has printed so far."""
+        """The output so far."""
         return self.file.read_text()
 
     def said(self, word: str) -> bool:
-        """Whether it has printed a word."""
+        """Return whether the output contains a word."""
         return word in self.text()
 
 
 @contextlib.contextmanager
 def following(command: Sequence[str], environment: Mapping[str, str], file: Path) -> Iterator[Follower]:
-    """Run a command that follows a log; where it has not ended by itself, it is ended with the block."""
+    """Run a command that follows a log; stop it at the end of the block if it still runs."""
     with file.open("wb") as output:
         process = subprocess.Popen(
             command, env=dict(environment), stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT

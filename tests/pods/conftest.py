@@ -1,4 +1,4 @@
-"""One cluster of real nodes for the whole tier, as the stacks' node pools would make them, with the real KubeRay."""
+"""One cluster of real nodes for the whole tier, like the stacks' node pools, with the real KubeRay."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ GPU = NodeShape(
     },
     taints=(GPU_TAINT,),
     extended={"nvidia.com/gpu": 8, "vpc.amazonaws.com/efa": 16},
-    # Stand-ins for what GKE's driver and gIB installers put on the node.
+    # Replacements for the files of GKE's driver and gIB installers on the node.
     host_files={
         "/home/kubernetes/bin/nvidia": None,
         "/home/kubernetes/bin/gib/scripts/set_nccl_env.sh": "export RDMA_RAY_STAND_IN=gib\n",
@@ -45,14 +45,14 @@ GPU = NodeShape(
 
 @pytest.fixture(scope="session")
 def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
-    """A system node and two GPU nodes; of a cluster of our own, nothing may be left on this machine afterwards."""
+    """A system node and two GPU nodes; a cluster of our own must leave nothing on this machine."""
     shapes = {"system-0": SYSTEM, "gpu-0": GPU, "gpu-1": GPU}
     if existing := os.environ.get("KUBECONFIG"):
         with contextlib.ExitStack() as stack:
             try:
                 scene = stack.enter_context(theirs(Path(existing), shapes, RAY_IMAGES))
             except Missing as missing:
-                # Whoever names a cluster wants the tests to run there: a row of skips would say too little.
+                # With a user's cluster, the tests must run there: skipping them all would hide a problem.
                 pytest.exit(f"the tests on real pods cannot run: {missing}", returncode=pytest.ExitCode.USAGE_ERROR)
             yield scene
         return
@@ -71,9 +71,9 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
 
 @pytest.fixture(scope="module")
 def gke(scene: Scene, tmp_path_factory: pytest.TempPathFactory) -> Iterator[StackOn]:
-    """The gke stack's objects, applied; they are gone after the module."""
+    """The gke stack's objects, applied; deleted after the module."""
     scale = Scale(shared=tmp_path_factory.mktemp("shared"), seconds={"idleTimeoutSeconds": 20})
-    # A folder of this machine stands in for the bucket.
+    # A folder of this machine replaces the bucket.
     stack = StackOn(scene, "gke", scale, changes={"storage": {"bucket": "mine"}} if scene.sees else {})
     stack.apply()
     try:

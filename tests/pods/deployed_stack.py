@@ -1,4 +1,4 @@
-"""A cloud stack's objects on a real cluster: applied, watched, taken away again."""
+"""A cloud stack's objects on a real cluster: apply, watch, delete."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ LEFT_OUT = {
 
 @dataclass
 class Timeline:
-    """When each step was done, in seconds from the beginning."""
+    """Times of steps, in seconds from the start."""
 
     say: Callable[[str], None] = print
     began: float = field(default_factory=time.monotonic)
     steps: dict[str, float] = field(default_factory=dict)
 
     def done(self, step: str) -> None:
-        """Note a step, and say it."""
+        """Record and print a step."""
         self.steps[step] = round(time.monotonic() - self.began, 1)
         self.say(f"{self.steps[step]:7.1f} s  {step}")
 
 
 class StackOn(AsUser):
-    """A stack's objects on a cluster: `changes` are settings by name, merged into its file's."""
+    """A stack's objects on a cluster: `changes` are settings by name, merged into its stack file."""
 
     def __init__(
         self,
@@ -61,19 +61,19 @@ class StackOn(AsUser):
                 continue
             if scale.shared is not None and (mode := bucket_mode(body)) is not None:
                 scale.shared.chmod(mode)
-            made, told = scaled(body, scale)
-            for change in told:
+            made, scalings = scaled(body, scale)
+            for change in scalings:
                 say(f"scaled: {change}")
             self.objects.append(made)
 
     def apply(self) -> None:
-        """Server-side apply in the order of the stack's registrations, its namespace first."""
+        """Apply the objects server-side in the order of the stack's registrations, the namespace first."""
         self.api.until("the namespace of the stack before to be gone", self._free, 120)
         for body in sorted(self.objects, key=lambda each: each["kind"] != "Namespace"):
             self.api.apply(body)
 
     def delete(self) -> None:
-        """Delete the stack, wait until no pod of it is left, and leave its empty namespace to its end."""
+        """Delete the stack and wait until its pods are gone; its empty namespace ends later."""
         for kind in ("RayJob", "RayCluster", "Job"):
             for body in self.objects:
                 if body["kind"] == kind:
@@ -84,7 +84,7 @@ class StackOn(AsUser):
         for body in reversed(self.objects):
             if "namespace" not in body["metadata"] and body["kind"] != "Namespace":
                 self.api.delete(body["apiVersion"], body["kind"], body["metadata"]["name"])
-        # Kubernetes takes five seconds to begin with it; who comes next waits (namespace_controller.go, 1.36).
+        # Kubernetes starts after five seconds; the next test waits (namespace_controller.go, 1.36).
         self.api.delete("v1", "Namespace", NAMESPACE)
 
     def _free(self) -> bool:
@@ -92,45 +92,45 @@ class StackOn(AsUser):
         return namespace is None or namespace["status"]["phase"] != "Terminating"
 
     def pods(self, selector: str = "") -> list[Json]:
-        """The pods of the stack's namespace."""
+        """Return the pods of the stack's namespace."""
         return self.api.list("v1", "Pod", NAMESPACE, selector or None)
 
     def workers(self) -> list[Json]:
-        """Worker pods that are not being deleted."""
+        """Return the worker pods that are not being deleted."""
         found = self.pods("ray.io/node-type=worker")
         return [pod for pod in found if "deletionTimestamp" not in pod["metadata"]]
 
     def head(self) -> Json | None:
-        """The head's pod when it is ready."""
+        """Return the head's pod when it is ready, else None."""
         return next((pod for pod in self.pods("ray.io/node-type=head") if ready(pod)), None)
 
     def identities(self) -> set[str]:
-        """The uids of all pods of the RayCluster."""
+        """Return the uids of all pods of the RayCluster."""
         return {pod["metadata"]["uid"] for pod in self.pods("ray.io/is-ray-node=yes")}
 
     def open(self, node: str, takes_pods: bool) -> None:
-        """Let a node take pods, or not (`kubectl uncordon`, `kubectl cordon`)."""
+        """Make a node schedulable or not (`kubectl uncordon`, `kubectl cordon`)."""
         self.api.patch("v1", "Node", self.scene.nodes[node], None, {"spec": {"unschedulable": not takes_pods}})
 
     def bind(self, pod: Json, node: str) -> None:
-        """Give a pod its node, in the scheduler's place, also one that takes no pods."""
+        """Bind a pod to a node in place of the scheduler, also to a cordoned one."""
         target = {"apiVersion": "v1", "kind": "Node", "name": self.scene.nodes[node]}
         name = pod["metadata"]["name"]
         body = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name}, "target": target}
         self.api.request("POST", f"/api/v1/namespaces/{NAMESPACE}/pods/{name}/binding", body=body)
 
     def kill(self, pod: Json) -> None:
-        """Delete a pod without grace, as when its machine is gone."""
+        """Delete a pod without a grace period, as when its machine fails."""
         place = f"/api/v1/namespaces/{NAMESPACE}/pods/{pod['metadata']['name']}"
         try:
             self.api.request("DELETE", place, body={"gracePeriodSeconds": 0, "propagationPolicy": "Background"})
         except ApiError as problem:
-            # Its owner was quicker.
+            # Its owner has already deleted it.
             if problem.status != 404:
                 raise
 
     def run_pod(self, name: str, command: list[str]) -> Json:
-        """Run a command in a pod of its own, with the stack's Ray image, and wait until it has succeeded or failed."""
+        """Run a command in its own pod, with the stack's Ray image, and wait until it has succeeded or failed."""
         head = self.one("RayCluster")["spec"]["headGroupSpec"]["template"]["spec"]["containers"][0]
         spec = {
             "restartPolicy": "Never",
@@ -147,7 +147,7 @@ class StackOn(AsUser):
         return self.api.until(f"pod {name} to be over", over, 240)
 
     def describe(self) -> str:
-        """What one wants to see when a wait was in vain: pods, their states, and the latest events."""
+        """Return the status for the message of a timeout: pods, their phases, and the latest events."""
         lines = []
         for pod in self.pods():
             status = pod["status"]
@@ -171,6 +171,6 @@ def _registered(stack: str, changes: Mapping[str, Any]) -> list[Json]:
 
 
 def ready(pod: Mapping[str, object]) -> bool:
-    """Whether a pod's Ready condition is true."""
+    """Return whether a pod's Ready condition is true."""
     status: Json = dict(pod)["status"]  # type: ignore[assignment]
     return any(each["type"] == "Ready" and each["status"] == "True" for each in status.get("conditions", ()))

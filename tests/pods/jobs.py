@@ -1,4 +1,4 @@
-"""Jobs that the tests submit: what runs on the cluster, as text, since the pods have their own code."""
+"""Jobs of the tests: code that runs on the cluster, as text, since the pods have their own code."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import textwrap
 
 
 def running(code: str) -> list[str]:
-    """The command that runs this code. Ray writes a job's command into its log, where it must not look like output."""
+    """Return the command that runs this code. Ray writes a job's command into its log, where it must not look like
+    output."""
     return ["python", "-c", f"import base64; exec(base64.b64decode('{base64.b64encode(code.encode()).decode()}'))"]
 
 
@@ -33,7 +34,7 @@ GANG = textwrap.dedent(
     print("ADDRESSES", *addresses)
     """
 )
-"""One task on each of two nodes with eight GPUs; prints their addresses, and when what was reached, as a time line."""
+"""One task on each of two nodes with eight GPUs; prints their addresses, and marks with times."""
 
 TRIES = textwrap.dedent(
     """
@@ -55,19 +56,19 @@ TRIES = textwrap.dedent(
     print("ENDED", ray.get(patient.remote(Tries.remote())), flush=True)
     """
 )
-"""One task that needs a whole GPU node, and ends only when it is tried again: its first node has to be lost."""
+"""One task that needs a whole GPU node, and ends only on its second try: its first node must fail."""
 
-TOLD = textwrap.dedent(
+WAITING = textwrap.dedent(
     """
     import pathlib, sys, time
     print("FIRST WORDS", flush=True)
-    while not pathlib.Path("/tmp/told-to-end").exists():
+    while not pathlib.Path("/tmp/end").exists():
         time.sleep(0.2)
     print("LAST WORDS", flush=True)
     sys.exit(7)
     """
 )
-"""Goes on until somebody makes a file beside it; ends with exit code 7."""
+"""Runs until a file exists; ends with exit code 7."""
 
 ASK = textwrap.dedent(
     """
@@ -81,7 +82,7 @@ ASK = textwrap.dedent(
             print("ANSWER", refused.code)
     """
 )
-"""Asks a dashboard with these tokens, one after another ("" is none); prints the status of each answer."""
+"""Requests a dashboard with each of these tokens ("" is none); prints the status of each answer."""
 
 HELD = textwrap.dedent(
     """
@@ -95,9 +96,9 @@ HELD = textwrap.dedent(
     held = Held.remote()
     first = ray.get(held.who.remote())
     print("BEGUN", *first, flush=True)
-    while not pathlib.Path("/tmp/told-to-go-on").exists():
+    while not pathlib.Path("/tmp/continue").exists():
         time.sleep(0.2)
     assert ray.get(held.who.remote()) == first
     """
 )
-"""An actor holds a whole GPU node until somebody makes a file beside the driver; fails if it is another one by then."""
+"""An actor holds a whole GPU node until a file exists on the head; fails if the actor has changed by then."""

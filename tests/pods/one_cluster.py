@@ -1,4 +1,4 @@
-"""Run as a program: a cluster with one node and one pod, that stands until somebody ends this process.
+"""Program that runs a cluster with one node and one pod until the process is ended.
 
 python -m tests.pods.one_cluster FOLDER
 """

@@ -1,4 +1,4 @@
-"""The cluster that the scenarios play on: one of our own, or one that the user owns and names by KUBECONFIG."""
+"""Cluster of the scenarios: one of our own, or a user's that KUBECONFIG names."""
 
 from __future__ import annotations
 
@@ -18,9 +18,12 @@ from tools.kubernetes.node import Cluster, NodeShape
 
 @dataclass(frozen=True)
 class Scene:
-    """nodes: what the tests call a node -> its name there. cluster: our own one, None for a user's.
+    """A cluster for the tests.
 
-    sees: whether the nodes have this machine's files at the same places.
+    Args:
+        nodes: the tests' name of a node -> its name in the cluster.
+        cluster: our own one, None for a user's.
+        sees: whether the nodes have this machine's files at the same paths.
     """
 
     api: Api
@@ -30,13 +33,13 @@ class Scene:
     sees: bool = True
 
     def shares(self) -> None:
-        """Skip the test where a folder of this machine cannot stand in for a file system of all nodes."""
+        """Skip the test if a folder of this machine cannot replace a shared file system."""
         if not self.sees:
             pytest.skip("not run: the nodes of this cluster do not have the files of this machine")
 
 
 def operator(api: Api) -> tuple[str, str] | None:
-    """Namespace and name of the Deployment of KubeRay's operator, by the chart's label or kustomize's name."""
+    """Return namespace and name of the Deployment of KubeRay's operator, by the chart's label or kustomize's name."""
     for body in api.list("apps/v1", "Deployment"):
         metadata = body["metadata"]
         if metadata["name"] == "kuberay-operator" or KUBERAY_LABELS.items() <= metadata.get("labels", {}).items():
@@ -45,10 +48,10 @@ def operator(api: Api) -> tuple[str, str] | None:
 
 
 def leads(api: Api, namespace: str, pod: str) -> bool:
-    """Whether this pod of the operator is the one that acts; its predecessor's lease has to run out, in 15 seconds."""
+    """Return whether this pod of the operator is the leader; its predecessor's lease expires after 15 seconds."""
     lease = api.get("coordination.k8s.io/v1", "Lease", "ray-operator-leader", namespace)
     if lease is None:
-        # Without leader election whoever runs, acts.
+        # Without leader election every running pod is active.
         return True
     if not str(lease["spec"]["holderIdentity"]).startswith(f"{pod}_"):
         raise NotYet(f"{lease['spec']['holderIdentity']} leads")
@@ -65,6 +68,6 @@ def own(folder: Path, shapes: Mapping[str, NodeShape], images: tuple[str, ...]) 
 
 @contextlib.contextmanager
 def theirs(kubeconfig: Path, shapes: Mapping[str, NodeShape], images: tuple[str, ...]) -> Iterator[Scene]:
-    """The user's cluster, made ready and put back as `tests.pods.user_cluster` says. Raises Missing."""
+    """The user's cluster, prepared and restored by `tests.pods.user_cluster`. Raises Missing."""
     with prepared(kubeconfig, shapes, images) as found:
         yield Scene(found.api, kubeconfig, found.nodes, None, found.sees)

@@ -1,6 +1,6 @@
-"""The eks stack's RayCluster with its shared folder, in real pods; real parts and stand-ins as for the gke stack.
+"""The eks stack's RayCluster with its shared folder, in real pods; real and simulated parts as for the gke stack.
 
-Besides: a folder of this machine is the Lustre file system, whose root belongs to root, as there.
+In addition, a folder of this machine replaces the Lustre file system, whose root belongs to root, too.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ SHARED = textwrap.dedent(
 """A gang of two nodes with eight GPUs writes into the shared folder, and the head's driver reads it."""
 
 
-def test_a_gang_from_zero_shares_a_folder_with_the_head(scene: Scene, tmp_path: Path) -> None:
-    """As for the gke stack: a strict-spread group raises two workers from zero by Ray's own autoscaler. The head's init
-    container opens the folder for the images' own user; the workers write into it, and the driver on the head reads
-    what they wrote; without the token the dashboard gives no answer."""
+def test_gang_shares_folder_with_head(scene: Scene, tmp_path: Path) -> None:
+    """As for the gke stack: a strict-spread group scales up two workers from zero by Ray's own autoscaler. The head's
+    init container sets the permissions of the folder for the images' own user; the workers write into it, and the
+    driver on the head reads it; without the token the dashboard answers 401."""
     scene.shares()
     shared = tmp_path / "shared"
     shared.mkdir(mode=0o755)

@@ -1,8 +1,8 @@
 """The eks stack's Indexed Job in real pods: they find each other, form a Ray cluster, run the entry point and end.
 
-Real: API server, Job controller, scheduler, kubelet, containerd, CoreDNS, the scripts of the ConfigMap, Ray. Stand-ins:
-GPUs and EFA devices are numbers of the node; a folder of this machine is the Lustre file system; the image is made of
-this environment (its Ray is 2.60, that of AWS' image 2.58); CPUs and memory are scaled, as the run prints.
+Real: API server, Job controller, scheduler, kubelet, containerd, CoreDNS, the scripts of the ConfigMap, Ray. Simulated:
+GPUs and EFA devices are counts of the node; a folder of this machine replaces the Lustre file system; the image is
+built from this environment (its Ray is 2.60, that of AWS' image 2.58); CPUs and memory are scaled, as the run prints.
 """
 
 from __future__ import annotations
@@ -45,14 +45,15 @@ EARLIER = textwrap.dedent(
     asyncio.run(answers())
     """
 )
-"""The head of another Job, which admits its workers, and has no Ray."""
+"""The head of another Job, which admits its workers, without Ray."""
 
 Stack = Callable[..., StackOn]
 
 
 @pytest.fixture
 def job(scene: Scene, tmp_path: Path) -> Iterator[Callable[[str, bool], StackOn]]:
-    """Makes the stack with an entry point and, if asked, the shared folder; not applied. It is gone after the test."""
+    """Return a factory of the stack with an entry point and, optionally, the shared folder; not applied. Deleted after
+    the test."""
     made: list[StackOn] = []
     shared = tmp_path / "shared"
     shared.mkdir()
@@ -78,7 +79,7 @@ def job(scene: Scene, tmp_path: Path) -> Iterator[Callable[[str, bool], StackOn]
 
 
 def ended(stack: StackOn, within_s: float = 600) -> Json:
-    """The Job once it has a verdict: its conditions, by type."""
+    """Return the conditions of the ended Job, by type."""
     name = stack.one("Job")["metadata"]["name"]
 
     def verdict() -> Json | None:
@@ -92,14 +93,14 @@ def ended(stack: StackOn, within_s: float = 600) -> Json:
 
 
 def pod(stack: StackOn, index: int) -> Json | None:
-    """The pod with this index."""
+    """Return the pod with this index."""
     found = stack.pods(f"batch.kubernetes.io/job-completion-index={index}")
     return found[0] if found else None
 
 
 @contextmanager
 def held(stack: StackOn, *nodes: str) -> Iterator[None]:
-    """Nodes that take no pod for a while."""
+    """Cordon nodes for the duration of the block."""
     for node in nodes:
         stack.open(node, False)
     yield
@@ -118,14 +119,11 @@ def until_said(stack: StackOn, index: int, word: str, within_s: float = 300) -> 
     stack.api.until(f"pod {index} to print {word}", said, within_s)
 
 
-def test_one_pod_is_late_and_found_by_name_and_one_lost_ends_the_job(
-    job: Callable[[str, bool], StackOn], tmp_path: Path
-) -> None:
-    """One GPU node opens only when the first pod has been looking for a while: both meet by the head's stable host
-    name, as CoreDNS and the headless Service give it, and the entry point sees two nodes.
-
-    Then the worker's pod is deleted without grace: the head ends with the exit code for it, the Job fails and says
-    which pod was the reason, and none is tried again."""
+def test_late_pod_joins_by_name_and_lost_pod_fails_job(job: Callable[[str, bool], StackOn], tmp_path: Path) -> None:
+    """One GPU node becomes schedulable only after the first pod has waited: both find each other by the head's stable
+    host name, through CoreDNS and the headless Service, and the entry point sees two nodes. Then the worker's pod is
+    deleted without a grace period: the head ends with the exit code for a lost worker, the Job fails and names the pod,
+    and nothing is retried."""
     stack = job(FOREVER, False)
     with held(stack, "gpu-1"):
         stack.apply()
@@ -139,31 +137,30 @@ def test_one_pod_is_late_and_found_by_name_and_one_lost_ends_the_job(
     head, lost = pod(stack, 0), pod(stack, 1)
     assert head is not None
     assert lost is not None
-    # The failed Job deletes its head: only who reads along sees how that ended.
+    # The failed Job deletes its head, so only a followed log shows its end.
     with following(stack.kubectl("logs", "-f", head["metadata"]["name"]), os.environ, tmp_path / "head.log") as log:
         stack.api.until("the log so far", lambda: log.said("NODES 2"), 60)
         stack.kill(lost)
         assert log.process.wait(300) == 0
-        # The kubelet leaves the lost one two seconds, in which it may say so; else its silence does.
+        # The kubelet gives the lost pod two seconds to report; otherwise its silence counts.
         assert re.search(rf"\[pod 0\] pod 1(: this pod was asked| was lost).*exit code {exits.PEER_LOST}", log.text())
     conditions = ended(stack)
     assert "Failed" in conditions
     assert conditions["Failed"]["reason"] == "PodFailurePolicy"
-    # Whichever ends first: the lost one, asked or killed, or the head for its sake.
-    told = re.search(rf"pod {NAMESPACE}/(\S+) failed with exit code (\d+)", conditions["Failed"]["message"])
-    assert told, conditions["Failed"]
+    # Whichever ends first: the lost pod, by signal, or the head because of it.
+    failure = re.search(rf"pod {NAMESPACE}/(\S+) failed with exit code (\d+)", conditions["Failed"]["message"])
+    assert failure, conditions["Failed"]
     codes = {lost["metadata"]["name"]: (exits.STOPPED, 137), head["metadata"]["name"]: (exits.PEER_LOST,)}
-    assert int(told[2]) in codes[told[1]]
+    assert int(failure[2]) in codes[failure[1]]
     assert {each["metadata"]["uid"] for each in stack.pods()} <= {each["metadata"]["uid"] for each in (head, lost)}
 
 
-def test_without_the_name_the_file_leads_and_a_stale_one_does_not(job: Callable[[str, bool], StackOn]) -> None:
-    """The Service is gone, so that the head's name leads nowhere, and the head's pod is late. The shared folder has a
-    file under this Job's name with an old address, at which an earlier Job's head answers now, with the same token: the
-    worker asks it, sees whose it is and passes by. The Job's own head replaces the file, and that leads the worker.
-
-    Stand-ins: the earlier head is the stack's own script for it, without a Ray behind it; the test gives the worker its
-    node, since the scheduler may give the first one to either pod."""
+def test_file_replaces_dns_and_stale_file_is_ignored(job: Callable[[str, bool], StackOn]) -> None:
+    """The Service is deleted, so that the head's name does not resolve, and the head's pod starts late. The shared
+    folder has a file with this Job's name and an old address, at which an earlier Job's head answers, with the same
+    token: the worker asks it, sees the other Job's UID and ignores it. The Job's own head replaces the file, which
+    gives the worker the address. Simulated: the earlier head is the stack's own script for it, without Ray; the test
+    binds the worker to its node, since the scheduler may give the first one to either pod."""
     stack = job(NODES, True)
     with held(stack, "gpu-0", "gpu-1"):
         stack.apply()
@@ -183,7 +180,7 @@ def test_without_the_name_the_file_leads_and_a_stale_one_does_not(job: Callable[
     assert "NODES 2" in stack.log(first)
     assert second is not None
     said = stack.log(second)
-    # In the pod the folder is where the stack mounts it.
+    # Path of the folder in the pod.
     assert f"/bucket/rdma-ray/{file.name}" in said
     [generation] = re.findall(r"joins generation (\w+)", said)
     assert f"generation {generation} waits" in stack.log(first)
@@ -191,7 +188,7 @@ def test_without_the_name_the_file_leads_and_a_stale_one_does_not(job: Callable[
 
 
 def earlier_head(stack: StackOn) -> Json:
-    """The pod of an earlier Job's head that still answers, with the token of this stack."""
+    """Return the pod of an earlier Job's head that still answers, with this stack's token."""
     template = stack.one("Job")["spec"]["template"]["spec"]
     [container] = template["containers"]
     scripts = [mount for mount in container["volumeMounts"] if mount["name"] == "scripts"]
@@ -220,7 +217,7 @@ def earlier_head(stack: StackOn) -> Json:
 
 
 def announced(stack: StackOn, uid: str, address: str) -> Path:
-    """The file that says where the head of this Job was, as the images' own user wrote it."""
+    """Write the file with the address of this Job's head, as the images' own user."""
     assert stack.scale.shared is not None
     folder = stack.scale.shared / "rdma-ray"
     folder.mkdir(mode=0o1777)

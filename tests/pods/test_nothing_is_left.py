@@ -19,17 +19,17 @@ _GONE_S = 60.0
 
 
 def ended_by(number: signal.Signals, folder: Path, until: str) -> None:
-    """Start the program, send it a signal once it has printed a line that begins with `until`, wait for its end."""
+    """Start the program, send a signal once it has printed a line that begins with `until`, and wait for its end."""
     command = [sys.executable, "-m", "tests.pods.one_cluster", str(folder)]
     process = subprocess.Popen(command, cwd=_ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     assert process.stdout is not None
-    told = []
+    lines = []
     for line in process.stdout:
-        told.append(line)
+        lines.append(line)
         if line.startswith(until):
             break
     else:
-        raise AssertionError("".join(told))
+        raise AssertionError("".join(lines))
     process.send_signal(number)
     process.communicate(timeout=120)
     assert process.returncode != 0
@@ -38,9 +38,9 @@ def ended_by(number: signal.Signals, folder: Path, until: str) -> None:
 @pytest.mark.parametrize(
     ("number", "until"), [(signal.SIGINT, "UP"), (signal.SIGINT, "stand-in"), (signal.SIGKILL, "UP")]
 )
-def test_nothing_is_left_after_an_interruption(number: signal.Signals, until: str, tmp_path: Path) -> None:
-    """Ctrl-C while a pod runs, Ctrl-C in the middle of the start, and SIGKILL of the owner: no process, mount, link,
-    route, nftables table, cgroup or file of the cluster is left, and no setting of the kernel has changed."""
+def test_interruption_leaves_nothing(number: signal.Signals, until: str, tmp_path: Path) -> None:
+    """Ctrl-C while a pod runs, Ctrl-C during the start, and SIGKILL of the owner: no process, mount, link, route,
+    nftables table, cgroup or file of the cluster is left, and no kernel setting has changed."""
     try:
         ready_to_run()
     except Missing as missing:
@@ -49,13 +49,14 @@ def test_nothing_is_left_after_an_interruption(number: signal.Signals, until: st
     ended_by(number, tmp_path, until)
     deadline = time.monotonic() + _GONE_S
     while (left := found(tmp_path, number) - before) and time.monotonic() < deadline:
-        # Nobody waits for what a killed owner leaves to its guards.
+        # The guards of a killed owner's processes clean up asynchronously.
         time.sleep(0.2)
     assert left == frozenset()
 
 
 def found(folder: Path, number: signal.Signals) -> frozenset[str]:
-    """The traces; after SIGKILL without the files at the top of the cluster's folder, which the owner alone removes."""
+    """Return the traces; after SIGKILL without the files at the top of the cluster's folder, which only the owner
+    removes."""
     return frozenset(
         each for each in traces(folder) if number is not signal.SIGKILL or not each.startswith(f"file: {folder}")
     )

@@ -1,7 +1,7 @@
-"""The way with a user's own cluster (KUBECONFIG), tried on ours: a node is made ready for the tests, and put back.
+"""Tests on a user's own cluster (KUBECONFIG), tried on ours: a node is prepared for the tests, and restored.
 
-Real: `kubectl proxy` with a kubeconfig, API server, scheduler, kubelet, containerd. Stand-ins: the cluster is our own
-and not a user's, its nodes see this machine's files, and the GPU is a number, as everywhere in this tier.
+Real: `kubectl proxy` with a kubeconfig, API server, scheduler, kubelet, containerd. Simulated: the cluster is our own
+and not a user's, its nodes see this machine's files, and the GPU is a count, as in this whole tier.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tools.kubernetes.node import NodeShape
 
 TAINT = {"key": "rdma-ray.local/tried", "value": "yes", "effect": "NoSchedule"}
 SHAPE = NodeShape(
-    # The node has the first label already, with another value.
+    # The node already has the first label, with another value.
     labels={"kubernetes.io/hostname": "renamed", "rdma-ray.local/tried": "yes"},
     taints=(TAINT,),
     extended={"rdma-ray.local/tried": 8},
@@ -29,7 +29,7 @@ SHAPE = NodeShape(
 
 
 def state(scene: Scene) -> dict[str, Any]:
-    """What a node is, as far as the tests change it."""
+    """Return the parts of a node that the tests change."""
     node = scene.api.get("v1", "Node", scene.nodes["system-0"])
     assert node is not None
     kept = {name: node["metadata"].get(name) for name in ("labels",)}
@@ -39,7 +39,7 @@ def state(scene: Scene) -> dict[str, Any]:
 
 
 def used(found: Theirs) -> Json:
-    """A pod that takes what the node was given, ended: its amount, its label, its taint, its file."""
+    """Return an ended pod that used the node's amount, label, taint and file."""
     container = {
         "name": "main",
         "image": RAY_IMAGES[0],
@@ -69,9 +69,9 @@ def used(found: Theirs) -> Json:
         found.api.request("DELETE", place, body={"gracePeriodSeconds": 0})
 
 
-def test_a_node_is_made_ready_and_put_back(scene: Scene) -> None:
-    """A pod takes all that the node was given; afterwards labels, taints, amounts and files are as they were, those of
-    a run that was killed before it could put them back included."""
+def test_node_is_prepared_and_restored(scene: Scene) -> None:
+    """A pod uses everything that the node was given; afterwards labels, taints, amounts and files are restored, also
+    those of a run that was killed before it could restore them."""
     if scene.cluster is None:
         pytest.skip("not run: this is that way")
     before = state(scene)
@@ -91,16 +91,16 @@ def test_a_node_is_made_ready_and_put_back(scene: Scene) -> None:
     machine.run(["sh", "-c", "test ! -e /var/lib/rdma-ray-tried"], spaces=("mount",))
 
 
-def test_a_cluster_that_does_not_do_says_why(scene: Scene, tmp_path: Path) -> None:
-    """Too few nodes, an image that is not there, a kubeconfig that is none: each is named, with what to do."""
+def test_unsuitable_cluster_is_explained(scene: Scene, tmp_path: Path) -> None:
+    """Too few nodes, a missing image, an invalid kubeconfig: each message names the problem and the fix."""
     if scene.cluster is None:
         pytest.skip("not run: this is that way")
     few = {str(number): NodeShape() for number in range(9)}
     with pytest.raises(Missing, match="take any pod: 1; 9 are needed"), prepared(scene.kubeconfig, few, RAY_IMAGES):
         pass
     with (
-        pytest.raises(Missing, match=r"no image nobody/has:this.*kind load image-archive"),
-        prepared(scene.kubeconfig, {"one": SHAPE}, ["nobody/has:this"]),
+        pytest.raises(Missing, match=r"no image example/missing:this.*kind load image-archive"),
+        prepared(scene.kubeconfig, {"one": SHAPE}, ["example/missing:this"]),
     ):
         pass
     with pytest.raises(Missing, match="is no file"), proxied(tmp_path / "nothing"):

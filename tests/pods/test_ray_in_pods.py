@@ -1,10 +1,9 @@
 """The gke stack's RayCluster with real Ray in real pods.
 
 Real: API server, controllers, scheduler, kubelet, containerd, kube-proxy, CoreDNS, kubectl, KubeRay, Ray with its
-autoscaler. Stand-ins: GPUs are numbers of the node without devices; gIB and the driver are a folder with a script;
-the bucket is a folder of this machine; the image is made of this environment; CPUs, memory and the idle time are
-scaled, as the run prints. The operator runs in a pod, with its chart's account and roles; its image holds the program
-and nothing else.
+autoscaler. Simulated: GPUs are counts of the node without devices; gIB and the driver are a folder with a script; the
+bucket is a folder of this machine; the image is built from this environment; CPUs, memory and the idle time are scaled,
+as the run prints. The operator runs in a pod, with its chart's account and roles; its image contains only the program.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ import pytest
 
 from tests.pods.as_user import NAMESPACE, RAY, RDMA_RAY, answer, following
 from tests.pods.deployed_stack import StackOn, Timeline
-from tests.pods.jobs import ASK, GANG, HELD, TOLD, TRIES, running
+from tests.pods.jobs import ASK, GANG, HELD, TRIES, WAITING, running
 from tests.pods.pod_cluster import Scene, leads, operator
 from tests.pods.startup_timeline import of_pod, table, to_first_step, write
 from tools.kubernetes import manifests
@@ -30,26 +29,25 @@ from workloads.train.timeline import PHASES
 
 WRONG = "wrong" * 9
 HEAD_S, IDLE_S, GANG_S = 300.0, 240.0, 600.0
-"""Deadlines in seconds, for a machine that does ten times as much beside it."""
+"""Deadlines in seconds, for a machine with ten times the load."""
 
 
 def empty(gke: StackOn) -> None:
-    """Wait until the head stands alone."""
+    """Wait until only the head is left."""
     gke.api.until("the head to be ready", gke.head, HEAD_S)
     gke.api.until("the idle workers to go", lambda: not gke.workers() or None, IDLE_S)
 
 
 def there(gke: StackOn) -> Json:
-    """The head's pod, once it is ready."""
+    """Return the head's pod, once it is ready."""
     return gke.api.until("the head to be ready", gke.head, HEAD_S)
 
 
-def test_a_gang_raises_the_workers_from_zero_and_they_go_again(gke: StackOn, tmp_path: Path) -> None:
-    """`ray job submit` through `kubectl port-forward` asks for a strict-spread group; Ray's own autoscaler v2 raises
-    two workers through KubeRay, each on its own node; on these `rdma-ray bench nccl` measures with gloo between the
-    pods, and every element is right; idle workers are taken away.
-
-    The time line is from what Kubernetes, Ray and the job recorded; it is complete and in order."""
+def test_gang_scales_workers_from_zero_and_back(gke: StackOn, tmp_path: Path) -> None:
+    """`ray job submit` through `kubectl port-forward` requests a strict-spread group; Ray's own autoscaler v2 scales up
+    two workers through KubeRay, each on its own node; `rdma-ray bench nccl` measures with gloo between these pods, and
+    every element is correct; idle workers are removed. The timeline is from records of Kubernetes, Ray and the job; it
+    is complete and in order."""
     empty(gke)
     with gke.forwarded() as port:
         asked = time.time()
@@ -57,7 +55,7 @@ def test_a_gang_raises_the_workers_from_zero_and_they_go_again(gke: StackOn, tmp
         nodes = gke.jobs(port).nodes()
         events = gke.api.list("v1", "Event", NAMESPACE)
         [line] = [line for line in printed.splitlines() if line.startswith("ADDRESSES")]
-        # On a busy machine Ray may fail to start in a pod, and the autoscaler asks for one more than it needs.
+        # On a busy machine Ray may fail to start in a pod, and the autoscaler then requests one more than it needs.
         pods = [pod for pod in gke.workers() if pod["status"].get("podIP") in line.split()[1:]]
         assert {pod["spec"]["nodeName"] for pod in pods} == {gke.scene.nodes["gpu-0"], gke.scene.nodes["gpu-1"]}
         steps = to_first_step(asked, printed, [of_pod(pod, events, nodes) for pod in pods])
@@ -80,9 +78,9 @@ def test_a_gang_raises_the_workers_from_zero_and_they_go_again(gke: StackOn, tmp
     timeline.done("no worker any more")
 
 
-def test_who_has_no_token_gets_no_answer(gke: StackOn) -> None:
+def test_request_without_token_is_unauthorized(gke: StackOn) -> None:
     """From outside, by port-forward, and from another pod of the namespace, by the Service's name: 401 without the
-    stack's token, or with another one. (The network policy would keep the pod out; nothing enforces it here.)"""
+    stack's token, or with another one. (The network policy would block the pod; nothing enforces it here.)"""
     there(gke)
     with gke.forwarded() as port:
         assert answer(port, gke.token) == 200
@@ -97,39 +95,38 @@ def test_who_has_no_token_gets_no_answer(gke: StackOn) -> None:
 
 
 def test_a_user_sees_log_and_exit_code(gke: StackOn, tmp_path: Path) -> None:
-    """`ray job submit` through the port-forward shows the log while the job runs; Ctrl-C ends the following and not the
-    job; `rdma-ray logs` follows it from the first line again and leaves with the job's own exit code; `ray job status`
-    and `ray job submit` tell of a failed job, too."""
+    """`ray job submit` through the port-forward shows the log while the job runs; Ctrl-C ends the command and not the
+    job; `rdma-ray logs` follows it from the first line and exits with the job's own exit code; `ray job status` and
+    `ray job submit` report a failed job, too."""
     head = there(gke)
     with gke.forwarded() as port:
         jobs, file = gke.jobs(port), gke.outputs(port, tmp_path / "outputs.json")
-        submit = [str(RAY), "job", "submit", "--submission-id", "told", "--", *running(TOLD)]
+        submit = [str(RAY), "job", "submit", "--submission-id", "waiting", "--", *running(WAITING)]
         with following(submit, gke.environment(port), tmp_path / "submit.log") as first:
             gke.api.until("its first words", lambda: first.said("FIRST WORDS"), 180)
-            assert jobs.job("told").status == "RUNNING"
+            assert jobs.job("waiting").status == "RUNNING"
             first.process.send_signal(signal.SIGINT)
             assert first.process.wait(60) != 0
-        assert jobs.job("told").status == "RUNNING"
+        assert jobs.job("waiting").status == "RUNNING"
         again = os.environ | {"RDMA_RAY_OUTPUTS": str(file)}
-        with following([str(RDMA_RAY), "logs", "told"], again, tmp_path / "logs.log") as second:
+        with following([str(RDMA_RAY), "logs", "waiting"], again, tmp_path / "logs.log") as second:
             gke.api.until("its first words again", lambda: second.said("FIRST WORDS"), 180)
             assert not second.said("LAST WORDS")
-            gke.inside(head, "touch", "/tmp/told-to-end")
+            gke.inside(head, "touch", "/tmp/end")
             assert second.process.wait(180) == 7
             assert second.said("LAST WORDS")
-        status = gke.ray(port, "job", "status", "told")
-        assert "Job 'told' failed" in status
+        status = gke.ray(port, "job", "status", "waiting")
+        assert "Job 'waiting' failed" in status
         assert "exit code 7" in status
         failed = gke.try_ray(port, "job", "submit", "--", *running("import sys; print('AT ONCE'); sys.exit(3)"))
         assert failed.returncode != 0
         assert "AT ONCE" in failed.stdout
 
 
-def test_training_from_zero_tells_where_the_time_to_its_first_step_went(gke: StackOn, tmp_path: Path) -> None:
-    """What docs/gke.md tells a user to do after `up`: `rdma-ray status` and `rdma-ray train digits` through the
-    port-forward, here from zero workers and for one epoch; and what docs/training.md tells: `kubectl get` and
-    `rdma-ray train report`, which splits the time to the first step by what Kubernetes recorded. A folder stands in for
-    the bucket."""
+def test_training_reports_time_to_first_step(gke: StackOn, tmp_path: Path) -> None:
+    """The steps of docs/gke.md after `up`: `rdma-ray status` and `rdma-ray train digits` through the port-forward, from
+    zero workers and for one epoch; and those of docs/training.md: `kubectl get` and `rdma-ray train report`, which
+    splits the time to the first step by Kubernetes' records. A folder replaces the bucket."""
     gke.scene.shares()
     empty(gke)
     with gke.forwarded() as port:
@@ -158,9 +155,9 @@ def test_training_from_zero_tells_where_the_time_to_its_first_step_went(gke: Sta
     assert sources["image pulled"].split()[1] in workers
 
 
-def test_a_lost_worker_is_replaced_and_its_task_tried_again(gke: StackOn) -> None:
-    """The worker's pod is deleted without grace while its task runs; the autoscaler raises another one where none is
-    free, and the job ends well with the second try, on another pod."""
+def test_lost_worker_is_replaced_and_task_retried(gke: StackOn) -> None:
+    """The worker's pod is deleted without a grace period while its task runs; the autoscaler scales up another one if
+    none is free, and the job succeeds on the second try, on another pod."""
     there(gke)
     with gke.forwarded() as port:
         gke.submit(port, "loses-worker", TRIES, {"RAY_DEDUP_LOGS": "0"})
@@ -176,13 +173,14 @@ def test_a_lost_worker_is_replaced_and_its_task_tried_again(gke: StackOn) -> Non
 
 
 def tried(log: str) -> list[str]:
-    """The addresses at which the task of TRIES was tried, in order."""
+    """Return the addresses at which the task of TRIES was tried, in order."""
     return re.findall(r"TRY \d+ (\S+)", log)
 
 
-def test_a_restart_of_the_operator_leaves_a_job_alone(gke: StackOn, scene: Scene) -> None:
-    """A rolling restart of the operator's Deployment, as `kubectl rollout restart` begins it, while an actor holds a
-    whole GPU node: a new operator pod leads, no pod of Ray's is made anew, and the actor is the same as before."""
+def test_operator_restart_keeps_job(gke: StackOn, scene: Scene) -> None:
+    """A rolling restart of the operator's Deployment, as `kubectl rollout restart` starts it, while an actor holds a
+    whole GPU node: a new operator pod becomes the leader, no Ray pod is recreated, and the actor is the same as before.
+    """
     if (found := operator(scene.api)) is None:
         pytest.skip("not run: no Deployment of KubeRay's operator is to be seen in this cluster")
     head = there(gke)
@@ -195,15 +193,16 @@ def test_a_restart_of_the_operator_leaves_a_job_alone(gke: StackOn, scene: Scene
         manifests.rollout_done(scene.api, *found, within_s=180)
         [new] = {pod["metadata"]["name"] for pod in manifests.pods(scene.api, *found)} - old
         scene.api.until("the new operator to lead", lambda: leads(scene.api, found[0], new), 120)
-        gke.inside(head, "touch", "/tmp/told-to-go-on")
+        gke.inside(head, "touch", "/tmp/continue")
         assert gke.until_over(port, "through-restart") == "succeeded", gke.ray(port, "job", "logs", "through-restart")
-        # The worker may be idle, and gone, by now.
+        # The idle worker may be removed by now.
         assert gke.identities() <= before
 
 
-def test_after_the_loss_of_the_head_the_cluster_serves_again(gke: StackOn) -> None:
-    """The head's pod is deleted without grace while a job runs on a worker: jobs and their state are gone, as nothing
-    keeps them; the operator makes another head, with the same token, and a gang gets its nodes from it."""
+def test_cluster_recovers_from_lost_head(gke: StackOn) -> None:
+    """The head's pod is deleted without a grace period while a job runs on a worker: jobs and their state are lost,
+    since nothing stores them; the operator creates another head, with the same token, and a gang gets its nodes from
+    it."""
     head = there(gke)
     with gke.forwarded() as port:
         gke.submit(port, "loses-head", TRIES, {"RAY_DEDUP_LOGS": "0"})

@@ -1,6 +1,7 @@
-"""The gke stack's RayJob in real pods, with Kueue in front: real KubeRay, Kueue, kubelets, Ray; stand-ins as elsewhere.
+"""The gke stack's RayJob in real pods, with Kueue: real KubeRay, Kueue, kubelets, Ray; the rest is simulated as
+elsewhere.
 
-The operator asks the head's dashboard by the name of its Service, with the stack's token, as it does in a cluster.
+The operator reaches the head's dashboard by the name of its Service, with the stack's token, as in a cluster.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from tools.kubernetes.api import Json
 
 
 def rayjob(scene: Scene, code: str, **changes: object) -> StackOn:
-    """The gke stack with a RayJob that runs this code."""
+    """Return the gke stack with a RayJob that runs this code."""
     ray = {"mode": "job", "entrypoint": shlex.join(running(code))}
     return StackOn(
         scene,
@@ -32,7 +33,7 @@ def rayjob(scene: Scene, code: str, **changes: object) -> StackOn:
 
 @pytest.fixture(scope="module")
 def queued(scene: Scene) -> Iterator[None]:
-    """The real Kueue in a pod, with the values that the stack installs it with."""
+    """The real Kueue in a pod, with the stack's values."""
     if scene.cluster is None:
         pytest.skip("not run: Kueue would be the cluster's own")
     scene.cluster.start_kueue(stack_objects.release("gke, queued", "kueue"))
@@ -41,7 +42,7 @@ def queued(scene: Scene) -> Iterator[None]:
 
 
 def ended(stack: StackOn, within_s: float = 600) -> Json:
-    """The RayJob's status once its deployment is complete or failed."""
+    """Return the RayJob's status once its deployment is complete or failed."""
 
     def over() -> Json | None:
         status = (stack.api.get(RAY_API, "RayJob", "gke-ray", NAMESPACE) or {}).get("status", {})
@@ -50,9 +51,9 @@ def ended(stack: StackOn, within_s: float = 600) -> Json:
     return stack.api.until("the RayJob to end", over, within_s)
 
 
-def test_a_rayjob_makes_its_cluster_runs_and_gives_it_back(scene: Scene) -> None:
-    """From the stack's RayJob to its verdict: KubeRay makes the cluster, submits over HTTP with the token, the gang
-    runs on two nodes, and every pod is gone afterwards without anybody's doing."""
+def test_rayjob_creates_and_deletes_cluster(scene: Scene) -> None:
+    """From the stack's RayJob to its end: KubeRay creates the cluster, submits over HTTP with the token, the gang runs
+    on two nodes, and every pod is deleted afterwards automatically."""
     stack, timeline = rayjob(scene, GANG), Timeline()
     stack.apply()
     try:
@@ -67,9 +68,9 @@ def test_a_rayjob_makes_its_cluster_runs_and_gives_it_back(scene: Scene) -> None
 
 
 @pytest.mark.usefixtures("queued")
-def test_kueue_lets_the_rayjob_begin_and_counts_it(scene: Scene) -> None:
+def test_kueue_admits_rayjob_within_quota(scene: Scene) -> None:
     """With `queue: kueue`: the RayJob is suspended as the stack writes it, Kueue admits its Workload within the quota
-    and lets it begin, and its quota is free again when it has ended."""
+    and starts it, and its quota is free again when it has ended."""
     stack = rayjob(scene, GANG, queue="kueue")
     assert stack.one("RayJob")["spec"]["suspend"] is True
     stack.apply()

@@ -1,7 +1,7 @@
-"""How long Ray's autoscaler lets a worker's pod wait for its node: the gke stack's RayCluster with real Ray.
+"""Time that Ray's autoscaler lets a worker's pod wait for its node: the gke stack's RayCluster with real Ray.
 
-The clock is the manifest's, shortened by `scaling`; the code that keeps it is the autoscaler's own. Stand-ins: as in
-`test_ray_in_pods`; nodes that a cloud does not have are nodes that take no pod.
+The timeout is the manifest's, shortened by `scaling`; the autoscaler's own code applies it. Simulated: as in
+`test_ray_in_pods`; cordoned nodes represent missing ones.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SETTING = "RAY_AUTOSCALER_RECONCILE_ALLOCATE_STATUS_TIMEOUT_S"
 
 @pytest.fixture
 def gke(scene: Scene) -> Iterator[StackOn]:
-    """The stack with the shortened wait, while no GPU node takes a pod."""
+    """The stack with the shortened wait, while all GPU nodes are cordoned."""
     scale = Scale(seconds={SETTING: PROMISED_S, "idleTimeoutSeconds": 10})
     stack = StackOn(scene, "gke", scale)
     for node in ("gpu-0", "gpu-1"):
@@ -37,9 +37,9 @@ def gke(scene: Scene) -> Iterator[StackOn]:
             stack.open(node, True)
 
 
-def test_a_pending_pod_keeps_its_place_as_long_as_promised(gke: StackOn) -> None:
-    """The pods that a job asked for stay Pending, and the same, for the time that the way to get machines promises (as
-    the stack writes it into the autoscaler's environment); only after it are they given up."""
+def test_pending_pod_is_kept_for_capacity_wait(gke: StackOn) -> None:
+    """The pods of a job stay Pending, and the same, for the time that the capacity may take (the stack writes it into
+    the autoscaler's environment); only after it are they replaced."""
     gke.api.until("the head to be ready", gke.head, 300)
     with gke.forwarded() as port:
         gke.submit(port, "waits", GANG, {})
@@ -49,11 +49,12 @@ def test_a_pending_pod_keeps_its_place_as_long_as_promised(gke: StackOn) -> None
     began = min(seconds(pod["metadata"]["creationTimestamp"]) for pod in pods)
 
     def given_up() -> float | None:
-        """Seconds that the first pods waited, once one of them is gone."""
+        """Return the seconds that the first pods waited, once one of them is deleted."""
         assert all(pod["status"]["phase"] == "Pending" for pod in gke.workers())
         left = first & {pod["metadata"]["uid"] for pod in gke.workers()}
         return None if left == first else time.time() - began
 
-    # The autoscaler looks every five seconds, and its clock began up to one look before or after the pods were made.
+    # The autoscaler runs every five seconds, and its clock started up to one run before or after the creation of the
+    # pods.
     waited = gke.api.until("the first pods to be given up", given_up, PROMISED_S + 120)
     assert waited > PROMISED_S - 10

@@ -1,7 +1,7 @@
-"""A cluster that the user owns, named by KUBECONFIG: some of its nodes are made ready for the tests, and put back.
+"""A user's cluster, named by KUBECONFIG: some of its nodes are prepared for the tests, and restored.
 
-What a node had before stands in an annotation of it while it is ours, so that the next run puts back what one left
-that was killed.
+An annotation of a node holds its former values while the tests use it, so that the next run restores what a killed one
+left.
 """
 
 from __future__ import annotations
@@ -26,14 +26,15 @@ from tools.kubernetes.node import NodeShape
 from tools.process import ProgramEnded, Programs
 
 BEFORE = "rdma-ray.local/before-the-tests"
-"""The annotation of a node that the tests use."""
+"""Annotation of a node that the tests use."""
 STACK = "ray"
-"""The namespace that every stack has."""
+"""Namespace that every stack has."""
 _POD_S = 180.0
 _PROXY = "kubectl-proxy"
 _PROXY_S = 60.0
 _NAMESPACE = "default"
-# Prints what it makes, the highest new folder of each path: that is what has to go again. What is there stays as it is.
+# Prints what it creates, the highest new folder of each path: that must be removed again. Existing files stay
+# unchanged.
 _MAKE = """
 make() {
   new=$1
@@ -47,7 +48,13 @@ make() {
 
 @dataclass(frozen=True)
 class Theirs:
-    """api: of their cluster. nodes: what the tests call a node -> its name. sees: whether they have our files, too."""
+    """A prepared cluster.
+
+    Args:
+        api: client of the cluster.
+        nodes: the tests' name of a node -> its name in the cluster.
+        sees: whether the nodes have our files, too.
+    """
 
     api: Api
     nodes: Mapping[str, str]
@@ -56,9 +63,9 @@ class Theirs:
 
 @contextlib.contextmanager
 def prepared(kubeconfig: Path, shapes: Mapping[str, NodeShape], images: Sequence[str]) -> Iterator[Theirs]:
-    """The cluster, some of whose nodes have labels, taints, resources and files for the time of the tests.
+    """The cluster, some of whose nodes have labels, taints, resources and files for the duration of the tests.
 
-    Raises Missing where it cannot be reached, or has too few nodes, no KubeRay, not the images, or a Ray of its own.
+    Raises Missing if it is not reachable, or has too few nodes, no KubeRay, not the images, or its own Ray.
     """
     with proxied(kubeconfig) as api:
         _put_back_what_was_left(api, images[0])
@@ -72,7 +79,7 @@ def prepared(kubeconfig: Path, shapes: Mapping[str, NodeShape], images: Sequence
 
 
 def prepare(api: Api, node: Json, shape: NodeShape, image: str) -> None:
-    """Make a node what the tests need, after it was written down what it is; `restore` undoes it."""
+    """Prepare a node for the tests, after its values are recorded; `restore` undoes it."""
     name = node["metadata"]["name"]
     labels = node["metadata"].get("labels", {})
     before = {
@@ -91,7 +98,7 @@ def prepare(api: Api, node: Json, shape: NodeShape, image: str) -> None:
 
 
 def restore(api: Api, name: str, image: str) -> None:
-    """Put a node back to what the annotation says, and take that off; one without it is left alone."""
+    """Restore a node from the annotation, and remove that; one without it stays unchanged."""
     node = api.get("v1", "Node", name)
     if node is None or (text := node["metadata"].get("annotations", {}).get(BEFORE)) is None:
         return
@@ -106,10 +113,10 @@ def restore(api: Api, name: str, image: str) -> None:
 
 @contextlib.contextmanager
 def proxied(kubeconfig: Path) -> Iterator[Api]:
-    """A client that signs in as the user's kubeconfig says, by `kubectl proxy` on loopback. Raises Missing.
+    """A client with the user's kubeconfig, by `kubectl proxy` on loopback. Raises Missing.
 
-    The proxy is not in the terminal's group, so that after Ctrl-C it still serves those who put things back. It ends
-    with us, however we end, since whoever reaches it is signed in.
+    The proxy is not in the terminal's process group, so that it still serves the cleanup after Ctrl-C. It ends with
+    this process, however that ends, since any local client of it is authenticated.
     """
     kubectl = builds.programs("kubectl")["kubectl"]
     if not kubeconfig.is_file():
@@ -118,7 +125,7 @@ def proxied(kubeconfig: Path) -> Iterator[Api]:
         programs = Programs(Path(folder))
         command = [str(kubectl), f"--kubeconfig={kubeconfig.resolve()}", "proxy", "--port=0"]
         try:
-            # How one signs in may be another program, with an environment of its own.
+            # The authentication may be another program, with its own environment.
             programs.start(_PROXY, command, os.environ)
             address = Api("http://127.0.0.1", "", None).until("kubectl proxy", lambda: _listening(programs), _PROXY_S)
             api = Api(address, "", None)
@@ -203,7 +210,7 @@ def _writing(shape: NodeShape) -> str:
 
 
 def _sees(api: Api, nodes: Iterable[str], folder: Path, image: str) -> bool:
-    """Whether the nodes have this machine's files: they do where they are namespaces of it."""
+    """Return whether the nodes have this machine's files: they do if they are namespaces of it."""
     seen = folder / uuid.uuid4().hex
     seen.touch()
     look = f"if [ -e {_quoted('/node' + str(seen))} ]; then echo SEEN; fi"
@@ -215,7 +222,7 @@ def _tops(paths: Sequence[str] | Mapping[str, object]) -> list[str]:
 
 
 def _in_a_pod(api: Api, node: str, image: str, script: str, tops: Sequence[str]) -> str:
-    """Run a script as root on the node, with its folders /TOP below /node; returns what it printed."""
+    """Run a script as root on the node, with its folders /TOP below /node; return its output."""
     container = {
         "name": "main",
         "image": image,
@@ -227,7 +234,7 @@ def _in_a_pod(api: Api, node: str, image: str, script: str, tops: Sequence[str])
     spec = {
         "nodeName": node,
         "restartPolicy": "Never",
-        # Also on a node that has the tests' taints already.
+        # Also on a node that already has the tests' taints.
         "tolerations": [{"operator": "Exists"}],
         "automountServiceAccountToken": False,
         "containers": [container],

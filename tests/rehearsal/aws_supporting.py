@@ -1,4 +1,4 @@
-"""A small, legal AWS for the tests of its simulation: a VPC with a way out, a cluster, a CPU group, a GPU template."""
+"""Small valid AWS environment for tests: a VPC with egress, a cluster, a CPU node group, a GPU launch template."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CONFIG: Mapping[str, Any] = {"region": REGION, "defaultTags": '{"tags": {"team":
 
 
 def trust(service: str, *actions: str) -> str:
-    """A policy that lets a service take a role."""
+    """Return a policy that lets a service assume a role."""
     allowed = list(actions) or ["sts:AssumeRole"]
     statement = {"Effect": "Allow", "Principal": {"Service": service}, "Action": allowed}
     return json.dumps({"Version": "2012-10-17", "Statement": [statement]})
@@ -36,12 +36,12 @@ POD_TRUST = trust("pods.eks.amazonaws.com", "sts:AssumeRole", "sts:TagSession")
 
 
 def role_arn(name: str) -> str:
-    """The ARN of a role of this account."""
+    """Return the ARN of a role in this account."""
     return f"arn:aws:iam::{ACCOUNT}:role/{name}"
 
 
 def layout(machine: str, groups: list[str]) -> list[Json]:
-    """The interfaces of a machine as the program asks for them."""
+    """Return the interfaces of a machine, as the program requests them."""
     return [
         {
             "networkCardIndex": one.card,
@@ -55,12 +55,12 @@ def layout(machine: str, groups: list[str]) -> list[Json]:
 
 
 def kind(type_: str) -> Kind:
-    """A kind of this cloud."""
+    """Return a kind of this cloud."""
     return CLOUD.kinds[type_]
 
 
 def identify(type_: str, inputs: Json) -> str:
-    """The id of what a request makes."""
+    """Return the id of a request's object."""
     return kind(type_).identify(inputs, CONFIG)
 
 
@@ -69,7 +69,7 @@ VPC_ID = identify(tokens.VPC, VPC)
 
 
 def subnet(cidr: str, zone: str, name: str) -> Json:
-    """A subnet of the VPC."""
+    """Return the inputs of a subnet of the VPC."""
     return {"vpcId": VPC_ID, "cidrBlock": cidr, "availabilityZone": zone, "tags": {"Name": name}}
 
 
@@ -243,11 +243,11 @@ RIGHT: Mapping[str, Json] = {
     },
     tokens.REPOSITORY: {"name": "ray-efa"},
 }
-"""A request of each kind that this cloud accepts in the landscape; `right` puts the name of the tagged group in."""
+"""A valid request of each kind; `right` adds the name of the tagged group."""
 
 
 def right(state: View, type_: str) -> Json:
-    """The right request of a kind, with what only the landscape knows."""
+    """Return the valid request of a kind, with values that depend on the supporting resources."""
     inputs = copy.deepcopy(RIGHT[type_])
     if type_ in (tokens.GROUP_TAG, tokens.SCHEDULE):
         group = state.get(tokens.NODE_GROUP, "ray:system") or {}
@@ -256,7 +256,7 @@ def right(state: View, type_: str) -> Json:
 
 
 def call(state: View, type_: str, inputs: Json, verb: Verb = "create", id_: str | None = None) -> Call:
-    """A request as the provider makes it."""
+    """Return a request as the provider sends it."""
     used = id_ or identify(type_, inputs)
     live = (state.get(type_, used) or {}) if verb != "create" else {}
     now = inputs if verb == "create" else applied(live, live, inputs)
@@ -269,7 +269,7 @@ make = partial(shared.make, CLOUD, call)
 
 
 def landscape(state: View) -> None:
-    """Make everything that the right requests lean on."""
+    """Create the supporting resources of all valid requests."""
     add = partial(make, state)
     add(tokens.VPC, VPC)
     for one in (PRIVATE, OTHER, PUBLIC):

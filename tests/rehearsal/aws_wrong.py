@@ -1,4 +1,4 @@
-"""How a right request to the simulated AWS is made wrong: cases of refusals, and the worlds that they need."""
+"""Cases of refusals by the simulated AWS: changes that invalidate a valid request, and their cloud states."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ RESERVED = "cr-0123456789abcdef0"
 
 
 def nothing(_state: View) -> None:
-    """The landscape is enough."""
+    """Use the supporting resources unchanged."""
 
 
 def another(type_: str, id_: str, changes: Mapping[str, Any]) -> Prepare:
-    """Something of the landscape is another."""
+    """Change a supporting resource."""
 
     def prepare(state: View) -> None:
         live = state.get(type_, id_)
@@ -42,7 +42,7 @@ def template(changes: Mapping[str, Any]) -> Prepare:
 
 
 def with_interfaces(*places: tuple[int, int, str], **more: Any) -> Prepare:
-    """The template has other interfaces: (card, device, type)."""
+    """Give the launch template other interfaces: (card, device, type)."""
     rows = [{"networkCardIndex": card, "deviceIndex": device, "interfaceType": kind} for card, device, kind in places]
     return template({"networkInterfaces": [{**row, **more} for row in rows]})
 
@@ -60,7 +60,7 @@ def both(*steps: Prepare) -> Prepare:
     return lambda state: [step(state) for step in steps]
 
 
-def beside(type_: str, inputs: Mapping[str, Any]) -> Prepare:
+def existing(type_: str, inputs: Mapping[str, Any]) -> Prepare:
     return lambda state: land.make(state, type_, dict(inputs))
 
 
@@ -78,7 +78,7 @@ def quota(**limits: int) -> Prepare:
 
 
 def made_before(state: View, type_: str) -> str:
-    """Make the right request of a kind, so that it is there already."""
+    """Create the valid request's object in advance."""
     return land.make(state, type_, land.right(state, type_))
 
 
@@ -88,9 +88,9 @@ def cluster(changes: Mapping[str, Any]) -> Prepare:
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """`changes` make the right request of a kind wrong, in a world that `prepare` has touched; `says` is a pattern.
+    """`changes` invalidate the valid request of a kind, in the cloud state of `prepare`; `says` is a pattern.
 
-    `id_` is of the object that is updated or deleted; one of the landscape, unless `prepare` makes it.
+    `id_` is the object to update or delete: a supporting resource, unless `prepare` creates it.
     """
 
     rule: str
@@ -103,15 +103,15 @@ class Case:
 
     @property
     def name(self) -> str:
-        """For pytest."""
+        """Return the test id."""
         return f"{self.kind.rpartition(':')[2]}-{self.rule}"
 
 
 def case(rule: str, kind: str, changes: Mapping[str, Any], says: str, prepare: Prepare = nothing, **more: Any) -> Case:
-    """A case, short to write."""
+    """Return a case."""
     return Case(rule=rule, kind=kind, changes=changes, says=says, prepare=prepare, **more)
 
 
 def gone(rule: str, kind: str, id_: str, says: str, prepare: Prepare = nothing) -> Case:
-    """A case of a deletion."""
+    """Return a case of a deletion."""
     return Case(rule=rule, kind=kind, changes={}, says=says, verb="delete", prepare=prepare, id_=id_)

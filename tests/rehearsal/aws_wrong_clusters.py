@@ -4,14 +4,27 @@ from __future__ import annotations
 
 from rehearsal.clouds.aws import tokens as t
 from tests.rehearsal import aws_supporting as land
-from tests.rehearsal.aws_wrong import FS, C, G, another, beside, both, case, cluster, gone, made_before, quota, without
+from tests.rehearsal.aws_wrong import (
+    FS,
+    C,
+    G,
+    another,
+    both,
+    case,
+    cluster,
+    existing,
+    gone,
+    made_before,
+    quota,
+    without,
+)
 from tests.rehearsal.supporting import GONE
 
 OF_BUCKET = (t.BUCKET_ACCESS, t.BUCKET_VERSIONING, t.BUCKET_ENCRYPTION, t.BUCKET_POLICY, t.BUCKET_OWNERSHIP)
 
 CLUSTERS = (
     case("cluster_name_invalid", C, {"name": "a b"}, "restrictions"),
-    case("cluster_role_untrusted", C, {"roleArn": land.role_arn("nobody")}, "does not exist"),
+    case("cluster_role_untrusted", C, {"roleArn": land.role_arn("missing")}, "does not exist"),
     case("cluster_role_untrusted", C, {"roleArn": land.role_arn("nodes")}, "trusted entity"),
     case("cluster_role_untrusted", C, {}, "AmazonEKSClusterPolicy", without(t.ATTACHMENT)),
     case("version_unknown", C, {"version": "1.29"}, "unsupported Kubernetes version"),
@@ -93,7 +106,7 @@ PARTS = (
         "authentication mode must be",
         cluster({"accessConfig.authenticationMode": "CONFIG_MAP"}),
     ),
-    case("principal_invalid", t.ACCESS_ENTRY, {"principalArn": land.role_arn("nobody")}, "invalid principal"),
+    case("principal_invalid", t.ACCESS_ENTRY, {"principalArn": land.role_arn("missing")}, "invalid principal"),
     case("principal_invalid", t.ACCESS_ENTRY, {"principalArn": "people"}, "invalid principal"),
     case("access_group_reserved", t.ACCESS_ENTRY, {"kubernetesGroups": ["system:masters"]}, "cannot start with"),
     case("access_type_unknown", t.ACCESS_ENTRY, {"type": "ADMIN"}, "type is invalid"),
@@ -103,7 +116,7 @@ PARTS = (
         "access_policy_unknown", t.ACCESS_POLICY, {"policyArn": "arn:aws:iam::aws:policy/AdministratorAccess"}, "not an"
     ),
     case("access_scope_invalid", t.ACCESS_POLICY, {"accessScope": {"type": "namespace"}}, "accessScope"),
-    case("pod_role_untrusted", t.POD_IDENTITY, {"roleArn": land.role_arn("nobody")}, "does not exist"),
+    case("pod_role_untrusted", t.POD_IDENTITY, {"roleArn": land.role_arn("missing")}, "does not exist"),
     case("pod_role_untrusted", t.POD_IDENTITY, {"roleArn": land.role_arn("nodes")}, "sts:TagSession"),
     case(
         "pod_identity_exists",
@@ -116,7 +129,7 @@ PARTS = (
 
 IDENTITIES = (
     *(
-        case("role_missing", kind, {"role": "nobody"}, "nobody cannot be found")
+        case("role_missing", kind, {"role": "missing"}, "missing cannot be found")
         for kind in (t.ROLE_POLICY, t.ATTACHMENT, t.INSTANCE_PROFILE)
     ),
     *(case("bucket_missing", kind, {"bucket": "acme-none"}, "acme-none") for kind in OF_BUCKET),
@@ -128,7 +141,9 @@ IDENTITIES = (
     ),
     case("policy_missing", t.ATTACHMENT, {"policyArn": "arn:aws:iam::aws:policy/AmazonEKSNothing"}, "not attachable"),
     gone("role_in_use", t.ROLE, "nodes", "detach all policies"),
-    gone("role_in_use", t.ROLE, "pods", "delete policies first", beside(t.ROLE_POLICY, {"name": "a", "role": "pods"})),
+    gone(
+        "role_in_use", t.ROLE, "pods", "delete policies first", existing(t.ROLE_POLICY, {"name": "a", "role": "pods"})
+    ),
     gone(
         "policy_attached",
         t.POLICY,
@@ -136,7 +151,7 @@ IDENTITIES = (
         "attached to entities",
         both(
             lambda state: made_before(state, t.POLICY),
-            beside(t.ATTACHMENT, {"role": "pods", "policyArn": land.identify(t.POLICY, land.RIGHT[t.POLICY])}),
+            existing(t.ATTACHMENT, {"role": "pods", "policyArn": land.identify(t.POLICY, land.RIGHT[t.POLICY])}),
         ),
     ),
     case("key_locks_out", t.KEY, {"policy": land.RIGHTS}, "will not allow you"),
@@ -190,7 +205,7 @@ FILES = (
         t.DATA_REPOSITORY,
         {},
         "overlaps",
-        beside(t.DATA_REPOSITORY, {**land.RIGHT[t.DATA_REPOSITORY], "fileSystemPath": "/"}),
+        existing(t.DATA_REPOSITORY, {**land.RIGHT[t.DATA_REPOSITORY], "fileSystemPath": "/"}),
     ),
     case("repository_events_unknown", t.DATA_REPOSITORY, {"s3.autoImportPolicy.events": ["MOVED"]}, "got MOVED"),
 )

@@ -84,7 +84,7 @@ INTERFACES = (
 GROUPS = (
     *(case("cluster_missing", kind, {"clusterName": "gone"}, "No cluster found for name: gone") for kind in IN_CLUSTER),
     case("group_name_invalid", G, {"nodeGroupName": "a b"}, "nodegroup name"),
-    case("node_role_untrusted", G, {"nodeRoleArn": land.role_arn("nobody")}, "nobody cannot be found"),
+    case("node_role_untrusted", G, {"nodeRoleArn": land.role_arn("missing")}, "missing cannot be found"),
     case("node_role_untrusted", G, {"nodeRoleArn": land.role_arn("pods")}, "were not found in the trust"),
     case("subnets_elsewhere", G, {"subnetIds": ["subnet-1"]}, "subnet-1' does not exist"),
     case("subnets_elsewhere", G, {}, "not in the VPC", another(t.SUBNET, land.PRIVATE_ID, {"vpcId": "vpc-1"})),

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from rehearsal.clouds.aws import tokens as t
 from rehearsal.clouds.state import View
 from tests.rehearsal import aws_supporting as land
-from tests.rehearsal.aws_wrong import Case, Prepare, another, beside, case, gone, quota, without
+from tests.rehearsal.aws_wrong import Case, Prepare, another, case, existing, gone, quota, without
 from tests.rehearsal.supporting import GONE
 
 IN_VPC = (t.SUBNET, t.INTERNET_GATEWAY, t.ROUTE_TABLE, t.SECURITY_GROUP, t.ENDPOINT)
@@ -59,7 +59,7 @@ NETWORK = (
         "requires both",
         another(t.VPC, land.VPC_ID, {"enableDnsHostnames": False}),
     ),
-    case("private_names_taken", t.ENDPOINT, {}, "conflicting DNS domain", beside(t.ENDPOINT, land.ENDPOINT)),
+    case("private_names_taken", t.ENDPOINT, {}, "conflicting DNS domain", existing(t.ENDPOINT, land.ENDPOINT)),
     case("endpoint_twice_in_zone", t.ENDPOINT, {"subnetIds": [land.PRIVATE_ID, land.PUBLIC_ID]}, "Found another"),
 )
 

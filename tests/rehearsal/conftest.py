@@ -1,4 +1,4 @@
-"""One copy of the project for the tier: its tests walk one stack through its life, in the order they stand in."""
+"""One copy of the project for the tier: its tests take one stack through its life, in file order."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.clone import Clone
 
 @pytest.fixture
 def fresh_clone(tmp_path: Path) -> Iterator[Clone]:
-    """A copy for one test alone."""
+    """A copy for a single test."""
     clone = Clone(tmp_path)
     yield clone
     clone.remove()
@@ -21,7 +21,7 @@ def fresh_clone(tmp_path: Path) -> Iterator[Clone]:
 
 @pytest.fixture(scope="session")
 def fork_server() -> Iterator[ForkServer]:
-    """Hosts and plugins that start at once."""
+    """Language hosts and plugins from a fork server."""
     with ForkServer() as started:
         yield started
 

@@ -1,4 +1,4 @@
-"""Deployments made by hand, of the form of `pulumi stack export`, for tests that need no engine."""
+"""Hand-written deployments in the format of `pulumi stack export`, for tests without an engine."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ STACK = "urn:pulumi:gke::rdma-ray::pulumi:pulumi:Stack::rdma-ray-gke"
 
 
 class Deployment:
-    """A deployment under construction; every method returns the URN of what it adds."""
+    """Builder of a deployment; every method returns the URN of the added resource."""
 
     def __init__(self) -> None:
         self.resources: list[dict[str, Any]] = [{"urn": STACK, "type": "pulumi:pulumi:Stack", "custom": False}]
 
     def component(self, type_: str, name: str, parent: str = STACK) -> str:
-        """A component."""
+        """Add a component."""
         return self._add(type_, name, {"parent": parent})
 
     def provider(self, package: str, name: str, data: Iterable[str] = (), **inputs: Any) -> str:
-        """A provider."""
+        """Add a provider."""
         return self._add(
             f"pulumi:providers:{package}",
             name,
@@ -40,7 +40,7 @@ class Deployment:
         deleted_with: str | None = None,
         inputs: dict[str, Any] | None = None,
     ) -> str:
-        """A resource that uses values of `data`, and waits for `after` by an explicit `depends_on`."""
+        """Add a resource that uses values of `data`, and depends on `after` explicitly."""
         state = {"id": f"id-of-{name}", "custom": True, "parent": parent, "inputs": inputs or {}, "outputs": {}}
         if provider:
             state["provider"] = f"{provider}::id-of-{provider.rpartition('::')[2]}"
@@ -49,7 +49,7 @@ class Deployment:
         return self._add(type_, name, state | _needs(data, after))
 
     def exported(self) -> dict[str, Any]:
-        """What `pulumi stack export` would print."""
+        """Return the output of `pulumi stack export`."""
         return {"version": 3, "deployment": {"manifest": {}, "resources": self.resources}}
 
     def _add(self, type_: str, name: str, state: dict[str, Any]) -> str:
@@ -67,7 +67,7 @@ def _needs(data: Iterable[str], after: Iterable[str]) -> dict[str, Any]:
 
 
 def gke() -> Deployment:
-    """A deployment of the form of the GKE stack."""
+    """Return a deployment like that of the GKE stack."""
     made = Deployment()
     gcp = made.provider("gcp", "default_10_2_0", project="a-project")
     root = made.component("rdma-ray:gke:GkeStack", "gke")

@@ -1,4 +1,4 @@
-"""A small, legal Google Cloud for the tests of its simulation: three networks, a cluster, an account, a system pool."""
+"""Small valid Google Cloud environment for tests: three networks, a cluster, an account, a system pool."""
 
 from __future__ import annotations
 
@@ -114,16 +114,16 @@ RIGHT: Mapping[str, Json] = {
     tokens.CLUSTER: CLUSTER,
     tokens.NODE_POOL: POOL,
 }
-"""A request of each kind that this cloud accepts in the landscape."""
+"""A valid request of each kind."""
 
 
 def kind(type_: str) -> Kind:
-    """A kind of this cloud."""
+    """Return a kind of this cloud."""
     return CLOUD.kinds[type_]
 
 
 def call(state: View, type_: str, inputs: Json, verb: Verb = "create", config: Mapping[str, Any] | None = None) -> Call:
-    """A request as the provider makes it."""
+    """Return a request as the provider sends it."""
     used = CONFIG if config is None else config
     id_ = kind(type_).identify(inputs, used)
     live = (state.get(type_, id_) or {}) if verb != "create" else {}
@@ -137,7 +137,7 @@ make = partial(shared.make, CLOUD, call)
 
 
 def landscape(state: View) -> None:
-    """Make everything that the right requests lean on."""
+    """Create the supporting resources of all valid requests."""
     for name, profile in (("main", None), ("gvnic", None), ("rdma", PROFILE)):
         network: Json = {"name": name, "autoCreateSubnetworks": False, "mtu": 8896}
         make(state, tokens.NETWORK, network | ({"networkProfile": profile} if profile else {}))

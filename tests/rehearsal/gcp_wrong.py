@@ -1,4 +1,4 @@
-"""How a right request to the simulated Google Cloud is made wrong: cases of refusals, and the worlds that they need."""
+"""Cases of refusals by the simulated Google Cloud: changes that invalidate a valid request, and their cloud states."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PLAIN: dict[str, Any] = {
     "nodeConfig.maxRunDuration": GONE,
     "management": {"autoRepair": True, "autoUpgrade": True},
 }
-"""What turns the right pool, a flex-start one, into an ordinary one."""
+"""Changes that turn the valid pool, a flex-start one, into an on-demand pool."""
 COMPACT: dict[str, Any] = {"placementPolicy": {"type": "COMPACT"}}
 AUTO: dict[str, Any] = {"networkConfig": {"acceleratorNetworkProfile": "auto"}}
 NO_NETWORKS: dict[str, Any] = {"networkConfig": GONE}
@@ -36,7 +36,7 @@ RESERVED: dict[str, Any] = {
 
 
 def nothing(_state: View) -> None:
-    """The landscape is enough."""
+    """Use the supporting resources unchanged."""
 
 
 def quota(limits: Mapping[str, int]) -> Callable[[View], None]:
@@ -44,7 +44,7 @@ def quota(limits: Mapping[str, int]) -> Callable[[View], None]:
 
 
 def cluster(changes: Mapping[str, Any]) -> Callable[[View], None]:
-    """The pools' cluster is another one."""
+    """Change the pools' cluster."""
 
     def prepare(state: View) -> None:
         live = state.get(C, land.CLUSTER_ID)
@@ -75,7 +75,7 @@ def gpu_pool(state: View) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """`changes` make the right request of a kind wrong, in a world that `prepare` has touched; `says` is a pattern."""
+    """`changes` invalidate the valid request of a kind, in the cloud state of `prepare`; `says` is a pattern."""
 
     rule: str
     kind: str
@@ -88,10 +88,10 @@ class Case:
 
     @property
     def name(self) -> str:
-        """For pytest."""
+        """Return the test id."""
         return f"{self.kind.rpartition(':')[2]}-{self.rule}"
 
 
 def case(rule: str, kind: str, changes: Mapping[str, Any], says: str, **more: Any) -> Case:
-    """A case, short to write."""
+    """Return a case."""
     return Case(rule=rule, kind=kind, changes=changes, says=says, **more)

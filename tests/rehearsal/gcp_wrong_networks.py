@@ -120,7 +120,7 @@ CASES = (
     ),
     # Members
     case("member_malformed", PROJECT, {"member": "me@example.com"}, "one of the known types"),
-    case("member_malformed", BUCKET, {"member": "somebody"}, "one of the known types"),
+    case("member_malformed", BUCKET, {"member": "user"}, "one of the known types"),
     case("role_malformed", PROJECT, {"role": "logging.logWriter"}, "Role logging.logWriter is not supported"),
     case("role_malformed", BUCKET, {"role": "owner"}, "is not supported"),
     case("account_missing", PROJECT, {"member": f"serviceAccount:{land.ACCOUNT[1:]}"}, "does not exist"),

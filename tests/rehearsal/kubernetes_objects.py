@@ -1,4 +1,4 @@
-"""Right Kubernetes objects of every kind that a stack makes, and a simulated world in which they are right."""
+"""Valid Kubernetes objects of every kind that a stack creates, and a cloud state in which they are valid."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ GPU_POOL: Json = {
 
 
 def kubeconfig(host: str = HOST) -> str:
-    """A kubeconfig as the stack writes it."""
+    """Return a kubeconfig as the stack writes it."""
     return json.dumps(
         {
             "current-context": "c",
@@ -100,7 +100,7 @@ RAY_SPEC: Json = {
 
 
 def named(name: str, namespace: str | None = "ray", **rest: Any) -> Json:
-    """An object with a name."""
+    """Return an object with a name."""
     return {"metadata": {"name": name, **({"namespace": namespace} if namespace else {})}, **rest}
 
 
@@ -199,7 +199,7 @@ RIGHT: Mapping[str, Json] = {
         },
     ),
     RAY_CLUSTER: {
-        # Its autoscaler writes into the list of its worker groups, too.
+        # Its autoscaler also writes the list of its worker groups.
         "metadata": {"name": "a3u", "namespace": "ray", "annotations": {"pulumi.com/patchForce": "true"}},
         "apiVersion": "ray.io/v1",
         "kind": "RayCluster",
@@ -228,11 +228,11 @@ RIGHT: Mapping[str, Json] = {
         "values": {"nodeSelector": {"cloud.google.com/gke-nodepool": "system"}},
     },
 }
-"""One right object of every kind that a stack makes."""
+"""One valid object of every kind that a stack creates."""
 
 
 def furnish(view: View) -> None:
-    """A cluster with multi-networking, KubeRay and Kueue, and what the right objects refer to."""
+    """Create a cluster with multi-networking, KubeRay and Kueue, and the objects that the valid ones refer to."""
     view.put("gcp:container/cluster:Cluster", CLUSTER_ID, CLUSTER)
     view.put("gcp:container/nodePool:NodePool", "system", SYSTEM_POOL)
     view.put("gcp:container/nodePool:NodePool", "gpu", GPU_POOL)
@@ -265,7 +265,7 @@ def call(
     live: Json | None = None,
     config: Mapping[str, Any] = CONFIG,
 ) -> Call:
-    """A request as the provider makes it."""
+    """Return a request as the provider sends it."""
     kind = CLOUD.kind(type_)
     assert kind is not None
     return Call(
@@ -281,14 +281,14 @@ def call(
 
 
 def first_refusal(request: Call) -> Refusal | None:
-    """What the API says first."""
+    """Return the API's first refusal."""
     kind = CLOUD.kind(request.type)
     assert kind is not None
     return next((refusal for rule in kind.rules if (refusal := rule(request)) is not None), None)
 
 
 def with_(value: Any, path: str, new: Any) -> Any:
-    """A copy with one thing set ("spec/containers/0/image"); None takes it out. `~` stands for a slash in a key."""
+    """Return a copy with one value set ("spec/containers/0/image"); None removes it. `~` is a slash in a key."""
     result = copy.deepcopy(value)
     *way, last = (part.replace("~", "/") for part in path.split("/"))
     place = result

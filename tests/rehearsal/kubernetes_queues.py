@@ -1,4 +1,4 @@
-"""Right objects of Kueue: a queue of two flavors of GPU nodes, the second provisioned on request."""
+"""Valid objects of Kueue: a queue with two GPU flavors, the second one queued."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ PRIORITY_CLASS = "kubernetes:kueue.x-k8s.io/v1beta2:WorkloadPriorityClass"
 
 
 def everywhere(name: str, **rest: Any) -> Json:
-    """An object without a namespace."""
+    """Return a cluster-scoped object."""
     return {"metadata": {"name": name}, **rest}
 
 
 def quotas(flavor: str, **amounts: Any) -> Json:
-    """A flavor's quotas; `gpu` is NVIDIA's resource."""
+    """Return a flavor's quotas; `gpu` is NVIDIA's resource."""
     named = {"nvidia.com/gpu" if key == "gpu" else key: amount for key, amount in amounts.items()}
     return {"name": flavor, "resources": [{"name": key, "nominalQuota": amount} for key, amount in named.items()]}
 
@@ -79,11 +79,11 @@ RIGHT_QUEUES: Mapping[str, Json] = {
     COHORT: everywhere("all", spec={"parentName": "company"}),
     PRIORITY_CLASS: everywhere("urgent", value=1000, description="before others"),
 }
-"""One right object of each of Kueue's kinds."""
+"""One valid object of each of Kueue's kinds."""
 
 
 def standing() -> list[tuple[str, str, Json]]:
-    """What the right ones refer to, as (type, id, live). None of them refers to one of the right ones."""
+    """Objects that the valid ones refer to, as (type, id, live). None of them refers to a valid one."""
     return [
         (TOPOLOGY, "racks", RIGHT_QUEUES[TOPOLOGY]),
         (RESOURCE_FLAVOR, "system", everywhere("system", spec={"nodeLabels": {POOL: "system"}})),

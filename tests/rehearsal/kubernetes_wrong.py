@@ -1,4 +1,4 @@
-"""A wrong request to the simulated Kubernetes API: one change to a right object, or to the world around it."""
+"""Invalid requests to the simulated Kubernetes API: one change to a valid object or to the cloud state."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from tests.rehearsal.kubernetes_objects import RIGHT, call, named, with_
 
 @dataclass(frozen=True)
 class Wrong:
-    """What makes a right object wrong: one change, or what is live, or what is missing in the world.
+    """What invalidates a valid object: a change, a live object, or a missing one.
 
-    `also` are changes that leave it right, and without which the rule would not be asked.
+    `also` are valid changes that the rule needs to apply.
     """
 
     rule: Rule
@@ -30,14 +30,14 @@ class Wrong:
 
 
 def autoscaled(right: Json) -> Json:
-    """The same after Ray's autoscaler wrote into it, if it is a RayCluster."""
+    """Return the object after Ray's autoscaler wrote to it, if it is a RayCluster."""
     groups = (right.get("spec") or {}).get("workerGroupSpecs")
     grown: Json = with_(right, "spec/workerGroupSpecs/0/scaleStrategy", {"workersToDelete": []}) if groups else {}
     return grown
 
 
 def request_of(wrong: Wrong, state: View) -> Call:
-    """The wrong request, in a world that is as the case wants it."""
+    """Return the invalid request, with the cloud state of the case."""
     right = RIGHT.get(wrong.type, named("x"))
     for type_, id_ in wrong.gone:
         state.remove(type_, id_)

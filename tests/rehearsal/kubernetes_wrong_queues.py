@@ -1,4 +1,4 @@
-"""Wrong requests about Kueue's objects, jobs in a queue and RayJobs."""
+"""Invalid requests for Kueue's objects, queued jobs and RayJobs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ NO_KUEUE = ((RELEASE, "kueue-system/kueue"),)
 
 
 def queued_job(rule: Rule, path: str, new: Any, says: str, **more: Any) -> Wrong:
-    """A RayJob of fixed size in a queue, with one thing wrong."""
+    """A queued RayJob of fixed size with one invalid value."""
     return Wrong(rule, RAY_JOB, path, new, says, also=FIXED_SIZE, **more)
 
 

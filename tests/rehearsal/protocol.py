@@ -1,4 +1,4 @@
-"""The engine's side of the provider protocol, over gRPC, for tests that need no engine."""
+"""Client side of the provider protocol over gRPC, for tests without an engine."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from rehearsal.clouds.state import State
 from rehearsal.clouds.values import from_wire, to_wire
 
 NO_PROCESS = 2**30
-"""Above every process id that Linux and macOS give out: a kill that is ordered here by mistake hits nobody."""
+"""Above every process id of Linux and macOS, so that an accidental kill hits no process."""
 
 
 @dataclass
 class Client:
-    """The engine's side of the protocol."""
+    """Client of the protocol."""
 
     stub: provider_pb2_grpc.ResourceProviderStub
     state: State
 
     def create(self, type_: str, inputs: Json, *, preview: bool = False, urn: str = "urn:a") -> tuple[str, Json]:
-        """Id and outputs."""
+        """Create an object; return id and outputs."""
         response = self.stub.Create(
             provider_pb2.CreateRequest(urn=urn, type=type_, properties=to_wire(inputs), preview=preview)
         )
@@ -48,7 +48,7 @@ class Client:
         olds: Any = None,
         ignores: Sequence[str] = (),
     ) -> Json:
-        """Outputs."""
+        """Update an object; return the outputs."""
         request = provider_pb2.UpdateRequest(
             id=id_,
             urn="urn:a",
@@ -62,14 +62,14 @@ class Client:
         return from_wire(self.stub.Update(request).properties)
 
     def read(self, type_: str, id_: str, asked: Json) -> tuple[Json, Json] | None:
-        """Inputs and outputs of now; None if it is gone."""
+        """Read current inputs and outputs; None if the object does not exist."""
         response = self.stub.Read(
             provider_pb2.ReadRequest(id=id_, urn="urn:a", type=type_, inputs=to_wire(asked), properties=to_wire(asked))
         )
         return (from_wire(response.inputs), from_wire(response.properties)) if response.id else None
 
     def delete(self, type_: str, id_: str, asked: Json, *, within_s: float = 0) -> None:
-        """Take it away; `within_s` is the time-out that the program asks for, 0 for none."""
+        """Delete an object; `within_s` is the program's timeout, 0 for none."""
         request = provider_pb2.DeleteRequest(
             id=id_, urn="urn:a", type=type_, old_inputs=to_wire(asked), timeout=within_s
         )
@@ -78,7 +78,7 @@ class Client:
     def diff(
         self, type_: str, before: Json, now: Json, *, id_: str = "x", ignores: Sequence[str] = ()
     ) -> provider_pb2.DiffResponse:
-        """How the engine is to go from one to the other."""
+        """Return the diff of two versions of the inputs."""
         request = provider_pb2.DiffRequest(
             id=id_,
             urn="urn:a",
@@ -92,17 +92,17 @@ class Client:
         return response
 
     def order(self, *texts: str) -> None:
-        """Order faults."""
+        """Inject faults."""
         with self.state.transaction() as view:
             faults.schedule(view, [Fault.parse(text) for text in texts])
 
     def live(self, type_: str, id_: str) -> Json | None:
-        """What the cloud holds."""
+        """Return the objects in the cloud."""
         with self.state.transaction() as view:
             return view.get(type_, id_)
 
     def outcomes(self) -> list[str]:
-        """How the steps went."""
+        """Return the outcomes of the steps."""
         with self.state.transaction() as view:
             return [step.outcome for step in view.steps("")]
 
@@ -111,7 +111,7 @@ class Client:
 def served(
     cloud: Cloud, state: Path, config: Mapping[str, Any], provider: Callable[[Cloud, State, int], Provider] = Provider
 ) -> Iterator[Client]:
-    """A cloud behind a port of its own, configured."""
+    """Serve a cloud on its own port and configure it."""
     server = grpc.server(futures.ThreadPoolExecutor(max_workers=4))
     shared = State(state)
     provider_pb2_grpc.add_ResourceProviderServicer_to_server(provider(cloud, shared, NO_PROCESS), server)

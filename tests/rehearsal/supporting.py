@@ -1,4 +1,4 @@
-"""What the landscapes of the simulated clouds share: requests changed, judged, and made without a judge."""
+"""Shared helpers for supporting resources: change a request, check the rules, create without a check."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from rehearsal.clouds.kind import Call, Cloud, Json, Refusal
 from rehearsal.clouds.state import View
 
 GONE = object()
-"""Put at a path, it takes away what is there."""
+"""Value that removes the path that it is set at."""
 
 
 def changed(inputs: Json, changes: Mapping[str, Any]) -> Json:
-    """A copy with other values at paths, dotted or with slashes; `GONE` takes the last part away."""
+    """Return a copy with other values at paths, dotted or with slashes; `GONE` removes the last part."""
     new = copy.deepcopy(inputs)
     for path, value in changes.items():
         at: Any = new
@@ -31,12 +31,12 @@ def changed(inputs: Json, changes: Mapping[str, Any]) -> Json:
 
 
 def refusals(cloud: Cloud, request: Call) -> list[Refusal]:
-    """What every rule of the kind says."""
+    """Return the refusal of every rule of the kind."""
     return [refusal for rule in cloud.kinds[request.type].rules if (refusal := rule(request)) is not None]
 
 
 def make(cloud: Cloud, call: Callable[[View, str, Json], Call], state: View, type_: str, inputs: Json) -> str:
-    """Make it without asking the rules; returns its id."""
+    """Create an object without checking the rules; return its id."""
     request = call(state, type_, inputs)
     state.put(type_, request.id, {**inputs, **cloud.kinds[type_].compute(request)})
     return request.id

@@ -1,7 +1,7 @@
-"""The simulated AWS against moto, where moto answers truly: the same request, the same verdict and the same values.
+"""The simulated AWS against moto, where moto is accurate: the same request gives the same verdict and values.
 
-moto checks little of what a request means. So it is asked about facts that it carries (instance types) and about what
-it keeps (launch templates, subnets, file systems), and where it refuses, the simulation must use the same code.
+moto validates few requests. So the tests use facts that it contains (instance types) and what it stores (launch
+templates, subnets, file systems); where it refuses, the simulation must return the same code.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Ask = Callable[[Any], Any]
 
 @pytest.fixture
 def client(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], Any]]:
-    """boto3 clients that talk to moto, and can reach nothing else: the credentials are no credentials."""
+    """boto3 clients of moto, without network access: the credentials are not valid."""
     for name in [name for name in os.environ if name.startswith("AWS_")]:
         monkeypatch.delenv(name)
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
@@ -57,7 +57,7 @@ def _verdict(refusals: list[Refusal]) -> str | None:
 
 
 def _ours(state: View, type_: str, inputs: Json) -> str:
-    """Make it if nothing refuses it; the code of the refusal otherwise, or ""."""
+    """Create the object unless a rule refuses it; return the code of the refusal, or ""."""
     found = _verdict(land.refusals(land.call(state, type_, inputs)))
     if found is None:
         land.make(state, type_, inputs)
@@ -79,7 +79,7 @@ def test_instance_types_have_the_same_network_cards(name: str, client: Callable[
 
 
 @pytest.mark.parametrize("name", EKS_CATALOG)
-def test_a_launch_template_reads_back_with_the_same_interfaces(name: str, client: Callable[[str], Any]) -> None:
+def test_launch_template_keeps_interfaces(name: str, client: Callable[[str], Any]) -> None:
     asked = land.layout(name, ["sg-0123456789abcdef0"])
     data = {
         "NetworkInterfaces": [
@@ -124,7 +124,7 @@ def test_versions_of_a_launch_template_count_alike(client: Callable[[str], Any],
     )
 
 
-def test_a_second_launch_template_of_a_name_is_refused_alike(client: Callable[[str], Any], state: View) -> None:
+def test_duplicate_launch_template_name_is_refused_as_in_moto(client: Callable[[str], Any], state: View) -> None:
     ec2, asked = client("ec2"), {"name": "gpu", "userData": "YQ=="}
 
     def theirs() -> Any:
@@ -133,7 +133,7 @@ def test_a_second_launch_template_of_a_name_is_refused_alike(client: Callable[[s
     assert [_code(theirs) or "" for _ in range(2)] == [_ours(state, t.LAUNCH_TEMPLATE, asked) for _ in range(2)]
 
 
-def test_subnets_are_judged_alike(client: Callable[[str], Any], state: View) -> None:
+def test_subnets_match_moto(client: Callable[[str], Any], state: View) -> None:
     ec2 = client("ec2")
     vpc = ec2.create_vpc(CidrBlock="10.0.0.0/16")["Vpc"]["VpcId"]
     land.make(state, t.VPC, land.VPC)
@@ -144,7 +144,7 @@ def test_subnets_are_judged_alike(client: Callable[[str], Any], state: View) -> 
     assert missing == _ours(state, t.SUBNET, {"vpcId": "vpc-0123456789abcdef0", "cidrBlock": "10.0.32.0/24"})
 
 
-def test_security_groups_are_judged_alike(client: Callable[[str], Any], state: View) -> None:
+def test_security_groups_match_moto(client: Callable[[str], Any], state: View) -> None:
     ec2 = client("ec2")
     vpc = ec2.create_vpc(CidrBlock="10.0.0.0/16")["Vpc"]["VpcId"]
     land.make(state, t.VPC, land.VPC)
@@ -162,7 +162,7 @@ def test_security_groups_are_judged_alike(client: Callable[[str], Any], state: V
     assert (theirs or "") == _ours(state, t.EGRESS, {**land.ITSELF, "securityGroupId": gone})
 
 
-def test_a_vpc_with_something_in_it_stays_alike(client: Callable[[str], Any], state: View) -> None:
+def test_vpc_in_use_is_not_deleted_as_in_moto(client: Callable[[str], Any], state: View) -> None:
     ec2 = client("ec2")
     vpc = ec2.create_vpc(CidrBlock="10.0.0.0/16")["Vpc"]["VpcId"]
     ec2.create_subnet(VpcId=vpc, CidrBlock="10.0.0.0/20")
@@ -172,15 +172,15 @@ def test_a_vpc_with_something_in_it_stays_alike(client: Callable[[str], Any], st
     assert _code(lambda: ec2.delete_vpc(VpcId=vpc)) == _verdict(refusals) == "DependencyViolation"
 
 
-def test_roles_are_judged_alike(client: Callable[[str], Any], state: View) -> None:
+def test_roles_match_moto(client: Callable[[str], Any], state: View) -> None:
     iam = client("iam")
     for _ in range(2):
         asked = {"name": "nodes", "assumeRolePolicy": land.trust("ec2.amazonaws.com")}
         theirs = _code(lambda: iam.create_role(RoleName="nodes", AssumeRolePolicyDocument=asked["assumeRolePolicy"]))  # noqa: B023
         ours = _ours(state, t.ROLE, asked) if state.get(t.ROLE, "nodes") is None else _taken(t.ROLE, "nodes")
         assert (theirs or "") == ours
-    put = {"name": "more", "role": "nobody", "policy": land.RIGHTS}
-    theirs = _code(lambda: iam.put_role_policy(RoleName="nobody", PolicyName="more", PolicyDocument=land.RIGHTS))
+    put = {"name": "more", "role": "missing", "policy": land.RIGHTS}
+    theirs = _code(lambda: iam.put_role_policy(RoleName="missing", PolicyName="more", PolicyDocument=land.RIGHTS))
     assert theirs == _ours(state, t.ROLE_POLICY, put)
     iam.put_role_policy(RoleName="nodes", PolicyName="more", PolicyDocument=land.RIGHTS)
     land.make(state, t.ROLE_POLICY, {**put, "role": "nodes"})
@@ -192,7 +192,7 @@ def _taken(type_: str, id_: str) -> str:
     return land.kind(type_).conflict(type_, id_).status.partition(" ")[2]
 
 
-def test_clusters_and_node_groups_are_kept_apart_alike(client: Callable[[str], Any]) -> None:
+def test_cluster_and_node_group_names_are_unique_as_in_moto(client: Callable[[str], Any]) -> None:
     eks, ec2 = client("eks"), client("ec2")
     vpc = ec2.create_vpc(CidrBlock="10.0.0.0/16")["Vpc"]["VpcId"]
     subnets = [
@@ -218,7 +218,7 @@ def test_clusters_and_node_groups_are_kept_apart_alike(client: Callable[[str], A
     assert _code(lambda: eks.delete_cluster(name="ray")) == "ResourceInUseException"
 
 
-def test_file_systems_read_back_alike(client: Callable[[str], Any], state: View) -> None:
+def test_file_systems_match_moto(client: Callable[[str], Any], state: View) -> None:
     ec2, fsx = client("ec2"), client("fsx")
     vpc = ec2.create_vpc(CidrBlock="10.0.0.0/16")["Vpc"]["VpcId"]
     subnet = ec2.create_subnet(VpcId=vpc, CidrBlock="10.0.0.0/20")["Subnet"]["SubnetId"]
@@ -228,7 +228,7 @@ def test_file_systems_read_back_alike(client: Callable[[str], Any], state: View)
     )["FileSystem"]
     land.landscape(state)
     ours = state.get(t.FILE_SYSTEM, land.FILES_ID) or {}
-    # FSx has had 17 digits for years; moto still has the 8 of the beginning.
+    # FSx has used 17 digits for years; moto still uses 8.
     assert re.fullmatch(r"fs-[0-9a-f]{8}", made["FileSystemId"])
     assert re.fullmatch(r"fs-[0-9a-f]{17}", land.FILES_ID)
     assert ours["storageCapacity"] == made["StorageCapacity"]

@@ -1,4 +1,4 @@
-"""The simulated AWS: ids, computed outputs, what replaces, what goes along, and what changes by itself."""
+"""The simulated AWS: ids, computed outputs, replacement, cascading deletion and drift."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from rehearsal.clouds.values import applied, as_asked, covers, differences, merg
 from tests.rehearsal import aws_supporting as land
 
 IGNORED = {tokens.NODE_GROUP: ("scalingConfig.desiredSize",)}
-"""What the reference tells to ignore (§7.1), by kind."""
+"""Properties that the reference ignores (§7.1), by kind."""
 MADE_UP = r"(vpc|subnet|igw|eipalloc|nat|rtb|rtbassoc|sg|sgr|vpce|lt|cr|fs|dra)-0[0-9a-f]{16}"
 
 
@@ -37,7 +37,7 @@ def state(tmp_path: Path) -> Iterator[View]:
 
 
 def made(state: View, type_: str, inputs: Json | None = None) -> Json:
-    """The live value of a new object."""
+    """Return the live value of a new object."""
     id_ = land.make(state, type_, inputs or land.right(state, type_))
     live = state.get(type_, id_)
     assert live is not None
@@ -72,7 +72,7 @@ def test_ids_that_are_names(type_: str, id_: str) -> None:
 
 
 @pytest.mark.parametrize("type_", [kind.type for kind in CLOUD.kinds.values() if kind.generated_ids])
-def test_ids_that_aws_makes_up_differ_for_twins_and_regions(type_: str) -> None:
+def test_generated_ids_differ_by_copy_and_region(type_: str) -> None:
     inputs = land.RIGHT[type_]
     first = land.identify(type_, inputs)
     assert first == land.identify(type_, dict(reversed(inputs.items())))
@@ -83,14 +83,14 @@ def test_ids_that_aws_makes_up_differ_for_twins_and_regions(type_: str) -> None:
 
 
 @pytest.mark.parametrize("type_", CLOUD.kinds)
-def test_what_is_asked_for_is_what_a_refresh_reads(type_: str, state: View) -> None:
+def test_refresh_returns_the_inputs(type_: str, state: View) -> None:
     asked = land.right(state, type_)
     live = made(state, type_, asked)
     assert list(differences(asked, as_asked(asked, live, land.kind(type_).maps))) == []
 
 
 @pytest.mark.parametrize("type_", CLOUD.kinds)
-def test_the_same_request_computes_the_same_twice(type_: str, state: View) -> None:
+def test_computed_outputs_are_deterministic(type_: str, state: View) -> None:
     request = land.call(state, type_, land.right(state, type_))
     first = land.kind(type_).compute(request)
     assert first == land.kind(type_).compute(request)
@@ -98,7 +98,7 @@ def test_the_same_request_computes_the_same_twice(type_: str, state: View) -> No
 
 
 def _inputs_of(type_: str) -> set[str]:
-    """The properties that the SDK knows for a type, as they are on the wire."""
+    """Return the SDK's properties of a type, as on the wire."""
     spec = find_spec("pulumi_aws")
     assert spec is not None
     assert spec.origin is not None
@@ -116,7 +116,7 @@ def _inputs_of(type_: str) -> set[str]:
 
 
 @pytest.mark.parametrize("type_", CLOUD.kinds)
-def test_the_sdk_knows_every_property(type_: str, state: View) -> None:
+def test_sdk_has_every_property(type_: str, state: View) -> None:
     kind = land.kind(type_)
     names = {*land.RIGHT[type_], *kind.compute(land.call(state, type_, land.right(state, type_)))}
     names |= {path.partition(".")[0] for path in kind.replace_on | kind.maps}
@@ -145,12 +145,12 @@ def test_the_sdk_knows_every_property(type_: str, state: View) -> None:
         (tokens.FILE_SYSTEM, "storageCapacity", False),
     ],
 )
-def test_what_the_provider_replaces(type_: str, path: str, replaces: bool) -> None:
+def test_replacement_properties(type_: str, path: str, replaces: bool) -> None:
     parts = tuple(int(part) if part.isdigit() else part for part in path.split("."))
     assert covers(land.kind(type_).replace_on, parts) is replaces
 
 
-def test_outputs_of_a_cluster_and_what_eks_makes_beside_it(state: View) -> None:
+def test_outputs_of_a_cluster_and_its_eks_resources(state: View) -> None:
     cluster = made(state, tokens.CLUSTER)
     assert re.fullmatch(r"https://[0-9A-F]{32}\.gr7\.us-east-2\.eks\.amazonaws\.com", cluster["endpoint"])
     assert base64.b64decode(value_at(cluster, "certificateAuthority.data")).startswith(b"-----BEGIN CERTIFICATE")
@@ -165,7 +165,7 @@ def test_outputs_of_a_cluster_and_what_eks_makes_beside_it(state: View) -> None:
     assert state.get(tokens.ACCESS_ENTRY, f"fresh:{CALLER}") is not None
 
 
-def test_a_deleted_cluster_takes_along_what_eks_made_but_not_its_logs(state: View) -> None:
+def test_cluster_deletion_keeps_only_eks_logs(state: View) -> None:
     before = {(type_, id_) for type_, id_, _ in state.all()}
     made(state, tokens.CLUSTER)
     state.put("kubernetes:core/v1:Secret", "a", {"__cluster": "fresh"})
@@ -180,7 +180,7 @@ def test_a_deleted_cluster_takes_along_what_eks_made_but_not_its_logs(state: Vie
     assert left == {("kubernetes:core/v1:Secret", "b"), (tokens.LOG_GROUP, "/aws/eks/fresh/cluster")}
 
 
-def test_outputs_of_a_node_group_and_the_entry_of_its_role(state: View) -> None:
+def test_outputs_of_a_node_group_and_access_entry(state: View) -> None:
     group = made(state, tokens.NODE_GROUP)
     assert value_at(group, "resources.0.autoscalingGroups.0.name").startswith("eks-fresh-")
     assert group["launchTemplate"] == {"id": land.TEMPLATE_ID, "name": "ray-gpu", "version": "1"}
@@ -195,7 +195,7 @@ def test_outputs_of_a_node_group_and_the_entry_of_its_role(state: View) -> None:
     assert goes == [entry]
 
 
-def test_a_changed_launch_template_has_another_version_and_the_default_follows(state: View) -> None:
+def test_launch_template_update_adds_default_version(state: View) -> None:
     for follows in (True, False):
         asked = {**land.TEMPLATE, "name": f"versions-{follows}", "updateDefaultVersion": follows}
         live = made(state, tokens.LAUNCH_TEMPLATE, asked)
@@ -227,7 +227,7 @@ def test_outputs_of_a_file_system(state: View) -> None:
 
 
 @pytest.mark.parametrize("type_", CLOUD.kinds)
-def test_drift_shows_nothing_that_the_reference_does_not_tell_to_ignore(type_: str, state: View) -> None:
+def test_drift_shows_only_properties_to_ignore(type_: str, state: View) -> None:
     asked = land.right(state, type_)
     id_ = land.make(state, type_, asked)
     for _ in range(2):
@@ -239,7 +239,7 @@ def test_drift_shows_nothing_that_the_reference_does_not_tell_to_ignore(type_: s
     assert (type_ == tokens.NODE_GROUP) == bool(shown)
 
 
-def test_inline_rules_and_routes_beside_others_show(state: View) -> None:
+def test_inline_and_separate_rules_show_drift(state: View) -> None:
     group = {**land.EFA_GROUP, "ingress": [], "egress": []}
     table = {**land.TABLE, "routes": []}
     for type_, asked, id_ in ((tokens.SECURITY_GROUP, group, land.EFA_ID), (tokens.ROUTE_TABLE, table, land.TABLE_ID)):
@@ -249,11 +249,11 @@ def test_inline_rules_and_routes_beside_others_show(state: View) -> None:
 
 
 def ask(token: str, state: View, **arguments: Any) -> Json:
-    """What a function answers."""
+    """Return the result of a function."""
     return FUNCTIONS[token](arguments, land.CONFIG, state)
 
 
-def test_the_account_and_the_place(state: View) -> None:
+def test_caller_and_zones(state: View) -> None:
     assert ask("aws:index/getCallerIdentity:getCallerIdentity", state)["accountId"] == ACCOUNT
     assert ask("aws:index/getPartition:getPartition", state)["partition"] == "aws"
     zones = ask("aws:index/getAvailabilityZones:getAvailabilityZones", state)
@@ -263,7 +263,7 @@ def test_the_account_and_the_place(state: View) -> None:
     assert zone_id("ap-northeast-1a") == "apne1-az1"
 
 
-def test_what_is_imported_under_another_writing_is_found(state: View) -> None:
+def test_import_ids_are_converted(state: View) -> None:
     pods = land.make(state, tokens.POD_IDENTITY, land.RIGHT[tokens.POD_IDENTITY])
     for type_, written, id_ in (
         (tokens.ROUTE, f"{land.TABLE_ID}_0.0.0.0/0", land.identify(tokens.ROUTE, land.WAY)),
@@ -275,7 +275,7 @@ def test_what_is_imported_under_another_writing_is_found(state: View) -> None:
         assert state.get(type_, id_) is not None
 
 
-def test_offers(state: View) -> None:
+def test_offerings(state: View) -> None:
     token = "aws:ec2/getInstanceTypeOfferings:getInstanceTypeOfferings"
     wanted = [{"name": "instance-type", "values": ["p5en.48xlarge", "nonsense"]}]
     state.set("offers", {"p5en.48xlarge": [land.SECOND]})
@@ -293,7 +293,7 @@ def test_offers(state: View) -> None:
     assert addon["version"].startswith("v1.34.")
 
 
-def test_a_policy_document_is_what_it_says(state: View) -> None:
+def test_policy_document_renders_statements(state: View) -> None:
     statement = {
         "actions": ["sts:AssumeRole"],
         "principals": [{"type": "Service", "identifiers": ["ec2.amazonaws.com"]}],
@@ -313,7 +313,7 @@ def test_instance_types(name: str, there: bool) -> None:
     assert (instance_type(name) is not None) is there
 
 
-def test_every_fault_and_every_name_in_use_has_words_of_aws() -> None:
+def test_faults_and_conflicts_have_aws_messages() -> None:
     assert FAILURES.keys() == EVERY_FAILURE.keys()
     for kind in CLOUD.kinds.values():
         if not kind.generated_ids and not kind.repeatable:

@@ -1,4 +1,4 @@
-"""The rehearsal's AWS CLI: one command, for processes of a rehearsal alone."""
+"""The rehearsal's AWS CLI: one command, for processes of a rehearsal only."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TAGS = {"rdma-ray-stack": "eks", "Name": "eks-x"}
 
 @pytest.fixture
 def workspace(tmp_path: Path) -> Workspace:
-    """A rehearsal in which AWS has a VPC, a NAT gateway, a role, a VPC elsewhere, and one of somebody else's."""
+    """A rehearsal in which AWS has a VPC, a NAT gateway, a role, a VPC in another region, and one of another stack."""
     stack = tmp_path / "Pulumi.eks.yaml"
     stack.write_text("config: {}\n")
     made = Workspace(tmp_path / "rehearsal")
@@ -35,8 +35,8 @@ def workspace(tmp_path: Path) -> Workspace:
     return made
 
 
-def test_it_lists_what_has_the_tag_in_the_region(workspace: Workspace) -> None:
-    """By the very call that recovery makes, through the environment of a rehearsal."""
+def test_tagged_resources_of_the_region_are_listed(workspace: Workspace) -> None:
+    """With the call of recovery, in the environment of a rehearsal."""
     assert sorted(tagged("eks", "us-east-2", workspace.environment()), key=lambda each: each.arn) == [
         Tagged("arn:aws:ec2:us-east-2:123456789012:natgateway/nat-1", "eks-x"),
         Tagged("arn:aws:ec2:us-east-2:123456789012:vpc/vpc-1", "eks-x"),
@@ -53,7 +53,7 @@ def test_it_lists_what_has_the_tag_in_the_region(workspace: Workspace) -> None:
         [],
     ],
 )
-def test_it_refuses_everything_else_in_plain_words(
+def test_other_commands_are_refused(
     words: list[str], workspace: Workspace, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for key, value in workspace.environment().items():
@@ -64,7 +64,7 @@ def test_it_refuses_everything_else_in_plain_words(
     assert said.out == ""
 
 
-def test_it_serves_nobody_outside_of_a_rehearsal() -> None:
+def test_cli_refuses_to_run_outside_rehearsal() -> None:
     plain = {key: value for key, value in os.environ.items() if key != FOLDER}
     assert str(PROGRAMS) not in plain.get("PATH", "")
     done = subprocess.run(
@@ -76,7 +76,7 @@ def test_it_serves_nobody_outside_of_a_rehearsal() -> None:
     assert done.stdout == ""
 
 
-def test_it_answers_as_the_real_one_writes(workspace: Workspace) -> None:
+def test_output_matches_real_cli(workspace: Workspace) -> None:
     done = subprocess.run(list_command("eks", "us-east-2"), env=workspace.environment(), capture_output=True, text=True)
     assert done.returncode == 0
     first = json.loads(done.stdout)["ResourceTagMappingList"][0]

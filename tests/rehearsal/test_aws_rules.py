@@ -1,4 +1,4 @@
-"""Every refusal of the simulated AWS: it falls on one wrong request, and not on the right one."""
+"""Every rule of the simulated AWS refuses its invalid request and accepts the valid one."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def state(tmp_path: Path) -> Iterator[View]:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_a_rule_refuses_the_wrong_request_and_only_that(case: Case, state: View) -> None:
+def test_rule_refuses_only_its_invalid_request(case: Case, state: View) -> None:
     right = land.right(state, case.kind)
     assert _rule(case)(land.call(state, case.kind, right, "create")) is None
     case.prepare(state)
@@ -50,17 +50,17 @@ def test_a_rule_refuses_the_wrong_request_and_only_that(case: Case, state: View)
     assert isinstance(refusal, Refusal), "the rule is silent"
     assert re.search(case.says, refusal.message), refusal.message
     assert re.match(r"(\d{3} [\w.]+|provider|failed \w+)$", refusal.status)
-    # A source that nobody can look up is none: it names a revision, or the day on which it was read.
+    # A source can be looked up only with a revision, or the day on which it was read.
     assert re.search(r"20\d\d-\d\d|[0-9a-f]{8}", refusal.source), refusal.source
 
 
 @pytest.mark.parametrize("kind", CLOUD.kinds)
-def test_the_right_request_passes_every_rule(kind: str, state: View) -> None:
+def test_valid_requests_pass_every_rule(kind: str, state: View) -> None:
     assert land.refusals(land.call(state, kind, land.right(state, kind))) == []
 
 
 @pytest.mark.parametrize("machine", EKS_CATALOG)
-def test_the_layout_of_every_machine_passes(machine: str, state: View) -> None:
+def test_interfaces_of_every_machine_are_valid(machine: str, state: View) -> None:
     template({"networkInterfaces": land.layout(machine, [land.EFA_ID])})(state)
     asked = land.changed(land.GPU_GROUP, {"instanceTypes": [machine]})
     assert land.refusals(land.call(state, G, asked)) == []
@@ -81,12 +81,12 @@ def test_the_layout_of_every_machine_passes(machine: str, state: View) -> None:
     ],
     ids=["spot", "empty", "reservation", "capacity block"],
 )
-def test_every_way_to_get_machines_passes(changes: Mapping[str, Any], prepare: Prepare, state: View) -> None:
+def test_every_capacity_is_valid(changes: Mapping[str, Any], prepare: Prepare, state: View) -> None:
     prepare(state)
     assert land.refusals(land.call(state, G, land.changed(land.GPU_GROUP, changes))) == []
 
 
-def test_a_closed_network_with_endpoints_passes(state: View) -> None:
+def test_closed_network_with_endpoints_is_valid(state: View) -> None:
     without(t.ROUTE)(state)
     for service in ("ec2", "ecr.api", "ecr.dkr", "sts", "s3"):
         name = f"com.amazonaws.{land.REGION}.{service}"
@@ -94,21 +94,21 @@ def test_a_closed_network_with_endpoints_passes(state: View) -> None:
     assert land.refusals(land.call(state, G, land.GPU_GROUP)) == []
 
 
-def test_every_rule_of_every_kind_has_a_case() -> None:
+def test_rules_have_cases() -> None:
     assert {(case.kind, case.rule) for case in CASES} == _all_rules()
 
 
-def test_every_rule_says_in_one_line_what_holds() -> None:
+def test_rules_have_one_line_docstrings() -> None:
     for kind in CLOUD.kinds.values():
         for rule in kind.rules:
             assert re.fullmatch(r"[A-Z][^\n]+\.", rule.__doc__ or ""), rule.__name__
 
 
-def test_every_fault_has_a_source() -> None:
+def test_faults_have_sources() -> None:
     assert all(refusal.source for refusal in FAILURES.values())
 
 
-def test_the_landscape_can_be_taken_down_in_order(state: View) -> None:
+def test_supporting_resources_can_be_deleted_in_order(state: View) -> None:
     order = (
         *(FS, G, t.PLACEMENT_GROUP, LT, t.ADDON, C, t.NAT, t.EIP, t.ASSOCIATION, t.ROUTE, t.ROUTE_TABLE),
         *(t.INTERNET_GATEWAY, t.INGRESS, t.EGRESS, t.SECURITY_GROUP, t.SUBNET, t.VPC, t.ATTACHMENT, t.ROLE),

@@ -1,4 +1,4 @@
-"""Every cloud stack file of the project, rehearsed whole: the real engine and program against simulated clouds."""
+"""Full rehearsals of every cloud stack file: the real engine and program against simulated clouds."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Rehearse = Callable[..., Outcome]
 
 @pytest.fixture(scope="module")
 def rehearse(fork_server: ForkServer, tmp_path_factory: pytest.TempPathFactory) -> Rehearse:
-    """Rehearse a stack, with changes or faults; a plain rehearsal of a stack happens once for all tests."""
+    """Rehearse a stack, with changes or faults; all tests share one plain rehearsal per stack."""
     plain: dict[str, Outcome] = {}
 
     def run(stack: str, changes: tuple[str, ...] = (), faults: tuple[str, ...] = ()) -> Outcome:
@@ -52,8 +52,8 @@ def rehearse(fork_server: ForkServer, tmp_path_factory: pytest.TempPathFactory) 
     return run
 
 
-def told(outcome: Outcome) -> str:
-    """What a person sees on the terminal."""
+def terminal_output(outcome: Outcome) -> str:
+    """Return the terminal output."""
     console = Console(width=120, file=io.StringIO(), force_terminal=True, color_system="standard", highlight=False)
     with console.capture() as shown:
         show(outcome, console)
@@ -65,7 +65,7 @@ def test_there_are_stacks_to_rehearse() -> None:
 
 
 @pytest.mark.parametrize("stack", STACKS)
-def test_stack_goes_up_stays_unchanged_and_goes_down_to_nothing(rehearse: Rehearse, stack: str) -> None:
+def test_stack_goes_up_and_down_without_leftovers(rehearse: Rehearse, stack: str) -> None:
     outcome = rehearse(stack)
     assert [phase.said for phase in outcome.phases if not phase.ok] == []
     assert [phase.name for phase in outcome.phases] == [
@@ -82,15 +82,15 @@ def test_stack_goes_up_stays_unchanged_and_goes_down_to_nothing(rehearse: Rehear
 
 
 @pytest.mark.parametrize("stack", STACKS)
-def test_nothing_waits_without_need(rehearse: Rehearse, stack: str) -> None:
+def test_stack_has_no_unexplained_waits(rehearse: Rehearse, stack: str) -> None:
     prediction = rehearse(stack).prediction
     assert [f"{edge.waits.name} waits for {edge.until.name}" for edge in prediction.unexplained] == []
     assert prediction.ratio <= 1.05
 
 
 @pytest.mark.parametrize("stack", STACKS)
-def test_resources_are_those_that_were_reviewed(rehearse: Rehearse, stack: str) -> None:
-    """`make golden` writes the texts anew; the difference is then for a reviewer to read."""
+def test_resources_match_golden_list(rehearse: Rehearse, stack: str) -> None:
+    """`make golden` rewrites the files; a reviewer reads the difference."""
     text = golden(rehearse(stack).graph)
     file = GOLDEN / f"{stack}.txt"
     if os.environ.get("UPDATE_GOLDENS"):
@@ -98,13 +98,13 @@ def test_resources_are_those_that_were_reviewed(rehearse: Rehearse, stack: str) 
     assert text == file.read_text(), f"{file.name} differs; if that is meant: make golden"
 
 
-def test_goldens_are_those_of_the_stack_files() -> None:
+def test_golden_files_match_stack_files() -> None:
     assert sorted(file.stem for file in GOLDEN.glob("*.txt")) == sorted(STACKS)
 
 
-# Of AWS' two the one with more in it: the file system, and the end of its block.
+# Of AWS' two stacks the larger one: with the file system and the end of its block.
 @pytest.mark.parametrize("stack", ["gke", "eks-capacity-block"])
-def test_every_input_is_noticed_when_it_is_missing(fork_server: ForkServer, tmp_path: Path, stack: str) -> None:
+def test_removal_of_any_input_is_noticed(fork_server: ForkServer, tmp_path: Path, stack: str) -> None:
     found = made(stack, Workspace(tmp_path / stack, fork_server.bin))
     mutations = list(mutate(found.graph, found, found.settings.target))
     assert [mutation.where for mutation in mutations if mutation.by == "unnoticed"] == []
@@ -112,8 +112,8 @@ def test_every_input_is_noticed_when_it_is_missing(fork_server: ForkServer, tmp_
     assert sum(mutation.by == "refusal" for mutation in mutations) > 50
 
 
-def test_every_input_of_a_queue_is_noticed_when_it_is_missing(fork_server: ForkServer, tmp_path: Path) -> None:
-    """What a stack with queued machines and a RayJob has beside the others."""
+def test_removal_of_any_queue_input_is_noticed(fork_server: ForkServer, tmp_path: Path) -> None:
+    """Inputs that only a stack with queued machines and a RayJob has."""
     found = made("gke-dws", Workspace(tmp_path / "gke-dws", fork_server.bin))
     types = {node.type for node in found.graph.made if re.search(r"kueue|RayJob|Release|NodePool", node.type)}
     mutations = list(mutate(found.graph, found, "gke", types))
@@ -122,34 +122,35 @@ def test_every_input_of_a_queue_is_noticed_when_it_is_missing(fork_server: ForkS
     assert len(mutations) > 400
 
 
-def test_a_change_that_replaces_gpu_nodes_is_told_in_red(rehearse: Rehearse) -> None:
+def test_replacement_of_gpu_nodes_is_red(rehearse: Rehearse) -> None:
     outcome = rehearse("gke", changes=("nodes.maxRunHours=24",))
     assert outcome.ok, [phase.said for phase in outcome.phases if not phase.ok]
     (change,) = (phase for phase in outcome.phases if phase.name == "change")
     assert change.said == "1 to replace; refused while rdma-ray:protect is true"
     (replaced,) = outcome.changes
     assert (replaced.op, replaced.name, replaced.reasons) == ("replace", "pool-gpu", ("nodeConfig.maxRunDuration",))
-    text = told(outcome)
+    text = terminal_output(outcome)
     assert "REHEARSAL" in text
     assert any("pool-gpu" in line and "\x1b[1;31m" in line for line in text.splitlines())
     assert "takes down its nodes (at most 4) and every pod on them" in markdown(outcome)
     assert "takes down its nodes (at most 4) and every pod on them" in text
 
 
-def test_the_way_from_another_version_is_rehearsed(fork_server: ForkServer, tmp_path: Path) -> None:
-    """What a pull request does: the stack made by the other version's program and stack file, then by this one's."""
+def test_upgrade_from_other_version_is_rehearsed(fork_server: ForkServer, tmp_path: Path) -> None:
+    """As for a pull request: the stack is created by the other version's program and stack file, then updated by this
+    one's."""
     name, other = "Pulumi.gke-dranet.yaml", tmp_path / "other version"
     shutil.copytree(ROOT, other, ignore=shutil.ignore_patterns(".*", "tests", "results", "docs", "__pycache__"))
     (other / name).write_text((ROOT / name).read_text().replace("max: 2", "max: 1"))
     request = RehearsalRequest(stack="gke-dranet", file=ROOT / name, before=other)
     outcome = Scenario(request, Workspace(tmp_path / "rehearsal", fork_server.bin), lambda _name, _phase: None).run()
     assert outcome.ok, [phase.said for phase in outcome.phases if not phase.ok]
-    # The pool's bound, and that of the worker group.
+    # The limit of the pool, and that of the worker group.
     assert sorted((change.op, change.name) for change in outcome.changes) == [("update", "pool-gpu"), ("update", "ray")]
 
 
-def test_a_queue_goes_while_the_stack_stays(fork_server: ForkServer, tmp_path: Path) -> None:
-    """Kueue holds its objects by finalizers, which the simulated cloud enforces: they go one after the other."""
+def test_queue_is_removed_from_running_stack(fork_server: ForkServer, tmp_path: Path) -> None:
+    """Kueue protects its objects by finalizers, which the simulated cloud enforces: they are deleted in order."""
     file = tmp_path / "Pulumi.gke-dranet.yaml"
     text = (ROOT / file.name).read_text().replace("protect: true", "protect: false")
     file.write_text(f"{text}  rdma-ray:queue: kueue\n")
@@ -160,7 +161,7 @@ def test_a_queue_goes_while_the_stack_stays(fork_server: ForkServer, tmp_path: P
     assert {"kueue", "queue-cluster-queue", "queue-flavor-gpu", "ray-queue"} <= gone
 
 
-def test_a_change_that_replaces_nothing_says_so(rehearse: Rehearse) -> None:
+def test_change_without_replacement_is_reported(rehearse: Rehearse) -> None:
     outcome = rehearse("gke", changes=("nodes.max=8",))
     assert outcome.ok, [phase.said for phase in outcome.phases if not phase.ok]
     assert {change.op for change in outcome.changes} == {"update"}
@@ -174,32 +175,32 @@ def test_a_change_that_replaces_nothing_says_so(rehearse: Rehearse) -> None:
         "gcp:compute/subnetwork:Subnetwork create quota",
     ],
 )
-def test_a_fault_is_survived_and_shown(rehearse: Rehearse, fault: str) -> None:
+def test_fault_is_recovered_and_reported(rehearse: Rehearse, fault: str) -> None:
     outcome = rehearse("gke-dranet", faults=(fault,))
     assert outcome.ok, [phase.said for phase in outcome.phases if not phase.ok]
     assert [phase.name for phase in outcome.phases][:2] == ["up, with faults", "up again"]
     assert outcome.phases[0].said.startswith("failed as ordered")
 
 
-def test_a_fault_that_never_strikes_is_a_failure(rehearse: Rehearse) -> None:
+def test_fault_without_matching_request_fails(rehearse: Rehearse) -> None:
     outcome = rehearse("gke-dranet", faults=("gcp:compute/firewall:Firewall create 500",))
     assert not outcome.ok
     assert "not injected" in outcome.phases[0].said
 
 
 @pytest.mark.parametrize("stack", STACKS)
-def test_no_secret_is_in_a_report(rehearse: Rehearse, stack: str) -> None:
+def test_rehearsal_reports_contain_no_secrets(rehearse: Rehearse, stack: str) -> None:
     outcome = rehearse(stack)
     passwords = [node for node in outcome.graph.nodes.values() if node.type.endswith(":RandomPassword")]
     assert passwords
-    for text in (told(outcome), markdown(outcome), golden(outcome.graph)):
+    for text in (terminal_output(outcome), markdown(outcome), golden(outcome.graph)):
         assert "gke-gcloud-auth-plugin" not in text
         assert "BEGIN CERTIFICATE" not in text
         for node in passwords:
             assert str(node.outputs.get("result")) not in text
 
 
-def test_a_folder_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
+def test_foreign_folder_is_not_changed(tmp_path: Path) -> None:
     (tmp_path / "state").mkdir()
     (tmp_path / "precious").write_text("mine")
     with pytest.raises(NotOursError, match="nothing was touched"):
@@ -207,7 +208,7 @@ def test_a_folder_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
     assert (tmp_path / "precious").read_text() == "mine"
 
 
-def test_the_users_backend_is_never_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_user_backend_is_never_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PULUMI_BACKEND_URL", "s3://production")
     monkeypatch.setenv("PULUMI_ACCESS_TOKEN", "mine")
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", "mine")

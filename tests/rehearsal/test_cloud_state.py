@@ -1,4 +1,4 @@
-"""What the simulated clouds are built on: values in three versions, the shared world, and faults on order."""
+"""Foundations of the simulated clouds: values in three versions, the shared state, and fault injection."""
 
 from __future__ import annotations
 
@@ -29,27 +29,27 @@ NO_MAPS: frozenset[str] = frozenset()
 
 
 @given(VALUES)
-def test_a_value_does_not_differ_from_itself(value: Any) -> None:
+def test_value_equals_itself(value: Any) -> None:
     assert list(differences(value, value)) == []
 
 
 @given(VALUES, VALUES)
-def test_values_without_a_difference_are_equal(before: Any, now: Any) -> None:
+def test_equal_values_have_no_difference(before: Any, now: Any) -> None:
     assert bool(list(differences(before, now))) == (before != now)
 
 
 @given(OBJECTS)
-def test_values_come_back_from_the_wire(values: dict[str, Any]) -> None:
+def test_values_round_trip_over_the_wire(values: dict[str, Any]) -> None:
     assert from_wire(to_wire(values)) == {key: value for key, value in values.items() if value is not None}
 
 
 @given(OBJECTS)
-def test_what_was_asked_for_and_got_shows_as_it_was_asked(asked: dict[str, Any]) -> None:
+def test_unchanged_inputs_show_as_written(asked: dict[str, Any]) -> None:
     assert as_asked(asked, asked, NO_MAPS) == asked
 
 
 @given(OBJECTS, OBJECTS)
-def test_what_only_others_added_does_not_show(asked: dict[str, Any], others: dict[str, Any]) -> None:
+def test_additions_by_others_are_hidden(asked: dict[str, Any], others: dict[str, Any]) -> None:
     added = {key: value for key, value in others.items() if key not in asked}
     assert as_asked(asked, {**asked, **added}, NO_MAPS) == asked
     free = as_asked({"tags": asked}, {"tags": {**asked, **added}}, frozenset({"tags"}))
@@ -57,14 +57,12 @@ def test_what_only_others_added_does_not_show(asked: dict[str, Any], others: dic
 
 
 @given(OBJECTS, OBJECTS, OBJECTS)
-def test_after_an_update_everything_asked_for_is_there(
-    live: dict[str, Any], before: dict[str, Any], now: dict[str, Any]
-) -> None:
+def test_update_applies_all_inputs(live: dict[str, Any], before: dict[str, Any], now: dict[str, Any]) -> None:
     assert as_asked(now, applied(live, before, now), NO_MAPS) == now
 
 
 @given(OBJECTS, OBJECTS, OBJECTS)
-def test_after_an_update_what_was_asked_before_is_gone_and_what_others_added_stays(
+def test_update_removes_old_inputs_and_keeps_additions(
     others: dict[str, Any], before: dict[str, Any], now: dict[str, Any]
 ) -> None:
     after = applied({**others, **before}, before, now)
@@ -72,19 +70,19 @@ def test_after_an_update_what_was_asked_before_is_gone_and_what_others_added_sta
 
 
 @given(OBJECTS)
-def test_an_update_with_the_same_inputs_changes_nothing(values: dict[str, Any]) -> None:
+def test_update_without_changes_is_a_no_op(values: dict[str, Any]) -> None:
     live = {**values, "computed": {"id": 1}}
     assert applied(live, values, values) == live
 
 
 @given(OBJECTS, OBJECTS)
-def test_changes_laid_over_a_value_are_all_there(live: dict[str, Any], changes: dict[str, Any]) -> None:
+def test_merge_contains_all_changes(live: dict[str, Any], changes: dict[str, Any]) -> None:
     after = merged(live, changes)
     assert after.keys() == live.keys() | changes.keys()
     assert merged(after, changes) == after
 
 
-def test_lists_show_items_that_others_appended() -> None:
+def test_appended_list_items_show() -> None:
     asked, live = {"l": [{"a": 1}]}, {"l": [{"a": 1, "own": 2}, {"b": 3}]}
     assert as_asked(asked, live, NO_MAPS) == {"l": [{"a": 1}, {"b": 3}]}
     assert merged({"l": [{"a": 1}, 2]}, {"l": [{"b": 1}]}) == {"l": [{"a": 1, "b": 1}, 2]}
@@ -100,11 +98,11 @@ def test_lists_show_items_that_others_appended() -> None:
         ({"a": {}}, {"a": []}, [(("a",), "update")]),
     ],
 )
-def test_a_difference_has_a_path_and_a_sort(before: Any, now: Any, found: Any) -> None:
+def test_difference_has_path_and_kind(before: Any, now: Any, found: Any) -> None:
     assert list(differences(before, now)) == found
 
 
-def test_a_path_covers_itself_and_what_lies_below() -> None:
+def test_path_covers_descendants() -> None:
     paths = frozenset({"nodeConfig.machineType", "name"})
     assert covers(paths, ("name",))
     assert covers(paths, ("nodeConfig", 0, "machineType", "x"))
@@ -112,14 +110,14 @@ def test_a_path_covers_itself_and_what_lies_below() -> None:
     assert not covers(paths, ("nodeConfig", "machineTypes"))
 
 
-def test_whole_numbers_are_integers_and_nothing_at_the_top_is_absent() -> None:
+def test_whole_numbers_are_integers_and_nulls_are_dropped() -> None:
     assert from_wire(to_wire({"a": 2.0, "b": 1.5, "c": None, "d": {"e": None}})) == {"a": 2, "b": 1.5, "d": {"e": None}}
 
 
-# World
+# State
 
 
-def test_two_openings_of_a_world_see_the_same(tmp_path: Path) -> None:
+def test_two_connections_share_the_state(tmp_path: Path) -> None:
     one, two = State(tmp_path / "w"), State(tmp_path / "w")
     with one.transaction() as view:
         view.put("t", "b", {"n": 1})
@@ -138,7 +136,7 @@ def test_two_openings_of_a_world_see_the_same(tmp_path: Path) -> None:
         assert view.get("t", "a") is None
 
 
-def test_a_failed_transaction_leaves_nothing(tmp_path: Path) -> None:
+def test_failed_transaction_rolls_back(tmp_path: Path) -> None:
     state = State(tmp_path / "w")
 
     def fail() -> None:
@@ -154,7 +152,7 @@ def test_a_failed_transaction_leaves_nothing(tmp_path: Path) -> None:
         assert view.setting("command") is None
 
 
-def test_transactions_of_several_threads_lose_nothing(tmp_path: Path) -> None:
+def test_concurrent_transactions_lose_nothing(tmp_path: Path) -> None:
     state = State(tmp_path / "w")
 
     def count() -> None:
@@ -198,7 +196,7 @@ def test_steps_count_from_one_in_every_command(tmp_path: Path) -> None:
         ("  step   3 kill-after ", Fault("kill-after", step=3)),
     ],
 )
-def test_a_fault_is_read_as_it_is_written(text: str, fault: Fault) -> None:
+def test_fault_round_trips_through_text(text: str, fault: Fault) -> None:
     assert Fault.parse(text) == fault
 
 
@@ -215,13 +213,13 @@ def test_a_fault_is_read_as_it_is_written(text: str, fault: Fault) -> None:
         ("step two stockout", "two is no step number"),
     ],
 )
-def test_a_fault_that_means_nothing_is_explained(text: str, says: str) -> None:
+def test_invalid_fault_is_explained(text: str, says: str) -> None:
     with pytest.raises(FaultError, match=says) as problem:
         Fault.parse(text)
     assert f'--fault "{text}"' in str(problem.value)
 
 
-def test_faults_strike_once_and_in_their_order(tmp_path: Path) -> None:
+def test_faults_are_injected_once_and_in_order(tmp_path: Path) -> None:
     with State(tmp_path / "w").transaction() as view:
         faults.schedule(
             view, [Fault.parse("a:* create quota"), Fault.parse("step 2 500"), Fault.parse("a:* create 429")]
@@ -236,6 +234,6 @@ def test_faults_strike_once_and_in_their_order(tmp_path: Path) -> None:
         assert faults.pending(view) == []
 
 
-def test_every_way_to_fail_has_words_with_a_source_or_kills() -> None:
+def test_faults_have_messages_with_sources_or_kill() -> None:
     assert set(faults.HOWS) - faults.FAILURES.keys() == {"kill-before", "kill-after"}
     assert all("20" in refusal.source for refusal in faults.FAILURES.values())

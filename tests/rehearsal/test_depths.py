@@ -1,4 +1,4 @@
-"""What the depths of a rehearsal have to do with each other, and what is said where one of them cannot be had."""
+"""Depths of a rehearsal: their independence, and the messages where one of them is not available."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tools.kubernetes.containers import Missing
 from tools.kubernetes.control_plane import ControlPlane
 
 
-def test_quick_depth_imports_nothing_of_the_other() -> None:
+def test_quick_depth_does_not_import_cluster_depth() -> None:
     others = ("rehearsal.cluster", "tools.kubernetes", "requests")
     look = f"print([name for name in sys.modules if name.startswith({others})])"
     program = f"import sys, rehearsal.__main__, rehearsal.plugin, rehearsal.clouds.kubernetes.cloud; {look}"
@@ -25,7 +25,7 @@ def test_quick_depth_imports_nothing_of_the_other() -> None:
     assert done.stdout.strip() == "[]"
 
 
-def test_a_missing_compiler_is_told_and_is_no_success(
+def test_missing_compiler_fails_the_rehearsal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def missing(_plane: ControlPlane) -> None:
@@ -49,7 +49,7 @@ def test_a_missing_compiler_is_told_and_is_no_success(
     assert not (tmp_path / "r").exists()
 
 
-def test_a_machine_that_cannot_run_pods_is_told_and_nothing_is_begun(
+def test_depth_pods_reports_not_run_without_starting(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def missing() -> None:
@@ -65,11 +65,11 @@ def test_a_machine_that_cannot_run_pods_is_told_and_nothing_is_begun(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_was_not_run_has_one_exit_status() -> None:
+def test_not_run_has_its_own_exit_status() -> None:
     assert run_tests.NOT_RUN == NOT_RUN
 
 
-def test_the_reports_of_two_depths_do_not_overwrite_each_other() -> None:
+def test_depths_have_separate_report_folders() -> None:
     assert folder_name("gke", "quick") == "gke"
     assert folder_name("gke", "cluster") == "gke-cluster"
     assert folder_name("gke", "pods") == "gke-pods"

@@ -1,6 +1,6 @@
-"""Faults in the middle of `up` and `destroy`: a random sample of what `make test-faults` runs in full.
+"""Faults during `up` and `destroy`: a random sample of `make test-faults`.
 
-`RDMA_RAY_SEED=N` chooses the sample; a case that fails says how to run it alone.
+`RDMA_RAY_SEED=N` chooses the sample; a failed case prints its own command line.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ MADE_UP = (
     tokens.NAT,
     tokens.NODE_GROUP,
 )
-"""Kinds of AWS' whose ids only tags tell, and one that refers to two of them."""
+"""AWS kinds whose ids only tags identify, and one that refers to two of them."""
 
 
 def prepared(stack: str, fork_server: ForkServer, folders: pytest.TempPathFactory) -> Sweep:
-    """A stack, ready to be copied: empty, and made."""
+    """A stack with copies of its empty and its created state."""
     made = Sweep(stack, folders.mktemp("faults") / stack, fork_server.bin)
     made.prepare()
     return made
@@ -61,7 +61,7 @@ def queued(fork_server: ForkServer, tmp_path_factory: pytest.TempPathFactory) ->
 
 
 def converge(sweep: Sweep, stack: str, cases: list[Case], hint: str = "") -> None:
-    """Run cases; those that fail say how to run them alone."""
+    """Run cases; failed ones print their own command line."""
     failed = [result for result in sweep.run(cases, 2, lambda _: None) if not result.converged]
     said = "\n".join(
         f"{result.case}, {result.injected}: {why(result)}\n  {result.case.again(stack)}" for result in failed
@@ -70,11 +70,11 @@ def converge(sweep: Sweep, stack: str, cases: list[Case], hint: str = "") -> Non
 
 
 @pytest.mark.parametrize("stack", SAMPLES)
-def test_a_random_sample_converges(
+def test_random_sample_of_faults_converges(
     stack: str, request: pytest.FixtureRequest, fork_server: ForkServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
     sweep: Sweep = request.getfixturevalue("sweep" if stack == "gke" else stack)
-    # The same each time, so that a failure comes from the change at hand; `make test-faults` runs every case.
+    # The same sample each time, so that a failure is due to the change; `make test-faults` runs every case.
     seed = int(os.environ.get("RDMA_RAY_SEED") or 1)
     cases = random.Random(seed).sample(list(sweep.cases()), SAMPLES[stack])
     with capsys.disabled():
@@ -84,9 +84,9 @@ def test_a_random_sample_converges(
     wait_until(lambda: server.children() == [], "no host and no plugin outlives its engine")
 
 
-def test_recovery_takes_in_what_a_killed_engine_made(sweep: Sweep, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without it, the same case ends with orphans and names in use: the sweep can tell."""
-    # A network has a name of its own; which step it is, the engine's threads decide.
+def test_recovery_imports_resources_of_killed_engine(sweep: Sweep, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without recovery, the same case ends with orphans and names in use, which the sweep detects."""
+    # A network has a fixed name; its step depends on the engine's threads.
     case = Case("up", 0, "kill-after", "gcp:compute/network:Network")
     (settled,) = sweep.run([case], 1, lambda _: None)
     assert settled.converged, why(settled)
@@ -98,8 +98,8 @@ def test_recovery_takes_in_what_a_killed_engine_made(sweep: Sweep, monkeypatch: 
 
 
 @pytest.mark.parametrize("stack", ["gke", "gke-dws"])
-def test_everything_that_the_stack_makes_can_be_settled(stack: str, request: pytest.FixtureRequest) -> None:
-    """What recovery would import each resource by, from its own inputs, leads to the id that it has."""
+def test_every_resource_can_be_recovered(stack: str, request: pytest.FixtureRequest) -> None:
+    """The id by which recovery imports each resource, computed from its inputs, is the resource's id."""
     sweep: Sweep = request.getfixturevalue("sweep" if stack == "gke" else "queued")
     workspace = sweep.starts["destroy"].workspace
     file = workspace.folder / "state" / ".pulumi" / "stacks" / "rdma-ray" / f"{stack}.json"
@@ -118,16 +118,16 @@ def test_everything_that_the_stack_makes_can_be_settled(stack: str, request: pyt
         assert kind.from_import(written, config) == each["id"], each["urn"]
 
 
-def test_recovery_takes_in_a_queue_and_what_waits_in_it(queued: Sweep) -> None:
+def test_recovery_imports_queue_and_workload(queued: Sweep) -> None:
     converge(queued, "gke-dws", [Case("up", 0, "kill-after", type_) for type_ in (CLUSTER_QUEUE, RAY_JOB)])
 
 
-def test_recovery_takes_in_what_aws_made_up_an_id_for(eks: Sweep) -> None:
+def test_recovery_imports_resources_with_generated_ids(eks: Sweep) -> None:
     converge(eks, "eks", [Case("up", 0, "kill-after", type_) for type_ in MADE_UP])
 
 
-def test_everything_that_the_eks_stack_makes_can_be_settled(eks: Sweep) -> None:
-    """Of all that the stack's tag lists, or by its own inputs, each resource finds itself and nothing else."""
+def test_every_eks_resource_can_be_recovered(eks: Sweep) -> None:
+    """By the stack's tag or its own inputs, each resource finds only itself."""
     workspace = eks.starts["destroy"].workspace
     file = workspace.folder / "state" / ".pulumi" / "stacks" / "rdma-ray" / "eks.json"
     resources = json.loads(file.read_text())["checkpoint"]["latest"]["resources"]
@@ -145,7 +145,7 @@ def test_everything_that_the_eks_stack_makes_can_be_settled(eks: Sweep) -> None:
     assert by_tags > 15
 
 
-def test_the_table_counts_what_happened() -> None:
+def test_sweep_table_counts_cases() -> None:
     network = ("gcp:compute/network:Network", "projects/p/global/networks/n")
     results = [
         Result(Case("up", 1, "429"), "create a", (), (), 2.0),

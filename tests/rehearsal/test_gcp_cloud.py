@@ -1,4 +1,4 @@
-"""The simulated Google Cloud: ids, computed outputs, what replaces, what goes along, and what changes by itself."""
+"""The simulated Google Cloud: ids, computed outputs, replacement, cascading deletion and drift."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ IGNORED: Mapping[str, tuple[str, ...]] = {
     C: ("minMasterVersion", "nodePools", "nodeConfig", "initialNodeCount"),
     P: ("initialNodeCount", "nodeCount", "nodeConfig.labels"),
 }
-"""The reference's "Drift to ignore" (cluster-toolkit, lifecycle), by kind."""
+"""Properties that the reference ignores ("Drift to ignore"; cluster-toolkit, lifecycle), by kind."""
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def state(tmp_path: Path) -> Iterator[View]:
 
 
 def made(state: View, type_: str, inputs: Json | None = None) -> Json:
-    """The live value of a new object."""
+    """Return the live value of a new object."""
     id_ = land.make(state, type_, inputs or land.RIGHT[type_])
     live = state.get(type_, id_)
     assert live is not None
@@ -63,37 +63,37 @@ def made(state: View, type_: str, inputs: Json | None = None) -> Json:
         (P, POOL_ID),
     ],
 )
-def test_ids_are_those_of_the_real_apis(type_: str, id_: str) -> None:
+def test_ids_match_real_apis(type_: str, id_: str) -> None:
     assert land.kind(type_).identify(land.RIGHT[type_], land.CONFIG) == id_
 
 
 @pytest.mark.parametrize("cluster", ["ray", land.CLUSTER_ID, f"//container.googleapis.com/{land.CLUSTER_ID}"])
-def test_a_pool_names_its_cluster_by_name_or_id(cluster: str) -> None:
+def test_pool_accepts_cluster_name_or_id(cluster: str) -> None:
     assert land.kind(P).identify({**land.POOL, "cluster": cluster}, land.CONFIG) == POOL_ID
 
 
-def test_project_and_region_come_from_the_provider_unless_given() -> None:
+def test_project_and_region_default_to_provider() -> None:
     assert land.kind(S).identify({"name": "a"}, land.CONFIG) == "projects/acme-ml/regions/us-central1/subnetworks/a"
     given = {"name": "a", "project": "other", "region": "us-east4"}
     assert land.kind(S).identify(given, land.CONFIG) == "projects/other/regions/us-east4/subnetworks/a"
 
 
 @pytest.mark.parametrize("type_", CLOUD.kinds)
-def test_what_is_asked_for_is_what_a_refresh_reads(type_: str, state: View) -> None:
+def test_refresh_returns_the_inputs(type_: str, state: View) -> None:
     asked = land.RIGHT[type_]
     live = made(state, type_, asked)
     assert list(differences(asked, as_asked(asked, live, land.kind(type_).maps))) == []
 
 
 @pytest.mark.parametrize("type_", CLOUD.kinds)
-def test_the_same_request_computes_the_same_twice(type_: str, state: View) -> None:
+def test_computed_outputs_are_deterministic(type_: str, state: View) -> None:
     request = land.call(state, type_, land.RIGHT[type_])
     assert land.kind(type_).compute(request) == land.kind(type_).compute(request)
     json.dumps(land.kind(type_).compute(request))
 
 
 def _inputs_of(type_: str) -> set[str]:
-    """The properties that the SDK knows for a type, as they are on the wire."""
+    """Return the SDK's properties of a type, as on the wire."""
     spec = find_spec("pulumi_gcp")
     assert spec is not None
     assert spec.origin is not None
@@ -111,7 +111,7 @@ def _inputs_of(type_: str) -> set[str]:
 
 
 @pytest.mark.parametrize("type_", CLOUD.kinds)
-def test_the_sdk_knows_every_property(type_: str, state: View) -> None:
+def test_sdk_has_every_property(type_: str, state: View) -> None:
     known = _inputs_of(type_)
     kind = land.kind(type_)
     names = {*land.RIGHT[type_], *kind.compute(land.call(state, type_, land.RIGHT[type_]))}
@@ -145,7 +145,7 @@ def test_the_sdk_knows_every_property(type_: str, state: View) -> None:
         (P, "management.autoUpgrade", False),
     ],
 )
-def test_what_the_provider_replaces(type_: str, path: str, replaces: bool) -> None:
+def test_replacement_properties(type_: str, path: str, replaces: bool) -> None:
     parts = tuple(int(part) if part.isdigit() else part for part in path.split("."))
     assert covers(land.kind(type_).replace_on, parts) is replaces
 
@@ -210,7 +210,7 @@ def test_outputs_of_a_pool(state: View) -> None:
 
 
 @pytest.mark.parametrize("type_", [N, S, C, P])
-def test_an_update_keeps_what_the_cloud_added(type_: str, state: View) -> None:
+def test_update_keeps_computed_values(type_: str, state: View) -> None:
     before = land.RIGHT[type_]
     live = made(state, type_, before)
     after = {
@@ -232,7 +232,7 @@ def test_an_update_keeps_what_the_cloud_added(type_: str, state: View) -> None:
     assert changed <= allowed
 
 
-def test_a_control_plane_moves_up_and_never_down(state: View) -> None:
+def test_control_plane_is_never_downgraded(state: View) -> None:
     live = made(state, C)
     for asked, gets in (("1.35.3-gke.1389000", "1.35.3-gke.1389000"), ("1.34.4-gke.1193000", "1.35.2-gke.1485000")):
         inputs = {**land.CLUSTER, "minMasterVersion": asked}
@@ -241,7 +241,7 @@ def test_a_control_plane_moves_up_and_never_down(state: View) -> None:
     assert live["masterVersion"] == "1.35.2-gke.1485000"
 
 
-def test_a_deleted_cluster_takes_its_pools_and_objects_along(state: View) -> None:
+def test_cluster_deletion_cascades_to_pools_and_objects(state: View) -> None:
     made(state, C)
     made(state, P)
     stay = land.make(state, P, {**land.POOL, "cluster": "fresh"})
@@ -256,12 +256,12 @@ def test_a_deleted_cluster_takes_its_pools_and_objects_along(state: View) -> Non
 
 
 @pytest.mark.parametrize("type_", [N, S, tokens.FIREWALL, tokens.ACCOUNT, P])
-def test_nothing_else_takes_anything_along(type_: str, state: View) -> None:
+def test_other_deletions_do_not_cascade(type_: str, state: View) -> None:
     delete = land.call(state, type_, land.RIGHT[type_], "delete")
     assert not any(land.kind(type_).cascade(delete, other, live) for other, _, live in state.all())
 
 
-def test_a_deleted_router_takes_its_nat_along(state: View) -> None:
+def test_router_deletion_cascades_to_nat(state: View) -> None:
     nat = land.make(state, tokens.NAT, land.NAT)
     delete = land.call(state, tokens.ROUTER, {**land.ROUTER, "name": "out"}, "delete")
     gone = {id_ for type_, id_, live in state.all() if land.kind(tokens.ROUTER).cascade(delete, type_, live)}
@@ -269,7 +269,7 @@ def test_a_deleted_router_takes_its_nat_along(state: View) -> None:
 
 
 def _after_a_while(state: View, type_: str, asked: Json) -> list[str]:
-    """The paths that a refresh shows as different, after the cloud has changed what it changes, twice."""
+    """Return the paths that a refresh shows as different after two rounds of drift."""
     id_ = land.kind(type_).identify(asked, land.CONFIG)
     for _ in range(2):
         live = state.get(type_, id_)
@@ -286,14 +286,14 @@ def _not_ignored(type_: str, paths: list[str]) -> list[str]:
 
 
 @pytest.mark.parametrize("type_", CLOUD.kinds)
-def test_drift_shows_nothing_that_the_reference_does_not_tell_to_ignore(type_: str, state: View) -> None:
+def test_drift_shows_only_properties_to_ignore(type_: str, state: View) -> None:
     made(state, P)
     if type_ != P:
         made(state, type_)
     assert _not_ignored(type_, _after_a_while(state, type_, land.RIGHT[type_])) == []
 
 
-def test_drift_of_a_cluster_shows_without_ignoring(state: View) -> None:
+def test_cluster_drift_shows_without_ignore_changes(state: View) -> None:
     made(state, P, {**land.POOL, "cluster": "fresh"})
     made(state, C)
     assert "nodeConfig.machineType" in _after_a_while(state, C, land.CLUSTER)
@@ -302,7 +302,7 @@ def test_drift_of_a_cluster_shows_without_ignoring(state: View) -> None:
     assert cluster["nodePools"][0]["name"] == "fresh"
 
 
-def test_drift_of_a_pool_shows_without_ignoring(state: View) -> None:
+def test_pool_drift_shows_without_ignore_changes(state: View) -> None:
     made(state, P)
     shown = _after_a_while(state, P, land.POOL)
     assert "initialNodeCount" in shown
@@ -312,7 +312,7 @@ def test_drift_of_a_pool_shows_without_ignoring(state: View) -> None:
     assert pool["version"] == offerings.LATER
 
 
-def test_what_the_program_asks_about_versions_moves_on(state: View) -> None:
+def test_engine_versions_change_over_time(state: View) -> None:
     ask = FUNCTIONS["gcp:container/getEngineVersions:getEngineVersions"]
     before = ask({"location": land.REGION}, land.CONFIG, state)
     _after_a_while(state, C, {**land.CLUSTER, "name": "ray"})
@@ -321,7 +321,7 @@ def test_what_the_program_asks_about_versions_moves_on(state: View) -> None:
     assert after["releaseChannelDefaultVersion"]["REGULAR"] == after["validMasterVersions"][0] == offerings.LATER
 
 
-def test_a_maintenance_exclusion_keeps_nodes_as_they_are(state: View) -> None:
+def test_maintenance_exclusion_prevents_upgrades(state: View) -> None:
     exclusion = {"exclusionName": "no", "exclusionOptions": {"scope": "NO_MINOR_OR_NODE_UPGRADES"}}
     cluster = {**land.CLUSTER, "name": "ray", "maintenancePolicy": {"maintenanceExclusions": [exclusion]}}
     made(state, C, cluster)
@@ -333,7 +333,7 @@ def test_a_maintenance_exclusion_keeps_nodes_as_they_are(state: View) -> None:
     assert pool["version"] == "1.35.2-gke.1485000"
 
 
-def test_gke_makes_secondary_ranges_for_a_cluster_that_names_none(state: View) -> None:
+def test_cluster_without_ranges_gets_secondary_ranges(state: View) -> None:
     made(state, S)
     cluster = land.changed(land.CLUSTER, {"subnetwork": "fresh", "ipAllocationPolicy": {}})
     made(state, C, cluster)
@@ -365,13 +365,13 @@ def test_machine_types_of_a_zone(zone: str, machine: str, there: bool, state: Vi
         (P, f"resource - {POOL_ID} - already exists"),
     ],
 )
-def test_a_name_in_use_is_refused_in_the_words_of_its_api(type_: str, says: str) -> None:
+def test_name_in_use_is_refused_in_api_wording(type_: str, says: str) -> None:
     kind = land.kind(type_)
     assert kind.conflict(type_, kind.identify(land.RIGHT[type_], land.CONFIG)).message == says
     assert not kind.repeatable
 
 
-def test_granting_a_role_twice_is_no_conflict() -> None:
+def test_repeated_grant_is_no_conflict() -> None:
     assert all(land.kind(type_).repeatable for type_ in (tokens.PROJECT_MEMBER, tokens.BUCKET_MEMBER))
 
 

@@ -1,4 +1,4 @@
-"""Every refusal of the simulated Google Cloud: it falls on one wrong request, and not on the right one."""
+"""Every rule of the simulated Google Cloud refuses its invalid request and accepts the valid one."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def state(tmp_path: Path) -> Iterator[View]:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_a_rule_refuses_the_wrong_request_and_only_that(case: Case, state: View) -> None:
+def test_rule_refuses_only_its_invalid_request(case: Case, state: View) -> None:
     right = land.changed(land.RIGHT[case.kind], case.right)
     assert _rule(case)(land.call(state, case.kind, right, case.verb)) is None
     case.prepare(state)
@@ -50,12 +50,12 @@ def test_a_rule_refuses_the_wrong_request_and_only_that(case: Case, state: View)
     assert isinstance(refusal, Refusal), "the rule is silent"
     assert re.search(case.says, refusal.message), refusal.message
     assert re.match(r"\d{3} \w+$", refusal.status)
-    # A source that nobody can look up is none: it names a revision, or the day on which it was read.
+    # A source can be looked up only with a revision, or the day on which it was read.
     assert re.search(r"20\d\d-\d\d|[0-9a-f]{8}", refusal.source), refusal.source
 
 
 @pytest.mark.parametrize("kind", CLOUD.kinds)
-def test_the_right_request_passes_every_rule(kind: str, state: View) -> None:
+def test_valid_requests_pass_every_rule(kind: str, state: View) -> None:
     assert land.refusals(land.call(state, kind, land.RIGHT[kind])) == []
 
 
@@ -64,21 +64,21 @@ def test_the_right_request_passes_every_rule(kind: str, state: View) -> None:
     [QUEUED, PLAIN, {**PLAIN, "nodeConfig.spot": True, "initialNodeCount": 1}, {**PLAIN, **RESERVED}, AUTO],
     ids=["queued", "on-demand", "spot", "reservation", "managed networks"],
 )
-def test_every_way_to_get_machines_passes(changes: Mapping[str, Any], state: View) -> None:
+def test_every_capacity_is_valid(changes: Mapping[str, Any], state: View) -> None:
     assert land.refusals(land.call(state, P, land.changed(land.POOL, changes))) == []
 
 
-def test_every_rule_of_every_kind_has_a_case() -> None:
+def test_rules_have_cases() -> None:
     assert {(case.kind, case.rule) for case in CASES} == _all_rules()
 
 
-def test_every_rule_says_in_one_line_what_holds() -> None:
+def test_rules_have_one_line_docstrings() -> None:
     for kind in CLOUD.kinds.values():
         for rule in kind.rules:
             assert re.fullmatch(r"[A-Z][^\n]+\.", rule.__doc__ or ""), _name(rule)
 
 
-def test_an_empty_landscape_can_be_taken_down_in_order(state: View) -> None:
+def test_supporting_resources_can_be_deleted_in_order(state: View) -> None:
     order = (
         tokens.NODE_POOL,
         tokens.CLUSTER,

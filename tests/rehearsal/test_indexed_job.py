@@ -1,4 +1,4 @@
-"""Ray as an Indexed Job, rehearsed: alone on each cloud, and in the place of a RayCluster that runs."""
+"""Rehearsals of Ray as an Indexed Job: alone on each cloud, and in place of a running RayCluster."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ RAY_KINDS = ("kubernetes:batch/v1:Job", "kubernetes:ray.io/v1:RayCluster", "kube
 
 
 def stack_file(folder: Path, like: str, ray: dict[str, str], **settings: Any) -> Path:
-    """A stack file of the project with other settings, and not protected, which saves a round."""
+    """Return a stack file with other settings, without protection, which saves a phase."""
     content = yaml.safe_load((ROOT / f"Pulumi.{like}.yaml").read_text(encoding="utf-8"))
     config = content["config"]
     config["rdma-ray:ray"] = config["rdma-ray:ray"] | ray
@@ -29,7 +29,7 @@ def stack_file(folder: Path, like: str, ray: dict[str, str], **settings: Any) ->
 
 
 def ray_of(nodes: list[Node]) -> list[str]:
-    """What runs Ray, the operator included."""
+    """Return the Ray workloads and the operator."""
     found = [node for node in nodes if node.type in RAY_KINDS and node.name in ("ray", "kuberay")]
     return sorted(node.type.rpartition(":")[2] for node in found)
 
@@ -42,7 +42,7 @@ def ray_of(nodes: list[Node]) -> list[str]:
         ("eks", {"storage": {"bucket": "data", "mountPath": "/bucket", "capacityGib": 1200}}),
     ],
 )
-def test_a_job_goes_up_stays_unchanged_and_goes_down(
+def test_job_stack_goes_up_and_down(
     fork_server: ForkServer, tmp_path: Path, like: str, settings: dict[str, Any]
 ) -> None:
     request = RehearsalRequest(stack="job", file=stack_file(tmp_path, like, JOB, **settings))
@@ -53,7 +53,7 @@ def test_a_job_goes_up_stays_unchanged_and_goes_down(
     assert [f"{edge.waits.name} waits for {edge.until.name}" for edge in outcome.prediction.unexplained] == []
 
 
-def test_a_cluster_becomes_a_job_and_keeps_its_namespace_and_token(fork_server: ForkServer, tmp_path: Path) -> None:
+def test_cluster_becomes_job_in_same_namespace(fork_server: ForkServer, tmp_path: Path) -> None:
     file = stack_file(tmp_path, "gke", {}, fabric="managed-dranet")
     changes = tuple(f"ray.{key}={value}" for key, value in JOB.items())
     request = RehearsalRequest(stack="job", file=file, changes=changes)

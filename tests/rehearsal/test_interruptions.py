@@ -1,4 +1,4 @@
-"""Crashes and Ctrl-C, at each phase: no process is left, and the next run works."""
+"""Crashes and Ctrl-C in each phase: no process is left, and the next run works."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ RAY = ("gcs_server", "raylet")
 
 
 def read_until(process: subprocess.Popen[str], phrase: str) -> str:
-    """Read what a command prints until it has said `phrase`."""
+    """Read the output of a command until it contains `phrase`."""
     assert process.stdout is not None
     said = ""
     for line in process.stdout:
@@ -29,7 +29,7 @@ def assert_nothing_left(clone: Clone) -> None:
 
 
 def test_killed_engine_and_provider_leave_nothing_running(fresh_clone: Clone) -> None:
-    """SIGKILL in the middle of a create, to all of Pulumi: the node that was starting ends by itself."""
+    """SIGKILL to all of Pulumi during a create: the starting node ends without help."""
     clone = fresh_clone
     clone.pulumi("stack", "select", "--create")
     engine = clone.start("bin/pulumi", "up", "--yes", "--skip-preview", "--stack", "local", "--non-interactive")
@@ -37,8 +37,8 @@ def test_killed_engine_and_provider_leave_nothing_running(fresh_clone: Clone) ->
     for process in clone.engine_processes():
         process.kill()
     engine.communicate()
-    wait_until(lambda: clone.processes() == [], "the starting node ends by itself")
-    # Neither the engine's lock nor the half-made head in its state stands in the way.
+    wait_until(lambda: clone.processes() == [], "the starting node to end")
+    # Neither the engine's lock nor the unfinished head in its state prevents the next run.
     clone.run("make", "down")
     assert_nothing_left(clone)
     clone.up()
@@ -47,7 +47,7 @@ def test_killed_engine_and_provider_leave_nothing_running(fresh_clone: Clone) ->
     assert_nothing_left(clone)
 
 
-def test_ctrl_c_while_the_cluster_comes_up(fresh_clone: Clone) -> None:
+def test_ctrl_c_while_cluster_starts(fresh_clone: Clone) -> None:
     make = fresh_clone.start("make", "up")
     wait_until(lambda: fresh_clone.processes(*RAY), "a node starts")
     interrupt(make)
@@ -69,7 +69,7 @@ def test_ctrl_c_during_benchmark_and_training(fresh_clone: Clone) -> None:
 
 
 def test_ctrl_c_while_the_engine_is_built(fresh_clone: Clone) -> None:
-    """With nothing compiled yet: no compiler goes on, and no half-built engine is taken for one."""
+    """With an empty build cache: no compiler continues, and an unfinished engine is not used."""
     if (fresh_clone.path / ".tools" / "bin" / "pulumi").is_symlink():
         pytest.skip("this machine has a Pulumi of its own, so no engine is built on it")
     cache = fresh_clone.path / "cache"
@@ -81,7 +81,7 @@ def test_ctrl_c_while_the_engine_is_built(fresh_clone: Clone) -> None:
     make = fresh_clone.start("make", "setup")
     wait_until(lambda: fresh_clone.processes("compile"), "the compiler runs")
     interrupt(make)
-    # The compiler ends the packages that it is at, and on a busy machine a large one takes its time.
+    # The compiler finishes its current packages, which takes time on a busy machine.
     said, _ = make.communicate(timeout=300)
     assert make.returncode != 0, said
     wait_until(lambda: fresh_clone.processes() == [], "the compiler ends")

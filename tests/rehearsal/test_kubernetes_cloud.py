@@ -1,4 +1,4 @@
-"""The simulated Kubernetes API: shapes of objects, the way to the cluster, and what is made, goes and changes."""
+"""The simulated Kubernetes API: shapes of objects, the connection, and creation, deletion and drift."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ from tests.rehearsal.protocol import Client, served
 
 @pytest.fixture
 def state(tmp_path: Path) -> Iterator[View]:
-    """The world of the right objects."""
+    """The cloud state of the valid objects."""
     with State(tmp_path / "clouds.sqlite").transaction() as view:
         furnish(view)
         yield view
@@ -69,18 +69,18 @@ def test_shapes_of_built_in_kinds_come_from_the_sdk() -> None:
 @pytest.mark.parametrize(
     "token", [NETWORK, RAY_CLUSTER, "kubernetes:core/v1:Container", "kubernetes:core/v9:Pod", "kubernetes:nowhere/v1:X"]
 )
-def test_what_is_no_kind_of_kubernetes_has_no_built_in_shape(token: str) -> None:
+def test_custom_kinds_have_no_built_in_shape(token: str) -> None:
     assert built_in(api(token)) is None
 
 
 @pytest.mark.parametrize("token", [token for token in RIGHT if built_in(api(token)) is None and token != RELEASE])
-def test_custom_kinds_have_a_table_with_a_dated_source(token: str) -> None:
+def test_custom_kinds_have_dated_sources(token: str) -> None:
     table = custom(api(token))
     assert table is not None
     assert re.search(r"20\d\d-\d\d", table[1])
 
 
-def test_every_misfit_is_told_with_its_path() -> None:
+def test_mismatches_are_reported_with_path() -> None:
     shape = thing("a", a=TEXT, b=listed(thing(c=Shape("integer"))), d=Shape("map", item=TEXT), e=ANY, f=Shape("number"))
     value = {"b": [{"c": 1}, {"c": True, "x": 1}], "d": {"k": 2}, "e": object(), "f": 1.5, "g": None}
     assert {(each.path, each.how) for each in misfits(shape, value)} == {
@@ -96,7 +96,7 @@ def test_every_misfit_is_told_with_its_path() -> None:
 
 
 @pytest.mark.parametrize("host", [HOST, f"{HOST}:443", "gke-1.us-central1.gke.goog"])
-def test_a_kubeconfig_leads_to_the_cluster_with_its_endpoint(state: View, host: str) -> None:
+def test_kubeconfig_selects_cluster_by_endpoint(state: View, host: str) -> None:
     found = cluster({"kubeconfig": kubeconfig(host)}, state)
     assert found is not None
     assert found[0] == CLUSTER_ID
@@ -106,23 +106,23 @@ def test_a_kubeconfig_leads_to_the_cluster_with_its_endpoint(state: View, host: 
 @pytest.mark.parametrize(
     "config", [{}, {"kubeconfig": "{"}, {"kubeconfig": "[]"}, {"kubeconfig": kubeconfig("10.9.9.9")}]
 )
-def test_without_a_cluster_the_provider_says_that_it_is_unreachable(state: View, config: Json) -> None:
+def test_provider_without_cluster_is_unreachable(state: View, config: Json) -> None:
     refusal = reaches(config, state)
     assert refusal is not None
     assert "configured Kubernetes cluster is unreachable" in refusal.message
 
 
-# What is made, what goes, what changes
+# Creation, deletion, drift
 
 
-def test_ids_are_those_of_the_real_provider(state: View) -> None:
+def test_ids_match_real_provider(state: View) -> None:
     assert call(state, SECRET, named("a", None)).id == "default/a"
     assert call(state, SECRET, named("a", None), config={**CONFIG, "namespace": "n"}).id == "n/a"
     assert call(state, NETWORK, named("a", None)).id == "a"
     assert call(state, RELEASE, RIGHT[RELEASE]).id == "kuberay-system/kuberay-operator"
 
 
-def test_a_release_makes_its_namespace_and_definitions_and_leaves_them(state: View) -> None:
+def test_release_creates_and_keeps_namespace_and_crds(state: View) -> None:
     state.remove(DEFINITION, "rayclusters.ray.io")
     request = call(state, RELEASE, RIGHT[RELEASE])
     live = helm.installed(request)
@@ -144,7 +144,7 @@ def test_a_release_makes_its_namespace_and_definitions_and_leaves_them(state: Vi
     assert again["status"]["revision"] == 2
 
 
-def test_kueue_takes_its_definitions_and_objects_along(state: View) -> None:
+def test_kueue_deletion_cascades_to_crds_and_objects(state: View) -> None:
     inputs = {
         "name": "kueue",
         "namespace": "kueue-system",
@@ -163,11 +163,11 @@ def test_kueue_takes_its_definitions_and_objects_along(state: View) -> None:
     assert not helm.goes_too(request, RAY_CLUSTER, RIGHT[RAY_CLUSTER])
 
 
-def test_every_chart_has_a_dated_source() -> None:
+def test_charts_have_dated_sources() -> None:
     assert all(re.search(r"20\d\d-\d\d", chart.source) for chart in charts.CHARTS)
 
 
-def test_a_namespace_takes_along_what_lives_in_it(state: View) -> None:
+def test_namespace_deletion_cascades(state: View) -> None:
     kind = CLOUD.kind(NAMESPACE)
     assert kind is not None
     request = call(state, NAMESPACE, named("ray", None), "delete")
@@ -178,7 +178,7 @@ def test_a_namespace_takes_along_what_lives_in_it(state: View) -> None:
     assert not kind.cascade(request, "gcp:storage/bucket:Bucket", {"namespace": "ray"})
 
 
-def test_metadata_is_the_servers_and_survives_updates(state: View) -> None:
+def test_server_metadata_survives_updates(state: View) -> None:
     kind = CLOUD.kind(RAY_CLUSTER)
     assert kind is not None
     inputs = RIGHT[RAY_CLUSTER]
@@ -194,7 +194,7 @@ def test_metadata_is_the_servers_and_survives_updates(state: View) -> None:
     assert int(later["metadata"]["resourceVersion"]) > int(first["metadata"]["resourceVersion"])
 
 
-def test_a_secret_is_read_back_encoded_and_a_namespace_labelled(state: View) -> None:
+def test_secret_is_encoded_and_namespace_labeled(state: View) -> None:
     secret, namespace = CLOUD.kind(SECRET), CLOUD.kind(NAMESPACE)
     assert secret is not None
     assert namespace is not None
@@ -204,7 +204,7 @@ def test_a_secret_is_read_back_encoded_and_a_namespace_labelled(state: View) -> 
 
 
 @pytest.mark.parametrize("type_", [type_ for type_ in RIGHT if type_ != RELEASE])
-def test_what_controllers_change_shows_only_where_the_program_asked(state: View, type_: str) -> None:
+def test_controller_changes_show_only_in_set_fields(state: View, type_: str) -> None:
     kind = CLOUD.kind(type_)
     assert kind is not None
     inputs = RIGHT[type_]
@@ -213,7 +213,7 @@ def test_what_controllers_change_shows_only_where_the_program_asked(state: View,
     assert as_asked(inputs, drifted, kind.maps) == inputs
 
 
-def test_the_autoscaler_and_a_program_that_says_replicas_disagree(state: View) -> None:
+def test_replicas_of_autoscaled_group_drift(state: View) -> None:
     kind = CLOUD.kind(RAY_CLUSTER)
     assert kind is not None
     inputs = with_(RIGHT[RAY_CLUSTER], f"{WORKERS}/replicas", 0)
@@ -231,7 +231,7 @@ def test_quantities_are_numbers(quantity: Any, number: str) -> None:
     assert str(quantities.amount(quantity).normalize()) == str(quantities.amount(number).normalize())
 
 
-def test_names_in_use_are_told_as_the_api_server_does(state: View) -> None:
+def test_name_in_use_has_api_server_message(state: View) -> None:
     del state
     kind, release = CLOUD.kind(DAEMON_SET), CLOUD.kind(RELEASE)
     assert kind is not None
@@ -244,7 +244,7 @@ def test_names_in_use_are_told_as_the_api_server_does(state: View) -> None:
 
 
 @pytest.mark.parametrize("type_", [type_ for type_ in RIGHT if type_ != COMPUTE_CLASS])
-def test_a_right_object_lives_from_create_to_delete(tmp_path: Path, type_: str) -> None:
+def test_valid_object_create_update_delete(tmp_path: Path, type_: str) -> None:
     with served(CLOUD, tmp_path / "clouds.sqlite", CONFIG) as client:
         with client.state.transaction() as view:
             furnish(view)
@@ -266,7 +266,7 @@ def test_a_right_object_lives_from_create_to_delete(tmp_path: Path, type_: str) 
         assert client.outcomes() == ["done"] * 3
 
 
-def test_an_update_of_what_is_fixed_is_refused_or_replaces(tmp_path: Path) -> None:
+def test_immutable_update_is_refused_or_replaces(tmp_path: Path) -> None:
     with served(CLOUD, tmp_path / "clouds.sqlite", CONFIG) as client:
         with client.state.transaction() as view:
             furnish(view)
@@ -284,7 +284,7 @@ def test_an_update_of_what_is_fixed_is_refused_or_replaces(tmp_path: Path) -> No
 
 
 def _drift(client: Client, type_: str, id_: str) -> None:
-    """Let controllers do what they do to one object."""
+    """Apply the drift of one object."""
     kind = CLOUD.kind(type_)
     assert kind is not None
     with client.state.transaction() as view:

@@ -1,4 +1,4 @@
-"""The simulated Kubernetes API of an EKS cluster: how it is reached, what it serves, which nodes it has."""
+"""The simulated Kubernetes API of an EKS cluster: connection, served kinds, nodes."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _refusals(call: Call) -> list[Refusal]:
     return [refusal for rule in kind.rules if (refusal := rule(call)) is not None]
 
 
-def test_the_endpoint_leads_to_the_cluster(state: View, config: dict[str, Any]) -> None:
+def test_endpoint_selects_eks_cluster(state: View, config: dict[str, Any]) -> None:
     found = cluster(config, state)
     assert found is not None
     assert (found[0], version(found[1])) == ("ray", (1, 35))
@@ -65,13 +65,13 @@ def test_the_endpoint_leads_to_the_cluster(state: View, config: dict[str, Any]) 
     assert "no cluster of this rehearsal" in str(reaches(config, state))
 
 
-def test_nobody_is_let_in_without_an_access_entry(state: View, config: dict[str, Any]) -> None:
+def test_access_requires_access_entry(state: View, config: dict[str, Any]) -> None:
     for _, id_, _ in list(state.all(tokens.ACCESS_POLICY)):
         state.remove(tokens.ACCESS_POLICY, id_)
     assert "401" in str(reaches(config, state))
 
 
-def test_node_groups_are_open_unless_tainted_or_empty(state: View, config: dict[str, Any]) -> None:
+def test_untainted_nonempty_node_groups_are_open(state: View, config: dict[str, Any]) -> None:
     land.make(state, tokens.NODE_GROUP, land.GPU_GROUP)
     empty = {**land.SYSTEM_GROUP, "nodeGroupName": "empty"}
     land.make(state, tokens.NODE_GROUP, land.changed(empty, {"scalingConfig.desiredSize": 0}))
@@ -80,7 +80,7 @@ def test_node_groups_are_open_unless_tainted_or_empty(state: View, config: dict[
 
 
 @pytest.mark.parametrize(("group", "silent"), [("system", True), ("fresh", False), ("none", False)])
-def test_the_operator_finds_a_node(group: str, silent: bool, state: View, config: dict[str, Any]) -> None:
+def test_operator_pod_fits_a_node(group: str, silent: bool, state: View, config: dict[str, Any]) -> None:
     state.put("kubernetes:core/v1:Namespace", "default", {"metadata": {"name": "default"}, "__cluster": "ray"})
     land.make(state, tokens.NODE_GROUP, land.GPU_GROUP)
     asked = land.changed(OPERATOR, {"values": {"nodeSelector": {"eks.amazonaws.com/nodegroup": group}}})
@@ -88,7 +88,7 @@ def test_the_operator_finds_a_node(group: str, silent: bool, state: View, config
     assert (said == []) is silent, said
 
 
-def test_kinds_of_gke_are_not_served(state: View, config: dict[str, Any]) -> None:
+def test_gke_kinds_are_not_served(state: View, config: dict[str, Any]) -> None:
     asked: Json = {"metadata": {"name": "a"}, "spec": {"priorities": [{"spot": True}]}}
     call = _call(state, config, "kubernetes:cloud.google.com/v1:ComputeClass", asked)
     assert any("no matches for kind" in refusal.message for refusal in _refusals(call))
@@ -103,11 +103,11 @@ def test_kinds_of_gke_are_not_served(state: View, config: dict[str, Any]) -> Non
         ("cluster-autoscaler", "https://kubernetes.github.io/autoscaler", "9.59.0"),
     ],
 )
-def test_charts_of_eks_are_known(chart: str, repository: str, versions: str) -> None:
+def test_eks_charts_are_known(chart: str, repository: str, versions: str) -> None:
     found = find(chart, repository)
     assert found is not None
     assert versions in found.versions
 
 
-def test_a_claim_stays_bound_to_the_volume_that_it_names(state: View) -> None:
+def test_claim_stays_bound_to_named_volume(state: View) -> None:
     assert claim({"spec": {"volumeName": "ray-shared"}}, state)["spec"] == {"volumeName": "ray-shared"}

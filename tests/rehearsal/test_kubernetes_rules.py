@@ -1,4 +1,4 @@
-"""The simulated Kubernetes API: every rule speaks up on a wrong object, and all are silent on the right ones."""
+"""Every rule of the simulated Kubernetes API refuses an invalid object and accepts the valid ones."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ from tests.unit.stacks import gke
 
 @pytest.fixture
 def state(tmp_path: Path) -> Iterator[View]:
-    """The world of the right objects."""
+    """The cloud state of the valid objects."""
     with State(tmp_path / "clouds.sqlite").transaction() as view:
         furnish(view)
         yield view
@@ -169,7 +169,7 @@ WRONG = (
     Wrong(jobs.job_changed, JOB, "spec/backoffLimitPerIndex", 1, "field is immutable", "update", "right"),
     Wrong(workloads.toleration_contradictory, DAEMON_SET, f"{TEMPLATE}/spec/tolerations/0/value", "x", "must be empty"),
     Wrong(device_networks.vpc_missing, PARAM_SET, "spec/vpc", "nowhere", "VPC: nowhere not found"),
-    # By self-link the controller does not find it either.
+    # The controller does not find it by self link either.
     Wrong(device_networks.vpc_missing, PARAM_SET, "spec/vpc", "projects/p/global/networks/rdma", "not found"),
     Wrong(device_networks.subnet_missing, PARAM_SET, "spec/vpcSubnet", "rdma-9", "subnet: rdma-9 not found"),
     Wrong(device_networks.subnet_shared, PARAM_SET, "spec/vpcSubnet", "rdma-0", "already in use by 'rdma-0'"),
@@ -264,7 +264,7 @@ WRONG = (
 
 
 @pytest.mark.parametrize("wrong", WRONG, ids=lambda wrong: f"{wrong.rule.__name__}-{wrong.path or wrong.verb}")
-def test_a_rule_refuses_what_is_wrong(state: View, wrong: Wrong) -> None:
+def test_rule_refuses_invalid_object(state: View, wrong: Wrong) -> None:
     request = request_of(wrong, state)
     refusal = wrong.rule(request)
     assert refusal is not None
@@ -276,18 +276,18 @@ def test_a_rule_refuses_what_is_wrong(state: View, wrong: Wrong) -> None:
 
 @pytest.mark.parametrize("type_", RIGHT)
 @pytest.mark.parametrize("verb", ["create", "update", "delete"])
-def test_every_rule_is_silent_on_what_is_right(state: View, type_: str, verb: Verb) -> None:
+def test_rules_accept_valid_objects(state: View, type_: str, verb: Verb) -> None:
     request = call(state, type_, RIGHT[type_], verb, {} if verb == "create" else RIGHT[type_])
     assert first_refusal(request) is None
 
 
-def test_every_rule_has_a_wrong_object_and_a_sentence() -> None:
+def test_rules_have_invalid_objects_and_docstrings() -> None:
     every = {*RULES, *helm.RULES}
     assert {wrong.rule for wrong in WRONG} == every
     assert all(rule.__doc__ for rule in every)
 
 
-def test_values_that_a_preview_does_not_know_are_wrong_nowhere(state: View) -> None:
+def test_unknown_values_are_valid_everywhere(state: View) -> None:
     inputs = with_(RIGHT[DAEMON_SET], f"{BOX}/resources/limits/memory", UNKNOWN)
     assert first_refusal(call(state, DAEMON_SET, inputs)) is None
     inputs = with_(RIGHT[RAY_CLUSTER], f"{WORKERS}/maxReplicas", UNKNOWN)
@@ -296,7 +296,7 @@ def test_values_that_a_preview_does_not_know_are_wrong_nowhere(state: View) -> N
 
 @pytest.mark.parametrize("compute_class", [False, True])
 @pytest.mark.parametrize("fabric", ["multi-network", "dranet", "managed-dranet"])
-def test_the_manifests_of_every_fabric_are_right(state: View, fabric: str, compute_class: bool) -> None:
+def test_manifests_of_every_fabric_are_valid(state: View, fabric: str, compute_class: bool) -> None:
     settings = gke({"fabric": fabric, "computeClass": compute_class})
     machine = CATALOG["a3-ultragpu-8g"]
     assert isinstance(machine, GkeMachine)

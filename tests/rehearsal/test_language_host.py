@@ -1,4 +1,4 @@
-"""The language host of machines that lack the real one: it must not outlive an engine that was killed."""
+"""The language host for machines without the real one: it must not outlive a killed engine."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ host.wait()
 """
 
 
-def test_it_ends_when_its_engine_is_killed() -> None:
+def test_language_host_ends_with_killed_engine() -> None:
     host = PROJECT / "tools" / "host" / "pulumi-language-python"
     with subprocess.Popen([sys.executable, "-c", ENGINE, str(host)], stdout=subprocess.PIPE, text=True) as engine:
         assert engine.stdout is not None

@@ -1,7 +1,7 @@
-"""The local stack through its whole life, by the real engine: up, drift, repair, change, down.
+"""The life of the local stack with the real engine: up, drift, repair, change, down.
 
-Real: the engine, the program, the dynamic provider, Ray. The tests share one stack and each leaves it up and whole, so
-any of them can be run alone.
+Real: the engine, the program, the dynamic provider, Ray. The tests share one stack and each leaves it up and complete,
+so any of them can run alone.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ PLANTED = "planted-0123456789abcdef0123456789abcdef-token"
 
 @pytest.fixture(scope="module")
 def up(clone: Clone) -> Iterator[Clone]:
-    """The stack `local` of the copy, up with a token that the tests know."""
+    """The stack `local` of the copy, up with a known token."""
     clone.pulumi("stack", "select", "--create")
     clone.pulumi("config", "set", "--secret", "--path", "rdma-ray:ray.token", PLANTED)
     clone.up()
@@ -31,12 +31,12 @@ def up(clone: Clone) -> Iterator[Clone]:
 
 
 def guard(clone: Clone, name: str) -> psutil.Process:
-    """The process of a node, as the stack recorded it."""
+    """Return a node's process, as the stack recorded it."""
     return psutil.Process(int(clone.resources()[name]["pid"]))
 
 
 def content(file: Path) -> bytes:
-    """What a file holds; nothing if Ray removed it meanwhile."""
+    """Return the contents of a file; empty if Ray removed it."""
     try:
         return file.read_bytes()
     except FileNotFoundError:
@@ -49,7 +49,7 @@ def set_nodes(clone: Clone, **settings: int) -> None:
 
 
 def alive(clone: Clone) -> set[str]:
-    """The nodes that Ray itself counts as alive."""
+    """Return the nodes that Ray reports as alive."""
     ray = clone.outputs().ray
     return set(ray_api.nodes(ray.jobs, ray.token.get_secret_value()))
 
@@ -59,7 +59,7 @@ def test_second_preview_and_refresh_find_nothing_to_do(up: Clone) -> None:
     up.pulumi("refresh", "--yes", "--skip-preview", "--expect-no-changes")
 
 
-def test_outputs_fit_the_contract_and_the_cluster(up: Clone) -> None:
+def test_outputs_match_contract_and_cluster(up: Clone) -> None:
     outputs = up.outputs()
     assert (outputs.nodes.min, outputs.nodes.max, outputs.nodes.cpus_per_node) == (2, 2, 2)
     assert outputs.fabric.transport == "socket"
@@ -77,8 +77,8 @@ def test_jobs_api_serves_the_bearer_of_the_token_only(up: Clone) -> None:
     assert ray_api.http_status(url, token=PLANTED) == 200
 
 
-def test_planted_token_stands_nowhere_in_clear_text(up: Clone) -> None:
-    """Not in what the engine said, in its state, in Ray's logs, nor in the command line or environment of a process."""
+def test_token_is_nowhere_in_clear_text(up: Clone) -> None:
+    """Not in the engine's output and state, in Ray's logs, or in the command line or environment of a process."""
     up.pulumi("preview", "--diff")
     up.pulumi("stack", "output", "--json")
     assert PLANTED not in up.said
@@ -117,8 +117,8 @@ def test_killed_worker_shows_as_drift_and_is_repaired(up: Clone) -> None:
     assert alive(up) == {"head", "worker-1", "worker-2"}
 
 
-def test_killed_guard_leaves_nothing_that_repair_does_not_end(up: Clone) -> None:
-    """Even SIGKILL on the process that watches a node: what it watched carries the node's mark."""
+def test_repair_ends_processes_of_killed_guard(up: Clone) -> None:
+    """Even after SIGKILL to the process that watches a node: the node's processes have its mark."""
     old = up.resources()["ray-worker-2"]["id"]
     guard(up, "ray-worker-2").send_signal(signal.SIGKILL)
     up.pulumi("up", "--yes", "--skip-preview", "--refresh")
@@ -155,22 +155,22 @@ def test_cpus_change_restarts_workers_in_place(up: Clone) -> None:
     up.up()
 
 
-def test_second_stack_stands_beside_the_first(up: Clone) -> None:
+def test_second_stack_runs_in_parallel(up: Clone) -> None:
     before = up.resources()
-    (up.path / "Pulumi.beside.yaml").write_text("config:\n  rdma-ray:target: local\n  rdma-ray:nodes: {count: 1}\n")
-    up.pulumi("stack", "init", "--no-select", stack="beside")
-    up.up("beside")
-    ours, theirs = up.outputs().ray, up.outputs("beside").ray
+    (up.path / "Pulumi.second.yaml").write_text("config:\n  rdma-ray:target: local\n  rdma-ray:nodes: {count: 1}\n")
+    up.pulumi("stack", "init", "--no-select", stack="second")
+    up.up("second")
+    ours, theirs = up.outputs().ray, up.outputs("second").ray
     assert theirs.jobs != ours.jobs
     assert ray_api.answers_with_token_only(theirs.jobs, theirs.token.get_secret_value())
     assert ray_api.http_status(f"{theirs.jobs}/api/jobs/", token=PLANTED) == 403
-    up.destroy("beside")
-    assert not up.folder("beside").path.exists()
+    up.destroy("second")
+    assert not up.folder("second").path.exists()
     assert up.resources() == before
     assert alive(up) == {"head", "worker-1", "worker-2"}
 
 
-def test_killed_head_is_made_anew_with_its_workers(up: Clone) -> None:
+def test_killed_head_is_recreated_with_workers(up: Clone) -> None:
     dead = guard(up, "ray-head")
     gcs = next(process for process in dead.children(recursive=True) if process.name() == "gcs_server")
     gcs.send_signal(signal.SIGKILL)

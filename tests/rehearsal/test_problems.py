@@ -1,4 +1,4 @@
-"""What a person sees who got the stack file wrong: every problem at once, from the engine and from `make`."""
+"""Output for invalid stack files: every problem at once, from the engine and from `make`."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def wrong(clone: Clone) -> Clone:
 
 
 @pytest.mark.parametrize("command", ["pulumi preview", "make preview", "make up", "rdma-ray plan"])
-def test_five_mistakes_are_told_in_one_go(wrong: Clone, command: str) -> None:
+def test_five_problems_are_reported_at_once(wrong: Clone, command: str) -> None:
     match command:
         case "pulumi preview":
             said = wrong.pulumi("preview", stack="wrong", check=False)
@@ -50,18 +50,18 @@ def test_five_mistakes_are_told_in_one_go(wrong: Clone, command: str) -> None:
     assert "has 5 problems" in flat
     for words in EXPECTED:
         assert [word for word in words if word not in flat] == [], said
-    # The engine shows a message where it happens and again in its summary.
+    # The engine prints a message where it occurs and again in its summary.
     assert flat.count("Fix:") == (10 if command == "pulumi preview" else 5)
     assert "Traceback" not in flat
 
 
-def test_unknown_stack_is_told_which_there_are(clone: Clone) -> None:
+def test_unknown_stack_lists_known_ones(clone: Clone) -> None:
     said = clone.run("make", "up", "STACK=locl", check=False)
     assert "there is no Pulumi.locl.yaml" in said
     assert "local" in said
 
 
-def test_what_google_cloud_needs_is_told_before_anything_registers(clone: Clone) -> None:
+def test_missing_google_cloud_settings_are_reported_first(clone: Clone) -> None:
     (clone.path / "Pulumi.cloud.yaml").write_text(
         "config:\n  rdma-ray:target: gke\n  rdma-ray:location: us-central1-b\n"
         "  rdma-ray:nodes: {machine: a3-ultragpu-8g, max: 4}\n"
@@ -75,16 +75,16 @@ def test_what_google_cloud_needs_is_told_before_anything_registers(clone: Clone)
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
         ("nodes.cont=3", "did you mean nodes.count?"),
         ("nodes.count=many", "whole number"),
         ("nodes.count", "SETTING=VALUE"),
     ],
 )
-def test_wrong_change_is_refused_and_leaves_the_stack_file_alone(clone: Clone, change: str, told: str) -> None:
+def test_wrong_change_is_refused_and_leaves_the_stack_file_alone(clone: Clone, change: str, message: str) -> None:
     before = (clone.path / "Pulumi.local.yaml").read_text()
     said = clone.run("make", "up", f"SET={change}", check=False)
-    assert told in " ".join(said.split())
+    assert message in " ".join(said.split())
     assert (clone.path / "Pulumi.local.yaml").read_text() == before
     assert clone.resources() == {}

@@ -1,4 +1,4 @@
-"""What a stack promises of its queue and its RayJob: each promise holds, and breaks with the input that it is about."""
+"""Invariants of the queue and the RayJob: each one holds, and is violated by a change of its inputs."""
 
 from __future__ import annotations
 
@@ -33,8 +33,7 @@ CELLS: Mapping[str, Cell] = {
     "by place": Cell("gke", A3U, "reservation", None, False, "multi-network", "kueue", "indexed-job"),
     "aws": Cell("eks", "p5en.48xlarge", "on-demand", None, False, "efa-dranet", "kueue", "cluster"),
 }
-"""Queued machines for a RayJob; two flavors, and devices that are claimed; nodes that Kueue chooses by where they
-stand; and Amazon's."""
+"""Queued machines for a RayJob; two flavors with claimed devices; nodes placed by topology; and AWS."""
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +47,7 @@ def stacks(fork_server: ForkServer, tmp_path_factory: pytest.TempPathFactory) ->
 
 @dataclass(frozen=True)
 class Broken:
-    """A promise, and what breaks it: another value at a path of a resource's inputs, or a resource that is gone."""
+    """Invariant and its violation: another value at a path of a resource's inputs, or a missing resource."""
 
     invariant: Invariant
     type: str
@@ -76,7 +75,7 @@ GPUS = "nvidia.com~gpu"
 
 
 def said(stack: Stack, old: str, new: str) -> Any:
-    """Kueue's configuration with some words changed."""
+    """Return Kueue's configuration with replaced text."""
     (release,) = (node for node in stack.of(RELEASE) if node.name == "kueue")
     text = str(release.inputs["values"]["managerConfig"]["controllerManagerConfigYaml"])
     assert old in text
@@ -205,12 +204,12 @@ BROKEN = (
 
 
 def chosen(stack: Stack, broken: Broken) -> Node:
-    """The resource that is changed: the last of its type, or the one with the name."""
+    """Return the changed resource: the last of its type, or the one with the name."""
     return [node for node in stack.of(broken.type) if broken.name in ("", node.name)][-1]
 
 
 def broken_stack(stack: Stack, broken: Broken) -> Stack:
-    """The stack with the change."""
+    """Return the stack with the change."""
     node = chosen(stack, broken)
     if not broken.path:
         return replace(stack, graph=Graph({urn: each for urn, each in stack.graph.nodes.items() if urn != node.urn}))
@@ -219,13 +218,13 @@ def broken_stack(stack: Stack, broken: Broken) -> Stack:
 
 
 @pytest.mark.parametrize("broken", BROKEN, ids=str)
-def test_a_promise_breaks_with_what_it_is_about(stacks: dict[str, Stack], broken: Broken) -> None:
+def test_invariant_is_violated_by_its_input(stacks: dict[str, Stack], broken: Broken) -> None:
     stack = stacks[broken.stack]
     assert list(broken.invariant(stack)) == []
     assert list(broken.invariant(broken_stack(stack, broken)))
 
 
-def test_the_order_of_the_way_down_is_promised(stacks: dict[str, Stack]) -> None:
+def test_deletion_order_is_an_invariant(stacks: dict[str, Stack]) -> None:
     stack = stacks["dws"]
     assert list(queues.the_queue_goes_in_order(stack)) == []
     for type_ in (RAY_JOB, LOCAL_QUEUE, CLUSTER_QUEUE, RESOURCE_FLAVOR, ADMISSION_CHECK):
@@ -235,12 +234,12 @@ def test_the_order_of_the_way_down_is_promised(stacks: dict[str, Stack]) -> None
         assert any(node.name in wrong for wrong in queues.the_queue_goes_in_order(replace(stack, graph=graph)))
 
 
-def test_every_promise_of_queues_is_broken_by_something() -> None:
+def test_every_queue_invariant_has_a_violation() -> None:
     every = {*queues.INVARIANTS, *queued_capacity.INVARIANTS, *ray_job.INVARIANTS} - {queues.the_queue_goes_in_order}
     assert every <= {broken.invariant for broken in BROKEN}
 
 
 @pytest.mark.parametrize("name", CELLS)
-def test_every_queue_keeps_its_promises(stacks: dict[str, Stack], name: str) -> None:
+def test_queue_invariants_hold(stacks: dict[str, Stack], name: str) -> None:
     invariants = (*queues.INVARIANTS, *(queued_capacity.INVARIANTS if CELLS[name].target == "gke" else ()))
     assert [wrong for invariant in invariants for wrong in invariant(stacks[name])] == []

@@ -1,4 +1,4 @@
-"""The reports of a rehearsal, from deployments made by hand; no engine runs here."""
+"""Reports of a rehearsal from hand-written deployments; no engine runs."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def on_terminal(of: Outcome, *, colour: bool = False) -> str:
     return console.file.getvalue()
 
 
-def test_what_happened_in_the_cluster_is_in_the_report_line_by_line() -> None:
+def test_report_contains_cluster_timeline() -> None:
     happened = replace(outcome(), timeline=((3.04, "Pod a is\nRunning on <n>"), (12.0, "node n granted to pool gpu")))
     assert "      3.0 s  Pod a is Running on <n>\n" in markdown(happened)
     assert to_json(happened)["timeline"][1] == {"seconds": 12.0, "what": "node n granted to pool gpu"}
@@ -66,7 +66,7 @@ def test_what_happened_in_the_cluster_is_in_the_report_line_by_line() -> None:
 
 
 class TestGraph:
-    def test_values_provider_parent_and_deletion_are_data_and_the_rest_is_ordering(self) -> None:
+    def test_dependencies_are_split_into_data_and_ordering(self) -> None:
         graph = Graph.from_deployment(gke().exported())
         pool = graph[urn(POOL, "system")]
         assert urn(CLUSTER, "cluster") in pool.data
@@ -80,7 +80,7 @@ class TestGraph:
         assert installer.deleted_with == urn(CLUSTER, "cluster")
         assert graph.made_before(installer.urn) == {urn(CLUSTER, "cluster"): True}
 
-    def test_what_takes_no_time_passes_on_what_it_waits_for(self) -> None:
+    def test_dependencies_pass_through_instant_nodes(self) -> None:
         made = Deployment()
         first = made.resource(NETWORK, "first")
         part = made.component("a:b:Part", "part")
@@ -91,26 +91,26 @@ class TestGraph:
         assert graph.made_before(inside) == {first: False}
         assert graph.made_before(last) == {first: False, inside: False}
 
-    def test_it_does_not_depend_on_the_order_of_registration(self) -> None:
+    def test_graph_is_independent_of_registration_order(self) -> None:
         forwards, backwards = gke(), gke()
         backwards.resources.reverse()
         assert list(Graph.from_deployment(forwards.exported()).nodes) == list(
             Graph.from_deployment(backwards.exported()).nodes
         )
 
-    def test_the_inner_deployment_and_an_empty_one_will_do(self) -> None:
+    def test_inner_and_empty_deployments_are_accepted(self) -> None:
         exported = gke().exported()
         assert Graph.from_deployment(exported["deployment"]) == Graph.from_deployment(exported)
         assert Graph.from_deployment({"deployment": {"resources": None}}).made == []
 
-    def test_a_name_may_have_colons_and_a_urn_the_types_of_parents(self) -> None:
+    def test_urns_with_colons_and_parent_types_are_parsed(self) -> None:
         made = Deployment()
         made.resources.append(
             {"urn": "urn:pulumi:s::p::a:b:C$gcp:compute/network:Network::x::y", "type": NETWORK, "custom": True}
         )
         assert [node.name for node in Graph.from_deployment(made.exported()).made] == ["x::y"]
 
-    def test_what_waits_for_its_deletion_and_what_was_only_read_are_not_made(self) -> None:
+    def test_pending_deletes_and_reads_are_not_created(self) -> None:
         made = Deployment()
         made.resource(NETWORK, "new")
         made.resources.append(dict(made.resources[-1], delete=True))
@@ -118,13 +118,13 @@ class TestGraph:
         made.resources[-1]["external"] = True
         assert [node.name for node in Graph.from_deployment(made.exported()).made] == ["new"]
 
-    def test_a_reference_that_leads_nowhere_is_named(self) -> None:
+    def test_dangling_reference_is_reported(self) -> None:
         made = Deployment()
         made.resource(SUBNETWORK, "lost", data=["urn:pulumi:s::p::t::gone"])
         with pytest.raises(GraphError, match=r"Subnetwork lost refers to urn:pulumi:s::p::t::gone"):
             Graph.from_deployment(made.exported())
 
-    def test_a_cycle_is_named(self) -> None:
+    def test_cycle_is_reported(self) -> None:
         made = Deployment()
         made.resource(NETWORK, "a", after=[urn(NETWORK, "b")])
         made.resource(NETWORK, "b", after=[urn(NETWORK, "a")])
@@ -133,48 +133,48 @@ class TestGraph:
 
 
 class TestDurations:
-    def test_every_figure_says_where_it_is_from(self) -> None:
+    def test_durations_have_sources(self) -> None:
         for type_, row in DURATIONS.items():
             for figure in (row.create, row.delete):
                 assert figure.seconds > 0, type_
                 assert figure.source, type_
                 assert figure.date.startswith(("20", "read 20")), type_
 
-    def test_every_type_of_the_stack_has_one(self) -> None:
+    def test_stack_types_have_durations(self) -> None:
         for node in Graph.from_deployment(gke().exported()).made:
             assert duration(node.type)
 
-    def test_its_own_row_comes_before_a_pattern(self) -> None:
+    def test_exact_duration_precedes_pattern(self) -> None:
         assert duration("kubernetes:helm.sh/v3:Release").create.seconds > duration("kubernetes:a/v1:B").create.seconds
 
-    def test_a_type_without_a_row_is_an_error_that_names_it(self) -> None:
+    def test_type_without_duration_is_an_error(self) -> None:
         with pytest.raises(UnknownDurationError, match="gcp:sql/database:Database"):
             duration("gcp:sql/database:Database")
 
 
 class TestDamage:
-    def test_a_replaced_cluster_takes_down_all_that_is_in_it_gpu_pools_first(self) -> None:
+    def test_cluster_replacement_lists_gpu_pools_first(self) -> None:
         of = outcome(change(CLUSTER, "cluster", "replace", "datapathProvider"))
         falls = of.damage(of.changes[0]).falls
         assert [node.name for node in falls[:2]] == ["gpu", "system"]
         assert {node.type for node in falls} > {"kubernetes:ray.io/v1:RayCluster", "kubernetes:helm.sh/v3:Release"}
         assert not {node.type for node in falls} & {NETWORK, MEMBER}
 
-    def test_a_replaced_network_takes_down_the_cluster_behind_the_gpu_pool(self) -> None:
+    def test_network_replacement_includes_cluster(self) -> None:
         of = outcome(change(NETWORK, "cluster", "replace", "name"))
         assert [node.type for node in of.damage(of.changes[0]).falls[:3]] == [POOL, CLUSTER, POOL]
 
-    def test_what_only_waited_stays(self) -> None:
+    def test_ordering_dependents_stay(self) -> None:
         of = outcome(change(MEMBER, "nodes-logs", "replace", "role"))
         damage = of.damage(of.changes[0])
         assert damage.falls == ()
         assert {"gpu", "system", "kuberay-operator"} <= {node.name for node in damage.waits}
 
-    def test_changes_in_place_and_unknown_resources_take_nothing_down(self) -> None:
+    def test_in_place_changes_remove_nothing(self) -> None:
         of = outcome(change(CLUSTER, "cluster", "update"), change(CLUSTER, "other", "replace"))
         assert [of.damage(one).falls for one in of.changes] == [(), ()]
 
-    def test_the_worst_comes_first(self) -> None:
+    def test_worst_changes_come_first(self) -> None:
         of = outcome(
             change(NETWORK, "new", "create"),
             change(NETWORK, "rdma", "replace"),
@@ -205,7 +205,7 @@ class TestWords:
     def test_names(self, names: list[str], words: str) -> None:
         assert spans_of_names(names) == words
 
-    def test_the_gist_of_many_lines_is_the_first_error(self) -> None:
+    def test_gist_is_first_error(self) -> None:
         assert gist("Stack:\n    error: no\n    error: never\n") == "error: no …"
         assert gist("all is well") == "all is well"
 
@@ -214,11 +214,11 @@ CHANGES = (change(CLUSTER, "cluster", "replace", "datapathProvider"), change(POO
 
 
 class TestTerminal:
-    def test_every_screen_says_that_it_was_a_rehearsal(self) -> None:
+    def test_every_screen_has_the_rehearsal_banner(self) -> None:
         titles = [line for line in on_terminal(outcome(*CHANGES)).splitlines() if "REHEARSAL" in line]
         assert len(titles) == 7
 
-    def test_it_shows_what_must_be_seen(self) -> None:
+    def test_terminal_shows_all_sections(self) -> None:
         text = on_terminal(outcome(*CHANGES))
         for words in (
             "9 GKENetworkParamSet: gvnic-1-parameters, rdma-0…7-parameters",
@@ -236,7 +236,7 @@ class TestTerminal:
         assert "\x1b[1;31mreplace\x1b[0m" in text
         assert "\x1b[33mNodePool system waits for" in text
 
-    def test_a_rehearsal_that_made_nothing_can_be_shown(self) -> None:
+    def test_empty_rehearsal_is_reported(self) -> None:
         nothing = replace(outcome(deployment=Deployment()), leftovers=())
         assert "REHEARSAL of stack gke failed" in on_terminal(nothing)
         assert "REHEARSAL failed" in markdown(nothing)
@@ -244,25 +244,25 @@ class TestTerminal:
 
 
 class TestMarkdown:
-    def test_it_says_that_it_was_a_rehearsal_and_marks_replacements(self) -> None:
+    def test_markdown_has_banner_and_marks_replacements(self) -> None:
         text = markdown(outcome(*CHANGES))
         assert text.startswith("## REHEARSAL failed")
         assert "| 🔴 **REPLACE** | `Cluster cluster` | `datapathProvider` |" in text
         assert "> 🔴 **Replacing `Cluster cluster` takes down 29 resources:**\n> - `GPU NodePool: gpu`" in text
         assert text.count("<details>") == text.count("</details>") == 2
 
-    def test_words_of_others_stay_words(self) -> None:
+    def test_foreign_text_is_escaped(self) -> None:
         text = markdown(outcome())
         assert "error: &#91;red&#93;not \\| &lt;b&gt;empty&lt;/b&gt;" in text
 
-    def test_two_runs_differ_in_their_times_only(self) -> None:
+    def test_runs_differ_only_in_times(self) -> None:
         other = gke()
         other.resources.reverse()
         assert markdown(outcome(*CHANGES)) == markdown(outcome(*CHANGES[::-1], deployment=other))
 
 
 class TestGolden:
-    def test_parents_come_before_children_and_each_resource_once(self) -> None:
+    def test_parents_precede_children_once(self) -> None:
         graph = Graph.from_deployment(gke().exported())
         heads = [line for line in golden(graph).splitlines() if line and not line.startswith(" ")]
         assert len(heads) == len(graph.nodes)
@@ -272,7 +272,7 @@ class TestGolden:
                 parent = graph[node.parent]
                 assert places[f"{parent.type} {parent.name}"] < places[f"{node.type} {node.name}"]
 
-    def test_a_resource_has_its_surroundings_and_its_inputs(self) -> None:
+    def test_golden_entry_has_context_and_inputs(self) -> None:
         block = golden(Graph.from_deployment(gke().exported())).partition(f"{POOL} system\n")[2].partition("\n\n")[0]
         assert block.splitlines() == [
             "  parent: rdma-ray:gke:GkeCluster cluster",
@@ -285,10 +285,10 @@ class TestGolden:
             "      machineType: e2-standard-8",
         ]
 
-    def test_the_ids_that_vary_are_not_in_it(self) -> None:
+    def test_golden_list_has_no_generated_ids(self) -> None:
         assert "id-of" not in golden(Graph.from_deployment(gke().exported()))
 
-    def test_marks_that_are_no_secrets_are_told_apart(self) -> None:
+    def test_other_marks_are_distinguished_from_secrets(self) -> None:
         resource = {SIGNATURE: "5cf8f73096256a8f31e491e813e4eb8e", "urn": "urn"}
         unknown = {SIGNATURE: "d0e6a833031e9bbcd3f4e8bde6ca49a4", "value": "hunter2"}
         assert masked([resource, unknown, {"a": SECRET, "__defaults": []}]) == [
@@ -298,7 +298,7 @@ class TestGolden:
         ]
 
 
-def test_no_report_has_a_secret_in_it() -> None:
+def test_reports_contain_no_secrets() -> None:
     made = gke()
     made.resource("kubernetes:core/v1:Secret", "plain", inputs={"stringData": {"token": "hunter2"}})
     made.resources[-1]["outputs"] = {"stringData": {"token": "hunter2"}}
@@ -309,7 +309,7 @@ def test_no_report_has_a_secret_in_it() -> None:
         assert "hunter2" not in report
 
 
-def test_json_has_what_the_others_have() -> None:
+def test_json_contains_the_report() -> None:
     data = json.loads(json.dumps(to_json(outcome(*CHANGES))))
     assert data["rehearsal"].startswith("REHEARSAL")
     assert data["ok"] is False
@@ -319,7 +319,7 @@ def test_json_has_what_the_others_have() -> None:
     assert data["leftovers"] == ["networks/a", "networks/b"]
 
 
-def test_a_rehearsal_without_phases_or_with_leftovers_did_not_pass() -> None:
+def test_rehearsal_without_phases_or_with_leftovers_fails() -> None:
     passed = replace(outcome(), phases=(Phase(name="up", ok=True, seconds=1, said=""),), leftovers=())
     assert passed.ok
     assert not replace(passed, phases=()).ok

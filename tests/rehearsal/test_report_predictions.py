@@ -1,4 +1,4 @@
-"""Predictions and pictures of graphs made by hand and at random; no engine runs here."""
+"""Predictions and pictures of hand-written and random graphs; no engine runs."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ NAMES = ("a", "rdma", "nccl-rdma-installer-with-a-name-that-no-box-can-hold", "�
 
 @st.composite
 def deployments(draw: st.DrawFn, explained: bool = False) -> Deployment:
-    """Deployments of up to 24 resources; `explained` ones have only ordering edges that have a reason."""
+    """Deployments of up to 24 resources; in `explained` ones every ordering edge has a reason."""
     made = Deployment()
     component = made.component("rdma-ray:gke:Part", "part")
     earlier: list[tuple[str, str]] = []
@@ -67,7 +67,7 @@ def seconds(graph: Graph) -> dict[str, float]:
     return {node.urn: duration(node.type).create.seconds for node in graph.made}
 
 
-# A loaded machine is slow, which is no failure.
+# A busy machine is slow, which is no failure.
 quickly = settings(max_examples=50, deadline=None)
 hands = st.one_of(st.none(), st.integers(1, 5))
 
@@ -75,7 +75,7 @@ hands = st.one_of(st.none(), st.integers(1, 5))
 class TestPredictionsAtRandom:
     @quickly
     @given(deployments(), hands)
-    def test_nothing_is_faster_than_the_bound(self, made: Deployment, parallel: int | None) -> None:
+    def test_prediction_is_not_below_bound(self, made: Deployment, parallel: int | None) -> None:
         graph = graph_of(made)
         prediction = predict(graph, parallel)
         assert prediction.bound <= prediction.up.makespan
@@ -84,20 +84,20 @@ class TestPredictionsAtRandom:
 
     @quickly
     @given(deployments(explained=True))
-    def test_without_a_limit_and_with_reasons_for_all_the_bound_is_reached(self, made: Deployment) -> None:
+    def test_unlimited_explained_prediction_equals_bound(self, made: Deployment) -> None:
         prediction = predict(graph_of(made), None)
         assert prediction.unexplained == ()
         assert prediction.up.makespan == prediction.bound
 
     @quickly
     @given(deployments())
-    def test_one_at_a_time_takes_the_sum(self, made: Deployment) -> None:
+    def test_serial_schedule_takes_the_sum(self, made: Deployment) -> None:
         graph = graph_of(made)
         assert predict(graph, 1).up.makespan == pytest.approx(sum(seconds(graph).values()))
 
     @quickly
     @given(deployments(), hands)
-    def test_nothing_begins_before_what_it_waits_for(self, made: Deployment, parallel: int | None) -> None:
+    def test_tasks_start_after_dependencies(self, made: Deployment, parallel: int | None) -> None:
         graph = graph_of(made)
         prediction = predict(graph, parallel)
         up, destroy = prediction.up.spans, prediction.destroy.spans
@@ -108,7 +108,7 @@ class TestPredictionsAtRandom:
 
     @quickly
     @given(deployments(), st.integers(1, 4))
-    def test_no_more_run_than_there_are_hands(self, made: Deployment, parallel: int) -> None:
+    def test_parallel_tasks_do_not_exceed_workers(self, made: Deployment, parallel: int) -> None:
         prediction = predict(graph_of(made), parallel)
         for when in (prediction.up, prediction.destroy):
             running = [span for span in when.spans.values() if span.finish > span.start]
@@ -117,7 +117,7 @@ class TestPredictionsAtRandom:
 
     @quickly
     @given(deployments(), hands)
-    def test_the_critical_path_has_no_holes(self, made: Deployment, parallel: int | None) -> None:
+    def test_critical_path_is_contiguous(self, made: Deployment, parallel: int | None) -> None:
         for when in (predict(graph_of(made), parallel).up, predict(graph_of(made), parallel).destroy):
             path = [when.spans[urn] for urn in when.critical]
             assert [span.start for span in path] == [0.0, *[span.finish for span in path]][: len(path)]
@@ -125,7 +125,7 @@ class TestPredictionsAtRandom:
 
     @quickly
     @given(deployments())
-    def test_waves_respect_every_edge(self, made: Deployment) -> None:
+    def test_waves_follow_every_edge(self, made: Deployment) -> None:
         graph = graph_of(made)
         waves = predict(graph, None).waves
         number = {node.urn: wave for wave, nodes in enumerate(waves, 1) for node in nodes}
@@ -136,7 +136,7 @@ class TestPredictionsAtRandom:
 
 
 class TestPredictions:
-    def test_the_shape_of_gke(self) -> None:
+    def test_gke_prediction(self) -> None:
         prediction = predict(graph_of(gke()), 16)
         assert [len(wave) for wave in prediction.waves] == [5, 14, 2, 13, 15, 1]
         assert prediction.up.makespan == prediction.bound == 22 + 16 + 373 + 94 + 45 + 1
@@ -144,39 +144,39 @@ class TestPredictions:
             ("system", "gcp:compute/routerNat:RouterNat")
         ]
 
-    def test_an_unexplained_wait_counts_against_the_program(self) -> None:
+    def test_unexplained_wait_raises_the_ratio(self) -> None:
         made = Deployment()
         first = made.resource(CLUSTER, "first")
         made.resource(CLUSTER, "second", after=[first])
         prediction = predict(graph_of(made), 16)
         assert (prediction.up.makespan, prediction.bound, prediction.ratio) == (746, 373, 2)
 
-    def test_a_wait_that_values_imply_needs_no_reason(self) -> None:
+    def test_implied_wait_needs_no_reason(self) -> None:
         made = Deployment()
         first = made.resource(CLUSTER, "first")
         second = made.resource(POOL, "second", data=[first])
         made.resource(POOL, "third", data=[second], after=[first])
         assert predict(graph_of(made), 16).ordering == ()
 
-    def test_what_goes_with_the_cluster_takes_no_time_to_destroy(self) -> None:
+    def test_deleted_with_takes_no_time_to_destroy(self) -> None:
         graph = graph_of(gke())
         destroy = predict(graph, 16).destroy
         assert [graph[urn].name for urn in destroy.critical] == ["system", "cluster", "gvnic-internal", "rdma"]
         ray = destroy.spans["urn:pulumi:gke::rdma-ray::kubernetes:ray.io/v1:RayCluster::ray"]
         assert ray.finish == ray.start == 0
 
-    def test_the_engine_destroys_group_by_group(self) -> None:
+    def test_destroy_prediction_uses_engine_groups(self) -> None:
         made = Deployment()
         network = made.resource("gcp:compute/network:Network", "network")
         made.resource(CLUSTER, "cluster", data=[network])
         account = made.resource("gcp:serviceaccount/account:Account", "account")
         member = made.resource(MEMBER, "member", data=[account])
-        # The account could go after 8 s; its group waits for the cluster in the group before.
+        # The account could be deleted after 8 s; its group waits for the cluster in the group before.
         spans = predict(graph_of(made), 16).destroy.spans
         assert spans[member].finish == 8
         assert spans[account].start == 204
 
-    def test_hands_and_cycles_are_checked(self) -> None:
+    def test_worker_count_and_cycles_are_validated(self) -> None:
         with pytest.raises(ValueError, match="at least one"):
             timetable({}, 0)
         with pytest.raises(ValueError, match="wait for each other: a, b"):
@@ -184,7 +184,7 @@ class TestPredictions:
 
 
 def check(plan: Layout) -> None:
-    """Nothing overlaps, all text fits, and no line runs through a box."""
+    """Nothing overlaps, all text fits, and no line crosses a box."""
     for one, other in itertools.combinations(plan.boxes, 2):
         apart_across = one.right <= other.x or other.right <= one.x
         apart_down = one.bottom <= other.y or other.bottom <= one.y
@@ -206,7 +206,7 @@ def check(plan: Layout) -> None:
 
 
 def _crossings(points: tuple[tuple[float, float], ...]) -> list[tuple[tuple[float, float], tuple[float, float]]]:
-    """The straight parts, where a line goes through a column."""
+    """Return the straight parts of a line within columns."""
     return list(zip(points[1:-1:2], points[2:-1:2], strict=True))
 
 
@@ -217,13 +217,13 @@ def outcome(made: Deployment, **more: Any) -> Outcome:
 class TestPicture:
     @quickly
     @given(deployments())
-    def test_nothing_overlaps_and_it_is_well_formed(self, made: Deployment) -> None:
+    def test_picture_is_well_formed_without_overlaps(self, made: Deployment) -> None:
         of = outcome(made)
         check(layout(of.graph, of.prediction))
         root = ElementTree.fromstring(picture(of))
         assert root.tag == "{http://www.w3.org/2000/svg}svg"
 
-    def test_gke_is_readable(self) -> None:
+    def test_gke_picture_is_readable(self) -> None:
         of = outcome(gke())
         plan = layout(of.graph, of.prediction)
         check(plan)
@@ -232,17 +232,17 @@ class TestPicture:
             ("rdma-0…7", "Kubernetes Network", "8, 1 s each"),
             ("rdma-0…7-parameters", "GKENetworkParamSet", "8, 1 s each"),
         }
-        # As wide as a README on a wide screen, so that it is not made smaller by much.
+        # About as wide as a README on a wide screen, so that it is hardly scaled down.
         assert plan.width < 1012
 
-    def test_the_critical_path_is_drawn_whole(self) -> None:
+    def test_critical_path_is_drawn_completely(self) -> None:
         of = outcome(gke())
         plan = layout(of.graph, of.prediction)
         drawn = [(line.source.lines[1], line.target.lines[1]) for line in plan.lines if line.critical]
         kinds = ["Network", "Subnetwork", "Cluster", "NodePool", "Release", "RayCluster"]
         assert sorted(drawn) == sorted(itertools.pairwise(kinds))
 
-    def test_it_says_what_it_is(self) -> None:
+    def test_picture_has_banner(self) -> None:
         text = "".join(ElementTree.fromstring(picture(outcome(gke()))).itertext())
         for words in (
             "REHEARSAL: simulated clouds, nothing was created",
@@ -253,12 +253,12 @@ class TestPicture:
             assert words in text
         assert "stroke-dasharray" in picture(outcome(gke()))
 
-    def test_it_is_the_same_in_every_run(self) -> None:
+    def test_picture_is_deterministic(self) -> None:
         other = gke()
         other.resources.reverse()
         assert picture(outcome(gke())) == picture(outcome(other))
 
     @quickly
     @given(st.text(), st.floats(20, 200))
-    def test_text_is_cut_to_fit(self, text: str, most: float) -> None:
+    def test_text_is_shortened_to_fit(self, text: str, most: float) -> None:
         assert width(fit(text, LARGE, most), LARGE) <= most

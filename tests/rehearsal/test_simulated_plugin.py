@@ -1,4 +1,4 @@
-"""The plugin process of a simulated cloud: whom it serves, and when it ends."""
+"""Plugin process of a simulated cloud: which engines it serves, and when it ends."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _folder(tmp_path: Path) -> Workspace:
     return workspace
 
 
-def test_a_plugin_serves_nobody_outside_of_a_rehearsal(tmp_path: Path) -> None:
+def test_plugin_refuses_to_run_outside_rehearsal(tmp_path: Path) -> None:
     plain = {key: value for key, value in os.environ.items() if key != FOLDER and not key.startswith("PULUMI_")}
     outside = _started(plain)
     assert outside.returncode == 1
@@ -48,7 +48,7 @@ def test_a_plugin_serves_nobody_outside_of_a_rehearsal(tmp_path: Path) -> None:
     assert "is not the folder of a rehearsal" in elsewhere.stderr
 
 
-def test_a_plugin_does_not_serve_an_engine_with_another_backend(tmp_path: Path) -> None:
+def test_plugin_refuses_engine_with_other_backend(tmp_path: Path) -> None:
     environment = {**_folder(tmp_path).environment(), "PULUMI_BACKEND_URL": f"file://{tmp_path}"}
     refused = _started(environment)
     assert refused.returncode == 1
@@ -61,11 +61,11 @@ plugin = subprocess.Popen([sys.argv[1]], stdout=subprocess.PIPE, text=True)
 print(plugin.stdout.readline().strip(), plugin.pid, flush=True)
 time.sleep(60)
 """
-"""Stands in for the engine: whoever starts a plugin is what a fault kills."""
+"""Plays the engine: a fault kills the parent of the plugin."""
 
 
 @pytest.mark.parametrize("how", ["kill-before", "kill-after"])
-def test_a_kill_takes_the_engine_and_the_plugin(tmp_path: Path, how: str) -> None:
+def test_kill_ends_engine_and_plugin(tmp_path: Path, how: str) -> None:
     workspace = _folder(tmp_path)
     state = State(workspace.cloud_state)
     with state.transaction() as view:
@@ -86,12 +86,12 @@ def test_a_kill_takes_the_engine_and_the_plugin(tmp_path: Path, how: str) -> Non
         assert engine.wait(timeout=30) == -9
     _wait_until_gone(int(plugin))
     with state.transaction() as view:
-        # Nobody is left to note how the step went.
+        # No process is left to record the outcome of the step.
         assert [step.outcome for step in view.steps("")] == [""]
         assert faults.pending(view) == []
 
 
-def test_a_plugin_does_not_outlive_its_engine(tmp_path: Path) -> None:
+def test_plugin_ends_with_engine(tmp_path: Path) -> None:
     engine = subprocess.Popen(
         [sys.executable, "-c", ENGINE, str(PLUGIN)],
         env=_folder(tmp_path).environment(),
@@ -105,8 +105,8 @@ def test_a_plugin_does_not_outlive_its_engine(tmp_path: Path) -> None:
     _wait_until_gone(int(plugin))
 
 
-def test_a_plugin_does_not_wait_for_a_request_whose_engine_is_gone(tmp_path: Path) -> None:
-    """As after Ctrl-C, while something is waited for: the request would end in a minute, and the plugin with it."""
+def test_plugin_drops_requests_of_ended_engine(tmp_path: Path) -> None:
+    """As after Ctrl-C during a wait: the request would end in a minute, and the plugin with it."""
     workspace = _folder(tmp_path)
     engine = subprocess.Popen(
         [sys.executable, "-c", ENGINE, str(PLUGIN)], env=workspace.environment(), stdout=subprocess.PIPE, text=True
@@ -122,7 +122,7 @@ def test_a_plugin_does_not_wait_for_a_request_whose_engine_is_gone(tmp_path: Pat
             request = provider_pb2.CreateRequest(
                 urn="urn:a", type="random:index/randomPassword:RandomPassword", properties=to_wire({"length": 8})
             )
-            # Nobody else may write into the world meanwhile, so both wait, one of them in a new thread.
+            # The open transaction blocks other writers, so both wait, one of them in a new thread.
             with State(workspace.cloud_state).transaction():
                 waiting = [stub.Create.future(request) for _ in range(2)]
                 wait_until(lambda: plugin.num_threads() > threads, "two requests wait")
@@ -140,7 +140,7 @@ def _wait_until_gone(process: int) -> None:
 
 def _alive(process: int) -> bool:
     try:
-        # Nobody may be there to bury it.
+        # No parent may be left to reap it.
         return psutil.Process(process).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False

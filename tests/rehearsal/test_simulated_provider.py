@@ -1,4 +1,4 @@
-"""The provider protocol, served to a client over gRPC as the engine speaks it."""
+"""The provider protocol, over gRPC as the engine uses it."""
 
 from __future__ import annotations
 
@@ -76,17 +76,17 @@ def client(tmp_path: Path) -> Iterator[Client]:
 
 
 def words(problem: pytest.ExceptionInfo[grpc.RpcError]) -> str:
-    """What the engine would print."""
+    """Return the message that the engine would print."""
     return str(problem.value.details())
 
 
-def test_the_plugin_names_the_version_that_the_sdk_asks_for(client: Client) -> None:
+def test_plugin_reports_sdk_version(client: Client) -> None:
     assert client.stub.GetPluginInfo(empty_pb2.Empty()).version == version("pulumi-random")
     assert not client.stub.Handshake(provider_pb2.ProviderHandshakeRequest()).accept_secrets
     client.stub.Cancel(empty_pb2.Empty())
 
 
-def test_a_resource_lives_from_create_to_delete(client: Client) -> None:
+def test_resource_create_update_delete(client: Client) -> None:
     inputs = {"name": "a", "weight": 1}
     id_, outputs = client.create(BOX, inputs)
     assert (id_, outputs) == ("a", {**inputs, "link": "https://example.com/a", "changes": 1})
@@ -99,13 +99,13 @@ def test_a_resource_lives_from_create_to_delete(client: Client) -> None:
     assert client.outcomes() == ["done"] * 4
 
 
-def test_a_preview_asks_nobody(client: Client) -> None:
+def test_preview_sends_no_request(client: Client) -> None:
     assert client.create(BOX, {"name": UNKNOWN, "weight": 99}, preview=True) == ("", {"name": UNKNOWN, "weight": 99})
     assert client.update(BOX, "nowhere", {}, {"weight": 99}, preview=True) == {"weight": 99}
     assert client.outcomes() == []
 
 
-def test_the_same_name_twice_is_a_conflict(client: Client) -> None:
+def test_duplicate_name_is_a_conflict(client: Client) -> None:
     client.create(BOX, {"name": "a"})
     with pytest.raises(grpc.RpcError) as problem:
         client.create(BOX, {"name": "a"}, urn="urn:b")
@@ -113,7 +113,7 @@ def test_the_same_name_twice_is_a_conflict(client: Client) -> None:
     assert client.live(BOX, "a") is not None
 
 
-def test_where_the_cloud_makes_up_ids_the_same_again_is_a_second_object(client: Client) -> None:
+def test_generated_ids_allow_identical_objects(client: Client) -> None:
     made = [client.create(SPARE, {"size": 1}, urn=f"urn:{number}")[0] for number in range(3)]
     assert made == ["s-1-1", "s-1-2", "s-1-3"]
     client.delete(SPARE, "s-1-1", {"size": 1})
@@ -121,14 +121,14 @@ def test_where_the_cloud_makes_up_ids_the_same_again_is_a_second_object(client: 
     assert (client.live(SPARE, "s-1-2") or {}).keys() == {"size"}
 
 
-def test_a_cloud_has_its_own_words_for_trouble(client: Client) -> None:
+def test_cloud_overrides_failure_messages(client: Client) -> None:
     client.order("random:test:Box create 429")
     with pytest.raises(grpc.RpcError) as problem:
         client.create(BOX, {"name": "a"})
     assert words(problem) == "REHEARSAL: 429 Throttling: slow down"
 
 
-def test_a_refusal_changes_nothing_and_is_noted(client: Client) -> None:
+def test_refusal_changes_nothing_and_is_recorded(client: Client) -> None:
     with pytest.raises(grpc.RpcError) as problem:
         client.create(BOX, {"name": "a", "weight": 11})
     assert words(problem) == "REHEARSAL: 400 invalid: too heavy"
@@ -143,14 +143,14 @@ def test_a_refusal_changes_nothing_and_is_noted(client: Client) -> None:
     assert client.outcomes() == [refused, "done", refused]
 
 
-def test_a_mistake_in_a_kind_is_not_done(client: Client) -> None:
+def test_exception_in_kind_is_recorded_as_failed(client: Client) -> None:
     with pytest.raises(grpc.RpcError):
         client.create(BOX, {"name": "a", "broken": True})
     assert client.live(BOX, "a") is None
     assert client.outcomes() == ["'a mistake in a kind'"]
 
 
-def test_a_delete_may_be_refused_and_takes_along_what_hangs_on(client: Client) -> None:
+def test_delete_is_refused_or_cascades(client: Client) -> None:
     client.create(BOX, {"name": "a"})
     for name, box in (("p", "a"), ("q", "b")):
         client.create(PARCEL, {"name": name, "box": box})
@@ -164,14 +164,14 @@ def test_a_delete_may_be_refused_and_takes_along_what_hangs_on(client: Client) -
     assert client.live(BOX, "b") is not None
 
 
-def test_what_nobody_remembers_lives_in_the_state(client: Client) -> None:
+def test_unremembered_kinds_are_only_in_state(client: Client) -> None:
     assert client.create(TOKEN, {"length": 3}) == ("none", {"length": 3, "result": "drawn"})
     assert client.create(TOKEN, {"length": 3})[0] == "none"
     assert client.read(TOKEN, "none", {"length": 3}) == ({"length": 3}, {"length": 3})
     assert client.update(TOKEN, "none", {}, {"length": 4}, olds={"result": "old"}) == {"length": 4, "result": "old"}
 
 
-def test_a_refresh_shows_what_others_changed_where_the_program_asked(client: Client) -> None:
+def test_refresh_shows_drift_of_set_properties(client: Client) -> None:
     inputs = {"name": "a", "weight": 1, "labels": {"mine": "x"}}
     _, outputs = client.create(BOX, inputs)
     with client.state.transaction() as view:
@@ -182,7 +182,7 @@ def test_a_refresh_shows_what_others_changed_where_the_program_asked(client: Cli
     assert found[1]["other"] == 1
 
 
-def test_an_update_keeps_what_others_added_and_drops_what_is_not_asked_any_more(client: Client) -> None:
+def test_update_keeps_additions_and_drops_removed_inputs(client: Client) -> None:
     inputs = {"name": "a", "weight": 1, "labels": {"mine": "x"}}
     _, outputs = client.create(BOX, inputs)
     with client.state.transaction() as view:
@@ -195,7 +195,7 @@ def test_an_update_keeps_what_others_added_and_drops_what_is_not_asked_any_more(
     assert "404" in words(problem)
 
 
-def test_differences_say_what_replaces(client: Client) -> None:
+def test_diff_lists_replacing_properties(client: Client) -> None:
     before = {"name": "a", "weight": 1, "lid": [{"colour": "red"}], "tags": {"a/b": 1}}
     assert client.diff(BOX, before, before).changes == provider_pb2.DiffResponse.DIFF_NONE
     light = client.diff(BOX, before, {**before, "weight": 2, "tags": {}})
@@ -212,13 +212,13 @@ def test_differences_say_what_replaces(client: Client) -> None:
     ).replaces == ["host"]
 
 
-def test_inputs_and_configuration_are_accepted_as_they_are(client: Client) -> None:
+def test_inputs_and_configuration_are_accepted_unchanged(client: Client) -> None:
     wire = to_wire({"name": "a"})
     assert client.stub.Check(provider_pb2.CheckRequest(type=BOX, news=wire)).inputs == wire
     assert client.stub.CheckConfig(provider_pb2.CheckRequest(news=wire)).inputs == wire
 
 
-def test_unknown_kinds_and_functions_are_named(client: Client) -> None:
+def test_unknown_kinds_and_functions_are_reported(client: Client) -> None:
     with pytest.raises(grpc.RpcError) as problem:
         client.stub.Check(provider_pb2.CheckRequest(type="random:test:Nothing"))
     assert "has no kind random:test:Nothing" in words(problem)
@@ -230,7 +230,7 @@ def test_unknown_kinds_and_functions_are_named(client: Client) -> None:
     assert from_wire(getattr(response, "return")) == {"n": 1, "x": 1}
 
 
-def test_an_api_out_of_reach_says_so(client: Client) -> None:
+def test_unreachable_api_is_reported(client: Client) -> None:
     client.stub.Configure(provider_pb2.ConfigureRequest(args=to_wire({})))
     for attempt in (lambda: client.create(BOX, {"name": "a"}), lambda: client.read(BOX, "a", {})):
         with pytest.raises(grpc.RpcError) as problem:
@@ -241,7 +241,7 @@ def test_an_api_out_of_reach_says_so(client: Client) -> None:
 @pytest.mark.parametrize(
     ("how", "says"), [("stockout", "GCE_STOCKOUT"), ("quota", "QUOTA"), ("429", "429"), ("500", "500")]
 )
-def test_a_fault_strikes_once_and_leaves_nothing(client: Client, how: str, says: str) -> None:
+def test_fault_is_injected_once(client: Client, how: str, says: str) -> None:
     client.order(f"{BOX} create {how}")
     client.create(PARCEL, {"name": "p"})
     with pytest.raises(grpc.RpcError) as problem:
@@ -251,7 +251,7 @@ def test_a_fault_strikes_once_and_leaves_nothing(client: Client, how: str, says:
     client.create(BOX, {"name": "a"})
 
 
-def test_a_step_may_be_struck_whatever_it_is(client: Client) -> None:
+def test_fault_by_step_number_is_injected(client: Client) -> None:
     client.order("step 2 500")
     client.create(BOX, {"name": "a"})
     with pytest.raises(grpc.RpcError):
@@ -259,7 +259,7 @@ def test_a_step_may_be_struck_whatever_it_is(client: Client) -> None:
     assert client.live(BOX, "a") is not None
 
 
-def test_after_a_time_out_the_resource_exists_and_stays_in_the_state(client: Client) -> None:
+def test_resource_stays_in_state_after_timeout(client: Client) -> None:
     client.order(f"{BOX} create timeout")
     with pytest.raises(grpc.RpcError) as problem:
         client.create(BOX, {"name": "a"})
@@ -274,7 +274,7 @@ def test_after_a_time_out_the_resource_exists_and_stays_in_the_state(client: Cli
     assert "timeout while waiting" in client.outcomes()[0]
 
 
-def test_what_is_not_awaited_does_not_outlive_a_time_out(client: Client) -> None:
+def test_unawaited_resource_is_not_kept_after_timeout(client: Client) -> None:
     client.order(f"{PARCEL} create timeout", f"{BOX} delete timeout")
     with pytest.raises(grpc.RpcError):
         client.create(PARCEL, {"name": "p"})

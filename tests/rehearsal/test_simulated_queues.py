@@ -1,4 +1,4 @@
-"""What the simulated Kueue does with workloads: flavors, waits, what it writes; and amounts as Go writes them."""
+"""The simulated Kueue: flavors, waits and drift; and quantities in Go's canonical form."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ WORKERS = "spec/workerGroupSpecs/0"
 
 @pytest.fixture
 def state(tmp_path: Path) -> Iterator[View]:
-    """The world of the right objects, with the queue in it."""
+    """The cloud state of the valid objects, with the queue."""
     with State(tmp_path / "clouds.sqlite").transaction() as view:
         furnish(view)
         view.put(CLUSTER_QUEUE, "queue", RIGHT_QUEUES[CLUSTER_QUEUE])
@@ -36,7 +36,7 @@ def state(tmp_path: Path) -> Iterator[View]:
 
 
 def queued_cluster(workers: int = 2) -> Json:
-    """A RayCluster of fixed size with the queue's label."""
+    """Return a RayCluster of fixed size with the queue's label."""
     cluster = with_(RIGHT[RAY_CLUSTER], "metadata/labels", {QUEUE: "lq"})
     cluster = with_(with_(cluster, "spec/enableInTreeAutoscaling", False), f"{WORKERS}/replicas", workers)
     selected: Json = with_(cluster, f"{WORKERS}/template/spec/nodeSelector", {"a": "b"})
@@ -61,21 +61,21 @@ def queued_cluster(workers: int = 2) -> Json:
         ("lots", "lots"),
     ],
 )
-def test_amounts_come_back_as_go_writes_them(written: Any, back: Any) -> None:
+def test_quantities_are_canonical(written: Any, back: Any) -> None:
     assert canonical(written) == back
 
 
-def test_only_amounts_are_written_anew() -> None:
+def test_only_quantities_are_canonicalized() -> None:
     before = {"limits": {"cpu": 4}, "sizeLimit": "1024Mi", "nominalQuota": 1000, "command": ["1000"], "limit": "1000"}
     assert rewritten([before]) == [
         {"limits": {"cpu": "4"}, "sizeLimit": "1Gi", "nominalQuota": "1k", "command": ["1000"], "limit": "1000"}
     ]
 
 
-def test_sets_of_pods_are_those_that_kueue_counts() -> None:
+def test_pod_sets_match_kueue() -> None:
     job = with_(RIGHT[RAY_JOB], "spec/rayClusterSpec/workerGroupSpecs/0/replicas", 3)
     head, workers = pod_sets("RayJob", job)
-    # The autoscaler's container is counted with the head, though no template has it.
+    # The autoscaler's container counts with the head, though no template has it.
     assert (head.name, head.count, head.asks()["cpu"]) == ("head", 1, Decimal("0.5"))
     assert (workers.name, workers.count, workers.asks()["nvidia.com/gpu"]) == ("gpu", 3, Decimal(8))
     submitter = pod_sets("RayJob", with_(job, "spec/submissionMode", "K8sJobMode"))[2]
@@ -84,7 +84,7 @@ def test_sets_of_pods_are_those_that_kueue_counts() -> None:
     assert pod_sets("DaemonSet", {}) == []
 
 
-def test_an_init_container_counts_if_it_asks_for_more_and_a_sidecar_stays() -> None:
+def test_init_containers_and_sidecars_count_towards_requests() -> None:
     def asks(cpu: str, **more: Any) -> Json:
         return {"resources": {"requests": {"cpu": cpu}}, **more}
 
@@ -109,7 +109,7 @@ def test_an_init_container_counts_if_it_asks_for_more_and_a_sidecar_stays() -> N
         ({"requests": {"nvidia.com/gpu": 1, "rdma/nic": 1}}, "second", ["rdma/nic unavailable in ClusterQueue"]),
     ],
 )
-def test_a_set_of_pods_gets_the_first_flavor_that_fits(spec: Json, flavor: str, against: list[str]) -> None:
+def test_pod_set_gets_first_fitting_flavor(spec: Json, flavor: str, against: list[str]) -> None:
     asked = {"containers": [{"resources": {"limits": spec.pop("requests", {"nvidia.com/gpu": 2})}}]}
     template = {
         "metadata": {"annotations": spec.pop("annotations", {})},
@@ -126,7 +126,7 @@ def test_a_set_of_pods_gets_the_first_flavor_that_fits(spec: Json, flavor: str, 
     assert all(words in said for words, said in zip(against, why, strict=True))
 
 
-def test_a_set_with_a_topology_gets_a_flavor_that_has_it_and_no_other_does() -> None:
+def test_topology_request_needs_flavor_with_topology() -> None:
     flavors: dict[str, Json] = {"plain": {}, "racks": {"topologyName": "racks"}}
     group = {"coveredResources": ["cpu"], "flavors": [quotas("racks", cpu=9), quotas("plain", cpu=9)]}
     queue = Queue({"resourceGroups": [group]}, flavors, {"racks": ["rack"]})
@@ -137,7 +137,7 @@ def test_a_set_with_a_topology_gets_a_flavor_that_has_it_and_no_other_does() -> 
     assert "does not contain the requested level" in assign([PodSet("b", 1, "", wishes)], queue)[1][0]
 
 
-def test_two_sets_share_a_quota() -> None:
+def test_pod_sets_share_a_quota() -> None:
     group = {"coveredResources": ["cpu"], "flavors": [quotas("one", cpu=3)]}
     two = [PodSet(name, 1, "", {"spec": {"containers": [{"resources": {"limits": {"cpu": 2}}}]}}) for name in "ab"]
     (why,) = assign(two, Queue({"resourceGroups": [group]}, {"one": {}}, {}))[1]
@@ -145,19 +145,19 @@ def test_two_sets_share_a_quota() -> None:
 
 
 @pytest.mark.parametrize("type_", [JOB, RAY_CLUSTER, RAY_JOB])
-def test_a_new_job_with_the_label_waits(state: View, type_: str) -> None:
+def test_new_queued_job_is_suspended(state: View, type_: str) -> None:
     kind = CLOUD.kind(type_)
     assert kind is not None
     labelled = with_(RIGHT[type_], "metadata/labels", {QUEUE: "lq"})
     assert kind.compute(call(state, type_, labelled))["spec"]["suspend"] is True
-    # Kueue suspends what is new, and what has its label.
+    # Kueue suspends new jobs with its label.
     assert not kind.compute(call(state, type_, labelled, "update", labelled))["spec"].get("suspend")
     assert not kind.compute(call(state, type_, RIGHT[type_]))["spec"].get("suspend")
     state.remove(RELEASE, "kueue-system/kueue")
     assert not kind.compute(call(state, type_, labelled))["spec"].get("suspend")
 
 
-def test_an_admitted_job_runs_where_its_flavor_is(state: View) -> None:
+def test_admitted_job_gets_flavor_node_selector(state: View) -> None:
     changes = admitted("RayCluster", queued_cluster(), state)
     assert changes["spec"]["suspend"] is False
     workers = value_at(changes, "spec.workerGroupSpecs.0.template")
@@ -169,7 +169,7 @@ def test_an_admitted_job_runs_where_its_flavor_is(state: View) -> None:
 
 
 @pytest.mark.parametrize("wrong", ["too many", "no queue", "no cluster queue"])
-def test_a_job_that_cannot_be_admitted_waits(state: View, wrong: str) -> None:
+def test_inadmissible_job_waits(state: View, wrong: str) -> None:
     cluster = queued_cluster(workers=3 if wrong == "too many" else 2)
     if wrong == "no queue":
         cluster = with_(cluster, "metadata/labels", {QUEUE: "other"})
@@ -181,7 +181,7 @@ def test_a_job_that_cannot_be_admitted_waits(state: View, wrong: str) -> None:
     assert kind.drift(cluster, state)["status"]["state"] == "suspended"
 
 
-def test_what_kueue_writes_shows_where_the_program_said_otherwise(state: View) -> None:
+def test_kueue_changes_show_in_set_fields(state: View) -> None:
     def seen(asked: Json) -> Json:
         kind = CLOUD.kind(RAY_CLUSTER)
         assert kind is not None
@@ -193,7 +193,7 @@ def test_what_kueue_writes_shows_where_the_program_said_otherwise(state: View) -
     assert seen(with_(asked, "spec/suspend", True))["spec"]["suspend"] is False
     memory = f"{WORKERS}/template/spec/containers/0/resources/limits/memory"
     assert seen(with_(asked, memory, "16384Mi")) == with_(asked, memory, "16Gi")
-    # Tolerations that the flavor adds are items of a list that the program owns.
+    # Tolerations of the flavor are added to a list that the program owns.
     flavor = state.get(RESOURCE_FLAVOR, "queued") or {}
     tolerations = [{"key": "queued", "operator": "Exists"}]
     state.put(

@@ -1,4 +1,4 @@
-"""The landlord's decisions, without a cluster: amounts, what fits where, which pool grows, what nodes offer."""
+"""Decisions of the cloud controllers, without a cluster: quantities, predicates, pool growth, devices."""
 
 from __future__ import annotations
 
@@ -42,21 +42,21 @@ def gke_pools(tmp_path: Path, *more: dict[str, Any]) -> dict[str, Pool]:
         ("4k", 4000),
     ],
 )
-def test_a_quantity_is_a_number(text: str, number: Fraction) -> None:
+def test_quantity_is_parsed(text: str, number: Fraction) -> None:
     assert amount(text) == number
 
 
-def test_a_quantity_that_is_none_is_refused() -> None:
+def test_invalid_quantity_is_refused() -> None:
     with pytest.raises(ValueError, match="Invalid literal"):
         amount("eight")
 
 
-def test_a_pod_asks_for_what_it_needs_at_once() -> None:
+def test_pod_requests_are_its_maximum_at_one_time() -> None:
     sidecar = {"restartPolicy": "Always", "resources": {"requests": {"cpu": "1"}}}
     large_step = {"resources": {"requests": {"cpu": "8", "memory": "1Gi"}}}
     work = {"resources": {"requests": {"cpu": "4"}, "limits": {"nvidia.com/gpu": "8"}}}
     spec = {"initContainers": [sidecar, large_step], "containers": [work, work], "overhead": {"cpu": "100m"}}
-    # The step runs beside the sidecar, 9 CPUs; later both containers do, 9 CPUs as well.
+    # The step runs next to the sidecar, 9 CPUs; later both containers do, 9 CPUs as well.
     assert requests(spec) == {
         "cpu": Fraction(91, 10),
         "memory": GIB,
@@ -66,7 +66,7 @@ def test_a_pod_asks_for_what_it_needs_at_once() -> None:
 
 
 @pytest.mark.parametrize("machine", [row for row in (*GKE_CATALOG.values(), *EKS_CATALOG.values()) if row.pod_cpus])
-def test_every_machine_of_the_catalog_has_room_for_its_worker_and_the_installer(machine: Any) -> None:
+def test_every_machine_fits_worker_and_installer(machine: Any) -> None:
     memory = machine.memory_mib * 2**20 if machine.memory_mib else 2952 * GIB
     left = amounts(left_for_pods(machine.vcpus, memory, 12 * 10**12))
     assert left["cpu"] >= machine.pod_cpus + Fraction(3, 20)
@@ -107,7 +107,7 @@ def test_required_affinity_selects_by_labels(
     assert selected({"affinity": {"nodeAffinity": required}}, labels, "node") is allowed
 
 
-def test_a_place_counts_the_pods_that_are_on_it() -> None:
+def test_candidate_node_counts_its_pods() -> None:
     body = {"metadata": {"name": "n"}, "status": {"allocatable": {"cpu": "4", "pods": "2"}}}
     its = {"spec": {"nodeName": "n", "containers": [{"resources": {"requests": {"cpu": "3"}}}]}}
     over = {**its, "status": {"phase": "Succeeded"}}
@@ -116,7 +116,7 @@ def test_a_place_counts_the_pods_that_are_on_it() -> None:
     assert place.why_not(its) == "Insufficient cpu"
 
 
-def test_a_pool_of_gke_has_its_labels_taints_sizes_and_networks(tmp_path: Path) -> None:
+def test_gke_pool_has_labels_taints_sizes_and_networks(tmp_path: Path) -> None:
     found = gke_pools(tmp_path, gpu_pool("gpu", 4, node={"flexStart": True}, queuedProvisioning={"enabled": True}))
     gpu, system = found["gpu"], found["system"]
     assert (system.least, system.most, system.wanted, system.gpus) == (1, 3, 1, 0)
@@ -139,7 +139,7 @@ def test_a_pool_of_gke_has_its_labels_taints_sizes_and_networks(tmp_path: Path) 
     assert len(gpu.networks) == 9
 
 
-def test_a_group_of_eks_promises_what_its_tags_say(tmp_path: Path) -> None:
+def test_eks_group_announces_devices_by_tags(tmp_path: Path) -> None:
     state = State(tmp_path / "clouds.sqlite")
     clouds.eks(state, most=4)
     with state.transaction() as view:
@@ -147,7 +147,7 @@ def test_a_group_of_eks_promises_what_its_tags_say(tmp_path: Path) -> None:
     gpu = found["gpu"]
     assert (gpu.most, gpu.zone, gpu.labels["eks.amazonaws.com/nodegroup"]) == (4, "us-east-2a", "gpu")
     assert devices.expected(gpu, {}) == {"nvidia.com/gpu": 8, "vpc.amazonaws.com/efa": 16}
-    # What is really there depends on the plugins, and those on what they tolerate.
+    # The actual devices depend on the plugins, and those on their tolerations.
     assert devices.offered(gpu, {}, {}) == {}
     tolerant = {"tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists"}]}
     assert devices.offered(gpu, {}, {"aws-efa-k8s-device-plugin": tolerant}) == {"vpc.amazonaws.com/efa": 16}
@@ -155,12 +155,12 @@ def test_a_group_of_eks_promises_what_its_tags_say(tmp_path: Path) -> None:
     assert len(devices.claimable(gpu, {"aws-dranet": tolerant})) == 16
 
 
-def test_a_machine_that_nobody_knows_is_an_error(tmp_path: Path) -> None:
+def test_unknown_machine_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(UnknownMachineError, match="x9-odd-3"):
         gke_pools(tmp_path, clouds.gke_pool("odd", "x9-odd-3", most=1))
 
 
-def test_a_node_offers_a_device_and_an_address_for_each_network_that_is_there(tmp_path: Path) -> None:
+def test_node_offers_device_and_address_per_network(tmp_path: Path) -> None:
     gpu = gke_pools(tmp_path, gpu_pool("gpu", 1))["gpu"]
     offered = devices.offered(gpu, {("blue-rdma", "blue-rdma-3"): "rdma-3", ("blue-rdma", "elsewhere"): "other"}, {})
     assert offered == {
@@ -176,7 +176,7 @@ def test_a_node_offers_a_device_and_an_address_for_each_network_that_is_there(tm
     }
 
 
-def test_nodes_of_a_reservation_say_where_they_stand(tmp_path: Path) -> None:
+def test_reserved_nodes_have_topology_labels(tmp_path: Path) -> None:
     reserved = {"reservationAffinity": {"consumeReservationType": "SPECIFIC_RESERVATION"}}
     found = gke_pools(tmp_path, gpu_pool("reserved", 2, node=reserved), gpu_pool("flex", 2))
     block, host = (f"cloud.google.com/gce-topology-{level}" for level in ("block", "host"))
@@ -186,7 +186,7 @@ def test_nodes_of_a_reservation_say_where_they_stand(tmp_path: Path) -> None:
     assert block not in node(found["flex"], "three", {})["metadata"]["labels"]
 
 
-def test_pools_grow_by_as_many_nodes_as_pods_fit_nowhere_and_no_further_than_they_may(tmp_path: Path) -> None:
+def test_pools_grow_for_unschedulable_pods_within_limits(tmp_path: Path) -> None:
     gpu = gke_pools(tmp_path, gpu_pool("gpu", 2))["gpu"]
     expected = {"gpu": devices.expected(gpu, {})}
     there = template(gpu, "there", expected["gpu"])
@@ -208,7 +208,7 @@ def _class(*rules: dict[str, Any], unsatisfiable: str = "DoNotScaleUp") -> dict[
     return {"metadata": {"name": "rdma"}, "spec": spec}
 
 
-def test_a_compute_class_orders_its_pools_and_shuts_out_the_others(tmp_path: Path) -> None:
+def test_compute_class_orders_pools_and_excludes_others(tmp_path: Path) -> None:
     labels = {"labels": {SELECTOR: "rdma"}}
     found = gke_pools(tmp_path, gpu_pool("a", 1, node=labels), gpu_pool("b", 1, node=labels), gpu_pool("other", 1))
     all_pools, chosen = list(found.values()), {"spec": {"nodeSelector": {SELECTOR: "rdma"}}}
@@ -217,7 +217,7 @@ def test_a_compute_class_orders_its_pools_and_shuts_out_the_others(tmp_path: Pat
     def names(body: dict[str, Any], its: dict[str, Any]) -> list[str]:
         return [pool.name for pool in compute_class.order(its, all_pools, {"rdma": body})]
 
-    # A pool that lacks the class' label is no pool of the class, whatever the rule says.
+    # A pool without the class's label is no pool of the class, whatever the rule names.
     assert names(_class(*rules), chosen) == ["b", "a"]
     assert names(_class(*rules, unsatisfiable="ScaleUpAnyway"), chosen) == ["b", "a", "system", "other"]
     assert names(_class(*rules), {"spec": {}}) == ["system", "other"]
@@ -227,7 +227,7 @@ def test_a_compute_class_orders_its_pools_and_shuts_out_the_others(tmp_path: Pat
     assert compute_class.health(_class({"nodepools": ["none"]}), all_pools)["reason"] == "NodePoolNotExist"
 
 
-def test_a_request_gets_a_queued_pool_with_room_for_all_or_a_reason(tmp_path: Path) -> None:
+def test_request_gets_queued_pool_or_reason(tmp_path: Path) -> None:
     queued = gke_pools(tmp_path, gpu_pool("queued", 2, queuedProvisioning={"enabled": True}))["queued"]
     offers = {"queued": devices.expected(queued, {})}
     turn = provisioning.choose(pod("w"), 2, [queued], {"queued": 2}, offers)
@@ -243,7 +243,7 @@ def test_a_request_gets_a_queued_pool_with_room_for_all_or_a_reason(tmp_path: Pa
     assert elsewhere[0] == "ProvisioningRequestNotSchedulableInNodepool"
 
 
-def test_a_place_refuses_in_the_scheduler_s_words() -> None:
+def test_candidate_node_refuses_with_scheduler_message() -> None:
     place = CandidateNode(
         "n", "p", {"zone": "a"}, [{"key": "k", "value": "v", "effect": "NoSchedule"}], amounts({"cpu": "1"})
     )

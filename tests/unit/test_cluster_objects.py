@@ -1,4 +1,4 @@
-"""Objects between a program and an API server: what is sent and shown, whose a field is, when an object is ready."""
+"""Objects between program and API server: what is sent and shown, field ownership, readiness."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from rehearsal.cluster.timeline import changes, status_words
 SECRET = "kubernetes:core/v1:Secret"
 
 
-def test_a_manifest_has_api_kind_and_namespace_and_nothing_of_the_servers() -> None:
+def test_manifest_has_identity_without_server_fields() -> None:
     inputs = {"metadata": {"name": "a", "uid": "1", "resourceVersion": "2", "labels": {"b": "c"}}, "spec": {"d": 1}}
     assert objects.manifest("kubernetes:ray.io/v1:RayCluster", inputs, "ray") == {
         "apiVersion": RAY_API,
@@ -33,16 +33,16 @@ def test_a_manifest_has_api_kind_and_namespace_and_nothing_of_the_servers() -> N
 
 
 @pytest.mark.parametrize("metadata", [{"name": "a"}, {"name": "a", "namespace": "b"}])
-def test_an_id_leads_back_to_its_object(metadata: Json) -> None:
+def test_id_round_trips(metadata: Json) -> None:
     assert objects.place_of(objects.id_of({"metadata": metadata})) == ("a", metadata.get("namespace"))
 
 
-def test_unknown_values_are_found_wherever_they_are() -> None:
+def test_unknown_values_are_found_at_any_depth() -> None:
     assert objects.unknown({"a": [{"b": UNKNOWN}]})
     assert not objects.unknown({"a": [{"b": "c"}]})
 
 
-def test_what_nobody_asked_for_is_not_shown() -> None:
+def test_unset_fields_are_hidden() -> None:
     live = {"a": 2, "b": 3, "list": [{"x": 1, "y": 2}, {"x": 3}], "map": {"k": "v", "more": "w"}}
     assert objects.pruned(live, {"a": 1, "list": [{"x": 0}], "map": {"k": ""}, "gone": 1}) == {
         "a": 2,
@@ -51,7 +51,7 @@ def test_what_nobody_asked_for_is_not_shown() -> None:
     }
 
 
-def test_a_secret_is_shown_as_it_was_written() -> None:
+def test_secret_is_shown_as_written() -> None:
     data = {key: base64.b64encode(text.encode()).decode() for key, text in {"a": "1", "b": "2"}.items()}
     live = {"data": data, "type": "Opaque"}
     asked = {"stringData": {"a": ""}, "data": {"b": ""}}
@@ -67,11 +67,11 @@ def test_a_secret_is_shown_as_it_was_written() -> None:
         ("spec.list[*].x", ("spec", "list", "*", "x")),
     ],
 )
-def test_property_paths_are_read(path: str, parts: Path) -> None:
+def test_property_paths_are_parsed(path: str, parts: Path) -> None:
     assert objects.parsed(path) == parts
 
 
-def test_what_lies_below_an_ignored_path_is_ignored() -> None:
+def test_ignored_path_includes_descendants() -> None:
     assert objects.ignored(("spec", "list", 3, "x", "y"), ["spec.list[*].x"])
     assert not objects.ignored(("spec", "list"), ["spec.list[*].x"])
     assert not objects.ignored(("spec", "other"), ["spec.list"])
@@ -85,19 +85,19 @@ def live_with(*entries: Json, **more: Any) -> Json:
     return {"metadata": {"name": "a", "managedFields": list(entries)}, **more}
 
 
-def test_an_ignored_field_of_somebody_else_is_not_sent_and_an_own_one_stays_as_it_is() -> None:
+def test_ignored_foreign_field_is_dropped_and_own_kept() -> None:
     body = {"spec": {"theirs": 1, "own": 1, "list": [{"x": 1}]}}
     spec = {"theirs": 5, "own": 6, "list": [{"x": 7}]}
     live = live_with(
         owned("ours", {"f:spec": {"f:own": {}}}), owned("other", {"f:spec": {"f:theirs": {}, "f:list": {}}}), spec=spec
     )
     sent = objects.without_ignored(body, live, ["spec.theirs", "spec.own", "spec.list[0].x", "spec.missing"], "ours")
-    # Of a path through a list the provider does nothing.
+    # The provider ignores a path through a list.
     assert sent == {"spec": {"own": 6, "list": [{"x": 1}]}}
     assert body["spec"]["own"] == 1, "what was asked for is not touched"
 
 
-def test_the_first_update_takes_over_what_the_creation_wrote() -> None:
+def test_first_update_takes_over_created_fields() -> None:
     created = owned(objects.CREATOR, {"f:spec": {"f:a": {}, "f:b": {}}}, "Update")
     status = {**owned("kubectl", {"f:status": {}}, "Update"), "subresource": "status"}
     other = owned("controller", {"f:spec": {"f:c": {}}}, "Update")
@@ -108,14 +108,14 @@ def test_the_first_update_takes_over_what_the_creation_wrote() -> None:
     assert objects.taken_over(live_with(*entries), "ours") is None
 
 
-def test_taking_over_keeps_what_was_applied_before() -> None:
+def test_takeover_keeps_applied_fields() -> None:
     own = owned("ours", {"f:spec": {"f:a": {}}})
     created = owned(objects.CREATOR, {"f:spec": {"f:b": {".": {}}}}, "Update")
     entries = objects.taken_over(live_with(own, created), "ours")
     assert entries == [owned("ours", {"f:spec": {"f:a": {}, "f:b": {".": {}}}})]
 
 
-def test_ours_is_what_the_provider_wrote() -> None:
+def test_provider_objects_are_recognized() -> None:
     assert objects.ours(live_with(owned("pulumi-kubernetes-1234", {})))
     assert objects.ours(live_with(owned(objects.CREATOR, {}, "Update")))
     assert not objects.ours(live_with(owned("helm", {})))
@@ -165,7 +165,7 @@ def counts(number: int) -> Json:
         live_of("ray.io/v1/RayCluster", state="unready"),
     ],
 )
-def test_what_is_ready_is_not_waited_for(live: Json) -> None:
+def test_ready_objects_are_not_awaited(live: Json) -> None:
     assert unready({}, live, nothing, existed=False) is None
 
 
@@ -187,19 +187,19 @@ def test_what_is_ready_is_not_waited_for(live: Json) -> None:
         (live_of("v1/PersistentVolumeClaim", phase="Pending"), "Pending"),
     ],
 )
-def test_what_is_not_ready_says_why(live: Json, why: str) -> None:
+def test_unready_object_reports_reason(live: Json, why: str) -> None:
     assert why in str(unready({}, live, nothing, existed=False))
     skipped = {"metadata": {"annotations": {"pulumi.com/skipAwait": "true"}}}
     assert unready(skipped, live, nothing, existed=False) is None
 
 
-def test_a_claim_for_a_late_volume_waits_for_its_first_pod_only() -> None:
+def test_late_binding_claim_is_not_awaited() -> None:
     late = {"metadata": {"name": "late"}, "volumeBindingMode": "WaitForFirstConsumer"}
     live = live_of("v1/PersistentVolumeClaim", {"storageClassName": "late"}, phase="Pending")
     assert unready({}, live, lambda *_: [late], existed=False) is None
 
 
-def test_a_service_is_ready_with_one_pod_behind_it() -> None:
+def test_service_is_ready_with_one_pod() -> None:
     live = live_of("v1/Service", {"selector": {"a": "b"}})
     points = [{"endpoints": [{"conditions": {"ready": False}}, {"conditions": {"ready": True}}]}]
     assert unready({}, live, lambda *_: points, existed=False) is None
@@ -212,18 +212,18 @@ def test_a_service_is_ready_with_one_pod_behind_it() -> None:
         live_of("apps/v1/Deployment", observedGeneration=1, conditions=[condition("Progressing", "False")]),
     ],
 )
-def test_what_has_failed_for_good_is_not_waited_for(live: Json) -> None:
+def test_failed_objects_are_not_awaited(live: Json) -> None:
     with pytest.raises(NeverReadyError, match="because"):
         unready({}, live, nothing, existed=False)
 
 
-def test_a_way_of_waiting_that_nobody_knows_is_refused() -> None:
+def test_unknown_wait_annotation_is_refused() -> None:
     asked = {"metadata": {"annotations": {"pulumi.com/waitFor": "condition=Ready"}}}
     with pytest.raises(NeverReadyError, match="skipAwait"):
         unready(asked, live_of("v1/Secret"), nothing, existed=False)
 
 
-def test_the_time_line_tells_what_is_new_and_what_went() -> None:
+def test_timeline_reports_new_and_deleted_objects() -> None:
     before = {"Pod a": "waits for a node", "Pod b": "is Running on n", "RayCluster c": ""}
     now = {"Pod a": "is Running on n", "RayCluster c": ""}
     assert sorted(changes(before, now)) == ["Pod a is Running on n", "Pod b is gone"]
@@ -247,7 +247,7 @@ def test_the_time_line_tells_what_is_new_and_what_went() -> None:
         ),
     ],
 )
-def test_the_time_line_says_in_a_few_words_how_it_stands(live: Json, words: str) -> None:
+def test_timeline_summarizes_status(live: Json, words: str) -> None:
     assert status_words(live) == words
 
 
@@ -266,7 +266,7 @@ def test_the_time_line_says_in_a_few_words_how_it_stands(live: Json, words: str)
         (live_of("batch/v1/Job", conditions=[condition("Complete")]), ""),
     ],
 )
-def test_what_does_not_give_its_machines_back_soon_says_so(live: Json, why: str) -> None:
+def test_workload_that_keeps_nodes_is_reported(live: Json, why: str) -> None:
     assert keeps(live) == why
 
 
@@ -284,13 +284,13 @@ def test_what_does_not_give_its_machines_back_soon_says_so(live: Json, why: str)
         (live_of("batch/v1/Job", conditions=[condition("Failed")]), False, "Failed condition"),
     ],
 )
-def test_what_has_its_machines_is_told_from_what_waits_or_failed(live: Json, runs: bool, trouble: str) -> None:
+def test_started_workloads_are_distinguished(live: Json, runs: bool, trouble: str) -> None:
     assert started(live) is runs
     assert trouble in failed(live)
     assert bool(trouble) == bool(failed(live))
 
 
-def test_a_stack_file_is_changed_setting_by_setting() -> None:
+def test_stack_file_settings_are_changed() -> None:
     text = "config:\n  rdma-ray:nodes:\n    max: 4\n  rdma-ray:protect: true\n"
     text = changed(text, ["nodes.max=2", "protect=false", "ray.mode=job"])
     assert text == "config:\n  rdma-ray:nodes:\n    max: 2\n  rdma-ray:protect: false\n  rdma-ray:ray:\n    mode: job\n"

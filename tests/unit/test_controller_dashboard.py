@@ -1,4 +1,4 @@
-"""The stand-in of Ray's job API: who is let in, and what it answers to what KubeRay 1.6.2 asks."""
+"""Stub of Ray's job API: authentication, and its answers to KubeRay 1.6.2."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TOKEN = {"x-ray-authorization": "Bearer right"}
 
 
 class Objects:
-    """The few objects that the stand-in asks an API server for."""
+    """The few objects that the stub reads from an API server."""
 
     def __init__(self) -> None:
         self.ready = "True"
@@ -67,7 +67,7 @@ def ask(
     return dashboard.answer(method, URL + path, lambda name: shown.get(name), json.dumps(body or {}).encode())
 
 
-def test_a_job_goes_from_handed_in_to_succeeded(dashboard: Dashboard, events: list[Event]) -> None:
+def test_job_succeeds_after_submission(dashboard: Dashboard, events: list[Event]) -> None:
     request = {"entrypoint": "python train.py", "submission_id": "one", "runtime_env": {"env_vars": {"A": "1"}}}
     assert ask(dashboard, "POST", "/api/jobs/", request) == (200, {"job_id": "one", "submission_id": "one"})
     _, job = ask(dashboard, "GET", "/api/jobs/one")
@@ -85,7 +85,7 @@ def test_a_job_goes_from_handed_in_to_succeeded(dashboard: Dashboard, events: li
     assert [event.status for event in events if isinstance(event, JobChanged)] == ["PENDING", "RUNNING", "SUCCEEDED"]
 
 
-def test_a_job_waits_for_the_test_where_that_is_wanted(dashboard: Dashboard) -> None:
+def test_manual_job_waits_for_the_test(dashboard: Dashboard) -> None:
     dashboard.manual = True
     ask(dashboard, "POST", "/api/jobs/", {"entrypoint": "x", "submission_id": "one"})
     dashboard.reconcile()
@@ -97,11 +97,11 @@ def test_a_job_waits_for_the_test_where_that_is_wanted(dashboard: Dashboard) -> 
         dashboard.change("two", "FAILED")
 
 
-def test_stopping_deleting_and_a_second_job_of_the_same_name(dashboard: Dashboard) -> None:
+def test_stop_delete_and_duplicate_submission(dashboard: Dashboard) -> None:
     dashboard.manual = True
     ask(dashboard, "POST", "/api/jobs/", {"entrypoint": "x", "submission_id": "one"})
     status, words = ask(dashboard, "POST", "/api/jobs/", {"entrypoint": "x", "submission_id": "one"})
-    # By these words the operator knows that it had submitted before.
+    # By these words the operator recognizes an earlier submission.
     assert (status, "Please use a different submission_id" in words["error"]) == (500, True)
     assert ask(dashboard, "POST", "/api/jobs/one/stop") == (200, {"stopped": True})
     assert ask(dashboard, "POST", "/api/jobs/one/stop") == (200, {"stopped": False})
@@ -109,7 +109,7 @@ def test_stopping_deleting_and_a_second_job_of_the_same_name(dashboard: Dashboar
     assert ask(dashboard, "GET", "/api/jobs/one")[0] == 404
 
 
-def test_version_and_serve_are_answered_and_nothing_else(dashboard: Dashboard) -> None:
+def test_only_version_and_serve_are_answered(dashboard: Dashboard) -> None:
     assert ask(dashboard, "GET", "/api/version")[1]["ray_version"] == "2.60.0"
     assert ask(dashboard, "GET", "/api/serve/applications/?api_type=declarative") == (200, {"applications": {}})
     assert ask(dashboard, "GET", "/nodes")[0] == 404
@@ -117,19 +117,17 @@ def test_version_and_serve_are_answered_and_nothing_else(dashboard: Dashboard) -
 
 
 @pytest.mark.parametrize("headers", [{}, {"x-ray-authorization": "Bearer wrong"}, {"x-ray-authorization": "right"}])
-def test_without_the_cluster_s_token_nobody_is_let_in(dashboard: Dashboard, headers: Json) -> None:
+def test_request_without_cluster_token_is_unauthorized(dashboard: Dashboard, headers: Json) -> None:
     assert ask(dashboard, "GET", "/api/jobs/", headers=headers)[0] == 401
     assert dashboard.refused == ["ray/train"]
 
 
-def test_a_cluster_without_authentication_asks_nobody(dashboard: Dashboard, objects: Objects) -> None:
+def test_cluster_without_authentication_needs_no_token(dashboard: Dashboard, objects: Objects) -> None:
     objects.options = {"mode": "disabled"}
     assert ask(dashboard, "GET", "/api/jobs/", headers={})[0] == 200
 
 
-def test_there_is_no_answer_before_the_head_is_ready_or_where_there_is_none(
-    dashboard: Dashboard, objects: Objects
-) -> None:
+def test_dashboard_needs_a_ready_head(dashboard: Dashboard, objects: Objects) -> None:
     elsewhere = "http://other-head-svc.ray.svc.cluster.local:8265/api/jobs/"
     assert dashboard.answer("GET", elsewhere, TOKEN.get, b"")[0] == 502
     objects.ready = "False"

@@ -1,4 +1,4 @@
-"""What GKE's controller says about parameter sets: each reason of the source, and none where all is well."""
+"""Conditions of GKE's parameter sets: each reason of the source, and none for a valid one."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def parameters(spec: Json, name: str = "rdma-0", made: str = "2026-11-21T00:00:0
     return {"metadata": {"name": name, "creationTimestamp": made}, "spec": spec}
 
 
-def test_a_parameter_set_that_names_what_is_there_is_ready() -> None:
+def test_parameter_set_with_existing_references_is_ready() -> None:
     assert unfit(parameters(GOOD), [parameters(GOOD)], snapshot()) is None
 
 
@@ -46,13 +46,13 @@ def test_a_parameter_set_that_names_what_is_there_is_ready() -> None:
         ({"podIPv4Ranges": {"rangeNames": ["pods"]}}, "DeviceModeCantBeUsedWithSecondaryRange"),
     ],
 )
-def test_a_wrong_parameter_set_says_why(change: dict[str, Any], reason: str) -> None:
+def test_invalid_parameter_set_reports_reason(change: dict[str, Any], reason: str) -> None:
     found = unfit(parameters({**GOOD, **change}), [], snapshot())
     assert found is not None
     assert found[0] == reason
 
 
-def test_the_later_of_two_parameter_sets_does_not_get_the_subnet() -> None:
+def test_subnet_belongs_to_first_parameter_set() -> None:
     first, second = parameters(GOOD), parameters(GOOD, "again", "2026-11-21T00:00:05Z")
     assert unfit(first, [first, second], snapshot()) is None
     found = unfit(second, [first, second], snapshot())

@@ -1,4 +1,4 @@
-"""Real nodes as the landlord orders them: in threads, one order of a node after the other, no more than fit."""
+"""Real nodes of the cloud controllers: started in threads, one request per node at a time, up to the limit."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class FakeApi:
 
 
 class FakeCluster:
-    """Notes what it is told; a node begins when `go` is set, or fails with `problem`."""
+    """Records its calls; a node starts when `go` is set, or fails with `problem`."""
 
     def __init__(self) -> None:
         self.api = FakeApi()
@@ -74,7 +74,7 @@ class FakeCluster:
         self.said.append(f"remove {name}")
 
     def check(self) -> None:
-        """Well."""
+        """Report no problem."""
 
 
 @pytest.fixture
@@ -104,15 +104,13 @@ def until(done: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
-def test_nobody_waits_for_a_node_and_its_end_comes_after_its_beginning(
-    cluster: FakeCluster, nodes: RealNodes, tmp_path: Path
-) -> None:
+def test_node_start_does_not_block_and_precedes_stop(cluster: FakeCluster, nodes: RealNodes, tmp_path: Path) -> None:
     pool = gke_pools(tmp_path)["gpu"]
     made = nodes.start(pool, node(pool, "a", {"nvidia.com/gpu": 8}))
     assert "status" not in made, "the kubelet's to write"
     assert made["spec"]["taints"]
     nodes.stop("a")
-    assert cluster.said == [], "neither is done yet, and nobody was held up"
+    assert cluster.said == [], "neither is done yet, and no call waited"
     cluster.scale_down.set()
     until(lambda: len(cluster.said) == 2)
     assert cluster.said == ["begin a", "remove a"]
@@ -129,13 +127,13 @@ def test_failed_node_start_is_reported(cluster: FakeCluster, nodes: RealNodes, t
         nodes.check()
 
 
-def test_only_googles_gpu_machines_have_the_folders_of_the_driver(tmp_path: Path) -> None:
+def test_only_gke_gpu_machines_have_driver_folders(tmp_path: Path) -> None:
     pools = gke_pools(tmp_path)
     assert set(shape(pools["gpu"]).host_files) == {"/home/kubernetes/bin/nvidia/lib64", "/home/kubernetes/bin/gib"}
     assert not shape(pools["system"]).host_files
 
 
-def test_the_images_that_cannot_be_had_are_stood_in_for() -> None:
+def test_unavailable_images_are_replaced() -> None:
     gke = stand_ins(from_stack_file(ROOT / "Pulumi.gke.yaml"))
     assert [name.partition(":")[0] for name in (*gke.sleeping, *gke.acting)] == [
         "gke.gcr.io/pause",
@@ -144,7 +142,7 @@ def test_the_images_that_cannot_be_had_are_stood_in_for() -> None:
     assert stand_ins(from_stack_file(ROOT / "Pulumi.eks.yaml")).acting == {}
 
 
-def test_the_fleet_grants_what_fits_says_when_more_does_not_and_greets_who_is_ready(
+def test_fleet_grants_up_to_limit_and_reports_ready_nodes(
     cluster: FakeCluster, nodes: RealNodes, tmp_path: Path
 ) -> None:
     events: list[Event] = []

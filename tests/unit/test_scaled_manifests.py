@@ -1,4 +1,4 @@
-"""What a rehearsal of depth `pods` sends instead of the program's manifests, and that it is no difference to them."""
+"""Scaled manifests of a rehearsal of depth `pods`: what is sent, and that scaling is no difference."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ BENCHMARK = {"ops": ["all_reduce"], "nodes": 4, "per_node": 8, "use_gpu": True, 
 
 
 def cluster(cpus: str = "220", **more: object) -> Json:
-    """The inputs of a RayCluster with one group."""
+    """Return the inputs of a RayCluster with one group."""
     resources = {"requests": {"cpu": cpus, "nvidia.com/gpu": "8"}, "limits": {"nvidia.com/gpu": "8"}}
     worker = {"name": "ray-worker", "image": "ray", "resources": resources}
     group = {"groupName": "gpu", "idleTimeoutSeconds": 900, "template": {"spec": {"containers": [worker]}}, **more}
@@ -51,7 +51,7 @@ def fitting(folder: Path, scale: Scale | None = SCALE) -> tuple[ScaledManifests,
     return ScaledManifests(state, scale), state
 
 
-def test_what_is_sent_is_scaled_and_noted_once(tmp_path: Path) -> None:
+def test_sent_manifest_is_scaled_and_recorded_once(tmp_path: Path) -> None:
     fit, state = fitting(tmp_path)
     for _ in range(2):
         sent = fit.body(cluster())
@@ -67,7 +67,7 @@ def test_what_is_sent_is_scaled_and_noted_once(tmp_path: Path) -> None:
     assert any("cpu 220 -> 500m" in change for change in changes)
 
 
-def test_without_a_scale_everything_is_as_the_program_wrote_it(tmp_path: Path) -> None:
+def test_manifest_without_scale_is_unchanged(tmp_path: Path) -> None:
     fit, state = fitting(tmp_path, None)
     assert fit.body(cluster()) == cluster()
     assert fit.inputs("kubernetes:ray.io/v1:RayCluster", cluster()) == cluster()
@@ -75,7 +75,7 @@ def test_without_a_scale_everything_is_as_the_program_wrote_it(tmp_path: Path) -
         assert view.setting(CHANGES) is None
 
 
-def test_a_scaled_object_reads_as_the_program_wrote_it_but_for_what_somebody_changed(tmp_path: Path) -> None:
+def test_scaled_object_reads_as_written_except_drift(tmp_path: Path) -> None:
     fit, _ = fitting(tmp_path)
     type_ = "kubernetes:ray.io/v1:RayCluster"
     live = fit.body(cluster())
@@ -85,34 +85,34 @@ def test_a_scaled_object_reads_as_the_program_wrote_it_but_for_what_somebody_cha
     assert fit.shown(type_, live, cluster()) == cluster(groupName="theirs")
 
 
-def test_inputs_of_two_sizes_that_are_both_too_large_are_sent_alike(tmp_path: Path) -> None:
-    """So an update that only changes what is scaled away changes nothing here, as the run's list of changes shows."""
+def test_sizes_beyond_scale_are_sent_identically(tmp_path: Path) -> None:
+    """So an update of only scaled values changes nothing here, as the run's list of changes shows."""
     fit, _ = fitting(tmp_path)
     type_ = "kubernetes:ray.io/v1:RayCluster"
     assert fit.inputs(type_, cluster("220")) == fit.inputs(type_, cluster("100"))
     assert fit.inputs(type_, cluster("220")) != fit.inputs(type_, cluster("250m"))
 
 
-def test_what_is_there_in_place_of_what_was_sent_is_told_as_it_is() -> None:
+def test_drifted_value_is_shown_unscaled() -> None:
     assert as_written({"a": 1, "b": [1, 2]}, {"a": 1, "b": [1, 2]}, {"a": 9, "b": [9]}) == {"a": 9, "b": [9]}
     assert as_written({"a": 5, "b": 1}, {"a": 1, "b": 1}, {"a": 9, "b": 9}) == {"a": 5, "b": 9}
     assert as_written([1, 2, 3], [1, 2], [9, 9]) == [1, 2, 3]
 
 
-def test_a_benchmark_is_made_small_enough_for_processors_and_says_so() -> None:
+def test_benchmark_is_reduced_and_reported() -> None:
     made, changes = scaled_manifest(ray_job(f"python -m workloads.nccl.driver '{json.dumps(BENCHMARK)}'"), SCALE)
-    told = json.loads(made["spec"]["entrypoint"].partition("'")[2].rpartition("'")[0])
-    assert told == {**BENCHMARK, **SMALL}
+    spec = json.loads(made["spec"]["entrypoint"].partition("'")[2].rpartition("'")[0])
+    assert spec == {**BENCHMARK, **SMALL}
     assert "RayJob run: the benchmark's use_gpu True -> False" in changes
     assert len(changes) == len(SMALL)
 
 
-def test_another_entry_point_stays() -> None:
+def test_other_entry_point_is_unchanged() -> None:
     made, changes = scaled_manifest(ray_job("python train.py"), SCALE)
     assert (made, changes) == (ray_job("python train.py"), [])
 
 
-def test_a_scale_survives_its_way_through_the_world() -> None:
+def test_scale_round_trips_through_state() -> None:
     assert from_setting(json.loads(json.dumps(to_setting(SCALE)))) == SCALE
     assert from_setting(to_setting(Scale())) == Scale()
     assert from_setting(None) is None

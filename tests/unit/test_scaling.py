@@ -1,4 +1,4 @@
-"""Manifests cut to this machine: what changes, what stays, and that every change is told."""
+"""Scaled manifests: which values change, which stay, and that every change is reported."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CUT = ("cpu", "memory", "ephemeral-storage")
 
 
 def leaves(value: Any, path: str = "") -> dict[str, Any]:
-    """Every value that is no container, by its path."""
+    """Yield every scalar value with its path."""
     if isinstance(value, dict):
         found: dict[str, Any] = {}
         for key, inner in value.items():
@@ -31,28 +31,28 @@ def leaves(value: Any, path: str = "") -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("stack", ["gke", "gke, RayJob", "eks, Indexed Job"])
-def test_only_amounts_are_cut_and_each_is_told(stack: str) -> None:
+def test_only_quantities_are_scaled_and_reported(stack: str) -> None:
     for body in stack_objects.of(stack):
         before = copy.deepcopy(body)
-        made, told = scaled(body, SCALE)
+        made, changes = scaled(body, SCALE)
         assert body == before
         old, new = leaves(before), leaves(made)
         assert old.keys() == new.keys()
         differing = [path for path in old if old[path] != new[path]]
         assert all(path.rsplit("/", 1)[1] in CUT for path in differing)
-        assert len(told) == len(differing)
+        assert len(changes) == len(differing)
         for path in differing:
             assert amount(new[path]) < amount(old[path])
 
 
-def test_claims_of_devices_go_and_that_is_told() -> None:
+def test_device_claims_are_removed_and_reported() -> None:
     container = {"name": "main", "resources": {"claims": [{"name": "nics"}], "limits": {"nvidia.com/gpu": "8"}}}
     spec = {"containers": [container], "resourceClaims": [{"name": "nics", "resourceClaimTemplateName": "all-rdma"}]}
     body = {"kind": "Job", "metadata": {"name": "run"}, "spec": {"template": {"spec": spec}}}
-    made, told = scaled(body, SCALE)
+    made, changes = scaled(body, SCALE)
     pod = made["spec"]["template"]["spec"]
     assert pod == {"containers": [{"name": "main", "resources": {"limits": {"nvidia.com/gpu": "8"}}}]}
-    assert told == ["Job run: pod: resource claim nics left out, since no driver is here"]
+    assert changes == ["Job run: pod: resource claim nics left out, since no driver is here"]
 
 
 def test_gpus_and_nics_stay() -> None:
@@ -66,21 +66,21 @@ def test_gpus_and_nics_stay() -> None:
     }
 
 
-def test_a_clouds_folder_becomes_one_of_this_machine() -> None:
+def test_cloud_folder_becomes_local_folder() -> None:
     claim = {"name": "shared", "persistentVolumeClaim": {"claimName": "shared"}}
     bucket = {"name": "shared", "csi": {"driver": "gcsfuse.csi.storage.gke.io"}}
     for volume in (claim, bucket):
         pod = {"containers": [{"name": "main"}], "volumes": [volume, {"name": "logs", "emptyDir": {}}]}
-        made, told = scaled({"kind": "Pod", "metadata": {"name": "one"}, "spec": pod}, SCALE)
+        made, changes = scaled({"kind": "Pod", "metadata": {"name": "one"}, "spec": pod}, SCALE)
         assert made["spec"]["volumes"] == [
             {"name": "shared", "hostPath": {"path": "/shared", "type": "Directory"}},
             {"name": "logs", "emptyDir": {}},
         ]
-        [line] = told
+        [line] = changes
         assert line.endswith("-> the folder /shared of this machine")
 
 
-def test_a_buckets_folder_has_the_mode_that_its_driver_would_give_it() -> None:
+def test_bucket_folder_has_driver_mode() -> None:
     def cluster(**attributes: str) -> Json:
         volume = {"name": "shared", "csi": {"driver": "gcsfuse.csi.storage.gke.io", "volumeAttributes": attributes}}
         template = {"spec": {"containers": [{"name": "main"}], "volumes": [{"name": "logs", "emptyDir": {}}, volume]}}
@@ -91,17 +91,17 @@ def test_a_buckets_folder_has_the_mode_that_its_driver_would_give_it() -> None:
     assert bucket_mode({"kind": "Namespace", "metadata": {"name": "ray"}}) is None
 
 
-def test_times_are_cut_by_name_wherever_they_stand() -> None:
+def test_times_are_scaled_by_name_at_any_depth() -> None:
     name = "RAY_AUTOSCALER_RECONCILE_ALLOCATE_STATUS_TIMEOUT_S"
     cluster = next(body for body in stack_objects.of("gke") if body["kind"] == "RayCluster")
-    made, told = scaled(cluster, Scale(seconds={name: 30, "idleTimeoutSeconds": 10}))
+    made, changes = scaled(cluster, Scale(seconds={name: 30, "idleTimeoutSeconds": 10}))
     assert {"name": name, "value": "30"} in made["spec"]["autoscalerOptions"]["env"]
     assert made["spec"]["autoscalerOptions"]["idleTimeoutSeconds"] == 10
     assert made["spec"]["workerGroupSpecs"][0]["idleTimeoutSeconds"] == 10
-    assert sum("604800 -> 30" in line for line in told) == 1
+    assert sum("604800 -> 30" in line for line in changes) == 1
 
 
-def test_a_quantity_is_read_as_kubernetes_means_it() -> None:
+def test_kubernetes_quantity_is_parsed() -> None:
     assert [amount(text) for text in ("500m", "2", 4, "2Gi", "1k", "0.5")] == [0.5, 2, 4, 2**31, 1000, 0.5]
     with pytest.raises(ValueError, match="'8 GPUs' is no quantity"):
         amount("8 GPUs")

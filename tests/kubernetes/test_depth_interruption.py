@@ -1,0 +1,59 @@
+"""Ctrl-C during a rehearsal of depth `cluster`: every process ends, and the cloud state keeps no cluster."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+
+from rehearsal.workspace import ROOT
+
+GONE_S = 60.0
+
+
+def test_ctrl_c_ends_every_process(tmp_path: Path) -> None:
+    """Neither the control plane and its controllers, nor the engine and its plugins."""
+    command = [sys.executable, "-m", "rehearsal", "--stack", "gke", "--depth", "cluster"]
+    folders = ["--workspace", str(tmp_path / "workspace"), "--results", str(tmp_path / "results")]
+    run = subprocess.Popen(
+        [*command, *folders], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, process_group=0
+    )
+    assert run.stdout is not None
+    try:
+        said = []
+        for line in run.stdout:
+            said.append(line)
+            if "granted to pool system" in line:
+                break
+        assert any("apiserver" in line for line in running_in(tmp_path)), "".join(said)
+        # As a terminal does: to the rehearsal, the engine and the plugins at once.
+        os.killpg(run.pid, signal.SIGINT)
+        rest, _ = run.communicate(timeout=GONE_S)
+    finally:
+        run.kill()
+        run.wait()
+    assert run.returncode == 130, rest
+    assert "interrupted; all processes have ended" in rest
+    deadline = time.monotonic() + GONE_S
+    while running_in(tmp_path):
+        assert time.monotonic() < deadline, running_in(tmp_path)
+        time.sleep(0.1)
+    with sqlite3.connect(tmp_path / "workspace" / "clouds.sqlite") as state:
+        assert state.execute("SELECT value FROM settings WHERE name = 'cluster'").fetchall() == [("null",)]
+
+
+def running_in(folder: Path) -> list[str]:
+    """Return the command lines of processes that contain a folder, in the command line or the environment."""
+    found = []
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            if str(folder) in " ".join([*process.cmdline(), *process.environ().values()]):
+                found.append(" ".join(process.cmdline())[:200])
+    return found
