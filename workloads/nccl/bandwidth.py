@@ -2,30 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 
-def _remote_share(ranks: int) -> float:
-    return (ranks - 1) / ranks
-
-
-def _remote_share_twice(ranks: int) -> float:
-    return 2 * _remote_share(ranks)
-
-
-def _whole(_ranks: int) -> float:
-    return 1.0
-
-
-BUSBW_FACTORS = {
-    "all_reduce": _remote_share_twice,
-    "all_gather": _remote_share,
-    "reduce_scatter": _remote_share,
-    "all_to_all": _remote_share,
-    "broadcast": _whole,
-    "reduce": _whole,
-    "gather": _remote_share,
-    "scatter": _remote_share,
-    "sendrecv": _whole,
-    "p2p": _whole,
+BUSBW_FACTORS: dict[str, Callable[[int], float]] = {
+    "all_reduce": lambda ranks: 2 * (ranks - 1) / ranks,
+    **dict.fromkeys(("all_gather", "reduce_scatter", "all_to_all"), lambda ranks: (ranks - 1) / ranks),
+    **dict.fromkeys(("broadcast", "reduce"), lambda _ranks: 1.0),
+    **dict.fromkeys(("gather", "scatter"), lambda ranks: (ranks - 1) / ranks),
+    **dict.fromkeys(("sendrecv", "p2p"), lambda _ranks: 1.0),
 }
 """busbw = algbw · factor(ranks): the share of the message that each rank sends, whatever the algorithm."""
 

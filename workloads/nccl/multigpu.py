@@ -8,9 +8,11 @@ python -m workloads.nccl.multigpu OPTIONS_JSON
 
 from __future__ import annotations
 
+import importlib
 import secrets
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, ClassVar
 
 import ray
@@ -45,20 +47,14 @@ class DeviceRank(Rank):
         if torch.cuda.device_count() < devices:
             return f"only {torch.cuda.device_count()} of {devices} GPUs are visible"
         try:
-            import cupy  # type: ignore[import-not-found,unused-ignore]  # not one of this project's packages
+            importlib.import_module("cupy")  # not one of this project's packages
         except ImportError as error:
             return f"CuPy is missing ({error}), and ray.util.collective reaches NCCL through it"
         available: Callable[[], bool] = collective.nccl_available
-        return None if available() else f"CuPy {cupy.__version__} was built without NCCL"
+        return None if available() else f"CuPy {_version('cupy')} was built without NCCL"
 
     def versions(self) -> dict[str, str | None]:
-        try:
-            import cupy  # type: ignore[import-not-found,unused-ignore]
-
-            version = str(cupy.__version__)
-        except ImportError:
-            version = None
-        return {"ray": ray.__version__, "torch": torch.__version__, "cupy": version}
+        return {"ray": ray.__version__, "torch": torch.__version__, "cupy": _version("cupy")}
 
     def join_group(self, backend: str, place: Place, group: str, own_ip: str, timeout_s: float) -> None:
         """Become worker `place.rank` of `group`. ray.util.collective finds the other workers through the cluster."""
@@ -104,16 +100,14 @@ class DeviceGang(Gang):
 
     def __init__(self, options: MultiGpuOptions, on_event: Callable[..., None]) -> None:
         super().__init__(options, on_event)
-        self.devices = options.gpus_per_rank
-        self.requested = options.backend
-        self.backend = ""
+        self.devices, self.backend = options.gpus_per_rank, str(options.backend)
         self.notice: str | None = None
         self.no_nccl: list[str | None] = []
         self.name = f"multigpu-{secrets.token_hex(4)}"  # unique: a group that an earlier run left would collide
 
     def _join(self) -> None:
         self.no_nccl = self.call("no_nccl", self.devices, what="checking for NCCL")
-        self.backend, self.notice = choose(self.requested, self.options.use_gpu, self.members, self.no_nccl)
+        self.backend, self.notice = choose(self.backend, self.options.use_gpu, self.members, self.no_nccl)
         patience = self.options.timeout_s + EXTRA_PATIENCE_S
         references = [
             actor.join_group.remote(self.backend, Place(member.rank, self.nodes, 1), self.name, member.ip, patience)
@@ -213,6 +207,12 @@ def main(text: str) -> int:
         return MultiGpuResult(spec=options, workers=workers, injected_fault=options.inject_fault, **found)
 
     return run(measure, result)
+
+
+def _version(package: str) -> str | None:
+    with suppress(ImportError):
+        return str(importlib.import_module(package).__version__)
+    return None
 
 
 def _tensor(index: int, device: str) -> torch.Tensor:

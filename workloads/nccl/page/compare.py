@@ -53,27 +53,52 @@ class Key:
 
 @dataclass(frozen=True)
 class Change:
-    """A row in both runs.
-
-    `before` and `after` are busbw in GB/s (decimal), or the median latency in µs. Speeds are B's over A's, so that less
-    than 1 is worse for either figure: by the figure, by the medians of single runs, and by the slowest rank's means.
-    `cv` is the larger of the two runs' spreads (standard deviation over mean of single runs).
-    """
+    """A row in both runs. Speeds are B's over A's, so that less than 1 is worse; `threshold` is in percent."""
 
     key: Key
-    figure: Figure
-    before: float
-    after: float
-    speed: float
-    median_speed: float
-    mean_speed: float
-    cv: float
-    moved: Literal["slower", "faster", "no"]
+    a: Row
+    b: Row
+    threshold: float
+
+    @property
+    def figure(self) -> Figure:
+        return "latency" if self.key.size < SMALL or self.key.mode == "latency" else "busbw"
+
+    @property
+    def values(self) -> tuple[float, float]:
+        """The figure in A and B: busbw in GB/s (decimal), or the median latency in µs."""
+        if self.figure == "busbw":
+            return self.a.busbw, self.b.busbw
+        return self.a.iteration_us.p50, self.b.iteration_us.p50
+
+    @property
+    def median_speed(self) -> float:
+        return self.a.iteration_us.p50 / self.b.iteration_us.p50
+
+    @property
+    def mean_speed(self) -> float:
+        return self.b.busbw / self.a.busbw
+
+    @property
+    def speed(self) -> float:
+        return self.mean_speed if self.figure == "busbw" else self.median_speed
 
     @property
     def percent(self) -> float:
         """Change of speed in percent; negative is worse."""
         return (self.speed - 1) * 100
+
+    @property
+    def cv(self) -> float:
+        """The larger of the two runs' spreads: standard deviation over mean of single runs."""
+        return max(self.a.iteration_us.cv, self.b.iteration_us.cv)
+
+    @property
+    def moved(self) -> Literal["slower", "faster", "no"]:
+        """Whether B is slower or faster; symmetric, so that swapping the runs swaps both exactly."""
+        one, other = self.values if self.figure == "busbw" else (1 / self.values[0], 1 / self.values[1])
+        least = 1 - self.threshold / 100
+        return "slower" if other < one * least else "faster" if one < other * least else "no"
 
 
 @dataclass(frozen=True)
@@ -155,8 +180,8 @@ def as_json(compared: Compared, threshold: float) -> dict[str, object]:
             {
                 **_named(one.key),
                 "figure": one.figure,
-                "before": one.before,
-                "after": one.after,
+                "before": one.values[0],
+                "after": one.values[1],
                 "percent": round(one.percent, 3),
                 "percent_by_median": round((one.median_speed - 1) * 100, 3),
                 "percent_by_mean": round((one.mean_speed - 1) * 100, 3),
@@ -193,8 +218,7 @@ def show(compared: Compared, console: Console) -> None:
             table.add_row(
                 one.key.name,
                 format_size(one.key.size),
-                figure(one.before),
-                figure(one.after),
+                *map(figure, one.values),
                 UNITS[one.figure],
                 f"{one.percent:+.1f} %",
                 f"{(other - 1) * 100:+.1f} %",
@@ -212,30 +236,9 @@ def show(compared: Compared, console: Console) -> None:
 
 
 def _change(key: Key, a: Row, b: Row, threshold: float) -> Change:
-    figures = (a.busbw, b.busbw, a.iteration_us.p50, b.iteration_us.p50, a.time_us.max, b.time_us.max)
-    if min(figures) <= 0:
+    if min(a.busbw, b.busbw, a.iteration_us.p50, b.iteration_us.p50, a.time_us.max, b.time_us.max) <= 0:
         raise WorkloadError(f"{key}: a bandwidth or a time of 0 cannot have been measured; measure it again")
-    median, mean = a.iteration_us.p50 / b.iteration_us.p50, b.busbw / a.busbw
-    small = key.size < SMALL or key.mode == "latency"
-    least = 1 - threshold / 100
-    # Written so that swapping the two runs swaps slower and faster exactly.
-    one, other = (1 / a.iteration_us.p50, 1 / b.iteration_us.p50) if small else (a.busbw, b.busbw)
-    moved: Literal["slower", "faster", "no"] = "no"
-    if other < one * least:
-        moved = "slower"
-    elif one < other * least:
-        moved = "faster"
-    return Change(
-        key=key,
-        figure="latency" if small else "busbw",
-        before=a.iteration_us.p50 if small else a.busbw,
-        after=b.iteration_us.p50 if small else b.busbw,
-        speed=median if small else mean,
-        median_speed=median,
-        mean_speed=mean,
-        cv=max(a.iteration_us.cv, b.iteration_us.cv),
-        moved=moved,
-    )
+    return Change(key, a, b, threshold)
 
 
 def _outcome(wrong: list[str], compared: Compared, threshold: float) -> tuple[Exit, str]:
