@@ -14,28 +14,20 @@ from typing import TypeVar
 
 SYSTEM_NODES = 8
 """CPU nodes that a plan keeps room for: system pods, operators, the Ray head, and one surge node each."""
-
 POD_PREFIX_PER_NODE = 24
 """GKE gives a node of up to 110 pods twice as many addresses, a /24 (GKE docs flexible-pod-cidr, read 2026-11)."""
-
 GKE_RESERVED = 4
 """Addresses of a subnet that Google Cloud keeps (Google Cloud VPC docs, subnets; checked 2026-11)."""
-
 ADDRESSES_PER_GPU_NODE = 64
 """Four prefixes of 16: a p5 runs at most 51 pods on its one card for IP (karpenter designs/efa-for-static-capacity)."""
-
 AWS_RESERVED = 5
 """Addresses of a subnet that AWS keeps (Amazon VPC docs, subnet CIDR blocks; checked 2026-11)."""
-
 LARGEST_VPC = 16
 """Shortest prefix of a VPC (Amazon VPC docs, VPC CIDR blocks; checked 2026-11)."""
-
 SMALLEST_EKS_PRIVATE = 25
 """Longest prefix for control plane interfaces, CPU nodes and internal load balancers of one zone: our choice."""
-
 CONTROL_PLANE = 28
 """Prefix of a private GKE cluster's control plane (GKE docs private-clusters; unverified, 2026-11)."""
-
 SMALLEST_SUBNET = 30
 """Longest prefix that leaves a subnet of Google Cloud an address."""
 
@@ -72,14 +64,14 @@ class GkeAddresses:
 
     @property
     def max_gpu_nodes(self) -> int:
-        """The most GPU nodes that fit beside the CPU nodes, in every range."""
+        """Most GPU nodes that fit with the CPU nodes, in every range."""
         pods = 2 ** (POD_PREFIX_PER_NODE - self.pods.prefixlen) if self.pods.prefixlen <= POD_PREFIX_PER_NODE else 0
         nics = self.rdma[0].num_addresses - GKE_RESERVED
         hosts = self.nodes.num_addresses - GKE_RESERVED
         return max(0, min(pods - SYSTEM_NODES, hosts - SYSTEM_NODES, nics))
 
     def ranges(self) -> Iterator[Range]:
-        """Every range with its room, in address order."""
+        """Yield every range with its room, in address order."""
         per_node = f"a /{POD_PREFIX_PER_NODE} per node"
         yield Range("pods", self.pods, f"{2 ** max(0, POD_PREFIX_PER_NODE - self.pods.prefixlen)} nodes, {per_node}")
         yield Range("nodes", self.nodes, f"{self.nodes.num_addresses - GKE_RESERVED} nodes")
@@ -102,11 +94,11 @@ class EksAddresses:
 
     @property
     def max_gpu_nodes(self) -> int:
-        """The most GPU nodes that fit."""
+        """Most GPU nodes that fit."""
         return max(0, (self.gpu.num_addresses - AWS_RESERVED) // ADDRESSES_PER_GPU_NODE)
 
     def ranges(self) -> Iterator[Range]:
-        """Every range with its room, in address order."""
+        """Yield every range with its room, in address order."""
         yield Range("gpu", self.gpu, f"{self.max_gpu_nodes} GPU nodes, {ADDRESSES_PER_GPU_NODE} addresses each")
         for number, network in enumerate(self.private):
             yield Range(f"private-{number}", network, f"{network.num_addresses - AWS_RESERVED} addresses, CPU nodes")

@@ -3,21 +3,12 @@
 `infra.settings.load.load` reads the stack that Pulumi runs.
 """
 
-from infra.settings.common import CloudSettings
+from infra.settings.cloud import CloudSettings
 from infra.settings.eks import EksSettings
 from infra.settings.gke import GkeSettings
 from infra.settings.load import Settings, from_stack_file, parse
 from infra.settings.local import LocalSettings
 from infra.settings.problems import Problem, SettingsError
 
-__all__ = [
-    "CloudSettings",
-    "EksSettings",
-    "GkeSettings",
-    "LocalSettings",
-    "Problem",
-    "Settings",
-    "SettingsError",
-    "from_stack_file",
-    "parse",
-]
+__all__ = ["CloudSettings", "EksSettings", "GkeSettings", "LocalSettings", "Problem", "Settings", "SettingsError"]
+__all__ += ["from_stack_file", "parse"]

@@ -15,21 +15,17 @@ from functools import cache, cached_property
 from ipaddress import IPv4Network
 from typing import Annotated, Any
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    GetCoreSchemaHandler,
-    SecretStr,
-    TypeAdapter,
-    ValidationError,
-    WithJsonSchema,
-)
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, TypeAdapter, ValidationError
+from pydantic import GetCoreSchemaHandler as Handler
+from pydantic import WithJsonSchema as Schema
 from pydantic.alias_generators import to_camel
 from pydantic.fields import FieldInfo
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
+
+from infra.settings.problems import Found, Rule
+
+KUBERAY = "ray-project/kuberay: ray-operator/controllers/ray/utils/validation.go, v1.7.0"
+RAY_WITH_TOKENS = (2, 52, 0)
 
 
 class Section(BaseModel):
@@ -45,6 +41,7 @@ class Section(BaseModel):
         alias_generator=to_camel,
         validate_by_name=True,
         validate_by_alias=True,
+        ignored_types=(Rule,),
     )
 
     @classmethod
@@ -69,12 +66,12 @@ class OneOf:
 
     names: tuple[str, ...]
 
-    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+    def __get_pydantic_core_schema__(self, source: Any, handler: Handler) -> CoreSchema:
         return core_schema.literal_schema(list(self.names))
 
 
-def _refused(says: str, fix: str) -> PydanticCustomError:
-    return PydanticCustomError("refused", "{says}", {"says": says, "fix": fix})
+def _refused(says: str, fix: str, source: str = "") -> PydanticCustomError:
+    return PydanticCustomError("refused", "{says}", {"found": Found(says, fix, source), "says": says})
 
 
 def _from_text(value: Any) -> Any:
@@ -83,17 +80,19 @@ def _from_text(value: Any) -> Any:
     return int(value) if isinstance(value, str) and re.fullmatch(r"[+-]?\d{1,18}", value) else value
 
 
-def _version(value: Any) -> Any:
+def _ray_release(value: Any) -> Any:
     if isinstance(value, int | float) and not isinstance(value, bool):
         says = "YAML reads this as a number and drops trailing zeros, so 2.60 would become 2.6."
         raise _refused(says, 'write all three parts in quotes, such as "2.60.0"')
+    if not isinstance(value, str) or value != value.strip() or not value:
+        return value
+    if not re.fullmatch(r"\d+\.\d+\.\d+", value):
+        raise _refused(f"{value} is not a full version.", 'write all three parts, such as "2.60.0"')
+    if tuple(map(int, value.split("."))) < RAY_WITH_TOKENS:
+        says = f"Ray {value} has no token authentication: everyone who reaches its dashboard can run programs on "
+        says += "every node."
+        raise _refused(says, 'set ray.version to "2.52.0" or later', f"{KUBERAY}; CVE-2023-48022")
     return value
-
-
-def _full_version(text: str) -> str:
-    if not re.fullmatch(r"\d+\.\d+\.\d+", text):
-        raise _refused(f"{text} is not a full version.", 'write all three parts, such as "2.60.0"')
-    return text
 
 
 def _minute(value: Any) -> str:
@@ -124,48 +123,39 @@ def _cidr(value: Any) -> str:
         raise _refused(f"This is not a range of IPv4 addresses: {error}.", fix) from None
 
 
-def _unique(texts: tuple[str, ...]) -> tuple[str, ...]:
-    if len(set(texts)) != len(texts):
+def _unique(value: Any) -> Any:
+    if isinstance(value, tuple) and any(value.count(item) > 1 for item in value):
         raise _refused("The list contains a value twice.", "write each value once")
-    return texts
-
-
-def _token(value: Any) -> Any:
-    if isinstance(value, SecretStr):
-        return value
-    if not isinstance(value, str):
-        raise _refused("This setting is secret text (token), and this is not text.", "set it as text")
-    if not re.fullmatch(r"[!-~]+", value):
-        raise _refused(
-            "The token is empty or has blanks or letters outside ASCII; it travels in an HTTP header.",
-            "use letters, digits and punctuation only, for example 32 random bytes in base64",
-        )
     return value
 
 
-def _text_schema(pattern: str) -> WithJsonSchema:
-    return WithJsonSchema({"type": "string", "pattern": pattern})
+def _token(value: Any) -> Any:
+    if not isinstance(value, str | SecretStr):
+        raise _refused("This setting is secret text (token), and this is not text.", "set it as text")
+    if isinstance(value, str) and not re.fullmatch(r"[!-~]+", value):
+        says = "The token is empty or has blanks or letters outside ASCII; it travels in an HTTP header."
+        raise _refused(says, "use letters, digits and punctuation only, for example 32 random bytes in base64")
+    return value
 
 
 FromText = BeforeValidator(_from_text)
 Flag = Annotated[bool, FromText]
 Number = Annotated[int, FromText]
 Text = Annotated[str, Field(pattern=r"^\S([\s\S]*\S)?$")]
-Version = Annotated[Text, BeforeValidator(_version), AfterValidator(_full_version), _text_schema(r"^\d+\.\d+\.\d+$")]
-Moment = Annotated[str, BeforeValidator(_minute), _text_schema(r"^\d{4}-\d\d-\d\dT\d\d:\d\d(:00)?(Z|\+00:00)$")]
+RayRelease = Annotated[Text, BeforeValidator(_ray_release), Schema({"type": "string", "pattern": r"^\d+\.\d+\.\d+$"})]
+MINUTE = r"^\d{4}-\d\d-\d\dT\d\d:\d\d(:00)?(Z|\+00:00)$"
+Minute = Annotated[str, BeforeValidator(_minute), Schema({"type": "string", "pattern": MINUTE})]
 """A minute in UTC, as text such as 2026-12-03T11:30:00Z."""
-Cidr = Annotated[str, BeforeValidator(_cidr), _text_schema(r"^\d+\.\d+\.\d+\.\d+/\d+$")]
-Texts = Annotated[
-    tuple[Text, ...],
-    AfterValidator(_unique),
-    WithJsonSchema({"type": "array", "items": {"type": "string", "minLength": 1}, "uniqueItems": True}),
-]
+CIDR = r"^\d+\.\d+\.\d+\.\d+/\d+$"
+Cidr = Annotated[str, BeforeValidator(_cidr), Schema({"type": "string", "pattern": CIDR})]
+TEXTS = {"type": "array", "items": {"type": "string", "minLength": 1}, "uniqueItems": True}
+Texts = Annotated[tuple[Text, ...], BeforeValidator(_unique), Schema(TEXTS)]
 Token = Annotated[SecretStr, BeforeValidator(_token)]
 
 
 @dataclass(frozen=True)
 class Setting:
-    """One setting of a target: its dotted path in the stack file and its declaration."""
+    """One setting of a target: its dotted path in the stack file, the attributes of the model, its declaration."""
 
     path: str
     attributes: tuple[str, ...]
@@ -176,7 +166,7 @@ class Setting:
         """How its default follows from other settings."""
         return next((item for item in self.info.metadata if isinstance(item, Derived)), None)
 
-    @property
+    @cached_property
     def required(self) -> bool:
         """Whether the stack file has to set it."""
         return self.info.is_required() and self.derived is None
@@ -187,12 +177,12 @@ class Setting:
         schema = self._adapter.json_schema()
         return dict(next(iter(schema.get("anyOf", [schema]))))
 
-    @property
+    @cached_property
     def secret(self) -> bool:
         """Whether no message may repeat its value."""
         return bool(self.schema.get("writeOnly"))
 
-    @property
+    @cached_property
     def every_name(self) -> list[str]:
         """The names that it takes; none where it does not take names."""
         return [self.schema["const"]] if "const" in self.schema else self.schema.get("enum", [])
@@ -202,43 +192,35 @@ class Setting:
         """The names that messages recommend: the field's examples, where it has some."""
         return (self.info.examples or self.every_name) if self.every_name else []
 
-    def accepts(self, value: Any) -> bool:
-        """Return whether `read` takes the value."""
-        try:
-            self.read(value)
-        except ValidationError:
-            return False
-        return True
-
     def read(self, value: Any) -> Any:
         """Return the value with its own type. Raises `ValidationError`."""
         return self._adapter.validate_python(tuple(value) if isinstance(value, list) else value)
 
-    def refusal(self, value: Any) -> tuple[str, str]:
-        """Return what is wrong with a value that the setting does not accept, and what to write instead."""
+    def refusal(self, value: Any) -> Found | None:
+        """Return what is wrong with a value, and what to write instead; None if the setting takes it."""
         try:
             self.read(value)
         except ValidationError as error:
             detail = error.errors(include_url=False)[0]
             if detail["type"] == "refused":
-                return detail["ctx"]["says"], detail["ctx"]["fix"]
-            return self._explain(value if isinstance(value, str) else detail["input"], detail["type"])
-        raise ValueError(f"{self.path} accepts this value")
+                found: Found = detail["ctx"]["found"]
+                return found
+            return Found(*self._explain(value if isinstance(value, str) else detail["input"], detail["type"]))
+        return None
 
     def _explain(self, value: Any, error: str) -> tuple[str, str]:
-        what = self.info.title
+        what, kind = self.info.title, self.schema["type"]
         if self.names:
             near = nearest(value, self.names) if isinstance(value, str) else None
-            names = ", ".join(self.names)
-            fix = f"did you mean {near}? The names are {names}" if near else f"write one of {names}"
-            return "This setting takes one of a few names, and this is not one of them.", fix
-        if self.schema["type"] == "boolean":
+            fix = f"did you mean {near}? The names are " if near else "write one of "
+            return "This setting takes one of a few names, and this is not one of them.", fix + ", ".join(self.names)
+        if kind == "boolean":
             return "This setting is a boolean; only true and false are read.", "write true or false, without quotes"
-        if self.schema["type"] == "integer":
-            fix = f"write a whole number from {self.schema['minimum']} to {self.schema['maximum']}"
-            if error == "int_type":
-                return f"This setting is a whole number ({what}).", fix
-            return f"{value} is out of range ({what}).", fix
+        if kind == "integer":
+            says = f"This setting is a whole number ({what})."
+            if error != "int_type":
+                says = f"{value} is out of range ({what})."
+            return says, f"write a whole number from {self.schema['minimum']} to {self.schema['maximum']}"
         if error == "tuple_type":
             return f"This setting is a list ({what}).", f'write a list, such as ["{(self.info.examples or [""])[0]}"]'
         if isinstance(value, list | tuple | dict):
@@ -251,9 +233,7 @@ class Setting:
 
     @cached_property
     def _adapter(self) -> TypeAdapter[Any]:
-        kind: Any = self.info.annotation
-        if self.info.metadata:
-            kind = Annotated[(kind, *self.info.metadata)]
+        kind: Any = Annotated[(self.info.annotation, *self.info.metadata, None)]  # It demands metadata; None is none.
         return TypeAdapter(kind, config=ConfigDict(strict=True))
 
 
@@ -271,6 +251,11 @@ def settings_of(model: type[Section]) -> Mapping[str, Setting]:
     return {setting.path: setting for setting in found}
 
 
+def rules_of(model: type[Section]) -> list[Rule]:
+    """Return the rules of a model, its own before those of its bases."""
+    return [item for owner in model.__mro__ for item in vars(owner).values() if isinstance(item, Rule)]
+
+
 def nearest(word: str, names: Iterable[str]) -> str | None:
     """Return the name that `word` was probably meant to be, or None. snake_case and kebab-case count as camelCase."""
 
@@ -278,5 +263,4 @@ def nearest(word: str, names: Iterable[str]) -> str | None:
         return re.sub(r"[-_ .]", "", name).lower()
 
     known = {plain(name): name for name in names}
-    close = difflib.get_close_matches(plain(word), known, n=1, cutoff=0.7)
-    return known[close[0]] if close else None
+    return next((known[name] for name in difflib.get_close_matches(plain(word), known, n=1, cutoff=0.7)), None)

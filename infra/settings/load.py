@@ -17,13 +17,13 @@ from typing import Annotated, Any
 import yaml
 from pydantic import Field, SecretStr, TypeAdapter
 
-from infra.settings import common, eks, gke, local, ray
-from infra.settings.common import stack_name_problems
+from infra.settings import eks, gke, local
+from infra.settings.cloud import NameLimit, stack_name_problems
 from infra.settings.eks import EksSettings
-from infra.settings.fields import Section, Setting, nearest, settings_of
+from infra.settings.fields import Section, Setting, nearest, rules_of, settings_of
 from infra.settings.gke import GkeSettings
 from infra.settings.local import LocalSettings
-from infra.settings.problems import CONTRACT, HIDDEN, Problem, Rule, SettingsError, shown
+from infra.settings.problems import CONTRACT, HIDDEN, Found, Problem, Rule, SettingsError, shown
 
 NAMESPACE = "rdma-ray"
 STACK_FILES = "Pulumi docs, concepts/config: the stack settings file (read 2026-11)"
@@ -32,28 +32,20 @@ Settings = Annotated[LocalSettings | GkeSettings | EksSettings, Field(discrimina
 """A valid stack file: every setting has a value, and no two of them contradict each other."""
 
 MODELS: dict[str, type[Section]] = {"local": LocalSettings, "gke": GkeSettings, "eks": EksSettings}
-RULES: dict[str, list[Rule]] = {
-    "local": [*local.RULES, *ray.EVERY_TARGET],
-    "gke": [*gke.RULES, *common.RULES, *ray.EVERY_TARGET, *ray.RULES],
-    "eks": [*eks.RULES, *common.RULES, *ray.EVERY_TARGET, *ray.RULES],
-}
-NAME_LIMITS = {"gke": gke.NAME_LIMITS, "eks": eks.NAME_LIMITS}
-
+RULES: dict[str, list[Rule]] = {target: rules_of(model) for target, model in MODELS.items()}
+NAME_LIMITS: dict[str, tuple[NameLimit, ...]] = {"gke": gke.NAME_LIMITS, "eks": eks.NAME_LIMITS}
 CONTRACTS: dict[str, Mapping[str, Setting]] = {target: settings_of(model) for target, model in MODELS.items()}
 PATHS = tuple(dict.fromkeys(path for target in ("gke", "eks", "local") for path in CONTRACTS[target]))
 """Every setting of every target."""
 SECTIONS = tuple(dict.fromkeys(path.partition(".")[0] for path in PATHS if "." in path))
-
 SECRETS = {path for contract in CONTRACTS.values() for path, setting in contract.items() if setting.secret}
+OFF = ("false", "none", "[]")
+"""Values, as `shown` writes them, with which a setting may be repeated on a target that does not have it."""
 
-OFF = (False, "none", ())
-"""Values with which a setting may be repeated on a target that does not have it."""
-
-ENCRYPTED = (
+ENCRYPTED = Found(
     "This value is encrypted, and only Pulumi can read it.",
     "encrypt nothing but ray.token, or let `pulumi preview` do the check",
 )
-
 _ADAPTER: TypeAdapter[Settings] = TypeAdapter(Settings)
 
 
@@ -77,19 +69,19 @@ def parse(
     draft = _Draft(secret_keys)
     flat = dict(draft.flatten(raw))
     draft.secrets = SECRETS & flat.keys()
-    draft.target = flat["target"] if flat.get("target") in tuple(MODELS) else None
+    draft.target = next((target for target in MODELS if flat.get("target") == target), "")
     for path, value in flat.items():
         draft.read(path, value)
     draft.unreadable |= draft.meant - draft.values.keys()
-    if draft.target is not None:
+    if draft.target:
         draft.fill()
         draft.check(stack)
     elif "target" not in draft.unreadable:
-        says = "Without a target, it is not known where the cluster runs."
-        draft.refuse("target", shown(None), says, f"set rdma-ray:target to one of {', '.join(MODELS)}")
+        fix = f"set rdma-ray:target to one of {', '.join(MODELS)}"
+        draft.refuse("target", shown(None), Found("Without a target, it is not known where the cluster runs.", fix))
     if draft.problems:
         raise SettingsError(draft.problems, origin=origin)
-    return _ADAPTER.validate_python(draft.tree())
+    return _ADAPTER.validate_python(draft.known, from_attributes=True)
 
 
 def load() -> Settings:
@@ -117,39 +109,34 @@ def from_stack_file(path: Path) -> Settings:
     `OSError` if the file cannot be read.
     """
 
-    def fail(says: str, fix: str) -> SettingsError:
-        return SettingsError([Problem(settings=("config",), says=says, fix=fix, source=STACK_FILES)], origin=path.name)
-
     try:
         document = yaml.safe_load(path.read_text(encoding="utf-8"))
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
-        raise fail(f"This is not YAML{where}.", "check quotes, colons and indentation there") from None
+        raise _unusable(path, f"This is not YAML{where}.", "check quotes, colons and indentation there") from None
     config = document.get("config") if isinstance(document, Mapping) else None
     if not isinstance(config, Mapping):
-        raise fail("There is no map `config:` in this file.", "begin it with `config:`")
-    prefix = f"{NAMESPACE}:"
+        raise _unusable(path, "There is no map `config:` in this file.", "begin it with `config:`")
+    prefix, encrypted = f"{NAMESPACE}:", set[str]()
     raw = {str(key).removeprefix(prefix): value for key, value in config.items() if str(key).startswith(prefix)}
+    raw = {key: _decoded(value, key, encrypted) for key, value in raw.items()}
     stack = path.name.removeprefix("Pulumi.").rpartition(".")[0] or None
-    encrypted = frozenset(_encrypted(raw, ""))
-    return parse(_decoded(raw), secret_keys=encrypted, stack=stack, origin=path.name)
+    return parse(raw, secret_keys=frozenset(encrypted), stack=stack, origin=path.name)
 
 
-def _encrypted(value: Any, path: str) -> Iterator[str]:
-    """Yield the paths of encrypted values."""
-    if isinstance(value, Mapping) and set(value) == {"secure"}:
-        yield path
-    elif isinstance(value, Mapping):
-        for key, inner in value.items():
-            yield from _encrypted(inner, f"{path}.{key}" if path else str(key))
+def _unusable(path: Path, says: str, fix: str) -> SettingsError:
+    return SettingsError([Problem(settings=("config",), says=says, fix=fix, source=STACK_FILES)], origin=path.name)
 
 
-def _decoded(value: Any) -> Any:
-    """Return the value with an empty secret in place of each encrypted one."""
-    if isinstance(value, Mapping):
-        return SecretStr("") if set(value) == {"secure"} else {key: _decoded(inner) for key, inner in value.items()}
-    return value
+def _decoded(value: Any, path: str, encrypted: set[str]) -> Any:
+    """Return the value with an empty secret in place of each encrypted one, whose path is added to `encrypted`."""
+    if not isinstance(value, Mapping):
+        return value
+    if set(value) == {"secure"}:
+        encrypted.add(path)
+        return SecretStr("")
+    return {key: _decoded(inner, f"{path}.{key}", encrypted) for key, inner in value.items()}
 
 
 def _written(value: Any) -> str:
@@ -165,7 +152,7 @@ class _Draft:
     """
 
     secret_keys: frozenset[str]
-    target: str | None = None
+    target: str = ""
     values: dict[str, Any] = field(default_factory=dict)
     known: SimpleNamespace = field(default_factory=SimpleNamespace)
     unreadable: set[str] = field(default_factory=set)
@@ -186,19 +173,21 @@ class _Draft:
             if isinstance(value, Mapping):
                 yield from ((f"{key}.{inner}", found) for inner, found in value.items() if found is not None)
                 continue
-            names = [path.partition(".")[2] for path in PATHS if path.startswith(f"{key}.")]
-            self.unreadable.update(f"{key}.{name}" for name in names)
-            if isinstance(value, SecretStr):
-                self.refuse(key, HIDDEN, *ENCRYPTED)
-            else:
-                says = f"This key is an object with the settings {', '.join(names)}."
-                fix = f"write them under {key}:, or set them one at a time with --path, such as {key}.{names[0]}"
-                self.refuse(key, f"({type(value).__name__})", says, fix)
+            paths = [path for path in PATHS if path.startswith(f"{key}.")]
+            self.unreadable.update(paths)
+            says = f"This key is an object with the settings {', '.join(path.partition('.')[2] for path in paths)}."
+            fix = f"write them under {key}:, or set them one at a time with --path, such as {paths[0]}"
+            secret = isinstance(value, SecretStr)
+            kind = HIDDEN if secret else f"({type(value).__name__})"
+            self.refuse(key, kind, ENCRYPTED if secret else Found(says, fix))
 
-    def refuse(self, path: str, value: str, says: str, fix: str) -> None:
-        """Add a problem with one setting, which counts as unreadable."""
+    def refuse(self, path: str, value: str, found: Found, *others: str) -> None:
+        """Add a problem with one setting, which counts as unreadable, and with others whose value is the target."""
         self.unreadable.add(path)
-        self.problems.append(Problem(settings=(path,), says=says, fix=fix, source=CONTRACT, values=(value,)))
+        says, fix, source = found
+        values = (value, *(self.target for _ in others))
+        problem = Problem(settings=(path, *others), says=says, fix=fix, source=source or CONTRACT, values=values)
+        self.problems.append(problem)
 
     def read(self, path: str, value: Any) -> None:
         """Read one value, or add the problem with it."""
@@ -206,43 +195,40 @@ class _Draft:
         if not known:
             self.unknown(path, value)
             return
-        here = known.get(self.target or "")
-        setting = here or next(iter(known.values()))
+        setting = known.get(self.target, next(iter(known.values())))
         hidden = setting.secret or self.hidden(path)
+        found = setting.refusal(value)
+        fitting = [target for target, other in known.items() if other is not setting and not other.refusal(value)]
         if isinstance(value, SecretStr) and not setting.secret:
-            self.refuse(path, HIDDEN, *ENCRYPTED)
-        elif here and here.accepts(value):
-            self.put(here, here.read(value))
-        else:
-            accepting = {target: other for target, other in known.items() if other.accepts(value)}
-            if self.target and not here:
-                if not any(other.read(value) in OFF for other in accepting.values()):
-                    self.misplaced(path, HIDDEN if hidden else shown(value), list(known))
-            elif hidden and not setting.secret:
-                self.refuse(path, HIDDEN, "The encrypted value is not a value of this setting.", "set it in clear text")
-            elif not accepting:
-                self.refuse(path, HIDDEN if hidden else _written(value), *setting.refusal(value))
-            elif self.target:
-                says = f"{self.target} has no {setting.info.title} {value} and would reject it; "
-                says += f"it is one of {' and '.join(accepting)}."
-                fix = f"set {path} to one of {', '.join(setting.names)}, or set target to {' or '.join(accepting)}"
-                self.unreadable.add(path)
-                self.report(path, says, fix, shown(value))
-        if setting.secret and setting.accepts(value) and not self.secret_keys & {path, path.partition(".")[0]}:
+            self.refuse(path, HIDDEN, ENCRYPTED)
+        elif self.target and self.target not in known:
+            if found or shown(setting.read(value)) not in OFF:
+                self.refuse(path, HIDDEN if hidden else shown(value), self.misplaced(path, list(known)), "target")
+        elif not found:
+            self.put(setting, setting.read(value))
+        elif hidden and not setting.secret:
+            found = Found("The encrypted value is not a value of this setting.", "set it in clear text")
+            self.refuse(path, HIDDEN, found)
+        elif not fitting:
+            self.refuse(path, HIDDEN if hidden else _written(value), found)
+        elif self.target:
+            says = f"{self.target} has no {setting.info.title} {value} and would reject it; it is one of "
+            says += f"{' and '.join(fitting)}."
+            fix = f"set {path} to one of {', '.join(setting.names)}, or set target to {' or '.join(fitting)}"
+            self.refuse(path, shown(value), Found(says, fix), "target")
+        if setting.secret and not setting.refusal(value) and not self.secret_keys & {path, path.partition(".")[0]}:
             says = "This secret is in clear text: it would stay readable in the stack file and in its history."
             fix = f"store it encrypted, and choose a new one: pulumi config set --secret --path 'rdma-ray:{path}' VALUE"
-            self.refuse(path, HIDDEN, says, fix)
+            self.refuse(path, HIDDEN, Found(says, fix))
 
-    def misplaced(self, path: str, value: str, targets: list[str]) -> None:
-        """Add the problem of a setting that the target does not have."""
+    def misplaced(self, path: str, targets: list[str]) -> Found:
+        """Return what is wrong with a setting that the target does not have."""
         instead = local.INSTEAD.get(path) if self.target == "local" else None
         if instead:
             says = f"On {self.target} this is always {instead}, so nothing would read it."
-            fix = f"remove it and set {instead}"
-        else:
-            says = f"This is a setting of {' and '.join(targets)}; on {self.target} nothing would read it."
-            fix = f"remove {path}, or set target to {' or '.join(targets)}"
-        self.report(path, says, fix, value)
+            return Found(says, f"remove it and set {instead}")
+        says = f"This is a setting of {' and '.join(targets)}; on {self.target} nothing would read it."
+        return Found(says, f"remove {path}, or set target to {' or '.join(targets)}")
 
     def unknown(self, path: str, value: Any) -> None:
         """Add the problem of a key that is not a setting, with the setting that was probably meant."""
@@ -261,9 +247,8 @@ class _Draft:
             fix = f"remove it; the names here are {', '.join(here)}"
         # The value may be a token: it stays hidden if it is encrypted or its key looks like that of a secret.
         hidden = SECRETS & {*meant} or isinstance(value, SecretStr | Mapping) or self.hidden(path)
-        written = f"{HIDDEN if hidden else _written(value)} (unknown key)"
-        where = f"{section} has" if section else "A stack file has"
-        self.refuse(path, written, f"{where} no setting of this name, so nothing would read it.", fix)
+        says = f"{section or 'A stack file'} has no setting of this name, so nothing would read it."
+        self.refuse(path, f"{HIDDEN if hidden else _written(value)} (unknown key)", Found(says, fix))
         # The setting that was meant is not missing, and rules about it would only confuse.
         self.meant.update(meant)
 
@@ -272,7 +257,7 @@ class _Draft:
 
         Pulumi reports only that something in a section is encrypted; if the section has a secret, that is what it was.
         """
-        section, _, _ = path.rpartition(".")
+        section = path.rpartition(".")[0]
         secret = any(secret.startswith(f"{section}.") for secret in self.secrets)
         return path in self.secret_keys or (section in self.secret_keys and not secret)
 
@@ -280,18 +265,17 @@ class _Draft:
         """Keep a value, also as an attribute of `known`."""
         self.values[setting.path] = value
         *section, name = setting.attributes
-        place = self.known
-        for part in section:
-            place = place.__dict__.setdefault(part, SimpleNamespace())
+        place = self.known.__dict__.setdefault(section[0], SimpleNamespace()) if section else self.known
         setattr(place, name, value)
 
     def fill(self) -> None:
         """Give every setting that was left out its default; one that follows an unreadable setting is unreadable."""
-        missing = [one for path, one in self.contract.items() if path not in self.values.keys() | self.unreadable]
+        read = self.values.keys() | self.unreadable
+        missing = [setting for path, setting in CONTRACTS[self.target].items() if path not in read]
         for one in missing:
             if one.required:
                 says = f"{one.info.description} {self.target} has no default for it."
-                self.refuse(one.path, shown(None), says, f"set rdma-ray:{one.path}")
+                self.refuse(one.path, shown(None), Found(says, f"set rdma-ray:{one.path}"))
             elif one.derived is None:
                 self.put(one, one.info.default)
         derived = [(one, one.derived.of) for one in missing if one.derived]
@@ -302,9 +286,9 @@ class _Draft:
 
     def check(self, stack: str | None) -> None:
         """Add what the rules find."""
-        found = [problem for rule in RULES[self.target or ""] if (problem := rule.problem(self.known))]
-        if stack is not None and self.target in NAME_LIMITS:
-            found += stack_name_problems(stack, NAME_LIMITS[self.target])
+        found = [problem for rule in RULES[self.target] if (problem := rule.problem(self.known))]
+        if stack is not None:
+            found += stack_name_problems(stack, NAME_LIMITS.get(self.target, ()))
         texts = {path: self.text(path) for path in self.values if found}
         self.problems += [problem.with_values(texts) for problem in found]
 
@@ -313,22 +297,3 @@ class _Draft:
         if path in self.defaulted:
             return shown(self.values[path]) + (" (default)" if self.values[path] is not None else "")
         return HIDDEN if self.hidden(path) else shown(self.values[path])
-
-    def report(self, path: str, says: str, fix: str, value: str) -> None:
-        """Add a problem of a setting with the target."""
-        target = str(self.target)
-        problem = Problem(settings=(path, "target"), says=says, fix=fix, source=CONTRACT, values=(value, target))
-        self.problems.append(problem)
-
-    @property
-    def contract(self) -> Mapping[str, Setting]:
-        """The settings of the target."""
-        return CONTRACTS[self.target or ""]
-
-    def tree(self) -> dict[str, Any]:
-        """Return the values as the model takes them."""
-        tree: dict[str, Any] = {key: {} for key in SECTIONS if any(path.startswith(f"{key}.") for path in self.values)}
-        for path, value in self.values.items():
-            section, _, name = path.rpartition(".")
-            (tree[section] if section else tree)[name] = value
-        return tree

@@ -7,11 +7,10 @@ from typing import Literal
 from pydantic import Field
 
 from infra.catalog.pins import RAY
-from infra.settings.fields import Flag, Number, Section, Token, Version
-from infra.settings.problems import Finding, Found, Rules
+from infra.settings.fields import Flag, Number, RayRelease, Section, Token
+from infra.settings.problems import Finding, Found, rule
 
 LOCAL_CPUS = 1024
-
 INSTEAD = dict.fromkeys(("nodes.min", "nodes.max", "ray.minWorkers", "ray.maxWorkers"), "nodes.count")
 """Settings of the clouds that have another name here."""
 
@@ -25,7 +24,7 @@ class LocalNodes(Section):
     cpus: Number = Field(
         2,
         ge=1,
-        le=1024,
+        le=LOCAL_CPUS,
         title="CPUs",
         description="local: logical CPUs that each Ray worker node offers to tasks and actors. They may be more than "
         "the machine has; the nodes then share.",
@@ -36,7 +35,7 @@ class LocalRay(Section):
     """The Ray cluster."""
 
     mode: Literal["cluster"] = Field("cluster", title="Ray mode")
-    version: Version = Field(RAY, title="a Ray release")
+    version: RayRelease = Field(RAY, title="a Ray release")
     token: Token | None = Field(
         None,
         description="local: the secret that clients of Ray present. Without it the stack creates a random one. "
@@ -52,17 +51,10 @@ class LocalSettings(Section):
     ray: LocalRay
     protect: Flag = False
 
-
-RULES = Rules()
-
-
-@RULES.add("nodes.count", "nodes.cpus", source="rdma-ray, this project's choice, 2026-11")
-def too_many_local_cpus(s: LocalSettings) -> Finding:
-    """Ray starts a worker process for every logical CPU that a program requests."""
-    processes = s.nodes.count * s.nodes.cpus
-    if processes > LOCAL_CPUS:
-        yield Found(
-            f"{s.nodes.count} nodes with {s.nodes.cpus} logical CPUs each let Ray start {processes} worker processes "
-            "on this one machine.",
-            f"keep the product at {LOCAL_CPUS} or less; local clusters are for trials",
-        )
+    @rule("nodes.count", "nodes.cpus", source="rdma-ray, this project's choice, 2026-11")
+    def too_many_cpus(self) -> Finding:
+        count, cpus = self.nodes.count, self.nodes.cpus
+        if count * cpus > LOCAL_CPUS:
+            says = f"{count} nodes with {cpus} logical CPUs each let Ray start {count * cpus} worker processes on this "
+            says += "one machine."
+            yield Found(says, f"keep the product at {LOCAL_CPUS} or less; local clusters are for trials")

@@ -39,7 +39,9 @@ class Problem:
     def __str__(self) -> str:
         values = self.values or ("",) * len(self.settings)
         lines = [f"{path}: {value}" if value else path for path, value in zip(self.settings, values, strict=True)]
-        lines += _wrapped("", self.says) + _wrapped("Fix: ", self.fix) + _wrapped("Source: ", self.source)
+        for label, text in (("", self.says), ("Fix: ", self.fix), ("Source: ", self.source)):
+            indent = " " * len(label)
+            lines += textwrap.wrap(text, WIDTH, initial_indent=label, subsequent_indent=indent, break_long_words=False)
         return "\n".join(lines)
 
 
@@ -47,16 +49,16 @@ class SettingsError(ValueError):
     """Every problem of a stack file. Nothing has been created when this is raised."""
 
     def __init__(self, problems: Iterable[Problem], *, origin: str = "The stack's configuration") -> None:
+        super().__init__()
         self.problems = tuple(problems)
         self.origin = origin
-        super().__init__()
 
     def __str__(self) -> str:
         count = len(self.problems)
         blocks = [f"{self.origin} has {count} problem{'s' if count != 1 else ''}; nothing was created."]
         for number, problem in enumerate(self.problems, start=1):
             mark = f"{number}. "
-            blocks.append(mark + textwrap.indent(str(problem), " " * len(mark))[len(mark) :])
+            blocks.append(mark + textwrap.indent(str(problem), " " * len(mark)).lstrip())
         return "\n\n".join(blocks)
 
 
@@ -69,22 +71,16 @@ class Found(NamedTuple):
 
 
 Finding = Iterator[Found]
-"""At most one; a further one does not count."""
 S = TypeVar("S")
 
 
 @dataclass(frozen=True)
 class Rule:
-    """What must hold between settings. The source is that of the reason."""
+    """What must hold between settings of a model: a function that yields at most one finding, and its source."""
 
     settings: tuple[str, ...]
     source: str
     find: Callable[[Any], Finding]
-
-    @property
-    def name(self) -> str:
-        """The name of the rule's function."""
-        return self.find.__name__
 
     def problem(self, settings: Any) -> Problem | None:
         """Return the rule's problem with these settings.
@@ -92,24 +88,17 @@ class Rule:
         Unreadable settings are missing attributes. A rule that reads one has nothing to add to that one's own problem.
         """
         try:
-            for says, fix, source in self.find(settings):
-                return Problem(settings=self.settings, says=says, fix=fix, source=source or self.source)
+            found = next(self.find(settings), None)
         except AttributeError:
-            pass
-        return None
+            return None
+        return found and Problem(
+            settings=self.settings, says=found.says, fix=found.fix, source=found.source or self.source
+        )
 
 
-class Rules(list[Rule]):
-    """The rules of a model, in the order in which they report."""
-
-    def add(self, *settings: str, source: str) -> Callable[[Callable[[S], Finding]], Rule]:
-        """Decorate a function that yields at most one finding about `settings`."""
-
-        def register(find: Callable[[S], Finding]) -> Rule:
-            self.append(Rule(settings, source, find))
-            return self[-1]
-
-        return register
+def rule(*settings: str, source: str) -> Callable[[Callable[[S], Finding]], Rule]:
+    """Make a model's method a rule about `settings`, the first of which is the one to change."""
+    return lambda find: Rule(settings, source, find)
 
 
 def shown(value: object) -> str:
@@ -119,12 +108,8 @@ def shown(value: object) -> str:
     if isinstance(value, SecretStr):
         return HIDDEN
     if isinstance(value, bool):
-        return "true" if value else "false"
+        return str(value).lower()
     if isinstance(value, list | tuple):
-        return "[" + ", ".join(shown(item) for item in value) + "]"
+        return f"[{', '.join(map(shown, value))}]"
     text = str(value)
     return text if len(text) <= 80 else text[:77] + "..."
-
-
-def _wrapped(label: str, text: str) -> list[str]:
-    return textwrap.wrap(text, WIDTH, initial_indent=label, subsequent_indent=" " * len(label), break_long_words=False)

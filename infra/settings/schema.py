@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from infra.settings.cloud import CloudSettings
 from infra.settings.fields import Setting
 from infra.settings.load import CONTRACTS, MODELS, NAMESPACE, OFF, PATHS, SECTIONS
 from infra.settings.problems import shown
@@ -29,20 +30,14 @@ BEGIN = "# Generated from infra/settings: python -m infra.settings.schema"
 def described(path: str) -> str:
     """Return a setting's description with its defaults by target."""
     settings = _by_target(path)
-    description = next(setting.info.description for setting in settings.values() if setting.info.description)
     words: dict[str, list[str]] = {}
     for target, setting in settings.items():
-        words.setdefault(_default(setting), []).append(target)
+        word = "none, it must be set" if setting.required else shown(setting.info.default).strip("()")
+        words.setdefault(setting.derived.words if setting.derived else word, []).append(target)
+    defaults = "; ".join(f"{', '.join(targets)}: {word}" for word, targets in words.items())
     if len(words) == 1 and len(settings) in (1, len(MODELS)):
-        return f"{description} Default: {next(iter(words))}."
-    defaults = (f"{', '.join(targets)}: {word}" for word, targets in words.items())
-    return f"{description} Default: {'; '.join(defaults)}."
-
-
-def _default(setting: Setting) -> str:
-    if setting.derived is not None:
-        return setting.derived.words
-    return "none, it must be set" if setting.required else shown(setting.info.default).strip("()")
+        defaults = next(iter(words))
+    return f"{next(filter(None, (one.info.description for one in settings.values())))} Default: {defaults}."
 
 
 def _by_target(path: str) -> dict[str, Setting]:
@@ -50,10 +45,9 @@ def _by_target(path: str) -> dict[str, Setting]:
 
 
 def _section(key: str) -> tuple[str, list[str]]:
-    """Return a section's description and the paths of its settings."""
-    fields = (info for model in MODELS.values() for info in model.model_fields.values() if info.alias == key)
-    description = next(info.description for info in fields if info.description)
-    return description, [path for path in PATHS if path.startswith(f"{key}.")]
+    """Return a section's description and the names of its settings."""
+    description = str(CloudSettings.model_fields[key].description)
+    return description, [path.partition(".")[2] for path in PATHS if path.startswith(f"{key}.")]
 
 
 def project_config() -> str:
@@ -75,13 +69,13 @@ def _declared() -> Iterator[tuple[str, str, Any, str]]:
     """Yield key, type, default and description of what Pulumi.yaml can declare; the default None is none."""
     for key in KEYS:
         if key in SECTIONS:
-            description, paths = _section(key)
-            yield key, "object", {}, f"{description} Settings: {', '.join(path.partition('.')[2] for path in paths)}."
+            description, names = _section(key)
+            yield key, "object", {}, f"{description} Settings: {', '.join(names)}."
             continue
         settings = _by_target(key)
         defaults = {None if setting.required else setting.info.default for setting in settings.values()}
         everywhere = len(settings) == len(MODELS)
-        if len(defaults) == 1 and (everywhere or not defaults.isdisjoint(OFF)):
+        if len(defaults) == 1 and (everywhere or not {shown(default) for default in defaults}.isdisjoint(OFF)):
             yield key, next(iter(settings.values())).schema["type"], defaults.pop(), described(key)
 
 
@@ -100,9 +94,9 @@ def stack_schema() -> dict[str, Any]:
     settings: dict[str, Any] = {}
     for key in KEYS:
         if key in SECTIONS:
-            description, paths = _section(key)
-            inner = {path.partition(".")[2]: _value(path) for path in paths}
-            settings[f"{NAMESPACE}:{key}"] = {"description": description, **_object(inner)}
+            description, inner = _section(key)
+            values = {name: _value(f"{key}.{name}") for name in inner}
+            settings[f"{NAMESPACE}:{key}"] = {"description": description, **_object(values)}
         else:
             settings[f"{NAMESPACE}:{key}"] = _value(key)
     config = _object(settings, f"{NAMESPACE}:target")

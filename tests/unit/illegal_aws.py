@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from infra.settings import eks
+from infra.settings import EksSettings
 
 from .illegal import Case
 from .stacks import EKS, changed
@@ -14,7 +14,7 @@ CLOSED = {"access.egress": "endpoints", "access.imageMirror": f"{ECR}/mirror", "
 
 CASES = (
     Case(
-        eks.block_end_without_block,
+        EksSettings.block_end_without_block,
         EKS,
         {"nodes.blockEnds": "2026-12-03T11:30:00Z"},
         {
@@ -26,7 +26,7 @@ CASES = (
         "remove nodes.blockEnds",
     ),
     Case(
-        eks.second_zone_wrong,
+        EksSettings.second_zone_wrong,
         EKS,
         {"network.secondZone": "us-east-1a"},
         {"network.secondZone": "us-east-1f"},
@@ -34,7 +34,7 @@ CASES = (
         "another zone of the region",
     ),
     Case(
-        eks.second_zone_wrong,
+        EksSettings.second_zone_wrong,
         changed(EKS, {"location": "use1-az1"}),
         {"network.secondZone": "us-east-1b"},
         {"network.secondZone": "use1-az4"},
@@ -42,7 +42,7 @@ CASES = (
         "written like location",
     ),
     Case(
-        eks.second_zone_wrong,
+        EksSettings.second_zone_wrong,
         EKS,
         {"network.secondZone": "us-west-2b"},
         {"network.secondZone": "us-east-1b"},
@@ -50,7 +50,7 @@ CASES = (
         "another zone of the region",
     ),
     Case(
-        eks.second_zone_wrong,
+        EksSettings.second_zone_wrong,
         EKS,
         {"network.secondZone": "somewhere"},
         {"network.secondZone": "us-east-1c"},
@@ -58,7 +58,7 @@ CASES = (
         "or remove it",
     ),
     Case(
-        eks.interfaces_unavailable,
+        EksSettings.interfaces_unavailable,
         EKS,
         {"network.interfaces": "bandwidth-optimised"},
         {"network.interfaces": "bandwidth-optimised", "nodes.machine": "p5e.48xlarge"},
@@ -66,7 +66,7 @@ CASES = (
         "p5.48xlarge, p5e.48xlarge",
     ),
     Case(
-        eks.endpoints_without_mirror,
+        EksSettings.endpoints_without_mirror,
         changed(EKS, {"ray.image": f"{ECR}/ray-efa:2.60.0"}),
         {"access.egress": "endpoints"},
         {"access.egress": "endpoints", "access.imageMirror": f"{ECR}/mirror"},
@@ -74,7 +74,7 @@ CASES = (
         "access.imageMirror",
     ),
     Case(
-        eks.image_out_of_reach,
+        EksSettings.image_out_of_reach,
         changed(EKS, {"access.imageMirror": f"{ECR}/mirror", "ray.image": None}),
         {"access.egress": "endpoints"},
         {"access.egress": "endpoints", "ray.image": f"{ECR}/ray-efa:2.60.0"},
@@ -82,7 +82,7 @@ CASES = (
         "private ECR registry",
     ),
     Case(
-        eks.file_system_size,
+        EksSettings.file_system_size,
         changed(EKS, BUCKET),
         {"storage.capacityGib": 2000},
         {"storage.capacityGib": 4800},
@@ -90,7 +90,7 @@ CASES = (
         "2400",
     ),
     Case(
-        eks.file_system_size,
+        EksSettings.file_system_size,
         changed(EKS, BUCKET),
         {"storage.efa": True, "storage.capacityGib": 2400},
         {"storage.efa": True, "storage.capacityGib": 4800},
@@ -98,7 +98,7 @@ CASES = (
         "4800",
     ),
     Case(
-        eks.file_system_without_efa_client,
+        EksSettings.file_system_without_efa_client,
         changed(EKS, {**BUCKET, "storage.capacityGib": 4800}),
         {"storage.efa": True, "nodes.machine": "p4d.24xlarge"},
         {"storage.efa": True, "nodes.machine": "p6-b300.48xlarge"},
@@ -106,7 +106,7 @@ CASES = (
         "remove storage.efa",
     ),
     Case(
-        eks.file_system_client_out_of_reach,
+        EksSettings.file_system_client_out_of_reach,
         changed(EKS, {**BUCKET, **CLOSED, "storage.capacityGib": 4800}),
         {"storage.efa": True},
         {"storage.efa": True, "access.egress": "nat"},
@@ -114,7 +114,7 @@ CASES = (
         "set access.egress to nat",
     ),
     Case(
-        eks.file_system_devices_exceeded,
+        EksSettings.file_system_devices_exceeded,
         changed(EKS, {**BUCKET, "storage.capacityGib": 4800}),
         {"storage.efa": True, "nodes.max": 129},
         {"storage.efa": True, "nodes.max": 128},
@@ -122,7 +122,7 @@ CASES = (
         "lower nodes.max to 128",
     ),
     Case(
-        eks.file_system_without_bucket,
+        EksSettings.file_system_without_bucket,
         EKS,
         {"storage.capacityGib": 2400},
         {"storage.capacityGib": 2400, **BUCKET},
@@ -130,7 +130,7 @@ CASES = (
         "name the bucket in storage.bucket",
     ),
     Case(
-        eks.file_system_without_bucket,
+        EksSettings.file_system_without_bucket,
         EKS,
         {"storage.efa": True, "storage.capacityGib": 4800},
         {"storage.efa": True, "storage.capacityGib": 4800, **BUCKET},
@@ -138,7 +138,7 @@ CASES = (
         "remove storage.efa",
     ),
     Case(
-        eks.administrator_malformed,
+        EksSettings.administrator_malformed,
         EKS,
         {"access.administrators": ["arn:aws:sts::111122223333:assumed-role/ops/me"]},
         {"access.administrators": ["arn:aws:iam::111122223333:role/ops"]},

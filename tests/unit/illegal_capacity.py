@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from infra.settings import common, eks, gke
+from infra.settings import CloudSettings, EksSettings, GkeSettings
 
 from .illegal import Case
 from .stacks import EKS, GKE, changed
@@ -28,7 +28,7 @@ CASES = (
         "set target to gke",
     ),
     Case(
-        common.machine_unsupported,
+        CloudSettings.machine_unsupported,
         GKE,
         {"nodes.machine": "a4x-highgpu-4g"},
         {"nodes.machine": "a4-highgpu-8g"},
@@ -52,7 +52,7 @@ CASES = (
         "on-demand, spot, reservation, capacity-block",
     ),
     Case(
-        common.capacity_unavailable,
+        CloudSettings.capacity_unavailable,
         GKE,
         {"nodes.capacity": "on-demand"},
         {"nodes.capacity": "spot"},
@@ -60,7 +60,7 @@ CASES = (
         "flex-start",
     ),
     Case(
-        common.capacity_unavailable,
+        CloudSettings.capacity_unavailable,
         EKS,
         {"nodes.capacity": "spot", "nodes.machine": "p6-b300.48xlarge"},
         {"nodes.capacity": "spot", "nodes.machine": "p6-b200.48xlarge"},
@@ -68,7 +68,7 @@ CASES = (
         "on-demand, reservation, capacity-block",
     ),
     Case(
-        gke.reservation_missing,
+        GkeSettings.reservation_missing_or_unused,
         GKE,
         {"nodes.capacity": "reservation"},
         {"nodes.capacity": "reservation", "nodes.reservation": "ours"},
@@ -76,7 +76,7 @@ CASES = (
         "name",
     ),
     Case(
-        gke.reservation_missing,
+        GkeSettings.reservation_missing_or_unused,
         CLASSED,
         {"nodes.fallback": "reservation"},
         {"nodes.fallback": "reservation", "nodes.reservation": "ours"},
@@ -84,7 +84,7 @@ CASES = (
         "name",
     ),
     Case(
-        eks.reservation_missing,
+        EksSettings.reservation_missing_or_unused,
         EKS,
         {"nodes.capacity": "capacity-block"},
         {"nodes.capacity": "capacity-block", "nodes.reservation": "cr-0123456789abcdef0"},
@@ -92,7 +92,7 @@ CASES = (
         "cr-",
     ),
     Case(
-        gke.reservation_unused,
+        GkeSettings.reservation_missing_or_unused,
         GKE,
         {"nodes.reservation": "ours"},
         {"nodes.reservation": "ours", "nodes.capacity": "reservation"},
@@ -100,7 +100,7 @@ CASES = (
         "remove nodes.reservation",
     ),
     Case(
-        eks.reservation_unused,
+        EksSettings.reservation_missing_or_unused,
         EKS,
         {"nodes.reservation": "cr-0123456789abcdef0"},
         {"nodes.reservation": "cr-0123456789abcdef0", "nodes.capacity": "reservation"},
@@ -108,7 +108,7 @@ CASES = (
         "remove nodes.reservation",
     ),
     Case(
-        eks.reservation_malformed,
+        EksSettings.reservation_malformed,
         EKS,
         {"nodes.reservation": "ours", "nodes.capacity": "reservation"},
         {"nodes.reservation": "cr-0123456789abcdef0", "nodes.capacity": "reservation"},
@@ -116,7 +116,7 @@ CASES = (
         "cr-0123456789abcdef0",
     ),
     Case(
-        gke.reservation_malformed,
+        GkeSettings.reservation_malformed,
         GKE,
         {"nodes.reservation": "Ours!", "nodes.capacity": "reservation"},
         {"nodes.reservation": "projects/p/reservations/ours/reservationBlocks/b-1", "nodes.capacity": "reservation"},
@@ -124,7 +124,7 @@ CASES = (
         "projects/",
     ),
     Case(
-        gke.run_time_too_long,
+        GkeSettings.run_time_wrong,
         GKE,
         {"nodes.maxRunHours": 169},
         {"nodes.maxRunHours": 168},
@@ -132,7 +132,7 @@ CASES = (
         "168 or less",
     ),
     Case(
-        gke.run_time_without_flex_start,
+        GkeSettings.run_time_wrong,
         GKE,
         {"nodes.maxRunHours": 24, "nodes.capacity": "spot"},
         {"nodes.maxRunHours": 24},
@@ -140,7 +140,7 @@ CASES = (
         "remove nodes.maxRunHours",
     ),
     Case(
-        gke.flex_start_not_static,
+        GkeSettings.flex_start_not_static,
         GKE,
         {"nodes.min": 1},
         {"nodes.min": 1, "nodes.capacity": "spot"},
@@ -156,7 +156,7 @@ CASES = (
         "flex-start",
     ),
     Case(
-        gke.fallback_unavailable,
+        GkeSettings.fallback_unavailable,
         CLASSED,
         {"nodes.fallback": "on-demand"},
         {"nodes.capacity": "spot", "nodes.fallback": "flex-start"},
@@ -164,7 +164,7 @@ CASES = (
         "spot",
     ),
     Case(
-        gke.fallback_without_compute_class,
+        GkeSettings.fallback_without_order,
         CLASSED,
         {"computeClass": False},
         {},
@@ -172,7 +172,7 @@ CASES = (
         "set computeClass to true",
     ),
     Case(
-        gke.fallback_repeats_capacity,
+        GkeSettings.fallback_never_tried,
         CLASSED,
         {"nodes.fallback": "flex-start"},
         {},
@@ -180,7 +180,7 @@ CASES = (
         "another fallback",
     ),
     Case(
-        eks.capacity_block_not_static,
+        EksSettings.capacity_block_not_static,
         EKS,
         {"nodes.capacity": "capacity-block", "nodes.reservation": "cr-0123456789abcdef0", "nodes.min": 1},
         {"nodes.capacity": "capacity-block", "nodes.reservation": "cr-0123456789abcdef0", "nodes.min": 0},

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from infra.catalog.pins import AWS_RAY_TRAIN
-from infra.settings import common, eks, gke, local, ray
+from infra.settings import CloudSettings, EksSettings, GkeSettings, LocalSettings
 
 from .illegal import Case
 from .stacks import EKS, GKE, LOCAL, changed
@@ -12,16 +12,23 @@ JOB = {"ray.mode": "indexed-job", "ray.entrypoint": "python /app/train.py"}
 
 CASES = (
     Case(
-        gke.location_not_a_zone,
+        GkeSettings.location_not_a_zone,
         GKE,
         {"location": "us-central1"},
         {"location": "europe-west4-b"},
         "location",
         "us-central1-b",
     ),
-    Case(eks.location_not_a_zone, EKS, {"location": "us-east-1"}, {"location": "use1-az1"}, "location", "us-east-1a"),
     Case(
-        eks.location_not_a_zone,
+        EksSettings.location_not_a_zone,
+        EKS,
+        {"location": "us-east-1"},
+        {"location": "use1-az1"},
+        "location",
+        "us-east-1a",
+    ),
+    Case(
+        EksSettings.location_not_a_zone,
         EKS,
         {"location": "us-central1-b"},
         {"location": "ap-southeast-2c"},
@@ -38,7 +45,7 @@ CASES = (
         "efa, efa-dranet",
     ),
     Case(
-        eks.claims_from_zero_nodes,
+        EksSettings.claims_from_zero_nodes,
         EKS,
         {"fabric": "efa-dranet"},
         {"fabric": "efa-dranet", "nodes.min": 1},
@@ -46,7 +53,7 @@ CASES = (
         "set nodes.min to 1",
     ),
     Case(
-        common.base_range_public,
+        CloudSettings.base_range_public,
         GKE,
         {"network.baseRange": "11.0.0.0/14"},
         {"network.baseRange": "172.16.0.0/14"},
@@ -54,7 +61,7 @@ CASES = (
         "10.0.0.0/8",
     ),
     Case(
-        gke.base_range_too_small,
+        GkeSettings.base_range_too_small,
         GKE,
         {"network.baseRange": "10.0.0.0/20"},
         {"network.baseRange": "10.0.0.0/19"},
@@ -62,19 +69,26 @@ CASES = (
         "/19",
     ),
     Case(
-        eks.base_range_wrong_size,
+        EksSettings.base_range_wrong_size,
         EKS,
         {"network.baseRange": "10.0.0.0/15"},
         {"network.baseRange": "10.0.0.0/16"},
         "network.baseRange",
         "10.0.0.0/16",
     ),
-    Case(common.nodes_min_above_max, EKS, {"nodes.min": 3}, {"nodes.min": 2}, "nodes.min", "raise nodes.max to 3"),
     Case(
-        ray.workers_above_nodes, GKE, {"ray.maxWorkers": 3}, {"ray.maxWorkers": 2}, "ray.maxWorkers", "raise nodes.max"
+        CloudSettings.nodes_min_above_max, EKS, {"nodes.min": 3}, {"nodes.min": 2}, "nodes.min", "raise nodes.max to 3"
     ),
     Case(
-        ray.workers_min_above_max,
+        CloudSettings.workers_above_nodes,
+        GKE,
+        {"ray.maxWorkers": 3},
+        {"ray.maxWorkers": 2},
+        "ray.maxWorkers",
+        "raise nodes.max",
+    ),
+    Case(
+        CloudSettings.workers_min_above_max,
         GKE,
         {"ray.minWorkers": 2, "ray.maxWorkers": 1},
         {"ray.minWorkers": 1, "ray.maxWorkers": 1},
@@ -82,7 +96,7 @@ CASES = (
         "lower ray.minWorkers",
     ),
     Case(
-        ray.ray_without_tokens,
+        None,
         LOCAL,
         {"ray.version": "2.51.9"},
         {"ray.version": "2.52.0"},
@@ -90,7 +104,7 @@ CASES = (
         "2.52.0",
     ),
     Case(
-        ray.image_runs_another_ray,
+        CloudSettings.image_runs_another_ray,
         GKE,
         {"ray.image": "example/ray:2.59.0-py311-cu128"},
         {"ray.image": "example/ray@sha256:" + "0" * 64},
@@ -98,7 +112,7 @@ CASES = (
         "2.60.0",
     ),
     Case(
-        ray.image_runs_another_ray,
+        CloudSettings.image_runs_another_ray,
         EKS,
         {"ray.image": AWS_RAY_TRAIN, "ray.version": "2.60.0"},
         {"ray.image": AWS_RAY_TRAIN},
@@ -106,7 +120,7 @@ CASES = (
         'set ray.version to "2.58.0"',
     ),
     Case(
-        ray.image_is_gpu_alias,
+        CloudSettings.image_is_gpu_alias,
         GKE,
         {"ray.image": "example/ray:2.60.0-gpu"},
         {"ray.image": "example/ray-gpu:2.60.0-cu128"},
@@ -114,7 +128,7 @@ CASES = (
         "cu128",
     ),
     Case(
-        ray.image_too_old_for_blackwell,
+        CloudSettings.image_too_old_for_blackwell,
         EKS,
         {"nodes.machine": "p6-b200.48xlarge", "ray.image": "example/ray:2.60.0-py311-cu126"},
         {"nodes.machine": "p5en.48xlarge", "ray.image": "example/ray:2.60.0-py311-cu126"},
@@ -122,7 +136,7 @@ CASES = (
         "cu128",
     ),
     Case(
-        local.too_many_local_cpus,
+        LocalSettings.too_many_cpus,
         LOCAL,
         {"nodes.count": 33, "nodes.cpus": 32},
         {"nodes.count": 32, "nodes.cpus": 32},
@@ -130,7 +144,7 @@ CASES = (
         "1024",
     ),
     Case(
-        common.public_endpoint_without_networks,
+        CloudSettings.public_endpoint_for_the_internet,
         GKE,
         {"access.publicEndpoint": True},
         {"access.publicEndpoint": True, "access.authorizedNetworks": ["203.0.113.7/32"]},
@@ -138,15 +152,15 @@ CASES = (
         "203.0.113.7/32",
     ),
     Case(
-        common.public_endpoint_for_the_internet,
+        CloudSettings.public_endpoint_for_the_internet,
         EKS,
         {"access.publicEndpoint": True, "access.authorizedNetworks": ["203.0.113.7/32", "0.0.0.0/0"]},
         {"access.publicEndpoint": False, "access.authorizedNetworks": ["0.0.0.0/0"]},
-        "access.authorizedNetworks",
+        "access.publicEndpoint",
         "203.0.113.7/32",
     ),
     Case(
-        gke.bucket_malformed,
+        GkeSettings.bucket_malformed,
         GKE,
         {"storage.bucket": "gs://ours/data"},
         {"storage.bucket": "ours_data"},
@@ -154,7 +168,7 @@ CASES = (
         "write ours",
     ),
     Case(
-        eks.bucket_malformed,
+        EksSettings.bucket_malformed,
         EKS,
         {"storage.bucket": "ours_data"},
         {"storage.bucket": "ours-data"},
@@ -162,16 +176,23 @@ CASES = (
         "correct",
     ),
     Case(
-        common.mount_path_hides_system,
+        CloudSettings.mount_path_hides_system,
         GKE,
         {"storage.mountPath": "/usr/local/gib"},
         {"storage.mountPath": "/mnt/usr"},
         "storage.mountPath",
         "/bucket",
     ),
-    Case(ray.job_without_entrypoint, GKE, {"ray.mode": "indexed-job"}, JOB, "ray.mode", "set ray.entrypoint"),
     Case(
-        ray.entrypoint_without_job,
+        CloudSettings.entrypoint_without_job,
+        GKE,
+        {"ray.mode": "indexed-job"},
+        JOB,
+        "ray.entrypoint",
+        "set ray.entrypoint",
+    ),
+    Case(
+        CloudSettings.entrypoint_without_job,
         EKS,
         {"ray.entrypoint": "torchrun train.py"},
         {"ray.entrypoint": "torchrun train.py", "ray.mode": "indexed-job"},
@@ -179,7 +200,7 @@ CASES = (
         "indexed-job",
     ),
     Case(
-        ray.job_size_not_fixed,
+        CloudSettings.job_size_not_fixed,
         changed(GKE, JOB),
         {"ray.minWorkers": 1},
         {"ray.minWorkers": 2},
@@ -187,7 +208,7 @@ CASES = (
         "set ray.minWorkers to 2",
     ),
     Case(
-        ray.torchrun_on_the_head,
+        CloudSettings.torchrun_not_on_every_pod,
         changed(GKE, {**JOB, "ray.mode": "job"}),
         {"ray.entrypoint": "torchrun --nproc-per-node=gpu /app/train.py"},
         {"ray.entrypoint": "torchrun --nproc-per-node=gpu /app/train.py", "ray.mode": "indexed-job"},
@@ -196,7 +217,7 @@ CASES = (
     ),
     *(
         Case(
-            ray.torchrun_on_the_head,
+            CloudSettings.torchrun_not_on_every_pod,
             changed(GKE, {**JOB, "ray.mode": "job"}),
             {"ray.entrypoint": wrong},
             {"ray.entrypoint": "python launch.py --with torchrun"},
@@ -212,7 +233,7 @@ CASES = (
     ),
     *(
         Case(
-            ray.torchrun_on_one_pod,
+            CloudSettings.torchrun_not_on_every_pod,
             changed(GKE, JOB),
             {"ray.entrypoint": wrong},
             {"ray.entrypoint": "torchrun train.py"},
@@ -223,7 +244,7 @@ CASES = (
     ),
     *(
         Case(
-            ray.job_size_not_fixed,
+            CloudSettings.job_size_not_fixed,
             changed(stack, {**JOB, "ray.mode": "job"}),
             {"ray.minWorkers": 1},
             {"ray.minWorkers": 2},
@@ -233,6 +254,11 @@ CASES = (
         for stack in (GKE, EKS)
     ),
     Case(
-        ray.job_without_entrypoint, EKS, {"ray.mode": "job"}, {**JOB, "ray.mode": "job"}, "ray.mode", "ray.entrypoint"
+        CloudSettings.entrypoint_without_job,
+        EKS,
+        {"ray.mode": "job"},
+        {**JOB, "ray.mode": "job"},
+        "ray.entrypoint",
+        "ray.entrypoint",
     ),
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from infra.settings import gke, ray
+from infra.settings import CloudSettings, GkeSettings
 
 from .illegal import Case
 from .stacks import EKS, GKE, changed
@@ -15,7 +15,7 @@ SECOND = changed(RESERVED, {"nodes.fallback": "flex-start-queued", "queue": "kue
 CASES = (
     *(
         Case(
-            ray.kueue_size_not_fixed,
+            CloudSettings.kueue_size_not_fixed,
             stack,
             {"queue": "kueue", "ray.minWorkers": 0},
             {"queue": "kueue", "ray.minWorkers": 2},
@@ -24,12 +24,12 @@ CASES = (
         )
         for stack in (GKE, EKS)
     ),
-    Case(gke.queued_not_static, QUEUED, {"nodes.min": 1}, {}, "nodes.min", "set nodes.min to 0"),
-    Case(gke.queued_without_kueue, QUEUED, {"queue": "none"}, {}, "nodes.capacity", "set queue to kueue"),
-    Case(gke.queued_with_compute_class, QUEUED, {"computeClass": True}, {}, "computeClass", "false"),
-    Case(gke.queued_with_fallback, QUEUED, {"nodes.fallback": "spot"}, {}, "nodes.fallback", "remove"),
+    Case(GkeSettings.flex_start_not_static, QUEUED, {"nodes.min": 1}, {}, "nodes.min", "set nodes.min to 0"),
+    Case(GkeSettings.queued_without_kueue, QUEUED, {"queue": "none"}, {}, "nodes.capacity", "set queue to kueue"),
+    Case(GkeSettings.queued_with_compute_class, QUEUED, {"computeClass": True}, {}, "computeClass", "false"),
+    Case(GkeSettings.fallback_never_tried, QUEUED, {"nodes.fallback": "spot"}, {}, "nodes.fallback", "remove"),
     Case(
-        gke.queued_fallback_with_compute_class,
+        GkeSettings.fallback_without_order,
         changed(RESERVED, {"queue": "kueue", "computeClass": True}),
         {"nodes.fallback": "flex-start-queued"},
         {"nodes.fallback": "flex-start-queued", "computeClass": False},
@@ -38,7 +38,7 @@ CASES = (
     ),
     *(
         Case(
-            gke.queued_fallback_without_reservation,
+            GkeSettings.fallback_never_tried,
             changed(GKE, {"nodes.capacity": first, "queue": "kueue"}),
             {"nodes.fallback": "flex-start-queued"},
             {"nodes.fallback": "flex-start-queued", "nodes.capacity": "reservation", "nodes.reservation": "ours"},
@@ -48,7 +48,7 @@ CASES = (
         for first in ("spot", "flex-start")
     ),
     Case(
-        gke.queued_fallback_without_kueue,
+        GkeSettings.queued_fallback_without_kueue,
         SECOND,
         {"queue": "none"},
         {"nodes.min": 1},

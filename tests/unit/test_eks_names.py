@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from infra.eks.addons import mirrored
 from infra.eks.cluster import kubeconfig
 from infra.eks.names import GPU_GROUP, MAX_ROLE_NAME, SYSTEM_GROUP, EksNames
-from infra.settings.common import longest_stack_name
+from infra.settings.cloud import longest_stack_name
 from infra.settings.eks import NAME_LIMITS
 from tests.unit.stacks import EKS, problems_of
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from infra.gke.site import ACCOUNT_ID_ROOM, Site
 from infra.naming import shorten
-from infra.settings.common import longest_stack_name
+from infra.settings.cloud import longest_stack_name
 from infra.settings.gke import NAME_LIMITS
 from tests.unit.stacks import GKE, problems_of
 

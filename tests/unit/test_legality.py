@@ -14,7 +14,7 @@ CASES = (*illegal_capacity.CASES, *illegal_clusters.CASES, *illegal_aws.CASES, *
 
 
 def case_id(case: Case) -> str:
-    return f"{case.rule.name if case.rule else case.about}-{case.stack['target']}"
+    return f"{case.rule.find.__name__ if case.rule else case.about}-{case.stack['target']}"
 
 
 def test_every_rule_has_a_case() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from infra.settings import eks, gke, parse
-from infra.settings.common import NameLimit, longest_stack_name
+from infra.settings.cloud import NameLimit, longest_stack_name
 from infra.settings.load import RULES
 
 from .stacks import EKS, GKE, LOCAL, changed, problems_of
@@ -99,7 +99,7 @@ def test_stack_names(stack: dict[str, Any], limits: tuple[NameLimit, ...]) -> No
 def test_rules_accept_complete_settings() -> None:
     for stack in (GKE, EKS, LOCAL):
         settings = parse(stack)
-        assert [rule.name for rule in RULES[settings.target] if rule.problem(settings)] == []
+        assert [rule.find.__name__ for rule in RULES[settings.target] if rule.problem(settings)] == []
 
 
 def test_a_bucket_of_cloud_storage_with_dots_may_be_longer() -> None:

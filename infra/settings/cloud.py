@@ -1,0 +1,298 @@
+"""What the stack files of both clouds share: the settings at the top level, and the rules between settings."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+import shlex
+from collections.abc import Iterable, Iterator
+from ipaddress import IPv4Network
+from typing import Literal, NamedTuple
+
+from pydantic import Field
+
+from infra.catalog.machines import CATALOG
+from infra.catalog.pins import RAY_IN
+from infra.settings.common import CloudAccess, CloudNetwork, CloudNodes, CloudRay, CloudStorage
+from infra.settings.fields import KUBERAY, Flag, Section, Text
+from infra.settings.problems import CONTRACT, Finding, Found, Problem, rule
+
+ADDRESSES = "the address plan of rdma-ray (infra/addresses.py), 2026-11"
+BLACKWELL = "CUDA before 12.8 has no code for compute capability 10.0 (sm_100); GKE preflight notes, 2026-08"
+ENDPOINTS = "CVE-2023-48022; default of both clouds for public endpoints, unverified, 2026-11"
+HTTP_MODE = "ray-project/kuberay: HTTPMode submits the entry point to the head, v1.6.2"
+INDEXED_JOB = "rdma-ray: docs/indexed-job.md"
+JOB_SIZE = (
+    "Kubernetes docs, concepts/workloads/controllers/job, read 2026-11; ray-project/kuberay: rayjob_controller.go "
+    "(preRunningDeadlineSeconds ends with a cluster that is ready), v1.6.2"
+)
+KUEUE = "kubernetes-sigs/kueue 0.19.2: RayCluster webhook, ff69552e, 2026-08-22"
+LAYOUT = "Filesystem Hierarchy Standard 3.0; rayproject images keep Ray in /home/ray"
+MACHINES = "the catalog of machines (infra/catalog/machines.py)"
+PRIVATE = "RFC 1918 and RFC 6598"
+RAY_IMAGES = "ray-project/ray: ray-images.json and image_tags_lib.py, read 2026-08"
+RAY_VERSIONS = "ray-project/kuberay: samples, rayVersion is the image's Ray, v1.7.0"
+WHOLE_NODE = "GKE docs gke-ai-hypercompute-custom, 2026-04-06: an RDMA pod takes every GPU and NIC of its node"
+
+BLACKWELL_GPUS = ("B200", "B300", "GB200")
+BLACKWELL_CUDA = 128
+PRIVATE_RANGES = tuple(map(IPv4Network, ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10")))
+SYSTEM_FOLDERS = re.compile(r"/(bin|boot|dev|etc|lib|lib32|lib64|opt|proc|root|run|sbin|sys|tmp|usr|var)(/|$)")
+OWN_NETWORKS = 'your own networks, such as ["203.0.113.7/32"], or access.publicEndpoint to false'
+
+
+class CloudSettings(Section):
+    """Stack file of a cloud."""
+
+    target: str = Field(description="Where the cluster runs: local (this machine), gke (Google Cloud) or eks (AWS).")
+    location: Text = Field(
+        title="a zone",
+        description="The one zone of every GPU node. gke: a zone such as us-central1-b; eks: an availability zone such "
+        "as us-east-1a, or its id such as use1-az1.",
+    )
+    nodes: CloudNodes = Field(description="GPU machines that carry Ray workers.")
+    fabric: str = Field(
+        title="fabric",
+        description="How pods reach the RDMA NICs. gke: multi-network (Network objects and annotations), dranet "
+        "(claims, networks of the stack), managed-dranet (claims, networks of GKE); eks: efa (device plugin), "
+        "efa-dranet (claims).",
+    )
+    queue: Literal["none", "kueue"] = Field(
+        "none",
+        title="queue",
+        description="Queueing system that admits workloads: `none`, or `kueue`, which starts a job when all its nodes "
+        "are available.",
+    )
+    ray: CloudRay = Field(description="The Ray cluster.")
+    storage: CloudStorage = Field(description="Folder that every Ray node sees.")
+    access: CloudAccess = Field(description="Who reaches the cluster's control plane.")
+    network: CloudNetwork = Field(description="Addresses of the stack's own networks.")
+    protect: Flag = Field(True, description="Deletion protection of what holds data or takes hours to create again.")
+
+    @rule("nodes.machine", source=MACHINES)
+    def machine_unsupported(self) -> Finding:
+        machine = CATALOG[self.nodes.machine]
+        if machine.unsupported is not None:
+            says = f"{machine.name} is not supported: {machine.unsupported}."
+            yield Found(says, f"choose one of {', '.join(supported(machine.cloud))}", machine.sources["gpus"])
+
+    @rule("nodes.capacity", "nodes.machine", source=MACHINES)
+    def capacity_unavailable(self) -> Finding:
+        return not_available(self.nodes.machine, self.nodes.capacity, "nodes.capacity")
+
+    @rule("nodes.min", "nodes.max", source=CONTRACT)
+    def nodes_min_above_max(self) -> Finding:
+        if self.nodes.min > self.nodes.max:
+            says = f"The cluster cannot have at least {self.nodes.min} and at most {self.nodes.max} nodes."
+            yield Found(says, f"raise nodes.max to {self.nodes.min}, or lower nodes.min")
+
+    @rule("access.publicEndpoint", "access.authorizedNetworks", source=ENDPOINTS)
+    def public_endpoint_for_the_internet(self) -> Finding:
+        networks = self.access.authorized_networks
+        if self.access.public_endpoint and not networks:
+            says = "Without a list of networks, the clouds open a public endpoint to the whole Internet."
+            yield Found(says, f"set access.authorizedNetworks to {OWN_NETWORKS}")
+        elif self.access.public_endpoint and any(IPv4Network(network).prefixlen == 0 for network in networks):
+            says = "0.0.0.0/0 is the whole Internet: one leaked credential or one hole in the API server is enough."
+            yield Found(says, f"set access.authorizedNetworks to {OWN_NETWORKS}")
+
+    @rule("storage.mountPath", source=LAYOUT)
+    def mount_path_hides_system(self) -> Finding:
+        path = self.storage.mount_path
+        clean = posixpath.normpath(path)
+        if not path.startswith("/"):
+            says = f"{path} is not an absolute path; Kubernetes rejects the mount."
+            yield Found(says, f"write /{clean.lstrip('./')}")
+        elif path.rstrip("/") != clean.rstrip("/") or "//" in path or ":" in path:
+            yield Found(
+                f"{path} contains .., a double slash or a colon; Kubernetes rejects it.", "write the plain path"
+            )
+        elif clean in ("/", "/home", "/home/ray") or SYSTEM_FOLDERS.match(clean):
+            says = f"The bucket would cover {clean} of the image, and with it files that Ray, CUDA or NCCL need."
+            yield Found(says, "choose a folder of its own, such as /bucket or /mnt/bucket")
+
+    @rule("network.baseRange", source=PRIVATE)
+    def base_range_public(self) -> Finding:
+        base = IPv4Network(self.network.base_range)
+        if not any(base.subnet_of(private) for private in PRIVATE_RANGES):
+            says = f"{base} is not inside a private range; Internet hosts with these addresses would be unreachable."
+            yield Found(says, f"choose a part of {', '.join(map(str, PRIVATE_RANGES))}")
+
+    @rule("ray.maxWorkers", "nodes.max", source=WHOLE_NODE)
+    def workers_above_nodes(self) -> Finding:
+        workers, nodes = self.ray.max_workers, self.nodes.max
+        if workers > nodes:
+            says = f"A Ray worker takes all GPUs and NICs of a node: {workers - nodes} of {workers} would never start, "
+            says += "and a job that needs them would wait forever."
+            yield Found(says, f"lower ray.maxWorkers to {nodes}, or raise nodes.max")
+
+    @rule("ray.minWorkers", "ray.maxWorkers", source=KUBERAY)
+    def workers_min_above_max(self) -> Finding:
+        least, most = self.ray.min_workers, self.ray.max_workers
+        if self.queue != "kueue" and least > most:
+            says = f"KubeRay rejects a group of at least {least} and at most {most} workers."
+            yield Found(says, f"raise ray.maxWorkers to {least}, or lower ray.minWorkers")
+
+    @rule("ray.minWorkers", "ray.maxWorkers", "queue", source=KUEUE)
+    def kueue_size_not_fixed(self) -> Finding:
+        if self.queue == "kueue" and self.ray.min_workers != self.ray.max_workers:
+            says = (
+                "Kueue admits a cluster as a whole, so its size is fixed; it rejects one that Ray's autoscaler resizes."
+            )
+            yield Found(says, f"set ray.minWorkers to {self.ray.max_workers} (or remove it), or queue to none")
+
+    @rule("ray.image", "ray.version", source=RAY_VERSIONS)
+    def image_runs_another_ray(self) -> Finding:
+        version, inside = self.ray.version, RAY_IN.get(self.ray.image)
+        named = [inside] if inside else re.findall(r"(?<![\d.])(\d+\.\d+\.\d+)(?!\d)", _tag(self.ray.image))
+        if "@sha256:" in self.ray.image or _tag(self.ray.image).endswith("-gpu") or version in named:
+            return
+        found = f"it runs {inside}" if inside else f"its tag names {named[0] if named else 'no Ray version'}"
+        says = f"The RayCluster would declare Ray {version} for this image, but {found}. KubeRay's probes and start "
+        says += "commands follow the version; with a wrong one, workers never become ready."
+        fix = f'set ray.version to "{inside}"' if inside else f"use an image whose tag contains {version}"
+        yield Found(says, f"{fix}, or pin the image by digest (@sha256:…)")
+
+    @rule("ray.image", source=RAY_IMAGES)
+    def image_is_gpu_alias(self) -> Finding:
+        if _tag(self.ray.image).endswith("-gpu"):
+            says = (
+                "The tag -gpu is an alias of CUDA 12.1, whatever the rest suggests; H200 and B200 need a later release."
+            )
+            yield Found(says, f"name the CUDA version, such as {self.ray.version}-py311-cu128")
+
+    @rule("ray.image", "nodes.machine", source=BLACKWELL)
+    def image_too_old_for_blackwell(self) -> Finding:
+        machine = CATALOG[self.nodes.machine]
+        cuda = re.search(r"(?:^|[-_.])cu(\d{3})(?:$|[-_.])", _tag(self.ray.image))
+        if machine.gpu in BLACKWELL_GPUS and not machine.unsupported and cuda and int(cuda[1]) < BLACKWELL_CUDA:
+            says = f"CUDA {cuda[1][:2]}.{cuda[1][2:]} has no code for {machine.gpu} GPUs: the first kernel would fail."
+            yield Found(says, "use an image for CUDA 12.8 or later, such as a tag with -cu128")
+
+    @rule("ray.entrypoint", "ray.mode", source=CONTRACT)
+    def entrypoint_without_job(self) -> Finding:
+        if self.ray.mode == "cluster" and self.ray.entrypoint is not None:
+            fix = "set ray.mode to job or indexed-job, or remove ray.entrypoint and submit it with `ray job submit`"
+            yield Found("A cluster has no entry point: nothing would run this one.", fix)
+        elif self.ray.mode != "cluster" and self.ray.entrypoint is None:
+            says = f"Mode {self.ray.mode} runs one entry point and ends with it; none is set."
+            yield Found(says, 'set ray.entrypoint, such as "python /app/train.py", or ray.mode to cluster')
+
+    @rule("ray.minWorkers", "ray.maxWorkers", "ray.mode", source=JOB_SIZE)
+    def job_size_not_fixed(self) -> Finding:
+        least, most = self.ray.min_workers, self.ray.max_workers
+        if self.ray.mode != "cluster" and least != most:
+            says = f"Mode {self.ray.mode} has ray.maxWorkers nodes from beginning to end, {most} here; it cannot begin "
+            says += f"with {least}."
+            yield Found(says, f"set ray.minWorkers to {most} (or remove it), or ray.mode to cluster")
+
+    @rule("ray.entrypoint", "ray.mode", "ray.maxWorkers", source=INDEXED_JOB)
+    def torchrun_not_on_every_pod(self) -> Finding:
+        line, others = self.ray.entrypoint or "", self.ray.max_workers - 1
+        if not _runs_torchrun(line):
+            return
+        if self.ray.mode == "job":
+            says = (
+                "A job's entry point runs on the head only, which has no GPU: torchrun would find nothing to train on."
+            )
+            fix = "set ray.mode to indexed-job, which runs torchrun on every node, or use Ray in the entry point"
+            yield Found(says, fix, HTTP_MODE)
+        elif self.ray.mode == "indexed-job" and others and line.split()[0] != "torchrun":
+            says = "Only an entry point that begins with torchrun runs on every pod. This one runs on the first pod; "
+            says += f"the other {others} would be paid for and idle."
+            yield Found(says, "begin it with torchrun, and move what comes before into the image or the program")
+
+
+def supported(cloud: str) -> list[str]:
+    """Return the machine types that a cloud has and this program builds."""
+    return [row.name for row in CATALOG.values() if row.cloud == cloud and row.unsupported is None]
+
+
+def not_available(machine: str, capacity: str, path: str) -> Finding:
+    """Find that the cloud does not offer the machine type as this capacity, which is the value of `path`."""
+    row = CATALOG[machine]
+    if row.unsupported is None and capacity not in row.capacities:
+        says = f"{machine} is not available as {capacity} capacity: no node would start."
+        yield Found(says, f"set {path} to one of {', '.join(row.capacities)}", row.sources["capacities"])
+
+
+def not_a_zone(location: str, zone: str, region: str, suffix: str, example: str) -> Finding:
+    """Find that a location is not a zone, by the patterns of zones and regions; a region with `suffix` is a zone."""
+    if re.fullmatch(region, location):
+        says = f"{location} is a region. RDMA does not leave a zone, so nodes in two zones could not reach each other."
+        yield Found(says, f"choose one of its zones that has the machine, such as {location}{suffix}")
+    elif not re.fullmatch(zone, location):
+        says = f"{location} is not the name of a zone; no resource could be created there."
+        yield Found(says, f"write a zone such as {example}")
+
+
+def not_a_bucket(name: str, accepted: bool, words: str) -> Finding:
+    """Find that a name cannot be a bucket's; `words` are the cloud's rule."""
+    if "://" in name:
+        yield Found(f"{name} is a URL, not a name.", f"write {name.partition('://')[2].partition('/')[0]}")
+    elif not accepted or re.fullmatch(r"\d+\.\d+\.\d+\.\d+", name):
+        yield Found(f"{name} cannot be a bucket of {words}.", "correct the name, or remove it")
+
+
+def _tag(image: str) -> str:
+    return image.partition("@")[0].rpartition("/")[2].partition(":")[2]
+
+
+def _runs_torchrun(line: str) -> bool:
+    """Return whether a command of a shell's line is torchrun, by any path, or the module that torchrun is a name for.
+
+    Source: PyTorch docs, elastic/run, read 2026-11.
+    """
+    reader = shlex.shlex(line, posix=True, punctuation_chars=True)
+    reader.whitespace_split = True
+    try:
+        words = list(reader)
+    except ValueError:
+        # A quote that never ends; the shell reports it.
+        return False
+    begins = True
+    for at, word in enumerate(words):
+        name = word.rpartition("/")[2]
+        module = words[at + 1 : at + 3] == ["-m", "torch.distributed.run"]
+        if begins and (name == "torchrun" or (name.startswith("python") and module)):
+            return True
+        # A command begins after an operator, and after assignments and wrappers at its beginning.
+        begins = set(word) <= set("();<>|&") or (begins and ("=" in word or word in ("env", "exec", "time", "nohup")))
+    return False
+
+
+class NameLimit(NamedTuple):
+    """A kind of resource, the characters that its system allows in a name, and the longest suffix that we append."""
+
+    kind: str
+    characters: int
+    suffix: str
+    source: str
+
+
+# 47 characters: a RayJob's clusters are named after it, with a dash and five letters.
+KUBERNETES_LIMITS = (NameLimit("RayJob", 47, "-ray", KUBERAY), NameLimit("RayCluster", 53, "-ray", KUBERAY))
+
+
+def longest_stack_name(limits: Iterable[NameLimit]) -> int:
+    """Return the most characters that a stack's name may have."""
+    return min(limit.characters - len(limit.suffix) for limit in limits)
+
+
+def stack_name_problems(stack: str, limits: tuple[NameLimit, ...]) -> Iterator[Problem]:
+    """Yield the problem with resource names that are made from the stack's name."""
+    if not limits:
+        return
+    kind, characters, suffix, source = min(limits, key=lambda limit: limit.characters - len(limit.suffix))
+    most = characters - len(suffix)
+    if not re.fullmatch(r"[a-z]([-a-z0-9]*[a-z0-9])?", stack):
+        says = f"The stack's name is {stack}. Its clusters and networks are named after it, and such names have a-z, "
+        says += "0-9 and - only, with a letter first."
+        fix = f"create a stack with such a name: pulumi stack init NAME --copy-config-from {stack}"
+        source = "; ".join(dict.fromkeys(limit.source for limit in limits))
+        yield Problem(settings=("target",), says=says, fix=fix, source=source)
+    elif len(stack) > most:
+        says = f"The stack's name {stack} has {len(stack)} characters. The {kind} {stack}{suffix} would have "
+        says += f"{len(stack) + len(suffix)}; {characters} are allowed."
+        fix = f"create a stack with a name of at most {most} characters"
+        yield Problem(settings=("target",), says=says, fix=fix, source=source)
