@@ -1,4 +1,4 @@
-"""From a verdict to words: exit codes, evidence, the next step, the heat map; and what a hunt's options refuse."""
+"""Results of a hunt: exit codes, evidence, the next step, the heat map; and invalid options."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ def as_result(verdict: Verdict, count: int) -> HuntResult:
 
 @pytest.fixture(scope="module")
 def found() -> HuntResult:
-    """Six nodes, of which node 4 has a NIC at 0.6 of its rate."""
+    """Return a hunt among six nodes; a NIC of node 4 is at 0.6 of its rate."""
     fabric = Fabric([Fault("nic", 4, 0.6, rail=3)], 0.01, 7)
     return as_result(play(6, fabric, Settings(rails=8, full=True)), 6)
 
 
-def test_the_verdict_names_node_nic_evidence_and_next_step(found: HuntResult) -> None:
+def test_verdict_names_node_nic_evidence_and_action(found: HuntResult) -> None:
     assert found.exit_code == Exit.BELOW
     [accused] = found.accused
     assert (accused.name, accused.fault, accused.rails, accused.nics) == ("node-4 (10.0.0.4)", "slow", [3], ["mlx5_3"])
@@ -65,20 +65,20 @@ def test_the_verdict_names_node_nic_evidence_and_next_step(found: HuntResult) ->
     assert found.reason.startswith("node-4 (10.0.0.4) slow on the network")
 
 
-def test_the_result_survives_its_json(found: HuntResult) -> None:
+def test_result_round_trips_through_json(found: HuntResult) -> None:
     text = found.model_dump_json(by_alias=True)
     assert '"schema":"rdma-ray/hunt/1"' in text
     assert HuntResult.model_validate_json(text) == found
 
 
-def test_the_terminal_shows_who_and_why(found: HuntResult) -> None:
+def test_terminal_shows_accused_unit_and_evidence(found: HuntResult) -> None:
     console = Console(record=True, width=100, file=io.StringIO())
     report.show(found, console)
-    said = console.export_text()
-    assert "ACCUSED unit 4, node-4 (10.0.0.4): slow on the network" in said
-    assert "nothing else running" in said
-    assert "slow rails: 3" in said
-    assert "next: drain it; check link, cable and error counters of rail 3 (mlx5_3)" in said
+    output = console.export_text()
+    assert "ACCUSED unit 4, node-4 (10.0.0.4): slow on the network" in output
+    assert "nothing else running" in output
+    assert "slow rails: 3" in output
+    assert "next: drain it; check link, cable and error counters of rail 3 (mlx5_3)" in output
 
 
 def outcome(kind: str = "pair", broken: str | None = None) -> Outcome:
@@ -101,7 +101,7 @@ def verdict(accused: list[Accused], findings: list[Finding], outcomes: Sequence[
         ([], Exit.OK),
     ],
 )
-def test_the_gravest_fault_decides_the_exit_code(faults: list[str], code: Exit) -> None:
+def test_most_severe_fault_sets_exit_code(faults: list[str], code: Exit) -> None:
     accused = [Accused(unit, fault, [outcome()]) for unit, fault in enumerate(faults)]  # type: ignore[arg-type]
     assert as_result(verdict(accused, []), 4).exit_code == code
 
@@ -118,14 +118,14 @@ def test_the_gravest_fault_decides_the_exit_code(faults: list[str], code: Exit) 
         ("intermittent", None, Exit.OK),
     ],
 )
-def test_what_nobody_is_accused_of_is_no_pass_either(kind: str, broken: str | None, code: Exit) -> None:
+def test_findings_without_accused_unit_set_exit_code(kind: str, broken: str | None, code: Exit) -> None:
     finding = Finding.model_validate({"kind": kind, "units": [0, 1], "tests": [0], "text": "text"})
     found = as_result(verdict([], [finding], [outcome(broken=broken)]), 4)
     assert found.exit_code == code
     assert "no unit is accused" in found.reason or kind in found.reason
 
 
-def test_a_broken_unit_is_isolated_and_a_slow_one_drained() -> None:
+def test_broken_unit_is_isolated_and_slow_unit_drained() -> None:
     def severity(fault: str, share: float) -> str:
         one = outcome()
         one.samples = [share * 2.0]
@@ -140,7 +140,7 @@ def test_a_broken_unit_is_isolated_and_a_slow_one_drained() -> None:
     assert severity("wrong", 0.99) == "isolate"
 
 
-def test_the_heat_map_has_every_pair_that_was_measured_and_blanks_else() -> None:
+def test_csv_has_measured_pairs_only() -> None:
     fabric = Fabric([Fault("node", 2, 0.5)], 0.0, 1)
     result = as_result(play(8, fabric, Settings(rails=2)), 8)
     matrix = list(csv.reader(io.StringIO(report.pairs_csv(result))))
@@ -159,7 +159,7 @@ def test_the_heat_map_has_every_pair_that_was_measured_and_blanks_else() -> None
     }
 
 
-def test_the_picture_is_an_svg_with_a_cell_per_pair_and_colours_by_share(found: HuntResult, tmp_path: Path) -> None:
+def test_svg_has_cell_per_pair_colored_by_share(found: HuntResult, tmp_path: Path) -> None:
     files = report.write(found, tmp_path / "out")
     assert [file.name for file in files] == ["pairs.csv", "rails.csv", "pairs.txt", "pairs.svg"]
     cells = {
@@ -174,7 +174,7 @@ def test_the_picture_is_an_svg_with_a_cell_per_pair_and_colours_by_share(found: 
     assert cells["pair-0-1"] not in (report.EMPTY, *red)
 
 
-def test_a_broken_pair_shows_how_and_names_are_escaped() -> None:
+def test_broken_pair_is_named_and_names_are_escaped() -> None:
     class Hanging(Fabric):
         def answer(self, tests):  # type: ignore[no-untyped-def]
             return [Answer(broken="hang", detail="x") if 1 in probe.units else Answer((5.0,)) for probe in tests]
@@ -188,7 +188,7 @@ def test_a_broken_pair_shows_how_and_names_are_escaped() -> None:
     assert "<node-1>" not in report.as_svg(result)
 
 
-def test_a_hunt_without_pairs_draws_an_empty_map() -> None:
+def test_hunt_without_pairs_has_empty_heat_map() -> None:
     assert report.as_text(EMPTY).plain == ""
     ElementTree.fromstring(report.as_svg(EMPTY))
     assert report.pairs_csv(EMPTY) == "GB/s busbw\n"
@@ -211,7 +211,7 @@ OUTPUTS = Outputs.model_validate(
 )
 
 
-def test_the_request_fills_in_what_the_stack_knows() -> None:
+def test_options_resolve_against_stack_outputs() -> None:
     request = HuntOptions().resolve(OUTPUTS)
     assert (request.nodes, request.per_node, request.units, request.rails, request.threshold) == (2, 2, 2, 2, 0.5)
     assert HuntOptions.from_json(request.to_json()) == request
@@ -221,7 +221,7 @@ def test_the_request_fills_in_what_the_stack_knows() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "says"),
+    ("options", "message"),
     [
         (HuntOptions(nodes=5), "--nodes 5"),
         (HuntOptions(per_node=3), "--per-node 3"),
@@ -230,8 +230,8 @@ def test_the_request_fills_in_what_the_stack_knows() -> None:
         (HuntOptions(inject_fault="slow-node:2"), "--inject-fault"),
     ],
 )
-def test_what_does_not_fit_is_refused_by_name(options: HuntOptions, says: str) -> None:
-    with pytest.raises(WorkloadError, match=says):
+def test_invalid_option_is_named(options: HuntOptions, message: str) -> None:
+    with pytest.raises(WorkloadError, match=message):
         options.resolve(OUTPUTS)
 
 
@@ -240,7 +240,7 @@ def test_unknown_unit_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> No
     assert "--unit rack" in capsys.readouterr().err
 
 
-def test_faults_hit_whom_they_name() -> None:
+def test_injected_fault_hits_named_unit() -> None:
     rail = parse_fault("slow-rail:1.3", 2, 8)
     assert rail == InjectedFault(kind="slow-rail", unit=1, rail=3)
     assert [rail.hits(1, 3), rail.hits(1, 2), rail.hits(0, 3)] == [True, False, False]

@@ -1,4 +1,4 @@
-"""The search of a hunt, against fabrics with planted faults: who is accused, on what grounds, at what cost."""
+"""Search of a hunt on fabrics with injected faults: accused units, their evidence, and the cost."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ QUIET = 0.0
 
 
 class Watched(Fabric):
-    """A fabric that holds every round to the schedule's promises."""
+    """A fabric that checks the invariants of every round."""
 
     def __init__(self, faults: list[Fault], noise: float, seed: int, units: int) -> None:
         super().__init__(faults, noise, seed)
@@ -35,7 +35,7 @@ class Watched(Fabric):
 
 
 def sound(verdict: Verdict) -> None:
-    """Every accusation on the network rests on two partners that nobody accuses; of slow ones, one ran alone."""
+    """Check that each accusation on the network has two partners that are not accused, and one test alone if slow."""
     accused = {one.unit for one in verdict.accused}
     for one in verdict.accused:
         if one.fault in ("burn", "intra"):
@@ -50,7 +50,7 @@ def sound(verdict: Verdict) -> None:
                 outcome.failed is False and partner in outcome.probe.units
                 for outcome in verdict.outcomes
                 if outcome.probe.kind in NETWORK
-            ), f"unit {partner} speaks against {one.unit} and never passed"
+            ), f"unit {partner} is evidence against {one.unit} and never passed"
 
 
 @given(
@@ -61,7 +61,7 @@ def sound(verdict: Verdict) -> None:
     seed=st.integers(0, 10**6),
 )
 @settings(max_examples=60, deadline=None)
-def test_without_noise_exactly_the_faulty_are_named(units: int, bad: int, kind: str, rails: int, seed: int) -> None:
+def test_without_noise_exactly_faulty_units_are_accused(units: int, bad: int, kind: str, rails: int, seed: int) -> None:
     bad = min(bad, units // 4)
     faults = inject(units, bad, "nic" if kind == "nic" else "node", seed)
     verdict = play(units, Watched(faults, QUIET, seed, units), Settings(seed=seed, rails=rails))
@@ -84,7 +84,7 @@ def test_without_noise_exactly_the_faulty_are_named(units: int, bad: int, kind: 
 )
 @example(units=75, bad=0, kind="nic", noise=0.1, samples=1, full=False, floor=None, seed=115)  # two sets shared a unit
 @settings(max_examples=150, deadline=None)
-def test_whatever_happens_it_ends_and_every_verdict_has_its_grounds(
+def test_search_terminates_with_sound_verdicts(
     units: int, bad: int, kind: str, noise: float, samples: int, full: bool, floor: float | None, seed: int
 ) -> None:
     faults = inject(units, min(bad, units), kind, seed)  # type: ignore[arg-type]  # hypothesis gives plain strings
@@ -96,15 +96,15 @@ def test_whatever_happens_it_ends_and_every_verdict_has_its_grounds(
 
 @given(bad=st.integers(0, 6), units=st.sampled_from([64, 100, 232, 400]), seed=st.integers(0, 10**6))
 @settings(max_examples=60, deadline=None)
-def test_the_cost_stays_within_its_bound(bad: int, units: int, seed: int) -> None:
-    """√N groups, a bisection and two to four tests more per faulty unit, two controls, one look at the fabric."""
+def test_cost_is_bounded(bad: int, units: int, seed: int) -> None:
+    """√N groups; per faulty unit a bisection and two to four more tests; two controls; one test of the fabric."""
     groups = ceil(sqrt(units))
     verdict = play(units, Fabric(inject(units, bad, "node", seed), QUIET, seed), Settings(seed=seed))
     assert verdict.tests <= groups + bad * (ceil(log2(units / groups)) + 5) + 4
 
 
 @pytest.mark.parametrize("count", range(2, 34))
-def test_the_circle_has_every_pair_once_in_disjoint_rounds(count: int) -> None:
+def test_circle_has_every_pair_once_in_disjoint_rounds(count: int) -> None:
     rounds = circle(range(count))
     assert len(rounds) == (count - 1 if count % 2 == 0 else count)
     for pairs in rounds:
@@ -114,7 +114,7 @@ def test_the_circle_has_every_pair_once_in_disjoint_rounds(count: int) -> None:
     assert len(every) == len(set(every)) == count * (count - 1) // 2
 
 
-def test_two_units_cannot_accuse_each_other() -> None:
+def test_two_units_are_undecided() -> None:
     verdict = play(2, Fabric([Fault("node", 1, 0.5)], QUIET, 1), Settings(floor=300))
     assert verdict.accused == []
     [finding] = verdict.findings
@@ -122,26 +122,26 @@ def test_two_units_cannot_accuse_each_other() -> None:
     assert "a third unit is needed" in finding.text
 
 
-def test_two_units_without_a_floor_have_nothing_to_be_compared_with() -> None:
+def test_two_units_without_floor_are_unjudged() -> None:
     verdict = play(2, Fabric([], QUIET, 1), Settings())
     assert [finding.kind for finding in verdict.findings] == ["unjudged"]
     assert not verdict.clean
 
 
-def test_two_units_show_their_slow_rail_against_the_others() -> None:
+def test_two_units_report_slow_rail() -> None:
     verdict = play(2, Fabric([Fault("nic", 1, 0.5, rail=6)], QUIET, 1), Settings(rails=8))
     assert verdict.accused == []
     assert [(finding.kind, finding.units) for finding in verdict.findings] == [("undecided", [0, 1])]
     assert verdict.findings[0].text.endswith("slow rails between them: 6")
 
 
-def test_a_fleet_below_its_floor_is_no_single_units_fault() -> None:
+def test_fleet_below_floor_is_a_fleet_finding() -> None:
     verdict = play(60, Fabric([Fault("node", 7, 0.5)], 0.03, 1), Settings(floor=500))
     assert [one.unit for one in verdict.accused] == [7]
     assert "fleet" in {finding.kind for finding in verdict.findings}
 
 
-def test_a_shared_spine_is_named_as_the_fabric_and_no_unit_is() -> None:
+def test_shared_spine_is_a_fabric_finding() -> None:
     for units in (32, 64, 232):
         verdict = play(units, Fabric([Fault("spine", 1, 0.5)], 0.03, units), Settings(seed=units))
         assert verdict.accused == []
@@ -149,7 +149,7 @@ def test_a_shared_spine_is_named_as_the_fabric_and_no_unit_is() -> None:
 
 
 class Breaking(Fabric):
-    """One unit hangs, corrupts or fails the tests that it is in; or it computes slowly."""
+    """One unit hangs, corrupts or fails its tests, or computes slowly."""
 
     def __init__(self, unit: int, how: str) -> None:
         super().__init__([], QUIET, 1)
@@ -172,13 +172,13 @@ class Breaking(Fabric):
 
 @pytest.mark.parametrize("how", ["hang", "wrong", "error", "burn", "intra"])
 @pytest.mark.parametrize("units", [3, 4, 12, 50])
-def test_other_faults_have_their_own_names(units: int, how: str) -> None:
+def test_faults_are_classified(units: int, how: str) -> None:
     verdict = play(units, Breaking(2, how), Settings(rails=8))
     assert [(one.unit, one.fault) for one in verdict.accused] == [(2, how)]
     sound(verdict)
 
 
-def test_a_path_that_is_slow_between_two_good_units_is_nobodys_fault() -> None:
+def test_slow_path_between_good_units_is_a_fabric_finding() -> None:
     class Path(Fabric):
         def answer(self, tests: Round) -> list[Answer]:
             return [
@@ -191,12 +191,12 @@ def test_a_path_that_is_slow_between_two_good_units_is_nobodys_fault() -> None:
     assert [(finding.kind, set(finding.units)) for finding in verdict.findings] == [("fabric", {0, 7})]
 
 
-def test_one_unit_is_no_fleet() -> None:
+def test_single_unit_is_rejected() -> None:
     with pytest.raises(ValueError, match="two or more"):
         next(hunt(1, Settings()))
 
 
-def test_an_answer_too_few_is_an_error() -> None:
+def test_missing_answer_is_an_error() -> None:
     steps = hunt(4, Settings())
     next(steps)
     with pytest.raises(ValueError, match="shorter"):
@@ -207,14 +207,14 @@ def outcome(value: float, kind: str = "group", samples: int = 1) -> Outcome:
     return Outcome(0, 0, Probe("group" if kind == "group" else "burn", (0,), "t"), False, [value] * samples)
 
 
-def test_the_reference_survives_a_majority_that_is_slow_and_one_clock_that_is_broken() -> None:
+def test_reference_ignores_slow_majority_and_broken_clock() -> None:
     references = References(Settings())
     for value in [100, 101, 99, 50, 51, 52, 53, 54, 55, 56, 990]:
         references.add(outcome(value))
     assert references.reference("group") == pytest.approx(100, rel=0.01)
 
 
-def test_borderline_results_are_measured_again_and_clear_ones_are_not() -> None:
+def test_only_borderline_results_are_repeated() -> None:
     references = References(Settings())
     for _ in range(5):
         references.add(outcome(100))
@@ -226,7 +226,7 @@ def test_borderline_results_are_measured_again_and_clear_ones_are_not() -> None:
     assert not references.borderline(outcome(89, samples=3))
 
 
-def test_few_of_many_slow_samples_are_unsteady() -> None:
+def test_slow_samples_among_many_are_unsteady() -> None:
     references = References(Settings())
     for _ in range(5):
         references.add(outcome(100))

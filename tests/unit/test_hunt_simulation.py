@@ -1,4 +1,4 @@
-"""What hunts cost and how often they are wrong, over many simulated fleets: the acceptance of the schedule."""
+"""Cost and mistakes of hunts over many simulated fleets."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ def many(nodes: int, bad: int, fault: Kind, seeds: int, settings: Settings | Non
     return cost(nodes, bad, fault, NOISE, seeds, settings or Settings())
 
 
-def test_five_of_232_are_found_within_55_tests_and_nobody_is_accused_falsely() -> None:
+def test_five_of_232_are_found_within_55_tests_without_false_accusation() -> None:
     found = many(NODES, BAD, "nic", 1000)
     assert (found.false, found.missed) == (0, 0)
     assert found.tests[2] <= MOST
     assert found.pairs == 26_796
 
 
-def test_slow_nodes_and_healthy_fleets_do_as_well() -> None:
+def test_slow_nodes_and_healthy_fleets_have_no_false_accusation() -> None:
     slow = many(NODES, BAD, "node", 200)
     assert (slow.false, slow.missed) == (0, 0)
     assert slow.tests[2] <= MOST
@@ -36,28 +36,28 @@ def test_slow_nodes_and_healthy_fleets_do_as_well() -> None:
 
 
 @pytest.mark.parametrize("nodes", [3, 4, 7, 16, 33, 64])
-def test_a_link_that_comes_and_goes_is_never_anothers_fault(nodes: int) -> None:
-    """With one sample per test it often escapes; with five it is mostly named. Nobody else ever is."""
+def test_flapping_link_never_accuses_another_unit(nodes: int) -> None:
+    """With one sample per test the link is often missed; with five it is mostly found. No other unit is accused."""
     few, several = many(nodes, 1, "flapping", 60), many(nodes, 1, "flapping", 60, Settings(samples=5))
     assert few.false == several.false == 0
     assert several.missed <= 20
 
 
 @pytest.mark.parametrize("nodes", [32, 64, 232])
-def test_a_shared_spine_is_never_a_units_fault(nodes: int) -> None:
+def test_shared_spine_never_accuses_a_unit(nodes: int) -> None:
     found = many(nodes, 1, "spine", 60)
     assert found.false == 0
     assert found.findings["fabric"] == 60
 
 
-def test_a_large_fleet_costs_its_root_and_no_more() -> None:
+def test_cost_of_large_fleet_grows_with_square_root() -> None:
     found = many(4096, 5, "nic", 3)
     assert (found.false, found.missed) == (0, 0)
     assert found.tests[2] < 130
 
 
-def test_the_simulator_answers_as_planted() -> None:
-    """The counter-check: a ring is as slow as its slowest unit, a rail tells the NIC, a spine only bites in company."""
+def test_simulator_answers_with_injected_faults() -> None:
+    """A ring is as slow as its slowest unit, a rail test shows the NIC, a spine is slow only with several tests."""
     nic = Fabric([Fault("nic", 1, 0.5, rail=3)], 0.0, 1)
     assert ask(nic, Probe("group", (0, 1, 2), "t")) == [0.5]
     assert ask(nic, Probe("group", (0, 2, 3), "t"), Probe("burn", (1,), "t")) == [1, 1]
@@ -72,13 +72,11 @@ def test_the_simulator_answers_as_planted() -> None:
 
 
 def ask(fabric: Fabric, *probes: Probe) -> list[float]:
-    """What is left of the bandwidth in each test."""
+    """Return the remaining share of the bandwidth in each test."""
     return [answer.samples[0] / HEALTHY for answer in fabric.answer(probes)]
 
 
-def test_the_command_prints_the_cost_and_fails_where_a_hunt_costs_too_much(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_command_prints_cost_and_fails_above_max_tests(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     simulate = ("--nodes", "100", "--bad", "2", "--seeds", "5")
     file = tmp_path / "cost.json"
     assert main([*simulate, "--json", str(file)]) == Exit.OK
@@ -90,7 +88,7 @@ def test_the_command_prints_the_cost_and_fails_where_a_hunt_costs_too_much(
     assert "--fault gremlin: choose one of" in capsys.readouterr().err
 
 
-def test_a_false_accusation_makes_the_command_fail() -> None:
+def test_false_accusation_fails_the_command() -> None:
     clean = many(40, 1, "nic", 2)
     assert verdict([clean], None) == Exit.OK
     assert verdict([Cost(**{**clean.as_json(), "false": 1})], None) == Exit.BELOW

@@ -1,4 +1,4 @@
-"""`rdma-ray bench job`: what goes to stdout, what goes to stderr, and what never does."""
+"""`rdma-ray bench job`: its output on stdout and stderr, and errors."""
 
 from __future__ import annotations
 
@@ -16,43 +16,43 @@ from workloads.cli import main
 
 ROOT = Path(__file__).resolve().parents[2]
 GKE, EKS = str(ROOT / "Pulumi.gke.yaml"), str(ROOT / "Pulumi.eks.yaml")
-needs_ssh_keygen = pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="there is no ssh-keygen on PATH")
+needs_ssh_keygen = pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="needs ssh-keygen")
 
 
-def test_the_manifest_goes_to_stdout_and_what_to_do_next_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:
+def test_manifest_goes_to_stdout_and_next_steps_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "job", GKE, "--op", "all_reduce", "-b", "1M", "-e", "4G", "--nodes", "2"]) == 0
-    said = capsys.readouterr()
-    kinds = [each["kind"] for each in yaml.safe_load_all(said.out)]
+    captured = capsys.readouterr()
+    kinds = [each["kind"] for each in yaml.safe_load_all(captured.out)]
     assert kinds == ["NetworkPolicy", "ConfigMap", "Service", "Job"]
-    assert "    set -uo pipefail\n" in said.out, "scripts are to be read, not escaped"
-    assert "PRIVATE KEY" not in said.out
+    assert "    set -uo pipefail\n" in captured.out, "scripts must be readable, not escaped"
+    assert "PRIVATE KEY" not in captured.out
     settings = from_stack_file(Path(GKE))
     assert isinstance(settings, GkeSettings)
     machine = settings.nodes.machine
-    assert f"rdma-ray bench judge --machine {machine} --nodes 2 --op all_reduce --results" in said.err
-    assert "batch.kubernetes.io/job-completion-index=0" in said.err
-    assert "ssh-key" not in said.err
+    assert f"rdma-ray bench judge --machine {machine} --nodes 2 --op all_reduce --results" in captured.err
+    assert "batch.kubernetes.io/job-completion-index=0" in captured.err
+    assert "ssh-key" not in captured.err
 
 
-def test_the_stack_can_be_named(capsys: pytest.CaptureFixture[str]) -> None:
+def test_stack_option_names_stack_file(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "job", "--stack", "gke"]) == 0
     by_name = capsys.readouterr().out
     assert main(["bench", "job", GKE]) == 0
     assert capsys.readouterr().out == by_name
 
 
-def test_a_queue_is_waited_for(capsys: pytest.CaptureFixture[str]) -> None:
+def test_queue_adds_wait_step(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "job", GKE, "--queue", "gpus"]) == 0
-    said = capsys.readouterr()
-    assert "kueue.x-k8s.io/queue-name: gpus\n" in said.out
-    assert "wait job nccl-all-gather --for=jsonpath='{.spec.suspend}'=false" in said.err
+    captured = capsys.readouterr()
+    assert "kueue.x-k8s.io/queue-name: gpus\n" in captured.out
+    assert "wait job nccl-all-gather --for=jsonpath='{.spec.suspend}'=false" in captured.err
 
 
-def test_another_image_is_taken_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+def test_image_option_replaces_image(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "job", EKS, "--image", "example/nccl@sha256:0"]) == 0
-    said = capsys.readouterr()
-    assert "image: example/nccl@sha256:0\n" in said.out
-    assert "--ssh-key" in said.err
+    captured = capsys.readouterr()
+    assert "image: example/nccl@sha256:0\n" in captured.out
+    assert "--ssh-key" in captured.err
 
 
 @pytest.mark.parametrize(
@@ -65,24 +65,24 @@ def test_another_image_is_taken_as_it_is(capsys: pytest.CaptureFixture[str]) -> 
         ([GKE, "-e", "512M"], False, "-e 512M: the judge requires a row of 1G or more"),
     ],
 )
-def test_what_nobody_can_judge_is_said_before_it_is_paid_for(
+def test_missing_figure_is_reported_before_the_run(
     arguments: list[str], no_floor: bool, remark: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["bench", "job", *arguments]) == 0
-    said = capsys.readouterr().err
-    assert ("--no-floor\n" in said) == no_floor
-    assert remark in said
+    captured = capsys.readouterr().err
+    assert ("--no-floor\n" in captured) == no_floor
+    assert remark in captured
 
 
 @needs_ssh_keygen
-def test_every_key_is_fresh_and_fits(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_each_key_pair_is_new_and_matches(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     files = []
     for _ in range(2):
         assert main(["bench", "job", EKS, "--ssh-key"]) == 0
-        said = capsys.readouterr()
-        (secret,) = yaml.safe_load_all(said.out)
+        captured = capsys.readouterr()
+        (secret,) = yaml.safe_load_all(captured.out)
         assert (secret["kind"], secret["metadata"]["name"]) == ("Secret", "nccl-all-reduce-ssh")
-        assert said.err == ""
+        assert captured.err == ""
         files.append(secret["stringData"])
     assert files[0]["ssh-privatekey"] != files[1]["ssh-privatekey"]
     key = tmp_path / "key"
@@ -92,17 +92,17 @@ def test_every_key_is_fresh_and_fits(capsys: pytest.CaptureFixture[str], tmp_pat
     assert derived.split()[:2] == files[0]["ssh-publickey"].split()[:2]
 
 
-def test_a_private_key_is_not_shown_on_a_terminal(
+def test_private_key_is_not_printed_to_terminal(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     assert main(["bench", "job", EKS, "--ssh-key"]) == 1
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert "a private key does not belong on a screen; add `| kubectl apply -f -`" in said.err
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "a private key does not belong on a screen; add `| kubectl apply -f -`" in captured.err
 
 
-def test_without_ssh_keygen_it_says_what_to_install(
+def test_missing_ssh_keygen_is_reported(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -111,7 +111,7 @@ def test_without_ssh_keygen_it_says_what_to_install(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "message"),
     [
         ([GKE, "--ssh-key"], "the image of this stack has a key pair of its own"),
         ([GKE, "--stack", "eks"], "--stack eks: .*Pulumi.gke.yaml names a stack already"),
@@ -122,22 +122,20 @@ def test_without_ssh_keygen_it_says_what_to_install(
         ([str(ROOT / "pyproject.toml")], "not YAML|no map `config:`"),
     ],
 )
-def test_what_cannot_be_printed_is_an_error(
-    arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_invalid_job_is_an_error(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "job", *arguments]) == 1
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert re.search(says, said.err), said.err
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert re.search(message, captured.err), captured.err
 
 
-def test_the_page_shows_what_the_command_says(capsys: pytest.CaptureFixture[str]) -> None:
+def test_docs_show_the_commands_output(capsys: pytest.CaptureFixture[str]) -> None:
     page = (ROOT / "docs" / "nccl-job.md").read_text(encoding="utf-8")
     assert main(["bench", "job", GKE]) == 0
     assert f"```\n{capsys.readouterr().err}```\n" in page
 
 
-def test_every_option_of_the_page_is_one_of_the_command(capsys: pytest.CaptureFixture[str]) -> None:
+def test_documented_options_exist(capsys: pytest.CaptureFixture[str]) -> None:
     page = (ROOT / "docs" / "nccl-job.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| [^|]+ \| `(--[^`]+)`", page, flags=re.MULTILINE)
     assert len(rows) >= 5
@@ -147,7 +145,7 @@ def test_every_option_of_the_page_is_one_of_the_command(capsys: pytest.CaptureFi
         capsys.readouterr()
 
 
-def test_printing_a_job_needs_no_pulumi() -> None:
+def test_printing_a_job_imports_no_pulumi() -> None:
     code = (
         "import sys; from workloads.cli import main; "
         f"main(['bench', 'job', {GKE!r}]); "

@@ -1,4 +1,4 @@
-"""The evidence of real runs: on gloo it says what it lacks, and a run that hangs has its evidence all the same."""
+"""Evidence of real runs: gloo reports what is missing, and a hung run has evidence too."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def measured(cluster: Cluster, file: Path, *arguments: str) -> tuple[int, Result
     return done.returncode, Result.model_validate(json.loads(file.read_text())), done.stdout + done.stderr
 
 
-def test_gloo_has_evidence_that_says_what_it_lacks(cluster: Cluster, tmp_path: Path) -> None:
+def test_gloo_run_reports_missing_evidence(cluster: Cluster, tmp_path: Path) -> None:
     code, result, printed = measured(
         cluster, tmp_path / "result.json", "--logs", str(tmp_path / "logs"), "--env", "GLOO_SOCKET_IFNAME=lo"
     )
@@ -33,10 +33,10 @@ def test_gloo_has_evidence_that_says_what_it_lacks(cluster: Cluster, tmp_path: P
     assert cluster.token not in (tmp_path / "result.json").read_text()
 
 
-def test_a_hang_leaves_evidence(cluster: Cluster, tmp_path: Path) -> None:
+def test_hung_run_has_evidence(cluster: Cluster, tmp_path: Path) -> None:
     code, result, printed = measured(cluster, tmp_path / "hang.json", "--inject-fault", "hang:1", "--timeout", "5")
     assert code == Exit.HANG, printed
     assert result.rows == []
     assert result.evidence is not None
-    assert len(result.evidence.ranks) == 4  # the one that hangs answers beside its hanging call
+    assert len(result.evidence.ranks) == 4  # the hung rank answers on its second thread
     assert "NCCL's log: the ranks used gloo, which writes none" in result.evidence.missing

@@ -1,4 +1,4 @@
-"""A rank's collector: what it tells NCCL, what it finds, that it leaves nothing behind; with the real NCCL, too."""
+"""A rank's collector: NCCL's settings, the evidence found, and cleanup; also with the real NCCL."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def write(environment: dict[str, str], text: str) -> Path:
     return file
 
 
-def test_a_rank_asks_for_a_log_reads_it_and_removes_it(tmp_path: Path) -> None:
+def test_collector_sets_up_reads_and_removes_log(tmp_path: Path) -> None:
     environment = {"RAY_AUTH_TOKEN": TOKEN, "HOME": "/nowhere"}
     rank = collector(tmp_path, environment)
     nic(tmp_path / "sys", "mlx5_0", MLX5)
@@ -60,10 +60,10 @@ def test_a_rank_asks_for_a_log_reads_it_and_removes_it(tmp_path: Path) -> None:
     assert found.raw.size == len(LOG) + len(f"node:1:1 [0] x.cc:1 NCCL WARN refused {TOKEN}\n")
     assert not file.parent.exists()
     assert found.missing == []
-    assert "NCCL_DEBUG_FILE" not in rank.variables()  # its own, and another one on each rank
+    assert "NCCL_DEBUG_FILE" not in rank.variables()  # differs on each rank
 
 
-def test_the_users_own_settings_win(tmp_path: Path) -> None:
+def test_user_settings_take_precedence(tmp_path: Path) -> None:
     environment = {
         "NCCL_DEBUG": "TRACE",
         "NCCL_DEBUG_SUBSYS": "ALL",
@@ -83,17 +83,17 @@ def test_the_users_own_settings_win(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("level", ["WARN", "VERSION", "warn"])
-def test_a_level_that_tells_nothing_is_named(tmp_path: Path, level: str) -> None:
+def test_insufficient_debug_level_is_reported(tmp_path: Path, level: str) -> None:
     environment = {"NCCL_DEBUG": level, "HOME": "/nowhere"}
     rank = collector(tmp_path, environment)
     rank.start()
-    assert "NCCL_DEBUG_FILE" not in environment  # what it does write goes where the user expects it
+    assert "NCCL_DEBUG_FILE" not in environment  # its output stays where the user expects it
     found = rank.finish(with_log=True)
     assert found.evidence.log is None
     assert any(f"NCCL_DEBUG={level} is set on the ranks" in reason for reason in found.missing)
 
 
-def test_gloo_has_no_log_and_says_so(tmp_path: Path) -> None:
+def test_gloo_rank_reports_missing_log(tmp_path: Path) -> None:
     environment = {"HOME": "/nowhere"}
     rank = collector(tmp_path, environment, backend="gloo")
     rank.start()
@@ -106,7 +106,7 @@ def test_gloo_has_no_log_and_says_so(tmp_path: Path) -> None:
     ]
 
 
-def test_only_one_rank_of_a_node_speaks_for_it(tmp_path: Path) -> None:
+def test_only_first_rank_of_node_reports_node_evidence(tmp_path: Path) -> None:
     nic(tmp_path / "sys", "mlx5_0", MLX5)
     rank = collector(tmp_path, {"HOME": "/nowhere"}, backend="gloo", first=False)
     rank.start()
@@ -115,7 +115,7 @@ def test_only_one_rank_of_a_node_speaks_for_it(tmp_path: Path) -> None:
     assert found.missing == ["NCCL's log: the ranks used gloo, which writes none"]
 
 
-def test_a_full_disk_costs_the_log_and_not_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_disk_skips_log_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     environment = {"HOME": "/nowhere"}
     monkeypatch.setattr(collect, "ROOM", 2**62)
     rank = collector(tmp_path, environment)
@@ -126,7 +126,7 @@ def test_a_full_disk_costs_the_log_and_not_the_run(tmp_path: Path, monkeypatch: 
     assert any("no room for it" in reason and "MiB are free" in reason for reason in found.missing)
 
 
-def test_nccl_that_wrote_nothing_is_named(tmp_path: Path) -> None:
+def test_missing_log_file_is_reported(tmp_path: Path) -> None:
     environment = {"HOME": "/nowhere"}
     rank = collector(tmp_path, environment)
     rank.start()
@@ -136,7 +136,7 @@ def test_nccl_that_wrote_nothing_is_named(tmp_path: Path) -> None:
     assert f"NCCL's log: NCCL wrote none to {wanted}" in found.missing
 
 
-def test_a_log_beyond_the_bound_is_read_in_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_log_is_read_up_to_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     environment = {"HOME": "/nowhere"}
     rank = collector(tmp_path, environment)
     rank.start()
@@ -148,7 +148,7 @@ def test_a_log_beyond_the_bound_is_read_in_part(tmp_path: Path, monkeypatch: pyt
     assert any("were read" in reason for reason in found.missing)
 
 
-def test_folders_of_killed_ranks_are_removed(tmp_path: Path) -> None:
+def test_stale_folders_are_removed(tmp_path: Path) -> None:
     child = subprocess.Popen([sys.executable, "-c", ""])
     child.wait()
     dead, alive = tmp_path / f"rdma-ray-nccl-{child.pid}-x", tmp_path / f"rdma-ray-nccl-{os.getpid()}-x"
@@ -164,7 +164,7 @@ def test_folders_of_killed_ranks_are_removed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("pattern", "name"), [("/x/%h.%p", "/x/node.7"), ("a%%h%p", "a%h7"), ("%q%", "%q%"), ("plain", "plain")]
 )
-def test_nccls_file_names(pattern: str, name: str) -> None:
+def test_log_file_pattern_expands_as_in_nccl(pattern: str, name: str) -> None:
     assert expanded(pattern, "node.example.org", 7) == name
 
 
@@ -179,8 +179,8 @@ lib.ncclCommInitRank(ctypes.byref(comm), 1, unique, 0)
 """
 
 
-def test_the_real_nccl_writes_where_it_is_told(tmp_path: Path) -> None:
-    """NVIDIA's own library, which comes with torch: it needs no GPU to say that there is none."""
+def test_real_nccl_writes_to_configured_file(tmp_path: Path) -> None:
+    """NVIDIA's library, which torch installs: without a GPU it logs that there is none."""
     package = importlib.util.find_spec("nvidia.nccl")
     if package is None or not package.submodule_search_locations:
         pytest.skip("this torch came without NCCL")
@@ -197,14 +197,14 @@ def test_the_real_nccl_writes_where_it_is_told(tmp_path: Path) -> None:
     assert found.raw is not None
 
 
-def test_a_short_log_comes_home_whole(tmp_path: Path) -> None:
+def test_short_log_arrives_complete(tmp_path: Path) -> None:
     folder = LogFolder(tmp_path / "logs")
     folder.take({"kind": raw_log.KIND} | pack(LOG, len(LOG), 0).to_event(3, "node/1"))
     assert (tmp_path / "logs" / "rank-003.node-1.log").read_text() == LOG
     assert folder.summary() == f"NCCL's logs of 1 rank: {tmp_path / 'logs'}"
 
 
-def test_a_long_log_comes_home_with_both_ends_and_a_word_about_the_middle(tmp_path: Path) -> None:
+def test_long_log_keeps_both_ends_and_notes_gap(tmp_path: Path) -> None:
     lines = [f"node:1:1 [0] NCCL INFO line {number}\n" for number in range(60_000)]
     file = tmp_path / "log"
     file.write_text("".join(lines))
@@ -224,14 +224,14 @@ def test_a_long_log_comes_home_with_both_ends_and_a_word_about_the_middle(tmp_pa
     assert "(rank 0)" in folder.summary()
 
 
-def test_what_cannot_be_compressed_is_cut_until_it_fits() -> None:
+def test_incompressible_log_is_cut_to_limit() -> None:
     text = "".join(f"{os.urandom(30).hex()}\n" for _ in range(10_000))
     packed = pack(text, len(text), 0)
     assert len(packed.data) <= raw_log.PACKED
     assert packed.left_out > 0
 
 
-def test_all_logs_together_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_total_log_size_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(raw_log, "ALL_PACKED", 2_500)
     packed = pack(LOG, len(LOG), 0)
     assert 1_000 < len(packed.data) < 1_250
@@ -248,19 +248,19 @@ def test_all_logs_together_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("data", ["no base64!", "aGVsbG8="])
-def test_a_broken_log_is_an_error_with_a_fix(tmp_path: Path, data: str) -> None:
+def test_damaged_log_event_is_an_error(tmp_path: Path, data: str) -> None:
     folder = LogFolder(tmp_path)
     with pytest.raises(WorkloadError, match="rank 2 arrived broken"):
         folder.take({"kind": raw_log.KIND, "rank": 2, "host": "h", "size": 5, "left_out": 0, "data": data})
 
 
-def test_a_folder_that_cannot_be_is_told_at_once(tmp_path: Path) -> None:
+def test_invalid_log_folder_fails_immediately(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(WorkloadError, match="--logs"):
         LogFolder(tmp_path / "file" / "logs")
 
 
-def test_equal_reasons_are_one_line_with_their_ranks() -> None:
+def test_equal_reasons_are_grouped_by_rank() -> None:
     def one(rank: int, reasons: list[str], first: bool = False) -> Collected:
         return Collected(RankEvidence(rank=rank, log=None, counters=None), first, missing=reasons)
 
@@ -277,7 +277,7 @@ def printed(evidence: Evidence) -> str:
     return written.getvalue()
 
 
-def test_people_see_how_the_data_travelled(tmp_path: Path) -> None:
+def test_terminal_shows_transport_and_counters(tmp_path: Path) -> None:
     nic(tmp_path / "sys", "mlx5_0", MLX5)
     environment = {"HOME": "/nowhere", "RDMA_RAY_IMAGE": "registry.example/ray@sha256:1"}
     rank = collector(tmp_path, environment)
@@ -294,6 +294,6 @@ def test_people_see_how_the_data_travelled(tmp_path: Path) -> None:
     assert "counted errors: out_of_sequence 1" in text
 
 
-def test_people_see_in_one_line_what_is_missing() -> None:
+def test_terminal_shows_missing_evidence_in_one_line() -> None:
     text = printed(Evidence(ranks=[], image=None, topology={}, missing=["one", "two", "three", "four", "five"]))
     assert text == "evidence missing: one; two; three; and 2 more\n"

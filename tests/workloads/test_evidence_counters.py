@@ -1,4 +1,4 @@
-"""NIC counters and links, read from a tree of files as the kernel lays it out."""
+"""NIC counters and links, read from a tree of files like the kernel's."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ EFA = {
 
 
 def nic(root: Path, name: str, values: dict[str, int], port: int = 1) -> Path:
-    """A NIC's folder; other files stay."""
+    """Write a NIC's files and return its folder; other files stay."""
     folder = root / name / "ports" / str(port)
     for file, value in values.items():
         (folder / file).parent.mkdir(parents=True, exist_ok=True)
@@ -40,7 +40,7 @@ def nic(root: Path, name: str, values: dict[str, int], port: int = 1) -> Path:
     return folder
 
 
-def test_bytes_are_four_times_the_kernels_words(tmp_path: Path) -> None:
+def test_port_data_counts_units_of_four_bytes(tmp_path: Path) -> None:
     nic(tmp_path, "mlx5_0", MLX5)
     before = read_counters(tmp_path)
     nic(tmp_path, "mlx5_0", {"counters/port_xmit_data": 251_000, "counters/port_rcv_data": 2_500})
@@ -52,7 +52,7 @@ def test_bytes_are_four_times_the_kernels_words(tmp_path: Path) -> None:
     assert (found.errors, found.congestion, found.reset, notes) == ({}, {}, False, [])
 
 
-def test_errors_and_congestion_that_moved(tmp_path: Path) -> None:
+def test_changed_errors_and_congestion_are_reported(tmp_path: Path) -> None:
     nic(tmp_path, "mlx5_0", MLX5)
     before = read_counters(tmp_path) or {}
     nic(
@@ -70,7 +70,7 @@ def test_errors_and_congestion_that_moved(tmp_path: Path) -> None:
     assert found.congestion == {"np_cnp_sent": 1, "port_xmit_wait": 4}
 
 
-def test_efa_counts_bytes_and_by_operation(tmp_path: Path) -> None:
+def test_efa_counts_bytes_in_total_and_by_operation(tmp_path: Path) -> None:
     nic(tmp_path, "rdmap85s0", EFA)
     before = read_counters(tmp_path) or {}
     nic(
@@ -84,7 +84,7 @@ def test_efa_counts_bytes_and_by_operation(tmp_path: Path) -> None:
     assert found.errors == {"retrans_pkts": 4}
 
 
-def test_a_nic_that_vanishes_and_one_that_appears(tmp_path: Path) -> None:
+def test_appearing_and_disappearing_nics_are_noted(tmp_path: Path) -> None:
     nic(tmp_path, "mlx5_0", MLX5)
     nic(tmp_path, "mlx5_1", MLX5)
     before = read_counters(tmp_path) or {}
@@ -98,7 +98,7 @@ def test_a_nic_that_vanishes_and_one_that_appears(tmp_path: Path) -> None:
 
 
 @given(st.integers(0, 2**64 - 1), st.integers(0, 2**31 - 1))
-def test_a_counter_that_runs_over_its_end_is_followed(before: int, step: int) -> None:
+def test_counter_overflow_is_followed(before: int, step: int) -> None:
     bits = 32 if before < 2**32 else 64
     after = (before + step) % 2**bits
     [found], _ = difference({"n": {"tx_bytes": before, "rx_bytes": 0}}, {"n": {"tx_bytes": after, "rx_bytes": 0}})
@@ -106,12 +106,12 @@ def test_a_counter_that_runs_over_its_end_is_followed(before: int, step: int) ->
     assert not found.reset
 
 
-def test_a_counter_that_began_anew_is_called_so() -> None:
+def test_counter_reset_is_reported() -> None:
     [found], _ = difference({"n": {"tx_bytes": 2**40, "rx_bytes": 5}}, {"n": {"tx_bytes": 700, "rx_bytes": 5}})
     assert (found.sent, found.received, found.reset) == (700, 0, True)
 
 
-def test_what_cannot_be_read_is_left_out(tmp_path: Path) -> None:
+def test_unreadable_counters_are_left_out(tmp_path: Path) -> None:
     folder = nic(tmp_path, "mlx5_0", MLX5)
     (folder / "counters" / "VL15_dropped").write_text("N/A (no PMA)\n")
     (folder / "counters" / "symbol_error").mkdir()
@@ -121,18 +121,18 @@ def test_what_cannot_be_read_is_left_out(tmp_path: Path) -> None:
     assert found["mlx5_0"].keys() == {file.partition("/")[2] for file in MLX5}
 
 
-def test_two_ports_have_two_names(tmp_path: Path) -> None:
+def test_ports_of_one_nic_have_distinct_names(tmp_path: Path) -> None:
     nic(tmp_path, "mlx5_0", MLX5, port=1)
     nic(tmp_path, "mlx5_0", MLX5, port=2)
     assert list(read_counters(tmp_path) or {}) == ["mlx5_0:1", "mlx5_0:2"]
 
 
-def test_no_nic_is_none(tmp_path: Path) -> None:
+def test_reading_without_nic_is_none(tmp_path: Path) -> None:
     assert read_counters(tmp_path) is None
     assert read_counters(tmp_path / "absent") is None
 
 
-def test_links_as_the_kernel_shows_them(tmp_path: Path) -> None:
+def test_links_are_read_from_sysfs(tmp_path: Path) -> None:
     port = nic(tmp_path, "mlx5_0", MLX5)
     (port / "state").write_text("4: ACTIVE\n")
     (port / "rate").write_text("400 Gb/sec (4X NDR)\n")
@@ -163,20 +163,20 @@ def test_links_as_the_kernel_shows_them(tmp_path: Path) -> None:
         ("something else\n", None),
     ],
 )
-def test_the_drivers_version(tmp_path: Path, text: str, version: str | None) -> None:
+def test_driver_version_is_parsed(tmp_path: Path, text: str, version: str | None) -> None:
     (tmp_path / "version").write_text(text)
     assert node.driver(tmp_path / "version") == version
     assert node.driver(tmp_path / "absent") is None
 
 
-def test_the_topology_is_what_the_command_prints() -> None:
+def test_topology_is_command_output() -> None:
     print_it = "print('\\x1b[4m\\tGPU0\\tNIC0\\x1b[0m\\nGPU0\\t X \\tPIX')"
     assert node.topology([sys.executable, "-c", print_it]) == "\tGPU0\tNIC0\nGPU0\t X \tPIX\n"
     assert node.topology(["/absent/nvidia-smi", "topo", "-m"]) is None
     assert node.topology([sys.executable, "-c", "raise SystemExit(6)"]) is None
 
 
-def test_the_machine_that_runs_this_agrees() -> None:
+def test_counters_match_this_machine() -> None:
     there = node.INFINIBAND.is_dir() and any(node.INFINIBAND.iterdir())
     assert (read_counters() is not None) == there
     assert bool(node.nics()) == there

@@ -1,4 +1,4 @@
-"""The log of a real NCCL on a real GPU, where there is one."""
+"""Log of a real NCCL on a real GPU."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ print(collector.finish(with_log=True).evidence.model_dump_json())
 """
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU: what a real NCCL says of one is not read here")
-def test_a_real_communicator_says_what_we_read() -> None:
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_real_communicator_log_is_read() -> None:
     command = [sys.executable, "-c", RUN]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=300)
     found = RankEvidence.model_validate_json(done.stdout.splitlines()[-1])

@@ -1,4 +1,4 @@
-"""NCCL's log: every format of the corpus is read as it is meant, and no text at all can stop the reader."""
+"""Reader of NCCL's log: every format of the corpus, and any other text."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ EXPECTED: dict[str, tuple[str | None, str | None, str | None, int | None, int | 
     "efa-two-nodes": ("2.27.7", "Libfabric", "1.16.3", 16, 2, 16, 8, 32),
     "empty": (None, None, None, None, None, 0, 0, 0),
     "gib-cut-in-a-line": ("2.26.6", "gIB", "1.0.6", 4, 2, 4, 8, 7),
-    "gib-hang-in-initialisation": ("2.26.6", "gIB", "1.0.6", 4, 2, 4, 8, 0),
+    "gib-hang-in-initialization": ("2.26.6", "gIB", "1.0.6", 4, 2, 4, 8, 0),
     "gib-nic-idle": ("2.26.6", "gIB", "1.0.6", 16, 2, 16, 8, 32),
     "gib-nic-missing": ("2.26.6", "gIB", "1.0.6", 16, 2, 16, 8, 32),
     "gib-no-gdrdma": ("2.26.6", "gIB", "1.0.6", 4, 2, 4, 8, 8),
@@ -67,7 +67,7 @@ EXPECTED: dict[str, tuple[str | None, str | None, str | None, int | None, int | 
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_log_is_read_as_it_is_meant(name: str) -> None:
+def test_log_formats_are_read(name: str) -> None:
     found = facts(name)
     assert (
         found.nccl_version,
@@ -82,12 +82,12 @@ def test_every_log_is_read_as_it_is_meant(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_only_logs_that_were_cut_are_called_cut(name: str) -> None:
-    cut = {"gib-cut-in-a-line", "gib-hang-in-initialisation", "plugin-not-found"}
+def test_only_truncated_logs_are_marked_truncated(name: str) -> None:
+    cut = {"gib-cut-in-a-line", "gib-hang-in-initialization", "plugin-not-found"}
     assert facts(name).truncated == (name in cut)
 
 
-def test_a_good_run_over_gib() -> None:
+def test_complete_gib_log_is_read() -> None:
     found = facts("gib-two-nodes")
     assert found.hcas == MLX5
     assert found.nics_by_host == {A: MLX5, B: MLX5}
@@ -107,20 +107,20 @@ def test_a_good_run_over_gib() -> None:
     assert found.lines == 548
 
 
-def test_a_far_nic_without_gpu_direct_is_no_disabled_nic() -> None:
-    # `Disabled for GPU 0 / HCA 4 (distance 8 > 4)` is said of every NIC at the other end of the machine.
+def test_distant_nic_is_not_counted_as_gdrdma_disabled() -> None:
+    # `Disabled for GPU 0 / HCA 4 (distance 8 > 4)` is logged for every NIC at the other end of the machine.
     assert "GPU Direct RDMA Disabled for GPU" in text("gib-two-nodes")
     assert facts("gib-two-nodes").no_gdrdma_hcas == []
 
 
-def test_libfabric_joins_nics_and_says_how_many_it_found() -> None:
+def test_libfabric_nic_count_is_read() -> None:
     found = facts("efa-two-nodes")
     assert found.nics_found == {"ip-10-1-14-201": 16, "ip-10-1-27-88": 16}
     assert (found.provider, found.fabric) == ("efa", "efa-direct")
     assert facts("efa-nccl-2.18-aws-libfabric").provider == "efa"
 
 
-def test_sockets_are_told_from_rdma() -> None:
+def test_sockets_are_distinguished_from_rdma() -> None:
     found = facts("tcp-fallback")
     assert found.plugins == ["Socket"]
     assert found.hcas == ["eth0"]
@@ -128,7 +128,7 @@ def test_sockets_are_told_from_rdma() -> None:
     assert not any(channel.gdrdma for channel in found.channels)
 
 
-def test_channels_inside_a_node() -> None:
+def test_channels_within_a_node_are_read() -> None:
     found = facts("nccl-2.18-inside-a-node")
     assert [(channel.sender, channel.receiver, channel.transport) for channel in found.channels] == [
         (0, 1, "P2P"),
@@ -137,40 +137,40 @@ def test_channels_inside_a_node() -> None:
     assert all(channel.plugin is None and channel.device is None for channel in found.channels)
 
 
-def test_algorithms_have_names_where_old_versions_write_numbers() -> None:
+def test_numbered_algorithms_are_named() -> None:
     found = facts("nccl-2.22-numbered-algorithms")
     assert found.algorithms == ["TREE/LL128", "RING/SIMPLE"]
     assert found.hcas == ["mlx5_0", "mlx5_1"]  # a dual-port NIC is one device
     assert [channel.transport for channel in found.channels] == ["NET", "NET", "COLLNET"]
 
 
-def test_nvidias_own_libraries_real_log() -> None:
-    """The one log here that NCCL itself wrote: 2.30.7 on a machine without a driver."""
+def test_real_nccl_log_is_read() -> None:
+    """NCCL 2.30.7 wrote this log on a machine without a driver."""
     found = facts("nccl-2.30-no-driver")
     assert found.lines == 4
     assert len(found.warnings) == 1  # the same one twice
     assert "driver version is insufficient" in found.warnings[0]
 
 
-def test_a_log_of_the_network_alone_is_not_taken_for_one_that_was_cut() -> None:
+def test_network_only_log_is_not_truncated() -> None:
     lines = text("gib-one-rank").splitlines(keepends=True)
     found = parse_log("".join(line for line in lines if "NET" in line and "Using network" not in line))
     assert not found.truncated
     assert (found.plugin, found.nranks, len(found.hcas)) == ("gIB", None, 8)
 
 
-def test_pairs_of_torch_do_not_pass_for_the_whole_run() -> None:
+def test_torch_pair_communicators_do_not_count_as_whole_run() -> None:
     found = facts("torch-pairs")
     assert found.hosts == {0: "gpu-a", 1: "gpu-a", 2: "gpu-b", 3: "gpu-b"}
     assert {channel.size for channel in found.channels} == {2}
 
 
-def test_who_never_finished_the_initialisation() -> None:
-    assert facts("gib-hang-in-initialisation").unfinished == [0, 1, 2, 3]
+def test_unfinished_ranks_are_listed() -> None:
+    assert facts("gib-hang-in-initialization").unfinished == [0, 1, 2, 3]
     assert facts("gib-cut-in-a-line").unfinished == [3]
 
 
-def test_the_middle_of_a_line_is_not_taken_for_a_line() -> None:
+def test_truncated_line_is_ignored() -> None:
     whole = "a:1:1 [0] NCCL INFO Channel 00/0 : 0[0] -> 8[0] [send] via NET/gIB/0/GDRDMA\n"
     assert not parse_log(whole).truncated
     for cut in range(len(whole) - 1, whole.index("NCCL INFO ") + 9, -1):
@@ -189,7 +189,7 @@ def test_the_middle_of_a_line_is_not_taken_for_a_line() -> None:
         "[pod/job-0-x/nccl] ",
     ],
 )
-def test_what_collectors_of_logs_put_before_a_line(prefix: str) -> None:
+def test_line_prefixes_are_ignored(prefix: str) -> None:
     found = parse_log(
         "".join(prefix + line + "\n" for line in text("nccl-2.18-inside-a-node").splitlines()).replace("\n", "\r\n")
     )
@@ -197,7 +197,7 @@ def test_what_collectors_of_logs_put_before_a_line(prefix: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["gib-two-nodes", "efa-two-nodes", "tcp-fallback"])
-def test_ranks_apart_say_what_they_say_together(name: str) -> None:
+def test_merged_rank_logs_equal_combined_log(name: str) -> None:
     whole = facts(name)
     apart: dict[str, list[str]] = {}
     for line in text(name).splitlines(keepends=True):
@@ -212,7 +212,7 @@ def test_ranks_apart_say_what_they_say_together(name: str) -> None:
     assert together.nics_by_host.keys() == whole.nics_by_host.keys()
 
 
-def test_a_result_of_many_ranks_keeps_the_connections_that_matter() -> None:
+def test_thinned_facts_keep_connections_without_gdrdma() -> None:
     whole = facts("gib-one-rank-without-gdrdma")
     bad = [channel for channel in carried(whole) if not channel.gdrdma]
     for keep in (len(bad), len(bad) + 4, len(whole.channels), 1000):
@@ -228,7 +228,7 @@ def test_a_result_of_many_ranks_keeps_the_connections_that_matter() -> None:
     assert (len(warned.warnings), warned.warnings_left_out) == (1, 1)
 
 
-def test_a_lost_log_leaves_the_whole_incomplete() -> None:
+def test_lost_log_marks_merged_facts_truncated() -> None:
     good = facts("gib-one-rank")
     assert not merge([good]).truncated
     assert merge([good, parse_log("")]).truncated
@@ -244,20 +244,20 @@ line_parts = st.sampled_from(PARTS.split("|"))
 
 @settings(max_examples=300, deadline=None)
 @given(st.one_of(st.text(), st.lists(st.one_of(line_parts, st.text(max_size=5))).map("".join)))
-def test_no_text_stops_the_reader(anything: str) -> None:
+def test_any_text_is_read(anything: str) -> None:
     found = merge([parse_log(anything), parse_log("node:1:1 [0] NCCL INFO " + anything)])
     assert LogFacts.model_validate_json(found.model_dump_json()) == found
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.sampled_from(NAMES), st.data())
-def test_no_cut_stops_the_reader(name: str, data: st.DataObject) -> None:
+def test_any_part_of_a_log_is_read(name: str, data: st.DataObject) -> None:
     whole = text(name)
     start, end = sorted((data.draw(st.integers(0, len(whole))), data.draw(st.integers(0, len(whole)))))
     assert parse_log(whole[start:end]).lines <= facts(name).lines + 1
 
 
-def test_many_kinds_of_warning_are_counted_and_not_kept() -> None:
+def test_excess_warnings_are_counted() -> None:
     found = parse_log("".join(f"a:1:1 [0] x.cc:1 NCCL WARN broken at {number}\n" for number in range(1000)))
     assert len(found.warnings) == WARNINGS_KEPT
     assert found.warnings_left_out == 1000 - WARNINGS_KEPT
@@ -273,7 +273,7 @@ def test_many_kinds_of_warning_are_counted_and_not_kept() -> None:
     ],
     ids=["log", "one line", "warnings", "long lines"],
 )
-def test_time_grows_as_the_log_does(piece: str) -> None:
+def test_reading_time_is_linear(piece: str) -> None:
     def seconds(size: int) -> float:
         whole = piece * (size // len(piece) + 1)
         best = float("inf")
@@ -283,5 +283,5 @@ def test_time_grows_as_the_log_does(piece: str) -> None:
             best = min(best, time.process_time() - began)
         return best
 
-    # Eight times the text: eight times the time, and sixty-four if it were quadratic.
+    # Eight times the text takes eight times the time; quadratic time would be sixty-four times.
     assert seconds(2_000_000) < 24 * seconds(250_000) + 0.05

@@ -1,4 +1,4 @@
-"""What the nodes have against a run: links, errors, a NIC that hardly sent."""
+"""Findings on nodes: links, errors, silent NICs."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ def found(evidence: Evidence, nics: int | None = None) -> list[tuple[int, str]]:
     return [(finding.code, finding.kind) for finding in node_problems(evidence, nics=nics)]
 
 
-def test_healthy_nodes_have_nothing_to_say() -> None:
+def test_healthy_nodes_have_no_findings() -> None:
     nics = [f"mlx5_{index}" for index in range(8)]
     healthy = node(0, [link(name) for name in nics], [counter(name, 10**11) for name in nics], "570.133.20")
     assert found(evidence(healthy, RankEvidence(rank=1, log=None, counters=None)), nics=8) == []
 
 
-def test_a_link_that_is_down() -> None:
+def test_link_down_is_reported() -> None:
     down = evidence(node(0, [link("mlx5_0"), link("mlx5_1", "DOWN")]))
     assert found(down) == [(0, "link-down")]
     assert found(down, nics=1) == [(0, "link-down")]
@@ -42,14 +42,14 @@ def test_a_link_that_is_down() -> None:
     assert "mlx5_1 is DOWN" in next(node_problems(down, nics=2)).text
 
 
-def test_errors_and_restarts() -> None:
+def test_nic_errors_and_resets_are_reported() -> None:
     counted = evidence(node(3, None, [counter("a", 5, {"link_downed": 1}), counter("b", 5, reset=True)]))
     assert found(counted) == [(0, "nic-errors"), (0, "nic-reset")]
     assert next(node_problems(counted)).text == "a on node-3 counted errors during the run: link_downed 1"
     assert found(evidence(node(3, None, [counter("a", 5, {"link_downed": 0})]))) == []
 
 
-def test_a_nic_that_hardly_sent_among_busy_ones() -> None:
+def test_silent_nic_among_busy_nics_is_reported() -> None:
     busy = [counter(f"n{index}", 10**11) for index in range(7)]
     assert found(evidence(node(0, None, [*busy, counter("n7", 10**9)]))) == [(0, "nic-silent")]
     assert found(evidence(node(0, None, [*busy, counter("n7", 2 * 10**10)]))) == []
@@ -57,6 +57,6 @@ def test_a_nic_that_hardly_sent_among_busy_ones() -> None:
     assert found(evidence(node(0, None, [counter("n0", 10**11), *(counter(f"n{i}", 500) for i in range(1, 8))]))) == []
 
 
-def test_drivers_that_differ() -> None:
+def test_different_drivers_are_reported() -> None:
     assert found(evidence(node(0, driver="550.90.07"), node(1, driver="570.133.20"))) == [(0, "drivers-differ")]
     assert found(evidence(node(0, driver="550.90.07"), node(1, driver="550.90.07"))) == []

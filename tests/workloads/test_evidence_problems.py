@@ -1,4 +1,4 @@
-"""What a log has against a run: each broken log is found out, and a good one is let pass."""
+"""Findings in logs: each broken log has its own, and a good one has none."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ def facts(name: str) -> LogFacts:
 
 
 def kinds(name: str, nodes: int = 2, **options: object) -> set[str]:
-    """Kinds of the findings with code 5, as the machine that the log's name begins with would be judged."""
+    """Return the kinds of the findings with code 5, for the machine that the log's name starts with."""
     efa = name.startswith("efa")
     asked = {"nics": 16 if efa else 8, "transport": "efa" if efa else "gib"} | options
-    return {found.kind for found in problems(facts(name), nodes=nodes, **asked) if found.code == 5}  # type: ignore[arg-type]  # the own values of the tables
+    return {found.kind for found in problems(facts(name), nodes=nodes, **asked) if found.code == 5}  # type: ignore[arg-type]  # values of the tables
 
 
 CASES: dict[str, set[str]] = {
@@ -42,7 +42,7 @@ CASES: dict[str, set[str]] = {
     "efa-provider-tcp": {"other-provider", "no-gdrdma", "nic-missing"},
     "one-host": {"same-host", "no-channel"},
     "gib-cut-in-a-line": {"truncated-log"},
-    "gib-hang-in-initialisation": {"truncated-log"},
+    "gib-hang-in-initialization": {"truncated-log"},
     "plugin-not-found": {"truncated-log"},
     "empty": {"empty-log"},
     "no-nccl": {"empty-log"},
@@ -52,21 +52,21 @@ CASES: dict[str, set[str]] = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_each_log_has_its_own_problems_and_no_other(name: str) -> None:
+def test_log_has_exactly_its_problems(name: str) -> None:
     assert kinds(name) == CASES[name]
 
 
-def test_an_old_efa_machine_passes_with_its_four_nics() -> None:
+def test_old_efa_machine_passes_with_four_nics() -> None:
     assert kinds("efa-nccl-2.18-aws-libfabric", nics=4) == set()
     assert kinds("efa-nccl-2.18-aws-libfabric", nics=5) == {"nic-missing"}
 
 
-def test_the_text_names_what_is_missing_and_where() -> None:
+def test_finding_names_missing_nic_and_host() -> None:
     [found] = problems(facts("gib-nic-missing"), nodes=2, nics=8, transport="gib")
     assert found.text == "ray-cluster-gpu-group-worker-kx2mq: 7 of 8 NICs, without mlx5_3"
 
 
-def test_no_log_is_no_pass() -> None:
+def test_missing_log_is_a_finding() -> None:
     assert [found.kind for found in problems(None, nodes=2, nics=8, transport="gib")] == ["no-log"]
     assert [found.kind for found in problems(None, nodes=1, nics=None, transport=None)] == ["no-log"]
 
@@ -82,31 +82,31 @@ def test_no_log_is_no_pass() -> None:
         ({"nics": 9}, "nic-missing"),
     ],
 )
-def test_a_good_log_is_held_against_what_was_asked(options: dict[str, int], kind: str) -> None:
+def test_good_log_of_another_run_is_rejected(options: dict[str, int], kind: str) -> None:
     assert kind in kinds("gib-two-nodes", **options)
 
 
-def test_a_log_without_a_fabric_is_fine_on_one_node() -> None:
+def test_single_node_log_needs_no_fabric() -> None:
     assert kinds("one-host", nodes=1, ranks=2) == set()
     assert kinds("nccl-2.18-inside-a-node", nodes=1) == set()
 
 
-def test_where_gpu_direct_is_not_demanded_its_absence_is_a_remark() -> None:
+def test_optional_gdrdma_is_a_remark() -> None:
     found = problems(facts("gib-no-gdrdma"), nodes=2, nics=8, transport="gib", gdrdma=False)
     assert [(each.code, each.kind) for each in found] == [(0, "no-gdrdma")]
 
 
-def test_an_unknown_machine_still_may_not_use_sockets() -> None:
+def test_sockets_are_rejected_on_unknown_machine() -> None:
     assert kinds("tcp-fallback", transport=None, nics=None) == {"socket-transport"}
     assert kinds("ib-instead-of-gib", transport=None, nics=None) == set()
 
 
-def test_one_rank_on_sockets_among_good_ones() -> None:
+def test_single_rank_on_sockets_is_rejected() -> None:
     both = merge([facts("gib-one-rank"), facts("tcp-fallback")])
     assert "socket-transport" in {found.kind for found in problems(both, nodes=2, nics=8, transport="gib")}
 
 
-def test_ranks_of_one_host_that_talk_through_a_nic() -> None:
+def test_nic_connection_within_one_host_is_rejected() -> None:
     lines = "".join(
         f"node:{rank}:{rank} [0] NCCL INFO comm 0x{rank} rank {rank} nranks 2 cudaDev 0 busId 1 - Init {word}\n"
         for rank in (0, 1)
@@ -119,7 +119,7 @@ def test_ranks_of_one_host_that_talk_through_a_nic() -> None:
     assert [(each.code, each.kind) for each in found] == [(5, "same-host")]
 
 
-def test_remarks_do_not_fail_a_run() -> None:
+def test_remarks_do_not_fail() -> None:
     remarks = {
         name: [found.kind for found in problems(facts(name), nodes=2, nics=8, transport="gib")]
         for name in ("gib-versions-differ", "gib-warnings", "gib-one-rank")

@@ -1,4 +1,4 @@
-"""No secret comes through: not in a log, not in a warning, not in the environment, whatever it looks like."""
+"""Redaction of logs, warnings and the environment."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from workloads.nccl.evidence.collect import Collector
 from workloads.nccl.evidence.log_reader import parse_log
 from workloads.nccl.evidence.raw_log import REDACTED, known_secrets, pack_file, redacted, sounds_secret
 
-# What secrets are made of; a leading digit keeps them apart from the words around them.
+# Characters of secrets; a leading digit separates them from adjacent words.
 secrets = st.text(string.ascii_letters + string.digits + "+/_-.~", min_size=12, max_size=64).map(
     lambda text: f"7{text}Z"
 )
@@ -42,14 +42,14 @@ TEMPLATES = (
 
 @settings(max_examples=100, deadline=None)
 @given(secrets, st.sampled_from(TEMPLATES), st.text(max_size=20), st.text(max_size=20))
-def test_what_is_called_a_secret_is_taken_out(secret: str, template: str, before: str, after: str) -> None:
+def test_named_secrets_are_redacted(secret: str, template: str, before: str, after: str) -> None:
     text = f"{before} {template.format(secret)} {after}"
     assert secret not in redacted(text)
 
 
 @settings(max_examples=100, deadline=None)
 @given(secrets, st.text(max_size=30), st.text(max_size=30))
-def test_a_known_secret_is_taken_out_wherever_it_stands(secret: str, before: str, after: str) -> None:
+def test_known_secrets_are_redacted_anywhere(secret: str, before: str, after: str) -> None:
     assert secret not in redacted(before + secret + after, [secret])
 
 
@@ -69,33 +69,33 @@ def test_a_known_secret_is_taken_out_wherever_it_stands(secret: str, before: str
         ),
     ],
 )
-def test_the_shapes_of_well_known_tokens(secret: str) -> None:
+def test_token_formats_are_redacted(secret: str) -> None:
     assert redacted(f"found {secret} in a log") == f"found {REDACTED} in a log"
 
 
 @settings(max_examples=50, deadline=None)
 @given(secrets, st.sampled_from(TEMPLATES))
-def test_twice_is_once(secret: str, template: str) -> None:
+def test_redaction_is_idempotent(secret: str, template: str) -> None:
     once = redacted(template.format(secret))
     assert redacted(once) == once
 
 
 @pytest.mark.parametrize("name", sorted(path.name for path in (Path(__file__).parent / "logs").glob("*.log")))
-def test_a_log_without_secrets_stays_as_it_is(name: str) -> None:
+def test_log_without_secrets_is_unchanged(name: str) -> None:
     text = (Path(__file__).parent / "logs" / name).read_text()
     assert redacted(text) == text
 
 
 @settings(max_examples=50, deadline=None)
 @given(secrets, st.sampled_from(TEMPLATES))
-def test_no_warning_of_nccls_carries_one(secret: str, template: str) -> None:
+def test_nccl_warnings_are_redacted(secret: str, template: str) -> None:
     log = f"node:1:1 [0] net.cc:1 NCCL WARN cannot go on: {template.format(secret)}\n"
     assert secret not in parse_log(log).model_dump_json()
 
 
 @settings(max_examples=40, deadline=None)
 @given(secrets, st.sampled_from(TEMPLATES), st.sampled_from(("NCCL_AUTH_TOKEN", "FI_PROXY_PASSWORD", "NCCL_KEY")))
-def test_none_reaches_the_environment_that_a_result_keeps(secret: str, template: str, name: str) -> None:
+def test_recorded_environment_holds_no_secret(secret: str, template: str, name: str) -> None:
     environment = {
         name: secret,
         "RAY_AUTH_TOKEN": secret,
@@ -111,7 +111,7 @@ def test_none_reaches_the_environment_that_a_result_keeps(secret: str, template:
 
 @settings(max_examples=40, deadline=None)
 @given(secrets, st.sampled_from(TEMPLATES))
-def test_none_comes_home_with_a_raw_log(tmp_path_factory: pytest.TempPathFactory, secret: str, template: str) -> None:
+def test_raw_log_holds_no_secret(tmp_path_factory: pytest.TempPathFactory, secret: str, template: str) -> None:
     file = tmp_path_factory.mktemp("raw") / "log"
     file.write_text(
         f"node:1:1 [0] NCCL INFO {template.format('7' + 'other' * 3 + 'Z')}\nnode:1:1 [0] NCCL INFO {secret}\n"
@@ -122,7 +122,7 @@ def test_none_comes_home_with_a_raw_log(tmp_path_factory: pytest.TempPathFactory
     assert "otherotherother" not in text
 
 
-def test_ray_keeps_its_token_in_a_variable_or_in_a_file(tmp_path: Path) -> None:
+def test_ray_token_is_found_in_variable_and_file(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("the-token-in-a-file\n")
     (tmp_path / ".ray").mkdir()
     (tmp_path / ".ray" / "auth_token").write_text("the-token-at-home")
@@ -135,7 +135,7 @@ def test_ray_keeps_its_token_in_a_variable_or_in_a_file(tmp_path: Path) -> None:
     assert known_secrets(environment) == ("the-token-at-home", "the-token-in-a-file", "the-token-itself")
 
 
-def test_the_names_that_nccl_uses_are_no_secrets() -> None:
+def test_nccl_variables_are_not_secrets() -> None:
     steering = [name for name in os.environ if name.startswith(("NCCL_", "FI_"))]
     for name in [
         *steering,
@@ -153,7 +153,7 @@ def test_the_names_that_nccl_uses_are_no_secrets() -> None:
 @pytest.mark.parametrize(
     "piece", ["a", "token", "token=", "://", "://a@", "Bearer ", "x" * 60 + "=", "--", "eyJ", "-----BEGIN "]
 )
-def test_no_text_takes_long(piece: str) -> None:
+def test_redaction_time_is_bounded(piece: str) -> None:
     began = time.process_time()
     redacted(piece * (50_000 // len(piece)))
     assert time.process_time() - began < 5

@@ -1,4 +1,4 @@
-"""The judge over its corpus: exit codes, findings, and mutants of the judge that the corpus must catch."""
+"""The judge on its corpus: exit codes, findings, and mutants of the judge that the corpus must detect."""
 
 from __future__ import annotations
 
@@ -53,32 +53,32 @@ def is_as_expected(case: Case, found: Verdict) -> bool:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_the_corpus(case: Case) -> None:
+def test_verdict_on_corpus_case(case: Case) -> None:
     found = judged(case)
     assert is_as_expected(case, found), found
     assert found.reason
     assert (found.code == 0) == (found.outcome != "fail")
 
 
-def test_the_corpus_is_what_its_builder_writes() -> None:
+def test_corpus_matches_its_builder() -> None:
     built = files()
     assert {path.name for path in FOLDER.iterdir()} == set(built)
     for name, content in built.items():
         there = text(name)
         if name.startswith("own-"):
-            # The evidence is what the log's reader makes of it, which may learn to see more.
+            # The evidence depends on the log's reader, which may report more.
             there, content = (json.dumps(json.loads(each) | {"evidence": None}) for each in (there, content))
         assert there == content, f"{name}: run python -m tests.workloads.corpus.build"
     used = {name for case in CASES for name in (case.results, *case.logs) if name}
     assert used == set(built)
 
 
-def test_every_exit_code_is_in_the_corpus() -> None:
+def test_corpus_covers_every_exit_code() -> None:
     assert {case.code for case in CASES} == {Exit.OK, *verdict.ORDER}
 
 
 def averaged(rows: Sequence[MeasuredRow]) -> list[MeasuredRow]:
-    """A sweep's mean bandwidth in place of the largest row's."""
+    """Return a sweep's mean bandwidth instead of the largest row's."""
     largest = max(rows, key=lambda row: row.size)
     found = [algbw(row.size, row.out_of_place.time_us / 1e6) for row in rows if row.out_of_place]
     if largest.out_of_place is None:
@@ -150,7 +150,7 @@ MUTANTS: dict[str, Mutant] = {
     "one NIC is enough": (checks, "transport", log_of_one_kind),
     "#wrong ignored": (checks, "wrong_data", none),
     "only one column's #wrong": (MeasuredRow, "columns", property(lambda row: (row.out_of_place,))),
-    "unchecked is right": (checks, "unchecked", none),
+    "unchecked is correct": (checks, "unchecked", none),
     "failing below 0.80": (rules, "FAIL_BELOW", 0.80),
     "failing below 0.91": (rules, "FAIL_BELOW", 0.91),
     "failing at 0.90": (rules, "FAIL_BELOW", 0.9 + 1e-9),
@@ -172,10 +172,10 @@ MUTANTS: dict[str, Mutant] = {
     "any GPU": (checks, "gpus", none),
     "any log": (checks, "same_run", none),
     "one node's log": (checks, "covered", none),
-    "anybody's time": (checks, "times", none),
+    "any rank's time": (checks, "times", none),
     "anything is possible": (checks, "possible", none),
     "no room above the limit": (rules, "TOLERANCE", 0.8),
-    "units believed": (checks, "disagreements", none),
+    "units unchecked": (checks, "disagreements", none),
 } | {
     f"{first.name} after {second.name}": (
         verdict,
@@ -187,7 +187,7 @@ MUTANTS: dict[str, Mutant] = {
 
 
 @pytest.mark.parametrize("name", MUTANTS)
-def test_the_corpus_catches_a_mutant(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_corpus_detects_mutant(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     where, attribute, instead = MUTANTS[name]
     monkeypatch.setattr(where, attribute, instead)
     assert not all(is_as_expected(case, judged(case)) for case in CASES)

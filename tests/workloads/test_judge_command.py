@@ -1,4 +1,4 @@
-"""`rdma-ray bench judge` and `bench floors` as a user meets them."""
+"""Command lines of `rdma-ray bench judge` and `bench floors`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ JUDGE = ["bench", "judge", "--machine", "a3-ultragpu-8g", "--nodes", "2"]
 GOOD, GIB = str(FOLDER / "gib-good.txt"), str(FOLDER / "gib.log")
 
 
-def test_a_pass(capsys: pytest.CaptureFixture[str]) -> None:
+def test_healthy_run_passes(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*JUDGE, "--op", "all_gather", "--results", GOOD, "--log", GIB]) == Exit.OK
     shown = capsys.readouterr().out
     assert "101.6%" in shown
@@ -31,7 +31,7 @@ def test_a_pass(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("results", "log", "code", "says"),
+    ("results", "log", "code", "message"),
     [
         ("below.txt", "gib.log", Exit.BELOW, "FAIL (exit 2)  a3-ultragpu-8g: all_gather 8 GiB: 276.8 GB/s, 85.0% of"),
         ("wrong.txt", "gib.log", Exit.WRONG_DATA, "first in all_gather at 64 MiB (24 elements)"),
@@ -45,15 +45,15 @@ def test_a_pass(capsys: pytest.CaptureFixture[str]) -> None:
         ("two-gib.txt", "gib.log", Exit.BELOW, "; all_gather on 2 nodes from 4 GiB on; --no-floor"),
     ],
 )
-def test_what_is_wrong_is_said(
-    results: str, log: str, code: Exit, says: str, capsys: pytest.CaptureFixture[str]
+def test_failure_is_reported_with_exit_code(
+    results: str, log: str, code: Exit, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main([*JUDGE, "--results", str(FOLDER / results), "--log", str(FOLDER / log)]) == code
-    assert says in capsys.readouterr().out
+    assert message in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("order", [["--json", "--results", GOOD], ["--results", GOOD, "--json"]])
-def test_json_alone_is_stdout(order: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_without_file_is_stdout(order: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*JUDGE, *order, "--log", GIB]) == Exit.OK
     shown = capsys.readouterr()
     assert Verdict.model_validate_json(shown.out).outcome == "pass"
@@ -61,9 +61,7 @@ def test_json_alone_is_stdout(order: list[str], capsys: pytest.CaptureFixture[st
 
 
 @pytest.mark.parametrize("option", [["--json", "FILE"], ["--json=FILE"]])
-def test_json_into_a_file_as_everywhere_else(
-    option: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_json_is_written_to_file(option: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "verdict.json"
     given = [word.replace("FILE", str(file)) for word in option]
     assert main([*JUDGE, *given, "--results", str(FOLDER / "below.txt"), "--log", GIB]) == Exit.BELOW
@@ -71,8 +69,8 @@ def test_json_into_a_file_as_everywhere_else(
     assert "FAIL" in capsys.readouterr().out
 
 
-def test_several_logs_after_one_option_and_after_several(tmp_path: Path) -> None:
-    """As a shell expands `--log logs/*`: each rank writes a log of its own."""
+def test_log_option_accepts_several_files(tmp_path: Path) -> None:
+    """A shell expands `--log logs/*` to several files, one per rank."""
     lines = (FOLDER / "gib.log").read_text().splitlines(keepends=True)
     pids = dict.fromkeys(line.split(":")[1] for line in lines)
     logs = []
@@ -85,13 +83,13 @@ def test_several_logs_after_one_option_and_after_several(tmp_path: Path) -> None
     assert main([*JUDGE, "--log", logs[0], "--results", GOOD, "--log", *logs[1:]]) == Exit.OK
 
 
-def test_results_from_stdin(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_results_are_read_from_stdin(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO((FOLDER / "gib-good-mpirun.txt").read_bytes())))
     assert main([*JUDGE, "--results", "-"]) == Exit.OK
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "message"),
     [
         (JUDGE, "nothing to judge"),
         ([*JUDGE, GOOD], f"pass it as --results {GOOD}"),
@@ -105,17 +103,17 @@ def test_results_from_stdin(monkeypatch: pytest.MonkeyPatch) -> None:
         (["bench", "floors", "--machine", "a3-ultra"], "choose from a3-ultragpu-8g, "),
     ],
 )
-def test_usage_is_1(arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_usage_errors_exit_with_1(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(arguments) == Exit.ERROR
-    assert says in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
-def test_an_operation_that_does_not_exist_is_usage(capsys: pytest.CaptureFixture[str]) -> None:
+def test_unknown_operation_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*JUDGE, "--op", "allgather", "--results", GOOD]) == Exit.ERROR
     assert "--op allgather: choose from" in capsys.readouterr().err
 
 
-def test_floors_fit_a_terminal_and_name_every_source() -> None:
+def test_floors_table_fits_80_columns_and_lists_sources() -> None:
     console = Console(width=80, file=io.StringIO(), record=True)
     view.show_floors(list(CATALOG.values()), console)
     shown = console.export_text()

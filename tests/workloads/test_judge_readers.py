@@ -1,4 +1,4 @@
-"""The judge's readers: every tool's layout, and that nothing passes which was cut, spoiled or made up."""
+"""The judge's readers: layouts of the tools, and truncated, damaged or invented files, which must not pass."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from workloads.nccl.result import Finding, Result
 ULTRA = Expectation(machine="a3-ultragpu-8g", nodes=2)
 
 
-def test_a_table_is_read_whole() -> None:
+def test_table_is_read_completely() -> None:
     (run,) = measurement_of(text("gib-good.txt")).runs
     assert (run.ranks, len(set(run.hosts)), run.gpus, run.groups) == (16, 2, frozenset({"NVIDIA H200"}), 1)
     assert [row.size for row in run.rows] == [2**20 * 4**n for n in range(7)] + [8 * GIB]
@@ -46,11 +46,11 @@ def test_a_table_is_read_whole() -> None:
         for kind in ("mpirun", "ansi-crlf", "pdsh", "skypilot", "mpi-build", "version", "per-iteration")
     ],
 )
-def test_what_launchers_and_terminals_add_changes_nothing(name: str) -> None:
+def test_launcher_prefixes_are_ignored(name: str) -> None:
     assert measurement_of(text(name)).runs == measurement_of(text("gib-good.txt")).runs
 
 
-def test_the_report_says_the_same_as_the_table() -> None:
+def test_json_report_equals_table() -> None:
     (run,) = measurement_of(text("efa-good.json")).runs
     assert (run.ranks, len(set(run.hosts)), run.ended) == (16, 2, True)
     assert run.rows[-1].out_of_place is not None
@@ -59,7 +59,7 @@ def test_the_report_says_the_same_as_the_table() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "says"),
+    ("change", "message"),
     [
         ({"results": [{"size": 8}]}, "another form"),
         ({"config": {"devices": [{}]}}, "another form"),
@@ -75,19 +75,19 @@ def test_the_report_says_the_same_as_the_table() -> None:
         ),
     ],
 )
-def test_a_report_of_another_form_is_unreadable(change: dict[str, Any], says: str) -> None:
+def test_invalid_json_report_is_unreadable(change: dict[str, Any], message: str) -> None:
     document = json.loads(text("efa-good.json"))
-    with pytest.raises(UnreadableError, match=says):
+    with pytest.raises(UnreadableError, match=message):
         measurement_of(json.dumps(document | change))
 
 
-def test_an_algorithm_that_the_environment_names() -> None:
+def test_algorithm_is_read_from_environment() -> None:
     document = json.loads(text("efa-good.json")) | {"env": ["NCCL_ALGO=Ring", "HOME=/root"]}
     assert measurement_of(json.dumps(document)).runs[0].algorithm == "ring"
     assert measurement_of("+ export NCCL_ALGO=Tree\n" + text("gib-good.txt")).runs[0].algorithm == "tree"
 
 
-def test_a_row_in_place_only_has_no_other_column() -> None:
+def test_in_place_row_has_no_out_of_place_column() -> None:
     lines = text("gib-good.txt").splitlines()
     row = next(line for line in lines if line.split()[:1] == [str(8 * GIB)])
     (run,) = measurement_of(text("gib-good.txt").replace(row, row[:48] + " " * 34 + row[82:])).runs
@@ -97,7 +97,7 @@ def test_a_row_in_place_only_has_no_other_column() -> None:
     assert (found.code, found.findings[-1].kind) == (Exit.BELOW, "no-baseline")
 
 
-def test_gzipped_files_and_stdin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gzipped_files_and_stdin_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     packed = tmp_path / "results"
     packed.write_bytes(gzip.compress(text("gib-good.txt").encode()))
     assert reading.read_file(str(packed)) == text("gib-good.txt")
@@ -113,7 +113,7 @@ def test_gzipped_files_and_stdin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 @settings(max_examples=60, deadline=None)
 @given(st.floats(0, 1))
-def test_what_was_cut_never_passes(share: float) -> None:
+def test_truncated_table_never_passes(share: float) -> None:
     whole = text("gib-good.txt")
     end = int(share * (whole.index("Out of bounds values") - 1))
     assert judge_texts(whole[:end], [text("gib.log")], ULTRA).code == Exit.ERROR
@@ -121,27 +121,27 @@ def test_what_was_cut_never_passes(share: float) -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(st.sampled_from(["efa-good.json", "own-good.json"]), st.floats(0, 0.999))
-def test_json_that_was_cut_never_passes(name: str, share: float) -> None:
+def test_truncated_json_never_passes(name: str, share: float) -> None:
     assert judge_texts(text(name)[: int(share * len(text(name)))], [text("gib.log")], ULTRA).code == Exit.ERROR
 
 
 @settings(max_examples=40, deadline=None)
 @given(st.floats(0.001, 1000).filter(lambda scale: abs(scale - 1) > 0.03))
-def test_bandwidths_that_do_not_follow_from_the_times_are_no_figures(scale: float) -> None:
+def test_inconsistent_bandwidths_are_rejected(scale: float) -> None:
     output = Output("all_gather", A3U, sweep("all_gather", 16, 331.0), scale=scale)
     assert judge_texts(written(output), [text("gib.log")], ULTRA).code == Exit.ERROR
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.sampled_from(text("gib-good-mpirun.txt").splitlines()) | st.text(max_size=60), max_size=30))
-def test_no_text_breaks_the_judge(lines: list[str]) -> None:
+def test_any_text_is_judged(lines: list[str]) -> None:
     found = judge_texts("\n".join(lines), ["\n".join(lines)], ULTRA)
     assert found.code != 0 or "Out of bounds values" in "\n".join(lines)
 
 
 @settings(max_examples=40, deadline=None)
 @given(st.floats(0.5, 1.1), st.floats(0.5, 1.1))
-def test_a_slower_run_is_never_judged_better(one: float, other: float) -> None:
+def test_slower_run_never_has_better_verdict(one: float, other: float) -> None:
     rank = {"fail": 0, "warn": 1, "pass": 2}
     outcomes = [
         rank[
@@ -155,17 +155,17 @@ def test_a_slower_run_is_never_judged_better(one: float, other: float) -> None:
 
 
 @given(st.lists(st.sampled_from([0, *ORDER])))
-def test_the_worst_finding_decides(codes: list[int]) -> None:
+def test_worst_finding_sets_exit_code(codes: list[int]) -> None:
     found = deciding([Finding(code=code, kind="k", text="t") for code in codes])
     failing = [code for code in codes if code]
     assert found == min(failing, key=ORDER.index, default=0)
 
 
 def baseline(size: int, busbw: float, **changes: Any) -> Baseline:
-    return Baseline("all_reduce", 2, size * GIB, busbw, "somebody, 2026-01", **changes)
+    return Baseline("all_reduce", 2, size * GIB, busbw, "a source, 2026-01", **changes)
 
 
-def test_which_figure_judges() -> None:
+def test_floor_is_nearest_smaller_size() -> None:
     lines = [baseline(2, 100.0), baseline(8, 120.0), baseline(8, 118.0), baseline(16, 150.0, confidence="low")]
 
     def expected(size: int, op: str = "all_reduce", nodes: int = 2) -> float | None:
@@ -177,7 +177,7 @@ def test_which_figure_judges() -> None:
     assert expected(8, nodes=4) is None
 
 
-def test_which_algorithms_figure_judges() -> None:
+def test_floor_matches_algorithm() -> None:
     lines = [baseline(4, 365.0, algorithm="ring"), baseline(4, 310.0, algorithm="nvlstree")]
     for known, busbw in (({"ring"}, 365.0), ({"nvlstree"}, 310.0), ((), 365.0)):
         floor = floor_of(lines, "all_reduce", 2, 4 * GIB, frozenset(known))
@@ -186,7 +186,7 @@ def test_which_algorithms_figure_judges() -> None:
     assert floor_of(lines, "all_reduce", 2, 4 * GIB, frozenset({"tree"})) is None
 
 
-def test_ceilings_by_hand() -> None:
+def test_ceilings_match_manual_calculation() -> None:
     none: frozenset[str] = frozenset()
     assert line_rate(ULTRA.row) == 400.0
     assert ceiling("all_gather", ULTRA, none) == 400.0
@@ -203,7 +203,7 @@ def test_ceilings_by_hand() -> None:
     assert ceiling("all_gather", Expectation(machine="a3-ultragpu-8g", nodes=1), none) is None
 
 
-def test_no_published_figure_is_above_what_is_possible() -> None:
+def test_published_figures_are_below_ceilings() -> None:
     from infra.catalog.baselines import BASELINES
 
     for machine, lines in BASELINES.items():
@@ -213,7 +213,7 @@ def test_no_published_figure_is_above_what_is_possible() -> None:
             assert limit is None or line.busbw < limit, (machine, line)
 
 
-def test_one_node_needs_no_evidence_of_a_network() -> None:
+def test_single_node_needs_no_network_evidence() -> None:
     one = Output("all_gather", A3U, [Row(16 * GIB, 16 * GIB * 0.875 / 360.0 / 1e3)], ranks=A3U.ranks[:8])
     found = judge_texts(written(one), [], Expectation(machine="a3-ultragpu-8g", nodes=1))
     assert (found.code, found.outcome) == (0, "pass"), found
@@ -221,7 +221,7 @@ def test_one_node_needs_no_evidence_of_a_network() -> None:
 
 
 @pytest.mark.parametrize("machine", ["a3-ultra", "a4x-highgpu-4g"])
-def test_machines_that_nobody_can_be_judged_by(machine: str) -> None:
+def test_unsupported_machines_are_rejected(machine: str) -> None:
     with pytest.raises(WorkloadError, match=machine):
         Expectation(machine=machine, nodes=2)
 
@@ -230,14 +230,14 @@ def own(name: str) -> Result:
     return Result.model_validate_json((FOLDER / name).read_bytes())
 
 
-def test_our_own_run_is_judged_without_a_file() -> None:
+def test_own_result_is_judged() -> None:
     found = verdict_of(own("own-good.json"), machine="a3-ultragpu-8g")
     assert (found.code, found.outcome, found.machine) == (0, "pass", "a3-ultragpu-8g")
     assert verdict_of(own("own-one-kernel.json"), machine="a3-ultragpu-8g").code == Exit.NOT_AS_ASKED
     assert verdict_of(own("own-good.json"), machine="p5en.48xlarge").code == Exit.NOT_AS_ASKED
 
 
-def test_without_a_fabric_correctness_alone_decides() -> None:
+def test_without_fabric_correctness_decides() -> None:
     good = verdict_of(own("own-function.json"), machine=None)
     assert (good.code, good.outcome) == (0, "pass")
     assert "no fabric to judge" in good.reason
@@ -250,7 +250,7 @@ def test_without_a_fabric_correctness_alone_decides() -> None:
     assert verdict_of(broken, machine="a3-ultragpu-8g").code == Exit.ERROR
 
 
-def test_rows_without_a_published_figure_need_their_check_all_the_same() -> None:
+def test_rows_without_published_figure_require_data_check() -> None:
     result = own("own-good.json")
     latency = [row.model_copy(update={"mode": "latency", "wrong": None}) for row in result.rows]
     found = verdict_of(result.model_copy(update={"rows": latency}), machine="a3-ultragpu-8g", no_floor=True)
@@ -260,6 +260,6 @@ def test_rows_without_a_published_figure_need_their_check_all_the_same() -> None
     assert (found.code, [finding.kind for finding in found.findings if finding.code]) == (2, ["no-baseline"])
 
 
-def test_nothing_at_all_is_no_pass() -> None:
+def test_empty_measurement_does_not_pass() -> None:
     assert judge(Measurement("nccl-tests", ()), ULTRA).code == Exit.ERROR
     assert judge(measurement_of_texts(None, []), ULTRA).code == Exit.NOT_AS_ASKED

@@ -1,4 +1,4 @@
-"""A benchmark's end on the client: judged, shown, written, and left with the verdict's exit code."""
+"""End of a benchmark on the client: judge, show, write, and exit with the verdict's code."""
 
 from __future__ import annotations
 
@@ -51,16 +51,14 @@ def leave(found: dict[str, Any], machine: str | None, json_file: Path, code: int
     return left, json.loads(json_file.read_text())
 
 
-def test_a_healthy_run_leaves_with_0_and_carries_its_verdict(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_healthy_run_exits_with_0_and_has_verdict(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, written = leave(document(fabric()), MACHINE, tmp_path / "r.json")
     assert (code, written["verdict"]["outcome"], written["exit_code"]) == (0, "pass", 0)
     assert (written["job"], written["cluster"]) == ("nccl-1", "ray")
     assert "PASS" in capsys.readouterr().out
 
 
-def test_a_driver_that_is_content_does_not_make_a_slow_fabric_pass(tmp_path: Path) -> None:
+def test_slow_fabric_fails_despite_successful_driver(tmp_path: Path) -> None:
     slow = fabric()
     rows = [row.model_copy(update={"algbw": row.algbw / 2, "busbw": row.busbw / 2}) for row in slow.rows]
     rows = [
@@ -78,26 +76,26 @@ def test_a_driver_that_is_content_does_not_make_a_slow_fabric_pass(tmp_path: Pat
     assert "all_gather" in written["reason"]
 
 
-def test_no_evidence_is_not_what_was_asked(tmp_path: Path) -> None:
+def test_missing_evidence_fails_run(tmp_path: Path) -> None:
     blind = fabric().model_copy(update={"evidence": None})
     assert leave(document(blind), MACHINE, tmp_path / "r.json")[0] == Exit.NOT_AS_ASKED
 
 
-def test_without_a_published_figure_it_takes_a_word_to_pass(tmp_path: Path) -> None:
-    """Only broadcasts: nobody published one."""
+def test_missing_figure_requires_no_floor_option(tmp_path: Path) -> None:
+    """Only broadcasts, which have no published figure."""
     rows = [row for row in fabric().rows if row.op == "broadcast"]
     unknown = fabric().model_copy(update={"rows": rows})
     assert leave(document(unknown), MACHINE, tmp_path / "r.json")[0] == Exit.BELOW
     assert leave(document(unknown, no_floor=True), MACHINE, tmp_path / "r.json")[0] == 0
 
 
-def test_where_there_is_no_fabric_the_driver_has_the_word(tmp_path: Path) -> None:
+def test_without_fabric_driver_verdict_is_kept(tmp_path: Path) -> None:
     code, written = leave(document(functional()), None, tmp_path / "r.json")
     assert (code, written["verdict"]["machine"]) == (0, None)
     assert written["reason"] == functional().reason
 
 
-def test_what_failed_on_the_cluster_stays_failed() -> None:
+def test_failed_run_stays_failed() -> None:
     hung = functional().model_copy(update={"exit_code": int(Exit.HANG), "reason": "no answer", "rows": []})
     found = judged(hung, None)
     assert (found.exit_code, found.reason) == (Exit.HANG, "no answer")

@@ -1,6 +1,6 @@
-"""Writes the corpus: `python -m tests.workloads.corpus.build`. A test holds that the files are what this writes.
+"""Write the corpus: `python -m tests.workloads.corpus.build`. A test compares the files with this output.
 
-The bandwidths of the good runs are near what was published for those machines (infra/catalog/baselines.py).
+Good runs have bandwidths near the published ones of their machines (infra/catalog/baselines.py).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ BAD_UNITS = {"gigabits": (8.0, 1.0), "gibibytes": (1e9 / 2**30, 1.0), "milliseco
 
 
 def files() -> dict[str, str]:
-    """Name → content."""
+    """Return the content by name."""
     gather = Output("all_gather", A3U, sweep("all_gather", 16, 331.0))
     reduce_ = Output("all_reduce", P5, sweep("all_reduce", 16, 488.3, end=16 * GIB))
     return logs() | good(gather, reduce_) | slow(gather) | wrong(gather) | broken(gather) | others(gather) | own(gather)
@@ -185,7 +185,7 @@ def others(gather: Output) -> dict[str, str]:
 
 def own(gather: Output) -> dict[str, str]:
     def run(share: float) -> list[Row]:
-        """The largest row at exactly this share of the published figure."""
+        """Return a sweep whose largest row has exactly this share of the published figure."""
         return [*gather.rows[:-1], Row(8 * GIB, 8 * GIB * 0.9375 / (share * 325.7) / 1e3)]
 
     info = log(A3U)

@@ -1,4 +1,4 @@
-"""The table: which files are judged as what, and what must come out. Failing kinds are exact."""
+"""Cases of the corpus: files, options, and the expected verdict. The kinds that fail are exact."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ ULTRA, P5 = "a3-ultragpu-8g", "p5.48xlarge"
 
 @dataclass(frozen=True)
 class Case:
-    """`results` and `logs` are names of files; `code` the exit code.
+    """One case. `results` and `logs` are names of files; `code` is the exit code.
 
     `fails` are the kinds of all findings with a code, `remarks` some of those without.
     """
@@ -44,7 +44,7 @@ GIB, EFA = "gib.log", "efa.log"
 NO_LOG, NO_FLOOR, NO_CHECK = ("no_log",), ("no_floor",), ("no_check",)
 
 CASES = [
-    # The fabric that was paid for, as different tools and terminals show it.
+    # Correct fabric, in the output of different tools and terminals.
     passes("gib-good.txt", GIB),
     passes("gib-good.txt", GIB, ops=("all_gather",)),
     passes("gib-good-mpirun.txt"),
@@ -62,7 +62,7 @@ CASES = [
     passes("p4d-old.txt", "p4d.log", machine="p4d.24xlarge"),
     passes("two-operations.txt", EFA, machine=P5, ops=("all_reduce",)),
     passes("own-good.json"),
-    # Slow, and near to it.
+    # Slow, and nearly slow.
     fails(2, "below", "below.txt", GIB),
     fails(2, "below", "just-below.txt", GIB),
     passes("warn.txt", GIB, outcome="warn", remarks=("slow",)),
@@ -75,7 +75,7 @@ CASES = [
     fails(2, "below", "p5en-4-nodes.txt", "p5en-ring.log", machine="p5en.48xlarge", nodes=4),
     passes("p5en-4-nodes.txt", "p5en-nvlstree.log", machine="p5en.48xlarge", nodes=4),
     fails(2, "below", "p5en-4-nodes.txt", machine="p5en.48xlarge", nodes=4, options=NO_LOG),
-    # No figure to be judged by.
+    # No published figure.
     fails(2, "no-baseline", "small.txt", GIB),
     passes("small.txt", GIB, options=NO_FLOOR, remarks=("small", "no-baseline")),
     fails(2, "no-baseline", "half-gib.txt", GIB, remarks=("small",)),
@@ -87,7 +87,7 @@ CASES = [
     fails(2, "no-baseline", "hypercube.txt", GIB),
     passes("hypercube.txt", GIB, options=NO_FLOOR),
     fails(2, "not-measured", None, GIB),
-    # Not what was asked.
+    # Not what was requested.
     fails(5, "socket-transport below", "tcp-fallback.txt"),
     fails(5, "socket-transport", "gib-good.txt", "socket.log"),
     fails(5, "nic-missing", "gib-good.txt", "gib-nic-missing.log"),
@@ -121,7 +121,7 @@ CASES = [
     fails(5, "no-log", "own-no-evidence.json"),
     fails(5, "same-host", "own-one-kernel.json"),
     fails(5, "gloo no-log too-few-ranks same-host no-baseline", "own-function.json"),
-    # Wrong data, before all but what cannot be read.
+    # Wrong data, which precedes everything but unreadable files.
     fails(3, "wrong-data", "wrong.txt", GIB),
     fails(3, "wrong-data", "wrong-in-place.txt", GIB),
     fails(3, "wrong-data", "wrong-footer.txt", GIB),
@@ -137,7 +137,7 @@ CASES = [
     passes("gib-good.txt", "watchdog.log", remarks=("hang",)),
     fails(4, "hang", "own-hang.json"),
     fails(4, "hang below", "own-hang-and-slow.json"),
-    # What cannot be read, or contradicts itself.
+    # Unreadable or inconsistent files.
     fails(1, "unreadable", "empty.txt", GIB),
     fails(1, "unreadable socket-transport", "empty.txt", "socket.log"),
     fails(1, "no-rows", "no-rows.txt", GIB),

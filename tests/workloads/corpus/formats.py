@@ -1,4 +1,4 @@
-"""How nccl-tests and NCCL write: text, JSON and logs, with figures that agree with each other.
+"""Writers of nccl-tests' text and JSON and of NCCL's logs, with consistent figures.
 
 Layouts: NVIDIA/nccl-tests v2.13 and v2.19.6 (a0b82b22, 2026-07-09), src/common.cu and src/util.cu; NCCL 2.26 with gIB
 1.0.6 and with aws-ofi-nccl 1.16 as published logs show them.
@@ -20,7 +20,7 @@ REDUCTIONS = ("all_reduce", "reduce_scatter", "reduce")
 
 @dataclass(frozen=True)
 class Place:
-    """Machines as their logs show them: `nics` by what NCCL or Libfabric counts, `hosts` by name."""
+    """Machines in their logs: `nics` as NCCL or Libfabric counts them, `hosts` by name."""
 
     hosts: tuple[str, ...]
     gpu: str
@@ -47,7 +47,7 @@ P4D = Place(("ip-172-31-6-104", "ip-172-31-13-103"), "A100-SXM4-40GB", "Libfabri
 
 @dataclass(frozen=True)
 class Row:
-    """A row by its time: in place is `in_place` times as slow. `wrong` None is a check that was not made."""
+    """A row by its time; in place takes `in_place` times as long. `wrong` is None for unchecked data."""
 
     size: int
     time_us: float
@@ -56,7 +56,7 @@ class Row:
 
 
 def sweep(op: str, ranks: int, peak: float, begin: int = 2**20, end: int = 8 * GIB, step: int = 4) -> list[Row]:
-    """Rows with a latency of 30 µs below a busbw (GB/s) that is `peak` at the largest size, exactly."""
+    """Return rows with a latency of 30 µs whose busbw (GB/s) at the largest size is exactly `peak`."""
     factor = BUSBW_FACTORS[op](ranks)
     sizes = [begin]
     while sizes[-1] < end:
@@ -67,7 +67,7 @@ def sweep(op: str, ranks: int, peak: float, begin: int = 2**20, end: int = 8 * G
 
 @dataclass
 class Output:
-    """One run of nccl-tests. `scale` and `clock` spoil the printed bandwidths and times, as mixed-up units do."""
+    """One run of nccl-tests. `scale` and `clock` change the printed bandwidths and times, as wrong units would."""
 
     op: str
     place: Place
@@ -87,7 +87,7 @@ class Output:
         return len(self.ranks) // self.groups
 
     def figures(self, row: Row, in_place: bool) -> tuple[float, float, float]:
-        """Time (µs) and bandwidths (GB/s) as printed."""
+        """Return time (µs) and bandwidths (GB/s) as printed."""
         time_us = row.time_us * (row.in_place if in_place else 1.0)
         rate = algbw(row.size, time_us / 1e6)
         busbw = rate * BUSBW_FACTORS[self.op](self.count)
@@ -108,7 +108,7 @@ SPREAD = [("i_min", "(us)", 7), ("i_max", "(us)", 7), ("i_p99", "(us)", 7), ("i_
 
 
 def text(output: Output, footer: bool = True, per_iteration: bool = False) -> str:
-    """The text of version 2.19.6, with the columns of `-I` if so; without its name as versions before 2.17."""
+    """Return the text of version 2.19.6, optionally with the columns of `-I`; unnamed as before version 2.17."""
     begin = output.rows[0].size if output.rows else 1024
     lines = [
         *([f"# Collective test starting: {output.program}"] if output.named else []),
@@ -153,7 +153,7 @@ def _line(output: Output, row: Row, per_iteration: bool = False) -> str:
 
 
 def _fit(value: float, width: int) -> str:
-    """As many decimals as fit, two at most."""
+    """Format with at most two decimals, as many as the column holds."""
     for digits in (2, 1):
         if len(shown := f"{value:{width}.{digits}f}") <= width:
             return shown
@@ -161,7 +161,7 @@ def _fit(value: float, width: int) -> str:
 
 
 def report(output: Output, **changes: Any) -> str:
-    """The `-J` report of version 2.19.6; `changes` replace keys."""
+    """Return the `-J` report of version 2.19.6; `changes` replace keys."""
     document: dict[str, Any] = {
         "version": 1,
         "start_time": "2026-11-20 09:14:03",
@@ -197,7 +197,7 @@ def report(output: Output, **changes: Any) -> str:
 
 
 def old(output: Output) -> str:
-    """The text of version 2.0 to 2.11: no groups, and the largest error in place of the number of wrong elements."""
+    """Return the text of version 2.0 to 2.11: no groups, and the largest error instead of wrong elements."""
     lines = ["# nThread 1 nGpus 1 minBytes 1048576 maxBytes 2147483648 step: 4(factor) warmup iters: 5 iters: 20", "#"]
     lines += ["# Using devices"]
     lines += [
@@ -222,7 +222,7 @@ def old(output: Output) -> str:
 
 
 def log(place: Place, *, found: int | None = None, gdrdma: bool = True, algorithm: str = "RING") -> str:
-    """NCCL_DEBUG=INFO of every rank. `found` are the NICs of the last host, all unless told."""
+    """Return NCCL_DEBUG=INFO output of every rank. `found` is the number of NICs of the last host, all by default."""
     lines: list[str] = []
     size = len(place.ranks)
     for rank, host, device in place.ranks:
@@ -236,7 +236,7 @@ def log(place: Place, *, found: int | None = None, gdrdma: bool = True, algorith
             f"comm 0x55d0a1b2{rank:02x}40 rank {rank} nRanks {size} nNodes {len(place.hosts)} localRanks {place.gpus}"
             f" localRank {device} MNNVL 0"
         )
-        # Every device has a rail: a ring of its own leaves the node there.
+        # Each device has a rail, where one ring leaves the node.
         after, before = (rank + place.gpus) % size, (rank - place.gpus) % size
         used = min(device, nics - 1) if place.plugin == "gIB" else device
         way = f"via NET/{place.plugin}/{used}" + ("/GDRDMA" if gdrdma and place.plugin != "Socket" else "")
@@ -271,11 +271,11 @@ def _network(say: Callable[[str], None], plugin: str, nics: int, gdrdma: bool) -
 
 
 def mixed(output: str, info: str) -> str:
-    """One file with both, as one terminal shows them: the log comes between the devices and the table."""
+    """Return both as one terminal shows them: the log between the devices and the table."""
     head, mark, table = output.partition("#\n# " + " " * 60)
     return head + info + mark + table
 
 
 def tagged(content: str, tags: Sequence[str] = ("[1,0]<stdout>:",)) -> str:
-    """Every line with its launcher's tag."""
+    """Return the text with its launcher's tag before each line."""
     return "".join(tags[n % len(tags)] + line for n, line in enumerate(content.splitlines(keepends=True)))

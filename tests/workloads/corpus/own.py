@@ -1,4 +1,4 @@
-"""Results of this project's own benchmark for the corpus: as JSON, with the evidence inside."""
+"""Results of this project's benchmark for the corpus, as JSON with evidence."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def result(
     backend: str = "nccl",
     **changes: Any,
 ) -> str:
-    """The JSON of a run; `machines` are the kernels that its pods ran on, one per host unless told."""
+    """Return the JSON of a run; `machines` is the number of kernels of its pods, one per host by default."""
     ranks = place.ranks
     kernels = len(place.hosts) if machines is None else machines
     members = [
@@ -60,7 +60,7 @@ def result(
         "ranks": members,
         "evidence": evidence,
     }
-    # Without defaults: a field that the schema gains does not change the files.
+    # Without defaults, so a new field of the schema does not change the files.
     document = Result(**(fields | changes)).model_dump(mode="json", by_alias=True, exclude_defaults=True)
     return json.dumps({"schema": SCHEMA} | document) + "\n"
 

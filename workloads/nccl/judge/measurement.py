@@ -12,7 +12,7 @@ Form = Literal["rdma-ray", "nccl-tests", "nccl-tests JSON", "unreadable", "none"
 
 
 class UnreadableError(Exception):
-    """The file holds no readable measurement; the message says why."""
+    """The file holds no readable measurement; the message is the reason."""
 
 
 @dataclass(frozen=True)
