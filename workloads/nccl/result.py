@@ -186,6 +186,10 @@ class Result(Document):
     cluster: str | None = None
     command: list[str] | None = None
 
+    def host(self, rank: int) -> str:
+        """Return the host of a rank."""
+        return next((member.host for member in self.ranks or [] if member.rank == rank), "unknown")
+
     @classmethod
     def read(cls, path: Path) -> Self:
         """Read a file of `bench nccl --json`. WorkloadError if it is no such result."""

@@ -1,18 +1,17 @@
-"""The page's text: the verdict, the facts and the tables."""
+"""The page's text: the verdict, the facts, the remarks, and what NCCL used."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Literal
 
 from infra.catalog.machines import Machine
 from workloads.nccl.evidence.facts import LogFacts
-from workloads.nccl.page.rows import shown
-from workloads.nccl.result import Member, Result, Row
-from workloads.nccl.sizes import figure, format_size
+from workloads.nccl.result import Result
+from workloads.nccl.sizes import format_size
 
 Status = Literal["pass", "warn", "fail", "unjudged"]
 MEANINGS = {
@@ -37,27 +36,6 @@ class Headline:
     sentence: str
     meaning: str
     functional: str | None
-
-
-@dataclass(frozen=True)
-class Table:
-    """A table. The first `text` and the last `tail` columns are text, the others figures."""
-
-    title: str
-    columns: Sequence[str]
-    rows: Sequence[Sequence[str]]
-    text: int = 1
-    tail: int = 0
-    note: str = ""
-    fold: int = 32
-
-    @property
-    def long(self) -> bool:
-        """Whether the page shows it folded."""
-        return len(self.rows) > self.fold
-
-    def numeric(self, index: int) -> bool:
-        return self.text <= index < len(self.columns) - self.tail
 
 
 def headline(result: Result) -> Headline:
@@ -118,73 +96,6 @@ def facts(result: Result, machine: Machine | None) -> list[tuple[str, str]]:
     return [(name, value) for name, value in found if value]
 
 
-def comparisons(result: Result) -> Table | None:
-    """Return the judge's comparisons; None without any."""
-    if result.verdict is None or not result.verdict.comparisons:
-        return None
-    rows = [
-        (
-            one.op,
-            format_size(one.size),
-            figure(one.measured),
-            figure(one.expected),
-            _percent(one.share),
-            f"{one.source} ({one.confidence})",
-        )
-        for one in result.verdict.comparisons
-    ]
-    columns = ("operation", "size", "measured GB/s", "published GB/s", "share", "source")
-    return Table("Against what is published", columns, rows, tail=1, note="Below 90 % fails, below 95 % warns.")
-
-
-def percentiles(result: Result) -> Table:
-    """Return single runs on the slowest rank, at the largest size of every measurement."""
-    rows = []
-    for row in shown(result):
-        single = row.iteration_us
-        times = map(figure, (single.p50, single.p95, single.p99, single.max))
-        rows.append((row.name, format_size(row.size), *times, _percent(single.cv)))
-    columns = ("measurement", "size", "p50 µs", "p95 µs", "p99 µs", "max µs", "cv")
-    note = "On the slowest rank, at the largest size. cv is the standard deviation over the mean."
-    return Table("Single runs", columns, rows, note=note)
-
-
-def spread(result: Result) -> Table:
-    """Return the slowest rank of every measurement against the ranks' mean."""
-    members = {member.rank: member for member in result.ranks or []}
-    rows = []
-    for row in shown(result):
-        slowest = max(row.ranks, key=lambda time: time.time_us, default=None)
-        where = _rank_name(slowest.rank, members) if slowest else "unknown"
-        late = row.time_us.max / row.time_us.avg - 1 if row.time_us.avg else 0.0
-        times = (row.time_us.max, row.time_us.avg, row.time_us.min)
-        rows.append((row.name, where, format_size(row.size), *map(figure, times), f"+{_percent(late)}"))
-    columns = ("measurement", "slowest rank", "size", "slowest µs", "mean µs", "fastest µs", "late")
-    note = "A collective ends when its last rank does: bandwidths are computed from the slowest rank's time."
-    return Table("Slowest rank", columns, rows, text=2, note=note)
-
-
-def raw(result: Result) -> Table:
-    """Return every row."""
-    rows = [
-        (
-            row.name,
-            row.dtype,
-            format_size(row.size),
-            figure(row.time_us.max),
-            *(
-                "–" if value is None else figure(value)
-                for value in (row.algbw, row.busbw, row.nic_bandwidth, row.total, row.limit)
-            ),
-            "not checked" if row.wrong is None else str(row.wrong),
-        )
-        for row in result.rows
-    ]
-    columns = ("measurement", "type", "size", "time µs", "algbw", "busbw", "per NIC", "total", "limit", "#wrong")
-    note = "Bandwidths in GB/s (decimal); – if a figure does not apply."
-    return Table("Every row", columns, rows, text=2, fold=0, note=note)
-
-
 def remarks(result: Result) -> list[str]:
     """Return what distinguishes this run from others, and the rows' warnings."""
     found = []
@@ -198,34 +109,16 @@ def remarks(result: Result) -> list[str]:
     return found + [f"{row.name} at {format_size(row.size)}: {text}" for row in result.rows for text in row.warnings]
 
 
-def wrong(rows: Sequence[Row], members: Mapping[int, Member]) -> list[str]:
+def wrong(result: Result) -> list[str]:
     """Return the ranks that received wrong elements, worst first."""
     counts: dict[int, int] = {}
-    for row in rows:
+    for row in result.rows:
         for time in row.ranks:
             if time.wrong:
                 counts[time.rank] = counts.get(time.rank, 0) + time.wrong
     return [
-        f"{_rank_name(rank, members)} received {count} wrong elements"
+        f"{rank_name(rank, result)} received {count} wrong elements"
         for rank, count in sorted(counts.items(), key=lambda pair: -pair[1])
-    ]
-
-
-def evidence_tables(result: Result) -> list[Table]:
-    """Return transport, counters, versions, environment and topology; missing ones with the reason."""
-    evidence = result.evidence
-    versions = [(key, value or "not there") for key, value in (result.versions or {}).items()]
-    if evidence:
-        versions.append(("image", evidence.image or f"{NOT_COLLECTED}: the cluster does not report it"))
-    environment = list((result.environment or {}).items())
-    topology = list(evidence.topology.items()) if evidence else []
-    absent = "the result has none"
-    return [
-        _transport(result),
-        _counters(result),
-        _pairs("Versions", "part", "version", versions, absent),
-        _pairs("Environment of rank 0", "variable", "value", environment, absent),
-        _pairs("Topology", "node", "nvidia-smi topo", topology, _why(result)),
     ]
 
 
@@ -240,15 +133,12 @@ def ranges(numbers: Sequence[int]) -> str:
     return ", ".join(f"{run[0]}–{run[-1]}" if len(run) > 2 else ", ".join(map(str, run)) for run in runs)
 
 
-def _transport(result: Result) -> Table:
-    # Ranks of a host with equal logs share a line, so that differences stand out.
+def transport(result: Result) -> list[tuple[str, ...]]:
+    """Return what NCCL used by host and ranks. Ranks of a host with equal logs share a line; differences stand out."""
     alike: dict[tuple[str, ...], list[int]] = {}
     for one in result.evidence.ranks if result.evidence else []:
-        alike.setdefault((_host(one.rank, result), *_log(one.log)), []).append(one.rank)
-    rows = [(host, ranges(ranks), *cells) for (host, *cells), ranks in alike.items()]
-    columns = ("host", "ranks", "network", "NICs", "GPUDirect RDMA", "channels", "algorithms")
-    note = "From NCCL's own log of every rank." if rows else f"{NOT_COLLECTED}: {_why(result)}"
-    return Table("What NCCL used", columns, rows, text=len(columns), note=note)
+        alike.setdefault((result.host(one.rank), *_log(one.log)), []).append(one.rank)
+    return [(host, ranges(ranks), *cells) for (host, *cells), ranks in alike.items()]
 
 
 def _log(log: LogFacts | None) -> tuple[str, ...]:
@@ -268,34 +158,16 @@ def _log(log: LogFacts | None) -> tuple[str, ...]:
     )
 
 
-def _counters(result: Result) -> Table:
-    rows = []
-    for one in result.evidence.ranks if result.evidence else []:
-        for counter in one.counters or []:
-            errors = ", ".join(f"{name} {count}" for name, count in counter.errors.items() if count) or "none"
-            figures = f"{counter.sent / 1e9:.1f}", f"{counter.received / 1e9:.1f}"
-            rows.append((_host(one.rank, result), counter.nic, errors, *figures))
-    why = _why(result) if result.evidence is None else "no node has counters of its NICs"
-    note = "During the whole run, of the whole node." if rows else f"{NOT_COLLECTED}: {why}"
-    return Table("What the NICs counted", ("host", "NIC", "errors", "sent GB", "received GB"), rows, text=3, note=note)
-
-
-def _pairs(title: str, name: str, value: str, rows: Sequence[tuple[str, str]], why: str) -> Table:
-    return Table(title, (name, value), rows, text=2, note="" if rows else f"{NOT_COLLECTED}: {why}")
-
-
-def _why(result: Result) -> str:
+def no_evidence(result: Result) -> str:
+    """Return why a result has no evidence."""
     if result.backend == "gloo":
         return "gloo has neither NCCL's log nor RDMA NICs"
     return "the result holds no evidence" if result.evidence is None else "the nodes did not report it"
 
 
-def _host(rank: int, result: Result) -> str:
-    return next((member.host for member in result.ranks or [] if member.rank == rank), "unknown")
-
-
-def _rank_name(rank: int, members: Mapping[int, Member]) -> str:
-    member = members.get(rank)
+def rank_name(rank: int, result: Result) -> str:
+    """Return a rank with its host and device."""
+    member = next((member for member in result.ranks or [] if member.rank == rank), None)
     return f"{rank} on {member.host} ({member.device})" if member else str(rank)
 
 
@@ -309,5 +181,6 @@ def _some(names: Sequence[str], most: int) -> str:
     return ", ".join(unique[:most]) + (f" and {len(unique) - most} more" if len(unique) > most else "")
 
 
-def _percent(share: float) -> str:
+def percent(share: float) -> str:
+    """Format a share as a percentage."""
     return f"{share * 100:.1f} %"

@@ -10,8 +10,9 @@ from markupsafe import Markup
 from workloads.client.run import write_file
 from workloads.nccl.page import content
 from workloads.nccl.page.plots import all_plots, picture
-from workloads.nccl.page.rows import machine_of
+from workloads.nccl.page.rows import machine_of, shown
 from workloads.nccl.result import Result
+from workloads.nccl.sizes import figure, format_size
 
 HERE = Path(__file__).parent
 # Inside a script element only these could end it or begin a comment; JSON reads them back unchanged.
@@ -31,22 +32,19 @@ def page(result: Result, machine: str | None = None) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    members = {member.rank: member for member in result.ranks or []}
+    environment.filters |= {"figure": figure, "size": format_size, "percent": content.percent}
     return environment.get_template("page.html").render(
         style=Markup((HERE / "page.css").read_text(encoding="utf-8")),
+        result=result,
         headline=content.headline(result),
         facts=content.facts(result, known),
-        findings=result.verdict.findings if result.verdict else [],
-        wrong=content.wrong(result.rows, members),
+        wrong=content.wrong(result),
         remarks=content.remarks(result),
-        comparisons=content.comparisons(result),
+        rank_name=lambda rank: content.rank_name(rank, result),
+        shown=shown(result),
         plots=all_plots(result, known),
-        percentiles=content.percentiles(result),
-        spread=content.spread(result),
-        evidence=content.evidence_tables(result),
-        missing=result.evidence.missing if result.evidence else [],
-        raw=content.raw(result),
-        schema=result.schema_,
+        transport=content.transport(result),
+        no_evidence=content.no_evidence(result),
         json=Markup(result.as_json(indent=None).translate(_IN_SCRIPT)),
     )
 
