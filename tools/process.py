@@ -153,7 +153,7 @@ class Programs:
         self._prefix = prefix
         self._command = command
         self._supervisor: subprocess.Popen[str] | None = None
-        # Guards the following, and tells about changes.
+        # Protects what follows, and announces changes.
         self._changed = threading.Condition()
         self._ready = False
         self._pids: dict[str, int] = {}
@@ -333,7 +333,7 @@ def _obey(order: dict[str, Any], programs: dict[int, str]) -> list[str]:
     """Start a program, or return the names of those to stop."""
     if "stop" in order:
         return list(order["stop"])
-    with open(order["log"], "ab") as log:  # noqa: PTH123
+    with open(order["log"], "ab", buffering=0) as log:  # noqa: PTH123
         try:
             # Not `subprocess`, which reaps its children itself, so that their end would go unnoticed.
             pid = os.posix_spawnp(

@@ -1,7 +1,7 @@
-"""Stand-ins for the system's programs that make namespaces, mounts and links: they note what they were asked for.
+"""Fakes of the system's programs that create namespaces, mounts and links: they record how they are called.
 
 With them the machine of namespaces (tools/kubernetes/node_guard.py, node_machine.py) runs with plain processes and
-without root; what the real ones do is shown in tests/pods.
+without root; tests/pods uses the real programs.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ echo "NAME $*" >> NOTES
 
 
 class StandIns:
-    """A folder to put first on PATH; `asked` is what the programs in it were asked for, one line each."""
+    """A folder to put first on PATH; `asked` has a line for every call of its programs."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder / "programs"
@@ -35,12 +35,12 @@ class StandIns:
 
     @property
     def path(self) -> str:
-        """PATH with them."""
+        """PATH with this folder first."""
         return f"{self.folder}{os.pathsep}{os.environ['PATH']}"
 
     @property
     def asked(self) -> list[str]:
-        """What they were asked for so far."""
+        """Calls so far, one line each."""
         return self._notes.read_text().splitlines()
 
     def write(self, name: str, text: str) -> None:

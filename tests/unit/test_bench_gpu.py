@@ -1,4 +1,4 @@
-"""The GPU benchmark's arithmetic: rates, ratios by round, the best of timm's modes, and what it says without a GPU."""
+"""The GPU benchmark's arithmetic: rates, ratios by round, the best of timm's modes, and the report without a GPU."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FOUND = {
 
 
 def test_ratios_are_taken_within_rounds() -> None:
-    """The second round was slow for all, so it has no ratio of its own kind."""
+    """The second round is slow for all candidates, which does not change its ratio."""
     found = judge(FOUND, BENCH, 989e12)
     assert found["images_per_s"]["ours tuned"]["median"] == pytest.approx(2560)
     assert found["images_per_s"]["ours tuned"]["mfu"] == pytest.approx(2560 * 92.128e9 / 989e12, rel=1e-4)
@@ -32,13 +32,13 @@ def test_ratios_are_taken_within_rounds() -> None:
     assert found["tuned_over"]["ours baseline"]["max"] == pytest.approx(12)
 
 
-def test_the_best_of_timm_is_its_fastest_mode() -> None:
+def test_best_of_timm_is_its_fastest_mode() -> None:
     best = judge(FOUND, BENCH, None)["tuned_over"]["best of timm"]
     assert best["mode"] == "timm bfloat16 compiled"
     assert best["median"] == pytest.approx(1.1)
 
 
-def test_a_machine_without_a_gpu_is_named_in_the_report() -> None:
+def test_report_names_a_machine_without_a_gpu() -> None:
     result = {
         "machine": {"gpu": None, "versions": {"torch": "2.15.0", "timm": "1.0.31"}},
         "asked": {"size": "tiny", "batch": 4, "rounds": 3, "steps": 2},
@@ -51,5 +51,5 @@ def test_a_machine_without_a_gpu_is_named_in_the_report() -> None:
     assert "tuned ÷ best of timm (timm bfloat16 compiled): 1.10, 1.10 to 1.20" in text
 
 
-def test_candidates_for_a_cpu_are_candidates() -> None:
+def test_cpu_candidates_are_candidates() -> None:
     assert set(ON_CPU) < set(CANDIDATES)

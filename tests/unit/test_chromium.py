@@ -47,7 +47,7 @@ def test_a_package_with_another_hash_is_not_used(machine: Path, tmp_path: Path) 
     assert list((tmp_path / "cache").rglob("*.tgz")) == []
 
 
-def test_what_npm_says_is_passed_on(machine: Path) -> None:
+def test_npm_error_is_reported(machine: Path) -> None:
     install(machine, "node")
     install(machine, "npm", "echo 'no network here' >&2; exit 1")
     with pytest.raises(chromium.NoBrowserError, match="failed: no network here"):
@@ -55,7 +55,7 @@ def test_what_npm_says_is_passed_on(machine: Path) -> None:
 
 
 @pytest.mark.usefixtures("machine")
-def test_without_npm_or_on_another_platform_the_reason_is_told(
+def test_without_npm_or_on_another_platform_the_reason_is_reported(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     chromium.main()

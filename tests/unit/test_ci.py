@@ -1,4 +1,4 @@
-"""tools/ci.py: every part to its end, what failed once more at the end, one exit status, and a time that is kept."""
+"""tools/ci.py: every part runs to its end, failures are repeated, one exit status, and a budget."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.usefixtures("signals_put_back")
 
 @pytest.fixture
 def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The name of a program that says, waits and ends as its arguments tell: SAYS SECONDS STATUS."""
+    """Name of a program that prints, waits and ends by its arguments: TEXT SECONDS STATUS."""
     program = tmp_path / "part"
     program.write_text(
         f'#!/bin/sh\necho "$1 begins"\nsleep "$2"\necho "$1 ends"\necho "$1" >> {tmp_path}/ran\nexit "$3"\n'
@@ -33,7 +33,7 @@ def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return "part"
 
 
-def test_every_part_runs_and_what_failed_is_shown_again_at_the_end(
+def test_every_part_runs_and_failures_are_repeated_at_the_end(
     command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = ci.Run()
@@ -60,7 +60,7 @@ def test_all_passed(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert said.splitlines()[-1].split()[-1] == "passed"
 
 
-def test_what_is_made_for_others_is_silent_unless_it_fails_and_decides_nothing(
+def test_background_part_is_silent_unless_it_fails_and_does_not_fail_the_run(
     command: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = ci.Run()
@@ -72,7 +72,7 @@ def test_what_is_made_for_others_is_silent_unless_it_fails_and_decides_nothing(
     assert "lacks ends" in said
 
 
-def test_a_part_has_its_own_time_though_nobody_waits_for_it(command: str) -> None:
+def test_duration_of_a_part_ends_with_the_part(command: str) -> None:
     run = ci.Run()
     made = run.begin("made", [command, "made", "0", "0"])
     run.do(f"{command} next 3 0")
@@ -80,7 +80,7 @@ def test_a_part_has_its_own_time_though_nobody_waits_for_it(command: str) -> Non
     assert made.seconds < run.parts[-1].seconds
 
 
-def test_the_pytest_lines_of_a_failure_are_shown_first(capsys: pytest.CaptureFixture[str]) -> None:
+def test_failed_tests_are_listed_first(capsys: pytest.CaptureFixture[str]) -> None:
     run = ci.Run()
     lines = "FAILED tests/a.py::test_b - why\n" + "later\n" * 100
     part = run.begin("tests", [sys.executable, "-c", f"print({lines!r}); raise SystemExit(1)"])
@@ -89,7 +89,7 @@ def test_the_pytest_lines_of_a_failure_are_shown_first(capsys: pytest.CaptureFix
     assert "end of its output:\nFAILED tests/a.py::test_b - why\nlater\n" in capsys.readouterr().out
 
 
-def test_a_part_that_outlasts_the_time_is_ended_and_the_rest_is_not_run(
+def test_part_over_budget_is_ended_and_the_rest_is_not_run(
     command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = ci.Run(budget_s=3.0)
@@ -102,7 +102,7 @@ def test_a_part_that_outlasts_the_time_is_ended_and_the_rest_is_not_run(
     assert "not run: the time is over" in said
 
 
-def test_a_part_that_does_not_end_when_asked_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_part_that_ignores_sigint_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ci, "_GRACE_S", 0.5)
     run = ci.Run()
     deaf = "import signal, time; signal.signal(signal.SIGINT, signal.SIG_IGN); print('deaf'); time.sleep(600)"
@@ -113,7 +113,7 @@ def test_a_part_that_does_not_end_when_asked_is_killed(monkeypatch: pytest.Monke
     assert part.status == -signal.SIGKILL
 
 
-def test_an_interruption_is_passed_on_and_ends_the_run(command: str, tmp_path: Path) -> None:
+def test_interruption_is_passed_on_and_ends_the_run(command: str, tmp_path: Path) -> None:
     run = ci.Run()
     threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGTERM)).start()
     run.do(f"{command} long 600 0")
@@ -132,7 +132,7 @@ def test_real_pods_are_left_out_when_little_time_is_left() -> None:
     ("said", "status", "why"),
     [("", 0, ""), ("needs root", 70, "needs root"), ("", 9, "exit status 9"), ("Trace\nwhy", 1, "why")],
 )
-def test_real_pods_are_left_out_for_what_the_probe_says(
+def test_real_pods_are_left_out_with_the_reason_of_the_probe(
     monkeypatch: pytest.MonkeyPatch, said: str, status: int, why: str
 ) -> None:
     monkeypatch.setattr(ci, "_PROBE", [sys.executable, "-c", f"print({said!r}); raise SystemExit({status})"])
@@ -155,8 +155,8 @@ def test_ci_runs_what_the_readme_names(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (ROOT / ".ci" / "run").read_text().endswith("exec python3 -m tools.ci\n")
 
 
-def test_it_begins_without_an_environment() -> None:
-    """On a clean checkout there is the system's Python alone."""
+def test_ci_starts_without_an_environment() -> None:
+    """A clean checkout has only the system's Python."""
     done = subprocess.run(
         [sys.executable, "-S", "-I", "-c", f"import sys; sys.path.insert(0, {str(ROOT)!r}); import tools.ci"],
         capture_output=True,

@@ -12,7 +12,7 @@ from tools.kubernetes.api import Api, Json
 from tools.kubernetes.manifests import merged, rollout_done
 
 
-def test_values_are_laid_over_values_as_helm_lays_them() -> None:
+def test_values_are_merged_as_helm_does() -> None:
     """Objects key by key; lists and everything else as a whole; neither side is changed."""
     below = {"image": {"repository": "a", "tag": "1"}, "env": [{"name": "A"}], "replicas": 1}
     above = {"image": {"repository": "mirror/a"}, "env": []}
@@ -21,8 +21,8 @@ def test_values_are_laid_over_values_as_helm_lays_them() -> None:
     assert (below, above) == kept
 
 
-def test_the_operator_s_values_act() -> None:
-    """Arguments and image follow from the chart's values, with those of a stack over them."""
+def test_operator_values_set_flags_and_image() -> None:
+    """A stack's values are merged over the chart's."""
     ours = {"image": {"repository": "mirror/operator"}, "watchNamespace": ["ray", "other"], "kubeClient": {"qps": 5}}
     values = kuberay.complete(ours)
     assert kuberay.image(values) == "mirror/operator:v1.6.2"
@@ -63,7 +63,7 @@ def deployment(**status: int) -> Json:
 DONE = {"observedGeneration": 2, "replicas": 1, "updatedReplicas": 1, "availableReplicas": 1}
 
 
-def test_a_rollout_is_done_when_only_new_pods_are_left() -> None:
+def test_rollout_is_done_when_only_new_pods_are_left() -> None:
     """Not before the controller has seen the change, the new pod is available and the old one is gone."""
     rollout_done(Cluster(deployment(**DONE), ["new"]), "n", "d", within_s=0)
     for status, pods in (

@@ -1,4 +1,4 @@
-"""What AWS made up an id for is found by its tags, or recovery says why not and changes nothing."""
+"""Resources with generated AWS IDs are found by their tags, or recovery reports why not and changes nothing."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def everything() -> list[Tagged]:
 
 
 def command_line(folder: Path, script: str) -> dict[str, str]:
-    """An environment in which `aws` is this script, and nothing else is to be found."""
+    """An environment in which `aws` is this script, and the only program besides the system's."""
     program = folder / "aws"
     program.write_text(f"#!/bin/sh\n{script}\n")
     program.chmod(program.stat().st_mode | stat.S_IXUSR)
@@ -62,7 +62,7 @@ def command_line(folder: Path, script: str) -> dict[str, str]:
 
 
 def answer(*arns: str) -> str:
-    """A script that answers with these, as the CLI writes it."""
+    """Script that prints these as the CLI does."""
     tags = [{"Key": key, "Value": value} for key, value in TAGS.items()]
     listed = {"ResourceTagMappingList": [{"ResourceARN": arn, "Tags": tags} for arn in arns]}
     return f"cat <<'END'\n{json.dumps(listed)}\nEND"
@@ -74,7 +74,7 @@ def test_each_kind_is_found_among_all_others(type_: str) -> None:
 
 
 @pytest.mark.parametrize("type_", FOUND_BY_TAGS)
-def test_the_simulated_cloud_takes_it_by_that(type_: str) -> None:
+def test_simulated_cloud_accepts_the_id(type_: str) -> None:
     kind = cloud("aws").kind(type_)
     assert kind is not None
     assert kind.generated_ids, "an id that AWS makes up"
@@ -82,32 +82,32 @@ def test_the_simulated_cloud_takes_it_by_that(type_: str) -> None:
     assert kind.from_import(written, {}) == arn.rpartition("/")[2]
 
 
-def test_every_kind_with_a_made_up_id_is_found_by_tags() -> None:
+def test_every_kind_with_a_generated_id_is_found_by_tags() -> None:
     generated = {type_ for type_, kind in cloud("aws").kinds.items() if kind.generated_ids}
     # Reservations are given to a stack, which makes none.
     assert generated == {*FOUND_BY_TAGS, "aws:ec2/capacityReservation:CapacityReservation"} == {*ARNS, *generated}
 
 
-def test_what_has_another_name_or_kind_is_not_it() -> None:
+def test_other_name_or_kind_does_not_match() -> None:
     others = [Tagged(f"{EC2}subnet/subnet-1", "eks-y"), Tagged(f"{EC2}vpc/vpc-1", "eks-x")]
     assert found(create(SUBNET), others, known=()) is None
 
 
-def test_two_with_one_name_stop_everything() -> None:
+def test_two_resources_with_one_name_are_unclear() -> None:
     twice = [Tagged(f"{EC2}vpc/vpc-1", "eks-x"), Tagged(f"{EC2}vpc/vpc-2", "eks-x")]
     with pytest.raises(UnclearError, match=r"(?s)vpc/vpc-1.*vpc/vpc-2.*Delete those"):
         found(create(VPC), twice, known=())
 
 
-def test_what_the_state_has_already_is_not_it() -> None:
-    """While a resource is replaced there are two, and the old one is known."""
+def test_resource_in_the_state_does_not_match() -> None:
+    """While a resource is replaced there are two, and the state has the old one."""
     twice = [Tagged(f"{EC2}vpc/vpc-1", "eks-x"), Tagged(f"{EC2}vpc/vpc-2", "eks-x")]
     assert found(create(VPC), twice, known={"vpc-1"}) == "vpc-2"
     assert found(create(VPC), twice, known={"vpc-1", "vpc-2"}) is None
 
 
 @pytest.mark.parametrize("tags", [None, {}, {"Name": "eks-x"}, {"rdma-ray-stack": "eks"}])
-def test_without_tags_nothing_is_assumed(tags: dict[str, str] | None) -> None:
+def test_create_without_tags_is_unclear(tags: dict[str, str] | None) -> None:
     with pytest.raises(UnclearError, match="no tags to find it by"):
         found(create(VPC, tags=tags), everything(), known=())
 
@@ -119,7 +119,7 @@ def test_one_command_lists_everything() -> None:
     )
 
 
-def test_the_answer_is_read(tmp_path: Path) -> None:
+def test_output_of_the_cli_is_read(tmp_path: Path) -> None:
     environment = command_line(tmp_path, answer(ARNS[VPC][0], ARNS[KEY][0]))
     assert tagged("eks", "us-east-2", environment) == [Tagged(ARNS[VPC][0], "eks-x"), Tagged(ARNS[KEY][0], "eks-x")]
 
@@ -133,7 +133,7 @@ def test_the_answer_is_read(tmp_path: Path) -> None:
         ("echo '{\"ResourceTagMappingList\": [{}]}'", "not the expected list"),
     ],
 )
-def test_without_an_answer_nothing_is_changed(tmp_path: Path, script: str | None, said: str) -> None:
+def test_failed_command_changes_nothing(tmp_path: Path, script: str | None, said: str) -> None:
     environment = {"PATH": str(tmp_path)} if script is None else command_line(tmp_path, script)
     pulumi = Pulumi()
     vpc = operation(VPC, {"tags": TAGS})
@@ -144,7 +144,7 @@ def test_without_an_answer_nothing_is_changed(tmp_path: Path, script: str | None
     assert pulumi.commands == []
 
 
-def test_what_exists_is_read_and_what_does_not_is_forgotten(tmp_path: Path) -> None:
+def test_existing_resources_are_read_and_others_dropped(tmp_path: Path) -> None:
     environment = command_line(tmp_path, answer(ARNS[VPC][0]))
     vpc, key = operation(VPC, {"name": "v", "tags": TAGS}), operation(KEY, {"name": "k", "tags": TAGS})
     pulumi = Pulumi()
@@ -154,7 +154,7 @@ def test_what_exists_is_read_and_what_does_not_is_forgotten(tmp_path: Path) -> N
     assert pulumi.imported["deployment"]["pending_operations"] == []
 
 
-def test_nobody_asks_aws_about_what_has_a_name(tmp_path: Path) -> None:
+def test_resource_with_a_fixed_name_needs_no_listing(tmp_path: Path) -> None:
     cluster = operation("aws:eks/cluster:Cluster", {"name": "eks"})
     nowhere = Place("eks", region="us-east-2", environment={"PATH": str(tmp_path)})
     pulumi = Pulumi()

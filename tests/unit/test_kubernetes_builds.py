@@ -1,4 +1,4 @@
-"""tools/kubernetes/builds.py: what is found, what is built when, and what a machine that cannot build is told."""
+"""tools/kubernetes/builds.py: what is found, what is built when, and the message on a machine that cannot build."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from infra.catalog.pins import KUBERNETES_BUILT
 from tools import go_build, setup
 from tools.kubernetes import builds
 
-# Stands in for `go build`: writes an empty program for each package, or fails as a compiler does.
+# Replaces `go build`: writes an empty program for each package, or fails as a compiler does.
 _COMPILER = """#!/bin/sh
 case "$1" in
   version) echo "go version go{version} linux/amd64"; exit;;
@@ -34,7 +34,7 @@ done
 
 
 class Machine:
-    """An empty cache, and a PATH with no more than the tools that a test puts there."""
+    """An empty cache, and a PATH with only the programs of the test."""
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / "bin"
@@ -49,7 +49,7 @@ class Machine:
         program.chmod(0o755)
 
     def calls(self) -> int:
-        """How many builds were asked for."""
+        """Number of builds."""
         return len(self.log.read_text().splitlines()) if self.log.exists() else 0
 
 
@@ -62,7 +62,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     return machine
 
 
-def test_program_is_built_once_and_told(machine: Machine) -> None:
+def test_program_is_built_once_with_progress(machine: Machine) -> None:
     machine.go()
     said: list[str] = []
     found = builds.programs("kwok", say=said.append)
@@ -75,7 +75,7 @@ def test_program_is_built_once_and_told(machine: Machine) -> None:
 
 
 def test_only_what_is_missing_is_built(machine: Machine) -> None:
-    """The kubelet belongs to the same module as the API server, and comes later without building that again."""
+    """The kubelet is in the API server's module, which is not built again for it."""
     machine.go()
     builds.programs("kube-apiserver", say=lambda _: None)
     builds.programs("kube-apiserver", "kubelet", say=lambda _: None)
@@ -89,7 +89,7 @@ def test_only_what_is_missing_is_built(machine: Machine) -> None:
 @pytest.mark.parametrize(
     ("version", "seen"), [(None, "there is no 'go' on PATH"), ("1.22.1", "the one on PATH is 1.22.1")]
 )
-def test_without_a_go_it_says_what_is_missing_and_what_runs(machine: Machine, version: str | None, seen: str) -> None:
+def test_missing_go_is_reported_with_what_runs_without_it(machine: Machine, version: str | None, seen: str) -> None:
     if version:
         machine.go(version)
     with pytest.raises(builds.BuildError) as problem:
@@ -101,7 +101,7 @@ def test_without_a_go_it_says_what_is_missing_and_what_runs(machine: Machine, ve
     assert "'make test' and 'make rehearse'" in message
 
 
-def test_failed_build_is_told_and_leaves_no_half_program(machine: Machine) -> None:
+def test_failed_build_is_reported_and_leaves_no_partial_program(machine: Machine) -> None:
     machine.go(last="echo 'undefined: Missing' >&2; exit 1")
     with pytest.raises(
         builds.BuildError, match=r"(?s)tools/kubernetes/modules/kueue/go.mod.*undefined: Missing.*make test"
@@ -138,7 +138,7 @@ def test_another_pin_is_another_folder(tmp_path: Path) -> None:
 
 
 def test_two_processes_build_one_after_the_other(machine: Machine, tmp_path: Path) -> None:
-    """The second one waits, and takes what the first one built."""
+    """The second waits and uses what the first built."""
     mark = tmp_path / "compiling"
     # Only what the shell has built in: PATH has nothing else. It goes on when its partner is seen waiting.
     machine.go(last=f": > {mark}; while [ ! -e {tmp_path}/waiting ]; do :; done")
@@ -165,7 +165,7 @@ def test_two_processes_build_one_after_the_other(machine: Machine, tmp_path: Pat
     assert machine.calls() == 1
 
 
-def test_module_that_cannot_be_had_is_told(machine: Machine) -> None:
+def test_unavailable_module_is_reported(machine: Machine) -> None:
     machine.go()
     with pytest.raises(
         builds.BuildError, match=r"(?s)sigs.k8s.io/kueue could not be downloaded.*no route to the module"
@@ -175,7 +175,7 @@ def test_module_that_cannot_be_had_is_told(machine: Machine) -> None:
         builds.module_folder("example.com/none")
 
 
-def test_module_folder_is_spelt_as_go_does(machine: Machine) -> None:
+def test_module_folder_is_spelled_as_go_does(machine: Machine) -> None:
     place = machine.cache / "rdma-ray/go-modules/github.com/!azure/go-ansiterm@v0.0.0-20230124172434-306776ec8161"
     place.mkdir(parents=True)
     assert builds.module_folder("github.com/Azure/go-ansiterm") == place

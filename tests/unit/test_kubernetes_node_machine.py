@@ -1,5 +1,5 @@
-"""The machine of namespaces with plain processes: orders, ends, and the death of whoever made it. Namespaces, mounts
-and links are stand-ins (namespaces.py); the real ones are shown in tests/pods."""
+"""The machine of namespaces with plain processes: its programs, its end, and the end of its owner. Namespaces, mounts
+and links are fakes (namespaces.py); tests/pods has the real ones."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def make(stand_ins: StandIns, tmp_path: Path) -> Iterator[MakeMachine]:
 
 
 def ended(machine: Machine) -> str:
-    """What `check` says once it says something."""
+    """Wait until `check` raises, and return its message."""
     said: list[str] = []
 
     def looked() -> bool:
@@ -58,7 +58,7 @@ def ended(machine: Machine) -> str:
     return said[0]
 
 
-def test_a_machine_gets_namespaces_its_mounts_and_a_name(make: MakeMachine, stand_ins: StandIns) -> None:
+def test_machine_gets_namespaces_mounts_and_a_name(make: MakeMachine, stand_ins: StandIns) -> None:
     mounts = [["tmpfs", "/run"], ["bind", "/what", "/where"], ["value", "/proc/sys/kernel/panic", "/text"]]
     make(mounts=mounts)
     unshare, *inside = stand_ins.asked
@@ -96,17 +96,17 @@ def test_programs_are_started_with_their_environment_and_ended(make: MakeMachine
     assert (tmp_path / "logs" / "gpu-0-prints.log").read_text() == "here\n"
 
 
-def test_a_program_begins_with_the_usual_signals(make: MakeMachine) -> None:
-    """The machine's first process ignores some; a program that inherited that could not be asked to end."""
+def test_program_starts_with_default_signals(make: MakeMachine) -> None:
+    """The machine's first process ignores some; a program that inherited that could not be stopped."""
     machine = make()
     machine.start("signals", ["grep", "-E", "Sig(Ign|Blk)", "/proc/self/status"], bare_environment())
-    wait_until(lambda: "SigIgn" in machine.tail("signals"), "it tells")
+    wait_until(lambda: "SigIgn" in machine.tail("signals"), "it prints")
     blocked, ignored = (int(line.split()[1], 16) for line in machine.tail("signals").splitlines())
     usual = (signal.SIGHUP, signal.SIGINT, signal.SIGPIPE, signal.SIGTERM)
     assert [number.name for number in usual if (blocked | ignored) >> (number - 1) & 1] == []
 
 
-def test_programs_that_end_at_once_are_all_told(make: MakeMachine) -> None:
+def test_programs_that_end_at_once_are_all_reported(make: MakeMachine) -> None:
     machine = make()
     for number in range(20):
         machine.start(f"quick-{number}", ["false"], bare_environment())
@@ -114,13 +114,13 @@ def test_programs_that_end_at_once_are_all_told(make: MakeMachine) -> None:
         machine.stop(f"quick-{number}")
 
 
-def test_a_program_that_ends_by_itself_is_told_with_its_last_words(make: MakeMachine) -> None:
+def test_program_that_ends_is_reported_with_the_end_of_its_log(make: MakeMachine) -> None:
     machine = make()
     machine.start("fails", ["sh", "-c", "echo the reason; exit 7"], bare_environment())
     assert ended(machine) == "fails on gpu-0 ended with status 7; the last lines of its log:\nthe reason"
 
 
-def test_a_program_that_is_not_there_is_told(make: MakeMachine) -> None:
+def test_missing_program_is_reported(make: MakeMachine) -> None:
     machine = make()
     with pytest.raises(ProgramEnded) as caught:
         machine.start("absent", ["/no/such/program"], bare_environment())
@@ -128,13 +128,13 @@ def test_a_program_that_is_not_there_is_told(make: MakeMachine) -> None:
     assert "No such file or directory: '/no/such/program'" in str(caught.value)
 
 
-def test_a_machine_that_cannot_be_made_says_why(make: MakeMachine, stand_ins: StandIns) -> None:
+def test_machine_that_cannot_be_created_reports_why(make: MakeMachine, stand_ins: StandIns) -> None:
     stand_ins.write("unshare", "#!/bin/sh\necho 'unshare failed: Operation not permitted' >&2; exit 1\n")
     with pytest.raises(ProgramEnded, match="gpu-0 could not be created:\nunshare failed: Operation not permitted"):
         make()
 
 
-def test_its_folders_go_with_it_and_no_other(make: MakeMachine, tmp_path: Path) -> None:
+def test_machine_removes_its_folders_only(make: MakeMachine, tmp_path: Path) -> None:
     for name in ("its", "another"):
         (tmp_path / name / "deep").mkdir(parents=True)
     machine = make(remove=[tmp_path / "its"])
@@ -148,7 +148,7 @@ def test_its_folders_go_with_it_and_no_other(make: MakeMachine, tmp_path: Path) 
         machine.start("late", ["true"], bare_environment())
 
 
-def test_a_command_that_fails_on_it_is_told(make: MakeMachine, stand_ins: StandIns) -> None:
+def test_failed_command_on_a_machine_is_reported(make: MakeMachine, stand_ins: StandIns) -> None:
     machine = make()
     machine.run(["ip", "route"], spaces=("net", "mount"))
     assert stand_ins.asked[-1] == f"nsenter --target={machine.pid} --net --mount -- ip route"
@@ -169,8 +169,8 @@ time.sleep(600)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_its_guard_notices_that_its_owner_died(stand_ins: StandIns, tmp_path: Path, number: signal.Signals) -> None:
-    """Nobody tells it: the pipe from the owner closes, by SIGKILL too."""
+def test_machine_ends_with_its_owner(stand_ins: StandIns, tmp_path: Path, number: signal.Signals) -> None:
+    """The pipe from the owner closes, also after SIGKILL."""
     assert stand_ins
     (tmp_path / "its").mkdir()
     owner = subprocess.Popen([sys.executable, "-c", OWNER, str(tmp_path)], cwd=ROOT, stdout=subprocess.PIPE, text=True)
@@ -191,8 +191,8 @@ def test_its_guard_notices_that_its_owner_died(stand_ins: StandIns, tmp_path: Pa
     assert not (tmp_path / "its").exists()
 
 
-def test_ctrl_c_in_the_terminal_is_the_owners_matter(make: MakeMachine) -> None:
-    """The guard and the machine are in sessions of their own, and ignore what reaches them all the same."""
+def test_machine_ignores_sigint(make: MakeMachine) -> None:
+    """The guard and the machine have sessions of their own, and ignore the signal."""
     machine = make()
     first = psutil.Process(machine.pid)
     unshare = first.parent()
@@ -205,14 +205,14 @@ def test_ctrl_c_in_the_terminal_is_the_owners_matter(make: MakeMachine) -> None:
     wait_until(lambda: machine.tail("works") == "still", "the machine obeys")
 
 
-def test_an_identity_is_a_folders_own_and_short(tmp_path: Path) -> None:
+def test_identity_is_short_and_unique_per_folder(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "b").symlink_to(tmp_path / "a")
     assert identity_of(tmp_path / "a") == identity_of(tmp_path / "b") != identity_of(tmp_path)
     assert len(identity_of(tmp_path)) == 6
 
 
-def test_what_runs_inside_inherits_nothing_of_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_programs_inherit_nothing_of_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("KUBECONFIG", "https_proxy", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "secret")
     assert set(bare_environment()) == {"PATH", "HOME", "LANG"}

@@ -1,6 +1,6 @@
-"""The cluster's network: a range that nothing here uses, who gets which address, and which way leads to whose pods.
+"""The cluster's network: an unused address range, addresses, and routes to the pods.
 
-`ip` and the machines are stand-ins; real links and routes are shown in tests/pods."""
+`ip` and the machines are fakes; tests/pods has real links and routes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tools.kubernetes.node_network import MAX_MACHINES, Network
 
 
 class FakeMachine:
-    """A machine that notes what is run on it."""
+    """A machine that records the commands run on it."""
 
     def __init__(self, name: str, *_: object, **options: Any) -> None:
         self.name = name
@@ -46,7 +46,7 @@ def stand_ins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StandIns:
 
 
 def answers(stand_ins: StandIns, *, addresses: list[str], routes: list[str]) -> None:
-    """What `ip -json … show` prints, of addresses with their prefixes and of routes."""
+    """Set the output of `ip -json … show`: addresses with prefixes, and routes."""
     own = [{"local": each.split("/")[0], "prefixlen": int(each.split("/")[1])} for each in addresses]
     shown = {"address": [{"addr_info": own}], "route": [{"dst": each} for each in routes]}
     cases = "".join(f"*{name}*) echo '{json.dumps(found)}';;\n" for name, found in shown.items())
@@ -62,7 +62,7 @@ def answers(stand_ins: StandIns, *, addresses: list[str], routes: list[str]) -> 
         (["192.168.1.2/24", "10.201.7.1/32"], ["10.200.128.0/24"], 202),
     ],
 )
-def test_the_range_is_one_that_nothing_uses(
+def test_address_range_is_unused(
     stand_ins: StandIns, tmp_path: Path, addresses: list[str], routes: list[str], second: int
 ) -> None:
     answers(stand_ins, addresses=addresses, routes=routes)
@@ -70,13 +70,13 @@ def test_the_range_is_one_that_nothing_uses(
     assert (network.here, network.dns) == (f"10.{second}.0.1", f"10.{second}.0.2")
 
 
-def test_without_a_free_range_it_says_so(stand_ins: StandIns, tmp_path: Path) -> None:
+def test_no_free_range_is_reported(stand_ins: StandIns, tmp_path: Path) -> None:
     answers(stand_ins, addresses=[], routes=["10.0.0.0/8"])
     with pytest.raises(RuntimeError, match=r"no range 10\.200\.0\.0/16 to 10\.249\.0\.0/16 is free"):
         Network(tmp_path, tmp_path / "logs", "abc123")
 
 
-def test_ranges_are_apart(stand_ins: StandIns, tmp_path: Path) -> None:
+def test_ranges_do_not_overlap(stand_ins: StandIns, tmp_path: Path) -> None:
     assert stand_ins
     network = Network(tmp_path, tmp_path / "logs", "abc123")
     services, pods = ipaddress.ip_network(network.services), ipaddress.ip_network(network.pods)
@@ -92,7 +92,7 @@ def test_ranges_are_apart(stand_ins: StandIns, tmp_path: Path) -> None:
     assert all(ipaddress.ip_address(address) in machines for address in addresses)
 
 
-def test_everybody_learns_the_way_to_everybodys_pods(stand_ins: StandIns, tmp_path: Path) -> None:
+def test_every_machine_has_routes_to_all_pods(stand_ins: StandIns, tmp_path: Path) -> None:
     network = Network(tmp_path, tmp_path / "logs", "abc123")
     one, two = FakeMachine("one"), FakeMachine("second")
     network.join(one, 0)  # type: ignore[arg-type]
@@ -114,14 +114,14 @@ def test_everybody_learns_the_way_to_everybodys_pods(stand_ins: StandIns, tmp_pa
     assert not any(to_two in line for line in third.ran)
 
 
-def test_too_many_machines_are_refused(stand_ins: StandIns, tmp_path: Path) -> None:
+def test_too_many_machines_are_rejected(stand_ins: StandIns, tmp_path: Path) -> None:
     assert stand_ins
     network = Network(tmp_path, tmp_path / "logs", "abc123")
     with pytest.raises(ValueError, match="64 machines at most"):
         network.join(FakeMachine("more"), MAX_MACHINES)  # type: ignore[arg-type]
 
 
-def test_names_are_those_of_the_cluster_alone(stand_ins: StandIns, tmp_path: Path) -> None:
+def test_only_cluster_names_resolve(stand_ins: StandIns, tmp_path: Path) -> None:
     assert stand_ins
     network = Network(tmp_path, tmp_path / "logs", "abc123")
     [_, [kind, place, source]] = network.machine.mounts  # type: ignore[attr-defined]
@@ -129,9 +129,7 @@ def test_names_are_those_of_the_cluster_alone(stand_ins: StandIns, tmp_path: Pat
     assert Path(source).read_text() == f"nameserver {network.dns}\noptions ndots:1\n"
 
 
-def test_a_link_that_cannot_be_made_leaves_no_machine(
-    stand_ins: StandIns, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_failed_link_leaves_no_machine(stand_ins: StandIns, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[FakeMachine] = []
 
     def machine(*arguments: Any, **options: Any) -> FakeMachine:
@@ -147,14 +145,14 @@ def test_a_link_that_cannot_be_made_leaves_no_machine(
     assert made[0].stopped
 
 
-def test_a_links_name_fits_the_kernel(stand_ins: StandIns, tmp_path: Path) -> None:
+def test_link_name_fits_the_kernel_limit(stand_ins: StandIns, tmp_path: Path) -> None:
     """A link's name has 15 characters at most."""
     Network(tmp_path, tmp_path / "logs", "abc123")
     [made] = [line for line in stand_ins.asked if line.startswith("ip link add")]
     assert len(made.split()[3]) <= 15
 
 
-def test_traces_are_a_clusters_own_and_not_those_of_others(stand_ins: StandIns, tmp_path: Path) -> None:
+def test_traces_are_those_of_one_cluster(stand_ins: StandIns, tmp_path: Path) -> None:
     folder = tmp_path / "cluster"
     (folder / "logs").mkdir(parents=True)
     before = traces(folder)

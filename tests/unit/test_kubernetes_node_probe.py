@@ -1,6 +1,6 @@
-"""Whether real pods can run here, in words: what is missing is named, and what to do instead; all of it stand-ins.
+"""Check whether real pods can run here: the message names what is missing and the alternative. All programs are fakes.
 
-That the probe passes where pods run is shown by every test in tests/pods.
+Every test in tests/pods shows that the probe passes where pods run.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def machine(*arguments: Any, cgroups: bool, **options: Any) -> Machine:
     return Machine(*arguments, **options)
 
 
-def test_a_machine_that_can_is_used_and_nothing_is_left(stand_ins: StandIns) -> None:
+def test_capable_machine_passes_and_nothing_is_left(stand_ins: StandIns) -> None:
     node_probe.probe(machine)
     asked = stand_ins.asked
     assert [line.split()[0] for line in asked].count("unshare") == 1
@@ -53,7 +53,7 @@ def test_a_machine_that_can_is_used_and_nothing_is_left(stand_ins: StandIns) -> 
 
 
 @pytest.mark.parametrize(
-    ("program", "script", "what", "told"),
+    ("program", "script", "what", "reason"),
     [
         (
             "unshare",
@@ -82,27 +82,27 @@ def test_a_machine_that_can_is_used_and_nothing_is_left(stand_ins: StandIns) -> 
         ("sh", "echo 'cannot create: Read-only file system' >&2; exit 2", "forwarding", "Read-only file system"),
     ],
 )
-def test_what_the_machine_lacks_is_named(stand_ins: StandIns, program: str, script: str, what: str, told: str) -> None:
+def test_missing_capability_is_named(stand_ins: StandIns, program: str, script: str, what: str, reason: str) -> None:
     stand_ins.write(program, f"#!/bin/dash\n{script}\n")
     with pytest.raises(Missing) as caught:
         node_probe.probe(machine)
     said = str(caught.value)
     assert said.startswith(f"Root cannot create {what}")
-    assert told in said
+    assert reason in said
     assert "Traceback" not in said
     assert "`--privileged`" in said
     assert "`KUBECONFIG=… make test-pods`" in said
 
 
-def test_a_machine_that_is_only_slow_lacks_nothing(stand_ins: StandIns, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Then a tier that was to run fails, and is not left out."""
+def test_slow_machine_is_an_error_and_not_a_skip(stand_ins: StandIns, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tier then fails and is not left out."""
     stand_ins.write("hostname", "#!/bin/sh\nsleep 5\n")
     monkeypatch.setattr(node_machine, "_READY_S", 0.1)
     with pytest.raises(ProgramEnded, match="the machine probe could not be created"):
         node_probe.probe(machine)
 
 
-def test_it_is_asked_again_after_a_failure_and_not_after_a_success(stand_ins: StandIns) -> None:
+def test_only_success_is_cached(stand_ins: StandIns) -> None:
     stand_ins.write("nft", "#!/bin/sh\nexit 1\n")
     with pytest.raises(Missing):
         node_probe.probe(machine)
@@ -113,7 +113,7 @@ def test_it_is_asked_again_after_a_failure_and_not_after_a_success(stand_ins: St
     assert len(stand_ins.asked) == asked
 
 
-def test_without_root_it_says_what_runs_instead(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_root_the_alternative_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     with pytest.raises(Missing, match="Real pods need root on Linux"):
         node_probe.ready_to_run()
@@ -123,7 +123,7 @@ def test_without_root_it_says_what_runs_instead(monkeypatch: pytest.MonkeyPatch)
         node_probe.ready_to_run()
 
 
-def test_without_the_packages_it_names_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_packages_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(containers, "_PLUGINS", (tmp_path,))
@@ -135,8 +135,8 @@ def test_without_the_packages_it_names_them(tmp_path: Path, monkeypatch: pytest.
     assert f"apt-get install -y {containers.PACKAGES}" in said
 
 
-def test_as_a_command_it_says_so_and_has_an_exit_status(tmp_path: Path) -> None:
-    """With an empty PATH the packages are missing, and without root, root is."""
+def test_command_prints_the_reason_and_sets_the_status(tmp_path: Path) -> None:
+    """With an empty PATH the packages are missing; without root, root is."""
     command = [sys.executable, "-m", "tools.kubernetes.node_probe"]
     done = subprocess.run(command, cwd=ROOT, env={"PATH": str(tmp_path)}, capture_output=True, text=True)
     assert done.returncode == node_probe.NOT_READY

@@ -1,4 +1,4 @@
-"""tools/kubernetes/pod_network.py: what has a route gets through, and nothing else."""
+"""tools/kubernetes/pod_network.py: only addresses with a route are connected."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ WITHIN_S = 20.0
 
 
 class Network:
-    """The proxy as a program in `folder`, and a server on loopback that says back what it hears."""
+    """The proxy as a program in `folder`, and an echo server on loopback."""
 
     def __init__(self, folder: Path, *flags: str) -> None:
         self._folder = folder
@@ -34,7 +34,7 @@ class Network:
         (self._folder / "routes.json").write_text(json.dumps(routes))
 
     def connect(self, address: str) -> tuple[str, socket.socket]:
-        """Ask for a connection as the API server does; returns the status line and the connection."""
+        """Request a connection as the API server does. Returns the status line and the connection."""
         connection = socket.socket(socket.AF_UNIX)
         connection.settimeout(WITHIN_S)
         for _ in range(400):
@@ -74,7 +74,7 @@ def network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Network
     network.close()
 
 
-def test_a_route_leads_through_and_back(network: Network) -> None:
+def test_route_connects_both_ways(network: Network) -> None:
     network.route({"10.0.0.9:443": f"127.0.0.1:{network.echo.getsockname()[1]}"})
     status, connection = network.connect("10.0.0.9:443")
     with connection:
@@ -85,14 +85,14 @@ def test_a_route_leads_through_and_back(network: Network) -> None:
         assert connection.recv(5) == b""
 
 
-def test_without_a_route_nothing_is_dialled(network: Network) -> None:
-    """Not even an address at which something listens."""
+def test_address_without_a_route_is_refused(network: Network) -> None:
+    """Also if something listens at the address."""
     status, connection = network.connect(f"127.0.0.1:{network.echo.getsockname()[1]}")
     connection.close()
     assert status.startswith("HTTP/1.1 502 There is no pod network")
 
 
-def test_a_route_to_nothing_says_so(network: Network) -> None:
+def test_route_to_nothing_is_reported(network: Network) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     network.route({"10.0.0.9:443": f"127.0.0.1:{port}"})
@@ -101,7 +101,7 @@ def test_a_route_to_nothing_says_so(network: Network) -> None:
     assert status.startswith("HTTP/1.1 502 Nothing answers there")
 
 
-def test_a_cluster_with_a_pod_network_is_dialled_directly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_direct_mode_dials_without_a_route(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     network = Network(Path(), "--direct")
     try:

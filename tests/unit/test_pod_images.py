@@ -1,4 +1,4 @@
-"""Images written in Python: what is in the archive, and that it holds together by its digests."""
+"""Images written in Python: content of the archive, and digests that match."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _content(tar: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
 
 
 def blob(found: dict[str, bytes], described: dict[str, Any]) -> bytes:
-    """What a descriptor leads to, held to its digest and size."""
+    """Content of a descriptor, checked against its digest and size."""
     data = found["blobs/" + described["digest"].replace(":", "/")]
     assert len(data) == described["size"]
     assert f"sha256:{hashlib.sha256(data).hexdigest()}" == described["digest"]
@@ -68,7 +68,7 @@ def test_an_archive_leads_from_its_index_to_every_file(small: Layer) -> None:
         assert "opt/text" in tar.getnames()
 
 
-def test_a_layer_that_is_there_already_stays_out(small: Layer) -> None:
+def test_known_layer_is_left_out(small: Layer) -> None:
     top = layer([File("/opt/text", text="here")])
     known = Layer((), False, small.digest, small.size)
     found = archive(Image(["ray:1"], [known, top]), without=frozenset({small.digest}))
@@ -93,12 +93,12 @@ def test_the_same_files_make_the_same_layer(small: Layer, tmp_path: Path) -> Non
         ("gke.gcr.io/pause:3.8@sha256:0", "gke.gcr.io/pause@sha256:0"),
     ],
 )
-def test_a_name_is_kept_whole(name: str, whole: str) -> None:
+def test_image_name_is_completed(name: str, whole: str) -> None:
     assert canonical(name) == whole
 
 
-def test_a_change_of_the_project_while_a_cluster_stands_does_not_reach_its_later_nodes(tmp_path: Path) -> None:
-    """containerd refuses a layer that is not what its digest says."""
+def test_project_change_during_a_run_does_not_reach_later_nodes(tmp_path: Path) -> None:
+    """containerd refuses a layer with another digest."""
     (tmp_path / "workloads").mkdir()
     code = tmp_path / "workloads" / "code.py"
     code.write_text("before = 1\n")
@@ -109,7 +109,7 @@ def test_a_change_of_the_project_while_a_cluster_stands_does_not_reach_its_later
     assert layer(images.project(tmp_path)) != before
 
 
-def test_a_folder_whose_sockets_would_have_too_long_names_is_refused(tmp_path: Path) -> None:
+def test_folder_with_too_long_socket_paths_is_rejected(tmp_path: Path) -> None:
     containers.check_socket_length(Path("/tmp/cluster/n00"))
     with pytest.raises(containers.Missing, match="use a folder with a shorter path"):
         containers.check_socket_length(tmp_path / ("long" * 30))

@@ -1,4 +1,4 @@
-"""tools/process.py: programs and their guard end with their owner, and an unexpected end is reported with its log."""
+"""tools/process.py: programs and their supervisor end with their owner; an unexpected end is reported with its log."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_program_ends_with_its_owner(tmp_path: Path, way: signal.Signals) -> Non
 
 
 def wait_until_ended(programs: Programs, name: str) -> None:
-    """Look at the programs until one is missed; fails where none ever is."""
+    """Wait until `check` reports the end of a program."""
     deadline = time.monotonic() + WITHIN_S
     while time.monotonic() < deadline:
         programs.check()

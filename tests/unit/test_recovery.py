@@ -1,4 +1,4 @@
-"""What a dead engine left: files mended, pending creates turned into resources to be read. No engine runs here."""
+"""State of a killed engine: files are repaired, pending creates become resources to read. No engine runs here."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def exported(*operations: dict[str, Any]) -> dict[str, Any]:
 
 
 class Pulumi:
-    """Remembers the commands of the engine, and the state that it was given."""
+    """Records the commands of the engine and the imported state."""
 
     def __init__(self) -> None:
         self.commands: list[tuple[str, ...]] = []
@@ -117,13 +117,13 @@ class Pulumi:
 
 
 @pytest.mark.parametrize("type_", IDS)
-def test_what_a_resource_is_imported_by(type_: str) -> None:
+def test_import_id_follows_from_the_inputs(type_: str) -> None:
     inputs, expected = IDS[type_]
     assert import_id(PendingCreate("urn", type_, inputs), PROJECT) == expected
 
 
 @pytest.mark.parametrize("type_", IDS)
-def test_the_simulated_cloud_finds_it_by_that(type_: str) -> None:
+def test_simulated_cloud_accepts_the_import_id(type_: str) -> None:
     """The import leads to the id that a create would have given."""
     inputs, written = IDS[type_]
     kind = cloud(type_.partition(":")[0]).kind(type_)
@@ -138,11 +138,11 @@ def test_every_google_resource_is_in_the_table() -> None:
 
 
 def test_every_aws_import_is_tried() -> None:
-    """That no resource of an EKS stack is missing is for tests/components: it depends on the settings."""
+    """tests/components checks that no resource of an EKS stack is missing, which depends on the settings."""
     assert set(AWS_IMPORTS) == {type_ for type_ in IDS if type_.startswith("aws:")}
 
 
-def test_nothing_is_taken_for_missing_because_nobody_knows_how_to_find_it() -> None:
+def test_unknown_type_is_unclear_and_not_missing() -> None:
     bucket = operation("aws:s3/bucket:Bucket", {"bucket": "b"})
     pulumi = Pulumi()
     with pytest.raises(UnclearError, match="how to find aws:s3/bucket:Bucket"):
@@ -150,13 +150,13 @@ def test_nothing_is_taken_for_missing_because_nobody_knows_how_to_find_it() -> N
     assert pulumi.commands == []
 
 
-def test_a_resource_in_another_project_is_looked_for_there() -> None:
+def test_resource_in_another_project_is_imported_from_there() -> None:
     create = PendingCreate("urn", "gcp:compute/network:Network", {"name": "n", "project": "p2"})
     assert import_id(create, PROJECT) == "projects/p2/global/networks/n"
 
 
 def test_pending_creates_become_resources_to_be_read() -> None:
-    """Without outputs, which is how a provider knows an import; all else about them stays."""
+    """Without outputs, which makes the provider import them; the rest is unchanged."""
     create = operation("gcp:compute/network:Network", {"name": "gke"})
     before = exported(create)["deployment"]
     after = to_be_read(before, what_exists(before, PLACE))
@@ -165,14 +165,14 @@ def test_pending_creates_become_resources_to_be_read() -> None:
     assert after["resources"] == [*before["resources"], made]
 
 
-def test_other_operations_are_left_to_the_engine() -> None:
+def test_other_pending_operations_stay() -> None:
     delete = operation("gcp:compute/network:Network", {"name": "gke"}, "deleting")
     deployment = exported(delete)["deployment"]
     assert pending_creates(deployment) == []
     assert to_be_read(deployment, {}) == deployment
 
 
-def test_settle_reads_what_was_being_created_and_nothing_else() -> None:
+def test_settle_refreshes_only_pending_creates() -> None:
     network, password = operation("gcp:compute/network:Network", {"name": "gke"}), operation(RANDOM, {"length": 32})
     pulumi = Pulumi()
     assert settle(exported(network, password), PLACE, pulumi) == 2
@@ -186,15 +186,15 @@ def test_settle_reads_what_was_being_created_and_nothing_else() -> None:
     assert refresh[refresh.index("--target") + 1 :] == (network["resource"]["urn"],)
 
 
-def test_a_random_value_is_made_anew_without_asking_anybody() -> None:
+def test_random_value_is_dropped_without_a_refresh() -> None:
     pulumi = Pulumi()
     assert settle(exported(operation(RANDOM, {"length": 32})), PLACE, pulumi) == 1
     assert len(pulumi.commands) == 1
     assert len(pulumi.imported["deployment"]["resources"]) == 1
 
 
-def test_a_settling_that_was_interrupted_goes_on() -> None:
-    """Between the import and the refresh: nothing is pending any more, and nothing has been read."""
+def test_interrupted_settle_continues() -> None:
+    """Between the import and the refresh: nothing is pending, and nothing has been read."""
     network = operation("gcp:compute/network:Network", {"name": "gke"})
     pulumi = Pulumi()
     settle(exported(network), PLACE, pulumi)
@@ -203,14 +203,14 @@ def test_a_settling_that_was_interrupted_goes_on() -> None:
     assert again.commands == pulumi.commands[1:]
 
 
-def test_a_stack_without_pending_creates_is_left_alone() -> None:
+def test_stack_without_pending_creates_is_unchanged() -> None:
     pulumi = Pulumi()
     assert settle(exported(), PLACE, pulumi) == 0
     assert settle({"version": 3, "deployment": {"manifest": {}}}, PLACE, pulumi) == 0
     assert pulumi.commands == []
 
 
-def test_half_written_side_files_go_and_whole_ones_stay(tmp_path: Path) -> None:
+def test_half_written_attrs_files_are_removed(tmp_path: Path) -> None:
     stacks = tmp_path / ".pulumi" / "stacks"
     stacks.mkdir(parents=True)
     (stacks / "a.json").write_text("")
@@ -221,5 +221,5 @@ def test_half_written_side_files_go_and_whole_ones_stay(tmp_path: Path) -> None:
     assert sorted(file.name for file in stacks.iterdir()) == ["a.json", "c.json.attrs"]
 
 
-def test_no_state_folder_needs_no_mending(tmp_path: Path) -> None:
+def test_missing_state_folder_has_no_broken_files(tmp_path: Path) -> None:
     assert mend_state_folder(tmp_path / "none") == 0

@@ -53,21 +53,21 @@ def test_all_passed(capsys: pytest.CaptureFixture[str]) -> None:
     assert "session starts" not in said
 
 
-def test_report_of_what_failed_is_whole_and_decides(capsys: pytest.CaptureFixture[str]) -> None:
+def test_failure_report_is_printed_whole_and_sets_the_status(capsys: pytest.CaptureFixture[str]) -> None:
     assert run_tests.run({"one": python(FAILS), "two": python(PASSES), "three": python(PASSES)}) == 1
     said = capsys.readouterr().out
     assert "=== FAILURES ===\nwhy it failed\n=== 1 failed in 0.50s ===\n" in said
     assert "one    1 failed in 0.50s (exit status 1)\n" in said
 
 
-def test_process_that_dies_is_no_pass(capsys: pytest.CaptureFixture[str]) -> None:
+def test_process_that_dies_fails_the_run(capsys: pytest.CaptureFixture[str]) -> None:
     dies = python("import os; print('c.py .'); os.abort()")
     assert run_tests.run({"one": python(PASSES), "two": dies}) == -signal.SIGABRT
     assert "two  ended without a result (exit status -6)" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("to_group", [True, False], ids=["terminal", "kill"])
-def test_interruption_reaches_each_once_and_is_waited_for(tmp_path: Path, to_group: bool) -> None:
+def test_interruption_reaches_each_process_once(tmp_path: Path, to_group: bool) -> None:
     folders = [tmp_path / "one", tmp_path / "two"]
     for folder in folders:
         folder.mkdir()
@@ -86,11 +86,11 @@ def test_interruption_reaches_each_once_and_is_waited_for(tmp_path: Path, to_gro
 
 
 def test_every_folder_of_tests_is_run_by_a_command() -> None:
-    """A new folder has to be given to a part of `make test`, or to a command of its own."""
+    """A new folder needs a part of `make test`, or a command of its own."""
     folders = {f"tests/{path.name}" for path in (ROOT / "tests").iterdir() if any(path.glob("test_*.py"))}
     run = [folder for part in run_tests.PARTS.values() for folder in part if folder.startswith("tests/")]
     assert folders - set(run) <= {"tests/kubernetes", "tests/pods"}
-    # What pytest runs when it is called by itself.
+    # What pytest runs without arguments.
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     assert sorted(set(run)) == sorted(project["tool"]["pytest"]["ini_options"]["testpaths"])
     # The one that two parts share is cut in two, by a mark.

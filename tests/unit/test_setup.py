@@ -1,4 +1,4 @@
-"""tools/setup.py: which engine is taken, and what a machine without one is told."""
+"""tools/setup.py: which engine is used, and what a machine without one prints."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ def install(path: Path, name: str, says: str) -> Path:
     return program
 
 
-def test_recent_pulumi_on_path_is_taken(machine: Path) -> None:
+def test_recent_pulumi_on_path_is_used(machine: Path) -> None:
     own = install(machine, "pulumi", "v3.272.0")
     assert setup.find_engine() == own
 
 
-def test_old_pulumi_is_not_taken_where_go_can_build(machine: Path) -> None:
+def test_old_pulumi_is_not_used_if_go_can_build(machine: Path) -> None:
     install(machine, "pulumi", "v3.190.0")
     install(machine, "go", "go version go1.26.8 linux/amd64")
     assert setup.find_engine() is None
 
 
-def test_own_wrapper_on_path_is_no_engine(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who puts the clone's bin/ on PATH must not get an engine that starts itself for ever."""
+def test_own_wrapper_on_path_is_not_an_engine(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the clone's bin/ on PATH, the engine must not start itself forever."""
     monkeypatch.setenv("PATH", f"{setup.ROOT / 'bin'}:{machine}")
     install(machine, "go", "go version go1.26.8 linux/amd64")
     assert setup.find_engine() is None
@@ -68,7 +68,7 @@ def test_engine_in_cache_needs_no_go() -> None:
         ({"pulumi": "this is not a version"}, "older than 3.259.0"),
     ],
 )
-def test_missing_engine_is_told_once_with_both_cures(machine: Path, programs: dict[str, str], seen: str) -> None:
+def test_missing_engine_is_reported_with_both_fixes(machine: Path, programs: dict[str, str], seen: str) -> None:
     for name, says in programs.items():
         install(machine, name, says)
     with pytest.raises(setup.SetupError) as problem:
@@ -80,14 +80,14 @@ def test_missing_engine_is_told_once_with_both_cures(machine: Path, programs: di
 
 
 @pytest.mark.usefixtures("machine")
-def test_engine_is_looked_for_before_anything_is_downloaded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_engine_is_checked_before_downloads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(setup, "install_environment", lambda _purpose: pytest.fail("downloads first"))
     with pytest.raises(setup.SetupError, match="engine is missing"):
         setup.main("run")
 
 
 def test_every_lock_pins_the_same_versions_as_the_project_file() -> None:
-    """The smaller locks are parts of the largest, and every direct pin of pyproject.toml stands in it."""
+    """The smaller locks are parts of the largest, and it has every direct pin of pyproject.toml."""
     import re
     import tomllib
 
