@@ -136,17 +136,17 @@ A = TypeVar("A", GkeAddresses, EksAddresses)
 
 
 def _cut(base: IPv4Network, nodes: int, cut: Callable[[IPv4Network], A | None], largest: int) -> A:
-    """Cut the base range, or raise the smallest prefix down to `largest` that holds the nodes."""
-    for prefix in range(base.prefixlen, largest - 1, -1):
-        made = cut(base.supernet(new_prefix=prefix))
-        if made is None or made.max_gpu_nodes < nodes:
-            continue
-        if prefix == base.prefixlen:
-            return made
-        fix = f"give network.baseRange a /{prefix} or larger, for example {base.supernet(new_prefix=prefix)}"
-        break
-    else:
-        fix = "lower nodes.max: no range that this cloud accepts holds as many"
+    """Return the plan. Raises `BaseRangeError` with the smallest range that holds the nodes, if one does."""
+    plan = cut(base)
+    if plan and plan.max_gpu_nodes >= nodes:
+        return plan
+    fix = "lower nodes.max: no range that this cloud accepts holds as many"
+    for prefix in range(base.prefixlen - 1, largest - 1, -1):
+        wider = base.supernet(new_prefix=prefix)
+        plan = cut(wider)
+        if plan and plan.max_gpu_nodes >= nodes:
+            fix = f"give network.baseRange a /{prefix} or larger, for example {wider}"
+            break
     raise BaseRangeError(
         f"{base} has {base.num_addresses} addresses, too few for {nodes} GPU nodes with their pods, NICs and room for "
         "the system; pods or nodes would get no address later, when the range can no longer change.",
@@ -160,15 +160,10 @@ def _cut_gke(base: IPv4Network, rdma_nics: int) -> GkeAddresses | None:
     if base.prefixlen + rdma > SMALLEST_SUBNET or base.prefixlen + 4 > CONTROL_PLANE:
         return None
     shares = _shares(base, 1, 4, 4, 4, 4, *[rdma] * rdma_nics)
-    pods, nodes, services, gvnic, control_plane = (next(shares) for _ in range(5))
+    pods, nodes, services, gvnic, last = (next(shares) for _ in range(5))
+    plane = next(last.subnets(new_prefix=CONTROL_PLANE))
     return GkeAddresses(
-        base=base,
-        pods=pods,
-        nodes=nodes,
-        services=services,
-        gvnic=gvnic,
-        control_plane=next(control_plane.subnets(new_prefix=CONTROL_PLANE)),
-        rdma=tuple(shares),
+        base=base, pods=pods, nodes=nodes, services=services, gvnic=gvnic, control_plane=plane, rdma=tuple(shares)
     )
 
 

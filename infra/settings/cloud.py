@@ -5,7 +5,7 @@ from __future__ import annotations
 import posixpath
 import re
 import shlex
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from ipaddress import IPv4Network
 from typing import Literal, NamedTuple
 
@@ -269,30 +269,30 @@ class NameLimit(NamedTuple):
     suffix: str
     source: str
 
+    @property
+    def longest(self) -> int:
+        """Most characters that a stack's name may have."""
+        return self.characters - len(self.suffix)
+
 
 # 47 characters: a RayJob's clusters are named after it, with a dash and five letters.
 KUBERNETES_LIMITS = (NameLimit("RayJob", 47, "-ray", KUBERAY), NameLimit("RayCluster", 53, "-ray", KUBERAY))
 
 
-def longest_stack_name(limits: Iterable[NameLimit]) -> int:
-    """Return the most characters that a stack's name may have."""
-    return min(limit.characters - len(limit.suffix) for limit in limits)
-
-
 def stack_name_problems(stack: str, limits: tuple[NameLimit, ...]) -> Iterator[Problem]:
     """Yield the problem with resource names that are made from the stack's name."""
-    if not limits:
-        return
-    kind, characters, suffix, source = min(limits, key=lambda limit: limit.characters - len(limit.suffix))
-    most = characters - len(suffix)
+    tightest = min(limits, key=lambda limit: limit.longest)
     if not re.fullmatch(r"[a-z]([-a-z0-9]*[a-z0-9])?", stack):
         says = f"The stack's name is {stack}. Its clusters and networks are named after it, and such names have a-z, "
         says += "0-9 and - only, with a letter first."
         fix = f"create a stack with such a name: pulumi stack init NAME --copy-config-from {stack}"
         source = "; ".join(dict.fromkeys(limit.source for limit in limits))
         yield Problem(settings=("target",), says=says, fix=fix, source=source)
-    elif len(stack) > most:
-        says = f"The stack's name {stack} has {len(stack)} characters. The {kind} {stack}{suffix} would have "
-        says += f"{len(stack) + len(suffix)}; {characters} are allowed."
-        fix = f"create a stack with a name of at most {most} characters"
-        yield Problem(settings=("target",), says=says, fix=fix, source=source)
+    elif len(stack) > tightest.longest:
+        name = f"{stack}{tightest.suffix}"
+        says = (
+            f"The stack's name {stack} has {len(stack)} characters. The {tightest.kind} {name} would have {len(name)}; "
+        )
+        says += f"{tightest.characters} are allowed."
+        fix = f"create a stack with a name of at most {tightest.longest} characters"
+        yield Problem(settings=("target",), says=says, fix=fix, source=tightest.source)

@@ -35,13 +35,7 @@ class Section(BaseModel):
     """
 
     model_config = ConfigDict(
-        frozen=True,
-        extra="forbid",
-        strict=True,
-        alias_generator=to_camel,
-        validate_by_name=True,
-        validate_by_alias=True,
-        ignored_types=(Rule,),
+        frozen=True, extra="forbid", strict=True, alias_generator=to_camel, populate_by_name=True, ignored_types=(Rule,)
     )
 
     @classmethod
@@ -155,9 +149,8 @@ Token = Annotated[SecretStr, BeforeValidator(_token)]
 
 @dataclass(frozen=True)
 class Setting:
-    """One setting of a target: its dotted path in the stack file, the attributes of the model, its declaration."""
+    """One setting of a target: the attributes that lead to it in the model, and its declaration."""
 
-    path: str
     attributes: tuple[str, ...]
     info: FieldInfo
 
@@ -240,15 +233,14 @@ class Setting:
 @cache
 def settings_of(model: type[Section]) -> Mapping[str, Setting]:
     """Return every setting of a model by its dotted path, in the model's order."""
-    found = []
+    found: dict[str, Setting] = {}
     for name, info in model.model_fields.items():
-        section = info.annotation
-        if isinstance(section, type) and issubclass(section, Section):
-            for inner, inner_info in section.model_fields.items():
-                found.append(Setting(f"{info.alias}.{inner_info.alias}", (name, inner), inner_info))
+        if isinstance(info.annotation, type) and issubclass(info.annotation, Section):
+            inner = settings_of(info.annotation)
+            found |= {f"{info.alias}.{path}": Setting((name, *one.attributes), one.info) for path, one in inner.items()}
         else:
-            found.append(Setting(str(info.alias), (name,), info))
-    return {setting.path: setting for setting in found}
+            found[str(info.alias)] = Setting((name,), info)
+    return found
 
 
 def rules_of(model: type[Section]) -> list[Rule]:

@@ -42,10 +42,8 @@ SECRETS = {path for contract in CONTRACTS.values() for path, setting in contract
 OFF = ("false", "none", "[]")
 """Values, as `shown` writes them, with which a setting may be repeated on a target that does not have it."""
 
-ENCRYPTED = Found(
-    "This value is encrypted, and only Pulumi can read it.",
-    "encrypt nothing but ray.token, or let `pulumi preview` do the check",
-)
+ENCRYPTED = "This value is encrypted, and only Pulumi can read it."
+ENCRYPT_LESS = "encrypt nothing but ray.token, or let `pulumi preview` do the check"
 _ADAPTER: TypeAdapter[Settings] = TypeAdapter(Settings)
 
 
@@ -179,7 +177,7 @@ class _Draft:
             fix = f"write them under {key}:, or set them one at a time with --path, such as {paths[0]}"
             secret = isinstance(value, SecretStr)
             kind = HIDDEN if secret else f"({type(value).__name__})"
-            self.refuse(key, kind, ENCRYPTED if secret else Found(says, fix))
+            self.refuse(key, kind, Found(ENCRYPTED, ENCRYPT_LESS) if secret else Found(says, fix))
 
     def refuse(self, path: str, value: str, found: Found, *others: str) -> None:
         """Add a problem with one setting, which counts as unreadable, and with others whose value is the target."""
@@ -200,12 +198,12 @@ class _Draft:
         found = setting.refusal(value)
         fitting = [target for target, other in known.items() if other is not setting and not other.refusal(value)]
         if isinstance(value, SecretStr) and not setting.secret:
-            self.refuse(path, HIDDEN, ENCRYPTED)
+            self.refuse(path, HIDDEN, Found(ENCRYPTED, ENCRYPT_LESS))
         elif self.target and self.target not in known:
             if found or shown(setting.read(value)) not in OFF:
                 self.refuse(path, HIDDEN if hidden else shown(value), self.misplaced(path, list(known)), "target")
         elif not found:
-            self.put(setting, setting.read(value))
+            self.put(path, setting, setting.read(value))
         elif hidden and not setting.secret:
             found = Found("The encrypted value is not a value of this setting.", "set it in clear text")
             self.refuse(path, HIDDEN, found)
@@ -261,34 +259,33 @@ class _Draft:
         secret = any(secret.startswith(f"{section}.") for secret in self.secrets)
         return path in self.secret_keys or (section in self.secret_keys and not secret)
 
-    def put(self, setting: Setting, value: Any) -> None:
+    def put(self, path: str, setting: Setting, value: Any) -> None:
         """Keep a value, also as an attribute of `known`."""
-        self.values[setting.path] = value
+        self.values[path] = value
         *section, name = setting.attributes
         place = self.known.__dict__.setdefault(section[0], SimpleNamespace()) if section else self.known
         setattr(place, name, value)
 
     def fill(self) -> None:
         """Give every setting that was left out its default; one that follows an unreadable setting is unreadable."""
-        read = self.values.keys() | self.unreadable
-        missing = [setting for path, setting in CONTRACTS[self.target].items() if path not in read]
-        for one in missing:
-            if one.required:
-                says = f"{one.info.description} {self.target} has no default for it."
-                self.refuse(one.path, shown(None), Found(says, f"set rdma-ray:{one.path}"))
-            elif one.derived is None:
-                self.put(one, one.info.default)
-        derived = [(one, one.derived.of) for one in missing if one.derived]
-        for one, follow in (*derived, *derived):  # Twice, because one may follow another that is declared later.
-            with suppress(AttributeError):
-                self.put(one, follow(self.known))
-        self.defaulted = {one.path for one in missing}
+        self.defaulted = CONTRACTS[self.target].keys() - self.values.keys() - self.unreadable
+        missing = {path: setting for path, setting in CONTRACTS[self.target].items() if path in self.defaulted}
+        for path, setting in missing.items():
+            if setting.required:
+                says = f"{setting.info.description} {self.target} has no default for it."
+                self.refuse(path, shown(None), Found(says, f"set rdma-ray:{path}"))
+            elif setting.derived is None:
+                self.put(path, setting, setting.info.default)
+        for path, setting in (*missing.items(), *missing.items()):  # Twice: one may follow another declared later.
+            if setting.derived:
+                with suppress(AttributeError):
+                    self.put(path, setting, setting.derived.of(self.known))
 
     def check(self, stack: str | None) -> None:
         """Add what the rules find."""
         found = [problem for rule in RULES[self.target] if (problem := rule.problem(self.known))]
-        if stack is not None:
-            found += stack_name_problems(stack, NAME_LIMITS.get(self.target, ()))
+        if stack is not None and self.target in NAME_LIMITS:
+            found += stack_name_problems(stack, NAME_LIMITS[self.target])
         texts = {path: self.text(path) for path in self.values if found}
         self.problems += [problem.with_values(texts) for problem in found]
 

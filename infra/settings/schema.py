@@ -83,10 +83,8 @@ def with_config(project: str) -> str:
     """Return a Pulumi.yaml with its `config:` section replaced, or added at the end; every other line as it was."""
     section = project_config()
     found = re.search(r"^config:.*\n(?:(?:[ \t].*|#.*(?=\n[ \t])|)\n)*", project, flags=re.MULTILINE)
-    if found is None:
-        return project.rstrip("\n") + "\n" + section
-    rest = project[found.end() :]
-    return project[: found.start()] + section + ("\n" if rest else "") + rest
+    before, rest = (project[: found.start()], project[found.end() :]) if found else (project.rstrip("\n") + "\n", "")
+    return before + section + ("\n" if rest else "") + rest
 
 
 def stack_schema() -> dict[str, Any]:

@@ -12,14 +12,13 @@ from hypothesis import strategies as st
 from infra.eks.addons import mirrored
 from infra.eks.cluster import kubeconfig
 from infra.eks.names import GPU_GROUP, MAX_ROLE_NAME, SYSTEM_GROUP, EksNames
-from infra.settings.cloud import longest_stack_name
 from infra.settings.eks import NAME_LIMITS
 from tests.unit.stacks import EKS, problems_of
 
 KUBECONFIG = kubeconfig("eks", "us-east-1", "https://0A1B.gr7.us-east-1.eks.amazonaws.com", "Q0E=")
 ROLES = ("cluster", "nodes", "cni", "autoscaler")
 
-stack_names = st.integers(1, longest_stack_name(NAME_LIMITS)).flatmap(
+stack_names = st.integers(1, min(limit.longest for limit in NAME_LIMITS)).flatmap(
     lambda length: st.from_regex(
         rf"[a-z][a-z0-9-]{{{max(0, length - 2)}}}[a-z0-9]" if length > 1 else "[a-z]", fullmatch=True
     )
@@ -55,7 +54,7 @@ def test_role_names_contain_the_region() -> None:
 
 
 def test_longest_stack_name_follows_from_ray_job() -> None:
-    assert longest_stack_name(NAME_LIMITS) == 43
+    assert min(limit.longest for limit in NAME_LIMITS) == 43
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from infra.settings import eks, gke, parse
-from infra.settings.cloud import NameLimit, longest_stack_name
+from infra.settings.cloud import NameLimit
 from infra.settings.load import RULES
 
 from .stacks import EKS, GKE, LOCAL, changed, problems_of
@@ -87,7 +87,7 @@ def test_a_capacity_block_with_claims_can_never_be() -> None:
 
 @pytest.mark.parametrize(("stack", "limits"), [(GKE, gke.NAME_LIMITS), (EKS, eks.NAME_LIMITS)])
 def test_stack_names(stack: dict[str, Any], limits: tuple[NameLimit, ...]) -> None:
-    longest = longest_stack_name(limits)
+    longest = min(limit.longest for limit in limits)
     assert problems_of(stack, stack="a" * longest) == ()
     (problem,) = problems_of(stack, stack="a" * (longest + 1))
     assert str(longest) in problem.fix
