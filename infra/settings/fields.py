@@ -1,7 +1,7 @@
-"""Types of settings, the messages for values that they refuse, and the list of a model's settings.
+"""Types of settings, the messages for values that they reject, and the list of a model's settings.
 
 Pulumi delivers top-level values as text ("true", "4") and objects as JSON; YAML has real types. Both are read. A value
-that only looks convertible ("yes" for true, 2.60 for a version) is refused: it is usually a slip.
+that only looks convertible ("yes" for true, 2.60 for a version) is rejected: it is usually a slip.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ class OneOf:
         return core_schema.literal_schema(list(self.names))
 
 
-def _refused(says: str, fix: str, source: str = "") -> PydanticCustomError:
-    return PydanticCustomError("refused", "{says}", {"found": Found(says, fix, source), "says": says})
+def _rejected(says: str, fix: str, source: str = "") -> PydanticCustomError:
+    return PydanticCustomError("rejected", "{says}", {"found": Found(says, fix, source), "says": says})
 
 
 def _from_text(value: Any) -> Any:
@@ -77,36 +77,36 @@ def _from_text(value: Any) -> Any:
 def _ray_release(value: Any) -> Any:
     if isinstance(value, int | float) and not isinstance(value, bool):
         says = "YAML reads this as a number and drops trailing zeros, so 2.60 would become 2.6."
-        raise _refused(says, 'write all three parts in quotes, such as "2.60.0"')
+        raise _rejected(says, 'write all three parts in quotes, such as "2.60.0"')
     if not isinstance(value, str) or value != value.strip() or not value:
         return value
     if not re.fullmatch(r"\d+\.\d+\.\d+", value):
-        raise _refused(f"{value} is not a full version.", 'write all three parts, such as "2.60.0"')
+        raise _rejected(f"{value} is not a full version.", 'write all three parts, such as "2.60.0"')
     if tuple(map(int, value.split("."))) < RAY_WITH_TOKENS:
         says = f"Ray {value} has no token authentication: everyone who reaches its dashboard can run programs on "
         says += "every node."
-        raise _refused(says, 'set ray.version to "2.52.0" or later', f"{KUBERAY}; CVE-2023-48022")
+        raise _rejected(says, 'set ray.version to "2.52.0" or later', f"{KUBERAY}; CVE-2023-48022")
     return value
 
 
 def _minute(value: Any) -> str:
     fix = 'write it in UTC and in quotes, such as "2026-12-03T11:30:00Z"'
     if not isinstance(value, str):
-        raise _refused("This setting is a time, and YAML does not read this as text.", fix)
+        raise _rejected("This setting is a time, and YAML does not read this as text.", fix)
     try:
         moment = datetime.fromisoformat(value)
     except ValueError:
-        raise _refused("This is not a time.", fix) from None
+        raise _rejected("This is not a time.", fix) from None
     if moment.tzinfo is None or moment.utcoffset():
-        raise _refused("This time is not in UTC, or has no time zone.", fix)
+        raise _rejected("This time is not in UTC, or has no time zone.", fix)
     if moment.second or moment.microsecond:
-        raise _refused("This time has seconds; the setting has minutes only.", fix)
+        raise _rejected("This time has seconds; the setting has minutes only.", fix)
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _cidr(value: Any) -> str:
     if not isinstance(value, str) or "/" not in value:
-        raise _refused("This setting is a range of IPv4 addresses.", "write it with its prefix, such as 10.64.0.0/14")
+        raise _rejected("This setting is a range of IPv4 addresses.", "write it with its prefix, such as 10.64.0.0/14")
     try:
         return str(IPv4Network(value))
     except ValueError as error:
@@ -114,21 +114,21 @@ def _cidr(value: Any) -> str:
             fix = f"the range that holds this address is {IPv4Network(value, strict=False)}"
         except ValueError:
             fix = "write an IPv4 address and a prefix from 0 to 32, such as 10.64.0.0/14"
-        raise _refused(f"This is not a range of IPv4 addresses: {error}.", fix) from None
+        raise _rejected(f"This is not a range of IPv4 addresses: {error}.", fix) from None
 
 
 def _unique(value: Any) -> Any:
     if isinstance(value, tuple) and any(value.count(item) > 1 for item in value):
-        raise _refused("The list contains a value twice.", "write each value once")
+        raise _rejected("The list contains a value twice.", "write each value once")
     return value
 
 
 def _token(value: Any) -> Any:
     if not isinstance(value, str | SecretStr):
-        raise _refused("This setting is secret text (token), and this is not text.", "set it as text")
+        raise _rejected("This setting is secret text (token), and this is not text.", "set it as text")
     if isinstance(value, str) and not re.fullmatch(r"[!-~]+", value):
         says = "The token is empty or has blanks or letters outside ASCII; it travels in an HTTP header."
-        raise _refused(says, "use letters, digits and punctuation only, for example 32 random bytes in base64")
+        raise _rejected(says, "use letters, digits and punctuation only, for example 32 random bytes in base64")
     return value
 
 
@@ -189,13 +189,13 @@ class Setting:
         """Return the value with its own type. Raises `ValidationError`."""
         return self._adapter.validate_python(tuple(value) if isinstance(value, list) else value)
 
-    def refusal(self, value: Any) -> Found | None:
+    def rejection(self, value: Any) -> Found | None:
         """Return what is wrong with a value, and what to write instead; None if the setting takes it."""
         try:
             self.read(value)
         except ValidationError as error:
             detail = error.errors(include_url=False)[0]
-            if detail["type"] == "refused":
+            if detail["type"] == "rejected":
                 found: Found = detail["ctx"]["found"]
                 return found
             return Found(*self._explain(value if isinstance(value, str) else detail["input"], detail["type"]))

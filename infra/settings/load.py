@@ -76,7 +76,7 @@ def parse(
         draft.check(stack)
     elif "target" not in draft.unreadable:
         fix = f"set rdma-ray:target to one of {', '.join(MODELS)}"
-        draft.refuse("target", shown(None), Found("Without a target, it is not known where the cluster runs.", fix))
+        draft.reject("target", shown(None), Found("Without a target, it is not known where the cluster runs.", fix))
     if draft.problems:
         raise SettingsError(draft.problems, origin=origin)
     return _ADAPTER.validate_python(draft.known, from_attributes=True)
@@ -177,9 +177,9 @@ class _Draft:
             fix = f"write them under {key}:, or set them one at a time with --path, such as {paths[0]}"
             secret = isinstance(value, SecretStr)
             kind = HIDDEN if secret else f"({type(value).__name__})"
-            self.refuse(key, kind, Found(ENCRYPTED, ENCRYPT_LESS) if secret else Found(says, fix))
+            self.reject(key, kind, Found(ENCRYPTED, ENCRYPT_LESS) if secret else Found(says, fix))
 
-    def refuse(self, path: str, value: str, found: Found, *others: str) -> None:
+    def reject(self, path: str, value: str, found: Found, *others: str) -> None:
         """Add a problem with one setting, which counts as unreadable, and with others whose value is the target."""
         self.unreadable.add(path)
         says, fix, source = found
@@ -195,29 +195,29 @@ class _Draft:
             return
         setting = known.get(self.target, next(iter(known.values())))
         hidden = setting.secret or self.hidden(path)
-        found = setting.refusal(value)
-        fitting = [target for target, other in known.items() if other is not setting and not other.refusal(value)]
+        found = setting.rejection(value)
+        fitting = [target for target, other in known.items() if other is not setting and not other.rejection(value)]
         if isinstance(value, SecretStr) and not setting.secret:
-            self.refuse(path, HIDDEN, Found(ENCRYPTED, ENCRYPT_LESS))
+            self.reject(path, HIDDEN, Found(ENCRYPTED, ENCRYPT_LESS))
         elif self.target and self.target not in known:
             if found or shown(setting.read(value)) not in OFF:
-                self.refuse(path, HIDDEN if hidden else shown(value), self.misplaced(path, list(known)), "target")
+                self.reject(path, HIDDEN if hidden else shown(value), self.misplaced(path, list(known)), "target")
         elif not found:
             self.put(path, setting, setting.read(value))
         elif hidden and not setting.secret:
             found = Found("The encrypted value is not a value of this setting.", "set it in clear text")
-            self.refuse(path, HIDDEN, found)
+            self.reject(path, HIDDEN, found)
         elif not fitting:
-            self.refuse(path, HIDDEN if hidden else _written(value), found)
+            self.reject(path, HIDDEN if hidden else _written(value), found)
         elif self.target:
             says = f"{self.target} has no {setting.info.title} {value} and would reject it; it is one of "
             says += f"{' and '.join(fitting)}."
             fix = f"set {path} to one of {', '.join(setting.names)}, or set target to {' or '.join(fitting)}"
-            self.refuse(path, shown(value), Found(says, fix), "target")
-        if setting.secret and not setting.refusal(value) and not self.secret_keys & {path, path.partition(".")[0]}:
+            self.reject(path, shown(value), Found(says, fix), "target")
+        if setting.secret and not setting.rejection(value) and not self.secret_keys & {path, path.partition(".")[0]}:
             says = "This secret is in clear text: it would stay readable in the stack file and in its history."
             fix = f"store it encrypted, and choose a new one: pulumi config set --secret --path 'rdma-ray:{path}' VALUE"
-            self.refuse(path, HIDDEN, Found(says, fix))
+            self.reject(path, HIDDEN, Found(says, fix))
 
     def misplaced(self, path: str, targets: list[str]) -> Found:
         """Return what is wrong with a setting that the target does not have."""
@@ -246,7 +246,7 @@ class _Draft:
         # The value may be a token: it stays hidden if it is encrypted or its key looks like that of a secret.
         hidden = SECRETS & {*meant} or isinstance(value, SecretStr | Mapping) or self.hidden(path)
         says = f"{section or 'A stack file'} has no setting of this name, so nothing would read it."
-        self.refuse(path, f"{HIDDEN if hidden else _written(value)} (unknown key)", Found(says, fix))
+        self.reject(path, f"{HIDDEN if hidden else _written(value)} (unknown key)", Found(says, fix))
         # The setting that was meant is not missing, and rules about it would only confuse.
         self.meant.update(meant)
 
@@ -273,7 +273,7 @@ class _Draft:
         for path, setting in missing.items():
             if setting.required:
                 says = f"{setting.info.description} {self.target} has no default for it."
-                self.refuse(path, shown(None), Found(says, f"set rdma-ray:{path}"))
+                self.reject(path, shown(None), Found(says, f"set rdma-ray:{path}"))
             elif setting.derived is None:
                 self.put(path, setting, setting.info.default)
         for path, setting in (*missing.items(), *missing.items()):  # Twice: one may follow another declared later.

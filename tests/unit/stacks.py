@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from infra.settings import EksSettings, GkeSettings, Problem, SettingsError, parse
 from infra.settings.load import CONTRACTS
+from infra.settings.problems import Rule
 
 GKE: dict[str, Any] = {
     "target": "gke",
@@ -22,6 +24,22 @@ EKS: dict[str, Any] = {
     "ray": {"image": "example/ray:2.60.0-py311-cu128"},
 }
 LOCAL: dict[str, Any] = {"target": "local"}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A rule, a valid stack file, the change that the rule reports, and a similar change that is valid.
+
+    Without a rule, the type of the setting reports the change. `about` is the setting that the problem names first,
+    `hint` a part of the fix.
+    """
+
+    rule: Rule | None
+    stack: dict[str, Any]
+    bad: dict[str, Any]
+    good: dict[str, Any]
+    about: str
+    hint: str
 
 
 def changed(stack: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:

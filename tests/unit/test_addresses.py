@@ -1,4 +1,4 @@
-"""The address plan, over random base ranges and sizes: disjoint, inside, aligned, unmoved; or refused with the size."""
+"""The address plan over random base ranges and sizes: disjoint, inside, aligned, unmoved; or the size that works."""
 
 from __future__ import annotations
 
@@ -73,11 +73,11 @@ def test_too_small_names_the_smallest_that_works(cloud: str, base: IPv4Network, 
     try:
         plan(cloud, base, nodes)
     except BaseRangeError as error:
-        refused = error
+        rejected = error
     else:
         assume(False)
-    assert str(base) in refused.says or "A VPC has at most" in refused.says
-    better = suggested(refused)
+    assert str(base) in rejected.says or "A VPC has at most" in rejected.says
+    better = suggested(rejected)
     if better is None:
         assert cloud == "eks"
         assert nodes > 511

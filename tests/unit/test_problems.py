@@ -14,7 +14,7 @@ from typing import Any
 from infra.settings import from_stack_file, parse
 from infra.settings.problems import SettingsError
 
-from . import illegal_aws, illegal_capacity, illegal_clusters, illegal_queues
+from . import invalid_aws, invalid_capacity, invalid_clusters, invalid_queues
 from .stacks import EKS, GKE, LOCAL, changed
 
 GOLDEN = Path(__file__).with_name("golden") / "problems.txt"
@@ -94,7 +94,7 @@ FILES = {
 
 def wrong_stacks() -> Iterator[tuple[str, dict[str, Any], dict[str, Any], dict[str, Any]]]:
     """A name, a valid stack, what changes it, and further arguments of `parse`."""
-    for module in (illegal_capacity, illegal_clusters, illegal_queues, illegal_aws):
+    for module in (invalid_capacity, invalid_clusters, invalid_queues, invalid_aws):
         for case in module.CASES:
             yield case.about, case.stack, case.bad, {}
     for path, values in WRONG.items():

@@ -1,4 +1,4 @@
-"""Reading a stack file: what is accepted, what is refused, and that every problem is told at once, and once."""
+"""Reading a stack file: accepted values, rejected values, and every problem at once and only once."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def local(raw: dict[str, Any] | None = None, **more: Any) -> LocalSettings:
     return settings
 
 
-def test_local_needs_a_target_only() -> None:
+def test_local_requires_only_a_target() -> None:
     settings = local()
     assert (settings.nodes.count, settings.nodes.cpus) == (2, 2)
     assert settings.ray.version == "2.60.0"
@@ -42,7 +42,7 @@ def test_a_target_has_its_own_settings_only() -> None:
     assert not hasattr(gke().storage, "capacity_gib")
 
 
-def test_defaults_follow_what_was_given() -> None:
+def test_defaults_follow_other_settings() -> None:
     settings = gke({"nodes.max": 7})
     assert (settings.ray.min_workers, settings.ray.max_workers) == (0, 7)
     assert settings.nodes.max_run_hours == 168
@@ -54,7 +54,7 @@ def test_defaults_follow_what_was_given() -> None:
     assert eks().protect is True
 
 
-def test_values_as_pulumi_delivers_them() -> None:
+def test_reads_values_as_pulumi_delivers_them() -> None:
     delivered = {key: json.dumps(value) if isinstance(value, dict) else value for key, value in GKE.items()}
     settings = parse({**delivered, "protect": "false", "computeClass": "true", "storage": "{}"})
     assert isinstance(settings, GkeSettings)
@@ -65,7 +65,7 @@ def test_values_as_pulumi_delivers_them() -> None:
     assert local({"nodes": {"count": "3"}}).nodes.count == 3
 
 
-def test_null_is_left_out() -> None:
+def test_null_counts_as_missing() -> None:
     assert parse({"target": "local", "nodes": {"count": None}, "ray": None}) == parse({"target": "local"})
 
 
@@ -77,7 +77,7 @@ def test_settings_are_frozen_and_strict() -> None:
         LocalSettings.model_validate({**settings.model_dump(), "colour": "blue"})
 
 
-def test_all_problems_at_once() -> None:
+def test_reports_all_problems_at_once() -> None:
     raw = changed(
         GKE,
         {
@@ -116,7 +116,7 @@ def test_all_problems_at_once() -> None:
         ("zzz", "b", "zzz", "the names here are target, location"),
     ],
 )
-def test_unknown_keys_get_the_nearest_name(path: str, value: Any, settings: str, hint: str) -> None:
+def test_unknown_key_reports_nearest_name(path: str, value: Any, settings: str, hint: str) -> None:
     (problem,) = problems_of(changed(GKE, {path: value}))
     assert problem.settings == (settings,)
     assert hint in problem.fix
@@ -157,26 +157,26 @@ def test_a_misspelt_required_key_is_one_problem() -> None:
         ("network.baseRange", "10.0.0.0/40", "prefix from 0 to 32"),
     ],
 )
-def test_what_cannot_be_read_says_what_can(path: str, value: Any, hint: str) -> None:
+def test_wrong_value_reports_accepted_values(path: str, value: Any, hint: str) -> None:
     (problem,) = problems_of(changed(GKE, {path: value}))
     assert problem.settings == (path,)
     assert hint in problem.fix
 
 
 @pytest.mark.parametrize("missing", ["location", "nodes.machine", "ray.image"])
-def test_what_a_cloud_cannot_guess(missing: str) -> None:
+def test_missing_required_setting_is_one_problem(missing: str) -> None:
     (problem,) = problems_of(changed(GKE, {missing: None}))
     assert problem.settings == (missing,)
     assert problem.values == ("(not set)",)
 
 
-def test_aws_own_image_comes_with_its_own_ray() -> None:
+def test_default_image_of_aws_sets_its_ray_version() -> None:
     ray = eks({"ray.image": None}).ray
     assert (ray.image, ray.version) == (AWS_RAY_TRAIN, "2.58.0")
     assert eks().ray.version == "2.60.0"
 
 
-def test_no_target_is_one_problem() -> None:
+def test_missing_target_is_one_problem() -> None:
     (problem,) = problems_of({"nodes": {"max": 3}})
     assert problem.settings == ("target",)
     assert "local, gke, eks" in problem.fix
@@ -200,7 +200,7 @@ def test_no_target_is_one_problem() -> None:
         ("network.baseRange", "10.0.0.0/16"),
     ],
 )
-def test_settings_that_mean_nothing_on_local(path: str, value: Any) -> None:
+def test_local_rejects_settings_of_clouds(path: str, value: Any) -> None:
     (problem,) = problems_of(changed({"target": "local"}, {path: value}))
     assert problem.settings == (path, "target")
     assert "nothing would read it" in problem.says
@@ -208,7 +208,7 @@ def test_settings_that_mean_nothing_on_local(path: str, value: Any) -> None:
 
 @pytest.mark.parametrize("stack", [GKE, EKS])
 @pytest.mark.parametrize("path", ["nodes.count", "nodes.cpus"])
-def test_settings_that_mean_nothing_on_clouds(stack: dict[str, Any], path: str) -> None:
+def test_clouds_reject_settings_of_local(stack: dict[str, Any], path: str) -> None:
     (problem,) = problems_of(changed(stack, {path: 2}))
     assert problem.settings == (path, "target")
 
@@ -216,23 +216,25 @@ def test_settings_that_mean_nothing_on_clouds(stack: dict[str, Any], path: str) 
 @pytest.mark.parametrize(
     ("path", "value"), [("computeClass", True), ("nodes.fallback", "spot"), ("nodes.maxRunHours", 9)]
 )
-def test_settings_of_gke_alone(path: str, value: Any) -> None:
+def test_eks_rejects_settings_of_gke(path: str, value: Any) -> None:
     (problem,) = problems_of(changed(EKS, {path: value}))
     assert problem.settings == (path, "target")
 
 
-def test_a_fixed_setting_may_be_repeated() -> None:
+def test_setting_of_another_target_may_be_off() -> None:
     assert parse({"target": "local", "computeClass": False, "queue": "none"}) == parse({"target": "local"})
+    (problem,) = problems_of({"target": "local", "nodes": {"min": 0}})
+    assert problem.fix == "remove it and set nodes.count"
 
 
-def test_a_rule_on_a_broken_setting_is_silent() -> None:
+def test_rules_skip_unreadable_settings() -> None:
     (problem,) = problems_of(changed(GKE, {"nodes.capacity": "on-loan", "nodes.reservation": "ours"}))
     assert problem.settings == ("nodes.capacity",)
     (problem,) = problems_of(changed(GKE, {"nodes.max": "x", "nodes.min": 900, "nodes.capacity": "spot"}))
     assert problem.settings == ("nodes.max",)
 
 
-def test_an_encrypted_token() -> None:
+def test_encrypted_token_is_accepted() -> None:
     raw = {"target": "local", "ray": {"token": TOKEN}}
     for keys in (frozenset({"ray"}), frozenset({"ray.token"})):
         settings = local(raw, secret_keys=keys)
@@ -241,7 +243,7 @@ def test_an_encrypted_token() -> None:
         assert TOKEN not in repr(settings) + str(settings)
 
 
-def test_a_token_in_clear_text() -> None:
+def test_token_in_clear_text_is_rejected() -> None:
     (problem,) = problems_of({"target": "local", "ray": {"token": TOKEN}})
     assert problem.settings == ("ray.token",)
     assert "pulumi config set --secret --path 'rdma-ray:ray.token'" in problem.fix
@@ -249,7 +251,7 @@ def test_a_token_in_clear_text() -> None:
 
 
 @given(st.text(min_size=8), st.sampled_from(["token", "tokn", "version", "maxWorkers", "image"]), st.booleans())
-def test_no_message_repeats_what_was_encrypted(word: str, key: str, inside_json: bool) -> None:
+def test_messages_never_show_encrypted_values(word: str, key: str, inside_json: bool) -> None:
     secret = "s3cr3t" + word
     section: Any = {key: {"deep": [secret]} if len(word) % 3 == 0 else secret}
     raw = {"target": "local", "ray": json.dumps(section) if inside_json else section}
@@ -283,7 +285,7 @@ values = st.recursive(
         max_size=4,
     ),
 )
-def test_any_file_is_settings_or_useful_problems(stack: dict[str, Any], changes: dict[str, Any]) -> None:
+def test_any_file_gives_settings_or_complete_problems(stack: dict[str, Any], changes: dict[str, Any]) -> None:
     raw = copy.deepcopy(stack)
     for path, value in sorted(changes.items(), reverse=True):
         section, _, name = path.rpartition(".")
@@ -294,7 +296,7 @@ def test_any_file_is_settings_or_useful_problems(stack: dict[str, Any], changes:
         assert all((problem.says, problem.fix, problem.source))
 
 
-def test_keys_that_are_no_text() -> None:
+def test_key_that_is_not_text() -> None:
     odd: dict[Any, Any] = {"target": "local", 7: "x"}
     (problem,) = problems_of(odd)
     assert problem.settings == ("7",)
@@ -304,18 +306,18 @@ def test_keys_that_are_no_text() -> None:
 def test_a_setting_reads_a_value_or_explains(value: Any) -> None:
     for contract in CONTRACTS.values():
         for setting in contract.values():
-            refusal = setting.refusal(value)
-            if refusal is None:
+            rejection = setting.rejection(value)
+            if rejection is None:
                 assert isinstance(setting.read(value), str | int | bool | tuple | SecretStr | None)
             else:
-                assert refusal.says
-                assert refusal.fix
+                assert rejection.says
+                assert rejection.fix
 
 
 @pytest.mark.parametrize(
     "written", ["2026-12-03T11:30:00Z", "2026-12-03T11:30:00+00:00", "2026-12-03T11:30Z", "2026-12-03 11:30:00+00:00"]
 )
-def test_a_time_is_read_as_the_cloud_tells_it(written: str) -> None:
+def test_time_is_read_in_the_formats_of_the_clouds(written: str) -> None:
     settings = parse(changed(BLOCK, {"nodes.blockEnds": written}))
     assert isinstance(settings, EksSettings)
     assert settings.nodes.block_ends == "2026-12-03T11:30:00Z"
@@ -325,7 +327,7 @@ def test_a_time_is_read_as_the_cloud_tells_it(written: str) -> None:
     "written",
     ["2026-12-03T11:30:00", "2026-12-03T13:30:00+02:00", "2026-12-03T11:30:07Z", "2026-12-03", "soon", 1796297400],
 )
-def test_a_time_that_could_be_another_is_refused(written: object) -> None:
+def test_ambiguous_time_is_rejected(written: object) -> None:
     (problem,) = problems_of(changed(BLOCK, {"nodes.blockEnds": written}))
     assert problem.settings == ("nodes.blockEnds",)
     assert '"2026-12-03T11:30:00Z"' in problem.fix

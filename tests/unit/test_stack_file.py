@@ -1,4 +1,4 @@
-"""Reading configuration where it lies: a stack file without Pulumi, and Pulumi's own store."""
+"""Reading configuration from a stack file without Pulumi, and from Pulumi's own store."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ def written(tmp_path: Path, raw: dict[str, Any], name: str = "Pulumi.dev.yaml") 
     return path
 
 
-def test_a_stack_file_reads_as_pulumi_would(tmp_path: Path) -> None:
+def test_stack_file_reads_as_in_pulumi(tmp_path: Path) -> None:
     assert from_stack_file(written(tmp_path, GKE)) == parse(GKE)
 
 
-def test_other_namespaces_are_left_alone(tmp_path: Path) -> None:
+def test_other_namespaces_are_ignored(tmp_path: Path) -> None:
     path = tmp_path / "Pulumi.dev.yaml"
     path.write_text("config:\n  rdma-ray:target: local\n  gcp:project: p\n  rdma-ray-x:target: gke\n")
     assert from_stack_file(path).target == "local"
@@ -49,7 +49,7 @@ def test_a_clear_token_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", ["location", "nodes", "nodes.max"])
-def test_what_only_pulumi_can_read_is_said_beside_other_problems(tmp_path: Path, path: str) -> None:
+def test_encrypted_settings_are_reported_with_other_problems(tmp_path: Path, path: str) -> None:
     raw = changed(GKE, {path: {"secure": "v1:abc"}, "protekt": True})
     with pytest.raises(SettingsError) as caught:
         from_stack_file(written(tmp_path, raw))
@@ -73,7 +73,7 @@ def test_the_stacks_name_comes_from_the_file(tmp_path: Path) -> None:
         ("- a", "no map"),
     ],
 )
-def test_files_that_are_no_stack_files(tmp_path: Path, text: str, says: str) -> None:
+def test_malformed_files_are_rejected(tmp_path: Path, text: str, says: str) -> None:
     path = tmp_path / "Pulumi.dev.yaml"
     path.write_text(text)
     with pytest.raises(SettingsError, match=says):
@@ -100,7 +100,7 @@ def configuration(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     return delivered
 
 
-def test_load_reads_pulumis_store(configuration: dict[str, str]) -> None:
+def test_load_reads_the_store_of_pulumi(configuration: dict[str, str]) -> None:
     settings = load()
     assert settings.protect is True
     assert isinstance(settings, LocalSettings)
@@ -123,7 +123,7 @@ def test_load_sees_unknown_keys(configuration: dict[str, str], monkeypatch: pyte
     ],
     ids=["settings", "rehearsal"],
 )
-def test_the_pure_half_imports_no_pulumi(half: str) -> None:
+def test_pure_modules_do_not_import_pulumi(half: str) -> None:
     program = (
         f"import sys, infra.settings, {half};"
         "infra.settings.parse({'target': 'local'});"

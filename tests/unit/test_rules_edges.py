@@ -1,4 +1,4 @@
-"""Where rules begin and end: names, paths, zones and tags on either side of the edge."""
+"""Edge cases of the rules: names, paths, zones and tags that are just accepted or just rejected."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from .stacks import EKS, GKE, LOCAL, changed, problems_of
     ],
 )
 @pytest.mark.parametrize("stack", [GKE, EKS])
-def test_bucket_names_that_both_clouds_agree_on(stack: dict[str, Any], name: str, good: bool) -> None:
+def test_bucket_names_common_to_both_clouds(stack: dict[str, Any], name: str, good: bool) -> None:
     assert (problems_of(changed(stack, {"storage.bucket": name})) == ()) is good
 
 
@@ -43,7 +43,7 @@ def test_bucket_names_that_both_clouds_agree_on(stack: dict[str, Any], name: str
         ("b." + "a" * 64, GKE),
     ],
 )
-def test_bucket_names_that_one_cloud_refuses(name: str, stack: dict[str, Any]) -> None:
+def test_bucket_names_that_one_cloud_rejects(name: str, stack: dict[str, Any]) -> None:
     assert len(problems_of(changed(stack, {"storage.bucket": name}))) == 1
 
 
@@ -51,33 +51,33 @@ def test_bucket_names_that_one_cloud_refuses(name: str, stack: dict[str, Any]) -
     "path",
     ["bucket", "/", "//", "/home", "/home/ray", "/tmp", "/dev/shm", "/usr", "/proc/1", "/etc/x", "/a/../etc", "/a//b"],
 )
-def test_mount_paths_refused(path: str) -> None:
+def test_mount_path_is_rejected(path: str) -> None:
     (problem,) = problems_of(changed(GKE, {"storage.mountPath": path}))
     assert problem.settings == ("storage.mountPath",)
 
 
 @pytest.mark.parametrize("path", ["/bucket", "/bucket/", "/mnt/data", "/home/ray/data", "/fsx", "/userdata"])
-def test_mount_paths_accepted(path: str) -> None:
+def test_mount_path_is_accepted(path: str) -> None:
     assert problems_of(changed(GKE, {"storage.mountPath": path})) == ()
 
 
 @pytest.mark.parametrize("location", ["us-east-1a", "us-gov-west-1b", "use1-az1", "apne1-az4", "us-east-1-dfw-2a"])
-def test_zones_of_aws(location: str) -> None:
+def test_zones_of_aws_are_accepted(location: str) -> None:
     assert problems_of(changed(EKS, {"location": location})) == ()
 
 
 @pytest.mark.parametrize("tag", ["2.60.0", "2.60.0-py311-cu130", "ray-2.60.0", "2.60.0.2c63f6-py312-cu128"])
-def test_tags_that_name_the_release(tag: str) -> None:
+def test_tag_names_the_release(tag: str) -> None:
     assert problems_of(changed(GKE, {"ray.image": f"registry.example:5000/team/ray:{tag}"})) == ()
 
 
 @pytest.mark.parametrize("image", ["ray", "ray:latest", "ray:12.60.0", "ray:2.60.01", "2.60.0/ray:x"])
-def test_tags_that_do_not(image: str) -> None:
+def test_tag_without_release_is_rejected(image: str) -> None:
     (problem,) = problems_of(changed(GKE, {"ray.image": image}))
     assert problem.settings == ("ray.image", "ray.version")
 
 
-def test_a_capacity_block_with_claims_can_never_be() -> None:
+def test_capacity_block_rejects_claims() -> None:
     block = {"nodes.capacity": "capacity-block", "nodes.reservation": "cr-0123456789abcdef0", "fabric": "efa-dranet"}
     for least in (0, 1):
         (problem,) = problems_of(changed(EKS, {**block, "nodes.min": least}))
@@ -86,7 +86,7 @@ def test_a_capacity_block_with_claims_can_never_be() -> None:
 
 
 @pytest.mark.parametrize(("stack", "limits"), [(GKE, gke.NAME_LIMITS), (EKS, eks.NAME_LIMITS)])
-def test_stack_names(stack: dict[str, Any], limits: tuple[NameLimit, ...]) -> None:
+def test_stack_name_limits(stack: dict[str, Any], limits: tuple[NameLimit, ...]) -> None:
     longest = min(limit.longest for limit in limits)
     assert problems_of(stack, stack="a" * longest) == ()
     (problem,) = problems_of(stack, stack="a" * (longest + 1))

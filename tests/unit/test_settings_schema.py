@@ -1,4 +1,4 @@
-"""The generated files are fresh, and say about stack files what the program says."""
+"""The generated files are up to date, and accept the stack files that the program accepts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from infra.settings import parse
-from infra.settings import schema as config_schema
+from infra.settings import schema as generated
 from infra.settings.load import CONTRACTS, PATHS, SECTIONS
 
 from .stacks import EKS, GKE, LOCAL, changed
@@ -24,7 +24,7 @@ def stack_file(raw: dict[str, Any], **others: Any) -> dict[str, Any]:
 
 
 def faults(document: dict[str, Any]) -> list[str]:
-    validator = jsonschema.Draft202012Validator(config_schema.stack_schema())
+    validator = jsonschema.Draft202012Validator(generated.stack_schema())
     return [error.message for error in validator.iter_errors(document)]
 
 
@@ -32,25 +32,25 @@ def descriptions(path: str) -> list[str]:
     return [str(contract[path].info.description) for contract in CONTRACTS.values() if path in contract]
 
 
-def test_generated_files_are_fresh() -> None:
-    for path, text in config_schema.outputs().items():
+def test_generated_files_are_up_to_date() -> None:
+    for path, text in generated.outputs().items():
         assert path.read_text(encoding="utf-8") == text, f"{path.name} is stale: make schema"
 
 
 def test_generated_files_are_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     project, schema = tmp_path / "Pulumi.yaml", tmp_path / "schema" / "stack.json"
     project.write_text("name: x\n# a remark\nconfig:\n  old:\n    type: string\n\nruntime:\n  name: python\n")
-    monkeypatch.setattr(config_schema, "ROOT", tmp_path)
-    monkeypatch.setattr(config_schema, "PROJECT", project)
-    monkeypatch.setattr(config_schema, "SCHEMA", schema)
-    assert any(path.read_text() != text for path, text in config_schema.outputs().items() if path.exists())
-    config_schema.main()
-    assert {path: path.read_text() for path in (project, schema)} == config_schema.outputs()
+    monkeypatch.setattr(generated, "ROOT", tmp_path)
+    monkeypatch.setattr(generated, "PROJECT", project)
+    monkeypatch.setattr(generated, "SCHEMA", schema)
+    assert any(path.read_text() != text for path, text in generated.outputs().items() if path.exists())
+    generated.main()
+    assert {path: path.read_text() for path in (project, schema)} == generated.outputs()
     text = project.read_text()
     assert text.startswith("name: x\n# a remark\nconfig:\n")
     assert text.endswith("\n\nruntime:\n  name: python\n")
     assert "  old:" not in text
-    assert config_schema.with_config(text) == text
+    assert generated.with_config(text) == text
 
 
 @pytest.mark.parametrize(
@@ -58,14 +58,14 @@ def test_generated_files_are_written(tmp_path: Path, monkeypatch: pytest.MonkeyP
     ["name: x\n", "name: x\nruntime: python", "config:\n  a:\n    type: string\nname: x\n", "config: {}\nname: x\n"],
 )
 def test_only_the_config_section_changes(text: str) -> None:
-    before, after = yaml.safe_load(text), yaml.safe_load(config_schema.with_config(text))
+    before, after = yaml.safe_load(text), yaml.safe_load(generated.with_config(text))
     assert {key: value for key, value in after.items() if key != "config"} == {
         key: value for key, value in before.items() if key != "config"
     }
     assert set(after["config"]) == DECLARED
 
 
-def test_the_projects_section_is_what_pulumi_takes() -> None:
+def test_project_section_declares_keys_with_defaults() -> None:
     section = yaml.safe_load((ROOT / "Pulumi.yaml").read_text())["config"]
     assert set(section) == DECLARED
     undeclared = {path.partition(".")[0] for path in PATHS} - DECLARED
@@ -80,18 +80,18 @@ def test_the_projects_section_is_what_pulumi_takes() -> None:
 
 
 @pytest.mark.parametrize("stack", [LOCAL, GKE, EKS])
-def test_defaults_that_pulumi_adds_change_nothing(stack: dict[str, Any]) -> None:
+def test_defaults_of_the_project_section_change_nothing(stack: dict[str, Any]) -> None:
     section = yaml.safe_load((ROOT / "Pulumi.yaml").read_text())["config"]
     added = {key: entry["default"] for key, entry in section.items() if "default" in entry}
     assert parse({**added, **stack}) == parse(stack)
 
 
 @pytest.mark.parametrize("stack", [LOCAL, GKE, EKS, changed(EKS, {"protect": "true", "computeClass": False})])
-def test_legal_files_pass(stack: dict[str, Any]) -> None:
+def test_schema_accepts_valid_files(stack: dict[str, Any]) -> None:
     assert faults(stack_file(stack)) == []
 
 
-def test_what_pulumi_and_providers_write_passes() -> None:
+def test_schema_accepts_keys_of_pulumi_and_providers() -> None:
     document = stack_file(LOCAL, encryptionsalt="v1:x", secretsprovider="passphrase")
     document["config"]["gcp:project"] = "p"
     document["config"]["rdma-ray:ray"] = {"token": {"secure": "v1:abc"}}
@@ -114,23 +114,23 @@ def test_what_pulumi_and_providers_write_passes() -> None:
         ("storage", "a-bucket"),
     ],
 )
-def test_slips_show_in_the_editor(path: str, value: Any) -> None:
+def test_schema_rejects_mistakes(path: str, value: Any) -> None:
     assert len(faults(stack_file(changed(GKE, {path: value})))) == 1
 
 
-def test_a_file_without_target_or_config_shows() -> None:
+def test_schema_requires_config_and_target() -> None:
     assert faults({"config": {}})
     assert faults({})
     assert faults({**stack_file(LOCAL), "colour": "blue"})
 
 
-def test_the_schema_covers_every_setting() -> None:
-    schema = config_schema.stack_schema()
+def test_schema_describes_every_setting() -> None:
+    schema = generated.stack_schema()
     jsonschema.Draft202012Validator.check_schema(schema)
     config = schema["properties"]["config"]["properties"]
     for path in PATHS:
         section, _, name = path.rpartition(".")
         entry = config[f"rdma-ray:{section}"]["properties"][name] if section else config[f"rdma-ray:{name}"]
-        assert entry["description"] == config_schema.described(path)
+        assert entry["description"] == generated.described(path)
         assert any(entry["description"].startswith(text) for text in descriptions(path)), path
     assert set(SECTIONS) <= {key.partition(":")[2] for key in config}

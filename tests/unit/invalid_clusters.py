@@ -1,12 +1,11 @@
-"""Stack files with a fabric, a Ray, a Job or an access that does not work."""
+"""Stack files with a fabric, Ray, job or access that does not work."""
 
 from __future__ import annotations
 
 from infra.catalog.pins import AWS_RAY_TRAIN
 from infra.settings import CloudSettings, EksSettings, GkeSettings, LocalSettings
 
-from .illegal import Case
-from .stacks import EKS, GKE, LOCAL, changed
+from .stacks import EKS, GKE, LOCAL, Case, changed
 
 JOB = {"ray.mode": "indexed-job", "ray.entrypoint": "python /app/train.py"}
 

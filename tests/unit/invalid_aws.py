@@ -1,11 +1,10 @@
-"""Stack files that AWS alone would not take."""
+"""Stack files that only AWS rejects."""
 
 from __future__ import annotations
 
 from infra.settings import EksSettings
 
-from .illegal import Case
-from .stacks import EKS, changed
+from .stacks import EKS, Case, changed
 
 ECR = "111122223333.dkr.ecr.us-east-1.amazonaws.com"
 BUCKET = {"storage.bucket": "ours"}

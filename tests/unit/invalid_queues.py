@@ -1,11 +1,10 @@
-"""Stack files that the rules about the queue refuse."""
+"""Stack files that the rules about the queue reject."""
 
 from __future__ import annotations
 
 from infra.settings import CloudSettings, GkeSettings
 
-from .illegal import Case
-from .stacks import EKS, GKE, changed
+from .stacks import EKS, GKE, Case, changed
 
 QUEUED = changed(GKE, {"nodes.capacity": "flex-start-queued", "queue": "kueue"})
 RESERVED = changed(GKE, {"nodes.capacity": "reservation", "nodes.reservation": "ours"})

@@ -1,6 +1,6 @@
-"""The full product of the settings that exclude each other: every cell is legal, or refused with a reason.
+"""The full product of the settings that exclude each other: every cell is valid, or rejected with a reason.
 
-What is legal is written down here a second time, by hand from the clouds' documents and not from the rules.
+The valid cells are defined here a second time, by hand from the clouds' documents and not from the rules.
 """
 
 from __future__ import annotations
@@ -61,17 +61,17 @@ class Cell:
         }
 
 
-def legal(cell: Cell) -> bool:
+def valid(cell: Cell) -> bool:
     """Whether the clouds would take this combination."""
-    return {"local": legal_local, "gke": legal_gke, "eks": legal_eks}[cell.target](cell)
+    return {"local": valid_local, "gke": valid_gke, "eks": valid_eks}[cell.target](cell)
 
 
-def legal_local(cell: Cell) -> bool:
+def valid_local(cell: Cell) -> bool:
     """This machine: nothing to choose."""
     return cell == Cell("local", None, None, None, "none", False, None, None)
 
 
-def legal_gke(cell: Cell) -> bool:
+def valid_gke(cell: Cell) -> bool:
     """RoCE machines come by flex-start, queued flex-start, spot or reservation; not on demand."""
     if cell.machine not in ROCE_MACHINES or cell.fabric not in ("multi-network", "dranet", "managed-dranet"):
         return False
@@ -86,7 +86,7 @@ def legal_gke(cell: Cell) -> bool:
     return cell.fallback is None or cell.fallback in second
 
 
-def legal_eks(cell: Cell) -> bool:
+def valid_eks(cell: Cell) -> bool:
     """EFA machines come on demand, by reservation, by Capacity Block and, but for B300, by spot."""
     if cell.machine not in EFA_MACHINES or cell.compute_class or cell.fallback is not None:
         return False
@@ -118,7 +118,7 @@ def cells(target: str) -> Iterator[Cell]:
 
 
 @pytest.mark.parametrize(
-    ("target", "size", "legal_cells"),
+    ("target", "size", "valid_cells"),
     [
         ("local", 11 * 7 * 6 * 2 * 2 * 7 * 2, 1),
         # Two machines, three fabrics; flex-start 8, spot 16, reservation 16, and 2 with queued machines next, queued 1.
@@ -127,16 +127,16 @@ def cells(target: str) -> Iterator[Cell]:
         ("eks", 10 * 6 * 5 * 2 * 2 * 7 * 2, 94 + 40),
     ],
 )
-def test_every_cell_is_legal_or_refused_with_a_reason(target: str, size: int, legal_cells: int) -> None:
+def test_every_cell_is_valid_or_rejected_with_a_reason(target: str, size: int, valid_cells: int) -> None:
     seen, accepted = 0, 0
     for cell in cells(target):
         seen += 1
         problems = problems_of(cell.raw(), stack="stack")
-        assert (not problems) == legal(cell), (cell, problems)
+        assert (not problems) == valid(cell), (cell, problems)
         accepted += not problems
         for problem in problems:
             assert_useful(problem)
-    assert (seen, accepted) == (size, legal_cells)
+    assert (seen, accepted) == (size, valid_cells)
 
 
 def assert_useful(problem: Problem) -> None:

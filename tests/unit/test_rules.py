@@ -1,4 +1,4 @@
-"""Each rule: one stack file in which it alone reports, and a similar one that is valid."""
+"""Each rule reports alone in one stack file, and accepts a similar one."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ import pytest
 
 from infra.settings.load import RULES
 
-from . import illegal_aws, illegal_capacity, illegal_clusters, illegal_queues
-from .illegal import Case
-from .stacks import changed, problems_of
+from . import invalid_aws, invalid_capacity, invalid_clusters, invalid_queues
+from .stacks import Case, changed, problems_of
 
-CASES = (*illegal_capacity.CASES, *illegal_clusters.CASES, *illegal_aws.CASES, *illegal_queues.CASES)
+CASES = (*invalid_capacity.CASES, *invalid_clusters.CASES, *invalid_aws.CASES, *invalid_queues.CASES)
 
 
 def case_id(case: Case) -> str:

@@ -1,11 +1,10 @@
-"""Stack files that ask for machines in a way that does not work."""
+"""Stack files that request machines in a way that does not work."""
 
 from __future__ import annotations
 
 from infra.settings import CloudSettings, EksSettings, GkeSettings
 
-from .illegal import Case
-from .stacks import EKS, GKE, changed
+from .stacks import EKS, GKE, Case, changed
 
 QUEUED = changed(GKE, {"nodes.capacity": "flex-start-queued", "queue": "kueue"})
 CLASSED = changed(GKE, {"computeClass": True, "nodes.fallback": "spot"})
