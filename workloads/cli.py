@@ -1,7 +1,7 @@
 """`rdma-ray`: the command line over a stack that is up.
 
-`bench` and `train` are loaded when they run, and imports of ray, torch, rich and pydantic stay inside the commands, so
-that help is quick.
+`bench` and `train` are loaded when they run, and other imports that take long stay inside the commands, so that help is
+quick.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from typing import Annotated
 
 from cyclopts import App, CycloptsError, Parameter
 
-from workloads import running
 from workloads.exits import Exit, WorkloadError
 from workloads.options import Flat, JsonFile, ResultOptions, StackOptions
 
@@ -40,6 +39,7 @@ app.command("workloads.train.commands:train", name="train", help="Train a model,
 @app.command
 def status(*, options: Flat[ResultOptions] = ResultOptions()) -> None:
     """Show the cluster: its nodes, their CPUs and GPUs, and the jobs that run."""
+    from workloads import running
     from workloads.client import cluster
     from workloads.client.run import write_json
 
@@ -52,6 +52,7 @@ def status(*, options: Flat[ResultOptions] = ResultOptions()) -> None:
 @app.command(name="list")
 def list_jobs(*, options: Flat[ResultOptions] = ResultOptions()) -> None:
     """List the jobs that the cluster remembers, newest first."""
+    from workloads import running
     from workloads.client import cluster
     from workloads.client.run import write_json
 
@@ -64,20 +65,24 @@ def list_jobs(*, options: Flat[ResultOptions] = ResultOptions()) -> None:
 @app.command
 def logs(job_id: JobId, /, *, options: Flat[ResultOptions] = ResultOptions()) -> int:
     """Follow a job from its first line to its end, and exit with its code. Ctrl-C leaves the job running."""
+    from workloads import running
+    from workloads.client.api import Api
     from workloads.client.run import attend
 
     outputs = running.read_outputs(options)
-    api = running.api(outputs)
-    kind = api.job(job_id).metadata.get("workload", "")
-    view, show = running.view(kind)
-    ended = attend(api, job_id, view, stop_on_interrupt=False)
-    return running.conclude(outputs, ended, kind, show, options.json_file)
+    api = Api.of(outputs)
+    kind = running.kind_of(api.job(job_id).metadata.get("workload", ""))
+    ended = attend(api, job_id, kind.view, stop_on_interrupt=False)
+    return running.conclude(outputs, ended, kind, options.json_file)
 
 
 @app.command
 def stop(job_id: JobId, /, *, options: Flat[StackOptions] = StackOptions()) -> None:
     """Stop a job, and wait until it is stopped."""
-    api = running.api(running.read_outputs(options))
+    from workloads import running
+    from workloads.client.api import Api
+
+    api = Api.of(running.read_outputs(options))
     if (job := api.job(job_id)).terminal:
         print(f"job {job_id} is over already: {job.status}", file=sys.stderr)
         return
@@ -88,6 +93,8 @@ def stop(job_id: JobId, /, *, options: Flat[StackOptions] = StackOptions()) -> N
 @app.command
 def outputs(*, options: Flat[StackOptions] = StackOptions()) -> None:
     """Print all of the stack's outputs as JSON: what does not apply is null, secrets are masked."""
+    from workloads import running
+
     print(running.read_outputs(options).model_dump_json(by_alias=True, indent=2))
 
 
@@ -105,6 +112,7 @@ def plan(
     from infra.plan import plan as planned
     from infra.settings import from_stack_file
     from infra.settings.problems import SettingsError
+    from workloads import running
     from workloads.client import plan as view
     from workloads.client.run import write_json
 

@@ -1,101 +1,75 @@
-"""From a command to its end: the stack's outputs, the job, its progress and result, the exit code.
-
-Heavy imports (ray, torch, rich, pydantic) stay inside the functions, so that help is quick.
-"""
+"""From a command to its end: the stack's outputs, the job, its progress and result, the exit code."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import Any
 
+from rich.console import Console
+
+from infra.outputs import Outputs
+from workloads.client import run, stack
+from workloads.client.run import Ended, Request, write_json
+from workloads.client.view import View
 from workloads.exits import Exit, WorkloadError
 from workloads.options import JobOptions, StackOptions
 
-if TYPE_CHECKING:
-    from rich.console import Console
-
-    from infra.outputs import Outputs
-    from workloads.client.api import Api
-    from workloads.client.run import Ended, Request
-    from workloads.client.view import View
-
-    Show = Callable[[Any, Console], None]
-    Finish = Callable[[Any], None]
-
 
 def read_outputs(options: StackOptions) -> Outputs:
-    from workloads.client import stack
-
+    """Return the outputs of the stack that the options name."""
     return stack.read_outputs(options.stack, options.outputs_file)
 
 
 def console(stderr: bool) -> Console:
-    from rich.console import Console
-
+    """Return the terminal. JSON on stdout moves everything else to stderr."""
     return Console(stderr=stderr)
 
 
-def api(outputs: Outputs) -> Api:
-    from workloads.client.api import Api
+@dataclass(frozen=True)
+class Kind:
+    """How the command line shows a kind of job: its progress, and its result, which `read` makes from JSON.
 
-    return Api.of(outputs)
+    `read` also gets the stack's machine type, by which a benchmark is judged.
+    """
+
+    view: View
+    read: Callable[[dict[str, Any], str | None], Any]
+    show: Callable[[Any, Console], None]
 
 
-def view(kind: str) -> tuple[View, Show]:
-    """How a kind of workload shows its progress and its result; a job of another kind shows its log."""
+def kind_of(name: str) -> Kind:
+    """Return the kind of this name. A job of another kind shows its log and has no result."""
     terminal = console(stderr=True)
-    match kind:
+    match name:
         case "nccl":
-            from workloads.nccl import report as bench_report
-
-            return bench_report.BenchView(terminal), bench_report.show
-        case "multigpu":
-            from workloads.nccl import report as bench_report
-
-            return bench_report.BenchView(terminal), bench_report.show_multigpu
-        case "hunt":
-            from workloads.nccl.hunt import report as hunt_report
-
-            return hunt_report.HuntView(terminal), hunt_report.show
-        case "train":
-            from workloads.train import report as train_report
-
-            return train_report.TrainView(terminal), train_report.show
-        case _:
-            from workloads.client.view import View
-
-            return View(), lambda _result, _console: None
-
-
-def read_result(kind: str, document: dict[str, Any], machine: str | None) -> Any:
-    """Return the model of a job's result. A benchmark's has the verdict for the stack's machine type."""
-    match kind:
-        case "nccl":
+            from workloads.nccl import report, result
             from workloads.nccl.judge.verdict import judged
-            from workloads.nccl.result import Result
 
-            return judged(Result.model_validate(document), machine)
+            read = result.Result.model_validate
+            return Kind(report.BenchView(terminal), lambda found, machine: judged(read(found), machine), report.show)
         case "multigpu":
-            from workloads.nccl.result import MultiGpuResult
+            from workloads.nccl import report, result
 
-            return MultiGpuResult.model_validate(document)
+            multigpu = result.MultiGpuResult.model_validate
+            return Kind(report.BenchView(terminal), lambda found, _: multigpu(found), report.show_multigpu)
         case "hunt":
+            from workloads.nccl.hunt import report as hunt
             from workloads.nccl.hunt.result import HuntResult
 
-            return HuntResult.model_validate(document)
+            return Kind(hunt.HuntView(terminal), lambda found, _: HuntResult.model_validate(found), hunt.show)
         case "train":
-            from workloads.train.result import Result as TrainResult
+            from workloads.train import report as train
+            from workloads.train.result import Result
 
-            return TrainResult.model_validate(document)
+            return Kind(train.TrainView(terminal), lambda found, _: Result.model_validate(found), train.show)
         case _:
-            raise WorkloadError(f"{kind!r} is no kind of job with a result")
+            return Kind(View(), lambda found, _: found, lambda _found, _console: None)
 
 
-def workload(outputs: Outputs, request: Request, job: JobOptions, finish: Finish | None = None) -> int:
-    """Submit, follow, show the result and return the exit code. `finish` gets the result before that."""
-    from workloads.client import run
-
+def workload(outputs: Outputs, request: Request, job: JobOptions, finish: Callable[[Any], None] | None = None) -> int:
+    """Submit, follow, show the result and return the exit code. `finish` receives the result at the end."""
     if job.detach:
         if job.json_file:
             raise WorkloadError("--detach does not wait for a result: get it later by `rdma-ray logs ID --json FILE`")
@@ -103,28 +77,22 @@ def workload(outputs: Outputs, request: Request, job: JobOptions, finish: Finish
         print(f"job {job_id} runs: rdma-ray logs {job_id}, rdma-ray stop {job_id}", file=sys.stderr)
         print(job_id)
         return Exit.OK
-    progress, show = view(request.kind)
-    return conclude(outputs, run.run(outputs, request, progress), request.kind, show, job.json_file, finish)
+    kind = kind_of(request.kind)
+    return conclude(outputs, run.run(outputs, request, kind.view), kind, job.json_file, finish)
 
 
 def conclude(
-    outputs: Outputs, ended: Ended, kind: str, show: Show, json_file: str | None, finish: Finish | None = None
+    outputs: Outputs, ended: Ended, kind: Kind, json_file: str | None, finish: Callable[[Any], None] | None = None
 ) -> int:
     """Judge and show the result, write it where requested, and return the exit code."""
-    from workloads.client.run import write_json
-
-    code = ended.code
-    if ended.result is not None:
-        described = ended.result | {
-            "job": ended.job.id,
-            "cluster": outputs.ray.cluster,
-            "command": ["rdma-ray", *sys.argv[1:]],
-        }
-        result = read_result(kind, described, outputs.machine)
-        code = result.exit_code
-        show(result, console(stderr=json_file == "-"))
-        if json_file:
-            write_json(result.model_dump(mode="json", by_alias=True), json_file)
-        if finish is not None:
-            finish(result)
+    if ended.result is None:
+        return ended.code
+    origin = {"job": ended.job.id, "cluster": outputs.ray.cluster, "command": ["rdma-ray", *sys.argv[1:]]}
+    result = kind.read(ended.result | origin, outputs.machine)
+    kind.show(result, console(stderr=json_file == "-"))
+    if json_file:
+        write_json(result.model_dump(mode="json", by_alias=True), json_file)
+    if finish is not None:
+        finish(result)
+    code: int = result.exit_code
     return code

@@ -54,8 +54,8 @@ def ours(preset: Any, changes: dict[str, Any], bench: Bench) -> tuple[Step, Repo
     import torch
 
     from workloads.train.convnext.task import ConvNeXtTask
+    from workloads.train.data.source import Share
     from workloads.train.options import ConvNeXtOptions
-    from workloads.train.task import Share
 
     settings = {"size": bench.size, "batch": bench.batch, "data": "synthetic", "backend": bench.backend, **changes}
     task = ConvNeXtTask(ConvNeXtOptions.model_validate({"preset": preset, **settings}))

@@ -15,8 +15,9 @@ from workloads.exits import WorkloadError
 from workloads.train.convnext import compilation
 from workloads.train.convnext.model import ConvNeXt
 from workloads.train.convnext.task import ConvNeXtTask
+from workloads.train.data.source import Share
 from workloads.train.options import PRESETS, REQUEST, ConvNeXtOptions, ConvNeXtSettings
-from workloads.train.task import Share, load
+from workloads.train.task import load
 
 CPU = torch.device("cpu")
 SMALL: dict[str, Any] = {"size": "tiny", "image": 32, "batch": 4, "data": "synthetic", "backend": "aot_eager"}

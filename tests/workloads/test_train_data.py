@@ -21,10 +21,8 @@ from pydantic import ValidationError
 from tests.workloads.conftest import ROOT
 from workloads.exits import WorkloadError
 from workloads.train.data.items import ImageFolder, ParquetTensors, Read, crop_box, cropped
-from workloads.train.data.loader import FakeData, normalized
-from workloads.train.data.raydata import _places
-from workloads.train.data.source import DataOptions, Order, Source, epoch_steps, source
-from workloads.train.task import Share
+from workloads.train.data.loader import FakeData, _places, normalized, source
+from workloads.train.data.source import DataOptions, Order, Share, Source, epoch_steps
 
 CPU = torch.device("cpu")
 SIDE = 32

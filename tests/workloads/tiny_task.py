@@ -11,8 +11,8 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from workloads.exits import WorkloadError
+from workloads.train.data.source import Batch, Share
 from workloads.train.options import RunOptions
-from workloads.train.task import Batch, Share
 
 
 class TinyOptions(RunOptions):

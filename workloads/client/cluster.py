@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from infra.outputs import Outputs
 from workloads.client.api import Api, Job
@@ -40,11 +40,9 @@ def jobs(outputs: Outputs) -> list[dict[str, Any]]:
 
 
 def show_status(found: dict[str, Any], console: Console) -> None:
-    table = Table(title=f"{found['cluster']}, Ray {found['ray']}", box=SIMPLE_HEAD, pad_edge=False)
-    for name in ("node", "role"):
-        table.add_column(name)
-    for name in ("CPUs", "GPUs"):
-        table.add_column(name, justify="right")
+    right = (Column("CPUs", justify="right"), Column("GPUs", justify="right"))
+    title = f"{found['cluster']}, Ray {found['ray']}"
+    table = Table("node", "role", *right, title=title, box=SIMPLE_HEAD, pad_edge=False)
     for node in found["nodes"]:
         table.add_row(node["ip"], node["role"], f"{node['cpus']:g}", f"{node['gpus']:g}")
     console.print(table)
@@ -55,16 +53,13 @@ def show_status(found: dict[str, Any], console: Console) -> None:
 
 
 def show_jobs(found: list[dict[str, Any]], console: Console) -> None:
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    table.add_column("job", no_wrap=True)
-    table.add_column("status")
-    table.add_column("exit", justify="right")
-    table.add_column("started")
-    table.add_column("ran", justify="right")
+    code, ran = Column("exit", justify="right"), Column("ran", justify="right")
+    table = Table(Column("job", no_wrap=True), "status", code, "started", ran, box=SIMPLE_HEAD, pad_edge=False)
     for job in found:
         started = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(job["started"])) if job["started"] else "-"
-        ran = f"{job['seconds']:.0f} s" if job["seconds"] is not None else "-"
-        table.add_row(job["id"], job["status"], "" if job["exit_code"] is None else str(job["exit_code"]), started, ran)
+        seconds = f"{job['seconds']:.0f} s" if job["seconds"] is not None else "-"
+        exit_code = "" if job["exit_code"] is None else str(job["exit_code"])
+        table.add_row(job["id"], job["status"], exit_code, started, seconds)
     console.print(table)
 
 

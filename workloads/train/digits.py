@@ -14,8 +14,8 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from workloads.train.data.source import Batch, Share
 from workloads.train.options import DigitsOptions
-from workloads.train.task import Batch, Share
 
 # The learning rate falls by DECAY each epoch, whatever the number of epochs, so that a run can be resumed for more.
 LEARNING_RATE, DECAY, WEIGHT_DECAY = 3e-3, 0.85, 1e-2

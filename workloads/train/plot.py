@@ -54,7 +54,7 @@ def picture(result: Result, kind: Literal["png", "svg"] = "png") -> bytes:
         drawing = Figure(figsize=(1200 / 72, 800 / 72))
         _head(drawing, result)
         grid = drawing.add_gridspec(
-            3, 2, height_ratios=(360, 28, 28), left=0.06, right=0.94, top=0.83, bottom=0.07, hspace=0.55, wspace=0.3
+            3, 2, height_ratios=(360, 28, 28), left=0.06, right=0.92, top=0.83, bottom=0.07, hspace=0.55, wspace=0.3
         )
         _loss(drawing.add_subplot(grid[0, 0]), result)
         _step_times(drawing.add_subplot(grid[0, 1]), result)

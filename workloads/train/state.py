@@ -1,4 +1,4 @@
-"""State of a run: everything that it needs to continue as if it had never stopped, and the times of its steps.
+"""State of a run: everything that it needs to continue as if it had never stopped, and the timing of its steps.
 
 The generators of random numbers (Python, NumPy, torch, CUDA) are seeded before every step by (seed, step, rank), and
 the order of the data is a function of (seed, step). The step therefore replaces the state of both.
@@ -8,17 +8,20 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
+from torch.nn.parallel import DistributedDataParallel
 from torch.utils._pytree import tree_flatten, tree_map
 
 from workloads.exits import WorkloadError
+from workloads.train.place import Place
+from workloads.train.result import Probe
 
 VERSION = 1
 
@@ -168,6 +171,31 @@ class Timer:
         event = make(enable_timing=True)
         event.record()
         return event
+
+
+def measure(model: nn.Module, loss: Callable[[], torch.Tensor], place: Place, passes: int) -> Probe | None:
+    """Time forward and backward passes alternately with and without the reduction of the gradients, without an update.
+
+    Their difference is the communication that nothing hides. Returns None where nothing is reduced.
+    """
+    parallel = next((part for part in model.modules() if isinstance(part, DistributedDataParallel)), None)
+    if parallel is None:
+        return None
+    times: dict[bool, list[float]] = {True: [], False: []}
+    for number in range(2 * (passes + 1)):
+        reduced = number % 2 == 0
+        model.zero_grad(set_to_none=True)
+        place.most(0.0)  # all ranks begin together
+        began = time.perf_counter()
+        with nullcontext() if reduced else parallel.no_sync():
+            torch.autograd.backward(loss())
+        if place.device.type == "cuda":
+            torch.cuda.synchronize()
+        if number >= 2:  # the first of each kind warms up
+            times[reduced].append(time.perf_counter() - began)
+    model.zero_grad(set_to_none=True)
+    by_rank = place.gather(times)
+    return Probe(with_s=[of[True] for of in by_rank], without_s=[of[False] for of in by_rank])
 
 
 def seed_everything(seed: int, step: int, rank: int) -> None:

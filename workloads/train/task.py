@@ -3,54 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol
 
+from workloads.train.data.source import Batch, Share
 from workloads.train.options import RunOptions
 
 if TYPE_CHECKING:
     import torch
     from torch import nn
 
-Batch: TypeAlias = "tuple[torch.Tensor, torch.Tensor]"
-"""Images and labels of one rank's share of one step, on the device."""
-
 # Function that makes the task of a name from the run's options.
 FACTORIES = {
     "digits": "workloads.train.digits:DigitsTask",
     "convnext": "workloads.train.convnext.task:ConvNeXtTask",
 }
-
-
-@dataclass(frozen=True)
-class Share:
-    """Part of a run's global batches that one rank trains on.
-
-    Global batch number `step` (from 0, over the whole run) is a pure function of (seed, step), and each rank takes
-    `rows` of it. A run therefore resumes at any step, on any number of ranks, over the same data. `batch` counts the
-    images of a global batch; `steps` is the end of the run (exclusive).
-    """
-
-    rank: int
-    world: int
-    first_step: int
-    steps: int
-    batch: int
-    seed: int
-
-    @property
-    def rows(self) -> slice:
-        """This rank's rows of a global batch. Shares differ by at most one row; the trainer weights losses by them."""
-        return slice(self._first(self.rank), self._first(self.rank + 1))
-
-    @property
-    def local(self) -> int:
-        """Number of this rank's rows."""
-        return self._first(self.rank + 1) - self._first(self.rank)
-
-    def _first(self, rank: int) -> int:
-        return self.batch * rank // self.world
 
 
 class Task(Protocol):

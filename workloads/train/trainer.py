@@ -17,17 +17,19 @@ import torch
 
 from workloads.events import emit
 from workloads.exits import Exit, WorkloadError
-from workloads.train import journal, outcome, task
+from workloads.train import journal, task
 from workloads.train.checkpoints import Folder, Writer
+from workloads.train.data.source import Batch, Share
 from workloads.train.faults import Faults
 from workloads.train.figures import metrics
 from workloads.train.journal import Attempt, Journal, Span
 from workloads.train.options import REQUEST, RunOptions
 from workloads.train.place import Leave, Place, Watch, in_ray_train
-from workloads.train.result import Clock, Record
-from workloads.train.state import Timer, TrainState, seed_everything
-from workloads.train.task import Batch, Share, Task
+from workloads.train.result import Clock, Probe, RankRecord, Record, Worker
+from workloads.train.state import Timer, TrainState, measure, seed_everything
+from workloads.train.task import Task
 
+NO_EVALUATION = ("epoch", "loss", "seconds", "images")
 PASSES = 2
 """Passes before the first step: DDP finds its order in the first one and uses it in the second."""
 
@@ -71,7 +73,7 @@ def train(spec: RunOptions, place: Place, submitted: float, driver: float) -> Re
     try:
         run.build()
         run.go()
-        found = outcome.record(run)
+        found = run.record()
         place.report(metrics(found))
         return found
     except WorkloadError as error:
@@ -323,6 +325,55 @@ class Run:
             what = f"the gradients of {len(differing)} parameters ({names}, …) differ between ranks at step {step}"
             why = "a reduction delivered wrong numbers, or the ranks do not run the same model"
             self.error = (f"{what}: {why}", Exit.WRONG_DATA)
+
+    def record(self) -> Record:
+        """Return what this attempt was and did. Every rank calls it; only rank 0's clock counts."""
+        place, spec = self.place, self.spec
+        own = RankRecord(
+            worker=Worker(
+                rank=place.rank,
+                host=place.host,
+                node_id=place.node_id,
+                device=str(place.device),
+                gpu=place.gpu,
+                rows=self.share.local,
+            ),
+            first_step=self.first_step,
+            warm_up=spec.warm_up,
+            step_s=self.timer.step_s,
+            wait_s=self.timer.wait_s,
+            peak_memory=torch.cuda.max_memory_allocated(place.device) if place.device.type == "cuda" else None,
+        )
+        last = self.progress.history[-1] if self.progress.history else {}
+        return Record(
+            clock=self.clock,
+            world=place.world,
+            device=str(place.device),
+            batch=spec.global_batch,
+            steps=self.steps,
+            step=self.progress.step,
+            epoch_steps=self.epoch_steps,
+            resumed_from=self.resumed_from,
+            parameters=sum(parameter.numel() for parameter in self.model.parameters()),
+            flops_per_sample=self.task.flops_per_sample,
+            losses=self.progress.losses,
+            history=self.progress.history,
+            evaluation={name: value for name, value in last.items() if name not in NO_EVALUATION},
+            gradients=self.compared if spec.check_gradients else None,
+            ranks=place.gather(own),
+            probe=self._probe() if spec.probe and not self.error and not self.leaving else None,
+            task=self.task.report(),
+            stopped=self.leaving.reason if self.leaving else None,
+            preempted=self.leaving.preempted if self.leaving else False,
+            error=self.error[0] if self.error else None,
+            code=int(self.error[1] if self.error else Exit.OK),
+        )
+
+    def _probe(self) -> Probe | None:
+        """Probe the run's first batch. The peak memory was read before."""
+        share = Share(self.place.rank, self.place.world, 0, 1, self.spec.global_batch, self.spec.seed)
+        batch = next(iter(self.task.batches(share, self.place.device)))
+        return measure(self.wrapped, lambda: self.loss(batch), self.place, self.spec.probe)
 
     def _unsound(self, step: int, steps: int, loss: float) -> str:
         what = f"the loss is {loss}" if loss - loss != 0 else "weights or the optimizer's state are NaN or infinite"

@@ -16,9 +16,9 @@ from workloads.exits import WorkloadError
 from workloads.train.convnext.compilation import Compilation
 from workloads.train.convnext.flops import SIZES, per_image
 from workloads.train.convnext.model import ConvNeXt
-from workloads.train.data.source import source
+from workloads.train.data.loader import source
+from workloads.train.data.source import Batch, Share
 from workloads.train.options import ConvNeXtSettings
-from workloads.train.task import Batch, Share
 
 
 class ConvNeXtTask:

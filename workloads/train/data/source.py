@@ -1,4 +1,4 @@
-"""Training data: its options, the order of its images, and one interface for all kinds.
+"""Training data: its options, the order of its images, each rank's share, and one interface for all kinds.
 
 The global batch of a step is a pure function of (seed, step) for every kind, and every rank takes its rows of it.
 A run therefore resumes at any step, on any number of workers, over the same images in the same order.
@@ -7,8 +7,8 @@ A run therefore resumes at any step, on any number of workers, over the same ima
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, Protocol
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Literal, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,9 @@ from workloads.options import Hidden, option
 if TYPE_CHECKING:
     import torch
 
-    from workloads.train.task import Batch, Share
+
+Batch: TypeAlias = "tuple[torch.Tensor, torch.Tensor]"
+"""Images and labels of one rank's share of one step, on the device."""
 
 
 class DataOptions(BaseModel, frozen=True, extra="forbid"):
@@ -49,6 +51,36 @@ class DataOptions(BaseModel, frozen=True, extra="forbid"):
         return self
 
 
+@dataclass(frozen=True)
+class Share:
+    """Part of a run's global batches that one rank trains on.
+
+    Global batch number `step` (from 0, over the whole run) is a pure function of (seed, step), and each rank takes
+    `rows` of it. A run therefore resumes at any step, on any number of ranks, over the same data. `batch` counts the
+    images of a global batch; `steps` is the end of the run (exclusive).
+    """
+
+    rank: int
+    world: int
+    first_step: int
+    steps: int
+    batch: int
+    seed: int
+
+    @property
+    def rows(self) -> slice:
+        """This rank's rows of a global batch. Shares differ by at most one row; the trainer weights losses by them."""
+        return slice(self._first(self.rank), self._first(self.rank + 1))
+
+    @property
+    def local(self) -> int:
+        """Number of this rank's rows."""
+        return self._first(self.rank + 1) - self._first(self.rank)
+
+    def _first(self, rank: int) -> int:
+        return self.batch * rank // self.world
+
+
 class Source(Protocol):
     """Data of a run. Every rank has its own."""
 
@@ -60,22 +92,6 @@ class Source(Protocol):
 
     def batches(self, share: Share, device: torch.device) -> Iterator[Batch]:
         """Yield this rank's rows of global batches first_step … steps − 1: normalized float32 images, int64 labels."""
-
-
-def source(options: DataOptions) -> Source:
-    """Return the data that the options name. Imports torch and Ray Data only where they are needed."""
-    if options.data == "ray":
-        from workloads.train.data.raydata import RayData
-
-        return RayData(options)
-    from workloads.train.data.loader import Loaded, Synthetic
-
-    return Synthetic(options) if options.data == "synthetic" else Loaded(options)
-
-
-def is_parquet(path: str) -> bool:
-    """Return whether `path` is a folder of Parquet files, not of class folders."""
-    return any(Path(path).glob("*.parquet"))
 
 
 def epoch_steps(items: int, batch: int) -> int:
