@@ -1,7 +1,7 @@
 """The folder of one local cluster: `/tmp/rdma-ray-UID/KEY`.
 
-It is short, because Ray's sockets below it must fit into the 107 bytes that Unix allows for a socket's path, and it
-lies outside the clone, whose path may be long. Nothing else on the machine is written to.
+The path is short, because Unix allows 107 bytes for the path of a socket and Ray's sockets are in this folder, and
+outside the clone, whose path may be long. Nothing else on the machine is written to.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import os
 import shutil
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,51 +31,46 @@ class ClusterFolder:
 
     @classmethod
     def of(cls, project: Path, stack: str) -> ClusterFolder:
-        """The folder of a stack: two stacks, or two clones, never share one."""
+        """Return the folder of a stack; no other stack or clone has the same one."""
         key = hashlib.sha256(f"{project}\0{stack}".encode()).hexdigest()[:8]
         return cls(Path("/tmp") / f"rdma-ray-{os.getuid()}" / key)
 
-    @classmethod
-    def at(cls, path: str) -> ClusterFolder:
-        """The folder at `path`, as resources carry it."""
-        return cls(Path(path))
-
     @property
     def key(self) -> str:
-        """The first part of every mark in this cluster."""
+        """Prefix of every process mark in this cluster."""
         return self.path.name
 
     @property
     def token(self) -> Path:
-        """The file with Ray's token, readable by the user alone."""
+        """File with Ray's token, readable by the user only."""
         return self.path / "token"
 
     @property
     def storage(self) -> Path:
-        """A folder that all nodes see, for checkpoints and results. It goes when the stack is destroyed."""
+        """Folder that all nodes see, for checkpoints and results; deleted with the stack."""
         return self.path / "storage"
 
     @property
     def python(self) -> Path:
-        """This interpreter, under a path without spaces.
+        """This interpreter, at a path without spaces.
 
         Ray passes its own paths to a shell and to LD_PRELOAD unquoted, so it does not start from a clone whose path
-        has a space. Seen from a link, a virtual environment has the link's path.
+        contains a space. Through a link, a virtual environment has the path of the link.
         """
         return self.path / "environment" / "bin" / Path(sys.executable).name
 
     def node(self, name: str) -> Path:
-        """The folder of one node; Ray keeps its session, sockets and logs there.
+        """Return the folder of one node, for Ray's session, sockets and logs.
 
-        Two nodes never share one: nodes that start at the same moment in one folder choose the same socket names.
+        Each node has its own: nodes that start at the same moment in one folder choose the same socket names.
         """
         return self.path / name
 
     def make(self) -> None:
-        """Make the folders, private to the user.
+        """Create the folders, private to the user.
 
         Raises:
-            FolderError: the folder's parent belongs to somebody else, who could read or replace what lies in it.
+            FolderError: The parent folder belongs to another user, who could read or replace its contents.
         """
         parent = self.path.parent
         parent.mkdir(mode=0o700, exist_ok=True)
@@ -90,17 +85,17 @@ class ClusterFolder:
 
     @contextmanager
     def start_alone(self) -> Iterator[None]:
-        """Wait until no other cluster of this user starts its head: ports are found free before Ray binds them."""
+        """Wait until no other cluster of this user starts its head: Ray binds ports after they were found free."""
         parent = os.open(self.path.parent, os.O_RDONLY)
         try:
-            # Given up with the descriptor, however this process ends.
+            # The system releases the lock with the descriptor, however this process ends.
             fcntl.flock(parent, fcntl.LOCK_EX)
             yield
         finally:
             os.close(parent)
 
     def write_token(self, token: str) -> None:
-        """Write the token so that at no moment anybody else can read it."""
+        """Write the token; no other user can read it at any moment."""
         self.token.unlink(missing_ok=True)
         descriptor = os.open(self.token, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(descriptor, "w") as file:
@@ -114,12 +109,10 @@ class ClusterFolder:
             self.remove()
 
     def remove(self) -> None:
-        """End whatever still runs in this cluster, and remove its files. Raises OSError for one that stays."""
+        """End all processes of this cluster and remove its files. Raises OSError for a file that remains."""
         processes.end_marked(f"{self.key}/")
         if self.path.exists():
             shutil.rmtree(self.path)
-        try:
+        # Another cluster of this user may still use the parent folder.
+        with suppress(OSError):
             self.path.parent.rmdir()
-        except OSError:
-            # Another cluster of this user lives beside it, or it is gone already.
-            return

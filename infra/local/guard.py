@@ -1,12 +1,11 @@
-"""The guard of one Ray node: it starts the node, waits to be told that the node is wanted, and stays until it ends.
+"""Guard process of one Ray node: it starts the node, takes it down unless the creator commits, and stays until it ends.
 
 Run as `python -m infra.local.guard FOLDER COMMAND…`, with a pipe on standard input. The creator writes `COMMIT` once
-the node is ready; if the pipe closes before that, the creator failed or was killed, and the guard takes the node down
-again and removes FOLDER. So a crash in the middle of a create leaves nothing running and nothing lying about.
-Afterwards SIGTERM ends the node; when one of Ray's processes dies, `ray start --block` ends the rest, and the guard
-goes too.
+the node is ready; if the pipe closes before that, the creator failed or was killed, and the guard ends the node and
+removes FOLDER, so a crash in the middle of a create leaves no process and no file. After the commit SIGTERM ends the
+node; when one of Ray's processes dies, `ray start --block` ends the rest, and the guard exits too.
 
-COMMAND is the `ray start --block` of the node, whose output goes to FOLDER/ray.log.
+COMMAND is the `ray start --block` of the node, whose output is written to FOLDER/ray.log.
 """
 
 from __future__ import annotations
@@ -24,42 +23,42 @@ import psutil
 
 from infra.local import processes
 
-COMMIT = b"wanted\n"
+COMMIT = b"commit\n"
 _POLL_S = 0.2
 _RAY_GRACE_S = 8.0
 
 
 def main(folder: Path, command: list[str]) -> int:
-    """Start the node and stay until it is over; returns the exit status for the process."""
-    asked_to_stop = False
+    """Start the node and wait until it ends; return the exit status of the process."""
+    stopping = False
 
     def stop(*_: object) -> None:
-        nonlocal asked_to_stop
-        asked_to_stop = True
+        nonlocal stopping
+        stopping = True
 
     signal.signal(signal.SIGTERM, stop)
     signal.signal(signal.SIGINT, stop)
 
     with (folder / "ray.log").open("ab") as log:
         ray = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=folder)
-    wanted = given_up = False
-    while ray.poll() is None and not asked_to_stop:
-        if wanted:
+    committed = abandoned = False
+    while ray.poll() is None and not stopping:
+        if committed:
             time.sleep(_POLL_S)
         elif select.select([sys.stdin.fileno()], [], [], _POLL_S)[0]:
             if os.read(sys.stdin.fileno(), len(COMMIT)) != COMMIT:
-                given_up = True
+                abandoned = True
                 break
-            wanted = True
+            committed = True
 
     if ray.poll() is None:
         processes.end([psutil.Process(ray.pid)], grace_s=_RAY_GRACE_S)
-    # Ray's own teardown misses processes whose parent was killed; they still carry the node's mark.
+    # Ray's teardown misses processes whose parent was killed; they still carry the node's mark.
     processes.end_marked(os.environ[processes.MARK])
-    if given_up or (asked_to_stop and not wanted):
-        # Whoever made the folder is gone. If Ray ended by itself the creator still wants to read its log.
+    if abandoned or (stopping and not committed):
+        # The creator is gone. If Ray ended first, the creator still reads its log.
         shutil.rmtree(folder, ignore_errors=True)
-    return 0 if wanted else 1
+    return 0 if committed else 1
 
 
 if __name__ == "__main__":

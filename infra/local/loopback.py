@@ -1,23 +1,28 @@
-"""Loopback addresses and free ports for the Ray nodes of this machine."""
+"""Addresses and free ports for Ray nodes on this machine, and HTTP requests to a Ray head."""
 
 from __future__ import annotations
 
+import json
 import random
 import socket
 import sys
+import urllib.error
+import urllib.request
 from contextlib import ExitStack
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
 
-# Below the range from which Linux and macOS hand out the ports of outgoing connections (32768 and 49152 upwards), so
-# that Ray's own connections cannot take a port between the moment it is found free and the moment Ray binds it.
+# Below the range from which Linux and macOS take the ports of outgoing connections (32768 and 49152 upwards), so that
+# Ray's own connections cannot take a port between the moment it is found free and the moment Ray binds it.
 _PORTS = range(20_000, 30_000)
 DASHBOARD_PORT = 8265
 
 
 def node_address(position: int) -> str:
-    """The address of a node: 0 is the head, 1 the first worker, and so on.
+    """Return the address of a node: 0 is the head, 1 the first worker, and so on.
 
-    On Linux every address in 127.0.0.0/8 is this machine's, so each node gets one of its own and Ray sees several
-    hosts. 127.0.0.1 is left out: Ray replaces it by the machine's outward address. Elsewhere only 127.0.0.1 exists.
+    On Linux every address in 127.0.0.0/8 is this machine's, so each node gets its own and Ray sees several hosts.
+    127.0.0.1 is not used: Ray replaces it by the machine's external address. Elsewhere only 127.0.0.1 exists.
     """
     if not 0 <= position < 250:
         raise ValueError(f"position {position}: this machine's stack has at most 249 worker nodes")
@@ -25,7 +30,7 @@ def node_address(position: int) -> str:
 
 
 def free_ports(count: int, *, preferred: int | None = None) -> list[int]:
-    """`count` different TCP ports that nothing listens on now; the first is `preferred` if that one is free."""
+    """Return `count` different TCP ports that nothing listens on; the first is `preferred` if that one is free."""
     candidates = random.sample(_PORTS, len(_PORTS))
     if preferred is not None:
         candidates.insert(0, preferred)
@@ -42,3 +47,52 @@ def free_ports(count: int, *, preferred: int | None = None) -> list[int]:
                 continue
             found.append(port)
     raise OSError(f"no {count} free TCP ports between {_PORTS.start} and {_PORTS.stop} on this machine")
+
+
+def listens(address: str, port: int) -> bool:
+    """Return whether a TCP port accepts connections."""
+    try:
+        with socket.create_connection((address, port), timeout=2):
+            return True
+    except OSError:
+        return False
+
+
+def http_status(url: str, *, token: str | None = None) -> int | None:
+    """Return the HTTP status of a GET request; None without an answer."""
+    try:
+        with urllib.request.urlopen(_request(url, token), timeout=5) as response:
+            return int(response.status)
+    except urllib.error.HTTPError as error:
+        return error.code
+    except OSError:
+        return None
+
+
+def requires_token(jobs_url: str, token: str) -> bool:
+    """Return whether the Jobs API accepts requests with the token and rejects requests without."""
+    url = f"{jobs_url}/api/jobs/"
+    return http_status(url, token=token) == 200 and http_status(url) == 401
+
+
+def alive_nodes(jobs_url: str, token: str) -> dict[str, str]:
+    """Return the ids of Ray's live nodes by node name; empty while the head does not answer."""
+    try:
+        with urllib.request.urlopen(_request(f"{jobs_url}/api/v0/nodes?detail=true", token), timeout=10) as response:
+            answer: dict[str, Any] = json.load(response)
+        rows = answer["data"]["result"]["result"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
+    return {row["node_name"]: row["node_id"] for row in rows if row["state"] == "ALIVE"}
+
+
+def ray_version() -> str | None:
+    """Return the version of Ray in this interpreter, which starts the nodes; None if Ray is not installed."""
+    try:
+        return version("ray")
+    except PackageNotFoundError:
+        return None
+
+
+def _request(url: str, token: str | None) -> urllib.request.Request:
+    return urllib.request.Request(url, headers={"Authorization": f"Bearer {token}"} if token else {})

@@ -1,4 +1,4 @@
-"""One Ray node of the local cluster: start it, look whether it lives, end it."""
+"""One Ray node of the local cluster: start it, check it, end it."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ from infra.local.processes import ProcessId
 PROJECT = Path(__file__).resolve().parents[2]
 _START_TIMEOUT_S = 120.0
 _END_TIMEOUT_S = 30.0
-_TRIES = 3
+_ATTEMPTS = 3
 _TOO_SLOW = "The current node timed out during startup"
 """Ray gives a node 30 s to register, and has no setting for it (2.60: ray/_private/node.py)."""
 
 
 class NodeError(RuntimeError):
-    """A node did not start; the message carries the end of Ray's own log."""
+    """A node did not start; the message has the end of Ray's log."""
 
 
 class SlowNodeError(NodeError):
-    """Ray gave the node up because it took too long, as it does on a busy machine."""
+    """Ray gave up on the node because it started too slowly, as on a busy machine."""
 
 
 @dataclass(frozen=True)
 class Node:
-    """A running node: its id (unique for ever), and the process of its guard."""
+    """A running node: its unique id, and the process of its guard."""
 
     id: str
     pid: int
@@ -44,11 +44,11 @@ class Node:
 
     @property
     def guard(self) -> ProcessId:
-        """The identity of its guard."""
+        """Identity of its guard."""
         return ProcessId(self.pid, self.started)
 
     def alive(self) -> bool:
-        """Whether the node runs; its guard outlives none of Ray's processes."""
+        """Return whether the node runs; its guard ends with Ray's processes."""
         return self.guard.alive()
 
 
@@ -61,15 +61,15 @@ def start(
     ready: Callable[[], bool],
     node_id: str | None = None,
 ) -> Node:
-    """Start a Ray node and return once `ready` says that it serves.
+    """Start a Ray node and return once `ready` is true.
 
-    What ran under `name` before is ended first: it is the node that this one replaces, or what a killed engine left. A
-    node that Ray gave up for its slowness is started again.
+    First ends an earlier node of the same name: the one that this node replaces, or one that a killed engine left. A
+    node that Ray gave up on as too slow is started again.
 
     Raises:
-        NodeError: the node ended or did not become ready in two minutes. Nothing is left of it.
+        NodeError: The node ended or did not become ready in two minutes. No process and no file of it remains.
     """
-    for _ in range(_TRIES - 1):
+    for _ in range(_ATTEMPTS - 1):
         with suppress(SlowNodeError):
             return _start(folder, name, ray_arguments, environment, ready, node_id)
     return _start(folder, name, ray_arguments, environment, ready, node_id)
@@ -114,7 +114,7 @@ def _start(
         committed = True
         return node
     finally:
-        # Closing the pipe before the commit is what tells the guard to take the node down again.
+        # If the pipe closes before the commit, the guard takes the node down.
         watcher.stdin.close()
         if not committed:
             watcher.wait(timeout=_END_TIMEOUT_S)
@@ -122,7 +122,7 @@ def _start(
 
 
 def end(folder: ClusterFolder, name: str, node: Node) -> None:
-    """End exactly this node and remove its folder; a node that is gone already is no error."""
+    """End this node and remove its folder; a node that has ended already is no error."""
     guardian = node.guard.process()
     if guardian is not None:
         processes.end([guardian], grace_s=_END_TIMEOUT_S)
@@ -133,8 +133,8 @@ def end(folder: ClusterFolder, name: str, node: Node) -> None:
 
 
 def _environment(folder: ClusterFolder, mark: str) -> dict[str, str]:
-    """The caller's environment without what a node must not see, and with what it must."""
-    # Pulumi's variables hold the passphrase and cloud tokens, which jobs could read; Ray's would bend the node's setup.
+    """Return the caller's environment without Pulumi's and Ray's variables, and with those of the node."""
+    # Pulumi's variables contain the passphrase and cloud tokens, which jobs could read; Ray's would change the node.
     inherited = {key: value for key, value in os.environ.items() if not key.startswith(("PULUMI_", "RAY_"))}
     return inherited | {
         processes.MARK: mark,
@@ -142,7 +142,7 @@ def _environment(folder: ClusterFolder, mark: str) -> dict[str, str]:
         # By file: a token in the environment can be read from the process table.
         "RAY_AUTH_TOKEN_PATH": str(folder.token),
         "RAY_USAGE_STATS_ENABLED": "0",
-        # On one machine nobody waits for a drain; whoever destroys the stack wants it gone.
+        # A drain has no use on one machine: `destroy` ends all nodes.
         "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": "0",
         "PYTHONUNBUFFERED": "1",
     }
@@ -152,9 +152,9 @@ def _wait_until(ready: Callable[[], bool], watcher: subprocess.Popen[bytes], pla
     deadline = time.monotonic() + _START_TIMEOUT_S
     while not ready():
         if watcher.poll() is not None:
-            said = _tail(place)
-            kind = SlowNodeError if _TOO_SLOW in said else NodeError
-            raise kind(f"Ray node {name} ended while it started. The end of its log:\n{said}")
+            tail = _tail(place)
+            kind = SlowNodeError if _TOO_SLOW in tail else NodeError
+            raise kind(f"Ray node {name} ended while it started. The end of its log:\n{tail}")
         if time.monotonic() > deadline:
             raise NodeError(
                 f"Ray node {name} was not ready after {_START_TIMEOUT_S:.0f} s. The end of its log:\n{_tail(place)}"

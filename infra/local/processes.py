@@ -1,7 +1,7 @@
-"""Processes by identity: a process id together with its start time, and a mark in the environment.
+"""Processes by identity: a process id with its start time, and a mark in the environment.
 
-A process id alone is reused by the system; with the start time it names one process for ever. The mark, an
-environment variable that children inherit, finds what a node started even after its parents are gone.
+The system reuses process ids; with the start time an id names one process forever. The mark, an environment variable
+that children inherit, finds what a node started even after its parents have ended.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ MARK = "RDMA_RAY_NODE"
 
 
 class ProcessId(NamedTuple):
-    """One process: `pid`, and `started` in seconds since the epoch, as the system tells it."""
+    """Identity of a process: `pid`, and `started` in seconds since the epoch, as the system reports it."""
 
     pid: int
     started: float
 
     @classmethod
     def of(cls, pid: int) -> ProcessId:
-        """Name a process that runs now. Raises psutil.NoSuchProcess if there is none."""
+        """Return the identity of a running process. Raises psutil.NoSuchProcess if there is none."""
         return cls(pid, psutil.Process(pid).create_time())
 
     def alive(self) -> bool:
-        """Whether this very process still runs (a zombie does not, and neither does a later bearer of its id)."""
+        """Return whether this process still runs; a zombie or a later process with the same id does not count."""
         return self.process() is not None
 
     def process(self) -> psutil.Process | None:
-        """The running process, or None."""
+        """Return the running process, or None."""
         try:
             process = psutil.Process(self.pid)
             # Both times come from the same clock, to within its resolution of a hundredth of a second.
@@ -44,7 +44,7 @@ class ProcessId(NamedTuple):
 
 
 def marked(prefix: str) -> Iterator[psutil.Process]:
-    """The caller's processes whose mark begins with `prefix`, the calling process and its parents left out."""
+    """Yield the user's processes whose mark starts with `prefix`, except the calling process and its parents."""
     own = {os.getpid(), *(parent.pid for parent in psutil.Process().parents())}
     for process in psutil.process_iter():
         if process.pid in own:
@@ -52,17 +52,17 @@ def marked(prefix: str) -> Iterator[psutil.Process]:
         try:
             mark = process.environ().get(MARK, "")
         except (psutil.Error, OSError):
-            # Another user's process, or one that ended meanwhile: not ours in either case.
+            # Another user's process, or one that has ended: not ours in either case.
             continue
         if mark.startswith(prefix):
             yield process
 
 
 def end(processes: Iterable[psutil.Process], *, grace_s: float) -> None:
-    """Terminate, wait up to `grace_s` seconds, kill what is left; returns when all are gone.
+    """Terminate processes, wait up to `grace_s` seconds, kill the rest, and return when all have ended.
 
     Raises:
-        TimeoutError: a process survived SIGKILL for ten seconds (it hangs in the kernel).
+        TimeoutError: A process survived SIGKILL for ten seconds (it hangs in the kernel).
     """
     waiting = list(processes)
     for process in waiting:
@@ -76,7 +76,7 @@ def end(processes: Iterable[psutil.Process], *, grace_s: float) -> None:
 
 
 def end_marked(prefix: str) -> None:
-    """End every process marked with `prefix`, those included that start while it works."""
+    """End every process marked with `prefix`, including those that start meanwhile."""
     deadline = time.monotonic() + 30
     while found := list(marked(prefix)):
         end(found, grace_s=2)

@@ -1,12 +1,13 @@
 """Pulumi dynamic providers for the head and the worker nodes of the local cluster.
 
-They import what they need by name, so the state holds a reference to these classes, not their code: a stack made by
-an earlier version of this file is refreshed and destroyed by today's.
+Pulumi pickles them by name, so the state contains a reference to these classes, not their code: the current version of
+this file refreshes and destroys a stack that an earlier version created.
 """
 
 from __future__ import annotations
 
 import secrets
+from pathlib import Path
 from typing import Any, ClassVar
 
 from pulumi.dynamic import (
@@ -19,8 +20,8 @@ from pulumi.dynamic import (
     UpdateResult,
 )
 
+from infra.local import loopback
 from infra.local import node as ray_node
-from infra.local import ray_api
 from infra.local.folder import ClusterFolder
 from infra.local.loopback import DASHBOARD_PORT, free_ports, node_address
 from infra.local.node import Node
@@ -29,20 +30,20 @@ Properties = dict[str, Any]
 
 
 class _NodeProvider(ResourceProvider):
-    """What head and workers share: a node is read by looking at its guard, and ended by its identity."""
+    """Provider of a node: it reads a node by its guard, and ends it by its identity."""
 
-    # There is no secret in a reference to a class; as a secret it would hide every change in the previews.
+    # The reference to the class is no secret; as a secret it would hide every change in the previews.
     serialize_as_secret_always = False
 
     def read(self, id_: str, props: Properties) -> ReadResult:
-        """Report a dead node as gone, so that `refresh` shows the drift and the next `up` makes it anew."""
+        """Report a dead node as deleted, so that `refresh` shows the drift and the next `up` recreates the node."""
         if not _node(id_, props).alive():
             return ReadResult("", {})
         return ReadResult(id_, props)
 
     def delete(self, id_: str, props: Properties) -> None:
-        """End exactly this node's processes."""
-        ray_node.end(ClusterFolder.at(props["folder"]), props["name"], _node(id_, props))
+        """End the processes of this node."""
+        ray_node.end(_folder(props), props["name"], _node(id_, props))
 
 
 class RayHeadProvider(_NodeProvider):
@@ -53,9 +54,9 @@ class RayHeadProvider(_NodeProvider):
     """
 
     def check(self, _olds: Properties, news: Properties) -> CheckResult:
-        """Refuse a Ray version that this environment cannot start, before anything is made."""
+        """Reject a Ray version that this environment cannot start."""
         failures: list[CheckFailure] = []
-        installed = ray_api.ray_version()
+        installed = loopback.ray_version()
         if installed != news["rayVersion"]:
             failures.append(
                 CheckFailure(
@@ -71,15 +72,15 @@ class RayHeadProvider(_NodeProvider):
         return CheckResult(news, failures)
 
     def diff(self, _id: str, olds: Properties, news: Properties) -> DiffResult:
-        """A head cannot be changed while it runs: every change replaces it, and with it the whole cluster."""
+        """Replace the head, and with it the whole cluster, on every change."""
         changed = [key for key in ("folder", "name", "rayVersion") if olds.get(key) != news.get(key)]
         if news.get("token") is not None and news["token"] != olds.get("token"):
             changed.append("token")
         return DiffResult(changes=bool(changed), replaces=changed, delete_before_replace=True)
 
     def create(self, props: Properties) -> CreateResult:
-        """Start the head on free ports and wait until its Jobs API answers with the token, and not without."""
-        folder = ClusterFolder.at(props["folder"])
+        """Start the head on free ports and wait until its Jobs API answers only to the token."""
+        folder = _folder(props)
         folder.make()
         token = props.get("token") or secrets.token_hex(32)
         folder.write_token(token)
@@ -93,9 +94,9 @@ class RayHeadProvider(_NodeProvider):
         return CreateResult(node.id, props | reached | outputs | _process(node))
 
     def delete(self, id_: str, props: Properties) -> None:
-        """End the head, then whatever else carries the cluster's mark, and remove the cluster's folder."""
+        """End the head and every other process of the cluster, and remove the cluster's folder."""
         super().delete(id_, props)
-        ClusterFolder.at(props["folder"]).remove()
+        _folder(props).remove()
 
 
 class RayWorkerProvider(_NodeProvider):
@@ -106,13 +107,13 @@ class RayWorkerProvider(_NodeProvider):
     _REPLACED_BY: ClassVar = ("folder", "name", "position", "headId", "headAddress")
 
     def diff(self, _id: str, olds: Properties, news: Properties) -> DiffResult:
-        """Another head makes it another node; another number of CPUs restarts the node in place."""
+        """Replace the node with its head; restart it in place on another number of CPUs."""
         replaces = [key for key in self._REPLACED_BY if olds.get(key) != news.get(key)]
         changed = bool(replaces) or olds.get("cpus") != news.get("cpus")
         return DiffResult(changes=changed, replaces=replaces, delete_before_replace=True)
 
     def create(self, props: Properties) -> CreateResult:
-        """Start the node and wait until the head counts it as alive."""
+        """Start the node and wait until the head reports it as alive."""
         node, outputs = _start_worker(props)
         return CreateResult(node.id, outputs)
 
@@ -122,7 +123,7 @@ class RayWorkerProvider(_NodeProvider):
         return UpdateResult(outputs)
 
 
-# Ray gives workers ports from one fixed range by default, which two nodes of one machine would share: 0 is "any".
+# By default Ray takes ports of workers from a fixed range, which two nodes of one machine would share; 0 is any port.
 _NODE_ARGUMENTS = [
     "--min-worker-port=0",
     "--max-worker-port=0",
@@ -150,15 +151,15 @@ def _start_head(folder: ClusterFolder, name: str, token: str) -> tuple[Node, Pro
             f"--ray-client-server-port={client}",
             *_NODE_ARGUMENTS,
         ],
-        # Fixed ports by default: a second stack on this machine could not bind them.
+        # The defaults are fixed ports, which a second stack on this machine could not bind.
         environment={
             "AUTOSCALER_METRIC_PORT": str(autoscaler_metrics),
             "DASHBOARD_METRIC_PORT": str(dashboard_metrics),
         },
         ready=lambda: (
-            ray_api.answers_with_token_only(jobs, token)
-            and name in ray_api.nodes(jobs, token)
-            and ray_api.listens(address, client)
+            loopback.requires_token(jobs, token)
+            and name in loopback.alive_nodes(jobs, token)
+            and loopback.listens(address, client)
         ),
     )
     reached = {"address": f"{address}:{gcs}", "dashboard": jobs, "jobs": jobs, "client": f"ray://{address}:{client}"}
@@ -166,13 +167,13 @@ def _start_head(folder: ClusterFolder, name: str, token: str) -> tuple[Node, Pro
 
 
 def _start_worker(props: Properties, *, node_id: str | None = None) -> tuple[Node, Properties]:
-    folder = ClusterFolder.at(props["folder"])
+    folder = _folder(props)
     name, jobs = props["name"], props["jobs"]
     cpus = int(props["cpus"])
     address = node_address(int(props["position"]))
     (agent_port,) = free_ports(1)
     token = folder.token.read_text()
-    before = ray_api.nodes(jobs, token).get(name)
+    before = loopback.alive_nodes(jobs, token).get(name)
     node = ray_node.start(
         folder,
         name,
@@ -184,13 +185,17 @@ def _start_worker(props: Properties, *, node_id: str | None = None) -> tuple[Nod
             f"--dashboard-agent-listen-port={agent_port}",
             *_NODE_ARGUMENTS,
         ],
-        # Without it, parts of Ray look for "the" Ray of this machine, and there may be several.
+        # Without it, parts of Ray look for the only Ray of this machine, and there may be several.
         environment={"RAY_ADDRESS": props["headAddress"]},
-        # A node that was killed just now still counts as alive for a while: only a new Ray node id will do.
-        ready=lambda: ray_api.nodes(jobs, token).get(name, before) != before,
+        # Ray reports a killed node as alive for a while, so wait for a new node id.
+        ready=lambda: loopback.alive_nodes(jobs, token).get(name, before) != before,
         node_id=node_id,
     )
     return node, props | {"cpus": cpus, "address": address} | _process(node)
+
+
+def _folder(props: Properties) -> ClusterFolder:
+    return ClusterFolder(Path(props["folder"]))
 
 
 def _node(id_: str, props: Properties) -> Node:

@@ -1,4 +1,4 @@
-"""The guard of a node, with a command of the test's own in Ray's place: who ends, and what is left, in each case."""
+"""Guard of a node, with a test command instead of Ray: which processes end, and which files remain."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from infra.local import guard, processes
 from infra.local.processes import ProcessId
 from tests.clone import PROJECT, wait_until
 
-# A node that starts a helper which ignores SIGTERM and leaves its parent's process group, as badly behaved jobs do.
+# A node that starts a helper which ignores SIGTERM and leaves the process group of its parent.
 STUBBORN = """
 import subprocess, sys, time
 child = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"
@@ -46,7 +46,7 @@ def started(mark: str, count: int) -> list[psutil.Process]:
     return list(processes.marked(mark))
 
 
-def test_closed_pipe_before_the_commit_takes_everything_down(tmp_path: Path, mark: str) -> None:
+def test_closed_pipe_before_the_commit_ends_the_node(tmp_path: Path, mark: str) -> None:
     folder = tmp_path / "node"
     folder.mkdir()
     watcher = start(folder, mark, STUBBORN)
@@ -58,7 +58,7 @@ def test_closed_pipe_before_the_commit_takes_everything_down(tmp_path: Path, mar
     assert not folder.exists()
 
 
-def test_closed_pipe_after_the_commit_changes_nothing(tmp_path: Path, mark: str) -> None:
+def test_closed_pipe_after_the_commit_has_no_effect(tmp_path: Path, mark: str) -> None:
     watcher = start(tmp_path, mark, STUBBORN)
     started(mark, 3)
     assert watcher.stdin is not None
@@ -72,13 +72,13 @@ def test_closed_pipe_after_the_commit_changes_nothing(tmp_path: Path, mark: str)
     assert tmp_path.exists()
 
 
-def test_node_that_fails_to_start_keeps_its_log_for_the_creator(tmp_path: Path, mark: str) -> None:
+def test_node_that_fails_to_start_keeps_its_log(tmp_path: Path, mark: str) -> None:
     watcher = start(tmp_path, mark, "raise SystemExit('port 6379 is taken')")
     assert watcher.wait(30) == 1
     assert "port 6379 is taken" in (tmp_path / "ray.log").read_text()
 
 
-def test_death_of_the_node_ends_what_it_started(tmp_path: Path, mark: str) -> None:
+def test_processes_of_a_dead_node_end(tmp_path: Path, mark: str) -> None:
     watcher = start(tmp_path, mark, STUBBORN)
     assert watcher.stdin is not None
     watcher.stdin.write(guard.COMMIT)
@@ -89,14 +89,14 @@ def test_death_of_the_node_ends_what_it_started(tmp_path: Path, mark: str) -> No
     assert list(processes.marked(mark)) == []
 
 
-def test_identity_is_more_than_a_number() -> None:
+def test_process_id_includes_the_start_time() -> None:
     own = ProcessId.of(os.getpid())
     assert own.alive()
     assert not ProcessId(own.pid, own.started - 60).alive()
 
 
-def test_marks_of_other_nodes_are_left_alone(tmp_path: Path, mark: str) -> None:
-    """`worker-1` is not `worker-10`: a prefix ends at the dash before the node's random part."""
+def test_processes_of_other_nodes_keep_running(tmp_path: Path, mark: str) -> None:
+    """`worker-1` does not match `worker-10`: a prefix ends at the dash before the node's random suffix."""
     other = start(tmp_path, f"{mark}/worker-10-aaaa", "import time; time.sleep(600)")
     try:
         started(f"{mark}/worker-10-", 2)

@@ -1,4 +1,4 @@
-"""The local cluster's component and providers, without an engine and without Ray."""
+"""Component and providers of the local cluster, without an engine and without Ray."""
 
 from __future__ import annotations
 
@@ -14,11 +14,13 @@ import pytest
 from pulumi.runtime import mocks as pulumi_mocks
 from pulumi.runtime import settings as pulumi_settings
 
-from infra.local import loopback, ray_api
+from infra.local import loopback
 from infra.local import node as ray_node
-from infra.local.cluster import LocalRayCluster, LocalRayClusterArgs
 from infra.local.folder import ClusterFolder, FolderError
 from infra.local.provider import RayHeadProvider, RayWorkerProvider
+from infra.local.stack import LocalRayCluster
+from infra.settings import LocalSettings, parse
+from tests.unit.stacks import LOCAL, changed
 
 WORKER = {
     "folder": "/tmp/rdma-ray-0/0",
@@ -33,7 +35,7 @@ HEAD = {"folder": "/tmp/rdma-ray-0/0", "name": "head", "rayVersion": "2.60.0"}
 
 
 class Recorder(pulumi_mocks.Mocks):
-    """Keeps what was registered; a head gets the outputs that its provider would fill in."""
+    """Records registered resources; a head gets the outputs that its provider would set."""
 
     def __init__(self) -> None:
         self.made: dict[str, pulumi.runtime.MockResourceArgs] = {}
@@ -61,14 +63,15 @@ def recorder() -> Iterator[Recorder]:
     reset(None)
 
 
-def cluster(**changes: Any) -> LocalRayCluster:
-    given: dict[str, Any] = {"folder": "/tmp/f", "ray_version": "2.60.0", "workers": 2, "cpus": 3} | changes
-    return LocalRayCluster("ray", LocalRayClusterArgs(**given))
+def cluster(workers: int = 2) -> LocalRayCluster:
+    settings = parse(changed(LOCAL, {"nodes.count": workers, "nodes.cpus": 3}))
+    assert isinstance(settings, LocalSettings)
+    return LocalRayCluster("ray", settings, "/tmp/f")
 
 
 @pytest.mark.parametrize("workers", [1, 2, 5])
-def test_one_head_and_as_many_workers_as_asked(recorder: Recorder, workers: int) -> None:
-    resolve(lambda: cluster(workers=workers).jobs.apply(lambda jobs: _same(jobs, "http://127.0.0.1:8265")))
+def test_cluster_has_one_head_and_the_configured_number_of_workers(recorder: Recorder, workers: int) -> None:
+    resolve(lambda: cluster(workers).head.jobs.apply(lambda jobs: _same(jobs, "http://127.0.0.1:8265")))
     names = {f"ray-worker-{position}" for position in range(1, workers + 1)}
     assert set(recorder.made) == {"ray", "ray-head"} | names
     for position in range(1, workers + 1):
@@ -86,7 +89,7 @@ def test_token_is_a_secret_output(recorder: Recorder) -> None:
 
 
 def resolve(program: Callable[[], Any]) -> None:
-    """Run a program under the mocks until everything in it is resolved."""
+    """Run a program under the mocks until every output is resolved."""
     untyped: Any = pulumi.runtime.test
     untyped(program)()
 
@@ -96,7 +99,7 @@ def _same(value: object, expected: object) -> None:
 
 
 @pytest.mark.parametrize("key", ["folder", "name", "position", "headId", "headAddress"])
-def test_worker_of_another_head_or_place_is_another_worker(key: str) -> None:
+def test_worker_is_replaced_with_its_head_or_folder(key: str) -> None:
     result = RayWorkerProvider().diff("id", WORKER, WORKER | {key: "other"})
     assert (result.changes, result.replaces, result.delete_before_replace) == (True, [key], True)
 
@@ -106,26 +109,26 @@ def test_worker_changes_cpus_in_place() -> None:
     assert (result.changes, result.replaces) == (True, [])
 
 
-def test_worker_is_unchanged_by_its_own_outputs() -> None:
-    """Numbers come back from the state as floats; pid and start time are not inputs."""
+def test_outputs_of_a_worker_are_no_change() -> None:
+    """The state has numbers as floats; pid and start time are not inputs."""
     olds = WORKER | {"cpus": 2.0, "position": 1.0, "pid": 17, "started": 1.5, "address": "127.0.0.3"}
     assert RayWorkerProvider().diff("id", olds, WORKER).changes is False
 
 
-def test_head_keeps_a_token_that_it_made_itself() -> None:
+def test_head_keeps_a_generated_token() -> None:
     assert RayHeadProvider().diff("id", HEAD | {"token": "made"}, HEAD).changes is False
     assert RayHeadProvider().diff("id", HEAD | {"token": "made"}, HEAD | {"token": "given"}).replaces == ["token"]
 
 
-def test_head_of_another_ray_version_is_refused_before_it_is_made() -> None:
+def test_head_of_another_ray_version_is_rejected() -> None:
     result = RayHeadProvider().check({}, HEAD | {"rayVersion": "2.52.0"})
     assert [failure.property for failure in result.failures] == ["rayVersion"]
-    assert f"environment has Ray {ray_api.ray_version()}" in result.failures[0].reason
+    assert f"environment has Ray {loopback.ray_version()}" in result.failures[0].reason
     assert "set ray.version" in result.failures[0].reason
-    assert RayHeadProvider().check({}, HEAD | {"rayVersion": ray_api.ray_version()}).failures == []
+    assert RayHeadProvider().check({}, HEAD | {"rayVersion": loopback.ray_version()}).failures == []
 
 
-def test_dead_node_reads_as_gone() -> None:
+def test_dead_node_reads_as_deleted() -> None:
     assert RayWorkerProvider().read("worker-1-x", WORKER | {"pid": 1, "started": 1.0}).id == ""
 
 
@@ -155,7 +158,7 @@ def test_free_ports_are_different_free_and_outside_the_ephemeral_range() -> None
     assert all(20_000 <= port < 30_000 for port in ports)
 
 
-def test_preferred_port_is_taken_only_when_free() -> None:
+def test_preferred_port_is_used_only_if_free() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -164,42 +167,44 @@ def test_preferred_port_is_taken_only_when_free() -> None:
     assert loopback.free_ports(1, preferred=busy) == [busy]
 
 
-def test_socket_path_fits_for_every_user_and_node() -> None:
+def test_socket_path_fits_the_limit() -> None:
     """Linux allows 107 bytes; Ray appends the session's name and the socket's."""
     folder = ClusterFolder(Path("/tmp") / "rdma-ray-4294967294" / "01234567")
     session = "session_2026-11-21_13-07-20_422750_4194304/sockets/plasma_store"
     assert len(str(folder.node("worker-64") / session)) <= 107
 
 
-def test_two_stacks_and_two_clones_have_folders_of_their_own(tmp_path: Path) -> None:
+def test_every_stack_of_every_clone_has_its_own_folder(tmp_path: Path) -> None:
     folders = {ClusterFolder.of(tmp_path / clone, stack).path for clone in "ab" for stack in ("local", "other")}
     assert len(folders) == 4
 
 
-def test_folder_that_somebody_else_prepared_is_refused(tmp_path: Path) -> None:
-    """A link in /tmp could send the token to a path that another user chose."""
+def test_folder_of_another_user_is_rejected(tmp_path: Path) -> None:
+    """A link in /tmp could redirect the token to another user."""
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "rdma-ray-0").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(FolderError, match="belongs to another user"):
         ClusterFolder(tmp_path / "rdma-ray-0" / "01234567").make()
 
 
-@pytest.mark.parametrize(("said", "times"), [("The current node timed out during startup.", 3), ("No such option", 1)])
-def test_a_node_that_ray_found_too_slow_is_started_again(tmp_path: Path, said: str, times: int) -> None:
+@pytest.mark.parametrize(
+    ("message", "times"), [("The current node timed out during startup.", 3), ("No such option", 1)]
+)
+def test_node_that_ray_found_too_slow_is_restarted(tmp_path: Path, message: str, times: int) -> None:
     folder = ClusterFolder(tmp_path / "mine" / "one")
     folder.make()
-    # Ray's place is taken by a program that says what Ray would say, and ends.
+    # A program that prints Ray's message and ends takes the place of Ray.
     (folder.path / "environment").unlink()
     folder.python.parent.mkdir(parents=True)
-    folder.python.write_text(f"#!/bin/sh\necho once >> {tmp_path}/count\necho '{said}'\nexit 1\n")
+    folder.python.write_text(f"#!/bin/sh\necho once >> {tmp_path}/count\necho '{message}'\nexit 1\n")
     folder.python.chmod(0o755)
-    with pytest.raises(ray_node.NodeError, match=said):
+    with pytest.raises(ray_node.NodeError, match=message):
         ray_node.start(folder, "head", ray_arguments=[], environment={}, ready=lambda: False)
     assert (tmp_path / "count").read_text().count("once") == times
     assert not folder.node("head").exists()
 
 
-def test_heads_of_one_user_start_one_after_the_other(tmp_path: Path) -> None:
+def test_heads_of_one_user_start_one_at_a_time(tmp_path: Path) -> None:
     one, other = ClusterFolder(tmp_path / "mine" / "one"), ClusterFolder(tmp_path / "mine" / "other")
     for folder in (one, other):
         folder.make()

@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from infra.local import ray_api
+from infra.local import loopback
 from infra.local.processes import MARK, marked
 from tests.clone import Clone, wait_until
 
@@ -51,7 +51,7 @@ def set_nodes(clone: Clone, **settings: int) -> None:
 def alive(clone: Clone) -> set[str]:
     """Return the nodes that Ray reports as alive."""
     ray = clone.outputs().ray
-    return set(ray_api.nodes(ray.jobs, ray.token.get_secret_value()))
+    return set(loopback.alive_nodes(ray.jobs, ray.token.get_secret_value()))
 
 
 def test_second_preview_and_refresh_find_nothing_to_do(up: Clone) -> None:
@@ -72,9 +72,9 @@ def test_outputs_match_contract_and_cluster(up: Clone) -> None:
 
 def test_jobs_api_serves_the_bearer_of_the_token_only(up: Clone) -> None:
     url = f"{up.outputs().ray.jobs}/api/jobs/"
-    assert ray_api.http_status(url) == 401
-    assert ray_api.http_status(url, token="0" * 64) == 403
-    assert ray_api.http_status(url, token=PLANTED) == 200
+    assert loopback.http_status(url) == 401
+    assert loopback.http_status(url, token="0" * 64) == 403
+    assert loopback.http_status(url, token=PLANTED) == 200
 
 
 def test_token_is_nowhere_in_clear_text(up: Clone) -> None:
@@ -162,8 +162,8 @@ def test_second_stack_runs_in_parallel(up: Clone) -> None:
     up.up("second")
     ours, theirs = up.outputs().ray, up.outputs("second").ray
     assert theirs.jobs != ours.jobs
-    assert ray_api.answers_with_token_only(theirs.jobs, theirs.token.get_secret_value())
-    assert ray_api.http_status(f"{theirs.jobs}/api/jobs/", token=PLANTED) == 403
+    assert loopback.requires_token(theirs.jobs, theirs.token.get_secret_value())
+    assert loopback.http_status(f"{theirs.jobs}/api/jobs/", token=PLANTED) == 403
     up.destroy("second")
     assert not up.folder("second").path.exists()
     assert up.resources() == before
