@@ -1,8 +1,8 @@
-"""NCCL Jobs on this machine: processes as pods, with stubs for missing programs.
+"""NCCL Jobs on this machine: processes as pods, with fakes of the programs that tests lack.
 
-What runs is the ConfigMap's own scripts, with the environment and the mpirun command of the manifest. `ssh` runs its
-command in the pod and breaks when its sshd ends; `getent` knows the names that a test adds; `mpirun` records its
-arguments and runs the commands of the test.
+The scripts are those of the ConfigMap, with the environment and the mpirun command of the manifest. `ssh` runs its
+command with the folder of the target pod and fails when that pod's sshd has ended; `getent` resolves the names that a
+test has registered; `mpirun` records its arguments and runs the measurement of the test.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tests.unit.stacks import GKE, changed
 DEADLINE_S = 60.0
 DOMAIN = "lab.ray.svc.cluster.local"
 
-STAND_INS = {
+FAKES = {
     "hostname": 'echo "$LAB_HOST"',
     "getent": 'test -e "$LAB/names/$2" && echo "10.0.0.7 $2"',
     "lab-sshd": 'echo $$ >"$LAB/up/$LAB_HOST"; exec sleep 300',
@@ -47,20 +47,20 @@ exec bash "$LAB/measurement" """,
 
 
 def container() -> dict[str, Any]:
-    """The container of a Job of two nodes on GKE, whose image has mpirun on its PATH."""
+    """Return the container of a Job of two nodes on GKE, whose image has mpirun on its PATH."""
     (job,) = (each for each in manifests(nccl_job(parse(GKE), Sweep(), name="lab")) if each["kind"] == "Job")
     return dict(job["spec"]["template"]["spec"]["containers"][0])
 
 
 def scripts() -> Mapping[str, str]:
-    """What the ConfigMap holds."""
+    """Return the data of the ConfigMap."""
     (found,) = (each for each in manifests(nccl_job(parse(changed(GKE, {})), Sweep())) if each["kind"] == "ConfigMap")
     return dict(found["data"])
 
 
 @dataclass
 class Lab:
-    """One Job. `measurement` is what mpirun does: lines of bash. Pods get their names when they are started."""
+    """One Job. `measurement` is what mpirun runs: lines of bash. Names resolve once their pods are started."""
 
     root: Path
     nodes: int = 2
@@ -71,7 +71,7 @@ class Lab:
     def __post_init__(self) -> None:
         for folder in ("bin", "names", "up", "run", "scripts"):
             (self.root / folder).mkdir(parents=True)
-        for name, text in STAND_INS.items():
+        for name, text in FAKES.items():
             (self.root / "bin" / name).write_text(f"#!/bin/bash\n{text}\n")
             (self.root / "bin" / name).chmod(0o755)
         for name, text in scripts().items():
@@ -82,11 +82,11 @@ class Lab:
         return f"lab-{index}.{DOMAIN}"
 
     def named(self, index: int) -> None:
-        """From now on this pod's name resolves."""
+        """Make the name of a pod resolve."""
         (self.root / "names" / self.host(index)).touch()
 
     def start(self, *indexes: int) -> None:
-        """Start pods as Kubernetes does: with a name, an index, and the container's environment and command."""
+        """Start pods as Kubernetes does: with a name, an index, and the environment and command of the container."""
         spec = container()
         for index in indexes:
             self.named(index)
@@ -120,27 +120,27 @@ class Lab:
     def log(self, index: int) -> Path:
         return self.root / f"{index}.log"
 
-    def says(self, index: int, text: str) -> None:
-        """Wait until a pod has said this."""
+    def wait_for(self, index: int, text: str) -> None:
+        """Wait until a text is in the log of a pod."""
         deadline = time.monotonic() + DEADLINE_S
-        while text not in self.said(index):
-            assert time.monotonic() < deadline, f"not said: {text!r} in\n{self.said(index)}"
+        while text not in self.output(index):
+            assert time.monotonic() < deadline, f"no {text!r} in\n{self.output(index)}"
             time.sleep(0.1)
 
-    def said(self, index: int) -> str:
-        """What a pod has said so far."""
+    def output(self, index: int) -> str:
+        """Return the log of a pod so far."""
         return self.log(index).read_text()
 
     def code(self, index: int) -> int:
-        """A pod's exit code; waits for it."""
+        """Wait for the end of a pod; return its exit code."""
         return self.pods[index].wait(DEADLINE_S)
 
     def terminate(self, index: int) -> None:
-        """Ask a pod to end, as the kubelet does."""
+        """Terminate a pod as the kubelet does."""
         self.pods[index].send_signal(signal.SIGTERM)
 
     def kill(self, index: int) -> None:
-        """Take a pod away with everything in it."""
+        """Kill a pod and all its processes."""
         self.pods[index].kill()
         self.pods[index].wait()
         processes.end_marked(self.mark(index))

@@ -1,6 +1,6 @@
-"""The pods of an NCCL Job, for real: its own scripts, with processes as pods (`nccl_pods`).
+"""The pods of an NCCL Job: the real scripts, with processes as pods (`nccl_pods`).
 
-All Jobs run at the same time, since most of what they do is wait.
+All Jobs run at the same time, since they mostly wait.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ CORPUS = Path(__file__).resolve().parents[1] / "workloads" / "corpus" / "files"
 ENDLESS = "trap 'echo ended by a signal; exit 1' TERM; echo measuring; sleep 300 & wait"
 
 
-def all_come(root: Path) -> Lab:
+def all_pods(root: Path) -> Lab:
     lab = Lab(root, nodes=3)
     lab.start(0, 1, 2)
     return lab
@@ -30,7 +30,7 @@ def all_come(root: Path) -> Lab:
 def one_late(root: Path) -> Lab:
     lab = Lab(root)
     lab.start(0)
-    lab.says(0, "waiting for pod 1")
+    lab.wait_for(0, "waiting for pod 1")
     lab.start(1)
     return lab
 
@@ -57,23 +57,23 @@ def no_launcher(root: Path) -> Lab:
 def launcher_dies(root: Path) -> Lab:
     lab = Lab(root, measurement=ENDLESS)
     lab.start(0, 1)
-    lab.says(0, "mpirun starts")
+    lab.wait_for(0, "mpirun starts")
     lab.kill(0)
     return lab
 
 
-def asked_to_end(root: Path) -> Lab:
+def terminated(root: Path) -> Lab:
     lab = Lab(root, measurement=ENDLESS)
     lab.start(0, 1)
-    lab.says(0, "measuring")
+    lab.wait_for(0, "measuring")
     lab.terminate(0)
     return lab
 
 
-def worker_asked_to_end(root: Path) -> Lab:
+def worker_terminated(root: Path) -> Lab:
     lab = Lab(root)
     lab.start(1)
-    lab.says(1, "serving logins")
+    lab.wait_for(1, "serving logins")
     lab.terminate(1)
     return lab
 
@@ -88,18 +88,18 @@ def with_measurement(lines: str, **environment: str) -> Callable[[Path], Lab]:
 
 
 JOBS: dict[str, Callable[[Path], Lab]] = {
-    "all come": all_come,
+    "all pods": all_pods,
     "one late": one_late,
     "no name": one_without_a_name,
     "no login": one_without_a_login,
     "no launcher": no_launcher,
     "launcher dies": launcher_dies,
-    "asked to end": asked_to_end,
-    "worker asked to end": worker_asked_to_end,
+    "terminated": terminated,
+    "worker terminated": worker_terminated,
     "mpirun 3": with_measurement('echo "# Out of bounds values : 0 OK"; exit 3'),
     "wrong data, 0": with_measurement('echo "# Out of bounds values : 4 FAILED"'),
     "wrong data, 1": with_measurement('echo "# Out of bounds values : 4 FAILED"; exit 1'),
-    "nothing said": with_measurement('echo "# Avg bus bandwidth    : 331.2"'),
+    "no result": with_measurement('echo "# Avg bus bandwidth    : 331.2"'),
     "without MPI": with_measurement('for rank in 0 1; do echo "# Out of bounds values : 0 OK"; done'),
     "too long": with_measurement("sleep 300", RDMA_RAY_RUN_S="1"),
     "sshd fails": with_measurement("true", RDMA_RAY_SSHD="echo no hostkeys available; exit 1"),
@@ -114,7 +114,7 @@ JOBS: dict[str, Callable[[Path], Lab]] = {
 
 
 class Jobs:
-    """Every Job of this module, running."""
+    """All Jobs of this module, started at once."""
 
     def __init__(self, root: Path, pool: ThreadPoolExecutor) -> None:
         self.labs: dict[str, Future[Lab]] = {
@@ -125,7 +125,7 @@ class Jobs:
         return self.labs[name].result()
 
     def codes(self, name: str) -> list[int]:
-        """The exit codes of its pods, by their index."""
+        """Return the exit codes of a Job's pods, by index."""
         lab = self[name]
         return [lab.code(index) for index in sorted(lab.pods)]
 
@@ -138,23 +138,23 @@ def jobs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Jobs]:
     processes.end_marked(f"{root}/")
 
 
-def test_a_job_whose_pods_all_come_succeeds_and_shows_what_mpirun_said(jobs: Jobs) -> None:
-    lab = jobs["all come"]
-    assert jobs.codes("all come") == [0, 0, 0]
-    assert "# Out of bounds values : 0 OK" in lab.said(0)
-    assert "pod 0 ended with 0" in lab.said(1)
+def test_job_with_all_pods_succeeds_and_shows_the_output_of_mpirun(jobs: Jobs) -> None:
+    lab = jobs["all pods"]
+    assert jobs.codes("all pods") == [0, 0, 0]
+    assert "# Out of bounds values : 0 OK" in lab.output(0)
+    assert "pod 0 ended with 0" in lab.output(1)
     hosts = (lab.root / "hosts").read_text().splitlines()
     assert hosts == [f"{lab.host(index)} slots=8" for index in range(3)]
 
 
-def test_mpirun_gets_the_manifests_arguments_and_passes_on_nccls_variables(jobs: Jobs) -> None:
-    jobs.codes("all come")
-    said = (jobs["all come"].root / "mpirun").read_text().splitlines()
-    passed = {name for option, name in itertools.pairwise(said) if option == "-x"}
+def test_mpirun_gets_the_arguments_of_the_manifest_and_exports_variables_of_nccl(jobs: Jobs) -> None:
+    jobs.codes("all pods")
+    arguments = (jobs["all pods"].root / "mpirun").read_text().splitlines()
+    passed = {name for option, name in itertools.pairwise(arguments) if option == "-x"}
     assert {"NCCL_DEBUG", "NCCL_NET", "NCCL_SOCKET_IFNAME", "NCCL_TESTS_SPLIT_MASK", "LD_LIBRARY_PATH"} <= passed
     assert not any(name.startswith(("RDMA_RAY", "LAB", "OMPI")) for name in passed)
     _, *rest = container()["command"][4:]
-    assert said[-len(rest) :] == rest
+    assert arguments[-len(rest) :] == rest
 
 
 @pytest.mark.parametrize(
@@ -164,11 +164,11 @@ def test_mpirun_gets_the_manifests_arguments_and_passes_on_nccls_variables(jobs:
         ("mpirun 3", [3, 3]),
         ("wrong data, 0", [74, 74]),
         ("wrong data, 1", [1, 1]),
-        ("nothing said", [74, 74]),
+        ("no result", [74, 74]),
         ("without MPI", [74, 74]),
         ("too long", [124, 124]),
-        ("asked to end", [143, 143]),
-        ("worker asked to end", [143]),
+        ("terminated", [143, 143]),
+        ("worker terminated", [143]),
         ("sshd fails", [70, 70]),
         ("sshd goes into the background", [0, 0]),
         ("no service", [64, 64]),
@@ -178,45 +178,45 @@ def test_mpirun_gets_the_manifests_arguments_and_passes_on_nccls_variables(jobs:
         ("launcher dies", [-9, 73]),
     ],
 )
-def test_every_pod_ends_with_the_code_that_is_true(jobs: Jobs, job: str, codes: list[int]) -> None:
-    assert jobs.codes(job) == codes, jobs[job].said(max(jobs[job].pods))
+def test_every_pod_ends_with_the_exit_code_of_the_cause(jobs: Jobs, job: str, codes: list[int]) -> None:
+    assert jobs.codes(job) == codes, jobs[job].output(max(jobs[job].pods))
 
 
 @pytest.mark.parametrize(
-    ("job", "pod", "says"),
+    ("job", "pod", "message"),
     [
         ("no name", 0, "lab-2.lab.ray.svc.cluster.local (its name does not resolve"),
         ("no login", 0, "lab-1.lab.ray.svc.cluster.local (at 10.0.0.7, no login: ssh: connect to host"),
         ("no launcher", 1, "no word of pod 0 within 3 s: lab-0.lab.ray.svc.cluster.local (its name does not resolve"),
         ("launcher dies", 1, "pod 0 is lost: lab-0.lab.ray.svc.cluster.local (at 10.0.0.7"),
         ("wrong data, 0", 0, "wrong data: nccl-tests counted values out of bounds"),
-        ("nothing said", 0, 'nccl-tests never said "Out of bounds values : 0 OK"'),
+        ("no result", 0, 'nccl-tests never printed "Out of bounds values : 0 OK"'),
         ("without MPI", 0, "2 results instead of one: this nccl-tests was built without MPI"),
         ("too long", 0, "the measurement was not over after 1 s"),
-        ("sshd fails", 0, "sshd ended by itself: no hostkeys available"),
+        ("sshd fails", 0, "sshd ended unexpectedly: no hostkeys available"),
         ("no service", 0, "the environment lacks RDMA_RAY_SERVICE"),
     ],
 )
-def test_a_pod_that_fails_says_why(jobs: Jobs, job: str, pod: int, says: str) -> None:
+def test_failing_pod_prints_the_reason(jobs: Jobs, job: str, pod: int, message: str) -> None:
     jobs.codes(job)
-    assert says in jobs[job].said(pod)
+    assert message in jobs[job].output(pod)
 
 
-def test_a_pod_that_did_come_is_not_told_to_be_missing(jobs: Jobs) -> None:
+def test_pod_that_joined_is_not_reported_as_missing(jobs: Jobs) -> None:
     jobs.codes("no name")
-    missing = jobs["no name"].said(0).partition("Missing:")[2]
+    missing = jobs["no name"].output(0).partition("Missing:")[2]
     assert "lab-2." in missing
     assert "lab-1." not in missing
 
 
 @pytest.mark.parametrize(("job", "ends", "verdict"), [("good", 0, 0), ("slow", 0, 2), ("wrong", 1, 3)])
-def test_the_judge_reads_what_pod_0_said(jobs: Jobs, job: str, ends: int, verdict: int) -> None:
+def test_judge_reads_the_log_of_pod_0(jobs: Jobs, job: str, ends: int, verdict: int) -> None:
     assert jobs.codes(job)[0] == ends
     log = str(jobs[job].log(0))
     arguments = ["--machine", "a3-ultragpu-8g", "--nodes", "2", "--op", "all_gather", "--results", log, "--log", log]
     assert main(["bench", "judge", *arguments]) == verdict
 
 
-def test_mpirun_is_asked_to_end_with_its_pod(jobs: Jobs) -> None:
-    jobs.codes("asked to end")
-    assert "ended by a signal" in jobs["asked to end"].said(0)
+def test_mpirun_is_terminated_with_its_pod(jobs: Jobs) -> None:
+    jobs.codes("terminated")
+    assert "ended by a signal" in jobs["terminated"].output(0)

@@ -42,7 +42,7 @@ def a_pod(index: int, port: int, *, job: str = "ours", token: str = "t", folder:
 
 
 class Heads:
-    """Control ports of heads that have no Ray; the name leads to `addresses`."""
+    """Control ports of heads without Ray; the name resolves to `addresses`."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *addresses: str) -> None:
         (self.port,) = free_ports(1)
@@ -61,7 +61,7 @@ class Heads:
         self._resolve = resolve
 
     async def start(self, address: str, **pod: Any) -> Head:
-        """A head that listens at an address."""
+        """Start a head that listens at an address."""
         head = Head(a_pod(0, self.port, **pod))
         listener = socket.create_server((address, self.port))
         self.servers.append(await asyncio.start_server(head._admit, sock=listener))
@@ -73,13 +73,13 @@ class Heads:
 
 
 async def find(worker: Worker) -> str:
-    """The generation that a worker joins."""
+    """Return the generation that a worker joins."""
     link, _, generation = await worker._find()
     link.close()
     return generation
 
 
-def test_of_two_addresses_of_a_name_the_right_head_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_worker_joins_the_right_head_of_two_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
     heads = Heads(monkeypatch, OTHER, HEAD)
 
     async def run() -> None:
@@ -91,15 +91,15 @@ def test_of_two_addresses_of_a_name_the_right_head_is_taken(monkeypatch: pytest.
     asyncio.run(run())
 
 
-def test_a_head_without_the_token_gets_no_worker(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It knows the Job's UID, which is no secret, and takes whoever comes."""
+def test_worker_rejects_a_head_without_the_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The impostor knows the Job's UID, which is no secret, and accepts every worker."""
     heads = Heads(monkeypatch, HEAD)
 
     async def impostor(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         link = Link(reader, writer)
         link.send("hello", job="ours", generation="0" * 16, nonce="n")
         heard = await link.receive()
-        # All that it can do is to send back what it heard.
+        # All it can do is return the proof that it received.
         link.send("welcome", proof=heard["proof"])
 
     async def run() -> None:
@@ -112,7 +112,7 @@ def test_a_head_without_the_token_gets_no_worker(monkeypatch: pytest.MonkeyPatch
     asyncio.run(run())
 
 
-def test_a_worker_without_the_token_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_head_rejects_a_worker_without_the_token(monkeypatch: pytest.MonkeyPatch) -> None:
     heads = Heads(monkeypatch, HEAD)
 
     async def run() -> None:
@@ -126,7 +126,7 @@ def test_a_worker_without_the_token_is_refused(monkeypatch: pytest.MonkeyPatch) 
     asyncio.run(run())
 
 
-def test_a_second_pod_of_an_index_ends_the_generation(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_second_pod_of_an_index_ends_the_generation(monkeypatch: pytest.MonkeyPatch) -> None:
     heads = Heads(monkeypatch, HEAD)
 
     async def run() -> None:
@@ -142,7 +142,7 @@ def test_a_second_pod_of_an_index_ends_the_generation(monkeypatch: pytest.Monkey
     asyncio.run(run())
 
 
-def test_a_name_that_does_not_resolve_leaves_the_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_worker_uses_the_file_if_the_name_does_not_resolve(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     heads = Heads(monkeypatch)
 
     async def run() -> None:
@@ -157,7 +157,7 @@ def test_a_name_that_does_not_resolve_leaves_the_file(monkeypatch: pytest.Monkey
     asyncio.run(run())
 
 
-def test_something_else_at_the_address_is_no_head(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_worker_ignores_another_server_at_the_address(monkeypatch: pytest.MonkeyPatch) -> None:
     heads = Heads(monkeypatch, HEAD)
 
     async def run() -> None:

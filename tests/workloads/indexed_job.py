@@ -1,7 +1,7 @@
-"""Indexed Jobs on this machine: processes as pods, each with an address, a home and a temporary folder of its own.
+"""Indexed Jobs on this machine: processes as pods, each with its own address, home and temporary folder.
 
-What runs is what the ConfigMap holds, started as the pod's container starts it. A host name needs a name server, which
-tests have none of: `--head-host` gets an address, which the script resolves the way it resolves a name.
+The scripts are those of the ConfigMap, started as the pod's container starts them. Tests have no name server for host
+names: `--head-host` gets an address, which the script resolves in the same way.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _NETWORKS = itertools.count(20)
 
 
 def until(condition: Callable[[], bool], what: str, seconds: float = DEADLINE_S) -> None:
-    """Wait for a condition; fails with `what` after the deadline."""
+    """Wait for a condition; fail with `what` after the deadline."""
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, f"not within {seconds:.0f} s: {what}"
@@ -35,43 +35,43 @@ def until(condition: Callable[[], bool], what: str, seconds: float = DEADLINE_S)
 
 @dataclass
 class Pod:
-    """One process as a pod; every process that it starts carries its mark."""
+    """A process as a pod; every process that it starts carries its mark."""
 
     mark: str
     log: Path
     process: subprocess.Popen[bytes]
 
     @property
-    def said(self) -> str:
+    def output(self) -> str:
         """Its log so far."""
         return self.log.read_text(errors="replace")
 
-    def says(self, text: str) -> None:
+    def wait_for(self, text: str) -> None:
         """Wait until its log has this text."""
-        until(lambda: text in self.said or self.process.poll() is not None, f"{text!r} in\n{self.said[-3000:]}")
-        assert text in self.said, self.said[-3000:]
+        until(lambda: text in self.output or self.process.poll() is not None, f"{text!r} in\n{self.output[-3000:]}")
+        assert text in self.output, self.output[-3000:]
 
     def code(self) -> int:
-        """Its exit code; waits for its end."""
-        until(lambda: self.process.poll() is not None, f"the end of a pod that said\n{self.said[-3000:]}")
+        """Wait for its end; return its exit code."""
+        until(lambda: self.process.poll() is not None, f"the end of a pod that printed\n{self.output[-3000:]}")
         return int(self.process.returncode)
 
     def kill(self) -> None:
-        """End all of it at once, as a container whose node is taken away."""
+        """Kill all its processes, like a container whose node is lost."""
         self.process.kill()
         self.process.wait()
         processes.end_marked(self.mark)
 
     @property
     def generation(self) -> str | None:
-        """The generation that it made or joined, or None."""
-        found = re.search(r"generation (\w{16})", self.said)
+        """Generation that it created or joined, or None."""
+        found = re.search(r"generation (\w{16})", self.output)
         return found[1] if found else None
 
 
 @dataclass
 class Job:
-    """One Job: its UID and what its pods share. `folder` is the shared storage."""
+    """A Job: its UID and what its pods share. `folder` is the shared storage."""
 
     root: Path
     uid: str
@@ -83,7 +83,7 @@ class Job:
     pods: list[Pod] = field(default_factory=list)
 
     def address(self, index: int) -> str:
-        """The address of a pod. On Linux every address in 127.0.0.0/8 is this machine's."""
+        """Return the address of a pod. On Linux every address in 127.0.0.0/8 is this machine's."""
         return f"127.0.{self.network}.{2 + index}"
 
     def start(
@@ -95,7 +95,7 @@ class Job:
         head_host: str | None = None,
         everywhere: bool = False,
     ) -> Pod:
-        """Start a pod. Without `head_host` the head is found by its stable address, as by its stable name."""
+        """Start a pod. Without `head_host` it finds the head by its stable address, as by a stable name."""
         scripts = self.root / "scripts" / INDEXED_JOB_POD
         if not scripts.exists():
             scripts.mkdir(parents=True)
@@ -117,7 +117,7 @@ class Job:
             "JOB_COMPLETION_INDEX": str(index),
             "RAY_AUTH_MODE": "token",
             "RAY_AUTH_TOKEN": token,
-            # Fixed ports by default: another Ray of this machine may have them.
+            # The defaults are fixed ports, which another Ray on this machine may use.
             "AUTOSCALER_METRIC_PORT": str(metrics[0]),
             "DASHBOARD_METRIC_PORT": str(metrics[1]),
             "GLOO_SOCKET_IFNAME": "lo",

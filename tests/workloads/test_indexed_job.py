@@ -1,7 +1,7 @@
-"""The Indexed Job's pods, run for real: Ray's own processes, one address per pod, by name and by file.
+"""The pods of an Indexed Job with real Ray: one address per pod, found by name or by file.
 
-Lateness, restarts, stale addresses and wrong tokens: the Job ends with the entry point's result, or fails with the
-reason and its own exit code, and no pod ever joins another Job's head or another generation.
+With late pods, restarts, stale addresses and wrong tokens, the Job ends with the result of the entry point, or fails
+with a reason and an exit code, and no pod joins the head of another Job or another generation.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ result = {"addresses": sorted(node["NodeManagerAddress"] for node in nodes), "ra
 Path(sys.argv[1]).write_text(json.dumps(result))
 sys.exit(int(sys.argv[2]))
 """
-"""Counts the nodes, takes a CPU on each, writes what it saw, and ends with the code that it is told."""
+"""Counts the nodes, takes a CPU on each, writes the result, and exits with the given code."""
 
 LONG = """
 import os, sys, time
@@ -39,7 +39,7 @@ from pathlib import Path
 Path(sys.argv[1]).write_text(str(os.getpid()))
 time.sleep(600)
 """
-"""Goes on until somebody ends it."""
+"""Runs until it is terminated."""
 
 REDUCE = """
 import os, sys
@@ -59,7 +59,7 @@ MakeJob = Callable[..., Job]
 
 @pytest.fixture
 def root() -> Iterator[Path]:
-    # Ray's sockets lie below it, and their paths may have 107 characters.
+    # Ray's sockets are below it, and their paths may have 107 characters.
     folder = Path(tempfile.mkdtemp(prefix="ij-"))
     yield folder
     processes.end_marked(f"{folder}/")
@@ -80,70 +80,70 @@ def make_job(root: Path) -> MakeJob:
 
 
 def ended(pods: list[Pod], *codes: int) -> None:
-    """The pods end with these exit codes, and nothing of them is left."""
-    assert [pod.code() for pod in pods] == list(codes), "\n".join(pod.said[-1500:] for pod in pods)
+    """Assert that the pods end with these exit codes and leave no process."""
+    assert [pod.code() for pod in pods] == list(codes), "\n".join(pod.output[-1500:] for pod in pods)
     for pod in pods:
         assert not list(processes.marked(pod.mark))
 
 
-def test_by_name_with_one_pod_late(make_job: MakeJob, root: Path) -> None:
+def test_pods_find_the_head_by_name_with_one_pod_late(make_job: MakeJob, root: Path) -> None:
     job = make_job("on-time", 3, COUNT, 3)
     head, first = job.start(0), job.start(1)
-    head.says("pod 1 joined: 2 of 3")
-    first.says("Ray runtime started")
-    assert "the entry point starts" not in head.said
+    head.wait_for("pod 1 joined: 2 of 3")
+    first.wait_for("Ray runtime started")
+    assert "the entry point starts" not in head.output
     late = job.start(2)
     ended([head, first, late], 3, 3, 3)
     result = json.loads((root / "result").read_text())
     assert result == {"addresses": [job.address(index) for index in range(3)], "rank": None}
 
 
-def test_by_file_past_a_stale_name_and_a_stale_file(make_job: MakeJob, root: Path) -> None:
-    """The head of an earlier Job lives on, with the same token: the new Job's worker meets it twice and passes by."""
+def test_pod_finds_the_head_by_file_despite_a_stale_name(make_job: MakeJob, root: Path) -> None:
+    """The head of an earlier Job still runs with the same token; the new Job's worker finds it twice and rejects it."""
     shared = root / "shared"
     shared.mkdir()
     earlier = make_job("earlier", 2, COUNT, 0, folder=shared)
     wrong = earlier.start(0)
-    wrong.says("waits for 1 pods")
+    wrong.wait_for("waits for 1 pods")
     job = make_job("today", 2, COUNT, 0, folder=shared)
     job.ports[1] = earlier.ports[1]
     stale = json.loads((shared / "rdma-ray" / "earlier.json").read_text())
     assert stale["address"] == f"{earlier.address(0)}:{earlier.ports[1]}"
     (shared / "rdma-ray" / "today.json").write_text(json.dumps(stale | {"job": "today"}))
     worker = job.start(1, head_host=earlier.address(0))
-    until(lambda: "another Job" in worker.said, "the worker meets the wrong head")
+    until(lambda: "another Job" in worker.output, "the worker meets the wrong head")
     head = job.start(0)
     ended([head, worker], 0, 0)
     assert json.loads((root / "result").read_text())["addresses"] == [job.address(0), job.address(1)]
     assert worker.generation == head.generation != wrong.generation
     assert not (shared / "rdma-ray" / "today.json").exists()
-    assert "joined" not in wrong.said
+    assert "joined" not in wrong.output
     wrong.process.send_signal(signal.SIGTERM)
     ended([wrong], exits.STOPPED)
     assert not list((shared / "rdma-ray").iterdir())
 
 
-def test_a_worker_that_restarts_in_the_middle_ends_its_generation(make_job: MakeJob, root: Path) -> None:
+def test_restarted_worker_ends_its_generation(make_job: MakeJob, root: Path) -> None:
     job = make_job("worker-lost", 2, LONG)
     head, worker = job.start(0), job.start(1)
     until((root / "result").exists, "the entry point runs")
     worker.kill()
     again = job.start(1, wait_s=5)
     ended([head], exits.PEER_LOST)
-    assert "pod 1 was lost" in head.said or "pod 1 restarted" in head.said
-    # It met the head while that was ending, or nobody.
+    assert "pod 1 was lost" in head.output or "pod 1 restarted" in head.output
+    # It found the head while that ended, or no head.
     assert again.code() in (exits.PEER_LOST, exits.HEAD_NOT_FOUND)
-    assert "joins generation" not in again.said
+    assert "joins generation" not in again.output
 
 
-def test_a_head_that_restarts_is_another_generation(make_job: MakeJob, root: Path) -> None:
+def test_restarted_head_is_another_generation(make_job: MakeJob, root: Path) -> None:
     job = make_job("head-lost", 2, LONG, folder=root)
     head, worker = job.start(0), job.start(1)
     until((root / "result").exists, "the entry point runs")
     head.kill()
     ended([worker], exits.PEER_LOST)
-    assert "the head of generation" in worker.said
-    # All pods anew, under the same UID and at the same addresses, past the file that the dead head has left.
+    assert "the head of generation" in worker.output
+    # New pods of the same UID and addresses, despite the file that the dead head left.
     assert (root / "rdma-ray" / "head-lost.json").exists()
     job.entrypoint = make_job("count", 2, COUNT, 0).entrypoint
     late_worker, new_head = job.start(1), job.start(0)
@@ -151,38 +151,38 @@ def test_a_head_that_restarts_is_another_generation(make_job: MakeJob, root: Pat
     assert new_head.generation == late_worker.generation != head.generation
 
 
-def test_a_wrong_token_and_so_too_few_nodes(make_job: MakeJob, root: Path) -> None:
+def test_pod_with_a_wrong_token_is_rejected(make_job: MakeJob, root: Path) -> None:
     job = make_job("wrong-token", 3, COUNT, 0)
     head = job.start(0, wait_s=25)
     right, wrong = job.start(1), job.start(2, token=TOKEN + "-not")
     ended([wrong], exits.WRONG_TOKEN)
-    assert "wrong token" in wrong.said
+    assert "wrong token" in wrong.output
     ended([head, right], exits.TOO_FEW_NODES, exits.TOO_FEW_NODES)
-    assert "no word of pod 2 of 3; refused: pod 2, which has another token" in head.said
+    assert "no word of pod 2 of 3; refused: pod 2, which has another token" in head.output
     assert not (root / "result").exists()
 
 
 @pytest.mark.parametrize("stale", [None, '{"job": "earlier", "address": "127.0.0.9:1"}', "half a fi"])
-def test_without_a_head_a_pod_says_where_it_looked(make_job: MakeJob, root: Path, stale: str | None) -> None:
+def test_pod_without_a_head_prints_where_it_looked(make_job: MakeJob, root: Path, stale: str | None) -> None:
     job = make_job("alone", 2, COUNT, 0, folder=root if stale else None)
     if stale is not None:
         (root / "rdma-ray").mkdir()
         (root / "rdma-ray" / "alone.json").write_text(stale)
     pod = job.start(1, wait_s=2)
     ended([pod], exits.HEAD_NOT_FOUND)
-    assert f"the name leads to {job.address(0)}:{job.ports[1]}: " in pod.said
-    told = {None: "no head of Job alone", "half a fi": "says nothing"}.get(stale, "is stale: it is of Job earlier")
-    assert told in pod.said
+    assert f"the name leads to {job.address(0)}:{job.ports[1]}: " in pod.output
+    reason = {None: "no head of Job alone", "half a fi": "cannot be read"}.get(stale, "is stale: it is of Job earlier")
+    assert reason in pod.output
 
 
-def test_torchrun_on_every_pod(make_job: MakeJob, root: Path) -> None:
+def test_torchrun_runs_on_every_pod(make_job: MakeJob, root: Path) -> None:
     job = make_job("torchrun", 2, REDUCE)
     job.entrypoint = f"torchrun --nproc-per-node=1 {job.entrypoint.removeprefix('python ')}"
     ended([job.start(index, everywhere=True) for index in (0, 1)], 0, 0)
     assert [(root / f"result.{rank}").read_text() for rank in (0, 1)] == ["3.0 of 2"] * 2
 
 
-def test_a_pod_without_its_environment_says_what_is_missing(make_job: MakeJob) -> None:
+def test_pod_prints_what_its_environment_lacks(make_job: MakeJob) -> None:
     pod = make_job("usage", 1, COUNT).start(1)
     ended([pod], exits.USAGE)
-    assert "JOB_COMPLETION_INDEX is 1, and the Job has 1 pods" in pod.said
+    assert "JOB_COMPLETION_INDEX is 1, and the Job has 1 pods" in pod.output

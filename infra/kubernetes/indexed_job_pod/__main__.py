@@ -1,4 +1,4 @@
-"""One pod's part, from start to end."""
+"""Entry point of a pod."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .worker import Worker
 
 
 async def run(pod: Pod) -> int:
-    """This pod's part, from start to end; returns its exit code."""
+    """Run this pod from start to end; return its exit code."""
     part: Head | Worker = Head(pod) if pod.index == 0 else Worker(pod)
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, part.end, STOPPED, "this pod was asked to end")

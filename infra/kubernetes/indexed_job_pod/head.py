@@ -1,4 +1,4 @@
-"""Pod 0: it admits the others, waits until they are all there, runs the entry point and dismisses them."""
+"""Pod 0: it admits the other pods, runs the entry point when all have joined, and sends them its exit code."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 @dataclass
 class Member:
-    """A worker that has joined: its link, the name of its Ray node, and the exit code of its entry point."""
+    """A worker that has joined: its connection, the name of its Ray node, and the exit code of its entry point."""
 
     link: Link
     node: str
@@ -48,12 +48,12 @@ class Head(Part):
             self.complete.set()
 
     async def run(self) -> int:
-        """Make the cluster, run the entry point, dismiss the workers; returns the entry point's exit code."""
+        """Form the cluster and run the entry point; return its exit code."""
         pod = self.pod
         name = f"{pod.index}-{self.generation}"
         await self.start_ray("--head", f"--port={pod.gcs_port}", f"--node-name={name}", *pod.ray_head)
         await self._within(RAY_START_S, _listens(pod.address, pod.gcs_port), RAY_FAILED, lambda: "no port of Ray")
-        # No worker can come in before Ray can take it.
+        # No worker can join before Ray accepts it.
         self.server = await asyncio.start_server(self._admit, pod.address, pod.port)
         self._announce()
         pod.say(f"generation {self.generation} waits for {pod.nodes - 1} pods, at {pod.address}:{pod.port}")
@@ -61,14 +61,14 @@ class Head(Part):
         names = [name, *(member.node for member in self.members.values())]
         module = f"{__package__}.nodes"
         counted = await self.start(sys.executable, "-m", module, f"{pod.address}:{pod.gcs_port}", *names)
-        why = "Ray does not count the node of every pod as alive"
+        why = "Ray does not report the node of every pod as alive"
         if await self._within(NODES_ALIVE_S + ANSWER_S, counted.wait(), TOO_FEW_NODES, lambda: why):
             raise OverError(TOO_FEW_NODES, f"{why} after {NODES_ALIVE_S:.0f} s")
         pod.say(f"generation {self.generation}: {pod.nodes} nodes are alive; the entry point starts")
         return await self.unless_over(self._work())
 
     async def dismiss(self, code: int, why: str) -> None:
-        """Tell the workers how it ended, and give them time to end Ray while its head still answers."""
+        """Send the workers the result, and give them time to stop Ray while its head still answers."""
         for member in self.members.values():
             member.link.send("end", code=code, why=why)
         with contextlib.suppress(TimeoutError):
@@ -87,7 +87,7 @@ class Head(Part):
         own = asyncio.ensure_future(self.run_entrypoint(self.generation, self.pod.address))
         if not self.pod.everywhere:
             return await own
-        # One that fails leaves the others in a collective: nobody waits for them.
+        # One that fails leaves the others in a collective, so the head does not wait for them.
         for finished in asyncio.as_completed([own, *(member.exit for member in self.members.values())]):
             if code := await finished:
                 return code
@@ -101,11 +101,11 @@ class Head(Part):
 
     def _missing(self) -> str:
         absent = [str(index) for index in range(1, self.pod.nodes) if index not in self.members]
-        told = f"; refused: {', '.join(self.refused)}" if self.refused else ""
-        return f"too few nodes: no word of pod {', '.join(absent)} of {self.pod.nodes}{told}"
+        refused = f"; refused: {', '.join(self.refused)}" if self.refused else ""
+        return f"too few nodes: no word of pod {', '.join(absent)} of {self.pod.nodes}{refused}"
 
     def _announce(self) -> None:
-        """Write the file whole or not at all: under a name that nobody reads, then renamed."""
+        """Write the file atomically: under a temporary name, then renamed."""
         if (file := self.pod.file) is None:
             return
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -128,7 +128,7 @@ class Head(Part):
                 link.send("refused")
                 return
             if index in self.members:
-                # The Job makes a second pod of an index only when the first has ended.
+                # The Job creates a second pod of an index only when the first has ended.
                 link.send("end", code=PEER_LOST, why=f"pod {index} of generation {self.generation} was lost before")
                 self.end(PEER_LOST, f"pod {index} restarted; generation {self.generation} cannot go on with another")
                 return

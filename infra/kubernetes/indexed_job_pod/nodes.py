@@ -1,6 +1,6 @@
-"""Which nodes Ray counts as alive. Run as a process of its own: `python -m indexed_job_pod.nodes ADDRESS NAME…`.
+"""Wait until Ray reports nodes as alive. Run as a separate process: `python -m indexed_job_pod.nodes ADDRESS NAME…`.
 
-`ray.init` takes over signal handlers, and a driver that stays would be a second job.
+`ray.init` replaces signal handlers, and a driver that stays would be a second job.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ LOOK_S = 0.5
 
 
 def await_nodes(address: str, names: list[str]) -> int:
-    """Wait until Ray counts the nodes with these names as alive; 1 if they are not in time."""
+    """Wait until Ray reports the nodes with these names as alive; return 1 if they are not in time."""
     import ray
 
     ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
-    # Without types in Ray; its own answer has a dict per node that ever joined, the dead ones too.
+    # Ray has no types for it: a dict per node that ever joined, including dead ones.
     listed: Callable[[], list[dict[str, Any]]] = ray.nodes
     deadline = time.monotonic() + NODES_ALIVE_S
     while missing := set(names) - {node["NodeName"] for node in listed() if node["Alive"]}:

@@ -1,4 +1,4 @@
-"""What head and workers share: processes by id, and the first reason to end."""
+"""Base of head and workers: processes by id, and the first reason to end."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class OverError(Exception):
-    """The end of this pod's part, with the exit code and the reason for the log."""
+    """This pod ends, with this exit code and the reason for the log."""
 
     def __init__(self, code: int, why: str) -> None:
         super().__init__(why)
@@ -29,7 +29,7 @@ class OverError(Exception):
 
 @dataclass
 class Part:
-    """What head and workers share: processes, and the first reason to end."""
+    """Base of head and workers: processes, and the first reason to end."""
 
     pod: Pod
     over: asyncio.Future[OverError] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
@@ -37,12 +37,12 @@ class Part:
     processes: list[asyncio.subprocess.Process] = field(default_factory=list)
 
     def end(self, code: int, why: str) -> None:
-        """End this part; only the first reason counts."""
+        """End this pod; only the first reason counts."""
         if not self.over.done():
             self.over.set_result(OverError(code, why))
 
     async def unless_over(self, work: Coroutine[Any, Any, T], timeout_s: float | None = None) -> T:
-        """The result of `work`. Raises `OverError` if there is a reason to end first, `TimeoutError` after the time."""
+        """Return the result of `work`. Raises `OverError` on a reason to end, `TimeoutError` after the timeout."""
         task = asyncio.ensure_future(work)
         waiting: list[asyncio.Future[Any]] = [task, self.over]
         await asyncio.wait(waiting, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
@@ -55,11 +55,11 @@ class Part:
         return task.result()
 
     def background(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run something until this part ends."""
+        """Run a coroutine until this pod ends."""
         self.tasks.append(asyncio.ensure_future(work))
 
     async def start(self, *argv: str, **environment: str) -> asyncio.subprocess.Process:
-        """Start a process of this pod, as the leader of a session of its own, so that all of it can be ended."""
+        """Start a process as the leader of a new session, so that its whole process group can be ended."""
         process = await asyncio.create_subprocess_exec(
             *argv, env=os.environ | environment, stdin=asyncio.subprocess.DEVNULL, start_new_session=True
         )
@@ -67,9 +67,9 @@ class Part:
         return process
 
     async def start_ray(self, *arguments: str) -> None:
-        """Start Ray's node; it is a reason to end if it ends."""
+        """Start Ray's node; its end is a reason to end this pod."""
         argv = [sys.executable, "-m", "ray.scripts.scripts", "start", "--block", "--disable-usage-stats"]
-        # Nobody waits for a drain: when a pod ends, the whole cluster does.
+        # A drain has no use: when a pod ends, the whole cluster does.
         process = await self.start(
             *argv,
             f"--node-ip-address={self.pod.address}",
@@ -80,16 +80,16 @@ class Part:
 
         async def watch() -> None:
             code = await process.wait()
-            self.end(RAY_FAILED, f"Ray ended by itself (exit code {code}); its own lines above and /tmp/ray say why")
+            self.end(RAY_FAILED, f"Ray ended unexpectedly (exit code {code}); see its output above and /tmp/ray")
 
         self.background(watch())
 
     async def run_entrypoint(self, generation: str, head: str) -> int:
-        """Run the entry point to its end; returns its exit code, 128 + N for signal N."""
+        """Run the entry point to its end; return its exit code, 128 + N for signal N."""
         pod = self.pod
         environment = {"RAY_ADDRESS": f"{head}:{pod.gcs_port}", "RDMA_RAY_GENERATION": generation}
         if pod.everywhere:
-            # Only here: a driver on the head that found a rank would wait for the others. torchrun reads PET_*.
+            # Only with --everywhere: a driver on the head with a rank would wait for the others. torchrun reads PET_*.
             places = {"NNODES": pod.nodes, "NODE_RANK": pod.index, "MASTER_ADDR": head, "MASTER_PORT": pod.torch_port}
             environment |= {name: str(value) for name, value in places.items()}
             environment |= {f"PET_{name}": str(value) for name, value in places.items()}
@@ -99,7 +99,7 @@ class Part:
         return code if code >= 0 else 128 - code
 
     async def stop(self) -> None:
-        """End this pod's own processes, the youngest first, by their ids."""
+        """End the processes of this pod by their ids, the youngest first."""
         for task in self.tasks:
             task.cancel()
         for process in reversed(self.processes):
@@ -107,7 +107,7 @@ class Part:
                 _signal(process.pid, signal.SIGTERM)
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(process.wait(), GRACE_S)
-            # What a process leaves behind is still in its session's group.
+            # Children that outlive a process are still in the group of its session.
             _signal(process.pid, signal.SIGKILL)
 
 

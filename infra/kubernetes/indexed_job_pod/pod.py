@@ -1,4 +1,4 @@
-"""One pod: what it is told by its environment and its command line, and what it can prove."""
+"""One pod: its environment, its command line, and its proofs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .exits import USAGE
 
 @dataclass(frozen=True, kw_only=True)
 class Pod:
-    """This pod: `index` of `nodes`, in Job `job` (its UID); the rest are the options of the command line."""
+    """This pod: `index` of `nodes`, in Job `job` (its UID); the other fields are the options of the command line."""
 
     address: str
     index: int
@@ -36,7 +36,7 @@ class Pod:
 
     @property
     def file(self) -> Path | None:
-        """Where the head of this very Job says where it is."""
+        """File in which the head of this Job publishes its address."""
         return self.folder / "rdma-ray" / f"{self.job}.json" if self.folder else None
 
     def say(self, text: str) -> None:
@@ -44,20 +44,20 @@ class Pod:
         print(f"[pod {self.index}] {text}", flush=True)
 
     def proof(self, role: str, *parts: object) -> str:
-        """What only someone with this Job's token can compute; `parts` bind it to one handshake."""
+        """Return a proof that only a holder of this Job's token can compute; `parts` bind it to one handshake."""
         text = json.dumps([role, self.job, *parts])
         return hmac.new(self.token.encode(), text.encode(), hashlib.sha256).hexdigest()
 
 
 def pod_of(arguments: list[str]) -> Pod:
-    """This pod by its command line and environment. Exits with `USAGE` and a message where something is missing."""
+    """Return the pod of this command line and environment. Exits with `USAGE` and a message if they are incomplete."""
     parser = _Parser(prog="indexed_job_pod", description="One pod of an Indexed Job that is a Ray cluster.")
     parser.add_argument("--nodes", type=int, required=True, help="pods of the Job")
     parser.add_argument("--head-host", required=True, help="the stable host name of pod 0, or its address")
-    parser.add_argument("--folder", type=Path, help="shared storage, where the head leaves its address too")
-    parser.add_argument("--wait-s", type=float, required=True, help="how long pods may be apart")
+    parser.add_argument("--folder", type=Path, help="shared storage, where the head also publishes its address")
+    parser.add_argument("--wait-s", type=float, required=True, help="seconds between the first pod and the last")
     parser.add_argument("--everywhere", action="store_true", help="run the entry point on every pod")
-    parser.add_argument("--entrypoint", required=True, help="a line for /bin/sh")
+    parser.add_argument("--entrypoint", required=True, help="command line for /bin/sh")
     parser.add_argument("--port", type=int, default=6378, help="the control port")
     parser.add_argument("--gcs-port", type=int, default=6379)
     parser.add_argument("--torch-port", type=int, default=29500)
@@ -68,7 +68,7 @@ def pod_of(arguments: list[str]) -> Pod:
     if missing := [name for name in names if not os.environ.get(name)]:
         parser.error(f"the environment lacks {', '.join(missing)}")
     if os.environ.get("RAY_AUTH_MODE") != "token":
-        parser.error("RAY_AUTH_MODE must be token: without it, whoever reaches Ray runs programs on every pod")
+        parser.error("RAY_AUTH_MODE must be token: without it, anyone who reaches Ray can run programs on every pod")
     options = vars(parser.parse_args(arguments))
     if not index.isdigit() or int(index) >= options["nodes"]:
         parser.error(f"JOB_COMPLETION_INDEX is {index}, and the Job has {options['nodes']} pods")
@@ -76,8 +76,8 @@ def pod_of(arguments: list[str]) -> Pod:
 
 
 class _Parser(argparse.ArgumentParser):
-    """Its own exit code, 2, would mean a result below what was asked for."""
+    """Parser with another exit code: argparse's 2 would mean a result below the floor."""
 
     def error(self, message: str) -> NoReturn:
-        """Say what is wrong, and end."""
+        """Print the problem and exit."""
         self.exit(USAGE, f"cannot start: {message}\n")

@@ -1,4 +1,4 @@
-"""A pod that is not the head: it finds the head, joins its Ray and does as it says."""
+"""A pod other than the head: it finds the head, joins its Ray cluster and follows its messages."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from .part import OverError, Part
 from .pod import Pod
 
 LOOK_S, LOOK_MOST_S = 0.5, 5.0
-"""Pauses grow: pods may look for hours, and every look is a question to the cluster's name server."""
+"""Pauses grow: pods may look for hours, and every attempt is a DNS query."""
 
 
 class NotTheHeadError(Exception):
-    """What answered, or did not, at an address is not the head of this Job."""
+    """The peer at an address is not the head of this Job."""
 
 
 class Worker(Part):
-    """A pod that is not the head."""
+    """A pod other than the head."""
 
     def __init__(self, pod: Pod) -> None:
         super().__init__(pod)
@@ -32,7 +32,7 @@ class Worker(Part):
         self.link: Link | None = None
 
     async def run(self) -> int:
-        """Find the head, join its Ray, do as it says; returns the exit code that it sends."""
+        """Find the head, join its Ray cluster, and follow its messages until it sends the exit code."""
         pod = self.pod
         link, head, generation = await self.unless_over(self._find())
         self.link = link
@@ -51,7 +51,7 @@ class Worker(Part):
                 self.background(self._work(link, generation, head))
 
     async def dismiss(self, code: int, why: str) -> None:
-        """Tell the head why this pod ends, unless the head was first."""
+        """Send the head the reason why this pod ends, unless the head ended it."""
         if self.link is not None and code:
             self.link.send("failed", code=code, why=why)
 
@@ -68,19 +68,19 @@ class Worker(Part):
                 try:
                     return await self._join(host, port)
                 except NotTheHeadError as error:
-                    # Worth a line at once: somebody reads this log while it waits.
-                    if seen.get(source) != (told := f"{source} leads to {host}:{port}: {error}"):
-                        self.pod.say(told)
-                    seen[source] = told
+                    # Logged at once, for a user who reads the log while the pod waits.
+                    if seen.get(source) != (line := f"{source} leads to {host}:{port}: {error}"):
+                        self.pod.say(line)
+                    seen[source] = line
                 except (OSError, TimeoutError, ValueError, KeyError) as error:
                     seen[source] = f"{source} leads to {host}:{port}: {error or 'no answer'}"
             await asyncio.sleep(min(pause, max(deadline - time.monotonic(), 0)))
             pause = min(2 * pause, LOOK_MOST_S)
-        told = "; ".join(seen.values()) or "nothing was found"
-        raise OverError(HEAD_NOT_FOUND, f"no head of Job {self.pod.job} in {self.pod.wait_s:.0f} s: {told}")
+        tried = "; ".join(seen.values()) or "nothing was found"
+        raise OverError(HEAD_NOT_FOUND, f"no head of Job {self.pod.job} in {self.pod.wait_s:.0f} s: {tried}")
 
     async def _places(self, seen: dict[str, str]) -> AsyncIterator[tuple[str, str, int]]:
-        """Where the head may be: every address of its name, then what the file says."""
+        """Yield where the head may be: every address of its name, then the address in the file."""
         pod, loop = self.pod, asyncio.get_running_loop()
         try:
             found = await asyncio.wait_for(
@@ -93,14 +93,14 @@ class Worker(Part):
         if pod.file is None:
             return
         try:
-            told = json.loads(await asyncio.to_thread(pod.file.read_text))
-            host, _, port = str(told["address"]).rpartition(":")
-            if told["job"] == pod.job:
+            published = json.loads(await asyncio.to_thread(pod.file.read_text))
+            host, _, port = str(published["address"]).rpartition(":")
+            if published["job"] == pod.job:
                 yield "the file", host, int(port)
             else:
-                seen["the file"] = f"the file {pod.file} is stale: it is of Job {told['job']}"
+                seen["the file"] = f"the file {pod.file} is stale: it is of Job {published['job']}"
         except (OSError, ValueError, KeyError, TypeError) as error:
-            seen["the file"] = f"the file {pod.file} says nothing ({type(error).__name__})"
+            seen["the file"] = f"the file {pod.file} cannot be read ({type(error).__name__})"
 
     async def _join(self, host: str, port: int) -> tuple[Link, str, str]:
         pod = self.pod

@@ -1,7 +1,7 @@
 #!/bin/bash
-# Pod 0 of an NCCL Job: wait for the others, measure, check, and let the others know. Sourced by pod.sh.
+# Pod 0 of an NCCL Job: wait for the others, measure, check, and publish the exit code. Sourced by pod.sh.
 
-readonly DISMISSAL_S=20 # how long the others may take to fetch the exit code
+readonly DISMISSAL_S=20 # seconds that the others have to fetch the exit code
 
 launch() {
     await_all
@@ -20,9 +20,9 @@ launch() {
     leave "$code"
 }
 
-# Every pod has a name that resolves and an sshd that lets us in; pod 0 itself only needs the name.
+# Wait until every name resolves and every sshd accepts a login; pod 0 needs only its name.
 await_all() {
-    local deadline=$((SECONDS + RDMA_RAY_WAIT_S)) told=0 number missing still
+    local deadline=$((SECONDS + RDMA_RAY_WAIT_S)) reported=0 number missing still
     missing=$(seq 0 $((nodes - 1)))
     while :; do
         still=
@@ -36,9 +36,9 @@ await_all() {
             for number in $missing; do say "  $(why_not "$(host "$number")")"; done
             leave "$TOO_FEW"
         fi
-        if ((SECONDS >= told)); then
+        if ((SECONDS >= reported)); then
             say "waiting for pod$missing"
-            told=$((SECONDS + 60))
+            reported=$((SECONDS + 60))
         fi
         pause 2
     done
@@ -58,11 +58,11 @@ write_hostfile() {
     done >"$run/hosts"
 }
 
-# mpirun's own exit code, with its output on stdout and in a file. Not `mpirun | tee`, which a signal cannot stop.
+# Run mpirun, with its output on stdout and in a file. Not `mpirun | tee`, which a signal cannot stop.
 measure() {
     local mpirun=$1 exported=() name code tee
     shift
-    # A login has none of the container's environment. mpirun passes on what begins with OMPI_ by itself.
+    # A login lacks the container's environment. mpirun passes on variables that start with OMPI_ automatically.
     while read -r name; do
         case $name in NCCL_* | FI_* | OFI_* | LD_LIBRARY_PATH | PATH) exported+=(-x "$name") ;; esac
     done < <(compgen -e)
@@ -80,7 +80,7 @@ measure() {
         code=$?
     done
     working=
-    # Whatever still holds the pipe after mpirun has ended says nothing that counts.
+    # Output of processes that still hold the pipe after mpirun has ended does not matter.
     for ((name = 0; name < 50; name++)); do
         kill -0 "$tee" 2>/dev/null || break
         sleep 0.1
@@ -89,7 +89,7 @@ measure() {
     return $code
 }
 
-# nccl-tests checked the data and found nothing wrong, once: without MPI in it, every rank would print its own table.
+# nccl-tests reports correct data exactly once: built without MPI, every rank would print its own table.
 prove() {
     local right wrong
     right=$(grep -cE 'Out of bounds values : 0 OK' "$run/log")
@@ -100,7 +100,7 @@ prove() {
     fi
     if ((right == 1)); then return 0; fi
     if ((right == 0)); then
-        say "mpirun succeeded, but nccl-tests never said \"Out of bounds values : 0 OK\""
+        say "mpirun succeeded, but nccl-tests never printed \"Out of bounds values : 0 OK\""
     else
         say "$right results instead of one: this nccl-tests was built without MPI, so nothing went between the ranks"
     fi
@@ -113,7 +113,7 @@ dismiss() {
     while [[ -n $waiting ]] && ((SECONDS < deadline)) && serving; do
         waiting=
         for ((number = 1; number < nodes; number++)); do
-            # Who never came fetches nothing.
+            # A pod that never logged in fetches nothing.
             [[ ! -e $run/met-$number || -e $run/seen-$number ]] || waiting=yes
         done
         [[ -z $waiting ]] || sleep 0.5

@@ -1,20 +1,20 @@
 #!/bin/bash
 # What every pod of an NCCL Job runs. "$@" is the whole mpirun command, which pod 0 runs; the others serve logins.
 #
-# Pod 0 waits until every other pod answers, runs mpirun, checks what it printed, and leaves its exit code in a file.
-# Every other pod asks pod 0 for that code over ssh and waits for the answer, so that it ends with it, and notices when
-# pod 0 is gone. It is a shell script because images with nccl-tests need not have Python.
+# Pod 0 waits until every other pod answers, runs mpirun, checks its output, and writes its exit code to a file. Every
+# other pod waits for that code over ssh and ends with it, or detects that pod 0 is lost. This is a shell script because
+# images with nccl-tests may lack Python.
 set -uo pipefail
 umask 077
 
-readonly USAGE=64        # the pod's environment lacks something
-readonly SSHD_FAILED=70  # sshd ended by itself
+readonly USAGE=64        # the pod's environment is incomplete
+readonly SSHD_FAILED=70  # sshd ended unexpectedly
 readonly NO_LAUNCHER=71  # pod 0 never answered
 readonly TOO_FEW=72      # not every pod answered in time; the message names them
-readonly PEER_LOST=73    # pod 0 was lost in the middle
-readonly UNPROVEN=74     # mpirun says success, and its output does not show right data
-readonly TOO_LONG=124    # the measurement was not over in time; timeout(1) says the same
-readonly STOPPED=143     # somebody asked this pod to end
+readonly PEER_LOST=73    # pod 0 was lost while the Job ran
+readonly UNPROVEN=74     # mpirun succeeded, and its output does not show correct data
+readonly TOO_LONG=124    # the measurement took too long; the exit code of timeout(1)
+readonly STOPPED=143     # this pod was asked to end
 
 say() {
     printf '[pod %s] %s\n' "${JOB_COMPLETION_INDEX:-?}" "$*" >&2
@@ -36,7 +36,7 @@ readonly index=$JOB_COMPLETION_INDEX nodes=$RDMA_RAY_NODES
 readonly run=${RDMA_RAY_RUN:-/run/rdma-ray}
 read -ra ssh <<<"$RDMA_RAY_SSH"
 
-# The pod's own host name is a full one, so the others are in the same domain, whatever the cluster calls it.
+# The pod's host name is fully qualified, so the other pods are in the same domain, whatever its name.
 own=$(hostname)
 if [[ $own == *.* ]]; then domain=${own#*.}; else domain=$RDMA_RAY_SERVICE; fi
 host() { printf '%s-%s.%s' "$RDMA_RAY_JOB" "$1" "$domain"; }
@@ -48,8 +48,8 @@ source "$here/launcher.sh"
 source "$here/worker.sh"
 
 mkdir -p "$run" || exit "$USAGE"
-# Its log goes to a file: between the rows of a table it would be in the way of whoever reads them.
-# One that goes into the background by itself and says that all is well, serves from there.
+# Its log is a file: in the pod's log it would interrupt the table of results.
+# An sshd that daemonizes and exits with 0 keeps serving.
 bash -c "{ $RDMA_RAY_SSHD; } && exec sleep infinity" >"$run/sshd.log" 2>&1 </dev/null &
 sshd=$!
 working=
@@ -58,11 +58,11 @@ stopped=
 serving() { kill -0 "$sshd" 2>/dev/null; }
 
 sshd_failed() {
-    say "sshd ended by itself: $(tail -n 5 "$run/sshd.log")"
+    say "sshd ended unexpectedly: $(tail -n 5 "$run/sshd.log")"
     leave "$SSHD_FAILED"
 }
 
-# Whatever runs in the background gets the signal, too; `wait` returns at once, and whoever waited looks at $stopped.
+# The background process gets the signal too; `wait` returns at once, and its caller checks $stopped.
 stop() {
     stopped=yes
     [[ -z $working ]] || kill -TERM "$working" 2>/dev/null
@@ -79,7 +79,7 @@ pause() {
     serving || sshd_failed
 }
 
-# Why a host cannot be reached, for the message: its name first, since without one nothing else matters.
+# Print why a host cannot be reached: first its name, since everything else needs it.
 why_not() {
     local address reason
     if ! address=$(getent hosts "$1"); then

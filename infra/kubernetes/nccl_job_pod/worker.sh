@@ -1,9 +1,9 @@
 #!/bin/bash
-# Every other pod of an NCCL Job: serve logins, and end as pod 0 ends. Sourced by pod.sh.
+# Every other pod of an NCCL Job: serve logins, and end with the exit code of pod 0. Sourced by pod.sh.
 
 readonly ATTEMPTS=3 # logins that fail in a row, after one that worked, until pod 0 counts as lost
 
-# One login that lasts as long as pod 0 does: it answers at once, and then with the exit code when there is one.
+# One login for the life of pod 0: it answers at once, and then with the exit code when there is one.
 readonly QUESTION='cd "${RDMA_RAY_RUN:-/run/rdma-ray}" && : >met-INDEX && echo met &&
 until [ -s end ]; do sleep 1; done && cat end && : >seen-INDEX'
 
