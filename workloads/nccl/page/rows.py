@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from infra.catalog.baselines import BASELINES
 from infra.catalog.machines import CATALOG, Machine
 from workloads.exits import WorkloadError
+from workloads.nccl.judge.expectation import FAIL_BELOW
+from workloads.nccl.presets import ALGORITHMS
 from workloads.nccl.report import largest
 from workloads.nccl.result import Result, Row
 from workloads.nccl.sizes import format_size
@@ -17,9 +19,6 @@ RAIL = re.compile(r"rail (\d+) (\S+)")
 DIRECTIONS = {"up": "up", "down": "down", "duplex": "both ways"}
 LATENCY_SIZE = 64 * 2**10
 """Bytes up to which the time of a run is latency more than bandwidth."""
-FAILS_BELOW = 0.90
-"""Share of the expected bandwidth; the judge's rule (workloads.md §1.3, as SuperBench and nccl-tests have it)."""
-RING_OPERATIONS = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce")
 
 
 @dataclass(frozen=True)
@@ -156,7 +155,7 @@ def line_rates(group: Group, result: Result, machine: Machine | None) -> list[Li
         return []
     node = machine.nics * machine.gbps_per_nic / 8
     nics = f"{machine.nics} NICs of {machine.gbps_per_nic} Gbit/s in a {machine.name}"
-    if group.op in RING_OPERATIONS:
+    if group.op in ALGORITHMS["ring"][1]:
         beyond = " (trees and NVLS may exceed it: they carry less over each NIC)" if group.op == "all_reduce" else ""
         return [Line("line rate", node, f"{nics}, the ceiling of any ring{beyond}")]
     if group.op == "all_to_all" and world.ranks > world.per_node:
@@ -186,8 +185,8 @@ def floor(group: Group, result: Result, machine: Machine | None) -> Line | None:
 
 
 def _floor(expected: float, size: int, source: str) -> Line:
-    text = f"{FAILS_BELOW * 100:.0f} % of {expected:g} GB/s published at {format_size(size)}: {source}"
-    return Line("floor", expected * FAILS_BELOW, text)
+    text = f"{FAIL_BELOW * 100:.0f} % of {expected:g} GB/s published at {format_size(size)}: {source}"
+    return Line("floor", expected * FAIL_BELOW, text)
 
 
 def _pattern(row: Row) -> tuple[str, str]:
