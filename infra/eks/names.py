@@ -35,7 +35,7 @@ class EksNames:
         return partition(self.region)
 
     def named(self, purpose: str) -> str:
-        """Return the name of a resource that belongs to the account and the region, or to the Kubernetes cluster."""
+        """Return the name of a resource, by its purpose in the stack."""
         return f"{self.stack}-{purpose}"
 
     def role(self, purpose: str) -> str:

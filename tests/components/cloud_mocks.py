@@ -1,4 +1,4 @@
-"""A cloud stack under Pulumi's mocks: what it registers, with the inputs, the parents and what waits for what."""
+"""A stack under Pulumi's mocks: its resources with their inputs, parents and dependencies."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ COMPUTED: Mapping[str, dict[str, Any]] = {
         "storage": "/tmp/storage",
     },
 }
-"""What the clouds, and the provider of the local target, fill in and the program reads."""
+"""Computed outputs that the program reads, of the clouds' resources and of the local target's."""
 
 ANSWERS: Mapping[str, dict[str, Any]] = {
     "gcp:container/getEngineVersions:getEngineVersions": {
@@ -56,16 +56,17 @@ ANSWERS: Mapping[str, dict[str, Any]] = {
     "gcp:compute/getMachineTypes:getMachineTypes": {"machineTypes": [{"name": "the-machine"}]},
     "gcp:organizations/getProject:getProject": {"number": "123456789012"},
 }
-"""What Google Cloud answers before anything is made; an AWS stack asks nothing."""
+"""Results of the functions that a Google Cloud stack calls; an AWS stack calls none."""
 
 CONFIGURATION = {"gke": {"gcp:project": "mine"}, "eks": {"aws:region": "us-east-1"}}
 
 
 @dataclass(frozen=True)
 class Made:
-    """One registered resource; `waits` are the URNs of all that it depends on, by value or by order.
+    """A registered resource.
 
-    `ignored` and `replacing` are the paths whose changes are ignored, and whose changes replace it.
+    `waits` are the URNs that it depends on, by value or by `depends_on`. `ignored` are the paths whose changes are
+    ignored, `replacing` those whose changes replace the resource.
     """
 
     type: str
@@ -94,12 +95,12 @@ class _Recorder(pulumi_mocks.Mocks):
 
     def call(self, args: pulumi.runtime.MockCallArgs) -> tuple[dict[str, Any], list[tuple[str, str]] | None]:
         self.asked.append(args.token)
-        assert args.token in ANSWERS, f"no stack asks {args.token} before it makes something"
+        assert args.token in ANSWERS, f"no stack is expected to call {args.token}"
         return ANSWERS[args.token], []
 
 
 def _whole(value: Any) -> Any:
-    """The same with whole numbers as such: the engine's protocol has floats only."""
+    """Return the value with integers where the engine's protocol, which has floats only, has whole numbers."""
     if isinstance(value, dict):
         return {key: _whole(inner) for key, inner in value.items()}
     if isinstance(value, list):
@@ -108,7 +109,7 @@ def _whole(value: Any) -> Any:
 
 
 class _Monitor(pulumi_mocks.MockMonitor):
-    """Keeps the requests themselves: mocks do not receive parents and order."""
+    """Keeps the requests, since mocks do not receive parents and dependencies."""
 
     def __init__(self, recorder: _Recorder) -> None:
         super().__init__(recorder)
@@ -122,10 +123,10 @@ class _Monitor(pulumi_mocks.MockMonitor):
 
 @dataclass(frozen=True)
 class Deployed:
-    """What a stack file registers, by type and name, and the stack's outputs; values are known, as after an `up`.
+    """The resources of a stack file by type and name, and the stack's outputs; values are known, as after an `up`.
 
-    `asked` are the provider functions that were called, in order.
-    `seconds` is what this process computed from the program's first line to its last registration, imports excluded.
+    `asked` are the provider functions that were called, in order. `seconds` is the CPU time of this process from the
+    program's first line to its last registration, without imports.
     """
 
     made: Mapping[tuple[str, str], Made]
@@ -135,7 +136,7 @@ class Deployed:
 
 
 def deployed(raw: Mapping[str, Any], *, stack: str = "test", config: Mapping[str, str] | None = None) -> Deployed:
-    """Run the program of a cloud stack with these settings; `config` is the provider's, if not the usual one."""
+    """Run the program of a stack with these settings; `config` replaces the provider's usual configuration."""
     asyncio.set_event_loop(asyncio.new_event_loop())
     # A second set_mocks in one process would keep the first one's stack.
     reset: Any = pulumi_settings.set_root_resource
@@ -152,7 +153,7 @@ def deployed(raw: Mapping[str, Any], *, stack: str = "test", config: Mapping[str
         pulumi.Output.from_input(target.deploy(settings)).apply(outputs.update)
 
     test: Any = pulumi.runtime.test
-    # Of this process: whatever else runs on the machine does not count.
+    # CPU time of this process, independent of other load on the machine.
     began = time.process_time()
     try:
         test(program)()
