@@ -11,7 +11,7 @@ from ipaddress import IPv4Network
 
 from infra.addresses import Range, eks_addresses, gke_addresses
 from infra.catalog.machines import Machine, eks_machine, gke_machine
-from infra.eks import fabric as eks
+from infra.eks import pod as eks
 from infra.fabric import SOCKET, Fabric, GpuPod
 from infra.gke import pod as gke
 from infra.settings import EksSettings, GkeSettings, LocalSettings, Settings

@@ -107,12 +107,7 @@ class EksCluster(pulumi.ComponentResource):
             # The ARN's path after the account is unique among the administrators and readable.
             who = arn.partition(":iam::")[2].replace(":", "-").replace("/", "-")
             entry = eks.AccessEntry(
-                who,
-                cluster_name=self.resource.name,
-                principal_arn=arn,
-                type="STANDARD",
-                tags=names.tags(),
-                opts=own,
+                who, cluster_name=self.resource.name, principal_arn=arn, type="STANDARD", tags=names.tags(), opts=own
             )
             eks.AccessPolicyAssociation(
                 who,

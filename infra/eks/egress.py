@@ -52,11 +52,7 @@ class Nat(pulumi.ComponentResource):
         gateway = aws.ec2.InternetGateway(name, vpc_id=network.vpc, tags=names.tags(), opts=own)
         table = aws.ec2.RouteTable(f"{name}-public", vpc_id=network.vpc, tags=names.tags("public"), opts=own)
         internet = aws.ec2.Route(
-            f"{name}-public",
-            route_table_id=table.id,
-            destination_cidr_block=ANYWHERE,
-            gateway_id=gateway.id,
-            opts=own,
+            f"{name}-public", route_table_id=table.id, destination_cidr_block=ANYWHERE, gateway_id=gateway.id, opts=own
         )
         # A load balancer with a public address needs subnets in two zones; NAT uses the first.
         public = [
@@ -77,11 +73,7 @@ class Nat(pulumi.ComponentResource):
             opts=ResourceOptions(parent=self, depends_on=[internet]),
         )
         self.route = aws.ec2.Route(
-            name,
-            route_table_id=network.routes,
-            destination_cidr_block=ANYWHERE,
-            nat_gateway_id=nat.id,
-            opts=own,
+            name, route_table_id=network.routes, destination_cidr_block=ANYWHERE, nat_gateway_id=nat.id, opts=own
         )
         self.register_outputs({})
 
@@ -94,14 +86,8 @@ class Endpoints(pulumi.ComponentResource):
         own = ResourceOptions(parent=self)
         description = "Endpoints of AWS services, for the nodes of the VPC"
         group = security_group(name, "endpoints", description, names, own, vpc=network.vpc)
-        https_rule(
-            name,
-            names.tags("endpoints-in"),
-            "HTTPS from the VPC",
-            own,
-            group=group.id,
-            cidr=str(network.addresses.base),
-        )
+        vpc = str(network.addresses.base)
+        https_rule(name, names.tags("endpoints-in"), "HTTPS from the VPC", own, group=group.id, cidr=vpc)
         self.endpoints: list[pulumi.Resource] = [
             aws.ec2.VpcEndpoint(
                 f"{name}-{service}",

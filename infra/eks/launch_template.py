@@ -143,7 +143,7 @@ def node_config() -> dict[str, Any]:
             # One RAID 0 of the NVMe disks for containerd and kubelet: images of 20 GB need fast disks.
             "instance": {"localStorage": {"strategy": "RAID0"}},
             # EFA locks the memory that it registers, and NCCL's first buffer exceeds the default of 8 MiB. With the
-            # limit raised for every container of the node, no pod needs root and IPC_LOCK for it (infra/eks/fabric.py).
+            # limit raised for every container of the node, no pod needs root and IPC_LOCK for it (infra/eks/pod.py).
             "containerd": {"baseRuntimeSpec": {"process": {"rlimits": [memory, OPEN_FILES]}}},
         },
     }

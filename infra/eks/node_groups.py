@@ -26,9 +26,9 @@ from infra.catalog.aws import ACCELERATOR_LABEL, SYSTEM_MACHINE, SYSTEM_MAX_NODE
 from infra.catalog.capacity import EKS_CAPACITIES
 from infra.catalog.machines import EksMachine, eks_machine
 from infra.catalog.pins import EKS_NODE_IMAGE
-from infra.eks.fabric import EFA_RESOURCE
 from infra.eks.launch_template import gpu_template, system_template
 from infra.eks.names import GPU_GROUP, SYSTEM_GROUP, EksNames
+from infra.eks.pod import EFA_RESOURCE
 from infra.settings import EksSettings
 
 GPU_LABELS = {

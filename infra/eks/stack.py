@@ -5,6 +5,7 @@ No resource needs a call to AWS before it is created, so a first preview works w
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pulumi
@@ -24,16 +25,19 @@ from infra.eks.iam import CNI_POLICIES, NODE_POLICIES, POD_IDENTITY, Role
 from infra.eks.names import SYSTEM_NODES, EksNames
 from infra.eks.network import ClusterNetwork
 from infra.eks.node_groups import GpuNodes, NodeArgs, SystemNodes
-from infra.eks.queue import queue_args
-from infra.eks.ray import fsx_folder, ray_args
+from infra.eks.pod import HEAD_ENVIRONMENT, gpu_pod, queue_args
 from infra.eks.security_groups import EfaSecurityGroup
-from infra.eks.storage import SharedFileSystem, SharedVolume
-from infra.eks.storage_claim import claim
+from infra.eks.storage import SharedFileSystem, SharedVolume, fsx_folder
 from infra.kubernetes.indexed_job import ray_workload
 from infra.kubernetes.operators import OperatorsArgs, install_operators
 from infra.kubernetes.outputs import outputs
 from infra.kubernetes.pods import SharedFolder
+from infra.kubernetes.queues import Queue
+from infra.kubernetes.workload import RayArgs
 from infra.settings import EksSettings, Problem, SettingsError
+
+METRICS_NAMESPACE = "monitoring"
+"""Namespace whose Prometheus may read metrics; EKS installs none (the usual name, kube-prometheus-stack docs)."""
 
 
 def deploy(settings: EksSettings) -> dict[str, Any]:
@@ -67,6 +71,28 @@ def region_problems(settings: EksSettings, region: str | None) -> list[Problem]:
     ]
 
 
+def ray_args(
+    settings: EksSettings,
+    name: str,
+    *,
+    folder: SharedFolder | None = None,
+    queue: Queue | None = None,
+    depends_on: Sequence[pulumi.Resource] = (),
+) -> RayArgs:
+    """Return the arguments of the stack's RayCluster, RayJob or Indexed Job, with the given name."""
+    return RayArgs(
+        settings=settings,
+        name=name,
+        pod=gpu_pod(settings, eks_machine(settings.nodes.machine)),
+        folder=folder,
+        head_selector=SYSTEM_NODES,
+        head_environment=HEAD_ENVIRONMENT,
+        metrics_namespace=METRICS_NAMESPACE,
+        queue=queue,
+        depends_on=depends_on,
+    )
+
+
 class EksStack(pulumi.ComponentResource):
     """Root component of a stack: network, cluster, node groups, and the resources in the cluster."""
 
@@ -77,14 +103,16 @@ class EksStack(pulumi.ComponentResource):
         # Children inherit the protection. On the cluster alone it would be too late: the engine deletes the node groups
         # before it finds that the cluster is protected (seen with 3.259.0).
         super().__init__("rdma-ray:eks:EksStack", names.stack, {}, ResourceOptions(protect=settings.protect))
-        own = ResourceOptions(parent=self)
-        network = self._network = ClusterNetwork("cluster", settings, names, own)
+        own, storage, mirror = ResourceOptions(parent=self), settings.storage, settings.access.image_mirror
+
+        network = ClusterNetwork("cluster", settings, names, own)
         routes = egress(settings.access, names, own, network=network)
-        efa = self._efa = EfaSecurityGroup("efa", names, own, vpc=network.vpc)
-        cluster = self._cluster = EksCluster("cluster", settings, names, own, network=network)
+        efa = EfaSecurityGroup("efa", names, own, vpc=network.vpc)
+        cluster = EksCluster("cluster", settings, names, own, network=network)
+        name = cluster.resource.name
+
         role = Role("nodes", names, own, service="ec2.amazonaws.com", policies=NODE_POLICIES)
         cni = Role("cni", names, own, service=POD_IDENTITY, policies=CNI_POLICIES)
-        name = cluster.resource.name
         before = Addons("before-nodes", BEFORE_NODES, names, own, cluster=name, roles={"vpc-cni": cni}).addons
 
         def node_args(subnet: pulumi.Output[str], *depends_on: pulumi.Resource) -> NodeArgs:
@@ -92,28 +120,14 @@ class EksStack(pulumi.ComponentResource):
             return NodeArgs(cluster=name, role=role.arn, subnet=subnet, depends_on=needs)
 
         system_args = node_args(network.private[0], network.associations["private-0"])
-        system = SystemNodes("system", system_args, names, own)
+        system = SystemNodes("system", system_args, names, own).group
         gpu_args = node_args(network.gpu, network.associations["gpu"], *efa.rules)
         groups = [cluster.security_group, efa.id]
-        gpu = GpuNodes("gpu", settings, gpu_args, names, own, security_groups=groups)
+        gpu = GpuNodes("gpu", settings, gpu_args, names, own, security_groups=groups).group
         # The FSx driver has no role: it mounts a file system that the stack creates.
-        after = ["coredns", "eks-node-monitoring-agent", *(["aws-fsx-csi-driver"] if settings.storage.bucket else [])]
-        addons = Addons("after-nodes", after, names, own, cluster=name, depends_on=[system.group]).addons
-        self.kubeconfig = cluster.kubeconfig
-        self.token = self._workload(settings, machine, names, system.group, gpu.group, addons)
-        self.register_outputs({})
+        after = ["coredns", "eks-node-monitoring-agent", *(["aws-fsx-csi-driver"] if storage.bucket else [])]
+        addons = Addons("after-nodes", after, names, own, cluster=name, depends_on=[system]).addons
 
-    def _workload(
-        self,
-        settings: EksSettings,
-        machine: EksMachine,
-        names: EksNames,
-        system: pulumi.Resource,
-        gpu: pulumi.Resource,
-        addons: dict[str, pulumi.Resource],
-    ) -> pulumi.Output[str]:
-        """Register the resources in the cluster; returns Ray's token."""
-        own, cluster, mirror = ResourceOptions(parent=self), self._cluster, settings.access.image_mirror
         provider = kubernetes.Provider(
             "kubernetes",
             kubeconfig=cluster.kubeconfig,
@@ -124,48 +138,35 @@ class EksStack(pulumi.ComponentResource):
         )
         # Children inherit deleted_with: they are deleted with the cluster, so `destroy` need not reach its API server.
         inside = ResourceOptions(parent=self, providers=[provider], deleted_with=cluster.resource)
-        rights = AutoscalerRights("autoscaler", names, own, cluster=cluster.resource.name)
+        rights = AutoscalerRights("autoscaler", names, own, cluster=name)
         Autoscaler("cluster-autoscaler", names, inside, mirror=mirror, rights=rights, nodes=system)
-        plugins = DevicePlugins("device-plugins", settings, inside)
-        folder = self._folder(settings, names, addons, inside) if settings.storage.bucket else None
-        # Operators find Services by name, which needs this add-on.
+        plugins = DevicePlugins("device-plugins", settings, inside).releases
+        folder = None
+        if storage.bucket is not None:
+            nodes, driver = cluster.security_group, addons["aws-fsx-csi-driver"]
+            files = SharedFileSystem("shared", storage, names, own, network=network, nodes=nodes, efa_nodes=efa.id)
+            volume = SharedVolume("shared-volume", storage, names, inside, system=files, driver=driver)
+            folder = fsx_folder(storage, volume.name)
+        # Operators find Services by name, which takes this add-on, and so do the pods of an Indexed Job.
         dns = addons["coredns"]
-        without_operator = settings.ray.mode == "indexed-job"
         operators = install_operators(
             OperatorsArgs(
                 node_selector=SYSTEM_NODES,
                 depends_on=[system, dns],
-                kuberay=not without_operator,
+                kuberay=settings.ray.mode != "indexed-job",
                 queue=queue_args(settings, machine) if settings.queue == "kueue" else None,
                 kuberay_image=mirrored(KUBERAY.image, mirror),
                 kueue_image=mirrored(KUEUE.image, mirror),
             ),
             inside,
         )
+        needs_dns = [dns] if settings.ray.mode == "indexed-job" else []
         args = ray_args(
             settings,
-            machine,
-            names,
+            names.named("ray"),
             folder=folder,
             queue=operators.queue,
-            # Pods of a Job find their head by name; with an operator, the operator already depends on DNS.
-            depends_on=[gpu, *plugins.releases, *([dns] if without_operator else []), *operators.releases],
+            depends_on=[gpu, *plugins, *needs_dns, *operators.releases],
         )
-        return ray_workload(args, inside).token
-
-    def _folder(
-        self, settings: EksSettings, names: EksNames, addons: dict[str, pulumi.Resource], inside: ResourceOptions
-    ) -> SharedFolder:
-        storage = settings.storage
-        system = SharedFileSystem(
-            "shared",
-            storage,
-            names,
-            ResourceOptions(parent=self),
-            network=self._network,
-            nodes=self._cluster.security_group,
-            efa_nodes=self._efa.id,
-        )
-        driver = addons["aws-fsx-csi-driver"]
-        volume = SharedVolume("shared-volume", storage, names, inside, system=system, driver=driver)
-        return fsx_folder(storage.mount_path, claim(volume.name, storage.capacity_gib))
+        self.kubeconfig, self.token = cluster.kubeconfig, ray_workload(args, inside).token
+        self.register_outputs({})

@@ -16,17 +16,12 @@ import pulumi_aws as aws
 from pulumi import ResourceOptions
 from pulumi_kubernetes import core, meta
 
-from infra.catalog.aws import (
-    LUSTRE_DRIVER,
-    LUSTRE_EFA_THROUGHPUT,
-    LUSTRE_EVENTS,
-    LUSTRE_PORTS,
-    LUSTRE_THROUGHPUT,
-)
+from infra.catalog.aws import LUSTRE_DRIVER, LUSTRE_EFA_THROUGHPUT, LUSTRE_EVENTS, LUSTRE_PORTS, LUSTRE_THROUGHPUT
 from infra.catalog.pins import LUSTRE
 from infra.eks.names import EksNames
 from infra.eks.network import ClusterNetwork
 from infra.eks.security_groups import rules_between, security_group
+from infra.kubernetes.pods import SharedFolder
 from infra.settings.eks import EksStorage
 
 OVER_EFA = ("Lustre over EFA, in", "Lustre over EFA, out")
@@ -151,7 +146,7 @@ class SharedVolume(pulumi.ComponentResource):
                 capacity={"storage": f"{storage.capacity_gib}Gi"},
                 access_modes=["ReadWriteMany"],
                 persistent_volume_reclaim_policy="Retain",
-                # Empty here and in the claim: a claim without the field gets the default class and never binds.
+                # Empty here and in the claim, which would otherwise get the default class and never bind.
                 storage_class_name="",
                 mount_options=["flock"],
                 csi=core.v1.CSIPersistentVolumeSourceArgs(
@@ -168,3 +163,30 @@ class SharedVolume(pulumi.ComponentResource):
         )
         self.name = volume.metadata["name"]
         self.register_outputs({"name": self.name})
+
+
+def fsx_folder(storage: EksStorage, volume: pulumi.Input[str]) -> SharedFolder:
+    """Return the file system as a folder of pods, through a claim on the PersistentVolume in their namespace.
+
+    The root of the file system belongs to root, and Ray's images run as another user. The head therefore makes it
+    writable for every user before it starts. With the sticky bit, only a file's owner can delete it.
+    """
+    claim = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": "shared"},
+        "spec": {
+            "accessModes": ["ReadWriteMany"],
+            # Empty, as on the volume.
+            "storageClassName": "",
+            "volumeName": volume,
+            "resources": {"requests": {"storage": f"{storage.capacity_gib}Gi"}},
+        },
+    }
+    return SharedFolder(
+        mount_path=storage.mount_path,
+        annotations={},
+        volume={"persistentVolumeClaim": {"claimName": "shared"}},
+        objects=(claim,),
+        prepare=("chmod", "1777", storage.mount_path),
+    )

@@ -10,8 +10,8 @@ from typing import Any
 
 from infra.catalog.aws import ACCELERATOR_LABEL, ROOT_DEVICE, ROOT_GB, SYSTEM_MACHINE
 from infra.catalog.pins import EKS_NODE_IMAGE
-from infra.eks.fabric import HEAD_ENVIRONMENT
 from infra.eks.interfaces import interfaces
+from infra.eks.pod import HEAD_ENVIRONMENT
 from rehearsal.invariants.eks_resources import (
     CLUSTER,
     GROUP_TAG,

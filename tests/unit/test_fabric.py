@@ -9,9 +9,9 @@ import pytest
 
 from infra.catalog.machines import eks_machine, gke_machine
 from infra.catalog.pins import DEVICE_API
-from infra.eks.fabric import OBSOLETE
-from infra.eks.fabric import fabric as efa_fabric
-from infra.eks.fabric import gpu_pod as eks_pod
+from infra.eks.pod import OBSOLETE
+from infra.eks.pod import fabric as efa_fabric
+from infra.eks.pod import gpu_pod as eks_pod
 from infra.fabric import SOCKET, Fabric, GpuPod
 from infra.gke.pod import fabric as gib_fabric
 from infra.gke.pod import gpu_pod as gke_pod

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from infra.eks.fabric import SETUP
+from infra.eks.pod import SETUP
 from tests.unit.stacks import eks
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -14,7 +14,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from infra.eks.fabric import OBSOLETE
+from infra.eks.pod import OBSOLETE
 from infra.fabric import GpuPod
 from infra.kubernetes.nccl_job import HOST_NAME_ROOM, IMAGES, PROGRAMS, NcclJob, Sweep, nccl_job, size
 from infra.kubernetes.nccl_job_manifest import as_yaml, key_secret, manifests, mpirun

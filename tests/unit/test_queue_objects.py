@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from infra.catalog.machines import CATALOG, eks_machine, gke_machine
-from infra.eks import queue as on_eks
+from infra.eks import pod as on_eks
 from infra.gke import queue as on_gke
 from infra.kubernetes.queue_objects import (
     LOCAL_QUEUE,

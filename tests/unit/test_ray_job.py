@@ -8,10 +8,8 @@ from typing import Any
 
 import pytest
 
-from infra.catalog.machines import eks_machine
 from infra.catalog.pins import RAY_API
-from infra.eks.names import EksNames
-from infra.eks.ray import ray_args as eks_ray_args
+from infra.eks.stack import ray_args as eks_ray_args
 from infra.gke.stack import ray_args as gke_ray_args
 from infra.kubernetes.ray_cluster import ray_job_spec
 from infra.kubernetes.workload import RayArgs
@@ -31,7 +29,7 @@ def args_of(stack: dict[str, Any], changes: dict[str, Any] | None = None) -> Ray
     assert not isinstance(settings, LocalSettings)
     if isinstance(settings, GkeSettings):
         return gke_ray_args(settings, "a3u-ray")
-    return eks_ray_args(settings, eks_machine(settings.nodes.machine), EksNames("p5", "us-east-1"))
+    return eks_ray_args(settings, "p5-ray")
 
 
 @pytest.mark.parametrize("stack", [GKE, EKS], ids=["gke", "eks"])

@@ -117,7 +117,7 @@ def test_load_sees_unknown_keys(configuration: dict[str, str], monkeypatch: pyte
 @pytest.mark.parametrize(
     "half",
     [
-        "infra.settings.load, infra.settings.schema, infra.plan, infra.addresses, infra.gke.pod, infra.eks.fabric",
+        "infra.settings.load, infra.settings.schema, infra.plan, infra.addresses, infra.gke.pod, infra.eks.pod",
         # The engine and its hosts load the SDKs; whoever reads what they registered need not.
         "rehearsal.__main__, rehearsal.invariants.by_target",
     ],

@@ -6,11 +6,10 @@ from typing import Any
 
 import pytest
 
-from infra.catalog.machines import EKS_CATALOG, eks_machine
-from infra.eks.fabric import ENVIRONMENT, HEAD_ENVIRONMENT, OBSOLETE
-from infra.eks.names import EksNames
-from infra.eks.ray import fsx_folder, ray_args
-from infra.eks.storage_claim import claim
+from infra.catalog.machines import EKS_CATALOG
+from infra.eks.pod import ENVIRONMENT, HEAD_ENVIRONMENT, OBSOLETE
+from infra.eks.stack import ray_args
+from infra.eks.storage import fsx_folder
 from infra.kubernetes.indexed_job import job_spec
 from infra.kubernetes.ray_cluster import ray_cluster_spec
 from tests.unit.stacks import eks
@@ -21,9 +20,8 @@ SET = {"FI_EFA_USE_HUGE_PAGE": "0", "NCCL_SOCKET_IFNAME": "eth0", "GLOO_SOCKET_I
 
 def spec_of(changes: dict[str, Any], *, shared: bool = False) -> dict[str, Any]:
     settings = eks(changes)
-    folder = fsx_folder("/bucket", claim("p5-shared", 1200)) if shared else None
-    args = ray_args(settings, eks_machine(settings.nodes.machine), EksNames("p5", "us-east-1"), folder=folder)
-    return ray_cluster_spec(args)
+    folder = fsx_folder(settings.storage, "p5-shared") if shared else None
+    return ray_cluster_spec(ray_args(settings, "p5-ray", folder=folder))
 
 
 def environment(template: dict[str, Any]) -> dict[str, str]:
@@ -48,8 +46,7 @@ def test_worker_has_no_obsolete_variable(machine: str, fabric: str) -> None:
 @pytest.mark.parametrize("machine", EKS_CATALOG)
 def test_job_pod_has_the_same_variables(machine: str) -> None:
     job = {"ray.mode": "indexed-job", "ray.entrypoint": "python /app/train.py", "nodes.machine": machine}
-    settings = eks(job)
-    found = environment(job_spec(ray_args(settings, eks_machine(machine), EksNames("p5", "us-east-1"))))
+    found = environment(job_spec(ray_args(eks(job), "p5-ray")))
     assert {name: found.get(name) for name in SET} == SET
     assert set(OBSOLETE).isdisjoint(found)
 

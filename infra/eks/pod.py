@@ -1,0 +1,129 @@
+"""What a pod on EKS needs to use its GPUs and EFA devices, with the EFA device plugin or with DRANET claims.
+
+No pod is privileged, shares the host's network or mounts /dev/infiniband from the host, which breaks EFA on B200
+(aws-do-eks PR #63). This module imports no SDK.
+"""
+
+from __future__ import annotations
+
+from infra.catalog.aws import SYSTEM_MAX_NODES
+from infra.catalog.machines import EksMachine
+from infra.eks.names import SYSTEM_NODES
+from infra.fabric import BOOTSTRAP, GPU_TOLERATION, Fabric, GpuPod, Variable, claim_template, whole_node, with_claim
+from infra.kubernetes.pods import node_wait_s
+from infra.kubernetes.queue_objects import GPU_FLAVOR, Flavor, QueueArgs
+from infra.settings import EksSettings
+
+EFA_RESOURCE = "vpc.amazonaws.com/efa"
+EFA_DEVICE_CLASS = "efa.networking.k8s.aws"
+CLAIM = "efa"
+SHM_GIB = 128
+
+CHEATSHEET = "awslabs/awsome-distributed-ai: 1.architectures/efa-cheatsheet.md, 95b939cd, 2026-07-23"
+
+ENVIRONMENT = (
+    Variable(
+        "FI_EFA_USE_HUGE_PAGE",
+        "0",
+        "a data loader's fork copies the huge pages of libfabric and runs out of memory",
+        CHEATSHEET,
+    ),
+    *BOOTSTRAP,
+)
+"""Variables of workers. aws-ofi-nccl 1.7 and libfabric 1.18 or later choose provider, protocol and tuner themselves."""
+
+HEAD_ENVIRONMENT = (
+    Variable(
+        "NVIDIA_VISIBLE_DEVICES",
+        "void",
+        "CUDA images set it to `all`, which gives a pod that requests no GPU every GPU of its node",
+        "awslabs/awsome-distributed-ai: slime raycluster, 95b939cd, 2026-07-23",
+    ),
+)
+"""Variables of the head."""
+
+OBSOLETE = (
+    "FI_PROVIDER",
+    "FI_EFA_USE_DEVICE_RDMA",
+    "FI_EFA_FORK_SAFE",
+    "RDMAV_FORK_SAFE",
+    "NCCL_PROTO",
+    "NCCL_ALGO",
+    "NCCL_TUNER_PLUGIN",
+    "NCCL_BUFFSIZE",
+    "NCCL_P2P_NET_CHUNKSIZE",
+    "NCCL_NVLS_CHUNKSIZE",
+    "NCCL_NVLSTREE_MAX_CHUNKSIZE",
+    "NCCL_NET_FORCE_FLUSH",
+    "NCCL_NETDEVS_POLICY",
+    "NCCL_TIMEOUT",
+    "OFI_NCCL_PROTOCOL",
+)
+"""Variables that older guides set and that must stay unset: the plugin sets or chooses them by platform, some turn off
+its tuner, and NCCL never had an NCCL_TIMEOUT (CHEATSHEET; aws/aws-ofi-nccl: src/platform-aws.cpp, 2daf7d3)."""
+
+SETUP = 'export LD_LIBRARY_PATH="/opt/amazon/ofi-nccl/lib:/opt/amazon/efa/lib:${LD_LIBRARY_PATH:-}"'
+"""Puts the image's plugin and libfabric first in the library path (paths of the EFA installer)."""
+
+
+def fabric(machine: EksMachine) -> Fabric:
+    """Return the fabric of this instance type: EFA."""
+    return Fabric(
+        transport="efa", nics=machine.nics, gbps_per_nic=machine.gbps_per_nic, aligned=True, environment=ENVIRONMENT
+    )
+
+
+def gpu_pod(settings: EksSettings, machine: EksMachine) -> GpuPod:
+    """Return what a worker pod needs with the stack's fabric.
+
+    Raises:
+        ValueError: The fabric is not one of eks, or the machine is not supported.
+    """
+    match settings.fabric:
+        case "efa":
+            # The device plugin: the pod requests every EFA device of its node by count.
+            return _pod(machine, **{EFA_RESOURCE: str(machine.efa_max)})
+        case "efa-dranet":
+            # DRANET: the pod claims every EFA device of its node.
+            return with_claim(_pod(machine), CLAIM, claim_template("all-efa", EFA_DEVICE_CLASS, machine.efa_max))
+        case other:
+            raise ValueError(f"fabric: {other} is not a fabric of eks; choose efa or efa-dranet")
+
+
+def _pod(machine: EksMachine, **extended: str) -> GpuPod:
+    if machine.pod_cpus is None or machine.pod_memory_gib is None:
+        raise ValueError(f"nodes.machine: {machine.name} is not supported: {machine.unsupported}")
+    return GpuPod(
+        annotations={},
+        node_selector={"node.kubernetes.io/instance-type": machine.name},
+        tolerations=(dict(GPU_TOLERATION),),
+        resources=whole_node(machine.pod_cpus, machine.pod_memory_gib, machine.gpus, **extended),
+        resource_claims=(),
+        volumes=({"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": f"{SHM_GIB}Gi"}},),
+        volume_mounts=({"name": "shm", "mountPath": "/dev/shm"},),
+        environment=ENVIRONMENT,
+        # Empty, because the nodes raise the limit of locked memory for every container (`launch_template.node_config`).
+        # The alternative, the capability IPC_LOCK, works for root only (NVIDIA/nvidia-container-toolkit #2037), so
+        # every worker would run as root. EFA devices are open to every user of a pod that has them.
+        security_context={},
+        setup=SETUP,
+    )
+
+
+def queue_args(settings: EksSettings, machine: EksMachine) -> QueueArgs:
+    """Return the arguments of the queue: one flavor for the GPU nodes.
+
+    Workers already select the flavor's labels, which Kueue writes into the pods' template, so the template does not
+    change. The quota of heads is one per CPU node: a head and the other pods there fill a node.
+    """
+    pod, claims = gpu_pod(settings, machine), settings.fabric == "efa-dranet"
+    return QueueArgs(
+        system_labels=SYSTEM_NODES,
+        heads=SYSTEM_MAX_NODES,
+        flavors=(Flavor(name=GPU_FLAVOR, labels=pod.node_selector),),
+        nodes=settings.nodes.max,
+        pod=pod,
+        nics=machine.efa_max if claims else 0,
+        device_class=EFA_DEVICE_CLASS if claims else None,
+        wait_s=node_wait_s(settings),
+    )
