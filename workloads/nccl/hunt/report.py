@@ -200,20 +200,20 @@ def as_svg(result: HuntResult) -> str:
     pairs = _pairs(result)
     units = _units(pairs)
     accused = {one.unit for one in result.accused}
-    size = max(len(units), 6)
-    figure = Figure(figsize=(2.5 + 0.3 * size, 1.6 + 0.3 * size), layout="constrained")
+    size = max(len(units), 1)
+    figure = Figure(figsize=(2.5 + 0.3 * max(size, 12), 1.6 + 0.3 * size), layout="constrained")
     axes = figure.add_subplot(title="Bandwidth of pairs, GB/s busbw", aspect="equal", xlim=(0, size), ylim=(size, 0))
     for x, row in enumerate(units):
         for y, other in enumerate(units):
-            cell = Rectangle((x, y), 0.95, 0.95, color=color(pairs.get((row, other))), gid=f"pair-{row}-{other}")
+            cell = Rectangle((x, y), 0.95, 0.95, color=color(pairs.get((row, other))), lw=0, gid=f"pair-{row}-{other}")
             axes.add_patch(cell)
+    axes.tick_params(length=0, top=False, labeltop=True, labelbottom=False)
     middles = [index + 0.5 for index in range(len(units))]
     axes.set_xticks(middles, [str(unit) for unit in units])
     axes.set_yticks(middles, [f"{unit}: {result.units[unit].name[:30]}" for unit in units])
     for axis in (axes.xaxis, axes.yaxis):
         for unit, label in zip(units, axis.get_ticklabels(), strict=True):
             label.set(fontsize=8, **({"color": SCALE[0][1], "fontweight": "bold"} if unit in accused else {}))
-    axes.tick_params(length=0, top=False, labeltop=True, labelbottom=False)
     axes.spines[:].set_visible(False)
     limits = [limit for limit, _ in SCALE[:-1]]
     shares = [f"below {limits[0]:.0%}", *(f"{a:.0%} to {b:.0%}" for a, b in itertools.pairwise(limits))]
