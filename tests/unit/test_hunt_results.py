@@ -19,7 +19,7 @@ from workloads.exits import Exit, WorkloadError
 from workloads.nccl.hunt import report
 from workloads.nccl.hunt.options import HuntOptions, InjectedFault, parse_fault
 from workloads.nccl.hunt.plan import Accused, Answer, Finding, Outcome, Probe, Settings, Verdict
-from workloads.nccl.hunt.result import HuntResult, Unit
+from workloads.nccl.hunt.result import HuntResult, Unit, conclude, fields_of
 
 
 def units(count: int, nics: int = 8) -> list[Unit]:
@@ -41,8 +41,14 @@ def units(count: int, nics: int = 8) -> list[Unit]:
 EMPTY = HuntResult(started=0, finished=1, spec=HuntOptions(), exit_code=1, reason="no room")
 
 
+def concluded(verdict: Verdict, units: list[Unit]) -> HuntResult:
+    code, reason = conclude(verdict, units)
+    found = fields_of(verdict, units)
+    return HuntResult(started=0, finished=1, spec=HuntOptions(), exit_code=int(code), reason=reason, **found)
+
+
 def as_result(verdict: Verdict, count: int) -> HuntResult:
-    return EMPTY.concluded(verdict, units(count))
+    return concluded(verdict, units(count))
 
 
 @pytest.fixture(scope="module")
@@ -181,7 +187,7 @@ def test_broken_pair_is_named_and_names_are_escaped() -> None:
 
     search = play(4, Hanging([], 0, 1), Settings(single=False))
     crafted = [unit.model_copy(update={"name": f"<{unit.host}>"}) for unit in units(4)]
-    result = EMPTY.concluded(search, crafted)
+    result = concluded(search, crafted)
     assert "hang" in report.pairs_csv(result)
     assert "hang" in report.as_text(result).plain
     assert report.BROKEN in report.as_svg(result)

@@ -25,7 +25,7 @@ from workloads.nccl.loop import Answer, Measurement, micro
 from workloads.nccl.options import BenchOptions
 from workloads.nccl.point_patterns import Limits
 from workloads.nccl.points import PointToPoint, selected
-from workloads.nccl.result import MultiGpuResult, RankTime, Result, Row, Spread, World
+from workloads.nccl.result import JobResult, RankTime, Result, Row, Spread, World
 from workloads.nccl.sizes import format_size
 
 ONE_HOST = "all ranks on one host: a functional proof, not a fabric measurement"
@@ -54,7 +54,7 @@ def main(text: str) -> int:
     return run(measure, result)
 
 
-def run(measure: Callable[[dict[str, Any]], tuple[Exit, str]], result: Callable[..., Result | MultiGpuResult]) -> int:
+def run(measure: Callable[[dict[str, Any]], tuple[Exit, str]], result: Callable[..., JobResult]) -> int:
     """Connect to Ray, measure, emit the result even after an error, and return its exit code.
 
     `measure` returns the exit code and the reason, and adds further fields of the result to its argument.

@@ -148,10 +148,23 @@ class Verdict(Part):
     comparisons: list[Comparison]
 
 
-class Document(Part):
-    """Result of a job. `schema_` is `schema` in JSON."""
+class JobResult(Part):
+    """What every job's result has. `schema_` is `schema` in JSON. The client sets job, cluster and command."""
 
     model_config = ConfigDict(alias_generator=lambda name: name.rstrip("_"), populate_by_name=True)
+
+    schema_: str
+    started: float
+    finished: float
+    exit_code: int
+    reason: str
+    backend: Literal["nccl", "gloo"] | None = None
+    notice: str | None = None
+    versions: dict[str, str | None] | None = None
+    injected_fault: str | None = None
+    job: str | None = None
+    cluster: str | None = None
+    command: list[str] | None = None
 
     def as_json(self, indent: int | None = 2) -> str:
         """Return the document as `--json` writes it, or on one line."""
@@ -160,31 +173,20 @@ class Document(Part):
         return json.dumps(document, indent=indent, separators=separators, allow_nan=False)
 
 
-class Result(Document):
+class Result(JobResult):
     """A benchmark run. `proves` is what the figures show: a fabric, or only that the functions work."""
 
     schema_: str = SCHEMA
-    started: float
-    finished: float
     spec: BenchOptions
-    exit_code: int
-    reason: str
     rows: list[Row]
-    backend: Literal["nccl", "gloo"] | None = None
     world: World | None = None
     proves: Literal["fabric", "function"] | None = None
-    notice: str | None = None
-    versions: dict[str, str | None] | None = None
     environment: dict[str, str] | None = None
     environment_differs_on: list[int] | None = None
     ranks: list[Member] | None = None
     evidence: Evidence | None = None
-    injected_fault: str | None = None
     seconds: dict[str, float] | None = None
     verdict: Verdict | None = None
-    job: str | None = None
-    cluster: str | None = None
-    command: list[str] | None = None
 
     def host(self, rank: int) -> str:
         """Return the host of a rank."""
@@ -241,24 +243,13 @@ class Worker(Part):
     group_destroyed: bool
 
 
-class MultiGpuResult(Document):
+class MultiGpuResult(JobResult):
     """A multi-GPU check. Each element of each tensor has to be `expected`."""
 
     schema_: str = MULTIGPU_SCHEMA
-    started: float
-    finished: float
     spec: MultiGpuOptions
-    exit_code: int
-    reason: str
     workers: list[Worker]
-    backend: Literal["nccl", "gloo"] | None = None
     ran: str | None = None
-    notice: str | None = None
     machines: int | None = None
     expected: float | None = None
-    versions: dict[str, str | None] | None = None
     group: str | None = None
-    injected_fault: str | None = None
-    job: str | None = None
-    cluster: str | None = None
-    command: list[str] | None = None

@@ -6,7 +6,7 @@ Bandwidths in GB/s busbw (decimal), burns in TFLOP/s. A field that does not appl
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -15,7 +15,7 @@ from workloads.nccl.evidence.facts import Part
 from workloads.nccl.hunt import plan
 from workloads.nccl.hunt.options import HuntOptions
 from workloads.nccl.hunt.plan import Broken, Fault, Finding, Kind, Severity, Verdict
-from workloads.nccl.result import Document
+from workloads.nccl.result import JobResult
 
 SCHEMA = "rdma-ray/hunt/1"
 ISOLATE_BELOW = 0.5  # share of the reference below which a unit spoils every job that it is in
@@ -86,15 +86,11 @@ class Accused(Part):
     action: str
 
 
-class HuntResult(Document):
+class HuntResult(JobResult):
     """A whole hunt."""
 
     schema_: str = SCHEMA
-    started: float
-    finished: float
     spec: HuntOptions
-    exit_code: int
-    reason: str
     units: list[Unit] = Field(default_factory=list)
     tests: list[Test] = Field(default_factory=list)
     accused: list[Accused] = Field(default_factory=list)
@@ -102,36 +98,26 @@ class HuntResult(Document):
     network_tests: int = 0
     rail_tests: int = 0
     rounds: int = 0
-    backend: Literal["nccl", "gloo"] | None = None
     proves: Literal["fabric", "function"] | None = None
-    notice: str | None = None
-    versions: dict[str, str | None] | None = None
-    injected_fault: str | None = None
     seconds: dict[str, float] | None = None
-    job: str | None = None
-    cluster: str | None = None
-    command: list[str] | None = None
-
-    def concluded(self, verdict: Verdict, units: Sequence[Unit]) -> HuntResult:
-        """Return the result with a search's verdict."""
-        code, reason = conclude(verdict, [unit.name for unit in units])
-        return self.model_copy(
-            update={
-                "exit_code": int(code),
-                "reason": reason,
-                "units": list(units),
-                "tests": [_test(outcome) for outcome in verdict.outcomes],
-                "accused": [_accused(one, units[one.unit]) for one in verdict.accused],
-                "findings": verdict.findings,
-                "network_tests": verdict.tests,
-                "rail_tests": verdict.rail_tests,
-                "rounds": verdict.rounds,
-            }
-        )
 
 
-def conclude(verdict: Verdict, names: Sequence[str]) -> tuple[Exit, str]:
+def fields_of(verdict: Verdict, units: Sequence[Unit]) -> dict[str, Any]:
+    """Return the fields of a HuntResult that come from a search's verdict."""
+    return {
+        "units": list(units),
+        "tests": [_test(outcome) for outcome in verdict.outcomes],
+        "accused": [_accused(one, units[one.unit]) for one in verdict.accused],
+        "findings": verdict.findings,
+        "network_tests": verdict.tests,
+        "rail_tests": verdict.rail_tests,
+        "rounds": verdict.rounds,
+    }
+
+
+def conclude(verdict: Verdict, units: Sequence[Unit]) -> tuple[Exit, str]:
     """Return exit code and reason. The most severe fault decides: wrong data, then a hang, then slow units."""
+    names = [unit.name for unit in units]
     cost = f"{verdict.tests} tests in {verdict.rounds} rounds"
     if verdict.clean:
         remark = f", {len(verdict.findings)} that failed once and not again" if verdict.findings else ""
