@@ -1,4 +1,4 @@
-"""From a stack file to resources: settings, facts, rules, addresses, and the components of each target.
+"""From a stack file to resources: settings, catalog, addresses, and the components of each target.
 
-Nothing here runs a workload; `workloads` begins where the stack's outputs end.
+Workloads are not part of this package: `workloads` starts from the stack's outputs.
 """

@@ -1,9 +1,7 @@
-"""The outputs contract: the same keys on every target; what does not apply is null.
+"""The outputs contract: the same keys on every target; a key that does not apply is null.
 
-The engine leaves a null out at the top level of a stack's outputs, so a missing key is read as null here;
-`rdma-ray outputs` prints the contract whole.
-
-This module imports neither Pulumi nor a cloud SDK, so that `workloads` can read a stack through the same types.
+The engine omits a null at the top level of a stack's outputs, so a missing key means null here; `rdma-ray outputs`
+prints all keys. This module imports neither Pulumi nor a cloud SDK: `workloads` reads stacks through these types.
 """
 
 from __future__ import annotations
@@ -15,7 +13,7 @@ from pydantic.alias_generators import to_camel
 
 
 class Contract(BaseModel):
-    """A part of the contract: frozen, and strict about names, so that a renamed key cannot pass unnoticed.
+    """Base of the contract's parts: frozen, and without unknown keys, so that a renamed key is an error.
 
     Attributes are snake_case here and camelCase in the outputs (`gpus_per_node` is `gpusPerNode`).
     """
@@ -24,7 +22,7 @@ class Contract(BaseModel):
 
 
 class Nodes(Contract):
-    """The machines that carry Ray workers (the head is not counted)."""
+    """Machines that carry Ray workers, without the head."""
 
     min: int
     max: int
@@ -33,12 +31,12 @@ class Nodes(Contract):
 
     @property
     def slots_per_node(self) -> int:
-        """Processes of a gang that a node takes: one per GPU, one per CPU where there are none."""
+        """Processes of a gang per node: one per GPU, or one per CPU without GPUs."""
         return self.gpus_per_node or self.cpus_per_node
 
     @property
     def default_gang(self) -> int:
-        """Nodes that a run takes unless told otherwise: those that stay up, and at least two for a network between."""
+        """Default number of nodes of a run: those that stay up, and at least two, so that a network is involved."""
         return max(self.min, min(2, self.max))
 
     @property
@@ -48,7 +46,7 @@ class Nodes(Contract):
 
 
 class Floor(Contract):
-    """The least bus bandwidth (busbw, GB/s, decimal) that a healthy fabric shows, and who published it."""
+    """Minimum bus bandwidth (busbw, GB/s, decimal) of a healthy fabric, with its publication."""
 
     op: str
     nodes: int
@@ -58,7 +56,7 @@ class Floor(Contract):
 
 
 class Fabric(Contract):
-    """The network between the nodes. `nics` and `gbpsPerNic` (Gbit/s) are null where there is no RDMA NIC."""
+    """Network between nodes. `nics` and `gbpsPerNic` (Gbit/s) are null without RDMA NICs."""
 
     transport: Literal["gib", "efa", "socket"]
     nics: int | None
@@ -67,11 +65,10 @@ class Fabric(Contract):
 
 
 class Ray(Contract):
-    """Where Ray answers. Every address is what a client on the user's machine dials.
+    """Addresses of Ray for clients on the user's machine.
 
-    `cluster` is its name: that of the stack on `local`; on Kubernetes that of the RayCluster, or of the RayJob or
-    Indexed Job in its place, as `mode` (the setting ray.mode) says. A stack brought up before there was a mode in the
-    outputs has none, and is read as one that takes jobs.
+    `cluster` is the name of the stack on `local`, and on Kubernetes that of the RayCluster, RayJob or Indexed Job,
+    depending on `mode` (the setting ray.mode). Outputs of an older stack without a mode are those of a RayCluster.
     """
 
     cluster: str
@@ -84,13 +81,13 @@ class Ray(Contract):
 
 
 class Storage(Contract):
-    """A folder that every Ray node sees under the same path."""
+    """Folder that every Ray node sees under the same path."""
 
     path: str
 
 
 class Outputs(Contract):
-    """A stack's outputs, whole."""
+    """All outputs of a stack."""
 
     target: Literal["local", "gke", "eks"]
     location: str | None = None

@@ -71,7 +71,7 @@ class NcclImage:
     Args:
         image: Name of the image.
         tests: Folder of all_gather_perf and the others.
-        mpirun: Command; with its full path it tells the other nodes where its programs are (mpirun(1), Open MPI 4.1:
+        mpirun: Command; with its full path, the other nodes find its programs there (mpirun(1), Open MPI 4.1:
             the same as --prefix).
         sshd: Command that serves logins on `SSH_PORT`, in the foreground.
         own_keys: Whether the image contains a key pair, which is then public.

@@ -1,4 +1,4 @@
-"""The Google Cloud stack under Pulumi's mocks: what settings make of it, how long it takes, what it says of itself."""
+"""The Google Cloud stack under Pulumi's mocks: resources of each setting, outputs, and run time."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ def made(changes: dict[str, Any]) -> Deployed:
     return deployed(changed(GKE, changes))
 
 
-def test_the_program_takes_less_than_a_second() -> None:
-    """The best of three, in seconds of the processor."""
-    made(WHOLE)  # Imports what the SDKs import when they are first used.
+def test_program_takes_less_than_a_second() -> None:
+    """The best of three runs, in seconds of CPU time."""
+    made(WHOLE)  # Triggers the lazy imports of the SDKs.
     assert min(made(WHOLE).seconds for _ in range(3)) <= 1.0
 
 
 @pytest.mark.parametrize("changes", [{}, WHOLE, {"fabric": "dranet"}, {"fabric": "managed-dranet"}])
-def test_outputs_fit_the_contract(changes: dict[str, Any]) -> None:
+def test_outputs_match_the_contract(changes: dict[str, Any]) -> None:
     outputs = Outputs.model_validate(made(changes).outputs)
     assert outputs.target == "gke"
     assert (outputs.nodes.gpus_per_node, outputs.fabric.nics, outputs.fabric.gbps_per_nic) == (8, 8, 400)
@@ -38,7 +38,7 @@ def test_outputs_fit_the_contract(changes: dict[str, Any]) -> None:
     assert (outputs.storage is not None) == ("storage.bucket" in changes)
 
 
-def test_a_closed_control_plane_is_reached_by_name_an_open_one_by_address() -> None:
+def test_private_control_plane_is_reached_by_name_and_public_one_by_address() -> None:
     closed, opened = made({}), made({"access.publicEndpoint": True, "access.authorizedNetworks": ["203.0.113.7/32"]})
     assert "gke-1.us-central1.gke.goog" in closed.outputs["kubeconfig"]
     assert "https://10.0.0.2" in opened.outputs["kubeconfig"]
@@ -48,7 +48,7 @@ def test_a_closed_control_plane_is_reached_by_name_an_open_one_by_address() -> N
     assert blocks == [{"cidrBlock": "203.0.113.7/32"}]
 
 
-def test_a_second_choice_is_a_second_pool_of_its_own_kind() -> None:
+def test_fallback_is_a_second_pool_of_its_own_capacity() -> None:
     stack = made(WHOLE).made
     first, second = stack[POOL, "pool-gpu"].inputs["nodeConfig"], stack[POOL, "pool-fallback"].inputs["nodeConfig"]
     assert (first["flexStart"], first.get("spot")) == (True, None)
@@ -62,7 +62,7 @@ def test_a_second_choice_is_a_second_pool_of_its_own_kind() -> None:
     assert rules == [{"nodepools": ["gpu"]}, {"nodepools": ["fallback"]}]
 
 
-def test_a_reservation_is_named() -> None:
+def test_pool_uses_the_named_reservation() -> None:
     pool = made({"nodes.capacity": "reservation", "nodes.reservation": "mine", "nodes.min": 1}).made[POOL, "pool-gpu"]
     assert pool.inputs["nodeConfig"]["reservationAffinity"] == {
         "consumeReservationType": "SPECIFIC_RESERVATION",
@@ -72,7 +72,7 @@ def test_a_reservation_is_named() -> None:
     assert pool.inputs["autoscaling"]["totalMinNodeCount"] == pool.inputs["initialNodeCount"] == 1
 
 
-def test_the_bucket_is_open_to_the_pods_and_to_nobody_else() -> None:
+def test_only_ray_pods_have_access_to_the_bucket() -> None:
     members = [one.inputs for one in made(WHOLE).made.values() if one.type.endswith(":BucketIAMMember")]
     assert {member["role"] for member in members} == {"roles/storage.objectUser"}
     assert {member["member"].rpartition("/subject/")[2] for member in members} == {
@@ -81,7 +81,7 @@ def test_the_bucket_is_open_to_the_pods_and_to_nobody_else() -> None:
     }
 
 
-def test_claims_make_no_network_objects_and_managed_ones_no_networks() -> None:
+def test_dranet_has_no_network_objects_and_managed_dranet_no_networks() -> None:
     claims, managed = made({"fabric": "dranet"}).made, made({"fabric": "managed-dranet"}).made
     for stack in (claims, managed):
         assert not [one for one in stack if one[0].startswith("kubernetes:networking.gke.io/")]
@@ -91,7 +91,7 @@ def test_claims_make_no_network_objects_and_managed_ones_no_networks() -> None:
     assert len(claims[POOL, "pool-gpu"].inputs["networkConfig"]["additionalNodeNetworkConfigs"]) == 9
 
 
-def test_a_project_is_asked_for_before_anything_registers() -> None:
+def test_missing_project_is_reported_before_anything_registers() -> None:
     with pytest.raises(SettingsError) as refused:
         deployed(GKE, config={})
     assert [problem.settings[0] for problem in refused.value.problems] == ["gcp:project"]

@@ -48,7 +48,7 @@ class Recorder(pulumi_mocks.Mocks):
         return f"{args.name}-id", outputs
 
     def call(self, args: pulumi.runtime.MockCallArgs) -> tuple[dict[str, Any], list[tuple[str, str]] | None]:
-        raise AssertionError(f"the local target calls no provider function, but called {args.token}")
+        raise AssertionError(f"the local target calls no provider function; got {args.token}")
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Workloads and their queue under Pulumi's mocks: what is made in each mode, marked how, and after what."""
+"""Workloads and their queue under Pulumi's mocks: resources, labels and order in each mode."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ def release(stack: Deployed, name: str) -> Made:
 
 
 def waits(made: Made) -> set[str]:
-    """The names of what a resource waits for, by type and name."""
+    """Return the types and names of what a resource depends on."""
     return {urn.rpartition("$")[2] if "$" in urn else "::".join(urn.split("::")[2:]) for urn in made.waits}
 
 
 @pytest.mark.parametrize("cloud", STACKS)
 @pytest.mark.parametrize("mode", MODES)
-def test_a_workload_waits_suspended_for_its_queue(cloud: str, mode: str) -> None:
+def test_workload_starts_suspended_in_its_queue(cloud: str, mode: str) -> None:
     stack = up(cloud, mode)
     workload = the(stack, MODES[mode][0])
     assert workload.inputs["metadata"]["labels"] == {"kueue.x-k8s.io/queue-name": "gpu"}
@@ -62,7 +62,7 @@ def test_a_workload_waits_suspended_for_its_queue(cloud: str, mode: str) -> None
 
 @pytest.mark.parametrize("cloud", STACKS)
 @pytest.mark.parametrize("mode", MODES)
-def test_without_a_queue_there_is_nothing_of_it(cloud: str, mode: str) -> None:
+def test_no_queue_resources_without_a_queue(cloud: str, mode: str) -> None:
     stack = up(cloud, mode, "none")
     workload = the(stack, MODES[mode][0])
     assert "labels" not in workload.inputs["metadata"]
@@ -74,8 +74,8 @@ def test_without_a_queue_there_is_nothing_of_it(cloud: str, mode: str) -> None:
 
 @pytest.mark.parametrize("cloud", STACKS)
 @pytest.mark.parametrize("mode", MODES)
-def test_controllers_come_before_queues_and_queues_before_the_workload(cloud: str, mode: str) -> None:
-    """Destroyed the other way round: Kueue takes its finalizers away while it is still there."""
+def test_workload_depends_on_queues_and_queues_on_controllers(cloud: str, mode: str) -> None:
+    """Deletion runs in reverse order: Kueue removes its finalizers while it still runs."""
     stack = up(cloud, mode)
     for flavor in all_of(stack, f"{KUEUE}ResourceFlavor").values():
         assert f"{RELEASE}::kueue" in waits(flavor)
@@ -86,7 +86,7 @@ def test_controllers_come_before_queues_and_queues_before_the_workload(cloud: st
     assert local.inputs["metadata"]["namespace"] == "ray"
     operator = (RELEASE, "kuberay") in stack.made
     assert operator == (mode != "indexed-job")
-    # Kueue's webhook answers for Ray's kinds only once their definitions are there.
+    # Kueue's webhook answers for Ray's kinds only once their CRDs exist.
     assert (f"{RELEASE}::kuberay" in waits(release(stack, "kueue"))) == operator
 
 
@@ -97,11 +97,11 @@ def test_controllers_come_before_queues_and_queues_before_the_workload(cloud: st
         ("cluster", "kueue", {"metadata.labels", "spec"}),
         ("job", "none", {"metadata.labels", "spec"}),
         ("job", "kueue", {"metadata.labels", "spec"}),
-        # Of a Job's spec, the provider knows what cannot be changed.
+        # The provider knows the immutable fields of a Job's spec.
         ("indexed-job", "kueue", {"metadata.labels"}),
     ],
 )
-def test_what_nobody_may_change_is_replaced_and_kueues_word_is_left_alone(
+def test_immutable_fields_replace_the_workload_and_suspend_is_ignored(
     mode: str, queue: str, replacing: set[str]
 ) -> None:
     workload = the(up("gke", mode, queue), MODES[mode][0])
@@ -111,7 +111,7 @@ def test_what_nobody_may_change_is_replaced_and_kueues_word_is_left_alone(
     assert autoscaled == (mode == "cluster" and queue == "none")
 
 
-def test_the_quota_is_what_the_pool_holds() -> None:
+def test_quota_is_the_capacity_of_the_pool() -> None:
     queue = the(up("gke", "cluster", "kueue", (("nodes.max", 4),)), f"{KUEUE}ClusterQueue").inputs["spec"]
     (group,) = queue["resourceGroups"]
     assert group["coveredResources"] == ["cpu", "memory", "nvidia.com/gpu", "ephemeral-storage"]
@@ -135,10 +135,10 @@ def test_the_quota_is_what_the_pool_holds() -> None:
         ("gke", {"fabric": "managed-dranet"}, "rdma-nics", "16", ["mrdma.google.com"]),
     ],
 )
-def test_nics_are_in_the_quota_however_pods_ask_for_them(
+def test_quota_includes_nics_of_every_fabric(
     cloud: str, changes: dict[str, Any], resource: str, amount: str, classes: list[str] | None
 ) -> None:
-    """Kueue admits nothing that asks for what no quota names, nor a claim of a class that it does not know."""
+    """Kueue admits no request without a quota, and no claim of an unknown class."""
     stack = up(cloud, "cluster", "kueue", tuple(changes.items()))
     (group,) = the(stack, f"{KUEUE}ClusterQueue").inputs["spec"]["resourceGroups"]
     gpu = next(flavor for flavor in group["flavors"] if flavor["name"] == "gpu")
@@ -149,11 +149,11 @@ def test_nics_are_in_the_quota_however_pods_ask_for_them(
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_queued_machines_are_asked_for_by_a_check(mode: str) -> None:
+def test_queued_capacity_has_an_admission_check(mode: str) -> None:
     stack = up("gke", mode, "kueue", tuple(QUEUED.items()))
     workload = the(stack, MODES[mode][0]).inputs
-    lent = workload["metadata"]["annotations"]["provreq.kueue.x-k8s.io/maxRunDurationSeconds"]
-    assert lent == str(24 * 3600)
+    max_run = workload["metadata"]["annotations"]["provreq.kueue.x-k8s.io/maxRunDurationSeconds"]
+    assert max_run == str(24 * 3600)
     pool = stack.made["gcp:container/nodePool:NodePool", "pool-gpu"].inputs
     assert pool["queuedProvisioning"] == {"enabled": True}
     assert pool["autoscaling"] == {"locationPolicy": "ANY", "totalMaxNodeCount": 4, "totalMinNodeCount": 0}
@@ -171,7 +171,7 @@ def test_queued_machines_are_asked_for_by_a_check(mode: str) -> None:
     }
 
 
-def test_the_reservation_is_first_and_queued_machines_are_next() -> None:
+def test_reservation_is_tried_before_queued_capacity() -> None:
     more = {"nodes.capacity": "reservation", "nodes.reservation": "ours", "nodes.fallback": "flex-start-queued"}
     stack = up("gke", "job", "kueue", tuple(more.items()))
     spec = the(stack, f"{KUEUE}ClusterQueue").inputs["spec"]
@@ -192,8 +192,8 @@ def test_the_reservation_is_first_and_queued_machines_are_next() -> None:
     assert "nodeSelector" not in group["template"]["spec"]
 
 
-def test_the_control_plane_may_call_kueue_and_nothing_else_of_ours() -> None:
-    """GKE opens 443 and 10250 to it, and Kueue listens on neither."""
+def test_control_plane_may_call_only_kueue() -> None:
+    """GKE allows ports 443 and 10250, and Kueue listens on neither."""
     stack = up("gke", "cluster")
     rule = stack.made["gcp:compute/firewall:Firewall", "webhooks"].inputs
     assert rule["allows"] == [{"protocol": "tcp", "ports": ["9443", "8082"]}]
@@ -204,7 +204,7 @@ def test_the_control_plane_may_call_kueue_and_nothing_else_of_ours() -> None:
     assert ("gcp:compute/firewall:Firewall", "webhooks") not in up("gke", "cluster", "none").made
 
 
-def test_the_image_of_kueue_comes_from_the_mirror() -> None:
+def test_image_of_kueue_comes_from_the_mirror() -> None:
     mirror = "111122223333.dkr.ecr.us-east-1.amazonaws.com/mirror"
     values = release(up("eks", "cluster", "kueue", (("access.imageMirror", mirror),)), "kueue").inputs["values"]
     image = values["controllerManager"]["manager"]["image"]
@@ -213,7 +213,7 @@ def test_the_image_of_kueue_comes_from_the_mirror() -> None:
 
 
 @pytest.mark.parametrize("queue", ["none", "kueue"])
-def test_a_rayjob_stands_in_the_surroundings_of_a_raycluster(queue: str) -> None:
+def test_rayjob_has_the_supporting_resources_of_a_raycluster(queue: str) -> None:
     cluster, job = up("gke", "cluster", queue), up("gke", "job", queue)
     ours = {key for key in cluster.made if key[0].startswith(("kubernetes:", "random:"))}
     theirs = {key for key in job.made if key[0].startswith(("kubernetes:", "random:"))}

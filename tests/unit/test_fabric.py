@@ -1,4 +1,4 @@
-"""What a pod carries, machine by machine and fabric by fabric."""
+"""GPU pods and fabrics, for each machine and fabric."""
 
 from __future__ import annotations
 
@@ -64,17 +64,17 @@ def every_key(value: Any) -> set[str]:
 
 
 @pytest.mark.parametrize(("name", "pod"), PODS, ids=[name for name, _ in PODS])
-def test_no_pod_has_more_rights_than_it_needs(name: str, pod: GpuPod) -> None:
+def test_pods_have_no_unneeded_privileges(name: str, pod: GpuPod) -> None:
     spec, container = pod.pod(), pod.container()
     assert not {"hostNetwork", "hostPID", "privileged", "allowPrivilegeEscalation"} & every_key([spec, container])
-    # Locked memory: GKE's nodes need the capability for it, those of EKS lift the limit themselves.
+    # Locked memory: pods on GKE need the capability, nodes of EKS raise the limit.
     assert container["securityContext"].get("capabilities") == ({"add": ["IPC_LOCK"]} if name.startswith("a") else None)
     paths = [volume["hostPath"]["path"] for volume in spec["volumes"] if "hostPath" in volume]
     assert not [path for path in paths if path.startswith(("/dev", "/sys", "/proc"))], name
 
 
 @pytest.mark.parametrize(("name", "pod"), PODS, ids=[name for name, _ in PODS])
-def test_every_pod_takes_its_node_whole(name: str, pod: GpuPod) -> None:
+def test_every_pod_takes_a_whole_node(name: str, pod: GpuPod) -> None:
     resources = pod.container()["resources"]
     assert resources["requests"] == resources["limits"], name
     assert resources["limits"]["nvidia.com/gpu"] == "8"
@@ -82,7 +82,7 @@ def test_every_pod_takes_its_node_whole(name: str, pod: GpuPod) -> None:
 
 
 @pytest.mark.parametrize(("name", "pod"), PODS, ids=[name for name, _ in PODS])
-def test_parts_fit_together(name: str, pod: GpuPod) -> None:
+def test_mounts_volumes_and_claims_match(name: str, pod: GpuPod) -> None:
     spec, container = pod.pod(), pod.container()
     json.dumps([spec, container, list(pod.objects), dict(pod.annotations)])
     volumes = {volume["name"] for volume in spec["volumes"]}
@@ -125,21 +125,21 @@ def test_dranet_claims_every_nic(machine: str, fabric: str, device_class: str, k
     (request,) = pod.objects[-1]["spec"]["spec"]["devices"]["requests"]
     assert request["exactly"]["deviceClassName"] == device_class
     assert (request["exactly"]["allocationMode"], request["exactly"]["count"]) == ("ExactCount", 8)
-    # A selector here would keep Kueue from admitting the first claim; the class says which devices it is for.
+    # With a selector here Kueue would not admit the first claim; the class selects the devices.
     assert "selectors" not in request["exactly"]
     for made in pod.objects[:-1]:
         selectors = [item["cel"]["expression"] for item in made["spec"]["selectors"]]
         assert selectors == ['device.driver == "dra.net"', 'device.attributes["dra.net"].rdma == true']
 
 
-def test_gke_pods_use_what_the_node_provides() -> None:
+def test_gke_pods_mount_driver_and_plugin_of_the_node() -> None:
     pod = on_gke()
     hosts = {volume["hostPath"]["path"] for volume in pod.pod()["volumes"] if "hostPath" in volume}
     assert hosts == {"/home/kubernetes/bin/nvidia", "/home/kubernetes/bin/gib"}
     assert pod.setup == "source /usr/local/gib/scripts/set_nccl_env.sh"
     limits = pod.container()["resources"]["limits"]
     assert limits == {"cpu": "220", "memory": "2800Gi", "nvidia.com/gpu": "8", "ephemeral-storage": "1000Gi"}
-    # What the script sets is not set twice: its values follow the installed plugin.
+    # The pod must not repeat variables of the script, whose values match the installed plugin.
     assert {"NCCL_NET", "NCCL_TUNER_CONFIG_PATH"}.isdisjoint(variable.name for variable in pod.environment)
 
 
@@ -156,7 +156,7 @@ def test_gke_selectors() -> None:
     reserved = {"nodes.capacity": "reservation", "nodes.reservation": "ours", "queue": "kueue"}
     either = on_gke({**reserved, "nodes.fallback": "flex-start-queued"})
     assert "cloud.google.com/gke-queued" in {toleration["key"] for toleration in either.tolerations}
-    # Kueue chooses the pool; nothing of ours stands in the field that it writes.
+    # Kueue chooses the pool, so the field that it writes must be empty.
     assert "nodeSelector" not in either.pod()
     assert "cloud.google.com/gke-queued" not in {toleration["key"] for toleration in on_gke(reserved).tolerations}
 
@@ -173,7 +173,7 @@ def test_efa_devices_by_plugin_and_by_claim(machine: str, devices: int) -> None:
     assert request["exactly"]["count"] == devices
     for pod in (plugin, claim):
         assert pod.node_selector == {"node.kubernetes.io/instance-type": machine}
-        # Ray's own user: the nodes lift the limit on locked memory, which the capability does for root only.
+        # Ray's user: the nodes raise the limit of locked memory; the capability works for root only.
         assert pod.container()["securityContext"] == {}
 
 
@@ -200,7 +200,7 @@ def test_fabrics() -> None:
     assert (SOCKET.transport, SOCKET.nics, SOCKET.gbps) == ("socket", None, None)
 
 
-def test_what_a_caller_changes_stays_with_the_caller() -> None:
+def test_changes_of_a_caller_do_not_affect_the_pod() -> None:
     pod = on_gke()
     pod.pod()["volumes"].clear()
     pod.container()["resources"]["limits"]["cpu"] = "1"
@@ -211,7 +211,7 @@ def test_what_a_caller_changes_stays_with_the_caller() -> None:
     assert isinstance(SOCKET, Fabric)
 
 
-def test_the_other_clouds_fabric_and_unbuilt_machines_are_refused() -> None:
+def test_fabric_of_another_cloud_and_unsupported_machine_are_rejected() -> None:
     with pytest.raises(ValueError, match="efa is not a fabric of gke"):
         gke_pod(eks(), gke_machine("a4-highgpu-8g"))  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="multi-network is not a fabric of eks"):

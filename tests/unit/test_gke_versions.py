@@ -1,4 +1,4 @@
-"""The version that a cluster begins with."""
+"""First version of a GKE cluster."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ def test_versions_are_ordered_by_number() -> None:
         ({"fabric": "managed-dranet"}, "1.34.1-gke.1829001"),
     ],
 )
-def test_minimum_follows_machine_capacity_and_fabric(changes: dict[str, object], minimum: str) -> None:
+def test_minimum_depends_on_machine_capacity_and_fabric(changes: dict[str, object], minimum: str) -> None:
     settings = gke(changes)
     assert minimum_version(settings, gke_machine(settings.nodes.machine)) == minimum
 
 
-def test_the_channels_default_is_taken_if_it_suffices() -> None:
+def test_default_of_the_channel_is_used_if_new_enough() -> None:
     assert control_plane_version("1.34.10-gke.1", OFFERED, "1.34", "us-central1") is None
 
 
-def test_else_the_oldest_that_suffices() -> None:
+def test_oldest_new_enough_version_is_used_otherwise() -> None:
     found = control_plane_version("1.33.9-gke.1000000", OFFERED, "1.34.1-gke.1829001", "us-central1")
     assert found == "1.34.1-gke.1829001"
 
 
-def test_none_that_suffices_is_an_error_with_place_and_need() -> None:
+def test_missing_version_is_an_error_with_location_and_minimum() -> None:
     with pytest.raises(NoVersionError, match=r"us-central1 offers GKE up to 1\.35\.0-gke\.5.*needs 1\.36"):
         control_plane_version("1.33.9-gke.1000000", OFFERED, "1.36", "us-central1")

@@ -1,4 +1,4 @@
-"""A kubeconfig holds no secret, and both ways to the control plane are complete."""
+"""Kubeconfigs of GKE: no secret, and complete for both endpoints."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 from infra.gke.cluster import kubeconfig
 
 
-def test_no_secret_is_in_it() -> None:
+def test_kubeconfig_has_no_secret() -> None:
     text = kubeconfig("a3u", "10.0.0.1", "Q0E=")
     for word in ("token", "password", "client-key"):
         assert word not in text
@@ -15,7 +15,7 @@ def test_no_secret_is_in_it() -> None:
     assert user["user"]["exec"]["command"] == "gke-gcloud-auth-plugin"
 
 
-def test_by_address_it_carries_the_authority_by_name_it_needs_none() -> None:
+def test_only_the_endpoint_by_address_needs_the_certificate_authority() -> None:
     by_address = json.loads(kubeconfig("a3u", "10.0.0.1", "Q0E="))
     by_name = json.loads(kubeconfig("a3u", "gke-1.us-central1.gke.goog", None))
     assert by_address["clusters"][0]["cluster"] == {
@@ -25,7 +25,7 @@ def test_by_address_it_carries_the_authority_by_name_it_needs_none() -> None:
     assert by_name["clusters"][0]["cluster"] == {"server": "https://gke-1.us-central1.gke.goog"}
 
 
-def test_its_context_leads_to_its_cluster_and_user() -> None:
+def test_context_names_cluster_and_user() -> None:
     config = json.loads(kubeconfig("a3u", "10.0.0.1", None))
     (context,) = (entry for entry in config["contexts"] if entry["name"] == config["current-context"])
     assert context["context"]["cluster"] == config["clusters"][0]["name"]

@@ -1,4 +1,4 @@
-"""The NCCL Job's manifests, and what it refuses to be; its scripts run in `tests/components/test_nccl_job_pod.py`."""
+"""Objects and validation of an NCCL Job; its scripts run in `tests/components/test_nccl_job_pod.py`."""
 
 from __future__ import annotations
 
@@ -80,8 +80,8 @@ def gpu_pod(raw: dict[str, Any]) -> GpuPod:
     return pod
 
 
-def test_peers_resolve_each_other() -> None:
-    """The baseline's fault: its Services selected a label that its pods lacked, and pods had no subdomain."""
+def test_pods_resolve_each_other() -> None:
+    """In the example that this Job follows, Services selected a label that the pods lacked, without a subdomain."""
     job = made(GKE, nodes=2)
     service, pod = one(job, "Service"), pod_spec(job)
     assert service["spec"]["selector"] == {LABEL: one(job, "Job")["metadata"]["name"]}
@@ -93,7 +93,7 @@ def test_peers_resolve_each_other() -> None:
     assert len({each["metadata"]["namespace"] for each in manifests(job)}) == 1
 
 
-def test_the_job_ends_by_pod_0_and_never_by_halves() -> None:
+def test_pod_0_decides_and_no_pod_is_retried() -> None:
     spec = one(made(GKE, nodes=2), "Job")["spec"]
     assert (spec["completionMode"], spec["completions"], spec["parallelism"]) == ("Indexed", 2, 2)
     assert spec["successPolicy"] == {"rules": [{"succeededIndexes": "0"}]}
@@ -101,7 +101,7 @@ def test_the_job_ends_by_pod_0_and_never_by_halves() -> None:
     assert spec["template"]["spec"]["restartPolicy"] == "Never"
 
 
-def test_waiting_for_machines_does_not_count_against_a_pod_but_is_bounded() -> None:
+def test_wait_for_nodes_is_limited_and_not_part_of_the_pod_deadline() -> None:
     job = made(changed(GKE, {"nodes.capacity": "spot"}), wait_s=100, run_s=200)
     spec = one(job, "Job")["spec"]
     assert spec["template"]["spec"]["activeDeadlineSeconds"] == 1200
@@ -117,7 +117,7 @@ def test_waiting_for_machines_does_not_count_against_a_pod_but_is_bounded() -> N
     ],
     ids=lambda raw: raw["fabric"],
 )
-def test_a_pod_reaches_the_fabric_as_rays_workers_do(raw: dict[str, Any]) -> None:
+def test_pod_reaches_the_fabric_as_ray_workers_do(raw: dict[str, Any]) -> None:
     job, pod = made(raw), gpu_pod(raw)
     spec, own = pod_spec(job), container(job)
     assert own["resources"] == pod.container()["resources"]
@@ -134,7 +134,7 @@ def test_a_pod_reaches_the_fabric_as_rays_workers_do(raw: dict[str, Any]) -> Non
 
 
 @pytest.mark.parametrize("fabric", ["dranet", "managed-dranet"])
-def test_claims_are_the_jobs_own_so_that_deleting_it_leaves_the_stacks(fabric: str) -> None:
+def test_job_has_its_own_claim_templates(fabric: str) -> None:
     job, pod = made(changed(GKE, {"fabric": fabric})), gpu_pod(changed(GKE, {"fabric": fabric}))
     template = one(job, "ResourceClaimTemplate")
     (claim,) = pod_spec(job)["resourceClaims"]
@@ -145,7 +145,7 @@ def test_claims_are_the_jobs_own_so_that_deleting_it_leaves_the_stacks(fabric: s
 
 
 @pytest.mark.parametrize("raw", [GKE, EKS], ids=["gke", "eks"])
-def test_the_command_is_the_one_that_is_known_to_work(raw: dict[str, Any]) -> None:
+def test_command_is_that_of_the_published_example(raw: dict[str, Any]) -> None:
     job = made(raw, Sweep(op="all_to_all", begin="1M", end="2G", factor=4, iterations=7, warmup=3), nodes=2)
     command = mpirun(job)
     assert container(job)["command"][4:] == command
@@ -164,7 +164,7 @@ def test_the_command_is_the_one_that_is_known_to_work(raw: dict[str, Any]) -> No
     assert " ".join(command).endswith(f" {measured}")
 
 
-def test_a_step_that_fails_is_told_and_does_not_keep_the_script_from_running() -> None:
+def test_failing_setup_step_is_reported_and_the_script_runs() -> None:
     job = replace(JOB, image=replace(JOB.image, prepare="cannot-prepare"))
     line = container(job)["command"][2].replace("exec bash /etc/rdma-ray/pod.sh", "exec printf %s,")
     done = subprocess.run(["bash", "-c", line, "nccl", "mpirun", "-np"], capture_output=True, text=True, check=False)
@@ -173,7 +173,7 @@ def test_a_step_that_fails_is_told_and_does_not_keep_the_script_from_running() -
     assert "failed: source /usr/local/gib/scripts/set_nccl_env.sh" in done.stderr
 
 
-def test_nothing_obsolete_is_set_on_eks_and_open_mpi_gets_one_list_of_interfaces() -> None:
+def test_eks_job_sets_no_obsolete_variable_and_one_list_of_interfaces() -> None:
     job = made(EKS)
     assert not set(OBSOLETE) & set(environment(job))
     assert not any(name in text for name in OBSOLETE for text in container(job)["command"])
@@ -181,17 +181,17 @@ def test_nothing_obsolete_is_set_on_eks_and_open_mpi_gets_one_list_of_interfaces
     assert container(job)["command"][2].startswith("unset OMPI_MCA_btl_tcp_if_exclude ")
 
 
-def test_a_fall_back_to_sockets_is_an_error_on_gke() -> None:
+def test_fallback_to_sockets_is_an_error_on_gke() -> None:
     assert environment(made(GKE))["NCCL_NET"] == "gIB"
     assert "NCCL_NET" not in environment(made(EKS))
 
 
 @pytest.mark.parametrize(("split", "mask"), [("world", "0x0"), ("rails", "0x7")])
-def test_split(split: Any, mask: str) -> None:
+def test_split_sets_the_mask_of_nccl_tests(split: Any, mask: str) -> None:
     assert environment(made(GKE, Sweep(split=split)))["NCCL_TESTS_SPLIT_MASK"] == mask
 
 
-def test_a_queue_and_only_a_queue_suspends_the_job() -> None:
+def test_job_is_suspended_only_with_a_queue() -> None:
     plain, queued = one(made(GKE), "Job"), one(made(GKE, queue="gpus"), "Job")
     assert "suspend" not in plain["spec"]
     assert not any("kueue" in str(each) for each in manifests(made(GKE)))
@@ -200,18 +200,18 @@ def test_a_queue_and_only_a_queue_suspends_the_job() -> None:
     assert "annotations" not in queued["metadata"]
 
 
-def test_the_stacks_own_queue_admits_the_job_unless_another_is_named() -> None:
+def test_queue_of_the_stack_admits_the_job_by_default() -> None:
     stack = changed(GKE, {"nodes.capacity": "reservation", "nodes.reservation": "ours", "queue": "kueue"})
     next_queued = parse(changed(stack, {"nodes.fallback": "flex-start-queued"}))
     own = one(made(next_queued), "Job")["metadata"]
     assert own["labels"]["kueue.x-k8s.io/queue-name"] == "gpu"
-    # Should it be the queued machines that it gets, they are lent for as long as its pods may live.
+    # Nodes of a ProvisioningRequest run as long as its pods may.
     assert list(own["annotations"]) == ["provreq.kueue.x-k8s.io/maxRunDurationSeconds"]
     assert one(made(next_queued, queue="gpus"), "Job")["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "gpus"
     assert "annotations" not in one(made(parse(stack)), "Job")["metadata"]
 
 
-def test_queued_machines_are_lent_for_as_long_as_the_pods_may_live() -> None:
+def test_queued_nodes_run_as_long_as_the_pods_may() -> None:
     settings = parse(GKE)
     lent = settings.model_copy(update={"nodes": settings.nodes.model_copy(update={"capacity": "flex-start-queued"})})
     job = made(lent, queue="dws", wait_s=600, run_s=1200)
@@ -221,7 +221,7 @@ def test_queued_machines_are_lent_for_as_long_as_the_pods_may_live() -> None:
         made(lent, queue="dws", run_s=604_800)
 
 
-def test_keys_come_from_the_image_or_from_a_secret_that_is_not_among_the_manifests() -> None:
+def test_keys_come_from_the_image_or_from_a_separate_secret() -> None:
     gke, eks = made(GKE), made(EKS)
     assert "key" not in {each["name"] for each in pod_spec(gke)["volumes"]}
     (volume,) = (each for each in pod_spec(eks)["volumes"] if each["name"] == "key")
@@ -231,27 +231,27 @@ def test_keys_come_from_the_image_or_from_a_secret_that_is_not_among_the_manifes
     assert "Secret" not in {each["kind"] for job in (gke, eks) for each in manifests(job)}
 
 
-def test_sshd_and_ssh_name_the_files_of_the_secret() -> None:
+def test_sshd_and_ssh_use_the_files_of_the_secret() -> None:
     files, names = script_files(NCCL_JOB_POD), key_secret(made(EKS), "p", "ssh-ed25519 A c")["stringData"]
-    told = [
+    files_used = [
         line.split()[1]
         for name in ("sshd_config", "ssh_config")
         for line in files[name].splitlines()
         if line.strip().startswith(("HostKey ", "AuthorizedKeysFile", "IdentityFile", "UserKnownHostsFile"))
     ]
-    assert {Path(path).parent.as_posix() for path in told} == {"/etc/rdma-ray-key"}
-    assert {Path(path).name for path in told} == set(names)
+    assert {Path(path).parent.as_posix() for path in files_used} == {"/etc/rdma-ray-key"}
+    assert {Path(path).name for path in files_used} == set(names)
     assert "/etc/rdma-ray-key" in {each["mountPath"] for each in container(made(EKS))["volumeMounts"]}
 
 
-def test_only_the_jobs_own_pods_may_log_in() -> None:
+def test_network_policy_admits_only_pods_of_the_job() -> None:
     policy = one(made(GKE), "NetworkPolicy")["spec"]
     own = {"matchLabels": {LABEL: "nccl-all-gather"}}
     assert policy == {"podSelector": own, "policyTypes": ["Ingress"], "ingress": [{"from": [{"podSelector": own}]}]}
 
 
 @pytest.mark.parametrize("path", CLOUD_STACKS, ids=lambda path: path.stem)
-def test_every_cloud_stack_gets_a_job_that_the_simulated_api_takes(path: Path, state: View) -> None:
+def test_simulated_api_accepts_the_job_of_every_cloud_stack(path: Path, state: View) -> None:
     settings = from_stack_file(path)
     job = made(settings, name="nccl", nodes=2)
     if not job.image.own_keys:
@@ -275,20 +275,20 @@ def test_every_cloud_stack_gets_a_job_that_the_simulated_api_takes(path: Path, s
         (GKE, {"begin": "2G", "end": "1G"}, {}, "-b 2G: larger than -e 1G"),
     ],
 )
-def test_what_cannot_be_measured_is_refused_with_its_option(
+def test_invalid_option_is_rejected_with_its_name(
     raw: dict[str, Any], sweep: dict[str, Any], more: dict[str, Any], says: str
 ) -> None:
     with pytest.raises(ValueError, match=re.escape(says)):
         made(raw, Sweep(**sweep), **more)
 
 
-def test_every_problem_is_told_at_once() -> None:
+def test_all_problems_are_reported_at_once() -> None:
     with pytest.raises(ValueError, match=r"(?s)--name N.*-b 1X.*--nodes 9"):
         made(GKE, Sweep(begin="1X"), name="N", nodes=9)
 
 
 @given(st.from_regex(r"[a-z]([-a-z0-9]{0,40}[a-z0-9])?", fullmatch=True), st.integers(2, 1000))
-def test_a_name_that_is_taken_makes_host_names_that_fit(name: str, nodes: int) -> None:
+def test_accepted_name_gives_valid_host_names(name: str, nodes: int) -> None:
     taken = replace(JOB, name=name, nodes=nodes)
     longest = f"{name}-{nodes - 1}.{name}.ray.svc.cluster.local"
     if len(longest) <= HOST_NAME_ROOM:
@@ -306,12 +306,12 @@ def test_sizes_are_powers_of_1024(number: int, unit: str) -> None:
     assert size(str(number)) == number
 
 
-def test_every_operation_has_a_name_that_fits() -> None:
+def test_every_operation_gives_a_valid_name() -> None:
     for op in PROGRAMS:
         made(GKE, Sweep(op=op))
 
 
-def test_the_scripts_are_bash_that_bash_understands() -> None:
+def test_scripts_are_valid_bash() -> None:
     files = script_files(NCCL_JOB_POD)
     assert {"pod.sh", "launcher.sh", "worker.sh", "sshd_config", "ssh_config"} == set(files)
     for name in files:
@@ -320,9 +320,9 @@ def test_the_scripts_are_bash_that_bash_understands() -> None:
             assert subprocess.run(["bash", "-n", str(path)], check=False).returncode == 0, name
 
 
-def test_the_page_has_every_exit_code() -> None:
+def test_docs_list_every_exit_code() -> None:
     page = (ROOT / "docs" / "nccl-job.md").read_text(encoding="utf-8")
-    told = {int(line.split("|")[1]) for line in page.splitlines() if line.startswith("|") and line[2].isdigit()}
+    listed = {int(line.split("|")[1]) for line in page.splitlines() if line.startswith("|") and line[2].isdigit()}
     script = script_files(NCCL_JOB_POD)["pod.sh"]
     lines = [line for line in script.splitlines() if line.startswith("readonly ") and "  #" in line]
-    assert told == {int(line.partition("=")[2].split()[0]) for line in lines}
+    assert listed == {int(line.partition("=")[2].split()[0]) for line in lines}
