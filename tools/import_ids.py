@@ -12,69 +12,18 @@ import json
 import subprocess
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
+
+import yaml
 
 STACK_TAG, NAME_TAG = "rdma-ray-stack", "Name"
 
-GOOGLE_IMPORTS: Mapping[str, str] = {
-    "gcp:compute/network:Network": "projects/{project}/global/networks/{name}",
-    "gcp:compute/subnetwork:Subnetwork": "projects/{project}/regions/{region}/subnetworks/{name}",
-    "gcp:compute/firewall:Firewall": "projects/{project}/global/firewalls/{name}",
-    "gcp:compute/router:Router": "projects/{project}/regions/{region}/routers/{name}",
-    "gcp:compute/routerNat:RouterNat": "{project}/{region}/{router}/{name}",
-    "gcp:container/cluster:Cluster": "projects/{project}/locations/{location}/clusters/{name}",
-    "gcp:container/nodePool:NodePool": "{project}/{location}/{cluster}/{name}",
-    "gcp:serviceaccount/account:Account": (
-        "projects/{project}/serviceAccounts/{accountId}@{project}.iam.gserviceaccount.com"
-    ),
-    # Members of a policy are imported with spaces; their IDs have none.
-    "gcp:projects/iAMMember:IAMMember": "{project} {role} {member}",
-    "gcp:storage/bucketIAMMember:BucketIAMMember": "b/{bucket} {role} {member}",
-}
-"""Import IDs of the Google provider (pulumi-gcp 10.2.0, the Import section of each resource; read 2026-11)."""
+_TABLES: Mapping[str, Mapping[str, str]] = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text())
+GOOGLE_IMPORTS, AWS_IMPORTS = _TABLES["google"], _TABLES["aws"]
+FOUND_BY_TAGS = _TABLES["found_by_tags"]
+"""Type of a resource with a generated ID -> service and resource type in its ARN."""
 
-AWS_IMPORTS: Mapping[str, str] = {
-    "aws:ec2/placementGroup:PlacementGroup": "{name}",
-    "aws:ec2/route:Route": "{routeTableId}_{destinationCidrBlock}",
-    "aws:ec2/routeTableAssociation:RouteTableAssociation": "{subnetId}/{routeTableId}",
-    "aws:autoscaling/tag:Tag": "{autoscalingGroupName},{tag[key]}",
-    "aws:autoscaling/schedule:Schedule": "{autoscalingGroupName}/{scheduledActionName}",
-    "aws:eks/cluster:Cluster": "{name}",
-    "aws:eks/nodeGroup:NodeGroup": "{clusterName}:{nodeGroupName}",
-    "aws:eks/addon:Addon": "{clusterName}:{addonName}",
-    "aws:eks/accessEntry:AccessEntry": "{clusterName}:{principalArn}",
-    "aws:eks/accessPolicyAssociation:AccessPolicyAssociation": "{clusterName}#{principalArn}#{policyArn}",
-    "aws:iam/role:Role": "{name}",
-    "aws:iam/rolePolicy:RolePolicy": "{role}:{name}",
-    "aws:iam/rolePolicyAttachment:RolePolicyAttachment": "{role}/{policyArn}",
-    "aws:kms/alias:Alias": "{name}",
-    "aws:cloudwatch/logGroup:LogGroup": "{name}",
-}
-"""Import IDs of the AWS provider (pulumi-aws 7.51.1, the Import section of each resource; read 2026-11)."""
-
-FOUND_BY_TAGS: Mapping[str, str] = {
-    "aws:ec2/vpc:Vpc": "ec2:vpc",
-    "aws:ec2/subnet:Subnet": "ec2:subnet",
-    "aws:ec2/internetGateway:InternetGateway": "ec2:internet-gateway",
-    "aws:ec2/eip:Eip": "ec2:elastic-ip",
-    "aws:ec2/natGateway:NatGateway": "ec2:natgateway",
-    "aws:ec2/routeTable:RouteTable": "ec2:route-table",
-    "aws:ec2/securityGroup:SecurityGroup": "ec2:security-group",
-    "aws:vpc/securityGroupIngressRule:SecurityGroupIngressRule": "ec2:security-group-rule",
-    "aws:vpc/securityGroupEgressRule:SecurityGroupEgressRule": "ec2:security-group-rule",
-    "aws:ec2/vpcEndpoint:VpcEndpoint": "ec2:vpc-endpoint",
-    "aws:ec2/launchTemplate:LaunchTemplate": "ec2:launch-template",
-    "aws:kms/key:Key": "kms:key",
-    "aws:fsx/lustreFileSystem:LustreFileSystem": "fsx:file-system",
-    "aws:fsx/dataRepositoryAssociation:DataRepositoryAssociation": "fsx:association",
-    "aws:eks/podIdentityAssociation:PodIdentityAssociation": "eks:podidentityassociation",
-}
-"""Service and resource type in the ARN of each kind with a generated ID (Service Authorization Reference, "Resource
-types defined by" EC2, KMS, FSx, EKS; unverified, 2026-11). GetResources returns every type except IAM users and roles
-and Auto Scaling groups, which have fixed names (Resource Groups Tagging API, supported services, read 2026-11)."""
-
-# Imported by more than the generated ID (pulumi-aws 7.51.1, the Import section of each of these; read 2026-11).
-_IMPORTED_AS: Mapping[str, str] = {"aws:eks/podIdentityAssociation:PodIdentityAssociation": "{clusterName},{id}"}
 _LIST_S = 120.0
 
 
@@ -186,4 +135,4 @@ def found(create: PendingCreate, resources: Sequence[Tagged], known: Collection[
         )
     if not matches:
         return None
-    return _IMPORTED_AS.get(create.type, "{id}").format_map({**create.inputs, "id": matches[0].id})
+    return _TABLES["imported_as"].get(create.type, "{id}").format_map({**create.inputs, "id": matches[0].id})

@@ -1,16 +1,13 @@
-"""containerd of one node: its configuration, and the images that it is given.
-
-Settings: containerd 1.6, docs/cri/config.md and docs/man/containerd-config.toml.5.md (read 2026-11).
-"""
+"""containerd of one node: its configuration, and the images that it is given."""
 
 from __future__ import annotations
 
-import json
 import shutil
 import subprocess
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from string import Template
 
 from tools.kubernetes.image_archive import Image, write_archive
 
@@ -46,41 +43,22 @@ def configuration(folder: Path, *, cni: Path, subnet: str) -> Path:
     `subnet` is the address range of the node's pods. Each pod has a point-to-point link to its node, which routes all
     of its traffic, so Services also work between pods of one node.
     """
-    network = folder / "cni"
-    network.mkdir(parents=True, exist_ok=True)
-    ranges = {"ranges": [[{"subnet": subnet}]], "routes": [{"dst": "0.0.0.0/0"}]}
-    addresses = {"type": "host-local", "dataDir": str(folder / "addresses"), **ranges}
-    plugin = {"type": "ptp", "ipMasq": False, "ipam": addresses}
-    conflist = {"cniVersion": "0.4.0", "name": "pods", "plugins": [plugin]}
-    (network / "10-pods.conflist").write_text(json.dumps(conflist, indent=1))
+    (folder / "cni").mkdir(parents=True, exist_ok=True)
+    values = {"folder": folder, "socket": socket(folder), "pause": PAUSE, "cni": cni, "subnet": subnet}
+    (folder / "cni" / "10-pods.conflist").write_text(config("10-pods.conflist", **values))
     file = folder / "containerd.toml"
-    file.write_text(
-        f"""version = 2
-root = "{folder / "containerd"}"
-state = "/run/containerd-state"
-oom_score = 0
-disabled_plugins = ["io.containerd.internal.v1.opt", "io.containerd.snapshotter.v1.btrfs",
-  "io.containerd.snapshotter.v1.zfs", "io.containerd.snapshotter.v1.devmapper", "io.containerd.snapshotter.v1.aufs"]
-[grpc]
-  address = "{socket(folder)}"
-[debug]
-  level = "info"
-[plugins."io.containerd.grpc.v1.cri"]
-  sandbox_image = "{PAUSE}"
-  # Without CAP_SYS_RESOURCE, runc cannot lower a sandbox's score and fails.
-  restrict_oom_score_adj = true
-  enable_unprivileged_ports = true
-  [plugins."io.containerd.grpc.v1.cri".containerd]
-    snapshotter = "overlayfs"
-    default_runtime_name = "runc"
-    [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
-      runtime_type = "io.containerd.runc.v2"
-  [plugins."io.containerd.grpc.v1.cri".cni]
-    bin_dir = "{cni}"
-    conf_dir = "{network}"
-"""
-    )
+    file.write_text(config("containerd.toml", **values))
     return file
+
+
+def config(name: str, /, **values: object) -> str:
+    """Return a file of the folder `config` with its placeholders ($name) replaced."""
+    return Template((Path(__file__).with_name("config") / name).read_text()).substitute(values)
+
+
+def flags(program: str, /, **values: object) -> list[str]:
+    """Return the flags in `config`/PROGRAM.flags, one per line, with their placeholders replaced."""
+    return [line for line in config(f"{program}.flags", **values).splitlines() if not line.startswith("#")]
 
 
 def socket(folder: Path) -> Path:

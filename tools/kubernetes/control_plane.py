@@ -29,11 +29,11 @@ from infra.kubernetes.queue_objects import KUEUE_NAMESPACE
 from infra.local import loopback
 from tools.kubernetes import builds, credentials, kuberay, kueue, manifests
 from tools.kubernetes.api import Api, ApiError, Json, NotYet
+from tools.kubernetes.containers import config, flags
 from tools.process import Programs
 
 _READY_S = 90.0
-_SERVICES = "10.0.0.0/24"
-# Apart from the Services' range.
+# Apart from the Services' range in kube-apiserver.flags.
 _POD_ADDRESSES = "10.244.0.0/16"
 # Half of the API server's time while CRDs arrive is garbage collection; with these it collects less often.
 _FEWER_COLLECTIONS = {"GOGC": "400", "GOMEMLIMIT": "1200MiB"}
@@ -140,10 +140,10 @@ class ControlPlane:
         """
         stages = [stage for stage in _KWOK_STAGES if complete_jobs or not stage.endswith("pod-complete")]
         folder = builds.module_folder("sigs.k8s.io/kwok") / "kustomize" / "stage"
-        config = self.work / "kwok.yaml"
-        config.write_text("\n---\n".join((folder / f"{stage}.yaml").read_text() for stage in stages))
-        flags = ["--manage-all-nodes=true", "--node-lease-duration-seconds=40", f"--cidr={_POD_ADDRESSES}"]
-        self.start_program("kwok", [self._program("kwok"), *self._as_admin, f"--config={config}", *flags])
+        file = self.work / "kwok.yaml"
+        file.write_text("\n---\n".join((folder / f"{stage}.yaml").read_text() for stage in stages))
+        options = ["--manage-all-nodes=true", "--node-lease-duration-seconds=40", f"--cidr={_POD_ADDRESSES}"]
+        self.start_program("kwok", [self._program("kwok"), *self._as_admin, f"--config={file}", *options])
 
     def start_kuberay(self, values: Json | None = None, *, dashboard_proxy: str | None = None) -> None:
         """Apply KubeRay's CRDs, start its operator, and wait until it is ready.
@@ -158,14 +158,18 @@ class ControlPlane:
         crds = [body for body in kuberay.objects(kuberay.complete()) if body["kind"] == "CustomResourceDefinition"]
         manifests.install(self.api, crds)
         probe = loopback.free_ports(1)[0]
-        flags = ["--enable-leader-election=false", "--metrics-addr=0", f"--health-probe-bind-address=127.0.0.1:{probe}"]
+        options = [
+            "--enable-leader-election=false",
+            "--metrics-addr=0",
+            f"--health-probe-bind-address=127.0.0.1:{probe}",
+        ]
         values = values or {}
         environment = {each["name"]: str(each["value"]) for each in values.get("env") or []}
         if dashboard_proxy:
             environment |= {"HTTP_PROXY": dashboard_proxy, "NO_PROXY": "127.0.0.1"}
         self.start_program(
             "ray-operator",
-            [program, *self._as_admin, *flags, *kuberay.flags(values)],
+            [program, *self._as_admin, *options, *kuberay.flags(values)],
             {"ENABLE_WEBHOOKS": "false"} | environment,
         )
         self._wait_until_ready("ray-operator", probe)
@@ -201,11 +205,11 @@ class ControlPlane:
             "webhook": {"host": "127.0.0.1", "port": webhook, "certDir": str(certificates)},
             "leaderElection": {"leaderElect": False},
         }
-        config = self.work / "kueue.yaml"
-        config.write_text(yaml.safe_dump(settings))
+        file = self.work / "kueue.yaml"
+        file.write_text(yaml.safe_dump(settings))
         # Its own API server writes its certificate to /visibility, which only a container has.
         gates = kueue.feature_gates(complete, VisibilityOnDemand=False)
-        self.start_program("kueue", [program, *self._as_admin, f"--config={config}", gates, "--zap-log-level=2"])
+        self.start_program("kueue", [program, *self._as_admin, f"--config={file}", gates, "--zap-log-level=2"])
         self.api.until("Kueue's certificate", lambda: kueue.write_certificate(self.api, certificates), _READY_S)
         self._wait_until_ready("kueue", probe)
         self.api.until("Kueue's webhooks", lambda: kueue.webhooks_answer(self.api), _READY_S)
@@ -238,9 +242,15 @@ class ControlPlane:
         credentials.kubeconfig(self.kubeconfig, self.url, self.authority, self.token)
         self._start_pod_network()
         etcd = f"http://127.0.0.1:{client}"
-        self.start_program("etcd", [found["etcd"], *_etcd(self.work / "etcd", etcd, f"http://127.0.0.1:{peer}")])
-        server: list[str | Path] = [found["kube-apiserver"], *self._api_server(etcd, port, key)]
-        self.start_program("kube-apiserver", server, _FEWER_COLLECTIONS)
+        data = flags("etcd", data=self.work / "etcd", client=etcd, peer=f"http://127.0.0.1:{peer}")
+        self.start_program("etcd", [found["etcd"], *data])
+        files = {"certificates": self.authority.parent, "key": key, "tokens": self.work / "tokens.csv"}
+        server = flags("kube-apiserver", etcd=etcd, address=self.address, port=port, **files)
+        # A loopback address is refused as an endpoint of the Service `kubernetes`, again and again. Real pods may serve
+        # an aggregated API.
+        loopback_only = ["--endpoint-reconciler-type=none"]
+        server += loopback_only if self._on_loopback else credentials.front_proxy_flags(self.work)
+        self.start_program("kube-apiserver", [found["kube-apiserver"], *server], _FEWER_COLLECTIONS)
         self._wait_for_api_server()
         common = [*self._as_admin, "--leader-elect=false", "--bind-address=127.0.0.1"]
         common += ["--secure-port=0", "--kube-api-qps=300", "--kube-api-burst=500"]
@@ -254,40 +264,10 @@ class ControlPlane:
 
     def _start_pod_network(self) -> None:
         (self.work / "routes.json").write_text(json.dumps(self._routes))
-        # Relative to the programs' working folder: the path of a Unix socket may have 107 bytes.
-        connection = {"proxyProtocol": "HTTPConnect", "transport": {"uds": {"udsName": "pods.sock"}}}
-        selector = {
-            "apiVersion": "apiserver.k8s.io/v1beta1",
-            "kind": "EgressSelectorConfiguration",
-            "egressSelections": [{"name": "cluster", "connection": connection}],
-        }
-        (self.work / "egress.json").write_text(json.dumps(selector))
+        (self.work / "egress.yaml").write_text(config("egress.yaml"))
         direct = [] if self._on_loopback else ["--direct"]
         script = Path(__file__).with_name("pod_network.py")
         self.start_program("pod-network", [sys.executable, "-I", script, "pods.sock", "routes.json", *direct])
-
-    def _api_server(self, etcd: str, port: int, key: Path) -> list[str]:
-        return [
-            f"--etcd-servers={etcd}",
-            f"--cert-dir={self.authority.parent}",
-            f"--bind-address={self.address}",
-            f"--advertise-address={self.address}",
-            f"--secure-port={port}",
-            f"--service-account-key-file={key}",
-            f"--service-account-signing-key-file={key}",
-            "--service-account-issuer=https://kubernetes.default.svc",
-            f"--token-auth-file={self.work / 'tokens.csv'}",
-            "--authorization-mode=RBAC",
-            f"--service-cluster-ip-range={_SERVICES}",
-            "--allow-privileged",
-            "--profiling=false",
-            "--egress-selector-config-file=egress.json",
-            # WatchList needs an etcd later than 3.5.1. Off, clients list at once instead of waiting first.
-            "--feature-gates=WatchList=false",
-            # A loopback address is refused as an endpoint of the Service `kubernetes`, again and again. Real pods may
-            # serve an aggregated API.
-            *(["--endpoint-reconciler-type=none"] if self._on_loopback else credentials.front_proxy_flags(self.work)),
-        ]
 
     def _wait_for_api_server(self) -> None:
         self.api = Api(self.url, self.token, self.authority, alive=self.check)
@@ -315,16 +295,3 @@ class ControlPlane:
             return True
 
         self.api.until(f"{name} ready", ready, _READY_S)
-
-
-def _etcd(data: Path, client: str, peer: str) -> list[str]:
-    return [
-        f"--data-dir={data}",
-        f"--listen-client-urls={client}",
-        f"--advertise-client-urls={client}",
-        f"--listen-peer-urls={peer}",
-        f"--initial-advertise-peer-urls={peer}",
-        f"--initial-cluster=default={peer}",
-        "--unsafe-no-fsync",
-        "--log-level=warn",
-    ]

@@ -11,10 +11,10 @@ from collections.abc import Iterator
 
 from infra.catalog.pins import KUBERAY
 from infra.kubernetes.pods import KUBERAY_LABELS, KUBERAY_NAMESPACE
-from tools.kubernetes import kubectl
+from tools.kubernetes import kubectl, manifests
 from tools.kubernetes.api import Json
 from tools.kubernetes.builds import module_folder
-from tools.kubernetes.manifests import merged
+from tools.kubernetes.containers import config
 
 MODULE = "github.com/ray-project/kuberay/ray-operator"
 NAME = "kuberay-operator"
@@ -23,33 +23,13 @@ NAMESPACE = KUBERAY_NAMESPACE
 LABELS = KUBERAY_LABELS | {"app.kubernetes.io/instance": NAME}
 """Labels of the operator's pods (templates/deployment.yaml)."""
 
-_DEFAULTS: Json = {
-    "replicas": 1,
-    "image": {"repository": KUBERAY.image, "tag": f"v{KUBERAY.version}", "pullPolicy": "IfNotPresent"},
-    "logging": {"stdoutEncoder": "json", "fileEncoder": "json"},
-    "featureGates": [
-        {"name": "RayClusterStatusConditions", "enabled": True},
-        {"name": "RayJobDeletionPolicy", "enabled": True},
-        {"name": "RayMultiHostIndexing", "enabled": True},
-        {"name": "RayServiceIncrementalUpgrade", "enabled": False},
-        {"name": "RayCronJob", "enabled": False},
-    ],
-    "metrics": {"enabled": True},
-    "leaderElectionEnabled": True,
-    "reconcileConcurrency": 1,
-    "kubeClient": {"qps": 100.0, "burst": 200},
-    "resources": {"limits": {"cpu": "100m", "memory": "512Mi"}},
-    "livenessProbe": {"initialDelaySeconds": 10, "periodSeconds": 5, "failureThreshold": 5},
-    "readinessProbe": {"initialDelaySeconds": 10, "periodSeconds": 5, "failureThreshold": 5},
-}
-"""The values of the chart's values.yaml at 1.6.2 that concern the operator's pod."""
-
 
 def complete(*values: Json) -> Json:
     """Return the chart's default values with each of these merged over them."""
-    found = _DEFAULTS
-    for each in values:
-        found = merged(found, each)
+    image = {"repository": KUBERAY.image, "tag": f"v{KUBERAY.version}", "pullPolicy": "IfNotPresent"}
+    [found] = manifests.parse(config("kuberay-values.yaml"))
+    for each in ({"image": image}, *values):
+        found = manifests.merged(found, each)
     return found
 
 

@@ -48,14 +48,8 @@ def install(api: Api, bodies: Iterable[Json]) -> None:
         ApiError: The API server refuses an object.
         TimeoutError: A kind is not served in time.
     """
-    definitions = []
-    for body in bodies:
-        api.apply(body, manager="installer", force=True)
-        if body["kind"] == "CustomResourceDefinition":
-            definitions.append(body)
-    for body in definitions:
-        name = body["metadata"]["name"]
-        api.until(f"the kind {name}", partial(_established, api, name), _SERVED_S)
+    applied = [api.apply(body, manager="installer", force=True) for body in bodies]
+    definitions = [body for body in applied if body["kind"] == "CustomResourceDefinition"]
     api.until("the new kinds in the API server's discovery", partial(_discovered, api, definitions), _SERVED_S)
 
 
@@ -106,14 +100,6 @@ def pods(api: Api, namespace: str, deployment: str) -> list[Json]:
         return []
     labels = body["spec"]["selector"]["matchLabels"]
     return api.list("v1", "Pod", namespace, ",".join(f"{key}={value}" for key, value in labels.items()))
-
-
-def _established(api: Api, name: str) -> bool:
-    body = api.get(_CRD, "CustomResourceDefinition", name) or {}
-    conditions = (body.get("status") or {}).get("conditions") or []
-    if any(condition["type"] == "Established" and condition["status"] == "True" for condition in conditions):
-        return True
-    raise NotYet("; ".join(f"{one['type']} {one['status']}: {one.get('message')}" for one in conditions) or "no status")
 
 
 def _discovered(api: Api, definitions: list[Json]) -> bool:

@@ -8,8 +8,8 @@ Needs root on Linux, for namespaces. Real are etcd, API server, controller manag
 containerd, runc and CoreDNS. The nodes share this machine's CPUs, memory and kernel, and each reports all of them;
 images come from this environment (`images`); NetworkPolicies are stored and not enforced.
 
-Kubelet and kube-proxy as documented in https://kubernetes.io/docs/reference/command-line-tools-reference/ and
-…/config-api/kubelet-config.v1beta1/ (read 2026-11-21), at version 1.36.1.
+Kubelet and kube-proxy as documented in https://kubernetes.io/docs/reference/command-line-tools-reference/ (read
+2026-11-21), at version 1.36.1.
 """
 
 from __future__ import annotations
@@ -99,7 +99,8 @@ class Node:
         containers.wait_until_ready(folder, self.machine.check)
         containers.import_images(folder, images, without=store.digests)
         self.machine.start("kubelet", [programs["kubelet"], *self._kubelet(kubeconfig)], environment)
-        self.machine.start("kube-proxy", [programs["kube-proxy"], *self._proxy(kubeconfig)], environment)
+        proxy = containers.flags("kube-proxy", name=self.name, kubeconfig=kubeconfig, pods=self._network.pods)
+        self.machine.start("kube-proxy", [programs["kube-proxy"], *proxy], environment)
 
     def wait_until_ready(self, api: Api) -> None:
         """Wait until the node is Ready, and report its extended resources."""
@@ -151,61 +152,14 @@ class Node:
         return mounts
 
     def _kubelet(self, kubeconfig: Path) -> list[str]:
-        resolv = self.folder / "resolv.conf"
-        resolv.write_text("")
-        config = {
-            "apiVersion": "kubelet.config.k8s.io/v1beta1",
-            "kind": "KubeletConfiguration",
-            "address": self.address,
-            # Only users of this machine reach the address.
-            "authentication": {"anonymous": {"enabled": True}, "webhook": {"enabled": False}},
-            "authorization": {"mode": "AlwaysAllow"},
-            "cgroupDriver": "cgroupfs",
-            "cgroupsPerQOS": False,
-            "enforceNodeAllocatable": [],
-            "failCgroupV1": False,
-            "failSwapOn": False,
-            "evictionHard": {"memory.available": "0%", "nodefs.available": "0%", "imagefs.available": "0%"},
-            "imageGCHighThresholdPercent": 100,
-            "containerRuntimeEndpoint": f"unix://{containers.socket(self.folder)}",
-            "clusterDNS": [self._network.dns],
-            "clusterDomain": "cluster.local",
-            "resolvConf": str(resolv),
-            "podLogsDir": "/var/log/pods",
-            "volumePluginDir": str(self.folder / "volume-plugins"),
-            "oomScoreAdj": 0,
-            "registerWithTaints": list(self.shape.taints),
-            "nodeStatusUpdateFrequency": "5s",
-            "protectKernelDefaults": True,
-            "maxPods": 60,
-        }
-        file = self.folder / "kubelet.json"
-        file.write_text(json.dumps(config, indent=1))
+        (self.folder / "resolv.conf").write_text("")
+        file = self.folder / "kubelet.yaml"
+        values = {"address": self.address, "dns": self._network.dns, "taints": json.dumps(list(self.shape.taints))}
+        socket = containers.socket(self.folder)
+        file.write_text(containers.config("kubelet.yaml", folder=self.folder, socket=socket, **values))
         labels = ",".join(f"{name}={value}" for name, value in self.shape.labels.items())
-        return [
-            f"--config={file}",
-            f"--kubeconfig={kubeconfig}",
-            f"--hostname-override={self.name}",
-            f"--node-ip={self.address}",
-            # Below the mounted /var/lib, since the kubelet creates sockets with long names.
-            "--root-dir=/var/lib/kubelet",
-            f"--cert-dir={self.folder / 'certificates'}",
-            *([f"--node-labels={labels}"] if labels else []),
-        ]
-
-    def _proxy(self, kubeconfig: Path) -> list[str]:
-        return [
-            "--proxy-mode=nftables",
-            f"--kubeconfig={kubeconfig}",
-            f"--hostname-override={self.name}",
-            f"--cluster-cidr={self._network.pods}",
-            # 0 leaves the machine's limits as they are.
-            "--conntrack-max-per-core=0",
-            "--conntrack-tcp-timeout-established=0",
-            "--conntrack-tcp-timeout-close-wait=0",
-            "--oom-score-adj=0",
-            "--nodeport-addresses=primary",
-        ]
+        own = {"name": self.name, "address": self.address, "kubeconfig": kubeconfig, "folder": self.folder}
+        return [*containers.flags("kubelet", **own), *([f"--node-labels={labels}"] if labels else [])]
 
 
 class Cluster:

@@ -13,6 +13,7 @@ import subprocess
 import threading
 from pathlib import Path
 
+from tools.kubernetes.containers import config
 from tools.kubernetes.node_machine import Machine, bare_environment
 
 LINK = "rr"
@@ -91,19 +92,7 @@ class Network:
     def start_dns(self, program: Path, folder: Path, url: str, kubeconfig: Path) -> None:
         """Start CoreDNS at `dns`, for the cluster's names only."""
         corefile = folder / "Corefile"
-        corefile.write_text(
-            f""".:53 {{
-  bind {self.dns}
-  errors
-  ready {self.dns}:8181
-  kubernetes cluster.local in-addr.arpa {{
-    endpoint {url}
-    kubeconfig {kubeconfig}
-    ttl 1
-  }}
-}}
-"""
-        )
+        corefile.write_text(config("Corefile", dns=self.dns, url=url, kubeconfig=kubeconfig))
         self.machine.start("coredns", [program, "-conf", corefile], bare_environment())
 
     def _create(self) -> None:
