@@ -46,7 +46,7 @@ class Node:
         return self.depends - self.data
 
     @property
-    def made(self) -> bool:
+    def managed(self) -> bool:
         """Whether a cloud creates it: not a component, a provider, the stack, or a read of an existing resource."""
         return self.custom and not self.external and not self.type.startswith(PROVIDERS)
 
@@ -84,9 +84,9 @@ class Graph:
         return self.nodes[urn]
 
     @property
-    def made(self) -> list[Node]:
+    def managed(self) -> list[Node]:
         """The resources that a cloud creates, in order of dependence."""
-        return [node for node in self.nodes.values() if node.made]
+        return [node for node in self.nodes.values() if node.managed]
 
     @cached_property
     def dependents(self) -> Mapping[str, tuple[str, ...]]:
@@ -97,7 +97,7 @@ class Graph:
                 waiting[urn].append(node.urn)
         return {urn: tuple(urns) for urn, urns in waiting.items()}
 
-    def made_before(self, urn: str) -> dict[str, bool]:
+    def managed_before(self, urn: str) -> dict[str, bool]:
         """Return the created resources that a resource waits for, directly or through nodes that take no time.
 
         Returns:
@@ -113,7 +113,7 @@ class Graph:
                 if step in seen:
                     continue
                 seen.add(step)
-                if self[before].made:
+                if self[before].managed:
                     found[before] = found.get(before, False) or step[1]
                 else:
                     ahead.append(step)
@@ -132,13 +132,13 @@ class Graph:
             urn,
             lambda node: [u for u in self.dependents[node.urn] if self[u].custom and node.urn in self[u].data],
         )
-        return [node for node in self.made if node.urn in reached]
+        return [node for node in self.managed if node.urn in reached]
 
     def waits_for(self, urn: str) -> list[Node]:
         """Return what is created after a resource but does not use its data: it stays when the resource goes."""
         reached = self._reach(urn, lambda node: self.dependents[node.urn])
         falls = {node.urn for node in self.falls_with(urn)}
-        return [node for node in self.made if node.urn in reached - falls]
+        return [node for node in self.managed if node.urn in reached - falls]
 
     def _reach(self, urn: str, following: Callable[[Node], Iterable[str]]) -> frozenset[str]:
         reached: set[str] = set()

@@ -117,7 +117,7 @@ def cells(target: str) -> Iterator[Cell]:
         yield Cell(target, *one)
 
 
-def made(cell: Cell, workspace: Workspace) -> tuple[Engine, Stack]:
+def deploy(cell: Cell, workspace: Workspace) -> tuple[Engine, Stack]:
     """Bring a legal combination up. Raises `EngineError`."""
     file = workspace.folder.with_suffix(".yaml")
     named = {f"rdma-ray:{key}": value for key, value in cell.raw.items()}
@@ -134,7 +134,7 @@ def made(cell: Cell, workspace: Workspace) -> tuple[Engine, Stack]:
 def goes_up(cell: Cell, workspace: Workspace) -> list[str]:
     """Bring a legal combination up and return the problems."""
     try:
-        engine, stack = made(cell, workspace)
+        engine, stack = deploy(cell, workspace)
     except EngineError as error:
         return [error.said.text]
     wrong = violations(INVARIANTS[cell.target], stack)
@@ -156,10 +156,10 @@ def main(arguments: list[str] | None = None) -> int:
         for target in options.target or sorted(INVARIANTS):
             every = list(cells(target))
             legal = [cell for cell in every if not cell.problems()]
-            untold = [cell for cell in every if any(not one.fix or not one.says for one in cell.problems())]
+            unexplained = [cell for cell in every if any(not one.fix or not one.says for one in cell.problems())]
             shown = [cell for cell in legal if cell.shown]
             print(f"{target}: {len(every)} combinations, {len(every) - len(legal)} refused, {len(shown)} to go up")
-            failed += len(untold)
+            failed += len(unexplained)
             failed += _run(shown, folder / target, fork_server, options.workers)
     print(f"{'all as expected' if not failed else f'{failed} FAILED'}, {(time.monotonic() - began) / 60:.1f} min")
     return 1 if failed else 0

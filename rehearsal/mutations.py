@@ -74,7 +74,7 @@ class Mutation:
 def mutate(graph: Graph, stack: Stack, target: str, types: Collection[str] = ()) -> Iterator[Mutation]:
     """Remove every input of one resource of each sort (rdma-0 also represents rdma-1…7), or of the given types."""
     seen: set[tuple[str, str]] = set()
-    for node in graph.made:
+    for node in graph.managed:
         sort = (node.type, re.sub(r"\d", "", node.name))
         if sort in seen or (types and node.type not in types):
             continue
@@ -109,7 +109,7 @@ def _judged(graph: Graph, stack: Stack, target: str, node: Node, path: InputPath
     return mutation if reason is None else Mutation(node, path, "free", reason)
 
 
-def made(stack: str, workspace: Workspace) -> Stack:
+def deploy(stack: str, workspace: Workspace) -> Stack:
     """Return a stack as the engine registers it, with its (simulated) secrets in clear text. Raises `EngineError`."""
     file = ROOT / f"Pulumi.{stack}.yaml"
     workspace.begin(stack, file)
@@ -138,7 +138,7 @@ def main() -> int:
     parser.add_argument("stack", nargs="?", default="gke")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        stack = made(options.stack, Workspace(Path(folder) / "mutations"))
+        stack = deploy(options.stack, Workspace(Path(folder) / "mutations"))
     mutations = list(mutate(stack.graph, stack, stack.settings.target))
     print("\n".join(table(mutations)))
     print(f"\n{len(mutations)} inputs, {len(INVARIANTS[stack.settings.target])} invariants:")

@@ -29,7 +29,7 @@ class Refused:
 def replay(graph: Graph) -> Refused | None:
     """Create everything in the order of the graph, in an empty cloud; return the first refusal or None."""
     with tempfile.TemporaryDirectory() as folder, State(Path(folder) / "clouds.sqlite").transaction() as state:
-        for node in graph.made:
+        for node in graph.managed:
             refusal = _create(graph, node, state)
             if refusal is not None:
                 return Refused(node, refusal)

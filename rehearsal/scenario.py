@@ -182,7 +182,7 @@ class Scenario:
                 phase.said = self._cluster_phases.delete_one_by_one(self.engine, self._graph)
             with self._phase("up again") as phase:
                 self._must(self.engine.up(), phase)
-                phase.said = self._made()
+                phase.said = self._requests_done()
         self._destroy()
 
     def _machine_is_clean(self) -> None:
@@ -207,7 +207,7 @@ class Scenario:
         else:
             with self._phase("up") as phase:
                 self._must(self.engine.up(), phase)
-                phase.said = self._made()
+                phase.said = self._requests_done()
         self._graph = Graph.from_deployment(self.engine.deployment())
 
     def _fail_and_recover(self) -> None:
@@ -224,7 +224,7 @@ class Scenario:
         with self._phase("up again") as phase:
             settled = recover(self.engine)
             self._must(self.engine.up(), phase)
-            phase.said = self._made() + (f"; {settled} interrupted creates settled first" if settled else "")
+            phase.said = self._requests_done() + (f"; {settled} interrupted creates settled first" if settled else "")
 
     def _check_invariants(self) -> None:
         with self._phase("invariants hold") as phase:
@@ -245,7 +245,7 @@ class Scenario:
             phase.said = f"{touched} objects drifted, no false difference"
 
     def _change(self) -> None:
-        made_from = self._stack_file.read_text()
+        previous_text = self._stack_file.read_text()
         if self._request.before is not None:
             self._stack_file.write_text(self._request.file.read_text())
             self._workspace.use(ROOT)
@@ -263,13 +263,13 @@ class Scenario:
         if refused:
             # As a user would: turn protection off on the current stack, then apply the change.
             wanted = self._stack_file.read_text()
-            self._stack_file.write_text(made_from)
+            self._stack_file.write_text(previous_text)
             self._unprotect()
             self._stack_file.write_text(wanted)
             self.engine.must("config", "set", "rdma-ray:protect", "false", stack=True)
         with self._phase("up, changed") as phase:
             self._must(self.engine.up(), phase)
-            phase.said = self._made()
+            phase.said = self._requests_done()
         with self._phase("preview is empty again") as phase:
             self._must(self.engine.preview(), phase)
             phase.said = "no changes"
@@ -321,7 +321,7 @@ class Scenario:
             things = [f"{type_} {id_}" for type_, id_, _ in state.all()]
         return things if self._cluster_phases is None else [*things, *self._cluster_phases.left()]
 
-    def _made(self) -> str:
+    def _requests_done(self) -> str:
         with self.engine.cloud_state.transaction() as state:
             steps = state.steps(state.setting("command"))
         return f"{sum(step.outcome == 'done' for step in steps)} requests done"

@@ -84,7 +84,7 @@ class ClusterPhases:
     def delete_one_by_one(self, engine: Engine, graph: Graph) -> str:
         """Delete every object individually, which `destroy` leaves to the deletion of the cluster. Nothing may block
         it."""
-        urns = [node.urn for node in graph.made if node.type.startswith("kubernetes:")]
+        urns = [node.urn for node in graph.managed if node.type.startswith("kubernetes:")]
         targets = [word for urn in urns for word in ("--target", urn)]
         said = engine.run(*_ONE_BY_ONE, *targets, stack=True)
         if not said.ok:
@@ -203,7 +203,7 @@ def _telling() -> Iterator[None]:
 
 def gpu_workloads(graph: Graph) -> Iterator[Node]:
     """Yield the GPU workloads of a stack: RayClusters, RayJobs and Jobs."""
-    return (node for node in graph.made if node.type in (CLUSTER, RAY_JOB, JOB))
+    return (node for node in graph.managed if node.type in (CLUSTER, RAY_JOB, JOB))
 
 
 def autoscaled(live: Json) -> bool:

@@ -215,7 +215,7 @@ def everything_is_protected(stack: Stack) -> Iterator[str]:
     """`protect` protects the stack: the cluster in AWS, and everything in the engine before it deletes anything."""
     for cluster in stack.of(CLUSTER):
         yield from expect(cluster, deletionProtection=stack.eks.protect)
-    for node in stack.graph.made:
+    for node in stack.graph.managed:
         if node.protect != stack.eks.protect:
             yield f"{node.name}: the engine's protection is {node.protect}"
 
@@ -226,7 +226,7 @@ def resources_are_labelled(stack: Stack) -> Iterator[str]:
     Recovery finds resources with generated ids by both tags.
     """
     named: dict[tuple[str, str], str] = {}
-    for node in stack.graph.made:
+    for node in stack.graph.managed:
         tags = at(node, "tags") or {}
         if node.type.startswith("aws:") and "tagsAll" in node.outputs and not tags.get(STACK_TAG):
             yield f"{node.name} does not"

@@ -65,7 +65,7 @@ def interfaces_are_open_in_time(stack: Stack) -> Iterator[str]:
     for group in gpu_groups(stack):
         rules = [
             node
-            for node in stack.graph.made
+            for node in stack.graph.managed
             if node.type.startswith("aws:vpc/") and efa_group(stack) and at(node, "securityGroupId") == _efa_id(stack)
         ]
         for rule in rules:

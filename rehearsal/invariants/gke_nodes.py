@@ -64,7 +64,7 @@ def everything_is_protected(stack: Stack) -> Iterator[str]:
     anything."""
     for cluster in stack.of(CLUSTER):
         yield from expect(cluster, deletionProtection=stack.gke.protect)
-    for node in stack.graph.made:
+    for node in stack.graph.managed:
         if node.protect != stack.gke.protect:
             yield f"{node.name}: the engine's protection is {node.protect}"
 

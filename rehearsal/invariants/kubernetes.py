@@ -199,7 +199,7 @@ def _top(graph: Graph) -> list[Node]:
 
 
 def _inside(stack: Stack) -> list[Node]:
-    return [node for node in stack.graph.made if node.type.startswith("kubernetes:")]
+    return [node for node in stack.graph.managed if node.type.startswith("kubernetes:")]
 
 
 def _images(value: Any) -> Iterator[str]:

@@ -74,8 +74,8 @@ def requests_are_retried_for_days(stack: Stack) -> Iterator[str]:
         )
         waits = [min(base * 2 ** min(number, 30), most) for number in range(count)]
         # The first retries are faster, so the last may end a little before the wait does.
-        promised = 3600 * GKE_CAPACITIES["flex-start-queued"].wait_hours
-        if sum(waits) < 0.9 * promised:
+        capacity_wait = 3600 * GKE_CAPACITIES["flex-start-queued"].wait_hours
+        if sum(waits) < 0.9 * capacity_wait:
             yield f"{config.name}: it gives up after {sum(waits)} s"
         if not 0 < most <= 3600:
             yield f"{config.name}: a failed request is retried only after {most} s"

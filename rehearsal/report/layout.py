@@ -187,7 +187,7 @@ def _edges(graph: Graph, prediction: Prediction, boxes: list[Box]) -> _Edges:
     critical = set(pairwise(path))
     edges: _Edges = {}
     for urn, index in holder.items():
-        for before, needed in graph.made_before(urn).items():
+        for before, needed in graph.managed_before(urn).items():
             data, decisive = edges.get((holder[before], index), (False, False))
             edges[holder[before], index] = (data or needed, decisive or (before, urn) in critical)
     return edges

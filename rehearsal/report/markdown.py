@@ -32,7 +32,7 @@ def _lines(outcome: Outcome) -> Iterator[str]:
         for edge in outcome.prediction.unexplained:
             yield f"- ⚠️ {_code(display_name(edge.waits))} waits for {_code(display_name(edge.until))}: no reason given"
         yield ""
-    if outcome.graph.made:
+    if outcome.graph.managed:
         yield from _resources(outcome)
         yield from _waves(outcome)
     yield from _timeline(outcome)
@@ -58,14 +58,14 @@ def _summary(outcome: Outcome) -> Iterator[str]:
             yield ""
             yield "</details>"
             yield ""
-    if not outcome.graph.made:
+    if not outcome.graph.managed:
         return
     prediction, graph = outcome.prediction, outcome.graph
     at_a_time = f"{prediction.parallel} at a time" if prediction.parallel else "unlimited"
     path = " → ".join(_text(display_name(graph[urn])) for urn in prediction.up.critical)
     yield "| prediction for real clouds | |"
     yield "|---|---|"
-    yield f"| resources | {len(graph.made)} in {counted(len(prediction.waves), 'wave')} |"
+    yield f"| resources | {len(graph.managed)} in {counted(len(prediction.waves), 'wave')} |"
     yield f"| up | {span(prediction.up.makespan)}, {at_a_time} |"
     yield f"| at least | {span(prediction.bound)}; the ratio is {prediction.ratio:.2f} |"
     yield f"| destroy | {span(prediction.destroy.makespan)} |"
@@ -110,7 +110,7 @@ def _damage(outcome: Outcome, change: Change) -> Iterator[str]:
 
 
 def _resources(outcome: Outcome) -> Iterator[str]:
-    yield f"<details><summary>{counted(len(outcome.graph.made), 'resource')} by kind</summary>"
+    yield f"<details><summary>{counted(len(outcome.graph.managed), 'resource')} by kind</summary>"
     yield ""
     yield "| cloud | kind | count |"
     yield "|---|---|--:|"

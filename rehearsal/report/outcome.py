@@ -88,7 +88,7 @@ class Outcome:
     @property
     def kinds(self) -> dict[str, int]:
         """The number of created resources by type."""
-        return dict(sorted(Counter(node.type for node in self.graph.made).items()))
+        return dict(sorted(Counter(node.type for node in self.graph.managed).items()))
 
     @property
     def sorted_changes(self) -> tuple[Change, ...]:

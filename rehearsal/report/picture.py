@@ -39,9 +39,9 @@ def picture(outcome: Outcome) -> str:
     graph, prediction = outcome.graph, outcome.prediction
     plan = layout(graph, prediction)
     heading = f"stack {outcome.stack}: nothing was created"
-    if graph.made:
+    if graph.managed:
         up, destroy = span(prediction.up.makespan), span(prediction.destroy.makespan)
-        size = f"{counted(len(graph.made), 'resource')} in {counted(len(prediction.waves), 'wave')}"
+        size = f"{counted(len(graph.managed), 'resource')} in {counted(len(prediction.waves), 'wave')}"
         heading = f"stack {outcome.stack}: {size}, up predicted in {up}, destroy in {destroy}"
     wide = max(plan.width, width(heading, 15) + 2 * LEFT, _LEAST_WIDTH)
     high = plan.height + _LEGEND_HEIGHT

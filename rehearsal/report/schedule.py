@@ -53,7 +53,7 @@ def predict(graph: Graph, parallel: int | None) -> Prediction:
     Raises:
         UnknownDurationError: a resource's type has no row in `rehearsal.durations`.
     """
-    create = {urn: duration(node.type).create.seconds if node.made else 0.0 for urn, node in graph.nodes.items()}
+    create = {urn: duration(node.type).create.seconds if node.managed else 0.0 for urn, node in graph.nodes.items()}
     ordering = tuple(_ordering_edges(graph))
     unexplained = {(edge.waits.urn, edge.until.urn) for edge in ordering if edge.why is None}
     every = {urn: node.depends for urn, node in graph.nodes.items()}
@@ -75,8 +75,8 @@ def waves(graph: Graph) -> tuple[tuple[Node, ...], ...]:
     """
     number: dict[str, int] = {}
     for node in graph.nodes.values():
-        number[node.urn] = max((number[urn] for urn in node.depends), default=0) + node.made
-    made = sorted(graph.made, key=lambda node: node.key)
+        number[node.urn] = max((number[urn] for urn in node.depends), default=0) + node.managed
+    made = sorted(graph.managed, key=lambda node: node.key)
     last = max((number[node.urn] for node in made), default=0)
     return tuple(tuple(node for node in made if number[node.urn] == wave) for wave in range(1, last + 1))
 
@@ -95,7 +95,7 @@ def _tasks(graph: Graph, seconds: Mapping[str, float], after: Mapping[str, froze
 def _delete_seconds(graph: Graph) -> dict[str, float]:
     """A resource with `deleted_with` is deleted without a request."""
     return {
-        urn: duration(node.type).delete.seconds if node.made and node.deleted_with is None else 0.0
+        urn: duration(node.type).delete.seconds if node.managed and node.deleted_with is None else 0.0
         for urn, node in graph.nodes.items()
     }
 

@@ -23,7 +23,7 @@ def show(outcome: Outcome, console: Console) -> None:
     _phases(outcome, console)
     if outcome.changes:
         _changes(outcome, console)
-    if outcome.graph.made:
+    if outcome.graph.managed:
         _kinds(outcome, console)
         _waves(outcome, console)
         _prediction(outcome, console)
@@ -54,7 +54,7 @@ def _phases(outcome: Outcome, console: Console) -> None:
 
 def _kinds(outcome: Outcome, console: Console) -> None:
     table = _table(
-        f"{counted(len(outcome.graph.made), 'resource')} by kind", "cloud", "kind", "count", right=("count",)
+        f"{counted(len(outcome.graph.managed), 'resource')} by kind", "cloud", "kind", "count", right=("count",)
     )
     before = None
     for type_, count in outcome.kinds.items():

@@ -43,7 +43,7 @@ CASES = (
         right={**PLAIN, **RESERVED},
     ),
     case(
-        "reservation_named_in_vain",
+        "reservation_name_without_affinity",
         P,
         {**PLAIN, **RESERVED, "nodeConfig.reservationAffinity.consumeReservationType": "ANY_RESERVATION"},
         "can only be set with SPECIFIC_RESERVATION",

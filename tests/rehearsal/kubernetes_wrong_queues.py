@@ -260,7 +260,7 @@ WRONG_QUEUES = (
     Wrong(ray_job.runtime_environment_malformed, RAY_JOB, "spec/runtimeEnvYAML", "pip: [", "RuntimeEnvYAML"),
     Wrong(ray_job.runtime_environment_malformed, RAY_JOB, "spec/runtimeEnvYAML", "torch", "RuntimeEnvYAML"),
     Wrong(
-        ray_job.nobody_lets_it_go,
+        ray_job.finalizer_without_operator,
         RAY_JOB,
         verb="delete",
         says="KubeRay is not installed anymore",

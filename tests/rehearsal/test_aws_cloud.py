@@ -36,7 +36,7 @@ def state(tmp_path: Path) -> Iterator[View]:
         yield view
 
 
-def made(state: View, type_: str, inputs: Json | None = None) -> Json:
+def created(state: View, type_: str, inputs: Json | None = None) -> Json:
     """Return the live value of a new object."""
     id_ = land.make(state, type_, inputs or land.right(state, type_))
     live = state.get(type_, id_)
@@ -85,7 +85,7 @@ def test_generated_ids_differ_by_copy_and_region(type_: str) -> None:
 @pytest.mark.parametrize("type_", CLOUD.kinds)
 def test_refresh_returns_the_inputs(type_: str, state: View) -> None:
     asked = land.right(state, type_)
-    live = made(state, type_, asked)
+    live = created(state, type_, asked)
     assert list(differences(asked, as_asked(asked, live, land.kind(type_).maps))) == []
 
 
@@ -151,7 +151,7 @@ def test_replacement_properties(type_: str, path: str, replaces: bool) -> None:
 
 
 def test_outputs_of_a_cluster_and_its_eks_resources(state: View) -> None:
-    cluster = made(state, tokens.CLUSTER)
+    cluster = created(state, tokens.CLUSTER)
     assert re.fullmatch(r"https://[0-9A-F]{32}\.gr7\.us-east-2\.eks\.amazonaws\.com", cluster["endpoint"])
     assert base64.b64decode(value_at(cluster, "certificateAuthority.data")).startswith(b"-----BEGIN CERTIFICATE")
     assert value_at(cluster, "identities.0.oidcs.0.issuer").startswith("https://oidc.eks.us-east-2.amazonaws.com/id/")
@@ -167,7 +167,7 @@ def test_outputs_of_a_cluster_and_its_eks_resources(state: View) -> None:
 
 def test_cluster_deletion_keeps_only_eks_logs(state: View) -> None:
     before = {(type_, id_) for type_, id_, _ in state.all()}
-    made(state, tokens.CLUSTER)
+    created(state, tokens.CLUSTER)
     state.put("kubernetes:core/v1:Secret", "a", {"__cluster": "fresh"})
     state.put("kubernetes:core/v1:Secret", "b", {"__cluster": "ray"})
     delete = land.call(state, tokens.CLUSTER, land.CLUSTER, "delete")
@@ -181,7 +181,7 @@ def test_cluster_deletion_keeps_only_eks_logs(state: View) -> None:
 
 
 def test_outputs_of_a_node_group_and_access_entry(state: View) -> None:
-    group = made(state, tokens.NODE_GROUP)
+    group = created(state, tokens.NODE_GROUP)
     assert value_at(group, "resources.0.autoscalingGroups.0.name").startswith("eks-fresh-")
     assert group["launchTemplate"] == {"id": land.TEMPLATE_ID, "name": "ray-gpu", "version": "1"}
     assert group["version"] == "1.35"
@@ -198,7 +198,7 @@ def test_outputs_of_a_node_group_and_access_entry(state: View) -> None:
 def test_launch_template_update_adds_default_version(state: View) -> None:
     for follows in (True, False):
         asked = {**land.TEMPLATE, "name": f"versions-{follows}", "updateDefaultVersion": follows}
-        live = made(state, tokens.LAUNCH_TEMPLATE, asked)
+        live = created(state, tokens.LAUNCH_TEMPLATE, asked)
         assert (live["latestVersion"], live["defaultVersion"]) == (1, 1)
         id_ = land.identify(tokens.LAUNCH_TEMPLATE, asked)
         for change, versions in (({"tags": {"a": "b"}}, (1, 1)), ({"userData": "YQ=="}, (2, 2 if follows else 1))):
@@ -219,11 +219,11 @@ def test_launch_template_update_adds_default_version(state: View) -> None:
 
 
 def test_outputs_of_a_file_system(state: View) -> None:
-    files = made(state, tokens.FILE_SYSTEM)
+    files = created(state, tokens.FILE_SYSTEM)
     assert files["dnsName"].endswith(".fsx.us-east-2.amazonaws.com")
     assert re.fullmatch(r"[0-9a-f]{8}", files["mountName"])
     assert (files["vpcId"], files["metadataConfiguration"]["iops"]) == (land.VPC_ID, 1500)
-    assert made(state, tokens.FILE_SYSTEM, {"subnetIds": land.PRIVATE_ID})["mountName"] == "fsx"
+    assert created(state, tokens.FILE_SYSTEM, {"subnetIds": land.PRIVATE_ID})["mountName"] == "fsx"
 
 
 @pytest.mark.parametrize("type_", CLOUD.kinds)

@@ -16,7 +16,7 @@ from rehearsal.all_stacks import cloud_stacks
 from rehearsal.clouds.faults import Fault
 from rehearsal.engine import Engine
 from rehearsal.fork_server import ForkServer
-from rehearsal.mutations import made, mutate
+from rehearsal.mutations import deploy, mutate
 from rehearsal.report.golden import golden
 from rehearsal.report.markdown import markdown
 from rehearsal.report.outcome import Outcome
@@ -105,7 +105,7 @@ def test_golden_files_match_stack_files() -> None:
 # Of AWS' two stacks the larger one: with the file system and the end of its block.
 @pytest.mark.parametrize("stack", ["gke", "eks-capacity-block"])
 def test_removal_of_any_input_is_noticed(fork_server: ForkServer, tmp_path: Path, stack: str) -> None:
-    found = made(stack, Workspace(tmp_path / stack, fork_server.bin))
+    found = deploy(stack, Workspace(tmp_path / stack, fork_server.bin))
     mutations = list(mutate(found.graph, found, found.settings.target))
     assert [mutation.where for mutation in mutations if mutation.by == "unnoticed"] == []
     assert len(mutations) > 500
@@ -114,8 +114,8 @@ def test_removal_of_any_input_is_noticed(fork_server: ForkServer, tmp_path: Path
 
 def test_removal_of_any_queue_input_is_noticed(fork_server: ForkServer, tmp_path: Path) -> None:
     """Inputs that only a stack with queued machines and a RayJob has."""
-    found = made("gke-dws", Workspace(tmp_path / "gke-dws", fork_server.bin))
-    types = {node.type for node in found.graph.made if re.search(r"kueue|RayJob|Release|NodePool", node.type)}
+    found = deploy("gke-dws", Workspace(tmp_path / "gke-dws", fork_server.bin))
+    types = {node.type for node in found.graph.managed if re.search(r"kueue|RayJob|Release|NodePool", node.type)}
     mutations = list(mutate(found.graph, found, "gke", types))
     assert [mutation.where for mutation in mutations if mutation.by == "unnoticed"] == []
     assert len(types) == 8

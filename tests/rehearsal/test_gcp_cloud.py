@@ -40,7 +40,7 @@ def state(tmp_path: Path) -> Iterator[View]:
         yield view
 
 
-def made(state: View, type_: str, inputs: Json | None = None) -> Json:
+def created(state: View, type_: str, inputs: Json | None = None) -> Json:
     """Return the live value of a new object."""
     id_ = land.make(state, type_, inputs or land.RIGHT[type_])
     live = state.get(type_, id_)
@@ -81,7 +81,7 @@ def test_project_and_region_default_to_provider() -> None:
 @pytest.mark.parametrize("type_", CLOUD.kinds)
 def test_refresh_returns_the_inputs(type_: str, state: View) -> None:
     asked = land.RIGHT[type_]
-    live = made(state, type_, asked)
+    live = created(state, type_, asked)
     assert list(differences(asked, as_asked(asked, live, land.kind(type_).maps))) == []
 
 
@@ -151,23 +151,23 @@ def test_replacement_properties(type_: str, path: str, replaces: bool) -> None:
 
 
 def test_outputs_of_a_network_and_its_subnetwork(state: View) -> None:
-    network, subnetwork = made(state, N), made(state, S)
+    network, subnetwork = created(state, N), created(state, S)
     assert network["selfLink"] == "https://www.googleapis.com/compute/v1/projects/acme-ml/global/networks/fresh"
     assert network["project"] == "acme-ml"
     assert subnetwork["gatewayAddress"] == "10.60.0.1"
-    assert made(state, N, {"name": "plain"})["mtu"] == 1460
-    assert made(state, N, {"name": "roce", "networkProfile": land.PROFILE})["mtu"] == 8896
+    assert created(state, N, {"name": "plain"})["mtu"] == 1460
+    assert created(state, N, {"name": "roce", "networkProfile": land.PROFILE})["mtu"] == 8896
 
 
 def test_outputs_of_an_account(state: View) -> None:
-    account = made(state, tokens.ACCOUNT)
+    account = created(state, tokens.ACCOUNT)
     assert account["email"] == "fresh-account@acme-ml.iam.gserviceaccount.com"
     assert account["member"] == f"serviceAccount:{account['email']}"
     assert re.fullmatch(r"[1-9]\d{20}", account["uniqueId"])
 
 
 def test_outputs_of_a_cluster(state: View) -> None:
-    cluster = made(state, C)
+    cluster = created(state, C)
     dns = value_at(cluster, "controlPlaneEndpointsConfig.dnsEndpointConfig.endpoint")
     assert re.fullmatch(rf"gke-[0-9a-f]{{36}}-{project_number('acme-ml')}\.us-central1\.gke\.goog", dns)
     assert cluster["endpoint"].startswith("203.0.113.")
@@ -177,7 +177,8 @@ def test_outputs_of_a_cluster(state: View) -> None:
     assert cluster["servicesIpv4Cidr"] == "10.1.0.0/20"
     private = {"enablePrivateEndpoint": True, "masterIpv4CidrBlock": "172.16.0.32/28"}
     assert (
-        made(state, C, {**land.CLUSTER, "name": "shut", "privateClusterConfig": private})["endpoint"] == "172.16.0.34"
+        created(state, C, {**land.CLUSTER, "name": "shut", "privateClusterConfig": private})["endpoint"]
+        == "172.16.0.34"
     )
 
 
@@ -196,7 +197,7 @@ def test_versions_are_resolved(asked: str | None, gets: str | None, state: View)
 
 
 def test_outputs_of_a_pool(state: View) -> None:
-    pool = made(state, P)
+    pool = created(state, P)
     assert pool["version"] == "1.35.2-gke.1485000"
     assert (pool["nodeCount"], pool["initialNodeCount"], pool["nodeLocations"]) == (0, 0, [land.ZONE])
     (manager,), (group,) = pool["instanceGroupUrls"], pool["managedInstanceGroupUrls"]
@@ -206,13 +207,13 @@ def test_outputs_of_a_pool(state: View) -> None:
     assert value_at(pool, "nodeConfig.resourceLabels.goog-gke-node-pool-provisioning-model") == "flex-start"
     assert value_at(pool, "nodeConfig.effectiveTaints.0.key") == "nvidia.com/gpu"
     bare = land.changed(land.POOL, {"name": "bare", "nodeConfig.ephemeralStorageLocalSsdConfig": GONE})
-    assert value_at(made(state, P, bare), "nodeConfig.ephemeralStorageLocalSsdConfig.localSsdCount") == 32
+    assert value_at(created(state, P, bare), "nodeConfig.ephemeralStorageLocalSsdConfig.localSsdCount") == 32
 
 
 @pytest.mark.parametrize("type_", [N, S, C, P])
 def test_update_keeps_computed_values(type_: str, state: View) -> None:
     before = land.RIGHT[type_]
-    live = made(state, type_, before)
+    live = created(state, type_, before)
     after = {
         N: {**before, "routingMode": "GLOBAL"},
         S: {**before, "privateIpGoogleAccess": True},
@@ -233,7 +234,7 @@ def test_update_keeps_computed_values(type_: str, state: View) -> None:
 
 
 def test_control_plane_is_never_downgraded(state: View) -> None:
-    live = made(state, C)
+    live = created(state, C)
     for asked, gets in (("1.35.3-gke.1389000", "1.35.3-gke.1389000"), ("1.34.4-gke.1193000", "1.35.2-gke.1485000")):
         inputs = {**land.CLUSTER, "minMasterVersion": asked}
         update = land.call(state, C, inputs, "update")
@@ -242,8 +243,8 @@ def test_control_plane_is_never_downgraded(state: View) -> None:
 
 
 def test_cluster_deletion_cascades_to_pools_and_objects(state: View) -> None:
-    made(state, C)
-    made(state, P)
+    created(state, C)
+    created(state, P)
     stay = land.make(state, P, {**land.POOL, "cluster": "fresh"})
     for name, cluster in (("a", land.CLUSTER_ID), ("b", f"{land.CLUSTER_ID}-2")):
         state.put("kubernetes:core/v1:Secret", name, {"__cluster": cluster})
@@ -287,15 +288,15 @@ def _not_ignored(type_: str, paths: list[str]) -> list[str]:
 
 @pytest.mark.parametrize("type_", CLOUD.kinds)
 def test_drift_shows_only_properties_to_ignore(type_: str, state: View) -> None:
-    made(state, P)
+    created(state, P)
     if type_ != P:
-        made(state, type_)
+        created(state, type_)
     assert _not_ignored(type_, _after_a_while(state, type_, land.RIGHT[type_])) == []
 
 
 def test_cluster_drift_shows_without_ignore_changes(state: View) -> None:
-    made(state, P, {**land.POOL, "cluster": "fresh"})
-    made(state, C)
+    created(state, P, {**land.POOL, "cluster": "fresh"})
+    created(state, C)
     assert "nodeConfig.machineType" in _after_a_while(state, C, land.CLUSTER)
     cluster = state.get(C, f"{land.CLUSTER_ID.removesuffix('ray')}fresh") or {}
     assert cluster["masterVersion"] == offerings.LATER
@@ -303,7 +304,7 @@ def test_cluster_drift_shows_without_ignore_changes(state: View) -> None:
 
 
 def test_pool_drift_shows_without_ignore_changes(state: View) -> None:
-    made(state, P)
+    created(state, P)
     shown = _after_a_while(state, P, land.POOL)
     assert "initialNodeCount" in shown
     assert any(path.startswith("nodeConfig.labels.") for path in shown)
@@ -324,8 +325,8 @@ def test_engine_versions_change_over_time(state: View) -> None:
 def test_maintenance_exclusion_prevents_upgrades(state: View) -> None:
     exclusion = {"exclusionName": "no", "exclusionOptions": {"scope": "NO_MINOR_OR_NODE_UPGRADES"}}
     cluster = {**land.CLUSTER, "name": "ray", "maintenancePolicy": {"maintenanceExclusions": [exclusion]}}
-    made(state, C, cluster)
-    made(state, P)
+    created(state, C, cluster)
+    created(state, P)
     assert _not_ignored(C, _after_a_while(state, C, cluster)) == []
     _after_a_while(state, P, land.POOL)
     live, pool = state.get(C, land.CLUSTER_ID) or {}, state.get(P, POOL_ID) or {}
@@ -334,9 +335,9 @@ def test_maintenance_exclusion_prevents_upgrades(state: View) -> None:
 
 
 def test_cluster_without_ranges_gets_secondary_ranges(state: View) -> None:
-    made(state, S)
+    created(state, S)
     cluster = land.changed(land.CLUSTER, {"subnetwork": "fresh", "ipAllocationPolicy": {}})
-    made(state, C, cluster)
+    created(state, C, cluster)
     assert _after_a_while(state, S, land.SUBNETWORK) == ["secondaryIpRanges.1"]
 
 

@@ -49,7 +49,7 @@ def test_job_stack_goes_up_and_down(
     outcome = Scenario(request, Workspace(tmp_path / "w", fork_server.bin), lambda _name, _phase: None).run()
     assert [phase.said for phase in outcome.phases if not phase.ok] == []
     assert outcome.leftovers == ()
-    assert ray_of(outcome.graph.made) == ["Job"]
+    assert ray_of(outcome.graph.managed) == ["Job"]
     assert [f"{edge.waits.name} waits for {edge.until.name}" for edge in outcome.prediction.unexplained] == []
 
 

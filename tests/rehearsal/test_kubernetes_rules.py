@@ -207,7 +207,7 @@ WRONG = (
     ),
     Wrong(compute_class.name_reserved, COMPUTE_CLASS, "metadata/name", "gke-rdma", "reserved"),
     Wrong(compute_class.no_priorities, COMPUTE_CLASS, "spec/priorities", [], "Required value"),
-    Wrong(compute_class.pools_beside_others, COMPUTE_CLASS, "spec/priorities/0/spot", True, "combined with spot"),
+    Wrong(compute_class.pools_with_other_fields, COMPUTE_CLASS, "spec/priorities/0/spot", True, "combined with spot"),
     Wrong(compute_class.pool_missing, COMPUTE_CLASS, "spec/priorities/0/nodepools/0", "gpus", "does not exist"),
     Wrong(compute_class.pool_missing, COMPUTE_CLASS, "spec/priorities/0/nodepools/0", "system", "lacks the label"),
     Wrong(

@@ -21,7 +21,7 @@ from rehearsal.graph import Graph, Node
 from rehearsal.invariants import queued_capacity, queues, ray, ray_job
 from rehearsal.invariants.invariant import Invariant, Stack
 from rehearsal.invariants.kubernetes import RAY_CLUSTER, RAY_JOB, RELEASE
-from rehearsal.matrix import Cell, made
+from rehearsal.matrix import Cell, deploy
 from rehearsal.replay import changed
 from rehearsal.workspace import Workspace
 from tests.rehearsal.kubernetes_objects import with_
@@ -41,7 +41,8 @@ def stacks(fork_server: ForkServer, tmp_path_factory: pytest.TempPathFactory) ->
     """The stacks, as the engine registers them."""
     folder = tmp_path_factory.mktemp("queues")
     return {
-        name: made(cell, Workspace(folder / str(n), fork_server.bin))[1] for n, (name, cell) in enumerate(CELLS.items())
+        name: deploy(cell, Workspace(folder / str(n), fork_server.bin))[1]
+        for n, (name, cell) in enumerate(CELLS.items())
     }
 
 

@@ -78,7 +78,7 @@ class TestGraph:
         installer = graph[urn("kubernetes:apps/v1:DaemonSet", "nccl-rdma-installer")]
         assert installer.provider == urn("pulumi:providers:kubernetes", "cluster")
         assert installer.deleted_with == urn(CLUSTER, "cluster")
-        assert graph.made_before(installer.urn) == {urn(CLUSTER, "cluster"): True}
+        assert graph.managed_before(installer.urn) == {urn(CLUSTER, "cluster"): True}
 
     def test_dependencies_pass_through_instant_nodes(self) -> None:
         made = Deployment()
@@ -88,8 +88,8 @@ class TestGraph:
         inside = made.resource(NETWORK, "inside", parent=part)
         last = made.resource(NETWORK, "last", after=[part])
         graph = Graph.from_deployment(made.exported())
-        assert graph.made_before(inside) == {first: False}
-        assert graph.made_before(last) == {first: False, inside: False}
+        assert graph.managed_before(inside) == {first: False}
+        assert graph.managed_before(last) == {first: False, inside: False}
 
     def test_graph_is_independent_of_registration_order(self) -> None:
         forwards, backwards = gke(), gke()
@@ -101,14 +101,14 @@ class TestGraph:
     def test_inner_and_empty_deployments_are_accepted(self) -> None:
         exported = gke().exported()
         assert Graph.from_deployment(exported["deployment"]) == Graph.from_deployment(exported)
-        assert Graph.from_deployment({"deployment": {"resources": None}}).made == []
+        assert Graph.from_deployment({"deployment": {"resources": None}}).managed == []
 
     def test_urns_with_colons_and_parent_types_are_parsed(self) -> None:
         made = Deployment()
         made.resources.append(
             {"urn": "urn:pulumi:s::p::a:b:C$gcp:compute/network:Network::x::y", "type": NETWORK, "custom": True}
         )
-        assert [node.name for node in Graph.from_deployment(made.exported()).made] == ["x::y"]
+        assert [node.name for node in Graph.from_deployment(made.exported()).managed] == ["x::y"]
 
     def test_pending_deletes_and_reads_are_not_created(self) -> None:
         made = Deployment()
@@ -116,7 +116,7 @@ class TestGraph:
         made.resources.append(dict(made.resources[-1], delete=True))
         made.resource(NETWORK, "read")
         made.resources[-1]["external"] = True
-        assert [node.name for node in Graph.from_deployment(made.exported()).made] == ["new"]
+        assert [node.name for node in Graph.from_deployment(made.exported()).managed] == ["new"]
 
     def test_dangling_reference_is_reported(self) -> None:
         made = Deployment()
@@ -141,7 +141,7 @@ class TestDurations:
                 assert figure.date.startswith(("20", "read 20")), type_
 
     def test_stack_types_have_durations(self) -> None:
-        for node in Graph.from_deployment(gke().exported()).made:
+        for node in Graph.from_deployment(gke().exported()).managed:
             assert duration(node.type)
 
     def test_exact_duration_precedes_pattern(self) -> None:

@@ -64,7 +64,7 @@ def graph_of(made: Deployment) -> Graph:
 
 
 def seconds(graph: Graph) -> dict[str, float]:
-    return {node.urn: duration(node.type).create.seconds for node in graph.made}
+    return {node.urn: duration(node.type).create.seconds for node in graph.managed}
 
 
 # A busy machine is slow, which is no failure.
@@ -129,9 +129,9 @@ class TestPredictionsAtRandom:
         graph = graph_of(made)
         waves = predict(graph, None).waves
         number = {node.urn: wave for wave, nodes in enumerate(waves, 1) for node in nodes}
-        assert number.keys() == {node.urn for node in graph.made}
+        assert number.keys() == {node.urn for node in graph.managed}
         for urn, wave in number.items():
-            before = graph.made_before(urn)
+            before = graph.managed_before(urn)
             assert wave == 1 + max((number[other] for other in before), default=0)
 
 

@@ -114,7 +114,7 @@ def type_unknown(call: Call) -> Refusal | None:
 
 
 @on("create")
-def disk_beside_template(call: Call) -> Refusal | None:
+def disk_with_template(call: Call) -> Refusal | None:
     """With a launch template, the disk is set there."""
     if not call.inputs.get("launchTemplate") or not call.inputs.get("diskSize"):
         return None
@@ -122,7 +122,7 @@ def disk_beside_template(call: Call) -> Refusal | None:
 
 
 @on("create")
-def remote_access_beside_template(call: Call) -> Refusal | None:
+def remote_access_with_template(call: Call) -> Refusal | None:
     """With a launch template, SSH keys and their security groups are set there."""
     if not call.inputs.get("launchTemplate") or not call.inputs.get("remoteAccess"):
         return None

@@ -159,7 +159,7 @@ def interface_type_unknown(call: Call) -> Refusal | None:
 
 
 @on("create", "update")
-def public_address_beside_others(call: Call) -> Refusal | None:
+def public_address_with_several_interfaces(call: Call) -> Refusal | None:
     """Only an instance with one interface gets a public address automatically."""
     asked = interfaces(call)
     public = any(str(one.get("associatePublicIpAddress")).lower() == "true" for one in asked)
@@ -183,7 +183,7 @@ def address_on_efa_only(call: Call) -> Refusal | None:
 
 
 @on("create", "update")
-def groups_beside_interfaces(call: Call) -> Refusal | None:
+def groups_outside_interfaces(call: Call) -> Refusal | None:
     """With interfaces, security groups are set on them."""
     template = template_data(call.state, call.inputs)
     if not template.get("networkInterfaces") or not template.get("vpcSecurityGroupIds"):

@@ -245,7 +245,7 @@ NODE_POOL = Kind(
         capacity.runs_too_long,
         capacity.spot_with_reservation,
         capacity.reservation_unnamed,
-        capacity.reservation_named_in_vain,
+        capacity.reservation_name_without_affinity,
         capacity.block_without_zones,
         capacity.compact_in_several_zones,
         capacity.compact_and_blue_green,

@@ -210,7 +210,7 @@ def reservation_unnamed(call: Call) -> Refusal | None:
 
 
 @on("create")
-def reservation_named_in_vain(call: Call) -> Refusal | None:
+def reservation_name_without_affinity(call: Call) -> Refusal | None:
     """Only a specific reservation has a name."""
     asked = node(call.inputs).get("reservationAffinity") or {}
     if affinity(call.inputs) in (None, "SPECIFIC_RESERVATION") or not (asked.get("key") or asked.get("values")):

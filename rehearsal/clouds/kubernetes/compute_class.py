@@ -49,7 +49,7 @@ def no_priorities(call: Call) -> Refusal | None:
     return None
 
 
-def pools_beside_others(call: Call) -> Refusal | None:
+def pools_with_other_fields(call: Call) -> Refusal | None:
     """A rule that names node pools has no other field: every dash under priorities begins another rule."""
     for path, rule in _rules(call):
         others = sorted(rule.keys() - {"nodepools"})
@@ -138,7 +138,7 @@ def _selectors(call: Call) -> Iterator[tuple[str, Json]]:
 RULES = (
     name_reserved,
     no_priorities,
-    pools_beside_others,
+    pools_with_other_fields,
     pool_missing,
     queued_pool_in_class,
     consolidation_out_of_range,

@@ -125,7 +125,7 @@ def runtime_environment_malformed(call: Call) -> Refusal | None:
     return None
 
 
-def nobody_lets_it_go(call: Call) -> Refusal | None:
+def finalizer_without_operator(call: Call) -> Refusal | None:
     """A RayJob can be deleted only while the operator is installed."""
     if call.verb != "delete" or call.type != RAY_JOB:
         return None
@@ -153,5 +153,5 @@ RULES = (
     deletion_said_twice,
     sidecar_and_more,
     runtime_environment_malformed,
-    nobody_lets_it_go,
+    finalizer_without_operator,
 )

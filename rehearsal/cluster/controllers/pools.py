@@ -41,7 +41,7 @@ class Pool:
         wanted: its size in the cloud.
         cpus, memory, storage: of a node; memory and storage in bytes.
         networks: pairs of VPC and subnet of its additional interfaces, in order (GKE).
-        promised: devices that the tags of an empty group announce (EKS).
+        announced: devices that the tags of an empty group list (EKS).
         queued: grows for ProvisioningRequests only.
         managed_dranet: GKE runs the driver that offers its RDMA devices.
         placed: its nodes have topology labels, as those of a reservation do; others may have them.
