@@ -19,7 +19,7 @@ from pydantic import SecretStr
 
 from rehearsal.cluster.scaling import Scale
 from tests.pods.jobs import running
-from tests.pods.pod_cluster import Scene
+from tests.pods.pod_cluster import PodCluster
 from tools.kubernetes import builds, kubectl
 from tools.kubernetes.api import Json, NotYet
 from workloads.client.api import Api, Job, UnreachableError
@@ -31,9 +31,9 @@ _LOOK_S = 0.5
 
 
 class AsUser:
-    """A stack's objects (`objects`, scaled by `scale`) on the cluster of `scene`, for user actions."""
+    """A stack's objects (`objects`, scaled by `scale`) on the cluster of `pod_cluster`, for user actions."""
 
-    scene: Scene
+    pod_cluster: PodCluster
     scale: Scale
     objects: list[Json]
 
@@ -55,13 +55,13 @@ class AsUser:
     def kubectl(self, *arguments: str) -> list[str]:
         """Return a command line of `kubectl` in the stack's namespace."""
         program = builds.programs("kubectl")["kubectl"]
-        return [str(program), f"--kubeconfig={self.scene.kubeconfig}", "-n", NAMESPACE, *arguments]
+        return [str(program), f"--kubeconfig={self.pod_cluster.kubeconfig}", "-n", NAMESPACE, *arguments]
 
     @contextlib.contextmanager
     def forwarded(self, target: str = "") -> Iterator[int]:
         """Run `kubectl port-forward` to the head's Service, as the documentation describes; yield the local port."""
         where = target or f"svc/{self.name}-head-svc"
-        with kubectl.forwarded(self.scene.kubeconfig, NAMESPACE, where) as port:
+        with kubectl.forwarded(self.pod_cluster.kubeconfig, NAMESPACE, where) as port:
             yield port
 
     def log(self, pod: Json) -> str:
@@ -149,7 +149,7 @@ class AsUser:
             assert not found.terminal, f"{found.message}\n{text}"
             return None
 
-        return self.scene.api.until(f"job {job} to print {word}", said, within_s)
+        return self.pod_cluster.api.until(f"job {job} to print {word}", said, within_s)
 
     def until_over(self, port: int, job: str, within_s: float = 240) -> str:
         """Wait until a job has ended; return its status: "succeeded", "failed", "stopped"."""
@@ -158,7 +158,7 @@ class AsUser:
             found, _ = self._looked_at(port, job)
             return found.status.lower() if found.terminal else None
 
-        return self.scene.api.until(f"job {job} to be over", over, within_s)
+        return self.pod_cluster.api.until(f"job {job} to be over", over, within_s)
 
     def _looked_at(self, port: int, job: str) -> tuple[Job, str]:
         client = self.jobs(port)

@@ -12,8 +12,8 @@ import pytest
 
 from rehearsal.cluster.scaling import Scale
 from rehearsal.cluster.traces import traces
-from tests.pods.deployed_stack import StackOn
-from tests.pods.pod_cluster import Scene, own, theirs
+from tests.pods.deployed_stack import DeployedStack
+from tests.pods.pod_cluster import PodCluster, own_cluster, user_cluster
 from tools.kubernetes.containers import Missing
 from tools.kubernetes.node import NodeShape
 from tools.kubernetes.node_probe import ready_to_run
@@ -44,17 +44,17 @@ GPU = NodeShape(
 
 
 @pytest.fixture(scope="session")
-def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+def pod_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PodCluster]:
     """A system node and two GPU nodes; a cluster of our own must leave nothing on this machine."""
     shapes = {"system-0": SYSTEM, "gpu-0": GPU, "gpu-1": GPU}
     if existing := os.environ.get("KUBECONFIG"):
         with contextlib.ExitStack() as stack:
             try:
-                scene = stack.enter_context(theirs(Path(existing), shapes, RAY_IMAGES))
+                pod_cluster = stack.enter_context(user_cluster(Path(existing), shapes, RAY_IMAGES))
             except Missing as missing:
                 # With a user's cluster, the tests must run there: skipping them all would hide a problem.
                 pytest.exit(f"the tests on real pods cannot run: {missing}", returncode=pytest.ExitCode.USAGE_ERROR)
-            yield scene
+            yield pod_cluster
         return
     try:
         ready_to_run()
@@ -62,19 +62,21 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
         pytest.skip(f"not run: {missing}")
     folder = tmp_path_factory.mktemp("pods")
     before = traces(folder)
-    with own(folder, shapes, RAY_IMAGES) as scene:
-        yield scene
+    with own_cluster(folder, shapes, RAY_IMAGES) as pod_cluster:
+        yield pod_cluster
         began = time.monotonic()
     print(f"the cluster took {time.monotonic() - began:.1f} s to end")
     assert traces(folder) - before == frozenset()
 
 
 @pytest.fixture(scope="module")
-def gke(scene: Scene, tmp_path_factory: pytest.TempPathFactory) -> Iterator[StackOn]:
+def gke(pod_cluster: PodCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[DeployedStack]:
     """The gke stack's objects, applied; deleted after the module."""
     scale = Scale(shared=tmp_path_factory.mktemp("shared"), seconds={"idleTimeoutSeconds": 20})
     # A folder of this machine replaces the bucket.
-    stack = StackOn(scene, "gke", scale, changes={"storage": {"bucket": "mine"}} if scene.sees else {})
+    stack = DeployedStack(
+        pod_cluster, "gke", scale, changes={"storage": {"bucket": "mine"}} if pod_cluster.sees else {}
+    )
     stack.apply()
     try:
         yield stack

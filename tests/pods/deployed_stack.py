@@ -12,7 +12,7 @@ from rehearsal.cluster.scaling import Scale, bucket_mode, scaled
 from tests.kubernetes import stack_objects
 from tests.pods.as_user import NAMESPACE as NAMESPACE
 from tests.pods.as_user import AsUser
-from tests.pods.pod_cluster import Scene
+from tests.pods.pod_cluster import PodCluster
 from tools.kubernetes.api import ApiError, Json
 
 LEFT_OUT = {
@@ -37,20 +37,20 @@ class Timeline:
         self.say(f"{self.steps[step]:7.1f} s  {step}")
 
 
-class StackOn(AsUser):
+class DeployedStack(AsUser):
     """A stack's objects on a cluster: `changes` are settings by name, merged into its stack file."""
 
     def __init__(
         self,
-        scene: Scene,
+        pod_cluster: PodCluster,
         stack: str,
         scale: Scale,
         *,
         changes: Mapping[str, Any] | None = None,
         say: Callable[[str], None] = print,
     ) -> None:
-        self.scene = scene
-        self.api = scene.api
+        self.pod_cluster = pod_cluster
+        self.api = pod_cluster.api
         self.scale = scale
         self.objects = []
         for body in _registered(stack, changes or {}):
@@ -110,11 +110,11 @@ class StackOn(AsUser):
 
     def open(self, node: str, takes_pods: bool) -> None:
         """Make a node schedulable or not (`kubectl uncordon`, `kubectl cordon`)."""
-        self.api.patch("v1", "Node", self.scene.nodes[node], None, {"spec": {"unschedulable": not takes_pods}})
+        self.api.patch("v1", "Node", self.pod_cluster.nodes[node], None, {"spec": {"unschedulable": not takes_pods}})
 
     def bind(self, pod: Json, node: str) -> None:
         """Bind a pod to a node in place of the scheduler, also to a cordoned one."""
-        target = {"apiVersion": "v1", "kind": "Node", "name": self.scene.nodes[node]}
+        target = {"apiVersion": "v1", "kind": "Node", "name": self.pod_cluster.nodes[node]}
         name = pod["metadata"]["name"]
         body = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name}, "target": target}
         self.api.request("POST", f"/api/v1/namespaces/{NAMESPACE}/pods/{name}/binding", body=body)
@@ -164,10 +164,12 @@ class StackOn(AsUser):
 
 
 def _registered(stack: str, changes: Mapping[str, Any]) -> list[Json]:
-    ours, theirs = next((ours, theirs) for name, ours, theirs in stack_objects.stacks() if name == stack)
+    ours, user_cluster = next(
+        (ours, user_cluster) for name, ours, user_cluster in stack_objects.stacks() if name == stack
+    )
     for name, change in changes.items():
         ours = ours | {name: ours.get(name, {}) | change if isinstance(change, dict) else change}
-    return stack_objects.registered(ours, theirs, stack)
+    return stack_objects.registered(ours, user_cluster, stack)
 
 
 def ready(pod: Mapping[str, object]) -> bool:

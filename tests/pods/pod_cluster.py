@@ -17,7 +17,7 @@ from tools.kubernetes.node import Cluster, NodeShape
 
 
 @dataclass(frozen=True)
-class Scene:
+class PodCluster:
     """A cluster for the tests.
 
     Args:
@@ -59,15 +59,15 @@ def leads(api: Api, namespace: str, pod: str) -> bool:
 
 
 @contextlib.contextmanager
-def own(folder: Path, shapes: Mapping[str, NodeShape], images: tuple[str, ...]) -> Iterator[Scene]:
+def own_cluster(folder: Path, shapes: Mapping[str, NodeShape], images: tuple[str, ...]) -> Iterator[PodCluster]:
     """A cluster of our own with these nodes, and the real KubeRay."""
     with Cluster(folder, nodes=shapes, real_images=images) as cluster:
         cluster.start_kuberay(stack_objects.release("gke", "kuberay-operator"))
-        yield Scene(cluster.plane.api, cluster.plane.kubeconfig, {name: name for name in shapes}, cluster)
+        yield PodCluster(cluster.plane.api, cluster.plane.kubeconfig, {name: name for name in shapes}, cluster)
 
 
 @contextlib.contextmanager
-def theirs(kubeconfig: Path, shapes: Mapping[str, NodeShape], images: tuple[str, ...]) -> Iterator[Scene]:
+def user_cluster(kubeconfig: Path, shapes: Mapping[str, NodeShape], images: tuple[str, ...]) -> Iterator[PodCluster]:
     """The user's cluster, prepared and restored by `tests.pods.user_cluster`. Raises Missing."""
     with prepared(kubeconfig, shapes, images) as found:
-        yield Scene(found.api, kubeconfig, found.nodes, None, found.sees)
+        yield PodCluster(found.api, kubeconfig, found.nodes, None, found.sees)

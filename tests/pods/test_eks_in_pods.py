@@ -10,8 +10,8 @@ from pathlib import Path
 
 from rehearsal.cluster.scaling import Scale
 from tests.pods.as_user import answer
-from tests.pods.deployed_stack import StackOn, Timeline
-from tests.pods.pod_cluster import Scene
+from tests.pods.deployed_stack import DeployedStack, Timeline
+from tests.pods.pod_cluster import PodCluster
 
 SHARED = textwrap.dedent(
     """
@@ -32,15 +32,15 @@ SHARED = textwrap.dedent(
 """A gang of two nodes with eight GPUs writes into the shared folder, and the head's driver reads it."""
 
 
-def test_gang_shares_folder_with_head(scene: Scene, tmp_path: Path) -> None:
+def test_gang_shares_folder_with_head(pod_cluster: PodCluster, tmp_path: Path) -> None:
     """As for the gke stack: a strict-spread group scales up two workers from zero by Ray's own autoscaler. The head's
     init container sets the permissions of the folder for the images' own user; the workers write into it, and the
     driver on the head reads it; without the token the dashboard answers 401."""
-    scene.shares()
+    pod_cluster.shares()
     shared = tmp_path / "shared"
     shared.mkdir(mode=0o755)
     scale = Scale(shared=shared, seconds={"idleTimeoutSeconds": 20})
-    stack, timeline = StackOn(scene, "eks", scale, changes={"storage": {"bucket": "mine"}}), Timeline()
+    stack, timeline = DeployedStack(pod_cluster, "eks", scale, changes={"storage": {"bucket": "mine"}}), Timeline()
     stack.apply()
     try:
         stack.api.until("the head to be ready", stack.head, 300)
@@ -55,7 +55,7 @@ def test_gang_shares_folder_with_head(scene: Scene, tmp_path: Path) -> None:
         timeline.done("job ended")
         [line] = [line for line in printed.splitlines() if line.startswith("FOUND")]
         pods = [pod for pod in stack.workers() if pod["status"].get("podIP") in line.split()[1:]]
-        assert {pod["spec"]["nodeName"] for pod in pods} == {scene.nodes["gpu-0"], scene.nodes["gpu-1"]}
+        assert {pod["spec"]["nodeName"] for pod in pods} == {pod_cluster.nodes["gpu-0"], pod_cluster.nodes["gpu-1"]}
     finally:
         print(stack.describe())
         stack.delete()

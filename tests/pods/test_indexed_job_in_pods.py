@@ -23,9 +23,9 @@ import pytest
 from infra.kubernetes.indexed_job_pod import exits
 from rehearsal.cluster.scaling import Scale
 from tests.pods.as_user import NAMESPACE, following
-from tests.pods.deployed_stack import StackOn, ready
+from tests.pods.deployed_stack import DeployedStack, ready
 from tests.pods.jobs import running
-from tests.pods.pod_cluster import Scene
+from tests.pods.pod_cluster import PodCluster
 from tools.kubernetes.api import Json
 
 NODES = "import ray; ray.init(); print('NODES', sum(node['Alive'] for node in ray.nodes()), flush=True)"
@@ -47,24 +47,24 @@ EARLIER = textwrap.dedent(
 )
 """The head of another Job, which admits its workers, without Ray."""
 
-Stack = Callable[..., StackOn]
+Stack = Callable[..., DeployedStack]
 
 
 @pytest.fixture
-def job(scene: Scene, tmp_path: Path) -> Iterator[Callable[[str, bool], StackOn]]:
+def job(pod_cluster: PodCluster, tmp_path: Path) -> Iterator[Callable[[str, bool], DeployedStack]]:
     """Return a factory of the stack with an entry point and, optionally, the shared folder; not applied. Deleted after
     the test."""
-    made: list[StackOn] = []
+    made: list[DeployedStack] = []
     shared = tmp_path / "shared"
     shared.mkdir()
 
-    def make(code: str, storage: bool) -> StackOn:
+    def make(code: str, storage: bool) -> DeployedStack:
         if storage:
-            scene.shares()
+            pod_cluster.shares()
         ray = {"mode": "indexed-job", "entrypoint": shlex.join(running(code))}
         changes = {"ray": ray, "nodes": {"max": 2}} | ({"storage": {"bucket": "mine"}} if storage else {})
         scale = Scale(shared=shared)
-        made.append(StackOn(scene, "eks", scale, changes=changes))
+        made.append(DeployedStack(pod_cluster, "eks", scale, changes=changes))
         return made[0]
 
     yield make
@@ -78,7 +78,7 @@ def job(scene: Scene, tmp_path: Path) -> Iterator[Callable[[str, bool], StackOn]
             stack.open(node, True)
 
 
-def ended(stack: StackOn, within_s: float = 600) -> Json:
+def ended(stack: DeployedStack, within_s: float = 600) -> Json:
     """Return the conditions of the ended Job, by type."""
     name = stack.one("Job")["metadata"]["name"]
 
@@ -92,14 +92,14 @@ def ended(stack: StackOn, within_s: float = 600) -> Json:
     return stack.api.until(f"Job {name} to end", verdict, within_s)
 
 
-def pod(stack: StackOn, index: int) -> Json | None:
+def pod(stack: DeployedStack, index: int) -> Json | None:
     """Return the pod with this index."""
     found = stack.pods(f"batch.kubernetes.io/job-completion-index={index}")
     return found[0] if found else None
 
 
 @contextmanager
-def held(stack: StackOn, *nodes: str) -> Iterator[None]:
+def held(stack: DeployedStack, *nodes: str) -> Iterator[None]:
     """Cordon nodes for the duration of the block."""
     for node in nodes:
         stack.open(node, False)
@@ -108,7 +108,7 @@ def held(stack: StackOn, *nodes: str) -> Iterator[None]:
         stack.open(node, True)
 
 
-def until_said(stack: StackOn, index: int, word: str, within_s: float = 300) -> None:
+def until_said(stack: DeployedStack, index: int, word: str, within_s: float = 300) -> None:
     """Wait until a pod has printed a word."""
 
     def said() -> bool | None:
@@ -119,7 +119,9 @@ def until_said(stack: StackOn, index: int, word: str, within_s: float = 300) -> 
     stack.api.until(f"pod {index} to print {word}", said, within_s)
 
 
-def test_late_pod_joins_by_name_and_lost_pod_fails_job(job: Callable[[str, bool], StackOn], tmp_path: Path) -> None:
+def test_late_pod_joins_by_name_and_lost_pod_fails_job(
+    job: Callable[[str, bool], DeployedStack], tmp_path: Path
+) -> None:
     """One GPU node becomes schedulable only after the first pod has waited: both find each other by the head's stable
     host name, through CoreDNS and the headless Service, and the entry point sees two nodes. Then the worker's pod is
     deleted without a grace period: the head ends with the exit code for a lost worker, the Job fails and names the pod,
@@ -155,7 +157,7 @@ def test_late_pod_joins_by_name_and_lost_pod_fails_job(job: Callable[[str, bool]
     assert {each["metadata"]["uid"] for each in stack.pods()} <= {each["metadata"]["uid"] for each in (head, lost)}
 
 
-def test_file_replaces_dns_and_stale_file_is_ignored(job: Callable[[str, bool], StackOn]) -> None:
+def test_file_replaces_dns_and_stale_file_is_ignored(job: Callable[[str, bool], DeployedStack]) -> None:
     """The Service is deleted, so that the head's name does not resolve, and the head's pod starts late. The shared
     folder has a file with this Job's name and an old address, at which an earlier Job's head answers, with the same
     token: the worker asks it, sees the other Job's UID and ignores it. The Job's own head replaces the file, which
@@ -187,7 +189,7 @@ def test_file_replaces_dns_and_stale_file_is_ignored(job: Callable[[str, bool], 
     assert "joined" not in stack.log(earlier)
 
 
-def earlier_head(stack: StackOn) -> Json:
+def earlier_head(stack: DeployedStack) -> Json:
     """Return the pod of an earlier Job's head that still answers, with this stack's token."""
     template = stack.one("Job")["spec"]["template"]["spec"]
     [container] = template["containers"]
@@ -216,7 +218,7 @@ def earlier_head(stack: StackOn) -> Json:
     return stack.api.until("the earlier head to listen", listens, 120)
 
 
-def announced(stack: StackOn, uid: str, address: str) -> Path:
+def announced(stack: DeployedStack, uid: str, address: str) -> Path:
     """Write the file with the address of this Job's head, as the images' own user."""
     assert stack.scale.shared is not None
     folder = stack.scale.shared / "rdma-ray"

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from tests.pods.conftest import RAY_IMAGES
-from tests.pods.pod_cluster import Scene
-from tests.pods.user_cluster import BEFORE, Theirs, prepare, prepared, proxied
+from tests.pods.pod_cluster import PodCluster
+from tests.pods.user_cluster import BEFORE, UserCluster, prepare, prepared, proxied
 from tools.kubernetes.api import Json
 from tools.kubernetes.containers import Missing
 from tools.kubernetes.node import NodeShape
@@ -28,9 +28,9 @@ SHAPE = NodeShape(
 )
 
 
-def state(scene: Scene) -> dict[str, Any]:
+def state(pod_cluster: PodCluster) -> dict[str, Any]:
     """Return the parts of a node that the tests change."""
-    node = scene.api.get("v1", "Node", scene.nodes["system-0"])
+    node = pod_cluster.api.get("v1", "Node", pod_cluster.nodes["system-0"])
     assert node is not None
     kept = {name: node["metadata"].get(name) for name in ("labels",)}
     noted = BEFORE in node["metadata"].get("annotations", {})
@@ -38,7 +38,7 @@ def state(scene: Scene) -> dict[str, Any]:
     return kept | {"taints": node["spec"].get("taints"), "noted": noted, "amounts": amounts}
 
 
-def used(found: Theirs) -> Json:
+def used(found: UserCluster) -> Json:
     """Return an ended pod that used the node's amount, label, taint and file."""
     container = {
         "name": "main",
@@ -69,38 +69,41 @@ def used(found: Theirs) -> Json:
         found.api.request("DELETE", place, body={"gracePeriodSeconds": 0})
 
 
-def test_node_is_prepared_and_restored(scene: Scene) -> None:
+def test_node_is_prepared_and_restored(pod_cluster: PodCluster) -> None:
     """A pod uses everything that the node was given; afterwards labels, taints, amounts and files are restored, also
     those of a run that was killed before it could restore them."""
-    if scene.cluster is None:
+    if pod_cluster.cluster is None:
         pytest.skip("not run: this is that way")
-    before = state(scene)
-    with proxied(scene.kubeconfig) as api:
-        node = api.get("v1", "Node", scene.nodes["system-0"])
+    before = state(pod_cluster)
+    with proxied(pod_cluster.kubeconfig) as api:
+        node = api.get("v1", "Node", pod_cluster.nodes["system-0"])
         assert node is not None
         prepare(api, node, SHAPE, RAY_IMAGES[0])
-    assert state(scene) != before
-    with prepared(scene.kubeconfig, {"system-0": SHAPE}, RAY_IMAGES) as found:
+    assert state(pod_cluster) != before
+    with prepared(pod_cluster.kubeconfig, {"system-0": SHAPE}, RAY_IMAGES) as found:
         assert found.sees
         assert dict(found.nodes) == {"system-0": "system-0"}
-        assert state(scene)["labels"]["kubernetes.io/hostname"] == "renamed"
+        assert state(pod_cluster)["labels"]["kubernetes.io/hostname"] == "renamed"
         pod = used(found)
         assert (pod["status"]["phase"], pod["log"]) == ("Succeeded", "FOUND\n")
-    assert state(scene) == before
-    machine = scene.cluster.nodes["system-0"].machine
+    assert state(pod_cluster) == before
+    machine = pod_cluster.cluster.nodes["system-0"].machine
     machine.run(["sh", "-c", "test ! -e /var/lib/rdma-ray-tried"], spaces=("mount",))
 
 
-def test_unsuitable_cluster_is_explained(scene: Scene, tmp_path: Path) -> None:
+def test_unsuitable_cluster_is_explained(pod_cluster: PodCluster, tmp_path: Path) -> None:
     """Too few nodes, a missing image, an invalid kubeconfig: each message names the problem and the fix."""
-    if scene.cluster is None:
+    if pod_cluster.cluster is None:
         pytest.skip("not run: this is that way")
     few = {str(number): NodeShape() for number in range(9)}
-    with pytest.raises(Missing, match="take any pod: 1; 9 are needed"), prepared(scene.kubeconfig, few, RAY_IMAGES):
+    with (
+        pytest.raises(Missing, match="take any pod: 1; 9 are needed"),
+        prepared(pod_cluster.kubeconfig, few, RAY_IMAGES),
+    ):
         pass
     with (
         pytest.raises(Missing, match=r"no image example/missing:this.*kind load image-archive"),
-        prepared(scene.kubeconfig, {"one": SHAPE}, ["example/missing:this"]),
+        prepared(pod_cluster.kubeconfig, {"one": SHAPE}, ["example/missing:this"]),
     ):
         pass
     with pytest.raises(Missing, match="is no file"), proxied(tmp_path / "nothing"):

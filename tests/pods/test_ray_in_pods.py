@@ -19,9 +19,9 @@ from pathlib import Path
 import pytest
 
 from tests.pods.as_user import NAMESPACE, RAY, RDMA_RAY, answer, following
-from tests.pods.deployed_stack import StackOn, Timeline
+from tests.pods.deployed_stack import DeployedStack, Timeline
 from tests.pods.jobs import ASK, GANG, HELD, TRIES, WAITING, running
-from tests.pods.pod_cluster import Scene, leads, operator
+from tests.pods.pod_cluster import PodCluster, leads, operator
 from tests.pods.startup_timeline import of_pod, table, to_first_step, write
 from tools.kubernetes import manifests
 from tools.kubernetes.api import Json
@@ -32,18 +32,18 @@ HEAD_S, IDLE_S, GANG_S = 300.0, 240.0, 600.0
 """Deadlines in seconds, for a machine with ten times the load."""
 
 
-def empty(gke: StackOn) -> None:
+def empty(gke: DeployedStack) -> None:
     """Wait until only the head is left."""
     gke.api.until("the head to be ready", gke.head, HEAD_S)
     gke.api.until("the idle workers to go", lambda: not gke.workers() or None, IDLE_S)
 
 
-def there(gke: StackOn) -> Json:
+def head_of(gke: DeployedStack) -> Json:
     """Return the head's pod, once it is ready."""
     return gke.api.until("the head to be ready", gke.head, HEAD_S)
 
 
-def test_gang_scales_workers_from_zero_and_back(gke: StackOn, tmp_path: Path) -> None:
+def test_gang_scales_workers_from_zero_and_back(gke: DeployedStack, tmp_path: Path) -> None:
     """`ray job submit` through `kubectl port-forward` requests a strict-spread group; Ray's own autoscaler v2 scales up
     two workers through KubeRay, each on its own node; `rdma-ray bench nccl` measures with gloo between these pods, and
     every element is correct; idle workers are removed. The timeline is from records of Kubernetes, Ray and the job; it
@@ -57,7 +57,10 @@ def test_gang_scales_workers_from_zero_and_back(gke: StackOn, tmp_path: Path) ->
         [line] = [line for line in printed.splitlines() if line.startswith("ADDRESSES")]
         # On a busy machine Ray may fail to start in a pod, and the autoscaler then requests one more than it needs.
         pods = [pod for pod in gke.workers() if pod["status"].get("podIP") in line.split()[1:]]
-        assert {pod["spec"]["nodeName"] for pod in pods} == {gke.scene.nodes["gpu-0"], gke.scene.nodes["gpu-1"]}
+        assert {pod["spec"]["nodeName"] for pod in pods} == {
+            gke.pod_cluster.nodes["gpu-0"],
+            gke.pod_cluster.nodes["gpu-1"],
+        }
         steps = to_first_step(asked, printed, [of_pod(pod, events, nodes) for pod in pods])
         print(table(steps))
         write(steps, tmp_path / "time-line.json")
@@ -78,10 +81,10 @@ def test_gang_scales_workers_from_zero_and_back(gke: StackOn, tmp_path: Path) ->
     timeline.done("no worker any more")
 
 
-def test_request_without_token_is_unauthorized(gke: StackOn) -> None:
+def test_request_without_token_is_unauthorized(gke: DeployedStack) -> None:
     """From outside, by port-forward, and from another pod of the namespace, by the Service's name: 401 without the
     stack's token, or with another one. (The network policy would block the pod; nothing enforces it here.)"""
-    there(gke)
+    head_of(gke)
     with gke.forwarded() as port:
         assert answer(port, gke.token) == 200
         assert answer(port, None) == 401
@@ -94,11 +97,11 @@ def test_request_without_token_is_unauthorized(gke: StackOn) -> None:
     assert wrong in ("401", "403")
 
 
-def test_a_user_sees_log_and_exit_code(gke: StackOn, tmp_path: Path) -> None:
+def test_a_user_sees_log_and_exit_code(gke: DeployedStack, tmp_path: Path) -> None:
     """`ray job submit` through the port-forward shows the log while the job runs; Ctrl-C ends the command and not the
     job; `rdma-ray logs` follows it from the first line and exits with the job's own exit code; `ray job status` and
     `ray job submit` report a failed job, too."""
-    head = there(gke)
+    head = head_of(gke)
     with gke.forwarded() as port:
         jobs, file = gke.jobs(port), gke.outputs(port, tmp_path / "outputs.json")
         submit = [str(RAY), "job", "submit", "--submission-id", "waiting", "--", *running(WAITING)]
@@ -123,11 +126,11 @@ def test_a_user_sees_log_and_exit_code(gke: StackOn, tmp_path: Path) -> None:
         assert "AT ONCE" in failed.stdout
 
 
-def test_training_reports_time_to_first_step(gke: StackOn, tmp_path: Path) -> None:
+def test_training_reports_time_to_first_step(gke: DeployedStack, tmp_path: Path) -> None:
     """The steps of docs/gke.md after `up`: `rdma-ray status` and `rdma-ray train digits` through the port-forward, from
     zero workers and for one epoch; and those of docs/training.md: `kubectl get` and `rdma-ray train report`, which
     splits the time to the first step by Kubernetes' records. A folder replaces the bucket."""
-    gke.scene.shares()
+    gke.pod_cluster.shares()
     empty(gke)
     with gke.forwarded() as port:
         file = gke.outputs(port, tmp_path / "outputs.json", {"storage": {"path": "/bucket"}})
@@ -155,10 +158,10 @@ def test_training_reports_time_to_first_step(gke: StackOn, tmp_path: Path) -> No
     assert sources["image pulled"].split()[1] in workers
 
 
-def test_lost_worker_is_replaced_and_task_retried(gke: StackOn) -> None:
+def test_lost_worker_is_replaced_and_task_retried(gke: DeployedStack) -> None:
     """The worker's pod is deleted without a grace period while its task runs; the autoscaler scales up another one if
     none is free, and the job succeeds on the second try, on another pod."""
-    there(gke)
+    head_of(gke)
     with gke.forwarded() as port:
         gke.submit(port, "loses-worker", TRIES, {"RAY_DEDUP_LOGS": "0"})
         log = gke.until_logged(port, "loses-worker", "TRY 1")
@@ -177,33 +180,33 @@ def tried(log: str) -> list[str]:
     return re.findall(r"TRY \d+ (\S+)", log)
 
 
-def test_operator_restart_keeps_job(gke: StackOn, scene: Scene) -> None:
+def test_operator_restart_keeps_job(gke: DeployedStack, pod_cluster: PodCluster) -> None:
     """A rolling restart of the operator's Deployment, as `kubectl rollout restart` starts it, while an actor holds a
     whole GPU node: a new operator pod becomes the leader, no Ray pod is recreated, and the actor is the same as before.
     """
-    if (found := operator(scene.api)) is None:
+    if (found := operator(pod_cluster.api)) is None:
         pytest.skip("not run: no Deployment of KubeRay's operator is to be seen in this cluster")
-    head = there(gke)
+    head = head_of(gke)
     with gke.forwarded() as port:
         gke.submit(port, "through-restart", HELD, {})
         gke.until_logged(port, "through-restart", "BEGUN")
         before = gke.identities()
-        old = {pod["metadata"]["name"] for pod in manifests.pods(scene.api, *found)}
-        manifests.rollout_restart(scene.api, *found)
-        manifests.rollout_done(scene.api, *found, within_s=180)
-        [new] = {pod["metadata"]["name"] for pod in manifests.pods(scene.api, *found)} - old
-        scene.api.until("the new operator to lead", lambda: leads(scene.api, found[0], new), 120)
+        old = {pod["metadata"]["name"] for pod in manifests.pods(pod_cluster.api, *found)}
+        manifests.rollout_restart(pod_cluster.api, *found)
+        manifests.rollout_done(pod_cluster.api, *found, within_s=180)
+        [new] = {pod["metadata"]["name"] for pod in manifests.pods(pod_cluster.api, *found)} - old
+        pod_cluster.api.until("the new operator to lead", lambda: leads(pod_cluster.api, found[0], new), 120)
         gke.inside(head, "touch", "/tmp/continue")
         assert gke.until_over(port, "through-restart") == "succeeded", gke.ray(port, "job", "logs", "through-restart")
         # The idle worker may be removed by now.
         assert gke.identities() <= before
 
 
-def test_cluster_recovers_from_lost_head(gke: StackOn) -> None:
+def test_cluster_recovers_from_lost_head(gke: DeployedStack) -> None:
     """The head's pod is deleted without a grace period while a job runs on a worker: jobs and their state are lost,
     since nothing stores them; the operator creates another head, with the same token, and a gang gets its nodes from
     it."""
-    head = there(gke)
+    head = head_of(gke)
     with gke.forwarded() as port:
         gke.submit(port, "loses-head", TRIES, {"RAY_DEDUP_LOGS": "0"})
         gke.until_logged(port, "loses-head", "TRY 1")

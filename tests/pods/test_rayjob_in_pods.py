@@ -14,17 +14,17 @@ import pytest
 from infra.catalog.pins import KUEUE_API, RAY_API
 from rehearsal.cluster.scaling import Scale
 from tests.kubernetes import stack_objects
-from tests.pods.deployed_stack import NAMESPACE, StackOn, Timeline
+from tests.pods.deployed_stack import NAMESPACE, DeployedStack, Timeline
 from tests.pods.jobs import GANG, running
-from tests.pods.pod_cluster import Scene
+from tests.pods.pod_cluster import PodCluster
 from tools.kubernetes.api import Json
 
 
-def rayjob(scene: Scene, code: str, **changes: object) -> StackOn:
+def rayjob(pod_cluster: PodCluster, code: str, **changes: object) -> DeployedStack:
     """Return the gke stack with a RayJob that runs this code."""
     ray = {"mode": "job", "entrypoint": shlex.join(running(code))}
-    return StackOn(
-        scene,
+    return DeployedStack(
+        pod_cluster,
         "gke",
         Scale(seconds={"ttlSecondsAfterFinished": 10}),
         changes={"ray": ray, "nodes": {"max": 2}, **changes},
@@ -32,16 +32,16 @@ def rayjob(scene: Scene, code: str, **changes: object) -> StackOn:
 
 
 @pytest.fixture(scope="module")
-def queued(scene: Scene) -> Iterator[None]:
+def queued(pod_cluster: PodCluster) -> Iterator[None]:
     """The real Kueue in a pod, with the stack's values."""
-    if scene.cluster is None:
+    if pod_cluster.cluster is None:
         pytest.skip("not run: Kueue would be the cluster's own")
-    scene.cluster.start_kueue(stack_objects.release("gke, queued", "kueue"))
+    pod_cluster.cluster.start_kueue(stack_objects.release("gke, queued", "kueue"))
     yield
-    scene.cluster.stop_kueue()
+    pod_cluster.cluster.stop_kueue()
 
 
-def ended(stack: StackOn, within_s: float = 600) -> Json:
+def ended(stack: DeployedStack, within_s: float = 600) -> Json:
     """Return the RayJob's status once its deployment is complete or failed."""
 
     def over() -> Json | None:
@@ -51,10 +51,10 @@ def ended(stack: StackOn, within_s: float = 600) -> Json:
     return stack.api.until("the RayJob to end", over, within_s)
 
 
-def test_rayjob_creates_and_deletes_cluster(scene: Scene) -> None:
+def test_rayjob_creates_and_deletes_cluster(pod_cluster: PodCluster) -> None:
     """From the stack's RayJob to its end: KubeRay creates the cluster, submits over HTTP with the token, the gang runs
     on two nodes, and every pod is deleted afterwards automatically."""
-    stack, timeline = rayjob(scene, GANG), Timeline()
+    stack, timeline = rayjob(pod_cluster, GANG), Timeline()
     stack.apply()
     try:
         status = ended(stack)
@@ -68,10 +68,10 @@ def test_rayjob_creates_and_deletes_cluster(scene: Scene) -> None:
 
 
 @pytest.mark.usefixtures("queued")
-def test_kueue_admits_rayjob_within_quota(scene: Scene) -> None:
+def test_kueue_admits_rayjob_within_quota(pod_cluster: PodCluster) -> None:
     """With `queue: kueue`: the RayJob is suspended as the stack writes it, Kueue admits its Workload within the quota
     and starts it, and its quota is free again when it has ended."""
-    stack = rayjob(scene, GANG, queue="kueue")
+    stack = rayjob(pod_cluster, GANG, queue="kueue")
     assert stack.one("RayJob")["spec"]["suspend"] is True
     stack.apply()
     try:

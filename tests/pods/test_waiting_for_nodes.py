@@ -12,9 +12,9 @@ from collections.abc import Iterator
 import pytest
 
 from rehearsal.cluster.scaling import Scale
-from tests.pods.deployed_stack import StackOn
+from tests.pods.deployed_stack import DeployedStack
 from tests.pods.jobs import GANG
-from tests.pods.pod_cluster import Scene
+from tests.pods.pod_cluster import PodCluster
 from workloads.train.timeline import seconds
 
 PROMISED_S = 25
@@ -22,10 +22,10 @@ SETTING = "RAY_AUTOSCALER_RECONCILE_ALLOCATE_STATUS_TIMEOUT_S"
 
 
 @pytest.fixture
-def gke(scene: Scene) -> Iterator[StackOn]:
+def gke(pod_cluster: PodCluster) -> Iterator[DeployedStack]:
     """The stack with the shortened wait, while all GPU nodes are cordoned."""
     scale = Scale(seconds={SETTING: PROMISED_S, "idleTimeoutSeconds": 10})
-    stack = StackOn(scene, "gke", scale)
+    stack = DeployedStack(pod_cluster, "gke", scale)
     for node in ("gpu-0", "gpu-1"):
         stack.open(node, False)
     stack.apply()
@@ -37,7 +37,7 @@ def gke(scene: Scene) -> Iterator[StackOn]:
             stack.open(node, True)
 
 
-def test_pending_pod_is_kept_for_capacity_wait(gke: StackOn) -> None:
+def test_pending_pod_is_kept_for_capacity_wait(gke: DeployedStack) -> None:
     """The pods of a job stay Pending, and the same, for the time that the capacity may take (the stack writes it into
     the autoscaler's environment); only after it are they replaced."""
     gke.api.until("the head to be ready", gke.head, 300)

@@ -47,7 +47,7 @@ make() {
 
 
 @dataclass(frozen=True)
-class Theirs:
+class UserCluster:
     """A prepared cluster.
 
     Args:
@@ -62,7 +62,7 @@ class Theirs:
 
 
 @contextlib.contextmanager
-def prepared(kubeconfig: Path, shapes: Mapping[str, NodeShape], images: Sequence[str]) -> Iterator[Theirs]:
+def prepared(kubeconfig: Path, shapes: Mapping[str, NodeShape], images: Sequence[str]) -> Iterator[UserCluster]:
     """The cluster, some of whose nodes have labels, taints, resources and files for the duration of the tests.
 
     Raises Missing if it is not reachable, or has too few nodes, no KubeRay, not the images, or its own Ray.
@@ -75,7 +75,7 @@ def prepared(kubeconfig: Path, shapes: Mapping[str, NodeShape], images: Sequence
             for role, node in zip(shapes, free, strict=False):
                 after.callback(restore, api, nodes[role], images[0])
                 prepare(api, node, shapes[role], images[0])
-            yield Theirs(api, nodes, _sees(api, nodes.values(), Path(folder), images[0]))
+            yield UserCluster(api, nodes, _sees(api, nodes.values(), Path(folder), images[0]))
 
 
 def prepare(api: Api, node: Json, shape: NodeShape, image: str) -> None:
