@@ -99,6 +99,6 @@ def offered(target: str) -> tuple[str, ...]:
     return tuple(CAPACITIES.get(target, ()))
 
 
-def promised_s(target: str, *kinds: str | None) -> int:
+def longest_wait_s(target: str, *kinds: str | None) -> int:
     """Return how long a request for a machine may wait, in seconds: the longest wait of `kinds`, ignoring None."""
     return 3600 * max((CAPACITIES[target][kind].wait_hours for kind in kinds if kind is not None), default=0)

@@ -54,7 +54,7 @@ def deploy(settings: EksSettings) -> dict[str, Any]:
 
 
 def region_problems(settings: EksSettings, region: str | None) -> list[Problem]:
-    """Return the problems of the provider's region; none if the zone is an id, which does not contain its region."""
+    """Return the problems of the provider's region. A zone's id does not contain its region, so AWS checks that one."""
     here = zone_region(settings.location)
     if region and here in (None, region):
         return []
@@ -147,7 +147,7 @@ class EksStack(pulumi.ComponentResource):
             files = SharedFileSystem("shared", storage, names, own, network=network, nodes=nodes, efa_nodes=efa.id)
             volume = SharedVolume("shared-volume", storage, names, inside, system=files, driver=driver)
             folder = fsx_folder(storage, volume.name)
-        # Operators find Services by name, which takes this add-on, and so do the pods of an Indexed Job.
+        # Operators and the pods of an Indexed Job find Services by name, which needs this add-on.
         dns = addons["coredns"]
         operators = install_operators(
             OperatorsArgs(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from infra.catalog.capacity import GKE_CAPACITIES, promised_s
+from infra.catalog.capacity import GKE_CAPACITIES, longest_wait_s
 from infra.catalog.gcp import FALLBACK_POOL, GPU_POOL, POOL_LABEL, SYSTEM_MAX_NODES, TOPOLOGY
 from infra.catalog.machines import GkeMachine
 from infra.gke.pod import COMPUTE_CLASS, COMPUTE_CLASS_LABEL, DEVICE_CLASSES, SYSTEM_NODES, chosen_by_topology, gpu_pod
@@ -28,7 +28,7 @@ def queue_args(settings: GkeSettings, machine: GkeMachine) -> QueueArgs:
         device_class=device_class,
         topology=TOPOLOGY if chosen_by_topology(settings) else (),
         # Queued nodes exist when a workload is admitted.
-        wait_s=promised_s("gke", *(kind for kind in nodes.capacities if not GKE_CAPACITIES[kind].queued)),
+        wait_s=longest_wait_s("gke", *(kind for kind in nodes.capacities if not GKE_CAPACITIES[kind].queued)),
         max_run_s=3600 * nodes.max_run_hours if queued and nodes.max_run_hours else None,
     )
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from infra.catalog.capacity import promised_s
+from infra.catalog.capacity import longest_wait_s
 from infra.settings import CloudSettings
 
 NAMESPACE = "ray"
@@ -73,7 +73,7 @@ class SharedFolder:
 
 def node_wait_s(settings: CloudSettings) -> int:
     """Return how many seconds a pod may wait for its node, by the slower of the stack's kinds of capacity."""
-    return promised_s(settings.target, *settings.nodes.capacities)
+    return longest_wait_s(settings.target, *settings.nodes.capacities)
 
 
 def script_files(folder: str) -> dict[str, str]:
