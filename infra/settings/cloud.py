@@ -21,7 +21,6 @@ ADDRESSES = "the address plan of rdma-ray (infra/addresses.py), 2026-11"
 BLACKWELL = "CUDA before 12.8 has no code for compute capability 10.0 (sm_100); GKE preflight notes, 2026-08"
 ENDPOINTS = "CVE-2023-48022; default of both clouds for public endpoints, unverified, 2026-11"
 HTTP_MODE = "ray-project/kuberay: HTTPMode submits the entry point to the head, v1.6.2"
-INDEXED_JOB = "rdma-ray: docs/indexed-job.md"
 JOB_SIZE = (
     "Kubernetes docs, concepts/workloads/controllers/job, read 2026-11; ray-project/kuberay: rayjob_controller.go "
     "(preRunningDeadlineSeconds ends with a cluster that is ready), v1.6.2"
@@ -29,7 +28,6 @@ JOB_SIZE = (
 KUEUE = "kubernetes-sigs/kueue 0.19.2: RayCluster webhook, ff69552e, 2026-08-22"
 LAYOUT = "Filesystem Hierarchy Standard 3.0; rayproject images keep Ray in /home/ray"
 MACHINES = "the catalog of machines (infra/catalog/machines.py)"
-PRIVATE = "RFC 1918 and RFC 6598"
 RAY_IMAGES = "ray-project/ray: ray-images.json and image_tags_lib.py, read 2026-08"
 RAY_VERSIONS = "ray-project/kuberay: samples, rayVersion is the image's Ray, v1.7.0"
 WHOLE_NODE = "GKE docs gke-ai-hypercompute-custom, 2026-04-06: an RDMA pod takes every GPU and NIC of its node"
@@ -111,7 +109,7 @@ class CloudSettings(Section):
             says = f"The bucket would cover {clean} of the image, and with it files that Ray, CUDA or NCCL need."
             yield Found(says, "choose a folder of its own, such as /bucket or /mnt/bucket")
 
-    @rule("network.baseRange", source=PRIVATE)
+    @rule("network.baseRange", source="RFC 1918 and RFC 6598")
     def base_range_public(self) -> Finding:
         base = IPv4Network(self.network.base_range)
         if not any(base.subnet_of(private) for private in PRIVATE_RANGES):
@@ -186,7 +184,7 @@ class CloudSettings(Section):
             says += f"with {least}."
             yield Found(says, f"set ray.minWorkers to {most} (or remove it), or ray.mode to cluster")
 
-    @rule("ray.entrypoint", "ray.mode", "ray.maxWorkers", source=INDEXED_JOB)
+    @rule("ray.entrypoint", "ray.mode", "ray.maxWorkers", source="rdma-ray: docs/indexed-job.md")
     def torchrun_not_on_every_pod(self) -> Finding:
         line, others = self.ray.entrypoint or "", self.ray.max_workers - 1
         if not _runs_torchrun(line):

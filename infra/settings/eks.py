@@ -205,7 +205,7 @@ class EksSettings(CloudSettings):
             yield Found(f"{zone} is not the name of a zone; no resource could be created there.", fix)
         elif is_zone_id(zone) != is_zone_id(location):
             yield Found(f"{zone} and {location} are a name and an id; they may be the same zone of your account.", fix)
-        elif _region(zone) != _region(location):
+        elif len({zone_region(one) or one.rpartition("-az")[0] for one in (zone, location)}) == 2:
             yield Found(f"{zone} and {location} are in two regions, and a VPC has one.", fix)
 
     @rule("network.interfaces", "nodes.machine", source=INTERFACES)
@@ -290,7 +290,3 @@ class EksSettings(CloudSettings):
             says = f"A file system takes {LUSTRE_EFA_DEVICES} EFA devices, and each node's Lustre client uses {each}: "
             says += f"those of {most} nodes."
             yield Found(says, f"lower nodes.max to {most}, or remove storage.efa")
-
-
-def _region(zone: str) -> str | None:
-    return zone.rpartition("-az")[0] if is_zone_id(zone) else zone_region(zone)

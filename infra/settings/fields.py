@@ -83,8 +83,7 @@ def _ray_release(value: Any) -> Any:
     if not re.fullmatch(r"\d+\.\d+\.\d+", value):
         raise _rejected(f"{value} is not a full version.", 'write all three parts, such as "2.60.0"')
     if tuple(map(int, value.split("."))) < RAY_WITH_TOKENS:
-        says = f"Ray {value} has no token authentication: everyone who reaches its dashboard can run programs on "
-        says += "every node."
+        says = f"Ray {value} has no token authentication: anyone who reaches its dashboard runs programs on every node."
         raise _rejected(says, 'set ray.version to "2.52.0" or later', f"{KUBERAY}; CVE-2023-48022")
     return value
 

@@ -27,7 +27,6 @@ from infra.settings.problems import Finding, Found, rule
 
 BUCKETS = "Cloud Storage docs naming-buckets, read 2026-11"
 COMPUTE_CLASS = "GKE docs ComputeClass CRD reference and concepts, 2026-04-13"
-FIELD_REPORT = f"field report on queued provisioning, read 2026-08; {QUEUED}"
 FLAVORS = "kubernetes-sigs/kueue 0.19.2: flavors are tried in their order, by quota (pkg/scheduler/flavorassigner)"
 GCE_NAMES = "Compute Engine docs, resource naming: at most 63 characters; unverified, 2026-11"
 GKE_NAMES = "GKE docs, Cluster and NodePool REST resources: at most 40 characters; checked 2026-11"
@@ -182,7 +181,7 @@ class GkeSettings(CloudSettings):
             says = "Queued nodes start only for a ProvisioningRequest, and only Kueue creates one: pods stay Pending."
             yield Found(says, "set queue to kueue, or nodes.capacity to flex-start")
 
-    @rule("computeClass", "nodes.capacity", source=FIELD_REPORT)
+    @rule("computeClass", "nodes.capacity", source=f"field report on queued provisioning, read 2026-08; {QUEUED}")
     def queued_with_compute_class(self) -> Finding:
         if self.nodes.capacity == "flex-start-queued" and self.compute_class:
             says = "A ProvisioningRequest cannot request nodes of a ComputeClass, so it would never be provisioned."

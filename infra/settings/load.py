@@ -205,8 +205,7 @@ class _Draft:
         elif not found:
             self.put(path, setting, setting.read(value))
         elif hidden and not setting.secret:
-            found = Found("The encrypted value is not a value of this setting.", "set it in clear text")
-            self.reject(path, HIDDEN, found)
+            self.reject(path, HIDDEN, Found("The encrypted value is not accepted here.", "set it in clear text"))
         elif not fitting:
             self.reject(path, HIDDEN if hidden else _written(value), found)
         elif self.target:

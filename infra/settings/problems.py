@@ -8,7 +8,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from pydantic import SecretStr
 
@@ -71,7 +71,6 @@ class Found(NamedTuple):
 
 
 Finding = Iterator[Found]
-S = TypeVar("S")
 
 
 @dataclass(frozen=True)
@@ -96,7 +95,7 @@ class Rule:
         )
 
 
-def rule(*settings: str, source: str) -> Callable[[Callable[[S], Finding]], Rule]:
+def rule(*settings: str, source: str) -> Callable[[Callable[[Any], Finding]], Rule]:
     """Make a model's method a rule about `settings`, the first of which is the one to change."""
     return lambda find: Rule(settings, source, find)
 
