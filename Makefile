@@ -65,7 +65,7 @@ golden: setup-dev ## update the reviewed lists of resources (tests/rehearsal/gol
 check: setup-dev ## run formatter, linter, strict types, and the check of import circles and file sizes
 	@$(VENV) -m ruff format --check .
 	@$(VENV) -m ruff check .
-	@$(VENV) -m tools.structure --report
+	@$(VENV) -m tools.structure
 	@$(VENV) -m mypy
 
 format: setup-dev ## format, and fix what the linter can fix

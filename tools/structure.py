@@ -73,6 +73,6 @@ def _circle(graph: Mapping[str, set[str]]) -> list[tuple[str, str]]:
 
 
 if __name__ == "__main__":
-    found = list(problems(ROOT))
-    print(*found, sep="\n")
+    for line in (found := list(problems(ROOT))):
+        print(line)
     sys.exit(1 if found and "--report" not in sys.argv else 0)

@@ -8,12 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import wraps
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
-if TYPE_CHECKING:
-    from rehearsal.clouds.state import View
+from rehearsal.clouds.state import Json as Json
+from rehearsal.clouds.state import View
 
-Json = dict[str, Any]
 Verb = Literal["create", "update", "delete"]
 
 
@@ -123,7 +122,7 @@ class Kind:
 COPY = "__copy"
 """Number of the object among those of one identical request, from the second on; part of the id, not of the inputs."""
 
-Function = Callable[[Json, Mapping[str, Any], "View"], Json]
+Function = Callable[[Json, Mapping[str, Any], View], Json]
 """A provider function (invoke): arguments, provider configuration and cloud state to results."""
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rehearsal.clouds.kind import Json
+Json = dict[str, Any]
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS objects (type TEXT, id TEXT, live TEXT, PRIMARY KEY (type, id));
