@@ -40,14 +40,6 @@ Hidden = Annotated[T, option(parse=False)]
 """A field of a request that is no option: `--set` or the stack decides it."""
 
 Stack = Annotated[str | None, option("-s", help="Stack, as in `make up STACK=…`. [default: $STACK, else local]")]
-OutputsFile = Annotated[
-    Path | None,
-    option(
-        name="--outputs",
-        env_var="RDMA_RAY_OUTPUTS",
-        help="JSON file with the stack's outputs, to read instead of asking Pulumi.",
-    ),
-]
 JsonFile = Annotated[
     str | None,
     option(
@@ -57,7 +49,6 @@ JsonFile = Annotated[
         help="Write the result as JSON to this file; `-`, or no file, is stdout.",
     ),
 ]
-Detach = Annotated[bool, option(help="Submit and return at once. Without it, Ctrl-C stops the job.")]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +56,14 @@ class StackOptions:
     """Stack whose cluster the command uses."""
 
     stack: Stack = None
-    outputs_file: OutputsFile = None
+    outputs_file: Annotated[
+        Path | None,
+        option(
+            name="--outputs",
+            env_var="RDMA_RAY_OUTPUTS",
+            help="JSON file with the stack's outputs, to read instead of calling Pulumi.",
+        ),
+    ] = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,4 +77,4 @@ class ResultOptions(StackOptions):
 class JobOptions(ResultOptions):
     """A stack, where the result goes, and whether to wait for the job."""
 
-    detach: Detach = False
+    detach: Annotated[bool, option(help="Submit and return at once. Without it, Ctrl-C stops the job.")] = False

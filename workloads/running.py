@@ -40,7 +40,7 @@ class Kind:
 
 
 def kind_of(name: str) -> Kind:
-    """Return the kind of this name. A job of another kind shows its log and has no result."""
+    """Return the kind of this name. Jobs of other kinds show their log, and have no result."""
     terminal = console(stderr=True)
     match name:
         case "nccl":
@@ -65,7 +65,11 @@ def kind_of(name: str) -> Kind:
 
             return Kind(train.TrainView(terminal), lambda found, _: Result.model_validate(found), train.show)
         case _:
-            return Kind(View(), lambda found, _: found, lambda _found, _console: None)
+
+            def unknown(*_: Any) -> Any:
+                raise WorkloadError(f"{name!r} is no kind of job with a result")
+
+            return Kind(View(), unknown, unknown)
 
 
 def workload(outputs: Outputs, request: Request, job: JobOptions, finish: Callable[[Any], None] | None = None) -> int:
