@@ -22,6 +22,14 @@ def test_help_needs_neither_ray_nor_torch() -> None:
     assert done.stdout == "[]\n"
 
 
+def test_drivers_import_nothing_that_a_cluster_lacks() -> None:
+    """The image of a cluster has Ray and PyTorch, and of this project the package `workloads` only."""
+    drivers = ("train.driver", "nccl.driver", "nccl.multigpu", "nccl.hunt.driver")
+    blocked = "import sys; sys.modules |= dict.fromkeys(['cyclopts', 'infra', 'pulumi', 'rich'])"
+    imports = "; ".join(f"import workloads.{driver}" for driver in drivers)
+    subprocess.run([sys.executable, "-c", f"{blocked}; {imports}"], cwd=ROOT, check=True)
+
+
 @pytest.mark.parametrize("arguments", [["--help"], ["bench", "nccl", "--help"], ["train", "digits", "--help"]])
 def test_help_is_no_error(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(arguments) == Exit.OK
