@@ -14,9 +14,6 @@ from enum import Enum
 from functools import cache
 from typing import Any
 
-import pulumi
-from pulumi import _types as reflection
-
 from rehearsal.clouds.kubernetes.identity import Api
 from rehearsal.clouds.kubernetes.shapes import ANY, BOOLEAN, EITHER, INTEGER, NUMBER, TEXT, Shape
 
@@ -37,7 +34,7 @@ def built_in(api: Api) -> Shape | None:
     arguments = getattr(module, f"{api.kind}Args", None)
     if not isinstance(arguments, type):
         return None
-    own = {"apiVersion", "kind", "metadata"} & reflection.input_type_types(arguments).keys()
+    own = {"apiVersion", "kind", "metadata"} & _reflection().input_type_types(arguments).keys()
     return _of_class(arguments) if len(own) == 3 else None
 
 
@@ -46,11 +43,18 @@ def part(module: str, name: str) -> Shape:
     return _of_class(getattr(importlib.import_module(f"pulumi_kubernetes.{module}._inputs"), f"{name}Args"))
 
 
+def _reflection() -> Any:
+    # Invariants use the names of this package's kinds without the SDK, which takes a second to import.
+    from pulumi import _types
+
+    return _types
+
+
 @cache
 def _of_class(arguments: type) -> Shape:
     return Shape(
         "object",
-        below=lambda: {name: _of_field(name, hint) for name, hint in reflection.input_type_types(arguments).items()},
+        below=lambda: {name: _of_field(name, hint) for name, hint in _reflection().input_type_types(arguments).items()},
         required=_required(arguments),
     )
 
@@ -64,7 +68,7 @@ def _of_field(name: str, hint: Any) -> Shape:
 
 
 def _required(arguments: type) -> frozenset[str]:
-    names = reflection.input_type_py_to_pulumi_names(arguments)
+    names = _reflection().input_type_py_to_pulumi_names(arguments)
     parameters = inspect.signature(arguments).parameters.values()
     return frozenset(names[each.name] for each in parameters if each.default is inspect.Parameter.empty)
 
@@ -79,7 +83,7 @@ def _of_hint(hint: Any) -> Shape:
         return plain.pop()
     for choice in choices:
         origin, arguments = typing.get_origin(choice), typing.get_args(choice)
-        if isinstance(choice, type) and reflection.is_input_type(choice):
+        if isinstance(choice, type) and _reflection().is_input_type(choice):
             return _of_class(choice)
         if isinstance(choice, type) and issubclass(choice, Enum):
             return TEXT
@@ -95,4 +99,6 @@ def _choices(hint: Any) -> list[Any]:
     origin = typing.get_origin(hint)
     if origin is typing.Union or origin is types.UnionType:
         return [below for argument in typing.get_args(hint) for below in _choices(argument)]
-    return [] if origin in (Awaitable, pulumi.Output) else [hint]
+    from pulumi import Output
+
+    return [] if origin in (Awaitable, Output) else [hint]
