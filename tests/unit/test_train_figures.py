@@ -1,4 +1,4 @@
-"""A run's figures against numbers worked out by hand, and what must hold for any."""
+"""A run's figures: examples calculated by hand, and properties of any run."""
 
 from __future__ import annotations
 

@@ -163,7 +163,7 @@ def test_the_newer_events_and_a_provisioning_request() -> None:
 
 
 def test_what_existed_before_took_no_time() -> None:
-    """Nodes that were up when the run was submitted: their times lie before it."""
+    """Nodes that were up before the run was submitted."""
     early = [item for item in COMPLETE if item["kind"] == "Pod"]
     timeline = from_cluster(clock(submitted=300, driver=310, worker=320, restored=321), early)
     assert lengths(timeline)["pod ready"] == 0

@@ -1,6 +1,6 @@
-"""What the Triton kernels give, as JSON for test_convnext_kernels.py: in a process of its own.
+"""Print the errors of the Triton kernels as JSON for test_convnext_kernels.py, in a separate process.
 
-Without a GPU it is run with TRITON_INTERPRET=1, which Triton reads once, when it is first imported.
+Without a GPU it runs with TRITON_INTERPRET=1, which Triton reads at its import.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SHAPES = {
 
 
 def errors(shape: tuple[int, ...], kind: torch.dtype) -> dict[str, Any]:
-    """Type and layout of the output; the largest errors of output and gradients over their largest elements."""
+    """Return type and layout of the output, and the largest errors over the largest elements."""
     torch.manual_seed(0)
     channels = shape[1]
     images = torch.randn(shape).to(DEVICE, kind).requires_grad_()
@@ -46,7 +46,7 @@ def errors(shape: tuple[int, ...], kind: torch.dtype) -> dict[str, Any]:
 
 
 def under_autocast() -> dict[str, Any]:
-    """The model's layer with both kinds of kernels and the same weights."""
+    """Compare the model's layer with both kernels and the same weights."""
     eager, fused = Depthwise(4, "eager"), Depthwise(4, "fused")
     fused.load_state_dict(eager.state_dict())
     depthwise.check(DEVICE)
@@ -56,7 +56,7 @@ def under_autocast() -> dict[str, Any]:
 
 
 def contract() -> dict[str, str]:
-    """torch's own check of an operator: schema, autograd, shapes without data, the way through AOTAutograd."""
+    """Run torch's operator check: schema, autograd, fake tensors, AOTAutograd."""
     arguments = tuple(
         torch.randn(size, device=DEVICE, requires_grad=True) for size in ((1, 1, 1, 2), (1, 1, 7, 7), (1,))
     )

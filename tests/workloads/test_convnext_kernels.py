@@ -1,4 +1,4 @@
-"""The Triton kernels against torch: by Triton's interpreter where there is no GPU, so right, not fast."""
+"""The Triton kernels against torch, in Triton's interpreter where there is no GPU."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture(scope="module")
 def found() -> Any:
-    """What kernel_checks.py saw."""
+    """Results of kernel_checks.py."""
     interpret = {} if torch.cuda.is_available() else {"TRITON_INTERPRET": "1"}
     done = subprocess.run(
         [sys.executable, "-m", "tests.workloads.kernel_checks"],
@@ -36,7 +36,7 @@ def found() -> Any:
 
 @pytest.mark.parametrize("name", list(SHAPES))
 def test_forward_and_gradients_are_conv2ds(found: Any, name: str) -> None:
-    """Against a convolution in fp64, relative to the largest element: what is stored in bf16 has 8 bits."""
+    """Compare with a fp64 convolution, relative to the largest element; bf16 has 8 bits."""
     case = found["cases"][name]
     kind = SHAPES[name][1]
     assert case["kind"] == str(kind)
@@ -49,19 +49,19 @@ def test_forward_and_gradients_are_conv2ds(found: Any, name: str) -> None:
 
 
 def test_the_operator_keeps_torchs_contract(found: Any) -> None:
-    """What torch.compile relies on."""
+    """torch.compile relies on this contract."""
     assert set(found["contract"].values()) == {"SUCCESS"}
     assert len(found["contract"]) >= 4
 
 
 def test_the_model_takes_them_under_autocast(found: Any) -> None:
-    """bf16 out, as the eager layer has it; the eager one rounds its weights, too, so they differ in the last bits."""
+    """The output is bf16, as in the eager layer, which also rounds its weights: the last bits differ."""
     assert found["autocast"]["kinds"] == ["torch.bfloat16"] * 2
     assert found["autocast"]["error"] < 2e-2
 
 
 def test_without_a_gpu_the_kernels_are_rejected() -> None:
-    """In this process nothing is interpreted."""
+    """This process does not use Triton's interpreter."""
     from workloads.exits import WorkloadError
     from workloads.train.convnext import depthwise
 

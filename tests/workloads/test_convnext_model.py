@@ -65,7 +65,7 @@ def test_base_is_torchvisions_by_name_shape_and_number() -> None:
 
 
 def test_base_drops_as_torchvisions_does() -> None:
-    """0.5 is convnext_base's own chance for its last block."""
+    """convnext_base's own probability for its last block is 0.5."""
     with torch.device("meta"):
         own, other = ConvNeXt(SIZES["base"], stochastic_depth=0.5), torchvision.models.convnext_base()
     chances = [module.p for module in other.modules() if isinstance(module, torchvision.ops.StochasticDepth)]

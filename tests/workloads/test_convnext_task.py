@@ -38,7 +38,7 @@ def built(one: ConvNeXtTask) -> tuple[ConvNeXt, nn.Module, torch.optim.Optimizer
 
 
 def losses(one: ConvNeXtTask, steps: int) -> list[float]:
-    """Of seeded steps, each with an update."""
+    """Return the losses of seeded steps, each with an update."""
     _, called, optimizer = built(one)
     called.train()
     found = []
@@ -138,12 +138,12 @@ def test_tuned_is_channels_last_with_fused_adamw() -> None:
 
 @pytest.fixture
 def fresh() -> None:
-    """Without what Dynamo compiled in other tests."""
+    """Discard what Dynamo compiled in other tests."""
     torch._dynamo.reset()
 
 
 class Breaking(nn.Module):
-    """Does in the middle of a model what Dynamo cannot capture."""
+    """Layer that Dynamo cannot capture."""
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         torch._dynamo.graph_break()
@@ -175,7 +175,7 @@ class TestNoSilentEager:
             one.loss(called, batch)
 
     def test_a_recompile_limit_is_counted(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """The trap itself: blocks with chances of their own, compiled one by one without fullgraph."""
+        """Blocks with different stochastic depths, compiled one by one without fullgraph."""
         one = made(stochastic_depth=0.5)
         found = compilation.Compilation(one.settings, CPU)
         monkeypatch.setattr(torch._dynamo.config, "recompile_limit", 1)

@@ -23,7 +23,7 @@ def job(status: str, code: int | None = None) -> Job:
 
 
 class Source:
-    """Answers as scripted: an int is how much of the log there is, "drop" a broken connection, "done" the end."""
+    """Scripted answers: an int is the length of the log, "drop" a broken connection, "done" the end."""
 
     def __init__(self, script: Sequence[int | str], log: str = LOG, end: Job | None = None) -> None:
         self.script = list(script)

@@ -1,6 +1,6 @@
-"""What a stack whose Ray runs one entry point of its own says to whoever asks it for more.
+"""Commands on a stack whose Ray runs one entry point, from the command line to the exit code.
 
-Real: the commands, from their words to their exit code. Nothing listens at the address in the outputs.
+Nothing listens at the address in the outputs.
 """
 
 from __future__ import annotations

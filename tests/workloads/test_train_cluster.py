@@ -1,4 +1,4 @@
-"""A tiny ConvNeXt on a real cluster: a worker is killed, then the driver, then half of the workers are missing."""
+"""Tiny ConvNeXt on a real cluster: killed worker, killed driver, half of the workers."""
 
 from __future__ import annotations
 

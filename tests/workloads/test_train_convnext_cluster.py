@@ -59,7 +59,7 @@ def pictures(tmp_path: Path) -> Path:
 
 
 def test_pictures_through_ray_data(cluster: Cluster, pictures: Path) -> None:
-    """Two workers; the tasks that read run on the CPUs which these leave free. Four steps are a pass and more."""
+    """Two workers; the tasks that read use the other CPUs. Four steps are more than an epoch."""
     done = cluster.rdma_ray(
         *(
             "train",

@@ -228,14 +228,14 @@ def test_parquet_of_encoded_pictures(tmp_path: Path, folder: Path) -> None:
 
 
 def test_ray_data_tasks_do_not_import_torch() -> None:
-    """Its tasks are processes of their own: importing torch takes each of them longer than an epoch of small data."""
+    """Each task is a process, and importing torch takes longer than an epoch of small data."""
     code = "import sys, workloads.train.data.items; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"
 
 
 def test_a_ray_data_task_reads_its_rows(tensors: Path) -> None:
-    """The task's function on the rows of each rank; the whole pipeline runs in the cluster's tests."""
+    """Call the task's function on the rows of each rank; test_train_convnext_cluster.py runs the whole pipeline."""
     order = Order(20, 7, 3, shuffle=True)
     read = Read(ParquetTensors(str(tensors), SIDE, 3), seed=3)
     cut = [read({"data": _places(order, 3, share(rank, 3))}) for rank in range(3)]

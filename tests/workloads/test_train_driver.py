@@ -1,4 +1,4 @@
-"""What the driver makes of a record and of a run's journal: exit codes, reasons, what was survived."""
+"""Results of the driver from a record and a run's journal: exit codes, reasons, survived failures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run's result: its schema, what a terminal and a picture show of it, and reading it again."""
+"""A run's result: its schema, its report on a terminal, its picture, and reading it from a file."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ RUN = record(
 
 
 def document(found: Result) -> dict[str, Any]:
-    """As it is written: JSON without NaN."""
+    """Return the result as it is written: JSON without NaN."""
     dumped: dict[str, Any] = json.loads(json.dumps(found.model_dump(mode="json", by_alias=True), allow_nan=False))
     return dumped
 
 
 def test_the_schema() -> None:
-    """A field that is renamed or taken away breaks what others read: that needs a new number in SCHEMA."""
+    """Renaming or removing a field breaks readers, and requires a new number in SCHEMA."""
     assert SCHEMA == "rdma-ray/train/3"
     written = document(result(RUN))
     assert written["schema"] == SCHEMA

@@ -1,4 +1,4 @@
-"""What a run survives, and what ends it: ranks as processes on gloo, a tiny model, every outcome to the last bit."""
+"""Failures that a run survives and failures that end it: processes on gloo, a tiny model, compared bit for bit."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def storage(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def whole(storage: Path) -> Record:
-    """The run that nothing interrupts."""
+    """Run without interruption."""
     return record(specification(storage, "whole", ema=0.9, check_gradients=True, **LENGTH), WORLD)
 
 
@@ -38,7 +38,7 @@ def saved(storage: Path, name: str) -> dict[str, Any]:
 
 
 def same(one: Any, other: Any) -> bool:
-    """Whether two states are the same to the last bit."""
+    """Return whether two states are equal bit for bit."""
     if isinstance(one, torch.Tensor):
         return torch.equal(one, other)
     if isinstance(one, dict):
@@ -130,7 +130,7 @@ def test_a_checkpoint_that_fails_ends_the_run_at_once_and_not_at_its_end(tmp_pat
 
 
 def test_folders_that_nodes_do_not_share_are_an_error(tmp_path: Path) -> None:
-    """A path that every node has for itself: only rank 0 finds what it wrote."""
+    """A path that is local to each node: only rank 0 finds its checkpoints."""
     assert record(specification(tmp_path, "local", steps=10), 2).error is None
     shutil.copytree(tmp_path / "local", tmp_path / "rank0" / "local")
     (tmp_path / "rank1").mkdir()
