@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 from ipaddress import IPv4Network
+from typing import Any
 
 import pulumi
 import pulumi_gcp as gcp
@@ -64,7 +65,7 @@ class GkeCluster(pulumi.ComponentResource):
         account = gcp.serviceaccount.Account(
             f"{name}-nodes",
             account_id=args.site.node_account,
-            display_name=f"Nodes of GKE cluster {args.site.cluster}",
+            display_name=f"Nodes of GKE cluster {args.site.stack}",
             opts=own,
         )
         self.roles = [
@@ -93,7 +94,7 @@ class GkeCluster(pulumi.ComponentResource):
         versions = gcp.container.get_engine_versions_output(location=site.region)
         return container.Cluster(
             name,
-            name=site.cluster,
+            name=site.stack,
             location=site.region,
             # RDMA does not leave a zone; a regional control plane still survives the loss of one.
             node_locations=[site.zone],
@@ -184,18 +185,7 @@ class GkeCluster(pulumi.ComponentResource):
             ),
             management=container.NodePoolManagementArgs(auto_repair=True, auto_upgrade=True),
             upgrade_settings=container.NodePoolUpgradeSettingsArgs(strategy="SURGE", max_surge=1, max_unavailable=0),
-            node_config=container.NodePoolNodeConfigArgs(
-                machine_type=SYSTEM_MACHINE,
-                service_account=self.account,
-                oauth_scopes=list(NODE_SCOPES),
-                gcfs_config=container.NodePoolNodeConfigGcfsConfigArgs(enabled=True),
-                gvnic=container.NodePoolNodeConfigGvnicArgs(enabled=True),
-                shielded_instance_config=container.NodePoolNodeConfigShieldedInstanceConfigArgs(
-                    enable_secure_boot=True, enable_integrity_monitoring=True
-                ),
-                workload_metadata_config=container.NodePoolNodeConfigWorkloadMetadataConfigArgs(mode="GKE_METADATA"),
-                resource_labels=site.labels,
-            ),
+            node_config=self.node_config(site, machine_type=SYSTEM_MACHINE),
             opts=ResourceOptions(
                 parent=self,
                 # Without its roles a node starts and cannot report; the roles must outlive the nodes.
@@ -203,6 +193,21 @@ class GkeCluster(pulumi.ComponentResource):
                 # The autoscaler owns both after the first node.
                 ignore_changes=["initialNodeCount", "nodeCount"],
             ),
+        )
+
+    def node_config(self, site: Site, **specific: Any) -> container.NodePoolNodeConfigArgs:
+        """Return the node config of a pool: what all pools share, and `specific`."""
+        return container.NodePoolNodeConfigArgs(
+            service_account=self.account,
+            oauth_scopes=list(NODE_SCOPES),
+            gcfs_config=container.NodePoolNodeConfigGcfsConfigArgs(enabled=True),
+            gvnic=container.NodePoolNodeConfigGvnicArgs(enabled=True),
+            shielded_instance_config=container.NodePoolNodeConfigShieldedInstanceConfigArgs(
+                enable_secure_boot=True, enable_integrity_monitoring=True
+            ),
+            workload_metadata_config=container.NodePoolNodeConfigWorkloadMetadataConfigArgs(mode="GKE_METADATA"),
+            resource_labels=site.labels,
+            **specific,
         )
 
 

@@ -14,6 +14,7 @@ from pulumi import ResourceOptions
 
 from infra.addresses import GkeAddresses
 from infra.catalog.gcp import MTU
+from infra.gke.pod import GVNIC_NETWORK, rdma_network
 from infra.gke.site import PODS_RANGE, SERVICES_RANGE, Site
 from infra.kubernetes.queue_objects import VISIBILITY_PORT, WEBHOOK_PORT
 
@@ -36,12 +37,12 @@ class ClusterNetwork(pulumi.ComponentResource):
         super().__init__("rdma-ray:gke:ClusterNetwork", name, {}, opts)
         own = ResourceOptions(parent=self)
         network = gcp.compute.Network(
-            name, name=site.cluster, auto_create_subnetworks=False, mtu=MTU, routing_mode="REGIONAL", opts=own
+            name, name=site.stack, auto_create_subnetworks=False, mtu=MTU, routing_mode="REGIONAL", opts=own
         )
         ranges = {PODS_RANGE: addresses.pods, SERVICES_RANGE: addresses.services}
         subnet = gcp.compute.Subnetwork(
             name,
-            name=site.cluster,
+            name=site.stack,
             network=network.id,
             region=site.region,
             ip_cidr_range=str(addresses.nodes),
@@ -53,10 +54,10 @@ class ClusterNetwork(pulumi.ComponentResource):
             private_ip_google_access=True,
             opts=own,
         )
-        router = gcp.compute.Router(name, name=site.router, network=network.id, region=site.region, opts=own)
+        router = gcp.compute.Router(name, name=site.named("nat"), network=network.id, region=site.region, opts=own)
         gcp.compute.RouterNat(
             name,
-            name=site.router,
+            name=site.named("nat"),
             router=router.name,
             region=site.region,
             nat_ip_allocate_option="AUTO_ONLY",
@@ -77,10 +78,10 @@ class GvnicNetwork(pulumi.ComponentResource):
     def __init__(self, name: str, site: Site, cidr: IPv4Network, opts: ResourceOptions | None = None) -> None:
         super().__init__("rdma-ray:gke:GvnicNetwork", name, {}, opts)
         own = ResourceOptions(parent=self)
-        network = gcp.compute.Network(name, name=site.gvnic, auto_create_subnetworks=False, mtu=MTU, opts=own)
+        network = gcp.compute.Network(name, name=site.named("gvnic"), auto_create_subnetworks=False, mtu=MTU, opts=own)
         subnet = gcp.compute.Subnetwork(
             name,
-            name=site.gvnic_subnet,
+            name=site.named(GVNIC_NETWORK),
             network=network.id,
             region=site.region,
             ip_cidr_range=str(cidr),
@@ -88,7 +89,7 @@ class GvnicNetwork(pulumi.ComponentResource):
         )
         gcp.compute.Firewall(
             name,
-            name=site.gvnic_firewall,
+            name=site.named("gvnic-internal"),
             network=network.id,
             direction="INGRESS",
             source_ranges=[str(cidr)],
@@ -118,7 +119,7 @@ class RdmaNetwork(pulumi.ComponentResource):
         own = ResourceOptions(parent=self)
         network = gcp.compute.Network(
             name,
-            name=site.rdma,
+            name=site.named("rdma"),
             auto_create_subnetworks=False,
             mtu=MTU,
             # The API rejects a path without the project as malformed (cloud-image-tests PR #537, read 2026-08).
@@ -128,7 +129,7 @@ class RdmaNetwork(pulumi.ComponentResource):
         subnets = [
             gcp.compute.Subnetwork(
                 f"{name}-{nic}",
-                name=site.rdma_subnet(nic),
+                name=site.named(rdma_network(nic)),
                 network=network.id,
                 region=site.region,
                 ip_cidr_range=str(cidr),
@@ -167,7 +168,7 @@ class WebhookAccess(pulumi.ComponentResource):
         ports = [str(port) for port in (WEBHOOK_PORT, VISIBILITY_PORT)]
         self.rule = gcp.compute.Firewall(
             name,
-            name=site.webhooks_firewall,
+            name=site.named("webhooks"),
             network=network,
             direction="INGRESS",
             source_ranges=[str(control_plane)],

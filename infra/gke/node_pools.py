@@ -15,7 +15,7 @@ from pulumi import ResourceOptions
 from pulumi_gcp import compute, container
 
 from infra.catalog.capacity import GKE_CAPACITIES, GkeCapacity
-from infra.catalog.gcp import BOOT_DISK_GB, FALLBACK_POOL, GPU_POOL, NODE_SCOPES
+from infra.catalog.gcp import BOOT_DISK_GB, FALLBACK_POOL, GPU_POOL
 from infra.catalog.machines import gke_machine
 from infra.catalog.pins import COMPUTE_CLASS_API
 from infra.gke.cluster import GkeCluster
@@ -116,7 +116,8 @@ class GpuPools(pulumi.ComponentResource):
         args, machine, nodes = self._args, self._machine, self._args.settings.nodes
         reserved = capacity.reservation_affinity == "SPECIFIC_RESERVATION"
         run_s = f"{nodes.max_run_hours * 3600}s" if capacity.flex_start and nodes.max_run_hours else None
-        return container.NodePoolNodeConfigArgs(
+        return args.cluster.node_config(
+            args.site,
             machine_type=self._machine_type,
             flex_start=capacity.flex_start or None,
             max_run_duration=run_s,
@@ -137,7 +138,6 @@ class GpuPools(pulumi.ComponentResource):
                     ),
                 )
             ],
-            gvnic=container.NodePoolNodeConfigGvnicArgs(enabled=True),
             ephemeral_storage_local_ssd_config=container.NodePoolNodeConfigEphemeralStorageLocalSsdConfigArgs(
                 local_ssd_count=machine.local_ssds
             )
@@ -145,16 +145,8 @@ class GpuPools(pulumi.ComponentResource):
             else None,
             disk_type=machine.boot_disk,
             disk_size_gb=BOOT_DISK_GB,
-            service_account=args.cluster.account,
-            oauth_scopes=list(NODE_SCOPES),
-            gcfs_config=container.NodePoolNodeConfigGcfsConfigArgs(enabled=True),
-            shielded_instance_config=container.NodePoolNodeConfigShieldedInstanceConfigArgs(
-                enable_secure_boot=True, enable_integrity_monitoring=True
-            ),
-            workload_metadata_config=container.NodePoolNodeConfigWorkloadMetadataConfigArgs(mode="GKE_METADATA"),
             labels=_labels(args.settings),
             taints=_taints(args.settings),
-            resource_labels=args.site.labels,
         )
 
 

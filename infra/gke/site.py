@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 from infra.catalog.gcp import version_key
 from infra.catalog.machines import GkeMachine
-from infra.gke.pod import GVNIC_NETWORK, rdma_network
 from infra.naming import shorten
 from infra.settings import GkeSettings
 
@@ -40,54 +39,14 @@ class Site:
         """Labels of cluster and machines, for the bill."""
         return {"rdma-ray-stack": self.stack}
 
-    @property
-    def cluster(self) -> str:
-        """The GKE cluster, its network and its subnet; the stack's name, at most 40 characters."""
-        return self.stack
-
-    @property
-    def router(self) -> str:
-        """The router of the cluster's network, and its NAT."""
-        return f"{self.stack}-nat"
-
-    @property
-    def webhooks_firewall(self) -> str:
-        """The rule that lets the control plane call Kueue."""
-        return f"{self.stack}-webhooks"
-
-    @property
-    def gvnic(self) -> str:
-        """The network of the second host NIC."""
-        return f"{self.stack}-gvnic"
-
-    @property
-    def gvnic_subnet(self) -> str:
-        """Its subnet, named after the Network object of the same NIC."""
-        return f"{self.stack}-{GVNIC_NETWORK}"
-
-    @property
-    def gvnic_firewall(self) -> str:
-        """The rule that lets nodes reach each other there."""
-        return f"{self.stack}-gvnic-internal"
-
-    @property
-    def rdma(self) -> str:
-        """The RoCE network."""
-        return f"{self.stack}-rdma"
-
-    def rdma_subnet(self, nic: int) -> str:
-        """Return the name of an RDMA NIC's subnet, after the Network object of the same NIC."""
-        return f"{self.stack}-{rdma_network(nic)}"
+    def named(self, purpose: str) -> str:
+        """Return the name of a resource. Cluster, its network and its subnet have the stack's name."""
+        return f"{self.stack}-{purpose}"
 
     @property
     def node_account(self) -> str:
         """Id of the nodes' service account."""
-        return shorten(f"{self.stack}-nodes", ACCOUNT_ID_ROOM)
-
-    @property
-    def ray_cluster(self) -> str:
-        """The RayCluster, RayJob or Indexed Job."""
-        return f"{self.stack}-ray"
+        return shorten(self.named("nodes"), ACCOUNT_ID_ROOM)
 
 
 class NoVersionError(ValueError):

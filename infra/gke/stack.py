@@ -44,7 +44,7 @@ def deploy(settings: GkeSettings) -> dict[str, Any]:
         raise SettingsError(problems, origin=f"The configuration of stack {pulumi.get_stack()}")
     stack = GkeStack(pulumi.get_stack(), settings)
     machine = gke_machine(settings.nodes.machine)
-    return outputs(settings, machine, stack.site.ray_cluster, stack.kubeconfig, stack.token)
+    return outputs(settings, machine, stack.site.named("ray"), stack.kubeconfig, stack.token)
 
 
 def project_problems(project: str | None) -> list[Problem]:
@@ -164,7 +164,7 @@ class GkeStack(pulumi.ComponentResource):
         )
         args = ray_args(
             settings,
-            self.site.ray_cluster,
+            self.site.named("ray"),
             folder=self._folder(cluster),
             queue=operators.queue,
             depends_on=[*pools.pools, *drivers, *operators.releases],

@@ -128,7 +128,7 @@ def job_spec(args: RayArgs) -> dict[str, Any]:
     container, pod = args.pod.container(), args.pod.pod()
     node = {
         "name": "ray-node",
-        "image": args.image,
+        "image": args.settings.ray.image,
         **container,
         "command": ["/bin/bash", "-c", _command(args), "ray-node", *_arguments(args)],
         "env": [
@@ -151,7 +151,7 @@ def job_spec(args: RayArgs) -> dict[str, Any]:
     spec = {
         **pod,
         # In every pod, since the pods of a Job are alike; the command may run several times.
-        **folder_preparation(args.folder, args.image),
+        **folder_preparation(args.folder, args.settings.ray.image),
         "restartPolicy": "Never",
         # With the pod's host name, `<job>-<index>`, it makes `<job>-0.<service>` resolve.
         "subdomain": head_service(args),

@@ -189,7 +189,7 @@ def _head(args: RayArgs) -> dict[str, Any]:
     }
     container = {
         "name": "ray-head",
-        "image": args.image,
+        "image": args.settings.ray.image,
         "ports": [{"containerPort": port, "name": name} for name, port in ports.items()],
         "env": [
             *ray_authentication(args.token_secret),
@@ -205,7 +205,7 @@ def _head(args: RayArgs) -> dict[str, Any]:
     spec = {
         "serviceAccountName": HEAD_ACCOUNT,
         "nodeSelector": dict(args.head_selector),
-        **folder_preparation(args.folder, args.image),
+        **folder_preparation(args.folder, args.settings.ray.image),
     }
     return {
         "serviceType": "ClusterIP",
@@ -220,14 +220,14 @@ def _workers(args: RayArgs) -> dict[str, Any]:
     container = args.pod.container()
     worker = {
         "name": "ray-worker",
-        "image": args.image,
+        "image": args.settings.ray.image,
         **container,
         "env": [
             *container["env"],
             *ray_authentication(args.token_secret),
             variable("RAY_gcs_rpc_server_reconnect_timeout_s", str(RECONNECT_S)),
             # A container cannot otherwise find out its image, which a benchmark records as evidence.
-            variable("RDMA_RAY_IMAGE", args.image),
+            variable("RDMA_RAY_IMAGE", args.settings.ray.image),
         ],
         # The operator prepends it to the `ray start` that it generates.
         **({} if args.pod.setup is None else {"command": [args.pod.setup]}),

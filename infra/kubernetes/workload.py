@@ -65,11 +65,6 @@ class RayArgs:
     depends_on: Sequence[pulumi.Resource]
 
     @property
-    def image(self) -> str:
-        """Image of head and workers."""
-        return self.settings.ray.image
-
-    @property
     def entrypoint(self) -> str:
         """Command line of a RayJob or an Indexed Job."""
         return str(self.settings.ray.entrypoint)

@@ -10,7 +10,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -21,7 +20,6 @@ from infra.local.processes import ProcessId
 PROJECT = Path(__file__).resolve().parents[2]
 _START_TIMEOUT_S = 120.0
 _END_TIMEOUT_S = 30.0
-_ATTEMPTS = 3
 _TOO_SLOW = "The current node timed out during startup"
 """Ray gives a node 30 s to register, and has no setting for it (2.60: ray/_private/node.py)."""
 
@@ -60,39 +58,25 @@ def start(
     environment: dict[str, str],
     ready: Callable[[], bool],
     node_id: str | None = None,
+    attempts: int = 3,
 ) -> Node:
     """Start a Ray node and return once `ready` is true.
 
     First ends an earlier node of the same name: the one that this node replaces, or one that a killed engine left. A
-    node that Ray gave up on as too slow is started again.
+    node that Ray gave up on as too slow is started again, up to `attempts` times.
 
     Raises:
         NodeError: The node ended or did not become ready in two minutes. No process and no file of it remains.
     """
-    for _ in range(_ATTEMPTS - 1):
-        with suppress(SlowNodeError):
-            return _start(folder, name, ray_arguments, environment, ready, node_id)
-    return _start(folder, name, ray_arguments, environment, ready, node_id)
-
-
-def _start(
-    folder: ClusterFolder,
-    name: str,
-    ray_arguments: list[str],
-    environment: dict[str, str],
-    ready: Callable[[], bool],
-    node_id: str | None,
-) -> Node:
     _end_named(folder, name)
     place = folder.node(name)
     shutil.rmtree(place, ignore_errors=True)
     place.mkdir(parents=True, mode=0o700)
-    node_id = node_id or f"{name}-{secrets.token_hex(4)}"
-    mark = f"{folder.key}/{node_id}"
+    own_id = node_id or f"{name}-{secrets.token_hex(4)}"
     # `-m ray.scripts.scripts` instead of `ray`: a script's first line names the interpreter by its real path.
     argv = [str(folder.python), "-m", "ray.scripts.scripts", "start", "--block", f"--node-name={name}"]
     argv += [f"--temp-dir={place}", *ray_arguments]
-    env = _environment(folder, mark) | environment
+    env = _environment(folder, f"{folder.key}/{own_id}") | environment
     with (place / "guard.log").open("ab") as log:
         watcher = subprocess.Popen(
             [sys.executable, "-m", "infra.local.guard", str(place), *argv],
@@ -106,19 +90,31 @@ def _start(
     assert watcher.stdin is not None
     committed = False
     try:
-        node = Node(node_id, *ProcessId.of(watcher.pid))
+        node = Node(own_id, *ProcessId.of(watcher.pid))
         _wait_until(ready, watcher, place, name)
         (place / "process.json").write_text(json.dumps(asdict(node)))
         watcher.stdin.write(guard.COMMIT)
         watcher.stdin.flush()
         committed = True
         return node
+    except SlowNodeError:
+        if attempts == 1:
+            raise
     finally:
         # If the pipe closes before the commit, the guard takes the node down.
         watcher.stdin.close()
         if not committed:
             watcher.wait(timeout=_END_TIMEOUT_S)
             shutil.rmtree(place, ignore_errors=True)
+    return start(
+        folder,
+        name,
+        ray_arguments=ray_arguments,
+        environment=environment,
+        ready=ready,
+        node_id=node_id,
+        attempts=attempts - 1,
+    )
 
 
 def end(folder: ClusterFolder, name: str, node: Node) -> None:

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from infra.gke.pod import GVNIC_NETWORK, rdma_network
 from infra.gke.site import ACCOUNT_ID_ROOM, Site
 from infra.naming import shorten
 from infra.settings.gke import NAME_LIMITS
@@ -26,21 +27,17 @@ stack_names = st.integers(1, 40).flatmap(
 def test_accepted_stack_names_give_valid_names(stack: str) -> None:
     assert problems_of(GKE, stack=stack) == ()
     names = Site(stack)
+    networks = ("nat", "gvnic", GVNIC_NETWORK, "gvnic-internal", "rdma", *map(rdma_network, range(8)), "webhooks")
     limits = {
-        names.cluster: 40,
-        names.router: 63,
-        names.gvnic: 63,
-        names.gvnic_subnet: 63,
-        names.gvnic_firewall: 63,
-        names.rdma: 63,
-        **{names.rdma_subnet(nic): 63 for nic in range(8)},
+        names.stack: 40,
+        **{names.named(purpose): 63 for purpose in networks},
         names.node_account: ACCOUNT_ID_ROOM,
-        names.ray_cluster: 53,
+        names.named("ray"): 53,
         # A RayJob of this cluster, and the operator's Service.
         f"{stack}-job": 47,
-        f"{names.ray_cluster}-head-svc": 63,
-        f"{names.ray_cluster}-token": 63,
-        f"{names.ray_cluster}-ingress": 63,
+        f"{names.named('ray')}-head-svc": 63,
+        f"{names.named('ray')}-token": 63,
+        f"{names.named('ray')}-ingress": 63,
     }
     for name, room in limits.items():
         assert DNS_1035.fullmatch(name), name

@@ -116,7 +116,7 @@ def test_shared_folder_is_prepared_by_an_init_container() -> None:
 
 
 def test_longest_stack_name_gives_valid_host_names() -> None:
-    name = Site("s" * 40).ray_cluster
+    name = Site("s" * 40).named("ray")
     assert len(f"{name}-999") <= 63
     assert len(f"{name}-head-svc") <= 63
 
