@@ -210,7 +210,7 @@ def _pair_table(rows: Sequence[Row]) -> Table:
         table.add_column(name, justify="right", no_wrap=True)
     several = len({(row.mode, row.dtype) for row in rows}) > 1
     for row in rows:
-        name = f"{row.variant} {row.dtype} {row.mode}" if several else str(row.variant)
+        name = f"{row.variant} {row.dtype} {SHORT[row.mode]}" if several else str(row.variant)
         pairs, total = row.pairs or [], row.total or 0.0
         count = f"{len(pairs)} at once" if pairs[1:] else _ends(pairs[0])
         table.add_row(
