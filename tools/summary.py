@@ -40,7 +40,7 @@ def print_summary(stack: str, outputs: dict[str, Any], phases: list[Phase], resu
     console.print()
     console.rule(f"stack [bold]{stack}[/] is up and works")
     facts = Table.grid(padding=(0, 2))
-    facts.add_row("nodes", f"1 head, {nodes['min']} workers with {nodes['cpusPerNode']} CPUs, Ray {ray['version']}")
+    facts.add_row("nodes", f"1 head, {nodes['min']} workers of {nodes['cpusPerNode']} CPUs, Ray {ray['version']}")
     facts.add_row("benchmark", f"{benchmark.reason}; {benchmark.notice or 'over the fabric'}")
     facts.add_row("training", f"{accuracy:.2%} of the test digits right after {epochs} epochs on {world} workers")
     facts.add_row("times", ", ".join(f"{phase.name} {phase.seconds:.0f} s" for phase in phases))
