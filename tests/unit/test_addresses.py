@@ -96,7 +96,7 @@ def test_too_small_names_the_smallest_that_works(cloud: str, base: IPv4Network, 
 
 @pytest.mark.parametrize(
     ("nodes", "prefix"),
-    # With 8 CPU nodes beside them and a /24 of pods each: 16, 32, 64, 128, 256, 512 nodes are half of these ranges.
+    # With 8 CPU nodes and a /24 of pods per node: 16, 32, 64, 128, 256, 512 nodes are half of these ranges.
     [(1, 19), (8, 19), (9, 18), (24, 18), (25, 17), (56, 17), (120, 16), (248, 15), (504, 14), (505, 13)],
 )
 def test_the_smallest_gke_ranges_by_hand(nodes: int, prefix: int) -> None:
