@@ -13,6 +13,7 @@ import pytest
 
 from infra.catalog.capacity import EKS_CAPACITIES
 from infra.catalog.machines import EKS_CATALOG
+from infra.catalog.pins import EFA_PLUGIN, RAY
 from infra.eks.addons import BEFORE_NODES
 from infra.eks.launch_template import LUSTRE_SETUP
 from infra.eks.stack import region_problems
@@ -52,7 +53,7 @@ OTHER_SETTINGS: dict[str, dict[str, Any]] = {
     "endpoints": {
         "access.egress": "endpoints",
         "access.imageMirror": "1.dkr.ecr.us-east-1.amazonaws.com/mirror",
-        "ray.image": "1.dkr.ecr.us-east-1.amazonaws.com/ray-efa:2.60.0",
+        "ray.image": f"1.dkr.ecr.us-east-1.amazonaws.com/ray-efa:{RAY}",
     },
     "shared": {"storage.bucket": "ours"},
     "shared-efa": {"storage.bucket": "ours", "storage.efa": True, "storage.capacityGib": 4800},
@@ -264,7 +265,7 @@ def test_device_plugins_do_not_conflict() -> None:
     releases = of(plain(), RELEASE)
     assert releases["nvidia-device-plugin"].inputs["values"]["mofedEnabled"] is False
     efa = releases["aws-efa-k8s-device-plugin"].inputs
-    assert efa["version"] == "v0.5.30"
+    assert efa["version"] == EFA_PLUGIN.version
     assert efa["values"]["supportedInstanceLabels"]["values"] == ["p5en.48xlarge"]
     assert {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"} in efa["values"]["tolerations"]
 

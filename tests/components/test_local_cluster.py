@@ -14,6 +14,7 @@ import pytest
 from pulumi.runtime import mocks as pulumi_mocks
 from pulumi.runtime import settings as pulumi_settings
 
+from infra.catalog.pins import RAY
 from infra.local import loopback
 from infra.local import node as ray_node
 from infra.local.folder import ClusterFolder, FolderError
@@ -31,7 +32,7 @@ WORKER = {
     "headAddress": "127.0.0.2:20000",
     "jobs": "http://127.0.0.1:8265",
 }
-HEAD = {"folder": "/tmp/rdma-ray-0/0", "name": "head", "rayVersion": "2.60.0"}
+HEAD = {"folder": "/tmp/rdma-ray-0/0", "name": "head", "rayVersion": RAY}
 
 
 class Recorder(pulumi_mocks.Mocks):

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
+from infra.catalog.pins import KUEUE_TAG
 from infra.kubernetes import queue_objects as objects
 from infra.outputs import Outputs
 from tests.components.cloud_mocks import Deployed, Made, deployed
@@ -208,7 +209,7 @@ def test_image_of_kueue_comes_from_the_mirror() -> None:
     mirror = "111122223333.dkr.ecr.us-east-1.amazonaws.com/mirror"
     values = release(up("eks", "cluster", "kueue", (("access.imageMirror", mirror),)), "kueue").inputs["values"]
     image = values["controllerManager"]["manager"]["image"]
-    assert (image["repository"], image["tag"]) == (f"{mirror}/kueue/kueue", "v0.19.2")
+    assert (image["repository"], image["tag"]) == (f"{mirror}/kueue/kueue", KUEUE_TAG)
     assert values["controllerManager"]["nodeSelector"] == {"eks.amazonaws.com/nodegroup": "system"}
 
 

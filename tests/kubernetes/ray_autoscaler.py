@@ -12,6 +12,7 @@ from typing import Any, cast
 from ray.autoscaler._private.kuberay.node_provider import IKubernetesHttpApiClient
 from ray.autoscaler.v2.instance_manager.cloud_providers.kuberay.cloud_provider import KubeRayProvider
 
+from infra.catalog.pins import RAY_API
 from tools.kubernetes.api import Api, Json
 from tools.kubernetes.control_plane import ControlPlane
 
@@ -75,5 +76,5 @@ class _Client(IKubernetesHttpApiClient):
         return self._api.request("DELETE", self._url(path))
 
     def _url(self, path: str) -> str:
-        group = "/apis/ray.io/v1" if path.startswith("rayclusters") else "/api/v1"
+        group = f"/apis/{RAY_API}" if path.startswith("rayclusters") else "/api/v1"
         return f"{group}/namespaces/{self._namespace}/{path}"

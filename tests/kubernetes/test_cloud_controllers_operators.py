@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import requests
 
-from infra.catalog.pins import RAY_API
+from infra.catalog.pins import RAY, RAY_API
 from infra.settings import from_stack_file
 from rehearsal.clouds.state import State
 from rehearsal.cluster import release_status
@@ -140,7 +140,7 @@ def _status(api: Api) -> Json:
 
 
 def _ray_job() -> Json:
-    container = {"name": "ray-head", "image": "rayproject/ray:2.60.0", "resources": {"requests": {"cpu": "1"}}}
+    container = {"name": "ray-head", "image": f"rayproject/ray:{RAY}", "resources": {"requests": {"cpu": "1"}}}
     head = {"rayStartParams": {}, "template": {"spec": {"containers": [container]}}}
     return {
         "apiVersion": RAY_API,
@@ -151,7 +151,7 @@ def _ray_job() -> Json:
             "submissionMode": "HTTPMode",
             "shutdownAfterJobFinishes": True,
             "rayClusterSpec": {
-                "rayVersion": "2.60.0",
+                "rayVersion": RAY,
                 "authOptions": {"mode": "token", "secretName": "token"},
                 "headGroupSpec": head,
             },

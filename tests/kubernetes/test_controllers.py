@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from infra.catalog.pins import KUEUE_API, RAY_API
+from infra.catalog.pins import KUBERAY, KUEUE, KUEUE_API, RAY, RAY_API
 from tests.kubernetes import stack_objects
 from tools.kubernetes import kuberay, kueue
 from tools.kubernetes.api import Api, ApiError, Json, NotYet
@@ -14,8 +14,7 @@ from tools.kubernetes.control_plane import ControlPlane
 
 WITHIN_S = 60.0
 POOL = {"test": "controllers"}
-KUEUE = KUEUE_API
-KUEUE_IMAGE = "registry.k8s.io/kueue/kueue:v0.19.2"
+KUEUE_IMAGE = f"{KUEUE.image}:v{KUEUE.version}"
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +41,7 @@ def pod(name: str, **limits: str) -> Json:
 def test_ray_cluster_with_token_starts_and_ends(api: Api) -> None:
     """By KubeRay's operator and the scheduler: a Secret with the token, and each 8-GPU worker on its own node."""
     spec = {
-        "rayVersion": "2.60.0",
+        "rayVersion": RAY,
         "authOptions": {"mode": "token"},
         "headGroupSpec": {"rayStartParams": {}, "template": pod("ray-head", cpu="4", memory="8Gi")},
         "workerGroupSpecs": [
@@ -81,11 +80,11 @@ def test_job_waits_for_quota_and_gets_it(api: Api) -> None:
     groups = [{"coveredResources": ["cpu"], "flavors": flavors}]
     queue = {"namespaceSelector": {}, "resourceGroups": groups}
     labels = {"kueue.x-k8s.io/queue-name": "controllers"}
-    api.apply({"apiVersion": KUEUE, "kind": "ResourceFlavor", "metadata": {"name": "controllers"}})
-    api.apply({"apiVersion": KUEUE, "kind": "ClusterQueue", "metadata": {"name": "controllers"}, "spec": queue})
+    api.apply({"apiVersion": KUEUE_API, "kind": "ResourceFlavor", "metadata": {"name": "controllers"}})
+    api.apply({"apiVersion": KUEUE_API, "kind": "ClusterQueue", "metadata": {"name": "controllers"}, "spec": queue})
     metadata: Json = {"name": "controllers", "namespace": "controllers"}
     spec = {"clusterQueue": "controllers"}
-    api.apply({"apiVersion": KUEUE, "kind": "LocalQueue", "metadata": metadata, "spec": spec})
+    api.apply({"apiVersion": KUEUE_API, "kind": "LocalQueue", "metadata": metadata, "spec": spec})
     template = pod("job", cpu="2")
     template["spec"]["restartPolicy"] = "Never"
     for name in ("first", "second"):
@@ -104,18 +103,18 @@ def test_job_waits_for_quota_and_gets_it(api: Api) -> None:
     assert quota(api, "second") == "True"
     for name in ("first", "second"):
         api.delete("batch/v1", "Job", name, "controllers")
-    api.delete(KUEUE, "LocalQueue", "controllers", "controllers")
-    api.delete(KUEUE, "ClusterQueue", "controllers")
-    api.delete(KUEUE, "ResourceFlavor", "controllers")
+    api.delete(KUEUE_API, "LocalQueue", "controllers", "controllers")
+    api.delete(KUEUE_API, "ClusterQueue", "controllers")
+    api.delete(KUEUE_API, "ResourceFlavor", "controllers")
     # A finalizer of Kueue keeps the flavor until no queue uses it.
-    api.until("the flavor gone", lambda: api.get(KUEUE, "ResourceFlavor", "controllers") is None, WITHIN_S)
+    api.until("the flavor gone", lambda: api.get(KUEUE_API, "ResourceFlavor", "controllers") is None, WITHIN_S)
 
 
 def test_kueue_refuses_by_its_own_webhook(api: Api) -> None:
     """An object that its CRD accepts and its webhook does not: a selector without the values that its operator
     needs."""
     selector = {"matchExpressions": [{"key": "team", "operator": "In"}]}
-    queue = {"apiVersion": KUEUE, "kind": "ClusterQueue", "metadata": {"name": "wrong"}}
+    queue = {"apiVersion": KUEUE_API, "kind": "ClusterQueue", "metadata": {"name": "wrong"}}
     with pytest.raises(
         ApiError, match=r'admission webhook "vclusterqueue.kb.io" denied the request: .*namespaceSelector'
     ):
@@ -125,11 +124,11 @@ def test_kueue_refuses_by_its_own_webhook(api: Api) -> None:
 def test_kueue_converts_between_its_versions(api: Api) -> None:
     """The API server calls Kueue's conversion webhook for the older version."""
     metadata = {"name": "converted", "namespace": "controllers"}
-    api.apply({"apiVersion": KUEUE, "kind": "LocalQueue", "metadata": metadata, "spec": {"clusterQueue": "none"}})
+    api.apply({"apiVersion": KUEUE_API, "kind": "LocalQueue", "metadata": metadata, "spec": {"clusterQueue": "none"}})
     older = api.get("kueue.x-k8s.io/v1beta1", "LocalQueue", "converted", "controllers")
     assert older is not None
     assert older["spec"]["clusterQueue"] == "none"
-    api.delete(KUEUE, "LocalQueue", "converted", "controllers")
+    api.delete(KUEUE_API, "LocalQueue", "converted", "controllers")
 
 
 def running(api: Api) -> list[str]:
@@ -140,7 +139,7 @@ def running(api: Api) -> list[str]:
 
 def quota(api: Api, job: str) -> str | None:
     """Return Kueue's condition for a Job's quota: "True", "False", or None."""
-    for workload in api.list(KUEUE, "Workload", "controllers"):
+    for workload in api.list(KUEUE_API, "Workload", "controllers"):
         if workload["metadata"]["ownerReferences"][0]["name"] == job:
             conditions = (workload.get("status") or {}).get("conditions") or []
             return next((one["status"] for one in conditions if one["type"] == "QuotaReserved"), None)
@@ -157,7 +156,7 @@ def test_controller_manifests_are_accepted(api: Api) -> None:
     for body in made:
         api.apply(body, dry_run=True, manager="installer", force=True)
     deployments = [body for body in made if body["kind"] == "Deployment"]
-    for body, image in zip(deployments, ("quay.io/kuberay/operator:v1.6.2", KUEUE_IMAGE), strict=True):
+    for body, image in zip(deployments, (f"{KUBERAY.image}:v{KUBERAY.version}", KUEUE_IMAGE), strict=True):
         pod = body["spec"]["template"]["spec"]
         assert pod["nodeSelector"] == {"cloud.google.com/gke-nodepool": "system"}
         [container] = pod["containers"]

@@ -15,7 +15,7 @@ import grpc
 import pytest
 from pulumi.runtime.proto import provider_pb2
 
-from infra.catalog.pins import RAY_API
+from infra.catalog.pins import RAY, RAY_API
 from infra.kubernetes.ray_cluster import FORCE_CONFLICTS
 from rehearsal.clouds.kind import Json
 from rehearsal.clouds.kubernetes.cloud import CLOUD
@@ -78,7 +78,7 @@ def autoscaled(here: str, most: int, **annotations: str) -> Json:
     return {
         "metadata": {"name": "ray", "namespace": here, "annotations": annotations},
         "spec": {
-            "rayVersion": "2.60.0",
+            "rayVersion": RAY,
             "enableInTreeAutoscaling": True,
             "headGroupSpec": {"rayStartParams": {}, "template": pod("ray-head")},
             "workerGroupSpecs": [{**workers, "template": pod("ray-worker")}],

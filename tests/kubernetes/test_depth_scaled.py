@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import pytest
 
-from infra.catalog.pins import RAY_API
+from infra.catalog.pins import RAY, RAY_API
 from rehearsal.clouds.kind import Json
 from rehearsal.clouds.kubernetes.cloud import CLOUD
 from rehearsal.cluster.provider import ClusterProvider
@@ -68,7 +68,7 @@ def cluster(here: str, most: int = 4, cpus: str = "220") -> Json:
         "kind": "RayCluster",
         "metadata": {"name": "ray", "namespace": here, "annotations": {"pulumi.com/skipAwait": "true"}},
         "spec": {
-            "rayVersion": "2.60.0",
+            "rayVersion": RAY,
             "enableInTreeAutoscaling": True,
             "headGroupSpec": {"rayStartParams": {"num-cpus": "0"}, "template": pod("head", cpu="4", memory="16Gi")},
             "workerGroupSpecs": [group],

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from pydantic import SecretStr
 
+from infra.catalog import pins
 from rehearsal.cluster.scaling import Scale
 from tests.pods.jobs import running
 from tests.pods.pod_cluster import PodCluster
@@ -177,7 +178,7 @@ class AsUser:
         """
         ray = {
             "cluster": self.name,
-            "version": "2.60.0",
+            "version": pins.RAY,
             "dashboard": f"http://127.0.0.1:{port}",
             "jobs": f"http://127.0.0.1:{port}",
             "client": "ray://127.0.0.1:10001",

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from infra.catalog.pins import AWS_RAY_TRAIN, RAY_IMAGE
 from rehearsal.cluster.scaling import Scale
 from rehearsal.cluster.traces import traces
 from tests.pods.deployed_stack import DeployedStack
@@ -19,8 +20,8 @@ from tools.kubernetes.node import NodeShape
 from tools.kubernetes.node_probe import ready_to_run
 
 RAY_IMAGES = (
-    "rayproject/ray:2.60.0-py311-cu128",
-    "public.ecr.aws/deep-learning-containers/ray:train-ml-cuda-v1.1.0",
+    RAY_IMAGE,
+    AWS_RAY_TRAIN,
 )
 GPU_TAINT = {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from infra.catalog.pins import RAY
 from infra.settings import EksSettings
 
 from .stacks import EKS, Case, changed
 
 ECR = "111122223333.dkr.ecr.us-east-1.amazonaws.com"
 BUCKET = {"storage.bucket": "ours"}
-CLOSED = {"access.egress": "endpoints", "access.imageMirror": f"{ECR}/mirror", "ray.image": f"{ECR}/ray:2.60.0"}
+CLOSED = {"access.egress": "endpoints", "access.imageMirror": f"{ECR}/mirror", "ray.image": f"{ECR}/ray:{RAY}"}
 """A stack without a way to the Internet."""
 
 CASES = (
@@ -66,7 +67,7 @@ CASES = (
     ),
     Case(
         EksSettings.endpoints_without_mirror,
-        changed(EKS, {"ray.image": f"{ECR}/ray-efa:2.60.0"}),
+        changed(EKS, {"ray.image": f"{ECR}/ray-efa:{RAY}"}),
         {"access.egress": "endpoints"},
         {"access.egress": "endpoints", "access.imageMirror": f"{ECR}/mirror"},
         "access.egress",
@@ -76,7 +77,7 @@ CASES = (
         EksSettings.image_out_of_reach,
         changed(EKS, {"access.imageMirror": f"{ECR}/mirror", "ray.image": None}),
         {"access.egress": "endpoints"},
-        {"access.egress": "endpoints", "ray.image": f"{ECR}/ray-efa:2.60.0"},
+        {"access.egress": "endpoints", "ray.image": f"{ECR}/ray-efa:{RAY}"},
         "ray.image",
         "private ECR registry",
     ),

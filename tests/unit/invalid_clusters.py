@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from infra.catalog.pins import AWS_RAY_TRAIN
+from infra.catalog.pins import AWS_RAY_TRAIN, RAY
 from infra.settings import CloudSettings, EksSettings, GkeSettings, LocalSettings
 
 from .stacks import EKS, GKE, LOCAL, Case, changed
@@ -108,29 +108,29 @@ CASES = (
         {"ray.image": "example/ray:2.59.0-py311-cu128"},
         {"ray.image": "example/ray@sha256:" + "0" * 64},
         "ray.image",
-        "2.60.0",
+        RAY,
     ),
     Case(
         CloudSettings.image_runs_another_ray,
         EKS,
-        {"ray.image": AWS_RAY_TRAIN, "ray.version": "2.60.0"},
+        {"ray.image": AWS_RAY_TRAIN, "ray.version": RAY},
         {"ray.image": AWS_RAY_TRAIN},
         "ray.image",
-        'set ray.version to "2.58.0"',
+        "set ray.version to RAY_IN[AWS_RAY_TRAIN]",
     ),
     Case(
         CloudSettings.image_is_gpu_alias,
         GKE,
-        {"ray.image": "example/ray:2.60.0-gpu"},
-        {"ray.image": "example/ray-gpu:2.60.0-cu128"},
+        {"ray.image": f"example/ray:{RAY}-gpu"},
+        {"ray.image": f"example/ray-gpu:{RAY}-cu128"},
         "ray.image",
         "cu128",
     ),
     Case(
         CloudSettings.image_too_old_for_blackwell,
         EKS,
-        {"nodes.machine": "p6-b200.48xlarge", "ray.image": "example/ray:2.60.0-py311-cu126"},
-        {"nodes.machine": "p5en.48xlarge", "ray.image": "example/ray:2.60.0-py311-cu126"},
+        {"nodes.machine": "p6-b200.48xlarge", "ray.image": f"example/ray:{RAY}-py311-cu126"},
+        {"nodes.machine": "p5en.48xlarge", "ray.image": f"example/ray:{RAY}-py311-cu126"},
         "ray.image",
         "cu128",
     ),

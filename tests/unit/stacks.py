@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from infra.catalog.pins import RAY
 from infra.settings import EksSettings, GkeSettings, Problem, SettingsError, parse
 from infra.settings.load import CONTRACTS
 from infra.settings.problems import Rule
@@ -15,13 +16,13 @@ GKE: dict[str, Any] = {
     "target": "gke",
     "location": "us-central1-b",
     "nodes": {"machine": "a3-ultragpu-8g"},
-    "ray": {"image": "example/ray:2.60.0-py311-cu128"},
+    "ray": {"image": f"example/ray:{RAY}-py311-cu128"},
 }
 EKS: dict[str, Any] = {
     "target": "eks",
     "location": "us-east-1a",
     "nodes": {"machine": "p5en.48xlarge"},
-    "ray": {"image": "example/ray:2.60.0-py311-cu128"},
+    "ray": {"image": f"example/ray:{RAY}-py311-cu128"},
 }
 LOCAL: dict[str, Any] = {"target": "local"}
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from infra.catalog.pins import RAY_API
+from infra.catalog.pins import KUEUE_API, RAY_API
 from rehearsal.clouds.kind import Json
 from rehearsal.clouds.values import UNKNOWN, Path
 from rehearsal.cluster import objects
@@ -162,7 +162,7 @@ def counts(number: int) -> Json:
         live_of("v1/PersistentVolume", phase="Available"),
         live_of("v1/PersistentVolumeClaim", phase="Bound"),
         live_of("v1/Secret"),
-        live_of("ray.io/v1/RayCluster", state="unready"),
+        live_of(f"{RAY_API}/RayCluster", state="unready"),
     ],
 )
 def test_ready_objects_are_not_awaited(live: Json) -> None:
@@ -235,14 +235,14 @@ def test_timeline_reports_new_and_deleted_objects() -> None:
         (live_of("v1/Pod"), "waits for a node"),
         (live_of("v1/Pod", {"schedulingGates": [{"name": "x"}]}), "waits for its gates"),
         (live_of("v1/Pod", {"nodeName": "n"}, phase="Running"), "is Running on n"),
-        (live_of("ray.io/v1/RayCluster"), ""),
+        (live_of(f"{RAY_API}/RayCluster"), ""),
         (
-            live_of("ray.io/v1/RayCluster", state="ready", readyWorkerReplicas=1, desiredWorkerReplicas=2),
+            live_of(f"{RAY_API}/RayCluster", state="ready", readyWorkerReplicas=1, desiredWorkerReplicas=2),
             "is ready, 1 of 2 workers",
         ),
-        (live_of("ray.io/v1/RayJob", jobDeploymentStatus="Running", jobStatus="RUNNING"), "is Running, RUNNING"),
+        (live_of(f"{RAY_API}/RayJob", jobDeploymentStatus="Running", jobStatus="RUNNING"), "is Running, RUNNING"),
         (
-            live_of("kueue.x-k8s.io/v1beta2/Workload", conditions=[condition("QuotaReserved"), condition("Admitted")]),
+            live_of(f"{KUEUE_API}/Workload", conditions=[condition("QuotaReserved"), condition("Admitted")]),
             "is Admitted",
         ),
     ],
@@ -254,14 +254,14 @@ def test_timeline_summarizes_status(live: Json, words: str) -> None:
 @pytest.mark.parametrize(
     ("live", "why"),
     [
-        (live_of("ray.io/v1/RayCluster", {"enableInTreeAutoscaling": True}), ""),
-        (live_of("ray.io/v1/RayCluster"), "keeps its nodes until it is deleted"),
-        (live_of("ray.io/v1/RayJob"), "keeps its nodes after its end"),
+        (live_of(f"{RAY_API}/RayCluster", {"enableInTreeAutoscaling": True}), ""),
+        (live_of(f"{RAY_API}/RayCluster"), "keeps its nodes until it is deleted"),
+        (live_of(f"{RAY_API}/RayJob"), "keeps its nodes after its end"),
         (
-            live_of("ray.io/v1/RayJob", {"shutdownAfterJobFinishes": True, "ttlSecondsAfterFinished": 300}),
+            live_of(f"{RAY_API}/RayJob", {"shutdownAfterJobFinishes": True, "ttlSecondsAfterFinished": 300}),
             "keeps its nodes for 300 s after its end",
         ),
-        (live_of("ray.io/v1/RayJob", {"shutdownAfterJobFinishes": True, "ttlSecondsAfterFinished": 0}), ""),
+        (live_of(f"{RAY_API}/RayJob", {"shutdownAfterJobFinishes": True, "ttlSecondsAfterFinished": 0}), ""),
         (live_of("batch/v1/Job"), "keeps its nodes until its end"),
         (live_of("batch/v1/Job", conditions=[condition("Complete")]), ""),
     ],
@@ -273,12 +273,12 @@ def test_workload_that_keeps_nodes_is_reported(live: Json, why: str) -> None:
 @pytest.mark.parametrize(
     ("live", "runs", "trouble"),
     [
-        (live_of("ray.io/v1/RayCluster"), False, ""),
-        (live_of("ray.io/v1/RayCluster", state="ready"), True, ""),
-        (live_of("ray.io/v1/RayCluster", state="failed", reason="no quota"), False, "no quota"),
-        (live_of("ray.io/v1/RayJob", jobDeploymentStatus="Suspended"), False, ""),
-        (live_of("ray.io/v1/RayJob", jobDeploymentStatus="Complete"), True, ""),
-        (live_of("ray.io/v1/RayJob", jobDeploymentStatus="Failed", message="deadline"), False, "deadline"),
+        (live_of(f"{RAY_API}/RayCluster"), False, ""),
+        (live_of(f"{RAY_API}/RayCluster", state="ready"), True, ""),
+        (live_of(f"{RAY_API}/RayCluster", state="failed", reason="no quota"), False, "no quota"),
+        (live_of(f"{RAY_API}/RayJob", jobDeploymentStatus="Suspended"), False, ""),
+        (live_of(f"{RAY_API}/RayJob", jobDeploymentStatus="Complete"), True, ""),
+        (live_of(f"{RAY_API}/RayJob", jobDeploymentStatus="Failed", message="deadline"), False, "deadline"),
         (live_of("batch/v1/Job", active=2), False, ""),
         (live_of("batch/v1/Job", active=2, ready=2), True, ""),
         (live_of("batch/v1/Job", conditions=[condition("Failed")]), False, "Failed condition"),

@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import pytest
 
+from infra.catalog.pins import RAY
 from rehearsal.clouds.kind import Json
 from rehearsal.cluster.controllers.dashboard import Dashboard
 from rehearsal.cluster.controllers.events import Event, JobChanged
@@ -110,7 +111,7 @@ def test_stop_delete_and_duplicate_submission(dashboard: Dashboard) -> None:
 
 
 def test_only_version_and_serve_are_answered(dashboard: Dashboard) -> None:
-    assert ask(dashboard, "GET", "/api/version")[1]["ray_version"] == "2.60.0"
+    assert ask(dashboard, "GET", "/api/version")[1]["ray_version"] == RAY
     assert ask(dashboard, "GET", "/api/serve/applications/?api_type=declarative") == (200, {"applications": {}})
     assert ask(dashboard, "GET", "/nodes")[0] == 404
     assert ask(dashboard, "PATCH", "/api/jobs/")[0] == 404

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from infra.catalog.pins import KUBERAY, NVIDIA_PLUGIN
 from infra.eks.addons import mirrored
 from infra.eks.cluster import kubeconfig
 from infra.eks.names import GPU_GROUP, MAX_ROLE_NAME, SYSTEM_GROUP, EksNames
@@ -60,8 +61,8 @@ def test_longest_stack_name_follows_from_ray_job() -> None:
 @pytest.mark.parametrize(
     ("image", "found"),
     [
-        ("quay.io/kuberay/operator", "1.dkr.ecr.us-east-1.amazonaws.com/mirror/kuberay/operator"),
-        ("nvcr.io/nvidia/k8s-device-plugin", "1.dkr.ecr.us-east-1.amazonaws.com/mirror/nvidia/k8s-device-plugin"),
+        (KUBERAY.image, "1.dkr.ecr.us-east-1.amazonaws.com/mirror/kuberay/operator"),
+        (NVIDIA_PLUGIN.image, "1.dkr.ecr.us-east-1.amazonaws.com/mirror/nvidia/k8s-device-plugin"),
     ],
 )
 def test_mirror_keeps_the_path_of_an_image(image: str, found: str) -> None:

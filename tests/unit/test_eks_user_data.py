@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from infra.catalog.machines import EKS_CATALOG
+from infra.catalog.pins import NODEADM_API
 from infra.eks.launch_template import LUSTRE_SETUP, MEMLOCK_BYTES, lustre_over_efa, node_config, user_data
 
 
@@ -27,7 +28,7 @@ def read_back(text: str) -> dict[str, Any]:
 
 def test_user_data_is_one_node_config() -> None:
     config = read_back(user_data(node_config()))
-    assert (config["apiVersion"], config["kind"]) == ("node.eks.aws/v1alpha1", "NodeConfig")
+    assert (config["apiVersion"], config["kind"]) == (NODEADM_API, "NodeConfig")
     assert config == node_config()
     assert set(config["spec"]) == {"instance", "containerd"}, "EKS adds the cluster"
 

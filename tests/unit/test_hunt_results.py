@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from infra.catalog.pins import RAY
 from infra.outputs import Outputs
 from tests.workloads.hunt_simulator import Fabric, Fault, play
 from workloads.cli import main
@@ -207,7 +208,7 @@ OUTPUTS = Outputs.model_validate(
         "fabric": {"transport": "socket", "nics": None, "gbpsPerNic": None, "floors": []},
         "ray": {
             "cluster": "local",
-            "version": "2.60.0",
+            "version": RAY,
             "dashboard": "http://127.0.0.1:1",
             "jobs": "http://127.0.0.1:1",
             "client": "ray://127.0.0.1:1",

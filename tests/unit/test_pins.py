@@ -16,9 +16,13 @@ ROOT = Path(__file__).resolve().parents[2]
 PINS = "infra/catalog/pins.py"
 
 # The simulated clouds list what is available from sources of their own, and have to be able to disagree with a pin.
-INDEPENDENT = ("rehearsal/clouds/", "tests/")
+INDEPENDENT = ("rehearsal/clouds/", "tests/rehearsal/")
 # The same digits with another meaning.
-COINCIDENCES = {("tools/kubernetes/image_archive.py", "1.0.0")}
+COINCIDENCES = {
+    ("tools/kubernetes/image_archive.py", "1.0.0"),
+    ("tests/unit/test_pod_images.py", "1.0.0"),
+    ("tests/unit/test_pins.py", "1.0.0"),
+}
 
 
 def literals() -> Iterator[str]:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from infra.catalog.pins import RAY
 from tools.kubernetes import containers, images
 from tools.kubernetes.image_archive import File, Image, Layer, canonical, layer, write_archive
 
@@ -87,7 +88,7 @@ def test_the_same_files_make_the_same_layer(small: Layer, tmp_path: Path) -> Non
     ("name", "whole"),
     [
         ("busybox", "docker.io/library/busybox:latest"),
-        ("rayproject/ray:2.60.0", "docker.io/rayproject/ray:2.60.0"),
+        (f"rayproject/ray:{RAY}", f"docker.io/rayproject/ray:{RAY}"),
         ("localhost:5000/ray", "localhost:5000/ray:latest"),
         ("public.ecr.aws/a/b@sha256:0", "public.ecr.aws/a/b@sha256:0"),
         ("gke.gcr.io/pause:3.8@sha256:0", "gke.gcr.io/pause@sha256:0"),

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from infra.catalog.pins import RAY
 from infra.settings import from_stack_file, parse
 from infra.settings.problems import SettingsError
 
@@ -38,7 +39,7 @@ WRONG: dict[str, tuple[Any, ...]] = {
     **dict.fromkeys(TEXTS.split(), (7, ["a", "b"], " a", "")),
     **dict.fromkeys(CHOICES.split(), ("something", ["a"], "Spot", "Kueue", "a3-ultra-8g")),
     **dict.fromkeys(FLAGS.split(), ("yes", 1)),
-    "ray.version": (2.60, "2.60", ["2.60.0"]),
+    "ray.version": (2.60, "2.60", [RAY]),
     "access.authorizedNetworks": ("10.0.0.0/8", ["10.0.0.1/8"], [7], ["10.0.0.0/33"], ["here"]),
     "network.baseRange": (10, "10.64.0.0", "10.64.0.1/14", "10.0.0.0/40"),
 }
@@ -62,7 +63,7 @@ ELSEWHERE = {
     "network.baseRange": "10.0.0.0/8",
     "storage.bucket": "b",
     "storage.mountPath": "/b",
-    "ray.image": "ray:2.60.0",
+    "ray.image": f"ray:{RAY}",
     "ray.entrypoint": "true",
     "nodes.blockEnds": "2026-12-03T11:30:00Z",
     "storage.capacityGib": 1200,
@@ -80,7 +81,7 @@ README = {
     "loction": "us-central1-b",
     "nodes.max": "many",
     "nodes.maxRunHours": 200,
-    "ray.image": "example/ray:2.60.0-gpu",
+    "ray.image": f"example/ray:{RAY}-gpu",
     "access.publicEndpoint": True,
 }
 FILES = {

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from infra.catalog.pins import RAY
 from infra.settings import eks, gke, parse
 from infra.settings.cloud import NameLimit
 from infra.settings.load import RULES
@@ -66,12 +67,12 @@ def test_zones_of_aws_are_accepted(location: str) -> None:
     assert problems_of(changed(EKS, {"location": location})) == ()
 
 
-@pytest.mark.parametrize("tag", ["2.60.0", "2.60.0-py311-cu130", "ray-2.60.0", "2.60.0.2c63f6-py312-cu128"])
+@pytest.mark.parametrize("tag", [RAY, f"{RAY}-py311-cu130", f"ray-{RAY}", "2.60.0.2c63f6-py312-cu128"])
 def test_tag_names_the_release(tag: str) -> None:
     assert problems_of(changed(GKE, {"ray.image": f"registry.example:5000/team/ray:{tag}"})) == ()
 
 
-@pytest.mark.parametrize("image", ["ray", "ray:latest", "ray:12.60.0", "ray:2.60.01", "2.60.0/ray:x"])
+@pytest.mark.parametrize("image", ["ray", "ray:latest", "ray:12.60.0", "ray:2.60.01", f"{RAY}/ray:x"])
 def test_tag_without_release_is_rejected(image: str) -> None:
     (problem,) = problems_of(changed(GKE, {"ray.image": image}))
     assert problem.settings == ("ray.image", "ray.version")

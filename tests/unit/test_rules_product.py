@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from infra.catalog.machines import CATALOG
+from infra.catalog.pins import RAY
 from infra.settings import Problem
 
 from .stacks import names, problems_of
@@ -57,7 +58,7 @@ class Cell:
             "fabric": self.fabric,
             "queue": self.queue,
             "computeClass": self.compute_class,
-            "ray": {"image": "example/ray:2.60.0-py311-cu128"} if cloud else {},
+            "ray": {"image": f"example/ray:{RAY}-py311-cu128"} if cloud else {},
         }
 
 

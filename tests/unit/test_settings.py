@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import SecretStr, ValidationError
 
-from infra.catalog.pins import AWS_RAY_TRAIN
+from infra.catalog.pins import AWS_RAY_TRAIN, RAY, RAY_IN
 from infra.settings import EksSettings, GkeSettings, LocalSettings, SettingsError, parse
 from infra.settings.load import CONTRACTS, PATHS, SECTIONS
 
@@ -30,7 +30,7 @@ def local(raw: dict[str, Any] | None = None, **more: Any) -> LocalSettings:
 def test_local_requires_only_a_target() -> None:
     settings = local()
     assert (settings.nodes.count, settings.nodes.cpus) == (2, 2)
-    assert settings.ray.version == "2.60.0"
+    assert settings.ray.version == RAY
     assert settings.ray.token is None
     assert settings.protect is False
 
@@ -172,8 +172,8 @@ def test_missing_required_setting_is_one_problem(missing: str) -> None:
 
 def test_default_image_of_aws_sets_its_ray_version() -> None:
     ray = eks({"ray.image": None}).ray
-    assert (ray.image, ray.version) == (AWS_RAY_TRAIN, "2.58.0")
-    assert eks().ray.version == "2.60.0"
+    assert (ray.image, ray.version) == (AWS_RAY_TRAIN, RAY_IN[AWS_RAY_TRAIN])
+    assert eks().ray.version == RAY
 
 
 def test_missing_target_is_one_problem() -> None:
@@ -192,7 +192,7 @@ def test_missing_target_is_one_problem() -> None:
         ("fabric", "efa"),
         ("computeClass", True),
         ("queue", "kueue"),
-        ("ray.image", "rayproject/ray:2.60.0"),
+        ("ray.image", f"rayproject/ray:{RAY}"),
         ("ray.minWorkers", 1),
         ("ray.idleMinutes", 5),
         ("storage.bucket", "b"),

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from infra.catalog.pins import RAY
 from tools.summary import Phase, print_summary
 from workloads.nccl.report import show
 from workloads.nccl.result import Iterations, Result, Row, Spread, World
@@ -60,7 +61,7 @@ def test_every_operation_is_shown_at_its_own_largest_size(tmp_path: Path, capsys
     (tmp_path / "digits.json").write_text(json.dumps({"epochs": [{}] * 8, "world": 3, "accuracy": 0.98}))
     outputs = {
         "nodes": {"min": 3, "max": 3, "cpusPerNode": 1},
-        "ray": {"version": "2.60.0", "dashboard": "http://127.0.0.1:8265", "token": "[secret]"},
+        "ray": {"version": RAY, "dashboard": "http://127.0.0.1:8265", "token": "[secret]"},
     }
     print_summary("local", outputs, [Phase("cluster", 18.2)], tmp_path)
     said = capsys.readouterr().out

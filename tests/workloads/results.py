@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from infra.catalog.pins import RAY
 from workloads.nccl.bandwidth import algbw
 from workloads.nccl.evidence.facts import Channel, Counter, Evidence, LogFacts, RankEvidence
 from workloads.nccl.presets import Mode
@@ -106,7 +107,7 @@ def fabric(
         backend="nccl",
         world=World(nodes=2, per_node=8, ranks=16, machines=2),
         proves="fabric",
-        versions={"nccl": "2.30.7", "torch": "2.15.0+cu132", "ray": "2.60.0", "cuda": "13.2", "python": "3.11.7"},
+        versions={"nccl": "2.30.7", "torch": "2.15.0+cu132", "ray": RAY, "cuda": "13.2", "python": "3.11.7"},
         environment={"NCCL_DEBUG": "INFO", "NCCL_NET": "gIB", "LD_LIBRARY_PATH": "/usr/local/gib/lib64"},
         environment_differs_on=[],
         ranks=[_member(rank, 8, "NVIDIA H200") for rank in range(16)],
@@ -214,7 +215,7 @@ def functional() -> Result:
         world=World(nodes=2, per_node=2, ranks=4, machines=1),
         proves="function",
         notice="all ranks on one host: a functional proof, not a fabric measurement",
-        versions={"nccl": None, "torch": "2.15.0+cpu", "ray": "2.60.0", "cuda": None, "python": "3.11.7"},
+        versions={"nccl": None, "torch": "2.15.0+cpu", "ray": RAY, "cuda": None, "python": "3.11.7"},
         environment={"GLOO_SOCKET_IFNAME": "lo"},
         environment_differs_on=[],
         ranks=[_member(rank, 2, None) for rank in range(4)],

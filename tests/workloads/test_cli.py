@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from infra.catalog.pins import RAY
 from tests.workloads.conftest import ROOT
 from workloads.cli import json_to_stdout, main
 from workloads.exits import Exit
@@ -160,7 +161,7 @@ def test_outputs_are_whole_and_hide_the_token(tmp_path: Path, capsys: pytest.Cap
         "fabric": {"transport": "socket", "nics": None, "gbpsPerNic": None, "floors": []},
         "ray": {
             "cluster": "local",
-            "version": "2.60.0",
+            "version": RAY,
             "dashboard": "http://127.0.0.1:1",
             "jobs": "http://127.0.0.1:1",
             "client": "ray://127.0.0.1:1",

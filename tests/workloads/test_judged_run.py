@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
+from infra.catalog.pins import RAY
 from infra.outputs import Fabric, Nodes, Outputs, Ray
 from tests.workloads.results import fabric, functional
 from workloads import running
@@ -29,7 +30,7 @@ def outputs(machine: str | None) -> Outputs:
         fabric=Fabric(transport="gib" if machine else "socket", nics=8, gbps_per_nic=400, floors=[]),
         ray=Ray(
             cluster="ray",
-            version="2.60.0",
+            version=RAY,
             dashboard="http://127.0.0.1:1",
             jobs="http://127.0.0.1:1",
             client="ray://127.0.0.1:1",

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from infra.catalog.pins import RAY
 from infra.outputs import Outputs
 from workloads.client import stack
 from workloads.client.stack import limits_of
@@ -29,7 +30,7 @@ DOCUMENT: dict[str, Any] = {
     "namespace": "ray",
     "ray": {
         "cluster": "a3u",
-        "version": "2.60.0",
+        "version": RAY,
         "dashboard": "http://127.0.0.1:1",
         "jobs": "http://127.0.0.1:1",
         "client": "ray://127.0.0.1:1",

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from infra.catalog.pins import RAY
 from infra.outputs import Fabric, Nodes, Outputs, Ray, Storage
 from tests.workloads.conftest import ROOT
 from tests.workloads.training import rank, record, result
@@ -25,7 +26,7 @@ def outputs(gpus: int = 0) -> Outputs:
         fabric=Fabric(transport="socket", nics=None, gbps_per_nic=None, floors=[]),
         ray=Ray(
             cluster="c",
-            version="2.60.0",
+            version=RAY,
             dashboard="http://d",
             jobs="http://j",
             client="ray://c",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from infra.catalog.pins import RAY
 from workloads.train.figures import fields
 from workloads.train.options import ConvNeXtOptions
 from workloads.train.result import Clock, Goodput, RankRecord, Record, Result, Survival, Worker
@@ -77,7 +78,7 @@ def result(found: Record, **changes: Any) -> Result:
         "reason": f"{found.steps} steps",
         "model": "convnext",
         "backend": "nccl" if found.device.startswith("cuda") else "gloo",
-        "versions": {"ray": "2.60.0", "torch": "2.15.0"},
+        "versions": {"ray": RAY, "torch": "2.15.0"},
         "goodput": GOODPUT,
         "survival": SURVIVAL,
     }
