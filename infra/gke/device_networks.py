@@ -10,12 +10,11 @@ from collections.abc import Mapping
 import pulumi
 from pulumi import ResourceOptions
 from pulumi_kubernetes.apiextensions import CustomResource
-from pulumi_kubernetes.helm.v3 import Release
 
 from infra.catalog.pins import DRANET, GKE_NETWORK_API
 from infra.gke.network import NodeNetwork
 from infra.gke.pod import device_mode
-from infra.kubernetes.queues import custom_resource
+from infra.kubernetes.queues import custom_resource, helm_release
 
 
 class DeviceNetworks(pulumi.ComponentResource):
@@ -49,15 +48,6 @@ class Dranet(pulumi.ComponentResource):
 
     def __init__(self, name: str, opts: ResourceOptions | None = None) -> None:
         super().__init__("rdma-ray:gke:Dranet", name, {}, opts)
-        self.release = Release(
-            name,
-            name=name,
-            chart=DRANET.name,
-            version=DRANET.version,
-            namespace="kube-system",
-            # A release that does not become ready is rolled back, so the next `up` starts from a clean state.
-            atomic=True,
-            timeout=600,
-            opts=ResourceOptions(parent=self),
-        )
+        own = ResourceOptions(parent=self)
+        self.release = helm_release(name, DRANET, name, namespace="kube-system", create_namespace=None, opts=own)
         self.register_outputs({"version": DRANET.version})

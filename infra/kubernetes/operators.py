@@ -13,12 +13,11 @@ from dataclasses import dataclass
 
 import pulumi
 from pulumi import ResourceOptions
-from pulumi_kubernetes.helm.v3 import Release, RepositoryOptsArgs
 
 from infra.catalog.pins import KUBERAY, KUEUE
 from infra.kubernetes.pods import KUBERAY_NAMESPACE
 from infra.kubernetes.queue_objects import QueueArgs
-from infra.kubernetes.queues import Kueue, Queue, Queues
+from infra.kubernetes.queues import Kueue, Queue, Queues, helm_release
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,17 +85,11 @@ class KubeRay(pulumi.ComponentResource):
 
     def __init__(self, name: str, args: OperatorsArgs, opts: ResourceOptions | None = None) -> None:
         super().__init__("rdma-ray:kubernetes:KubeRay", name, {}, opts)
-        self.release = Release(
+        self.release = helm_release(
             name,
-            name="kuberay-operator",
-            chart=KUBERAY.name,
-            version=KUBERAY.version,
-            repository_opts=RepositoryOptsArgs(repo=KUBERAY.repository),
+            KUBERAY,
+            "kuberay-operator",
             namespace=KUBERAY_NAMESPACE,
-            create_namespace=True,
-            # A release that does not become ready is rolled back, so the next `up` starts from a clean state.
-            atomic=True,
-            timeout=600,
             values={
                 "nodeSelector": dict(args.node_selector),
                 "image": {"repository": args.kuberay_image},

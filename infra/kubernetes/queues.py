@@ -15,9 +15,9 @@ import pulumi
 import yaml
 from pulumi import ResourceOptions
 from pulumi_kubernetes.apiextensions import CustomResource
-from pulumi_kubernetes.helm.v3 import Release
+from pulumi_kubernetes.helm.v3 import Release, RepositoryOptsArgs
 
-from infra.catalog.pins import KUEUE, KUEUE_TAG
+from infra.catalog.pins import KUEUE, KUEUE_TAG, Chart
 from infra.kubernetes import queue_objects as objects
 from infra.kubernetes.queue_objects import QueueArgs
 
@@ -49,16 +49,11 @@ class Kueue(pulumi.ComponentResource):
         depends_on: Sequence[pulumi.Resource],
     ) -> None:
         super().__init__("rdma-ray:kubernetes:Kueue", name, {}, opts)
-        self.release = Release(
+        self.release = helm_release(
             name,
-            name=objects.KUEUE_RELEASE,
-            chart=KUEUE.name,
-            version=KUEUE.version,
+            KUEUE,
+            objects.KUEUE_RELEASE,
             namespace=objects.KUEUE_NAMESPACE,
-            create_namespace=True,
-            # A release that does not become ready is rolled back, so the next `up` starts from a clean state.
-            atomic=True,
-            timeout=600,
             values={
                 "controllerManager": {
                     "nodeSelector": dict(node_selector),
@@ -105,6 +100,33 @@ class Queues(pulumi.ComponentResource):
 
     def _object(self, name: str, body: Mapping[str, Any], depends_on: Sequence[pulumi.Resource]) -> CustomResource:
         return custom_resource(f"queue-{name}", body, ResourceOptions(parent=self, depends_on=depends_on))
+
+
+def helm_release(
+    name: str,
+    chart: Chart,
+    release: str,
+    *,
+    namespace: str,
+    values: Mapping[str, Any] | None = None,
+    create_namespace: bool | None = True,
+    opts: ResourceOptions,
+) -> Release:
+    """Install a pinned chart as `release`; it is done when its pods are ready."""
+    return Release(
+        name,
+        name=release,
+        chart=chart.name,
+        version=chart.version,
+        repository_opts=RepositoryOptsArgs(repo=chart.repository) if chart.repository else None,
+        namespace=namespace,
+        create_namespace=create_namespace,
+        # A release that does not become ready is rolled back, so the next `up` starts from a clean state.
+        atomic=True,
+        timeout=600,
+        values=values,
+        opts=opts,
+    )
 
 
 def custom_resource(
