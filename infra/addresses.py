@@ -1,7 +1,7 @@
 """The address plan: every IPv4 range of a stack, cut from one base range, disjoint by construction.
 
-Each range is a fixed share of the base range, so nothing moves when nodes are added: more nodes either fit, or the base
-range is too small and this module says how large it has to be. It knows no cloud resource, only numbers.
+Each range is a fixed share of the base range, so no range moves when nodes are added. If the nodes do not fit, the
+error names the smallest base range that holds them. This module uses no cloud API.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from ipaddress import IPv4Network
 from typing import TypeVar
 
 SYSTEM_NODES = 8
-"""CPU nodes that a plan keeps room for: system pods, operators, the Ray head, and one surge node each."""
+"""CPU nodes that every plan reserves addresses for: system pods, operators, the Ray head, and one surge node each."""
 POD_PREFIX_PER_NODE = 24
 """GKE gives a node of up to 110 pods twice as many addresses, a /24 (GKE docs flexible-pod-cidr, read 2026-11)."""
 GKE_RESERVED = 4
@@ -33,7 +33,7 @@ SMALLEST_SUBNET = 30
 
 
 class BaseRangeError(ValueError):
-    """The base range does not hold the nodes, or no network may have its size: the reason, and the size that works."""
+    """The base range is too small for the nodes, or its size is not allowed. The message names a size that works."""
 
     def __init__(self, says: str, fix: str) -> None:
         super().__init__(says)
@@ -43,7 +43,7 @@ class BaseRangeError(ValueError):
 
 @dataclass(frozen=True)
 class Range:
-    """One range and the room in it, in words."""
+    """One address range, and a description of what it has room for."""
 
     name: str
     network: IPv4Network
@@ -64,7 +64,7 @@ class GkeAddresses:
 
     @property
     def max_gpu_nodes(self) -> int:
-        """Most GPU nodes that fit with the CPU nodes, in every range."""
+        """Maximum number of GPU nodes that every range has room for, in addition to the CPU nodes."""
         pods = 2 ** (POD_PREFIX_PER_NODE - self.pods.prefixlen) if self.pods.prefixlen <= POD_PREFIX_PER_NODE else 0
         nics = self.rdma[0].num_addresses - GKE_RESERVED
         hosts = self.nodes.num_addresses - GKE_RESERVED
@@ -94,7 +94,7 @@ class EksAddresses:
 
     @property
     def max_gpu_nodes(self) -> int:
-        """Most GPU nodes that fit."""
+        """Maximum number of GPU nodes that the range has room for."""
         return max(0, (self.gpu.num_addresses - AWS_RESERVED) // ADDRESSES_PER_GPU_NODE)
 
     def ranges(self) -> Iterator[Range]:
@@ -176,7 +176,7 @@ def _cut_eks(base: IPv4Network) -> EksAddresses | None:
 
 
 def _shares(base: IPv4Network, *halvings: int) -> Iterator[IPv4Network]:
-    """Yield 1/2**n of the base range for each n; aligned, because none is larger than the one before."""
+    """Yield 1/2**n of the base range for each n. The ranges are aligned, because their sizes never increase."""
     start = int(base.network_address)
     for halving in halvings:
         share = IPv4Network((start, base.prefixlen + halving))

@@ -1,7 +1,7 @@
-"""The network between nodes as a value, and what a pod needs to reach it.
+"""The network between nodes, and the pod requirements for using it.
 
-Both are plain data in Kubernetes' JSON shapes. RayCluster, RayJob, Indexed Job and NCCL Job consume a `GpuPod` the same
-way, so a new fabric is one function that returns a `GpuPod`. This module knows no cloud.
+Both are plain data in Kubernetes' JSON format, independent of the cloud. RayCluster, RayJob, Indexed Job and NCCL Job
+use a `GpuPod` in the same way, so a new fabric is one function that returns a `GpuPod`.
 """
 
 from __future__ import annotations
@@ -57,9 +57,9 @@ class Fabric:
 
 @dataclass(frozen=True, kw_only=True)
 class GpuPod:
-    """What a pod needs to own all GPUs and RDMA NICs of its node.
+    """Requirements of a pod that owns all GPUs and RDMA NICs of its node.
 
-    Everything concerns the pod's first container: only that one gets the device files. The methods return copies, which
+    They apply to the pod's first container: only that one gets the device files. The methods return copies, which
     callers may change.
 
     Args:
@@ -125,7 +125,7 @@ SOCKET = Fabric(transport="socket", nics=None, gbps_per_nic=None, aligned=False,
 
 
 def whole_node(cpus: int, memory_gib: int, gpus: int, **extended: str) -> dict[str, Any]:
-    """Return requests equal to limits for CPUs, memory (GiB) and GPUs: a pod with RDMA takes its node whole."""
+    """Return resources with requests equal to limits for a pod that takes a whole node; `memory_gib` is GiB."""
     amounts = {"cpu": str(cpus), "memory": f"{memory_gib}Gi", "nvidia.com/gpu": str(gpus), **extended}
     return {"requests": dict(amounts), "limits": dict(amounts)}
 

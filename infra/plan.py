@@ -1,6 +1,6 @@
-"""What a stack file becomes, before any engine runs: the machine, the addresses, the fabric and the pod.
+"""Plan of a stack file, computed without an engine: machine, addresses, fabric and pod.
 
-Pure, like everything it combines. `rdma-ray plan FILE` prints it.
+`rdma-ray plan FILE` prints it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Facts about AWS and the sizes, ports and waits of every stack there: zones, nodes, endpoints, FSx for Lustre.
 
 A zone's name (us-east-1a) is a different location in each account; its id (use1-az1) is the same location everywhere.
-Which zones an account has, only AWS knows. This module imports no SDK, so code that checks a stack can read it.
+Only AWS knows which zones an account has. This module imports no SDK, so validation can use it.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ def partition(region: str) -> str:
 def second_zone(location: str | None) -> str | None:
     """Return another zone of the region, in the notation of `location`: the first one, or else the second one.
 
-    The zone is guessed from names, so that a preview needs no call to AWS. If the account has no such zone, AWS rejects
-    the subnet within a minute and lists the zones that exist; `network.secondZone` then names one. Returns None for
-    anything that is not a zone.
+    The zone is guessed from names, so a preview needs no call to AWS. If the account has no such zone, AWS rejects the
+    subnet within a minute and lists the existing zones; set `network.secondZone` to one of them. Returns None if
+    `location` is not a zone.
     """
     if location is None:
         return None
@@ -71,8 +71,8 @@ ROOT_GB = 100
 """Size of the root volume, GB. On a GPU node, images and the pods' own files are on the NVMe disks."""
 
 EMPTY_MINUTES = 3
-"""Minutes that an empty node is kept. Ray has already waited ray.idleMinutes before it removed its worker; waiting as
-long again would only cost money (this project's choice, 2026-11)."""
+"""Minutes before an empty node is removed. Ray has already waited ray.idleMinutes before it removed the worker; a
+longer wait only costs money (this project's choice, 2026-11)."""
 PROVISION_MINUTES = 30
 """Minutes until the autoscaler gives up on a node that does not join. A GPU node with its health checks takes longer
 than the default of 15 (this project's choice, 2026-11)."""
@@ -96,8 +96,8 @@ ENDPOINT_SERVICES = (
     "fsx",
     "autoscaling",
 )
-"""Services that nodes, add-ons and the autoscaler call. Up to eks-auth from SageMaker HyperPod's closed network
-(awslabs/awsome-distributed-ai, 95b939cd, 2026-07-23); eks, fsx and autoscaling are inferred from what runs here."""
+"""Services that nodes, add-ons and the autoscaler call. The list up to eks-auth is that of SageMaker HyperPod's closed
+network (awslabs/awsome-distributed-ai, 95b939cd, 2026-07-23); eks, fsx and autoscaling are inferred."""
 
 # FSx for Lustre
 
@@ -105,7 +105,7 @@ LUSTRE_PORTS = ((988, 988), (1018, 1023))
 """TCP ports on both ends of a connection (FSx for Lustre docs, security groups; unverified, 2026-11)."""
 LUSTRE_DRIVER = "fsx.csi.aws.com"
 LUSTRE_EVENTS = ("NEW", "CHANGED", "DELETED")
-"""Changes that the file system and the bucket pass on to each other: all of them."""
+"""Events that are synchronized between the file system and the bucket, in both directions."""
 LUSTRE_THROUGHPUT = 250
 """MB/s per TiB: the second of four steps (125, 250, 500, 1000), twice as fast as the cheapest (this project's choice,
 2026-11)."""

@@ -154,5 +154,5 @@ def floors(machine: str) -> list[Floor]:
 
 
 def _before(line: Baseline, other: Baseline) -> bool:
-    """Return whether `line` is the better expectation: the lower of one algorithm, the higher of two."""
+    """Return whether `line` takes precedence: the lower figure of one algorithm, or the faster algorithm."""
     return line.busbw < other.busbw if line.algorithm == other.algorithm else line.busbw > other.busbw

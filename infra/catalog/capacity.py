@@ -16,8 +16,8 @@ TOOLKIT = "GoogleCloudPlatform/cluster-toolkit: gke-node-pool preconditions, 104
 BLOCKS = "EKS docs capacity-blocks-mng; aws-ia blueprint ml-capacity-block, 98d0eb4"
 
 MAX_RUN_HOURS = 168
-"""Hours that a flex-start node runs at most: seven days (GKE docs concepts/dws, read 2026-08). Requests for machines
-wait as long, since no source names a limit for the wait."""
+"""Maximum run time of a flex-start node, in hours: seven days (GKE docs concepts/dws, read 2026-08). Requests for
+machines wait as long, because no source states a limit for the wait."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,5 +100,5 @@ def offered(target: str) -> tuple[str, ...]:
 
 
 def longest_wait_s(target: str, *kinds: str | None) -> int:
-    """Return how long a request for a machine may wait, in seconds: the longest wait of `kinds`, ignoring None."""
+    """Return the longest wait of `kinds` for a machine, in seconds, ignoring None."""
     return 3600 * max((CAPACITIES[target][kind].wait_hours for kind in kinds if kind is not None), default=0)

@@ -1,6 +1,6 @@
 """Facts about Google Cloud, and the sizes and choices of every stack there: networks, nodes, upgrades, versions.
 
-This module imports no SDK, so code that checks a stack can read it.
+This module imports no SDK, so validation can use it.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 
 MTU = 8896
-"""Bytes; the most that Google Cloud carries, on all three networks (GKE docs rdma-network-profiles, read 2026-08)."""
+"""Bytes; Google Cloud's maximum, used on all three networks (GKE docs rdma-network-profiles, read 2026-08)."""
 
 # Nodes
 
@@ -27,7 +27,7 @@ TOPOLOGY = (
     "cloud.google.com/gce-topology-host",
     "kubernetes.io/hostname",
 )
-"""Labels of nodes from far to near (GKE docs on topology-aware scheduling, read 2026-08)."""
+"""Topology labels of nodes, highest level first (GKE docs, topology-aware scheduling, read 2026-08)."""
 
 SYSTEM_MACHINE = "e2-standard-8"
 """Machine type of the CPU nodes: room for the Ray head (4 CPUs, 16 GiB), its autoscaler, KubeRay and the pods of GKE
@@ -36,11 +36,11 @@ SYSTEM_MAX_NODES = 3
 BOOT_DISK_GB = 100
 
 NODE_ROLES = ("roles/container.defaultNodeServiceAccount", "roles/artifactregistry.reader")
-"""Least roles of a node: logs, metrics, autoscaling signals; images of the project's registries (GKE docs
-service-accounts, read through third-party audit guides, 2026-11)."""
+"""Minimum roles of a node: write logs, metrics and autoscaling signals, and pull images from the project's registries
+(GKE docs service-accounts, read through third-party audit guides, 2026-11)."""
 
 NODE_SCOPES = ("https://www.googleapis.com/auth/cloud-platform",)
-"""Access scopes are the legacy way to limit a node; the roles of its own account do it (GKE docs access-scopes)."""
+"""Legacy limit of a node, left open: the roles of its service account limit it (GKE docs access-scopes)."""
 
 # Upgrades
 
@@ -49,11 +49,11 @@ CHANNEL = "REGULAR"
 2026-06-25)."""
 
 EXCLUSION_START = "2026-11-01T00:00:00Z"
-"""Start of the maintenance exclusion: any fixed day before the cluster exists. The current time would show as a change
-in every preview."""
+"""Start of the maintenance exclusion: a fixed day before the cluster exists. The current time would change in every
+preview."""
 
 MAINTENANCE_HOUR = "09:00"
-"""UTC. Patches of the control plane, which the exclusion allows, happen then (as cluster-toolkit, 10470803)."""
+"""Start of the daily maintenance window, UTC, for control plane patches (as cluster-toolkit, 10470803)."""
 
 
 def version_key(version: str) -> tuple[int, ...]:

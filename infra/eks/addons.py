@@ -72,7 +72,7 @@ class Addons(pulumi.ComponentResource):
                 ]
                 if role
                 else None,
-                # These settings win over whatever is in the cluster.
+                # These settings take precedence over those in the cluster.
                 resolve_conflicts_on_create="OVERWRITE",
                 resolve_conflicts_on_update="OVERWRITE",
                 tags=names.tags(addon),

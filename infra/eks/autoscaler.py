@@ -2,7 +2,7 @@
 
 Karpenter is not used, not even for the CPU nodes. It creates nodes without node groups: Capacity Blocks and fixed
 interface layouts need other objects with rules of their own, and its dynamic mode makes every interface an EFA with an
-address. It would suit the CPU nodes better, but those are one to three.
+address. For the one to three CPU nodes it is not worth a second autoscaler.
 
 The autoscaler finds the node groups by the tags that EKS sets on their Auto Scaling groups, and may change only those.
 """
@@ -45,7 +45,7 @@ class AutoscalerRights(pulumi.ComponentResource):
 
 
 def permissions(cluster: str) -> list[dict[str, Any]]:
-    """Return the autoscaler's statements: read all that it plans with, change the Auto Scaling groups of this cluster.
+    """Return the autoscaler's IAM statements: read access for planning, and changes of this cluster's groups only.
 
     Source: kubernetes/autoscaler: cloudprovider/aws README; unverified, 2026-11.
     """
@@ -103,8 +103,8 @@ class Autoscaler(pulumi.ComponentResource):
                 "skip-nodes-with-local-storage": False,
             },
         }
-        # A pod gets its credentials when it is created, so the association comes first; and the release waits until its
-        # pod runs, which needs a node.
+        # A pod gets its credentials when it is created, so the association must exist first. The release waits until
+        # its pod runs, which needs a node.
         own = ResourceOptions(parent=self, depends_on=[*rights.grants, nodes])
         chart_release(CLUSTER_AUTOSCALER, values, own, mirror=mirror)
         self.register_outputs({"version": CLUSTER_AUTOSCALER.version})

@@ -24,7 +24,7 @@ from infra.settings import EksSettings
 LOGS = ("api", "audit", "authenticator", "controllerManager", "scheduler")
 LOG_DAYS = 30
 KEY_WINDOW_DAYS = 30
-"""Days during which a deleted key can be restored: the most that KMS offers (KMS docs; unverified, 2026-11)."""
+"""Days during which a deleted key can be restored: the maximum of KMS (KMS docs; unverified, 2026-11)."""
 
 ADMINISTRATOR = "cluster-access-policy/AmazonEKSClusterAdminPolicy"
 

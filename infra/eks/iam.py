@@ -52,7 +52,7 @@ class Role(pulumi.ComponentResource):
 
         Args:
             service: AWS service that assumes the role, such as ec2.amazonaws.com.
-            purpose: What the role's name ends with; the component's name by default.
+            purpose: Suffix of the role's name; the component's name by default.
             policies: Names of AWS managed policies.
             statements: Statements of an inline policy, as IAM's JSON.
         """

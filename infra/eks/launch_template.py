@@ -130,7 +130,7 @@ def _template(name: str, group: str, names: EksNames, opts: ResourceOptions, **i
 
 
 def node_config() -> dict[str, Any]:
-    """Return the NodeConfig of a GPU node: what differs from nodeadm's defaults.
+    """Return the NodeConfig of a GPU node, without nodeadm's defaults.
 
     EKS adds a part with the cluster's name, endpoint and certificate. Format: awslabs/amazon-eks-ami, nodeadm docs,
     NodeConfig v1alpha1, 81fec2e, 2026-07-23.
@@ -170,7 +170,7 @@ lnetctl net show | grep '@efa'
 
 
 def user_data(config: dict[str, Any], script: str | None = None) -> str:
-    """Return a NodeConfig and a shell script as user data: MIME in base64, the same text for the same parts."""
+    """Return a NodeConfig and a shell script as user data: base64 of MIME. Equal arguments give equal text."""
     document = MIMEMultipart("mixed", boundary=BOUNDARY)
     document.attach(_part("application", "node.eks.aws", yaml.safe_dump(config, sort_keys=False)))
     if script is not None:

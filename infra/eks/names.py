@@ -1,7 +1,7 @@
-"""Names and tags of an AWS stack's resources. They follow from the stack's name and never change.
+"""Names and tags of an AWS stack's resources, derived from the stack's name.
 
-Every resource that can have a name has a fixed one, so that it can be found again after an interrupted run and is never
-confused with another stack's. Resources that AWS gives an id instead (VPC, subnets) carry the stack's name as a tag.
+Names are fixed, so that a resource can be found after an interrupted run and is never confused with another stack's.
+Resources that have a generated id instead (VPC, subnets) carry the stack's name as a tag.
 """
 
 from __future__ import annotations

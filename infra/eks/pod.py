@@ -1,4 +1,4 @@
-"""What a pod on EKS needs to use its GPUs and EFA devices, with the EFA device plugin or with DRANET claims.
+"""Pod requirements on EKS for GPUs and EFA devices, with the EFA device plugin or with DRANET claims.
 
 No pod is privileged, shares the host's network or mounts /dev/infiniband from the host, which breaks EFA on B200
 (aws-do-eks PR #63). This module imports no SDK.

@@ -1,8 +1,8 @@
 """Security groups and their rules: EFA traffic between GPU nodes, and the rules that other components add.
 
-EFA traffic passes only through rules that name a security group, and must be allowed in both directions with the group
-itself as the peer; 0.0.0.0/0 does not cover it. Without the outbound rule the senders' counters rise, the receivers'
-stay at zero, and NCCL hangs (awsome-distributed-ai #546; gardener-extension-provider-aws #1832).
+EFA traffic must be allowed in both directions by rules that name the security group itself as the peer; 0.0.0.0/0 does
+not cover it. Without the outbound rule the senders' counters rise, the receivers' stay at zero, and NCCL hangs
+(awsome-distributed-ai #546; gardener-extension-provider-aws #1832).
 """
 
 from __future__ import annotations

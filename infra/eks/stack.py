@@ -100,8 +100,8 @@ class EksStack(pulumi.ComponentResource):
     token: pulumi.Output[str]
 
     def __init__(self, settings: EksSettings, machine: EksMachine, names: EksNames) -> None:
-        # Children inherit the protection. On the cluster alone it would be too late: the engine deletes the node groups
-        # before it finds that the cluster is protected (seen with 3.259.0).
+        # Children inherit `protect`. If only the cluster had it, the engine would delete the node groups before it
+        # reports that the cluster is protected (seen with 3.259.0).
         super().__init__("rdma-ray:eks:EksStack", names.stack, {}, ResourceOptions(protect=settings.protect))
         own, storage, mirror = ResourceOptions(parent=self), settings.storage, settings.access.image_mirror
 

@@ -1,8 +1,8 @@
 """Shared folder: an FSx for Lustre file system in front of an S3 bucket, in the zone of the GPU nodes.
 
 The bucket exists before the stack and outlives it. FSx exports changes to the bucket and imports the bucket's changes,
-so only the last minutes of writes are in the file system alone. The stack's protection covers it nevertheless, because
-linking a file system with its bucket again takes hours.
+so only the writes of the last minutes exist in the file system alone. The file system is protected nevertheless,
+because linking a new one with the bucket takes hours.
 
 With `storage.efa` the servers also answer over EFA. AWS has a script that sets up a node's Lustre client for it, but no
 released node image runs the script (amazon-eks-ami PR #2696, closed), so the GPU nodes run it when they start
@@ -30,8 +30,8 @@ OVER_EFA = ("Lustre over EFA, in", "Lustre over EFA, out")
 class SharedFileSystem(pulumi.ComponentResource):
     """File system linked with the bucket.
 
-    What mounts it depends on `ready`: the link, which is complete once all objects of the bucket are listed, and the
-    rules between nodes and servers.
+    Resources that mount it depend on `ready`: the link, which is complete once all objects of the bucket are listed,
+    and the rules between nodes and servers.
     """
 
     id: pulumi.Output[str]
@@ -94,7 +94,7 @@ class SharedFileSystem(pulumi.ComponentResource):
                 # FSx tests the rules among its servers during creation and fails without them. The rules with the nodes
                 # need the cluster, which takes as long to create, so the file system does not wait for those.
                 depends_on=among_servers,
-                # Twice the provider's default, for large file systems.
+                # Twice the provider's default: large file systems take longer.
                 custom_timeouts=pulumi.CustomTimeouts(create="60m", delete="60m"),
             ),
         )

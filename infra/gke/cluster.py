@@ -39,7 +39,7 @@ class GkeClusterArgs:
 
     Args:
         settings: The stack's settings.
-        site: Where the cluster is and what it is named.
+        site: Location and name of the cluster.
         network: Network of its nodes, pods and Services.
         control_plane: Range of the control plane, a /28.
     """
@@ -113,7 +113,7 @@ class GkeCluster(pulumi.ComponentResource):
             ),
             # Dataplane V2 can be chosen at creation only; multi-networking and DRANET need it.
             datapath_provider="ADVANCED_DATAPATH",
-            # Lets pods have additional interfaces (Network objects).
+            # Required for additional pod interfaces (Network objects).
             enable_multi_networking=settings.fabric != "managed-dranet",
             default_max_pods_per_node=110,
             # Access: nodes are private; the control plane answers by its DNS name, which checks IAM first.
@@ -127,7 +127,7 @@ class GkeCluster(pulumi.ComponentResource):
                     allow_external_traffic=True
                 )
             ),
-            # Present even if empty: without it a public endpoint would answer everyone.
+            # Present even if empty: without it a public endpoint accepts requests from every address.
             master_authorized_networks_config=container.ClusterMasterAuthorizedNetworksConfigArgs(
                 cidr_blocks=[
                     container.ClusterMasterAuthorizedNetworksConfigCidrBlockArgs(cidr_block=cidr)
@@ -150,18 +150,18 @@ class GkeCluster(pulumi.ComponentResource):
             ),
             logging_config=container.ClusterLoggingConfigArgs(enable_components=["SYSTEM_COMPONENTS", "WORKLOADS"]),
             monitoring_config=container.ClusterMonitoringConfigArgs(
-                # DCGM: temperature, clock, NVLink and XID errors of every GPU, without an own DaemonSet.
+                # DCGM: temperature, clock, NVLink and XID errors of every GPU, without a DaemonSet of our own.
                 enable_components=["SYSTEM_COMPONENTS", "POD", "DAEMONSET", "DCGM"],
                 managed_prometheus=container.ClusterMonitoringConfigManagedPrometheusArgs(enabled=True),
             ),
             opts=ResourceOptions(
                 parent=self,
                 ignore_changes=[
-                    # The channel upgrades the control plane; the version here is only the first one.
+                    # The channel upgrades the control plane; this is only the initial version.
                     "minMasterVersion",
                     # GKE lists every pool here, including those that are separate resources.
                     "nodePools",
-                    # Of the removed default pool; GKE then shows another pool's.
+                    # The value is that of the removed default pool; GKE then returns another pool's.
                     "nodeConfig",
                     "initialNodeCount",
                     # GKE fills in the end of support of the current version.
@@ -188,7 +188,7 @@ class GkeCluster(pulumi.ComponentResource):
             node_config=self.node_config(site, machine_type=SYSTEM_MACHINE),
             opts=ResourceOptions(
                 parent=self,
-                # Without its roles a node starts and cannot report; the roles must outlive the nodes.
+                # Without its roles a node starts but cannot report; the roles must outlive the nodes.
                 depends_on=self.roles,
                 # The autoscaler owns both after the first node.
                 ignore_changes=["initialNodeCount", "nodeCount"],
@@ -212,7 +212,7 @@ class GkeCluster(pulumi.ComponentResource):
 
 
 def _maintenance() -> container.ClusterMaintenancePolicyArgs:
-    """Return a policy without automatic minor version and node upgrades, either of which would end a training run."""
+    """Return a policy that excludes automatic minor version and node upgrades, because each ends a training run."""
     return container.ClusterMaintenancePolicyArgs(
         daily_maintenance_window=container.ClusterMaintenancePolicyDailyMaintenanceWindowArgs(
             start_time=MAINTENANCE_HOUR
@@ -230,7 +230,7 @@ def _maintenance() -> container.ClusterMaintenancePolicyArgs:
 
 
 def _choose_version(versions: container.GetEngineVersionsResult, *, location: str, minimum: str) -> str | None:
-    """Return the first GKE version; fail the preview if none is new enough, before a cluster is created."""
+    """Return the initial GKE version; fail the preview if none is new enough."""
     default = versions.release_channel_default_version[CHANNEL]
     try:
         return control_plane_version(default, versions.valid_master_versions, minimum, location)

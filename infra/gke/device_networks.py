@@ -1,6 +1,6 @@
 """How pods on GKE request NICs: Network objects with `fabric: multi-network`, the DRANET driver with `fabric: dranet`.
 
-The two must not be combined. With `fabric: managed-dranet` GKE installs its own driver, and there is neither.
+The two must not be combined. With `fabric: managed-dranet` GKE installs its own driver, and the stack creates neither.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from infra.kubernetes.queues import custom_resource, helm_release
 
 
 class DeviceNetworks(pulumi.ComponentResource):
-    """A GKENetworkParamSet and a Network for each additional NIC; both cluster-scoped, both with the NIC's name.
+    """A GKENetworkParamSet and a Network for each additional NIC. Both are cluster-scoped and have the NIC's name.
 
     Args:
         networks: Network of each NIC, by the name that pods use (gvnic-1, rdma-0 …).
@@ -42,9 +42,7 @@ class DeviceNetworks(pulumi.ComponentResource):
 
 
 class Dranet(pulumi.ComponentResource):
-    """The open-source DRANET driver, installed by its Helm chart: it gives the RDMA devices of a node to pods that
-    claim them.
-    """
+    """The open-source DRANET driver, from its Helm chart: it allocates a node's RDMA devices to pods with claims."""
 
     def __init__(self, name: str, opts: ResourceOptions | None = None) -> None:
         super().__init__("rdma-ray:gke:Dranet", name, {}, opts)

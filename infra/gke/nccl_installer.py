@@ -1,7 +1,7 @@
 """The gIB installer: a DaemonSet that copies Google's NCCL plugin to every node with the machine's GPUs.
 
-Typed and pinned here. Google publishes a manifest on a branch that changed what it installs from one day to the next
-(commit 2da1c92f, 2026-05-06, dropped the replacement of the image's NCCL); a cluster must not change with a branch.
+The DaemonSet is defined and pinned here, because Google's manifest is on a branch whose content changes without a
+release (commit 2da1c92f, 2026-05-06, dropped the replacement of the image's NCCL).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class NcclInstaller(pulumi.ComponentResource):
                 name=machine.nccl_installer,
                 namespace="kube-system",
                 labels=LABELS,
-                # Ready means that every node runs this version's pod: `up` of a new version would wait until the old
+                # The provider awaits this version's pod on every node: `up` of a new version would wait until the old
                 # pods are deleted, and a refresh would report each GPU node that is still installing.
                 annotations={"pulumi.com/skipAwait": "true"},
             ),

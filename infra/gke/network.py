@@ -50,7 +50,7 @@ class ClusterNetwork(pulumi.ComponentResource):
                 gcp.compute.SubnetworkSecondaryIpRangeArgs(range_name=range_name, ip_cidr_range=str(cidr))
                 for range_name, cidr in ranges.items()
             ],
-            # Google's registry and APIs without NAT.
+            # Nodes reach Google's registry and APIs without NAT.
             private_ip_google_access=True,
             opts=own,
         )
@@ -103,8 +103,8 @@ class GvnicNetwork(pulumi.ComponentResource):
 class RdmaNetwork(pulumi.ComponentResource):
     """RoCE network: the zone's RDMA profile, and one subnet per RDMA NIC of a node.
 
-    It has no firewall rule, router or NAT: the profile allows all traffic between its NICs, which is all the traffic
-    there is, and rejects the rest (Google Cloud docs rdma-network-profiles, read 2026-08).
+    It has no firewall rule, router or NAT: the profile allows all traffic between its NICs and rejects everything else
+    (Google Cloud docs rdma-network-profiles, read 2026-08).
 
     Args:
         profile: Suffix of the network profile after the zone, such as "vpc-roce".
@@ -146,7 +146,7 @@ class WebhookAccess(pulumi.ComponentResource):
 
     In a cluster with private nodes, the control plane reaches only ports 443 and 10250 of pods (GKE docs, private
     clusters, firewall rules; also chaos-mesh/chaos-mesh #3877 and the open-policy-agent/gatekeeper docs, read 2026-11).
-    Without this rule the API server would wait for Kueue's webhook, and reject every workload.
+    Without this rule calls to Kueue's webhook time out, and the API server rejects every workload.
 
     Args:
         network: Id of the cluster's network.

@@ -35,7 +35,7 @@ class GpuPoolsArgs:
 
     Args:
         settings: The stack's settings.
-        site: Where the nodes are.
+        site: Location of the nodes.
         cluster: Their cluster.
         networks: Networks of the second host NIC and of each RDMA NIC, in order; empty where GKE creates them (managed
             DRANET).
@@ -84,7 +84,7 @@ class GpuPools(pulumi.ComponentResource):
             node_config=self._node(capacity),
             opts=ResourceOptions(
                 parent=self,
-                # Without its roles a node starts and cannot report; the roles must outlive the nodes.
+                # Without its roles a node starts but cannot report; the roles must outlive the nodes.
                 depends_on=args.cluster.roles,
                 ignore_changes=[
                     # The autoscaler owns both.
@@ -93,7 +93,7 @@ class GpuPools(pulumi.ComponentResource):
                     # GKE adds labels to the nodes of some pools (cluster-toolkit ignores them, too).
                     "nodeConfig.labels",
                 ],
-                # With the provider's default of two hours, a zone out of stock would block `up` as long.
+                # The provider's default is two hours, during which a zone out of stock would block `up`.
                 custom_timeouts=pulumi.CustomTimeouts(create="45m", update="90m", delete="90m"),
             ),
         )
@@ -176,7 +176,7 @@ class ComputeClass(pulumi.ComponentResource):
 
 
 def _machine_type(types: compute.GetMachineTypesResult, *, machine: str, zone: str) -> str:
-    """Return the machine type; fail the preview if the zone lacks it, before a cluster is created."""
+    """Return the machine type; fail the preview if the zone lacks it."""
     if not types.machine_types:
         raise pulumi.RunError(
             f"nodes.machine: {machine} is not offered in location: {zone}, so its nodes would never come. Choose "
@@ -194,10 +194,10 @@ def _labels(settings: GkeSettings) -> dict[str, str]:
 
 
 def _taints(settings: GkeSettings) -> list[container.NodePoolNodeConfigTaintArgs]:
-    """Return the taints that keep off pods without a GPU and, with a ComputeClass, pods that do not select it.
+    """Return the taints that repel pods without a GPU and, with a ComputeClass, pods that do not select it.
 
-    GKE would add the first taint as well. Declared here, it also holds for the pool's first node, and the autoscaler
-    knows it while the pool is empty.
+    GKE adds the first taint as well. Declared here, it also applies to the pool's first node, and to the autoscaler's
+    plans while the pool is empty.
     """
     taints = {"nvidia.com/gpu": "present", **({COMPUTE_CLASS_LABEL: COMPUTE_CLASS} if settings.compute_class else {})}
     return [

@@ -1,4 +1,4 @@
-"""What a GPU pod needs on GKE to reach GPUs and RDMA NICs: multi-networking, DRANET, managed DRANET. Imports no SDK.
+"""Pod requirements on GKE for GPUs and RDMA NICs: multi-networking, DRANET, managed DRANET. Imports no SDK.
 
 No pod is privileged, shares the host's network or mounts device files from the host.
 """
@@ -145,7 +145,7 @@ def _pod(settings: GkeSettings, machine: GkeMachine) -> GpuPod:
     selector = {ACCELERATOR_LABEL: machine.accelerator}
     tolerations: list[dict[str, str]] = [
         dict(GPU_TOLERATION),
-        # A worker on a node that is about to end keeps running until then, and uses the time for a checkpoint.
+        # A worker keeps running until its node is terminated, and uses the time for a checkpoint.
         {"key": "cloud.google.com/impending-node-termination", "operator": "Exists"},
     ]
     if settings.compute_class:

@@ -1,4 +1,4 @@
-"""Arguments of the queue on Google Cloud: one flavor of GPU nodes, or the reservation's and then the queued ones."""
+"""Arguments of the queue on Google Cloud: one flavor of GPU nodes, or two: reserved nodes, then queued nodes."""
 
 from __future__ import annotations
 

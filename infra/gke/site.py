@@ -1,7 +1,7 @@
-"""Where a Google Cloud stack is, what its resources are named, and which GKE version it needs. Imports no SDK.
+"""Location, resource names and minimum GKE version of a Google Cloud stack. Imports no SDK.
 
-Every resource has a fixed name that follows from the stack's name: an interrupted run finds it again, and no other
-stack uses it.
+Every resource has a fixed name that is derived from the stack's name: the next run finds it after an interruption, and
+no other stack uses it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from infra.naming import shorten
 from infra.settings import GkeSettings
 
 ACCOUNT_ID_ROOM = 30
-"""Most characters of a service account's id (Google Cloud IAM docs, service accounts; unverified, 2026-11)."""
+"""Maximum length of a service account's id (Google Cloud IAM docs, service accounts; unverified, 2026-11)."""
 
 PODS_RANGE = "pods"
 SERVICES_RANGE = "services"
@@ -50,7 +50,7 @@ class Site:
 
 
 class NoVersionError(ValueError):
-    """The location offers no GKE version that the machine works on."""
+    """The location offers no GKE version that supports the machine."""
 
 
 def minimum_version(settings: GkeSettings, machine: GkeMachine) -> str:
@@ -62,7 +62,7 @@ def minimum_version(settings: GkeSettings, machine: GkeMachine) -> str:
 
 
 def control_plane_version(default: str, offered: Sequence[str], minimum: str, location: str) -> str | None:
-    """Return the oldest offered version that is new enough; None if the channel's default is, which GKE then uses.
+    """Return None if the channel's default is new enough, so that GKE uses it, else the oldest version that is.
 
     The default is not recorded: a cluster recreated after a year would request a version that is no longer offered.
 

@@ -90,8 +90,8 @@ class GkeStack(pulumi.ComponentResource):
     token: pulumi.Output[str]
 
     def __init__(self, name: str, settings: GkeSettings) -> None:
-        # Every child inherits `protect`. On the cluster alone the engine would delete the node pools and everything
-        # else that precedes the cluster, and only then report that the cluster is protected (seen with 3.259.0).
+        # Children inherit `protect`. If only the cluster had it, the engine would delete the node pools before it
+        # reports that the cluster is protected (seen with 3.259.0).
         super().__init__("rdma-ray:gke:GkeStack", name, {}, ResourceOptions(protect=settings.protect))
         self._own = ResourceOptions(parent=self)
         self._settings = settings
@@ -133,14 +133,14 @@ class GkeStack(pulumi.ComponentResource):
         provider = kubernetes.Provider(
             "kubernetes",
             kubeconfig=cluster.kubeconfig,
-            # Only another cluster replaces the provider and everything in the cluster; another address does not.
+            # Only a new cluster replaces the provider and everything in the cluster; a new address does not.
             cluster_identifier=cluster.resource.id,
             opts=self._own,
         )
         inside = ResourceOptions(
             parent=self,
             providers=[provider],
-            # Inherited by children: all of this is deleted with the cluster, so `destroy` does not need its API server.
+            # Children inherit deleted_with: they are deleted with the cluster, so `destroy` needs no API server.
             deleted_with=cluster.resource,
         )
         NcclInstaller("nccl-rdma-installer", machine, inside)

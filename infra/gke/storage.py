@@ -1,6 +1,6 @@
 """The bucket of a stack: who may use it, and how pods mount it.
 
-The bucket exists before the stack and outlives it: nothing here creates or deletes one.
+The bucket exists before the stack and outlives it: nothing here creates or deletes it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pulumi import ResourceOptions
 from infra.kubernetes.pods import NAMESPACE, SharedFolder
 
 ROLE = "roles/storage.objectUser"
-"""Reads, writes and deletes objects, and cannot change the bucket (GKE docs cloud-storage-fuse-csi, read 2026-08)."""
+"""Role that may change objects but not the bucket (GKE docs cloud-storage-fuse-csi, read 2026-08)."""
 
 MOUNT_OPTIONS = (
     "implicit-dirs",

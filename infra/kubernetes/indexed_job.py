@@ -1,6 +1,6 @@
-"""Indexed Job whose pods form a Ray cluster, run one entry point and end. It needs nothing but Kubernetes.
+"""Indexed Job whose pods form a Ray cluster and run one entry point, without any operator.
 
-Pod 0 is the head and works too, since it has the GPUs of its node. The package `indexed_job_pod` is what the pods run.
+Pod 0 is the head and also a worker, since it has the GPUs of its node. The pods run the package `indexed_job_pod`.
 """
 
 from __future__ import annotations

@@ -30,14 +30,14 @@ MAX_RUN_S = 604_800
 """Longest run of queued nodes, seven days (GKE docs provisioningrequest, 2026-04-08)."""
 
 HOST_NAME_ROOM = 64
-"""Most characters of a host name in Linux; a pod with a longer FQDN does not start (Kubernetes docs,
+"""Maximum length of a host name in Linux; a pod with a longer FQDN does not start (Kubernetes docs,
 concepts/services-networking/dns-pod-service, setHostnameAsFQDN; read 2026-11)."""
 
 DOMAIN = "svc.cluster.local"
 """Default domain of a cluster; the pods read theirs from their own host name."""
 
 START_S = 900
-"""Seconds that a pod with a node may need before its script runs: 6 min 41 s were seen (the same source's log)."""
+"""Limit in seconds from scheduling to the start of the script: 6 min 41 s were seen (the same source's log)."""
 
 FIRST_OP: Mapping[str, str] = {"gke": "all_gather", "eks": "all_reduce"}
 """Operation of most published figures of a cloud's machines (`infra.catalog.baselines`)."""
@@ -121,7 +121,7 @@ IMAGES: Mapping[str, NcclImage] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Sweep:
-    """What nccl-tests measures, in its own spelling.
+    """Parameters of nccl-tests.
 
     Args:
         op: Operation, a key of `PROGRAMS`.
@@ -163,13 +163,13 @@ class NcclJob:
         nodes: Pods, one per node.
         gpus: GPUs of a node, and ranks per pod.
         sweep: What it measures.
-        wait_s: Seconds that pods with a node wait for each other.
-        run_s: Seconds that mpirun may take.
-        nodes_s: Seconds that pods may wait for nodes.
+        wait_s: Seconds that scheduled pods wait for each other.
+        run_s: Maximum run time of mpirun, in seconds.
+        nodes_s: Maximum wait of pods for nodes, in seconds.
         queue: Kueue's LocalQueue; None without one.
         provisioned: Whether a ProvisioningRequest creates the nodes for the Job.
         net: Value of NCCL_NET, which turns a fallback to sockets into an error; None if the plugin's name varies.
-        pod: What a pod needs to own the GPUs and NICs of its node.
+        pod: Requirements of a pod that owns the GPUs and NICs of its node.
     """
 
     name: str
@@ -187,7 +187,7 @@ class NcclJob:
 
     @property
     def labels(self) -> dict[str, str]:
-        """Labels that every pod of the Job carries and no other pod."""
+        """Labels that identify the pods of the Job."""
         return {JOB_NAME: self.name}
 
     @property
@@ -197,7 +197,7 @@ class NcclJob:
 
     @property
     def pod_s(self) -> int:
-        """Seconds that a pod may run from the moment that it has a node."""
+        """Maximum run time of a scheduled pod, in seconds."""
         return START_S + self.wait_s + self.run_s
 
     @property
@@ -247,8 +247,8 @@ def nccl_job(
 ) -> NcclJob:
     """Return the Job for a stack.
 
-    Without `queue` the stack's own queue admits it, if there is one: outside Kueue it would take nodes that Kueue
-    counts as free, and would get no queued nodes.
+    Without `queue` the stack's own queue admits the Job, if there is one. A Job outside Kueue would take nodes that
+    Kueue counts as free, and would get no queued nodes.
 
     Raises:
         ValueError: The Job cannot run on this stack; the message has every problem.

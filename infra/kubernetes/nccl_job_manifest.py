@@ -1,7 +1,7 @@
 """Objects of an NCCL Job: NetworkPolicy, scripts, headless Service, and the Job. Imports no Pulumi.
 
-The Job's `GpuPod` is that of Ray's workers, so its pods reach the fabric exactly as they do. No pod is privileged or
-shares the host's network.
+The Job's pods use the `GpuPod` of Ray's workers, so both use the fabric in the same way. No pod is privileged or shares
+the host's network.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ GRACE_S = 60
 """Seconds that a pod has to stop mpirun (at most 30 s) and notify the others (20 s)."""
 
 KEEP_S = 3600
-"""Seconds that a finished Job and its log stay."""
+"""Seconds before a finished Job and its log are deleted."""
 
 SPLITS = {"world": "0x0", "rails": "0x7"}
 """NCCL_TESTS_SPLIT_MASK: all ranks in one communicator, or one communicator per rail of eight (NVIDIA/nccl-tests:
@@ -60,7 +60,7 @@ def manifests(job: NcclJob) -> list[dict[str, Any]]:
 def key_secret(job: NcclJob, private: str, public: str) -> dict[str, Any]:
     """Return the Secret with the key pair of the Job's sshd, for logins and for host keys.
 
-    It is not in `manifests`, which anyone may store or show.
+    It is not part of `manifests`, which contain nothing secret.
 
     Args:
         private: Private key as ssh-keygen writes it.
@@ -83,23 +83,23 @@ def mpirun(job: NcclJob) -> list[str]:
     return [
         image.mpirun,
         *("--hostfile", HOSTFILE),
-        # Explicit, not left to the slots: fewer ranks would measure something else.
+        # Explicit instead of derived from slots: fewer ranks would measure something else.
         *("-np", str(job.nodes * job.gpus)),
         # nccl-tests and NCCL bind their own threads, each close to its GPU.
         *("--bind-to", "none"),
-        # Pod 0 logs in to every pod. In a tree, pods would log in to each other, and a failure would be elsewhere.
+        # Pod 0 logs in to every pod, so its log shows every failure. In a tree, pods would log in to each other.
         *("--mca", "plm_rsh_no_tree_spawn", "1"),
         *("--mca", "plm_rsh_agent", ssh(job)),
         # The hostfile has full names, and pod 0 must find its own among them.
         *("--mca", "orte_keep_fqdn_hostnames", "1"),
-        # MPI only sets up; NCCL moves the data. Other transports would look for the RDMA NICs and take some.
+        # MPI only sets up the ranks; NCCL transfers the data. Other transports would open RDMA NICs.
         *("--mca", "btl", "self,tcp"),
-        # A pod has up to ten interfaces; the others do not connect every node with every other.
+        # A pod has up to ten interfaces; the others do not connect all nodes.
         *("--mca", "btl_tcp_if_include", "eth0"),
         *("--mca", "oob_tcp_if_include", "eth0"),
         f"{image.tests}/{PROGRAMS[sweep.op]}",
         *("-b", sweep.begin, "-e", sweep.end, "-f", str(sweep.factor)),
-        # One GPU per rank; every element is checked, outside the timed region.
+        # One GPU per rank; check every element, outside the timed region.
         *("-g", "1", "-w", str(sweep.warmup), "--iters", str(sweep.iterations), "-c", "1"),
     ]
 
@@ -121,9 +121,9 @@ def as_yaml(objects: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _claim_templates(job: NcclJob) -> list[dict[str, Any]]:
-    """Return copies of the pod's claim templates under the Job's own names: the stack's templates stay the stack's.
+    """Return copies of the pod's claim templates under the Job's own names, so that it owns none of the stack's.
 
-    A cluster-scoped object (a DeviceClass) is the stack's and is not copied.
+    A cluster-scoped object (a DeviceClass) belongs to the stack and is not copied.
     """
     copies = [copy.deepcopy(dict(one)) for one in job.pod.objects if one["kind"] not in CLUSTER_SCOPED]
     return [{**one, "metadata": _metadata(job, f"{job.name}-{one['metadata']['name']}")} for one in copies]
@@ -154,7 +154,7 @@ def _service(job: NcclJob) -> dict[str, Any]:
 def _job(job: NcclJob) -> dict[str, Any]:
     spec: dict[str, Any] = {
         **indexed_job_spec("nccl", job.nodes),
-        # Limits pods that never get a node; the pod's own deadline limits the others.
+        # Limits pods that are never scheduled; the pod's own deadline limits the others.
         "activeDeadlineSeconds": job.nodes_s + job.pod_s,
         "ttlSecondsAfterFinished": KEEP_S,
         "template": _template(job),
@@ -192,10 +192,10 @@ def _template(job: NcclJob) -> dict[str, Any]:
         "spec": {
             **pod,
             "restartPolicy": "Never",
-            # Together: `<job>-<index>.<service>` resolves and is the pod's host name, which mpirun compares.
+            # Both are needed: `<job>-<index>.<service>` resolves and is the pod's host name, which mpirun compares.
             "subdomain": job.name,
             "setHostnameAsFQDN": True,
-            # Counts from the moment that the pod has a node: capacity may take hours, a measurement must not.
+            # Counts from scheduling: capacity may take hours, a measurement must not.
             "activeDeadlineSeconds": job.pod_s,
             "terminationGracePeriodSeconds": GRACE_S,
             "automountServiceAccountToken": False,
@@ -210,7 +210,7 @@ def _template(job: NcclJob) -> dict[str, Any]:
 def _command(job: NcclJob) -> str:
     """Return one line of bash, which the fabric's setup needs; `exec` passes the pod's signals to the script."""
     unset = f"unset {' '.join(job.image.unset)}" if job.image.unset else ""
-    # A step that fails is reported and does not end the pod: the log shows the effect, which the judge checks.
+    # A failed step is reported and does not end the pod: the log shows its effect, which the verdict considers.
     steps = [
         f"{step} || echo {shlex.quote(f'failed: {step}')} >&2"
         for step in (unset, job.image.prepare, job.pod.setup)
@@ -222,8 +222,8 @@ def _command(job: NcclJob) -> str:
 def _environment(job: NcclJob) -> dict[str, str]:
     """Return the variables of the script, and of the measurement beyond those of the fabric."""
     return {
-        # Evidence: pod 0's log shows plugin, NICs, GPUDirect RDMA and algorithms along with the results. Rank 0 writes
-        # a line per call: that costs microseconds, which matter for small messages and not at 1 GiB.
+        # Evidence: pod 0's log shows plugin, NICs, GPUDirect RDMA and algorithms along with the results. The line that
+        # rank 0 writes per call costs microseconds, which matter for small messages and not at 1 GiB.
         "NCCL_DEBUG": "INFO",
         "NCCL_DEBUG_SUBSYS": "INIT,NET,GRAPH,TUNING,ENV",
         "NCCL_TESTS_SPLIT_MASK": SPLITS[job.sweep.split],

@@ -26,8 +26,8 @@ class OperatorsArgs:
 
     Args:
         node_selector: Nodes that the operators run on.
-        depends_on: What the operators need to become ready: nodes, and names of Services.
-        webhook_access: What lets the control plane call Kueue's webhook.
+        depends_on: Resources that the operators need to become ready: nodes, and DNS.
+        webhook_access: Resources that the control plane needs to call Kueue's webhook.
         kuberay: Whether the workload needs KubeRay.
         queue: The queue to create with Kueue; None for neither.
         kuberay_image: Repository of KubeRay's image; another one for clusters that reach only a mirror.
@@ -67,8 +67,8 @@ def install_operators(args: OperatorsArgs, opts: ResourceOptions) -> Operators:
         opts,
         node_selector=args.node_selector,
         image=args.kueue_image,
-        # KubeRay first: Kueue's webhook for Ray's kinds answers only once it finds their CRDs, and until then the API
-        # server rejects every object of these kinds.
+        # KubeRay first: Kueue's webhook for Ray's kinds answers only after their CRDs are installed, and until then the
+        # API server rejects every object of these kinds.
         depends_on=[*args.depends_on, *args.webhook_access, *releases],
     )
     queues = Queues("queue", args.queue, opts, release=kueue.release)
@@ -76,8 +76,7 @@ def install_operators(args: OperatorsArgs, opts: ResourceOptions) -> Operators:
 
 
 class KubeRay(pulumi.ComponentResource):
-    """The KubeRay operator in its own namespace: it creates the pods of a RayCluster or RayJob, which depend on
-    `release`.
+    """The KubeRay operator in its own namespace. A RayCluster or RayJob depends on `release`.
 
     The first release of the chart installs the CRDs; Helm does not upgrade them. GKE's Ray add-on must not run in the
     same cluster.
@@ -93,7 +92,7 @@ class KubeRay(pulumi.ComponentResource):
             values={
                 "nodeSelector": dict(args.node_selector),
                 "image": {"repository": args.kuberay_image},
-                # The chart's default is a tenth of a CPU and 512 MiB, the memory of 500 pods (its values, 002c26b0).
+                # The chart's default is 0.1 CPU and 512 MiB, the memory for 500 pods (its values, 002c26b0).
                 "resources": {
                     "requests": {"cpu": "100m", "memory": "512Mi"},
                     "limits": {"cpu": "500m", "memory": "1Gi"},

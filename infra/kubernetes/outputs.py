@@ -1,4 +1,4 @@
-"""Stack outputs and kubeconfig of a stack whose Ray runs on Kubernetes: the same for every cloud."""
+"""Stack outputs and kubeconfig of a stack whose Ray runs on Kubernetes, for every cloud."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def outputs(
 
     Args:
         ray_cluster: Name of the RayCluster, RayJob or Job.
-        kubeconfig: Kubeconfig as JSON, which becomes secret.
-        token: Ray's token, secret already.
+        kubeconfig: Kubeconfig as JSON, which the output marks as secret.
+        token: Ray's token, a secret output.
     """
     return {
         "target": settings.target,

@@ -37,14 +37,14 @@ RECONNECT_S = 600
 """Seconds that a worker looks for its head before it ends; Ray's default of 60 s is shorter than a move of the head."""
 
 ABANDONED_S = 1800
-"""Seconds that a pending request for nodes outlives the job that made it. Ray's default is to keep it (ray #45195; 2.60
-has the setting), and GPUs that arrive later would cost money without work."""
+"""Seconds before the pending node requests of an ended job expire. Ray keeps them by default (ray #45195; 2.60 has the
+setting), and GPUs that arrive later would cost money without work."""
 
 CLUSTER_SCOPED = ("DeviceClass",)
 """Kinds among a pod's objects (`infra.fabric.GpuPod`) that have no namespace."""
 
 NO_EVICTION = {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}
-"""Annotation that keeps a node autoscaler from moving a pod to save a node: Ray decides when a worker ends."""
+"""Annotation that keeps a node autoscaler from evicting a pod: Ray decides when a worker ends."""
 
 SCRIPTS = "/etc/rdma-ray"
 """Folder of the scripts in the pods of an Indexed Job or an NCCL Job."""
@@ -72,7 +72,7 @@ class SharedFolder:
 
 
 def node_wait_s(settings: CloudSettings) -> int:
-    """Return how many seconds a pod may wait for its node, by the slower of the stack's kinds of capacity."""
+    """Return how long a pod may wait for its node, in seconds: the longest of the stack's kinds of capacity."""
     return longest_wait_s(settings.target, *settings.nodes.capacities)
 
 
@@ -157,10 +157,10 @@ def indexed_job_spec(container: str, nodes: int) -> dict[str, Any]:
         "parallelism": nodes,
         # One pod cannot be retried alone, and a Job cannot retry all of its pods.
         "backoffLimit": 0,
-        # Pod 0 decides: another pod that hangs while it ends would otherwise keep the Job and its nodes.
+        # Pod 0 decides: otherwise a pod that hangs during shutdown would keep the Job and its nodes.
         "successPolicy": {"rules": [{"succeededIndexes": "0"}]},
-        # backoffLimit 0 fails the Job as well, but only these rules record in its status which pod failed with which
-        # exit code, or that a pod lost its node.
+        # backoffLimit 0 also fails the Job, but only these rules record in its status which pod failed with which exit
+        # code, or that a pod lost its node.
         "podFailurePolicy": {"rules": [{"action": "FailJob", **rule} for rule in rules]},
         # A podFailurePolicy allows no other value: an index gets no second pod before the first has ended.
         "podReplacementPolicy": "Failed",

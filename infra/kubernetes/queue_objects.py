@@ -1,8 +1,8 @@
 """Objects and configuration of Kueue for the stack's GPU nodes, as plain Kubernetes JSON. Imports no Pulumi.
 
-The quota of a node pool is what its nodes can hold, so Kueue admits nothing that could never be scheduled. Kueue does
-not know how many nodes exist at the moment: it counts against the most that the pool may have. Names and behavior are
-from the source of Kueue 0.19.2 (kubernetes-sigs/kueue, ff69552e, 2026-08-22), the version that the tests run.
+The quota of a node pool is the capacity of its maximum number of nodes, so Kueue admits nothing that can never be
+scheduled. Names and behavior are from the source of Kueue 0.19.2 (kubernetes-sigs/kueue, ff69552e, 2026-08-22), the
+version that the tests run.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ Kubernetes docs on aggregated API servers, unverified, 2026-11)."""
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 """Label of a RayCluster, RayJob or Job: the LocalQueue that admits it. Kueue then owns its `spec.suspend`."""
 MAX_RUN_ANNOTATION = "provreq.kueue.x-k8s.io/maxRunDurationSeconds"
-"""Kueue copies it to the ProvisioningRequest: GKE deletes the nodes after so many seconds, at most seven days (GKE docs
-provisioningrequest, 2026-04-08)."""
+"""Annotation with the nodes' maximum run time in seconds, at most seven days. Kueue copies it to the
+ProvisioningRequest (GKE docs provisioningrequest, 2026-04-08)."""
 TOPOLOGY_ANNOTATION = "kueue.x-k8s.io/podset-preferred-topology"
 
 SYSTEM_FLAVOR = "system"
@@ -58,19 +58,18 @@ NICS = "rdma-nics"
 
 RETRY_BASE_S, RETRY_MOST_S = 60, 1800
 RETRIES = MAX_RUN_HOURS * 3600 // RETRY_MOST_S
-"""Retries of a failed ProvisioningRequest, at most half an hour apart: about as long as a pod waits for a node. After
-Kueue's default of 3 retries, within ten minutes, a job would be deactivated for good; stock-outs take days."""
+"""Retries of a failed ProvisioningRequest, at most half an hour apart: about as long as a pod waits for a node. Kueue's
+default of 3 retries deactivates a job within ten minutes, and stock-outs take days."""
 
 PULL_S = 3600
-"""Seconds that a pod with a node may take to become ready: our choice. 6 min 41 s were seen with a small image
-(`infra.kubernetes.nccl_job`), and one with torch and CUDA is several times as large. Kueue's default of 30 minutes, on
-since 0.19 (kueue #11855), could evict a pod that is about to run."""
+"""Seconds from scheduling to readiness of a pod: our choice. 6 min 41 s were seen with a small image
+(`infra.kubernetes.nccl_job`), and one with torch and CUDA is several times as large. Kueue's default of 30 minutes
+(since 0.19, kueue #11855) could evict a pod that is about to run."""
 EVICTIONS = 2
-"""Retries of a workload whose pods do not become ready. Waiting does not bring a missing image, and nodes cost money
-meanwhile."""
+"""Retries of a workload whose pods do not become ready: more would not help a missing image, and nodes cost money."""
 
 FRAMEWORKS = ("batch/job", "ray.io/raycluster", "ray.io/rayjob")
-"""Kinds that Kueue manages. Each further kind is a webhook that must answer before anyone can create one."""
+"""Kinds that Kueue manages. Each kind has a webhook, without which no object of the kind can be created."""
 
 _QUANTITY = re.compile(r"(\d+)(|k|M|G|T|Ki|Mi|Gi|Ti|Pi)")
 _LARGER = {"": "k", "k": "M", "M": "G", "G": "T", "Ki": "Mi", "Mi": "Gi", "Gi": "Ti", "Ti": "Pi"}
@@ -82,7 +81,7 @@ class Flavor:
 
     Args:
         name: Name of the ResourceFlavor.
-        labels: Labels that these nodes have and no others.
+        labels: Labels that identify these nodes.
         queued: Whether a ProvisioningRequest creates the nodes.
         topology: Whether Kueue chooses among the nodes by their topology labels.
     """
@@ -99,15 +98,15 @@ class QueueArgs:
 
     Args:
         system_labels: Labels of the CPU nodes.
-        heads: How many Ray heads the CPU nodes hold.
+        heads: Number of Ray heads that the CPU nodes have room for.
         flavors: Flavors of the GPU nodes in the order in which Kueue tries them.
-        nodes: Most nodes of each flavor.
+        nodes: Maximum number of nodes of each flavor.
         pod: Pod that takes a GPU node whole.
         nics: Devices that the pod claims; 0 without claims.
         device_class: Their device class; None without claims.
-        topology: Labels of nodes from far to near; empty if Kueue does not choose by topology.
-        wait_s: Seconds that an admitted pod may wait for its node.
-        max_run_s: Seconds that nodes of a ProvisioningRequest run; None without queued provisioning.
+        topology: Topology labels, highest level first; empty if Kueue does not choose by topology.
+        wait_s: Maximum wait of an admitted pod for its node, in seconds.
+        max_run_s: Maximum run time of queued nodes, in seconds; None without queued provisioning.
     """
 
     system_labels: Mapping[str, str]
@@ -128,7 +127,7 @@ class QueueArgs:
 
 
 def configuration(args: QueueArgs) -> dict[str, Any]:
-    """Return Kueue's whole configuration, since the chart takes it as one text. Omitted fields keep their default."""
+    """Return Kueue's complete configuration, which the chart takes as one text. Omitted fields have their defaults."""
     mapping = {"name": NICS, "deviceClassNames": [args.device_class]}
     return {
         "apiVersion": KUEUE_CONFIG_API,
@@ -139,8 +138,8 @@ def configuration(args: QueueArgs) -> dict[str, Any]:
         "leaderElection": {"leaderElect": True, "resourceName": "c1f6bfd2.kueue.x-k8s.io"},
         "clientConnection": {"qps": 300, "burst": 500},
         "waitForPodsReady": {
-            # Counts from admission. Where nodes are created only then, it includes their whole wait: an eviction would
-            # lose the place in the cloud's queue.
+            # Counts from admission. If nodes are created after admission, it includes the wait for them: an eviction
+            # would lose the place in the cloud's queue.
             "timeout": f"{args.wait_s + PULL_S}s",
             "requeuingStrategy": {"backoffLimitCount": EVICTIONS},
         },
@@ -152,7 +151,7 @@ def configuration(args: QueueArgs) -> dict[str, Any]:
 def resource_flavors(args: QueueArgs) -> list[dict[str, Any]]:
     """Return the flavor of the CPU nodes and those of the GPU nodes.
 
-    They carry no tolerations: pods have their own, and what Kueue adds to a template shows as a change to it.
+    They have no tolerations: pods have their own, and Kueue's additions to a template would show as a change.
     """
     system = Flavor(name=SYSTEM_FLAVOR, labels=args.system_labels)
     return [
@@ -166,7 +165,7 @@ def resource_flavors(args: QueueArgs) -> list[dict[str, Any]]:
 
 
 def topology(args: QueueArgs) -> dict[str, Any] | None:
-    """Return the levels of topology from far to near; None if Kueue does not choose nodes by topology."""
+    """Return the Topology, highest level first; None if Kueue does not choose nodes by topology."""
     if not args.topology:
         return None
     return _object("Topology", TOPOLOGY, {"levels": [{"nodeLabel": label} for label in args.topology]})
@@ -212,12 +211,12 @@ def cluster_queue(args: QueueArgs) -> dict[str, Any]:
     gpu = {name: times(amount, args.nodes) for name, amount in worker.items()}
     quotas = [_quota(SYSTEM_FLAVOR, system), *(_quota(flavor.name, gpu) for flavor in args.flavors)]
     spec: dict[str, Any] = {
-        # Explicit, since {} would admit workloads of every namespace. Only Ray's has a LocalQueue.
+        # Explicit, since {} would admit workloads of every namespace.
         "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": NAMESPACE}},
         "resourceGroups": [{"coveredResources": list(worker), "flavors": quotas}],
     }
     if args.provisioned:
-        # Only on these flavors: nodes of the reservation need no request, and a request would not find them.
+        # Only on these flavors: reserved nodes need no ProvisioningRequest, and it would not find them.
         checks = [{"name": ADMISSION_CHECK, "onFlavors": args.provisioned}]
         spec["admissionChecksStrategy"] = {"admissionChecks": checks}
     return _object("ClusterQueue", CLUSTER_QUEUE, spec)
@@ -234,7 +233,7 @@ def admission_marks(queue: str, max_run_s: int | None) -> tuple[dict[str, str], 
 
 
 def worker_resources(args: QueueArgs) -> dict[str, str]:
-    """Return what one worker takes, by resource name: its requests and the devices that it claims.
+    """Return the requests and claimed devices of one worker, by resource name.
 
     Resources that GKE's webhook adds to pods are not included: Kueue reads templates, which do not have them.
     """

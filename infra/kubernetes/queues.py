@@ -1,8 +1,8 @@
 """Kueue, installed by its Helm chart, and the queue for the GPU nodes.
 
-Kueue protects each object with a finalizer as long as another object refers to it. Deletion therefore runs in this
-order: workload, LocalQueue, ClusterQueue, flavors and check, and last the controller, which removes the finalizers. The
-CRDs are templates of the chart: they are deleted with the release, and every queue with them.
+Kueue protects each object with a finalizer as long as another object refers to it. Resources are therefore deleted in
+this order: workload, LocalQueue, ClusterQueue, flavors and check, and last the controller, which removes the
+finalizers. The CRDs are templates of the chart: they are deleted with the release, and every queue with them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Queue:
 
     Args:
         cluster_queue: ClusterQueue of the workload's LocalQueue.
-        max_run_s: Seconds that nodes of a ProvisioningRequest run; None without queued provisioning.
+        max_run_s: Maximum run time of queued nodes, in seconds; None without queued provisioning.
     """
 
     cluster_queue: pulumi.Resource
@@ -61,7 +61,7 @@ class Kueue(pulumi.ComponentResource):
                         "image": {
                             "repository": image,
                             "tag": KUEUE_TAG,
-                            # The tag is a release; Always would need the registry at every restart.
+                            # The tag is a release; Always would contact the registry at every restart.
                             "pullPolicy": "IfNotPresent",
                         }
                     },
@@ -75,10 +75,10 @@ class Kueue(pulumi.ComponentResource):
 
 
 class Queues(pulumi.ComponentResource):
-    """The ClusterQueue and everything that it refers to. The LocalQueue is created with the workload.
+    """The ClusterQueue and the objects that it refers to. The LocalQueue is created with the workload.
 
     Args:
-        release: Kueue's release, which brings the CRDs and webhooks of these objects.
+        release: Kueue's release, which installs the CRDs and webhooks of these objects.
     """
 
     def __init__(

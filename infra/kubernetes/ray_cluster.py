@@ -1,4 +1,4 @@
-"""RayCluster and RayJob: Ray under KubeRay, as a cluster that stays or for one entry point.
+"""RayCluster and RayJob: Ray under KubeRay, as a permanent cluster or for one entry point.
 
 A cluster is a head without GPUs and one group of workers that own their nodes. The specs omit what the operator adds
 (probes, ports for metrics, the dashboard's address).
@@ -45,21 +45,20 @@ AUTOSCALER = {"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"cpu": "1", 
 """Twice the operator's default, which is small for real clusters (KubeRay 1.6: 500m, 512Mi; read 2026-08)."""
 
 KEEP_S = 300
-"""Seconds that a RayJob's cluster, and with it the entry point's log, stays after the end without a queue. Its nodes
-cost money meanwhile; results belong in the shared folder (our choice, 2026-11)."""
+"""Seconds that an ended RayJob's cluster and its log are kept without a queue. Its nodes cost money meanwhile; results
+belong in the shared folder (our choice, 2026-11)."""
 
 KEEP_IN_QUEUE_S = 0
-"""The same in a queue. Kueue frees the quota as soon as the RayJob is Complete or Failed (pkg/controller/jobs/rayjob,
-Finished, 0.19.2), whether or not its pods still hold their nodes, which would block the nodes of the next workload.
-shutdownAfterJobFinishes ends the pods, since Kueue's webhook requires it, and KubeRay then accepts no rule that would
-end the workers before the head (ray-operator/controllers/ray/utils/validation.go, 1.6.2). Of the log there remains the
-message of the status: how a failed entry point ended, and the end of its output (Ray 2.60:
-dashboard/modules/job/job_supervisor.py)."""
+"""The same in a queue. Kueue frees the quota when the RayJob is Complete or Failed (pkg/controller/jobs/rayjob,
+Finished, 0.19.2), even if its pods still hold nodes, which would block the next workload. Kueue's webhook requires
+shutdownAfterJobFinishes, with which KubeRay accepts no rule that ends the workers before the head
+(ray-operator/controllers/ray/utils/validation.go, 1.6.2). The log is lost except for the status message, which has the
+exit of a failed entry point and the end of its output (Ray 2.60: dashboard/modules/job/job_supervisor.py)."""
 
 FORCE_CONFLICTS = {"pulumi.com/patchForce": "true"}
 """The worker groups are one list to the API server (no merge key in the CRD of KubeRay 1.6.2). Once the autoscaler has
-written to the list it owns all of it, and an `up` that changes the cluster is a conflict unless forced. Forcing resets
-`replicas` and ends no worker: with an autoscaler the operator ends only the workers that the autoscaler names."""
+written to the list it owns all of it, and an `up` that changes the cluster fails with a conflict unless forced. Forcing
+resets `replicas` and ends no worker: the operator ends only the workers that the autoscaler names."""
 
 
 class RayCluster(pulumi.ComponentResource):
@@ -89,8 +88,8 @@ class RayCluster(pulumi.ComponentResource):
                 # Ray's autoscaler owns both.
                 ignore_changes=[f"{group}.replicas", f"{group}.scaleStrategy"] if args.autoscaled else [],
                 # Another size or template needs another admission: Kueue would end the cluster and start it again. A
-                # replacement shows that in the preview. Also, once Kueue has written its marks into the list of worker
-                # groups, it owns the list (no merge key in the CRD of KubeRay 1.6.2).
+                # replacement shows that in the preview. Also, Kueue owns the list of worker groups after it has written
+                # to it (no merge key in the CRD of KubeRay 1.6.2).
                 replace_on_changes=["spec"] if args.queue else [],
             ),
         )
@@ -101,7 +100,7 @@ class RayCluster(pulumi.ComponentResource):
 class RayJob(pulumi.ComponentResource):
     """A RayJob whose cluster requires a token, in its own namespace. `token` is secret.
 
-    The operator accepts no change of a RayJob that runs, so any change replaces it: the run ends and a new one starts.
+    The operator accepts no change of a running RayJob, so any change replaces it: the run ends and a new one starts.
     """
 
     token: pulumi.Output[str]
@@ -131,19 +130,18 @@ class RayJob(pulumi.ComponentResource):
 def ray_job_spec(args: RayArgs) -> dict[str, Any]:
     """Return the spec of a RayJob.
 
-    It has no `activeDeadlineSeconds`: that includes the wait for nodes, and how long training may run is the user's
-    decision.
+    It has no `activeDeadlineSeconds`, which would include the wait for nodes and limit the user's training.
     """
     return {
         "entrypoint": args.entrypoint,
-        # The operator submits the entry point, with the token. The default, a pod that submits it, would need its own
-        # node, token and admission.
+        # The operator submits the entry point, with the token. The default, a submitter pod, would need its own node,
+        # token and admission.
         "submissionMode": "HTTPMode",
         "shutdownAfterJobFinishes": True,
         "ttlSecondsAfterFinished": KEEP_S if args.settings.queue == "none" else KEEP_IN_QUEUE_S,
-        # Until every worker runs; from admission, in a queue. Then the RayJob fails instead of waiting forever.
+        # Limit until every worker runs (from admission, in a queue). Then the RayJob fails instead of waiting forever.
         "preRunningDeadlineSeconds": node_wait_s(args.settings),
-        # A retry would be another cluster, and another wait for nodes. A new RayJob resumes from checkpoints.
+        # A retry would create another cluster and wait for nodes again. A new RayJob resumes from checkpoints.
         "backoffLimit": 0,
         "rayClusterSpec": ray_cluster_spec(args),
     }
@@ -154,8 +152,8 @@ def ray_cluster_spec(args: RayArgs) -> dict[str, Any]:
     return {
         "rayVersion": args.settings.ray.version,
         "enableInTreeAutoscaling": args.autoscaled,
-        # The operator's option and the environment of each container: the latter holds whatever the operator's version
-        # makes of the former. Without the mode, KubeRay creates the Secret and leaves the cluster open.
+        # Each container's environment requires the token too, independent of the operator's version. Without the mode,
+        # KubeRay creates the Secret and leaves the cluster open.
         "authOptions": {"mode": "token", "secretName": args.token_secret},
         **({"autoscalerOptions": _autoscaler(args)} if args.autoscaled else {}),
         "headGroupSpec": _head(args),
@@ -170,8 +168,8 @@ def _autoscaler(args: RayArgs) -> dict[str, Any]:
         "idleTimeoutSeconds": _idle_s(args),
         "resources": AUTOSCALER,
         "env": [
-            # After this time Ray deletes a pod that waits for its node, which loses the place in the cloud's queue
-            # (kuberay #4226, ray PR #60392).
+            # After this time Ray deletes a pod without a node, and loses its place in the cloud's queue (kuberay #4226,
+            # ray PR #60392).
             variable("RAY_AUTOSCALER_RECONCILE_ALLOCATE_STATUS_TIMEOUT_S", str(node_wait_s(args.settings))),
             variable("RAY_AUTOSCALER_PENDING_NODE_IDLE_TIMEOUT_S", str(ABANDONED_S)),
             *ray_authentication(args.token_secret),
@@ -209,7 +207,7 @@ def _head(args: RayArgs) -> dict[str, Any]:
     }
     return {
         "serviceType": "ClusterIP",
-        # No task and no actor runs on the head: it has no GPU, and its loss ends every job.
+        # No task or actor runs on the head: it has no GPU, and its loss ends every job.
         "rayStartParams": {"num-cpus": "0"},
         "template": ray_template(container, spec, folder=args.folder, annotations={}, labels=_labels(args)),
     }
@@ -226,7 +224,7 @@ def _workers(args: RayArgs) -> dict[str, Any]:
             *container["env"],
             *ray_authentication(args.token_secret),
             variable("RAY_gcs_rpc_server_reconnect_timeout_s", str(RECONNECT_S)),
-            # A container cannot otherwise find out its image, which a benchmark records as evidence.
+            # A benchmark records its image as evidence, which a container cannot find out otherwise.
             variable("RDMA_RAY_IMAGE", args.settings.ray.image),
         ],
         # The operator prepends it to the `ray start` that it generates.

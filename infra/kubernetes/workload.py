@@ -45,13 +45,13 @@ class RayArgs:
     Args:
         settings: The stack's settings: its Ray, queue and capacity.
         name: Name of the RayCluster, RayJob or Job, and prefix of the names of its supporting resources.
-        pod: What a worker pod needs to own the GPUs and NICs of its node.
+        pod: Requirements of a worker pod that owns the GPUs and NICs of its node.
         folder: The shared folder; None without one.
         head_selector: Labels of the nodes for the head, which have no GPUs.
         head_environment: Variables that the head needs on this cloud.
         metrics_namespace: Namespace whose pods may read metrics.
         queue: Queue that admits the workload; None without one.
-        depends_on: What must exist before the pods and is deleted after them: operators, node pools, drivers.
+        depends_on: Resources created before the pods and deleted after them: operators, node pools, drivers.
     """
 
     settings: CloudSettings
@@ -76,7 +76,7 @@ class RayArgs:
 
     @property
     def labels(self) -> dict[str, str]:
-        """Labels that every pod of this workload carries and no other pod."""
+        """Labels that identify the pods of this workload."""
         return {"ray.io/cluster" if self.settings.ray.mode == "cluster" else JOB_LABEL: self.name}
 
     @property
@@ -92,7 +92,7 @@ class Supporting:
     Args:
         namespace: Name of the namespace.
         token: Ray's token, secret.
-        resources: What must exist before the first pod.
+        resources: Resources that must exist before the first pod.
     """
 
     namespace: pulumi.Output[str]
@@ -133,7 +133,7 @@ def supporting_resources(name: str, args: RayArgs, opts: ResourceOptions) -> Sup
             f"{name}-head",
             metadata=meta.v1.ObjectMetaArgs(name=f"{args.name}-head", namespace=namespace),
             # The loss of the head ends every job, so an upgrade of its node waits (on GKE up to an hour). Workers have
-            # no budget: clouds reclaim GPU nodes without asking, and an idle one should be removed.
+            # no budget: it does not keep clouds from reclaiming GPU nodes, and idle nodes should be removed.
             spec=policy.v1.PodDisruptionBudgetSpecArgs(
                 # Not max_unavailable=0: a RayCluster has no scale subresource, so the controller cannot count the
                 # expected pods and the budget fails to sync (seen with Kubernetes 1.36.1, 2026-11-21).
@@ -159,8 +159,7 @@ def workload_metadata(
     return meta.v1.ObjectMetaArgs(
         name=args.name,
         namespace=namespace,
-        # Ready means that all pods run or that the job has succeeded: `up` must wait neither for nodes, which may take
-        # hours, nor for a training.
+        # Not awaited: it is ready when all pods run or the job has succeeded, which may take hours.
         annotations={"pulumi.com/skipAwait": "true", **(annotations or {}), **marks},
         labels=labels,
     )
@@ -169,7 +168,7 @@ def workload_metadata(
 def workload_spec(args: RayArgs, spec: Mapping[str, Any]) -> dict[str, Any]:
     """Return the spec of the RayCluster, RayJob or Job; suspended if a queue admits it.
 
-    Kueue's webhook suspends it too; set here, it also holds while the webhook does not answer.
+    Kueue's webhook also sets `suspend`; set here, it applies even while the webhook does not answer.
     """
     return {**({"suspend": True} if args.queue else {}), **spec}
 
@@ -184,8 +183,8 @@ def workload_options(
 ) -> ResourceOptions:
     """Return the options of the RayCluster, RayJob or Job.
 
-    What Kueue writes into the pod templates (labels of the flavor's nodes, annotations of the request) does not show as
-    a change: these are other fields, or they have the same value already (`gpu_pod` of the cloud).
+    Kueue's changes of the pod templates (labels of the flavor's nodes, annotations of the request) do not show in a
+    preview: they concern other fields, or set the same values (`gpu_pod` of the cloud).
     """
     return ResourceOptions(
         parent=parent,
@@ -215,10 +214,10 @@ def replacing_other_modes(type_: str, opts: ResourceOptions | None) -> ResourceO
 def _ingress(
     labels: Mapping[str, str], metrics_namespace: str, *, operated: bool
 ) -> networking.v1.NetworkPolicySpecArgs:
-    """Return who may connect to pods with these labels: each other, KubeRay's operator, and the metrics collector.
+    """Return the ingress rules of pods with these labels: each other, KubeRay's operator, and the metrics collector.
 
-    Egress stays open: jobs download data and report to services that cannot be listed here. RDMA and the second host
-    NIC bypass network policies, and so does `kubectl port-forward`, which enters through the kubelet.
+    Egress stays open: jobs download data and report to services that cannot be listed here. RDMA, the second host NIC
+    and `kubectl port-forward`, which uses the kubelet, bypass network policies.
     """
     pods = meta.v1.LabelSelectorArgs(match_labels=dict(labels))
     operator = networking.v1.NetworkPolicyPeerArgs(
@@ -252,7 +251,7 @@ def _pod_object(manifest: Mapping[str, Any], namespace: pulumi.Input[str], opts:
     """Create an object that a pod names."""
     name, kind = manifest["metadata"]["name"], manifest["kind"]
     if kind == "PersistentVolumeClaim":
-        # Typed, so that the provider waits until the claim is bound.
+        # With the typed resource, the provider waits until the claim is bound.
         return core.v1.PersistentVolumeClaim(
             name,
             metadata=cast("meta.v1.ObjectMetaArgsDict", {**manifest["metadata"], "namespace": namespace}),

@@ -1,7 +1,7 @@
 """The folder of one local cluster: `/tmp/rdma-ray-UID/KEY`.
 
-The path is short, because Unix allows 107 bytes for the path of a socket and Ray's sockets are in this folder, and
-outside the clone, whose path may be long. Nothing else on the machine is written to.
+The path is short and outside the clone, because Ray's sockets are in this folder and Unix allows 107 bytes for the path
+of a socket. Nothing is written elsewhere on the machine.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class ClusterFolder:
 
     @classmethod
     def of(cls, project: Path, stack: str) -> ClusterFolder:
-        """Return the folder of a stack; no other stack or clone has the same one."""
+        """Return the folder of a stack, which is unique among stacks and clones."""
         key = hashlib.sha256(f"{project}\0{stack}".encode()).hexdigest()[:8]
         return cls(Path("/tmp") / f"rdma-ray-{os.getuid()}" / key)
 
@@ -85,10 +85,10 @@ class ClusterFolder:
 
     @contextmanager
     def start_alone(self) -> Iterator[None]:
-        """Wait until no other cluster of this user starts its head: Ray binds ports after they were found free."""
+        """Wait until no other cluster of this user starts its head, which binds ports some time after it picks them."""
         parent = os.open(self.path.parent, os.O_RDONLY)
         try:
-            # The system releases the lock with the descriptor, however this process ends.
+            # The system releases the lock when this process ends.
             fcntl.flock(parent, fcntl.LOCK_EX)
             yield
         finally:
@@ -102,7 +102,7 @@ class ClusterFolder:
             file.write(token)
 
     def discard(self) -> None:
-        """Undo `make` after a head that did not start; results of an earlier head in this cluster stay."""
+        """Undo `make` after a head failed to start; results of an earlier head in this cluster stay."""
         if any(self.storage.iterdir()):
             self.token.unlink(missing_ok=True)
         else:

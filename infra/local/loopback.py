@@ -12,8 +12,8 @@ from contextlib import ExitStack
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-# Below the range from which Linux and macOS take the ports of outgoing connections (32768 and 49152 upwards), so that
-# Ray's own connections cannot take a port between the moment it is found free and the moment Ray binds it.
+# Below the ephemeral ports of Linux and macOS (32768 and 49152 upwards), so that Ray's own connections cannot take a
+# port between the moment it is found free and the moment Ray binds it.
 _PORTS = range(20_000, 30_000)
 DASHBOARD_PORT = 8265
 

@@ -62,8 +62,8 @@ def start(
 ) -> Node:
     """Start a Ray node and return once `ready` is true.
 
-    First ends an earlier node of the same name: the one that this node replaces, or one that a killed engine left. A
-    node that Ray gave up on as too slow is started again, up to `attempts` times.
+    First ends an earlier node of the same name: the one that this node replaces, or one that a killed engine left. If
+    Ray gives up on the node as too slow, starts it again, up to `attempts` times.
 
     Raises:
         NodeError: The node ended or did not become ready in two minutes. No process and no file of it remains.
@@ -138,7 +138,7 @@ def _environment(folder: ClusterFolder, mark: str) -> dict[str, str]:
         # By file: a token in the environment can be read from the process table.
         "RAY_AUTH_TOKEN_PATH": str(folder.token),
         "RAY_USAGE_STATS_ENABLED": "0",
-        # A drain has no use on one machine: `destroy` ends all nodes.
+        # No drain on one machine: `destroy` ends all nodes.
         "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": "0",
         "PYTHONUNBUFFERED": "1",
     }

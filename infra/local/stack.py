@@ -1,6 +1,6 @@
 """The `local` target: a Ray head and worker nodes on this machine, from settings to stack outputs.
 
-Nothing outlives `destroy`. There is no autoscaling: nothing adds nodes to a machine.
+Nothing outlives `destroy`. There is no autoscaling.
 """
 
 from __future__ import annotations

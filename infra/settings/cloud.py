@@ -237,7 +237,7 @@ def _tag(image: str) -> str:
 
 
 def _runs_torchrun(line: str) -> bool:
-    """Return whether a command of a shell's line is torchrun, by any path, or the module that torchrun is a name for.
+    """Return whether a shell command line runs torchrun, by any path or as a module.
 
     Source: PyTorch docs, elastic/run, read 2026-11.
     """
@@ -246,7 +246,7 @@ def _runs_torchrun(line: str) -> bool:
     try:
         words = list(reader)
     except ValueError:
-        # A quote that never ends; the shell reports it.
+        # An unterminated quote; the shell reports it.
         return False
     begins = True
     for at, word in enumerate(words):
@@ -254,13 +254,13 @@ def _runs_torchrun(line: str) -> bool:
         module = words[at + 1 : at + 3] == ["-m", "torch.distributed.run"]
         if begins and (name == "torchrun" or (name.startswith("python") and module)):
             return True
-        # A command begins after an operator, and after assignments and wrappers at its beginning.
+        # A command begins after an operator, and after leading assignments and wrappers.
         begins = set(word) <= set("();<>|&") or (begins and ("=" in word or word in ("env", "exec", "time", "nohup")))
     return False
 
 
 class NameLimit(NamedTuple):
-    """A kind of resource, the characters that its system allows in a name, and the longest suffix that we append."""
+    """A kind of resource, the maximum length of its name, and the longest suffix that we append."""
 
     kind: str
     characters: int
@@ -269,7 +269,7 @@ class NameLimit(NamedTuple):
 
     @property
     def longest(self) -> int:
-        """Most characters that a stack's name may have."""
+        """Maximum length of a stack's name."""
         return self.characters - len(self.suffix)
 
 

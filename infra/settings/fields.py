@@ -56,7 +56,7 @@ class Derived:
 
 @dataclass(frozen=True)
 class OneOf:
-    """Annotates text that is a name of a catalog."""
+    """Annotates text that names an entry of a catalog."""
 
     names: tuple[str, ...]
 
@@ -171,17 +171,17 @@ class Setting:
 
     @cached_property
     def secret(self) -> bool:
-        """Whether no message may repeat its value."""
+        """Whether messages hide its value."""
         return bool(self.schema.get("writeOnly"))
 
     @cached_property
     def every_name(self) -> list[str]:
-        """The names that it takes; none where it does not take names."""
+        """The accepted names; empty if the setting does not take names."""
         return [self.schema["const"]] if "const" in self.schema else self.schema.get("enum", [])
 
     @property
     def names(self) -> list[str]:
-        """The names that messages recommend: the field's examples, where it has some."""
+        """The names that messages recommend: the field's examples, if any, else all names."""
         return (self.info.examples or self.every_name) if self.every_name else []
 
     def read(self, value: Any) -> Any:
@@ -189,7 +189,7 @@ class Setting:
         return self._adapter.validate_python(tuple(value) if isinstance(value, list) else value)
 
     def rejection(self, value: Any) -> Found | None:
-        """Return what is wrong with a value, and what to write instead; None if the setting takes it."""
+        """Return the reason why a value is rejected, and the fix; None if the setting accepts it."""
         try:
             self.read(value)
         except ValidationError as error:

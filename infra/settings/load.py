@@ -143,7 +143,7 @@ def _written(value: Any) -> str:
 
 @dataclass
 class _Draft:
-    """What is known of a stack file: the values, the settings whose values cannot be read, and the problems.
+    """A partially read stack file: the values, the settings whose values cannot be read, and the problems.
 
     `known` has the values as attributes, as the model has them. `meant` are the settings for which misspelt or
     misplaced keys were probably meant, `secrets` the secret ones that were given.
@@ -219,7 +219,7 @@ class _Draft:
             self.reject(path, HIDDEN, Found(says, fix))
 
     def misplaced(self, path: str, targets: list[str]) -> Found:
-        """Return what is wrong with a setting that the target does not have."""
+        """Return the finding for a setting that the target does not have."""
         instead = local.INSTEAD.get(path) if self.target == "local" else None
         if instead:
             says = f"On {self.target} this is always {instead}, so nothing would read it."
@@ -252,7 +252,7 @@ class _Draft:
     def hidden(self, path: str) -> bool:
         """Return whether this value may be what was encrypted.
 
-        Pulumi reports only that something in a section is encrypted; if the section has a secret, that is what it was.
+        Pulumi reports only that something in a section is encrypted. If the section has a secret, that is assumed.
         """
         section = path.rpartition(".")[0]
         secret = any(secret.startswith(f"{section}.") for secret in self.secrets)

@@ -63,7 +63,7 @@ class SettingsError(ValueError):
 
 
 class Found(NamedTuple):
-    """What a rule finds: the reason, the fix, and the source where it differs from the rule's."""
+    """A rule's finding: the reason, the fix, and the source where it differs from the rule's."""
 
     says: str
     fix: str
@@ -75,7 +75,7 @@ Finding = Iterator[Found]
 
 @dataclass(frozen=True)
 class Rule:
-    """What must hold between settings of a model: a function that yields at most one finding, and its source."""
+    """A constraint between settings of a model: a function that yields at most one finding, and its source."""
 
     settings: tuple[str, ...]
     source: str
@@ -84,7 +84,7 @@ class Rule:
     def problem(self, settings: Any) -> Problem | None:
         """Return the rule's problem with these settings.
 
-        Unreadable settings are missing attributes. A rule that reads one has nothing to add to that one's own problem.
+        Unreadable settings are missing attributes. A rule that reads one is skipped: the setting has its own problem.
         """
         try:
             found = next(self.find(settings), None)

@@ -1,4 +1,4 @@
-"""What Pulumi and editors know about stack files, generated from the models.
+"""Schemas of stack files for Pulumi and for editors, generated from the models.
 
 `python -m infra.settings.schema` writes the `config:` section of Pulumi.yaml, and nothing else of it, and the JSON
 Schema of stack files.
@@ -98,7 +98,7 @@ def stack_schema() -> dict[str, Any]:
         else:
             settings[f"{NAMESPACE}:{key}"] = _value(key)
     config = _object(settings, f"{NAMESPACE}:target")
-    # Keys of providers, such as gcp:project, are theirs to describe.
+    # The providers describe their own keys, such as gcp:project.
     config["patternProperties"] = {f"^(?!{NAMESPACE}:)[^:]+:": {}}
     text = {name: {"type": "string"} for name in ("secretsprovider", "encryptedkey", "encryptionsalt")}
     return {
