@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from infra.catalog.pins import AWS_RAY_TRAIN, RAY
+from infra.catalog.pins import AWS_RAY_TRAIN, RAY, RAY_IN
 from infra.settings import CloudSettings, EksSettings, GkeSettings, LocalSettings
 
 from .stacks import EKS, GKE, LOCAL, Case, changed
@@ -116,7 +116,7 @@ CASES = (
         {"ray.image": AWS_RAY_TRAIN, "ray.version": RAY},
         {"ray.image": AWS_RAY_TRAIN},
         "ray.image",
-        "set ray.version to RAY_IN[AWS_RAY_TRAIN]",
+        f'set ray.version to "{RAY_IN[AWS_RAY_TRAIN]}"',
     ),
     Case(
         CloudSettings.image_is_gpu_alias,
