@@ -1,4 +1,1 @@
-"""What is used after `pulumi up`: benchmarks, training and the client that submits them.
-
-Nothing here knows a cloud SDK or Pulumi: the stack's outputs (`infra.outputs`) are all that it is told.
-"""
+"""Benchmarks, training, and the client that submits them. They know a stack by its outputs only (`infra.outputs`)."""

@@ -1,7 +1,6 @@
-"""`rdma-ray`: the command line over a stack that is up.
+"""`rdma-ray`: command line for a stack that is up.
 
-`bench` and `train` are loaded when they run, and other imports that take long stay inside the commands, so that help is
-quick.
+Slow imports, and the `bench` and `train` commands, load on first use to keep help fast.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ app = App(
     help="Benchmark, train on and inspect the Ray cluster of a stack that is up.",
     help_format="plaintext",  # line breaks stay, and brackets are no markup
     version_flags=(),
-    # A flag has a negative form only where it names one.
+    # A flag has a negative form only if it defines one.
     default_parameter=Parameter(negative=(), show_default=default_text),
 )
 app.command("workloads.nccl.commands:bench", name="bench", help="Measure the network between the ranks.")
@@ -147,7 +146,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def json_to_stdout(arguments: Sequence[str]) -> list[str]:
-    """Return the arguments with `--json -` for each `--json` that no file follows."""
+    """Return the arguments, with `-` inserted after each `--json` that has no file."""
     found: list[str] = []
     for argument, following in zip(arguments, [*arguments[1:], "--"], strict=True):
         found.append(argument)

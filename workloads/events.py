@@ -18,7 +18,7 @@ Event = dict[str, Any]
 def emit(kind: str, **fields: Any) -> None:
     """Print an event to the job's log. ValueError if a value is not JSON, such as NaN."""
     line = MARK + json.dumps({"kind": kind, **fields}, allow_nan=False, separators=(",", ":"))
-    # One write: Ray's log threads print to the same stream, and print() writes text and newline apart.
+    # One write: Ray's log threads share the stream, and print() writes text and newline separately.
     sys.stdout.write(line + "\n")
     sys.stdout.flush()
 

@@ -26,6 +26,6 @@ class WorkloadError(Exception):
 
 
 def last_line(error: BaseException) -> str:
-    """Return the last line of an error's message, such as Ray's long ones, or its type if it has none."""
+    """Return the last line of an error's message, or its type if it has none."""
     lines = str(error).strip().splitlines()
     return lines[-1].strip() if lines else type(error).__name__

@@ -1,13 +1,13 @@
-"""What a command takes: options models of its own, and the options that it shares with other commands.
+"""Helpers for the options models of commands, and the options that commands share.
 
-A command takes each model whole, and its fields become options:
+The fields of a command's models become its options:
 
     @train.command
     def digits(*, options: Flat[DigitsOptions] = DigitsOptions(), job: Flat[JobOptions] = JobOptions()) -> int:
 
 A command's own options are a Pydantic model (`class DigitsOptions(BaseModel, frozen=True, extra="forbid")`): field
 descriptions are the help, constraints are checked while the command line is parsed, and the model is also the request
-that the driver on the cluster reads. The shared options stay on this side; as dataclasses they keep `--help` quick.
+that the driver on the cluster reads. Shared options stay on the client; dataclasses keep `--help` fast.
 """
 
 from __future__ import annotations
@@ -18,9 +18,7 @@ from typing import Annotated, Any, TypeVar
 
 
 def option(*aliases: str, **parameter: Any) -> Any:
-    """Return how the command line shows a field.
-
-    Drivers import the models too, and the image of a cluster need not have Cyclopts: None is returned there.
+    """Return the command-line parameter of a field; None without Cyclopts, which cluster images may lack.
 
     Args:
         aliases: Short flags, such as `-n`.
@@ -35,9 +33,9 @@ def option(*aliases: str, **parameter: Any) -> Any:
 
 T = TypeVar("T")
 Flat = Annotated[T, option(name="*")]
-"""A model whose fields are options of the command, without a prefix."""
+"""Model whose fields are options of the command, without a prefix."""
 Hidden = Annotated[T, option(parse=False)]
-"""A field of a request that is no option: `--set` or the stack decides it."""
+"""Field of a request that is not an option: `--set` or the stack sets it."""
 
 Stack = Annotated[str | None, option("-s", help="Stack, as in `make up STACK=…`. [default: $STACK, else local]")]
 JsonFile = Annotated[

@@ -1,4 +1,4 @@
-"""From a command to its end: the stack's outputs, the job, its progress and result, the exit code."""
+"""Run the job of a command: read the stack's outputs, follow the job, show its result, return the exit code."""
 
 from __future__ import annotations
 
@@ -23,16 +23,13 @@ def read_outputs(options: StackOptions) -> Outputs:
 
 
 def console(stderr: bool) -> Console:
-    """Return the terminal. JSON on stdout moves everything else to stderr."""
+    """Return the terminal's console. With JSON on stdout, everything else goes to stderr."""
     return Console(stderr=stderr)
 
 
 @dataclass(frozen=True)
 class Kind:
-    """How the command line shows a kind of job: its progress, and its result, which `read` makes from JSON.
-
-    `read` also gets the stack's machine type, by which a benchmark is judged.
-    """
+    """Display of one kind of job. `read` builds the result from JSON and the stack's machine type (to judge it)."""
 
     view: View
     read: Callable[[dict[str, Any], str | None], Any]
@@ -40,7 +37,7 @@ class Kind:
 
 
 def kind_of(name: str) -> Kind:
-    """Return the kind of this name. Jobs of other kinds show their log, and have no result."""
+    """Return the kind with this name. Jobs of unknown kinds show their log and have no result."""
     terminal = console(stderr=True)
     match name:
         case "nccl":

@@ -20,11 +20,11 @@ TERMINAL = frozenset({"SUCCEEDED", "FAILED", "STOPPED"})
 
 
 class UnreachableError(WorkloadError):
-    """Nothing answered, or the connection broke. Only followers retry."""
+    """Ray did not answer, or the connection dropped. Only `follow` retries."""
 
 
 class TokenRefusedError(WorkloadError):
-    """401 or 403: the token is not this cluster's."""
+    """401 or 403: the cluster rejected the token."""
 
 
 class NotFoundError(WorkloadError):
@@ -70,7 +70,7 @@ class Api:
 
     Args:
         address: `http://host:port`, as in the stack's outputs.
-        unanswered: Where to look if nothing answers.
+        unanswered: Hint in the error message if Ray does not answer.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class Api:
         return Job.of(self.get(f"/api/jobs/{job_id}"))
 
     def jobs(self) -> list[Job]:
-        """Return all jobs that the cluster remembers, newest first."""
+        """Return all jobs that the cluster knows, newest first."""
         return sorted(map(Job.of, self.get("/api/jobs/")), key=lambda job: job.started or 0, reverse=True)
 
     def logs(self, job_id: str) -> str:
@@ -107,7 +107,7 @@ class Api:
         return str(self.get(f"/api/jobs/{job_id}/logs").get("logs") or "")
 
     def stop(self, job_id: str) -> None:
-        """Request the job to stop. See wait_stopped."""
+        """Request that a job stop. See wait_stopped."""
         self._call("POST", f"/api/jobs/{job_id}/stop")
 
     def wait_stopped(self, job_id: str, timeout_s: float = 60, sleep: Callable[[float], None] = time.sleep) -> Job:

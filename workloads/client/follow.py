@@ -1,8 +1,7 @@
 """Follow a job's log to its end, over a connection that may drop.
 
-Ray's own tail ends early and looks like success when the connection drops (ray#51601, #57002, #60665), and a new one
-starts at the first line again. This module fetches the whole log, which only grows, and passes on what is new. Only the
-job's status ends it, never the end of a stream.
+Ray's own tail ends without an error when the connection drops (ray#51601, #57002, #60665), and a new one starts over.
+This module polls the whole log, which only grows, and passes on new lines until the job's status is terminal.
 """
 
 from __future__ import annotations
@@ -14,13 +13,13 @@ from typing import Protocol
 from workloads.client.api import Job, UnreachableError
 from workloads.exits import Exit, WorkloadError
 
-# Limits the traffic: a long log (NCCL_DEBUG=INFO on many ranks) is fetched less often.
+# Limit on traffic: a long log (NCCL_DEBUG=INFO on many ranks) is polled less often.
 BYTES_PER_SECOND = 2e6
 SHORTEST_PAUSE_S = 0.5
 
 
 class JobSource(Protocol):
-    """Methods that the follower requires of a cluster, such as Api."""
+    """Methods that `follow` requires; `Api` has them."""
 
     def job(self, job_id: str) -> Job: ...
 
@@ -48,7 +47,7 @@ def follow(
     last_answer = clock()
     while True:
         try:
-            # The status first: once a job is over, its log is complete.
+            # Status first: the log of a finished job is complete.
             job = source.job(job_id)
             text = source.logs(job_id)
         except UnreachableError as error:
@@ -60,7 +59,7 @@ def follow(
             sleep(SHORTEST_PAUSE_S)
             continue
         last_answer = clock()
-        # A restarting agent answers "": shorter answers add nothing.
+        # A restarting agent returns an empty log, which adds nothing.
         pending += text[seen:]
         seen = max(seen, len(text))
         *lines, pending = pending.split("\n")
@@ -74,7 +73,7 @@ def follow(
 
 
 def exit_code(job: Job) -> int:
-    """Return the exit code of a finished job: its driver's own if there is one."""
+    """Return the exit code of a finished job: its driver's, if there is one."""
     if not job.terminal:
         raise WorkloadError(f"job {job.id} is {job.status}, not over")
     if job.status == "SUCCEEDED":

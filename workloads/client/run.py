@@ -1,4 +1,4 @@
-"""One workload from its submission to its result: submit, follow, stop on Ctrl-C, return the exit code."""
+"""Run a workload: submit it, follow its log, stop it on Ctrl-C, and return its result and exit code."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from workloads.events import Event, parse
 from workloads.exits import Exit, WorkloadError, last_line
 
 PACKAGE = Path(__file__).resolve().parents[1]
-# Ray's own first lines in every job's log: its start, and the command with all its arguments.
+# First lines that Ray writes to every job's log: the start, and the command with all its arguments.
 RAY_PREAMBLE = re.compile(r"^\S+ \S+\s+INFO job_manager\.py:|^Running entrypoint for job ")
 JOB_ENVIRONMENT = {
     "PYTHONUNBUFFERED": "1",
@@ -34,12 +34,11 @@ JOB_ENVIRONMENT = {
     "RAY_DEDUP_LOGS": "0",  # Ray drops similar lines, such as the events of two epochs
     "RAY_TRAIN_ENABLE_PRINT_PATCH": "0",  # else every line of a Train worker is printed twice
 }
-"""Environment variables of every job."""
 
 
 @dataclass(frozen=True)
 class Ended:
-    """A job that is over: its exit code, and the driver's result if there is one."""
+    """Finished job: its exit code, and the driver's result if there is one."""
 
     code: int
     result: dict[str, Any] | None
@@ -77,7 +76,7 @@ def detach(outputs: Outputs, request: Request) -> str:
 
 def _submit(outputs: Outputs, request: Request) -> tuple[Api, str]:
     job_id = new_id(request.kind)
-    # On `local`, nodes run in this environment, and its interpreter need not be on their PATH.
+    # On `local`, nodes run in this environment, whose interpreter may not be on their PATH.
     python = sys.executable if outputs.target == "local" else "python"
     command = shlex.join([python, "-m", request.module, *request.arguments])
     return submit(outputs, job_id, command, request.environment, {"workload": request.kind}), job_id
@@ -101,11 +100,11 @@ def submit(
         The interface to follow the job.
 
     Raises:
-        WorkloadError: what Api raises; or the stack's Ray accepts no jobs, or not this one.
+        WorkloadError: Ray does not answer, accepts no jobs in the stack's mode, or rejects this one.
     """
     refuse_jobs(outputs)
     api = Api.of(outputs)
-    # First, because Ray's client hides a refused token and a closed port behind messages of its own.
+    # Called first, because Ray's client obscures a rejected token and a closed port.
     api.version()
 
     from ray.job_submission import JobSubmissionClient  # takes 1.6 s
@@ -142,7 +141,7 @@ def attend(
     stop_on_interrupt: bool,
     listener: Callable[[Event], None] | None = None,
 ) -> Ended:
-    """Follow a job to its end. Ctrl-C ends the job with `stop_on_interrupt`, else only the following."""
+    """Follow a job to its end. Ctrl-C stops the job if `stop_on_interrupt`, else only this function."""
     results: list[dict[str, Any]] = []
 
     def on_line(line: str) -> None:
@@ -173,7 +172,7 @@ def attend(
     if code == Exit.ERROR or not results:
         view.failed()
     if not results and code != Exit.STOPPED:
-        # Ray's message has errors that a driver cannot report: no such node, no interpreter, out of memory.
+        # Ray reports errors that a driver cannot: no such node, no interpreter, out of memory.
         reason = (job.message.strip().splitlines() or ["no reason given"])[0]
         view.note(f"job {job_id} {job.status} without a result: {reason}")
         code = code or Exit.ERROR
@@ -190,11 +189,7 @@ def write_json(result: Mapping[str, Any], where: str) -> None:
 
 
 def write_file(path: Path, content: str | bytes) -> Path:
-    """Write a file, create the folders above it, and return its path.
-
-    Raises:
-        WorkloadError: the file cannot be written.
-    """
+    """Write a file and its parent folders, and return its path. WorkloadError if it cannot be written."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content.encode() if isinstance(content, str) else content)

@@ -1,4 +1,4 @@
-"""A stack as the command line sees it: its outputs, whether its Ray accepts jobs, the limits of its machines."""
+"""Stack of a command: its outputs, whether its Ray accepts jobs, and the link limits of its machines."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PROJECT = Path(__file__).resolve().parents[2]
 FILE_VARIABLE = "RDMA_RAY_OUTPUTS"
 
 KINDS = {"job": ("rayjob", "docs/queues.md"), "indexed-job": ("job", "docs/indexed-job.md")}
-"""Values of `ray.mode` without a RayCluster: the resource that kubectl shows in its place, and the page about it."""
+"""Resource type for kubectl and documentation page of each `ray.mode` that has no RayCluster."""
 
 
 def read_outputs(stack: str | None, file: Path | None) -> Outputs:
@@ -54,7 +54,7 @@ def _from_pulumi(stack: str) -> Outputs:
 
 
 def _pulumi() -> str:
-    """Return the project's own engine if it is built, else the one on PATH."""
+    """Return the project's own Pulumi engine if it is built, else the one on PATH."""
     own = PROJECT / "bin" / "pulumi"
     found = str(own) if own.is_file() else shutil.which("pulumi")
     if found is None:
@@ -96,7 +96,7 @@ def refuse_jobs(outputs: Outputs) -> None:
 
 
 def unanswered(outputs: Outputs) -> str:
-    """Return where to look if nothing answers at Ray's address."""
+    """Return a hint for when Ray's address does not answer."""
     if outputs.ray.mode not in KINDS:
         return (
             f"Is the cluster {outputs.ray.cluster!r} up? See `make up`; on a cloud the port-forward to the head must be"
@@ -111,7 +111,7 @@ def unanswered(outputs: Outputs) -> str:
 
 
 def limits_of(machine: str | None) -> Limits | None:
-    """Return what the links of a machine type can carry, or None for `local` and for an unknown type."""
+    """Return the link limits of a machine type; None for `local` and for an unknown type."""
     if machine is None or machine not in CATALOG:
         return None
     row = CATALOG[machine]

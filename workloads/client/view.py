@@ -1,4 +1,4 @@
-"""Progress on a terminal, always on stderr: a bar that events move, or plain lines where there is no terminal."""
+"""Progress on stderr: a bar on a terminal, else plain lines."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ HELD_LINES = 200
 
 
 class View:
-    """How a workload shows its progress. This base class prints log lines on stderr and ignores events."""
+    """Progress display of a workload. This base class prints log lines to stderr and ignores events."""
 
     def event(self, event: Event) -> None:
         """Show one event of the driver."""
@@ -24,7 +24,7 @@ class View:
         print(text, file=sys.stderr, flush=True)
 
     def failed(self) -> None:
-        """Show the lines that were held back, because the job failed."""
+        """Show the log lines held so far, after the job failed."""
 
     def note(self, text: str) -> None:
         """Show a message of the client."""
@@ -38,7 +38,7 @@ class View:
 
 
 class ProgressView(View):
-    """A View with one bar. Subclasses turn events into say() and advance()."""
+    """View with one progress bar. Subclasses map events to say() and advance()."""
 
     def __init__(self, console: Console) -> None:
         self.console = console
@@ -62,7 +62,7 @@ class ProgressView(View):
         self.progress.stop()
 
     def line(self, text: str) -> None:
-        # Shown only after a failure: Ray and the libraries log much that users do not need.
+        # Shown only after a failure: most lines of Ray and the libraries do not concern users.
         self.held.append(text)
 
     def failed(self) -> None:
@@ -75,7 +75,7 @@ class ProgressView(View):
         self.console.print(text, markup=False, highlight=False, soft_wrap=True)
 
     def say(self, text: str) -> None:
-        """Show what happens now: next to the bar, or on a line of its own if there is none."""
+        """Show the current activity next to the bar, or as a line if there is no terminal."""
         self.progress.update(self.task, description=text)
         if not self.console.is_terminal:
             self.note(text)

@@ -14,7 +14,7 @@ BUSBW_FACTORS: dict[str, Callable[[int], float]] = {
 """busbw = algbw · factor(ranks): the share of the message that each rank sends, whatever the algorithm."""
 
 REDUCTIONS = ("all_reduce", "reduce_scatter", "reduce")
-"""Operations that compute a sum. uint8 has no room for an exact one."""
+"""Operations that compute a sum, which uint8 cannot hold exactly."""
 
 HIERARCHICAL = ("all_reduce", "all_gather", "reduce_scatter")
 """Operations whose minimal traffic per NIC is known.
@@ -30,7 +30,7 @@ def algbw(size: int, seconds: float) -> float:
 
 
 def busbw(op: str, size: int, seconds: float, ranks: int) -> float:
-    """Return the bus bandwidth in GB/s (decimal), which compares with the hardware's for any number of ranks."""
+    """Return the bus bandwidth in GB/s (decimal), comparable with the hardware's for any number of ranks."""
     return algbw(size, seconds) * BUSBW_FACTORS[op](ranks)
 
 
@@ -38,8 +38,7 @@ def nic_bandwidth(op: str, busbw: float, ranks: int, nodes: int) -> float | None
     """Return the minimal GB/s (decimal) through one rank's share of its node's NICs, in each direction.
 
     busbw·(k-1)/(n-1) on k nodes is the lower bound of any algorithm: a tree's busbw may exceed the sum of the NICs,
-    this figure may not. None on one node and for operations outside HIERARCHICAL. Source: nccl-tests#196; the test
-    has the arithmetic for 2 nodes of A4, p5 and A3 Mega.
+    this figure may not. None on one node and for operations outside HIERARCHICAL. Source: nccl-tests#196.
     """
     if nodes < 2 or op not in HIERARCHICAL:
         return None

@@ -1,4 +1,4 @@
-"""Measured operations on one rank: buffers, a timed call, and the expected result. All ranks take part in collectives.
+"""Measured operations on one rank: buffers, a timed call, and the expected result.
 
 Sizes are nccl-tests' (doc/PERFORMANCE.md): the buffer per rank for all_reduce, broadcast, reduce and sendrecv, the
 total over all ranks for all_gather, reduce_scatter, all_to_all, gather and scatter. A size is rounded down to whole
@@ -98,7 +98,7 @@ class Operation:
         self.fill(salt)
 
     def arm(self) -> None:
-        """Make each received position wrong again without cooling the caches."""
+        """Make each received position wrong again, with warm caches."""
         for check in self.checks():
             spoil(check.got)
 
@@ -122,10 +122,9 @@ def _wrong(checks: Iterator[Check]) -> int:
 
 
 class InPlaceSum(Operation):
-    """A sum in place: each run adds to the result of the previous one, which would overflow.
+    """In-place sum: each run adds to the result of the previous one, which would overflow.
 
-    The timed runs start from values whose sum is zero. Every later run adds zeros, and a wrong element in any of them
-    stays until the end.
+    The timed runs therefore start from values whose sum is zero. Later runs add zeros, so a wrong element remains.
     """
 
     adds = True
@@ -202,7 +201,7 @@ class ReduceScatter(Operation):
 
 
 class Move(Operation):
-    """Data that moves without a sum: what this rank sends to whom, and what it receives from whom."""
+    """Operation that moves data without a reduction."""
 
     outgoing: list[tuple[torch.Tensor, int]]
     """Buffer and destination."""

@@ -1,6 +1,6 @@
 """`rdma-ray bench …`: measure the network, and judge, report and compare the results.
 
-Heavy imports (ray, torch, rich) stay inside the commands, so that help is quick.
+Heavy imports (ray, torch, rich) stay inside the commands to keep help fast.
 """
 
 from __future__ import annotations

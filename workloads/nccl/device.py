@@ -1,6 +1,6 @@
 """GPU and CPU ranks: backend, device and timing.
 
-CUDA work is asynchronous: events on the stream that waits for the collective take its time, and the wall clock around
+CUDA work is asynchronous: CUDA events on the stream that waits for the collective measure it, and the wall clock around
 the synchronized region cross-checks them.
 """
 
@@ -47,7 +47,7 @@ class Cpu:
     name = "cpu"
 
     def synchronize(self) -> None:
-        """Return at once: calls are synchronous."""
+        """Do nothing: calls are synchronous."""
 
     def capture(self, run: Call) -> Call:
         """Raise ValueError: a CPU has no graphs."""
@@ -63,7 +63,7 @@ class Cpu:
         return Timing(total, [b - a for a, b in pairwise(marks)], wall=total)
 
     def time_apart(self, run: Call, iterations: int, barrier: Call) -> Timing:
-        """Time each run after a barrier, which does not count."""
+        """Time each run after an untimed barrier."""
         seconds = []
         for _ in range(iterations):
             barrier()
@@ -74,7 +74,7 @@ class Cpu:
 
 
 class Cuda:
-    """One GPU, over NCCL. Ray shows an actor only its own GPUs, so this is cuda:0."""
+    """One GPU, over NCCL: cuda:0, because an actor sees only its own GPUs."""
 
     backend = "nccl"
     torch_device = torch.device("cuda", 0)
@@ -94,7 +94,7 @@ class Cuda:
         """Capture a run as a CUDA graph, and return its replay on the current stream, in the same buffers."""
         self.synchronize()
         graph = torch.cuda.CUDAGraph()
-        # thread_local: torch's watchdog queries events of earlier collectives from a thread of its own.
+        # thread_local: torch's watchdog queries events of earlier collectives from its own thread.
         with torch.cuda.graph(graph, capture_error_mode="thread_local"):
             run()
         return graph.replay
@@ -114,7 +114,7 @@ class Cuda:
         return Timing(_seconds(events[0], events[-1]), [_seconds(a, b) for a, b in pairwise(events)], wall)
 
     def time_apart(self, run: Call, iterations: int, barrier: Call) -> Timing:
-        """Time each run on an idle device after a barrier, which does not count."""
+        """Time each run on an idle device after an untimed barrier."""
         events = [(_event(), _event()) for _ in range(iterations)]
         wall = 0.0
         for before, after in events:

@@ -1,4 +1,4 @@
-"""The driver of a benchmark: runs on the cluster as a Ray job, forms the gang, measures every row, prints the result.
+"""Driver of a benchmark: runs on the cluster as a Ray job, forms the gang, measures every row, prints the result.
 
 python -m workloads.nccl.driver OPTIONS_JSON
 """
@@ -67,7 +67,7 @@ def run(measure: Callable[[dict[str, Any]], tuple[Exit, str]], result: Callable[
     except WorkloadError as error:
         code, reason = error.code, str(error)
     except (RayTaskError, RayActorError) as error:
-        # The rank has printed its own traceback; its last line is the reason.
+        # The rank prints its traceback; the last line is the reason.
         code, reason = Exit.ERROR, f"a rank failed: {last_line(error)}"
     document = result(started=started, finished=time.time(), exit_code=int(code), reason=reason, **found)
     emit("result", result=document.model_dump(mode="json", by_alias=True))
@@ -175,7 +175,7 @@ def summarize(
 
 
 def conclude(rows: Sequence[Row]) -> tuple[Exit, str]:
-    """Return the exit code and the reason: without a baseline, only wrong data fails a run."""
+    """Return the exit code and the reason. The driver has no baselines, so only wrong data fails a run."""
     bad = [row for row in rows if row.wrong]
     if bad:
         first = bad[0]

@@ -21,7 +21,7 @@ from workloads.nccl.rank import Rank
 from workloads.nccl.result import Member
 
 EXTRA_PATIENCE_S = 30
-"""How much longer a rank waits than the driver, so that the driver times out first and names the silent ranks."""
+"""Seconds that a rank waits longer than the driver, so that the driver times out first and names the silent ranks."""
 
 
 class Gang:
@@ -87,7 +87,7 @@ class Gang:
         self.seconds[name] = round(time.monotonic() - began, 3)
 
     def _reserve(self) -> None:
-        """Reserve one bundle per node, all at once: half a gang would hold its nodes and wait for the other half."""
+        """Reserve one bundle per node, all or none: a partial gang would hold nodes while it waits."""
         slots = self.options.gpus_per_rank if self.options.use_gpu else 1
         request = GangRequest(self.nodes, "GPU" if self.options.use_gpu else "CPU", float(self.per_node * slots))
         self.group = placement_group([{request.kind: request.amount}] * request.nodes, strategy="STRICT_SPREAD")
@@ -97,7 +97,7 @@ class Gang:
         bundles = [bundle for bundle in range(self.nodes) for _ in range(self.per_node)]
         actors = [self._spawn(bundle) for bundle in bundles]
         self.actors = actors
-        # A first start imports torch, on new machines from a cold disk: it may take as long as the nodes.
+        # The first import of torch on a new machine can take as long as starting the node.
         described = self._gather([actor.describe.remote() for actor in actors], "the start", self.options.wait_s)
         order = sorted(range(len(actors)), key=lambda index: rank_order(described[index]))
         self.actors = [actors[index] for index in order]
@@ -105,14 +105,14 @@ class Gang:
         self.members = [self._member(described[index], rank) for rank, index in enumerate(order)]
 
     def _spawn(self, bundle: int) -> Any:
-        """Start an actor on the node of this bundle. It has a second thread, so that `abort` reaches a hung rank."""
+        """Start an actor in this bundle, with a second thread so that `abort` reaches a hung rank."""
         assert self.group is not None
         actor_class: Callable[..., Callable[[type[Rank]], Any]] = ray.remote  # this form is untyped in Ray
         remote = actor_class(concurrency_groups={"control": 1})(self.actor)
         gpus = self.options.gpus_per_rank
         options: dict[str, Any] = {"num_gpus": gpus, "num_cpus": 0} if self.options.use_gpu else {"num_cpus": 1}
         if self.options.environment:
-            # Of the process, from its start: libraries read some of these when they are loaded.
+            # Set when the process starts: libraries read some of these on load.
             options["runtime_env"] = {"env_vars": self.options.environment}
         strategy = PlacementGroupSchedulingStrategy(self.group, placement_group_bundle_index=bundle)
         return remote.options(**options, scheduling_strategy=strategy).remote(self.options.use_gpu)
@@ -157,5 +157,5 @@ class Gang:
 
 
 def rank_order(member: Member) -> tuple[Any, ...]:
-    """Sort key of ranks: nodes by numeric address, then GPUs by index, the same in every run on the same nodes."""
+    """Return a rank's sort key: nodes by numeric address, then GPUs by index, the same in every run."""
     return (*numeric(member.ip), member.node_id, int(member.gpu or 0), member.pid)

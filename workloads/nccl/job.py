@@ -100,7 +100,7 @@ def _settings(file: Path | None, stack: str | None) -> Settings:
 
 
 def _key_pair(comment: str) -> tuple[str, str]:
-    """Return a new ed25519 key pair (private, public) of ssh-keygen, and leave no file of it."""
+    """Return a new ed25519 key pair (private, public) from ssh-keygen."""
     with TemporaryDirectory() as folder:
         file = Path(folder) / "key"
         command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", comment, "-f", str(file)]

@@ -1,7 +1,7 @@
 """Point-to-point rows: bandwidth of each pair, and checks against what the links can carry.
 
-Imports neither torch nor infra. Bandwidths in GB/s (decimal). A result above its limit took another path than the
-measured one, most often NVLink or shared memory between two ranks of one machine, and shows nothing about the NICs.
+Imports neither torch nor infra. Bandwidths in GB/s (decimal). A result above its limit took another path, most often
+NVLink or shared memory between two ranks of one machine, and shows nothing about the NICs.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from workloads.exits import Exit
+from workloads.nccl.evidence.problems import failure, remark
 from workloads.nccl.point_patterns import Flow, Limits, Variant, fan_in, flows, limit_of
 from workloads.nccl.result import Finding, Member, Pair, Result, Row, World
 from workloads.nccl.sizes import format_size
@@ -48,17 +49,16 @@ def pair_figures(
 def violations(result: Result, limits: Limits | None = None) -> list[Finding]:
     """Return what is impossible or unverifiable in the point-to-point rows. Code 5 is a failure, 0 a remark.
 
-    `limits` are those of the machine type that was ordered, by default those in the run's options.
+    `limits` are those of the requested machine type, by default those in the run's options.
     """
     rows = [row for row in result.rows if row.op == OP]
     if not rows:
         return []
     if result.world is None:
-        return [_failure("no-pairs", "p2p: the result has no number of nodes")]
+        return [failure("no-pairs", "p2p: the result has no number of nodes")]
     found = [finding for row in rows for finding in of_row(row, result, limits)]
     if limits is None and result.spec.limits is None and not _shared_by_design(result):
-        text = "p2p: the line rate of this machine is unknown: no limit was checked"
-        found.append(Finding(code=0, kind="no-limit", text=text))
+        found.append(remark("no-limit", "p2p: the line rate of this machine is unknown: no limit was checked"))
     # A pair on one host appears in every row; report it once.
     return list(dict.fromkeys(found))
 
@@ -82,7 +82,7 @@ def of_row(row: Row, result: Result, limits: Limits | None = None) -> list[Findi
     """Return the findings of one point-to-point row."""
     name = f"{row.op} {row.variant} {format_size(row.size)}"
     if reason := _incomplete(row, result.world):
-        return [_failure("no-pairs", f"{name}: {reason}")]
+        return [failure("no-pairs", f"{name}: {reason}")]
     across = Variant.parse(str(row.variant)).across
     shared = _on_one_host(row.pairs or [], result) if across else []
     return [*shared, *_over_limit(row, name, across, result, limits or result.spec.limits)]
@@ -91,10 +91,6 @@ def of_row(row: Row, result: Result, limits: Limits | None = None) -> list[Findi
 def both_units(bandwidth: float) -> str:
     """Format GB/s with Gbit/s, the unit of NICs: `46.5 GB/s (372 Gbit/s)`."""
     return f"{bandwidth:.4g} GB/s ({bandwidth * 8:.4g} Gbit/s)"
-
-
-def _failure(kind: str, text: str) -> Finding:
-    return Finding(code=Exit.NOT_AS_ASKED, kind=kind, text=text)
 
 
 def _shared_by_design(result: Result) -> bool:
@@ -134,13 +130,13 @@ def _over_limit(row: Row, name: str, across: bool, result: Result, limits: Limit
     known = [limit for limit in (limit_of(found, limits, per_node), row.limit) if limit is not None]
     if known and row.total > TOLERANCE * min(known):
         text = f"{name}: {both_units(row.total)} is over the limit of {both_units(min(known))}: {path}"
-        yield _failure("over-limit", text)
+        yield failure("over-limit", text)
         return
     # The sum of many slow pairs can hide one pair on another path.
     for pair, flow in zip(row.pairs, found, strict=True):
         limit = limit_of([flow], limits, per_node)
         if limit is not None and pair.bandwidth > TOLERANCE * limit:
-            yield _failure(
+            yield failure(
                 "over-limit",
                 f"{name}: rank {pair.sender} to rank {pair.receiver}, {both_units(pair.bandwidth)}, is over the limit"
                 f" of {both_units(limit)} for one pair: {path}",
@@ -155,14 +151,13 @@ def _on_one_host(pairs: Sequence[Pair], result: Result) -> Iterator[Finding]:
         if shared is None:
             continue
         if _shared_by_design(result):
-            text = "p2p: pairs share a machine, so no figure here is a NIC's"
-            yield Finding(code=0, kind="same-host", text=text)
+            yield remark("same-host", "p2p: pairs share a machine, so no figure here is a NIC's")
             return
-        yield _failure("same-host", f"p2p: ranks {one} and {other}, a pair across nodes, {shared}")
+        yield failure("same-host", f"p2p: ranks {one} and {other}, a pair across nodes, {shared}")
 
 
 def _shared(a: Member | None, b: Member | None) -> str | None:
-    """Return what the hosts of two ranks have in common that two nodes cannot, or None."""
+    """Return what shows that two ranks share a host, or that their hosts are unknown; else None."""
     if a is None or b is None:
         return "are not both in the result's list of ranks, so they are not known to be on two hosts"
     if a.node_id == b.node_id:

@@ -57,7 +57,7 @@ class DeviceRank(Rank):
         return {"ray": ray.__version__, "torch": torch.__version__, "cupy": _version("cupy")}
 
     def join_group(self, backend: str, place: Place, group: str, own_ip: str, timeout_s: float) -> None:
-        """Become worker `place.rank` of `group`. ray.util.collective finds the other workers through the cluster."""
+        """Join `group` as worker `place.rank`. ray.util.collective finds the other workers through the cluster."""
         self._collect(place, own_ip, backend)
         init: Callable[..., None] = collective.init_collective_group
         init(place.world, place.rank, backend=backend, group_name=group, gloo_timeout=int(timeout_s * 1000))
@@ -122,7 +122,7 @@ def start(device: int) -> float:
 
 
 def expected(nodes: int, devices: int) -> float:
-    """Return the value of all elements after it, with this many devices on each node."""
+    """Return the value of all elements after the all-reduce, with this many devices on each node."""
     return nodes * sum(map(start, range(devices)))
 
 

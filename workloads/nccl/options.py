@@ -1,7 +1,6 @@
-"""Options of `bench nccl` and `bench multigpu`: the command's parameters, completed by `resolve`, are the job's input.
+"""Options of `bench nccl` and `bench multigpu`, which the driver reads as JSON. Imports neither torch nor infra.
 
-A field that is None or empty depends on the preset or the stack until `resolve` sets it. The driver reads the same
-model as JSON. Imports neither torch nor infra.
+A field that is None or empty depends on the preset or the stack until `resolve` sets it.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
 
 
 INTERNAL = option(parse=False)
-"""Field that `resolve` sets; it is not on the command line."""
+"""Field that `resolve` sets, not the command line."""
 
 
 class GangOptions(BaseModel):
@@ -136,7 +135,7 @@ class BenchOptions(GangOptions):
     target: Annotated[str | None, INTERNAL] = None
     machine: Annotated[str | None, INTERNAL] = None
     limits: Annotated[Limits | None, INTERNAL] = None
-    """What the machine's links can carry; None if unknown."""
+    """Limits of the machine's links; None if unknown."""
     left_out: Annotated[list[str], INTERNAL] = []
     """Rows that `--op all` cannot include."""
 
@@ -205,7 +204,7 @@ class BenchOptions(GangOptions):
         step = None if self.step is None else parse_size(self.step)
         # A step overrides the preset's factor; a step and a factor contradict each other.
         factor = self.factor if self.factor is not None or step is not None else base.factor
-        # An end alone that is beyond the preset's other end means this size only.
+        # One end alone, beyond the preset's other end, means this size only.
         if self.end is None:
             end = max(begin, end)
         if self.begin is None:

@@ -100,7 +100,7 @@ def moved(source: int, destination: int, salt: int, dtype: torch.dtype, device: 
 
 
 def zeros(dtype: torch.dtype, device: torch.device) -> Generator:
-    """Return zeros."""
+    """Return a generator of zeros."""
 
     def generate(_start: int, count: int) -> torch.Tensor:
         return torch.zeros(count, dtype=dtype, device=device)

@@ -54,9 +54,8 @@ class Group:
 class Scheduling:
     """Ray's scheduling state.
 
-    `groups` is None without an autoscaler. `starting` names the node groups with nodes on their way, `failed` the
-    reasons why others do not start. `refused` is whether the autoscaler cannot fit this gang while others hold what
-    they hold.
+    `groups` is None without an autoscaler. `starting` lists nodes that are starting, `failed` why others did not start.
+    `refused` is whether the autoscaler cannot fit this gang with the nodes that other jobs hold.
     """
 
     nodes: list[Node]
@@ -122,7 +121,7 @@ def too_late(request: GangRequest, seen: Scheduling, wait_s: float, state: str) 
 def wait_for_nodes(
     group: PlacementGroup, request: GangRequest, wait_s: float, elastic: bool, on_event: Callable[..., None]
 ) -> None:
-    """Wait until the group has its nodes, and report from time to time what is missing.
+    """Wait until the group has its nodes, and report periodically what is missing.
 
     WorkloadError if the group can never be placed, or was not placed within `wait_s` seconds.
     """

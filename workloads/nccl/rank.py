@@ -1,4 +1,4 @@
-"""One rank: a Ray actor that joins the process group and measures one row after the other."""
+"""Ray actor of one rank: joins the process group and measures rows."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Rank:
         return port
 
     def join(self, place: Place, address: str, port: int, own_ip: str, timeout_s: float, fault: Fault | None) -> None:
-        """Become rank `place.rank` of the process group with its rendezvous at address:port."""
+        """Join the process group as rank `place.rank`, with the rendezvous at address:port."""
         self.place, self.loop.fault = place, fault
         self._collect(place, own_ip)
         timeout = timedelta(seconds=timeout_s)

@@ -156,7 +156,7 @@ def _table(result: Result, wide: bool) -> Table:
 
 
 def _columns(rows: Sequence[Row], wide: bool) -> dict[str, Callable[[Row], str]]:
-    """Return the columns that fit, by name; what is equal in every row is in the heading instead."""
+    """Return the columns that fit, by name; values that are equal in every row are in the heading."""
     columns: list[tuple[str, bool, Callable[[Row], str]]] = [
         ("operation", True, lambda row: row.title),
         ("type", len({row.dtype for row in rows}) > 1, lambda row: row.dtype),
@@ -180,7 +180,7 @@ def _columns(rows: Sequence[Row], wide: bool) -> dict[str, Callable[[Row], str]]
 
 
 def _optional(value: Number | None, text: Callable[[Number], str]) -> str:
-    """Format a value; N/A for None, as nccl-tests writes it: that is not zero."""
+    """Format a value; N/A for None, as in nccl-tests."""
     return "N/A" if value is None else text(value)
 
 

@@ -1,4 +1,4 @@
-"""Results of benchmark runs, typed: the driver writes them on the cluster; judge, report, page and compare read them.
+"""Results of benchmark runs: the driver writes them on the cluster; judge, report, page and compare read them.
 
 Times in µs, bandwidths in GB/s (decimal), sizes in bytes. A field that does not apply is None, never 0.
 """
@@ -118,7 +118,7 @@ class World(Part):
 
 
 class Finding(Part):
-    """One finding of the judge: `code` is the exit code that it stands for, 0 for a remark or a warning."""
+    """One finding of the judge. `code` is its exit code, 0 for a remark or a warning."""
 
     code: int
     kind: str
@@ -149,7 +149,7 @@ class Verdict(Part):
 
 
 class JobResult(Part):
-    """What every job's result has. `schema_` is `schema` in JSON. The client sets job, cluster and command."""
+    """Common fields of all jobs' results. `schema_` is `schema` in JSON. The client sets job, cluster and command."""
 
     model_config = ConfigDict(alias_generator=lambda name: name.rstrip("_"), populate_by_name=True)
 
@@ -174,7 +174,7 @@ class JobResult(Part):
 
 
 class Result(JobResult):
-    """A benchmark run. `proves` is what the figures show: a fabric, or only that the functions work."""
+    """Result of a benchmark. `proves`: the figures measure a fabric, or only prove that the functions work."""
 
     schema_: str = SCHEMA
     spec: BenchOptions
@@ -194,7 +194,7 @@ class Result(JobResult):
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Read a file of `bench nccl --json`. WorkloadError if it is no such result."""
+        """Read a file of `bench nccl --json`. WorkloadError if it is not such a result."""
         try:
             found = json.loads(path.read_bytes(), parse_constant=_refuse)
         except OSError as error:

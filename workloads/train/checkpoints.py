@@ -46,7 +46,7 @@ class Folder:
         self.local = isinstance(self.filesystem, fs.LocalFileSystem)
 
     def check_writable(self) -> None:
-        """Raise WorkloadError if the folder is not writable, before anything is trained."""
+        """Raise WorkloadError if the folder is not writable."""
         try:
             self.write("writable", b"")
             self.filesystem.delete_file(f"{self.path}/writable")
@@ -127,7 +127,7 @@ class Writer:
         self.error: str | None = None
 
     def save(self, label: str, state: dict[str, Any]) -> None:
-        """Start to write, after the checkpoint before this one is complete."""
+        """Start to write, once the previous checkpoint is complete."""
         self.wait()
         self.pending = self.pool.submit(self._save, label, state)
 
@@ -155,7 +155,7 @@ class Writer:
 
 
 def reason(error: OSError) -> str:
-    """Return the system's message of an error, without Arrow's."""
+    """Return the operating system's message of an error, without Arrow's."""
     if error.errno:
         return os.strerror(error.errno)
     return str(error).splitlines()[0]

@@ -1,6 +1,6 @@
 """`rdma-ray train …`: the commands that train a model and show what a run did.
 
-Imports of ray, torch and matplotlib stay inside the commands, so that help is quick.
+Imports of ray, torch and matplotlib stay inside the commands to keep help fast.
 """
 
 from __future__ import annotations

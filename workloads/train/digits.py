@@ -68,11 +68,11 @@ class DigitsTask:
     flops_per_sample: float | None = None
 
     def __init__(self, options: DigitsOptions) -> None:
-        del options  # everything in them is the trainer's
+        del options  # only the trainer uses them
         self.digits = load()
 
     def check(self) -> None:
-        """Nothing can be missing: the data is part of scikit-learn."""
+        """Do nothing: the data is part of scikit-learn."""
 
     def epoch_steps(self, batch: int) -> int:
         return -(-len(self.digits.train_labels) // batch)

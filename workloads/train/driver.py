@@ -64,7 +64,7 @@ def main(text: str) -> int:
 
 
 def train(spec: RunOptions, began: float) -> Record:
-    """Run Ray Train, again after every preemption that left a checkpoint, and return the record of the run."""
+    """Run Ray Train, repeat it after every preemption that left a checkpoint, and return the record of the run."""
     folder = Folder(spec.checkpoint_dir, spec.name)
     folder.check_writable()
     if spec.inject_fault:

@@ -26,7 +26,7 @@ MOST_POINTS = 400
 
 
 def fields(record: Record, total_s: float, single: Single | None = None) -> dict[str, Any]:
-    """Return the fields of a Result that a Record decides. `total_s` is the driver's whole time."""
+    """Return the fields of a Result that come from a Record. `total_s` is the driver's whole time."""
     clock, losses = record.clock, record.losses
     resumed, epoch_steps = record.resumed_from, record.epoch_steps
     trained = max((sum(rank.step_s) for rank in record.ranks), default=0.0)
@@ -73,7 +73,7 @@ def figures(record: Record, single: Single | None = None) -> Figures | None:
     if not slowest:
         return None
     images = record.batch * len(slowest)
-    # A global batch is done when its last rank is: the rank with the longest time over all of them counts.
+    # A global batch ends with its slowest rank, so the rank with the longest total time counts.
     seconds = max(sum(rank.step_s[warm_up:]) for rank in ranks)
     rate = images / seconds
     flops, most = record.flops_per_sample, _peak(ranks)

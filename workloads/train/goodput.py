@@ -1,7 +1,7 @@
 """Goodput: the share of a run's time in steps that were kept, and where the rest went. Pure.
 
-After google/ml-goodput-measurement: productive step time over wall time, the rest ("badput") by its cause. Published
-for comparison: 0.90 … 0.92 on H100 runs; below 0.95 it reports overhead.
+Defined as in google/ml-goodput-measurement: productive step time over wall time, the rest ("badput") by its cause.
+Published for comparison: 0.90 … 0.92 on H100 runs; below 0.95 it reports overhead.
 """
 
 from __future__ import annotations

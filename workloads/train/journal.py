@@ -49,7 +49,7 @@ class Attempt:
 
 @dataclass
 class Failure:
-    """What Ray reported of a failed attempt: one line per rank."""
+    """Ray's report of a failed attempt: one line per rank."""
 
     time: float
     preemption: bool
@@ -67,11 +67,11 @@ class Journal:
         self.written = 0.0
 
     def note(self, due: bool = False, now: bool = False) -> None:
-        """Write the attempt in the background if the last time is long enough ago.
+        """Write the attempt in the background if the last write is long enough ago.
 
         Args:
-            due: Write in any case, as at a checkpoint, so that the journal has what is kept.
-            now: Write in any case, and wait.
+            due: Always write, as at a checkpoint, so that the journal has the steps that are kept.
+            now: Always write, and wait.
         """
         self.attempt.last = time.time()
         idle = self.pending is None or self.pending.done()

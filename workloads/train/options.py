@@ -239,4 +239,4 @@ def settable() -> list[str]:
 
 Request = Annotated[DigitsOptions | ConvNeXtOptions, Field(discriminator="task")]
 REQUEST: TypeAdapter[DigitsOptions | ConvNeXtOptions] = TypeAdapter(Request)
-"""Reads a request, whichever command it is of."""
+"""Reads the request of any training command."""

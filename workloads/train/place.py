@@ -1,4 +1,4 @@
-"""A rank's place: its number and device, its collectives with the other ranks, and when its nodes are reclaimed."""
+"""Place of a rank: its number and device, its collectives with the other ranks, and notices of preemption."""
 
 from __future__ import annotations
 
@@ -102,14 +102,14 @@ def in_ray_train() -> Place:
 
 @dataclass(frozen=True)
 class Leave:
-    """Why the run writes a checkpoint and ends now; `preempted`: it continues at once on other nodes."""
+    """Reason to write a checkpoint and end now. `preempted`: the run continues immediately on other nodes."""
 
     reason: str
     preempted: bool
 
 
 class Watch:
-    """Watches for the end of the nodes, at every look on every rank. The sums over ranks make all of them agree."""
+    """Watches for preemption and the time limit, at every look. Sums over ranks make all ranks agree."""
 
     def __init__(self, place: Place, submitted: float, max_run_s: float | None, name: str) -> None:
         self.place, self.name, self.max_run_s = place, name, max_run_s
@@ -124,7 +124,7 @@ class Watch:
         return float(self.deadline is not None and now >= self.deadline), float(now - self.polled >= POLL_S)
 
     def leave(self, time_is_up: float, poll: float) -> Leave | None:
-        """Return what to do. All ranks pass the same sums."""
+        """Return why to end the run now, or None. All ranks pass the same sums."""
         if time_is_up and self.max_run_s is not None:
             hours = self.max_run_s / 3600
             return Leave(

@@ -1,4 +1,4 @@
-"""A run as a picture: loss and step time over its steps, the time to its first step, and its goodput."""
+"""Picture of a run: loss and step time over its steps, the time to its first step, and its goodput."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from workloads.train.report import rate, title
 from workloads.train.result import Result
 
 LEAST = 0.012
-"""Parts of a bar below this share of it have no name."""
+"""Share of a bar below which a part has no label."""
 INK, SOFT, GRID, BAD = "#1c2127", "#5c6773", "#e3e7eb", "#b3261e"
 COLORS = ("#1f5fbf", "#b35900", "#6b4fa3", "#00796b", "#8a8f98", "#c2185b", "#5d4037", "#558b2f", "#37474f")
 STYLE: dict[str, Any] = {
@@ -66,7 +66,7 @@ def picture(result: Result, kind: Literal["png", "svg"] = "png") -> bytes:
             name = f"goodput {100 * goodput.share:.1f} %: where {_seconds(goodput.wall_s)} went"
             _bar(drawing.add_subplot(grid[2, :]), name, goodput.parts_s, COLORS)
         written = io.BytesIO()
-        # Neither date nor program.
+        # Without date and program, equal runs give equal files.
         metadata = {"Software": None} if kind == "png" else {"Date": None, "Creator": None}
         drawing.savefig(written, format=kind, metadata=metadata)
     return written.getvalue()
@@ -134,7 +134,7 @@ def _step_times(axes: Axes, result: Result) -> None:
 
 
 def _bar(axes: Axes, name: str, parts: Mapping[str, float], colors: tuple[str, ...]) -> None:
-    """Draw seconds by name as one horizontal bar, with a legend that leaves slivers out."""
+    """Draw seconds by name as one horizontal bar, with a legend of all but the smallest parts."""
     axes.set_axis_off()
     axes.set_title(name)
     total = sum(parts.values())

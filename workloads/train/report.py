@@ -1,4 +1,4 @@
-"""A training run on a terminal: progress while it runs, its figures at its end; and results read from files."""
+"""Training runs on a terminal: progress and figures. Reads results and Kubernetes objects from files."""
 
 from __future__ import annotations
 

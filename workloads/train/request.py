@@ -1,4 +1,4 @@
-"""From options to the request of a run on one stack: what the stack decides, and every error that needs no cluster."""
+"""Resolve options to the request of a run on a stack, and report errors that can be found without a cluster."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from workloads.train.options import ConvNeXtOptions, ConvNeXtSettings, RunOption
 from workloads.train.report import read_result
 
 WITHOUT_GPUS: dict[str, Any] = {"size": "tiny", "batch": 16, "backend": "aot_eager", "loader": 0}
-"""Defaults without GPUs: the whole path in seconds. inductor would compile C++ for a minute first."""
+"""Defaults without GPUs, for a run of seconds: inductor would compile C++ for a minute first."""
 STEPS_ON_GPUS, STEPS_ON_CPUS = 500, 50
 
 R = TypeVar("R", bound=RunOptions)
 
 
 def resolve(outputs: Outputs, options: R) -> R:
-    """Return the options with what the stack decides filled in. WorkloadError names what the stack cannot run."""
+    """Return the options completed for this stack. WorkloadError names what the stack cannot run."""
     if options.name and options.resume:
         raise WorkloadError("--name starts a run and --resume continues one: use one of the two")
     name = options.resume or options.name or new_id(options.task)
@@ -55,11 +55,7 @@ def gang(outputs: Outputs, workers: int) -> int:
 
 
 def resolve_convnext(outputs: Outputs, options: ConvNeXtOptions) -> tuple[ConvNeXtOptions, list[str]]:
-    """Return the resolved options, and notes about what was chosen for the user.
-
-    Raises:
-        WorkloadError: names what this stack cannot run.
-    """
+    """Return the resolved options, and notes on chosen defaults. WorkloadError names what the stack cannot run."""
     nodes, notes = outputs.nodes, []
     if not nodes.gpus_per_node:
         skipped = {"batch"} if options.global_batch else set()
@@ -105,7 +101,7 @@ def single(file: Path, options: ConvNeXtOptions) -> Single:
             f"--compare {file}: the result of {result.world or 0} workers; the scaling efficiency needs that of one:"
             f" --workers 1 --json {file}"
         )
-    # The number and the place of the images are no part of the work of a step.
+    # The number and the location of the images do not change the work of a step.
     for name in ConvNeXtSettings.model_fields.keys() - {"items", "data_path"}:
         there, here = getattr(result.spec, name, None), getattr(options, name)
         if there != here:
@@ -116,24 +112,19 @@ def single(file: Path, options: ConvNeXtOptions) -> Single:
 
 
 def environment(options: RunOptions, loopback: str | None) -> dict[str, str]:
-    """Return the variables of the job.
-
-    Args:
-        options: The resolved options.
-        loopback: Network interface of a cluster on one machine, else None.
-    """
+    """Return the job's variables. `loopback` is the network interface of a cluster on one machine, else None."""
     return {
         # Ray's default is 60 s. Scaling from zero takes minutes, and so does a first import of torch.
         "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": str(options.wait),
         # Ray polls its workers every 2 s, and each report waits for that.
         "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.5",
-        # It reports ranks that wait for each other, and ends nothing: a slow checkpoint is no hang.
+        # `observe` reports ranks that wait for each other, without ending them: a slow checkpoint is not a hang.
         **(
             {"RAY_TRAIN_ENABLE_NCCL_HANG_DETECTOR": "1", "RAY_TRAIN_NCCL_RAS_ACTION": "observe"}
             if options.use_gpu
             else {}
         ),
-        # gloo would resolve the host name to an address that other ranks cannot use. Nothing reclaims nodes of one
-        # machine: the watcher would be one more process to start.
+        # gloo would resolve the host name to an address that other ranks cannot use. Nodes on one machine are never
+        # preempted, so the watcher is not started.
         **({"GLOO_SOCKET_IFNAME": loopback, "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0"} if loopback else {}),
     }

@@ -1,4 +1,4 @@
-"""What a training run returns: the record of its workers, and the result that the driver writes from it. Pure.
+"""Results of a training run: the record of its workers, and the result that the driver writes from it. Pure.
 
 Times in seconds, memory in bytes, shares from 0 to 1. A field that does not apply or was not measured is None, never 0.
 """
@@ -16,7 +16,7 @@ SCHEMA = "rdma-ray/train/3"
 
 
 class Part(BaseModel):
-    """Part of the result: frozen, and without unknown fields, so that a renamed field is an error."""
+    """Part of the result: frozen, rejects unknown fields."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -144,8 +144,8 @@ class Figures(Part):
 
     `images_per_s` counts all workers, over the time of the slowest rank. `mfu` is the share of `peak_flops` (one GPU,
     dense bf16 whatever the run's precision) that `flops_per_image` amount to. `data_wait` is the largest share of its
-    time that a rank waited for data. `compile_s` covers the passes before the first step, which compile the model and
-    let DDP find its buckets. `peak_memory` is that of the fullest GPU, as PyTorch's allocator counts it.
+    time that a rank waited for data. `compile_s` covers the passes before the first step (see Clock). `peak_memory` is
+    that of the fullest GPU, as PyTorch's allocator counts it.
     """
 
     steps: int
@@ -229,7 +229,7 @@ class Survival(Part):
 
 
 class Result(Part):
-    """A whole run. Fields of what did not happen before training failed are None.
+    """Result of a whole run. Fields of phases that a failed run did not reach are None.
 
     `spec` is the request. `loss` and `accuracy` are the last ones. `steps` is the planned end of the run and `step` its
     actual end. `resumed_at` is the step that the run resumed from, `resumed_from` the epochs that were done by then.

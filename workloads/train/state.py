@@ -1,4 +1,4 @@
-"""State of a run: everything that it needs to continue as if it had never stopped, and the timing of its steps.
+"""State of a run: everything that it needs to resume as if it had never stopped, and the timing of its steps.
 
 The generators of random numbers (Python, NumPy, torch, CUDA) are seeded before every step by (seed, step, rank), and
 the order of the data is a function of (seed, step). The step therefore replaces the state of both.
@@ -77,7 +77,7 @@ class TrainState:
         }
 
     def finite(self) -> torch.Tensor:
-        """Return whether no number of the state is NaN or infinite, as a boolean on the device: nothing waits."""
+        """Return whether the whole state is finite, as a boolean on the device, without synchronization."""
         leaves, _ = tree_flatten(self.parts())
         checks = [leaf.isfinite().all() for leaf in leaves if isinstance(leaf, torch.Tensor)]
         device = next(self.model.parameters()).device
@@ -144,7 +144,7 @@ class Timer:
         self.before = self._mark()
 
     def step(self, wait_s: float) -> None:
-        """End a step, as far as this thread is concerned."""
+        """End a step on this thread; the device may still run it."""
         now = self._mark()
         self.marks.append((self.before, now))
         self.wait_s.append(wait_s)
@@ -176,7 +176,7 @@ class Timer:
 def measure(model: nn.Module, loss: Callable[[], torch.Tensor], place: Place, passes: int) -> Probe | None:
     """Time forward and backward passes alternately with and without the reduction of the gradients, without an update.
 
-    Their difference is the communication that nothing hides. Returns None where nothing is reduced.
+    Their difference is the exposed communication. Returns None without DDP.
     """
     parallel = next((part for part in model.modules() if isinstance(part, DistributedDataParallel)), None)
     if parallel is None:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
-# Function that makes the task of a name from the run's options.
+# Factory of each task, by name.
 FACTORIES = {
     "digits": "workloads.train.digits:DigitsTask",
     "convnext": "workloads.train.convnext.task:ConvNeXtTask",
@@ -59,11 +59,11 @@ class Task(Protocol):
         """Return figures of the bare model over all ranks' test data, equal on every rank; {} without test data."""
 
     def report(self) -> dict[str, Any]:
-        """Return what the task knows after training, as plain data: compiled graphs and graph breaks."""
+        """Return the task's own figures after training, as plain data: compiled graphs and graph breaks."""
 
 
 def load(options: RunOptions) -> Task:
-    """Return the task of a run. Imports its module, which only ranks can: it requires torch."""
+    """Return the task of a run. Imports its module, which requires torch."""
     module, function = FACTORIES[options.task].split(":")
     task: Task = getattr(import_module(module), function)(options)
     return task

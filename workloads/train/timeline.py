@@ -60,7 +60,7 @@ def _timeline(began: float, ends: Ends, unknown: dict[str, str]) -> Timeline | N
             unknown.setdefault(name, NOT_REACHED)
             continue
         ended, source = ends[name]
-        # A clock ahead of another, or parallel phases: time does not run backwards.
+        # Clocks may differ and phases overlap: no phase ends before the previous one.
         ended = max(at, ended)
         phases.append(Phase(name=name, began=at, ended=ended, source=source))
         at = ended

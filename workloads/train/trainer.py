@@ -1,8 +1,8 @@
 """Training loop that every worker runs, the same for every task.
 
-An interrupted run ends bit for bit like an uninterrupted one on as many ranks. Data and generators are functions of the
-step. Two passes without an update precede the first step of every start: they compile the model, and DDP finds its
-order of buckets (gradients are summed bucket by bucket, so another order would round differently).
+A resumed run ends bit for bit like an uninterrupted one on the same number of ranks: data and generators are functions
+of the step. Two passes without an update precede the first step of every start: they compile the model, and let DDP
+find its order of buckets (gradients are summed bucket by bucket, so another order would round differently).
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def train(spec: RunOptions, place: Place, submitted: float, driver: float) -> Re
         run = Run(spec, place, clock)
     except WorkloadError as error:
         broken = str(error)
-    # An error of one rank (a node without the data) ends all: no rank may wait for one that has left.
+    # An error on one rank (a node without the data) ends all ranks: none may wait for one that has left.
     texts, steps = zip(*place.gather((broken, run.first_step if run else 0)), strict=True)
     errors = [(rank, text) for rank, text in enumerate(texts) if text]
     if run is None or errors:
@@ -77,7 +77,7 @@ def train(spec: RunOptions, place: Place, submitted: float, driver: float) -> Re
         place.report(metrics(found))
         return found
     except WorkloadError as error:
-        # Other ranks may wait for this one, and only its end ends them. The next start reads the journal.
+        # Other ranks may wait for this one, so it must end as well. The next start reads the journal.
         journal.doom(run.folder, submitted, str(error))
         raise
 
@@ -85,8 +85,7 @@ def train(spec: RunOptions, place: Place, submitted: float, driver: float) -> Re
 class Run:
     """One attempt: a model with its state, its data, its journal.
 
-    The constructor does not communicate, so that each rank may fail in it. `build` and everything after it is
-    collective.
+    The constructor does not communicate, so a single rank may fail in it. `build` and all later methods are collective.
     """
 
     def __init__(self, spec: RunOptions, place: Place, clock: Clock) -> None:
@@ -327,7 +326,7 @@ class Run:
             self.error = (f"{what}: {why}", Exit.WRONG_DATA)
 
     def record(self) -> Record:
-        """Return what this attempt was and did. Every rank calls it; only rank 0's clock counts."""
+        """Return the record of this attempt. Every rank calls it; only rank 0's clock counts."""
         place, spec = self.place, self.spec
         own = RankRecord(
             worker=Worker(

@@ -1,7 +1,7 @@
-"""Collect the evidence of a run: each rank sets up NCCL's log and reads its node, the driver assembles the answers.
+"""Collect the evidence of a run: each rank sets up NCCL's log and reads its node; the driver assembles the answers.
 
-NCCL writes its log to a temporary folder of the rank, which is removed after the run. NCCL_DEBUG, NCCL_DEBUG_SUBSYS and
-NCCL_DEBUG_FILE that the user set stay as they are; a log file of the user's is read and kept.
+NCCL writes its log to a temporary folder of the rank, which is removed after the run. User settings of NCCL_DEBUG,
+NCCL_DEBUG_SUBSYS and NCCL_DEBUG_FILE take precedence; the user's log file is read and not removed.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ LEVEL, SUBSYSTEMS, FILE = "NCCL_DEBUG", "NCCL_DEBUG_SUBSYS", "NCCL_DEBUG_FILE"
 LOGGED = "INIT,NET,GRAPH,TUNING"
 STEERING = ("NCCL_", "GLOO_", "TORCH_NCCL_", "FI_", "OFI_", "UCX_", "LD_LIBRARY_PATH")  # prefixes of variables
 LEVELS = ("INFO", "TRACE", "ABORT")  # levels that show how data travels
-ROOM = 512 * 2**20  # bytes that must be free where NCCL writes: a full disk costs a node more than a log
-READ = 256 * 2**20  # bytes of a log that are read; INFO writes some MB
-PIECE = 2**16  # characters read at once, however long a line is
+ROOM = 512 * 2**20  # bytes that must be free where NCCL writes, so that a log does not fill the node's disk
+READ = 256 * 2**20  # bytes of a log to read; INFO writes a few MB
+PIECE = 2**16  # characters to read at once, however long a line is
 FOLDER = "rdma-ray-nccl-"
-IMAGE = "RDMA_RAY_IMAGE"  # variable by which a pod's manifest gives its containers the name of their image
+IMAGE = "RDMA_RAY_IMAGE"  # variable that a pod's manifest sets to the name of the image
 ANSWER_S = 60  # a log of 256 MiB takes 20 s to read; everything else takes less than a second
-CHANNELS = 2**14  # connections that a result keeps of all ranks together: 2 MB of JSON
-FEWEST_CHANNELS = 32  # and of one rank at least
+CHANNELS = 2**14  # connections kept in a result, over all ranks: 2 MB of JSON
+FEWEST_CHANNELS = 32  # connections kept per rank, at least
 WARNINGS = 20  # warnings kept per rank
 
 
@@ -55,11 +55,9 @@ class Collected:
 
 
 class Collector:
-    """Evidence of one rank: `start` before the process group forms, `finish` at the end or after a hang.
+    """Collects one rank's evidence: call `start` before the process group forms, `finish` at the end or after a hang.
 
-    Args:
-        first: Whether this rank reads what belongs to the whole node; one rank of each node does.
-        environment: Variables of the process; tests pass their own, as for the folders and `topology`.
+    `first` is whether this rank also reports on its node (NICs, counters, topology).
     """
 
     def __init__(
@@ -82,7 +80,7 @@ class Collector:
         self.missing: list[str] = []
 
     def start(self) -> None:
-        """Make NCCL write a log, and read the counters. Never raises: a run without evidence is still a run."""
+        """Configure NCCL's log, and read the counters. Never raises: missing evidence does not fail a run."""
         if self.nccl:
             self._prepare_log()
         if self.first:
@@ -192,7 +190,7 @@ def expanded(pattern: str, host: str, pid: int) -> str:
 
 
 def remove_stale(folder: Path) -> None:
-    """Remove log folders of ranks that were killed: their process no longer exists."""
+    """Remove the log folders of processes that no longer exist."""
     for left in folder.glob(f"{FOLDER}*-*"):
         pid = left.name.removeprefix(FOLDER).partition("-")[0]
         if pid.isdecimal() and not Path("/proc", pid).exists() and Path("/proc/self").exists():
@@ -211,7 +209,7 @@ def _lines(readline: Callable[[int], str], known: tuple[str, ...]) -> Iterator[s
 def gather(actors: Sequence[Any], with_logs: bool, emit: Callable[..., None], answer_s: float = ANSWER_S) -> Evidence:
     """Collect the evidence of all ranks within `answer_s` seconds; emit their logs as events if `with_logs`.
 
-    Never raises: it runs after the measurement or its failure, and must hide neither.
+    Never raises: an error here would hide the measurement or its failure.
     """
     try:
         references = [actor.evidence.remote(with_logs) for actor in actors]

@@ -153,7 +153,7 @@ FIELDS = tuple(LogFacts.model_fields)
 
 
 def thinned(facts: LogFacts, channels: int, warnings: int) -> LogFacts:
-    """Return the facts with at most so many connections and warnings; of a thousand ranks, each has thousands.
+    """Return the facts with at most this many connections and warnings: in large runs each rank has thousands.
 
     Connections through NICs without GPUDirect RDMA are kept first, then one of each device and direction.
     """
@@ -177,10 +177,7 @@ def thinned(facts: LogFacts, channels: int, warnings: int) -> LogFacts:
 
 
 def merge(logs: list[LogFacts]) -> LogFacts:
-    """Merge the facts of several ranks. A value that cannot be combined (plugin, version) is the first rank's.
-
-    `plugins`, `versions`, `nics_by_host` and `hosts` keep what differs.
-    """
+    """Merge the facts of several ranks. Values that cannot be combined (plugin, version) are the first rank's."""
     found = [log for log in logs if log.lines]
     merged = LogFacts(**{name: _merged([getattr(log, name) for log in [*found, LogFacts()]]) for name in FIELDS})
     # Ranks of the largest communicator only: those of a smaller one count from 0 again.
@@ -203,7 +200,7 @@ def merge(logs: list[LogFacts]) -> LogFacts:
             "warnings_left_out": left_out + max(0, len(warnings) - WARNINGS_KEPT),
             "channels_left_out": sum(log.channels_left_out for log in found),
             "lines": sum(log.lines for log in found),
-            # An empty log was lost, which leaves the whole incomplete.
+            # An empty log counts as lost.
             "truncated": merged.truncated or any(log.truncated for log in logs) or len(found) < len(logs),
         }
     )

@@ -3,8 +3,7 @@
 Formats: the INFO and WARN calls of NVIDIA/nccl v2.18.3 to v2.30.7 (src/debug.cc, init.cc, enqueue.cc, graph/topo.cc,
 transport/), of aws/aws-ofi-nccl v1.1 to v1.19 (src/nccl_ofi_net.cpp), and of gIB in published logs; read Nov 2026.
 NCCL writes `host:pid:tid [device] NCCL INFO message`; Ray, MPI and log collectors add prefixes, and lines of several
-ranks may be mixed. Numbers are bounded in the patterns and messages are cut, so no text raises an error or costs more
-than its length.
+ranks may be mixed. Patterns bound numbers, and messages are cut, so any text parses without error in linear time.
 """
 
 from __future__ import annotations
@@ -79,7 +78,7 @@ def parse_log(text: str) -> LogFacts:
 
 
 def parse_lines(lines: Iterable[str]) -> LogFacts:
-    """Do the same for a file's lines, each with its line end, without loading a log of 200 MB into memory."""
+    """Return the facts in a log's lines, each with its line end, without holding the whole log in memory."""
     reader = Reader()
     for line in lines:
         reader.line(line)
@@ -148,7 +147,7 @@ class Reader:
             self._warn(line[mark + 10 : mark + 10 + LONGEST].strip())
 
     def _info(self, writer: Writer, text: str) -> None:
-        """Dispatch by how a message starts: most lines of a long log match none of these."""
+        """Dispatch on the start of a message: most lines of a long log match no pattern."""
         if text.startswith(("Channel ", "CollNet ")):
             if self.whole:  # GDRDMA may have followed in a line that was cut
                 self._channel(writer, text)

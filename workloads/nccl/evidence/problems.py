@@ -1,6 +1,6 @@
-"""Findings in the evidence: what NCCL's log and the nodes show that differs from what was requested. Pure.
+"""Findings in the evidence: how NCCL's log and the nodes differ from the request. Pure.
 
-A finding with code 5 means that the figures, however good, are not those of the requested fabric; code 0 is a remark.
+Code 5: the figures are not those of the requested fabric. Code 0: a remark.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from workloads.nccl.result import Finding
 PLUGINS = {"gib": "gIB", "efa": "Libfabric"}
 FIX = "set NCCL_DEBUG=INFO and NCCL_DEBUG_SUBSYS=INIT,NET,GRAPH,TUNING on every rank"
 SILENT = 0.1  # share of what the node's median NIC sent
-BUSY = 10**9  # bytes that the median NIC must have sent before a silent NIC means something
+BUSY = 10**9  # bytes that the median NIC must send before a silent NIC is reported
 
 
 def failure(kind: str, text: str, code: Exit = Exit.NOT_AS_ASKED) -> Finding:
@@ -107,7 +107,7 @@ def _network(facts: LogFacts, transport: str | None) -> Iterator[Finding]:
         )
     if expected is not None and others:
         yield failure("other-plugin", f"this machine's plugin is {expected}; NCCL used {', '.join(others)}")
-    # A truncated log need not contain these lines; that it is truncated is a finding of its own.
+    # A truncated log may lack these lines, and has its own finding.
     if not facts.plugins and not facts.truncated:
         yield failure("no-plugin", f"the log does not name the network that NCCL used; {FIX}")
     if transport == "efa" and facts.provider is not None and facts.provider != "efa":

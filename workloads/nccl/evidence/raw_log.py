@@ -1,8 +1,8 @@
-"""Text that leaves a rank: without secrets, cut and compressed, sent in the job's log, written by the client.
+"""NCCL's raw logs: redacted, cut and compressed on the ranks, sent in the job's log, written by the client.
 
-Redaction removes what looks like a secret by name or shape, and the values that this process knows to be secret; too
-much rather than too little. NCCL's log travels in the job's log because every cluster offers that channel. A rank sends
-at most KEPT bytes of its log (the beginning and the end) in at most PACKED bytes, all ranks together ALL_PACKED.
+Redaction removes text that looks like a secret by name or shape, and known secrets of this process. It prefers to
+remove too much. A rank sends at most KEPT bytes of its log (the beginning and the end) in at most PACKED bytes, all
+ranks together ALL_PACKED.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ def confirm(fleet: Fleet, suspect: Suspect) -> Steps[bool]:
     nor wrong data, so a test that broke is not repeated alone.
     """
     unit = suspect.unit
-    fleet.good.discard(unit)  # in question whatever it passed before: a flapping link passes often
+    fleet.good.discard(unit)  # earlier passes do not count: a flapping link often passes
     for _ in range(TRIES):
         failed = [outcome for outcome in suspect.failed if _independent(fleet, unit, outcome)]
         partners = {outcome.partners(unit) for outcome in failed}
@@ -72,7 +72,7 @@ def many(probe: Probe) -> Probe:
 
 
 def explain(fleet: Fleet, outcome: Outcome) -> Steps[bool]:
-    """Find why a test failed whose units pass with others; return True if it fails again alone, so a unit is at fault.
+    """Explain a failed test whose units pass with others; return True if it fails again alone: a unit is at fault.
 
     If it passes alone, its whole round runs again, to distinguish a fabric that cannot carry all tests at once from a
     flapping link.
@@ -136,8 +136,8 @@ def _undecided(fleet: Fleet, suspect: Suspect) -> None:
 def find_rails(fleet: Fleet) -> Steps[None]:
     """Set the slow rails of every accused unit. A control pair gives the bandwidth of a healthy rail.
 
-    A slow rail is measured again with the partner's next rail: if that is slow too, it is this unit's NIC; else it is
-    what both ends of the rail have between them.
+    A slow rail is measured again with the partner's next rail: if that is slow too, this unit's NIC is at fault; else
+    the path between both ends of the rail is.
     """
     accused = [one for one in fleet.accused.values() if one.fault in RAIL_FAULTS]
     if not accused or fleet.settings.rails < 2:

@@ -48,7 +48,7 @@ def main(text: str) -> int:
 
 
 def units_of(gang: HuntGang) -> list[Unit]:
-    """Return what can be accused, with names: host and address of the node, and the rank or GPU if units are ranks."""
+    """Return the units, each named by its node's host and address, and by rank and GPU if units are ranks."""
     rails, by_rank = gang.options.rails, gang.options.unit == "rank"
     found = []
     for unit, member in enumerate(gang.members[::rails]):

@@ -1,4 +1,4 @@
-"""State of a hunt: every test that ran, the reference for each kind of test, which units are good and which accused."""
+"""State of a hunt: tests that ran, the reference of each kind of test, good units and accused units."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ ENOUGH = 3  # tests of a kind that make a reference
 MANY = 5  # samples among which a single slow one shows a flapping link
 MANY_SAMPLES = 8  # samples of a kind whose spread shows the fleet's noise
 UPPER_QUARTILE = 0.6745  # of a normal distribution, in standard deviations
-Z = 3.3  # standard deviations of noise that a single result may be off: the usual 0.90 at 3 %
-Z_UNSTEADY = 5.0  # and those that one of many samples may be off before it shows a flapping link
+Z = 3.3  # standard deviations of noise allowed in a single result: 0.90 at 3 % noise
+Z_UNSTEADY = 5.0  # standard deviations beyond which one of many samples shows a flapping link
 
 
 class References:
@@ -202,14 +202,14 @@ class Fleet:
         return self.random.sample(found, len(found) if most is None else min(most, len(found)))
 
     def disputed(self) -> set[int]:
-        """Return units that confirm nothing: the accused, and both sides of a failed pair whose sides both passed."""
+        """Return units that cannot confirm others: the accused, and both units of a failed pair that also passed."""
         clashes = [outcome.probe.units for outcome in self._failed_pairs if self.good.issuperset(outcome.probe.units)]
         return {unit for units in clashes for unit in units} | self.accused.keys()
 
     def controls(self, busy: Collection[int], others: int) -> list[Probe]:
         """Return pairs of known-good units to run with `others` suspect ones, so that pairs have a reference.
 
-        Two at least, because the second best result is the reference, with many samples; none once pairs have one.
+        At least two, because the second best result is the reference; none once pairs have a reference.
         """
         missing = 0 if self.references.fleet("pair") else max(2, ENOUGH - others)
         free = self.known_good(busy, most=2 * missing)
@@ -242,7 +242,7 @@ class Fleet:
             self.findings.append(finding)
 
     def check_floor(self, kind: Kind) -> None:
-        """Record that the fleet as a whole misses the floor; single units are judged against the fleet itself."""
+        """Record a finding if the fleet as a whole misses the floor; single units are judged against the fleet."""
         if self.references.below_floor(kind):
             own = self.references.fleet(kind)
             text = f"healthy {kind}s give about {own:.4g} GB/s, below the floor of {self.references.floor:g}"

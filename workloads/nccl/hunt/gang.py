@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from pathlib import Path
 from statistics import median
 from types import TracebackType
 from typing import Any
@@ -24,15 +23,15 @@ from workloads.exits import last_line
 from workloads.interfaces import interface_of
 from workloads.nccl.bandwidth import busbw
 from workloads.nccl.collectives import AllGather, Place
+from workloads.nccl.evidence.node import INFINIBAND
 from workloads.nccl.gang import Gang, rank_order
 from workloads.nccl.hunt.options import HuntOptions
 from workloads.nccl.hunt.plan import Answer, Broken, Probe, Round
 from workloads.nccl.rank import Rank
 
-INFINIBAND = Path("/sys/class/infiniband")
 SLOW_S = 0.2  # delay of each run by an injected slow fault
 BURN_GPU, BURN_CPU = 8192, 256  # side of the square matrices
-BURN_S = {True: 2.0, False: 0.1}  # least seconds of a burn's sample, on a GPU or a CPU
+BURN_S = {True: 2.0, False: 0.1}  # minimum seconds of a burn's sample, on a GPU or a CPU
 EXTRA_S = 2  # seconds that the driver waits longer than the ranks, so that ranks that time out can report it
 
 
@@ -136,7 +135,7 @@ class HuntRank(Rank):
             operation.prepare(salt + 2)
             self.device.synchronize()
             dist.barrier()
-            # The median of the runs: one that the operating system delayed shows nothing of the network.
+            # The median ignores runs that the operating system delayed.
             samples.append(median(self.device.time(run, order.iterations).per_iteration))
         return Report(samples, wrong + operation.left_wrong())
 

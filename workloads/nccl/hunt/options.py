@@ -1,7 +1,4 @@
-"""Options of `bench hunt`: the command's parameters, completed by `resolve`, are the job's input.
-
-A field that is None depends on the stack until `resolve` sets it. The driver reads the same model as JSON.
-"""
+"""Options of `bench hunt`. `resolve` sets the fields that depend on the stack; the driver reads the model as JSON."""
 
 from __future__ import annotations
 

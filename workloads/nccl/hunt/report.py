@@ -120,7 +120,7 @@ def _pairs(result: HuntResult) -> dict[tuple[int, int], Test]:
 
 
 def _units(pairs: Iterable[tuple[int, int]]) -> list[int]:
-    """Return the units with a cell, so a fleet of hundreds shows those in question."""
+    """Return the units with at least one measured pair."""
     return sorted({unit for pair in pairs for unit in pair})
 
 
@@ -159,7 +159,7 @@ def _csv(rows: Iterable[Iterable[object]]) -> str:
 def as_text(result: HuntResult) -> Text:
     """Return the colored matrix with units by number; empty without pairs and for too many units.
 
-    The color is the verdict, because a run on CPUs has a threshold of its own; the picture's colors are by share.
+    Colors show the verdict, because thresholds differ on CPUs; the picture's colors show shares.
     """
     pairs = _pairs(result)
     units = _units(pairs)
@@ -222,7 +222,7 @@ def as_svg(result: HuntResult) -> str:
     legend = [Patch(color=color, label=name) for name, color in zip(names, colors, strict=True)]
     figure.legend(handles=legend, title="share of the reference", loc="outside lower left", ncols=4, fontsize=8)
     out = io.StringIO()
-    # Text stays text, and dollar signs in names are no formulas. Equal results give equal files.
+    # Keep text as text, disable formulas in names, and write equal results as equal files.
     with rc_context({"svg.fonttype": "none", "svg.hashsalt": "hunt", "text.parse_math": False}):
         figure.savefig(out, format="svg", metadata={"Date": None})
     return out.getvalue()

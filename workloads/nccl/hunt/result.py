@@ -1,4 +1,4 @@
-"""Result of a hunt, typed: the driver concludes and writes it on the cluster; the client shows and draws it.
+"""Result of a hunt: the driver writes it on the cluster; the client shows and draws it.
 
 Bandwidths in GB/s busbw (decimal), burns in TFLOP/s. A field that does not apply is None, never 0.
 """
@@ -18,7 +18,7 @@ from workloads.nccl.hunt.plan import Broken, Fault, Finding, Kind, Severity, Ver
 from workloads.nccl.result import JobResult
 
 SCHEMA = "rdma-ray/hunt/1"
-ISOLATE_BELOW = 0.5  # share of the reference below which a unit spoils every job that it is in
+ISOLATE_BELOW = 0.5  # share of the reference below which a unit slows every job that uses it
 
 FAULTS: dict[Fault, str] = {
     "slow": "slow on the network",
@@ -32,7 +32,7 @@ FAULTS: dict[Fault, str] = {
 
 
 class Unit(Part):
-    """What can be accused: a node with its ranks, or one rank. `nics` are the RDMA devices of its node."""
+    """Unit that a hunt can accuse: a node with its ranks, or one rank. `nics` are the RDMA devices of its node."""
 
     unit: int
     name: str
@@ -44,7 +44,7 @@ class Unit(Part):
     nics: list[str]
 
     def nic(self, rail: int) -> str | None:
-        """Return the rail's RDMA device, if the number of devices shows that their order is that of the rails."""
+        """Return the rail's RDMA device; None unless the node has 8 or 16 devices, whose order is that of the rails."""
         return self.nics[rail] if rail < len(self.nics) and len(self.nics) in (8, 16) else None
 
 
@@ -136,7 +136,7 @@ def conclude(verdict: Verdict, units: Sequence[Unit]) -> tuple[Exit, str]:
 
 
 def severity(accused: plan.Accused) -> Severity:
-    """Return `isolate` for a unit that no job may use, `drain` for one whose jobs may end."""
+    """Return `isolate` for a unit that no job may use, `drain` for one whose jobs may finish."""
     if accused.fault in ("wrong", "hang", "error") or (accused.share is not None and accused.share < ISOLATE_BELOW):
         return "isolate"
     return "drain"

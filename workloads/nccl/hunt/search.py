@@ -1,9 +1,9 @@
 """Search for the faulty units: each unit alone, then pairs or groups, then rails, then the fabric.
 
 Few units are tested in disjoint pairs, rotated once, or in every pair by the circle method. Many units are tested in
-about √N groups at once; failed groups are halved, and the units that halving leaves unknown are tested together. After
-NVIDIA's Cluster Readiness Engine (ADR-021/054/055, mode `diagnose`: groups of ⌈√N⌉, bisection, confirmation with
-known-good nodes) and generalized binary splitting: of a set that holds a fault only one half is tested; if it passes,
+about √N groups at once; failed groups are halved, and the units that halving leaves unknown are tested together. This
+follows NVIDIA's Cluster Readiness Engine (ADR-021/054/055, mode `diagnose`: groups of ⌈√N⌉, bisection, confirmation
+with known-good nodes) and generalized binary splitting: only one half of a set with a fault is tested; if it passes,
 the fault is in the other.
 """
 
@@ -22,12 +22,12 @@ from workloads.nccl.hunt.plan import NETWORK, Accused, Answer, Outcome, Probe, R
 
 SMALL = 32  # units that are searched by pairs
 ROTATED = 2  # rounds of pairs without --full
-ALL_UP_TO = 4  # units of which every pair is measured anyway: three rounds at most
+ALL_UP_TO = 4  # most units whose pairs are all measured without --full: three rounds at most
 PASSES = 3  # searches of the failures that remain unexplained
 
 
 def play(units: int, settings: Settings, answer: Callable[[Round], Sequence[Answer]]) -> Verdict:
-    """Run a whole search with the answers that `answer` returns for each round."""
+    """Run a whole search; `answer` runs a round and returns one answer per test."""
     steps = hunt(units, settings)
     try:
         tests = next(steps)
@@ -63,7 +63,7 @@ def hunt(units: int, settings: Settings) -> Steps[Verdict]:
 
 
 def _single(fleet: Fleet) -> Steps[None]:
-    """Test compute, and the ranks of one unit. No partner takes part, so no verdict needs one."""
+    """Test each unit alone: its compute, and the links between its ranks. These verdicts need no partner."""
     kinds: tuple[Literal["burn", "intra"], ...] = ("burn", "intra") if fleet.settings.rails > 1 else ("burn",)
     for kind in kinds:
         units = [unit for unit in fleet.units if unit not in fleet.accused]
@@ -75,7 +75,7 @@ def _single(fleet: Fleet) -> Steps[None]:
 
 
 def _recheck_partners(fleet: Fleet) -> Steps[None]:
-    """Test verdicts again that rest on a partner accused later."""
+    """Repeat the tests of verdicts that relied on a partner accused later."""
 
     def doubtful(one: Accused) -> bool:
         return any(partner in fleet.accused for partners in one.partners for partner in partners)
@@ -97,7 +97,7 @@ def _undecided_rails(fleet: Fleet) -> Steps[None]:
 
 
 def _side_by_side(fleet: Fleet) -> Steps[None]:
-    """Check that the fabric carries tests side by side: run one alone that passed in a full round."""
+    """Check that the fabric carries concurrent tests: repeat one alone that passed in a full round."""
     passed = [
         outcome
         for outcome in fleet.outcomes
@@ -132,7 +132,7 @@ def _pairs(fleet: Fleet, units: Sequence[int]) -> Steps[None]:
         rounds = rounds[:ROTATED]
     outcomes: list[Outcome] = []
     for pairs in rounds:
-        # Every hang costs a whole time-out: a unit that hung with two partners sits out.
+        # Every hang costs a whole time-out: skip a unit that hung with two partners.
         hung = Counter(unit for outcome in outcomes if outcome.broken == "hang" for unit in outcome.probe.units)
         here = [pair for pair in pairs if all(hung[unit] < PARTNERS for unit in pair)]
         outcomes += yield from fleet.run([fleet.probe(pair, "pairs") for pair in here])
@@ -184,7 +184,7 @@ def _groups(fleet: Fleet, units: Sequence[int]) -> Steps[None]:
                 unexplained[suspect.origin.number] = suspect.origin
         outcomes = []
         for origin in unexplained.values():
-            # The accused explain a test that they were in: its other units have passed other tests since.
+            # An accused unit explains a failed test: the test's other units have passed other tests since.
             if fleet.accused.keys().isdisjoint(origin.probe.suspects) and (yield from explain(fleet, origin)):
                 outcomes.append(origin)
         if not outcomes:
@@ -195,7 +195,7 @@ def _groups(fleet: Fleet, units: Sequence[int]) -> Steps[None]:
 
 
 def _first_groups(fleet: Fleet, groups: Sequence[Sequence[int]]) -> Steps[list[Outcome]]:
-    """Test the first groups. If most fail, one of them alone shows whether all at once is too much."""
+    """Test the first groups. If most fail, repeat one alone to see whether concurrent tests overload the fabric."""
     outcomes = yield from fleet.test([fleet.probe(group, "groups") for group in groups])
     fleet.check_floor("group")
     if not _most_failed(outcomes):
@@ -212,10 +212,7 @@ def _first_groups(fleet: Fleet, groups: Sequence[Sequence[int]]) -> Steps[list[O
 
 
 def _smaller(fleet: Fleet, outcomes: list[Outcome]) -> Steps[list[Outcome]]:
-    """Halve all groups until no more than half of them fail.
-
-    With a fault in nearly every group the best groups are only the least bad ones, and no reference.
-    """
+    """Halve all groups until at most half of them fail: with a fault in nearly every group, none is a reference."""
     while _most_failed(outcomes) and max(len(outcome.probe.units) for outcome in outcomes) > 3:
         halves = [
             half for outcome in outcomes for half in _parts(outcome.probe.units, -(-len(outcome.probe.units) // 2))
@@ -253,7 +250,7 @@ def _bisect(fleet: Fleet, sets: list[SuspectSet], size: int, unexplained: dict[i
             (one.units[: max(1, len(one.units) // 2)], one) for one in sets
         ]
         if all(len(one.units) <= 1 for one in sets):
-            # Last, so that one or a few tests clear the rest of all halvings.
+            # Last, so that a few tests clear what remains of all halvings.
             candidates += [(part, None) for part in _parts(pool, size)]
         for units, one in candidates:
             if probe := _padded(fleet, units, size, busy):

@@ -37,7 +37,7 @@ def is_whole(measurement: Measurement) -> bool:
 
 
 def completeness(measurement: Measurement) -> Iterator[Finding]:
-    """Find no result, half a result, or a hang. A time-out that did not stop the run is a remark."""
+    """Find a missing or incomplete result, or a hang. A time-out that did not stop the run is a remark."""
     first_error = "".join(f": {line}" for line in measurement.errors[:1])
     if measurement.hang:
         code = Exit.OK if is_whole(measurement) else Exit.HANG
@@ -85,7 +85,7 @@ def wrong_data(measurement: Measurement) -> Iterator[Finding]:
 
 
 def unchecked(measurement: Measurement, expectation: Expectation) -> Iterator[Finding]:
-    """Find rows whose data was not checked: wrong data may be fast."""
+    """Find rows whose data was not checked."""
     rows = [row for run in measurement.runs for row in run.rows if expectation.includes(row.op)]
     without = sum(any(figures.wrong is None for figures in row.columns) for row in rows)
     without += sum(run.unverified for run in measurement.runs)
@@ -98,10 +98,8 @@ def unchecked(measurement: Measurement, expectation: Expectation) -> Iterator[Fi
 def disagreements(run: Run, ranks: int) -> list[Finding]:
     """Find a table that contradicts itself: bandwidths follow from sizes, times and the number of ranks.
 
-    Otherwise Gbit/s, GiB/s or milliseconds would be judged as GB/s and microseconds.
-
-    Args:
-        ranks: Requested ranks, used if the table does not show their number.
+    This catches Gbit/s, GiB/s or milliseconds in place of GB/s and microseconds. `ranks` is the requested number, used
+    if the table shows none.
     """
     # The largest row has the most digits.
     rows = sorted(run.rows, key=lambda row: -row.size)
@@ -181,7 +179,7 @@ def same_run(measurement: Measurement) -> Iterator[Finding]:
 
 
 def covered(measurement: Measurement, expectation: Expectation) -> Iterator[Finding]:
-    """Check that every node has a rank with a log: it shows only that node's NICs."""
+    """Check that every node has a rank with a log, which shows that node's NICs only."""
     facts = measurement.facts
     hosts = set(facts.hosts.values()) if facts else set()
     if facts and hosts and len(hosts) < min(expectation.nodes, facts.nnodes or expectation.nodes):
@@ -266,7 +264,7 @@ def bandwidth(
                 met.add(row.op)
     requested = expectation.ops or sorted({row.op for _, row in rows})
     missing = [op for op in requested if op not in met]
-    # Without --op one operation with a figure is enough: most operations have no figure anywhere.
+    # Without --op, one operation with a figure is enough: most operations have no published figure.
     if runs and missing and (expectation.ops or not met):
         found.append(no_baseline(missing, expectation))
     return comparisons, found

@@ -1,16 +1,16 @@
-"""What a measurement is judged by: the machine type, its published figures, the most its NICs can carry. Pure.
+"""Expectation of a measurement: the machine type, its published figures, and the ceilings of its NICs. Pure.
 
-Floors: of each operation and type the row of the largest size counts, out of place, from 1 GiB on; never an average
-over a sweep, never the better column. Its floor is the published figure for that machine, operation and number of nodes
+Floors: the largest row of each operation and type counts, out of place, from 1 GiB on; never an average over a sweep,
+never the better column. Its floor is the published figure for that machine, operation and number of nodes
 at the nearest size that is not above the measured one, so a smaller message's figure never excuses a larger message.
 A figure for a named algorithm counts if NCCL used that algorithm, or if nothing shows which one it used; then the
-highest counts. Of two publications about the same thing the lower one counts.
+highest counts. Of two publications of one figure, the lower counts.
 
 Ceilings, for `n` ranks on `k` nodes of `g` GPUs: a ring sends every byte of its bus bandwidth through the NICs of each
 node, so busbw cannot exceed their sum. Other algorithms move data within a node first; at least busbw·g·(k - 1)/(n - 1)
 must then cross (NVIDIA/nccl-tests#196 and #22; stas00/ml-engineering: network/README.md, 744d01e, 2026-08-22).
 
-Bandwidths in GB/s, decimal. This is the client's side: the machine catalog is not on the cluster.
+Bandwidths in GB/s, decimal. This module runs on the client only: the cluster has no machine catalog.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from workloads.client.stack import limits_of
 from workloads.exits import WorkloadError
 from workloads.nccl.bandwidth import BUSBW_FACTORS, busbw
 from workloads.nccl.evidence.facts import LogFacts
-from workloads.nccl.judge.measurement import Figures, MeasuredRow, Run
+from workloads.nccl.judge.measurement import MeasuredRow, Run
 from workloads.nccl.limits import OP as POINT_TO_POINT
 from workloads.nccl.limits import TOLERANCE as TOLERANCE
 from workloads.nccl.point_patterns import Limits
@@ -36,7 +36,7 @@ from workloads.options import option
 MIN_SIZE = 2**30
 FAIL_BELOW = 0.90
 WARN_BELOW = 0.95
-"""Shares of the expected bandwidth (workloads.md §1.3, as SuperBench and nccl-tests have it)."""
+"""Shares of the expected bandwidth (workloads.md §1.3, as in SuperBench and nccl-tests)."""
 
 # NCCL's function names by those of this program and nccl-tests.
 _FUNCTIONS = {
@@ -92,7 +92,7 @@ class Expectation(BaseModel, frozen=True, extra="forbid"):
 
     @property
     def limits(self) -> Limits | None:
-        """What the links between single ranks can carry."""
+        """Limits of the links between single ranks."""
         return limits_of(self.machine)
 
     def includes(self, op: str) -> bool:
@@ -129,11 +129,6 @@ def ceiling(op: str, expectation: Expectation, algorithms: frozenset[str]) -> fl
             return None
 
 
-def column(row: MeasuredRow) -> Figures | None:
-    """Return the figures that count: out of place, as in publications."""
-    return row.out_of_place
-
-
 def headline(rows: Sequence[MeasuredRow]) -> list[MeasuredRow]:
     """Return the largest row of each operation and type; of several at that size, the slowest."""
     best: dict[tuple[str, str], MeasuredRow] = {}
@@ -145,8 +140,7 @@ def headline(rows: Sequence[MeasuredRow]) -> list[MeasuredRow]:
 
 
 def _time(row: MeasuredRow) -> float:
-    figures = column(row)
-    return figures.time_us if figures else 0.0
+    return row.out_of_place.time_us if row.out_of_place else 0.0
 
 
 def large_enough(size: int) -> bool:
@@ -155,8 +149,8 @@ def large_enough(size: int) -> bool:
 
 
 def measured(row: MeasuredRow, ranks: int) -> float | None:
-    """Return the bus bandwidth in GB/s, from size and time; None if the column was not measured."""
-    figures = column(row)
+    """Return the bus bandwidth in GB/s out of place, as in publications; None if it was not measured."""
+    figures = row.out_of_place
     return None if figures is None else busbw(row.op, row.size, figures.time_us / 1e6, ranks)
 
 

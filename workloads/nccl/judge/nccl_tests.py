@@ -3,7 +3,7 @@
 Text: the PRINT calls of NVIDIA/nccl-tests from v2.0 (2019) to v2.19.6 (a0b82b22, 2026-07-09), src/common.cu and
 src/util.cu. Columns are found by name, because versions differ: `error` became `#wrong`, `root` and the group of a rank
 came later, `-I` adds columns after each block. JSON (`-J FILE`): version 1, src/util.cu of v2.19.6. It writes true and
-false as strings, a number that is none as "nan", and `nwrong` as null for unchecked data.
+false as strings, not-a-number as "nan", and `nwrong` as null for unchecked data.
 """
 
 from __future__ import annotations

@@ -89,7 +89,7 @@ def measurement_of_texts(
         unreadable = failure("unreadable", f"the results cannot be read: {error}", Exit.ERROR)
         found = Measurement("unreadable", (), findings=(unreadable,))
         if hang and results is not None and not results.strip():
-            found = NOTHING  # no damaged file: the run never wrote a line
+            found = NOTHING  # the file is not damaged: the run wrote nothing
     facts = [parse_log(log) for log in logs]
     if found.facts is not None:
         facts.insert(0, found.facts)
@@ -151,7 +151,7 @@ def measurement_of_result(result: Result, limits: Limits | None = None) -> Measu
 
 
 def _is_headline(row: Row) -> bool:
-    """Return whether published figures are about such a row: runs back to back of a collective."""
+    """Return whether published figures apply to the row: a collective in throughput mode."""
     return row.mode == "throughput" and row.op != POINT_TO_POINT and row.pairs is None
 
 

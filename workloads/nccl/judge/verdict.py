@@ -1,7 +1,7 @@
 """Judge a measurement by its evidence and an expectation. Pure.
 
-The verdict lists all findings; its exit code is the worst one's, in the order of `ORDER`. What is absent never passes:
-no result, no evidence, unchecked data and no baseline each have a finding of their own.
+The verdict lists all findings; its exit code is that of the worst, in the order of `ORDER`. A missing result, missing
+evidence, unchecked data and a missing baseline are findings, so none of them passes.
 """
 
 from __future__ import annotations
@@ -65,8 +65,7 @@ def verdict_of(result: Result, machine: str | None, **options: bool) -> Verdict:
     that claims a fabric without a machine type has no baseline. Raises `WorkloadError` for an unknown machine type and
     for one that cannot be judged.
 
-    Args:
-        options: `no_floor` and `no_check` of the expectation.
+    `options` are `no_floor` and `no_check` of the expectation.
     """
     if machine is None or result.world is None:
         return _of_the_driver(result, machine, **options)
@@ -77,8 +76,7 @@ def verdict_of(result: Result, machine: str | None, **options: bool) -> Verdict:
 def judged(result: Result, machine: str | None) -> Result:
     """Return the result with its verdict, which sets the run's exit code and reason if it fails.
 
-    Args:
-        machine: Machine type of the stack, if it has one. Raises `WorkloadError` for one that cannot be judged.
+    Raises `WorkloadError` for a machine type that cannot be judged.
     """
     verdict = verdict_of(result, machine, no_floor=result.spec.no_floor)
     update: dict[str, Any] = {"verdict": verdict}

@@ -10,6 +10,7 @@ from typing import Literal
 
 from infra.catalog.machines import Machine
 from workloads.nccl.evidence.facts import LogFacts
+from workloads.nccl.evidence.show import counted
 from workloads.nccl.result import Result
 from workloads.nccl.sizes import format_size
 
@@ -45,7 +46,7 @@ def headline(result: Result) -> Headline:
     status: Status = verdict.outcome if verdict else ("fail" if result.exit_code else "unjudged")
     functional = None
     if result.proves != "fabric" or result.backend == "gloo":
-        # What the notice has after a colon is in FUNCTIONAL already.
+        # FUNCTIONAL repeats what follows the notice's colon.
         why = (result.notice or "it ran over gloo").partition(":")[0]
         functional = f"{FUNCTIONAL} Its bandwidths show nothing about a network: {why}."
         if status == "pass":
@@ -72,7 +73,7 @@ def facts(result: Result, machine: Machine | None) -> list[tuple[str, str]]:
         ("GPUs", ", ".join(sorted({member.gpu for member in members if member.gpu})) or "none"),
         (
             "World",
-            f"{_count(world.nodes, 'node')} × {world.per_node} ranks on {_count(world.machines, 'machine')}"
+            f"{counted(world.nodes, 'node')} × {world.per_node} ranks on {counted(world.machines, 'machine')}"
             if world
             else None,
         ),
@@ -169,10 +170,6 @@ def rank_name(rank: int, result: Result) -> str:
     """Return a rank with its host and device."""
     member = next((member for member in result.ranks or [] if member.rank == rank), None)
     return f"{rank} on {member.host} ({member.device})" if member else str(rank)
-
-
-def _count(number: int, word: str) -> str:
-    return f"{number} {word}{'s' if number > 1 else ''}"
 
 
 def _some(names: Sequence[str], most: int) -> str:

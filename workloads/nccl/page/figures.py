@@ -175,7 +175,7 @@ def cells(
     axes.invert_yaxis()
     axes.spines["bottom"].set_visible(False)
     axes.grid(visible=False)
-    # If not every name fits, every second one is written, or every third, …
+    # Label every n-th row or column if not all names fit.
     for axis, names in ((axes.yaxis, down), (axes.xaxis, across)):
         ticks = range(0, len(names), ceil(len(names) / MAX_TICKS))
         axis.set_ticks([index + 0.5 for index in ticks], [names[index] for index in ticks])

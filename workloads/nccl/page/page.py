@@ -1,4 +1,4 @@
-"""The report of a result: one HTML file without scripts or anything to load, a picture, and the JSON."""
+"""Report of a result: a self-contained HTML file without scripts, a picture, and the JSON."""
 
 from __future__ import annotations
 

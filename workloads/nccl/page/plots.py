@@ -225,7 +225,7 @@ def _matrix(rows: Sequence[Row], result: Result) -> list[Plot]:
         return []
     nodes = ceil(world.nodes / MAX_COLUMNS)  # per cell
     share = 1 if world.ranks <= MAX_COLUMNS else world.per_node * nodes
-    # The slowest of all measurements of a cell: the best would hide what the matrix is for.
+    # A cell is its slowest measurement, because the matrix is to show slow pairs.
     slowest: dict[tuple[int, int], float] = {}
     for pair in measured:
         cell = (pair.sender // share, pair.receiver // share)

@@ -112,12 +112,12 @@ def rails(result: Result) -> dict[str, list[tuple[int, Row]]]:
 
 
 def shown(result: Result) -> list[Row]:
-    """Return the row at the largest size of every measurement, without the rails, which would fill any table."""
+    """Return the row at the largest size of every measurement, without the rails, which have their own plot."""
     return [row for row in largest(result.rows) if not _rail(row)]
 
 
 def paired(result: Result) -> dict[str, list[Row]]:
-    """Return those with several pairs, by pattern: both single directions together, duplex separately."""
+    """Return the shown rows with several pairs, by pattern: both single directions together, duplex separately."""
     found: dict[str, list[Row]] = {}
     for row in shown(result):
         if row.pairs:

@@ -1,8 +1,8 @@
 """7 by 7 depthwise convolution over channels_last images, forward and backward, in Triton.
 
-The convolution is under 2 % of ConvNeXt's operations, but reads and writes as much as its matrix products. Libraries'
-depthwise kernels do not reach the memory's speed in channels_last, least of all for weight gradients (pytorch issue
-91735). This kernel has not been measured on a GPU yet, so nothing uses it by default.
+The convolution is under 2 % of ConvNeXt's operations, but reads and writes as much as its matrix products. Library
+kernels do not reach memory bandwidth in channels_last, least of all for weight gradients (pytorch issue 91735). This
+kernel has not been measured on a GPU yet, so nothing uses it by default.
 
 Sums are fp32 for any type of images, without atomics: every run produces the same bits.
 """

@@ -1,7 +1,6 @@
-"""ConvNeXt: the function of torchvision 0.29.2's `convnext_base`, parameter for parameter and under its names.
+"""ConvNeXt without torchvision: equivalent to torchvision 0.29.2's `convnext_base`, and loads its state dicts.
 
-It does not require torchvision, and loads its state dicts. The constructor chooses alternatives (of the depthwise
-convolution, of the type of the residual stream) that are the same function up to rounding.
+The constructor's alternatives (depthwise kernels, type of the residual stream) are equal up to rounding.
 """
 
 from __future__ import annotations

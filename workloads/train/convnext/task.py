@@ -110,7 +110,7 @@ class ConvNeXtTask:
         images, labels = batch
         if self.settings.channels_last and not images.is_contiguous(memory_format=torch.channels_last):
             raise WorkloadError("the data is NCHW with channels_last on: each step would convert it")
-        # By the second forward pass, everything that compiles is compiled.
+        # At the second forward pass, compilation is complete.
         if self.compilation and self._losses == 1:
             self.compilation.check("the first step")
         self._losses += 1

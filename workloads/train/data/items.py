@@ -1,6 +1,6 @@
 """Labeled images by index: the same index always returns the same image.
 
-This module does not import torch, which each process of Ray Data's tasks would have to wait for.
+This module does not import torch, which would delay each process of Ray Data's tasks.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Item = tuple[NDArray[np.generic], int]
 
 
 class Items(Protocol):
-    """Data set of known length. `draw`, (seed, epoch), decides random crops."""
+    """Data set of known length. `draw`, (seed, epoch), determines random crops."""
 
     def __len__(self) -> int: ...
 

@@ -31,7 +31,7 @@ def source(options: DataOptions) -> Source:
 
 
 class Synthetic:
-    """Noise on the device: what training costs without its data.
+    """Noise generated on the device, to measure training without data loading.
 
     A pool of global batches, used in turn. (seed, batch, row) fixes an image and its label: each row has its own
     generator, so that a rank generates its own rows only, and any number of ranks gets the same ones.
@@ -41,7 +41,7 @@ class Synthetic:
         self.options = options
 
     def check(self) -> None:
-        """Nothing can be missing."""
+        """Do nothing: generated data cannot be missing."""
 
     def epoch_steps(self, batch: int) -> int:
         return epoch_steps(self.options.items, batch)

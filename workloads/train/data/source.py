@@ -53,11 +53,9 @@ class DataOptions(BaseModel, frozen=True, extra="forbid"):
 
 @dataclass(frozen=True)
 class Share:
-    """Part of a run's global batches that one rank trains on.
+    """Part of a run's global batches that one rank trains on: `rows` of each.
 
-    Global batch number `step` (from 0, over the whole run) is a pure function of (seed, step), and each rank takes
-    `rows` of it. A run therefore resumes at any step, on any number of ranks, over the same data. `batch` counts the
-    images of a global batch; `steps` is the end of the run (exclusive).
+    `batch` counts the images of a global batch; `steps` is the end of the run (exclusive).
     """
 
     rank: int
@@ -105,7 +103,7 @@ def epoch_steps(items: int, batch: int) -> int:
 
 
 class Order:
-    """Items of each global batch. With `shuffle`, (seed, epoch) decides each epoch's order."""
+    """Items of each global batch. With `shuffle`, (seed, epoch) determines each epoch's order."""
 
     def __init__(self, items: int, batch: int, seed: int, *, shuffle: bool) -> None:
         self.items, self.batch, self.seed, self.shuffle = items, batch, seed, shuffle
