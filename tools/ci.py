@@ -1,9 +1,9 @@
-"""Run what a clean checkout has to pass, as `.ci/run` does: all parts to their end, then a table of the results.
+"""Run all checks of a clean checkout, as `.ci/run` does, and print a table of the results.
 
     python3 -m tools.ci
 
-What later parts need is built in the background at low priority. Real pods are left out, with the reason, if this
-machine cannot run them or too little time is left. Uses only the standard library until `make up` has made `.venv`.
+Programs for later parts are built in the background at low priority. Real pods are skipped, with the reason, if this
+machine cannot run them or too little time is left. Uses only the standard library until `make up` has created `.venv`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tools.process import INTERRUPTED, Child, note_signals, wait_for
 
 ROOT = Path(__file__).resolve().parents[1]
 PYTHON = str(ROOT / ".venv" / "bin" / "python")
-# CI kills a run after 90 minutes and shows nothing of it; this run ends 5 minutes earlier.
+# CI kills a run after 90 minutes without showing its output; this run ends 5 minutes earlier.
 BUDGET_S = 85 * 60.0
 PODS_S = 20 * 60.0
 _GRACE_S = 60.0
@@ -33,7 +33,7 @@ PODS = "make test-pods"
 _PROGRAMS = ["python3", "-m", "tools.kubernetes.builds", *(name for each in builds.MODULES for name in each.packages)]
 _IMAGE = [PYTHON, "-c", "from tools.kubernetes import images; images.store()"]
 _PROBE = [PYTHON, "-m", "tools.kubernetes.node_probe"]
-# --no-remove: another vendor's containerd stays.
+# --no-remove keeps another vendor's containerd.
 _INSTALL = (
     "export DEBIAN_FRONTEND=noninteractive; apt-get update -qq && "
     f"apt-get install -y -qq --no-install-recommends --no-remove -o DPkg::Lock::Timeout=60 {PACKAGES}"
@@ -41,14 +41,14 @@ _INSTALL = (
 
 
 class Part(Child):
-    """One command of the run. A background part's output is printed only if it fails, at the end."""
+    """One command of the run. The output of a background part is printed at the end, if it fails."""
 
     def __init__(self, name: str, command: Sequence[str], *, background: bool = False) -> None:
         self.name = name
         self.background = background
         self.lines: list[str] = []
         print(f"\n──── {name}{' (background)' if background else ''}", flush=True)
-        # KUBECONFIG would make `make test-pods` use that cluster instead of this machine.
+        # With KUBECONFIG, `make test-pods` would use that cluster instead of this machine.
         environment = {name: value for name, value in os.environ.items() if name != "KUBECONFIG"}
         super().__init__(command, on_line=self._show, cwd=ROOT, environment=environment)
 
@@ -66,7 +66,7 @@ class Part(Child):
 
 
 class Run:
-    """The parts of one run and the time that they share."""
+    """The parts of one run, within one time budget."""
 
     def __init__(self, budget_s: float = BUDGET_S) -> None:
         self.parts: list[Part] = []
@@ -87,7 +87,7 @@ class Run:
         return self.parts[-1]
 
     def do(self, name: str) -> None:
-        """Run a command to its end, unless the run was interrupted or its time is over."""
+        """Run a command to completion, unless the run was interrupted or out of time."""
         if reason := self._over():
             self.cut_off = True
             self.leave_out(name, reason)
@@ -96,23 +96,23 @@ class Run:
         self.wait(self.parts[-1])
 
     def wait(self, *parts: Part) -> None:
-        """Wait for parts; interrupt them once the run was interrupted or its time is over."""
+        """Wait for parts; interrupt them when the run is interrupted or out of time."""
         wait_for(parts, self._over, _GRACE_S)
 
     def leave_out(self, name: str, reason: str) -> None:
-        """Report that a part is not run."""
+        """Report that a part is skipped."""
         self.left_out.append((name, reason))
         print(f"\n──── {name}\nnot run: {reason}", flush=True)
 
     def conclude(self) -> int:
-        """End what still runs, repeat the output of failures, print the table. Returns the exit status."""
+        """Stop running parts, print the output of failures and the table. Returns the exit status."""
         wait_for(self.parts, lambda: "no longer needed", _GRACE_S)
         failures = [part for part in self.parts if part.status]
         for part in failures:
             print(f"\n──── {part.name}: {part.result}; end of its output:")
             tests = [line for line in part.lines if re.match(r"(FAILED|ERROR) ", line)]
             print(*map(str.rstrip, [*tests, *part.lines[-_REPEATED_LINES:]]), sep="\n")
-        # A background part decides nothing: the parts that need its result build it themselves, or fail.
+        # Background parts do not count: the parts that need their results build them themselves, or fail.
         failed = self.cut_off or self.signals or any(not part.background for part in failures)
         width = max(len(name) for name in ("part", *(part.name for part in self.parts), *dict(self.left_out)))
         print(f"\n{'part':<{width}}  minutes  result")

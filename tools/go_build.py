@@ -20,24 +20,24 @@ from tools.process import Child
 
 GO_VERSION = (1, 26)
 Tell = Callable[[str, bool], None]
-"""Receives a line of progress, and whether the next line may overwrite it."""
+"""Callback for a line of progress, and whether the next line may overwrite it."""
 
 _ERROR_LINES = 15
 
 
 class GoError(RuntimeError):
-    """A build failed, or there is no Go to build with. The message says why."""
+    """A build failed, or Go is missing. The message has the reason."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Module:
-    """One go.mod of this project and the programs that it pins.
+    """A go.mod of this project and the programs that it pins.
 
     Attributes:
         manifest: Folder of go.mod and go.sum.
         packages: Program -> Go package.
         count: Go packages that a build compiles (`go list -deps`, 2026-11-21, linux/amd64); scales the progress.
-        duration: How long a build takes on two cores with an empty compiler cache, for messages.
+        duration: Duration of a build on two cores with an empty compiler cache, for messages.
     """
 
     manifest: Path
@@ -50,9 +50,9 @@ class Module:
 
 
 def build(module: Module, names: Sequence[str], folder: Path, tell: Tell) -> float:
-    """Build programs of a module into `folder`. Returns the seconds that it took.
+    """Build programs of a module into `folder` and return the elapsed seconds.
 
-    Processes that build into the same folder take turns; a program is there as a whole or not at all.
+    Processes that build into the same folder take turns. A program appears in the folder only when it is complete.
 
     Raises:
         GoError: Go is missing or too old, or the compiler failed.
@@ -66,10 +66,10 @@ def build(module: Module, names: Sequence[str], folder: Path, tell: Tell) -> flo
         except BlockingIOError:
             tell("waiting for another process that builds the same", False)
             fcntl.flock(lock, fcntl.LOCK_EX)
-        # The process that was waited for may have built them.
+        # Another process may have built them while this one waited for the lock.
         if not all((folder / name).exists() for name in names):
             partial = folder / "partial"
-            # Left by a build that was killed.
+            # Left by a killed build.
             shutil.rmtree(partial, ignore_errors=True)
             partial.mkdir()
             try:
@@ -124,7 +124,7 @@ def cache() -> Path:
 
 
 def module_cache() -> Path:
-    """Return the folder of downloaded Go modules. Go's default, ~/go, is not a cache folder."""
+    """Return the folder of downloaded Go modules, instead of Go's default ~/go."""
     return Path(os.environ.get("GOMODCACHE") or cache() / "go-modules")
 
 
@@ -140,7 +140,7 @@ def _compile(module: Module, names: Sequence[str], folder: Path, tell: Tell) -> 
         nonlocal compiled
         lines.append(line)
         compiled += not line.startswith("go: downloading")
-        # On a terminal each line overwrites the one before; elsewhere every tenth part is printed.
+        # On a terminal each line overwrites the one before; elsewhere only every 10 % are printed.
         if sys.stdout.isatty() or compiled % max(1, module.count // 10) == 1:
             count = f"{compiled} of {module.count} packages after {time.monotonic() - began:.0f} s"
             tell(f"building from source: {count} ({module.duration}, on two cores)", True)

@@ -1,9 +1,9 @@
-"""Find the ID by which a provider imports a resource that an interrupted run was creating.
+"""Find the import ID of a resource that an interrupted run was creating.
 
-Most IDs follow from the inputs, since names here are fixed. AWS generates the others; those resources are found by
-their tags: everything of an EKS stack has the stack's name and a name that is unique among its kind
-(`infra.eks.names`). The AWS CLI lists them in one call; every user of an EKS stack has it, since the kubeconfig runs
-it. Where the result is ambiguous nothing is assumed: a wrong guess would create or delete a resource twice.
+Most IDs can be computed from the inputs, since names are fixed. AWS generates the others; those resources are found by
+two tags: the stack's name, and a name that is unique among resources of its kind (`infra.eks.names`). The AWS CLI,
+which every kubeconfig of an EKS stack requires, lists them in one call. An ambiguous result is an error, because a
+wrong guess would create or delete a resource twice.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ _LIST_S = 120.0
 
 
 class UnclearError(RuntimeError):
-    """It is unclear what an interrupted run created. The message says what to do; nothing has been changed."""
+    """The result of an interrupted run is ambiguous. The message has the fix; nothing has been changed."""
 
 
 @dataclass(frozen=True)
 class PendingCreate:
-    """A create that an engine began and did not finish: the resource's URN, type and inputs."""
+    """An unfinished create of an engine: the resource's URN, type and inputs."""
 
     urn: str
     type: str
@@ -41,7 +41,7 @@ class PendingCreate:
 
 
 def import_id(create: PendingCreate, project: str | None) -> str | None:
-    """Return the import ID if it follows from the inputs, else None."""
+    """Return the import ID if the inputs determine it, else None."""
     if create.type.startswith("kubernetes:"):
         place = create.inputs if create.type == "kubernetes:helm.sh/v3:Release" else create.inputs["metadata"]
         return "/".join(part for part in (place.get("namespace"), place["name"]) if part)
@@ -70,7 +70,7 @@ class Tagged:
 
 
 def list_command(stack: str, region: str) -> list[str]:
-    """Return the command that lists everything with the stack's tag. The CLI requests further pages itself."""
+    """Return the command that lists all resources with the stack's tag. The CLI requests further pages itself."""
     return [
         *("aws", "resourcegroupstaggingapi", "get-resources", "--region", region),
         *("--tag-filters", f"Key={STACK_TAG},Values={stack}", "--output", "json"),
@@ -78,10 +78,10 @@ def list_command(stack: str, region: str) -> list[str]:
 
 
 def tagged(stack: str, region: str, environment: Mapping[str, str] | None = None) -> list[Tagged]:
-    """Return everything in AWS with the stack's tag. `environment` replaces this process' for the command.
+    """Return all resources in AWS with the stack's tag. `environment` is the command's; by default this process's.
 
     Raises:
-        UnclearError: There is no AWS CLI, or it failed.
+        UnclearError: The AWS CLI is missing or failed.
     """
     command = list_command(stack, region)
     context = f"An interrupted run was creating resources in AWS. This lists those that exist:\n  {' '.join(command)}\n"
@@ -113,7 +113,7 @@ def found(create: PendingCreate, resources: Sequence[Tagged], known: Collection[
     """Return the import ID of a create from the tagged resources, or None if it was never created.
 
     Args:
-        known: IDs in the state. While a resource is replaced there are two with one name, and the state has the old.
+        known: IDs in the state. During a replacement two resources have one name, and the state has the old one.
 
     Raises:
         UnclearError: Several resources match, or the create has no tags.

@@ -1,7 +1,7 @@
 """Start, watch and end child processes.
 
-`Child` is one command in a process group of its own. `Programs` are servers, whose supervisor ends them with their
-owner: this file, run as `python -I process.py GRACE_S`.
+`Child` is a command in its own process group. `Programs` are servers; their supervisor (this file, run as
+`python -I process.py GRACE_S`) ends them with their owner.
 
 Uses only the standard library, since `tools/setup.py` runs before there is an environment.
 """
@@ -25,9 +25,9 @@ INTERRUPTED = 130
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _LAST_LINES_S = 5.0
 _TAIL_LINES = 15
-# Between SIGTERM and SIGKILL of a server. None of them holds anything that has to outlive it.
+# Seconds between SIGTERM and SIGKILL of a server. No server has state to save.
 GRACE_S = 5.0
-# A supervisor that has not ended after that is sent SIGTERM.
+# Seconds after which a supervisor that is still running gets SIGTERM.
 _SUPERVISOR_S = 60.0
 
 
@@ -35,7 +35,7 @@ class Child:
     """A command in its own process group, so that Ctrl-C in a terminal reaches it only through its owner.
 
     Args:
-        on_line: Receives every line of standard output and standard error, in a thread. Without it, the command
+        on_line: Callback, in a thread, for each line of standard output and standard error. Without it, the command
             writes to the owner's output.
     """
 
@@ -74,13 +74,13 @@ class Child:
         return self._process.wait()
 
     def runs(self, within_s: float = 0.0) -> bool:
-        """Wait up to `within_s` seconds and return whether the command still runs. At its end, all lines are read."""
+        """Wait up to `within_s` seconds; return whether the command still runs. If not, all lines have been read."""
         try:
             self._process.wait(within_s)
         except subprocess.TimeoutExpired:
             return True
         if not self.seconds:
-            # A process that the command left behind may hold the pipe open forever.
+            # A process that outlives the command may keep the pipe open.
             self._reader.join(_LAST_LINES_S)
             self.seconds = (self._last_line or time.monotonic()) - self._began
         return False
@@ -89,8 +89,8 @@ class Child:
         """Send SIGINT on the first call, and SIGKILL on a call more than `grace_s` seconds later. Does not wait.
 
         Args:
-            reason: Is kept in `reason`.
-            group: Send SIGINT to the whole process group, as a terminal does, and not only to the command itself.
+            reason: Value for the attribute `reason`.
+            group: Send SIGINT to the whole process group, as a terminal does, instead of the command only.
         """
         now = time.monotonic()
         with contextlib.suppress(ProcessLookupError):
@@ -101,7 +101,7 @@ class Child:
                 os.killpg(self._process.pid, signal.SIGKILL)
 
     def stop(self, grace_s: float = GRACE_S, *, group: bool = True) -> None:
-        """Interrupt the command and wait for its end; see `interrupt`."""
+        """Interrupt the command and wait; see `interrupt`."""
         while self.runs(within_s=0.05):
             self.interrupt(grace_s, group=group)
 
@@ -121,7 +121,7 @@ def note_signals() -> list[int]:
 
 
 def wait_for(children: Collection[Child], stop: Callable[[], str], grace_s: float) -> None:
-    """Wait for all children. Once `stop` returns a reason, interrupt them, and kill them `grace_s` seconds later."""
+    """Wait for all children. When `stop` returns a reason, interrupt them, and kill them `grace_s` seconds later."""
     while running := [child for child in children if child.runs()]:
         if reason := stop():
             for child in running:
@@ -130,14 +130,14 @@ def wait_for(children: Collection[Child], stop: Callable[[], str], grace_s: floa
 
 
 class ProgramEnded(RuntimeError):  # noqa: N818
-    """A program ended that should run. The message has the last lines of its log."""
+    """A program ended unexpectedly. The message has the last lines of its log."""
 
 
 class Programs:
     """Servers by name, started and ended by a supervisor process, with logs in `logs`/PREFIX-NAME.log.
 
-    The supervisor (`supervise`) ends them when the pipe to its standard input closes. The system closes it however the
-    owner ends, SIGKILL included.
+    The supervisor (`supervise`) ends them when the pipe to its standard input closes, which happens even if the owner
+    is killed.
 
     Args:
         work: Working folder of the servers.
@@ -153,14 +153,14 @@ class Programs:
         self._prefix = prefix
         self._command = command
         self._supervisor: subprocess.Popen[str] | None = None
-        # Protects what follows, and announces changes.
+        # Protects the attributes below, and signals changes.
         self._changed = threading.Condition()
         self._ready = False
         self._pids: dict[str, int] = {}
         self._ended: dict[str, int] = {}
 
     def open(self, within_s: float = 30.0) -> int:
-        """Start the supervisor, unless it was started. Returns its process ID."""
+        """Start the supervisor if necessary; return its process ID."""
         with self._changed:
             if self._supervisor is not None:
                 return self._supervisor.pid
@@ -172,7 +172,7 @@ class Programs:
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     stderr=log,
-                    # Ctrl-C at the terminal does not reach it.
+                    # Ctrl-C in the terminal does not reach it.
                     start_new_session=True,
                     text=True,
                 )
@@ -183,7 +183,7 @@ class Programs:
             return supervisor.pid
 
     def start(self, name: str, command: Iterable[str | Path], environment: Mapping[str, str]) -> int:
-        """Start a program under a name that no running program has. Returns its process ID."""
+        """Start a program under a unique name; return its process ID."""
         self.open()
         with self._changed:
             if name in self.running():
@@ -199,7 +199,7 @@ class Programs:
             return self._pids[name]
 
     def check(self) -> None:
-        """Raise ProgramEnded if a program has ended that was not stopped, or the supervisor."""
+        """Raise ProgramEnded if the supervisor or a program has ended unexpectedly."""
         for name, status in dict(self._ended).items():
             last = f"the last lines of its log:\n{self.tail(name)}"
             raise ProgramEnded(f"{name}{self._on} ended with status {status}; {last}")
@@ -207,11 +207,11 @@ class Programs:
             raise ProgramEnded(f"{self._machine} ended with status {code}:\n{self.tail('supervisor')}")
 
     def running(self) -> dict[str, int]:
-        """Return the process IDs of the programs that run, by name."""
+        """Return the process IDs of the running programs, by name."""
         return {name: pid for name, pid in dict(self._pids).items() if name not in self._ended}
 
     def stop(self, *names: str) -> None:
-        """End programs at the same time and wait for their end; without names, end the supervisor and all programs.
+        """Stop programs in parallel and wait for their end; without names, stop the supervisor and all programs.
 
         May be called twice.
         """
@@ -228,7 +228,7 @@ class Programs:
         return None
 
     def release(self) -> None:
-        """Let the supervisor and all programs end, without waiting for them. May be called twice."""
+        """Stop the supervisor and all programs without waiting for them. May be called twice."""
         if self._supervisor is not None:
             assert self._supervisor.stdin is not None
             with contextlib.suppress(BrokenPipeError):
@@ -288,7 +288,7 @@ class Programs:
 
 
 def supervise(grace_s: float) -> int:
-    """Start and end programs as standard input orders; end them all when it closes.
+    """Start and stop programs by orders on standard input; stop all of them when it closes.
 
     One JSON object per line. In: {"start": NAME, "argv": […], "env": {…}, "log": PATH}, {"stop": [NAME, …]}.
     Out: {"ready": true}, {"started": NAME, "pid": N}, {"ended": NAME, "status": N}, 128 + N for signal N.
@@ -296,12 +296,12 @@ def supervise(grace_s: float) -> int:
     Args:
         grace_s: Seconds between SIGTERM and SIGKILL. With 0 there is no SIGTERM.
     """
-    # A signal has to wake the select below: Python writes a byte to this pipe for each.
+    # Python writes a byte to this pipe for each signal, which wakes the select below.
     woken, wake = os.pipe()
     os.set_blocking(wake, False)
     signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
-    # Only the end of its owner ends a supervisor.
+    # Only the end of its owner ends the supervisor.
     for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)
     programs: dict[int, str] = {}
@@ -335,7 +335,7 @@ def _obey(order: dict[str, Any], programs: dict[int, str]) -> list[str]:
         return list(order["stop"])
     with open(order["log"], "ab", buffering=0) as log:  # noqa: PTH123
         try:
-            # Not `subprocess`, which reaps its children itself, so that their end would go unnoticed.
+            # Not `subprocess`, which would reap the children itself.
             pid = os.posix_spawnp(
                 order["argv"][0],
                 order["argv"],
@@ -346,7 +346,7 @@ def _obey(order: dict[str, Any], programs: dict[int, str]) -> list[str]:
                 ],
                 setsid=True,
                 setsigmask=[],
-                # A program, and every pod that it starts, would inherit ignored signals.
+                # Otherwise the program, and every pod that it starts, would inherit ignored signals.
                 setsigdef=[*SIGNALS, signal.SIGPIPE],
             )
         except OSError as problem:
@@ -359,7 +359,7 @@ def _obey(order: dict[str, Any], programs: dict[int, str]) -> list[str]:
 
 
 def _reap(programs: dict[int, str], deadlines: dict[int, float]) -> None:
-    # As the first process of a namespace, a supervisor also inherits what a program left behind.
+    # As the first process of a namespace, a supervisor also inherits orphaned processes.
     with contextlib.suppress(ChildProcessError):
         while (ended := os.waitpid(-1, os.WNOHANG))[0]:
             pid, code = ended[0], os.waitstatus_to_exitcode(ended[1])

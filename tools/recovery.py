@@ -1,10 +1,10 @@
-"""Recover a stack after its engine was killed: repair the state files, and find out what exists in the cloud.
+"""Recover a stack after its engine was killed: repair the state files, and resolve pending creates.
 
-The engine records what it is about to create, and then creates it. If it is killed in between, the cloud may have the
-resource while the state does not have its ID. `tools.import_ids` finds the ID; the resource goes into the state
-without outputs, and a refresh then reads what exists and drops what does not. (`pulumi refresh
---import-pending-creates` should do the same, but engine 3.259 drops all pending creates: nothing reads an operation of
-type "importing"; see `filterMapPendingCreates` and `SnapshotManager.snap`.)
+The engine records a create before it calls the provider. If it is killed in between, the resource may exist although
+the state lacks its ID. `tools.import_ids` finds the ID; the resource is added to the state without outputs, and a
+refresh reads it, or drops it if it does not exist. (`pulumi refresh --import-pending-creates` should do the same, but
+engine 3.259 drops all pending creates: nothing reads an operation of type "importing"; see `filterMapPendingCreates`
+and `SnapshotManager.snap`.)
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ import yaml
 from tools.import_ids import FOUND_BY_TAGS, PendingCreate, UnclearError, found, import_id, tagged
 
 _ONLY_IN_STATE = ("random:", "pulumi:")
-"""Type prefixes of resources that no cloud has: random values and the engine's own."""
+"""Type prefixes of resources outside the clouds: random values and the engine's own."""
 
 
 @dataclass(frozen=True)
 class Place:
     """Location of a stack's resources: its name, and the Google Cloud project or the AWS region of its file.
 
-    `environment` replaces this process' environment for the AWS CLI.
+    `environment` is that of the AWS CLI, by default this process's.
     """
 
     stack: str
@@ -44,20 +44,20 @@ class Place:
 
 
 def mend_state_folder(state: Path) -> int:
-    """Remove half-written .attrs files of a local backend. Returns how many there were.
+    """Delete incomplete .attrs files of a local backend; return their number.
 
-    The engine replaces a state file by renaming, and writes the ".attrs" file next to it in place just before. An
-    engine that is killed in between leaves that empty, and then no engine can read the state, which is whole.
+    The engine replaces a state file by renaming, but writes the ".attrs" file next to it in place. If it is killed
+    during the write, no engine can read the state, although the state file is complete.
     """
     broken = [file for file in state.rglob("*.attrs") if not _is_json(file)]
     for file in broken:
-        # A running engine may be replacing it.
+        # A running engine may be writing it.
         file.unlink(missing_ok=True)
     return len(broken)
 
 
 def pending_creates(deployment: Mapping[str, Any]) -> list[PendingCreate]:
-    """Return the creates that an engine began and did not finish, from `pulumi stack export`."""
+    """Return the unfinished creates of an engine, from `pulumi stack export`."""
     resources = [operation["resource"] for operation in _pending(deployment) if _is_create(operation)]
     return [PendingCreate(each["urn"], each["type"], each.get("inputs") or {}) for each in resources]
 
@@ -66,7 +66,7 @@ def what_exists(deployment: Mapping[str, Any], place: Place) -> dict[str, str]:
     """Return URN -> import ID of each pending create that may exist.
 
     Raises:
-        UnclearError: It is unclear whether one of them exists.
+        UnclearError: Whether one of them exists cannot be determined.
     """
     creates = pending_creates(deployment)
     ids = {create.urn: id_ for create in creates if (id_ := import_id(create, place.project)) is not None}
@@ -103,16 +103,16 @@ def to_be_read(deployment: Mapping[str, Any], ids: Mapping[str, str]) -> dict[st
 
 
 def settle(exported: Mapping[str, Any], place: Place, pulumi: Callable[..., object]) -> int:
-    """Resolve every pending create of a stack. Returns how many there were.
+    """Resolve every pending create of a stack; return their number.
 
-    An interruption at any point is safe: the next call reads what is left.
+    An interruption at any point is safe: the next call continues.
 
     Args:
         exported: Output of `pulumi stack export`.
         pulumi: Runs the engine with its arguments and raises if the engine fails.
 
     Raises:
-        UnclearError: It is unclear whether a resource exists; nothing has been changed.
+        UnclearError: Whether a resource exists cannot be determined. Nothing has been changed.
     """
     creates = pending_creates(exported["deployment"])
     deployment = to_be_read(exported["deployment"], what_exists(exported["deployment"], place))
@@ -123,7 +123,7 @@ def settle(exported: Mapping[str, Any], place: Place, pulumi: Callable[..., obje
             pulumi("stack", "import", "--file", str(file))
     targets = [word for urn in _unread(deployment) for word in ("--target", urn)]
     if targets:
-        # Only these: reading everything would take minutes on a real cloud.
+        # Only these: a full refresh takes minutes on a real cloud.
         pulumi("refresh", "--yes", "--skip-preview", "--suppress-outputs", *targets)
     return len(creates) + len(_unread(exported["deployment"]))
 
@@ -147,7 +147,7 @@ def _is_create(operation: Mapping[str, Any]) -> bool:
 
 
 def _unread(deployment: Mapping[str, Any]) -> list[str]:
-    """Return the URNs of resources with an ID and no outputs, which a provider has neither created nor read."""
+    """Return the URNs of resources with an ID but no outputs, which a provider has not read yet."""
     return [
         resource["urn"]
         for resource in deployment.get("resources") or []

@@ -5,8 +5,8 @@
     python -m tools.run_tests kubernetes [-k word]   # build what the tier needs, then pytest tests/kubernetes
     python -m tools.run_tests pods [-k word]         # check that this machine can run pods, then pytest tests/pods
 
-A tier that cannot run on this machine exits with `NOT_RUN` and the reason. `make test` uses whole processes and not
-workers of one: a worker has seconds to end, and a test with a Ray cluster needs longer to take it down.
+A tier that cannot run on this machine exits with `NOT_RUN` and the reason. `make test` uses separate processes instead
+of one with workers, which have only seconds to stop: a Ray cluster takes longer.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _PYTEST = [sys.executable, "-u", "-m", "pytest"]
 
 
 class Part(Child):
-    """One pytest process. Progress is printed line by line, its report in one piece at the end."""
+    """A pytest process. Its progress is printed line by line, its report as a whole at the end."""
 
     def __init__(self, name: str, command: Sequence[str], width: int) -> None:
         self.name = name
@@ -78,7 +78,7 @@ class Part(Child):
 
 
 def run(commands: Mapping[str, Sequence[str]]) -> int:
-    """Run commands in parallel and print a result line for each. An interruption is passed on to all of them.
+    """Run commands in parallel and print a result line for each. All of them receive an interruption.
 
     Returns 0 if all succeed, 130 after an interruption, else the first other status.
     """
@@ -95,7 +95,7 @@ def run(commands: Mapping[str, Sequence[str]]) -> int:
 
 
 def require(tier: str) -> None:
-    """Build what a tier needs, or exit with NOT_RUN and the reason."""
+    """Build the programs of a tier, or exit with NOT_RUN and the reason."""
     try:
         if tier == KUBERNETES:
             builds.programs(*PROGRAMS, say=lambda text: print(f"  {text}", flush=True))
@@ -108,7 +108,7 @@ def require(tier: str) -> None:
 
 def main(arguments: list[str]) -> int:
     """Run the tier that the first argument names, or become pytest with the arguments."""
-    # With this variable, which container images set, each of hundreds of processes compiles torch again, for seconds.
+    # This variable, which container images set, would make each of hundreds of processes compile torch for seconds.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     if not arguments:
         # Parallel processes would overwrite each other's cache of failures.

@@ -1,8 +1,8 @@
-"""Install what the project needs into this clone: a Python environment from the locks, and a Pulumi engine.
+"""Install the project's requirements into this clone: a Python environment from the locks, and a Pulumi engine.
 
-    python3 tools/setup.py infra   # what `pulumi up` of a cloud stack and `make rehearse` need
-    python3 tools/setup.py run     # what `make up` needs
-    python3 tools/setup.py dev     # also what `make test` and `make check` need
+    python3 tools/setup.py infra   # for `pulumi up` of a cloud stack and `make rehearse`
+    python3 tools/setup.py run     # for `make up`
+    python3 tools/setup.py dev     # also for `make test` and `make check`
     python3 tools/setup.py lock    # compile pyproject.toml into the locks; runs in the environment
 
 Each step first checks whether its result exists. Nothing is written outside the clone and the user's cache folder.
@@ -34,7 +34,7 @@ TOOLS = ROOT / ".tools"
 ENGINE = TOOLS / "bin" / "pulumi"
 ENVIRONMENT = ROOT / ".venv"
 PYTHON = ENVIRONMENT / "bin" / "python"
-# From small to large: an environment from a larger lock serves the smaller purposes too.
+# From small to large: an environment from a larger lock also serves the smaller purposes.
 LOCKS = {"infra": "requirements.txt", "run": "requirements-workloads.txt", "dev": "requirements-dev.txt"}
 ENGINE_VERSION = tuple(map(int, PULUMI.split(".")))
 PYTHON_VERSION = (3, 11)
@@ -44,7 +44,7 @@ _HOSTS = ("pulumi-language-python", "pulumi-resource-pulumi-python")
 
 
 class SetupError(RuntimeError):
-    """A step cannot be done. The message says how to fix it."""
+    """A step failed. The message has the fix."""
 
 
 def main(purpose: str) -> None:
@@ -55,7 +55,7 @@ def main(purpose: str) -> None:
             f"make up PYTHON=python3.12"
         )
     began = time.monotonic()
-    # Before minutes of downloads, so that a missing prerequisite shows at once.
+    # Before minutes of downloads, so that a missing prerequisite is reported immediately.
     own_engine = find_engine()
     install_environment(purpose)
     between = time.monotonic()
@@ -66,7 +66,7 @@ def main(purpose: str) -> None:
 
 def lock() -> None:
     """Compile pyproject.toml into the locks, with hashes, for every platform and Python from 3.11."""
-    # The smaller locks are compiled under the pins of the largest, so that they agree.
+    # The largest lock constrains the smaller ones, so that they agree.
     extras = {"dev": ["--all-extras"], "run": ["--extra", "workloads"], "infra": []}
     for purpose, selection in extras.items():
         name = LOCKS[purpose]
@@ -82,10 +82,10 @@ def lock() -> None:
 
 
 def find_engine() -> Path | None:
-    """Return the user's own Pulumi if it is recent enough, else None: the pinned one is built, here or earlier.
+    """Return the user's own Pulumi if it is recent enough, else None, so that the pinned one is built.
 
     Raises:
-        SetupError: There is neither a recent Pulumi nor a Go that can build one.
+        SetupError: There is neither a recent Pulumi nor a Go to build one.
     """
     found = shutil.which("pulumi", path=_foreign_path())
     if found and (version := version_of([found, "version"])) and version >= ENGINE_VERSION:
@@ -103,27 +103,27 @@ def find_engine() -> Path | None:
 
 
 def install_environment(purpose: str) -> None:
-    """Create `.venv` from the lock for `purpose`, unless it is there.
+    """Create `.venv` from the lock for `purpose`, unless it exists.
 
     Raises:
-        SetupError: The packages cannot be installed. The installer has printed why.
+        SetupError: The packages cannot be installed. The installer has printed the reason.
     """
     order = list(LOCKS)
     stamps = {name: _digest(ROOT / LOCKS[name]) for name in order}
     stamp = ENVIRONMENT / "rdma-ray-lock"
     current = stamp.read_text() if stamp.exists() else ""
-    # A larger environment stays: `make up` after `make test` must not remove the test tools.
+    # Keep a larger environment: `make up` after `make test` must not remove the test tools.
     if PYTHON.exists() and current in [stamps[name] for name in order[order.index(purpose) :]]:
         return say("Python environment", "up to date (.venv)")
     lock = ROOT / LOCKS[purpose]
     say("Python environment", f"installing {lock.name} into .venv: 0.5 to 5 minutes, mostly download")
     began = time.monotonic()
     if not (stamp.exists() and PYTHON.exists()):
-        # Left by an interrupted run, made for something else, or without its interpreter.
+        # Incomplete, from another lock, or without its interpreter.
         shutil.rmtree(ENVIRONMENT, ignore_errors=True)
         _run([sys.executable, "-m", "venv", str(ENVIRONMENT)])
     stamp.unlink(missing_ok=True)
-    # uv installs several times faster than pip and checks the same hashes; pip checks the hashes of uv.
+    # uv is several times faster than pip and checks the same hashes; pip checks the hashes of uv.
     match = re.search(r"^uv==.*?(?=^\S|\Z)", (ROOT / LOCKS["dev"]).read_text(), re.MULTILINE | re.DOTALL)
     if match is None:
         raise SetupError(f"{LOCKS['dev']} does not pin uv: run 'make lock' and commit the result")
@@ -138,7 +138,7 @@ def install_environment(purpose: str) -> None:
 
 
 def install_engine(own: Path | None) -> None:
-    """Put the engine under .tools/bin: a link to the user's own, or the pinned one, built once per machine.
+    """Install the engine in .tools/bin: a link to the user's own, or the pinned one, built once per machine.
 
     Raises:
         SetupError: The build failed. The message has the end of the compiler's output.
@@ -175,13 +175,13 @@ def say(step: str, text: str, *, end: str = "\n") -> None:
 
 
 def _foreign_path() -> str:
-    """Return PATH without this clone's folders: bin/pulumi is a wrapper around the engine."""
+    """Return PATH without this clone's folders, whose bin/pulumi is a wrapper of the engine."""
     folders = os.environ.get("PATH", os.defpath).split(os.pathsep)
     return os.pathsep.join(folder for folder in folders if not Path(folder).resolve().is_relative_to(ROOT))
 
 
 def _built_engine() -> Path:
-    """Return the pinned engine's path in the user's cache. Another pin or platform is another folder."""
+    """Return the pinned engine's path in the user's cache, which depends on pin and platform."""
     key = _digest(ROOT / "tools" / "engine" / "go.sum", f"{ENGINE_VERSION}{sys.platform}{os.uname().machine}")
     return cache() / f"engine-{key}" / "pulumi"
 
@@ -214,7 +214,7 @@ def _digest(path: Path, salt: str = "") -> str:
 
 
 def _run(command: list[str], waiting: Callable[[float], None] | None = None) -> None:
-    """Run a command; `waiting` receives the elapsed seconds, every second on a terminal and every 15 elsewhere."""
+    """Run a command; `waiting` receives the elapsed seconds, every second on a terminal, else every 15 seconds."""
     began = time.monotonic()
     child = Child(command, cwd=ROOT)
     try:

@@ -32,8 +32,8 @@ from tools.summary import Phase, print_summary, setup_phases
 ROOT = Path(__file__).resolve().parents[1]
 PULUMI = str(ROOT / "bin" / "pulumi")
 RDMA_RAY = str(ROOT / "bin" / "rdma-ray")
-# After SIGINT, the engine finishes its current operation. The slowest one is the start of a local node, or a cloud's
-# cluster or node pool, for which the engine's own limit is lower.
+# After SIGINT, the engine finishes its current operation. The slowest is the start of a local node, or of a cloud's
+# cluster or node pool, for which the engine has a lower limit.
 _LOCAL_GRACE_S, _CLOUD_GRACE_S = 150.0, 7200.0
 
 
@@ -50,9 +50,10 @@ class CommandFailedError(RuntimeError):
 
 
 class Stack:
-    """One stack of this clone, by the name in its file Pulumi.NAME.yaml.
+    """A stack of this clone, by the name in its file Pulumi.NAME.yaml.
 
-    All methods raise CommandFailedError if a command fails, and Interrupted after the command was interrupted too.
+    All methods raise CommandFailedError if a command fails, and Interrupted after an interruption, when the command has
+    ended.
     """
 
     def __init__(self, name: str) -> None:
@@ -66,7 +67,7 @@ class Stack:
         return self.settings.target == "local"
 
     def up(self, changes: list[str]) -> None:
-        """Change settings ("nodes.count=3"), then bring the stack up; a local one is also benchmarked and trained on.
+        """Change settings ("nodes.count=3"), then bring the stack up; a local one also runs a benchmark and a training.
 
         After a failure the cluster stays up, for inspection.
         """
@@ -107,7 +108,7 @@ class Stack:
         phases = setup_phases(ROOT)
         try:
             with _phase(phases, "cluster"):
-                # The refresh notices nodes that died since the last run.
+                # The refresh detects nodes that died since the last run.
                 self.pulumi("up", "--yes", "--skip-preview", "--refresh", "--suppress-outputs")
             with _phase(phases, "benchmark"):
                 run(RDMA_RAY, "bench", "nccl", "--stack", self.name, "--out", str(results / "nccl"))
@@ -125,7 +126,7 @@ class Stack:
         print_summary(self.name, self._json("stack", "output", "--json"), phases, results)
 
     def _up_cloud(self) -> None:
-        # No benchmark: it needs GPUs, which are provisioned when a job requests them and cost money from then on.
+        # No benchmark: it would provision GPUs, which cost money.
         self._settle_pending_creates()
         try:
             self.pulumi("up", "--yes", "--skip-preview", "--suppress-outputs")
@@ -145,7 +146,7 @@ class Stack:
         self.pulumi("stack", "select", "--create", quiet=True)
 
     def _change_settings(self, changes: list[str]) -> None:
-        """Write changes into the stack file. If the result is not valid, the file stays as it was."""
+        """Write changes into the stack file. If the result is not valid, the file is not changed."""
         before = self.file.read_text()
         try:
             for change in changes:
@@ -159,17 +160,17 @@ class Stack:
             raise
 
     def _destroy(self) -> None:
-        """Destroy the resources, in whatever state an interrupted run left them."""
+        """Destroy the resources, including those of an interrupted run."""
         self._release_lock_of_dead_engine()
         if not self.is_local:
             self._settle_pending_creates()
         self.pulumi("destroy", "--yes", "--skip-preview")
         if self.is_local:
-            # What a killed engine had started and not recorded.
+            # Processes that a killed engine started but did not record.
             ClusterFolder.of(ROOT, self.name).remove()
 
     def _settle_pending_creates(self) -> None:
-        """Find out what a killed engine had created and not recorded, and put it into the state."""
+        """Add resources to the state that a killed engine created but did not record."""
         try:
             settled = settle(self._json("stack", "export"), Place.of(self.name, self.file), self.pulumi)
         except UnclearError as unclear:
@@ -178,7 +179,7 @@ class Stack:
             print(f"Recovered the state of {settled} resources that an interrupted run was creating.")
 
     def _release_lock_of_dead_engine(self) -> None:
-        """Remove the lock of a killed engine. The lock of a running engine stays."""
+        """Remove the lock of a killed engine, but not of a running one."""
         locks = ROOT / ".pulumi" / "state" / ".pulumi" / "locks" / "organization" / "rdma-ray" / self.name
         holders = [json.loads(file.read_text()) for file in locks.glob("*.json")]
         here = socket.gethostname()
@@ -194,7 +195,7 @@ class Stack:
         )
 
     def _json(self, *arguments: str) -> dict[str, Any]:
-        """Return what the engine prints as JSON; secrets are masked."""
+        """Return the engine's JSON output; secrets are masked."""
         done = subprocess.run([PULUMI, *arguments, "--stack", self.name], cwd=ROOT, stdout=subprocess.PIPE, text=True)
         if done.returncode:
             raise CommandFailedError(" ".join(["pulumi", *arguments[:2]]), done.returncode)
@@ -250,7 +251,7 @@ def main() -> int:
     arguments = parser.parse_args()
 
     def interrupt(_number: int, _frame: FrameType | None) -> None:
-        # A second Ctrl-C would leave the clean-up half done.
+        # Ignore a second Ctrl-C, which would interrupt the cleanup.
         for number in SIGNALS:
             signal.signal(number, signal.SIG_IGN)
         raise Interrupted

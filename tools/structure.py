@@ -1,4 +1,4 @@
-"""Check import circles, imports between top folders and file sizes; `--report` prints problems and exits with 0."""
+"""Check import cycles, imports between top folders and file sizes; `--report` prints problems and exits with 0."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def _names(node: ast.AST, package: str) -> list[str]:
 
 
 def _circle(graph: Mapping[str, set[str]]) -> list[tuple[str, str]]:
-    """Return one circle as (importing, imported) pairs, or an empty list."""
+    """Return one cycle as (importing, imported) pairs, or an empty list."""
     try:
         TopologicalSorter(graph).prepare()
     except CycleError as problem:

@@ -1,4 +1,4 @@
-"""Print the summary of `make up`: what is up, what was measured, how long it took, where to look."""
+"""Summary of `make up`: resources, measurements, durations, addresses."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ class Phase:
 
 
 def setup_phases(root: Path) -> list[Phase]:
-    """Return the durations that `tools/setup.py` recorded just before, or nothing if make did not run it."""
+    """Return the durations that `tools/setup.py` recorded just before; empty if make did not run it."""
     file = root / ".tools" / "setup.json"
     seconds = json.loads(file.read_text()) if file.exists() else {}
     return [Phase(name, value) for name, value in seconds.items()]
 
 
 def print_summary(stack: str, outputs: dict[str, Any], phases: list[Phase], results: Path) -> None:
-    """Print the summary and write it to `results`/summary.json. `outputs` are the stack's, secrets masked."""
+    """Print the summary and write it to `results`/summary.json. `outputs` are the stack's, with masked secrets."""
     benchmark = Result.model_validate_json((results / "nccl" / "result.json").read_text())
     training = json.loads((results / "digits.json").read_text())
     accuracy, epochs, world = training["accuracy"], len(training["epochs"]), training["world"]
@@ -56,13 +56,13 @@ def print_summary(stack: str, outputs: dict[str, Any], phases: list[Phase], resu
 
 
 def _largest_rows(benchmark: Result) -> Table:
-    """Return one row per operation at its largest size, where bandwidth counts and not latency."""
+    """Return one row per operation at its largest size, which shows bandwidth instead of latency."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for heading in ("operation", "size", "time", "algbw GB/s", "busbw GB/s", "#wrong"):
         table.add_column(heading, justify="left" if heading == "operation" else "right")
     largest: dict[str, Row] = {}
     for row in benchmark.rows:
-        # Per operation: a size is rounded to whole elements per rank, so the largest sizes differ by some bytes.
+        # Per operation: sizes are rounded to whole elements per rank, so the largest ones differ by some bytes.
         if row.size >= largest.get(row.title, row).size:
             largest[row.title] = row
     for name, row in largest.items():

@@ -1,8 +1,8 @@
 """Python language host for the Pulumi engine, for machines without `pulumi-language-python`.
 
-That program is not among the modules that the engine is built from. The engine starts any executable of that name that
-prints a port and serves the LanguageRuntime protocol. The SDK has such a server for its Automation API; this file adds
-what the command line needs: a handshake, and running the project's `__main__.py`.
+That program is not part of the modules that the engine is built from. The engine starts any executable of that name
+that prints a port and serves the LanguageRuntime protocol. The SDK has such a server for its Automation API; this file
+adds the requirements of the command line: a handshake, and running the project's `__main__.py`.
 
 It does not install dependencies, serve policy packs or run plugins written in Python.
 """
@@ -27,7 +27,7 @@ _LOOK_EVERY_S = 0.2
 
 
 class ProjectHost(LanguageServer):
-    """Runs the project's program where the Automation API runs an inline function."""
+    """Language host that runs the project's program instead of an inline function."""
 
     def __init__(self) -> None:
         super().__init__(program=lambda: None)
@@ -47,7 +47,7 @@ class ProjectHost(LanguageServer):
         directory = Path(request.info.program_directory)
         entry = request.info.entry_point
         program = directory if entry in ("", ".") else directory / entry
-        # First, so that `import infra` finds the project and not an installed package.
+        # First in the path, so that `import infra` finds the project and not an installed package.
         sys.path.insert(0, str(directory))
 
         def run_program() -> None:
@@ -62,7 +62,7 @@ class ProjectHost(LanguageServer):
 def main() -> None:
     """Serve the engine that started this process."""
     engine = os.getppid()
-    # An engine that is killed does not end its hosts.
+    # A killed engine does not stop its hosts.
     serve(lambda: os.getppid() != engine)
 
 
@@ -74,14 +74,14 @@ def serve(gone: Callable[[], bool]) -> None:
     server.start()
     print(port, flush=True)
     over = threading.Event()
-    # The engine interrupts its hosts at its end; a traceback would be part of the user's output.
+    # The engine interrupts its hosts when it exits; a traceback would appear in the user's output.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: over.set())
     while not over.wait(_LOOK_EVERY_S) and not gone():
         pass
     server.stop(grace=None)
     if gone():
-        # The program's thread is in a call to an engine that does not exist any more.
+        # The program's thread is blocked in a call to an engine that has exited.
         os._exit(1)
 
 

@@ -1,7 +1,6 @@
 """A thin client of the Kubernetes API: paths from discovery, objects as plain JSON, no generated models.
 
-Paths and parameters as in the API reference (https://kubernetes.io/docs/reference/using-api/api-concepts/, read
-2026-11-21); tested against API server 1.36.1.
+Source: https://kubernetes.io/docs/reference/using-api/api-concepts/, read 2026-11-21; tested with API server 1.36.1.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ _REQUEST_S = 70.0
 
 
 class ApiError(RuntimeError):
-    """The API server refused a request: HTTP `status`, its `reason` and `message`, and the whole `body`."""
+    """The API server rejected a request: HTTP `status`, its `reason` and `message`, and the whole `body`."""
 
     def __init__(self, status: int, reason: str, message: str, body: Json | None = None) -> None:
         super().__init__(f"{status} {reason}: {message}" if reason else f"{status}: {message}")
@@ -40,7 +39,7 @@ class ApiError(RuntimeError):
 
 
 class NotYet(Exception):  # noqa: N818
-    """Names the state seen while waiting for another one; `Api.until` reports it at the deadline."""
+    """A condition is not met yet. The message has the current state, which `Api.until` reports at the deadline."""
 
 
 class Kind(NamedTuple):
@@ -54,12 +53,12 @@ class Kind(NamedTuple):
 
 
 class Api:
-    """One API server. May be used from several threads; each has a session of its own.
+    """Client of one API server. It is thread-safe: each thread has its own session.
 
     Args:
         token: Bearer token, or empty for the address of a `kubectl proxy`, which adds credentials itself.
-        authority: File that the server's certificate is signed by.
-        alive: Raises if waiting is useless, because a program of the control plane has ended.
+        authority: File with the CA certificate that signs the server's certificate.
+        alive: Raises if a program of the control plane has ended, so that waiting is useless.
     """
 
     def __init__(
@@ -83,11 +82,11 @@ class Api:
         accept: str = "application/json",
         timeout_s: float = _REQUEST_S,
     ) -> Json:
-        """Send one request. Returns the JSON object of the answer, or {"text": …} for an answer in plain text.
+        """Send a request and return the JSON object of the response, or {"text": …} for plain text.
 
         Raises:
             ApiError: The server answered with a status of 400 or above.
-            requests.RequestException: There is no answer.
+            requests.RequestException: There is no response.
         """
         answer = self._session().request(
             method,
@@ -102,11 +101,11 @@ class Api:
         return _content(answer)
 
     def get(self, api_version: str, kind: str, name: str, namespace: str | None = None) -> Json | None:
-        """Return an object, or None if there is none of that name."""
+        """Return an object, or None if it does not exist."""
         return self._or_none(lambda: self.request("GET", self.path(api_version, kind, namespace, name)))
 
     def list(self, api_version: str, kind: str, namespace: str | None = None, selector: str | None = None) -> Objects:
-        """Return all objects of a kind, of all namespaces or one; `selector` is a label selector."""
+        """Return the objects of a kind in all namespaces or one; `selector` is a label selector."""
         query = {"labelSelector": selector} if selector else None
         found = self.request("GET", self.path(api_version, kind, namespace), query=query)
         # The items of a list have no kind.
@@ -144,12 +143,12 @@ class Api:
     def delete(
         self, api_version: str, kind: str, name: str, namespace: str | None = None, propagation: str = "Background"
     ) -> None:
-        """Request the deletion of an object, which may be gone already. Finalizers may delay it."""
+        """Request the deletion of an object, which need not exist. Finalizers may delay it."""
         body = {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": propagation}
         self._or_none(lambda: self.request("DELETE", self.path(api_version, kind, namespace, name), body=body))
 
     def kinds(self) -> Kinds:
-        """Return what the server serves now, in all versions, aggregated APIs and CRDs included."""
+        """Return the kinds that the server serves, in all versions, including aggregated APIs and CRDs."""
         found: dict[tuple[str, str], Kind] = {}
         for path in ("/api", "/apis"):
             for group in self.request("GET", path, accept=_DISCOVERY).get("items") or []:
@@ -160,7 +159,7 @@ class Api:
         return [*found.values()]
 
     def kind(self, api_version: str, kind: str) -> Kind:
-        """Return one served kind. Raises ApiError with status 404 if the server does not serve it."""
+        """Return a served kind. Raises ApiError with status 404 if the server does not serve it."""
         if (api_version, kind) not in self._kinds:
             # A CRD may have been added.
             self.kinds()
@@ -177,10 +176,10 @@ class Api:
         return "/".join([*parts, served.plural, *([name] if name else [])])
 
     def until(self, what: str, look: Callable[[], T | None], within_s: float) -> T:
-        """Call `look` until it returns something other than None and False. It may raise NotYet with what it saw.
+        """Call `look` until it returns a value other than None and False. It may raise NotYet.
 
         Raises:
-            TimeoutError: Names `what` and what was seen last.
+            TimeoutError: The message has `what` and the message of the last NotYet.
         """
         deadline = time.monotonic() + within_s
         while True:
@@ -216,7 +215,7 @@ class Api:
             if self._token:
                 session.headers["Authorization"] = f"Bearer {self._token}"
             session.verify = str(self._authority) if self._authority else True
-            # No proxy of the user's environment for loopback addresses, and no password from .netrc.
+            # Ignore the user's proxies and .netrc.
             session.trust_env = False
         return session
 

@@ -26,13 +26,13 @@ ALTERNATIVE = "'make test' and 'make rehearse' at depth quick run without it."
 
 _MAJOR, _MINOR, _ = KUBERNETES_BUILT.split(".")
 _PACKAGE = "-X k8s.io/component-base/version."
-# The default version is v0.0.0-master, with which clients that read the version behave differently.
+# With the default version, v0.0.0-master, clients that read the version behave differently.
 _VERSION = f"-s -w {_PACKAGE}gitVersion=v{KUBERNETES_BUILT} {_PACKAGE}gitMajor={_MAJOR} {_PACKAGE}gitMinor={_MINOR}"
 _CMD = "k8s.io/kubernetes/cmd/"
 
 
 class BuildError(RuntimeError):
-    """A program is not available. The message says what is missing, how to get it, and what runs without it."""
+    """A program is not available. The message has what is missing, how to get it, and what runs without it."""
 
 
 def _module(name: str, packages: dict[str, str], count: int, duration: str, ldflags: str = "-s -w") -> Module:
@@ -46,15 +46,15 @@ MODULES = (
     _module("kuberay", {"ray-operator": "github.com/ray-project/kuberay/ray-operator"}, 894, "1 min in all"),
     _module("kueue", {"kueue": "sigs.k8s.io/kueue/cmd/kueue"}, 1763, "3 min in all"),
     _module("coredns", {"coredns": "github.com/coredns/coredns"}, 1277, "2 min in all"),
-    # A module of its own: kubectl's further modules would change the versions of the servers' modules.
+    # A separate module, because kubectl's dependencies would change the versions of the servers' modules.
     _module("kubectl", {"kubectl": _CMD + "kubectl"}, 895, "1 min in all", _VERSION),
-    # No program: this module has the CRDs of GKE's network objects.
+    # This module has no program, but the CRDs of GKE's network objects.
     _module("gke-networking", {}, 0, "seconds"),
 )
 
 
 def programs(*names: str, say: Callable[[str], None] = print) -> dict[str, Path]:
-    """Return the paths of programs; builds missing ones, which takes minutes, with progress through `say`.
+    """Return the paths of programs. Building a missing one takes minutes; `say` receives the progress.
 
     Raises:
         BuildError: Go or etcd is missing, or a build failed.
@@ -74,7 +74,7 @@ def programs(*names: str, say: Callable[[str], None] = print) -> dict[str, Path]
 
 
 def folder_of(module: Module) -> Path:
-    """Return the folder of a module's programs in the cache. Another pin, flag or platform is another folder."""
+    """Return the folder of a module's programs in the cache; it depends on pins, flags and platform."""
     salt = f"{module.ldflags}{sys.platform}{os.uname().machine}".encode()
     content = (module.manifest / "go.mod").read_bytes() + (module.manifest / "go.sum").read_bytes() + salt
     return go_build.cache() / f"kubernetes-{module.manifest.name}-{hashlib.sha256(content).hexdigest()[:16]}"
@@ -93,7 +93,7 @@ def module_folder(name: str) -> Path:
             path = re.sub(r"[A-Z]", lambda capital: "!" + capital.group().lower(), f"{name}@{match.group(1)}")
             folder = go_build.module_cache() / path
             if not folder.is_dir():
-                # The programs may be in the cache while the modules were cleaned away.
+                # The programs may be cached although the module cache was cleaned.
                 _download(manifest.parent, name)
             return folder
     raise KeyError(f"no go.mod under {FOLDER} pins {name}")
@@ -108,7 +108,7 @@ def _etcd() -> Path:
 
 def _build(module: Module, names: list[str], folder: Path, say: Callable[[str], None]) -> None:
     name, programs = module.manifest.name, ", ".join(names)
-    # Printed first: with a warm compiler cache, the compiler only links, without any output.
+    # Printed first: with a warm cache, the compiler only links and prints nothing.
     say(f"{name}: building {programs} (cold {module.duration}, on two cores)")
     try:
         seconds = go_build.build(module, names, folder, lambda text, _: say(f"{name}: {text}"))

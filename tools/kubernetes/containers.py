@@ -1,4 +1,4 @@
-"""containerd of one node: its configuration, and the images that it is given."""
+"""containerd of one node: its configuration and images."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SOCKET_BYTES = 107
 
 
 class Missing(RuntimeError):  # noqa: N818
-    """This machine lacks something that real pods need. The message says what, and what to do instead."""
+    """This machine does not meet a requirement of real pods. The message has the requirement and the alternative."""
 
 
 def found() -> Path:
@@ -38,10 +38,10 @@ def found() -> Path:
 
 
 def configuration(folder: Path, *, cni: Path, subnet: str) -> Path:
-    """Write containerd's configuration and that of the pod network below `folder`. Returns the file.
+    """Write the configuration of containerd and of the pod network below `folder`; return containerd's file.
 
     `subnet` is the address range of the node's pods. Each pod has a point-to-point link to its node, which routes all
-    of its traffic, so Services also work between pods of one node.
+    traffic of the pod, so Services also work between pods of one node.
     """
     (folder / "cni").mkdir(parents=True, exist_ok=True)
     values = {"folder": folder, "socket": socket(folder), "pause": PAUSE, "cni": cni, "subnet": subnet}
@@ -62,7 +62,7 @@ def flags(program: str, /, **values: object) -> list[str]:
 
 
 def socket(folder: Path) -> Path:
-    """Return the path of containerd's socket, which has to be short."""
+    """Return the path of containerd's socket."""
     return folder / "c.sock"
 
 
@@ -86,7 +86,7 @@ def wait_until_ready(folder: Path, check: Callable[[], None]) -> None:
 
 
 def import_images(folder: Path, images: Iterable[Image], *, without: frozenset[str] = frozenset()) -> None:
-    """Import images into containerd; it has the layers in `without`."""
+    """Import images into containerd, except the layers in `without`, which it has."""
     process = subprocess.Popen(
         [*_ctr_command(folder), "images", "import", "-"],
         stdin=subprocess.PIPE,
@@ -99,7 +99,7 @@ def import_images(folder: Path, images: Iterable[Image], *, without: frozenset[s
         with process.stdin as stream:
             write_archive(stream, images, without=without)
     except BrokenPipeError:
-        # ctr has ended; its output below says why.
+        # ctr has ended; its output, read below, has the reason.
         pass
     except BaseException:
         process.kill()

@@ -4,12 +4,12 @@
         plane.start_kwok()
         plane.api.apply(...)
 
-Programs as documented in https://kubernetes.io/docs/reference/command-line-tools-reference/ (read 2026-11-21), at
-version 1.36.1. RBAC and the default admission plugins are on. The one account is an administrator with a token; the
-server's certificate is verified. Nothing is durable: etcd does not sync, and its data are deleted with the plane.
+Version 1.36.1 (https://kubernetes.io/docs/reference/command-line-tools-reference/, read 2026-11-21). RBAC and the
+default admission plugins are on. The only account is an administrator with a token; the server's certificate is
+verified. Nothing is durable: etcd does not sync, and its data is deleted with the control plane.
 
-`kwokctl` is not used: its binary runtime starts daemons that outlive their owner's death, and it has no setting for
-the egress selector by which the API server reaches webhooks here.
+`kwokctl` is not used: its binary runtime starts daemons that outlive their owner, and it has no setting for the egress
+selector, by which the API server reaches webhooks here.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from tools.kubernetes.containers import config, flags
 from tools.process import Programs
 
 _READY_S = 90.0
-# Apart from the Services' range in kube-apiserver.flags.
+# Outside the Services' range in kube-apiserver.flags.
 _POD_ADDRESSES = "10.244.0.0/16"
-# Half of the API server's time while CRDs arrive is garbage collection; with these it collects less often.
+# While CRDs are installed, the API server spends half of its time on garbage collection; these make it rarer.
 _FEWER_COLLECTIONS = {"GOGC": "400", "GOMEMLIMIT": "1200MiB"}
 _KWOK_STAGES = (
     "node/fast/node-initialize",
@@ -47,15 +47,15 @@ _KWOK_STAGES = (
 
 
 class ControlPlane:
-    """One control plane, a context manager. Several can run at the same time, each in a folder of its own.
+    """Control plane as a context manager. Several can run at the same time, each in its own folder.
 
-    Inside the `with`, `api` is its client, for any thread; waits of `api` end when one of the programs ends.
+    `api` is its client, for any thread; waits of `api` end when one of the programs ends.
 
     The controllers run as processes and as the administrator, so the RBAC rules of their charts are not tested here.
-    Settings of a chart that concern only the pod (image, resources, node selector, replicas) have no effect.
+    Chart values for the pod only (image, resources, node selector, replicas) have no effect.
 
     Args:
-        folder: Created if it does not exist. Its subfolder `logs` stays at the end, everything else is deleted.
+        folder: Created if it does not exist. At the end, everything in it but the subfolder `logs` is deleted.
         address: IP address that the API server listens on. With real pods it is not a loopback address.
         flags: Program -> flags to add to its command line.
         say: Receives progress.
@@ -97,7 +97,7 @@ class ControlPlane:
         """End all programs, clients first, and delete their files except logs. May be called twice."""
         try:
             clients = set(self._programs.running()) - {"kube-apiserver", "etcd", "pod-network"}
-            # One after the other: without etcd, the API server does not end.
+            # In sequence: without etcd, the API server does not end.
             self._programs.stop(*clients, "kube-controller-manager")
             self._programs.stop("kube-apiserver")
         finally:
@@ -108,13 +108,12 @@ class ControlPlane:
     def start_program(
         self, name: str, command: Sequence[str | Path], environment: Mapping[str, str] | None = None
     ) -> int:
-        """Start a program that ends with the plane. Returns its process ID."""
-        # No proxy, no kubeconfig, no credential of the user.
+        """Start a program without the user's proxies and credentials; return its process ID. It ends with the plane."""
         own = {name: os.environ[name] for name in ("PATH", "HOME", "TMPDIR", "LANG", "TZ") if name in os.environ}
         return self._programs.start(name, [*command, *self._flags.get(name, ())], own | dict(environment or {}))
 
     def stop_program(self, name: str) -> None:
-        """End one program and wait for its end. It may have ended before."""
+        """Stop a program, which may have ended already."""
         self._programs.stop(name)
 
     def running(self) -> dict[str, int]:
@@ -126,17 +125,17 @@ class ControlPlane:
         self._programs.check()
 
     def route(self, address: str, target: str) -> None:
-        """Lead the API server's connections to `address` ("IP:PORT" of a Service or a Pod) to `target`, on loopback."""
+        """Route the API server's connections for `address` ("IP:PORT" of a Service or Pod) to `target`, on loopback."""
         self._routes[address] = target
         partial = self.work / "routes.partial"
         partial.write_text(json.dumps(self._routes))
-        # The proxy may read the file at any time.
+        # Replaced atomically: the proxy may read the file at any time.
         partial.replace(self.work / "routes.json")
 
     def start_kwok(self, *, complete_jobs: bool = True) -> None:
-        """Start kwok, which simulates the kubelet of every node: nodes get ready and their pods run.
+        """Start kwok, which simulates the kubelet of every node: nodes become ready and their pods run.
 
-        A Job's pods succeed as soon as they run; without `complete_jobs`, they run until something else ends them.
+        A Job's pods succeed as soon as they run; without `complete_jobs`, they run until they are deleted.
         """
         stages = [stage for stage in _KWOK_STAGES if complete_jobs or not stage.endswith("pod-complete")]
         folder = builds.module_folder("sigs.k8s.io/kwok") / "kustomize" / "stage"
@@ -152,7 +151,7 @@ class ControlPlane:
             values: Values of the chart kuberay-operator 1.6.2 (its templates/deployment.yaml at 002c26b0, read
                 2026-11-21).
             dashboard_proxy: HTTP proxy ("http://127.0.0.1:PORT") that answers for the Ray dashboards,
-                http://HEAD-SERVICE.NAMESPACE.svc.cluster.local:8265, since names of Services do not resolve here.
+                http://HEAD-SERVICE.NAMESPACE.svc.cluster.local:8265, since Service names do not resolve here.
         """
         program = self._program("ray-operator")
         crds = [body for body in kuberay.objects(kuberay.complete()) if body["kind"] == "CustomResourceDefinition"]
@@ -175,14 +174,14 @@ class ControlPlane:
         self._wait_until_ready("ray-operator", probe)
 
     def stop_kuberay(self) -> None:
-        """End the operator. Its CRDs stay, as after `helm uninstall` of a chart with a folder `crds/`."""
+        """Stop the operator. Its CRDs stay, as after `helm uninstall` of a chart with a folder `crds/`."""
         self.stop_program("ray-operator")
 
     def start_kueue(self, values: Json | None = None) -> None:
-        """Apply what Kueue's chart installs, and the ProvisioningRequest CRD, start Kueue, and wait until it is ready.
+        """Apply the objects of Kueue's chart and the ProvisioningRequest CRD, start Kueue, and wait until it is ready.
 
-        Webhooks and conversions are Kueue's own, with the certificate that Kueue creates; only the connection from the
-        API server goes through `pod_network`.
+        Kueue serves its webhooks and conversions, with the certificate that it creates; the API server connects to them
+        through `pod_network`.
 
         Args:
             values: Values of the chart kueue 0.19.2.
@@ -190,10 +189,10 @@ class ControlPlane:
         program = self._program("kueue")
         complete = kueue.complete(values or {})
         webhook, probe = loopback.free_ports(2)
-        # The kubelet mounts the Secret that Kueue fills; here its files are written once they exist.
+        # In a pod, the kubelet mounts the Secret that Kueue fills; here its files are written once it exists.
         certificates = self.work / "kueue-certificates"
         certificates.mkdir(exist_ok=True)
-        # No pod serves Kueue's own API, and without it no namespace could be deleted.
+        # While Kueue's own API is registered and not served, no namespace can be deleted.
         in_pod = ("Deployment", "APIService")
         manifests.install(self.api, (body for body in kueue.objects(complete) if body["kind"] not in in_pod))
         service = self.api.get("v1", "Service", kueue.SERVICE, KUEUE_NAMESPACE) or {}
@@ -215,7 +214,7 @@ class ControlPlane:
         self.api.until("Kueue's webhooks", lambda: kueue.webhooks_answer(self.api), _READY_S)
 
     def stop_kueue(self) -> None:
-        """End Kueue and delete what its chart installed, as `helm uninstall` does."""
+        """Stop Kueue and delete its chart's objects, as `helm uninstall` does."""
         kueue.remove_callbacks(self.api)
         self.stop_program("kueue")
         manifests.remove(self.api, kueue.objects(kueue.complete()))
@@ -230,7 +229,7 @@ class ControlPlane:
     def _start(self) -> None:
         names = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
         found = builds.programs(*names, say=self._say)
-        # Left by an owner that was killed; its programs have ended.
+        # Files of a killed owner, whose programs have ended.
         shutil.rmtree(self.work, ignore_errors=True)
         (self.folder / "logs").mkdir(parents=True, exist_ok=True)
         self.work.mkdir(mode=0o700)
@@ -246,8 +245,7 @@ class ControlPlane:
         self.start_program("etcd", [found["etcd"], *data])
         files = {"certificates": self.authority.parent, "key": key, "tokens": self.work / "tokens.csv"}
         server = flags("kube-apiserver", etcd=etcd, address=self.address, port=port, **files)
-        # A loopback address is refused as an endpoint of the Service `kubernetes`, again and again. Real pods may serve
-        # an aggregated API.
+        # The Service `kubernetes` rejects a loopback address as an endpoint. Real pods may serve an aggregated API.
         loopback_only = ["--endpoint-reconciler-type=none"]
         server += loopback_only if self._on_loopback else credentials.front_proxy_flags(self.work)
         self.start_program("kube-apiserver", [found["kube-apiserver"], *server], _FEWER_COLLECTIONS)

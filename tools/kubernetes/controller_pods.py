@@ -1,8 +1,8 @@
-"""KubeRay's operator and Kueue in pods of a cluster of real nodes, as `helm install` leaves them.
+"""KubeRay's operator and Kueue in pods of a cluster of real nodes, as `helm install` installs them.
 
-Real are the programs of the pinned modules, the manifests, Kueue's certificate, which Kueue creates, and the API
-server's connection to its webhooks. The images have the projects' names and hold only the program, as the projects'
-own do on a distroless base (ray-operator/Dockerfile at KubeRay 1.6.2, Dockerfile at Kueue 0.19.2).
+The programs of the pinned modules, the manifests, Kueue's certificate and the connections to its webhooks are real. The
+images have the projects' names and contain only the program; the projects' own add a distroless base
+(ray-operator/Dockerfile at KubeRay 1.6.2, Dockerfile at Kueue 0.19.2).
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from tools.kubernetes.image_archive import File, Image
 
 READY_S = 180.0
 _GONE_S = 60.0
-# Readiness within a second, so that a wait measures the program and not the probe.
+# Probe every second, so that a wait measures the program and not the probe.
 _PROBE_OFTEN = {"readinessProbe": {"initialDelaySeconds": 0, "periodSeconds": 1}}
-# A user of the projects' own images.
+# User of the projects' own images.
 _NONROOT = 65532
 
 
@@ -44,7 +44,7 @@ def start_kuberay(api: Api, values: Json | None, load: Callable[[str], None]) ->
     load(kuberay.image(complete))
     objects = kuberay.objects(complete)
     crds = ("CustomResourceDefinition", "Namespace")
-    # Helm waits for the CRDs too; an operator that misses one looks again after ten seconds.
+    # Helm also waits for the CRDs; an operator without one tries again after ten seconds.
     manifests.install(api, (body for body in objects if body["kind"] in crds))
     manifests.install(api, (body for body in objects if body["kind"] not in crds))
     manifests.rollout_done(api, kuberay.NAMESPACE, kuberay.NAME, READY_S)
@@ -61,7 +61,7 @@ def start_kueue(api: Api, values: Json | None, load: Callable[[str], None]) -> N
     """Install the release kueue with the values of its chart, and wait until its webhooks and its API answer."""
     complete = kueue.complete(values or {}, {"controllerManager": _PROBE_OFTEN})
     load(kueue.image(complete))
-    # Until the pod is ready, the webhooks refuse requests; none of them concerns Kueue's own objects.
+    # Until the pod is ready, the webhooks reject requests; none of them is for Kueue's own objects.
     manifests.install(api, kueue.objects(complete))
     api.until("Kueue's certificate", lambda: kueue.mount_certificate(api), READY_S)
     manifests.rollout_done(api, KUEUE_NAMESPACE, kueue.NAME, READY_S)

@@ -82,7 +82,7 @@ def _certificate(
     now = datetime.datetime.now(datetime.UTC)
     builder = (
         x509.CertificateBuilder(issuer, subject, key, x509.random_serial_number())
-        # A clock may go back a little.
+        # Tolerates small clock corrections.
         .not_valid_before(now - datetime.timedelta(hours=1))
         .not_valid_after(now + datetime.timedelta(days=_DAYS))
         .add_extension(x509.BasicConstraints(ca=ca, path_length=None), critical=True)

@@ -1,7 +1,7 @@
 """Container images as OCI archives, written in Python: layers, a configuration, a manifest, an index.
 
 Formats: https://github.com/opencontainers/image-spec, v1.1: layer.md, config.md, manifest.md, image-layout.md (read
-2026-11). Layers are uncompressed tar files, since nothing is sent over a network.
+2026-11). Layers are uncompressed, since nothing is sent over a network.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-# Folders with a mode or an owner of their own.
+# Folders with a special mode or owner.
 _SPECIAL = {"/tmp": (0o1777, 0), "/var/tmp": (0o1777, 0), "/home/ray": (0o755, 1000)}
 _ROOT_FOLDERS = (
     *("/dev", "/etc", "/home/ray", "/proc", "/root", "/run", "/sys", "/tmp", "/var/tmp"),
@@ -26,7 +26,7 @@ _ROOT_FOLDERS = (
 
 @dataclass(frozen=True)
 class File:
-    """One file of an image: its place there and a file here to copy, or the target of a link, or a text."""
+    """File of an image: its path, and its content as a file to copy, the target of a link, or text."""
 
     place: str
     source: Path | None = None
@@ -37,9 +37,9 @@ class File:
 
 @dataclass(frozen=True)
 class Layer:
-    """Files of a layer, and digest and size in bytes of its tar, which is written when it is needed.
+    """Files of a layer, and digest and size in bytes of its tar, which is written on demand.
 
-    `files` is empty for a layer that is known only by its digest, because containerd has it.
+    `files` is empty for a layer that containerd has.
     """
 
     files: Sequence[File]
@@ -58,7 +58,7 @@ class Image:
 
 
 def layer(files: Iterable[File], *, root: bool = False) -> Layer:
-    """Return a layer of these files; with `root`, also of the folders that every system has."""
+    """Return a layer of these files; `root` adds the folders that every system has."""
     chosen = tuple(sorted(files, key=lambda each: each.place))
     counter = _Counter()
     _write_layer(counter, chosen, root)
@@ -66,7 +66,7 @@ def layer(files: Iterable[File], *, root: bool = False) -> Layer:
 
 
 def write_archive(stream: IO[bytes], images: Iterable[Image], *, without: frozenset[str] = frozenset()) -> None:
-    """Write an archive of images; layers whose digests are in `without` are left out."""
+    """Write an archive of images without the layers whose digests are in `without`."""
     written: set[str] = set(without)
     descriptors = []
     with tarfile.open(fileobj=stream, mode="w|", format=tarfile.PAX_FORMAT) as tar:
@@ -89,7 +89,7 @@ def write_archive(stream: IO[bytes], images: Iterable[Image], *, without: frozen
 def canonical(name: str) -> str:
     """Return an image's name with registry and tag, as containerd stores it (distribution/reference: familiar names).
 
-    The tag of a name with tag and digest is dropped, as containerd does when it looks up a name (ParseDockerRef there).
+    If the name has a tag and a digest, the tag is dropped, as in containerd's lookups (its ParseDockerRef).
     """
     first, _, rest = name.partition("/")
     if not rest:
@@ -143,7 +143,7 @@ def _add_bytes(tar: tarfile.TarFile, name: str, data: bytes, mode: int = 0o644) 
 
 
 class _Counter:
-    """A stream that only hashes and counts what is written."""
+    """Stream that hashes and counts the written bytes."""
 
     def __init__(self) -> None:
         self.digest = hashlib.sha256()
@@ -156,7 +156,7 @@ class _Counter:
 
 
 class _Member:
-    """A stream into the data of the tar member whose header was written last. A tar's size needs no padding."""
+    """Stream into the data of the last tar member. A tar's size needs no padding."""
 
     def __init__(self, tar: tarfile.TarFile) -> None:
         self._tar = tar

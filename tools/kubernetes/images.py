@@ -1,8 +1,8 @@
 """Images of real pods, without a registry: one of this environment, and images that only sleep.
 
 The environment's image has Python, Ray, torch and `workloads` as locked, under the names that the manifests use. Its
-files are chosen by name, or found by asking the system (`ldd`, the packages' lists of files). Unpacking it takes
-minutes, so that is done once per lock (`store`); each node's containerd starts with the result in read-only mounts.
+files are listed here or found by `ldd` and in the packages' lists of files. The image is unpacked once per lock, which
+takes minutes (`store`); each node's containerd mounts the result read-only.
 
     python -m tools.kubernetes.images FILE NAME…   # the same image as an archive, for another cluster
 """
@@ -44,13 +44,13 @@ PROGRAMS = (
     *("seq", "timeout", "nproc", "hostname", "sha256sum", "grep", "sed", "awk", "find", "xargs", "tar", "gzip", "ps"),
     *("kill", "wget"),
 )
-"""Programs that the start of a Ray node calls or that a user of a shell in a pod expects, as far as this machine has
-them. KubeRay's probes of Ray 2.60 need none (KubeRay 1.6.2: constant.go, HTTP health checks)."""
+"""Programs that `ray start` calls or that users of a shell in a pod expect, if this machine has them. KubeRay's probes
+of Ray 2.60 need none (KubeRay 1.6.2: constant.go, HTTP health checks)."""
 
 LEFT_OUT = ("pulumi", "pulumi-aws", "pulumi-gcp", "pulumi-kubernetes", "pulumi-random", "triton")
-"""Locked packages that no pod needs: the engine's, and a compiler for GPUs; 1.3 GB."""
+"""Locked packages that no pod needs (1.3 GB): the engine's, and a compiler for GPUs."""
 
-# Incremented when the image is composed in another way, so that older stores are not used.
+# Increment when the image is built differently, so that older stores are not used.
 _FORM = "2"
 _SNAPSHOTTER = "io.containerd.snapshotter.v1.overlayfs"
 _BLOBS = Path("io.containerd.content.v1.content/blobs/sha256")
@@ -70,7 +70,7 @@ _NOT_COPIED = {"test", "site-packages", "dist-packages", "idlelib", "tkinter", "
 
 
 class ImageError(RuntimeError):
-    """The image cannot be made from this machine. The message says what is missing."""
+    """The image cannot be created on this machine. The message has what is missing."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ class Store:
 
 
 def store(say: Callable[[str], None] = print) -> Store:
-    """Return the store of this lock; creating it takes some minutes and 8 GB in the user's cache folder."""
+    """Return the store of this lock. Creating it takes minutes, and 8 GB of the user's cache folder."""
     folder = cache() / f"pod-images-{_key()}"
     folder.parent.mkdir(parents=True, exist_ok=True)
     with (folder.parent / "pod-images.lock").open("w") as lock:
@@ -128,7 +128,7 @@ def run_images(
     Args:
         real: Names of the environment's image, with today's `workloads`.
         sleeping: Names of an image that sleeps.
-        acting: Name -> replacements of the files that a manifest's commands call in that image.
+        acting: Image name -> replacements of the files that a manifest's commands call.
     """
     system = store.layers[0]
     today = image_archive.layer(project(ROOT))
@@ -136,7 +136,7 @@ def run_images(
     if real:
         yield Image(real, [*store.layers, today], _CONFIG)
     if sleeping:
-        # As the entry point, so that a manifest's arguments change nothing. A manifest's command fails.
+        # As the entry point, which ignores a manifest's arguments. A manifest's command fails.
         yield Image(sleeping, [system], {"Entrypoint": _SLEEP})
     for name, files in acting.items():
         yield Image([name], [system, image_archive.layer(files)], {"Entrypoint": _SLEEP})
@@ -149,7 +149,7 @@ def write(file: Path, names: Sequence[str]) -> None:
 
 
 def project(root: Path) -> list[File]:
-    """Return the `workloads` package of this clone with its current content, which nodes that start later need too."""
+    """Return the current files of this clone's `workloads` package, copied for nodes that start later."""
     paths = sorted(path for path in (root / "workloads").rglob("*") if path.is_file() and path.suffix != ".pyc")
     return [
         File(f"{_SITE}/{path.relative_to(root)}", text=path.read_bytes().decode(), executable=os.access(path, os.X_OK))
@@ -163,12 +163,12 @@ def _layers() -> list[Layer]:
 
 
 def _create(folder: Path, say: Callable[[str], None]) -> None:
-    """Let a containerd of its own unpack the image into `folder`."""
+    """Unpack the image into `folder` with a temporary containerd."""
     partial = folder.with_name(folder.name + ".partial")
     for left in (folder, partial):
         shutil.rmtree(left, ignore_errors=True)
     (partial / "containerd").mkdir(parents=True)
-    # The path of a socket is short; the cache folder's may not be.
+    # A temporary folder, because the cache folder's path may be too long for a socket.
     with tempfile.TemporaryDirectory(prefix="rdma-ray-images-") as short:
         work = Path(short)
         try:
@@ -201,7 +201,7 @@ def _key() -> str:
 
 
 def _system() -> list[File]:
-    """Return the programs, the libraries that they, Python and the packages load, and the files of /etc they read."""
+    """Return the programs, the libraries that they, Python and the packages load, and the files of /etc."""
     found = {name: path for name in PROGRAMS if (path := shutil.which(name, path="/usr/bin:/bin:/usr/sbin:/sbin"))}
     if missing := {"bash", "sh", "cat", "mkdir", "sleep"} - found.keys():
         raise ImageError(f"this machine has no {', '.join(sorted(missing))}, which a pod's image needs")
@@ -239,7 +239,7 @@ def _python() -> list[File]:
 def _packages(lock: Path) -> list[File]:
     """Return the packages that `lock` pins, as installed here, and their commands.
 
-    Of NVIDIA's libraries, only those that `import torch` loads without a GPU: 1.9 of 3.1 GB.
+    NVIDIA's libraries are limited to those that `import torch` loads without a GPU: 1.9 of 3.1 GB.
     """
     pinned = {_canonical(name) for name in re.findall(r"^([A-Za-z0-9._-]+)==", lock.read_text(), re.MULTILINE)}
     pinned -= {_canonical(name) for name in LEFT_OUT}
@@ -274,7 +274,7 @@ def _copy(below: str, top: Path, path: Path) -> File:
 def _files_of(package: Distribution, site: Path) -> Iterator[Path]:
     for listed in package.files or ():
         path = Path(os.path.normpath(site / str(listed)))
-        # Commands are outside, and are written again: they name this machine's Python.
+        # Commands are outside, and are created separately, because they name this machine's Python.
         if path.is_relative_to(site) and "__pycache__" not in path.parts and path.is_file():
             yield path
             if path.suffix == ".py" and (compiled := Path(importlib.util.cache_from_source(str(path)))).is_file():
@@ -295,7 +295,7 @@ def _libraries(paths: Sequence[Path]) -> list[File]:
     found: dict[str, Path] = {}
     for start in range(0, len(paths), 40):
         batch = [str(path) for path in paths[start : start + 40]]
-        # ldd fails for a file that is no program, and continues with the others.
+        # ldd fails for a file that is not a program, but continues with the others.
         printed = subprocess.run(["ldd", *batch], capture_output=True, text=True).stdout
         for match in re.finditer(r"^\t(?:(\S+) => )?(/\S+) \(0x", printed, re.MULTILINE):
             path = Path(match.group(2))
@@ -308,7 +308,7 @@ def _libraries(paths: Sequence[Path]) -> list[File]:
     found |= {str(path): path for path in extra if path.exists()}
     files: dict[str, File] = {}
     for name, path in sorted(found.items()):
-        # A library in another folder, such as Python's, goes where the loader looks.
+        # A library in another folder, such as Python's, is copied to the loader's path.
         folder = str(path.parent) if name.startswith(_LIBRARY_FOLDERS) else str(libc.parent)
         place = f"{folder if folder.startswith('/usr') else '/usr' + folder}/{path.name}"
         files[place] = File(place, source=path.resolve(), executable=True)
@@ -320,7 +320,7 @@ def _canonical(name: str) -> str:
 
 
 def main(arguments: Iterable[str]) -> None:
-    """Write the image to the file and under the names that the arguments give."""
+    """Write the image to the file and under the names in the arguments."""
     file, *names = arguments or [""]
     if not names:
         sys.exit("usage: python -m tools.kubernetes.images FILE NAME…")

@@ -1,4 +1,4 @@
-"""`kubectl port-forward`, as the docs use it to reach a head, and `kubectl kustomize`, for manifests of Go modules."""
+"""`kubectl port-forward`, for access to a head, and `kubectl kustomize`, for manifests of Go modules."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class ForwardError(RuntimeError):
 
 @contextmanager
 def forwarded(kubeconfig: Path, namespace: str, target: str, port: int = DASHBOARD) -> Iterator[int]:
-    """Forward to a port of a target, such as "svc/NAME" or "pod/NAME". Yields the port on 127.0.0.1.
+    """Forward to a port of a target, such as "svc/NAME" or "pod/NAME"; yield the port on 127.0.0.1.
 
     Raises:
         ForwardError: kubectl failed.
@@ -64,7 +64,7 @@ def _built(base: Path, overlay: str) -> str:
     kubectl = builds.programs("kubectl")["kubectl"]
     with tempfile.TemporaryDirectory(prefix="rdma-ray-kustomize-") as name:
         folder = Path(name).resolve()
-        # kustomize refuses absolute paths of bases.
+        # kustomize rejects absolute paths of bases.
         resources = [os.path.relpath(base, folder)]
         (folder / "kustomization.yaml").write_text(json.dumps({**json.loads(overlay), "resources": resources}))
         done = subprocess.run([kubectl, "kustomize", str(folder)], capture_output=True, text=True)

@@ -1,7 +1,7 @@
 """Manifests of KubeRay's operator: the kustomize base of its pinned Go module with the values of its Helm chart.
 
-The chart (helm-chart/kuberay-operator 1.6.2: 598eb66a, read 2026-11-22) is not part of the module; its roles are those
-of the base, rule for rule, if no batch scheduler is set.
+The chart (helm-chart/kuberay-operator 1.6.2: 598eb66a, read 2026-11-22) is not part of the module. Without a batch
+scheduler, its roles have the same rules as those of the base.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from tools.kubernetes.containers import config
 
 MODULE = "github.com/ray-project/kuberay/ray-operator"
 NAME = "kuberay-operator"
-"""Release name, and by the chart's `fullnameOverride` the name of all its objects."""
+"""Name of the release and, by the chart's `fullnameOverride`, of all its objects."""
 NAMESPACE = KUBERAY_NAMESPACE
 LABELS = KUBERAY_LABELS | {"app.kubernetes.io/instance": NAME}
 """Labels of the operator's pods (templates/deployment.yaml)."""
 
 
 def complete(*values: Json) -> Json:
-    """Return the chart's default values with each of these merged over them."""
+    """Return the chart's default values, overridden by `values`."""
     image = {"repository": KUBERAY.image, "tag": f"v{KUBERAY.version}", "pullPolicy": "IfNotPresent"}
     [found] = manifests.parse(config("kuberay-values.yaml"))
     for each in ({"image": image}, *values):

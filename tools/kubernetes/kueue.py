@@ -1,7 +1,7 @@
-"""Manifests of Kueue: the kustomize base of its pinned Go module with the values of its Helm chart, and their states.
+"""Manifests of Kueue: the kustomize base of its pinned Go module with the values of its Helm chart; readiness checks.
 
-The base (config/default in sigs.k8s.io/kueue v0.19.2) has the chart's roles, rule for rule, and this project's names of
-release and namespace. What the chart's templates compute from values is computed here (charts/kueue/templates).
+The base (config/default in sigs.k8s.io/kueue v0.19.2) has the same roles as the chart, and this project's names of
+release and namespace. This module computes from values what the chart's templates compute (charts/kueue/templates).
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ SERVICE = f"{KUEUE_RELEASE}-webhook-service"
 SECRET = f"{KUEUE_RELEASE}-webhook-server-cert"
 WEBHOOKS = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
 
-# The chart in the repository names a staging image, which a release replaces.
+# The chart in the repository names a staging image, which Kueue's release process replaces.
 _RELEASED = {"repository": KUEUE.image, "tag": KUEUE_TAG, "pullPolicy": "IfNotPresent"}
 _API_SERVICE = "apiregistration.k8s.io/v1"
 
 
 def complete(*values: Json) -> Json:
-    """Return the chart's default values with each of these merged over them."""
+    """Return the chart's default values, overridden by `values`."""
     found = manifests.read(module_folder(MODULE) / "charts/kueue/values.yaml")[0]
     for each in ({"controllerManager": {"manager": {"image": _RELEASED}}}, *values):
         found = manifests.merged(found, each)
@@ -70,7 +70,7 @@ def objects(values: Json) -> list[Json]:
         if body["kind"] == "ConfigMap":
             body["data"] = {"controller_manager_config.yaml": text}
         for webhook in body["webhooks"] if body["kind"] in WEBHOOKS else ():
-            # "mpod.kb.io": the chart lets requests pass where the framework is off and Kueue may be down.
+            # "mpod.kb.io": the chart ignores webhook failures for kinds that Kueue does not manage.
             if (framework := webhook["name"][1:].partition(".")[0]) in ("pod", "deployment", "statefulset"):
                 enabled = framework in settings["integrations"]["frameworks"]
                 webhook["failurePolicy"] = "Fail" if enabled else "Ignore"
@@ -83,9 +83,9 @@ def objects(values: Json) -> list[Json]:
 
 
 def remove_callbacks(api: Api) -> None:
-    """Delete what makes the API server call Kueue: its webhooks and its API, before the program ends.
+    """Delete Kueue's webhooks and API before the program ends.
 
-    With the webhooks, every Job and Pod would be refused; with the API, no namespace could be deleted.
+    Otherwise the API server would reject every Job and Pod, and could delete no namespace.
     """
     for body in objects(complete()):
         if body["kind"] in (*WEBHOOKS, "APIService"):
@@ -93,7 +93,7 @@ def remove_callbacks(api: Api) -> None:
 
 
 def certificate(api: Api) -> dict[str, bytes]:
-    """Return the files of Kueue's certificate; raise NotYet until Kueue has written its Secret."""
+    """Return the files of Kueue's certificate. Raises NotYet until Kueue has written its Secret."""
     data = (api.get("v1", "Secret", SECRET, KUEUE_NAMESPACE) or {}).get("data") or {}
     if not {"ca.crt", "tls.crt", "tls.key"} <= data.keys():
         raise NotYet("the Secret is empty")
@@ -101,7 +101,7 @@ def certificate(api: Api) -> dict[str, bytes]:
 
 
 def write_certificate(api: Api, folder: Path) -> bool:
-    """Write the certificate's files, as the kubelet does for a pod; raise NotYet until there is one."""
+    """Write the certificate's files, as the kubelet does for a pod. Raises NotYet until they exist."""
     for name, content in certificate(api).items():
         (folder / name).touch(mode=0o600)
         (folder / name).write_bytes(content)
@@ -109,9 +109,9 @@ def write_certificate(api: Api, folder: Path) -> bool:
 
 
 def mount_certificate(api: Api) -> bool:
-    """Make the kubelet mount the certificate now; raise NotYet until there is one.
+    """Make the kubelet mount the certificate now. Raises NotYet until it exists.
 
-    The kubelet mounts a changed Secret within a minute or two, and at once when an annotation of the pod changes
+    The kubelet mounts a changed Secret within a minute or two, or immediately when an annotation of the pod changes
     (https://kubernetes.io/docs/tasks/configure-pod-container/configure-pod-configmap/, read 2026-11).
     """
     certificate(api)
@@ -122,7 +122,7 @@ def mount_certificate(api: Api) -> bool:
 
 
 def webhooks_answer(api: Api) -> bool:
-    """Return True if a dry run passes a webhook of Kueue; raise NotYet while the API server cannot reach it."""
+    """Return True if a dry run passes a webhook of Kueue. Raises NotYet while the API server cannot reach it."""
     flavor = {"apiVersion": KUEUE_API, "kind": "ResourceFlavor", "metadata": {"name": "is-kueue-there"}}
     try:
         api.apply(flavor, dry_run=True)
@@ -134,9 +134,9 @@ def webhooks_answer(api: Api) -> bool:
 
 
 def api_answers(api: Api) -> bool:
-    """Return True if the API server reaches Kueue's own API, which lists pending workloads; raise NotYet otherwise.
+    """Return True if the API server reaches Kueue's own API, which lists pending workloads. Raises NotYet otherwise.
 
-    While it does not, listing all kinds fails, and no namespace can be deleted.
+    Until then, listing all kinds fails, and no namespace can be deleted.
     """
     for body in api.list(_API_SERVICE, "APIService"):
         conditions = (body.get("status") or {}).get("conditions") or []
@@ -160,7 +160,7 @@ def _deployment(values: Json, config: str) -> Json:
         "readinessProbe": chosen["readinessProbe"],
     }
     pod = {name: chosen[name] for name in ("nodeSelector", "tolerations") if chosen[name]}
-    # As the chart does, so that another configuration restarts the pod.
+    # As in the chart: a change of the configuration restarts the pod.
     checksum = {"charts.kueue.x-k8s.io/config-checksum": hashlib.sha256(config.encode()).hexdigest()}
     template = {"metadata": {"annotations": checksum}, "spec": pod | {"containers": [container]}}
     deployment = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": NAME}}

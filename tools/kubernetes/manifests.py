@@ -15,7 +15,7 @@ from tools.kubernetes.api import Api, ApiError, Json, NotYet
 RESTARTED = "kubectl.kubernetes.io/restartedAt"
 """Annotation that `kubectl rollout restart` sets (kubectl 1.36.1: pkg/polymorphichelpers)."""
 
-# libyaml reads the megabytes of a CRD in a tenth of the time, where PyYAML was built with it.
+# libyaml, if PyYAML was built with it, reads large CRDs ten times faster.
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _CRD = "apiextensions.k8s.io/v1"
 _SERVED_S = 60.0
@@ -42,10 +42,10 @@ def merged(below: Json, above: Json) -> Json:
 
 
 def install(api: Api, bodies: Iterable[Json]) -> None:
-    """Apply objects with a field manager of their own, and wait until the API server serves every kind they define.
+    """Apply objects with a separate field manager, and wait until the API server serves every kind they define.
 
     Raises:
-        ApiError: The API server refuses an object.
+        ApiError: The API server rejects an object.
         TimeoutError: A kind is not served in time.
     """
     applied = [api.apply(body, manager="installer", force=True) for body in bodies]
@@ -57,7 +57,7 @@ def remove(api: Api, bodies: Iterable[Json], within_s: float = 60.0) -> None:
     """Delete objects as `helm uninstall` does, except namespaces, and wait until their CRDs are gone.
 
     Raises:
-        TimeoutError: An object's finalizer waits for a controller that is gone; the message names the kind.
+        TimeoutError: An object's finalizer waits for a stopped controller; the message names the kind.
     """
     deleted = [body for body in bodies if body["kind"] != "Namespace"]
     for body in reversed(deleted):

@@ -4,12 +4,11 @@
                  real_images=["rayproject/ray:2.60.0"]) as cluster:
         cluster.plane.api.apply(...)
 
-Needs root on Linux, for namespaces. Real are etcd, API server, controller manager, scheduler, kubelet, kube-proxy,
-containerd, runc and CoreDNS. The nodes share this machine's CPUs, memory and kernel, and each reports all of them;
-images come from this environment (`images`); NetworkPolicies are stored and not enforced.
+Needs root on Linux, for namespaces. All programs are real: etcd, API server, controller manager, scheduler, kubelet,
+kube-proxy, containerd, runc and CoreDNS. The nodes share this machine's CPUs, memory and kernel, and each reports all
+of them. Images come from this environment (`images`). NetworkPolicies are not enforced.
 
-Kubelet and kube-proxy as documented in https://kubernetes.io/docs/reference/command-line-tools-reference/ (read
-2026-11-21), at version 1.36.1.
+Version 1.36.1 (https://kubernetes.io/docs/reference/command-line-tools-reference/, read 2026-11-21).
 """
 
 from __future__ import annotations
@@ -34,8 +33,8 @@ from tools.kubernetes.node_probe import ready_to_run
 
 _READY_S = 90.0
 _PROGRAMS = ("kubelet", "kube-proxy", "coredns")
-# Kernel settings that the kubelet requires and would write: it reads these instead (Kubernetes 1.36.1,
-# pkg/kubelet/cm/container_manager_linux.go). The machine's own values stay.
+# Kernel settings that the kubelet requires. It reads these copies, so it does not change the machine's (Kubernetes
+# 1.36.1, pkg/kubelet/cm/container_manager_linux.go).
 _TUNABLES = {
     "vm/overcommit_memory": "1",
     "vm/panic_on_oom": "0",
@@ -48,7 +47,7 @@ _TUNABLES = {
 
 @dataclass(frozen=True, kw_only=True)
 class NodeShape:
-    """Labels and taints of a node, and what a cloud's plugins and daemons would add.
+    """Labels and taints of a node, and the additions of a cloud's plugins and daemons.
 
     Attributes:
         extended: Extended resources by name, such as {"nvidia.com/gpu": 8}.
@@ -62,12 +61,12 @@ class NodeShape:
 
     @property
     def takes_any_pod(self) -> bool:
-        """Whether no taint keeps pods away."""
+        """Whether the node has no taint that repels pods."""
         return all(taint["effect"] == "PreferNoSchedule" for taint in self.taints)
 
 
 class Node:
-    """One node: kubelet, kube-proxy and containerd in a machine of namespaces. Its files are in `folder`."""
+    """Node: kubelet, kube-proxy and containerd in a machine of namespaces, with files in `folder`."""
 
     def __init__(self, name: str, index: int, shape: NodeShape, folder: Path, logs: Path, network: Network) -> None:
         self.name = name
@@ -86,7 +85,7 @@ class Node:
         return self._machine
 
     def start(self, programs: Mapping[str, Path], store: Store, images: Sequence[Image], kubeconfig: Path) -> None:
-        """Start the machine and its programs, and give containerd its images."""
+        """Start the machine and its programs, and import the images."""
         folder = self.folder
         folder.mkdir(parents=True)
         mounts = [["tmpfs", "/run"], *self._mounts(), *store.begin(folder / "containerd")]
@@ -118,23 +117,23 @@ class Node:
             api.patch("v1", "Node", self.name, None, status, type="merge", subresource="status")
 
     def check(self) -> None:
-        """Raise ProgramEnded if one of its programs has ended. A node that has not started passes."""
+        """Raise ProgramEnded if one of its programs has ended; return if the node has not started."""
         if self._machine is not None:
             self._machine.check()
 
     def release(self) -> None:
-        """Let the node end, without waiting for it. May be called twice."""
+        """Stop the node without waiting for its end. May be called twice."""
         if self._machine is not None:
             self._machine.release()
 
     def stop(self) -> None:
-        """End the node with its pods, like a machine that loses power. May be called twice."""
+        """Stop the node with its pods, as a power failure would. May be called twice."""
         if self._machine is not None:
             self._machine.stop()
 
     def _mounts(self) -> list[list[str]]:
         mounts = []
-        # Kubelet, containerd and the CNI plugins keep files in fixed places.
+        # Kubelet, containerd and the CNI plugins use fixed paths.
         for place in ("/var/log", "/var/lib"):
             own = self.folder / place.strip("/").replace("/", "-")
             own.mkdir()
@@ -163,14 +162,14 @@ class Node:
 
 
 class Cluster:
-    """A control plane with real nodes, a context manager that sets `plane` and `network`, and removes everything.
+    """Control plane with real nodes, as a context manager. It sets `plane` and `network`.
 
     Args:
-        folder: Folder of its files; its subfolder `logs` stays.
+        folder: Folder of its files. At the end, everything in it but the subfolder `logs` is deleted.
         nodes: Name -> shape of the first nodes.
         real_images: Names of the image of this environment.
         sleeping: Names of an image that sleeps.
-        acting: Name -> replacements of the files that a manifest's commands call in that image.
+        acting: Image name -> replacements of the files that a manifest's commands call.
         say: Receives progress.
     """
 
@@ -209,7 +208,7 @@ class Cluster:
         self.stop()
 
     def begin(self, name: str, shape: NodeShape) -> Node:
-        """Start one more node; its kubelet registers a moment later. May be called from several threads."""
+        """Start one more node, whose kubelet registers a moment later. Thread-safe."""
         with self._changing:
             taken = {node.index for node in self.nodes.values()}
             index = next(number for number in range(len(taken) + 1) if number not in taken)
@@ -220,7 +219,7 @@ class Cluster:
         return node
 
     def remove(self, name: str) -> None:
-        """Switch a node off as a cloud takes back a machine, without draining it, and delete its Node object."""
+        """Stop a node without draining it, as when a cloud reclaims a machine, and delete its Node object."""
         with self._changing:
             node = self.nodes.pop(name)
             node.stop()
@@ -248,14 +247,14 @@ class Cluster:
         controller_pods.stop_kueue(self.plane.api)
 
     def check(self) -> None:
-        """Raise ProgramEnded if a program of the cluster has ended that was not stopped."""
+        """Raise ProgramEnded if a program of the cluster has ended unexpectedly."""
         self.plane.check()
         self.network.machine.check()
         for node in list(self.nodes.values()):
             node.check()
 
     def stop(self) -> None:
-        """End everything, pods first, and remove its files except logs. May be called twice."""
+        """Stop everything, pods first, and delete all files except logs. May be called twice."""
         with self._cleanup:
             for node in self.nodes.values():
                 node.release()
@@ -269,7 +268,7 @@ class Cluster:
         for name in (*sleeping, *acting):
             self._say(f"simulated image: {name} {'sleeps' if name in sleeping else 'has files of this project'}")
         self._images = list(images.run_images(self._store, *self._image_names))
-        # Left by an owner that was killed.
+        # Files of a killed owner.
         shutil.rmtree(self._kept, ignore_errors=True)
         self._kept.mkdir(parents=True)
         self._cleanup.callback(self._remove_files)
@@ -278,7 +277,7 @@ class Cluster:
         flags = {
             "kube-apiserver": [
                 "--kubelet-preferred-address-types=InternalIP",
-                # Call webhooks at the address of a Service's pod: the API server's machine runs no kube-proxy.
+                # Call webhooks by pod address: the API server's machine runs no kube-proxy for Services.
                 "--enable-aggregator-routing=true",
                 f"--service-cluster-ip-range={network.services}",
             ]
@@ -290,7 +289,7 @@ class Cluster:
             node.wait_until_ready(plane.api)
 
     def _load(self, name: str, program: str) -> None:
-        """Create a controller's image, and load it on the nodes that may run it, also on those that join later."""
+        """Create a controller's image, and load it on all nodes that may run it, including those that join later."""
         with self._changing:
             if any(name in image.names for image in self._controllers):
                 return
@@ -302,7 +301,7 @@ class Cluster:
             containers.import_images(node.folder, [image])
 
     def _remove_files(self) -> None:
-        # Each node's folder was removed with the node.
+        # Each node's folder was deleted with the node.
         (self._kept / "resolv.conf").unlink(missing_ok=True)
         self._kept.rmdir()
 

@@ -1,10 +1,10 @@
-"""Keep one machine of namespaces alive as long as its owner lives, and leave nothing of it behind.
+"""Run a machine of namespaces until its owner ends, and clean up after it.
 
 Run as root, as `python -I node_guard.py SPEC` with SPEC in JSON. It becomes two processes:
 
-- The guard, outside. It starts the other in new namespaces (mounts, network, processes, host name, IPC, cgroups) and
-  removes its cgroups and files when it has ended.
-- The machine's first process, inside, with standard input and output inherited. It creates the machine's mounts and
+- The guard, outside. It starts the other process in new namespaces (mounts, network, processes, host name, IPC,
+  cgroups) and deletes its cgroups and files when it has ended.
+- The machine's first process, inside, with inherited standard input and output. It creates the machine's mounts and
   becomes the supervisor of the machine's programs (`tools.process`). When it ends, the kernel ends every process
   inside and removes mounts, network interfaces and nftables rules.
 """
@@ -23,7 +23,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-# -I excludes the project. Imported here, since the machine's mounts may hide the project's folder.
+# -I excludes the project from the path. Imported now, since the machine's mounts may hide the project's folder.
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from tools.process import supervise
 
@@ -36,7 +36,7 @@ _DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG, prctl(2)
 
 
 def outside(spec: dict[str, Any]) -> int:
-    """Start the inside, wait for its end, remove what it used."""
+    """Start the inner process, wait for its end, and clean up."""
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     groups = _own_groups(spec["name"]) if spec["cgroups"] else []
@@ -53,7 +53,7 @@ def outside(spec: dict[str, Any]) -> int:
         for group in groups:
             if (group / _FIRST).is_dir():
                 (group / _FIRST / "cgroup.procs").write_text(str(process.pid))
-        # Now only the inside holds them, so that the owner sees its end.
+        # Only the inner process keeps them open, so that the owner notices its end.
         os.close(0)
         os.close(1)
         status = process.wait()
@@ -71,7 +71,7 @@ def inside(spec: dict[str, Any]) -> int:
         _mount_groups()
     for kind, *places in spec["mounts"]:
         _mount(kind, *places)
-    # Container runtimes propagate mounts from the host to containers; these mounts end here.
+    # Shared, because container runtimes propagate mounts to containers. The namespace keeps them from the host.
     for command in (
         ["mount", "--make-rshared", "/"],
         ["hostname", spec["hostname"]],
@@ -113,8 +113,8 @@ def _hierarchies() -> list[tuple[str, str, str]]:
 
 
 def _own_groups(name: str) -> list[Path]:
-    # Below our own group, whose limits then hold here too. In cgroup v2 it is a group of the root, since a group with
-    # processes cannot delegate controllers.
+    # Below our own group, so that its limits apply. In cgroup v2 below the root, since a group with processes cannot
+    # delegate controllers.
     return [_CGROUPS / folder / (path.strip("/") if folder else "") / name for folder, _, path in _hierarchies()]
 
 
@@ -129,7 +129,7 @@ def _make_group(group: Path) -> None:
 
 
 def _enter(groups: list[Path]) -> None:
-    # Before the new namespaces, so that each group is the root that the inside sees.
+    # Before the new namespaces, so that each group is the root inside.
     ctypes.CDLL(None).prctl(_DEATH_SIGNAL, signal.SIGKILL)
     os.setsid()
     for group in groups:
@@ -151,7 +151,7 @@ def _mount_groups() -> None:
 
 def _mount_unified() -> None:
     subprocess.run(["mount", "-t", "cgroup2", "cgroup", str(_CGROUPS)], check=True)
-    # A group delegates controllers only without processes of its own: this one moves, and the guard moves `unshare`.
+    # A group with processes cannot delegate controllers: this process moves, and the guard moves `unshare`.
     (_CGROUPS / _FIRST / "cgroup.procs").write_text("0")
     controllers = " ".join(f"+{each}" for each in (_CGROUPS / "cgroup.controllers").read_text().split())
     deadline = time.monotonic() + _DELEGATE_S
@@ -172,7 +172,7 @@ def _remove_group(group: Path) -> None:
             with contextlib.suppress(OSError):
                 os.rmdir(folder)  # noqa: PTH106
         if group.exists():
-            # The kernel empties a group a moment after its last process.
+            # A group is empty only a moment after its last process has ended.
             time.sleep(0.05)
 
 

@@ -1,6 +1,6 @@
 """A machine made of namespaces: its own mounts, network, processes, host name and cgroups on this kernel.
 
-Its programs end with it, and it ends with its owner, however the owner ends (`node_guard`).
+Its programs end with it, and it ends with its owner, even if the owner is killed (`node_guard`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _READY_S = 30.0
 
 
 def identity_of(folder: Path) -> str:
-    """Return what distinguishes the names of the cluster in this folder; short, as it is part of a link's name."""
+    """Return a short id of the cluster in this folder, for the names of links."""
     return hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:6]
 
 
@@ -35,9 +35,9 @@ class Machine(Programs):
     Args:
         logs: Folder of its logs.
         identity: Part of its names outside the namespaces.
-        mounts: As `node_guard` takes them.
+        mounts: Mounts in the format of `node_guard`.
         remove: Folders to delete at its end.
-        cgroups: Give it cgroups of its own.
+        cgroups: Whether it has its own cgroups.
     """
 
     def __init__(
@@ -70,9 +70,9 @@ class Machine(Programs):
             raise
 
     def run(self, argv: Sequence[str | Path], *, spaces: Sequence[str] = ("net",)) -> str:
-        """Run a command from outside in namespaces of the machine ("net", "mount", "uts").
+        """Run a command of the host in namespaces of the machine ("net", "mount", "uts") and return its output.
 
-        Returns its output; raises RuntimeError with it.
+        Raises RuntimeError with the output if the command fails.
         """
         enter = ["nsenter", f"--target={self.pid}", *(f"--{space}" for space in spaces), "--"]
         done = subprocess.run([*enter, *map(str, argv)], capture_output=True, text=True, timeout=120)
@@ -83,6 +83,6 @@ class Machine(Programs):
 
 
 def bare_environment() -> dict[str, str]:
-    """Return the environment of a program inside: no proxy, no kubeconfig, no credential of the user."""
+    """Return the environment of a program inside, without the user's proxies, kubeconfig and credentials."""
     path = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
     return {"PATH": os.environ.get("PATH", path), "HOME": "/root", "LANG": "C.UTF-8"}

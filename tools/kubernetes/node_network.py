@@ -1,8 +1,8 @@
-"""Network of a cluster of machines on this one: a bridge in a network namespace, and one link to it from here.
+"""Network of a cluster of machines: a bridge in a network namespace, and a link from the host to the bridge.
 
-Addresses are 10.N.0.0/16 with an N that this machine does not use: 10.N.0.1 is this machine (the API server listens
-there), 10.N.0.2 the bridge (DNS), 10.N.0.10 and up the machines, 10.N.64.0/20 Services, 10.N.128.0/24 the first
-machine's pods. Nothing is forwarded to or from outside. Links, addresses and routes are removed with the namespaces.
+Addresses are in 10.N.0.0/16 with an N that the host does not use: 10.N.0.1 is the host (with the API server), 10.N.0.2
+the bridge (DNS), 10.N.0.10 and up the machines, 10.N.64.0/20 Services, 10.N.128.0/24 the first machine's pods. Nothing
+is forwarded to or from outside. Links, addresses and routes are removed with the namespaces.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ _CANDIDATES = range(200, 250)
 
 
 class Network:
-    """One network, created at once and removed by `stop`. `identity` is part of its link's name."""
+    """Network, created by the constructor and removed by `stop`. `identity` is part of its link's name."""
 
     def __init__(self, folder: Path, logs: Path, identity: str) -> None:
         prefix = f"10.{_free_second_number()}"
         self._prefix = prefix
         self._link = f"{LINK}{identity}"
         self._machines: dict[int, Machine] = {}
-        # Of two machines that join at once, each needs the route to the other.
+        # Two machines that join at the same time need routes to each other.
         self._changing = threading.Lock()
         self.here, self.dns = f"{prefix}.0.1", f"{prefix}.0.2"
         self.services, self.pods = f"{prefix}.64.0/20", f"{prefix}.128.0/17"
-        # Programs with the machine's mounts resolve the cluster's names only.
+        # Programs with the machine's mounts resolve only names of the cluster.
         names = folder / "resolv.conf"
         names.write_text(f"nameserver {self.dns}\noptions ndots:1\n")
         mounts = [["tmpfs", "/run"], ["value", str(Path("/etc/resolv.conf").resolve()), str(names)]]
@@ -107,7 +107,7 @@ class Network:
 
 
 def _free_second_number() -> int:
-    """Return an N such that no address and no route of this machine is in 10.N.0.0/16."""
+    """Return an N such that no address or route of the host is in 10.N.0.0/16."""
     taken = []
     for what in ("address", "route"):
         for each in json.loads(_run(["ip", "-json", "-4", what, "show"])):

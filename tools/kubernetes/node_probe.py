@@ -2,8 +2,8 @@
 
     python -m tools.kubernetes.node_probe   # exits with 0, or prints what is missing and exits with 70
 
-A container may run as root and lack the right to mount, to create networks or to write cgroups. The check creates a
-machine of namespaces as a node's, uses it a little, and ends it: that takes a second, and a kubelet's log minutes.
+A container may run as root without the permission to mount, to create networks or to write cgroups. The check creates
+a machine of namespaces like a node's, and ends it. It takes a second; a kubelet would fail after minutes.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _USES = {
 
 
 def ready_to_run() -> None:
-    """Raise Missing, with what to do instead, if a cluster of real pods cannot run here."""
+    """Raise Missing, with the alternative, if a cluster of real pods cannot run here."""
     if sys.platform != "linux" or os.geteuid() != 0:
         raise Missing(
             f"Real pods need root on Linux (namespaces, mounts, a network). Without it, {_INSTEAD}; "
@@ -49,7 +49,7 @@ def ready_to_run() -> None:
 
 @functools.cache
 def probe(machine_of: Callable[..., Machine] = Machine) -> None:
-    """Create a machine as a node's and parts of its network, and remove them. Raises Missing."""
+    """Create a machine like a node's and parts of its network, and remove them. Raises Missing."""
     with tempfile.TemporaryDirectory(prefix="rdma-ray-probe-") as name:
         folder = Path(name)
         for place in ("scratch", "layer"):
@@ -57,7 +57,7 @@ def probe(machine_of: Callable[..., Machine] = Machine) -> None:
         (folder / "rules").write_text(_RULES)
         mounts = [
             ["tmpfs", str(folder / "scratch")],
-            # As containerd does for each container.
+            # As containerd for each container.
             ["overlay", str(folder / "layer"), str(folder / "upper"), str(folder / "work")],
         ]
         try:
@@ -82,7 +82,7 @@ def _missing(what: str, problem: RuntimeError) -> RuntimeError:
         if line and not line.startswith((" ", "Traceback")) and line[-1] != ":"
     ]
     if not lines:
-        # Nothing was refused: it took too long.
+        # No permission is missing: it took too long.
         return problem
     return Missing(
         f"Root cannot create {what} here, which real pods need ({'; '.join(lines)}). A container needs "

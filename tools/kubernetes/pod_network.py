@@ -1,13 +1,12 @@
-"""Proxy for the API server's connections to Pods and Services, where there is no pod network.
+"""Proxy for the API server's connections to Pods and Services without a pod network.
 
-In a cluster, the API server reaches a webhook at the cluster IP of its Service. Here the webhook's server listens on a
-loopback port, and the API server requests connections from this proxy (`--egress-selector-config-file`, selection
-`cluster`, HTTP CONNECT over a Unix socket: https://kubernetes.io/docs/tasks/extend-kubernetes/setup-konnectivity/ and
-k8s.io/apiserver v0.36.1, pkg/server/egressselector, read 2026-11-21). TLS is between API server and webhook, so
-certificate and name are verified as in a cluster.
+In a cluster, the API server reaches a webhook at the cluster IP of its Service. Here the webhook listens on a loopback
+port, and the API server connects through this proxy (`--egress-selector-config-file`, selection `cluster`, HTTP CONNECT
+over a Unix socket: https://kubernetes.io/docs/tasks/extend-kubernetes/setup-konnectivity/ and k8s.io/apiserver v0.36.1,
+pkg/server/egressselector, read 2026-11-21). TLS is end to end, so certificate and name are verified as in a cluster.
 
 Run as `python -I pod_network.py SOCKET ROUTES [--direct]`. ROUTES is a JSON object from "IP:PORT" to "HOST:PORT", read
-for each connection. An address without a route is refused, or dialed with --direct, for clusters with a pod network.
+for each connection. An address without a route is rejected, or dialed with --direct, for clusters with a pod network.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ _DIAL_S = 5.0
 
 
 async def serve(socket: str, routes: Path, *, direct: bool) -> None:
-    """Serve until the process is ended."""
+    """Serve until the process ends."""
 
     async def connect(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:

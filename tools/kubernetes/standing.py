@@ -26,9 +26,9 @@ from tools.kubernetes.node_probe import NOT_READY
 
 # The images of the stack files.
 RAY_IMAGES = (RAY_IMAGE, AWS_RAY_TRAIN)
-# With a tenth of a CPU, the chart's limit, the operator starts for 20 seconds.
+# With the chart's limit, 0.1 CPU, the operator takes 20 seconds to start.
 _VALUES = {"resources": {"requests": {"cpu": "100m"}, "limits": {"cpu": "500m", "memory": "1Gi"}}}
-# A /home of its own, so that pods do not write into this machine's.
+# A separate /home, so that pods do not write into the host's.
 _HOME = {"/home/node": None}
 _say = partial(print, flush=True)
 
@@ -43,7 +43,7 @@ def main(arguments: list[str]) -> None:
     chosen = parser.parse_args(arguments)
     if not 1 <= chosen.nodes <= MAX_MACHINES:
         parser.error(f"--nodes {chosen.nodes}: from 1 to {MAX_MACHINES}")
-    # SIGTERM as Ctrl-C, so that everything is removed.
+    # Handle SIGTERM like Ctrl-C, so that everything is removed.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     kubectl = builds.programs("kubectl", say=_say)["kubectl"]
     with tempfile.TemporaryDirectory(prefix="rdma-ray-standing-") as folder:
