@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import torch.distributed as dist
+from pydantic import BaseModel
 
 from workloads.interfaces import interface_of
 from workloads.nccl.collectives import DTYPES, Place
@@ -65,7 +66,7 @@ def measure(rank: int, folder: Path) -> None:
                     **asdict(answer),
                 }
             )
-    (folder / f"{rank}.json").write_text(json.dumps(found))
+    (folder / f"{rank}.json").write_text(json.dumps(found, default=BaseModel.model_dump))
     dist.destroy_process_group()
 
 
