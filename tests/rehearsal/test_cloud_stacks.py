@@ -179,7 +179,7 @@ def test_fault_is_recovered_and_reported(rehearse: Rehearse, fault: str) -> None
     outcome = rehearse("gke-dranet", faults=(fault,))
     assert outcome.ok, [phase.said for phase in outcome.phases if not phase.ok]
     assert [phase.name for phase in outcome.phases][:2] == ["up, with faults", "up again"]
-    assert outcome.phases[0].said.startswith("failed as ordered")
+    assert outcome.phases[0].said.startswith("failed as injected")
 
 
 def test_fault_without_matching_request_fails(rehearse: Rehearse) -> None:
@@ -203,7 +203,7 @@ def test_rehearsal_reports_contain_no_secrets(rehearse: Rehearse, stack: str) ->
 def test_foreign_folder_is_not_changed(tmp_path: Path) -> None:
     (tmp_path / "state").mkdir()
     (tmp_path / "precious").write_text("mine")
-    with pytest.raises(NotOursError, match="nothing was touched"):
+    with pytest.raises(NotOursError, match="nothing was changed"):
         Workspace(tmp_path).begin("gke", ROOT / "Pulumi.gke.yaml")
     assert (tmp_path / "precious").read_text() == "mine"
 

@@ -233,7 +233,7 @@ def _setting(text: str) -> tuple[str, str]:
 
 def settable() -> list[str]:
     """Return the keys of `--set`."""
-    decided = {"task", "set", "given", "single", "use_gpu", "elastic", "submitted"}
+    decided = {"task", "set", "given", "single", "use_gpu", "elastic", "submitted", "min_accuracy"}
     return [name for name in ConvNeXtOptions.model_fields if name not in decided]
 
 
