@@ -29,7 +29,7 @@ class RunOptions(BaseModel, frozen=True, extra="forbid"):
     steps: Hidden[int | None] = Field(None, ge=1, description="Steps in all, instead of epochs.")
     global_batch: Hidden[int] = Field(0, ge=0, description="Images of all workers in a step.")
     workers: Annotated[int, option(show_default=False)] = Field(
-        0, ge=0, description="Workers; 0, the default, is one per GPU or CPU slot."
+        0, ge=0, description="Workers. [default: one per GPU or CPU slot]"
     )
     name: str = Field("", description="Name of a new run. [default: by date and time]")
     resume: Annotated[str, option(metavar="NAME")] = Field("", description="Resume the run of this name.")
