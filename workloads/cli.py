@@ -26,7 +26,7 @@ def default_text(value: object) -> str | None:
 app = App(
     name="rdma-ray",
     help="Benchmark, train on and inspect the Ray cluster of a stack that is up.",
-    help_format="plaintext",  # line breaks stay, and brackets are no markup
+    help_format="plaintext",  # keeps line breaks, and does not treat brackets as markup
     version_flags=(),
     # A flag has a negative form only if it defines one.
     default_parameter=Parameter(negative=(), show_default=default_text),

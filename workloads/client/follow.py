@@ -37,10 +37,8 @@ def follow(
 ) -> Job:
     """Pass every line of the job's log to `on_line`, once and in order, until the job is over, and return the job.
 
-    Lines have no line end. A last line without one is passed when the job is over.
-
-    Raises:
-        UnreachableError: the connection was lost for `patience_s` seconds. The job may still be running.
+    Lines have no line end. A last line without one is passed when the job is over. UnreachableError if the connection
+    is lost for `patience_s` seconds: the job may still be running.
     """
     seen = 0
     pending = ""

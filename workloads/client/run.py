@@ -96,11 +96,7 @@ def submit(
 ) -> Api:
     """Start `command` on the stack's cluster under `job_id`, with this package importable as `workloads`.
 
-    Returns:
-        The interface to follow the job.
-
-    Raises:
-        WorkloadError: Ray does not answer, accepts no jobs in the stack's mode, or rejects this one.
+    WorkloadError if Ray does not answer, accepts no jobs in the stack's mode, or rejects this one.
     """
     refuse_jobs(outputs)
     api = Api.of(outputs)

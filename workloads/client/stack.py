@@ -24,10 +24,8 @@ KINDS = {"job": ("rayjob", "docs/queues.md"), "indexed-job": ("job", "docs/index
 def read_outputs(stack: str | None, file: Path | None) -> Outputs:
     """Return the outputs of `stack`, or those in `file` (as `pulumi stack output --json --show-secrets` prints them).
 
-    Without either, the file in RDMA_RAY_OUTPUTS is read, else the stack in STACK, else `local`.
-
-    Raises:
-        WorkloadError: the stack or file does not exist, or its outputs do not match infra/outputs.py.
+    Without either, the file in RDMA_RAY_OUTPUTS is read, else the stack in STACK, else `local`. WorkloadError if the
+    stack or file does not exist, or its outputs do not match infra/outputs.py.
     """
     if file is None and stack is None and os.environ.get(FILE_VARIABLE):
         file = Path(os.environ[FILE_VARIABLE])

@@ -140,8 +140,3 @@ def _seconds(before: torch.cuda.Event, after: torch.cuda.Event) -> float:
 
 
 Device = Cpu | Cuda
-
-
-def pick(use_gpu: bool) -> Device:
-    """Return this rank's device."""
-    return Cuda() if use_gpu else Cpu()

@@ -54,7 +54,7 @@ class Gang:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self.members and (kind is None or issubclass(kind, Exception)):  # an interrupt has to end at once
+        if self.members and (kind is None or issubclass(kind, Exception)):  # an interrupt must end immediately
             self.evidence = gather(self.actors, self.options.logs, self.on_event)
         for actor in self.actors:
             ray.kill(actor)
@@ -68,13 +68,13 @@ class Gang:
 
     @property
     def fabric(self) -> bool:
-        """Whether a network connects the nodes: pods of one machine have host names and addresses of their own."""
+        """Whether a network connects the nodes. Host names do not show it: pods on one machine have different ones."""
         return self.nodes > 1 and self.machines == self.nodes
 
     def call(self, method: str, *arguments: Any, what: str) -> list[Any]:
-        """Call `method` on every rank at once, and return the answers by rank; `what` names the step in messages.
+        """Call `method` on all ranks concurrently, and return the answers by rank; `what` names the step in messages.
 
-        A rank's own error is raised at once. After the time-out the communicator is aborted, and WorkloadError has the
+        A rank's error is raised immediately. After the time-out the communicator is aborted, and WorkloadError has the
         code HANG.
         """
         references = [getattr(actor, method).remote(*arguments) for actor in self.actors]

@@ -164,7 +164,7 @@ class Loop:
         """Return the number of wrong elements of one run on new data."""
         self.salt += 1
         operation.fill(self.salt)
-        # NCCL reads the buffers on the stream that filled them; gloo reads them at once, and they are complete.
+        # NCCL reads the buffers on the stream that filled them; gloo reads them immediately, and they are complete.
         run()
         self.device.synchronize()
         return operation.wrong()

@@ -46,7 +46,7 @@ class GangOptions(BaseModel):
     """Variables of the ranks' processes from their start."""
     use_gpu: Annotated[bool, INTERNAL] = False
     elastic: Annotated[bool, INTERNAL] = False
-    """Whether an autoscaler may add nodes, so that a request that does not fit yet is no error."""
+    """Whether an autoscaler may add nodes, so that a request that does not fit yet is not an error."""
     logs: Annotated[bool, INTERNAL] = False
     """Whether the ranks send NCCL's own logs."""
 

@@ -18,7 +18,7 @@ from torch.distributed.distributed_c10d import _abort_process_group
 
 from workloads.interfaces import interface_of
 from workloads.nccl.collectives import DTYPES, Place
-from workloads.nccl.device import pick
+from workloads.nccl.device import Cpu, Cuda, Device
 from workloads.nccl.evidence.collect import Collected, Collector
 from workloads.nccl.loop import Answer, Loop, Measurement
 from workloads.nccl.options import Fault
@@ -33,7 +33,7 @@ class Rank:
 
     def __init__(self, use_gpu: bool) -> None:
         self.use_gpu = use_gpu
-        self.device = pick(use_gpu)
+        self.device: Device = Cuda() if use_gpu else Cpu()
         self.place = Place(0, 1, 1)
         self.loop = Loop(self.device)
         self.store: TCPStore | None = None
@@ -131,14 +131,18 @@ class Rank:
         dist.destroy_process_group()
 
     def _collect(self, place: Place, own_ip: str, backend: str | None = None) -> None:
-        """Select the network interface, and start the evidence's collector."""
-        if interface := interface_of(own_ip):
-            # A host name that resolves to 127.0.0.1 would break gloo across nodes. The image's own setting wins.
-            os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
-            os.environ.setdefault("NCCL_SOCKET_IFNAME", interface)
+        select_interface(own_ip)
         first = place.rank % place.per_node == 0
         self.collector = Collector(place.rank, backend or self.device.backend, first=first)
         self.collector.start()
+
+
+def select_interface(address: str) -> None:
+    """Make gloo and NCCL use the interface of a node's address, unless the image sets one."""
+    if interface := interface_of(address):
+        # A host name that resolves to 127.0.0.1 would break gloo across nodes.
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
+        os.environ.setdefault("NCCL_SOCKET_IFNAME", interface)
 
 
 def _device_id_is_safe() -> bool:

@@ -109,7 +109,7 @@ def fit(spec: RunOptions, began: float) -> Record:
             name=spec.name,
             storage_path=spec.checkpoint_dir,
             # controller_failure_limit: a start that exceeded --wait must not be repeated forever, Ray's default.
-            # Preemptions are counted apart, and not limited.
+            # Preemptions are counted separately, and not limited.
             failure_config=FailureConfig(max_failures=spec.max_failures, controller_failure_limit=0),
             callbacks=cast(Any, [Failures(spec.checkpoint_dir, spec.name)]),  # typed as version 1's
         ),

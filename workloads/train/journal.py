@@ -1,7 +1,7 @@
 """Journal of a run's attempts: small files in the run's folder, which outlive workers and drivers.
 
-Each attempt (one start of the workers) rewrites a file of its own, because object stores cannot append. A kill loses
-at most the last `EVERY_S` (`EVERY_REMOTE_S` on object stores) and one look.
+Each attempt (one start of the workers) rewrites its own file, because object stores cannot append. A kill loses at most
+the last `EVERY_S` (`EVERY_REMOTE_S` on object stores) and one look.
 """
 
 from __future__ import annotations

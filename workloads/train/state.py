@@ -95,11 +95,7 @@ class TrainState:
         return copied | {"progress": progress, "version": VERSION, "seed": seed, "batch": batch}
 
     def load_model(self, saved: dict[str, Any], seed: int, batch: int) -> None:
-        """Load a checkpoint before the model is wrapped.
-
-        Raises:
-            WorkloadError: the checkpoint's run differs, so that its data would come in another order.
-        """
+        """Load a checkpoint before the model is wrapped. WorkloadError if it is of a run with other settings."""
         for name, now in (("seed", seed), ("batch", batch)):
             if saved[name] != now:
                 raise WorkloadError(

@@ -39,13 +39,10 @@ def from_clock(clock: Clock) -> Timeline | None:
 
 
 def from_cluster(clock: Clock, objects: Iterable[Mapping[str, Any]], skew_s: float = 0.0) -> Timeline | None:
-    """Return all phases.
+    """Return all phases, from the run's clock and the Ray workers' events, nodes and pods, in any order.
 
-    Args:
-        clock: The run's milestones.
-        objects: Events, nodes and pods of the Ray workers, in any order. The slowest of several pods counts. What
-            ended before the submission takes 0 s.
-        skew_s: Seconds that the run's clock is ahead of Kubernetes', whose times are in whole seconds.
+    The slowest pod counts. Phases that ended before the submission take 0 s. `skew_s` is how many seconds the run's
+    clock is ahead of Kubernetes', whose times are in whole seconds.
     """
     ends = {name: (at - skew_s, source) for name, (at, source) in _of_clock(clock).items()}
     found = _of_cluster(list(objects))

@@ -149,9 +149,6 @@ class Evidence(Part):
         return merge(logs) if logs else None
 
 
-FIELDS = tuple(LogFacts.model_fields)
-
-
 def thinned(facts: LogFacts, channels: int, warnings: int) -> LogFacts:
     """Return the facts with at most this many connections and warnings: in large runs each rank has thousands.
 
@@ -179,7 +176,8 @@ def thinned(facts: LogFacts, channels: int, warnings: int) -> LogFacts:
 def merge(logs: list[LogFacts]) -> LogFacts:
     """Merge the facts of several ranks. Values that cannot be combined (plugin, version) are the first rank's."""
     found = [log for log in logs if log.lines]
-    merged = LogFacts(**{name: _merged([getattr(log, name) for log in [*found, LogFacts()]]) for name in FIELDS})
+    names = LogFacts.model_fields
+    merged = LogFacts(**{name: _merged([getattr(log, name) for log in [*found, LogFacts()]]) for name in names})
     # Ranks of the largest communicator only: those of a smaller one count from 0 again.
     hosts: dict[int, str] = {}
     for log in found:

@@ -170,7 +170,7 @@ def named(ranks: Sequence[int]) -> str:
 class LogFolder:
     """Folder of `--logs DIR` with one file per rank, `rank-003.HOST.log`.
 
-    The folder is created at once, so a bad path fails before the run. Raises WorkloadError if it cannot be written.
+    The constructor creates the folder, so a bad path fails before the run. WorkloadError if it cannot be written.
     """
 
     def __init__(self, folder: Path) -> None:

@@ -129,8 +129,8 @@ class References:
 class Fleet:
     """State that all stages of a search share.
 
-    `good` holds units that passed a network test. `serial` is set once the fabric has failed to carry tests side by
-    side: from then on each network test has a round of its own.
+    `good` holds units that passed a network test. `serial` is set once the fabric has failed to carry concurrent tests:
+    from then on, each network test runs in its own round.
     """
 
     def __init__(self, units: int, settings: Settings) -> None:
@@ -148,13 +148,13 @@ class Fleet:
         self._replayed: dict[int, list[Outcome]] = {}
 
     def test(self, probes: Sequence[Probe]) -> Steps[list[Outcome]]:
-        """Run tests at once, judge them, and measure borderline ones again."""
+        """Run tests concurrently, judge them, and measure borderline ones again."""
         outcomes = yield from self.run(probes)
         yield from self.judge(outcomes)
         return outcomes
 
     def run(self, probes: Sequence[Probe], repeat: bool = False) -> Steps[list[Outcome]]:
-        """Run tests at once. A repeat does not change the references."""
+        """Run tests concurrently. A repeat does not change the references."""
         outcomes = []
         for batch in [(probe,) for probe in probes] if self.serial else [tuple(probes)] if probes else []:
             answers = yield batch

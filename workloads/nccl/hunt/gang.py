@@ -1,8 +1,7 @@
-"""Ranks of a hunt: Ray actors that form a process group per test, and the gang that runs a round of tests at once."""
+"""Ranks of a hunt: Ray actors that form a process group per test, and the gang that runs a round of tests."""
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -20,14 +19,13 @@ from ray.util.placement_group import remove_placement_group
 from torch.distributed import TCPStore  # type: ignore[attr-defined]  # public, yet not among torch's typed exports
 
 from workloads.exits import last_line
-from workloads.interfaces import interface_of
 from workloads.nccl.bandwidth import busbw
 from workloads.nccl.collectives import AllGather, Place
 from workloads.nccl.evidence.node import INFINIBAND
 from workloads.nccl.gang import Gang, rank_order
 from workloads.nccl.hunt.options import HuntOptions
 from workloads.nccl.hunt.plan import Answer, Broken, Probe, Round
-from workloads.nccl.rank import Rank
+from workloads.nccl.rank import Rank, select_interface
 
 SLOW_S = 0.2  # delay of each run by an injected slow fault
 BURN_GPU, BURN_CPU = 8192, 256  # side of the square matrices
@@ -100,9 +98,7 @@ class HuntRank(Rank):
     def _form(self, order: Order) -> None:
         self.loop.stage = "forming the group"
         self.place = order.place
-        if (interface := interface_of(order.own_ip)) is not None:
-            os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
-            os.environ.setdefault("NCCL_SOCKET_IFNAME", interface)
+        select_interface(order.own_ip)
         timeout = timedelta(seconds=order.timeout_s)
         if order.place.rank:
             self.store = TCPStore(order.address, order.port, is_master=False, timeout=timeout)

@@ -2,7 +2,7 @@
 
 A *unit* is what a hunt can accuse: a node, or a single GPU with `--unit rank`. Units count from 0. A `Probe` is one
 test: a process group over some units, formed and measured; several samples of it are one test. A round is a set of
-tests that share no unit and run at once.
+tests that share no unit and run concurrently.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ class Run:
         stated_wrong: The tool's own count of wrong elements.
         algorithm: NCCL_ALGO, if the output shows it.
         damaged: Rows that cannot be read.
-        guarded: Rows without published figures that have checks of their own (point to point, latency).
+        guarded: Rows without published figures that have their own checks (point to point, latency).
         unverified: Guarded rows whose data was not checked.
         average: nccl-tests' -a, if the output shows it. The times are those of: 0 rank 0, 1 the ranks' mean, 2 the
             fastest rank, 3 the slowest rank.

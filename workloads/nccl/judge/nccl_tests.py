@@ -109,11 +109,7 @@ def _is_row(line: str) -> bool:
 
 
 def read(text: str, op: str | None = None) -> Measurement:
-    """Read the text output. Raises `UnreadableError` for a table with unknown columns.
-
-    Args:
-        op: Operation, if the output does not name it.
-    """
+    """Read the text output; `op` applies if it names no operation. UnreadableError for a table with unknown columns."""
     reader = _Reader(op)
     for line in clean(text):
         reader.line(line)
@@ -260,11 +256,7 @@ def is_report(document: Mapping[str, Any]) -> bool:
 
 
 def read_report(document: Mapping[str, Any], op: str | None = None) -> Measurement:
-    """Read the JSON report. Raises `UnreadableError` if a key is missing or holds another type.
-
-    Args:
-        op: Operation, if the program's name does not show it.
-    """
+    """Read the JSON report; `op` applies if it names no operation. UnreadableError for a missing or mistyped key."""
     try:
         return Measurement("nccl-tests JSON", (_reported(document, op),), errors=tuple(document.get("errors") or ()))
     except (KeyError, TypeError, ValueError, AttributeError) as error:

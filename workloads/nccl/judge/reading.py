@@ -53,9 +53,7 @@ def _bytes(path: Path) -> bytes:
 def measurement_of(text: str, op: str | None = None, limits: Limits | None = None) -> Measurement:
     """Return the measurement in a results file. Raises `UnreadableError` for an empty, damaged or unknown file.
 
-    Args:
-        op: Operation of a table that does not name its own.
-        limits: Limits of the machine, for the point-to-point rows of this program's results.
+    `op` applies to a table that names no operation, `limits` to the point-to-point rows of this program's results.
     """
     if not text.strip():
         raise UnreadableError("it is empty")
@@ -124,7 +122,7 @@ def measurement_of_result(result: Result, limits: Limits | None = None) -> Measu
     others = [row for row in result.rows if not _is_headline(row)]
     members = sorted(result.ranks or [], key=lambda member: member.rank)
     algorithm = (result.environment or {}).get("NCCL_ALGO", "")
-    # Pods of one machine have host names of their own; only different kernels are different hosts.
+    # Pods on one machine have different host names; only different kernels are different hosts.
     run = Run(
         rows=tuple(
             MeasuredRow(

@@ -61,11 +61,9 @@ def judge_texts(results: str | None, logs: Sequence[str], expectation: Expectati
 def verdict_of(result: Result, machine: str | None, **options: bool) -> Verdict:
     """Judge a finished run of this program on the machines of its stack.
 
-    Without a machine type (`local`) there is no fabric to judge: the verdict is the driver's own, on correctness. A run
-    that claims a fabric without a machine type has no baseline. Raises `WorkloadError` for an unknown machine type and
-    for one that cannot be judged.
-
-    `options` are `no_floor` and `no_check` of the expectation.
+    Without a machine type (`local`) there is no fabric to judge: the verdict is the driver's, on correctness. A run on
+    a fabric without a machine type has no baseline. Raises `WorkloadError` for a machine type that is unknown or cannot
+    be judged. `options` are `no_floor` and `no_check` of the expectation.
     """
     if machine is None or result.world is None:
         return _of_the_driver(result, machine, **options)

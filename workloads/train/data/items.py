@@ -40,8 +40,7 @@ class Items(Protocol):
 class ImageFolder:
     """Folder with one folder of images per class, in the order of their names, cropped and mirrored at random.
 
-    Raises:
-        WorkloadError: the folder is missing or empty, a class has no images, or there are not `classes` classes.
+    WorkloadError if the folder is missing or empty, a class has no images, or there are not `classes` classes.
     """
 
     def __init__(self, path: str, side: int, classes: int) -> None:
@@ -89,10 +88,8 @@ class ParquetTensors:
     """Parquet files with columns `image` (a flat list of 3 · side · side bytes, or an encoded picture) and `label`.
 
     The files, in the order of their names, are one data set. Whole row groups are read and the last one is cached:
-    files with row groups of about a batch read fastest.
-
-    Raises:
-        WorkloadError: there are no files, or their columns or sizes differ.
+    files with row groups of about a batch read fastest. WorkloadError if there are no files, or their columns or sizes
+    differ.
     """
 
     def __init__(self, path: str, side: int, classes: int) -> None:
