@@ -71,7 +71,7 @@ class ProgressView(View):
         self.held.clear()
 
     def note(self, text: str) -> None:
-        # soft_wrap: lines stay as they are, to be searched and pasted.
+        # soft_wrap keeps lines whole, for search and copy.
         self.console.print(text, markup=False, highlight=False, soft_wrap=True)
 
     def say(self, text: str) -> None:

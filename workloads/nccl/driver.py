@@ -87,7 +87,7 @@ def describe(gang: Gang) -> dict[str, Any]:
         "notice": notice,
         "versions": gang.call("versions", what="reading the versions")[0],
         "environment": environments[0],
-        # Ranks with another environment than rank 0 are the first suspects of a slow run.
+        # A different environment often explains a slow rank.
         "environment_differs_on": [rank for rank, found in enumerate(environments) if found != environments[0]],
         "ranks": gang.members,
     }

@@ -25,7 +25,7 @@ EXTRA_PATIENCE_S = 30
 
 
 class Gang:
-    """The ranks of one run, all or none. On exit the context kills the actors and frees the nodes."""
+    """Ranks of one run, placed all or none. On exit the context kills the actors and frees the nodes."""
 
     actor: ClassVar[type[Rank]] = Rank
 

@@ -73,7 +73,7 @@ class DeviceRank(Rank):
             reduce_all(tensors, group_name=self.group)
             _synchronize(devices)
         else:
-            # gloo accepts one tensor per process: the node's own are added up before and copied after.
+            # gloo accepts one tensor per process: a worker adds up its tensors first and copies the result after.
             tensors = [_tensor(index, "cpu") for index in range(devices)]
             total = torch.stack(tensors).sum(dim=0)
             reduce: Callable[..., None] = collective.allreduce

@@ -108,7 +108,7 @@ def fit(spec: RunOptions, began: float) -> Record:
         run_config=RunConfig(
             name=spec.name,
             storage_path=spec.checkpoint_dir,
-            # controller_failure_limit: a start that exceeded --wait must not be repeated forever, Ray's default.
+            # controller_failure_limit: by default, Ray repeats a start that exceeded --wait forever.
             # Preemptions are counted separately, and not limited.
             failure_config=FailureConfig(max_failures=spec.max_failures, controller_failure_limit=0),
             callbacks=cast(Any, [Failures(spec.checkpoint_dir, spec.name)]),  # typed as version 1's

@@ -132,7 +132,7 @@ def curve(record: Record) -> Curve:
     losses, ranks, steps = record.losses, record.ranks, []
     if ranks:
         times, first = slowest_steps(ranks), ranks[0].first_step
-        # A stretch is either warm-up or measured, so that warm-up does not disappear in a stretch.
+        # A stretch does not mix warm-up and measured steps.
         warm = min(_warm_up(ranks), len(times))
         for start, stop in [*stretches(warm), *((warm + a, warm + b) for a, b in stretches(len(times) - warm))]:
             stretch = times[start:stop]

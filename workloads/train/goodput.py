@@ -16,7 +16,7 @@ from workloads.train.result import Goodput, Survival
 def goodput(attempts: Sequence[Attempt], failures: Sequence[Failure] = ()) -> tuple[Goodput, Survival]:
     """Sum up a run's attempts, oldest first. ValueError if there are none.
 
-    The wall time is that of the drivers, from each submission to its last sign of life, without the time between jobs.
+    The wall time is that of the drivers, from each submission to its last update, without the time between jobs.
     Its parts: productive, provisioning (submission to workers), start (model, data, compilation), data (waits in kept
     steps), checkpoint, evaluation, lost_steps (trained, then not kept), recovery (a failure to the next attempt's first
     step), other.

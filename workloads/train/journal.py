@@ -33,7 +33,7 @@ class Span:
 class Attempt:
     """One start of the workers. Times in seconds since 1970; `pauses` in seconds by kind.
 
-    `job` is the time of the submission, which all attempts of one driver share. `last` is the last sign of life.
+    `job` is the time of the submission, which all attempts of one driver share. `last` is the time of the last update.
     """
 
     job: float

@@ -116,7 +116,7 @@ def environment(options: RunOptions, loopback: str | None) -> dict[str, str]:
     return {
         # Ray's default is 60 s. Scaling from zero takes minutes, and so does a first import of torch.
         "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": str(options.wait),
-        # Ray polls its workers every 2 s, and each report waits for that.
+        # By default, Ray polls its workers every 2 s, and each report waits for the poll.
         "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.5",
         # `observe` reports ranks that wait for each other, without ending them: a slow checkpoint is not a hang.
         **(

@@ -213,8 +213,8 @@ class Goodput(Part):
 class Survival(Part):
     """Failures and preemptions of a run over all of its jobs.
 
-    `attempts` counts starts of the workers. `mttr_s` is the mean time from the last sign of life before a failure to
-    the next attempt's first step. `errors` are the journal's failures.
+    `attempts` counts starts of the workers. `mttr_s` is the mean time from the last update before a failure to the next
+    attempt's first step. `errors` are the journal's failures.
     """
 
     attempts: int

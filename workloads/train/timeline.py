@@ -1,9 +1,8 @@
 """Phases of the time to the first step, from Kubernetes' objects and from the run's clock. Pure.
 
-The objects are those of `kubectl get events,nodes,pods -o json` (core/v1 Event, Node, Pod), and may include
-ProvisioningRequests (autoscaling.x-k8s.io).
-A phase begins when the one before it ended, so that the phases add up to the time to the first step. A phase that ran
-in parallel with an earlier one (an image pulled while another node still booted) takes 0 s.
+The objects are those of `kubectl get events,nodes,pods -o json` (core/v1), and may include ProvisioningRequests
+(autoscaling.x-k8s.io). A phase begins when the previous one ends, so that all add up to the time to the first step. A
+phase that ran in parallel with an earlier one (an image pulled while another node still booted) takes 0 s.
 """
 
 from __future__ import annotations
@@ -63,7 +62,7 @@ def _timeline(began: float, ends: Ends, unknown: dict[str, str]) -> Timeline | N
         at = ended
     if not phases:
         return None
-    # The time of an unknown phase is in the next one.
+    # The next phase includes the time of an unknown one.
     return Timeline(
         began=began, ended=at, phases=phases, unknown={name: unknown[name] for name in PHASES if name in unknown}
     )
@@ -98,7 +97,7 @@ def _of_cluster(objects: Sequence[Mapping[str, Any]]) -> Ends:
     pulled = dict(_pulled(event) for event in _in_time(events, ready))
     for name, timestamp in pulled.items():
         _add(seen["image pulled"], timestamp, f"Pod {name} Pulled")
-    # With some missing, the slowest may be among them.
+    # A phase needs the ends of all nodes or pods: the slowest may be missing.
     expected = {"capacity granted": len(nodes), "node ready": len(nodes)} | dict.fromkeys(PHASES[2:4], len(pods))
     ends = {name: max(found) for name, found in seen.items() if found and len(found) == expected[name]}
     granted = [
@@ -118,7 +117,7 @@ def _in_time(events: Iterable[Mapping[str, Any]], ready: Mapping[str, str | None
         if event.get("reason") != "Pulled" or about.get("kind") != "Pod" or about.get("name") not in ready or not when:
             continue
         limit = ready[about["name"]]
-        # A condition has seconds, an event microseconds.
+        # Conditions have whole seconds, events microseconds.
         if limit is None or seconds(when) < seconds(limit) + 1:
             found.append(event)
     return sorted(found, key=lambda event: seconds(_when(event) or ""))

@@ -119,7 +119,7 @@ class Run:
         self.first_step = self.progress.step
         self.resumed_from = self.first_step if found else None
         self.share = Share(place.rank, place.world, self.first_step, self.steps, batch, spec.seed)
-        # Weights a rank by its rows, because DDP computes the plain mean over ranks.
+        # Weight of this rank by its rows, because DDP computes the plain mean over ranks.
         self.weight = self.share.local * place.world / batch
 
         self.total = torch.zeros((), dtype=torch.float64, device=device)

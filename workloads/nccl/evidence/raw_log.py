@@ -32,7 +32,7 @@ _NAME = (
     r"(?:TOKEN|SECRET|PASSW(?:OR)?D|PASSPHRASE|CREDENTIALS?|AUTHORIZATION|COOKIE"
     r"|(?:API|ACCESS|PRIVATE|AUTH|SIGNING|ENCRYPTION|ACCOUNT|SSH|LICENSE)[_-]?KEY)"
 )
-# Environment variables with such names are left out whole: KEY alone is too common a word in a log.
+# Environment variables with these names are omitted. In a log, KEY alone is too common a word.
 _SECRET_VARIABLE = re.compile(rf"(?i)KEY|{_NAME}")
 _VALUE = r"""(?:"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*'|["'][^\n]*|[^\s]+)"""
 # Each pattern starts with a fixed word: text without it costs one pass.

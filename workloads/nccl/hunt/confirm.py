@@ -143,7 +143,7 @@ def find_rails(fleet: Fleet) -> Steps[None]:
     if not accused or fleet.settings.rails < 2:
         return
     good = fleet.known_good()
-    # The partner is one of the verdict's own if it is free; two accused units never share one.
+    # Prefer a free partner from the verdict; accused units never share one.
     partners: dict[int, int] = {}
     for one in accused:
         met = [unit for units in one.partners for unit in units]

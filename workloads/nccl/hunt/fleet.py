@@ -109,7 +109,7 @@ class References:
         elif outcome.share is not None and outcome.reference:
             low = min(outcome.samples) < min(limit - self.margin, 1 - Z_UNSTEADY * noise) * outcome.reference
             high = max(outcome.samples) > (limit + self.margin) * outcome.reference
-            # One of few samples may be an accident, which their median ignores.
+            # One outlier of few samples may be chance; their median ignores it.
             outcome.unsteady = low and high and len(outcome.samples) >= MANY and kind in NETWORK
             outcome.failed = outcome.share < limit or outcome.unsteady
 

@@ -189,7 +189,7 @@ class HuntGang(Gang):
                 except (RayTaskError, RayActorError) as error:
                     test.errors[rank] = last_line(error)
         answers = [self._conclude(test) for test in running]
-        # A rank whose group did not form numbers its next group wrongly; a rank that hangs can only be killed.
+        # A rank whose group did not form would misnumber its next group; a hung rank can only be killed.
         self._replace({rank for test in running if test.silent or test.errors for rank in test.ranks})
         return answers
 
@@ -237,7 +237,7 @@ class HuntGang(Gang):
             size=self.options.bytes,
             iterations=self.options.iterations or 1,
             samples=test.probe.samples,
-            # A fault of the network does not affect the ranks of one node among themselves.
+            # A network fault does not affect traffic within a node.
             fault=None if test.probe.kind == "intra" else self._fault_of(rank),
         )
 

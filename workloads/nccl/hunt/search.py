@@ -156,7 +156,7 @@ def _pairs(fleet: Fleet, units: Sequence[int]) -> Steps[None]:
         own = [outcome for outcome in failed if unit in outcome.probe.units]
         yield from confirm(fleet, Suspect(unit, own[0], own))
     for outcome in failed:
-        # A slow pair of units that are both fast with others.
+        # A slow pair whose units are both fast with others.
         if fleet.good.issuperset(outcome.probe.units) and not suspects.intersection(outcome.probe.units):
             yield from explain(fleet, outcome)
 

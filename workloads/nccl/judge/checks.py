@@ -129,7 +129,7 @@ def _disagreement(row: MeasuredRow, figures: Figures, run: Run, ranks: int) -> F
         f"{where}: busbw is {figures.busbw:g} GB/s, and with {n} ranks algbw {figures.algbw:g} gives"
         f" {expected * factor(n):.4g}: another operation, another number of ranks, or another unit"
     )
-    # A table that shows its ranks contradicts itself; any other may be correct and of another run.
+    # A table that shows its ranks contradicts itself; any other may be correct, but of another run.
     return failure("units", text, Exit.ERROR) if run.ranks else failure("another-run", text)
 
 

@@ -76,7 +76,7 @@ class Expectation(BaseModel, frozen=True, extra="forbid"):
     def _can_be_judged(self) -> Self:
         if (reason := self.row.unsupported) is not None:
             raise WorkloadError(f"--machine {self.machine} cannot be judged: {reason}")
-        # Point-to-point rows are always held to their limits, and have no published figures.
+        # Point-to-point rows are always checked against their limits, and have no published figures.
         known = [op for op in BUSBW_FACTORS if op != POINT_TO_POINT]
         if unknown := [op for op in self.ops if op not in known]:
             raise WorkloadError(f"--op {unknown[0]}: choose from {', '.join(known)}")

@@ -181,7 +181,7 @@ class _Reader:
         elif match := _HEADER.search(line):
             self.current().columns = _names(match["names"])
         elif match := _OUT_OF_BOUNDS.search(line):
-            # FAILED counts as one wrong value at least.
+            # FAILED counts as at least one wrong value.
             self.current().out_of_bounds = max(int(match[1]), int(match[2] == "FAILED"))
         elif _AVERAGE.search(line):
             self.current().average = True

@@ -134,7 +134,7 @@ def compare(a: Result, b: Result, threshold: float = THRESHOLD, *, anyway: bool 
     differences = unlike(a, b)
     if differences and not anyway:
         raise WorkloadError(f"these runs do not compare: {'; '.join(differences)}. Use --anyway to compare them")
-    # Types that differ on purpose would leave nothing to match.
+    # Ignore types that differ on purpose, so that rows match.
     with_dtype = len(_dtypes(a)) != 1 or len(_dtypes(b)) != 1 or not anyway
     before, after = _rows(a, "A", with_dtype), _rows(b, "B", with_dtype)
     changes = [_change(key, before[key], after[key], threshold) for key in before if key in after]

@@ -66,8 +66,7 @@ def settings(palette: Palette | None = None) -> Iterator[None]:
                 "svg.fonttype": "none",
                 "svg.hashsalt": "rdma-ray",
                 "font.family": "DejaVu Sans",
-                # A dollar in a host name starts no formula.
-                "text.parse_math": False,
+                "text.parse_math": False,  # host names may contain dollar signs
             }
         )
         if palette is not None:

@@ -15,7 +15,7 @@ from workloads.nccl.result import Result
 from workloads.nccl.sizes import figure, format_size
 
 HERE = Path(__file__).parent
-# Inside a script element only these could end it or begin a comment; JSON reads them back unchanged.
+# Characters that could end a script element or begin a comment; JSON decodes the escapes.
 _IN_SCRIPT = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"})
 
 
