@@ -1,4 +1,4 @@
-"""Depths of a rehearsal: which parts are real, and the setup that each depth needs.
+"""Depths of a rehearsal: their real parts and their setup.
 
 Imports for other depths are in functions, so that depth `quick` starts without them.
 """
@@ -21,12 +21,11 @@ DEPTHS: tuple[Depth, ...] = get_args(Depth)
 
 
 class DepthError(RuntimeError):
-    """This machine cannot rehearse at this depth. The message names what is missing and what still runs."""
+    """This machine cannot rehearse at this depth. The message names the missing part and the depths that run."""
 
 
 class NotRunError(DepthError):
-    """The rehearsal did not run, because this machine or its user cannot run this depth. The message names what is
-    missing."""
+    """This machine or its user cannot run this depth. The message names the missing requirement."""
 
 
 def must_run(depth: Depth) -> None:
@@ -88,7 +87,7 @@ class DepthSetup:
             raise DepthError(str(problem)) from problem
 
     def traces(self) -> list[str]:
-        """Return what stopped nodes left on this machine, one line each."""
+        """Return the host resources that stopped nodes left behind, one line each."""
         from rehearsal.cluster.traces import traces
 
         return sorted(traces(self._folder) - self._before)

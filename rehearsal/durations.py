@@ -1,8 +1,8 @@
 """Time that each resource type takes to create and to delete, with the source of each figure.
 
-The clouds publish no such figures, so most are medians of public logs. They predict the shape of an `up` (what
-dominates, what waits), not its exact time. The wait for GPU capacity is not included: a node pool without nodes is
-created in minutes, its capacity may take days.
+The clouds publish no such figures, so most are medians of public logs. They predict which resources dominate an `up`,
+not its exact time. The wait for GPU capacity is not included: a node pool without nodes is created in minutes, its
+capacity may take days.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Duration:
 
 
 class UnknownDurationError(LookupError):
-    """A resource type has no row in the table."""
+    """The table has no row for a resource type."""
 
 
 # Logs of `terraform apply` and `terraform destroy` in public issues and repositories. The engine's providers call the

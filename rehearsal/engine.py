@@ -13,7 +13,7 @@ from rehearsal.workspace import ROOT, Workspace
 
 PULUMI = ROOT / ".tools" / "bin" / "pulumi"
 PARALLEL = 16
-"""Operations in parallel. The engine's default depends on the number of cores; a prediction must not."""
+"""Parallel operations. The engine's default depends on the number of cores, but predictions must not."""
 
 
 @dataclass(frozen=True)
@@ -66,8 +66,7 @@ class Engine:
         return self.run("destroy", "--yes", "--skip-preview", "--parallel", str(PARALLEL), stack=True)
 
     def planned(self) -> list[dict[str, Any]]:
-        """Return the steps of the next `up` without protection. With protection, the engine stops before it lists them
-        all."""
+        """Return the steps of the next `up` without protection, with which the engine would stop early."""
         said = self.must("preview", "--json", "--ignore-protect", stack=True)
         steps: list[dict[str, Any]] = json.loads(said.text[said.text.index("{") :])["steps"]
         return steps
@@ -95,7 +94,7 @@ class Engine:
         name = f"{self._count:03} {arguments[0]}"
         with self.cloud_state.transaction() as state:
             state.set("command", name)
-        # The workspace has the plugins. Otherwise a real language host would look for the clouds' real ones.
+        # The workspace has the plugins. Otherwise a real language host would look for the real ones.
         here = ["--skip-plugin-pre-install"] if arguments[0] in ("up", "preview", "refresh", "destroy") else []
         command = [str(PULUMI), *arguments, *here, "--non-interactive", *(["--stack", self.stack] if stack else [])]
         # JSON output must not contain warnings.

@@ -1,9 +1,9 @@
-"""Client of the fork server: started by the engine in place of a language host or plugin.
+"""Client of the fork server, which the engine starts instead of a language host or plugin.
 
     fork_client.py SOCKET WHAT [arguments of the engine]
 
-It sends its request to `fork_server` and ends with its engine. It imports only small parts of the standard library,
-because it starts several times in every run.
+It sends its request to `fork_server` and ends with its engine. It imports little, because it starts several times in
+every run.
 """
 
 from __future__ import annotations

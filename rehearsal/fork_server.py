@@ -1,9 +1,9 @@
 """Fork server for sweeps: the engine's hosts and plugins are forks of one process that has imported everything.
 
-Most of the time of an `up` in a rehearsal is imports. A sweep runs hundreds, so it starts this server once and puts
-small executables in place of the real ones. Each connects, sends what the engine passed to it, and waits; a fork of the
-server does the work. `make rehearse` does not use it. A fork ends with its client's connection, and the client ends
-with its engine, so no process outlives either.
+An `up` in a rehearsal spends most of its time on imports. A sweep runs hundreds, so it starts this server once and
+replaces the real executables by small clients. A client connects, sends its arguments, and waits; a fork of the server
+does the work. A fork ends with its client's connection, and the client ends with its engine. `make rehearse` does not
+use the server.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def _import_everything() -> None:
 
 
 def _become(client: socket.socket) -> None:
-    """Run what the client was started for, with its environment, folder and output. Does not return."""
+    """Run the client's request with its environment, folder and output. Does not return."""
     status = 1
     try:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -128,7 +128,7 @@ def _become(client: socket.socket) -> None:
         while not text.endswith(b"\n"):
             more = client.recv(1 << 20)
             if not more:
-                # The client ended before it had sent the request, so its engine has ended.
+                # The client ended before it sent the request, so its engine has ended.
                 return
             text += more
         request = json.loads(text)
@@ -162,7 +162,7 @@ def _become(client: socket.socket) -> None:
 
 def _watch(client: socket.socket, gone: threading.Event) -> None:
     with suppress(OSError):
-        # The client sends nothing more; the end of the connection is the end of the client.
+        # The client sends nothing more: the connection closes when the client ends.
         client.recv(1)
     gone.set()
 

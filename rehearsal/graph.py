@@ -12,17 +12,17 @@ PROVIDERS = "pulumi:providers:"
 
 
 class GraphError(ValueError):
-    """A deployment is no graph: it refers to a missing resource or has a cycle."""
+    """A deployment is not a graph: it refers to a missing resource or has a cycle."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Node:
-    """Resource of a deployment. Components, providers and the stack are nodes too, but take no time.
+    """Resource of a deployment. Components, providers and the stack are also nodes, but take no time.
 
-    `depends` is everything that must exist before. `data` is the part that the resource cannot exist without: the
-    resources whose outputs are in its inputs, its provider, its parent, and the target of `deleted_with`. `ordering` is
-    the rest, which only an explicit `depends_on` requires. All are URNs, and so are `parent`, `provider` and
-    `deleted_with`. `id` is the cloud's.
+    `depends` are all dependencies. `data` are those that the resource cannot exist without: the resources whose outputs
+    are in its inputs, its provider, its parent, and the target of `deleted_with`. `ordering` are the others, which only
+    an explicit `depends_on` requires. All are URNs, and so are `parent`, `provider` and `deleted_with`. `id` is the
+    cloud's.
     """
 
     urn: str
@@ -42,7 +42,7 @@ class Node:
 
     @property
     def ordering(self) -> frozenset[str]:
-        """The dependencies that are only ordering, without data."""
+        """The dependencies without data."""
         return self.depends - self.data
 
     @property
@@ -52,7 +52,7 @@ class Node:
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """Sort key. Two runs register resources in different orders, and reports must not differ."""
+        """Sort key, because two runs register resources in different orders and reports must not differ."""
         return self.type, self.name, self.urn
 
 
@@ -101,7 +101,7 @@ class Graph:
         """Return the created resources that a resource waits for, directly or through nodes that take no time.
 
         Returns:
-            URN → whether the resource needs it (data), not only waits for it.
+            URN → whether the dependency is data.
         """
         found: dict[str, bool] = {}
         seen: set[tuple[str, bool]] = set()
@@ -124,7 +124,7 @@ class Graph:
         return self._reach(urn, lambda node: node.depends if ordering else node.data)
 
     def falls_with(self, urn: str) -> list[Node]:
-        """Return what must go with a resource: every created resource that depends on its data.
+        """Return the created resources that depend on the data of a resource, and are deleted with it.
 
         Components are not followed, because their children do not use their values.
         """
@@ -135,7 +135,7 @@ class Graph:
         return [node for node in self.managed if node.urn in reached]
 
     def waits_for(self, urn: str) -> list[Node]:
-        """Return what is created after a resource but does not use its data: it stays when the resource goes."""
+        """Return the resources that are created after a resource but do not use its data, so they can outlive it."""
         reached = self._reach(urn, lambda node: self.dependents[node.urn])
         falls = {node.urn for node in self.falls_with(urn)}
         return [node for node in self.managed if node.urn in reached - falls]
@@ -161,7 +161,7 @@ def _node(state: Mapping[str, Any]) -> Node:
     provider = provider_urn(state["provider"]) if state.get("provider") else None
     parent, deleted_with = state.get("parent") or None, state.get("deletedWith") or None
     values = {dep for deps in (state.get("propertyDependencies") or {}).values() for dep in deps or ()}
-    # A registration waits for its parent's, and so for everything that the parent waits for.
+    # A registration waits for its parent's, and therefore for all dependencies of the parent.
     data = frozenset(values | {other for other in (provider, parent, deleted_with) if other})
     return Node(
         urn=urn,
@@ -182,7 +182,7 @@ def _node(state: Mapping[str, Any]) -> Node:
 
 
 def _with_depends(node: Node, more: Iterable[str]) -> Node:
-    """Add dependencies. To wait for a component is to wait for its children (pulumi: pkg/graph, DependenciesOf)."""
+    """Add dependencies on the children of components (pulumi: pkg/graph, DependenciesOf)."""
     values = {name: getattr(node, name) for name in Node.__dataclass_fields__}
     return Node(**values | {"depends": node.depends | frozenset(more) - {node.urn}})
 

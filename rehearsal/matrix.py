@@ -44,7 +44,7 @@ PROVIDERS = {"gke": {"gcp:project": "my-project"}, "eks": {"aws:region": "us-eas
 RESERVATIONS = {"gke": "ours", "eks": "cr-0123456789abcdef0"}
 RESERVED = {"reservation", "capacity-block"}
 SHOWN = {"gke": "a3-ultragpu-8g", "eks": "p5en.48xlarge"}
-"""The machine with which every workload kind goes up: that of the stack files."""
+"""The machine for every workload kind: that of the stack files."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class Cell:
 
     @property
     def shown(self) -> bool:
-        """Whether it goes up if it is legal. If not, another cell covers the same."""
+        """Whether it is brought up if it is legal. If not, another combination covers it."""
         return self.mode == "cluster" or self.machine == SHOWN[self.target]
 
     @property

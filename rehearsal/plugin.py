@@ -24,7 +24,7 @@ _LOOK_EVERY_S = 0.2
 def main(package: str) -> int:
     """Serve the simulated cloud of a provider package to the engine that started this process."""
     engine = os.getppid()
-    # A killed engine does not stop its plugins, and they must not outlive it.
+    # A killed engine does not stop its plugins.
     return serve(package, engine, lambda: os.getppid() != engine)
 
 
@@ -67,5 +67,5 @@ if __name__ == "__main__":
     status = main(sys.argv[1])
     sys.stdout.flush()
     sys.stderr.flush()
-    # A normal exit would wait for pending requests, whose answers have no receiver.
+    # A normal exit would wait for pending requests of an engine that has ended.
     os._exit(status)

@@ -1,7 +1,7 @@
-"""Replay of a stack's creates against the simulated clouds, without the engine: returns the first refusal.
+"""Replay of a stack's creates against the simulated clouds, without the engine.
 
-It takes the graph that the engine registered, possibly with a changed input, so that thousands of variants run in the
-time of one `up`. Inputs that hold other resources' outputs keep the original values.
+It takes the graph that the engine registered, optionally with a changed input, so thousands of variants run in the time
+of one `up`. Inputs with other resources' outputs keep the original values.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Phases of a rehearsal: what it does with a stack file, until a phase fails.
+"""Phases of a rehearsal of a stack file, until a phase fails.
 
 up → empty preview → empty preview after drift → (a change, previewed and applied) → refused destroy while the stack is
 protected → destroy → nothing left. Depth `cluster` uses a real Kubernetes API server and adds phases: the workers scale
@@ -49,7 +49,7 @@ _OPERATIONS: Mapping[str, Operation] = {
 
 @dataclass(frozen=True, kw_only=True)
 class RehearsalRequest:
-    """What to rehearse.
+    """Request for a rehearsal.
 
     Args:
         stack: name of the stack.
@@ -58,7 +58,7 @@ class RehearsalRequest:
             first, to rehearse the upgrade from that version to this one.
         changes: settings to change after the first `up` ("nodes.max=8").
         faults: faults to inject into the first `up`.
-        depth: what serves the `kubernetes` provider.
+        depth: environment of the `kubernetes` provider.
     """
 
     stack: str
@@ -86,7 +86,7 @@ class Scenario:
     """One rehearsal.
 
     Args:
-        request: what to rehearse.
+        request: the request.
         workspace: folder of the rehearsal.
         on_phase: receives the name of each phase, with None when it starts and with the result when it ends.
         on_event: receives one line per event in the cluster (depth `cluster`).
@@ -261,7 +261,7 @@ class Scenario:
             if refused:
                 phase.said += "; refused while rdma-ray:protect is true"
         if refused:
-            # As a user would: turn protection off on the current stack, then apply the change.
+            # Like a user, turn protection off on the current stack, then apply the change.
             wanted = self._stack_file.read_text()
             self._stack_file.write_text(previous_text)
             self._unprotect()

@@ -1,8 +1,8 @@
-"""Sweep of faults over every step of `up` and `destroy`: does the next run repair the stack and leave no orphan?
+"""Sweep of faults over every step of `up` and `destroy`: check that the next run repairs the stack without orphans.
 
-A case starts from a copy of a prepared workspace, runs a command with an injected fault, runs once what `make up` or
-`make down` does next, and compares the ids in the simulated clouds and the names in the state with those of a run
-without a fault.
+A case starts from a copy of a prepared workspace, runs a command with an injected fault, runs the recovery of `make up`
+or `make down` once, and compares the ids in the simulated clouds and the names in the state with those of a run without
+a fault.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class EngineState:
 
     @classmethod
     def of(cls, workspace: Workspace, stack: str) -> EngineState:
-        """Read the state file. For ids and names it equals an export, and needs no engine."""
+        """Read ids and names from the state file, which needs no engine, unlike an export."""
         file = workspace.folder / "state" / ".pulumi" / "stacks" / "rdma-ray" / f"{stack}.json"
         latest: dict[str, Any] = json.loads(file.read_text())["checkpoint"].get("latest") or {}
         resources = latest.get("resources") or []
@@ -78,10 +78,10 @@ class EngineState:
 
 @dataclass(frozen=True)
 class Start:
-    """Start of a command's cases, and the end that they must reach.
+    """Initial state of a command's cases, and their expected final state.
 
-    `steps` is how many changes the command makes without a fault. `made_by_others` is what exists afterwards without
-    being in the state, such as the definitions that a Helm chart installs; none of it is an orphan.
+    `steps` is the number of changes without a fault. `made_by_others` are objects outside the state, such as the CRDs
+    that a Helm chart installs; they are not orphans.
     """
 
     workspace: Workspace
@@ -116,11 +116,11 @@ class Result:
 
 
 class PreparationError(RuntimeError):
-    """The commands without a fault do not reach the expected end."""
+    """The commands do not reach the expected state without a fault."""
 
 
 class Sweep:
-    """Cases on one stack. `folder` holds their workspaces, `plugins` the executables for the engine."""
+    """Cases of one stack. `folder` has their workspaces, `plugins` the executables for the engine."""
 
     def __init__(self, stack: str, folder: Path, plugins: Path) -> None:
         self._stack = stack
@@ -234,7 +234,7 @@ def _injected(engine: Engine, case: Case, said: CommandResult) -> tuple[str, lis
 
 
 def _differences(engine_state: EngineState, objects: frozenset[Thing], start: Start) -> Iterator[str]:
-    """Yield how state and cloud objects differ from those of a run without a fault. Orphans are reported separately."""
+    """Yield the differences of state and cloud objects from a run without a fault, except orphans."""
     if engine_state.pending:
         yield f"{engine_state.pending} operations are still pending"
     for urn in sorted(start.engine_state.urns - engine_state.urns):
@@ -253,7 +253,7 @@ def _things(engine: Engine) -> frozenset[Thing]:
 
 
 def _asked(engine: Engine) -> int:
-    """Return how many changes the last command requested."""
+    """Return the number of changes that the last command requested."""
     command = engine.command
     with engine.cloud_state.transaction() as state:
         return len(state.steps(command))

@@ -1,6 +1,6 @@
 """Workspace folder of a rehearsal: its own backend, engine home, stack file and cloud state.
 
-A rehearsal does not read or write the user's own stacks, and the simulated plugins serve only inside such a folder.
+A rehearsal does not read or write the user's own stacks, and the simulated plugins run only in such a folder.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Workspace:
 
     @property
     def backend(self) -> str:
-        """The URL of the backend, never that of the user."""
+        """The URL of the rehearsal's own backend."""
         return f"file://{self.folder / 'state'}"
 
     @property
@@ -87,7 +87,7 @@ class Workspace:
             "PULUMI_CONFIG_PASSPHRASE": "",
             "PULUMI_HOME": str(self.folder / "home"),
             "PULUMI_SKIP_UPDATE_CHECK": "true",
-            # A missing plugin is an error: the real one would need credentials.
+            # A missing plugin is an error, because the real one would need credentials.
             "PULUMI_DISABLE_AUTOMATIC_PLUGIN_ACQUISITION": "true",
         }
 

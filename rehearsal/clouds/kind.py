@@ -89,15 +89,15 @@ class Kind:
             create is a conflict.
         from_import: the id from the import id and the provider's configuration, where the two differ.
         compute: outputs that the cloud adds to the inputs.
-        replace_on: dotted input paths whose change forces a replacement ("nodeConfig.machineType"; a path includes what
-            is below it).
+        replace_on: dotted input paths whose change forces a replacement ("nodeConfig.machineType"), including nested
+            paths.
         maps: dotted input paths of free-form maps, in which keys that the cloud adds show as a difference.
         rules: the API's refusals, checked in this order before anything changes.
         drift: top-level live values that the cloud changes later (deep-merged into the live object).
         cascade: whether another live object is deleted with this one, from (this call, its type and its live value).
         awaited: the provider waits for a long operation. If the operation fails, the resource exists and stays in the
             state.
-        remembered: false for what is only in the engine's state (random values).
+        remembered: false for values that are only in the engine's state (random values).
         generated_ids: the cloud generates the ids, so the same request again creates a second object.
         conflict: the refusal of a second create with the same id.
         repeatable: a second create is no conflict and changes nothing (IAM members).
@@ -120,7 +120,7 @@ class Kind:
 
 
 COPY = "__copy"
-"""Number of the object among those of one identical request, from the second on; part of the id, not of the inputs."""
+"""Number of an object among those with identical requests, from 2; part of the id, not of the inputs."""
 
 Function = Callable[[Json, Mapping[str, Any], View], Json]
 """A provider function (invoke): arguments, provider configuration and cloud state to results."""

@@ -1,7 +1,7 @@
 """The engine's provider protocol, implemented once for every simulated cloud.
 
-It behaves as bridged providers do: inputs are compared with the last inputs, changes by others show after a refresh
-only in properties that the program sets, and a replacement deletes first because names are fixed.
+It behaves like bridged providers: it compares inputs with the last inputs, external changes show after a refresh only
+in properties that the program sets, and a replacement deletes first because names are fixed.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from rehearsal.clouds.values import (
 
 
 class RefusedError(Exception):
-    """The request fails. `kept` is what exists nevertheless, as (id, outputs), and stays in the state."""
+    """The request fails. `kept` is an object that exists nevertheless, as (id, outputs), and stays in the state."""
 
     def __init__(self, refusal: Refusal, kept: tuple[str, Json] | None = None) -> None:
         super().__init__(f"REHEARSAL: {refusal.status}: {refusal.message}")
@@ -58,7 +58,7 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
     def Handshake(
         self, request: provider_pb2.ProviderHandshakeRequest, context: grpc.ServicerContext
     ) -> provider_pb2.ProviderHandshakeResponse:
-        """Accept no optional feature; the engine then keeps secrets and resource references to itself."""
+        """Accept no optional feature, so that the engine sends plain values for secrets and resource references."""
         del request, context
         return provider_pb2.ProviderHandshakeResponse()
 
@@ -137,7 +137,7 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
         raise AssertionError
 
     def Delete(self, request: provider_pb2.DeleteRequest, context: grpc.ServicerContext) -> empty_pb2.Empty:
-        """Delete the object and what is deleted with it, unless the API refuses. A missing object is no error."""
+        """Delete the object and its cascade, unless the API refuses. A missing object is not an error."""
         with failing(context), self._change("delete", request.type, request.urn) as (kind, state, _):
             self._taken_away(kind, state, request)
         return empty_pb2.Empty()
@@ -243,7 +243,7 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
 
     @contextmanager
     def _reaching(self) -> Iterator[View]:
-        """Open a transaction for one change, if the API is reachable. What a failed request keeps is committed."""
+        """Open a transaction for one change, if the API is reachable. The objects of a failed request are committed."""
         kept: RefusedError | None = None
         with self._state.transaction() as state:
             self._reach(state)
@@ -273,7 +273,7 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
                 raise RefusedError(self._failure(injected))
             yield kind, injected
         except Exception as problem:
-            # A refusal, or a defect in a kind: neither is done.
+            # A refusal, or a defect in a kind.
             outcome = str(problem) or type(problem).__name__
             raise
         finally:
@@ -284,7 +284,7 @@ class Provider(provider_pb2_grpc.ResourceProviderServicer):
             self._kill_engine()
 
     def _kill_engine(self) -> NoReturn:
-        """Kill the engine as a power failure would, and this process before it can answer."""
+        """Kill the engine, as a power failure would, and this process before it responds."""
         os.kill(self._engine, signal.SIGKILL)
         os._exit(1)
 
@@ -336,7 +336,7 @@ def _quoted(path: Path) -> str:
 
 @contextmanager
 def failing(context: grpc.ServicerContext) -> Iterator[None]:
-    """Turn a refusal into the protocol's error; if the object exists, into a failed initialization."""
+    """Convert a refusal to the protocol's error; if the object exists, to a failed initialization."""
     try:
         yield
     except RefusedError as refused:

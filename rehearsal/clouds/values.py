@@ -1,4 +1,4 @@
-"""Property values on the wire and in Python, and three versions of them: last inputs, new inputs, and live.
+"""Property values on the wire and in Python: conversion, differences and merges of inputs and live values.
 
 Numbers are floating point on the wire; whole ones are integers here. An unknown value is `UNKNOWN`.
 """
@@ -102,7 +102,7 @@ def as_asked(asked: Any, live: Any, maps: frozenset[str], path: str = "") -> Any
 
 
 def applied(live: Any, before: Any, now: Any) -> Any:
-    """Return the live value after an update: removed inputs go, additions by others stay."""
+    """Return the live value after an update without the removed inputs, but with additions by others."""
     if isinstance(now, Mapping) and isinstance(live, Mapping):
         old = before if isinstance(before, Mapping) else {}
         kept = {key: value for key, value in live.items() if key not in old or key in now}

@@ -30,7 +30,7 @@ from tools.kubernetes.node import Cluster
 
 _LOOK_S = 0.2
 _EMPTY_WITHIN_S = 60.0
-# Kubelets stop their pods first, on processors that all nodes share.
+# Kubelets first stop their pods, and all nodes share the processors.
 _EMPTY_OF_PODS_WITHIN_S = 300.0
 _STOOD_IN = (
     "Simulated are the clouds' own controllers{also}: autoscaler, devices, networks, queued "
@@ -125,7 +125,7 @@ class Environment:
             try:
                 found = [_called(live) for live in everything(self.api) if ours(live)]
             except ApiError:
-                # A controller that stops takes its CRDs along, and before them the webhook that converts them.
+                # A controller that stops deletes its CRDs, and before them the webhook that converts them.
                 if over:
                     raise
             else:

@@ -1,6 +1,6 @@
-"""Kubernetes objects between program and API server: what is sent, what is shown, who owns which field. Pure.
+"""Conversion of Kubernetes objects between program and API server, and ownership of fields. Pure.
 
-As pulumi-kubernetes does it with server-side apply (provider/pkg/provider/provider.go and util.go,
+As in pulumi-kubernetes with server-side apply (provider/pkg/provider/provider.go and util.go,
 provider/pkg/await/await.go, 94977969, 2026-07-01, which is 4.32; these parts are unchanged up to 4.34.2).
 """
 
@@ -44,10 +44,9 @@ _PART = re.compile(r'\[(\d+|\*)\]|\["((?:[^"\\]|\\.)*)"\]|([^.\[\]]+)')
 
 
 def manifest(type_: str, inputs: Json, namespace: str | None) -> Json:
-    """Return the object to send: the inputs with API, kind, and `namespace` where they have none (None:
-    cluster-scoped).
+    """Return the object to send: the inputs with API, kind, and `namespace` by default (None: cluster-scoped).
 
-    Metadata that the server sets is left out.
+    Metadata that the server sets is omitted.
     """
     kind = api(type_)
     metadata = {key: value for key, value in (inputs.get("metadata") or {}).items() if key not in _OF_THE_SERVER}
@@ -156,9 +155,9 @@ def without_ignored(body: Json, live: Json, ignores: Iterable[str], manager: str
 
 
 def taken_over(live: Json, manager: str) -> list[Json] | None:
-    """Return managedFields after the provider's manager has taken over what it created; None if it already has.
+    """Return managedFields with the fields of the creating manager moved to `manager`; None if there are none.
 
-    Otherwise an apply would share the fields with the creating manager, and never remove one.
+    Otherwise both managers would own the fields, and an apply would never remove one.
     """
     entries: list[Json] = (live.get("metadata") or {}).get("managedFields") or []
     gone = [each for each in entries if not each.get("subresource") and _key(each) in _TAKEN_OVER]

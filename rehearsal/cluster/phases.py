@@ -35,7 +35,7 @@ class PhaseError(Exception):
 
 
 class ClusterPhases:
-    """Cluster of a stack that is up, with its graph. `comes_s` and `goes_s` are timeouts in seconds."""
+    """Cluster of a running stack, with its graph. `comes_s` and `goes_s` are timeouts in seconds."""
 
     comes_s = 120.0
     goes_s = 120.0
@@ -82,8 +82,7 @@ class ClusterPhases:
         return f"no GPU node is left after {time.monotonic() - began:.0f} s"
 
     def delete_one_by_one(self, engine: Engine, graph: Graph) -> str:
-        """Delete every object individually, which `destroy` leaves to the deletion of the cluster. Nothing may block
-        it."""
+        """Delete every object individually, which `destroy` does not do; nothing may block a deletion."""
         urns = [node.urn for node in graph.managed if node.type.startswith("kubernetes:")]
         targets = [word for urn in urns for word in ("--target", urn)]
         said = engine.run(*_ONE_BY_ONE, *targets, stack=True)
@@ -226,7 +225,7 @@ def state(live: Json) -> str:
 
 
 def started(live: Json) -> bool:
-    """Return whether its pods have run: they run now, or it reached an end that requires them."""
+    """Return whether its pods run, or have run because the workload has ended successfully."""
     status = live.get("status") or {}
     if live.get("kind") == "Job":
         return bool(status.get("ready")) or "Complete" in _true(status)

@@ -26,9 +26,9 @@ _LOOK_S = 1.0
 
 
 def scale_in(shared: Path) -> Scale:
-    """Return the scale of a rehearsal: pods that share two processors, short idle times, and a shared folder."""
+    """Return the scale of a rehearsal: small pods for two processors, short idle times, and a shared folder."""
     shared.mkdir()
-    # Ray's user in the pods has another user id.
+    # The user in the pods has another user id.
     shared.chmod(0o777)
     return Scale(shared=shared, seconds=SECONDS)
 

@@ -1,10 +1,9 @@
 """The `kubernetes` provider with a real API server: it sends the requests of pulumi-kubernetes 4.34.
 
 It creates an object with a plain request, updates it by server-side apply with its own field manager, previews by dry
-run, and deletes in the foreground. Field validation is strict, where the real provider accepts warnings: a field that
-would be dropped silently is an error here. A difference is what an apply would change in the fields of the program. The
-real provider compares with its state instead, which a refresh updates; so it sees the same after a refresh, and this
-one sees it without a refresh, too.
+run, and deletes in the foreground. Field validation is strict: a field that the real provider would drop with a warning
+is an error. A difference is a change that an apply would make in the program's fields. The real provider compares with
+its state instead, so it finds the same differences only after a refresh.
 
 The API server is reachable only while the simulated cloud has the cluster. The cloud state keeps Helm releases, as at
 depth `quick` (`release_status`). At depth `pods` the provider scales what it sends (`scaled`).
@@ -64,7 +63,7 @@ class ClusterProvider(Provider):
         self._scaled = ScaledManifests(state, scale)
 
     def Diff(self, request: provider_pb2.DiffRequest, context: grpc.ServicerContext) -> provider_pb2.DiffResponse:
-        """Return what an apply of the inputs would change; with unknown inputs, what changed in the inputs."""
+        """Return the changes of an apply of the inputs; with unknown inputs, the changes of the inputs."""
         if request.type == RELEASE:
             return super().Diff(request, context)
         before, now = from_wire(request.old_inputs), from_wire(request.news)
@@ -197,7 +196,7 @@ class ClusterProvider(Provider):
         raise AssertionError
 
     def _made_up(self, type_: str, inputs: Json) -> Json | None:
-        """Return what a creation would produce; None if the API server cannot tell yet."""
+        """Return the object that a create would produce; None if the API server cannot run the create dry yet."""
         if objects.unknown(inputs) or not self._reachable():
             return None
         try:
@@ -218,7 +217,7 @@ class ClusterProvider(Provider):
             state.set("unchecked", sorted({*state.setting("unchecked", []), type_}))
 
     def _planned(self, type_: str, id_: str, urn: str, inputs: Json) -> tuple[Json, Json] | None:
-        """Return the object as it is and as an apply would leave it; None if the API server cannot tell."""
+        """Return the object now and after an apply; None if the API server cannot run the apply dry."""
         if not self._reachable():
             return None
         try:

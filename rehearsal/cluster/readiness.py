@@ -1,6 +1,6 @@
 """Readiness conditions that `up` waits for. Pure, except for reads of related objects.
 
-As pulumi-kubernetes does it: provider/pkg/await/awaiters.go and the files of the kinds; DaemonSets by the kstatus of
+As in pulumi-kubernetes: provider/pkg/await/awaiters.go and the files of the kinds; DaemonSets by the kstatus of
 sigs.k8s.io/cli-utils (pkg/kstatus/status/core.go). 94977969, 2026-07-01; kstatus unverified, 2026-11.
 """
 
@@ -133,12 +133,12 @@ _RULES: Mapping[str, Callable[[Json, Look, bool], str | None]] = {
     "v1/PersistentVolume": _volume,
     "v1/PersistentVolumeClaim": _claim,
 }
-"""Kinds that are awaited. For every other kind, custom ones included, it is enough that the API server has it."""
+"""Kinds with readiness conditions. Other kinds, including custom ones, are ready when they exist."""
 
 REFRESHED = frozenset(
     {"apps/v1/Deployment", "apps/v1/DaemonSet", "apps/v1/StatefulSet", "batch/v1/Job", "v1/Pod", "v1/Service"}
 )
-"""Kinds whose readiness a refresh checks, too (awaiters.go, awaitRead)."""
+"""Kinds whose readiness a refresh also checks (awaiters.go, awaitRead)."""
 
 LEFT_TO_GO = frozenset(
     {"v1/Namespace", "v1/Pod", "apps/v1/DaemonSet", "apps/v1/Deployment", "apps/v1/StatefulSet", "batch/v1/Job"}

@@ -19,8 +19,7 @@ from tools.kubernetes.image_archive import File
 from tools.kubernetes.node import Cluster, NodeShape
 
 MOST = 6
-"""Maximum number of real nodes: the largest stack file has four GPU nodes and two others. Each takes some 200 MB, and
-seconds of processor time to start."""
+"""Maximum number of real nodes: the largest stack file has four GPU nodes and two others. Each takes about 200 MB."""
 
 _SCRIPT = "# A stub: NCCL's settings would be here.\nexport RDMA_RAY_STAND_IN=gib\n"
 _INSTALL = "#!/bin/sh\nset -eu\nmkdir -p /var/lib/gib/lib64 /usr/local/nvidia/lib64\n"
@@ -35,8 +34,7 @@ class StandIns:
 
 
 def stand_ins(settings: Settings) -> StandIns:
-    """Return the replacements for the images of a stack's objects. GKE's gIB installer copies a script of ours, by the
-    stack's own command."""
+    """Return the replacements for the images of a stack's objects. GKE's gIB installer copies a script of ours."""
     if settings.target != "gke":
         return StandIns(acting={})
     files = (

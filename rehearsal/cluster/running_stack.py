@@ -1,4 +1,4 @@
-"""Stack that is up at depth `cluster`, for tests that inspect or change it.
+"""Running stack at depth `cluster`, for tests that inspect or change it.
 
 with RunningStack(ROOT / "Pulumi.gke.yaml", folder, changes=("nodes.max=2",)) as stack:
     stack.api.list("v1", "Pod", "ray")
@@ -28,7 +28,7 @@ from tools.kubernetes.control_plane import ControlPlane
 
 
 class RunningStack:
-    """A stack file, with `changes` ("nodes.max=2"), that is up for the duration of a `with` block.
+    """Stack of a stack file with `changes` ("nodes.max=2"), up for the duration of a `with` block.
 
     `folder` is the workspace; its logs stay there. `plugins` are the engine's, of a fork server or the usual ones.
     `engine` accepts further commands: `up`, `preview`, `destroy`. `phases` scales workers up and down. `graph` is the

@@ -1,8 +1,8 @@
-"""Scaled manifests of depth `pods`: what an API server with real nodes receives, scaled to this machine.
+"""Scaled manifests of depth `pods`, for an API server with real nodes on this machine.
 
-The engine and its state hold the inputs of the program. The API server receives what `rehearsal.cluster.scaling` makes
-of them; a benchmark in a RayJob's entry point is reduced for CPUs. Comparisons use scaled values, so that a scaled
-object shows no difference; reads return the program's value where only the scaling differs.
+The engine and its state hold the program's inputs. The API server receives the inputs scaled by
+`rehearsal.cluster.scaling`, with the benchmark of a RayJob's entry point reduced for CPUs. Comparisons use scaled
+values, so a scaled object shows no difference; reads return the program's value where only the scaling differs.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def from_setting(setting: Json | None) -> Scale | None:
 
 
 class ScaledManifests:
-    """Scales what the provider sends and compares. Without a `scale` everything stays as the program wrote it."""
+    """Scales the manifests that the provider sends and compares. Without a `scale` nothing changes."""
 
     def __init__(self, state: State, scale: Scale | None) -> None:
         self._state = state
@@ -69,21 +69,21 @@ class ScaledManifests:
         return made
 
     def inputs(self, type_: str, inputs: Json) -> Json:
-        """Return the inputs as they are sent, for comparison with the live object."""
+        """Return the scaled inputs, for comparison with the live object."""
         if self.scale is None or not inputs:
             return inputs
         sent, _ = scaled_manifest(objects.manifest(type_, inputs, None), self.scale)
         return {key: value if key == "metadata" else sent[key] for key, value in inputs.items()}
 
     def shown(self, type_: str, live: Json, asked: Json) -> Json:
-        """Return the live object in the shape of the inputs, as the program would have written it."""
+        """Return the live object reduced to the inputs' fields, unscaled where only the scaling differs."""
         sent = self.inputs(type_, asked)
         seen: Json = as_written(objects.shown(type_, live, sent), sent, asked)
         return seen
 
 
 def scaled_manifest(body: Json, scale: Scale) -> tuple[Json, list[str]]:
-    """Return the manifest as it is sent, and a line for each change."""
+    """Return the scaled manifest, and a line for each change."""
     made, changes = scaled(body, scale)
     if made["kind"] == "RayJob":
         changes += _small_benchmark(made)

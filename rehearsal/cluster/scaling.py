@@ -1,10 +1,10 @@
-"""Scale a stack's manifests to this machine: the only place where they are changed, with a line for every change.
+"""Scale a stack's manifests to this machine, with a line for every change.
 
-A stack requests whole nodes of 220 CPUs and 2,800 GiB. Here CPUs, memory and scratch space are cut to what a pod of
-this machine may have. GPUs and NICs stay, since the nodes report them as resources without a device. A folder that only
-the cloud's storage driver can mount becomes a folder of this machine; device claims are removed, since no node has
-their driver. Durations may be cut, by name. Names, images, commands, environment, ports, probes, selectors,
-tolerations, accounts and security contexts stay.
+A stack requests whole nodes of 220 CPUs and 2,800 GiB. CPUs, memory and scratch space are reduced to this machine's
+limits. GPUs and NICs stay, since the nodes report them as resources without a device. A folder that only the cloud's
+storage driver can mount becomes a folder of this machine. Device claims are removed, since no node has their driver.
+Named durations may be shortened. Names, images, commands, environment, ports, probes, selectors, tolerations, accounts
+and security contexts stay.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ class Scale:
     """Limits of a container on this machine.
 
     Attributes:
-        cpus_asked: CPUs that it requests.
-        cpus: CPUs that it may use, and that Ray counts, a whole number.
+        cpus_asked: CPU request.
+        cpus: CPU limit, a whole number, which Ray counts.
         memory_gib: Memory in GiB.
         scratch_gib: Ephemeral storage in GiB.
-        shared: Folder of this machine that replaces a folder that a cloud's driver would mount.
-        seconds: Settings in seconds by their name in the manifest, with their value here.
+        shared: Folder of this machine that replaces the folder of a cloud's storage driver.
+        seconds: Shortened durations in seconds, by their name in the manifest.
     """
 
     cpus_asked: float = 0.5
@@ -43,7 +43,7 @@ class Scale:
 
 
 def scaled(body: Mapping[str, Any], scale: Scale) -> tuple[Json, list[str]]:
-    """Return the manifest as this machine can run it, and a line per change: place, old value, new value."""
+    """Return the scaled manifest, and a line per change: path, old value, new value."""
     made: Json = copy.deepcopy(dict(body))
     name = f"{made['kind']} {made['metadata']['name']}"
     changes: list[str] = []
@@ -85,7 +85,7 @@ def bucket_mode(body: Mapping[str, Any]) -> int | None:
 
 
 def _pods(value: Any, where: str) -> Iterator[tuple[str, Json]]:
-    """Yield every pod spec with words for its place."""
+    """Yield every pod spec with a description of its path."""
     if isinstance(value, list):
         for each in value:
             yield from _pods(each, where)

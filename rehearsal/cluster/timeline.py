@@ -24,7 +24,7 @@ Moment = tuple[float, str]
 
 _LOOK_S = 0.4
 _SERVED_S = 3.0
-"""The kinds change when a controller installs its CRDs; discovery costs more than a list."""
+"""Seconds between discoveries: the kinds change when a controller installs its CRDs."""
 _KINDS = (
     ("v1", "Pod"),
     ("batch/v1", "Job"),
@@ -73,7 +73,7 @@ class Timeline:
             watcher.join()
 
     def look(self, api: Api) -> None:
-        """Report what has changed since the last look."""
+        """Report the changes since the last call."""
         if time.monotonic() - self._asked > _SERVED_S:
             self._asked = time.monotonic()
             self._served = {(kind.api_version, kind.kind) for kind in api.kinds()}
@@ -92,12 +92,12 @@ class Timeline:
             try:
                 self.look(api)
             except (ApiError, requests.RequestException):
-                # Ignored here: callers that need the API server report that it is down.
+                # Ignored: callers that need the API server report its failure.
                 continue
 
 
 def changes(before: Mapping[str, str], now: Mapping[str, str]) -> Iterator[str]:
-    """Yield the differences of two looks, each a map of names ("Pod a") to statuses. Empty statuses are skipped."""
+    """Yield the differences of two maps of names ("Pod a") to statuses. Empty statuses are skipped."""
     for name in before.keys() - now.keys():
         yield f"{name} is gone"
     for name, state in now.items():
@@ -106,7 +106,7 @@ def changes(before: Mapping[str, str], now: Mapping[str, str]) -> Iterator[str]:
 
 
 def status_words(live: Json) -> str:
-    """Return the status of an object in a few words; empty if it is not worth reporting."""
+    """Return a short status of an object; empty if it is not reported."""
     status = live.get("status") or {}
     true = {each["type"] for each in status.get("conditions") or () if each.get("status") == "True"}
     kind = live.get("kind")

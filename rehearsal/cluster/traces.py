@@ -1,4 +1,4 @@
-"""What a cluster of real nodes could leave behind on this machine, to compare before and after."""
+"""Inventory of host resources that a cluster of real nodes could leave behind, to compare before and after."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _SETTINGS = (
 
 
 def traces(folder: Path) -> frozenset[str]:
-    """Return everything on this machine that a cluster in `folder` could have created, one line each.
+    """Return the host resources that a cluster in `folder` could have created, one line each.
 
-    Links, routes, mounts, named network namespaces, nftables tables, cgroups, processes, files except logs, and kernel
-    settings; not those of clusters in other folders.
+    These are links, routes, mounts, named network namespaces, nftables tables, cgroups, processes, files except logs,
+    and kernel settings, without those of clusters in other folders.
     """
     mark = identity_of(folder)
     files = [path for path in folder.glob("*") if path.name != "logs"]

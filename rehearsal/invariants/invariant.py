@@ -61,7 +61,7 @@ class Stack:
 
     @property
     def capacity_wait_s(self) -> int:
-        """Seconds that a machine may take, by the slowest capacity."""
+        """Maximum wait for a machine in seconds, by the slowest capacity."""
         return 3600 * max(way.wait_hours for way in self.capacities)
 
 
@@ -85,7 +85,7 @@ def description(invariant: Invariant) -> str:
 
 
 def violations(invariants: tuple[Invariant, ...], stack: Stack) -> list[str]:
-    """Return every violation. An invariant that cannot be checked is violated."""
+    """Return every violation. An invariant that cannot be checked counts as violated."""
     return [f"{description(invariant)} {wrong}" for invariant in invariants for wrong in _wrongs(invariant, stack)]
 
 

@@ -44,7 +44,7 @@ OPEN_KINDS = ("kubernetes:networking.k8s.io/v1:Ingress",)
 
 
 def ray_clusters(stack: Stack) -> list[Node]:
-    """Return the RayClusters; of a RayJob, the one in it: the RayJob with the cluster's spec in place of its own."""
+    """Return the RayClusters, and each RayJob with its cluster's spec instead of its own."""
     jobs = [replace(job, inputs={**job.inputs, "spec": at(job, "spec.rayClusterSpec")}) for job in stack.of(RAY_JOB)]
     return [*stack.of(RAY_CLUSTER), *jobs]
 
@@ -182,7 +182,7 @@ def only_the_installer_is_privileged(stack: Stack) -> Iterator[str]:
 
 
 def on_the_way_down(graph: Graph, order: list[list[Node]]) -> Iterator[str]:
-    """Yield where a resource of one group does not wait for any resource of the next group."""
+    """Yield each resource of a group that does not wait for any resource of the next group."""
     for first, then in pairwise(order):
         behind = {node.urn for node in then}
         for node in first:

@@ -85,7 +85,7 @@ def quotas(stack: Stack) -> dict[str, dict[str, Any]]:
 
 
 def assigned(stack: Stack, workload: Node) -> tuple[list[str], list[str]]:
-    """Return the flavors of a workload's pod sets, and why it would wait forever."""
+    """Return the flavors of a workload's pod sets, and the reasons for an endless wait."""
     return assign(sets_of(workload), queue_of(stack))
 
 

@@ -1,6 +1,6 @@
-"""Golden list of a graph: the inputs of every resource as text, the same in every run.
+"""Golden list of a graph: the inputs of every resource as reproducible text.
 
-Outputs are not included, because they hold generated values. Neither are secrets.
+Outputs are omitted, because they have generated values, and so are secrets.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def masked(value: Any) -> Any:
     """Mask secrets, and drop the annotations of the engine and its bridges."""
     if isinstance(value, Mapping):
         if SIGNATURE in value:
-            # An unknown mark may also be a secret's.
+            # An unknown mark may be that of a secret.
             return _HARMLESS.get(value[SIGNATURE], MASK)
         return {key: masked(item) for key, item in value.items() if not key.startswith("__")}
     if isinstance(value, list):

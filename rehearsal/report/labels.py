@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from rehearsal.graph import Node
 
 BANNER = "REHEARSAL: simulated clouds, nothing was created"
-"""Part of every output of a rehearsal, so that its figures are not taken for measurements."""
+"""Part of every output of a rehearsal, so that its figures are not mistaken for measurements."""
 
 POOLS = frozenset({"gcp:container/nodePool:NodePool", "aws:eks/nodeGroup:NodeGroup"})
 # "rdma-07" and "rdma-7" are different names, so a leading zero is no number.

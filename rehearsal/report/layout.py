@@ -58,7 +58,7 @@ STACKED = 6.0
 """Pixels by which the box of several resources extends to the right and down."""
 _SWEEPS = 12
 _SIMILAR = 3
-"""Number of similar resources of one type from which they share a box."""
+"""Minimum number of similar resources of one type in a shared box."""
 
 
 @dataclass

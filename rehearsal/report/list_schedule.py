@@ -19,8 +19,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Span:
-    """Start and end of a task in seconds, and the task that it waited for last: a dependency, or one that freed a
-    worker."""
+    """Start and end of a task in seconds, and the last task before it: a dependency, or one that freed a worker."""
 
     start: float
     finish: float
@@ -30,8 +29,7 @@ class Span:
 
 @dataclass(frozen=True)
 class Timetable:
-    """Schedule of all tasks. `critical` is the chain that decided the end: each task started when the one before
-    ended."""
+    """Schedule of all tasks. `critical` is the critical path: each task started when the one before ended."""
 
     spans: Mapping[str, Span]
     critical: tuple[str, ...]
@@ -43,7 +41,7 @@ class Timetable:
 
 
 def timetable(tasks: Mapping[str, Task], hands: int | None) -> Timetable:
-    """Give each free worker the task that has been ready for longest. None is one worker per task.
+    """Assign to each free worker the task that has been ready for longest. None is one worker per task.
 
     A task that takes no time needs no worker.
 

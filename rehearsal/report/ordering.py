@@ -20,7 +20,7 @@ class Reason:
     why: str
 
     def covers(self, waits: Node, until: Node) -> bool:
-        """Return whether this row explains why one resource waits for another."""
+        """Return whether this row is the reason why one resource waits for another."""
         return _matches(self.waits, waits) and _matches(self.until, until)
 
 

@@ -1,4 +1,4 @@
-"""Data of a finished rehearsal: its phases, the graph of `up`, and what a change would do to the stack."""
+"""Data of a finished rehearsal: its phases, the graph of `up`, and the effects of a change on the stack."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CLUSTERS = frozenset({"gcp:container/cluster:Cluster", "aws:eks/cluster:Cluster"
 class Phase:
     """Phase of a rehearsal, such as up, preview or destroy.
 
-    `said` is its result or the reason of its failure; `seconds` is what it took here, against simulated clouds.
+    `said` is its result or the reason of its failure; `seconds` is its duration against simulated clouds.
     """
 
     name: str
@@ -31,7 +31,7 @@ class Phase:
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
-    """What the engine would do to a resource. `reasons` are the property paths that force a replacement."""
+    """Planned change of a resource. `reasons` are the property paths that force a replacement."""
 
     urn: str
     name: str
@@ -42,7 +42,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Damage:
-    """Cost of a replacement or deletion: the resources that go with it, and those that only waited for it."""
+    """Cost of a replacement or deletion: the resources deleted with it, and those that only waited for it."""
 
     falls: tuple[Node, ...]
     waits: tuple[Node, ...]
@@ -57,10 +57,10 @@ class Outcome:
         parallel: how many resources the engine handles at a time.
         graph: deployment after the last `up`.
         graph_before: deployment to which the changes apply, if there are any.
-        leftovers: what still existed after `destroy`.
-        changes: what the program would do to the stack that it is compared with.
+        leftovers: resources that still existed after `destroy`.
+        changes: planned changes of the stack that the program is compared with.
         timeline: events in a real cluster, with the seconds since its start.
-        notes: what was simulated and what was not rehearsed.
+        notes: the simulated parts, and the parts that were not rehearsed.
     """
 
     stack: str
@@ -77,7 +77,7 @@ class Outcome:
 
     @property
     def ok(self) -> bool:
-        """Whether every phase succeeded and nothing was left over. A rehearsal without phases is no success."""
+        """Whether every phase succeeded, at least one phase ran, and nothing was left over."""
         return bool(self.phases) and all(phase.ok for phase in self.phases) and not self.leftovers
 
     @cached_property
@@ -102,7 +102,7 @@ class Outcome:
         return self.graph_before or self.graph
 
     def damage(self, change: Change) -> Damage:
-        """Return what goes with a resource; empty for changes in place and for resources that do not exist yet."""
+        """Return the cost of a change; empty for changes in place and for resources that do not exist yet."""
         if change.op not in ("replace", "delete") or change.urn not in self._before.nodes:
             return Damage((), ())
         return Damage(
@@ -111,7 +111,7 @@ class Outcome:
         )
 
     def machines(self, change: Change) -> str:
-        """Return the machines that a change ends, which are no resources of the stack; empty if none."""
+        """Return the machines that a change ends, which are not resources of the stack; empty if none."""
         node = self._before.nodes.get(change.urn)
         if change.op not in ("replace", "delete") or node is None or node.type not in POOLS:
             return ""

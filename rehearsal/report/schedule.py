@@ -71,7 +71,7 @@ def predict(graph: Graph, parallel: int | None) -> Prediction:
 def waves(graph: Graph) -> tuple[tuple[Node, ...], ...]:
     """Return the resources by wave: one more than the highest wave of the dependencies.
 
-    What takes no time has no wave of its own, but its dependents also wait for its dependencies.
+    A node that takes no time has no wave, but its dependents also wait for its dependencies.
     """
     number: dict[str, int] = {}
     for node in graph.nodes.values():
@@ -101,10 +101,10 @@ def _delete_seconds(graph: Graph) -> dict[str, float]:
 
 
 def _engine_destroy_order(graph: Graph) -> dict[str, frozenset[str]]:
-    """Return what each deletion waits for: the engine deletes in groups, each after the group before.
+    """Return the dependencies of each deletion: the engine deletes in groups, each after the group before.
 
-    A group is what is equally deep in the graph, components and providers included, the deepest first (pulumi 3.259.0:
-    pkg/resource/deploy/step_generator.go, ScheduleDeletes; deployment_executor.go, performPostSteps).
+    A group has the nodes of equal depth in the graph, including components and providers, the deepest first (pulumi
+    3.259.0: pkg/resource/deploy/step_generator.go, ScheduleDeletes; deployment_executor.go, performPostSteps).
     """
     depth: dict[str, int] = {}
     for node in graph.nodes.values():

@@ -1,6 +1,6 @@
-"""Simulated AWS CLI of a rehearsal: it answers the one command that recovery needs, from the cloud state.
+"""Simulated AWS CLI of a rehearsal. It supports the command that recovery runs, and reads the cloud state.
 
-Like Resource Groups Tagging, it returns everything with a tag and an ARN in the region, except IAM roles.
+Like Resource Groups Tagging, it returns all resources with a tag and an ARN in the region, except IAM roles.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ REFUSED, NOT_OURS = 252, 1
 
 
 def main(words: Sequence[str]) -> int:
-    """Answer a command line on standard output; return the exit status."""
+    """Run a command line with its result on standard output; return the exit status."""
     try:
         workspace = of_this_process()
     except NotOursError as problem:

@@ -1,7 +1,7 @@
 """Changes that AWS makes over time. A refresh must not show them as differences.
 
-The counterpart are the `ignore_changes` of the program, such as the desired size of node groups, which the autoscaler
-sets. Tags that AWS sets ("aws:…") are not included: the provider hides them (its tags.IgnoreAWS, unverified, 2026-11).
+The program ignores them by `ignore_changes`, such as the desired size of node groups, which the autoscaler sets. Tags
+that AWS sets ("aws:…") are not included: the provider hides them (its tags.IgnoreAWS, unverified, 2026-11).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from rehearsal.clouds.state import View
 
 
 def drift_cluster(_live: Json, _state: View) -> Json:
-    """Roll out a platform version. The Kubernetes version is upgraded at its end of support only."""
+    """Roll out a platform version. EKS upgrades the Kubernetes version only at its end of support."""
     return {"platformVersion": "eks.14"}
 
 
@@ -34,7 +34,7 @@ def drift_addon(live: Json, _state: View) -> Json:
 
 
 def drift_launch_template(live: Json, _state: View) -> Json:
-    """Make the newest version the default one, as a user does in the console."""
+    """Make the newest version the default, as a user does in the console."""
     return {"defaultVersion": live.get("latestVersion", 1)}
 
 

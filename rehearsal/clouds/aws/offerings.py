@@ -12,7 +12,7 @@ from rehearsal.clouds.state import View
 VERSIONS = ("1.36", "1.35", "1.34", "1.33", "1.32", "1.31", "1.30")
 """Kubernetes versions, newest first: those with node images (EKS AMI releases v20260714 and v20260728)."""
 DEFAULT_VERSION = "1.35"
-"""The simulation's own choice, 2026-11."""
+"""Chosen by the simulation, 2026-11."""
 IMAGE_DATE = "20260728"
 """Of the newest node images (awslabs/amazon-eks-ami, v20260728)."""
 

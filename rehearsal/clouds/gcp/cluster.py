@@ -28,7 +28,7 @@ from rehearsal.clouds.gcp.tokens import IN_CLUSTER, KUBERNETES, NODE_POOL, SUBNE
 from rehearsal.clouds.kind import Call, Json, Refusal, value_at
 from rehearsal.clouds.values import blocks, digest, kept
 
-# ForceNew in `refusals.PROVIDER_CLUSTER`; the reference also lists enable_multi_networking as NOT one of them.
+# ForceNew in `refusals.PROVIDER_CLUSTER`, whose reference states that enable_multi_networking is not ForceNew.
 CLUSTER_REPLACES = frozenset(
     {
         *("name", "project", "location", "network", "subnetwork", "networkingMode", "datapathProvider"),
@@ -50,7 +50,7 @@ CLUSTER_MAPS = NODE_MAPS
 """Without resourceLabels: the provider keeps GKE's additions in effectiveLabels (provider: labels since 5.0)."""
 
 FIRST_PUBLIC = int(IPv4Address("203.0.113.1"))
-"""Control planes have addresses of TEST-NET-3 (RFC 5737), which cannot be reached by mistake."""
+"""Addresses of control planes, from TEST-NET-3 (RFC 5737), which is not routed."""
 
 
 def identify_cluster(inputs: Json, config: Mapping[str, Any]) -> str:

@@ -1,7 +1,7 @@
 """Changes that Google Cloud makes over time. A refresh must not show them as differences.
 
-The counterpart are the `ignore_changes` of the program; cluster-toolkit's list is nodeConfig.labels, initialNodeCount,
-local SSD blocks and minMasterVersion of pools and clusters, and the node configuration of a removed default pool.
+The program ignores them by `ignore_changes`. cluster-toolkit's list is nodeConfig.labels, initialNodeCount, local SSD
+blocks and minMasterVersion of pools and clusters, and the node configuration of a removed default pool.
 """
 
 from __future__ import annotations
@@ -116,8 +116,7 @@ def _labels(pool: Json) -> Json:
 
 
 def _upgraded(version: str, cluster: Json) -> str:
-    """Return the version after an upgrade by the release channel; without a channel only an end of support forces
-    one."""
+    """Return the version after an upgrade by the release channel, or by an end of support without a channel."""
     if value_at(cluster, "releaseChannel.channel") == "UNSPECIFIED":
         return version
     if _excluded(cluster, "MINOR") and key(version)[:2] != key(LATER)[:2]:

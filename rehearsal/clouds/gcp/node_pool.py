@@ -56,7 +56,7 @@ def node_pool_from_import(text: str, _config: Mapping[str, Any]) -> str:
 
 
 def pool_name(inputs: Mapping[str, Any], config: Mapping[str, Any]) -> str:
-    """Return the pool's name; a generated one depends on the inputs only, so that it stays the same."""
+    """Return the pool's name. A generated name depends on the inputs only, so it is stable."""
     asked = inputs.get("name")
     return str(asked) if asked else f"{inputs.get('namePrefix', '')}{digest(cluster_of_pool(inputs, config))}"
 

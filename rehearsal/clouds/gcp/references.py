@@ -53,8 +53,7 @@ def region_of(inputs: Mapping[str, Any], config: Mapping[str, Any]) -> str:
 
 
 def location_of(inputs: Mapping[str, Any], config: Mapping[str, Any]) -> str:
-    """Return the zone or region of a cluster or node pool: its own, else the provider's zone, else its region, else
-    ""."""
+    """Return the zone or region of a cluster or node pool: its own, or the provider's zone or region, else ""."""
     return str(inputs.get("location") or config.get("zone") or config.get("region") or "")
 
 

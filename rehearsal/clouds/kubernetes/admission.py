@@ -1,4 +1,4 @@
-"""Kueue's admission of a workload: its pod sets, the flavor of each, and why it would wait forever.
+"""Kueue's admission of a workload: its pod sets, the flavor of each, and the reasons for an endless wait.
 
 Simulates Kueue's scheduler with an empty queue and without a cohort: quotas are unused, and there is no preemption.
 Source: kubernetes-sigs/kueue: pkg/scheduler/flavorassigner and pkg/controller/jobs, 0.19.2, ff69552e, 2026-08-22.

@@ -12,10 +12,10 @@ class Chart:
 
     Args:
         repository: its URL; of an OCI chart, that of the chart itself.
-        versions: each with the application's version.
+        versions: chart version to application version.
         definitions: custom kinds as (group, kind, versions).
-        keeps: the CRDs stay when the release is deleted, because they are in the chart's crds folder.
-        node: its pods wait for a node without GPUs and other taints.
+        keeps: whether the CRDs stay when the release is deleted, because they are in the chart's crds folder.
+        node: whether its pods need a node without GPUs and other taints.
     """
 
     name: str

@@ -25,7 +25,7 @@ from rehearsal.clouds.kubernetes.connection import reaches
 from rehearsal.clouds.kubernetes.drift import DRIFTS
 from rehearsal.clouds.kubernetes.identity import DEFINITION, NAMESPACE, RELEASE, api, conflict, object_id
 
-# The API server's order: does the kind exist, can the object be decoded, is it valid; then webhooks and operators.
+# The API server's order: lookup of the kind, decoding, validation; then webhooks and operators.
 RULES: tuple[Rule, ...] = (
     *serving.RULES,
     *fields.RULES,

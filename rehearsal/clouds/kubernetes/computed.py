@@ -65,7 +65,7 @@ def _service(call: Call) -> Json:
 
 
 def _daemon_set(call: Call) -> Json:
-    """Return the status of a DaemonSet without matching nodes, so that nothing is awaited."""
+    """Return the status of a DaemonSet without matching nodes, which is ready immediately."""
     counts = ("currentNumberScheduled", "desiredNumberScheduled", "numberMisscheduled", "numberReady")
     spec: Json = call.now.get("spec") or {}
     return {
@@ -75,7 +75,7 @@ def _daemon_set(call: Call) -> Json:
 
 
 def _job(call: Call) -> Json:
-    """Return defaults of a Job, and the labels of its pods. No pod runs, so it has no result.
+    """Return defaults of a Job, and the labels of its pods. It has no result, because no pod runs.
 
     Kubernetes: pkg/apis/batch/v1/defaults.go; its labels since 1.27. Unverified, 2026-11.
     """
@@ -134,8 +134,7 @@ def _suspended(call: Call) -> Json:
 
 
 def _cluster_queue(call: Call) -> Json:
-    """Return defaults of the CRD. kubernetes-sigs/kueue: config/components/crd/bases, 0.19.2, 2026-08-22; so the next
-    two."""
+    """Return defaults of the CRD (kubernetes-sigs/kueue: config/components/crd/bases, 0.19.2, 2026-08-22)."""
     defaults = {
         "queueingStrategy": "BestEffortFIFO",
         "stopPolicy": "None",

@@ -20,7 +20,7 @@ ACCESS_POLICY = "aws:eks/accessPolicyAssociation:AccessPolicyAssociation"
 OWNER = "__cluster"
 """Key of a live object with its cluster: "projects/P/locations/L/clusters/C", or an EKS cluster's name."""
 POOL_LABELS = ("cloud.google.com/gke-nodepool", "eks.amazonaws.com/nodegroup")
-"""Labels by which clouds name the pool or group of a node (GKE and EKS docs; unverified, 2026-11)."""
+"""Labels with the pool or group of a node (GKE and EKS docs; unverified, 2026-11)."""
 NO_ENTRY = "EKS docs, access entries: authentication mode API requires one; wording unverified, 2026-11"
 
 UNREACHABLE = "pulumi-kubernetes: provider/pkg/provider/provider.go, 94977969, 2026-07-01"
@@ -92,7 +92,7 @@ def reaches(config: Mapping[str, Any], state: View) -> Refusal | None:
 
 
 def _let_in(state: View, eks: str) -> bool:
-    """Return whether any identity has access to an EKS cluster; the caller's identity is not known here."""
+    """Return whether any identity has access to an EKS cluster; the simulation has no caller identity."""
     return any(live.get("clusterName") == eks for _, _, live in state.all(ACCESS_POLICY))
 
 
@@ -113,7 +113,7 @@ def version(live: Json) -> tuple[int, int] | None:
 class Pool:
     """Nodes of one kind: a node pool of GKE or a node group of EKS.
 
-    `open`: a pod without tolerations can run there. `labels`: of its nodes, as far as the cloud sets them.
+    `open`: whether a pod without tolerations can run there. `labels`: the labels that the cloud sets on its nodes.
     """
 
     name: str
@@ -122,7 +122,7 @@ class Pool:
     labels: Mapping[str, str] = field(default_factory=dict)
 
     def takes(self, selector: Mapping[str, Any]) -> bool:
-        """Return whether a node selector may match these nodes; keys that others set are not known here."""
+        """Return whether a node selector may match these nodes, ignoring keys that the cloud does not set."""
         return all(self.labels.get(key) == value for key, value in selector.items() if key in POOL_LABELS)
 
 

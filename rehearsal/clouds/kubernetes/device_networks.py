@@ -1,7 +1,7 @@
 """Rules of GKE's multi-networking: parameter sets, networks, and pods that list interfaces.
 
-The API accepts a wrong parameter set, which then reports why it is not ready; its pods never run. The rehearsal refuses
-it in the words of that condition.
+The API accepts an invalid parameter set, which reports a condition and never becomes ready. The rehearsal refuses it
+with the message of that condition.
 """
 
 from __future__ import annotations

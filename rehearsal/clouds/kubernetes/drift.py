@@ -1,7 +1,7 @@
 """Changes that controllers make over time.
 
-A refresh shows only fields of the program: the provider uses server-side apply and owns only those. So a program that
-sets `replicas` of an autoscaled group sees the autoscaler's number as a difference; one that does not sees none.
+A refresh shows only the program's fields, because the provider uses server-side apply and owns only those. If the
+program sets `replicas` of an autoscaled group, the autoscaler's number shows as a difference.
 """
 
 from __future__ import annotations

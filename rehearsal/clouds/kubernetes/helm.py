@@ -1,4 +1,4 @@
-"""Helm releases: what a chart installs besides the release, what of it stays, and what Helm refuses."""
+"""Helm releases: the objects of a chart, their deletion, and Helm's refusals."""
 
 from __future__ import annotations
 
@@ -129,8 +129,7 @@ def installed(call: Call) -> Json:
 
 
 def goes_too(call: Call, type_: str, live: Json) -> bool:
-    """Return whether an object is deleted with the release: the chart's CRDs, unless they are in crds, and all objects
-    of their kinds.
+    """Return whether an object is deleted with the release: a CRD outside the crds folder, or an object of its kind.
 
     A namespace that Helm created stays, as with Helm.
     """

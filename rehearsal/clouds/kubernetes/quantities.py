@@ -1,5 +1,4 @@
-"""Canonical quantities, as Go's controllers write them back: 2048Gi is 2Ti, 1000 is 1k, and the number 4 is the text
-"4".
+"""Canonical quantities, as controllers in Go write them: 2048Gi is 2Ti, 1000 is 1k, and the number 4 is "4".
 
 Kubernetes: apimachinery/pkg/api/resource, Quantity.CanonicalizeBytes; its documentation, read 2026-11.
 """

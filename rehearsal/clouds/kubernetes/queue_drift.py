@@ -29,7 +29,7 @@ from rehearsal.clouds.state import View
 
 
 def admitted(kind: str, live: Json, state: View) -> Json:
-    """Return a queued job that runs, or that stays suspended because its queue cannot admit it; {} for others."""
+    """Return a queued job, running if its queue can admit it, else suspended; {} for other objects."""
     metadata: Json = live.get("metadata") or {}
     name = (metadata.get("labels") or {}).get(QUEUE)
     if not name or not installed(state):

@@ -1,6 +1,6 @@
 """Rules of Kueue's webhooks for queued jobs: Jobs, RayClusters and RayJobs with the queue's label.
 
-A label that names a missing LocalQueue is valid for Kueue: the job waits for it, forever if necessary.
+A label that names a missing LocalQueue is valid for Kueue: the job waits until the LocalQueue exists.
 """
 
 from __future__ import annotations

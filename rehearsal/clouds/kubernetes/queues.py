@@ -1,7 +1,7 @@
 """Rules of Kueue's own objects: its CRDs and webhooks, and its finalizers.
 
-What Kueue accepts and then leaves inactive (a ClusterQueue with a missing flavor or check) is refused here, too: the
-stack would be "up" with a queue that admits nothing.
+Objects that Kueue accepts but leaves inactive (a ClusterQueue with a missing flavor or check) are also refused:
+otherwise `up` would succeed with a queue that admits nothing.
 """
 
 from __future__ import annotations

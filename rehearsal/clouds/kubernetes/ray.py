@@ -1,7 +1,7 @@
 """Rules of KubeRay's operator for Ray clusters, including those of a RayJob.
 
-The API server accepts these objects. The operator then writes an event and creates no pod, so that the stack would be
-"up" without a cluster: the rehearsal refuses what the operator refuses.
+The API server accepts these objects, but the operator only writes an event and creates no pod. The rehearsal refuses
+them: otherwise `up` would succeed without a cluster.
 """
 
 from __future__ import annotations
@@ -210,7 +210,7 @@ def _parameters(group: Json) -> Json:
 
 
 def _container(group: Any) -> Any:
-    """Return the Ray container: the first one, whatever its name."""
+    """Return the Ray container, which is the first one."""
     return value_at(group, "template.spec.containers.0")
 
 

@@ -1,6 +1,6 @@
 """Shapes of objects: fields, types and allowed values, and where a value does not match.
 
-An unknown value of a preview, and null, match everywhere.
+Null, and a value that is unknown in a preview, match every shape.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ class Shape:
 
     Args:
         sort: its type.
-        below: the fields of an object, created on first use, because shapes may be recursive.
-        item: the values of a list or a map.
+        below: function that returns the fields of an object, because shapes may be recursive.
+        item: shape of the values of a list or a map.
         required: required fields.
         offered: the values of an enumeration.
     """

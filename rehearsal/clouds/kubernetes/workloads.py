@@ -1,4 +1,4 @@
-"""Rules of pods, in any object. A custom kind's operator meets them when it creates the pods."""
+"""Rules of pods, in any object. For a custom kind, they apply when its operator creates the pods."""
 
 from __future__ import annotations
 

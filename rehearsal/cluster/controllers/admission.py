@@ -4,8 +4,8 @@ Mutating policies are generally available since Kubernetes 1.36 (apiserver 0.36.
 no webhook server is needed. GKE's webhooks are not public. Networks of pods: GKE docs, multi-network support for Pods,
 2026-08; llm-d #1730 for the injected resources. ProvisioningRequests: the refusal of several PodSets is in GKE Warden's
 words (ray-project/ray #57839, 2025-10-17); the limit is that of GKE docs provisioningrequest, 2026-04-08, in our words.
-That pods get the toleration of queued nodes is inferred: a published run worked without its own
-(saltysoup/nearmap-gcp-oasis, 086f5b6, 2025-07-10).
+The toleration of queued nodes is inferred from a published run whose pods had none (saltysoup/nearmap-gcp-oasis,
+086f5b6, 2025-07-10).
 """
 
 from __future__ import annotations

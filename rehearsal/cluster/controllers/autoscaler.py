@@ -1,8 +1,8 @@
 """Cluster autoscaler: pools grow for pods that the real scheduler cannot place, and empty nodes are removed.
 
 Replaces GKE's autoscaler and the release cluster-autoscaler on EKS (kubernetes/autoscaler: cluster-autoscaler, 1.35;
-GKE docs, cluster autoscaler, read 2026-11). It does less: it removes only empty nodes, and never moves pods to empty
-one. A pool gets its machines after a delay, or is out of stock.
+GKE docs, cluster autoscaler, read 2026-11). Unlike these, it removes only empty nodes and never evicts pods. A pool
+gets its machines after a delay, or is out of stock.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Autoscaler:
         self._shrink(snapshot, kept)
 
     def _plan(self, snapshot: Snapshot) -> set[str]:
-        """Plan machines for the pods that fit nowhere; return the nodes that pending pods will use."""
+        """Plan machines for the pods that fit on no node; return the nodes that pending pods will use."""
         pools = {pool.name: pool for pool in snapshot.pools}
         self._coming = [growth for growth in self._coming if pools.get(growth.pool.name) is not None]
         waiting = [pod for pod in snapshot.pods if unschedulable(pod) and not consumer(pod)]

@@ -1,6 +1,6 @@
-"""Cleanup of the API server when the simulated cluster is deleted, since a cloud deletes a cluster whole.
+"""Deletion of all objects in the API server when the simulated cluster is deleted.
 
-Replaces the deletion of the cluster's own etcd (GKE docs and EKS docs, deleting a cluster). No controller serves
+Replaces the deletion of the cluster's own etcd (GKE docs and EKS docs, deleting a cluster). No controller processes
 finalizers anymore, so they are removed and reported.
 """
 

@@ -1,7 +1,7 @@
 """Cloud controllers: a thread that reconciles the simulated clouds with the API server, several times a second.
 
-They replace the clouds' own controllers, each with its source; nothing that they decide is proof. No reconciler blocks
-its round, except while a new cluster gets its initial objects.
+They replace the clouds' own controllers, so their decisions prove nothing about the clouds. No reconciler blocks its
+round, except while a new cluster gets its initial objects.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""Stub of Ray's dashboards for the operator that submits jobs to them: an HTTP proxy that answers for every head.
+"""Stub of Ray's dashboards, to which the operator submits jobs: an HTTP proxy that responds for every head.
 
-Replaces the head's job API, since no container runs. It answers what KubeRay 1.6.2 requests
-(ray-operator/controllers/ray/utils/dashboardclient) as Ray 2.60 does (REST API of jobs; /api/version). It answers only
-if the service leads to a ready head pod. With `authOptions.mode: token` it requires the cluster's token, and returns
-401 otherwise.
+Replaces the head's job API, since no container runs. It responds to the requests of KubeRay 1.6.2
+(ray-operator/controllers/ray/utils/dashboardclient) like Ray 2.60 (REST API of jobs; /api/version), but only if the
+Service selects a ready head pod. With `authOptions.mode: token` it requires the cluster's token, else returns 401.
 """
 
 from __future__ import annotations
@@ -62,8 +61,8 @@ class Job:
 class Dashboard:
     """The proxy. The operator gets `url` as HTTP_PROXY.
 
-    Jobs move from PENDING to RUNNING and after `runs_s` seconds to SUCCEEDED, unless `manual` is set: then a test moves
-    them by `change`.
+    Jobs change from PENDING to RUNNING and after `runs_s` seconds to SUCCEEDED. If `manual` is set, a test changes them
+    by `change`.
     """
 
     def __init__(self, api: Api, report: Callable[[Event], None], *, runs_s: float = 3.0, version: str = RAY) -> None:
@@ -115,7 +114,7 @@ class Dashboard:
             found.logs += logs
 
     def reconcile(self) -> None:
-        """Move the jobs that are due."""
+        """Update the status of the jobs that are due."""
         now = time.time()
         with self._lock:
             for job in [] if self.manual else self._jobs.values():

@@ -194,7 +194,7 @@ class JobChanged(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class ReconcileFailed(Event):
-    """A reconciler is broken, so the rehearsal would prove nothing more."""
+    """A reconciler is broken, so the rehearsal cannot continue."""
 
     part: str
     why: str

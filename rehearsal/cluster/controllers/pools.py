@@ -75,20 +75,20 @@ class Pool:
         return self.least is not None
 
     def node_name(self, number: int) -> str:
-        """Return the name of its nth node, from 1: in the cloud's format, and always the same."""
+        """Return the stable name of its nth node, from 1, in the cloud's format."""
         if self.cloud == "gke":
             return f"gke-{self.cluster[:20]}-{self.name[:20]}-{digest('/'.join(self.key))[:8]}-{number:04d}"
         return f"ip-10-0-{int(digest(self.name), 16) % 200}-{number}.{self.zone[:-1]}.compute.internal"
 
     def resized(self, live: Json, count: int) -> Json:
-        """Return its live object with another number of nodes, as its autoscaler leaves it."""
+        """Return its live object with another number of nodes, as its autoscaler updates it."""
         if self.cloud == "gke":
             return {**live, "nodeCount": count}
         return {**live, "scalingConfig": {**(live.get("scalingConfig") or {}), "desiredSize": count}}
 
 
 class UnknownMachineError(ValueError):
-    """Neither the catalog nor this file knows the machine type of a pool."""
+    """The machine type of a pool is neither in the catalog nor in this file."""
 
 
 def pools(state: View, cluster: tuple[str, str]) -> list[Pool]:

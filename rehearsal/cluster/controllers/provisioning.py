@@ -105,8 +105,7 @@ class Provisioning:
         waits = _condition("Provisioned", "False", "ResourcePoolExhausted", WAITS)
         self._write(body, [accepted, waits], details)
         self._report(body, "Accepted", found.pool, found.nodes, words)
-        # Its wait starts when its acceptance is written, which on a busy machine is some time after the start of the
-        # round.
+        # The wait starts when the acceptance is written, which on a busy machine is long after the round's start.
         self._turns[body["metadata"]["uid"]] = Turn(found.pool, found.nodes, self._context.now())
 
     def _queued(self, snapshot: Snapshot, body: Json) -> None:
@@ -115,7 +114,7 @@ class Provisioning:
             return
         pool = next((pool for pool in snapshot.pools if pool.key == turn.pool.key), None)
         if pool is None or not self._autoscaler.has(pool, turn.nodes):
-            # It stays in the queue: only its owner can end the wait (kubernetes/autoscaler #9490).
+            # It stays in the queue until its owner deletes it (kubernetes/autoscaler #9490).
             if WAITS + INDEFINITE not in [each["message"] for each in body["status"]["conditions"]]:
                 self._write(body, [_condition("Provisioned", "False", "ResourcePoolExhausted", WAITS + INDEFINITE)])
             return

@@ -79,8 +79,8 @@ def requests(pod: Mapping[str, Any]) -> Amounts:
 def left_for_pods(cpus: int, memory: int, storage: int) -> dict[str, str]:
     """Return the allocatable resources of a machine: CPUs, bytes of memory and of ephemeral storage.
 
-    Reserved are a share of the CPUs and of the memory that falls as they grow, 100 MiB before pods are evicted, and a
-    tenth and 100 GiB (of large disks) of the storage. Source: `RESERVED`.
+    The node reserves a share of CPUs and memory that is smaller for larger machines, 100 MiB of memory for eviction,
+    and of the storage a tenth and 100 GiB (on large disks). Source: `RESERVED`.
     """
     cpu = 1000 * (cpus - _share(cpus, _CPU_STEPS))
     kept = _share(memory, _MEMORY_STEPS) + 100 * MIB
