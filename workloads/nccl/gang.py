@@ -28,6 +28,7 @@ class Gang:
     """Ranks of one run, placed all or none. On exit the context kills the actors and frees the nodes."""
 
     actor: ClassVar[type[Rank]] = Rank
+    collects_evidence: ClassVar[bool] = True
 
     def __init__(self, options: GangOptions, on_event: Callable[..., None]) -> None:
         """`on_event` receives each phase and what the gang waits for; see events.emit."""
@@ -54,7 +55,8 @@ class Gang:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self.members and (kind is None or issubclass(kind, Exception)):  # an interrupt must end immediately
+        # An interrupt must end immediately.
+        if self.collects_evidence and self.members and (kind is None or issubclass(kind, Exception)):
             self.evidence = gather(self.actors, self.options.logs, self.on_event)
         for actor in self.actors:
             ray.kill(actor)

@@ -8,14 +8,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from statistics import median
-from types import TracebackType
 from typing import Any
 
 import ray
 import torch
 import torch.distributed as dist
 from ray.exceptions import RayActorError, RayError, RayTaskError
-from ray.util.placement_group import remove_placement_group
 from torch.distributed import TCPStore  # type: ignore[attr-defined]  # public, yet not among torch's typed exports
 
 from workloads.exits import last_line
@@ -155,20 +153,13 @@ class HuntGang(Gang):
     """A gang whose ranks form a new group for every test. A test that breaks ends only its own group."""
 
     actor = HuntRank
+    collects_evidence = False  # its ranks start no collector
     options: HuntOptions
 
     def __init__(self, options: HuntOptions, on_event: Callable[..., None]) -> None:
         super().__init__(options, on_event)
         self.fault = options.fault
         self.nics: list[list[str]] = []  # RDMA devices of each rank's node
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        for actor in self.actors:
-            ray.kill(actor)
-        if self.group is not None:
-            remove_placement_group(self.group)
 
     def _join(self) -> None:
         """Read the NICs. Each test forms its own group."""

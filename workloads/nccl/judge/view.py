@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from infra.catalog.machines import Machine
-from workloads.nccl.result import Finding, Verdict
+from workloads.nccl.result import Verdict
 from workloads.nccl.sizes import format_size
 
 CAPTION = "busbw out of place, GB/s (decimal); figures of low confidence do not gate"
@@ -23,7 +23,8 @@ def show(verdict: Verdict, console: Console) -> None:
         for source in dict.fromkeys(comparison.source for comparison in verdict.comparisons):
             console.print(f"published by {source}", markup=False, highlight=False, soft_wrap=True)
     for finding in sorted(verdict.findings, key=lambda finding: not finding.code):
-        console.print(_line(finding), style="red" if finding.code else "yellow", markup=False, soft_wrap=True)
+        text = f"{finding.kind}: {finding.text}" + (f" [{finding.code}]" if finding.code else "")
+        console.print(text, style="red" if finding.code else "yellow", markup=False, soft_wrap=True)
     machine = f"{verdict.machine}: " if verdict.machine else ""
     code = f" (exit {verdict.code})" if verdict.code else ""
     console.print(
@@ -32,10 +33,6 @@ def show(verdict: Verdict, console: Console) -> None:
         markup=False,
         soft_wrap=True,
     )
-
-
-def _line(finding: Finding) -> str:
-    return f"{finding.kind}: {finding.text}" + (f" [{finding.code}]" if finding.code else "")
 
 
 def _table(*names: str) -> Table:

@@ -96,7 +96,7 @@ class Loaded:
             yield on_device(images, labels, device, self.options.channels_last)
 
 
-class RayData:
+class RayData(Loaded):
     """Folder of class folders or of Parquet files, read by up to `loader` tasks of one CPU each, on any node.
 
     Every rank runs a pipeline over its own rows, in order. Ray Train's own split (`get_dataset_shard`) gives blocks to
@@ -104,20 +104,11 @@ class RayData:
     would train on other images than an uninterrupted one.
     """
 
-    def __init__(self, options: DataOptions) -> None:
-        self.options = options
-
     @cached_property
     def items(self) -> Items:
         path = self.options.data_path or ""
         kind = ParquetTensors if any(Path(path).glob("*.parquet")) else ImageFolder
         return kind(path, self.options.image, self.options.classes)
-
-    def check(self) -> None:
-        len(self.items)
-
-    def epoch_steps(self, batch: int) -> int:
-        return epoch_steps(len(self.items), batch)
 
     def batches(self, share: Share, device: torch.device) -> Iterator[Batch]:
         import ray.data
