@@ -43,7 +43,7 @@ class BaseRangeError(ValueError):
 
 @dataclass(frozen=True)
 class Range:
-    """One address range, and a description of what it has room for."""
+    """Address range with a description of its capacity."""
 
     name: str
     network: IPv4Network

@@ -1,7 +1,7 @@
 """EKS add-ons and Helm charts of AWS in kube-system, which make nodes ready and size the node groups.
 
-Add-ons are registered in two steps: those that a node needs to become ready, and those that need a node to run on. DNS
-without a node stays DEGRADED forever, and a node whose pods get no addresses never becomes ready.
+Add-ons are registered in two steps: those that nodes need to become ready, and those that need nodes to run on. DNS
+stays DEGRADED without nodes, and a node whose pods get no addresses never becomes ready.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class Addons(pulumi.ComponentResource):
 def chart_release(chart: Chart, values: Mapping[str, Any], opts: ResourceOptions, *, mirror: str | None) -> Release:
     """Register a release of a Helm chart in kube-system, under the chart's name.
 
-    `values` lack the image, which comes from the registry `mirror`, or from its own if that is None.
+    The image is added to `values`, from the registry `mirror`, or from its own registry if that is None.
     """
     return Release(
         chart.name,
@@ -103,6 +103,5 @@ def chart_release(chart: Chart, values: Mapping[str, Any], opts: ResourceOptions
 
 
 def mirrored(repository: str, mirror: str | None) -> str:
-    """Return the repository of an image, or the same path in a mirror: quay.io/kuberay/operator is
-    MIRROR/kuberay/operator."""
+    """Return an image's repository in a mirror, if any: quay.io/kuberay/operator becomes MIRROR/kuberay/operator."""
     return repository if mirror is None else f"{mirror.rstrip('/')}/{repository.partition('/')[2]}"

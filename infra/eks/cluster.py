@@ -118,7 +118,7 @@ class EksCluster(pulumi.ComponentResource):
                 opts=own,
             )
         if not access.public_endpoint:
-            # Networks of a VPN or a peering reach the private endpoint; the nodes do so without a rule.
+            # For networks of a VPN or a peering; nodes reach the private endpoint without a rule.
             for cidr in access.authorized_networks:
                 rule = f"{name}-api-{cidr.replace('/', '-')}"
                 description = "Kubernetes API from an authorized network"

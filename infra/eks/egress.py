@@ -19,7 +19,7 @@ from infra.settings.eks import EksAccess
 def egress(
     access: EksAccess, names: EksNames, opts: ResourceOptions, *, network: ClusterNetwork
 ) -> list[pulumi.Resource]:
-    """Register the egress of the settings; returns what nodes depend on."""
+    """Register the egress that the settings select; return the resources that nodes depend on."""
     storage = StorageEndpoint("s3", names, opts, network=network)
     if access.egress == "endpoints":
         return [storage.endpoint, *Endpoints("endpoints", names, opts, network=network).endpoints]

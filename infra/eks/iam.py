@@ -1,4 +1,4 @@
-"""IAM roles of the stack: who may assume each and what it may do. There is no IAM user, access key or OIDC provider.
+"""IAM roles of the stack with their trust and permissions. There is no IAM user, access key or OIDC provider.
 
 Pods get their permissions from EKS Pod Identity: an association of a ServiceAccount with a role, and an agent on the
 node that issues credentials. A node's own credentials never reach a pod (`launch_template.METADATA_HOPS`).
@@ -32,7 +32,7 @@ POD_IDENTITY = "pods.eks.amazonaws.com"
 class Role(pulumi.ComponentResource):
     """An IAM role with its policies.
 
-    What uses the role depends on `grants`: AWS lets a service assume a role before its policies are attached.
+    Users of the role depend on `grants`: AWS lets a service assume a role before its policies are attached.
     """
 
     arn: pulumi.Output[str]

@@ -1,8 +1,8 @@
 """Network interfaces of a GPU node: network card, device index and kind of each.
 
-The layout follows from the machine's row in `infra.catalog.machines`. Public tools count network cards and make the
-first interface an EFA. Such a layout cannot start a p6-b300, whose card 0 has no EFA, and spends an IP address on each
-EFA of other types. EFA interfaces can be attached at launch only, so a node keeps a wrong layout for its lifetime.
+The layout is computed from the machine's row in `infra.catalog.machines`. Public tools count network cards and make the
+first interface an EFA. That layout cannot start a p6-b300, whose card 0 has no EFA, and uses an IP address for each EFA
+of other types. EFA interfaces can only be attached at launch, so a node keeps a wrong layout for its lifetime.
 
 Source: EC2 docs efa-acc-inst-types; aws/aws-parallelcluster #7143 and #7262, read 2026-08.
 """

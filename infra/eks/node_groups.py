@@ -3,12 +3,12 @@
 Node groups rather than Karpenter, because the GPU nodes start as a gang with one interface layout, and a reservation or
 a Capacity Block is bound to a launch template.
 
-A Capacity Block is bought before `up`. Its node group stays empty until the block is active; then the autoscaler adds
-nodes for pending pods. If the stack file names the block's end, the nodes are drained before it. A change of the launch
-template also requires an empty group, because a new node cannot start before an old one has ended.
+Buy a Capacity Block before `up`. Its node group stays empty until the block is active; then the autoscaler adds nodes
+for pending pods. If the stack file has the block's end, the nodes are drained before it. A change of the launch
+template requires an empty group, because a new node cannot start before an old one has ended.
 
 The autoscaler owns the number of nodes, so `up` never changes it, and EKS rejects a minimum above it. Before raising
-`nodes.min` of a running stack, scale up to as many nodes: `aws eks update-nodegroup-config --cluster-name STACK
+`nodes.min` of a running stack, scale up to that number: `aws eks update-nodegroup-config --cluster-name STACK
 --nodegroup-name gpu --scaling-config desiredSize=N`, then `pulumi up --refresh`.
 """
 
@@ -117,7 +117,7 @@ class GpuNodes(pulumi.ComponentResource):
         fixed_name = _fixed_name(self)
         placement = None
         if capacity.placement_group:
-            # Nodes close to each other on the network, as far as EC2 can.
+            # Places nodes close to each other on the network, if possible.
             placement = ec2.PlacementGroup(
                 name, name=names.named(GPU_GROUP), strategy="cluster", tags=names.tags(GPU_GROUP), opts=fixed_name
             )
@@ -138,7 +138,7 @@ class GpuNodes(pulumi.ComponentResource):
             ami_type="AL2023_x86_64_NVIDIA",
             release_version=EKS_NODE_IMAGE,
             capacity_type=capacity.capacity_type,
-            # The type is named once: for a Capacity Block by the launch template.
+            # For a Capacity Block, the launch template sets the type instead.
             instance_types=None if capacity.market_type else [machine.name],
             launch_template=_newest(template),
             scaling_config=eks.NodeGroupScalingConfigArgs(
@@ -170,14 +170,13 @@ class GpuNodes(pulumi.ComponentResource):
 
 
 def node_devices(settings: EksSettings, machine: EksMachine) -> dict[str, int]:
-    """Return the devices that a GPU node offers by count. Devices of claims (DRANET) have no count, and pods that claim
-    them do not scale up an empty group."""
+    """Return the extended resources of a GPU node. With DRANET there are none for EFA, so claims start no node."""
     efa = {EFA_RESOURCE: machine.efa_max} if settings.fabric == "efa" else {}
     return {"nvidia.com/gpu": machine.gpus, **efa}
 
 
 def scaling_group_name(resources: Sequence[eks.outputs.NodeGroupResource]) -> str:
-    """Return the name of the Auto Scaling group that EKS created for a node group; there is always one."""
+    """Return the name of the Auto Scaling group that EKS created for a node group."""
     (group,) = resources[0].autoscaling_groups or ()
     return str(group.name)
 
@@ -223,19 +222,19 @@ def _newest(template: ec2.LaunchTemplate) -> eks.NodeGroupLaunchTemplateArgs:
 
 
 def _fixed_name(parent: pulumi.Resource) -> ResourceOptions:
-    # The name is fixed, so a replacement can only be created once its predecessor is deleted.
+    # The name is fixed, so a replacement cannot be created before its predecessor is deleted.
     return ResourceOptions(parent=parent, delete_before_replace=True)
 
 
 def _group_options(parent: pulumi.Resource, args: NodeArgs) -> ResourceOptions:
     return ResourceOptions(
         parent=parent,
-        # A node that starts without them never becomes ready, and EKS fails the group.
+        # A node that starts without them never becomes ready, and the creation of the group fails.
         depends_on=list(args.depends_on),
         # The autoscaler owns the number of nodes.
         ignore_changes=["scalingConfig.desiredSize"],
         # The name is fixed, so a replacement can only be created once its predecessor is deleted.
         delete_before_replace=True,
-        # The defaults are an hour each. In a zone without machines `up` fails sooner; an update also drains nodes.
+        # The defaults are an hour each. `up` fails sooner in a zone without machines; an update also drains nodes.
         custom_timeouts=pulumi.CustomTimeouts(create="45m", update="90m", delete="60m"),
     )

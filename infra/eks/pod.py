@@ -74,7 +74,7 @@ def fabric(machine: EksMachine) -> Fabric:
 
 
 def gpu_pod(settings: EksSettings, machine: EksMachine) -> GpuPod:
-    """Return what a worker pod needs with the stack's fabric.
+    """Return the requirements of a worker pod with the stack's fabric.
 
     Raises:
         ValueError: The fabric is not one of eks, or the machine is not supported.

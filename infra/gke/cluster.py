@@ -1,7 +1,7 @@
 """The GKE cluster: control plane, node identity, and the node pool for everything that needs no GPU.
 
 A Standard cluster, since Autopilot does not allow node pools with additional networks. GPU node pools are in
-`node_pools`; what runs in the cluster is in `infra.kubernetes`.
+`node_pools`, workloads in `infra.kubernetes`.
 """
 
 from __future__ import annotations
@@ -196,7 +196,7 @@ class GkeCluster(pulumi.ComponentResource):
         )
 
     def node_config(self, site: Site, **specific: Any) -> container.NodePoolNodeConfigArgs:
-        """Return the node config of a pool: what all pools share, and `specific`."""
+        """Return the node config of a pool: the settings of all pools, and `specific`."""
         return container.NodePoolNodeConfigArgs(
             service_account=self.account,
             oauth_scopes=list(NODE_SCOPES),

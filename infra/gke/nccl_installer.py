@@ -30,8 +30,8 @@ INSTALL = (
 class NcclInstaller(pulumi.ComponentResource):
     """DaemonSet for the nodes of `machine`. Its init container installs, and is the stack's only privileged container.
 
-    A new version reaches a node when its pod is deleted or the node is new (`OnDelete`): a rolling update would replace
-    libraries under running jobs. Flex-start nodes are replaced at least every seven days.
+    A node gets a new version when its pod is deleted or the node is created (`OnDelete`): a rolling update would
+    replace libraries under running jobs. Flex-start nodes are replaced at least every seven days.
     """
 
     def __init__(self, name: str, machine: GkeMachine, opts: ResourceOptions | None = None) -> None:

@@ -87,7 +87,7 @@ def chosen_by_topology(settings: GkeSettings) -> bool:
 
 
 def gpu_pod(settings: GkeSettings, machine: GkeMachine) -> GpuPod:
-    """Return what a worker pod needs with the stack's fabric.
+    """Return the requirements of a worker pod with the stack's fabric.
 
     Raises:
         ValueError: The fabric is not one of gke, or the machine is not supported.

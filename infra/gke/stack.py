@@ -84,7 +84,7 @@ def ray_args(
 
 
 class GkeStack(pulumi.ComponentResource):
-    """All resources of a stack: networks, cluster, GPU node pools, and what runs in the cluster."""
+    """All resources of a stack: networks, cluster, GPU node pools, and resources in the cluster."""
 
     kubeconfig: pulumi.Output[str]
     token: pulumi.Output[str]
@@ -128,7 +128,7 @@ class GkeStack(pulumi.ComponentResource):
     def _in_cluster(
         self, network: ClusterNetwork, cluster: GkeCluster, pools: GpuPools, nics: dict[str, NodeNetwork]
     ) -> pulumi.Output[str]:
-        """Create what runs in the cluster; return Ray's token."""
+        """Create the resources in the cluster; return Ray's token."""
         settings, machine = self._settings, self._machine
         provider = kubernetes.Provider(
             "kubernetes",

@@ -109,7 +109,7 @@ def supporting_resources(name: str, args: RayArgs, opts: ResourceOptions) -> Sup
         core.v1.ServiceAccount(
             account,
             metadata=meta.v1.ObjectMetaArgs(name=account, namespace=namespace),
-            # KubeRay grants the head's account what Ray's autoscaler needs. No other pod calls the API server.
+            # KubeRay grants the autoscaler's permissions to the head's account. No other pod calls the API server.
             automount_service_account_token=account == HEAD_ACCOUNT and args.autoscaled,
             opts=opts,
         )

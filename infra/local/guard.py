@@ -1,11 +1,11 @@
-"""Guard process of one Ray node: it starts the node, takes it down unless the creator commits, and stays until it ends.
+"""Guard process of a Ray node: it starts the node, stops it unless the creator commits, and runs until the node ends.
 
 Run as `python -m infra.local.guard FOLDER COMMAND…`, with a pipe on standard input. The creator writes `COMMIT` once
-the node is ready; if the pipe closes before that, the creator failed or was killed, and the guard ends the node and
-removes FOLDER, so a crash in the middle of a create leaves no process and no file. After the commit SIGTERM ends the
-node; when one of Ray's processes dies, `ray start --block` ends the rest, and the guard exits too.
+the node is ready. If the pipe closes before that, the creator failed or was killed, and the guard ends the node and
+removes FOLDER, so a crash during a create leaves no process or file. After the commit, SIGTERM ends the node; when one
+of Ray's processes dies, `ray start --block` ends the rest, and the guard exits.
 
-COMMAND is the `ray start --block` of the node, whose output is written to FOLDER/ray.log.
+COMMAND is the node's `ray start --block`, with its output in FOLDER/ray.log.
 """
 
 from __future__ import annotations

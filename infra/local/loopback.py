@@ -59,7 +59,7 @@ def listens(address: str, port: int) -> bool:
 
 
 def http_status(url: str, *, token: str | None = None) -> int | None:
-    """Return the HTTP status of a GET request; None without an answer."""
+    """Return the HTTP status of a GET request; None without a response."""
     try:
         with urllib.request.urlopen(_request(url, token), timeout=5) as response:
             return int(response.status)
@@ -76,7 +76,7 @@ def requires_token(jobs_url: str, token: str) -> bool:
 
 
 def alive_nodes(jobs_url: str, token: str) -> dict[str, str]:
-    """Return the ids of Ray's live nodes by node name; empty while the head does not answer."""
+    """Return the ids of Ray's live nodes by node name; empty while the head does not respond."""
     try:
         with urllib.request.urlopen(_request(f"{jobs_url}/api/v0/nodes?detail=true", token), timeout=10) as response:
             answer: dict[str, Any] = json.load(response)

@@ -1,7 +1,7 @@
 """Pulumi dynamic providers for the head and the worker nodes of the local cluster.
 
-Pulumi pickles them by name, so the state contains a reference to these classes, not their code: the current version of
-this file refreshes and destroys a stack that an earlier version created.
+Pulumi pickles them by name, so the state contains a reference to these classes and not their code: the current version
+of this file refreshes and destroys stacks of earlier versions.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Properties = dict[str, Any]
 class _NodeProvider(ResourceProvider):
     """Provider of a node: it reads a node by its guard, and ends it by its identity."""
 
-    # The reference to the class is no secret; as a secret it would hide every change in the previews.
+    # The reference to the class is not secret; as a secret it would hide every change in previews.
     serialize_as_secret_always = False
 
     def read(self, id_: str, props: Properties) -> ReadResult:
@@ -47,7 +47,7 @@ class _NodeProvider(ResourceProvider):
 
 
 class RayHeadProvider(_NodeProvider):
-    """The head node: Ray's control store, dashboard, Jobs API and client server; it offers no CPUs.
+    """The head node, without CPUs: Ray's control store, dashboard, Jobs API and client server.
 
     Inputs: folder, name, rayVersion, token (secret or None). Outputs: the inputs, and address, dashboard, jobs,
     client (addresses), token, storage, pid, started.
@@ -185,7 +185,7 @@ def _start_worker(props: Properties, *, node_id: str | None = None) -> tuple[Nod
             f"--dashboard-agent-listen-port={agent_port}",
             *_NODE_ARGUMENTS,
         ],
-        # Without it, parts of Ray look for the only Ray of this machine, and there may be several.
+        # Without it, parts of Ray connect to any Ray on this machine, and there may be several.
         environment={"RAY_ADDRESS": props["headAddress"]},
         # Ray reports a killed node as alive for a while, so wait for a new node id.
         ready=lambda: loopback.alive_nodes(jobs, token).get(name, before) != before,

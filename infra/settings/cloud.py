@@ -1,4 +1,4 @@
-"""What the stack files of both clouds share: the settings at the top level, and the rules between settings."""
+"""Top-level settings and rules that the stack files of both clouds share."""
 
 from __future__ import annotations
 

@@ -250,7 +250,7 @@ class _Draft:
         self.meant.update(meant)
 
     def hidden(self, path: str) -> bool:
-        """Return whether this value may be what was encrypted.
+        """Return whether this value may be the encrypted one.
 
         Pulumi reports only that something in a section is encrypted. If the section has a secret, that is assumed.
         """
@@ -281,7 +281,7 @@ class _Draft:
                     self.put(path, setting, setting.derived.of(self.known))
 
     def check(self, stack: str | None) -> None:
-        """Add what the rules find."""
+        """Add the findings of the rules."""
         found = [problem for rule in RULES[self.target] if (problem := rule.problem(self.known))]
         if stack is not None and self.target in NAME_LIMITS:
             found += stack_name_problems(stack, NAME_LIMITS[self.target])

@@ -53,8 +53,8 @@ def _section(key: str) -> tuple[str, list[str]]:
 def project_config() -> str:
     """Return the `config:` section of Pulumi.yaml.
 
-    The engine demands a value for each key that is declared there without a default, and knows no defaults that depend
-    on another key. So a key whose default depends on the target is left to the JSON Schema and to `parse`.
+    The engine requires a value for each key that is declared there without a default, and has no defaults that depend
+    on another key. Keys whose default depends on the target are only in the JSON Schema and in `parse`.
     """
     lines = ["config:", f"  {BEGIN}"]
     for key, kind, default, text in _declared():
@@ -66,7 +66,7 @@ def project_config() -> str:
 
 
 def _declared() -> Iterator[tuple[str, str, Any, str]]:
-    """Yield key, type, default and description of what Pulumi.yaml can declare; the default None is none."""
+    """Yield key, type, default (or None) and description of each setting that Pulumi.yaml can declare."""
     for key in KEYS:
         if key in SECTIONS:
             description, names = _section(key)

@@ -108,8 +108,7 @@ def scaling_group_of(group: Mapping[str, Any]) -> str:
 
 
 def goes_with_node_group(call: Call, type_: str, live: Json) -> bool:
-    """Return whether an object is deleted with the group: tags, actions, and the access entry of its role's last
-    group."""
+    """Return whether an object is deleted with the group: a tag, an action, or its role's access entry, if unused."""
     if type_ in (tokens.GROUP_TAG, tokens.SCHEDULE):
         return live.get("autoscalingGroupName") == scaling_group_of(call.live)
     if type_ != tokens.ACCESS_ENTRY or tokens.MADE_BY not in live or live.get("type") != "EC2_LINUX":

@@ -114,8 +114,7 @@ def certificate(cluster: str) -> str:
 
 
 def _versions(call: Call) -> Json:
-    """Return the versions. The control plane is upgraded to the requested one, never downgraded (provider:
-    resource_container_cluster.go)."""
+    """Return the versions. The control plane is never downgraded (provider: resource_container_cluster.go)."""
     asked = call.inputs.get("minMasterVersion")
     offered = resolve(asked, value_at(call.inputs, "releaseChannel.channel"), call.state) or ""
     if call.verb == "create":

@@ -103,8 +103,7 @@ def drift_member(live: Json, _state: View) -> Json:
 
 
 def _labels(pool: Json) -> Json:
-    """Return the labels that GKE adds to the nodes of a pool (GKE docs provisioningrequest and
-    allocate-network-resources-dra)."""
+    """Return GKE's node labels for a pool (GKE docs provisioningrequest and allocate-network-resources-dra)."""
     labels: Json = {}
     if node(pool).get("guestAccelerators"):
         labels["cloud.google.com/gke-gpu"] = "true"

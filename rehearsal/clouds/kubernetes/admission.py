@@ -20,8 +20,7 @@ TOPOLOGY_WISHES = tuple(f"kueue.x-k8s.io/podset-{wish}-topology" for wish in ("r
 
 @dataclass(frozen=True)
 class PodSet:
-    """Set of identical pods. `path` is the path of their template in the object
-    ("spec.workerGroupSpecs.0.template")."""
+    """Set of identical pods. `path` is that of their template in the object ("spec.workerGroupSpecs.0.template")."""
 
     name: str
     count: int
@@ -153,8 +152,7 @@ def _against(
 
 
 def _topology_against(one: PodSet, name: str, flavor: Json, queue: Queue) -> Iterator[str]:
-    """Return why a flavor does not fit a topology request: pods with one need a flavor with a topology, and vice
-    versa."""
+    """Return why a flavor does not fit: a topology request needs a flavor with a topology, and vice versa."""
     wishes = [one.annotations[key] for key in TOPOLOGY_WISHES if key in one.annotations]
     topology = flavor.get("topologyName")
     if not wishes and topology and any(not each.get("topologyName") for each in queue.flavors.values()):

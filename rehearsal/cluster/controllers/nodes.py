@@ -55,8 +55,7 @@ def pool_of(node: Json) -> str | None:
 
 
 def _topology(pool: Pool, name: str) -> dict[str, str]:
-    """Return the topology labels of a node (GKE docs on topology-aware scheduling, read 2026-08): one block, one
-    sub-block, its own host."""
+    """Return a node's topology labels: one block, one sub-block (GKE docs, topology-aware scheduling, read 2026-08)."""
     places = (pool.key[1], f"{pool.key[1]}/sub", name) if pool.placed else ()
     return {f"cloud.google.com/gce-topology-{level}": digest(its) for level, its in zip(_LEVELS, places, strict=False)}
 

@@ -248,8 +248,7 @@ def _size(type_: str, row: Machine | None) -> tuple[int, int]:
     if type_.startswith("e2-"):
         return 2, {"micro": 1, "small": 2, "medium": 4}[number] * GIB
     if (found := _EC2.fullmatch(type_)) is not None:
-        # A "large" has two CPUs, an "xlarge" four; a general-purpose machine has four GiB per CPU, a compute-optimized
-        # one two.
+        # "large" has two CPUs, "xlarge" four. General-purpose types have 4 GiB per CPU, compute-optimized ones 2.
         cpus = 2 if found[1] is None else 4 * int(found[1] or 1)
         return cpus, cpus * {"c": 2, "r": 8}.get(type_[0], 4) * GIB
     raise UnknownMachineError(f"machine type {type_}: its CPUs and memory are unknown")

@@ -162,8 +162,7 @@ def choose(
     room: Mapping[str, int],
     devices: Mapping[str, Mapping[str, int]],
 ) -> Turn | tuple[str, str]:
-    """Return the queued pool that can give `count` pods all of their nodes, or (reason, message) if there is none.
-    Pure."""
+    """Return the queued pool with nodes for all `count` pods, or (reason, message) if there is none. Pure."""
     full, errors = [], []
     spec = pod["spec"]
     # The admission of the pods adds the same toleration.
