@@ -52,8 +52,6 @@ class Addons(pulumi.ComponentResource):
         """Register the add-ons.
 
         Args:
-            addons: Names of the add-ons.
-            cluster: Name of the cluster.
             depends_on: Nodes that the add-ons run on.
             roles: Roles of the add-ons that call AWS, by add-on.
         """

@@ -58,7 +58,6 @@ class NodeArgs:
     """Arguments that both node groups need.
 
     Args:
-        cluster: Name of the cluster.
         role: ARN of the nodes' role.
         subnet: Id of the nodes' subnet.
         depends_on: What nodes need to become ready and to be deleted: the role's policies, the egress of the VPC, and

@@ -38,7 +38,6 @@ class GkeClusterArgs:
     """Arguments of the cluster.
 
     Args:
-        settings: The stack's settings.
         site: Location and name of the cluster.
         network: Network of its nodes, pods and Services.
         control_plane: Range of the control plane, a /28.
@@ -246,7 +245,6 @@ def kubeconfig(cluster: str, endpoint: str, ca: str | None = None) -> str:
     """Return a kubeconfig as JSON, which gets its tokens from `gke-gcloud-auth-plugin`.
 
     Args:
-        cluster: Name of the cluster.
         endpoint: Address or DNS name of the control plane, without scheme.
         ca: The cluster's certificate authority, base64; None for the DNS endpoint, whose certificate every system
             trusts (GKE docs about-dns-endpoint; unverified, 2026-11).

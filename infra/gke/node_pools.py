@@ -34,9 +34,6 @@ class GpuPoolsArgs:
     """Arguments of the GPU node pools.
 
     Args:
-        settings: The stack's settings.
-        site: Location of the nodes.
-        cluster: Their cluster.
         networks: Networks of the second host NIC and of each RDMA NIC, in order; empty where GKE creates them (managed
             DRANET).
     """

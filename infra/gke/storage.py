@@ -37,8 +37,6 @@ class BucketAccessArgs:
     """Arguments of the grant.
 
     Args:
-        bucket: Name of the bucket.
-        project: Id of the project.
         workload_pool: The cluster's workload identity pool, as an output: it exists from a project's first cluster on.
         account: Kubernetes ServiceAccount of the pods.
     """

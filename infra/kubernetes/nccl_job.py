@@ -69,7 +69,6 @@ class NcclImage:
     The fabric's plugin comes with the node on GKE (gIB, mounted) and with the image on EKS (aws-ofi-nccl).
 
     Args:
-        image: Name of the image.
         tests: Folder of all_gather_perf and the others.
         mpirun: Command; with its full path, the other nodes find its programs there (mpirun(1), Open MPI 4.1:
             the same as --prefix).
@@ -77,7 +76,6 @@ class NcclImage:
         own_keys: Whether the image contains a key pair, which is then public.
         prepare: Command that its examples run first; "" for none.
         unset: Variables of the image that conflict with ours.
-        source: Source of these facts.
     """
 
     image: str
@@ -158,11 +156,8 @@ class NcclJob:
     """An NCCL Job.
 
     Args:
-        name: Name of the Job.
-        image: Image of its pods.
         nodes: Pods, one per node.
         gpus: GPUs of a node, and ranks per pod.
-        sweep: What it measures.
         wait_s: Seconds that scheduled pods wait for each other.
         run_s: Maximum run time of mpirun, in seconds.
         nodes_s: Maximum wait of pods for nodes, in seconds.

@@ -60,11 +60,7 @@ def manifests(job: NcclJob) -> list[dict[str, Any]]:
 def key_secret(job: NcclJob, private: str, public: str) -> dict[str, Any]:
     """Return the Secret with the key pair of the Job's sshd, for logins and for host keys.
 
-    It is not part of `manifests`, which contain nothing secret.
-
-    Args:
-        private: Private key as ssh-keygen writes it.
-        public: Public key as ssh-keygen writes it.
+    It is not part of `manifests`, which contain nothing secret. The keys are in ssh-keygen's format.
     """
     kind, blob, *_ = public.split()
     files = {"ssh-privatekey": private, "ssh-publickey": public, "known_hosts": f"* {kind} {blob}\n"}

@@ -140,9 +140,7 @@ def one_pod_per_node(labels: Mapping[str, str]) -> dict[str, Any]:
 def indexed_job_spec(container: str, nodes: int) -> dict[str, Any]:
     """Return the part of a Job's spec that Indexed Job and NCCL Job share: `nodes` pods that run once, together.
 
-    Args:
-        container: Name of the container whose exit code counts.
-        nodes: Pods of the Job, one per node.
+    The exit code of `container` counts.
 
     Source: Kubernetes docs, concepts/workloads/controllers/job (read 2026-11); KEP-3998, success policy, stable in
     1.33.

@@ -43,7 +43,6 @@ class RayArgs:
     """Arguments of `RayCluster`, `RayJob` and `IndexedJob`.
 
     Args:
-        settings: The stack's settings: its Ray, queue and capacity.
         name: Name of the RayCluster, RayJob or Job, and prefix of the names of its supporting resources.
         pod: Requirements of a worker pod that owns the GPUs and NICs of its node.
         folder: The shared folder; None without one.
@@ -90,7 +89,6 @@ class Supporting:
     """The supporting resources of a workload.
 
     Args:
-        namespace: Name of the namespace.
         token: Ray's token, secret.
         resources: Resources that must exist before the first pod.
     """
