@@ -13,7 +13,8 @@ from workloads.exits import Exit
 
 # Four ranks on busy cores: with ten other processes, a healthy pair was measured at a tenth of the usual bandwidth. An
 # injected fault takes 0.2 s per run, which leaves a hundredth.
-QUICK = ("--unit", "rank", "--threshold", "0.05", "--size", "1M", "-n", "5", "--samples", "3")
+SHORT = ("--threshold", "0.05", "--size", "1M", "-n", "5", "--samples", "3")
+QUICK = ("--unit", "rank", *SHORT)
 SLOW = 0.004  # GB/s: 1 MiB in 0.2 s is 0.0026
 
 
@@ -63,7 +64,7 @@ def test_hanging_unit_is_accused_and_partners_continue(cluster: Cluster) -> None
 
 def test_two_nodes_are_undecided(cluster: Cluster) -> None:
     code, result, output = hunt(
-        cluster, "two", *QUICK, "--unit", "node", "--floor", "0.2", "--inject-fault", "slow-rail:1.0"
+        cluster, "two", *SHORT, "--unit", "node", "--floor", "0.2", "--inject-fault", "slow-rail:1.0"
     )
     assert code == Exit.BELOW, output
     assert result["accused"] == []
