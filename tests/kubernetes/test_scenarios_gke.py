@@ -203,12 +203,12 @@ def test_network_policy_restricts_ingress_to_ray(api: Api, two: list[Json]) -> N
     one, other = two
     stranger = like_pod("stranger", RAY, {})
     operator = like_pod("operator", "kuberay-system", {"app.kubernetes.io/name": "kuberay-operator"})
-    other = like_pod("other", "kuberay-system", {})
+    unrelated = like_pod("unrelated", "kuberay-system", {})
     for port in (6379, 8265, 10001, 30000):
         assert admits(api, head(api), port, one)
         assert admits(api, one, port, other)
         assert not admits(api, head(api), port, stranger)
-        assert not admits(api, head(api), port, other)
+        assert not admits(api, head(api), port, unrelated)
         assert not admits(api, one, port, like_pod("other", "default", dict(other["metadata"]["labels"])))
         assert admits(api, head(api), port, operator) == (port == 8265)
 
