@@ -36,7 +36,7 @@ def ended_by(number: signal.Signals, folder: Path, until: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("number", "until"), [(signal.SIGINT, "UP"), (signal.SIGINT, "stand-in"), (signal.SIGKILL, "UP")]
+    ("number", "until"), [(signal.SIGINT, "UP"), (signal.SIGINT, "simulated image"), (signal.SIGKILL, "UP")]
 )
 def test_interruption_leaves_nothing(number: signal.Signals, until: str, tmp_path: Path) -> None:
     """Ctrl-C while a pod runs, Ctrl-C during the start, and SIGKILL of the owner: no process, mount, link, route,
