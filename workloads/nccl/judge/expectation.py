@@ -26,7 +26,7 @@ from workloads.client.stack import limits_of
 from workloads.exits import WorkloadError
 from workloads.nccl.bandwidth import BUSBW_FACTORS, busbw
 from workloads.nccl.evidence.facts import LogFacts
-from workloads.nccl.judge.measurement import MeasuredRow, Run
+from workloads.nccl.judge.measurement import Figures, MeasuredRow, Run
 from workloads.nccl.limits import OP as POINT_TO_POINT
 from workloads.nccl.limits import TOLERANCE as TOLERANCE
 from workloads.nccl.point_patterns import Limits
@@ -129,6 +129,11 @@ def ceiling(op: str, expectation: Expectation, algorithms: frozenset[str]) -> fl
             return None
 
 
+def column(row: MeasuredRow) -> Figures | None:
+    """Return the figures that count: out of place, as in publications."""
+    return row.out_of_place
+
+
 def headline(rows: Sequence[MeasuredRow]) -> list[MeasuredRow]:
     """Return the largest row of each operation and type; of several at that size, the slowest."""
     best: dict[tuple[str, str], MeasuredRow] = {}
@@ -140,7 +145,8 @@ def headline(rows: Sequence[MeasuredRow]) -> list[MeasuredRow]:
 
 
 def _time(row: MeasuredRow) -> float:
-    return row.out_of_place.time_us if row.out_of_place else 0.0
+    figures = column(row)
+    return figures.time_us if figures else 0.0
 
 
 def large_enough(size: int) -> bool:
@@ -149,8 +155,8 @@ def large_enough(size: int) -> bool:
 
 
 def measured(row: MeasuredRow, ranks: int) -> float | None:
-    """Return the bus bandwidth in GB/s out of place, as in publications; None if it was not measured."""
-    figures = row.out_of_place
+    """Return the bus bandwidth in GB/s, from size and time; None if the column was not measured."""
+    figures = column(row)
     return None if figures is None else busbw(row.op, row.size, figures.time_us / 1e6, ranks)
 
 
