@@ -9,6 +9,7 @@ order of the job's life; each one states what else is shown, and by which compon
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -80,9 +81,7 @@ def test_queue_objects_are_active(api: Api) -> None:
         ("AdmissionCheck", ADMISSION_CHECK, None),
         ("LocalQueue", LOCAL_QUEUE, RAY),
     ):
-        body = api.get(KUEUE_API, kind, called, namespace)
-        assert body is not None
-        assert condition(body, "Active").get("status") == "True", condition(body, "Active")
+        api.until(f"{kind} {called}, active", partial(active, api, kind, called, namespace), WITHIN_S)
 
 
 def test_queued_job_reserves_quota_without_pods(api: Api, nodes: int) -> None:
@@ -193,6 +192,14 @@ def test_stack_goes_down_without_leftovers(stack: RunningStack) -> None:
     assert said.ok, said.text
     assert stack.phases.left() == []
     stack.controllers.check()
+
+
+def active(api: Api, kind: str, called: str, namespace: str | None) -> bool:
+    """Return True if Kueue's Active condition of an object is true; otherwise raise NotYet with the condition."""
+    found = condition(api.get(KUEUE_API, kind, called, namespace) or {}, "Active")
+    if found.get("status") == "True":
+        return True
+    raise NotYet(str(found))
 
 
 def ray_job(api: Api) -> Json:
