@@ -1,4 +1,4 @@
-"""The job that a rehearsal of depth `pods` submits: its program, what it tells, and how it is asked for."""
+"""The job that a rehearsal of depth `pods` submits: its program, what it reports, and how it is requested."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The EFA image's Dockerfile and the rest of the project name the same versions. Nobody builds the image in tests."""
+"""The EFA image's Dockerfile and the rest of the project name the same versions. No test builds the image."""
 
 from __future__ import annotations
 
