@@ -201,18 +201,23 @@ class Result(JobResult):
             raise WorkloadError(f"cannot read {path}: {error.strerror}") from error
         except ValueError as error:
             raise WorkloadError(f"{path} is not JSON: {error}") from None
-        schema = found.get("schema") if isinstance(found, dict) else None
+        return cls.of(found, str(path))
+
+    @classmethod
+    def of(cls, document: object, name: str) -> Self:
+        """Return the result in a JSON document, which `name` denotes in errors. WorkloadError if it is not a result."""
+        schema = document.get("schema") if isinstance(document, dict) else None
         if schema != SCHEMA:
             raise WorkloadError(
-                f"{path} is no result of this version: its schema is {schema!r}, not {SCHEMA!r}. Create one with"
+                f"{name} is no result of this version: its schema is {schema!r}, not {SCHEMA!r}. Create one with"
                 " `rdma-ray bench nccl --json FILE`"
             )
         try:
-            return cls.model_validate(found)
+            return cls.model_validate(document)
         except ValidationError as error:
             first = error.errors()[0]
             where = ".".join(map(str, first["loc"]))
-            raise WorkloadError(f"{path} is an incomplete result: {where}: {first['msg']}") from None
+            raise WorkloadError(f"{name} is an incomplete result: {where}: {first['msg']}") from None
 
 
 def _refuse(constant: str) -> None:

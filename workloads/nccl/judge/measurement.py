@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from workloads.exits import WorkloadError
 from workloads.nccl.evidence.facts import LogFacts
 from workloads.nccl.result import Finding
 
 Form = Literal["rdma-ray", "nccl-tests", "nccl-tests JSON", "unreadable", "none"]
 
 
-class UnreadableError(Exception):
+class UnreadableError(WorkloadError):
     """The file holds no readable measurement; the message is the reason."""
 
 

@@ -5,12 +5,10 @@ from __future__ import annotations
 import gzip
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-
-from pydantic import ValidationError
 
 from workloads.exits import Exit, WorkloadError
 from workloads.nccl.evidence.facts import merge
@@ -21,7 +19,7 @@ from workloads.nccl.judge.measurement import Figures, MeasuredRow, Measurement, 
 from workloads.nccl.limits import OP as POINT_TO_POINT
 from workloads.nccl.limits import violations
 from workloads.nccl.point_patterns import Limits
-from workloads.nccl.result import SCHEMA, Finding, Result, Row
+from workloads.nccl.result import Finding, Result, Row
 
 NOTHING = Measurement("none", ())
 LARGEST = 2**30  # bytes of a file; a larger log is NCCL_DEBUG=TRACE, which the judge does not need
@@ -59,7 +57,7 @@ def measurement_of(text: str, op: str | None = None, limits: Limits | None = Non
         raise UnreadableError("it is empty")
     if (document := _json(text)) is not None:
         if str(document.get("schema", "")).startswith("rdma-ray/nccl/"):
-            return measurement_of_result(_result(document), limits)
+            return measurement_of_result(Result.of(document, "it"), limits)
         if nccl_tests.is_report(document):
             return nccl_tests.read_report(document, op)
         raise UnreadableError("it is JSON, and neither this program's result nor nccl-tests' report")
@@ -83,7 +81,7 @@ def measurement_of_texts(
     hang = tuple(dict.fromkeys(line for log in logs for line in nccl_tests.hangs(log)))
     try:
         found = NOTHING if results is None else measurement_of(results, op, limits)
-    except UnreadableError as error:
+    except WorkloadError as error:
         unreadable = failure("unreadable", f"the results cannot be read: {error}", Exit.ERROR)
         found = Measurement("unreadable", (), findings=(unreadable,))
         if hang and results is not None and not results.strip():
@@ -103,17 +101,6 @@ def _json(text: str) -> dict[str, Any] | None:
     except json.JSONDecodeError as error:
         raise UnreadableError(f"it is truncated or damaged JSON, line {error.lineno}: {error.msg}") from error
     return found
-
-
-def _result(document: Mapping[str, Any]) -> Result:
-    if document["schema"] != SCHEMA:
-        raise UnreadableError(f"its schema is {document['schema']}, and this program reads {SCHEMA}: measure again")
-    try:
-        return Result.model_validate(document)
-    except ValidationError as problems:
-        first = problems.errors()[0]
-        where = ".".join(map(str, first["loc"]))
-        raise UnreadableError(f"it does not match its schema: {where or 'the whole'}: {first['msg']}") from problems
 
 
 def measurement_of_result(result: Result, limits: Limits | None = None) -> Measurement:
