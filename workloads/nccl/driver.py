@@ -25,8 +25,9 @@ from workloads.nccl.loop import Answer, Measurement, micro
 from workloads.nccl.options import BenchOptions
 from workloads.nccl.point_patterns import Limits
 from workloads.nccl.points import PointToPoint, selected
-from workloads.nccl.result import JobResult, RankTime, Result, Row, Spread, World
+from workloads.nccl.result import RankTime, Result, Row, Spread, World
 from workloads.nccl.sizes import format_size
+from workloads.results import JobResult
 
 ONE_HOST = "all ranks on one host: a functional proof, not a fabric measurement"
 

@@ -5,16 +5,12 @@ Times in µs, bandwidths in GB/s (decimal), sizes in bytes. A field that does no
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-from typing import Literal, Self
+from typing import ClassVar, Literal
 
-from pydantic import ConfigDict, ValidationError
-
-from workloads.exits import WorkloadError
-from workloads.nccl.evidence.facts import Evidence, LogFacts, Part
+from workloads.nccl.evidence.facts import Evidence, LogFacts
 from workloads.nccl.options import BenchOptions, MultiGpuOptions
 from workloads.nccl.presets import Mode
+from workloads.results import JobResult, Part
 
 SCHEMA = "rdma-ray/nccl/2"
 MULTIGPU_SCHEMA = "rdma-ray/multigpu/1"
@@ -148,33 +144,17 @@ class Verdict(Part):
     comparisons: list[Comparison]
 
 
-class JobResult(Part):
-    """Common fields of all jobs' results. `schema_` is `schema` in JSON. The client sets job, cluster and command."""
+class NcclResult(JobResult):
+    """Common fields of the results of jobs that run NCCL or gloo."""
 
-    model_config = ConfigDict(alias_generator=lambda name: name.rstrip("_"), populate_by_name=True)
-
-    schema_: str
-    started: float
-    finished: float
-    exit_code: int
-    reason: str
-    backend: Literal["nccl", "gloo"] | None = None
     notice: str | None = None
-    versions: dict[str, str | None] | None = None
     injected_fault: str | None = None
-    job: str | None = None
-    cluster: str | None = None
-    command: list[str] | None = None
-
-    def as_json(self, indent: int | None = 2) -> str:
-        """Return the document as `--json` writes it, or on one line."""
-        separators = (",", ":") if indent is None else None
-        document = self.model_dump(mode="json", by_alias=True)
-        return json.dumps(document, indent=indent, separators=separators, allow_nan=False)
 
 
-class Result(JobResult):
+class Result(NcclResult):
     """Result of a benchmark. `proves`: the figures measure a fabric, or only prove that the functions work."""
+
+    writer: ClassVar[str] = "rdma-ray bench nccl"
 
     schema_: str = SCHEMA
     spec: BenchOptions
@@ -191,37 +171,6 @@ class Result(JobResult):
     def host(self, rank: int) -> str:
         """Return the host of a rank."""
         return next((member.host for member in self.ranks or [] if member.rank == rank), "unknown")
-
-    @classmethod
-    def read(cls, path: Path) -> Self:
-        """Read a file of `bench nccl --json`. WorkloadError if it is not such a result."""
-        try:
-            found = json.loads(path.read_bytes(), parse_constant=_refuse)
-        except OSError as error:
-            raise WorkloadError(f"cannot read {path}: {error.strerror}") from error
-        except ValueError as error:
-            raise WorkloadError(f"{path} is not JSON: {error}") from None
-        return cls.of(found, str(path))
-
-    @classmethod
-    def of(cls, document: object, name: str) -> Self:
-        """Return the result in a JSON document, which `name` denotes in errors. WorkloadError if it is not a result."""
-        schema = document.get("schema") if isinstance(document, dict) else None
-        if schema != SCHEMA:
-            raise WorkloadError(
-                f"{name} is no result of this version: its schema is {schema!r}, not {SCHEMA!r}. Create one with"
-                " `rdma-ray bench nccl --json FILE`"
-            )
-        try:
-            return cls.model_validate(document)
-        except ValidationError as error:
-            first = error.errors()[0]
-            where = ".".join(map(str, first["loc"]))
-            raise WorkloadError(f"{name} is an incomplete result: {where}: {first['msg']}") from None
-
-
-def _refuse(constant: str) -> None:
-    raise ValueError(f"{constant} is no JSON number")
 
 
 class DeviceTensor(Part):
@@ -248,7 +197,7 @@ class Worker(Part):
     group_destroyed: bool
 
 
-class MultiGpuResult(JobResult):
+class MultiGpuResult(NcclResult):
     """A multi-GPU check. Each element of each tensor has to be `expected`."""
 
     schema_: str = MULTIGPU_SCHEMA

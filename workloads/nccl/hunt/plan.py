@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Literal, TypeVar
 
-from workloads.nccl.evidence.facts import Part
+from workloads.results import Part
 
 Kind = Literal["burn", "intra", "group", "pair", "rail"]
 """One unit's compute; one unit's own ranks; a ring over many units; a ring over two; one rank of each of two."""

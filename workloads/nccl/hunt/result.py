@@ -11,11 +11,11 @@ from typing import Any, Literal
 from pydantic import Field
 
 from workloads.exits import Exit
-from workloads.nccl.evidence.facts import Part
 from workloads.nccl.hunt import plan
 from workloads.nccl.hunt.options import HuntOptions
 from workloads.nccl.hunt.plan import Broken, Fault, Finding, Kind, Severity, Verdict
-from workloads.nccl.result import JobResult
+from workloads.nccl.result import NcclResult
+from workloads.results import Part
 
 SCHEMA = "rdma-ray/hunt/1"
 ISOLATE_BELOW = 0.5  # share of the reference below which a unit slows every job that uses it
@@ -86,7 +86,7 @@ class Accused(Part):
     action: str
 
 
-class HuntResult(JobResult):
+class HuntResult(NcclResult):
     """A whole hunt."""
 
     schema_: str = SCHEMA

@@ -1,0 +1,75 @@
+"""Base of the results of all jobs. A driver on the cluster writes one; the client shows it and reads it from files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import ClassVar, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from workloads.exits import WorkloadError
+
+
+class Part(BaseModel):
+    """Part of a result: frozen, rejects unknown fields."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class JobResult(Part):
+    """Common fields of all jobs' results. `schema_` is `schema` in JSON. The client sets job, cluster and command."""
+
+    model_config = ConfigDict(alias_generator=lambda name: name.rstrip("_"), populate_by_name=True)
+
+    writer: ClassVar[str]
+    """Command whose `--json FILE` writes such a result."""
+
+    schema_: str
+    started: float
+    finished: float
+    exit_code: int
+    reason: str
+    backend: Literal["nccl", "gloo"] | None = None
+    versions: dict[str, str | None] | None = None
+    job: str | None = None
+    cluster: str | None = None
+    command: list[str] | None = None
+
+    def as_json(self, indent: int | None = 2) -> str:
+        """Return the document as `--json` writes it, or on one line."""
+        separators = (",", ":") if indent is None else None
+        document = self.model_dump(mode="json", by_alias=True)
+        return json.dumps(document, indent=indent, separators=separators, allow_nan=False)
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Read a file of `--json`. WorkloadError if it does not hold such a result."""
+        try:
+            found = json.loads(path.read_bytes(), parse_constant=_refuse)
+        except OSError as error:
+            raise WorkloadError(f"cannot read {path}: {error.strerror}") from error
+        except ValueError as error:
+            raise WorkloadError(f"{path} is not JSON: {error}") from None
+        return cls.of(found, str(path))
+
+    @classmethod
+    def of(cls, document: object, name: str) -> Self:
+        """Return the result in a JSON document, which `name` denotes in errors. WorkloadError if it is not a result."""
+        expected = cls.model_fields["schema_"].default
+        schema = document.get("schema") if isinstance(document, dict) else None
+        if schema != expected:
+            raise WorkloadError(
+                f"{name} is no result of this version: its schema is {schema!r}, not {expected!r}. Create one with"
+                f" `{cls.writer} --json FILE`"
+            )
+        try:
+            return cls.model_validate(document)
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(map(str, first["loc"]))
+            raise WorkloadError(f"{name} is an incomplete result: {where}: {first['msg']}") from None
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is no JSON number")
