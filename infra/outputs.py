@@ -1,15 +1,31 @@
 """The outputs contract: the same keys on every target; a key that does not apply is null.
 
 The engine omits a null at the top level of a stack's outputs, so a missing key means null here; `rdma-ray outputs`
-prints all keys. This module imports neither Pulumi nor a cloud SDK: `workloads` reads stacks through these types.
+prints all keys. `workloads` reads stacks through these types, so this module imports neither Pulumi nor a cloud SDK.
+At the end are the values: a new output is a field and its value on each target, and all of that is in this file.
 """
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from pydantic import BaseModel, ConfigDict, SecretStr
 from pydantic.alias_generators import to_camel
+
+from infra.catalog.baselines import BASELINES, MARGIN, Baseline
+from infra.kubernetes.pods import CLIENT_PORT, DASHBOARD_PORT, NAMESPACE
+from infra.kubernetes.queue_objects import LOCAL_QUEUE
+
+if TYPE_CHECKING:
+    from pulumi import Output
+
+    from infra.catalog.machines import Machine
+    from infra.settings.cloud import CloudSettings
+    from infra.settings.local import LocalSettings
+
+FORWARDED = "127.0.0.1"
+"""On a cloud the head has no public address: `kubectl port-forward` forwards its ports to the user's machine
+(docs/gke.md, docs/eks.md)."""
 
 
 class Contract(BaseModel):
@@ -99,3 +115,107 @@ class Outputs(Contract):
     ray: Ray
     storage: Storage | None = None
     queue: str | None = None
+
+
+def cloud_outputs(
+    settings: CloudSettings, machine: Machine, ray_cluster: str, kubeconfig: Output[str], token: Output[str]
+) -> dict[str, Any]:
+    """Return the outputs of a stack on a cloud.
+
+    Args:
+        ray_cluster: Name of the RayCluster, RayJob or Job.
+        kubeconfig: Kubeconfig as JSON, secret.
+        token: Ray's token, secret.
+    """
+    return {
+        "target": settings.target,
+        "location": settings.location,
+        "machine": machine.name,
+        "nodes": {
+            "min": settings.nodes.min,
+            "max": settings.nodes.max,
+            "gpusPerNode": machine.gpus,
+            "cpusPerNode": machine.pod_cpus,
+        },
+        "fabric": {
+            "transport": machine.transport,
+            "nics": machine.nics,
+            "gbpsPerNic": machine.gbps_per_nic,
+            "floors": [floor.model_dump(by_alias=True) for floor in floors(machine.name)],
+        },
+        "kubeconfig": kubeconfig,
+        "namespace": NAMESPACE,
+        "ray": {
+            "cluster": ray_cluster,
+            "mode": settings.ray.mode,
+            "version": settings.ray.version,
+            "dashboard": f"http://{FORWARDED}:{DASHBOARD_PORT}",
+            "jobs": f"http://{FORWARDED}:{DASHBOARD_PORT}",
+            "client": f"ray://{FORWARDED}:{CLIENT_PORT}",
+            "token": token,
+        },
+        "storage": {"path": settings.storage.mount_path} if settings.storage.bucket else None,
+        "queue": LOCAL_QUEUE if settings.queue == "kueue" else None,
+    }
+
+
+class LocalHead(Protocol):
+    """What the outputs of a local stack need of its Ray head node."""
+
+    dashboard: Output[str]
+    jobs: Output[str]
+    client: Output[str]
+    storage: Output[str]
+
+
+def local_outputs(settings: LocalSettings, stack: str, head: LocalHead, token: Output[str]) -> dict[str, Any]:
+    """Return the outputs of a stack on this machine; `token` is Ray's, secret."""
+    nodes = settings.nodes
+    return {
+        "target": "local",
+        "location": None,
+        "machine": None,
+        "nodes": {"min": nodes.count, "max": nodes.count, "gpusPerNode": 0, "cpusPerNode": nodes.cpus},
+        "fabric": {"transport": "socket", "nics": None, "gbpsPerNic": None, "floors": []},
+        "kubeconfig": None,
+        "namespace": None,
+        "ray": {
+            "cluster": stack,
+            "mode": settings.ray.mode,
+            "version": settings.ray.version,
+            "dashboard": head.dashboard,
+            "jobs": head.jobs,
+            "client": head.client,
+            "token": token,
+        },
+        "storage": {"path": head.storage},
+        "queue": None,
+    }
+
+
+def floors(machine: str) -> list[Floor]:
+    """Return the floors of a network of two or more nodes, in the form of the stack's outputs.
+
+    Only figures that gate count. If a size has several, the floor follows the fastest algorithm, which a healthy NCCL
+    chooses, and the lowest publication of it.
+    """
+    best: dict[tuple[str, int, int], Baseline] = {}
+    for line in BASELINES.get(machine, ()):
+        key = (line.op, line.nodes, line.size)
+        if line.gates and line.nodes > 1 and (key not in best or _before(line, best[key])):
+            best[key] = line
+    return [
+        Floor(
+            op=line.op,
+            nodes=line.nodes,
+            bytes=line.size,
+            busbw=line.floor,
+            source=f"{MARGIN:.0%} of {line.busbw} GB/s: {line.source}",
+        )
+        for line in best.values()
+    ]
+
+
+def _before(line: Baseline, other: Baseline) -> bool:
+    """Return whether `line` takes precedence: the lower figure of one algorithm, or the faster algorithm."""
+    return line.busbw < other.busbw if line.algorithm == other.algorithm else line.busbw > other.busbw

@@ -9,8 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from infra.outputs import Floor
-
 GIB = 2**30
 MARGIN = 0.9
 """Share of the published figure below which a fabric is slow: the margin for another image, NCCL and time."""
@@ -128,31 +126,3 @@ BASELINES: dict[str, tuple[Baseline, ...]] = {
         Baseline("all_reduce", 2, 64 * GIB, 751.0, ADT, "low", note="Published once and not confirmed."),
     ),
 }
-
-
-def floors(machine: str) -> list[Floor]:
-    """Return the floors of a network of two or more nodes, in the form of the stack's outputs.
-
-    Only figures that gate count. If a size has several, the floor follows the fastest algorithm, which a healthy NCCL
-    chooses, and the lowest publication of it.
-    """
-    best: dict[tuple[str, int, int], Baseline] = {}
-    for line in BASELINES.get(machine, ()):
-        key = (line.op, line.nodes, line.size)
-        if line.gates and line.nodes > 1 and (key not in best or _before(line, best[key])):
-            best[key] = line
-    return [
-        Floor(
-            op=line.op,
-            nodes=line.nodes,
-            bytes=line.size,
-            busbw=line.floor,
-            source=f"{MARGIN:.0%} of {line.busbw} GB/s: {line.source}",
-        )
-        for line in best.values()
-    ]
-
-
-def _before(line: Baseline, other: Baseline) -> bool:
-    """Return whether `line` takes precedence: the lower figure of one algorithm, or the faster algorithm."""
-    return line.busbw < other.busbw if line.algorithm == other.algorithm else line.busbw > other.busbw

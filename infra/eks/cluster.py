@@ -18,7 +18,7 @@ from infra.eks.iam import CLUSTER_POLICIES, Role
 from infra.eks.names import EksNames
 from infra.eks.network import ClusterNetwork
 from infra.eks.security_groups import https_rule
-from infra.kubernetes import outputs
+from infra.kubernetes import resources
 from infra.settings import EksSettings
 
 LOGS = ("api", "audit", "authenticator", "controllerManager", "scheduler")
@@ -143,4 +143,4 @@ def kubeconfig(cluster: str, region: str, endpoint: str, ca: str) -> str:
         "args": ["eks", "get-token", "--cluster-name", cluster, "--region", region],
         "installHint": "install the AWS CLI, version 2, and sign in: aws sts get-caller-identity",
     }
-    return outputs.kubeconfig(cluster, endpoint, ca, command)
+    return resources.kubeconfig(cluster, endpoint, ca, command)

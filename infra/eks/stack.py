@@ -30,10 +30,10 @@ from infra.eks.security_groups import EfaSecurityGroup
 from infra.eks.storage import SharedFileSystem, SharedVolume, fsx_folder
 from infra.kubernetes.indexed_job import ray_workload
 from infra.kubernetes.operators import OperatorsArgs, install_operators
-from infra.kubernetes.outputs import outputs
 from infra.kubernetes.pods import SharedFolder
 from infra.kubernetes.queues import Queue
 from infra.kubernetes.workload import RayArgs
+from infra.outputs import cloud_outputs
 from infra.settings import EksSettings, Problem, SettingsError
 
 METRICS_NAMESPACE = "monitoring"
@@ -50,7 +50,7 @@ def deploy(settings: EksSettings) -> dict[str, Any]:
         raise SettingsError(problems, origin=f"The configuration of stack {pulumi.get_stack()}")
     names, machine = EksNames(pulumi.get_stack(), str(aws.config.region)), eks_machine(settings.nodes.machine)
     stack = EksStack(settings, machine, names)
-    return outputs(settings, machine, names.named("ray"), stack.kubeconfig, stack.token)
+    return cloud_outputs(settings, machine, names.named("ray"), pulumi.Output.secret(stack.kubeconfig), stack.token)
 
 
 def region_problems(settings: EksSettings, region: str | None) -> list[Problem]:

@@ -29,7 +29,7 @@ from infra.catalog.gcp import (
 from infra.catalog.machines import gke_machine
 from infra.gke.network import ClusterNetwork
 from infra.gke.site import PODS_RANGE, SERVICES_RANGE, NoVersionError, Site, control_plane_version, minimum_version
-from infra.kubernetes import outputs
+from infra.kubernetes import resources
 from infra.settings import GkeSettings
 
 
@@ -254,4 +254,4 @@ def kubeconfig(cluster: str, endpoint: str, ca: str | None = None) -> str:
         "installHint": "gcloud components install gke-gcloud-auth-plugin",
         "provideClusterInfo": True,
     }
-    return outputs.kubeconfig(cluster, f"https://{endpoint}", ca, command)
+    return resources.kubeconfig(cluster, f"https://{endpoint}", ca, command)

@@ -14,7 +14,7 @@ from pulumi_kubernetes.apiextensions import CustomResource
 from infra.catalog.pins import DRANET, GKE_NETWORK_API
 from infra.gke.network import NodeNetwork
 from infra.gke.pod import device_mode
-from infra.kubernetes.queues import custom_resource, helm_release
+from infra.kubernetes.resources import custom_resource, helm_release
 
 
 class DeviceNetworks(pulumi.ComponentResource):

@@ -22,7 +22,7 @@ from infra.gke.cluster import GkeCluster
 from infra.gke.network import NodeNetwork
 from infra.gke.pod import COMPUTE_CLASS, COMPUTE_CLASS_LABEL
 from infra.gke.site import Site
-from infra.kubernetes.queues import custom_resource
+from infra.kubernetes.resources import custom_resource
 from infra.settings import GkeSettings
 
 RESERVATION_KEY = "compute.googleapis.com/reservation-name"

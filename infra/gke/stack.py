@@ -24,10 +24,10 @@ from infra.gke.site import Site
 from infra.gke.storage import BucketAccess, BucketAccessArgs, gcs_folder
 from infra.kubernetes.indexed_job import ray_workload
 from infra.kubernetes.operators import OperatorsArgs, install_operators
-from infra.kubernetes.outputs import outputs
 from infra.kubernetes.pods import HEAD_ACCOUNT, WORKER_ACCOUNT, SharedFolder
 from infra.kubernetes.queues import Queue
 from infra.kubernetes.workload import RayArgs
+from infra.outputs import cloud_outputs
 from infra.settings import GkeSettings, Problem, SettingsError
 
 METRICS_NAMESPACE = "gmp-system"
@@ -44,7 +44,9 @@ def deploy(settings: GkeSettings) -> dict[str, Any]:
         raise SettingsError(problems, origin=f"The configuration of stack {pulumi.get_stack()}")
     stack = GkeStack(pulumi.get_stack(), settings)
     machine = gke_machine(settings.nodes.machine)
-    return outputs(settings, machine, stack.site.named("ray"), stack.kubeconfig, stack.token)
+    return cloud_outputs(
+        settings, machine, stack.site.named("ray"), pulumi.Output.secret(stack.kubeconfig), stack.token
+    )
 
 
 def project_problems(project: str | None) -> list[Problem]:

@@ -17,7 +17,8 @@ from pulumi import ResourceOptions
 from infra.catalog.pins import KUBERAY, KUEUE
 from infra.kubernetes.pods import KUBERAY_NAMESPACE
 from infra.kubernetes.queue_objects import QueueArgs
-from infra.kubernetes.queues import Kueue, Queue, Queues, helm_release
+from infra.kubernetes.queues import Kueue, Queue, Queues
+from infra.kubernetes.resources import helm_release
 
 
 @dataclass(frozen=True, kw_only=True)

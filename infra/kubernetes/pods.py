@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from infra.catalog.capacity import longest_wait_s
-from infra.settings import CloudSettings
+
+if TYPE_CHECKING:
+    from infra.settings import CloudSettings
 
 NAMESPACE = "ray"
 HEAD_ACCOUNT = "ray-head"

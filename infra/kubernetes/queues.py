@@ -15,11 +15,11 @@ import pulumi
 import yaml
 from pulumi import ResourceOptions
 from pulumi_kubernetes.apiextensions import CustomResource
-from pulumi_kubernetes.helm.v3 import Release, RepositoryOptsArgs
 
-from infra.catalog.pins import KUEUE, KUEUE_TAG, Chart
+from infra.catalog.pins import KUEUE, KUEUE_TAG
 from infra.kubernetes import queue_objects as objects
 from infra.kubernetes.queue_objects import QueueArgs
+from infra.kubernetes.resources import custom_resource, helm_release
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,44 +100,3 @@ class Queues(pulumi.ComponentResource):
 
     def _object(self, name: str, body: Mapping[str, Any], depends_on: Sequence[pulumi.Resource]) -> CustomResource:
         return custom_resource(f"queue-{name}", body, ResourceOptions(parent=self, depends_on=depends_on))
-
-
-def helm_release(
-    name: str,
-    chart: Chart,
-    release: str,
-    *,
-    namespace: str,
-    values: Mapping[str, Any] | None = None,
-    create_namespace: bool | None = True,
-    opts: ResourceOptions,
-) -> Release:
-    """Install a pinned chart as `release`; it is done when its pods are ready."""
-    return Release(
-        name,
-        name=release,
-        chart=chart.name,
-        version=chart.version,
-        repository_opts=RepositoryOptsArgs(repo=chart.repository) if chart.repository else None,
-        namespace=namespace,
-        create_namespace=create_namespace,
-        # A release that does not become ready is rolled back, so the next `up` starts from a clean state.
-        atomic=True,
-        timeout=600,
-        values=values,
-        opts=opts,
-    )
-
-
-def custom_resource(
-    name: str, body: Mapping[str, Any], opts: ResourceOptions, namespace: pulumi.Input[str] | None = None
-) -> CustomResource:
-    """Create the object of a manifest, in `namespace` unless it is cluster-scoped."""
-    return CustomResource(
-        name,
-        api_version=body["apiVersion"],
-        kind=body["kind"],
-        metadata={**body["metadata"], **({} if namespace is None else {"namespace": namespace})},
-        spec=body["spec"],
-        opts=opts,
-    )

@@ -31,7 +31,8 @@ from infra.kubernetes.pods import (
     SharedFolder,
 )
 from infra.kubernetes.queue_objects import LOCAL_QUEUE, admission_marks, local_queue
-from infra.kubernetes.queues import Queue, custom_resource
+from infra.kubernetes.queues import Queue
+from infra.kubernetes.resources import custom_resource
 from infra.settings import CloudSettings
 
 TOKEN_LENGTH = 43

@@ -14,6 +14,7 @@ from pulumi.dynamic import Resource
 from infra.local.folder import ClusterFolder
 from infra.local.node import PROJECT
 from infra.local.provider import RayHeadProvider, RayWorkerProvider
+from infra.outputs import local_outputs
 from infra.settings import LocalSettings
 
 
@@ -21,27 +22,7 @@ def deploy(settings: LocalSettings) -> dict[str, Any]:
     """Register the resources of a local stack; return its outputs under the names of `infra.outputs.Outputs`."""
     stack = pulumi.get_stack()
     cluster = LocalRayCluster("ray", settings, str(ClusterFolder.of(PROJECT, stack).path))
-    nodes = settings.nodes
-    return {
-        "target": "local",
-        "location": None,
-        "machine": None,
-        "nodes": {"min": nodes.count, "max": nodes.count, "gpusPerNode": 0, "cpusPerNode": nodes.cpus},
-        "fabric": {"transport": "socket", "nics": None, "gbpsPerNic": None, "floors": []},
-        "kubeconfig": None,
-        "namespace": None,
-        "ray": {
-            "cluster": stack,
-            "mode": settings.ray.mode,
-            "version": settings.ray.version,
-            "dashboard": cluster.head.dashboard,
-            "jobs": cluster.head.jobs,
-            "client": cluster.head.client,
-            "token": cluster.token,
-        },
-        "storage": {"path": cluster.head.storage},
-        "queue": None,
-    }
+    return local_outputs(settings, stack, cluster.head, cluster.token)
 
 
 class RayHead(Resource, module="local", name="RayHead"):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from infra.catalog.baselines import BASELINES, floors
+from infra.catalog.baselines import BASELINES
+from infra.outputs import floors
 
 LINES = [(machine, line) for machine, lines in BASELINES.items() for line in lines]
 

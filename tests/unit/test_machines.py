@@ -7,9 +7,10 @@ from dataclasses import fields
 
 import pytest
 
-from infra.catalog.baselines import BASELINES, GIB, floors
+from infra.catalog.baselines import BASELINES, GIB
 from infra.catalog.capacity import EKS_CAPACITIES, GKE_CAPACITIES, offered
 from infra.catalog.machines import CATALOG, EKS_CATALOG, Machine, eks_machine, gke_machine
+from infra.outputs import floors
 
 from .stacks import names
 

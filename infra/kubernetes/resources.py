@@ -1,0 +1,79 @@
+"""Helm releases, custom resources and kubeconfigs, which every cloud creates in the same way."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pulumi
+from pulumi import ResourceOptions
+from pulumi_kubernetes.apiextensions import CustomResource
+from pulumi_kubernetes.helm.v3 import Release, RepositoryOptsArgs
+
+from infra.catalog.pins import EXEC_CREDENTIAL_API, Chart
+
+
+def helm_release(
+    name: str,
+    chart: Chart,
+    release: str,
+    *,
+    namespace: str,
+    values: Mapping[str, Any] | None = None,
+    create_namespace: bool | None = True,
+    opts: ResourceOptions,
+) -> Release:
+    """Install a pinned chart as `release`; it is done when its pods are ready."""
+    return Release(
+        name,
+        name=release,
+        chart=chart.name,
+        version=chart.version,
+        repository_opts=RepositoryOptsArgs(repo=chart.repository) if chart.repository else None,
+        namespace=namespace,
+        create_namespace=create_namespace,
+        # A release that does not become ready is rolled back, so the next `up` starts from a clean state.
+        atomic=True,
+        timeout=600,
+        values=values,
+        opts=opts,
+    )
+
+
+def custom_resource(
+    name: str, body: Mapping[str, Any], opts: ResourceOptions, namespace: pulumi.Input[str] | None = None
+) -> CustomResource:
+    """Create the object of a manifest, in `namespace` unless it is cluster-scoped."""
+    return CustomResource(
+        name,
+        api_version=body["apiVersion"],
+        kind=body["kind"],
+        metadata={**body["metadata"], **({} if namespace is None else {"namespace": namespace})},
+        spec=body["spec"],
+        opts=opts,
+    )
+
+
+def kubeconfig(cluster: str, server: str, ca: str | None, command: Mapping[str, Any]) -> str:
+    """Return a kubeconfig as JSON, which is YAML, without a secret.
+
+    Args:
+        cluster: Name of the cluster, context and user.
+        server: URL of the API server.
+        ca: The cluster's certificate authority, base64; None for a certificate that every system trusts.
+        command: The cloud's command that prints a token, in the fields of client-go's exec credentials. The client
+            runs it for each token, so no token is in a file or in the state.
+    """
+    authority = {} if ca is None else {"certificate-authority-data": ca}
+    exec_credential = {"apiVersion": EXEC_CREDENTIAL_API, **command, "interactiveMode": "IfAvailable"}
+    return json.dumps(
+        {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": cluster,
+            "clusters": [{"name": cluster, "cluster": {"server": server, **authority}}],
+            "contexts": [{"name": cluster, "context": {"cluster": cluster, "user": cluster}}],
+            "users": [{"name": cluster, "user": {"exec": exec_credential}}],
+        }
+    )
