@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from ipaddress import IPv4Network
 
 from infra.addresses import Range, eks_addresses, gke_addresses
-from infra.catalog.machines import Machine, eks_machine, gke_machine
+from infra.catalog.machines import EKS_CATALOG, GKE_CATALOG, Machine
 from infra.eks import pod as eks
 from infra.fabric import SOCKET, Fabric, GpuPod
 from infra.gke import pod as gke
@@ -34,12 +34,12 @@ def plan(settings: Settings) -> Plan:
         case LocalSettings():
             return Plan(settings=settings, fabric=SOCKET)
         case GkeSettings():
-            google = gke_machine(settings.nodes.machine)
+            google = GKE_CATALOG[settings.nodes.machine]
             ranges = gke_addresses(IPv4Network(settings.network.base_range), settings.nodes.max, google.nics).ranges()
             fabric, pod = gke.fabric(google), gke.gpu_pod(settings, google)
             return Plan(settings=settings, fabric=fabric, machine=google, ranges=tuple(ranges), pod=pod)
         case EksSettings():
-            amazon = eks_machine(settings.nodes.machine)
+            amazon = EKS_CATALOG[settings.nodes.machine]
             ranges = eks_addresses(IPv4Network(settings.network.base_range), settings.nodes.max).ranges()
             fabric, pod = eks.fabric(amazon), eks.gpu_pod(settings, amazon)
             return Plan(settings=settings, fabric=fabric, machine=amazon, ranges=tuple(ranges), pod=pod)

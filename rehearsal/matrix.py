@@ -23,7 +23,6 @@ from typing import Any
 
 import yaml
 
-from infra.catalog.capacity import offered
 from infra.catalog.machines import CATALOG
 from infra.catalog.pins import RAY_IMAGE
 from infra.settings import parse
@@ -109,10 +108,10 @@ class Cell:
 def cells(target: str) -> Iterator[Cell]:
     """Yield every combination of a target."""
     machines = [name for name, machine in CATALOG.items() if machine.cloud == target]
-    ways = offered(target)
+    paths = ("nodes.capacity", "fabric", "queue", "ray.mode")
+    ways, fabrics, queues, modes = (CONTRACTS[target][path].names for path in paths)
     seconds = (None, *ways) if target == "gke" else (None,)
     classes = (False, True) if target == "gke" else (False,)
-    fabrics, queues, modes = (CONTRACTS[target][path].names for path in ("fabric", "queue", "ray.mode"))
     for one in product(machines, ways, seconds, classes, fabrics, queues, modes):
         yield Cell(target, *one)
 

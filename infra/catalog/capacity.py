@@ -94,11 +94,6 @@ CAPACITIES: Mapping[str, Mapping[str, GkeCapacity | EksCapacity]] = {"gke": GKE_
 """Kinds of capacity by target; local has none."""
 
 
-def offered(target: str) -> tuple[str, ...]:
-    """Return the names of a target's kinds of capacity; none on local."""
-    return tuple(CAPACITIES.get(target, ()))
-
-
 def longest_wait_s(target: str, *kinds: str | None) -> int:
     """Return the longest wait of `kinds` for a machine, in seconds, ignoring None."""
     return 3600 * max((CAPACITIES[target][kind].wait_hours for kind in kinds if kind is not None), default=0)

@@ -7,7 +7,7 @@ yet, so that a stack file that names one gets a reason instead of "no such machi
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from infra.catalog.baselines import BASELINES, Baseline
@@ -54,9 +54,9 @@ class Machine:
     gbps_per_nic: int
     capacities: tuple[str, ...]
     fabrics: tuple[str, ...]
-    unsupported: str | None
+    unsupported: str | None = None
     sources: Mapping[str, str]
-    unknown: Mapping[str, str]
+    unknown: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def baselines(self) -> tuple[Baseline, ...]:
@@ -88,16 +88,19 @@ class GkeMachine(Machine):
 class EksMachine(Machine):
     """An EC2 instance type.
 
-    `network_cards` counts cards, `efa_max` EFA devices. `card_zero_efa` is whether card 0 supports EFA.
-    `efa_on_primary` is whether the published launch templates make the primary interface an EFA. `nvme_gb` is GB
-    (decimal) of instance store.
+    `nics` are EFA devices, one on each network card. `card_zero_efa` is whether card 0 supports EFA. `efa_on_primary`
+    is whether the published launch templates make the primary interface an EFA. `nvme_gb` is GB (decimal) of instance
+    store.
     """
 
-    network_cards: int
-    efa_max: int
     card_zero_efa: bool
     efa_on_primary: bool
     nvme_gb: int
+
+    @property
+    def network_cards(self) -> int:
+        """Number of network cards: one per EFA device, and card 0 where that has an ENA only."""
+        return self.nics if self.card_zero_efa else self.nics + 1
 
 
 def _cite(*pairs: tuple[str, str]) -> dict[str, str]:
@@ -121,7 +124,6 @@ _A3_ULTRA = GkeMachine(
     gbps_per_nic=400,
     capacities=("flex-start", "flex-start-queued", "spot", "reservation"),
     fabrics=("multi-network", "dranet", "managed-dranet"),
-    unsupported=None,
     accelerator="nvidia-h200-141gb",
     min_versions={
         "nodes": "1.31.4-gke.1183000",
@@ -179,7 +181,7 @@ _A4X = replace(
     local_ssds=None,
     nccl_tuner=None,
     nccl_installer="nccl-rdma-installer-a4x",
-    sources={**dict.fromkeys(_A3_ULTRA.sources, GKE_A4X), **_cite((OUR_SUPPORT, "unsupported"))},
+    sources={**dict.fromkeys(_A3_ULTRA.sources, GKE_A4X), "unsupported": OUR_SUPPORT},
     unknown={
         "gpu_memory_mib": "published only as 740 GB for four GPUs",
         "vcpus": "not in any source that was read",
@@ -207,14 +209,11 @@ _P4D = EksMachine(
     gbps_per_nic=100,
     capacities=("on-demand", "spot", "reservation", "capacity-block"),
     fabrics=("efa", "efa-dranet"),
-    unsupported=None,
-    network_cards=4,
-    efa_max=4,
     card_zero_efa=True,
     efa_on_primary=True,
     nvme_gb=8000,
     sources=_cite(
-        (EC2_TYPES, "name cloud gpu gpus gpu_memory_mib vcpus memory_mib arch nvme_gb network_cards efa_max nics"),
+        (EC2_TYPES, "name cloud gpu gpus gpu_memory_mib vcpus memory_mib arch nvme_gb nics"),
         (EC2_EFA, "transport gbps_per_nic"),
         (EC2_LAYOUT, "card_zero_efa efa_on_primary"),
         (EKSCTL_BLOCKS, "capacities"),
@@ -222,7 +221,6 @@ _P4D = EksMachine(
         (OUR_CHOICE, "pod_cpus pod_memory_gib"),
         (OUR_SUPPORT, "unsupported"),
     ),
-    unknown={},
 )
 
 _P4DE = replace(_P4D, name="p4de.24xlarge", gpu_memory_mib=81920)
@@ -237,15 +235,13 @@ _P5 = replace(
     pod_cpus=184,
     pod_memory_gib=1800,
     nics=32,
-    network_cards=32,
-    efa_max=32,
     efa_on_primary=False,
     nvme_gb=30400,
 )
 
 _P5E = replace(_P5, name="p5e.48xlarge", gpu="H200", gpu_memory_mib=144384)
 
-_P5EN = replace(_P5E, name="p5en.48xlarge", nics=16, gbps_per_nic=200, network_cards=16, efa_max=16)
+_P5EN = replace(_P5E, name="p5en.48xlarge", nics=16, gbps_per_nic=200)
 
 _P6_B200 = replace(
     _P5,
@@ -254,8 +250,6 @@ _P6_B200 = replace(
     gpu_memory_mib=183359,
     nics=8,
     gbps_per_nic=400,
-    network_cards=8,
-    efa_max=8,
 )
 
 _P6_B300 = replace(
@@ -266,9 +260,6 @@ _P6_B300 = replace(
     memory_mib=4194304,
     pod_memory_gib=3600,
     nics=16,
-    # Card 0 has an ENA only, so there is one card more than there are EFA devices.
-    network_cards=17,
-    efa_max=16,
     card_zero_efa=False,
     capacities=("on-demand", "reservation", "capacity-block"),
     sources={
@@ -280,20 +271,6 @@ _P6_B300 = replace(
 GKE_CATALOG: dict[str, GkeMachine] = {row.name: row for row in (_A3_ULTRA, _A4, _A4X)}
 EKS_CATALOG: dict[str, EksMachine] = {row.name: row for row in (_P4D, _P4DE, _P5, _P5E, _P5EN, _P6_B200, _P6_B300)}
 CATALOG: dict[str, Machine] = {**GKE_CATALOG, **EKS_CATALOG}
-
-
-def gke_machine(name: str | None) -> GkeMachine:
-    """Return the row of a Google Cloud machine type. Raises `KeyError` with the names of those that exist."""
-    if name not in GKE_CATALOG:
-        raise KeyError(f"{name} is not a machine type of gke; the types are {', '.join(GKE_CATALOG)}")
-    return GKE_CATALOG[name]
-
-
-def eks_machine(name: str | None) -> EksMachine:
-    """Return the row of an EC2 instance type. Raises `KeyError` with the names of those that exist."""
-    if name not in EKS_CATALOG:
-        raise KeyError(f"{name} is not a machine type of eks; the types are {', '.join(EKS_CATALOG)}")
-    return EKS_CATALOG[name]
 
 
 @dataclass(frozen=True)

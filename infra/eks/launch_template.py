@@ -19,7 +19,7 @@ from pulumi_aws import ec2
 
 from infra.catalog.aws import ROOT_DEVICE, ROOT_GB
 from infra.catalog.capacity import EKS_CAPACITIES
-from infra.catalog.machines import eks_machine
+from infra.catalog.machines import EKS_CATALOG
 from infra.catalog.pins import NODEADM_API
 from infra.eks.interfaces import interfaces
 from infra.eks.names import GPU_GROUP, SYSTEM_GROUP, EksNames
@@ -64,7 +64,7 @@ def gpu_template(
     placement_group: pulumi.Input[str] | None,
 ) -> ec2.LaunchTemplate:
     """Register the launch template of the GPU nodes; every interface has all `security_groups`."""
-    machine, capacity = eks_machine(settings.nodes.machine), EKS_CAPACITIES[settings.nodes.capacity]
+    machine, capacity = EKS_CATALOG[settings.nodes.machine], EKS_CAPACITIES[settings.nodes.capacity]
     reservation = None
     if capacity.targets_reservation:
         reservation = ec2.LaunchTemplateCapacityReservationSpecificationArgs(

@@ -24,7 +24,7 @@ from pulumi_aws import autoscaling, ec2, eks
 
 from infra.catalog.aws import ACCELERATOR_LABEL, SYSTEM_MACHINE, SYSTEM_MAX_NODES
 from infra.catalog.capacity import EKS_CAPACITIES
-from infra.catalog.machines import EksMachine, eks_machine
+from infra.catalog.machines import EKS_CATALOG, EksMachine
 from infra.catalog.pins import EKS_NODE_IMAGE
 from infra.eks.launch_template import gpu_template, system_template
 from infra.eks.names import GPU_GROUP, SYSTEM_GROUP, EksNames
@@ -111,7 +111,7 @@ class GpuNodes(pulumi.ComponentResource):
     ) -> None:
         """Register the node group; every interface of its nodes has all `security_groups`."""
         super().__init__("rdma-ray:eks:GpuNodes", name, {}, opts)
-        machine, capacity = eks_machine(settings.nodes.machine), EKS_CAPACITIES[settings.nodes.capacity]
+        machine, capacity = EKS_CATALOG[settings.nodes.machine], EKS_CAPACITIES[settings.nodes.capacity]
         min_nodes = 0 if capacity.starts_empty else settings.nodes.min
         fixed_name = _fixed_name(self)
         placement = None
@@ -170,7 +170,7 @@ class GpuNodes(pulumi.ComponentResource):
 
 def node_devices(settings: EksSettings, machine: EksMachine) -> dict[str, int]:
     """Return the extended resources of a GPU node. With DRANET there are none for EFA, so claims start no node."""
-    efa = {EFA_RESOURCE: machine.efa_max} if settings.fabric == "efa" else {}
+    efa = {EFA_RESOURCE: machine.nics} if settings.fabric == "efa" else {}
     return {"nvidia.com/gpu": machine.gpus, **efa}
 
 

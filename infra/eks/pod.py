@@ -82,10 +82,10 @@ def gpu_pod(settings: EksSettings, machine: EksMachine) -> GpuPod:
     match settings.fabric:
         case "efa":
             # The device plugin: the pod requests every EFA device of its node by count.
-            return _pod(machine, **{EFA_RESOURCE: str(machine.efa_max)})
+            return _pod(machine, **{EFA_RESOURCE: str(machine.nics)})
         case "efa-dranet":
             # DRANET: the pod claims every EFA device of its node.
-            return with_claim(_pod(machine), CLAIM, claim_template("all-efa", EFA_DEVICE_CLASS, machine.efa_max))
+            return with_claim(_pod(machine), CLAIM, claim_template("all-efa", EFA_DEVICE_CLASS, machine.nics))
         case other:
             raise ValueError(f"fabric: {other} is not a fabric of eks; choose efa or efa-dranet")
 
@@ -123,7 +123,7 @@ def queue_args(settings: EksSettings, machine: EksMachine) -> QueueArgs:
         flavors=(Flavor(name=GPU_FLAVOR, labels=pod.node_selector),),
         nodes=settings.nodes.max,
         pod=pod,
-        nics=machine.efa_max if claims else 0,
+        nics=machine.nics if claims else 0,
         device_class=EFA_DEVICE_CLASS if claims else None,
         wait_s=node_wait_s(settings),
     )

@@ -14,7 +14,7 @@ import pulumi_kubernetes as kubernetes
 from pulumi import ResourceOptions
 
 from infra.catalog.aws import zone_region
-from infra.catalog.machines import EksMachine, eks_machine
+from infra.catalog.machines import EKS_CATALOG, EksMachine
 from infra.catalog.pins import KUBERAY, KUEUE
 from infra.eks.addons import BEFORE_NODES, Addons, mirrored
 from infra.eks.autoscaler import Autoscaler, AutoscalerRights
@@ -48,7 +48,7 @@ def deploy(settings: EksSettings) -> dict[str, Any]:
     problems = region_problems(settings, aws.config.region)
     if problems:
         raise SettingsError(problems, origin=f"The configuration of stack {pulumi.get_stack()}")
-    names, machine = EksNames(pulumi.get_stack(), str(aws.config.region)), eks_machine(settings.nodes.machine)
+    names, machine = EksNames(pulumi.get_stack(), str(aws.config.region)), EKS_CATALOG[settings.nodes.machine]
     stack = EksStack(settings, machine, names)
     return cloud_outputs(settings, machine, names.named("ray"), pulumi.Output.secret(stack.kubeconfig), stack.token)
 
@@ -83,7 +83,7 @@ def ray_args(
     return RayArgs(
         settings=settings,
         name=name,
-        pod=gpu_pod(settings, eks_machine(settings.nodes.machine)),
+        pod=gpu_pod(settings, EKS_CATALOG[settings.nodes.machine]),
         folder=folder,
         head_selector=SYSTEM_NODES,
         head_environment=HEAD_ENVIRONMENT,

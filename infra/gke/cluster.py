@@ -26,7 +26,7 @@ from infra.catalog.gcp import (
     SYSTEM_MAX_NODES,
     SYSTEM_POOL,
 )
-from infra.catalog.machines import gke_machine
+from infra.catalog.machines import GKE_CATALOG
 from infra.gke.network import ClusterNetwork
 from infra.gke.site import PODS_RANGE, SERVICES_RANGE, NoVersionError, Site, control_plane_version, minimum_version
 from infra.kubernetes import resources
@@ -89,7 +89,7 @@ class GkeCluster(pulumi.ComponentResource):
 
     def _cluster(self, name: str, args: GkeClusterArgs) -> container.Cluster:
         site, settings = args.site, args.settings
-        minimum = minimum_version(settings, gke_machine(settings.nodes.machine))
+        minimum = minimum_version(settings, GKE_CATALOG[settings.nodes.machine])
         versions = gcp.container.get_engine_versions_output(location=site.region)
         return container.Cluster(
             name,

@@ -16,7 +16,7 @@ from pulumi_gcp import compute, container
 
 from infra.catalog.capacity import GKE_CAPACITIES, GkeCapacity
 from infra.catalog.gcp import BOOT_DISK_GB, FALLBACK_POOL, GPU_POOL
-from infra.catalog.machines import gke_machine
+from infra.catalog.machines import GKE_CATALOG
 from infra.catalog.pins import COMPUTE_CLASS_API
 from infra.gke.cluster import GkeCluster
 from infra.gke.network import NodeNetwork
@@ -50,7 +50,7 @@ class GpuPools(pulumi.ComponentResource):
     def __init__(self, name: str, args: GpuPoolsArgs, opts: ResourceOptions | None = None) -> None:
         super().__init__("rdma-ray:gke:GpuPools", name, {}, opts)
         self._args = args
-        self._machine = gke_machine(args.settings.nodes.machine)
+        self._machine = GKE_CATALOG[args.settings.nodes.machine]
         types = compute.get_machine_types_output(zone=args.site.zone, filter=f'name = "{self._machine.name}"')
         self._machine_type = types.apply(partial(_machine_type, machine=self._machine.name, zone=args.site.zone))
         kinds = zip((GPU_POOL, FALLBACK_POOL), args.settings.nodes.capacities, strict=False)

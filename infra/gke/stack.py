@@ -12,7 +12,7 @@ import pulumi_kubernetes as kubernetes
 from pulumi import ResourceOptions
 
 from infra.addresses import gke_addresses
-from infra.catalog.machines import gke_machine
+from infra.catalog.machines import GKE_CATALOG
 from infra.gke.cluster import GkeCluster, GkeClusterArgs
 from infra.gke.device_networks import DeviceNetworks, Dranet
 from infra.gke.nccl_installer import NcclInstaller
@@ -43,7 +43,7 @@ def deploy(settings: GkeSettings) -> dict[str, Any]:
     if problems := project_problems(gcp.config.project):
         raise SettingsError(problems, origin=f"The configuration of stack {pulumi.get_stack()}")
     stack = GkeStack(pulumi.get_stack(), settings)
-    machine = gke_machine(settings.nodes.machine)
+    machine = GKE_CATALOG[settings.nodes.machine]
     return cloud_outputs(
         settings, machine, stack.site.named("ray"), pulumi.Output.secret(stack.kubeconfig), stack.token
     )
@@ -76,7 +76,7 @@ def ray_args(
     return RayArgs(
         settings=settings,
         name=name,
-        pod=gpu_pod(settings, gke_machine(settings.nodes.machine)),
+        pod=gpu_pod(settings, GKE_CATALOG[settings.nodes.machine]),
         folder=folder,
         head_selector=SYSTEM_NODES,
         metrics_namespace=METRICS_NAMESPACE,
@@ -98,7 +98,7 @@ class GkeStack(pulumi.ComponentResource):
         self._own = ResourceOptions(parent=self)
         self._settings = settings
         self.site = site = Site(name, str(gcp.config.project), settings.location)
-        self._machine = gke_machine(settings.nodes.machine)
+        self._machine = GKE_CATALOG[settings.nodes.machine]
         base_range = IPv4Network(settings.network.base_range)
         self._addresses = gke_addresses(base_range, settings.nodes.max, self._machine.nics)
         network = ClusterNetwork("cluster", site, self._addresses, self._own)

@@ -45,7 +45,7 @@ def interfaces_are_the_machines(stack: Stack) -> Iterator[str]:
         if found != wanted:
             yield f"{template.name}: {found}"
         efas = Counter(card for card, _, kind in found if kind in EFA)
-        if len(efas) != machine.efa_max or set(efas.values()) != {1}:
+        if len(efas) != machine.nics or set(efas.values()) != {1}:
             yield f"{template.name}: {sum(efas.values())} EFAs on {len(efas)} cards"
 
 
@@ -257,7 +257,7 @@ def empty_groups_wake(stack: Stack) -> Iterator[str]:
     machine = machine_of(stack)
     wanted = {"nvidia.com/gpu": machine.gpus}
     if stack.eks.fabric == "efa":
-        wanted["vpc.amazonaws.com/efa"] = machine.efa_max
+        wanted["vpc.amazonaws.com/efa"] = machine.nics
     prefix = "k8s.io/cluster-autoscaler/node-template/resources/"
     found = {str(at(tag, "tag.key")).removeprefix(prefix): at(tag, "tag.value") for tag in stack.of(GROUP_TAG)}
     if found != {key: str(value) for key, value in wanted.items()}:

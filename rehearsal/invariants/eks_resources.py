@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from infra.catalog.capacity import EKS_CAPACITIES, EksCapacity
-from infra.catalog.machines import EksMachine, eks_machine
+from infra.catalog.machines import EKS_CATALOG, EksMachine
 from rehearsal.graph import Node
 from rehearsal.invariants.invariant import Stack, at
 
@@ -53,7 +53,7 @@ def efa_group(stack: Stack) -> Node | None:
 
 def machine_of(stack: Stack) -> EksMachine:
     """Return the machine of the stack's GPU nodes."""
-    return eks_machine(stack.eks.nodes.machine)
+    return EKS_CATALOG[stack.eks.nodes.machine]
 
 
 def capacity_of(stack: Stack) -> EksCapacity:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from infra.catalog.machines import GkeMachine, gke_machine
+from infra.catalog.machines import GKE_CATALOG, GkeMachine
 from infra.gke.pod import GVNIC_NETWORK, rdma_network
 from rehearsal.graph import Node
 from rehearsal.invariants.invariant import Stack, at
@@ -23,7 +23,7 @@ def own_networks(stack: Stack) -> bool:
 
 def machine_of(stack: Stack) -> GkeMachine:
     """Return the machine of the GPU nodes."""
-    return gke_machine(stack.gke.nodes.machine)
+    return GKE_CATALOG[stack.gke.nodes.machine]
 
 
 def roce_networks(stack: Stack) -> list[Node]:

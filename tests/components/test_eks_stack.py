@@ -109,7 +109,7 @@ def test_valid_combination_registers(machine: str, capacity: str, fabric: str) -
     assert group.get("instanceTypes") == (None if kind.market_type else [machine])
     least = 1 if fabric == "efa-dranet" else 0
     assert group["scalingConfig"] == {"desiredSize": least, "minSize": least, "maxSize": 2}
-    assert sum(one["interfaceType"] != "interface" for one in template["networkInterfaces"]) == facts.efa_max
+    assert sum(one["interfaceType"] != "interface" for one in template["networkInterfaces"]) == facts.nics
     tags = {made.inputs["tag"]["key"].rpartition("resources/")[2] for made in of(stack, AUTOSCALING_TAG).values()}
     assert tags == {"nvidia.com/gpu", *(["vpc.amazonaws.com/efa"] if fabric == "efa" else [])}
     groups = {made.inputs["autoscalingGroupName"] for made in of(stack, AUTOSCALING_TAG).values()}

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from infra.catalog.machines import eks_machine
+from infra.catalog.machines import EKS_CATALOG
 from infra.eks.interfaces import interfaces
 from rehearsal.clouds.aws import tokens
 from rehearsal.clouds.aws.cloud import CLOUD
@@ -50,7 +50,7 @@ def layout(machine: str, groups: list[str]) -> list[Json]:
             "securityGroups": groups,
             "deleteOnTermination": "true",
         }
-        for one in interfaces(eks_machine(machine))
+        for one in interfaces(EKS_CATALOG[machine])
     ]
 
 

@@ -43,7 +43,7 @@ def test_layout_matches_table(machine: EksMachine) -> None:
 def test_layout_has_one_efa_per_card(machine: EksMachine) -> None:
     layout = interfaces(machine)
     with_efa = [one.card for one in layout if one.kind != "interface"]
-    assert len(with_efa) == len(set(with_efa)) == machine.efa_max
+    assert len(with_efa) == len(set(with_efa)) == machine.nics
     assert len({(one.card, one.device) for one in layout}) == len(layout)
     assert layout[0].kind != "efa-only", "an EFA without an address cannot be the primary interface"
     assert all(one.kind == "efa-only" for one in layout[1:])

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from infra.catalog.machines import eks_machine, gke_machine
+from infra.catalog.machines import EKS_CATALOG, GKE_CATALOG
 from infra.catalog.pins import DEVICE_API
 from infra.eks.pod import OBSOLETE
 from infra.eks.pod import fabric as efa_fabric
@@ -32,12 +32,12 @@ EKS_MACHINES = {
 
 def on_gke(changes: dict[str, Any] | None = None) -> GpuPod:
     settings = gke(changes)
-    return gke_pod(settings, gke_machine(settings.nodes.machine))
+    return gke_pod(settings, GKE_CATALOG[settings.nodes.machine])
 
 
 def on_eks(changes: dict[str, Any] | None = None) -> GpuPod:
     settings = eks(changes)
-    return eks_pod(settings, eks_machine(settings.nodes.machine))
+    return eks_pod(settings, EKS_CATALOG[settings.nodes.machine])
 
 
 def every_pod() -> list[tuple[str, GpuPod]]:
@@ -188,14 +188,14 @@ def test_efa_environment_is_short() -> None:
 
 
 def test_fabrics() -> None:
-    ultra, a4 = gib_fabric(gke_machine("a3-ultragpu-8g")), gib_fabric(gke_machine("a4-highgpu-8g"))
+    ultra, a4 = gib_fabric(GKE_CATALOG["a3-ultragpu-8g"]), gib_fabric(GKE_CATALOG["a4-highgpu-8g"])
     assert (ultra.transport, ultra.gbps, a4.gbps) == ("gib", 3200, 3200)
     for fabric, file in ((ultra, "tuner_config_a3u.txtpb"), (a4, "tuner_config_a4.txtpb")):
         scripted = {variable.name: variable.value for variable in fabric.scripted}
         assert scripted["NCCL_TUNER_CONFIG_PATH"] == f"/usr/local/gib/configs/{file}"
         assert scripted["NCCL_NET"] == "gIB"
         assert scripted["NCCL_IB_TC"] == "52"
-    efa = efa_fabric(eks_machine("p6-b300.48xlarge"))
+    efa = efa_fabric(EKS_CATALOG["p6-b300.48xlarge"])
     assert (efa.transport, efa.nics, efa.gbps) == ("efa", 16, 6400)
     assert (SOCKET.transport, SOCKET.nics, SOCKET.gbps) == ("socket", None, None)
 
@@ -213,8 +213,8 @@ def test_changes_of_a_caller_do_not_affect_the_pod() -> None:
 
 def test_fabric_of_another_cloud_and_unsupported_machine_are_rejected() -> None:
     with pytest.raises(ValueError, match="efa is not a fabric of gke"):
-        gke_pod(eks(), gke_machine("a4-highgpu-8g"))  # type: ignore[arg-type]
+        gke_pod(eks(), GKE_CATALOG["a4-highgpu-8g"])  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="multi-network is not a fabric of eks"):
-        eks_pod(gke(), eks_machine("p5.48xlarge"))  # type: ignore[arg-type]
+        eks_pod(gke(), EKS_CATALOG["p5.48xlarge"])  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="not supported"):
-        gke_pod(gke(), gke_machine("a4x-highgpu-4g"))
+        gke_pod(gke(), GKE_CATALOG["a4x-highgpu-4g"])

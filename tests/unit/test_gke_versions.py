@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from infra.catalog.gcp import version_key
-from infra.catalog.machines import gke_machine
+from infra.catalog.machines import GKE_CATALOG
 from infra.gke.site import NoVersionError, control_plane_version, minimum_version
 from tests.unit.stacks import gke
 
@@ -30,7 +30,7 @@ def test_versions_are_ordered_by_number() -> None:
 )
 def test_minimum_depends_on_machine_capacity_and_fabric(changes: dict[str, object], minimum: str) -> None:
     settings = gke(changes)
-    assert minimum_version(settings, gke_machine(settings.nodes.machine)) == minimum
+    assert minimum_version(settings, GKE_CATALOG[settings.nodes.machine]) == minimum
 
 
 def test_default_of_the_channel_is_used_if_new_enough() -> None:

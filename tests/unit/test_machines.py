@@ -8,8 +8,8 @@ from dataclasses import fields
 import pytest
 
 from infra.catalog.baselines import BASELINES, GIB
-from infra.catalog.capacity import EKS_CAPACITIES, GKE_CAPACITIES, offered
-from infra.catalog.machines import CATALOG, EKS_CATALOG, Machine, eks_machine, gke_machine
+from infra.catalog.capacity import CAPACITIES, EKS_CAPACITIES, GKE_CAPACITIES
+from infra.catalog.machines import CATALOG, EKS_CATALOG, Machine
 from infra.outputs import floors
 
 from .stacks import names
@@ -34,7 +34,7 @@ def test_facts_have_source_and_date(row: Machine) -> None:
 def test_row_is_consistent(row: Machine) -> None:
     assert CATALOG[row.name] is row
     assert row.nics % row.gpus == 0 or row.gpus % row.nics == 0
-    assert set(row.capacities) <= set(offered(row.cloud))
+    assert set(row.capacities) <= set(CAPACITIES[row.cloud])
     assert row.unsupported is None or row.arch == "arm64"
     if row.pod_cpus is not None and row.vcpus is not None:
         assert row.pod_cpus < row.vcpus
@@ -62,17 +62,10 @@ def test_line_rate(name: str, gpus: int, nics: int, gbps: int) -> None:
     assert (row.gpus, row.nics, row.nics * row.gbps_per_nic) == (gpus, nics, gbps)
 
 
-def test_efa_per_network_card() -> None:
-    for row in EKS_CATALOG.values():
-        assert row.efa_max == row.nics
-        assert row.network_cards - row.efa_max == (0 if row.card_zero_efa else 1), row.name
-
-
-def test_lookup_rejects_other_clouds() -> None:
-    with pytest.raises(KeyError, match="not a machine type of gke"):
-        gke_machine("p5.48xlarge")
-    with pytest.raises(KeyError, match="not a machine type of eks"):
-        eks_machine(None)
+def test_only_b300_has_a_card_without_efa() -> None:
+    assert {row.name: row.network_cards for row in EKS_CATALOG.values() if row.network_cards != row.nics} == {
+        "p6-b300.48xlarge": 17
+    }
 
 
 def test_capacities_match_settings() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from infra.catalog.machines import CATALOG, eks_machine, gke_machine
+from infra.catalog.machines import CATALOG, EKS_CATALOG, GKE_CATALOG
 from infra.eks import pod as on_eks
 from infra.gke import queue as on_gke
 from infra.kubernetes.queue_objects import (
@@ -50,8 +50,8 @@ def args_of(stack: dict[str, Any]) -> QueueArgs:
     settings = parse(changed(stack, {"queue": "kueue"}))
     assert not isinstance(settings, LocalSettings)
     if isinstance(settings, GkeSettings):
-        return on_gke.queue_args(settings, gke_machine(settings.nodes.machine))
-    return on_eks.queue_args(settings, eks_machine(settings.nodes.machine))
+        return on_gke.queue_args(settings, GKE_CATALOG[settings.nodes.machine])
+    return on_eks.queue_args(settings, EKS_CATALOG[settings.nodes.machine])
 
 
 def all_objects(args: QueueArgs) -> list[dict[str, Any]]:
@@ -189,7 +189,7 @@ def test_requests_of_workers_are_in_canonical_form(machine: str) -> None:
 def test_run_time_of_nodes_is_passed_on_with_queued_provisioning() -> None:
     def max_run_s(changes: dict[str, Any]) -> int | None:
         settings = gke({"queue": "kueue", **changes})
-        return on_gke.queue_args(settings, gke_machine(settings.nodes.machine)).max_run_s
+        return on_gke.queue_args(settings, GKE_CATALOG[settings.nodes.machine]).max_run_s
 
     assert max_run_s(QUEUED) == 168 * 3600
     assert max_run_s({**QUEUED, "nodes.maxRunHours": 5}) == 18_000

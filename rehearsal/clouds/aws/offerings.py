@@ -118,7 +118,7 @@ def instance_type(name: str) -> InstanceType | None:
             name=name,
             cards=row.network_cards,
             per_card=INTERFACES_PER_CARD[name],
-            efa_max=row.efa_max,
+            efa_max=row.nics,
             card_zero_efa=row.card_zero_efa,
             accelerated=True,
             arm=row.arch == "arm64",

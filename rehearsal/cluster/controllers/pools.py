@@ -205,7 +205,7 @@ def _eks(state: View, cluster: str) -> Iterator[Pool]:
             memory=memory,
             storage=(row.nvme_gb if row else 100) * 10**9,
             gpus=row.gpus if row else 0,
-            nics=row.efa_max if row else 0,
+            nics=row.nics if row else 0,
             announced={
                 str(tag["key"]).removeprefix(TEMPLATE_TAG): int(tag["value"])
                 for tag in tags
