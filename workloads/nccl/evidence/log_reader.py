@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import io
 import re
+from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from workloads.nccl.evidence.facts import WARNINGS_KEPT, Channel, Choice, LogFacts, Transport
+from workloads.nccl.evidence.facts import WARNINGS_KEPT, Channel, Choice, LogFacts
 from workloads.nccl.evidence.raw_log import redacted
 
 LONGEST_WARNING = 500  # characters of a warning that are kept
@@ -31,17 +32,18 @@ _COMM = re.compile(
     r"(?: nNodes (?P<nnodes>\d{1,9}))?",
     re.ASCII,
 )
+# `(PCI)` since 2.26: GPUDirect RDMA through the PCIe switch of a machine with C2C links.
+_VIA = (
+    r"via (?P<transport>P2P|SHM|NVLS|NET|COLLNET)/(?:(?<!NET/)|(?P<plugin>[^/\n]{1,64})/(?P<device>\d{1,6})"
+    r"(?:\(-?\d{1,9}\))?(?P<gdrdma>/GDRDMA)?)"
+)
 _CHANNEL = re.compile(
     r"Channel \d{1,4}(?:/\d{1,4})? : (?P<sender>\d{1,9})\[[0-9a-f]{1,16}\] -> (?P<receiver>\d{1,9})\[[0-9a-f]{1,16}\]"
-    r"(?: \[(?P<end>send|receive)\])? via (?P<via>.*)",
+    rf"(?: \[(?P<end>send|receive)\])? {_VIA}",
     re.ASCII,
 )
 _COLLNET = re.compile(
-    r"CollNet \d{1,4}/\d{1,4} : (?P<rank>\d{1,9}) \[(?P<end>send|receive)\] via (?P<via>COLLNET/.*)", re.ASCII
-)
-# `(PCI)` since 2.26: GPUDirect RDMA through the PCIe switch of a machine with C2C links.
-_VIA_NET = re.compile(
-    r"(?:NET|COLLNET)/(?P<plugin>[^/\n]{1,64})/(?P<device>\d{1,6})(?:\(-?\d{1,9}\))?(?P<gdrdma>/GDRDMA)?", re.ASCII
+    rf"CollNet \d{{1,4}}/\d{{1,4}} : (?P<sender>(?P<receiver>\d{{1,9}})) \[(?P<end>send|receive)\] {_VIA}", re.ASCII
 )
 _HCA = re.compile(
     r"NET/(?P<plugin>[^:]{1,64}?) : GPU Direct RDMA (?P<state>Enabled|Disabled) for HCA (?P<index>\d{1,6})"
@@ -53,11 +55,11 @@ _PORT = re.compile(r"\[\d{1,6}\] ?([\w.+-]{1,200}):\d{1,6}(?::-?\d{0,9})*/\w", r
 _INTERFACE = re.compile(r"\[\d{1,6}\]([^\s:\[\]]{1,64}):\S{1,128}<\d{1,6}>", re.ASCII)
 _PROVIDER = re.compile(
     r"NET/OFI Selected [Pp]rovider is (?P<provider>[^\s,]{1,64})(?:, fabric is (?P<fabric>[^\s,]{1,64}))?"
-    r" \(found (?P<count>\d{1,6}) nics\)",
+    r" \(found (\d{1,6}) nics\)",
     re.ASCII,
 )
 _INITIALIZING = re.compile(
-    r"NET/\w{1,32} :? ?(?:Initializing|Using) (?:gIB|aws-ofi-nccl)\s+v?(?P<version>\d[\w.+-]{0,40})", re.ASCII
+    r"NET/\w{1,32} :? ?(?:Initializing|Using) (?:gIB|aws-ofi-nccl)\s+v?(?P<plugin_version>\d[\w.+-]{0,40})", re.ASCII
 )
 _NVLS = re.compile(r"\d{1,6} coll channels,.{0,80}? (\d{1,6}) nvls channels", re.ASCII)
 # Before 2.25 the names are numbers, in the order of NCCL_ALGO_* and NCCL_PROTO_* (src/include/nccl_tuner.h).
@@ -68,7 +70,7 @@ _ALGORITHM = re.compile(
 _ALGORITHMS = ("TREE", "RING", "COLLNET_DIRECT", "COLLNET_CHAIN", "NVLS", "NVLS_TREE", "PAT")
 _PROTOCOLS = ("LL", "LL128", "SIMPLE")
 SOCKETS = ("Socket", "FastSocket")  # networks without RDMA: NCCL's own, and Google's plugin for machines without RDMA
-_TRANSPORTS: tuple[Transport, ...] = ("NET", "P2P", "SHM", "NVLS", "COLLNET")
+# From the strongest to the weakest sign that communicators use a network.
 _NETWORKS = ("Using network ", "Assigned NET plugin ", "Initialized NET plugin ")
 
 
@@ -102,32 +104,32 @@ class Communicator:
     started: bool = False
     complete: bool = False
 
+    @property
+    def unfinished(self) -> bool:
+        return self.started and not self.complete
+
 
 @dataclass
 class Reader:
-    """Collects facts from a log's lines. A dict with None as values is an ordered set."""
+    """Collects facts from a log's lines. A dict with None as values is an ordered set.
+
+    The keys of `first` and `every` are names of facts: the first value counts, or each different one.
+    """
 
     lines: int = 0
     whole: bool = True  # the last line has its end, or is complete by its content
     began: bool = False  # a line of an initialization was read
-    versions: dict[str, None] = field(default_factory=dict)
+    first: dict[str, Any] = field(default_factory=dict)
+    every: dict[str, dict[Any, None]] = field(default_factory=lambda: defaultdict(dict))
     networks: dict[str, dict[str, None]] = field(default_factory=lambda: {start: {} for start in _NETWORKS})
-    plugin_version: str | None = None
     comms: dict[tuple[str, str, str], Communicator] = field(default_factory=dict)
     size_of: dict[Writer, int] = field(default_factory=dict)
     nics: dict[str, dict[str, dict[str, None]]] = field(default_factory=dict)  # plugin, host, name
     nics_found: dict[str, int] = field(default_factory=dict)
-    enabled: set[int] = field(default_factory=set)
-    disabled: set[int] = field(default_factory=set)
-    channels: dict[Channel, None] = field(default_factory=dict)
-    seen: set[tuple[str, int | None]] = field(default_factory=set)
-    choices: dict[Choice, None] = field(default_factory=dict)
-    algorithms: dict[str, None] = field(default_factory=dict)
+    gdrdma: dict[str, set[int]] = field(default_factory=lambda: {"Enabled": set(), "Disabled": set()})
+    seen: set[tuple[str, int | None]] = field(default_factory=set)  # connections
     warned: set[str] = field(default_factory=set)  # as written in the log
-    warnings: dict[str, None] = field(default_factory=dict)  # without secrets
-    left_out: int = 0
-    provider: str | None = None
-    fabric: str | None = None
+    warnings_left_out: int = 0
     nvls_channels: int | None = None
 
     def line(self, line: str) -> None:
@@ -138,7 +140,7 @@ class Reader:
         self.whole = line.endswith("\n")
         if version := _VERSION.match(line, at):
             self.lines += 1
-            self.versions[version[1]] = None
+            self.every["versions"][version[1]] = None
         elif (mark := line.find("NCCL INFO ", at)) >= 0:
             self.lines += 1
             self._info(_writer(line[max(0, mark - 400) : mark]), line[mark + 10 : mark + 10 + LONGEST].rstrip())
@@ -154,14 +156,14 @@ class Reader:
         elif " Bytes -> Algo " in text:
             self._algorithm(text)
         elif text.startswith("NET/"):
-            self._net(writer.host, text)
+            self._net(_clean(writer.host), text)
         elif text.startswith(_NETWORKS):
             start = next(start for start in _NETWORKS if text.startswith(start))
             name = text[len(start) :].removesuffix(" to comm")[:64].strip()
             self.networks[start][_plugin(name)] = None
             self.began |= start == _NETWORKS[0]  # NCCL_DEBUG_SUBSYS=NET alone logs the others too
         elif found := _VERSION.match(text):
-            self.versions[found[1]] = None
+            self.every["versions"][found[1]] = None
         elif text.startswith("Bootstrap"):
             self.began = True
         elif "comm " in text and (comm := _COMM.search(text)):
@@ -170,20 +172,18 @@ class Reader:
             self.nvls_channels = max(self.nvls_channels or 0, int(nvls[1]))
 
     def _warn(self, text: str) -> None:
-        if text in self.warned:
-            return
-        if len(self.warned) < WARNINGS_KEPT:
+        if text not in self.warned and len(self.warned) == WARNINGS_KEPT:
+            self.warnings_left_out += 1
+        elif text not in self.warned:
             self.warned.add(text)
-            self.warnings[_clean(redacted(text))[:LONGEST_WARNING]] = None
-        else:
-            self.left_out += 1
+            self.every["warnings"][_clean(redacted(text))[:LONGEST_WARNING]] = None
 
     def _communicator(self, writer: Writer, match: re.Match[str], text: str) -> None:
-        key = (writer.host, writer.pid, match["comm"])
         nranks = int(match["nranks"])
-        nnodes = int(match["nnodes"]) if match["nnodes"] else None
-        comm = self.comms.setdefault(key, Communicator(int(match["rank"]), nranks, nnodes, writer.host))
-        comm.nnodes = comm.nnodes or nnodes
+        comm = self.comms.setdefault(
+            (writer.host, writer.pid, match["comm"]), Communicator(int(match["rank"]), nranks, None, writer.host)
+        )
+        comm.nnodes = comm.nnodes or int(match["nnodes"] or 0) or None
         comm.started |= "Init START" in text
         comm.complete |= "Init COMPLETE" in text
         self.whole |= text.endswith("Init COMPLETE")
@@ -193,109 +193,88 @@ class Reader:
 
     def _channel(self, writer: Writer, text: str) -> None:
         size = self.size_of.get(writer) or self.size_of.get(writer._replace(tid=""))
-        if (shape := (text.partition(" : ")[2], size)) in self.seen:
-            return  # the same connection on another channel
-        if match := _CHANNEL.match(text):
-            sender, receiver = int(match["sender"]), int(match["receiver"])
-        elif match := _COLLNET.match(text):
-            sender = receiver = int(match["rank"])
-        else:
-            return
-        via = match["via"]
-        transport = next((each for each in _TRANSPORTS if via.startswith(each + "/")), None)
-        net = _VIA_NET.match(via)
-        networked = transport in ("NET", "COLLNET")
-        if transport is None or (networked and net is None):
-            return
-        self.seen.add(shape)
-        channel = Channel(
-            sender=sender,
-            receiver=receiver,
-            transport=transport,
-            plugin=_plugin(net["plugin"]) if net and networked else None,
-            device=int(net["device"]) if net and networked else None,
-            gdrdma=bool(net and networked and net["gdrdma"]),
-            end=match["end"],
-            size=size,
-        )
-        self.channels[channel] = None
+        shape = (text.partition(" : ")[2], size)
+        # The same connection on another channel is no new one.
+        if shape not in self.seen and (match := _CHANNEL.match(text) or _COLLNET.match(text)):
+            self.seen.add(shape)
+            channel = Channel(
+                sender=int(match["sender"]),
+                receiver=int(match["receiver"]),
+                transport=match["transport"],
+                plugin=_plugin(match["plugin"]) if match["plugin"] else None,
+                device=int(match["device"]) if match["device"] else None,
+                gdrdma=bool(match["gdrdma"]),
+                end=match["end"],
+                size=size,
+            )
+            self.every["channels"][channel] = None
 
     def _net(self, host: str, text: str) -> None:
         if found := _INITIALIZING.match(text):
-            self.plugin_version = self.plugin_version or found["version"]
+            self.first = found.groupdict() | self.first
         elif found := _HCA.match(text):
-            (self.enabled if found["state"] == "Enabled" else self.disabled).add(int(found["index"]))
+            self.gdrdma[found["state"]].add(int(found["index"]))
             # NCCL joins the ports of a dual-port NIC to one device: mlx5_0+mlx5_1.
             self._name_nics(found["plugin"], host, found["name"].split("+"))
         elif found := _PROVIDER.match(text):
-            self.provider = self.provider or _clean(found["provider"])
-            self.fabric = self.fabric or (_clean(found["fabric"]) if found["fabric"] else None)
-            self.nics_found[_clean(host)] = int(found["count"])
+            self.first = {name: _clean(value) for name, value in found.groupdict().items() if value} | self.first
+            self.nics_found[host] = int(found[3])
         elif found := _USING.match(text):
             devices = found["devices"]
             self._name_nics(found["plugin"], host, _PORT.findall(devices) or _INTERFACE.findall(devices))
 
     def _name_nics(self, plugin: str, host: str, names: list[str]) -> None:
-        known = self.nics.setdefault(_plugin(plugin), {}).setdefault(_clean(host), {})
+        known = self.nics.setdefault(_plugin(plugin), {}).setdefault(host, {})
         known |= {_clean(name): None for name in names if name}
 
     def _algorithm(self, text: str) -> None:
-        if (match := _ALGORITHM.search(text)) is None:
-            return
-        algorithm, protocol = _named(match["algorithm"], _ALGORITHMS), _named(match["protocol"], _PROTOCOLS)
-        self.algorithms[f"{algorithm}/{protocol}"] = None
-        choice = Choice(op=match["op"] or "", size=int(match["size"]), algorithm=algorithm, protocol=protocol)
-        self.choices[choice] = None
+        if match := _ALGORITHM.search(text):
+            algorithm, protocol = _named(match["algorithm"], _ALGORITHMS), _named(match["protocol"], _PROTOCOLS)
+            choice = Choice(op=match["op"] or "", size=int(match["size"]), algorithm=algorithm, protocol=protocol)
+            self.every["choices"][choice] = self.every["algorithms"][f"{algorithm}/{protocol}"] = None
 
     def facts(self) -> LogFacts:
         """Return the facts of the lines read so far."""
         comms = list(self.comms.values())
         nranks = max((comm.nranks for comm in comms), default=None)
         largest = [comm for comm in comms if comm.nranks == nranks]
-        hosts: dict[int, str] = {}
-        for comm in largest:
-            if comm.host:
-                hosts.setdefault(comm.rank, _clean(comm.host))
+        hosts = {comm.rank: _clean(comm.host) for comm in reversed(largest) if comm.host}
         nnodes = max((comm.nnodes for comm in largest if comm.nnodes), default=None)
-        if nnodes is None and nranks is not None and len(hosts) == nranks:
+        if nnodes is None and len(hosts) == nranks:
             nnodes = len(set(hosts.values()))
-        plugins = self._plugins()
-        nics = self._nics(next(iter(plugins), None))
-        cut = any(comm.started and not comm.complete for comm in comms) or (self.began and not comms)
+        plugins = list(self._plugins())
+        nics = self._nics(*plugins[:1])
+        every: dict[str, Any] = {name: list(values) for name, values in self.every.items()}
+        cut = any(comm.unfinished for comm in comms) or (self.began and not comms)
         return LogFacts(
-            nccl_version=next(iter(self.versions), None),
+            **self.first,
+            **every,
+            nccl_version=next(iter(self.every["versions"]), None),
             plugin=next(iter(plugins), None),
-            plugin_version=self.plugin_version,
+            plugins=plugins,
             nranks=nranks,
             nnodes=nnodes,
             hosts=dict(sorted(hosts.items())),
             hcas=list(dict.fromkeys(name for names in nics.values() for name in names)),
-            gdrdma_hcas=sorted(self.enabled),
-            no_gdrdma_hcas=sorted(self.disabled),
-            channels=list(self.channels),
-            algorithms=list(self.algorithms),
-            warnings=list(self.warnings),
+            gdrdma_hcas=sorted(self.gdrdma["Enabled"]),
+            no_gdrdma_hcas=sorted(self.gdrdma["Disabled"]),
             truncated=self.lines > 0 and (cut or not self.whole),
             lines=self.lines,
-            plugins=list(plugins),
-            versions=list(self.versions),
             nics_by_host={host: list(names) for host, names in nics.items() if host and names},
             nics_found={host: count for host, count in self.nics_found.items() if host},
-            provider=self.provider,
-            fabric=self.fabric,
-            choices=list(self.choices),
             nvls_channels=self.nvls_channels,
-            unfinished=sorted({comm.rank for comm in largest if comm.started and not comm.complete}),
-            warnings_left_out=self.left_out,
+            unfinished=sorted({comm.rank for comm in largest if comm.unfinished}),
+            warnings_left_out=self.warnings_left_out,
         )
 
     def _plugins(self) -> dict[str, None]:
         """Return the networks that communicators use; else (weaker) those that were initialized or that name a NIC."""
-        using, assigned, initialized = (self.networks[start] for start in _NETWORKS)
-        carried = {channel.plugin: None for channel in self.channels if channel.transport == "NET" and channel.plugin}
+        using, assigned, initialized = self.networks.values()
+        channels = self.every["channels"]
+        carried = {channel.plugin: None for channel in channels if channel.transport == "NET" and channel.plugin}
         return (using | carried) or assigned or initialized | dict.fromkeys(self.nics)
 
-    def _nics(self, plugin: str | None) -> dict[str, dict[str, None]]:
+    def _nics(self, plugin: str | None = None) -> dict[str, dict[str, None]]:
         """Return the plugin's NICs by host. HPC-X's plugin is named IBext_v8 and logs its NICs as NET/IB."""
         if plugin in self.nics or plugin in SOCKETS or plugin is None:
             return self.nics.get(plugin or "", {})

@@ -141,8 +141,8 @@ def ranks(run: Run, facts: LogFacts | None, expectation: Expectation) -> Iterato
     """Find too few ranks, too many, or ranks in separate groups."""
     expected, found = expectation.ranks, run.ranks
     of = f"{counted(expectation.nodes, 'node')} of {expectation.machine} have {expected} GPUs"
-    if run.groups > 1:
-        yield failure("split", f"the ranks were split into {run.groups} groups (NCCL_TESTS_SPLIT): no group spans all")
+    if (groups := len({member.group for member in run.members})) > 1:
+        yield failure("split", f"the ranks were split into {groups} groups (NCCL_TESTS_SPLIT): no group spans all")
     elif found is None and (facts is None or facts.nranks is None):
         yield failure("ranks-unknown", f"{of}, and neither the output nor a log shows the number of ranks")
     elif found is not None and found < expected:
@@ -153,7 +153,7 @@ def ranks(run: Run, facts: LogFacts | None, expectation: Expectation) -> Iterato
 
 def hosts(run: Run, facts: LogFacts | None, expectation: Expectation) -> Iterator[Finding]:
     """Check that the ranks ran on as many hosts as nodes were requested, evenly."""
-    names = run.hosts or (tuple(facts.hosts.values()) if facts else ())
+    names = run.hosts or (list(facts.hosts.values()) if facts else [])
     nodes, count = expectation.nodes, len(set(names))
     if not names:
         if nodes > 1 and (facts is None or facts.nnodes is None):
@@ -198,7 +198,9 @@ def times(run: Run) -> Iterator[Finding]:
 def gpus(run: Run, expectation: Expectation) -> Iterator[Finding]:
     """Check that the devices are those of the machine."""
     machine = expectation.row
-    others = sorted(name for name in run.gpus if not re.search(rf"\b{machine.gpu}\b", name))
+    others = sorted(
+        name for name in {member.gpu for member in run.members} if name and not re.search(rf"\b{machine.gpu}\b", name)
+    )
     if others:
         text = f"{machine.name} machines have {machine.gpu} GPUs, and the ranks ran on {', '.join(others)}"
         yield failure("other-gpu", text)

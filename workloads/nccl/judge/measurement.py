@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from workloads.exits import WorkloadError
 from workloads.nccl.evidence.facts import LogFacts
 from workloads.nccl.result import Finding
 
-Form = Literal["rdma-ray", "nccl-tests", "nccl-tests JSON", "unreadable", "none"]
+Form = Literal["rdma-ray", "nccl-tests", "unreadable", "none"]
 
 
 class UnreadableError(WorkloadError):
@@ -45,14 +45,20 @@ class MeasuredRow:
 
 
 @dataclass(frozen=True)
+class Member:
+    """Rank that the output lists. `gpu` is the model of its device, `group` the communicator it was split into."""
+
+    rank: int
+    host: str
+    gpu: str
+    group: int = 0
+
+
+@dataclass
 class Run:
     """One run of a benchmark.
 
     Attributes:
-        ranks: Size of the communicator that the rows are about.
-        hosts: Host of every rank that the output lists.
-        gpus: Models of the ranks' devices.
-        groups: Communicators that the ranks were split into.
         ended: The output has the last lines that its tool writes.
         stated_wrong: The tool's own count of wrong elements.
         algorithm: NCCL_ALGO, if the output shows it.
@@ -63,18 +69,26 @@ class Run:
             fastest rank, 3 the slowest rank.
     """
 
-    rows: tuple[MeasuredRow, ...]
-    ranks: int | None = None
-    hosts: tuple[str, ...] = ()
-    gpus: frozenset[str] = frozenset()
-    groups: int = 1
-    ended: bool = True
+    rows: list[MeasuredRow] = field(default_factory=list)
+    members: list[Member] = field(default_factory=list)
+    ended: bool = False
     stated_wrong: int | None = None
     algorithm: str | None = None
-    damaged: tuple[str, ...] = ()
+    damaged: list[str] = field(default_factory=list)
     guarded: int = 0
     unverified: int = 0
     average: int | None = None
+
+    @property
+    def ranks(self) -> int | None:
+        """Size of the communicator that the rows are about, which is the first group; None if no rank is listed."""
+        first = min(self.members, key=lambda member: member.rank, default=None)
+        return sum(member.group == first.group for member in self.members) if first else None
+
+    @property
+    def hosts(self) -> list[str]:
+        """Host of every rank that the output lists."""
+        return [member.host for member in self.members]
 
 
 @dataclass(frozen=True)

@@ -10,25 +10,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from workloads.nccl.judge.measurement import Figures, MeasuredRow, Measurement, Run, UnreadableError
+from workloads.nccl.judge.measurement import Figures, MeasuredRow, Measurement, Member, Run, UnreadableError
 
-OPERATIONS = {
-    "all_reduce": "all_reduce",
-    "all_gather": "all_gather",
-    "reduce_scatter": "reduce_scatter",
-    "alltoall": "all_to_all",
-    "broadcast": "broadcast",
-    "reduce": "reduce",
-    "gather": "gather",
-    "scatter": "scatter",
-    "sendrecv": "sendrecv",
-    "alltoallv": "alltoallv",
-    "hypercube": "hypercube",
-}
+_UNCHANGED = "all_reduce all_gather reduce_scatter broadcast reduce gather scatter sendrecv alltoallv hypercube"
+OPERATIONS = {"alltoall": "all_to_all"} | {name: name for name in _UNCHANGED.split()}
 UNNAMED = "?"
 """Operation of rows in an output that does not name it: versions before 2.17 do not."""
 
@@ -41,7 +30,7 @@ _ANSI = re.compile(r"\x1b\[[0-9;?]{0,16}[A-Za-z]")
 # Tags of Open MPI's --tag-output and PRRTE, after a time or a pod's name that a collector may have added.
 _MPI = re.compile(r"^.{0,200}?\[[^\[\]\s]{0,80}?\d+,\d+\] ?<std(?:out|err)> ?: ?")
 # Last line of a watchdog, a scheduler or a time limit.
-_HANG = re.compile(
+HANG = re.compile(
     r"Test timeout \(\d+s\)"  # nccl-tests -T
     r"|[Ww]atchdog caught collective operation timeout"  # torch.distributed
     r"|NCCL WARN .{0,400}(?:[Tt]imed ?-?out|[Tt]imeout)"
@@ -49,7 +38,7 @@ _HANG = re.compile(
     r"|CANCELLED AT .{0,40} DUE TO TIME LIMIT"  # Slurm
     r"|DeadlineExceeded"  # a Kubernetes Job's activeDeadlineSeconds
 )
-_ERROR = re.compile(
+ERROR = re.compile(
     r"Test (?:NCCL|CUDA) failure"
     r"|Invalid number of GPUs"
     r"|mpirun noticed that|mpirun was unable|ORTE (?:was unable|has lost)|PRTE has lost"
@@ -78,24 +67,10 @@ def clean(text: str) -> Iterator[str]:
         yield _MPI.sub("", _ANSI.sub("", line)).rstrip()
 
 
-def hangs(text: str) -> tuple[str, ...]:
-    """Return the first lines about a hang or a time-out."""
-    return _found(_HANG, text)
-
-
-def errors(text: str) -> tuple[str, ...]:
-    """Return the first lines about why a run failed."""
-    return _found(_ERROR, text)
-
-
-def _found(pattern: re.Pattern[str], text: str) -> tuple[str, ...]:
-    found: dict[str, None] = {}
-    for line in clean(text):
-        if pattern.search(line[:2000]):
-            found[line.strip()[:300]] = None
-            if len(found) == KEPT:
-                break
-    return tuple(found)
+def first_lines(pattern: re.Pattern[str], text: str) -> tuple[str, ...]:
+    """Return the first different lines that match `HANG` or `ERROR`."""
+    found = (line.strip()[:300] for line in clean(text) if pattern.search(line[:2000]))
+    return tuple(dict.fromkeys(found))[:KEPT]
 
 
 def is_text(text: str) -> bool:
@@ -110,100 +85,66 @@ def _is_row(line: str) -> bool:
 
 def read(text: str, op: str | None = None) -> Measurement:
     """Read the text output; `op` applies if it names no operation. UnreadableError for a table with unknown columns."""
-    reader = _Reader(op)
+    reader = _Reader(op or UNNAMED)
     for line in clean(text):
         reader.line(line)
-    return Measurement("nccl-tests", tuple(run.run() for run in reader.runs), hangs(text), errors(text))
-
-
-@dataclass(frozen=True)
-class _Rank:
-    rank: int
-    group: int
-    host: str
-    gpu: str
-
-
-def _ranks(ranks: Sequence[_Rank]) -> dict[str, Any]:
-    """Return the fields of a Run that its ranks determine. The rows are those of the first group."""
-    ranks = sorted(ranks, key=lambda rank: rank.rank)
-    return {
-        "ranks": sum(rank.group == ranks[0].group for rank in ranks) or None,
-        "hosts": tuple(rank.host for rank in ranks),
-        "gpus": frozenset(rank.gpu for rank in ranks if rank.gpu),
-        "groups": len({rank.group for rank in ranks}) or 1,
-    }
+    return Measurement("nccl-tests", tuple(reader.runs), first_lines(HANG, text), first_lines(ERROR, text))
 
 
 @dataclass
-class _Run:
-    op: str
-    columns: list[str] = field(default_factory=lambda: STANDARD)
-    ranks: list[_Rank] = field(default_factory=list)
-    rows: list[MeasuredRow] = field(default_factory=list)
-    damaged: list[str] = field(default_factory=list)
-    out_of_bounds: int | None = None
-    average: bool = False
-    algorithm: str | None = None
-    average_of: int | None = None
-
-    def run(self) -> Run:
-        return Run(
-            rows=tuple(self.rows),
-            **_ranks(self.ranks),
-            ended=self.out_of_bounds is not None or self.average,
-            stated_wrong=self.out_of_bounds,
-            algorithm=self.algorithm,
-            damaged=tuple(self.damaged),
-            average=self.average_of,
-        )
-
-
 class _Reader:
-    def __init__(self, op: str | None) -> None:
-        self.op = op
-        self.algorithm: str | None = None
-        self.average_of: int | None = None
-        self.runs: list[_Run] = []
+    """Reads lines into runs. `named` is the operation named last, `op` and `columns` are those of the last run."""
+
+    named: str
+    op: str = UNNAMED
+    columns: list[str] = field(default_factory=list)
+    algorithm: str | None = None
+    average: int | None = None
+    runs: list[Run] = field(default_factory=list)
 
     def line(self, line: str) -> None:
         if match := _ALGO.search(line):
             self.algorithm = match[1].lower()
         if (match := _PROGRAM.search(line)) and match[1] in OPERATIONS and "concluded" not in line:
-            self.op = OPERATIONS[match[1]]
+            self.named = OPERATIONS[match[1]]
             if average := _AVERAGE_OF.search(line, match.end()):
-                self.average_of = int(average[1])
+                self.average = int(average[1])
         if _START.search(line):
-            self.runs.append(_Run(self.op or UNNAMED))
+            self.begin()
         elif match := _RANK.search(line):
-            rank = _Rank(int(match["rank"]), int(match["group"] or 0), match["host"], match["gpu"].strip())
-            self.current().ranks.append(rank)
+            member = Member(int(match["rank"]), match["host"], match["gpu"].strip(), int(match["group"] or 0))
+            self.run().members.append(member)
         elif match := _HEADER.search(line):
-            self.current().columns = _names(match["names"])
+            self.run()
+            self.columns = _names(match["names"])
         elif match := _OUT_OF_BOUNDS.search(line):
             # FAILED counts as at least one wrong value.
-            self.current().out_of_bounds = max(int(match[1]), int(match[2] == "FAILED"))
+            self.run().stated_wrong = max(int(match[1]), int(match[2] == "FAILED"))
+            self.run().ended = True
         elif _AVERAGE.search(line):
-            self.current().average = True
+            self.run().ended = True
         elif match := _ROW.search(line):
             self.row(match, line)
         elif _CUT_ROW.match(line) and self.runs and self.runs[-1].rows:
             self.runs[-1].damaged.append(line.strip())
 
-    def current(self) -> _Run:
+    def begin(self) -> None:
+        self.runs.append(Run())
+        self.op, self.columns = self.named, STANDARD
+
+    def run(self) -> Run:
         if not self.runs:
-            self.runs.append(_Run(self.op or UNNAMED))
-        run = self.runs[-1]
-        run.algorithm, run.average_of = self.algorithm, self.average_of
-        return run
+            self.begin()
+        self.runs[-1].algorithm, self.runs[-1].average = self.algorithm, self.average
+        return self.runs[-1]
 
     def row(self, match: re.Match[str], line: str) -> None:
-        run = self.current()
-        columns = _columns(run.columns, match["rest"].split())
+        run = self.run()
+        columns = _columns(self.columns, match["rest"].split())
         if columns is None:
             run.damaged.append(line.strip()[:200])
-            return
-        run.rows.append(MeasuredRow(run.op, int(match["size"]), match["type"], *columns))
+        else:
+            run.rows.append(MeasuredRow(self.op, int(match["size"]), match["type"], *columns))
 
 
 def _names(text: str) -> list[str]:
@@ -224,30 +165,31 @@ def _columns(names: list[str], values: list[str]) -> tuple[Figures | None, Figur
     width = len(names) - 3
     block = width - starts[-1]
     if len(starts) == 2 and len(values) == width - block:
-        return None, _figures(names[starts[0] + 3 :], values[starts[0] :])
+        return None, _block(names[starts[0] + 3 :], values[starts[0] :])
     # A time stamp at the end contains a space.
     if len(values) != width and not (names[-1] == "timestamp" and len(values) > width):
         return None
-    found = [_figures(names[start + 3 :], values[start:]) for start in starts]
-    if None in found:
-        return None
-    return (found[0], found[1]) if len(found) == 2 else (found[0], None)
+    found = [_block(names[start + 3 :], values[start:]) for start in starts]
+    return None if None in found else (found[0], found[1] if len(found) == 2 else None)
 
 
-def _figures(names: list[str], values: list[str]) -> Figures | None:
+def _block(names: list[str], values: list[str]) -> Figures | None:
     if tuple(names[:3]) != BLOCK:
         return None
     try:
-        time_us, algbw, busbw = map(float, values[:3])
         # Before 2.13 the column is the largest error of an element, and only the footer counts wrong values.
-        wrong = None if values[3] == "N/A" else int(float(values[3])) if names[3] == "#wrong" else 0
+        wrong = None if values[3] == "N/A" else values[3] if names[3] == "#wrong" else 0
+        return _figures(*values[:3], wrong=wrong)
     except (ValueError, IndexError, OverflowError):
         return None
-    return Figures(time_us, algbw, busbw, wrong) if _finite(time_us, algbw, busbw) else None
 
 
-def _finite(time_us: float, *bandwidths: float) -> bool:
-    return all(map(math.isfinite, (time_us, *bandwidths))) and time_us > 0
+def _figures(*values: Any, wrong: Any) -> Figures:
+    """Convert the values of a column. ValueError if they are no figures."""
+    time_us, algbw, busbw = map(float, values)
+    if not all(map(math.isfinite, (time_us, algbw, busbw))) or time_us <= 0:
+        raise ValueError(f"a row's figures are no figures: {values}")
+    return Figures(time_us, algbw, busbw, None if wrong is None else int(float(wrong)))
 
 
 def is_report(document: Mapping[str, Any]) -> bool:
@@ -258,7 +200,7 @@ def is_report(document: Mapping[str, Any]) -> bool:
 def read_report(document: Mapping[str, Any], op: str | None = None) -> Measurement:
     """Read the JSON report; `op` applies if it names no operation. UnreadableError for a missing or mistyped key."""
     try:
-        return Measurement("nccl-tests JSON", (_reported(document, op),), errors=tuple(document.get("errors") or ()))
+        return Measurement("nccl-tests", (_reported(document, op),), errors=tuple(document.get("errors") or ()))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise UnreadableError(
             f"nccl-tests' JSON has another form than its version 1: {type(error).__name__} {error}"
@@ -275,16 +217,14 @@ def _reported(document: Mapping[str, Any], op: str | None) -> Run:
     algorithm = environment.get("NCCL_ALGO", "")
     bounds = document.get("out_of_bounds")
     return Run(
-        rows=tuple(
+        rows=[
             MeasuredRow(op, int(row["size"]), str(row["type"]), _column(row, "out_of_place"), _column(row, "in_place"))
             for row in document.get("results", ())
-        ),
-        **_ranks(
-            [
-                _Rank(int(device["rank"]), device.get("group", 0), device["hostname"], device.get("device_info") or "")
-                for device in document["config"].get("devices", ())
-            ]
-        ),
+        ],
+        members=[
+            Member(int(device["rank"]), device["hostname"], device.get("device_info") or "", device.get("group", 0))
+            for device in document["config"].get("devices", ())
+        ],
         ended=bounds is not None,
         stated_wrong=None if bounds is None else max(int(bounds["count"]), int(bounds.get("okay") == "false")),
         algorithm=algorithm.lower() if algorithm.isalpha() else None,
@@ -297,8 +237,4 @@ def _column(row: Mapping[str, Any], name: str) -> Figures | None:
         return None
     if "cpu_time" in column:
         raise UnreadableError("the time is CPU time (nccl-tests -C): measure without -C")
-    wrong = column["nwrong"]
-    time_us, algbw, busbw = (float(column[key]) for key in ("time", "alg_bw", "bus_bw"))
-    if not _finite(time_us, algbw, busbw):
-        raise UnreadableError(f"a row's figures are no figures: {dict(column)}")
-    return Figures(time_us, algbw, busbw, None if wrong is None else int(float(wrong)))
+    return _figures(column["time"], column["alg_bw"], column["bus_bw"], wrong=column["nwrong"])

@@ -15,7 +15,8 @@ from workloads.nccl.evidence.facts import merge
 from workloads.nccl.evidence.log_reader import parse_log
 from workloads.nccl.evidence.problems import failure, node_problems, remark
 from workloads.nccl.judge import nccl_tests
-from workloads.nccl.judge.measurement import Figures, MeasuredRow, Measurement, Run, UnreadableError
+from workloads.nccl.judge.measurement import Figures, MeasuredRow, Measurement, Member, Run, UnreadableError
+from workloads.nccl.judge.nccl_tests import ERROR, HANG, first_lines
 from workloads.nccl.limits import OP as POINT_TO_POINT
 from workloads.nccl.limits import violations
 from workloads.nccl.point_patterns import Limits
@@ -40,11 +41,8 @@ def read_file(path: str) -> str:
 
 def _bytes(path: Path) -> bytes:
     with path.open("rb") as file:
-        zipped = file.read(2) == b"\x1f\x8b"
-        file.seek(0)
-        if zipped:
-            with gzip.open(file) as unzipped:
-                return unzipped.read(LARGEST + 1)
+        if file.peek(2)[:2] == b"\x1f\x8b":
+            return gzip.GzipFile(fileobj=file).read(LARGEST + 1)
         return file.read(LARGEST + 1)
 
 
@@ -63,9 +61,9 @@ def measurement_of(text: str, op: str | None = None, limits: Limits | None = Non
         raise UnreadableError("it is JSON, and neither this program's result nor nccl-tests' report")
     if not nccl_tests.is_text(text):
         # A run that ended before its first line may still show why.
-        if hang := nccl_tests.hangs(text):
+        if hang := first_lines(HANG, text):
             return replace(NOTHING, form="nccl-tests", hang=hang)
-        first_error = "".join(f": {line}" for line in nccl_tests.errors(text)[:1])
+        first_error = "".join(f": {line}" for line in first_lines(ERROR, text)[:1])
         raise UnreadableError(f"it holds neither output of nccl-tests nor JSON{first_error}")
     facts = parse_log(text)
     return replace(nccl_tests.read(text, op), facts=facts if facts.lines else None)
@@ -78,7 +76,7 @@ def measurement_of_texts(
 
     Unreadable results become a finding, so the logs are judged anyway.
     """
-    hang = tuple(dict.fromkeys(line for log in logs for line in nccl_tests.hangs(log)))
+    hang = tuple(dict.fromkeys(line for log in logs for line in first_lines(HANG, log)))
     try:
         found = NOTHING if results is None else measurement_of(results, op, limits)
     except WorkloadError as error:
@@ -107,19 +105,16 @@ def measurement_of_result(result: Result, limits: Limits | None = None) -> Measu
     """Return the measurement in this program's result: collectives as rows, the rest by the machine's `limits`."""
     rows = [row for row in result.rows if _is_headline(row)]
     others = [row for row in result.rows if not _is_headline(row)]
-    members = sorted(result.ranks or [], key=lambda member: member.rank)
     algorithm = (result.environment or {}).get("NCCL_ALGO", "")
-    # Pods on one machine have different host names; only different kernels are different hosts.
     run = Run(
-        rows=tuple(
+        rows=[
             MeasuredRow(
                 row.op, row.size, row.dtype, Figures(row.time_us.max, row.algbw, row.busbw, row.wrong), in_place=None
             )
             for row in rows
-        ),
-        ranks=result.world.ranks if result.world else None,
-        hosts=tuple(member.machine for member in members),
-        gpus=frozenset(member.gpu for member in members if member.gpu),
+        ],
+        # Pods on one machine have different host names; only different kernels are different hosts.
+        members=[Member(member.rank, member.machine, member.gpu or "") for member in result.ranks or []],
         ended=result.exit_code in (Exit.OK, Exit.BELOW, Exit.WRONG_DATA, Exit.NOT_AS_ASKED),
         stated_wrong=sum(row.wrong or 0 for row in result.rows),
         algorithm=algorithm.lower() if algorithm.isalpha() else None,
