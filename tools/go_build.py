@@ -146,16 +146,6 @@ def _compile(module: Module, names: Sequence[str], folder: Path, tell: Tell) -> 
             tell(f"building from source: {count} ({module.duration}, on two cores)", True)
 
     began = time.monotonic()
-    compiler = Child(
-        [*command, *(module.packages[name] for name in names)],
-        on_line=progress,
-        cwd=module.manifest,
-        environment=environment(),
-    )
-    try:
-        while compiler.runs(within_s=1.0):
-            pass
-    finally:
-        compiler.stop()
-    if compiler.status:
+    command += [module.packages[name] for name in names]
+    if Child(command, on_line=progress, cwd=module.manifest, environment=environment()).complete():
         raise GoError("".join(lines[-_ERROR_LINES:]).rstrip())

@@ -86,7 +86,7 @@ class Child:
         return False
 
     def interrupt(self, grace_s: float, reason: str = "", *, group: bool = True) -> None:
-        """Send SIGINT on the first call, and SIGKILL on a call more than `grace_s` seconds later. Does not wait.
+        """Send SIGINT on the first call and for each new reason, and SIGKILL `grace_s` seconds later. Does not wait.
 
         Args:
             reason: Value for the attribute `reason`.
@@ -94,8 +94,8 @@ class Child:
         """
         now = time.monotonic()
         with contextlib.suppress(ProcessLookupError):
-            if self._interrupted is None:
-                self._interrupted, self.reason = now, reason
+            if self._interrupted is None or reason != self.reason:
+                self._interrupted, self.reason = self._interrupted or now, reason
                 (os.killpg if group else os.kill)(self._process.pid, signal.SIGINT)
             elif now - self._interrupted > grace_s:
                 os.killpg(self._process.pid, signal.SIGKILL)
@@ -104,6 +104,26 @@ class Child:
         """Interrupt the command and wait; see `interrupt`."""
         while self.runs(within_s=0.05):
             self.interrupt(grace_s, group=group)
+
+    def complete(
+        self,
+        grace_s: float = GRACE_S,
+        *,
+        group: bool = True,
+        waiting: Callable[[float], None] = lambda _: None,
+        every_s: float = 1.0,
+    ) -> int:
+        """Wait for the end and return the exit status. An exception, such as KeyboardInterrupt, stops the command.
+
+        Args:
+            waiting: Callback for the elapsed seconds, every `every_s` seconds.
+        """
+        try:
+            while self.runs(every_s):
+                waiting(time.monotonic() - self._began)
+        finally:
+            self.stop(grace_s, group=group)
+        return self.status
 
     def _read(self) -> None:
         if self._process.stdout is not None and self._on_line is not None:

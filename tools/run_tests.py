@@ -59,7 +59,7 @@ class Part(Child):
         if super().runs(within_s):
             return True
         if len(self._report) > 1:
-            _print("".join([f"\n{self.name}:\n", *self._report]))
+            print(f"\n{self.name}:\n{''.join(self._report)}", end="", flush=True)
         self._report.clear()
         return False
 
@@ -74,11 +74,11 @@ class Part(Child):
         if section or self._report:
             self._report.append(line)
         elif plain:
-            _print(self._margin + line)
+            print(self._margin + line, end="", flush=True)
 
 
 def run(commands: Mapping[str, Sequence[str]]) -> int:
-    """Run commands in parallel and print a result line for each. All of them receive an interruption.
+    """Run commands in parallel and print a result line for each. All of them receive every interruption.
 
     Returns 0 if all succeed, 130 after an interruption, else the first other status.
     """
@@ -86,7 +86,8 @@ def run(commands: Mapping[str, Sequence[str]]) -> int:
     began = time.monotonic()
     width = max(map(len, commands))
     parts = [Part(name, command, width) for name, command in commands.items()]
-    wait_for(parts, lambda: "interrupted" if signals else "", _GRACE_S)
+    # A second Ctrl-C is a new reason, which interrupts them again: pytest then ends without cleaning up.
+    wait_for(parts, lambda: "interrupted" + " again" * (len(signals) - 1) if signals else "", _GRACE_S)
     print()
     for part in parts:
         print(f"{part.name:<{width}}  {part.result}{f' (exit status {part.status})' if part.status else ''}")
@@ -120,12 +121,6 @@ def main(arguments: list[str]) -> int:
         named = any(argument.startswith("tests/") for argument in chosen)
         arguments = chosen if named else [tier, "--durations=10", *chosen]
     return os.execv(sys.executable, [*_PYTEST, *arguments])
-
-
-def _print(text: str) -> None:
-    # One write, so that the lines of two processes do not mix.
-    sys.stdout.write(text)
-    sys.stdout.flush()
 
 
 if __name__ == "__main__":

@@ -213,18 +213,10 @@ def _digest(path: Path, salt: str = "") -> str:
     return hashlib.sha256(path.read_bytes() + salt.encode()).hexdigest()[:16]
 
 
-def _run(command: list[str], waiting: Callable[[float], None] | None = None) -> None:
+def _run(command: list[str], waiting: Callable[[float], None] = lambda _: None) -> None:
     """Run a command; `waiting` receives the elapsed seconds, every second on a terminal, else every 15 seconds."""
-    began = time.monotonic()
-    child = Child(command, cwd=ROOT)
-    try:
-        while child.runs(within_s=1 if sys.stdout.isatty() else 15):
-            if waiting:
-                waiting(time.monotonic() - began)
-    finally:
-        child.stop()
-    if child.status:
-        raise SetupError(f"{' '.join(command[:6])} … failed with exit status {child.status}; see above")
+    if status := Child(command, cwd=ROOT).complete(waiting=waiting, every_s=1 if sys.stdout.isatty() else 15):
+        raise SetupError(f"{' '.join(command[:6])} … failed with exit status {status}; see above")
 
 
 def _link(place: Path, target: Path) -> None:

@@ -27,7 +27,7 @@ from infra.settings.problems import SettingsError
 from tools.import_ids import UnclearError
 from tools.process import INTERRUPTED, SIGNALS, Child
 from tools.recovery import Place, mend_state_folder, settle
-from tools.summary import Phase, print_summary, setup_phases
+from tools.summary import print_summary, setup_seconds
 
 ROOT = Path(__file__).resolve().parents[1]
 PULUMI = str(ROOT / "bin" / "pulumi")
@@ -105,14 +105,14 @@ class Stack:
         results = ROOT / "results" / self.name
         results.mkdir(parents=True, exist_ok=True)
         was_up = self._has_resources()
-        phases = setup_phases(ROOT)
+        seconds = setup_seconds(ROOT)
         try:
-            with _phase(phases, "cluster"):
+            with _phase(seconds, "cluster"):
                 # The refresh detects nodes that died since the last run.
                 self.pulumi("up", "--yes", "--skip-preview", "--refresh", "--suppress-outputs")
-            with _phase(phases, "benchmark"):
+            with _phase(seconds, "benchmark"):
                 run(RDMA_RAY, "bench", "nccl", "--stack", self.name, "--out", str(results / "nccl"))
-            with _phase(phases, "training"):
+            with _phase(seconds, "training"):
                 run(RDMA_RAY, "train", "digits", "--stack", self.name, "--json", str(results / "digits.json"))
         except Interrupted:
             if was_up:
@@ -123,7 +123,7 @@ class Stack:
                 print("\nInterrupted. Taking down what this run created; this cannot be interrupted …", flush=True)
                 self._destroy()
             raise
-        print_summary(self.name, self._json("stack", "output", "--json"), phases, results)
+        print_summary(self.name, self._json("stack", "output", "--json"), seconds, results)
 
     def _up_cloud(self) -> None:
         # No benchmark: it would provision GPUs, which cost money.
@@ -222,24 +222,19 @@ def run(*command: str, quiet: bool = False, grace_s: float = _LOCAL_GRACE_S) -> 
     """
     lines: list[str] = []
     child = Child(command, cwd=ROOT, on_line=lines.append if quiet else None)
-    try:
-        while child.runs(within_s=1.0):
-            pass
-    finally:
-        # Only the command itself: the engine interrupts its plugins when it is ready.
-        child.stop(grace_s, group=False)
-    if child.status:
+    # Interrupt only the command itself: the engine interrupts its plugins when it is ready.
+    if status := child.complete(grace_s, group=False):
         print("".join(lines), end="")
-        raise CommandFailedError(" ".join([Path(command[0]).name, *command[1:3]]), child.status)
+        raise CommandFailedError(" ".join([Path(command[0]).name, *command[1:3]]), status)
 
 
 @contextmanager
-def _phase(phases: list[Phase], name: str) -> Iterator[None]:
-    """Announce a phase and note its duration."""
+def _phase(seconds: dict[str, float], name: str) -> Iterator[None]:
+    """Announce a phase and note its duration in `seconds`."""
     print(f"\n== {name} ==", flush=True)
     began = time.monotonic()
     yield
-    phases.append(Phase(name, time.monotonic() - began))
+    seconds[name] = time.monotonic() - began
 
 
 def main() -> int:

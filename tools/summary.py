@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,23 +14,20 @@ from workloads.nccl.result import Result, Row
 from workloads.nccl.sizes import format_size
 
 
-@dataclass(frozen=True)
-class Phase:
-    """Phase of `make up` and its duration."""
-
-    name: str
-    seconds: float
-
-
-def setup_phases(root: Path) -> list[Phase]:
-    """Return the durations that `tools/setup.py` recorded just before; empty if make did not run it."""
+def setup_seconds(root: Path) -> dict[str, float]:
+    """Return the durations that `tools/setup.py` recorded just before, by phase; empty if make did not run it."""
     file = root / ".tools" / "setup.json"
-    seconds = json.loads(file.read_text()) if file.exists() else {}
-    return [Phase(name, value) for name, value in seconds.items()]
+    found: dict[str, float] = json.loads(file.read_text()) if file.exists() else {}
+    return found
 
 
-def print_summary(stack: str, outputs: dict[str, Any], phases: list[Phase], results: Path) -> None:
-    """Print the summary and write it to `results`/summary.json. `outputs` are the stack's, with masked secrets."""
+def print_summary(stack: str, outputs: dict[str, Any], seconds: dict[str, float], results: Path) -> None:
+    """Print the summary and write it to `results`/summary.json.
+
+    Args:
+        outputs: Outputs of the stack, with masked secrets.
+        seconds: Duration of each phase of `make up`.
+    """
     benchmark = Result.model_validate_json((results / "nccl" / "result.json").read_text())
     training = json.loads((results / "digits.json").read_text())
     accuracy, epochs, world = training["accuracy"], len(training["epochs"]), training["world"]
@@ -43,15 +39,15 @@ def print_summary(stack: str, outputs: dict[str, Any], phases: list[Phase], resu
     facts.add_row("nodes", f"1 head, {nodes['min']} workers of {nodes['cpusPerNode']} CPUs, Ray {ray['version']}")
     facts.add_row("benchmark", f"{benchmark.reason}; {benchmark.notice or 'over the fabric'}")
     facts.add_row("training", f"{accuracy:.2%} of the test digits right after {epochs} epochs on {world} workers")
-    facts.add_row("times", ", ".join(f"{phase.name} {phase.seconds:.0f} s" for phase in phases))
+    facts.add_row("times", ", ".join(f"{phase} {value:.0f} s" for phase, value in seconds.items()))
     facts.add_row("dashboard", f"{ray['dashboard']} (requires the token)")
     facts.add_row("token", f"bin/pulumi stack output ray --show-secrets --stack {stack}")
     facts.add_row("results", f"{results.relative_to(Path.cwd()) if results.is_relative_to(Path.cwd()) else results}/")
     facts.add_row("take it down", f"make down STACK={stack}")
     console.print(facts)
     console.print(_largest_rows(benchmark))
-    seconds = {phase.name: round(phase.seconds, 1) for phase in phases}
-    summary = {"stack": stack, "nodes": nodes, "accuracy": accuracy, "seconds": seconds}
+    rounded = {phase: round(value, 1) for phase, value in seconds.items()}
+    summary = {"stack": stack, "nodes": nodes, "accuracy": accuracy, "seconds": rounded}
     (results / "summary.json").write_text(json.dumps(summary, indent=2) + "\n")
 
 

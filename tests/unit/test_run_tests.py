@@ -85,6 +85,27 @@ def test_interruption_reaches_each_process_once(tmp_path: Path, to_group: bool) 
     assert [(folder / "cleaned").read_text() for folder in folders] == ["1", "1"]
 
 
+def test_second_interruption_reaches_each_process_again(tmp_path: Path) -> None:
+    """A process that still cleans up after the first one ends on the second, minutes before it would be killed."""
+    waits = (
+        "import pathlib, sys, time\n"
+        "for name in ('ready', 'cleaning'):\n"
+        "    pathlib.Path(sys.argv[1], name).touch()\n"
+        "    try: time.sleep(600)\n"
+        "    except KeyboardInterrupt: pass\n"
+    )
+    process = subprocess.Popen(
+        python(START, json.dumps({"one": python(waits, str(tmp_path))})), cwd=ROOT, start_new_session=True
+    )
+    try:
+        for name in ("ready", "cleaning"):
+            wait_until((tmp_path / name).exists, name)
+            interrupt(process)
+        assert process.wait(timeout=60) == INTERRUPTED
+    finally:
+        process.kill()
+
+
 def test_every_folder_of_tests_is_run_by_a_command() -> None:
     """A new folder needs a part of `make test`, or a command of its own."""
     folders = {f"tests/{path.name}" for path in (ROOT / "tests").iterdir() if any(path.glob("test_*.py"))}

@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from infra.catalog.pins import RAY
-from tools.summary import Phase, print_summary
+from tools.summary import print_summary
 from workloads.nccl.report import show
 from workloads.nccl.result import Iterations, Result, Row, Spread, World
 
@@ -63,7 +63,7 @@ def test_every_operation_is_shown_at_its_own_largest_size(tmp_path: Path, capsys
         "nodes": {"min": 3, "max": 3, "cpusPerNode": 1},
         "ray": {"version": RAY, "dashboard": "http://127.0.0.1:8265", "token": "[secret]"},
     }
-    print_summary("local", outputs, [Phase("cluster", 18.2)], tmp_path)
+    print_summary("local", outputs, {"cluster": 18.2}, tmp_path)
     said = capsys.readouterr().out
     shown = [line.split()[0:2] for line in said.splitlines() if "MiB" in line]
     assert [words[0] for words in shown] == ["all_reduce", "all_gather", "p2p", "p2p", "broadcast"]
