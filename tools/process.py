@@ -19,7 +19,11 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    # Python 3.10, on which `tools/setup.py` prints that it is too old, does not have it.
+    from typing import Self
 
 INTERRUPTED = 130
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -132,6 +136,12 @@ class Child:
             self._last_line = time.monotonic()
 
 
+def plain_environment() -> dict[str, str]:
+    """Return the environment of a server, without the user's proxies, kubeconfig and credentials."""
+    inherited = {name: os.environ[name] for name in ("PATH", "HOME", "TMPDIR", "LANG", "TZ") if name in os.environ}
+    return {"PATH": os.defpath, "HOME": "/root", "LANG": "C.UTF-8"} | inherited
+
+
 def note_signals() -> list[int]:
     """Return a list that collects SIGINT, SIGTERM and SIGHUP from now on; they no longer end the process."""
     noted: list[int] = []
@@ -157,7 +167,7 @@ class Programs:
     """Servers by name, started and ended by a supervisor process, with logs in `logs`/PREFIX-NAME.log.
 
     The supervisor (`supervise`) ends them when the pipe to its standard input closes, which happens even if the owner
-    is killed.
+    is killed. As a context manager, it stops everything at the end.
 
     Args:
         work: Working folder of the servers.
@@ -178,6 +188,12 @@ class Programs:
         self._ready = False
         self._pids: dict[str, int] = {}
         self._ended: dict[str, int] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
 
     def open(self, within_s: float = 30.0) -> int:
         """Start the supervisor if necessary; return its process ID."""
@@ -202,8 +218,8 @@ class Programs:
                 raise ProgramEnded(f"{self._machine} could not be created:\n{self.tail('supervisor')}")
             return supervisor.pid
 
-    def start(self, name: str, command: Iterable[str | Path], environment: Mapping[str, str]) -> int:
-        """Start a program under a unique name; return its process ID."""
+    def start(self, name: str, command: Iterable[str | Path], environment: Mapping[str, str] | None = None) -> int:
+        """Start a program under a unique name; return its process ID. See `plain_environment` for the default."""
         self.open()
         with self._changed:
             if name in self.running():
@@ -211,7 +227,8 @@ class Programs:
             self._pids.pop(name, None)
             self._ended.pop(name, None)
             argv = [str(word) for word in command]
-            self._order(start=name, argv=argv, env=dict(environment), log=str(self._log(name).resolve()))
+            environment = plain_environment() if environment is None else dict(environment)
+            self._order(start=name, argv=argv, env=environment, log=str(self._log(name).resolve()))
             self._changed.wait_for(lambda: name in self._pids or name in self._ended or not self._ready)
             if name not in self._pids:
                 self._ended.pop(name, None)

@@ -20,7 +20,7 @@ from rehearsal.clouds.state import State
 from rehearsal.cluster.controllers.cloud_controllers import CloudControllers
 from rehearsal.cluster.objects import ours
 from rehearsal.cluster.provider import SETTING
-from rehearsal.cluster.real_nodes import RealNodes, stand_ins
+from rehearsal.cluster.real_nodes import RealNodes, stubs
 from rehearsal.cluster.scaled import CHANGES, STAYED, to_setting
 from rehearsal.cluster.scaling import Scale
 from rehearsal.cluster.timeline import ReportLine, Timeline
@@ -105,7 +105,7 @@ class Environment:
             f"Depth pods: {real}; {_NODES}",
             _NUMBERS,
             *(f"Image {name} is replaced by one of this environment." for name in self._images),
-            *(f"Image {name} is replaced by a stub." for name in self._stood_in),
+            *(f"Image {name} is replaced by a stub." for name in self._stubs),
             _STOOD_IN.format(also="", more=""),
             *(f"scaled: {change}" for change in self._changes()),
             f"Not scaled: {STAYED}. The engine's inputs and state are unscaled.",
@@ -162,24 +162,21 @@ class Environment:
             machines = RealNodes(cluster)
             self._stack.callback(machines.close)
         controllers = CloudControllers(
-            self.plane, self._state, self._settings, self.timeline.said, machines=machines, operators=cluster
+            self.plane,
+            self._state,
+            self._settings,
+            self.timeline.said,
+            machines=machines,
+            operators=cluster.operators if cluster else None,
         )
         self.controllers = self._stack.enter_context(controllers)
         self._stack.enter_context(self.timeline.watching(self.plane.api))
 
     def _cluster(self) -> Cluster:
         """Return a cluster for real nodes, with the images of the stack's objects."""
-        others = stand_ins(self._settings)
+        self._stubs = stubs(self._settings)
         self._images = [self._settings.ray.image] if isinstance(self._settings, CloudSettings) else []
-        self._stood_in = (*others.sleeping, *others.acting)
-        return Cluster(
-            self._folder,
-            nodes={},
-            real_images=self._images,
-            sleeping=others.sleeping,
-            acting=others.acting,
-            say=self._report,
-        )
+        return Cluster(self._folder, nodes={}, real_images=self._images, stubs=self._stubs, say=self._report)
 
     def _set(self, there: Json | None) -> None:
         with self._state.transaction() as view:

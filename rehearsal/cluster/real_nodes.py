@@ -6,9 +6,8 @@ adopts it and reports this machine's CPUs and memory. Device counts are written 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 
 from infra.catalog.pins import GIB_IMAGE, PAUSE_IMAGE
 from infra.gke.pod import HOST_GIB, HOST_NVIDIA
@@ -25,24 +24,19 @@ _SCRIPT = "# A stub: NCCL's settings would be here.\nexport RDMA_RAY_STAND_IN=gi
 _INSTALL = "#!/bin/sh\nset -eu\nmkdir -p /var/lib/gib/lib64 /usr/local/nvidia/lib64\n"
 
 
-@dataclass(frozen=True, kw_only=True)
-class StandIns:
-    """Images that are not available here, by replacement: a container that sleeps, or files that a command finds."""
+def stubs(settings: Settings) -> dict[str, tuple[File, ...]]:
+    """Return the images of a stack's objects that are not available here -> the files that replace their commands.
 
-    sleeping: tuple[str, ...] = ()
-    acting: Mapping[str, tuple[File, ...]]
-
-
-def stand_ins(settings: Settings) -> StandIns:
-    """Return the replacements for the images of a stack's objects. GKE's gIB installer copies a script of ours."""
+    GKE's gIB installer copies a script of ours.
+    """
     if settings.target != "gke":
-        return StandIns(acting={})
+        return {}
     files = (
         File("/scripts/container_entry.sh", text=_INSTALL, executable=True),
         File("/var/lib/gib/scripts/set_nccl_env.sh", text=_SCRIPT, executable=True),
         File("/var/lib/gib/lib64/STAND-IN", text="no library\n"),
     )
-    return StandIns(sleeping=(PAUSE_IMAGE,), acting={GIB_IMAGE: files})
+    return {PAUSE_IMAGE: (), GIB_IMAGE: files}
 
 
 def shape(pool: Pool) -> NodeShape:

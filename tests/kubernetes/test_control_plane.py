@@ -77,8 +77,7 @@ def test_control_plane_ends_with_owner(tmp_path: Path, way: signal.Signals) -> N
 
 
 def test_failed_program_is_reported_with_log(tmp_path: Path) -> None:
-    flags = {"kube-apiserver": ["--no-such-flag"]}
-    refused = ControlPlane(tmp_path, flags=flags)
+    refused = ControlPlane(tmp_path, server_flags=["--no-such-flag"])
     with (
         pytest.raises(ProgramEnded, match=r"(?s)kube-apiserver ended with status 1.*unknown flag: --no-such-flag"),
         refused,
@@ -93,7 +92,7 @@ def test_waiting_ends_when_a_program_dies(tmp_path: Path) -> None:
         os.kill(plane.running()["kube-scheduler"], signal.SIGKILL)
         with pytest.raises(ProgramEnded, match="kube-scheduler ended with status 137"):
             plane.api.until("what never comes", lambda: None, 30)
-        plane.stop_program("kube-scheduler")
+        plane.stop("kube-scheduler")
         plane.check()
         assert "kube-scheduler" not in plane.running()
 

@@ -19,7 +19,7 @@ IMAGE = "rdma-ray.local/sleeps:1"
 def main(folder: Path) -> None:
     """Print UP when the pod runs."""
     shape = NodeShape(host_files={"/home/kubernetes/bin/gib": None})
-    with Cluster(folder, nodes={"only": shape}, sleeping=[IMAGE]) as cluster:
+    with Cluster(folder, nodes={"only": shape}, stubs={IMAGE: ()}) as cluster:
         api = cluster.plane.api
         container = {"name": "main", "image": IMAGE, "imagePullPolicy": "IfNotPresent"}
         metadata = {"name": "sleeps", "namespace": "default"}

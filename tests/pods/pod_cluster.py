@@ -62,7 +62,7 @@ def leads(api: Api, namespace: str, pod: str) -> bool:
 def own_cluster(folder: Path, shapes: Mapping[str, NodeShape], images: tuple[str, ...]) -> Iterator[PodCluster]:
     """A cluster of our own with these nodes, and the real KubeRay."""
     with Cluster(folder, nodes=shapes, real_images=images) as cluster:
-        cluster.start_kuberay(stack_objects.release("gke", "kuberay-operator"))
+        cluster.operators.start_kuberay(stack_objects.release("gke", "kuberay-operator"))
         yield PodCluster(cluster.plane.api, cluster.plane.kubeconfig, {name: name for name in shapes}, cluster)
 
 

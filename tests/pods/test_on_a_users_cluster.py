@@ -87,7 +87,7 @@ def test_node_is_prepared_and_restored(pod_cluster: PodCluster) -> None:
         pod = used(found)
         assert (pod["status"]["phase"], pod["log"]) == ("Succeeded", "FOUND\n")
     assert state(pod_cluster) == before
-    machine = pod_cluster.cluster.nodes["system-0"].machine
+    machine = pod_cluster.cluster.nodes["system-0"]
     machine.run(["sh", "-c", "test ! -e /var/lib/rdma-ray-tried"], spaces=("mount",))
 
 

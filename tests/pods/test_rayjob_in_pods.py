@@ -36,9 +36,9 @@ def queued(pod_cluster: PodCluster) -> Iterator[None]:
     """The real Kueue in a pod, with the stack's values."""
     if pod_cluster.cluster is None:
         pytest.skip("not run: Kueue would be the cluster's own")
-    pod_cluster.cluster.start_kueue(stack_objects.release("gke, queued", "kueue"))
+    pod_cluster.cluster.operators.start_kueue(stack_objects.release("gke, queued", "kueue"))
     yield
-    pod_cluster.cluster.stop_kueue()
+    pod_cluster.cluster.operators.stop_kueue()
 
 
 def ended(stack: DeployedStack, within_s: float = 600) -> Json:

@@ -19,7 +19,7 @@ from rehearsal.cluster.controllers.fleet import Fleet
 from rehearsal.cluster.controllers.nodes import node
 from rehearsal.cluster.controllers.pools import Pool, pools
 from rehearsal.cluster.controllers.snapshot import Context, Delays, Snapshot
-from rehearsal.cluster.real_nodes import RealNodes, shape, stand_ins
+from rehearsal.cluster.real_nodes import RealNodes, shape, stubs
 from rehearsal.workspace import ROOT
 from tests.kubernetes import simulated_clouds as clouds
 from tests.kubernetes.simulated_clouds import GKE, gpu_pool
@@ -134,12 +134,12 @@ def test_only_gke_gpu_machines_have_driver_folders(tmp_path: Path) -> None:
 
 
 def test_unavailable_images_are_replaced() -> None:
-    gke = stand_ins(from_stack_file(ROOT / "Pulumi.gke.yaml"))
-    assert [name.partition(":")[0] for name in (*gke.sleeping, *gke.acting)] == [
-        "gke.gcr.io/pause",
-        "us-docker.pkg.dev/gce-ai-infra/gpudirect-gib/nccl-plugin-gib",
-    ]
-    assert stand_ins(from_stack_file(ROOT / "Pulumi.eks.yaml")).acting == {}
+    gke = stubs(from_stack_file(ROOT / "Pulumi.gke.yaml"))
+    assert {name.partition(":")[0]: bool(files) for name, files in gke.items()} == {
+        "gke.gcr.io/pause": False,
+        "us-docker.pkg.dev/gce-ai-infra/gpudirect-gib/nccl-plugin-gib": True,
+    }
+    assert stubs(from_stack_file(ROOT / "Pulumi.eks.yaml")) == {}
 
 
 def test_fleet_grants_up_to_limit_and_reports_ready_nodes(

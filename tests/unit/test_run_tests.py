@@ -95,7 +95,7 @@ def test_second_interruption_reaches_each_process_again(tmp_path: Path) -> None:
         "    except KeyboardInterrupt: pass\n"
     )
     process = subprocess.Popen(
-        python(START, json.dumps({"one": python(waits, str(tmp_path))})), cwd=ROOT, start_new_session=True
+        python(START, json.dumps({"one": python(waits, str(tmp_path))})), cwd=ROOT, start_new_session=True, text=True
     )
     try:
         for name in ("ready", "cleaning"):

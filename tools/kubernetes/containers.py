@@ -10,6 +10,7 @@ from pathlib import Path
 from string import Template
 
 from tools.kubernetes.image_archive import Image, write_archive
+from tools.process import Programs
 
 PACKAGES = "containerd runc containernetworking-plugins nftables conntrack iproute2"
 PAUSE = "rdma-ray.local/pause:1"
@@ -37,18 +38,18 @@ def found() -> Path:
     return folder
 
 
-def configuration(folder: Path, *, cni: Path, subnet: str) -> Path:
-    """Write the configuration of containerd and of the pod network below `folder`; return containerd's file.
+def start(machine: Programs, folder: Path, subnet: str) -> None:
+    """Start containerd on a machine, with its configuration and that of the pod network below `folder`.
 
     `subnet` is the address range of the node's pods. Each pod has a point-to-point link to its node, which routes all
     traffic of the pod, so Services also work between pods of one node.
     """
     (folder / "cni").mkdir(parents=True, exist_ok=True)
-    values = {"folder": folder, "socket": socket(folder), "pause": PAUSE, "cni": cni, "subnet": subnet}
+    values = {"folder": folder, "socket": socket(folder), "pause": PAUSE, "cni": found(), "subnet": subnet}
     (folder / "cni" / "10-pods.conflist").write_text(config("10-pods.conflist", **values))
-    file = folder / "containerd.toml"
-    file.write_text(config("containerd.toml", **values))
-    return file
+    (folder / "containerd.toml").write_text(config("containerd.toml", **values))
+    machine.start("containerd", ["containerd", f"--config={folder / 'containerd.toml'}"])
+    wait_until_ready(folder, machine.check)
 
 
 def config(name: str, /, **values: object) -> str:

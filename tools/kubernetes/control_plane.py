@@ -15,12 +15,12 @@ selector, by which the API server reaches webhooks here.
 from __future__ import annotations
 
 import json
-import os
 import secrets
 import shutil
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Self
 
 import requests
 import yaml
@@ -30,7 +30,7 @@ from infra.local import loopback
 from tools.kubernetes import builds, credentials, kuberay, kueue, manifests
 from tools.kubernetes.api import Api, ApiError, Json, NotYet
 from tools.kubernetes.containers import config, flags
-from tools.process import Programs
+from tools.process import Programs, plain_environment
 
 _READY_S = 90.0
 # Outside the Services' range in kube-apiserver.flags.
@@ -46,7 +46,7 @@ _KWOK_STAGES = (
 )
 
 
-class ControlPlane:
+class ControlPlane(Programs):
     """Control plane as a context manager. Several can run at the same time, each in its own folder.
 
     `api` is its client, for any thread; waits of `api` end when one of the programs ends.
@@ -57,7 +57,7 @@ class ControlPlane:
     Args:
         folder: Created if it does not exist. At the end, everything in it but the subfolder `logs` is deleted.
         address: IP address that the API server listens on. With real pods it is not a loopback address.
-        flags: Program -> flags to add to its command line.
+        server_flags: Flags to add to the API server's command line.
         say: Receives progress.
     """
 
@@ -66,7 +66,7 @@ class ControlPlane:
         folder: Path,
         *,
         address: str = "127.0.0.1",
-        flags: Mapping[str, Sequence[str]] | None = None,
+        server_flags: Sequence[str] = (),
         say: Callable[[str], None] = print,
     ) -> None:
         self.folder = folder.resolve()
@@ -76,13 +76,13 @@ class ControlPlane:
         self.url = ""
         self.work = self.folder / "work"
         self.authority = self.work / "certificates" / "apiserver.crt"
-        self._flags = dict(flags or {})
+        self._server_flags = server_flags
         self._say = say
         self._on_loopback = address.startswith("127.")
-        self._programs = Programs(self.folder / "logs", work=self.work)
         self._routes: dict[str, str] = {}
+        super().__init__(self.folder / "logs", work=self.work)
 
-    def __enter__(self) -> ControlPlane:
+    def __enter__(self) -> Self:
         try:
             self._start()
         except BaseException:
@@ -90,39 +90,20 @@ class ControlPlane:
             raise
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.stop()
-
-    def stop(self) -> None:
-        """End all programs, clients first, and delete their files except logs. May be called twice."""
+    def stop(self, *names: str) -> None:
+        """Stop programs; without names all of them, clients first, and delete their files except logs."""
+        if names:
+            return super().stop(*names)
         try:
-            clients = set(self._programs.running()) - {"kube-apiserver", "etcd", "pod-network"}
+            clients = set(self.running()) - {"kube-apiserver", "etcd", "pod-network"}
             # In sequence: without etcd, the API server does not end.
-            self._programs.stop(*clients, "kube-controller-manager")
-            self._programs.stop("kube-apiserver")
+            super().stop(*clients, "kube-controller-manager")
+            super().stop("kube-apiserver")
         finally:
-            self._programs.stop()
+            super().stop()
             shutil.rmtree(self.work, ignore_errors=True)
             self.kubeconfig.unlink(missing_ok=True)
-
-    def start_program(
-        self, name: str, command: Sequence[str | Path], environment: Mapping[str, str] | None = None
-    ) -> int:
-        """Start a program without the user's proxies and credentials; return its process ID. It ends with the plane."""
-        own = {name: os.environ[name] for name in ("PATH", "HOME", "TMPDIR", "LANG", "TZ") if name in os.environ}
-        return self._programs.start(name, [*command, *self._flags.get(name, ())], own | dict(environment or {}))
-
-    def stop_program(self, name: str) -> None:
-        """Stop a program, which may have ended already."""
-        self._programs.stop(name)
-
-    def running(self) -> dict[str, int]:
-        """See `Programs.running`."""
-        return self._programs.running()
-
-    def check(self) -> None:
-        """See `Programs.check`."""
-        self._programs.check()
+        return None
 
     def route(self, address: str, target: str) -> None:
         """Route the API server's connections for `address` ("IP:PORT" of a Service or Pod) to `target`, on loopback."""
@@ -142,7 +123,7 @@ class ControlPlane:
         file = self.work / "kwok.yaml"
         file.write_text("\n---\n".join((folder / f"{stage}.yaml").read_text() for stage in stages))
         options = ["--manage-all-nodes=true", "--node-lease-duration-seconds=40", f"--cidr={_POD_ADDRESSES}"]
-        self.start_program("kwok", [self._program("kwok"), *self._as_admin, f"--config={file}", *options])
+        self.start("kwok", [self._program("kwok"), *self._as_admin, f"--config={file}", *options])
 
     def start_kuberay(self, values: Json | None = None, *, dashboard_proxy: str | None = None) -> None:
         """Apply KubeRay's CRDs, start its operator, and wait until it is ready.
@@ -166,16 +147,13 @@ class ControlPlane:
         environment = {each["name"]: str(each["value"]) for each in values.get("env") or []}
         if dashboard_proxy:
             environment |= {"HTTP_PROXY": dashboard_proxy, "NO_PROXY": "127.0.0.1"}
-        self.start_program(
-            "ray-operator",
-            [program, *self._as_admin, *options, *kuberay.flags(values)],
-            {"ENABLE_WEBHOOKS": "false"} | environment,
-        )
+        command: list[str | Path] = [program, *self._as_admin, *options, *kuberay.flags(values)]
+        self.start("ray-operator", command, plain_environment() | {"ENABLE_WEBHOOKS": "false"} | environment)
         self._wait_until_ready("ray-operator", probe)
 
     def stop_kuberay(self) -> None:
         """Stop the operator. Its CRDs stay, as after `helm uninstall` of a chart with a folder `crds/`."""
-        self.stop_program("ray-operator")
+        self.stop("ray-operator")
 
     def start_kueue(self, values: Json | None = None) -> None:
         """Apply the objects of Kueue's chart and the ProvisioningRequest CRD, start Kueue, and wait until it is ready.
@@ -208,7 +186,7 @@ class ControlPlane:
         file.write_text(yaml.safe_dump(settings))
         # Its own API server writes its certificate to /visibility, which only a container has.
         gates = kueue.feature_gates(complete, VisibilityOnDemand=False)
-        self.start_program("kueue", [program, *self._as_admin, f"--config={file}", gates, "--zap-log-level=2"])
+        self.start("kueue", [program, *self._as_admin, f"--config={file}", gates, "--zap-log-level=2"])
         self.api.until("Kueue's certificate", lambda: kueue.write_certificate(self.api, certificates), _READY_S)
         self._wait_until_ready("kueue", probe)
         self.api.until("Kueue's webhooks", lambda: kueue.webhooks_answer(self.api), _READY_S)
@@ -216,7 +194,7 @@ class ControlPlane:
     def stop_kueue(self) -> None:
         """Stop Kueue and delete its chart's objects, as `helm uninstall` does."""
         kueue.remove_callbacks(self.api)
-        self.stop_program("kueue")
+        self.stop("kueue")
         manifests.remove(self.api, kueue.objects(kueue.complete()))
 
     @property
@@ -242,20 +220,21 @@ class ControlPlane:
         self._start_pod_network()
         etcd = f"http://127.0.0.1:{client}"
         data = flags("etcd", data=self.work / "etcd", client=etcd, peer=f"http://127.0.0.1:{peer}")
-        self.start_program("etcd", [found["etcd"], *data])
+        self.start("etcd", [found["etcd"], *data])
         files = {"certificates": self.authority.parent, "key": key, "tokens": self.work / "tokens.csv"}
         server = flags("kube-apiserver", etcd=etcd, address=self.address, port=port, **files)
         # The Service `kubernetes` rejects a loopback address as an endpoint. Real pods may serve an aggregated API.
         loopback_only = ["--endpoint-reconciler-type=none"]
         server += loopback_only if self._on_loopback else credentials.front_proxy_flags(self.work)
-        self.start_program("kube-apiserver", [found["kube-apiserver"], *server], _FEWER_COLLECTIONS)
+        command: list[str | Path] = [found["kube-apiserver"], *server, *self._server_flags]
+        self.start("kube-apiserver", command, plain_environment() | _FEWER_COLLECTIONS)
         self._wait_for_api_server()
         common = [*self._as_admin, "--leader-elect=false", "--bind-address=127.0.0.1"]
         common += ["--secure-port=0", "--kube-api-qps=300", "--kube-api-burst=500"]
         manager = [f"--service-account-private-key-file={key}", f"--root-ca-file={self.authority}"]
         manager += ["--use-service-account-credentials=false"]
-        self.start_program("kube-controller-manager", [found["kube-controller-manager"], *common, *manager])
-        self.start_program("kube-scheduler", [found["kube-scheduler"], *common])
+        self.start("kube-controller-manager", [found["kube-controller-manager"], *common, *manager])
+        self.start("kube-scheduler", [found["kube-scheduler"], *common])
         # A pod needs its namespace's ServiceAccount, which the controller manager creates.
         account = ("v1", "ServiceAccount", "default", "default")
         self.api.until("the first ServiceAccount", lambda: self.api.get(*account), _READY_S)
@@ -265,7 +244,7 @@ class ControlPlane:
         (self.work / "egress.yaml").write_text(config("egress.yaml"))
         direct = [] if self._on_loopback else ["--direct"]
         script = Path(__file__).with_name("pod_network.py")
-        self.start_program("pod-network", [sys.executable, "-I", script, "pods.sock", "routes.json", *direct])
+        self.start("pod-network", [sys.executable, "-I", script, "pods.sock", "routes.json", *direct])
 
     def _wait_for_api_server(self) -> None:
         self.api = Api(self.url, self.token, self.authority, alive=self.check)

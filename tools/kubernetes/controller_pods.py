@@ -7,6 +7,7 @@ images have the projects' names and contain only the program; the projects' own 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -23,7 +24,7 @@ _PROBE_OFTEN = {"readinessProbe": {"initialDelaySeconds": 0, "periodSeconds": 1}
 _NONROOT = 65532
 
 
-def image(name: str, program: Path) -> Image:
+def controller_image(name: str, program: Path) -> Image:
     """Return an image with one static program, started as /manager by the user of the projects' own images."""
     users = f"root:x:0:0:root:/root:/sbin/nologin\nnonroot:x:{_NONROOT}:{_NONROOT}::/home/nonroot:/sbin/nologin\n"
     files = [
@@ -35,47 +36,58 @@ def image(name: str, program: Path) -> Image:
     return Image([name], [image_archive.layer(files, root=True)], config)
 
 
-def start_kuberay(api: Api, values: Json | None, load: Callable[[str], None]) -> None:
-    """Install the release kuberay-operator with the values of its chart, and wait until its pod is ready.
+class PodOperators:
+    """Installs and uninstalls KubeRay and Kueue in pods of one cluster.
 
-    `load` receives the name of the image before a pod needs it.
+    Args:
+        load: Receives the name of an image, and the program that it contains, before a pod needs it.
+        say: Receives progress.
     """
-    complete = kuberay.complete(values or {}, _PROBE_OFTEN)
-    load(kuberay.image(complete))
-    objects = kuberay.objects(complete)
-    crds = ("CustomResourceDefinition", "Namespace")
-    # Helm also waits for the CRDs; an operator without one tries again after ten seconds.
-    manifests.install(api, (body for body in objects if body["kind"] in crds))
-    manifests.install(api, (body for body in objects if body["kind"] not in crds))
-    manifests.rollout_done(api, kuberay.NAMESPACE, kuberay.NAME, READY_S)
 
+    def __init__(self, api: Api, load: Callable[[str, str], None], say: Callable[[str], None]) -> None:
+        self._api = api
+        self._load = load
+        self._say = say
 
-def stop_kuberay(api: Api) -> None:
-    """Uninstall the release as `helm uninstall` does: its CRDs and its namespace stay."""
-    objects = kuberay.objects(kuberay.complete())
-    manifests.remove(api, (body for body in objects if body["kind"] != "CustomResourceDefinition"))
-    _wait_until_gone(api, kuberay.NAMESPACE, "app.kubernetes.io/instance=kuberay-operator")
+    def start_kuberay(self, values: Json | None = None) -> None:
+        """Install the release kuberay-operator with the values of its chart, and wait until its pod is ready."""
+        began, api = time.monotonic(), self._api
+        complete = kuberay.complete(values or {}, _PROBE_OFTEN)
+        self._load(kuberay.image(complete), "ray-operator")
+        objects = kuberay.objects(complete)
+        crds = ("CustomResourceDefinition", "Namespace")
+        # Helm also waits for the CRDs; an operator without one tries again after ten seconds.
+        manifests.install(api, (body for body in objects if body["kind"] in crds))
+        manifests.install(api, (body for body in objects if body["kind"] not in crds))
+        manifests.rollout_done(api, kuberay.NAMESPACE, kuberay.NAME, READY_S)
+        self._say(f"KubeRay's operator runs in a pod, after {time.monotonic() - began:.1f} s")
 
+    def stop_kuberay(self) -> None:
+        """Uninstall the release as `helm uninstall` does: its CRDs and its namespace stay."""
+        objects = kuberay.objects(kuberay.complete())
+        manifests.remove(self._api, (body for body in objects if body["kind"] != "CustomResourceDefinition"))
+        _wait_until_gone(self._api, kuberay.NAMESPACE, "app.kubernetes.io/instance=kuberay-operator")
 
-def start_kueue(api: Api, values: Json | None, load: Callable[[str], None]) -> None:
-    """Install the release kueue with the values of its chart, and wait until its webhooks and its API answer."""
-    complete = kueue.complete(values or {}, {"controllerManager": _PROBE_OFTEN})
-    load(kueue.image(complete))
-    # Until the pod is ready, the webhooks reject requests; none of them is for Kueue's own objects.
-    manifests.install(api, kueue.objects(complete))
-    api.until("Kueue's certificate", lambda: kueue.mount_certificate(api), READY_S)
-    manifests.rollout_done(api, KUEUE_NAMESPACE, kueue.NAME, READY_S)
-    api.until("Kueue's webhooks", lambda: kueue.webhooks_answer(api), READY_S)
-    api.until("Kueue's own API", lambda: kueue.api_answers(api), READY_S)
+    def start_kueue(self, values: Json | None = None) -> None:
+        """Install the release kueue with the values of its chart, and wait until its webhooks and its API answer."""
+        began, api = time.monotonic(), self._api
+        complete = kueue.complete(values or {}, {"controllerManager": _PROBE_OFTEN})
+        self._load(kueue.image(complete), "kueue")
+        # Until the pod is ready, the webhooks reject requests; none of them is for Kueue's own objects.
+        manifests.install(api, kueue.objects(complete))
+        api.until("Kueue's certificate", lambda: kueue.mount_certificate(api), READY_S)
+        manifests.rollout_done(api, KUEUE_NAMESPACE, kueue.NAME, READY_S)
+        api.until("Kueue's webhooks", lambda: kueue.webhooks_answer(api), READY_S)
+        api.until("Kueue's own API", lambda: kueue.api_answers(api), READY_S)
+        self._say(f"Kueue runs in a pod, after {time.monotonic() - began:.1f} s")
 
-
-def stop_kueue(api: Api) -> None:
-    """Uninstall the release as `helm uninstall` does: webhooks, API, Deployment, roles and CRDs."""
-    kueue.remove_callbacks(api)
-    objects = kueue.objects(kueue.complete())
-    manifests.remove(api, (body for body in objects if body["kind"] == "Deployment"))
-    _wait_until_gone(api, KUEUE_NAMESPACE, "control-plane=controller-manager")
-    manifests.remove(api, objects)
+    def stop_kueue(self) -> None:
+        """Uninstall the release as `helm uninstall` does: webhooks, API, Deployment, roles and CRDs."""
+        kueue.remove_callbacks(self._api)
+        objects = kueue.objects(kueue.complete())
+        manifests.remove(self._api, (body for body in objects if body["kind"] == "Deployment"))
+        _wait_until_gone(self._api, KUEUE_NAMESPACE, "control-plane=controller-manager")
+        manifests.remove(self._api, objects)
 
 
 def _wait_until_gone(api: Api, namespace: str, selector: str) -> None:

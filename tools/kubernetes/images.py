@@ -30,7 +30,7 @@ from pathlib import Path
 from tools.go_build import cache
 from tools.kubernetes import containers, image_archive
 from tools.kubernetes.image_archive import File, Image, Layer
-from tools.kubernetes.node_machine import Machine, bare_environment
+from tools.kubernetes.node_machine import Machine
 from tools.setup import ROOT
 
 LOCK = ROOT / "requirements-workloads.txt"
@@ -120,25 +120,20 @@ def store(say: Callable[[str], None] = print) -> Store:
     return Store(folder / "containerd", tuple(Layer((), False, each["digest"], each["size"]) for each in described))
 
 
-def run_images(
-    store: Store, real: Sequence[str], sleeping: Sequence[str], acting: Mapping[str, Sequence[File]]
-) -> Iterator[Image]:
+def run_images(store: Store, real: Sequence[str], stubs: Mapping[str, Sequence[File]]) -> Iterator[Image]:
     """Yield the images of one run.
 
     Args:
         real: Names of the environment's image, with today's `workloads`.
-        sleeping: Names of an image that sleeps.
-        acting: Image name -> replacements of the files that a manifest's commands call.
+        stubs: Name of an image that sleeps -> replacements of the files that a manifest's commands call.
     """
     system = store.layers[0]
     today = image_archive.layer(project(ROOT))
     yield Image([containers.PAUSE], [system], {"Cmd": ["/usr/bin/sleep", "infinity"]})
     if real:
         yield Image(real, [*store.layers, today], _CONFIG)
-    if sleeping:
-        # As the entry point, which ignores a manifest's arguments. A manifest's command fails.
-        yield Image(sleeping, [system], {"Entrypoint": _SLEEP})
-    for name, files in acting.items():
+    for name, files in stubs.items():
+        # As the entry point, which ignores a manifest's arguments. A manifest's command fails if no file replaces it.
         yield Image([name], [system, image_archive.layer(files)], {"Entrypoint": _SLEEP})
 
 
@@ -176,16 +171,11 @@ def _create(folder: Path, say: Callable[[str], None]) -> None:
             layers = _layers()
             say(f"  unpacking {sum(layer.size for layer in layers) / 1e9:.1f} GB")
             (work / "containerd").mkdir()
-            config = containers.configuration(work, cni=containers.found(), subnet="192.0.2.0/24")
             mounts = [["tmpfs", "/run"], ["bind", str(partial / "containerd"), str(work / "containerd")]]
-            machine = Machine("images", work / "logs", identity=f"{os.getpid():x}", mounts=mounts)
-            try:
-                machine.start("containerd", ["containerd", f"--config={config}"], bare_environment())
-                containers.wait_until_ready(work, machine.check)
+            with Machine("images", work / "logs", identity=f"{os.getpid():x}", mounts=mounts) as machine:
+                containers.start(machine, work, subnet="192.0.2.0/24")
                 containers.import_images(work, [Image(["rdma-ray.local/environment:1"], layers, _CONFIG)])
                 machine.check()
-            finally:
-                machine.stop()
             text = json.dumps([{"digest": layer.digest, "size": layer.size} for layer in layers])
             (partial / "layers.json").write_text(text)
             partial.rename(folder)

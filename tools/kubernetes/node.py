@@ -17,17 +17,17 @@ import contextlib
 import json
 import shutil
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tools.kubernetes import builds, containers, controller_pods, images
+from tools.kubernetes import builds, containers, images
 from tools.kubernetes.api import Api, Json
 from tools.kubernetes.control_plane import ControlPlane
+from tools.kubernetes.controller_pods import PodOperators, controller_image
 from tools.kubernetes.image_archive import File, Image
 from tools.kubernetes.images import Store
-from tools.kubernetes.node_machine import Machine, bare_environment, identity_of
+from tools.kubernetes.node_machine import Machine, identity_of
 from tools.kubernetes.node_network import Network
 from tools.kubernetes.node_probe import ready_to_run
 
@@ -59,53 +59,39 @@ class NodeShape:
     extended: Mapping[str, int] = field(default_factory=dict)
     host_files: Mapping[str, str | None] = field(default_factory=dict)
 
-    @property
-    def takes_any_pod(self) -> bool:
-        """Whether the node has no taint that repels pods."""
-        return all(taint["effect"] == "PreferNoSchedule" for taint in self.taints)
 
-
-class Node:
+class Node(Machine):
     """Node: kubelet, kube-proxy and containerd in a machine of namespaces, with files in `folder`."""
 
-    def __init__(self, name: str, index: int, shape: NodeShape, folder: Path, logs: Path, network: Network) -> None:
-        self.name = name
+    def __init__(
+        self, name: str, index: int, shape: NodeShape, folder: Path, logs: Path, network: Network, store: Store
+    ) -> None:
         self.index = index
         self.shape = shape
         self.address = network.address(index)
         self.folder = folder
-        self._logs = logs
         self._network = network
-        self._machine: Machine | None = None
-
-    @property
-    def machine(self) -> Machine:
-        """The node's machine, from `start` on."""
-        assert self._machine is not None
-        return self._machine
-
-    def start(self, programs: Mapping[str, Path], store: Store, images: Sequence[Image], kubeconfig: Path) -> None:
-        """Start the machine and its programs, and import the images."""
-        folder = self.folder
         folder.mkdir(parents=True)
         mounts = [["tmpfs", "/run"], *self._mounts(), *store.begin(folder / "containerd")]
         identity = folder.parent.name
-        self._machine = Machine(self.name, self._logs, identity=identity, mounts=mounts, remove=[folder], cgroups=True)
-        self._network.join(self.machine, self.index)
-        config = containers.configuration(folder, cni=containers.found(), subnet=self._network.subnet(self.index))
-        environment = bare_environment()
-        self.machine.start("containerd", ["containerd", f"--config={config}"], environment)
-        containers.wait_until_ready(folder, self.machine.check)
-        containers.import_images(folder, images, without=store.digests)
-        self.machine.start("kubelet", [programs["kubelet"], *self._kubelet(kubeconfig)], environment)
+        super().__init__(name, logs, identity=identity, mounts=mounts, remove=[folder], cgroups=True)
+
+    def begin(
+        self, programs: Mapping[str, Path], images: Sequence[Image], without: frozenset[str], kubeconfig: Path
+    ) -> None:
+        """Start the programs, and import the images except the layers in `without`."""
+        self._network.join(self, self.index)
+        containers.start(self, self.folder, self._network.subnet(self.index))
+        containers.import_images(self.folder, images, without=without)
+        self.start("kubelet", [programs["kubelet"], *self._kubelet(kubeconfig)])
         proxy = containers.flags("kube-proxy", name=self.name, kubeconfig=kubeconfig, pods=self._network.pods)
-        self.machine.start("kube-proxy", [programs["kube-proxy"], *proxy], environment)
+        self.start("kube-proxy", [programs["kube-proxy"], *proxy])
 
     def wait_until_ready(self, api: Api) -> None:
         """Wait until the node is Ready, and report its extended resources."""
 
         def ready() -> Json | None:
-            self.machine.check()
+            self.check()
             node = api.get("v1", "Node", self.name)
             conditions = node["status"].get("conditions", []) if node else []
             return node if any(each["type"] == "Ready" and each["status"] == "True" for each in conditions) else None
@@ -115,21 +101,6 @@ class Node:
             amounts = {name: str(amount) for name, amount in self.shape.extended.items()}
             status = {"status": {"capacity": amounts, "allocatable": amounts}}
             api.patch("v1", "Node", self.name, None, status, type="merge", subresource="status")
-
-    def check(self) -> None:
-        """Raise ProgramEnded if one of its programs has ended; return if the node has not started."""
-        if self._machine is not None:
-            self._machine.check()
-
-    def release(self) -> None:
-        """Stop the node without waiting for its end. May be called twice."""
-        if self._machine is not None:
-            self._machine.release()
-
-    def stop(self) -> None:
-        """Stop the node with its pods, as a power failure would. May be called twice."""
-        if self._machine is not None:
-            self._machine.stop()
 
     def _mounts(self) -> list[list[str]]:
         mounts = []
@@ -162,14 +133,13 @@ class Node:
 
 
 class Cluster:
-    """Control plane with real nodes, as a context manager. It sets `plane` and `network`.
+    """Control plane with real nodes, as a context manager. It sets `plane`, `network` and `operators`.
 
     Args:
         folder: Folder of its files. At the end, everything in it but the subfolder `logs` is deleted.
         nodes: Name -> shape of the first nodes.
         real_images: Names of the image of this environment.
-        sleeping: Names of an image that sleeps.
-        acting: Image name -> replacements of the files that a manifest's commands call.
+        stubs: Name of an image that sleeps -> replacements of the files that a manifest's commands call.
         say: Receives progress.
     """
 
@@ -179,43 +149,41 @@ class Cluster:
         *,
         nodes: Mapping[str, NodeShape],
         real_images: Sequence[str] = (),
-        sleeping: Sequence[str] = (),
-        acting: Mapping[str, Sequence[File]] | None = None,
+        stubs: Mapping[str, Sequence[File]] | None = None,
         say: Callable[[str], None] = print,
     ) -> None:
         ready_to_run()
         self.folder = folder.resolve()
         self.nodes: dict[str, Node] = {}
-        self.identity = identity_of(self.folder)
         self._shapes = dict(nodes)
-        self._image_names = (list(real_images), list(sleeping), dict(acting or {}))
+        self._real_images = real_images
+        self._stubs = stubs or {}
         self._say = say
-        self._kept = self.folder / self.identity
+        self._kept = self.folder / identity_of(self.folder)
         containers.check_socket_length(self._kept / "n00")
         self._cleanup = contextlib.ExitStack()
-        self._controllers: list[Image] = []
+        # Protects `nodes` and `_images`.
         self._changing = threading.Lock()
 
     def __enter__(self) -> Cluster:
-        try:
+        with self._cleanup:
             self._start()
-        except BaseException:
-            self.stop()
-            raise
+            self._cleanup = self._cleanup.pop_all()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.stop()
+        """Stop everything, pods first, and delete all files except logs."""
+        self._cleanup.close()
 
     def begin(self, name: str, shape: NodeShape) -> Node:
         """Start one more node, whose kubelet registers a moment later. Thread-safe."""
         with self._changing:
             taken = {node.index for node in self.nodes.values()}
             index = next(number for number in range(len(taken) + 1) if number not in taken)
-            node = Node(name, index, shape, self._kept / f"n{index}", self.folder / "logs", self.network)
-            self.nodes[name] = node
-            controllers = list(self._controllers) if shape.takes_any_pod else []
-        node.start(self._programs, self._store, [*self._images, *controllers], self.plane.kubeconfig)
+            folder, logs = self._kept / f"n{index}", self.folder / "logs"
+            node = self.nodes[name] = Node(name, index, shape, folder, logs, self.network, self._store)
+            images = [*self._images]
+        node.begin(self._programs, images, self._store.digests, self.plane.kubeconfig)
         return node
 
     def remove(self, name: str) -> None:
@@ -226,79 +194,54 @@ class Cluster:
             self.network.leave(node.index)
         self.plane.api.delete("v1", "Node", name)
 
-    def start_kuberay(self, values: Json | None = None) -> None:
-        """Run KubeRay's operator in a pod; see `controller_pods.start_kuberay`."""
-        began = time.monotonic()
-        controller_pods.start_kuberay(self.plane.api, values, lambda name: self._load(name, "ray-operator"))
-        self._say(f"KubeRay's operator runs in a pod, after {time.monotonic() - began:.1f} s")
-
-    def stop_kuberay(self) -> None:
-        """Uninstall KubeRay; see `controller_pods.stop_kuberay`."""
-        controller_pods.stop_kuberay(self.plane.api)
-
-    def start_kueue(self, values: Json | None = None) -> None:
-        """Run Kueue in a pod; see `controller_pods.start_kueue`."""
-        began = time.monotonic()
-        controller_pods.start_kueue(self.plane.api, values, lambda name: self._load(name, "kueue"))
-        self._say(f"Kueue runs in a pod, after {time.monotonic() - began:.1f} s")
-
-    def stop_kueue(self) -> None:
-        """Uninstall Kueue; see `controller_pods.stop_kueue`."""
-        controller_pods.stop_kueue(self.plane.api)
-
     def check(self) -> None:
         """Raise ProgramEnded if a program of the cluster has ended unexpectedly."""
-        self.plane.check()
-        self.network.machine.check()
-        for node in list(self.nodes.values()):
-            node.check()
-
-    def stop(self) -> None:
-        """Stop everything, pods first, and delete all files except logs. May be called twice."""
-        with self._cleanup:
-            for node in self.nodes.values():
-                node.release()
-            for node in self.nodes.values():
-                node.stop()
+        for programs in (self.plane, self.network.machine, *self.nodes.values()):
+            programs.check()
 
     def _start(self) -> None:
         self._programs = builds.programs(*_PROGRAMS, say=self._say)
         self._store = images.store(self._say)
-        _, sleeping, acting = self._image_names
-        for name in (*sleeping, *acting):
-            self._say(f"simulated image: {name} {'sleeps' if name in sleeping else 'has files of this project'}")
-        self._images = list(images.run_images(self._store, *self._image_names))
+        for name, files in self._stubs.items():
+            self._say(f"simulated image: {name} {'has files of this project' if files else 'sleeps'}")
+        self._images = list(images.run_images(self._store, self._real_images, self._stubs))
         # Files of a killed owner.
         shutil.rmtree(self._kept, ignore_errors=True)
         self._kept.mkdir(parents=True)
         self._cleanup.callback(self._remove_files)
-        network = self.network = Network(self._kept, self.folder / "logs", self.identity)
+        network = self.network = Network(self._kept, self.folder / "logs", self._kept.name)
         self._cleanup.callback(network.stop)
-        flags = {
-            "kube-apiserver": [
-                "--kubelet-preferred-address-types=InternalIP",
-                # Call webhooks by pod address: the API server's machine runs no kube-proxy for Services.
-                "--enable-aggregator-routing=true",
-                f"--service-cluster-ip-range={network.services}",
-            ]
-        }
-        plane = self.plane = ControlPlane(self.folder, address=network.here, flags=flags, say=self._say)
+        flags = [
+            "--kubelet-preferred-address-types=InternalIP",
+            # Call webhooks by pod address: the API server's machine runs no kube-proxy for Services.
+            "--enable-aggregator-routing=true",
+            f"--service-cluster-ip-range={network.services}",
+        ]
+        plane = self.plane = ControlPlane(self.folder, address=network.here, server_flags=flags, say=self._say)
         self._cleanup.enter_context(plane)
+        self.operators = PodOperators(plane.api, self._load, self._say)
         network.start_dns(self._programs["coredns"], plane.work, plane.url, plane.kubeconfig)
+        self._cleanup.callback(self._stop_nodes)
         for node in [self.begin(name, shape) for name, shape in self._shapes.items()]:
             node.wait_until_ready(plane.api)
 
     def _load(self, name: str, program: str) -> None:
-        """Create a controller's image, and load it on all nodes that may run it, including those that join later."""
+        """Create a controller's image, and load it on all nodes, including those that join later."""
         with self._changing:
-            if any(name in image.names for image in self._controllers):
+            if any(name in image.names for image in self._images):
                 return
-            image = controller_pods.image(name, builds.programs(program, say=self._say)[program])
-            self._controllers.append(image)
-            nodes = [node for node in self.nodes.values() if node.shape.takes_any_pod]
+            image = controller_image(name, builds.programs(program, say=self._say)[program])
+            self._images.append(image)
+            nodes = [*self.nodes.values()]
         for node in nodes:
             containers.wait_until_ready(node.folder, node.check)
             containers.import_images(node.folder, [image])
+
+    def _stop_nodes(self) -> None:
+        for node in self.nodes.values():
+            node.release()
+        for node in self.nodes.values():
+            node.stop()
 
     def _remove_files(self) -> None:
         # Each node's folder was deleted with the node.

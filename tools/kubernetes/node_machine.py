@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -72,17 +71,20 @@ class Machine(Programs):
     def run(self, argv: Sequence[str | Path], *, spaces: Sequence[str] = ("net",)) -> str:
         """Run a command of the host in namespaces of the machine ("net", "mount", "uts") and return its output.
 
-        Raises RuntimeError with the output if the command fails.
+        Raises RuntimeError; see `run`.
         """
         enter = ["nsenter", f"--target={self.pid}", *(f"--{space}" for space in spaces), "--"]
-        done = subprocess.run([*enter, *map(str, argv)], capture_output=True, text=True, timeout=120)
-        if done.returncode:
-            output = (done.stderr or done.stdout).strip()[-2000:]
-            raise RuntimeError(f"on {self.name}: {' '.join(map(str, argv))}: {output}")
-        return done.stdout
+        return run([*enter, *argv], called=f"on {self.name}: {' '.join(map(str, argv))}")
 
 
-def bare_environment() -> dict[str, str]:
-    """Return the environment of a program inside, without the user's proxies, kubeconfig and credentials."""
-    path = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-    return {"PATH": os.environ.get("PATH", path), "HOME": "/root", "LANG": "C.UTF-8"}
+def run(argv: Sequence[str | Path], called: str = "") -> str:
+    """Run a command and return its output.
+
+    Raises:
+        RuntimeError: The command failed. The message has `called`, by default the command, and the output.
+    """
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=120)
+    if done.returncode:
+        output = (done.stderr or done.stdout).strip()[-2000:]
+        raise RuntimeError(f"{called or ' '.join(map(str, argv))}: {output}")
+    return done.stdout

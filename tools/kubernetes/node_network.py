@@ -14,7 +14,7 @@ import threading
 from pathlib import Path
 
 from tools.kubernetes.containers import config
-from tools.kubernetes.node_machine import Machine, bare_environment
+from tools.kubernetes.node_machine import Machine, run
 
 LINK = "rr"
 """Prefix of the links' names on this machine; a link's name has 15 characters at most."""
@@ -66,7 +66,7 @@ class Network:
         machine.run(["ip", "route", "add", "default", "via", self.here])
         machine.run(["sh", "-c", "echo 1 > /proc/sys/net/ipv4/ip_forward"])
         route = [self.subnet(index), "via", self.address(index)]
-        _run(["ip", "route", "add", *route])
+        run(["ip", "route", "add", *route])
         bridge.run(["ip", "route", "add", *route])
         with self._changing:
             for other, peer in self._machines.items():
@@ -93,13 +93,13 @@ class Network:
         """Start CoreDNS at `dns`, for the cluster's names only."""
         corefile = folder / "Corefile"
         corefile.write_text(config("Corefile", dns=self.dns, url=url, kubeconfig=kubeconfig))
-        self.machine.start("coredns", [program, "-conf", corefile], bare_environment())
+        self.machine.start("coredns", [program, "-conf", corefile])
 
     def _create(self) -> None:
         bridge = self.machine
-        _run(["ip", "link", "add", self._link, "type", "veth", "peer", "name", "here", "netns", str(bridge.pid)])
-        _run(["ip", "address", "add", f"{self.here}/24", "dev", self._link])
-        _run(["ip", "link", "set", self._link, "up"])
+        run(["ip", "link", "add", self._link, "type", "veth", "peer", "name", "here", "netns", str(bridge.pid)])
+        run(["ip", "address", "add", f"{self.here}/24", "dev", self._link])
+        run(["ip", "link", "set", self._link, "up"])
         bridge.run(["ip", "link", "add", "bridge", "type", "bridge"])
         bridge.run(["ip", "link", "set", "here", "master", "bridge", "up"])
         bridge.run(["ip", "address", "add", f"{self.dns}/24", "dev", "bridge"])
@@ -110,7 +110,7 @@ def _free_second_number() -> int:
     """Return an N such that no address or route of the host is in 10.N.0.0/16."""
     taken = []
     for what in ("address", "route"):
-        for each in json.loads(_run(["ip", "-json", "-4", what, "show"])):
+        for each in json.loads(run(["ip", "-json", "-4", what, "show"])):
             taken += [f"{own['local']}/{own['prefixlen']}" for own in each.get("addr_info", ())]
             if each.get("dst", "default") != "default":
                 taken.append(each["dst"])
@@ -120,10 +120,3 @@ def _free_second_number() -> int:
         if not any(candidate.overlaps(network) for network in networks):
             return number
     raise RuntimeError("no range 10.200.0.0/16 to 10.249.0.0/16 is free on this machine: its routes cover them all")
-
-
-def _run(command: list[str]) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, timeout=30)
-    if done.returncode:
-        raise RuntimeError(f"{' '.join(command)}: {done.stderr.strip()}")
-    return done.stdout

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 import sys
 import tempfile
 from collections.abc import Callable
@@ -64,23 +65,17 @@ def probe(machine_of: Callable[..., Machine] = Machine) -> None:
             machine = machine_of("probe", folder / "logs", identity=identity_of(folder), mounts=mounts, cgroups=True)
         except ProgramEnded as problem:
             raise _missing("namespaces, mounts and cgroups for a machine", problem) from problem
-        try:
+        with machine:
             for what, command in _USES.items():
                 try:
                     machine.run([word.format(folder=folder) for word in command])
                 except RuntimeError as problem:
                     raise _missing(what, problem) from problem
-        finally:
-            machine.stop()
 
 
 def _missing(what: str, problem: RuntimeError) -> RuntimeError:
     # Only the last line of a traceback, which is not indented, and no line that announces another.
-    lines = [
-        line
-        for line in str(problem).splitlines()
-        if line and not line.startswith((" ", "Traceback")) and line[-1] != ":"
-    ]
+    lines = re.findall(r"^(?! |Traceback).*[^:\n]$", str(problem), re.MULTILINE)
     if not lines:
         # No permission is missing: it took too long.
         return problem

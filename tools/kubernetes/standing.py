@@ -49,9 +49,9 @@ def main(arguments: list[str]) -> None:
     with tempfile.TemporaryDirectory(prefix="rdma-ray-standing-") as folder:
         nodes = {f"node-{number}": NodeShape(host_files=_HOME) for number in range(chosen.nodes)}
         with Cluster(Path(folder), nodes=nodes, real_images=RAY_IMAGES, say=_say) as cluster:
-            cluster.start_kuberay(_VALUES)
+            cluster.operators.start_kuberay(_VALUES)
             if chosen.kueue:
-                cluster.start_kueue()
+                cluster.operators.start_kueue()
             _say(f"Kubernetes is up with {chosen.nodes} nodes. In another terminal:\n")
             _say(f"    export KUBECONFIG={cluster.plane.kubeconfig}\n    {kubectl} get pods -A\n\nCtrl-C ends it.")
             while True:
