@@ -109,12 +109,10 @@ def bench_report(
     from workloads.nccl.judge.verdict import verdict_of
     from workloads.nccl.page.page import page
     from workloads.nccl.page.plots import picture
-    from workloads.nccl.page.rows import machine_of
     from workloads.nccl.result import Result
 
     result = Result.read(result_file)
     if machine is not None:
-        machine_of(result, machine)  # reports an unknown machine type first
         result = result.model_copy(update={"verdict": verdict_of(result, machine=machine)})
     target = output or result_file.with_suffix(".html")
     if target.resolve() == result_file.resolve():
@@ -153,11 +151,11 @@ def bench_compare(
     than allowed or missing in B, 3 wrong data in either.
     """
     from workloads.client.run import write_json
-    from workloads.nccl.page.compare import as_json, compare, show
+    from workloads.nccl.page.compare import compare, show
     from workloads.nccl.result import Result
 
     compared = compare(Result.read(a), Result.read(b), threshold, anyway=anyway)
     show(compared, running.console(stderr=json_file == "-"))
     if json_file:
-        write_json(as_json(compared, threshold), json_file)
+        write_json(compared.model_dump(mode="json"), json_file)
     return compared.code

@@ -65,21 +65,40 @@ class Pair(Part):
     bandwidth: float
 
 
-class Row(Part):
-    """One operation at one size.
-
-    `variant` distinguishes the measurements of one operation (`pairs up`, `rail 3 duplex`). `algbw` and `busbw` derive
-    from `time_us.max`. `nic_bandwidth` is the minimal traffic through each NIC of a node (None on one node). `wrong` is
-    None if data was not checked. `total` is the sum over all pairs of a point-to-point row, `limit` the most that the
-    NICs in use can carry for it (None if unknown).
-    """
+class RowKey(Part):
+    """Identity of a row. `variant` distinguishes the measurements of one operation (`pairs up`, `rail 3 duplex`)."""
 
     op: str
     variant: str | None
     mode: Mode
     dtype: str
-    algorithm: str
     size: int
+
+    @property
+    def key(self) -> RowKey:
+        """The identity alone."""
+        return RowKey(op=self.op, variant=self.variant, mode=self.mode, dtype=self.dtype, size=self.size)
+
+    @property
+    def title(self) -> str:
+        """`all_reduce`, `p2p pairs up`."""
+        return f"{self.op} {self.variant}" if self.variant else self.op
+
+    @property
+    def name(self) -> str:
+        """The title, with the mode unless it is throughput: `all_reduce, latency mode`."""
+        return self.title if self.mode == "throughput" else f"{self.title}, {self.mode} mode"
+
+
+class Row(RowKey):
+    """One operation at one size.
+
+    `algbw` and `busbw` derive from `time_us.max`. `nic_bandwidth` is the minimal traffic through each NIC of a node
+    (None on one node). `wrong` is None if data was not checked. `total` is the sum over all pairs of a point-to-point
+    row, `limit` the most that the NICs in use can carry for it (None if unknown).
+    """
+
+    algorithm: str
     count: int
     time_us: Spread
     iteration_us: Iterations
@@ -92,16 +111,6 @@ class Row(Part):
     pairs: list[Pair] | None = None
     total: float | None = None
     limit: float | None = None
-
-    @property
-    def title(self) -> str:
-        """`all_reduce`, `p2p pairs up`."""
-        return f"{self.op} {self.variant}" if self.variant else self.op
-
-    @property
-    def name(self) -> str:
-        """The title, with the mode unless it is throughput: `all_reduce, latency mode`."""
-        return self.title if self.mode == "throughput" else f"{self.title}, {self.mode} mode"
 
 
 class World(Part):

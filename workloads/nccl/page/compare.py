@@ -11,7 +11,6 @@ Threshold: workloads.md §1.3 (SuperBench: (raw − base) / base < −5 % is def
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from typing import Literal
 
 from rich.box import SIMPLE_HEAD
@@ -19,8 +18,9 @@ from rich.console import Console
 from rich.table import Table
 
 from workloads.exits import Exit, WorkloadError
-from workloads.nccl.result import Result, Row
+from workloads.nccl.result import Result, Row, RowKey
 from workloads.nccl.sizes import figure, format_size
+from workloads.results import Part
 
 THRESHOLD = 5.0  # percent
 SMALL = 2**20  # bytes
@@ -28,99 +28,44 @@ CLOSEST = 5
 """Rows to show if none moved: the slowest."""
 UNITS = {"busbw": "GB/s", "latency": "µs"}
 
-Figure = Literal["busbw", "latency"]
+
+class Change(RowKey):
+    """A row in both runs. `before` and `after` are busbw in GB/s (decimal), or the median latency in µs.
+
+    Percentages are changes of speed; negative is worse. `cv` is the larger of the two runs' spreads: standard deviation
+    over mean of single runs.
+    """
+
+    figure: Literal["busbw", "latency"]
+    before: float
+    after: float
+    percent: float
+    percent_by_median: float
+    percent_by_mean: float
+    cv: float
+    moved: Literal["slower", "faster", "no"]
 
 
-@dataclass(frozen=True, order=True)
-class Key:
-    """Identity of a measurement. `variant` is empty if there is none."""
-
-    op: str
-    variant: str
-    mode: str
-    dtype: str
-    size: int
-
-    @property
-    def name(self) -> str:
-        """The key without its size: `p2p pairs up fp32`."""
-        mode = "" if self.mode == "throughput" else self.mode
-        return " ".join(filter(None, (self.op, self.variant, mode, self.dtype)))
-
-    def __str__(self) -> str:
-        return f"{self.name} {format_size(self.size)}"
-
-
-@dataclass(frozen=True)
-class Change:
-    """A row in both runs. Speeds are B's over A's, so that less than 1 is worse; `threshold` is in percent."""
-
-    key: Key
-    a: Row
-    b: Row
-    threshold: float
-
-    @property
-    def figure(self) -> Figure:
-        return "latency" if self.key.size < SMALL or self.key.mode == "latency" else "busbw"
-
-    @property
-    def values(self) -> tuple[float, float]:
-        """The figure in A and B: busbw in GB/s (decimal), or the median latency in µs."""
-        if self.figure == "busbw":
-            return self.a.busbw, self.b.busbw
-        return self.a.iteration_us.p50, self.b.iteration_us.p50
-
-    @property
-    def median_speed(self) -> float:
-        return self.a.iteration_us.p50 / self.b.iteration_us.p50
-
-    @property
-    def mean_speed(self) -> float:
-        return self.b.busbw / self.a.busbw
-
-    @property
-    def speed(self) -> float:
-        return self.mean_speed if self.figure == "busbw" else self.median_speed
-
-    @property
-    def percent(self) -> float:
-        """Change of speed in percent; negative is worse."""
-        return (self.speed - 1) * 100
-
-    @property
-    def cv(self) -> float:
-        """The larger of the two runs' spreads: standard deviation over mean of single runs."""
-        return max(self.a.iteration_us.cv, self.b.iteration_us.cv)
-
-    @property
-    def moved(self) -> Literal["slower", "faster", "no"]:
-        """Whether B is slower or faster; symmetric, so that swapping the runs swaps both exactly."""
-        one, other = self.values if self.figure == "busbw" else (1 / self.values[0], 1 / self.values[1])
-        least = 1 - self.threshold / 100
-        return "slower" if other < one * least else "faster" if one < other * least else "no"
-
-
-@dataclass(frozen=True)
-class Compared:
+class Compared(Part):
     """Outcome of a comparison. `missing` rows are in A only, `added` ones in B only."""
 
-    code: Exit
-    reason: str
-    changes: list[Change]
-    missing: list[Key]
-    added: list[Key]
+    code: Exit = Exit.OK
+    reason: str = ""
+    threshold_percent: float
+    rows: list[Change]
+    missing: list[RowKey]
+    added: list[RowKey]
     remarks: list[str]
 
     @property
     def slower(self) -> list[Change]:
         """Rows that are slower in B, the largest change first."""
-        return sorted((one for one in self.changes if one.moved == "slower"), key=lambda one: (one.speed, one.key))
+        return sorted((one for one in self.rows if one.moved == "slower"), key=lambda one: one.percent)
 
     @property
     def faster(self) -> list[Change]:
         """Rows that are faster in B, the largest change first."""
-        return sorted((one for one in self.changes if one.moved == "faster"), key=lambda one: (-one.speed, one.key))
+        return sorted((one for one in self.rows if one.moved == "faster"), key=lambda one: -one.percent)
 
 
 def compare(a: Result, b: Result, threshold: float = THRESHOLD, *, anyway: bool = False) -> Compared:
@@ -137,18 +82,16 @@ def compare(a: Result, b: Result, threshold: float = THRESHOLD, *, anyway: bool 
     # Ignore types that differ on purpose, so that rows match.
     with_dtype = len(_dtypes(a)) != 1 or len(_dtypes(b)) != 1 or not anyway
     before, after = _rows(a, "A", with_dtype), _rows(b, "B", with_dtype)
-    changes = [_change(key, before[key], after[key], threshold) for key in before if key in after]
     compared = Compared(
-        code=Exit.OK,
-        reason="",
-        changes=changes,
+        threshold_percent=threshold,
+        rows=[_change(key, before[key], after[key], threshold) for key in before if key in after],
         missing=[key for key in before if key not in after],
         added=[key for key in after if key not in before],
         remarks=[*differences, *_remarks(a, b)],
     )
     wrong = [name for name, run in (("A", a), ("B", b)) if _wrong(run)]
-    code, reason = _outcome(wrong, compared, threshold)
-    return replace(compared, code=code, reason=reason)
+    code, reason = _outcome(wrong, compared)
+    return compared.model_copy(update={"code": code, "reason": reason})
 
 
 def unlike(a: Result, b: Result) -> list[str]:
@@ -170,36 +113,10 @@ def unlike(a: Result, b: Result) -> list[str]:
     ]
 
 
-def as_json(compared: Compared, threshold: float) -> dict[str, object]:
-    """Return the outcome as JSON: every row that is in both runs, and the names of those that are not."""
-    return {
-        "code": int(compared.code),
-        "reason": compared.reason,
-        "threshold_percent": threshold,
-        "rows": [
-            {
-                **_named(one.key),
-                "figure": one.figure,
-                "before": one.values[0],
-                "after": one.values[1],
-                "percent": round(one.percent, 3),
-                "percent_by_median": round((one.median_speed - 1) * 100, 3),
-                "percent_by_mean": round((one.mean_speed - 1) * 100, 3),
-                "cv": one.cv,
-                "moved": one.moved,
-            }
-            for one in compared.changes
-        ],
-        "missing": [_named(key) for key in compared.missing],
-        "added": [_named(key) for key in compared.added],
-        "remarks": compared.remarks,
-    }
-
-
 def show(compared: Compared, console: Console) -> None:
     """Print what moved, the worst first, or the slowest rows if nothing did."""
     moved = [*compared.slower, *compared.faster[::-1]]
-    rows = moved or sorted(compared.changes, key=lambda one: one.speed)[:CLOSEST]
+    rows = moved or sorted(compared.rows, key=lambda one: one.percent)[:CLOSEST]
     if rows:
         table = Table(
             title="rows that moved" if moved else "nothing moved; the slowest rows",
@@ -214,48 +131,79 @@ def show(compared: Compared, console: Console) -> None:
         for name in ("size", "A", "B", "", "change", "other", "cv"):
             table.add_column(name, justify="right" if name else "left", no_wrap=True)
         for one in rows:
-            other = one.median_speed if one.figure == "busbw" else one.mean_speed
+            other = one.percent_by_median if one.figure == "busbw" else one.percent_by_mean
             table.add_row(
-                one.key.name,
-                format_size(one.key.size),
-                *map(figure, one.values),
+                _without_size(one),
+                format_size(one.size),
+                figure(one.before),
+                figure(one.after),
                 UNITS[one.figure],
                 f"{one.percent:+.1f} %",
-                f"{(other - 1) * 100:+.1f} %",
+                f"{other:+.1f} %",
                 f"{one.cv * 100:.1f} %",
                 style={"slower": "red", "faster": "green", "no": ""}[one.moved],
             )
         console.print(table)
     for key in compared.missing:
-        console.print(f"missing in B: {key}", style="red", markup=False, soft_wrap=True)
+        console.print(f"missing in B: {_name(key)}", style="red", markup=False, soft_wrap=True)
     for key in compared.added:
-        console.print(f"only in B: {key}", markup=False, soft_wrap=True)
+        console.print(f"only in B: {_name(key)}", markup=False, soft_wrap=True)
     for text in compared.remarks:
         console.print(text, style="yellow", markup=False, soft_wrap=True)
     console.print(compared.reason, style="red" if compared.code != Exit.OK else "green", markup=False, soft_wrap=True)
 
 
-def _change(key: Key, a: Row, b: Row, threshold: float) -> Change:
+def _change(key: RowKey, a: Row, b: Row, threshold: float) -> Change:
     if min(a.busbw, b.busbw, a.iteration_us.p50, b.iteration_us.p50, a.time_us.max, b.time_us.max) <= 0:
-        raise WorkloadError(f"{key}: a bandwidth or a time of 0 cannot have been measured; measure it again")
-    return Change(key, a, b, threshold)
+        raise WorkloadError(f"{_name(key)}: a bandwidth or a time of 0 cannot have been measured; measure it again")
+    small = key.size < SMALL or key.mode == "latency"
+    before, after = (a.iteration_us.p50, b.iteration_us.p50) if small else (a.busbw, b.busbw)
+    by_median, by_mean = a.iteration_us.p50 / b.iteration_us.p50, b.busbw / a.busbw
+    # Symmetric, so that swapping the runs swaps slower and faster exactly.
+    one, other = (1 / before, 1 / after) if small else (before, after)
+    least = 1 - threshold / 100
+    return Change(
+        **key.model_dump(),
+        figure="latency" if small else "busbw",
+        before=before,
+        after=after,
+        percent=_percent(by_median if small else by_mean),
+        percent_by_median=_percent(by_median),
+        percent_by_mean=_percent(by_mean),
+        cv=max(a.iteration_us.cv, b.iteration_us.cv),
+        moved="slower" if other < one * least else "faster" if one < other * least else "no",
+    )
 
 
-def _outcome(wrong: list[str], compared: Compared, threshold: float) -> tuple[Exit, str]:
+def _percent(speed: float) -> float:
+    return round((speed - 1) * 100, 3)
+
+
+def _name(key: RowKey) -> str:
+    """Return `p2p pairs up fp32 8 GiB`."""
+    return f"{_without_size(key)} {format_size(key.size)}"
+
+
+def _without_size(key: RowKey) -> str:
+    return " ".join(filter(None, (key.title, "" if key.mode == "throughput" else key.mode, key.dtype)))
+
+
+def _outcome(wrong: list[str], compared: Compared) -> tuple[Exit, str]:
     if wrong:
         text = f"wrong data in {' and '.join(wrong)}: its figures mean nothing until the cause is found"
         return Exit.WRONG_DATA, text
-    slower, missing, both = compared.slower, compared.missing, len(compared.changes)
+    slower, missing, both = compared.slower, compared.missing, len(compared.rows)
+    threshold = compared.threshold_percent
     faults = []
     if slower:
         worst = slower[0]
         faults.append(
             f"{len(slower)} of {both} rows are slower by more than {threshold:g} %,"
-            f" most of all {worst.key} ({worst.percent:+.1f} %)"
+            f" most of all {_name(worst)} ({worst.percent:+.1f} %)"
         )
     if missing:
         more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
-        faults.append(f"{len(missing)} rows are missing in B: {', '.join(map(str, missing[:3]))}{more}")
+        faults.append(f"{len(missing)} rows are missing in B: {', '.join(map(_name, missing[:3]))}{more}")
     if faults:
         return Exit.BELOW, "; ".join(faults)
     return Exit.OK, f"{both} rows, none slower by more than {threshold:g} %"
@@ -285,12 +233,12 @@ def _changed(what: str, a: Mapping[str, str | None] | None, b: Mapping[str, str 
     ]
 
 
-def _rows(result: Result, name: str, with_dtype: bool) -> dict[Key, Row]:
-    found: dict[Key, Row] = {}
+def _rows(result: Result, name: str, with_dtype: bool) -> dict[RowKey, Row]:
+    found: dict[RowKey, Row] = {}
     for row in result.rows:
-        key = Key(row.op, row.variant or "", row.mode, row.dtype if with_dtype else "", row.size)
+        key = row.key if with_dtype else row.key.model_copy(update={"dtype": ""})
         if key in found:
-            raise WorkloadError(f"{name} has the row {key} twice: compare runs that measured it once")
+            raise WorkloadError(f"{name} has the row {_name(key)} twice: compare runs that measured it once")
         found[key] = row
     if not found:
         raise WorkloadError(f"{name} has no rows ({result.reason}): a run without measurements cannot be compared")
@@ -307,7 +255,3 @@ def _gpus(result: Result) -> str:
 
 def _dtypes(result: Result) -> set[str]:
     return {row.dtype for row in result.rows}
-
-
-def _named(key: Key) -> dict[str, object]:
-    return {"op": key.op, "variant": key.variant or None, "mode": key.mode, "dtype": key.dtype, "size": key.size}

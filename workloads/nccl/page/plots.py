@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,17 +9,18 @@ from math import ceil
 from statistics import median
 
 from markupsafe import Markup
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from infra.catalog.machines import Machine
 from workloads.nccl.page import figures
 from workloads.nccl.page.content import facts, headline
-from workloads.nccl.page.figures import THEMED, Bar, Palette, inline, settings, short
+from workloads.nccl.page.figures import inline, short
 from workloads.nccl.page.rows import (
     Group,
-    Line,
-    floor,
+    Level,
+    floors,
     latencies,
     line_rates,
     machine_of,
@@ -31,15 +31,15 @@ from workloads.nccl.page.rows import (
 from workloads.nccl.report import largest
 from workloads.nccl.result import Member, Pair, Result, Row
 from workloads.nccl.sizes import format_size
+from workloads.plotting import INK, SOFT, encoded, style
 
 SLOW = 0.90
 """Share of the median below which a pair or a rail is red."""
 SLOW_RANK = 0.95
 MAX_BARS = 16
 MAX_COLUMNS = 32
-BAR = 19.0  # points from one bar to the next
 
-WIDTH, HEIGHT, SCALE = 1200.0, 675.0, 1.5  # points, 16:9; pixels per point
+WIDTH, HEIGHT = 1200.0, 675.0  # points, 16:9
 MAX_PLOTS = 6
 TONES = {"pass": "#1b6e3c", "warn": "#8a5a00", "fail": "#b3261e", "unjudged": "#3f4a56"}
 SUMMARY = ("Machine", "World", "Library", "Data", "Started", "Job")
@@ -56,9 +56,9 @@ class Plot:
 
 def all_plots(result: Result, machine: Machine | None) -> dict[str, list[Plot]]:
     """Return the page's plots by section."""
-    with settings(THEMED):
+    with style():
         return {
-            "bandwidth": _bandwidth(result, machine),
+            "bandwidth": [_bandwidth(group, f"sweep-{i}", result, machine) for i, group in enumerate(sweeps(result))],
             "latency": _small_sizes(result),
             "ranks": _ranks(result),
             "pairs": _point_to_point(result),
@@ -67,9 +67,9 @@ def all_plots(result: Result, machine: Machine | None) -> dict[str, list[Plot]]:
 
 def picture(result: Result, machine: str | None = None) -> bytes:
     """Return the summary as a PNG of 1800 × 1012 pixels. The same result gives the same picture."""
-    known, palette = machine_of(result, machine), Palette()
-    with settings(palette):
-        drawing = Figure(figsize=(WIDTH / 72, HEIGHT / 72), dpi=72 * SCALE, facecolor="#ffffff")
+    known = machine_of(result, machine)
+    with style():
+        drawing = Figure(figsize=(WIDTH / 72, HEIGHT / 72), dpi=108, facecolor="#ffffff")
         head = headline(result)
         tone = TONES[head.status]
         drawing.add_artist(Rectangle((0, 0), 12 / WIDTH, 1, color=tone, transform=drawing.transFigure, linewidth=0))
@@ -78,9 +78,9 @@ def picture(result: Result, machine: str | None = None) -> bytes:
         sentence = textwrap.wrap(head.sentence, 92, max_lines=2, placeholder=" …")
         lines = [
             (head.badge, 22, tone, "bold"),
-            *((text, 18, palette.ink, "normal") for text in sentence),
-            (textwrap.shorten(head.functional or "", 150, placeholder=" …"), 13, palette.ink, "bold"),
-            (textwrap.shorten(summary, 160, placeholder=" …"), 12, palette.soft, "normal"),
+            *((text, 18, INK, "normal") for text in sentence),
+            (textwrap.shorten(head.functional or "", 150, placeholder=" …"), 13, INK, "bold"),
+            (textwrap.shorten(summary, 160, placeholder=" …"), 12, SOFT, "normal"),
         ]
         top = 22.0
         for text, size, color, weight in lines:
@@ -95,49 +95,49 @@ def picture(result: Result, machine: str | None = None) -> bytes:
         drawing.set_layout_engine("constrained", rect=(30 / WIDTH, 0.01, 1 - 60 / WIDTH, 1 - top / HEIGHT - 0.03))
         axes = drawing.subplots(2 if len(chosen) > 3 else 1, columns, squeeze=False).flatten()
         for group, place in zip(chosen, axes, strict=False):
-            figures.sweep(place, group, line_rates(group, result, known), floor(group, result, known), palette)
+            _sweep(place, group, result, known)
             legend = place.get_legend()
             legend.set_title(group.heading, prop={"weight": "bold", "size": 12})
             legend.set_alignment("left")
         for unused in axes[len(chosen) :]:
             unused.set_axis_off()
-        written = io.BytesIO()
-        drawing.savefig(written, format="png", metadata={"Software": None})
-    return written.getvalue()
+        return encoded(drawing, "png")
 
 
-def _bandwidth(result: Result, machine: Machine | None) -> list[Plot]:
-    plots = []
-    for index, group in enumerate(sweeps(result)):
-        rates, least = line_rates(group, result, machine), floor(group, result, machine)
-        lines = [*rates, *([least] if least else [])]
-        drawing, axes = figures.figure(240)
-        figures.sweep(axes, group, rates, least, THEMED)
-        caption = " ".join(f"{line.label[0].upper()}{line.label[1:]}: {line.source}." for line in lines)
-        plots.append(Plot(group.heading, caption, inline(drawing, f"sweep-{index}", _describe(group, lines))))
-    return plots
+def _sweep(axes: Axes, group: Group, result: Result, machine: Machine | None) -> list[Level]:
+    """Draw bandwidth over size, and return the line rates and the floor drawn with it."""
+    levels = [*line_rates(group, result, machine), *floors(group, result, machine)]
+    lines = {name or "measured": [(row.size, group.figure(row)) for row in rows] for name, rows in group.lines.items()}
+    figures.curves(axes, "GB/s", lines, levels)
+    return levels
 
 
-def _describe(group: Group, lines: Sequence[Line]) -> str:
+def _bandwidth(group: Group, identity: str, result: Result, machine: Machine | None) -> Plot:
+    drawing, axes = figures.figure(240)
+    levels = _sweep(axes, group, result, machine)
+    caption = " ".join(f"{level.name[0].upper()}{level.name[1:]}: {level.source}." for level in levels)
     reached = ", ".join(
-        f"{series.label} {short(group.figure(series.last))} GB/s at {format_size(series.last.size)}".strip()
-        for series in group.series
+        f"{name} {short(group.figure(rows[-1]))} GB/s at {format_size(rows[-1].size)}".strip()
+        for name, rows in group.lines.items()
     )
-    against = "".join(f"; {line.label} {short(line.value)} GB/s" for line in lines)
-    return f"{group.title}, bandwidth over size: {reached}{against}"
+    against = "".join(f"; {level.name} {short(level.value)} GB/s" for level in levels)
+    return Plot(
+        group.heading, caption, inline(drawing, identity, f"{group.title}, bandwidth over size: {reached}{against}")
+    )
 
 
 def _small_sizes(result: Result) -> list[Plot]:
     """Return latency over small sizes, at most four operations per plot."""
-    lines = latencies(result)
-    count = ceil(len(lines) / 4)
+    found = list(latencies(result).items())
+    count = ceil(len(found) / 4)
     plots = []
     for index in range(count):
-        part = lines[index::count]
+        part = dict(found[index::count])
         drawing, axes = figures.figure(230)
-        figures.latency(axes, part)
-        modes = sorted({row.mode for series in part for row in series.rows})
-        words = ", ".join(f"{series.label} {short(series.last.iteration_us.p50)} µs" for series in part)
+        lines = {name: [(row.size, row.iteration_us.p50) for row in rows] for name, rows in part.items()}
+        figures.curves(axes, "µs", lines)
+        modes = sorted({row.mode for rows in part.values() for row in rows})
+        words = ", ".join(f"{name} {short(points[-1][1])} µs" for name, points in lines.items())
         plots.append(
             Plot(
                 "Median time of a run" + (f" ({index + 1} of {count})" if count > 1 else ""),
@@ -163,7 +163,7 @@ def _ranks(result: Result) -> list[Plot]:
         worst = [max((times[rank] for rank in column if rank in times), default=None) for column in columns]
         values.append([None if time is None else middle / time for time in worst])
     drawing, axes = figures.figure(40 + 22 * len(rows))
-    figures.cells(axes, values, [row.name for row in rows], [str(column[0]) for column in columns], THEMED, SLOW_RANK)
+    figures.cells(axes, values, [row.name for row in rows], [str(column[0]) for column in columns], SLOW_RANK)
     each = "Each column is a rank" if share == 1 else f"Each column is the slowest of {share} ranks"
     return [
         Plot(
@@ -192,25 +192,26 @@ def _pairs(title: str, rows: Sequence[Row], identity: str, members: Mapping[int,
     if len(pairs) > MAX_BARS:
         chosen, legend = by_speed[:MAX_BARS], f"The {MAX_BARS} slowest of {len(pairs)}. {legend}"
     limits = {row.limit / len(row.pairs) if row.limit and row.pairs else None for row in rows}
-    found = [Bar(f"{p.sender} → {p.receiver}", p.bandwidth, p.bandwidth < SLOW * middle) for p in chosen]
+    found = [(f"{pair.sender} → {pair.receiver}", pair.bandwidth) for pair in chosen]
     order = "one direction after the other" if len(rows) > 1 else "all at once"
     caption = f"At {format_size(rows[0].size)}, {order}. Slowest: {_hosts(by_speed[0], members)}. {legend}"
-    return _bars(f"{title}: GB/s of each pair", caption, identity, found, limits)
+    return _bars(f"{title}: GB/s of each pair", caption, identity, found, SLOW * middle, limits)
 
 
 def _rails(direction: str, found: Sequence[tuple[int, Row]]) -> Plot:
-    values = [row.total if row.total is not None else row.busbw for _, row in found]
-    middle = median(values)
-    rows = [Bar(f"rail {rail}", value, value < SLOW * middle) for (rail, _), value in zip(found, values, strict=True)]
+    rows = [(f"rail {rail}", row.total if row.total is not None else row.busbw) for rail, row in found]
+    slow = SLOW * median(value for _, value in rows)
     caption = f"At {format_size(found[0][1].size)}, one rail after the other. Red: below 90 % of the median rail."
     limits = {row.limit for _, row in found}
-    return _bars(f"rails {direction}: GB/s of each alone", caption, f"rails-{direction}", rows, limits)
+    return _bars(f"rails {direction}: GB/s of each alone", caption, f"rails-{direction}", rows, slow, limits)
 
 
-def _bars(title: str, caption: str, identity: str, rows: Sequence[Bar], limits: set[float | None]) -> Plot:
-    drawing, axes = figures.figure(52 + BAR * len(rows))
-    figures.bars(axes, rows, limits.pop() if len(limits) == 1 else None, THEMED)
-    words = ", ".join(f"{row.label} {short(row.value)}" for row in rows)
+def _bars(
+    title: str, caption: str, identity: str, rows: Sequence[tuple[str, float]], slow: float, limits: set[float | None]
+) -> Plot:
+    drawing, axes = figures.figure(52 + 19 * len(rows))
+    figures.bars(axes, rows, slow, limits.pop() if len(limits) == 1 else None)
+    words = ", ".join(f"{name} {short(value)}" for name, value in rows)
     return Plot(title, caption, inline(drawing, identity, f"{title}: {words}"))
 
 
@@ -235,7 +236,7 @@ def _matrix(rows: Sequence[Row], result: Result) -> list[Plot]:
     values = [[slowest[y, x] / middle if (y, x) in slowest else None for x in range(count)] for y in range(count)]
     names = [str(index * nodes) for index in range(count)]
     drawing, axes = figures.figure(60 + 300 * min(1.0, count / 16))
-    figures.cells(axes, values, names, names, THEMED, SLOW)
+    figures.cells(axes, values, names, names, SLOW)
     what = "rank" if share == 1 else "node"
     return [
         Plot(
