@@ -91,11 +91,6 @@ def test_single_node_log_needs_no_fabric() -> None:
     assert kinds("nccl-2.18-inside-a-node", nodes=1) == set()
 
 
-def test_optional_gdrdma_is_a_remark() -> None:
-    found = problems(facts("gib-no-gdrdma"), nodes=2, nics=8, transport="gib", gdrdma=False)
-    assert [(each.code, each.kind) for each in found] == [(0, "no-gdrdma")]
-
-
 def test_sockets_are_rejected_on_unknown_machine() -> None:
     assert kinds("tcp-fallback", transport=None, nics=None) == {"socket-transport"}
     assert kinds("ib-instead-of-gib", transport=None, nics=None) == set()

@@ -7,6 +7,7 @@ NCCL_DEBUG_SUBSYS and NCCL_DEBUG_FILE take precedence; the user's log file is re
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import socket
 import tempfile
@@ -95,19 +96,19 @@ class Collector:
 
     def finish(self, with_log: bool) -> Collected:
         """Return the evidence, and the text of the log if `with_log`. Call once: it removes the rank's folder."""
-        collected = Collected(RankEvidence(rank=self.rank, log=None, counters=None), self.first, missing=self.missing)
-        found: dict[str, Any] = {"host": self.host, "log": self._log(collected, with_log)}
+        log, raw = self._log(with_log)
+        evidence = RankEvidence(rank=self.rank, log=log, counters=None, host=self.host)
+        found = Collected(evidence, self.first, missing=self.missing, raw=raw)
         if self.first:
             nics = node.nics(self.infiniband) or None
-            found |= {"counters": self._counters(collected), "nics": nics, "driver": node.driver()}
-            collected.topology = self.topology()
-            collected.image = self.environment.get(IMAGE) or None
-            if self.nccl and collected.topology is None:
-                collected.missing.append("topology: nvidia-smi cannot be run on this node")
-        collected.evidence = collected.evidence.model_copy(update=found)
+            update = {"counters": self._counters(), "nics": nics, "driver": node.driver()}
+            found.evidence = evidence.model_copy(update=update)
+            found.topology, found.image = self.topology(), self.environment.get(IMAGE) or None
+            if self.nccl and found.topology is None:
+                self.missing.append("topology: nvidia-smi cannot be run on this node")
         if self.folder is not None:
             shutil.rmtree(self.folder, ignore_errors=True)
-        return collected
+        return found
 
     def _prepare_log(self) -> None:
         remove_stale(self.temporary)
@@ -125,48 +126,47 @@ class Collector:
             return
         self.environment[FILE] = str(self.folder / "%h.%p")
 
-    def _log(self, collected: Collected, with_log: bool) -> LogFacts | None:
-        if not self.nccl:
-            collected.missing.append("NCCL's log: the ranks used gloo, which writes none")
-            return None
+    def _log(self, with_log: bool) -> tuple[LogFacts | None, PackedLog | None]:
         level = self.environment.get(LEVEL, "")
+        if not self.nccl:
+            self.missing.append("NCCL's log: the ranks used gloo, which writes none")
+            return None, None
         if level.upper() not in LEVELS:
-            collected.missing.append(
+            self.missing.append(
                 f"NCCL's log: {LEVEL}={level} is set on the ranks; INFO shows how data travels: --env {LEVEL}=INFO"
             )
-            return None
-        files = self._files()
-        if not files and not self.missing:
-            collected.missing.append(f"NCCL's log: NCCL wrote none to {self.environment.get(FILE)}")
+            return None, None
         known = known_secrets(self.environment)
-        facts = []
-        for file in files:
+        facts, raw = [], None
+        for file in self._files():
             try:
-                facts.append(self._parse(file, known, collected))
-                if with_log and collected.raw is None:
-                    collected.raw = raw_log.pack_file(file, known)
+                facts.append(self._parse(file, known))
+                if with_log and raw is None:
+                    raw = raw_log.pack_file(file, known)
             except OSError as error:
-                collected.missing.append(f"NCCL's log: cannot read it: {error.strerror}")
-        return facts[0] if len(facts) == 1 else merge(facts) if facts else None
+                self.missing.append(f"NCCL's log: cannot read it: {error.strerror}")
+        if not facts and not self.missing:
+            self.missing.append(f"NCCL's log: NCCL wrote none to {self.environment.get(FILE)}")
+        return facts[0] if len(facts) == 1 else merge(facts) if facts else None, raw
 
     def _files(self) -> list[Path]:
         if self.folder is not None:
             return sorted(file for file in self.folder.iterdir() if file.is_file())
-        pattern = self.environment.get(FILE)
-        return [path] if pattern and (path := Path(expanded(pattern, self.host, os.getpid()))).is_file() else []
+        path = Path(expanded(self.environment.get(FILE, ""), self.host, os.getpid()))
+        return [path] if path.is_file() else []
 
-    def _parse(self, file: Path, known: tuple[str, ...], collected: Collected) -> LogFacts:
+    def _parse(self, file: Path, known: tuple[str, ...]) -> LogFacts:
         with file.open(encoding="utf-8", errors="replace") as opened:
             facts = parse_lines(_lines(opened.readline, known))
             if opened.read(1):
-                collected.missing.append(f"NCCL's log: only its first {READ // 2**20} MiB were read")
+                self.missing.append(f"NCCL's log: only its first {READ // 2**20} MiB were read")
         return facts
 
-    def _counters(self, collected: Collected) -> list[Counter] | None:
+    def _counters(self) -> list[Counter] | None:
         after = node.read_counters(self.infiniband)
         if self.before is not None and after is not None:
             found, notes = node.difference(self.before, after)
-            collected.missing += [f"NIC counters: {note}" for note in notes]
+            self.missing += [f"NIC counters: {note}" for note in notes]
             return found
         if self.before is not None:
             reason = "every RDMA NIC of this node disappeared during the run"
@@ -174,19 +174,14 @@ class Collector:
             reason = "a rank sees no RDMA NIC on this node"
         else:
             reason = "a rank saw no RDMA NIC at the start of the run"
-        collected.missing.append(f"NIC counters: {reason} ({self.infiniband})")
+        self.missing.append(f"NIC counters: {reason} ({self.infiniband})")
         return None
 
 
 def expanded(pattern: str, host: str, pid: int) -> str:
     """Expand NCCL_DEBUG_FILE as NCCL does: %h the short host name, %p the process, %% a percent sign (src/debug.cc)."""
     values = {"h": host.partition(".")[0], "p": str(pid), "%": "%"}
-    pieces, rest = [], pattern
-    while "%" in rest:
-        before, _, rest = rest.partition("%")
-        pieces += [before, values.get(rest[:1], f"%{rest[:1]}")]
-        rest = rest[1:]
-    return "".join(pieces) + rest
+    return re.sub("%(.?)", lambda match: values.get(match[1], match[0]), pattern)
 
 
 def remove_stale(folder: Path) -> None:
@@ -233,16 +228,14 @@ def gather(actors: Sequence[Any], with_logs: bool, emit: Callable[..., None], an
 
 def send_logs(found: Mapping[int, Collected], emit: Callable[..., None]) -> dict[int, str]:
     """Emit the ranks' logs up to the limit for all of them; return, by rank, why the others were not sent."""
-    limit = raw_log.ALL_PACKED
-    room, unsent = limit, {}
+    room, unsent = raw_log.ALL_PACKED, {}
     for rank, collected in found.items():
-        if collected.raw is None:
-            continue
-        if len(collected.raw.data) > room:
-            unsent[rank] = f"NCCL's raw log: those of all ranks have more than {limit // 2**20} MiB, compressed"
-            continue
-        room -= len(collected.raw.data)
-        emit(raw_log.KIND, **collected.raw.to_event(rank, collected.evidence.host or ""))
+        if collected.raw is not None and len(collected.raw.data) > room:
+            limit = f"{raw_log.ALL_PACKED // 2**20} MiB"
+            unsent[rank] = f"NCCL's raw log: those of all ranks have more than {limit}, compressed"
+        elif collected.raw is not None:
+            room -= len(collected.raw.data)
+            emit(raw_log.KIND, **collected.raw.to_event(rank, collected.evidence.host or ""))
     return unsent
 
 
@@ -251,30 +244,24 @@ def assemble(found: Mapping[int, Collected], failed: Mapping[int, str]) -> Evide
     reasons: dict[str, list[int]] = {}
     for rank, reason in [*((rank, each) for rank, one in found.items() for each in one.missing), *failed.items()]:
         reasons.setdefault(reason, []).append(rank)
-    keep = max(FEWEST_CHANNELS, CHANNELS // max(1, len(found)))
-    ranks = [
-        _thin(found[rank].evidence, keep) if rank in found else RankEvidence(rank=rank, log=None, counters=None)
-        for rank in sorted(found.keys() | failed.keys())
-    ]
-    all_ranks, first_ranks = {each.rank for each in ranks}, {rank for rank, each in found.items() if each.first}
-    images = sorted({collected.image for collected in found.values() if collected.image})
+    all_ranks, first_ranks = found.keys() | failed.keys(), {rank for rank, each in found.items() if each.first}
     # A reason that holds on all ranks, or on each node's first rank, needs no list of ranks.
     missing = [
         reason if set(where) in (all_ranks, first_ranks) else f"{reason} ({named(where)})"
         for reason, where in sorted(reasons.items())
     ]
+    images = sorted({collected.image for collected in found.values() if collected.image})
     if len(images) != 1:
         why = f"the nodes run different ones: {', '.join(images)}" if images else f"{IMAGE} is not set in the ranks"
         missing.append(f"container image: {why}")
+    ranks = {rank: RankEvidence(rank=rank, log=None, counters=None) for rank in sorted(all_ranks)}
+    keep = max(FEWEST_CHANNELS, CHANNELS // max(1, len(found)))
+    for rank, collected in found.items():
+        log = collected.evidence.log and thinned(collected.evidence.log, keep, WARNINGS)
+        ranks[rank] = collected.evidence.model_copy(update={"log": log})
     return Evidence(
-        ranks=ranks,
+        ranks=list(ranks.values()),
         image=images[0] if len(images) == 1 else None,
         topology={each.evidence.host or str(rank): each.topology for rank, each in found.items() if each.topology},
         missing=missing,
     )
-
-
-def _thin(evidence: RankEvidence, channels: int) -> RankEvidence:
-    if evidence.log is None:
-        return evidence
-    return evidence.model_copy(update={"log": thinned(evidence.log, channels, WARNINGS)})

@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict
 
 Transport = Literal["NET", "P2P", "SHM", "NVLS", "COLLNET"]
 WARNINGS_KEPT = 200  # different warnings per log: a broken NIC repeats its warning with another address each time
+SUMS = ("lines", "warnings_left_out", "channels_left_out")  # numbers that add up over the ranks
 
 
 class Part(BaseModel):
@@ -89,6 +90,16 @@ class LogFacts(Part):
     unfinished: list[int] = []
     warnings_left_out: int = 0
     channels_left_out: int = 0
+
+    @property
+    def carried(self) -> list[Channel]:
+        """Connections through a NIC."""
+        return [channel for channel in self.channels if channel.transport in ("NET", "COLLNET")]
+
+    @property
+    def nic_counts(self) -> dict[str, int]:
+        """Number of NICs by host, where the log shows it."""
+        return {host: len(names) for host, names in self.nics_by_host.items()} | self.nics_found
 
 
 class Counter(Part):
@@ -176,32 +187,24 @@ def thinned(facts: LogFacts, channels: int, warnings: int) -> LogFacts:
 def merge(logs: list[LogFacts]) -> LogFacts:
     """Merge the facts of several ranks. Values that cannot be combined (plugin, version) are the first rank's."""
     found = [log for log in logs if log.lines]
-    names = LogFacts.model_fields
-    merged = LogFacts(**{name: _merged([getattr(log, name) for log in [*found, LogFacts()]]) for name in names})
+    values = {name: _merged([getattr(log, name) for log in [*found, LogFacts()]]) for name in LogFacts.model_fields}
     # Ranks of the largest communicator only: those of a smaller one count from 0 again.
     hosts: dict[int, str] = {}
     for log in found:
-        if log.nranks == merged.nranks:
+        if log.nranks == values["nranks"]:
             hosts = log.hosts | hosts
     # NCCL reports the number of nodes since 2.20; the hosts of all ranks give it for earlier versions.
-    counted = len(set(hosts.values())) if len(hosts) == merged.nranks else 0
-    warnings, left_out = merged.warnings, sum(log.warnings_left_out for log in found)
-    return merged.model_copy(
-        update={
-            "hosts": dict(sorted(hosts.items())),
-            "nnodes": max(merged.nnodes or 0, counted) or None,
-            "gdrdma_hcas": sorted(merged.gdrdma_hcas),
-            "no_gdrdma_hcas": sorted(merged.no_gdrdma_hcas),
-            "unfinished": sorted(merged.unfinished),
-            "choices": sorted(merged.choices, key=lambda one: (one.op, one.size, one.algorithm, one.protocol)),
-            "warnings": warnings[:WARNINGS_KEPT],
-            "warnings_left_out": left_out + max(0, len(warnings) - WARNINGS_KEPT),
-            "channels_left_out": sum(log.channels_left_out for log in found),
-            "lines": sum(log.lines for log in found),
-            # An empty log counts as lost.
-            "truncated": merged.truncated or any(log.truncated for log in logs) or len(found) < len(logs),
-        }
-    )
+    counted = len(set(hosts.values())) if len(hosts) == values["nranks"] else 0
+    values |= {
+        "hosts": dict(sorted(hosts.items())),
+        "nnodes": max(values["nnodes"] or 0, counted) or None,
+        "choices": sorted(values["choices"], key=lambda one: (one.op, one.size, one.algorithm, one.protocol)),
+        # An empty log counts as lost.
+        "truncated": any(log.truncated for log in logs) or len(found) < len(logs),
+    }
+    values |= {name: sorted(values[name]) for name in ("gdrdma_hcas", "no_gdrdma_hcas", "unfinished")}
+    values |= {name: sum(getattr(log, name) for log in found) for name in SUMS}
+    return thinned(LogFacts(**values), len(values["channels"]), WARNINGS_KEPT)
 
 
 def _merged(values: list[Any]) -> Any:

@@ -15,7 +15,6 @@ from workloads.nccl.evidence.facts import Counter, Nic
 from workloads.nccl.evidence.raw_log import redacted
 
 INFINIBAND = Path("/sys/class/infiniband")
-WORD = 4  # bytes per unit of port_xmit_data and port_rcv_data
 DRIVER = Path("/proc/driver/nvidia/version")
 TOPOLOGY = ("nvidia-smi", "topo", "-m")
 TOPOLOGY_S = 30  # nvidia-smi loads the driver if no process keeps it loaded
@@ -26,28 +25,26 @@ def _names(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-ERRORS = (
-    _names(  # every NIC (counters/)
-        "symbol_error link_error_recovery link_downed port_rcv_errors port_rcv_remote_physical_errors"
-        " port_rcv_switch_relay_errors port_xmit_discards port_xmit_constraint_errors port_rcv_constraint_errors"
-        " local_link_integrity_errors excessive_buffer_overrun_errors VL15_dropped"
-    )
-    | _names(  # mlx5 (hw_counters/)
-        "out_of_sequence out_of_buffer packet_seq_err local_ack_timeout_err rnr_nak_retry_err implied_nak_seq_err"
-        " duplicate_request req_cqe_error resp_cqe_error req_remote_access_errors resp_remote_access_errors"
-        " req_remote_invalid_request resp_local_length_error req_transport_retries_exceeded roce_adp_retrans"
-        " roce_adp_retrans_to roce_slow_restart rx_icrc_encapsulated"
-    )
-    | _names(  # EFA (hw_counters/)
-        "rx_drops retrans_bytes retrans_pkts retrans_timeout_events unresponsive_remote_events"
-        " impaired_remote_conn_events rdma_read_wr_err rdma_write_wr_err"
-    )
+ERRORS = _names(
+    # every NIC (counters/)
+    "symbol_error link_error_recovery link_downed port_rcv_errors port_rcv_remote_physical_errors"
+    " port_rcv_switch_relay_errors port_xmit_discards port_xmit_constraint_errors port_rcv_constraint_errors"
+    " local_link_integrity_errors excessive_buffer_overrun_errors VL15_dropped"
+    # mlx5 (hw_counters/)
+    " out_of_sequence out_of_buffer packet_seq_err local_ack_timeout_err rnr_nak_retry_err implied_nak_seq_err"
+    " duplicate_request req_cqe_error resp_cqe_error req_remote_access_errors resp_remote_access_errors"
+    " req_remote_invalid_request resp_local_length_error req_transport_retries_exceeded roce_adp_retrans"
+    " roce_adp_retrans_to roce_slow_restart rx_icrc_encapsulated"
+    # EFA (hw_counters/)
+    " rx_drops retrans_bytes retrans_pkts retrans_timeout_events unresponsive_remote_events"
+    " impaired_remote_conn_events rdma_read_wr_err rdma_write_wr_err"
 )
 CONGESTION = _names(
     "np_cnp_sent rp_cnp_handled rp_cnp_ignored np_ecn_marked_roce_packets roce_slow_restart_cnps port_xmit_wait"
 )
 DETAILS = _names("send_bytes recv_bytes rdma_read_bytes rdma_read_resp_bytes rdma_write_bytes rdma_write_recv_bytes")
-SENT, RECEIVED = ("port_xmit_data", "tx_bytes"), ("port_rcv_data", "rx_bytes")  # every NIC; EFA
+# Bytes per unit: the counter of every NIC, and EFA's.
+SENT, RECEIVED = {"port_xmit_data": 4, "tx_bytes": 1}, {"port_rcv_data": 4, "rx_bytes": 1}
 
 Reading = dict[str, dict[str, int]]
 """Counters by name, by NIC: `mlx5_0`, or `mlx5_0:2` for the second port of a NIC with several."""
@@ -71,18 +68,14 @@ def difference(before: Reading, after: Reading) -> tuple[list[Counter], list[str
 
 
 def _counter(nic: str, before: dict[str, int], after: dict[str, int]) -> Counter:
-    steps = {name: _step(before[name], after[name]) for name in before if name in after}
-    read: set[str] = set()
+    names = before.keys() & after.keys() & {*ERRORS, *CONGESTION, *DETAILS, *SENT, *RECEIVED}
+    steps = {name: _step(before[name], after[name]) for name in sorted(names)}
 
-    def changed(names: frozenset[str]) -> dict[str, int]:
-        read.update(names)
-        return {name: steps[name][0] for name in sorted(names & steps.keys()) if steps[name][0]}
+    def changed(kind: frozenset[str]) -> dict[str, int]:
+        return {name: step for name, (step, _) in steps.items() if name in kind and step}
 
-    def data(names: tuple[str, str]) -> int:
-        words, of_efa = names
-        name = words if words in steps else of_efa
-        read.add(name)
-        return steps.get(name, (0, False))[0] * (WORD if name == words else 1)
+    def data(units: dict[str, int]) -> int:
+        return next((steps[name][0] * unit for name, unit in units.items() if name in steps), 0)
 
     return Counter(
         nic=nic,
@@ -91,7 +84,7 @@ def _counter(nic: str, before: dict[str, int], after: dict[str, int]) -> Counter
         errors=changed(ERRORS),
         congestion=changed(CONGESTION),
         details=changed(DETAILS),
-        reset=any(reset for name, (_, reset) in steps.items() if name in read),
+        reset=any(reset for _, reset in steps.values()),
     )
 
 
@@ -129,7 +122,7 @@ def _nic(port: Path) -> Nic:
 
 def driver(file: Path = DRIVER) -> str | None:
     """Return the version of NVIDIA's kernel driver, such as `570.133.20`; None without one."""
-    found = re.search(r"Kernel Module[^\n]{0,40}?\s(\d{3,4}(?:\.\d{1,5}){1,3})", _text(file) or "", re.ASCII)
+    found = re.search(r"Kernel Module[^\n]{0,40}?\s(\d{3,4}(?:\.\d{1,5}){1,3})", _line(file) or "", re.ASCII)
     return found[1] if found else None
 
 
@@ -160,16 +153,13 @@ def _entries(folder: Path) -> list[Path]:
 
 
 def _number(file: Path) -> int | None:
-    text = (_text(file) or "").strip()
+    text = _line(file) or ""
     return int(text) if text.isascii() and text.isdecimal() and len(text) <= 20 else None  # else `N/A (no PMA)`
 
 
 def _line(file: Path) -> str | None:
-    return (_text(file) or "").strip()[:200] or None
-
-
-def _text(file: Path) -> str | None:
+    """Return the text of a short file; None if there is none."""
     try:
-        return file.read_text(encoding="utf-8", errors="replace")
+        return file.read_text(encoding="utf-8", errors="replace").strip()[:200] or None
     except OSError:
         return None

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from statistics import median
 
 from workloads.exits import Exit
-from workloads.nccl.evidence.facts import Channel, Counter, Evidence, LogFacts, Nic
+from workloads.nccl.evidence.facts import Channel, Counter, Evidence, LogFacts
 from workloads.nccl.evidence.log_reader import SOCKETS
 from workloads.nccl.result import Finding
 
@@ -31,13 +31,7 @@ def remark(kind: str, text: str) -> Finding:
 
 
 def problems(
-    facts: LogFacts | None,
-    *,
-    nodes: int,
-    nics: int | None,
-    transport: str | None,
-    ranks: int | None = None,
-    gdrdma: bool = True,
+    facts: LogFacts | None, *, nodes: int, nics: int | None, transport: str | None, ranks: int | None = None
 ) -> Iterator[Finding]:
     """Yield the findings in the log of a run. One node has no fabric: only the log itself is checked.
 
@@ -45,7 +39,6 @@ def problems(
         nics: RDMA NICs of one node; None if not known, or if not all of them are requested.
         transport: `gib` or `efa`; None for any but sockets.
         ranks: Ranks of the whole run.
-        gdrdma: Whether GPUDirect RDMA is required.
     """
     if facts is None:
         yield failure("no-log", f"there is no NCCL log: nothing shows how the data traveled; {FIX}")
@@ -53,13 +46,20 @@ def problems(
     if not facts.lines:
         yield failure("empty-log", f"the log has no line of NCCL's: nothing shows how the data traveled; {FIX}")
         return
-    yield from _whole(facts)
+    if facts.unfinished:
+        stuck = ", ".join(map(str, facts.unfinished[:8])) + (" …" if len(facts.unfinished) > 8 else "")
+        text = f"the initialization began and did not end on rank {stuck}: NCCL hung, or the log was cut"
+        yield failure("truncated-log", text)
+    elif facts.truncated:
+        text = "the log ends within a line or within the initialization: it was cut, or NCCL failed there"
+        yield failure("truncated-log", text)
     yield from _ranks(facts, nodes, ranks)
     if nodes > 1:
-        yield from _network(facts, transport)
+        sockets = [plugin for plugin in facts.plugins if plugin in SOCKETS]
+        yield from _network(facts, transport, sockets)
         yield from _within(facts)
-        if not _sockets(facts):
-            yield from _gpu_direct(facts, gdrdma)
+        if not sockets:
+            yield from _gpu_direct(facts)
             if nics is not None:
                 yield from _nics(facts, nics)
     if len(facts.versions) > 1:
@@ -69,37 +69,29 @@ def problems(
         yield remark("warnings", f"NCCL warned in {count} different lines, first: {facts.warnings[0][:300]}")
 
 
-def _whole(facts: LogFacts) -> Iterator[Finding]:
-    if facts.unfinished:
-        ranks = ", ".join(map(str, facts.unfinished[:8])) + (" …" if len(facts.unfinished) > 8 else "")
-        text = f"the initialization began and did not end on rank {ranks}: NCCL hung, or the log was cut"
-        yield failure("truncated-log", text)
-    elif facts.truncated:
-        text = "the log ends within a line or within the initialization: it was cut, or NCCL failed there"
-        yield failure("truncated-log", text)
-
-
 def _ranks(facts: LogFacts, nodes: int, ranks: int | None) -> Iterator[Finding]:
-    hosts = sorted(set(facts.hosts.values()))
     if ranks is not None and facts.nranks is not None and facts.nranks != ranks:
         kind = "too-few-ranks" if facts.nranks < ranks else "another-run"
         yield failure(kind, f"{ranks} ranks were requested, the log's communicator has {facts.nranks}")
-    if facts.nnodes is not None and facts.nnodes < nodes:
-        where = f": every rank is on {hosts[0]}" if len(hosts) == 1 and facts.nnodes == 1 else ""
-        kind = "same-host" if facts.nnodes == 1 else "too-few-nodes"
-        yield failure(kind, f"{nodes} nodes were requested, NCCL saw {facts.nnodes}{where}")
-    elif facts.nnodes is not None and facts.nnodes > nodes:
-        yield failure("another-run", f"{nodes} nodes were requested, NCCL saw {facts.nnodes}: another run's log?")
+    if facts.nnodes is not None and facts.nnodes != nodes:
+        text = f"{nodes} nodes were requested, NCCL saw {facts.nnodes}"
+        hosts = set(facts.hosts.values())
+        if facts.nnodes > nodes:
+            yield failure("another-run", f"{text}: another run's log?")
+        elif facts.nnodes > 1:
+            yield failure("too-few-nodes", text)
+        else:
+            yield failure("same-host", text + (f": every rank is on {hosts.pop()}" if len(hosts) == 1 else ""))
     if facts.nranks is None and not facts.truncated:
         yield failure("no-communicator", f"the log names no communicator, so not which ranks took part; {FIX}")
     elif facts.nranks is not None and 0 < len(facts.hosts) < facts.nranks:
         yield remark("some-ranks", f"the log covers {len(facts.hosts)} of {facts.nranks} ranks")
 
 
-def _network(facts: LogFacts, transport: str | None) -> Iterator[Finding]:
+def _network(facts: LogFacts, transport: str | None, sockets: list[str]) -> Iterator[Finding]:
     expected = PLUGINS.get(transport) if transport else None
-    others = [plugin for plugin in facts.plugins if plugin != expected and plugin not in SOCKETS]
-    if sockets := _sockets(facts):
+    others = [plugin for plugin in facts.plugins if plugin not in (expected, *SOCKETS)]
+    if sockets:
         yield failure(
             "socket-transport",
             f"NCCL used sockets (NET/{sockets[0]}): no RDMA. Is the plugin in LD_LIBRARY_PATH, are the RDMA NICs in the"
@@ -110,121 +102,91 @@ def _network(facts: LogFacts, transport: str | None) -> Iterator[Finding]:
     # A truncated log may lack these lines, and has its own finding.
     if not facts.plugins and not facts.truncated:
         yield failure("no-plugin", f"the log does not name the network that NCCL used; {FIX}")
-    if transport == "efa" and facts.provider is not None and facts.provider != "efa":
+    if transport == "efa" and facts.provider not in (None, "efa"):
         yield failure("other-provider", f"Libfabric's provider is {facts.provider}, not efa: no EFA device was used")
-    if not _carried(facts) and not facts.truncated:
+    if not facts.carried and not facts.truncated:
         between = "" if not facts.channels else ": all that it names stay inside a node"
         yield failure("no-channel", f"the log names no connection through a NIC{between}; {FIX}")
 
 
 def _within(facts: LogFacts) -> Iterator[Finding]:
     """Find connections through a NIC between ranks of one host: they cross no fabric."""
-    known = [channel for channel in _carried(facts) if channel.transport == "NET" and _sized(facts, channel)]
-    inside = [channel for channel in known if _same_host(facts, channel)]
+    known = [channel for channel in _of_whole_run(facts) if channel.transport == "NET"]
+    pairs = [(channel.sender, channel.receiver) for channel in known]
+    hosts = facts.hosts
+    inside = [(a, b) for a, b in pairs if a != b and a in hosts and hosts[a] == hosts.get(b)]
     if inside:
-        first = inside[0]
+        sender, receiver = inside[0]
         text = (
-            f"{len(inside)} of {len(known)} connections through NICs join ranks of one host, first rank {first.sender}"
-            f" and {first.receiver} on {facts.hosts[first.sender]}"
+            f"{len(inside)} of {len(known)} connections through NICs join ranks of one host, first rank {sender}"
+            f" and {receiver} on {hosts[sender]}"
         )
         yield failure("same-host", text) if len(inside) == len(known) else remark("same-host", text)
 
 
-def _gpu_direct(facts: LogFacts, required: bool) -> Iterator[Finding]:
-    found = failure if required else remark
-    carried = _carried(facts)
-    plain = [channel for channel in carried if not channel.gdrdma]
+def _gpu_direct(facts: LogFacts) -> Iterator[Finding]:
+    plain = [channel for channel in facts.carried if not channel.gdrdma]
     if plain:
         first = plain[0]
-        yield found(
+        yield failure(
             "no-gdrdma",
-            f"{len(plain)} of {len(carried)} connections through NICs go without GPUDirect RDMA, first rank"
+            f"{len(plain)} of {len(facts.carried)} connections through NICs go without GPUDirect RDMA, first rank"
             f" {first.sender} to {first.receiver} on device {first.device}: data is copied through the host",
         )
     elif facts.no_gdrdma_hcas:
         indexes = ", ".join(map(str, facts.no_gdrdma_hcas))
-        yield found("no-gdrdma", f"NCCL logged that GPUDirect RDMA is disabled for the NICs {indexes}")
+        yield failure("no-gdrdma", f"NCCL logged that GPUDirect RDMA is disabled for the NICs {indexes}")
 
 
 def _nics(facts: LogFacts, nics: int) -> Iterator[Finding]:
     used = _devices_used(facts)
     joined = facts.plugin == "Libfabric"  # aws-ofi-nccl makes one device of all NICs next to a GPU
-    counts = {host: len(names) for host, names in facts.nics_by_host.items()} | facts.nics_found
+    counts = facts.nic_counts
     if not counts and facts.hcas:
         counts = {"the log": len(facts.hcas)}
-    if not counts and not joined:
+    elif not counts and not joined:
         counts = {host: len(devices) for host, devices in used.items()}
-    if not counts:
-        if not facts.truncated:
-            yield failure("nics-unknown", f"the log does not name the NICs, of which a node has {nics}; {FIX}")
-        return
     for host, count in sorted(counts.items()):
         if count < nics:
-            there = set(facts.nics_by_host.get(host, ())) or set(facts.hcas)
+            there = set(facts.nics_by_host.get(host, facts.hcas))
             absent = [] if host in facts.nics_found else sorted(set(facts.hcas) - there)
             without = f", without {', '.join(absent)}" if absent else ""
             yield failure("nic-missing", f"{host}: {count} of {nics} NICs{without}")
         elif host in used and len(used[host]) < nics and not joined and list(facts.hosts.values()).count(host) >= nics:
             yield failure("nic-idle", f"{host}: only {len(used[host])} of its {nics} NICs carry a connection")
-    unnamed = sorted(set(facts.hosts.values()) - set(counts)) if "the log" not in counts else []
-    if unnamed and not facts.truncated:
-        yield failure("nics-unknown", f"{', '.join(unnamed[:8])}: the log does not name the NICs, {nics} are expected")
+    unnamed = [] if "the log" in counts else sorted(set(facts.hosts.values()) - set(counts))
+    if (unnamed or not counts) and not facts.truncated:
+        where = f"{', '.join(unnamed[:8])}: " if counts else ""
+        yield failure("nics-unknown", f"{where}the log does not name the NICs, of which a node has {nics}; {FIX}")
 
 
-def _sockets(facts: LogFacts) -> list[str]:
-    return [plugin for plugin in facts.plugins if plugin in SOCKETS]
-
-
-def _carried(facts: LogFacts) -> list[Channel]:
-    return [channel for channel in facts.channels if channel.transport in ("NET", "COLLNET")]
-
-
-def _sized(facts: LogFacts, channel: Channel) -> bool:
-    """Return whether the channel's ranks are those of the whole run, not of a smaller communicator."""
-    return channel.size in (None, facts.nranks)
-
-
-def _same_host(facts: LogFacts, channel: Channel) -> bool:
-    sender, receiver = facts.hosts.get(channel.sender), facts.hosts.get(channel.receiver)
-    return sender is not None and sender == receiver and channel.sender != channel.receiver
+def _of_whole_run(facts: LogFacts) -> list[Channel]:
+    """Return the connections between ranks of the whole run, not of a smaller communicator."""
+    return [channel for channel in facts.carried if channel.size in (None, facts.nranks)]
 
 
 def _devices_used(facts: LogFacts) -> dict[str, set[int]]:
     """Return the devices with connections, by host; empty if a rank's log is missing: that rank may use the others."""
-    if facts.nranks is None or len(facts.hosts) < facts.nranks:
-        return {}
     used: dict[str, set[int]] = {}
-    for channel in _carried(facts):
-        rank = channel.sender if channel.end == "send" else channel.receiver
-        if channel.device is not None and channel.end and _sized(facts, channel) and rank in facts.hosts:
-            used.setdefault(facts.hosts[rank], set()).add(channel.device)
+    if facts.nranks is not None and len(facts.hosts) >= facts.nranks:
+        for channel in _of_whole_run(facts):
+            rank = channel.sender if channel.end == "send" else channel.receiver
+            if channel.device is not None and channel.end and rank in facts.hosts:
+                used.setdefault(facts.hosts[rank], set()).add(channel.device)
     return used
 
 
-def node_problems(evidence: Evidence, *, nics: int | None = None) -> Iterator[Finding]:
-    """Yield the findings on every node; each should have `nics` RDMA NICs with an active link (None: not known).
-
-    Only missing NICs fail the run: NCCL's log, not a counter, decides whether the path was the requested one.
-    """
+def node_problems(evidence: Evidence) -> Iterator[Finding]:
+    """Yield remarks on every node: NCCL's log, not a counter or a link, decides whether the path was the right one."""
     for rank in evidence.ranks:
         host = rank.host or f"the node of rank {rank.rank}"
-        if rank.nics is not None:
-            yield from _links(host, rank.nics, nics)
-        if rank.counters is not None:
-            yield from _counted(host, rank.counters)
+        down = [nic for nic in rank.nics or () if nic.state not in (None, "ACTIVE")]
+        if down:
+            yield remark("link-down", f"{host}: {', '.join(f'{nic.name} is {nic.state}' for nic in down)}")
+        yield from _counted(host, rank.counters or [])
     drivers = sorted({rank.driver for rank in evidence.ranks if rank.driver})
     if len(drivers) > 1:
         yield remark("drivers-differ", f"the nodes run different GPU drivers: {', '.join(drivers)}")
-
-
-def _links(host: str, found: list[Nic], expected: int | None) -> Iterator[Finding]:
-    down = [nic for nic in found if nic.state is not None and nic.state != "ACTIVE"]
-    active = len(found) - len(down)
-    names = f": {', '.join(f'{nic.name} is {nic.state}' for nic in down)}" if down else ""
-    if expected is not None and active < expected:
-        yield failure("nic-missing", f"{host}: the links of {active} of {expected} NICs are up{names}")
-    elif down:
-        yield remark("link-down", f"{host}{names}")
 
 
 def _counted(host: str, found: list[Counter]) -> Iterator[Finding]:

@@ -13,6 +13,7 @@ import re
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -129,41 +130,38 @@ def pack_file(file: Path, known: tuple[str, ...]) -> PackedLog:
 
 
 def read_ends(file: BinaryIO, size: int, keep: int = KEPT) -> tuple[str, int]:
-    """Return whole lines from the beginning and the end of a file of `size` bytes, and the number of bytes left out."""
+    """Return whole lines from the beginning and the end of a file of `size` bytes, and the number of bytes left out.
+
+    A line between them reports that number.
+    """
     if size <= keep:
         return file.read(keep).decode("utf-8", "replace"), 0
     head = file.read(int(keep * BEGINNING))
     file.seek(size - (keep - len(head)))
-    return _joined(head, file.read(keep - len(head)), size)
-
-
-def pack(text: str, size: int, left_out: int) -> PackedLog:
-    """Compress redacted text. Text that does not fit into PACKED bytes is cut further."""
-    while len(data := zlib.compress(raw := text.encode("utf-8", "replace"), 9)) > PACKED:
-        keep = len(raw) // 2
-        head = raw[: int(keep * BEGINNING)]
-        text, cut = _joined(head, raw[len(raw) - (keep - len(head)) :], len(raw))
-        left_out += cut
-    return PackedLog(data=data, size=size, left_out=left_out)
-
-
-def _joined(head: bytes, tail: bytes, size: int) -> tuple[str, int]:
-    """Join two ends, without the lines that were cut, and a line that reports what is left out between them."""
+    tail = file.read(keep - len(head))
     head, tail = head[: head.rfind(b"\n") + 1], tail[tail.find(b"\n") + 1 :]
     left_out = size - len(head) - len(tail)
     note = f"[rdma-ray: {left_out} bytes were left out here]\n"
     return head.decode("utf-8", "replace") + note + tail.decode("utf-8", "replace"), left_out
 
 
+def pack(text: str, size: int, left_out: int) -> PackedLog:
+    """Compress redacted text. Text that does not fit into PACKED bytes is cut further."""
+    while len(data := zlib.compress(raw := text.encode("utf-8", "replace"), 9)) > PACKED:
+        text, cut = read_ends(BytesIO(raw), len(raw), len(raw) // 2)
+        left_out += cut
+    return PackedLog(data=data, size=size, left_out=left_out)
+
+
 def named(ranks: Sequence[int]) -> str:
     """Return `rank 3`, or `ranks 0-7, 12`."""
     spans: list[list[int]] = []
     for rank in sorted(ranks):
-        if spans and rank == spans[-1][1] + 1:
-            spans[-1][1] = rank
+        if spans and rank == spans[-1][-1] + 1:
+            spans[-1].append(rank)
         else:
-            spans.append([rank, rank])
-    text = ", ".join(f"{first}-{last}" if last > first else str(first) for first, last in spans)
+            spans.append([rank])
+    text = ", ".join(f"{span[0]}-{span[-1]}" if span[1:] else str(span[0]) for span in spans)
     return f"rank{'s' if len(ranks) > 1 else ''} {text}"
 
 

@@ -32,19 +32,14 @@ def _log(facts: LogFacts, ranks: int) -> Iterator[tuple[str, str | None]]:
     version = f"NCCL {facts.nccl_version or 'of unknown version'}"
     plugin = f"{facts.plugin} {facts.plugin_version or ''}".strip() if facts.plugin else "not named"
     text = f"evidence: {version} by the logs of {counted(ranks, 'rank')}, network plugin {plugin}"
-    carried = [channel for channel in facts.channels if channel.transport in ("NET", "COLLNET")]
-    direct = sum(channel.gdrdma for channel in carried)
-    if carried:
-        text += f", GPUDirect RDMA on {direct} of {len(carried)} connections"
-    else:
-        text += ", no connection through a NIC"
-    nics = {host: len(names) for host, names in facts.nics_by_host.items()} | facts.nics_found
-    if counts := sorted(set(nics.values())):
+    carried, direct = len(facts.carried), sum(channel.gdrdma for channel in facts.carried)
+    text += f", GPUDirect RDMA on {direct} of {carried} connections" if carried else ", no connection through a NIC"
+    if counts := sorted(set(facts.nic_counts.values())):
         each = f"{counts[0]}" if counts[0] == counts[-1] else f"{counts[0]} to {counts[-1]}"
         text += f", {each} NICs per node"
     if facts.algorithms:
         text += f", {', '.join(facts.algorithms)}"
-    yield text, "yellow" if direct < len(carried) or len(counts) > 1 else None
+    yield text, "yellow" if direct < carried or len(counts) > 1 else None
     if facts.truncated:
         yield "evidence: a log ends within a line or within the initialization", "yellow"
     for warning in facts.warnings[:SHOWN]:

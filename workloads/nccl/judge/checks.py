@@ -198,9 +198,8 @@ def times(run: Run) -> Iterator[Finding]:
 def gpus(run: Run, expectation: Expectation) -> Iterator[Finding]:
     """Check that the devices are those of the machine."""
     machine = expectation.row
-    others = sorted(
-        name for name in {member.gpu for member in run.members} if name and not re.search(rf"\b{machine.gpu}\b", name)
-    )
+    models = sorted({member.gpu for member in run.members if member.gpu})
+    others = [model for model in models if not re.search(rf"\b{machine.gpu}\b", model)]
     if others:
         text = f"{machine.name} machines have {machine.gpu} GPUs, and the ranks ran on {', '.join(others)}"
         yield failure("other-gpu", text)
