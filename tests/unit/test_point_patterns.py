@@ -120,7 +120,12 @@ def test_parse_rejects_other_names(name: str) -> None:
 
 def test_eight_rails_have_24_measurements() -> None:
     assert len(variants(2, 8)) == 3 * (5 + 8)
-    assert [v.name for v in variants(2, 2, ["rail"])][:4] == ["rail 0 up", "rail 0 down", "rail 0 duplex", "rail 1 up"]
+    assert [v.name for v in variants(2, 2) if v.pattern == "rail"][:4] == [
+        "rail 0 up",
+        "rail 0 down",
+        "rail 0 duplex",
+        "rail 1 up",
+    ]
 
 
 def test_the_default_is_the_basic_pattern() -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from workloads.nccl.collectives import COLLECTIVES, DTYPES, Operation, Place
 from workloads.nccl.device import Cpu
 from workloads.nccl.loop import FaultyRun, Loop, Measurement
+from workloads.nccl.operations import COLLECTIVES, DTYPES, Operation, Place
 from workloads.nccl.options import Fault
 from workloads.nccl.presets import Mode
 
@@ -25,7 +25,7 @@ Key = tuple[str, str, str]
 
 
 def row(op: str, dtype: str, mode: Mode = "throughput", check: int = CHECK) -> Measurement:
-    return Measurement(op, 0, SIZE, dtype, mode, ITERATIONS, WARMUP, check)
+    return Measurement(op, None, SIZE, dtype, mode, ITERATIONS, WARMUP, check)
 
 
 def every_case(rank: int, world: int) -> dict[Key, int | None]:
@@ -35,7 +35,7 @@ def every_case(rank: int, world: int) -> dict[Key, int | None]:
     place = Place(rank, world, PER_NODE)
 
     def measure(op: str, dtype: str, what: str, row: Measurement, fault: Fault | None = None) -> None:
-        operation = COLLECTIVES[op](place, SIZE, DTYPES[dtype], loop.device.torch_device)
+        operation = Operation(COLLECTIVES[op], place, SIZE, DTYPES[dtype], loop.device.torch_device)
         loop.fault = fault if rank == spoiled(op) else None
         found[op, dtype, what] = loop.measure(operation, row).wrong
 
@@ -47,7 +47,7 @@ def every_case(rank: int, world: int) -> dict[Key, int | None]:
             measure(op, dtype, kind, row(op, dtype), Fault(kind, spoiled(op)))
         for call in TIMED:
             loop.fault = None
-            operation = COLLECTIVES[op](place, SIZE, DTYPES[dtype], loop.device.torch_device)
+            operation = Operation(COLLECTIVES[op], place, SIZE, DTYPES[dtype], loop.device.torch_device)
             if rank == spoiled(op):
                 spoil(operation, call)
             found[op, dtype, f"run {call}"] = loop.measure(operation, row(op, dtype)).wrong

@@ -74,9 +74,9 @@ def _alternate(rank: int, world: int, sizes: list[int], pairs: int, iterations: 
     import torch
     import torch.distributed as dist
 
-    from workloads.nccl.collectives import COLLECTIVES, Operation, Place
     from workloads.nccl.device import Cpu
     from workloads.nccl.loop import Loop, Measurement
+    from workloads.nccl.operations import COLLECTIVES, Operation, Place
 
     loop = Loop(Cpu())
     place = Place(rank, world, world)
@@ -105,8 +105,8 @@ def _alternate(rank: int, world: int, sizes: list[int], pairs: int, iterations: 
         for size in sizes:
             count = size // 4 // world
             whole, piece = torch.ones(count * world).zero_(), torch.ones(count).zero_()
-            operation = COLLECTIVES[op](place, size, torch.float32, loop.device.torch_device)
-            row = Measurement(op, 0, size, "fp32", "throughput", iterations, WARMUP, check=1)
+            operation = Operation(COLLECTIVES[op], place, size, torch.float32, loop.device.torch_device)
+            row = Measurement(op, None, size, "fp32", "throughput", iterations, WARMUP, check=1)
             bare(operation, whole, piece, op)  # sets up connections, threads and pages for both
             bares, ours = [], []
             for pair in range(pairs):

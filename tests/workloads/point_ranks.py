@@ -20,11 +20,11 @@ import torch.distributed as dist
 from pydantic import BaseModel
 
 from workloads.interfaces import interface_of
-from workloads.nccl.collectives import DTYPES, Place
 from workloads.nccl.device import Cpu
 from workloads.nccl.loop import Loop, Measurement
+from workloads.nccl.operations import DTYPES, Operation, Place, point_to_point
 from workloads.nccl.options import Fault
-from workloads.nccl.points import kinds
+from workloads.nccl.point_patterns import variants
 
 RANKS = 4
 SHAPES = ((2, 2), (4, 1), (1, 4))  # (nodes, ranks per node): to the ranks a node is but a number
@@ -47,20 +47,20 @@ def measure(rank: int, folder: Path) -> None:
     for (_, per_node), dtype, fault in rows():
         place = Place(rank, RANKS, per_node)
         loop = Loop(Cpu(), fault if fault and fault.rank == rank else None)
-        for index, kind in enumerate(kinds("p2p", place)):
-            operation = kind(place, SIZE, DTYPES[dtype], Cpu.torch_device)
+        for variant in variants(place.nodes, per_node):
+            operation = Operation(point_to_point(variant), place, SIZE, DTYPES[dtype], Cpu.torch_device)
             operation.fill(1)
-            expected = sum(check.got.numel() for check in operation.checks())
+            expected = sum(buffer.numel() for buffer, _ in operation.incoming)
             before = operation.wrong()
             dist.barrier()
-            row = Measurement("p2p", index, SIZE, dtype, "throughput", iterations=3, warmup=1, check=1)
+            row = Measurement("p2p", variant.name, SIZE, dtype, "throughput", iterations=3, warmup=1, check=1)
             answer = loop.measure(operation, row)
             found.append(
                 {
                     "shape": [place.nodes, per_node],
                     "dtype": dtype,
                     "fault": f"{fault.kind}:{fault.rank}" if fault else None,
-                    "variant": kind.variant,
+                    "variant": variant.name,
                     "expected": expected,
                     "before": before,
                     **asdict(answer),

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workloads.nccl.bandwidth import BUSBW_FACTORS, HIERARCHICAL, REDUCTIONS, algbw, busbw, nic_bandwidth
-from workloads.nccl.collectives import COLLECTIVES
+from workloads.nccl.operations import COLLECTIVES
 from workloads.nccl.sizes import format_size, parse_size, sweep
 from workloads.statistics import percentile, variation
 

@@ -17,7 +17,7 @@ from workloads.client.run import attend, new_id, submit
 from workloads.client.view import View
 from workloads.exits import Exit
 from workloads.nccl.bandwidth import BUSBW_FACTORS, REDUCTIONS
-from workloads.nccl.collectives import COLLECTIVES
+from workloads.nccl.operations import COLLECTIVES
 from workloads.nccl.result import Result, World
 
 RANKS = 4

@@ -10,9 +10,9 @@ import torch
 import torch.distributed as dist
 from torch.distributed import HashStore  # type: ignore[attr-defined]  # public, yet not among its typed exports
 
-from workloads.nccl.collectives import COLLECTIVES, DTYPES, Place
 from workloads.nccl.device import Cuda
 from workloads.nccl.loop import Loop, Measurement
+from workloads.nccl.operations import COLLECTIVES, DTYPES, Operation, Place
 from workloads.nccl.options import Fault
 from workloads.nccl.presets import Mode
 
@@ -43,8 +43,8 @@ def test_one_gpu_measures_and_every_element_is_right(op: str, mode: Mode) -> Non
     for name, dtype in DTYPES.items():
         if name == "uint8" and COLLECTIVES[op].adds:
             continue
-        operation = COLLECTIVES[op](Place(0, 1, 1), SIZE, dtype, loop.device.torch_device)
-        answer = loop.measure(operation, Measurement(op, 0, SIZE, name, mode, 20, 5, 1))
+        operation = Operation(COLLECTIVES[op], Place(0, 1, 1), SIZE, dtype, loop.device.torch_device)
+        answer = loop.measure(operation, Measurement(op, None, SIZE, name, mode, 20, 5, 1))
         assert answer.wrong == 0
         assert 0 < answer.iterations.p50 <= answer.iterations.p99 <= answer.iterations.max
         # Only the wall clock includes the launch, so it is never much shorter.
@@ -54,5 +54,5 @@ def test_one_gpu_measures_and_every_element_is_right(op: str, mode: Mode) -> Non
 def test_a_flipped_bit_on_the_gpu_is_detected() -> None:
     loop = Loop(Cuda(), fault=Fault("corrupt", 0))
     for op in OPS:
-        operation = COLLECTIVES[op](Place(0, 1, 1), SIZE, torch.float32, loop.device.torch_device)
-        assert loop.measure(operation, Measurement(op, 0, SIZE, "fp32", "graph", 3, 1, 1)).wrong == 3
+        operation = Operation(COLLECTIVES[op], Place(0, 1, 1), SIZE, torch.float32, loop.device.torch_device)
+        assert loop.measure(operation, Measurement(op, None, SIZE, "fp32", "graph", 3, 1, 1)).wrong == 3

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 import torch.distributed as dist
 
-from workloads.nccl.collectives import Place
 from workloads.nccl.hunt.gang import SLOW_S, HuntRank, Order
+from workloads.nccl.operations import Place
 
 
 @pytest.fixture

@@ -8,9 +8,9 @@ import pytest
 
 from tests.workloads.gloo_ranks import on_ranks
 from tests.workloads.loop_ranks import CASES, CHECK, ITERATIONS, RANKS, SIZE, TIMED, Key, every_case, spoiled
-from workloads.nccl.collectives import COLLECTIVES, DTYPES
 from workloads.nccl.device import Cpu, Timing
 from workloads.nccl.loop import faulty_calls
+from workloads.nccl.operations import COLLECTIVES, DTYPES, Kind
 
 Found = list[dict[Key, int | None]]
 cases = pytest.mark.parametrize(("op", "dtype"), CASES)
@@ -99,9 +99,9 @@ def test_faulty_calls_by_time() -> None:
     assert calls(None, "corrupt") == [0, 1, 5, 6, 7]
 
 
-@pytest.mark.parametrize("operation", COLLECTIVES.values())
-def test_every_operation_names_its_call(operation: type) -> None:
-    assert operation.op in operation.algorithm or operation.op == "sendrecv"  # type: ignore[attr-defined]
+@pytest.mark.parametrize("kind", COLLECTIVES.values(), ids=COLLECTIVES)
+def test_every_operation_names_its_call(kind: Kind) -> None:
+    assert kind.op in kind.algorithm or kind.op == "sendrecv"
 
 
 def test_clocks_disagree_beyond_5_percent_and_launch_cost() -> None:

@@ -14,9 +14,8 @@ import torch
 from tests.workloads.conftest import ROOT, Cluster
 from tests.workloads.point_ranks import FAULTS, RANKS, SHAPES, SIZE
 from workloads.exits import Exit
-from workloads.nccl.collectives import DTYPES, Place
+from workloads.nccl.operations import DTYPES, WINDOW, Operation, Place, point_to_point
 from workloads.nccl.point_patterns import Variant, fan_in, flows, variants
-from workloads.nccl.points import WINDOW, PointToPoint, kinds, point_to_point
 from workloads.nccl.result import Result
 
 CPU = torch.device("cpu")
@@ -85,9 +84,8 @@ def test_a_fault_is_detected_in_every_variant_on_its_rank_only(found: list[Found
 def test_a_size_is_the_same_for_every_receiver() -> None:
     """An incast's senders share the size, so its time compares with that of a single pair."""
     for rank in range(16):
-        for operation in kinds("p2p", Place(rank, 16, 8)):
-            made = operation(Place(rank, 16, 8), 1 << 16, torch.float32, CPU)
-            assert isinstance(made, PointToPoint)
+        for variant in variants(2, 8):
+            made = Operation(point_to_point(variant), Place(rank, 16, 8), 1 << 16, torch.float32, CPU)
             received = sum(buffer.numel() for buffer, _ in made.incoming) * 4
             assert received in (0, made.size)
             assert made.size == 1 << 16
@@ -97,7 +95,7 @@ def test_a_size_is_the_same_for_every_receiver() -> None:
 def test_a_message_moves_in_window_pieces(size: int, pieces: int) -> None:
     """More than one piece before the first wait; a single element is one piece."""
     assert WINDOW >= 2
-    made = point_to_point(Variant("pairs", "duplex"))(Place(1, 4, 2), size, torch.float32, CPU)
+    made = Operation(point_to_point(Variant("pairs", "duplex")), Place(1, 4, 2), size, torch.float32, CPU)
     [(received, _)], [(sent, _)] = made.incoming, made.outgoing
     assert len(received.chunk(WINDOW)) == len(sent.chunk(WINDOW)) == pieces
     assert made.size == max(4, size)

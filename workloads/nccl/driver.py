@@ -18,13 +18,12 @@ from ray.exceptions import RayActorError, RayTaskError
 from workloads.events import emit
 from workloads.exits import Exit, WorkloadError, last_line
 from workloads.nccl.bandwidth import REDUCTIONS, algbw, busbw, nic_bandwidth
-from workloads.nccl.collectives import Operation, Place
 from workloads.nccl.gang import Gang
 from workloads.nccl.limits import guarded, pair_figures
 from workloads.nccl.loop import Answer, Measurement, micro
+from workloads.nccl.operations import Kind, Place, selected
 from workloads.nccl.options import BenchOptions
 from workloads.nccl.point_patterns import Limits
-from workloads.nccl.points import PointToPoint, selected
 from workloads.nccl.result import RankTime, Result, Row, Spread, World
 from workloads.nccl.sizes import format_size
 from workloads.results import JobResult
@@ -106,20 +105,20 @@ def measure_all(options: BenchOptions, gang: Gang) -> Iterator[Row]:
         yield summarize(operation, row, answers, place, fabric=gang.fabric, limits=options.limits)
 
 
-def plan(options: BenchOptions, place: Place) -> Iterator[tuple[type[Operation], Measurement]]:
+def plan(options: BenchOptions, place: Place) -> Iterator[tuple[Kind, Measurement]]:
     """Yield the rows to measure, in order, without sums of uint8; options.left_out lists those."""
     assert options.iterations is not None
     assert options.warmup is not None
     assert options.check is not None
     operations = selected(options.ops, options.patterns, place)
-    for (index, operation), mode, dtype, size in product(operations, options.modes, options.dtypes, options.sizes):
+    for operation, mode, dtype, size in product(operations, options.modes, options.dtypes, options.sizes):
         if dtype != "uint8" or operation.op not in REDUCTIONS:
             runs = options.iterations, options.warmup, options.check
-            yield operation, Measurement(operation.op, index, size, dtype, mode, *runs)
+            yield operation, Measurement(operation.op, operation.variant, size, dtype, mode, *runs)
 
 
 def summarize(
-    operation: type[Operation],
+    operation: Kind,
     row: Measurement,
     answers: Sequence[Answer],
     place: Place,
@@ -138,7 +137,7 @@ def summarize(
     nic = nic_bandwidth(operation.op, bus, place.world, place.nodes) if fabric else None
     wrong = [answer.wrong for answer in answers if answer.wrong is not None]
     pairs, total, limit = None, None, None
-    if issubclass(operation, PointToPoint):
+    if operation.measured is not None:
         times = [answer.time for answer in answers]
         pairs, total, limit = pair_figures(operation.measured, size, times, place.nodes, place.per_node, limits)
     return Row(

@@ -12,9 +12,9 @@ from ray.util.placement_group import PlacementGroup, placement_group, remove_pla
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from workloads.interfaces import numeric
-from workloads.nccl.collectives import Place
 from workloads.nccl.evidence.collect import gather
 from workloads.nccl.evidence.facts import Evidence
+from workloads.nccl.operations import Place
 from workloads.nccl.options import GangOptions, parse_fault
 from workloads.nccl.placement import GangRequest, answers, wait_for_nodes
 from workloads.nccl.rank import Rank

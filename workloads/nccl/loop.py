@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import torch.distributed as dist
 
-from workloads.nccl.collectives import Operation
 from workloads.nccl.device import Device
+from workloads.nccl.operations import Operation
 from workloads.nccl.options import Fault
 from workloads.nccl.pattern import flip
 from workloads.nccl.presets import Mode
@@ -23,10 +23,10 @@ from workloads.statistics import percentile, variation
 
 @dataclass(frozen=True)
 class Measurement:
-    """A row to measure, the same on each rank. `index` is the operation's in kinds(op); `size` in bytes."""
+    """A row to measure, the same on each rank. `variant` is the name of p2p's; `size` in bytes."""
 
     op: str
-    index: int
+    variant: str | None
     size: int
     dtype: str
     mode: Mode
@@ -74,7 +74,7 @@ class FaultyRun:
         if not hit:
             self.run()
             return
-        buffers = [check.got for check in self.operation.checks() if check.got.numel()]
+        buffers = [buffer for buffer, _ in self.operation.checks()]
         kept = [buffer.clone() for buffer in buffers] if self.kind == "stale" else []
         self.run()
         self.synchronize()

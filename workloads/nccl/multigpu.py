@@ -21,9 +21,9 @@ from ray.util import collective
 
 from workloads.events import emit
 from workloads.exits import Exit, WorkloadError
-from workloads.nccl.collectives import Place
 from workloads.nccl.driver import run
 from workloads.nccl.gang import EXTRA_PATIENCE_S, Gang
+from workloads.nccl.operations import Place
 from workloads.nccl.options import MultiGpuOptions
 from workloads.nccl.rank import Rank
 from workloads.nccl.result import DeviceTensor, Member, MultiGpuResult, Worker

@@ -41,11 +41,11 @@ class ReductionPattern:
 
         return generate
 
-    def total(self, salt: int) -> Generator:
-        """Return the sum over all ranks."""
+    def total(self, salt: int, offset: int = 0) -> Generator:
+        """Return the sum over all ranks, from position `offset` on."""
 
         def generate(start: int, count: int) -> torch.Tensor:
-            positions = self._positions(start, count, salt)
+            positions = self._positions(start + offset, count, salt)
             if self.period > count:
                 return self._sum(positions).to(self.dtype)
             # The pattern repeats: sum one period and look it up, for any number of ranks.
@@ -114,28 +114,25 @@ def fill(buffer: torch.Tensor, generate: Generator) -> None:
         buffer[start : start + count] = generate(start, count)
 
 
-def poison(buffer: torch.Tensor, generate: Generator, offset: int = 0) -> None:
-    """Fill a flat buffer with wrong data at every position: NaN, or the expected byte with all bits flipped."""
+def spoil(buffer: torch.Tensor, right: Generator | None = None) -> None:
+    """Make a flat buffer wrong at every position: NaN, or the right byte with all bits flipped.
+
+    Args:
+        right: The right data, if the buffer does not hold it already.
+    """
     if buffer.is_floating_point():
         buffer.fill_(torch.nan)
         return
-    for start, count in _pieces(buffer.numel()):
-        buffer[start : start + count] = generate(offset + start, count).bitwise_not()
+    if right is not None:
+        fill(buffer, right)
+    buffer.bitwise_not_()
 
 
-def spoil(buffer: torch.Tensor) -> None:
-    """Make a flat buffer of right data wrong at every position, without computing the right data."""
-    if buffer.is_floating_point():
-        buffer.fill_(torch.nan)
-    else:
-        buffer.bitwise_not_()
-
-
-def count_wrong(buffer: torch.Tensor, generate: Generator, offset: int = 0) -> int:
-    """Count the elements of a flat buffer that differ in any bit from the pattern at positions offset …"""
+def count_wrong(buffer: torch.Tensor, generate: Generator) -> int:
+    """Count the elements of a flat buffer that differ in any bit from the pattern."""
     wrong = torch.zeros((), dtype=torch.int64, device=buffer.device)
     for start, count in _pieces(buffer.numel()):
-        wrong += (bits(buffer[start : start + count]) != bits(generate(offset + start, count))).sum()
+        wrong += (bits(buffer[start : start + count]) != bits(generate(start, count))).sum()
     return int(wrong.item())
 
 

@@ -87,11 +87,11 @@ def choose(names: Sequence[str], nodes: int, per_node: int) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def variants(nodes: int, per_node: int, patterns: Sequence[str] = PATTERNS) -> list[Variant]:
-    """Return the possible measurements of these patterns in order; each rail has its own."""
+def variants(nodes: int, per_node: int) -> list[Variant]:
+    """Return all possible measurements in order; each rail has its own."""
     return [
         Variant(pattern, direction, rail)
-        for pattern in patterns
+        for pattern in PATTERNS
         if possible(pattern, nodes, per_node)
         for rail in (range(per_node) if pattern == RAIL else [None])
         for direction in DIRECTIONS
@@ -100,18 +100,16 @@ def variants(nodes: int, per_node: int, patterns: Sequence[str] = PATTERNS) -> l
 
 def flows(variant: Variant, nodes: int, per_node: int) -> list[Flow]:
     """Return all concurrent flows, `up` before `down`."""
-    up, down = [], []
     if variant.pattern == INTRA:
         up = [Flow(r, r + 1) for n in range(nodes) for r in range(n * per_node, (n + 1) * per_node - 1, 2)]
-        down = [Flow(flow.receiver, flow.sender) for flow in up]
     else:
-        for lower in range(0, nodes - 1, 2):
-            here, there = lower * per_node, (lower + 1) * per_node
-            for sender, receiver in _local_pairs(variant, per_node):
-                up.append(Flow(here + sender, there + receiver))
-                # The reverse of an incast is an incast into the other node, not one rank that sends to all.
-                incast = variant.pattern == INCAST
-                down.append(Flow(there + (sender if incast else receiver), here + (receiver if incast else sender)))
+        lower_nodes = range(0, nodes // 2 * 2 * per_node, 2 * per_node)  # the first rank of each
+        up = [Flow(n + here, n + per_node + there) for n in lower_nodes for here, there in _local(variant, per_node)]
+    if variant.pattern == INCAST:
+        # The reverse of an incast is an incast into the other node, not one rank that sends to all.
+        down = [Flow(flow.sender + per_node, flow.receiver - per_node) for flow in up]
+    else:
+        down = [Flow(flow.receiver, flow.sender) for flow in up]
     return {"up": up, "down": down, "duplex": up + down}[variant.direction]
 
 
@@ -120,22 +118,13 @@ def fan_in(variant: Variant, per_node: int) -> int:
     return per_node if variant.pattern == INCAST else 1
 
 
-def _local_pairs(variant: Variant, per_node: int) -> list[tuple[int, int]]:
+def _local(variant: Variant, per_node: int) -> list[tuple[int, int]]:
     """Return (local rank on the lower node, local rank on the upper node) of each pair."""
-    match variant.pattern:
-        case "pairs":
-            return [(i, i) for i in range(per_node)]
-        case "single":
-            return [(0, 0)]
-        case "rail":
-            assert variant.rail is not None
-            return [(variant.rail, variant.rail)]
-        case "shift":
-            return [(i, (i + 1) % per_node) for i in range(per_node)]
-        case "incast":
-            return [(i, 0) for i in range(per_node)]
-        case _:
-            raise ValueError(f"{variant.pattern!r} is no pattern across nodes")
+    if variant.pattern in (SINGLE, RAIL):
+        rail = variant.rail or 0
+        return [(rail, rail)]
+    receivers = {SHIFT: [*range(1, per_node), 0], INCAST: [0] * per_node}
+    return list(enumerate(receivers.get(variant.pattern, range(per_node))))
 
 
 @dataclass(frozen=True)
@@ -156,27 +145,20 @@ class Limits:
         """
         return min(self.nics, gpus * max(1, self.nics // self.gpus)) * self.gbps_per_nic / 8
 
-    def one_way(self, found: Sequence[Flow], per_node: int) -> float | None:
-        """Return the total GB/s limit of flows in one direction; None if it is unknown.
-
-        Across nodes, the narrower side of each pair of nodes counts, such as the single receiver of an incast. Within
-        a node the limit is NVLink: each GPU has one partner.
-        """
-        if any(flow.sender // per_node == flow.receiver // per_node for flow in found):
-            return None if self.nvlink is None else self.nvlink * len(found)
-        sides: dict[tuple[int, int], tuple[set[int], set[int]]] = {}
-        for flow in found:
-            senders, receivers = sides.setdefault((flow.sender // per_node, flow.receiver // per_node), (set(), set()))
-            senders.add(flow.sender)
-            receivers.add(flow.receiver)
-        return sum(min(self.of_gpus(len(a)), self.of_gpus(len(b))) for a, b in sides.values())
-
 
 def limit_of(found: Sequence[Flow], limits: Limits | None, per_node: int) -> float | None:
-    """Return a row's limit in GB/s: the sum over its directions; None if one of them is unknown."""
+    """Return the total GB/s limit of concurrent flows; None if it is unknown.
+
+    Across nodes, the narrower side of each pair of nodes counts in each direction, such as the single receiver of an
+    incast. Within a node the limit is NVLink: each GPU has one partner.
+    """
     if limits is None:
         return None
-    directions = [[flow for flow in found if flow.up is up] for up in (True, False)]
-    parts = [limits.one_way(one_way, per_node) for one_way in directions if one_way]
-    known = [part for part in parts if part is not None]
-    return round(sum(known), 3) if len(known) == len(parts) else None
+    if any(flow.sender // per_node == flow.receiver // per_node for flow in found):
+        return None if limits.nvlink is None else round(limits.nvlink * len(found), 3)
+    sides: dict[tuple[int, int], tuple[set[int], set[int]]] = {}
+    for flow in found:
+        senders, receivers = sides.setdefault((flow.sender // per_node, flow.receiver // per_node), (set(), set()))
+        senders.add(flow.sender)
+        receivers.add(flow.receiver)
+    return round(sum(limits.of_gpus(min(len(senders), len(receivers))) for senders, receivers in sides.values()), 3)

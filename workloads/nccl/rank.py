@@ -17,12 +17,11 @@ from torch.distributed import TCPStore  # type: ignore[attr-defined]  # public, 
 from torch.distributed.distributed_c10d import _abort_process_group
 
 from workloads.interfaces import interface_of
-from workloads.nccl.collectives import DTYPES, Place
 from workloads.nccl.device import Cpu, Cuda, Device
 from workloads.nccl.evidence.collect import Collected, Collector
 from workloads.nccl.loop import Answer, Loop, Measurement
+from workloads.nccl.operations import DTYPES, Operation, Place, kind_of
 from workloads.nccl.options import Fault
-from workloads.nccl.points import kinds
 from workloads.nccl.result import Member
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -92,10 +91,8 @@ class Rank:
         self.loop.stage = "before its first call"
         if self.loop.fault is not None and self.loop.fault.kind == "hang":
             threading.Event().wait()
-        operation = kinds(row.op, self.place)[row.index](
-            self.place, row.size, DTYPES[row.dtype], self.device.torch_device
-        )
-        return self.loop.measure(operation, row)
+        kind, dtype = kind_of(row.op, row.variant), DTYPES[row.dtype]
+        return self.loop.measure(Operation(kind, self.place, row.size, dtype, self.device.torch_device), row)
 
     def environment(self) -> dict[str, str]:
         """Return the communication library's variables without secrets."""

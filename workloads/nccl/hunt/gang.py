@@ -18,11 +18,11 @@ from torch.distributed import TCPStore  # type: ignore[attr-defined]  # public, 
 
 from workloads.exits import last_line
 from workloads.nccl.bandwidth import busbw
-from workloads.nccl.collectives import AllGather, Place
 from workloads.nccl.evidence.node import INFINIBAND
 from workloads.nccl.gang import Gang, rank_order
 from workloads.nccl.hunt.options import HuntOptions
 from workloads.nccl.hunt.plan import Answer, Broken, Probe, Round
+from workloads.nccl.operations import COLLECTIVES, Operation, Place
 from workloads.nccl.rank import Rank, select_interface
 
 SLOW_S = 0.2  # delay of each run by an injected slow fault
@@ -109,7 +109,8 @@ class HuntRank(Rank):
         )
 
     def _measure(self, order: Order) -> Report:
-        operation = AllGather(order.place, order.size, torch.float32, self.device.torch_device)
+        gather, device = COLLECTIVES["all_gather"], self.device.torch_device
+        operation = Operation(gather, order.place, order.size, torch.float32, device)
 
         def run() -> None:
             if order.fault in ("slow-node", "slow-rail"):
