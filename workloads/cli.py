@@ -38,63 +38,52 @@ app.command("workloads.train.commands:train", name="train", help="Train a model,
 @app.command
 def status(*, options: Flat[ResultOptions] = ResultOptions()) -> None:
     """Show the cluster: its nodes, their CPUs and GPUs, and the jobs that run."""
-    from workloads import running
     from workloads.client import cluster
-    from workloads.client.run import write_json
 
-    found = cluster.status(running.read_outputs(options))
-    cluster.show_status(found, running.console(stderr=options.json_file == "-"))
-    if options.json_file:
-        write_json(found, options.json_file)
+    cluster.status(options)
 
 
 @app.command(name="list")
 def list_jobs(*, options: Flat[ResultOptions] = ResultOptions()) -> None:
     """List the jobs that the cluster remembers, newest first."""
-    from workloads import running
     from workloads.client import cluster
-    from workloads.client.run import write_json
 
-    found = cluster.jobs(running.read_outputs(options))
-    cluster.show_jobs(found, running.console(stderr=options.json_file == "-"))
-    if options.json_file:
-        write_json({"jobs": found}, options.json_file)
+    cluster.jobs(options)
 
 
 @app.command
 def logs(job_id: JobId, /, *, options: Flat[ResultOptions] = ResultOptions()) -> int:
     """Follow a job from its first line to its end, and exit with its code. Ctrl-C leaves the job running."""
-    from workloads import running
+    from workloads.client import run
     from workloads.client.api import Api
-    from workloads.client.run import attend
+    from workloads.client.stack import read_outputs
 
-    outputs = running.read_outputs(options)
+    outputs = read_outputs(options)
     api = Api.of(outputs)
-    kind = running.kind_of(api.job(job_id).metadata.get("workload", ""))
-    ended = attend(api, job_id, kind.view, stop_on_interrupt=False)
-    return running.conclude(outputs, ended, kind, options.json_file)
+    kind = run.kind_of(api.job(job_id).metadata.get("workload", ""))
+    ended = run.attend(api, job_id, kind.view, stop_on_interrupt=False)
+    return run.conclude(outputs, ended, kind, options.json_file)
 
 
 @app.command
 def stop(job_id: JobId, /, *, options: Flat[StackOptions] = StackOptions()) -> None:
     """Stop a job, and wait until it is stopped."""
-    from workloads import running
     from workloads.client.api import Api
+    from workloads.client.stack import read_outputs
 
-    api = Api.of(running.read_outputs(options))
+    api = Api.of(read_outputs(options))
     if (job := api.job(job_id)).terminal:
         print(f"job {job_id} is over already: {job.status}", file=sys.stderr)
-        return
-    api.stop(job_id)
-    print(f"job {job_id}: {api.wait_stopped(job_id).status}", file=sys.stderr)
+    else:
+        print(f"job {job_id}: {api.stop(job_id).status}", file=sys.stderr)
 
 
 @app.command
 def outputs(*, options: Flat[StackOptions] = StackOptions()) -> None:
     """Print all of the stack's outputs as JSON: what does not apply is null, secrets are masked."""
-    from workloads import running
+    from workloads.client.stack import read_outputs
 
-    print(running.read_outputs(options).model_dump_json(by_alias=True, indent=2))
+    print(read_outputs(options).model_dump_json(by_alias=True, indent=2))
 
 
 @app.command
@@ -108,23 +97,9 @@ def plan(
 
     Exit codes: 0 valid, 1 it has problems, which are all printed.
     """
-    from infra.plan import plan as planned
-    from infra.settings import from_stack_file
-    from infra.settings.problems import SettingsError
-    from workloads import running
     from workloads.client import plan as view
-    from workloads.client.run import write_json
 
-    try:
-        found = planned(from_stack_file(file))
-    except OSError as error:
-        raise WorkloadError(f"cannot read {file}: {error.strerror}") from error
-    except SettingsError as problems:
-        raise WorkloadError(str(problems)) from None
-    if json_file != "-":
-        view.show(found, running.console(stderr=False))
-    if json_file:
-        write_json(view.as_json(found), json_file)
+    view.plan(file, json_file)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, get_args
 
 from cyclopts import App, CycloptsError, Parameter
 
-from workloads.client.run import write_json
+from workloads.client.view import write_json
 from workloads.exits import Exit, WorkloadError
 from workloads.nccl.hunt import search
 from workloads.nccl.hunt.plan import Answer, Probe, Round, Settings, Verdict

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import SecretStr
 
-from workloads.client.api import Job, UnreachableError
+from workloads.client.api import Api, Job, UnreachableError
 from workloads.client.follow import exit_code, follow
 from workloads.client.run import Ended, attend
 from workloads.client.view import View
@@ -22,14 +23,14 @@ def job(status: str, code: int | None = None) -> Job:
     return Job("j", status, "x", "", 1.0, None, code, {})
 
 
-class Source:
+class Source(Api):
     """Scripted answers: an int is the length of the log, "drop" a broken connection, "done" the end."""
 
     def __init__(self, script: Sequence[int | str], log: str = LOG, end: Job | None = None) -> None:
+        super().__init__("", SecretStr(""), "test")
         self.script = list(script)
         self.log = log
         self.end = end or job("SUCCEEDED", 0)
-        self.stopped = False
 
     def job(self, job_id: str) -> Job:
         assert job_id == "j"
@@ -126,7 +127,7 @@ class Recorder(View):
 
 def attended(source: Source) -> tuple[Recorder, Ended]:
     view = Recorder()
-    return view, attend(source, "j", view, stop_on_interrupt=True)  # type: ignore[arg-type]  # a fake of Api
+    return view, attend(source, "j", view, stop_on_interrupt=True)
 
 
 def test_events_are_separated_from_text_and_the_result_is_kept() -> None:

@@ -12,9 +12,8 @@ from pydantic import SecretStr
 from infra.catalog.pins import RAY
 from infra.outputs import Fabric, Nodes, Outputs, Ray
 from tests.workloads.results import fabric, functional
-from workloads import running
 from workloads.client.api import Job
-from workloads.client.run import Ended
+from workloads.client.run import Ended, conclude, kind_of
 from workloads.exits import Exit
 from workloads.nccl.judge.verdict import judged
 from workloads.nccl.result import Result
@@ -47,7 +46,7 @@ def document(result: Result, **spec: Any) -> dict[str, Any]:
 def leave(found: dict[str, Any], machine: str | None, json_file: Path, code: int = 0) -> tuple[int, dict[str, Any]]:
     """The exit code that the command ends with, and the result that it wrote."""
     ended = Ended(code, found, Job("nccl-1", "SUCCEEDED", "", "", None, None, code, {}))
-    left = running.conclude(outputs(machine), ended, running.kind_of("nccl"), str(json_file))
+    left = conclude(outputs(machine), ended, kind_of("nccl"), str(json_file))
     return left, json.loads(json_file.read_text())
 
 

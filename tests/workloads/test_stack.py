@@ -16,6 +16,7 @@ from workloads.client.stack import limits_of
 from workloads.exits import WorkloadError
 from workloads.nccl.options import BenchOptions
 from workloads.nccl.presets import DEFAULT, PRESETS
+from workloads.options import StackOptions
 from workloads.train.options import DigitsOptions
 from workloads.train.request import environment, resolve
 
@@ -44,7 +45,6 @@ OUTPUTS = Outputs.model_validate(DOCUMENT)
 
 @pytest.fixture(autouse=True)
 def _bare(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(stack.FILE_VARIABLE, raising=False)
     monkeypatch.delenv("STACK", raising=False)
 
 
@@ -55,19 +55,19 @@ def bench(outputs: Outputs = OUTPUTS, **options: Any) -> BenchOptions:
 def test_a_file_is_read(tmp_path: Path) -> None:
     file = tmp_path / "outputs.json"
     file.write_text(json.dumps(DOCUMENT))
-    assert stack.read_outputs(None, file) == OUTPUTS
+    assert stack.read_outputs(StackOptions(outputs_file=file)) == OUTPUTS
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(WorkloadError, match=r"absent\.json"):
-        stack.read_outputs(None, tmp_path / "absent.json")
+        stack.read_outputs(StackOptions(outputs_file=tmp_path / "absent.json"))
 
 
 def test_invalid_outputs_are_named_without_values(tmp_path: Path) -> None:
     file = tmp_path / "outputs.json"
     file.write_text(json.dumps(DOCUMENT | {"token": TOKEN, "ray": {"token": [TOKEN]}}))
     with pytest.raises(WorkloadError, match=r"ray\.cluster: Field required") as caught:
-        stack.read_outputs(None, file)
+        stack.read_outputs(StackOptions(outputs_file=file))
     assert TOKEN not in str(caught.value)
     assert caught.value.__cause__ is caught.value.__context__ is None
 
@@ -83,7 +83,7 @@ def test_outputs_come_from_the_engine(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(stack, "PROJECT", tmp_path)
     (tmp_path / "document").write_text(json.dumps(DOCUMENT))
     engine(tmp_path, 'echo "$@" > called; cat document')
-    assert stack.read_outputs("gke", None) == OUTPUTS
+    assert stack.read_outputs(StackOptions(stack="gke")) == OUTPUTS
     assert (tmp_path / "called").read_text().split() == [
         *("stack", "output", "--json", "--show-secrets", "--non-interactive", "--stack", "gke")
     ]
@@ -94,14 +94,14 @@ def test_a_missing_stack_names_make_up(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(stack, "PROJECT", tmp_path)
     engine(tmp_path, script)
     with pytest.raises(WorkloadError, match="make up STACK=local"):
-        stack.read_outputs(None, None)
+        stack.read_outputs(StackOptions())
 
 
 def test_a_missing_engine_names_make_setup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stack, "PROJECT", tmp_path)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(WorkloadError, match="make setup"):
-        stack.read_outputs(None, None)
+        stack.read_outputs(StackOptions())
 
 
 def test_a_stack_that_scales_from_zero_is_measured_on_two_whole_nodes() -> None:

@@ -6,7 +6,6 @@ import json
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,14 +20,6 @@ TERMINAL = frozenset({"SUCCEEDED", "FAILED", "STOPPED"})
 
 class UnreachableError(WorkloadError):
     """Ray did not answer, or the connection dropped. Only `follow` retries."""
-
-
-class TokenRefusedError(WorkloadError):
-    """401 or 403: the cluster rejected the token."""
-
-
-class NotFoundError(WorkloadError):
-    """404: the cluster does not know the job."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +57,7 @@ class Job:
 class Api:
     """REST interface of a Ray head. The token is in a header only.
 
-    Methods raise UnreachableError, TokenRefusedError, NotFoundError, and WorkloadError for other errors.
+    Methods raise UnreachableError if Ray does not answer, and WorkloadError for other errors.
 
     Args:
         address: `http://host:port`, as in the stack's outputs.
@@ -106,17 +97,14 @@ class Api:
         """Return the whole log so far; empty before the driver has started."""
         return str(self.get(f"/api/jobs/{job_id}/logs").get("logs") or "")
 
-    def stop(self, job_id: str) -> None:
-        """Request that a job stop. See wait_stopped."""
+    def stop(self, job_id: str, timeout_s: float = 60) -> Job:
+        """Stop a job, wait for its end, and return it. WorkloadError after `timeout_s`."""
         self._call("POST", f"/api/jobs/{job_id}/stop")
-
-    def wait_stopped(self, job_id: str, timeout_s: float = 60, sleep: Callable[[float], None] = time.sleep) -> Job:
-        """Wait for a terminal state, and return the job. WorkloadError after `timeout_s`."""
         deadline = time.monotonic() + timeout_s
         while not (job := self.job(job_id)).terminal:
             if time.monotonic() > deadline:
                 raise WorkloadError(f"job {job_id} still {job.status} {timeout_s:.0f} s after the request to stop")
-            sleep(0.5)
+            time.sleep(0.5)
         return job
 
     def nodes(self) -> list[dict[str, Any]]:
@@ -141,13 +129,13 @@ class Api:
 
     def _explain(self, error: urllib.error.HTTPError, path: str) -> WorkloadError:
         if error.code in (401, 403):
-            return TokenRefusedError(
+            return WorkloadError(
                 f"the token does not fit this cluster: {self.address} answered {error.code}"
                 f" {'(no token)' if error.code == 401 else '(another token)'}. The stack's outputs are of another run"
                 f" of {self.cluster!r}: `make up` updates them; with --outputs FILE, write that file again"
             )
         if error.code == 404:
-            return NotFoundError(f"{self.address} does not know {path.split('?')[0]}: see `rdma-ray list` for the jobs")
+            return WorkloadError(f"{self.address} does not know {path.split('?')[0]}: see `rdma-ray list` for the jobs")
         body = error.read(2000).decode(errors="replace").strip()
         return WorkloadError(f"{self.address}{path.split('?')[0]} answered {error.code}: {body}")
 

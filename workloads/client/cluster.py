@@ -9,13 +9,15 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Column, Table
 
-from infra.outputs import Outputs
 from workloads.client.api import Api, Job
+from workloads.client.stack import read_outputs
+from workloads.client.view import present
+from workloads.options import ResultOptions
 
 
-def status(outputs: Outputs) -> dict[str, Any]:
-    """Return {cluster, ray, nodes: [{ip, role, cpus, gpus}] of live nodes, jobs: pending and running ones}."""
-    api = Api.of(outputs)
+def status(options: ResultOptions) -> None:
+    """Show {cluster, ray, nodes: [{ip, role, cpus, gpus}] of live nodes, jobs: pending and running ones}."""
+    api = Api.of(read_outputs(options))
     nodes = [
         {
             "ip": node["node_ip"],
@@ -26,20 +28,22 @@ def status(outputs: Outputs) -> dict[str, Any]:
         for node in api.nodes()
         if node["state"] == "ALIVE"
     ]
-    return {
-        "cluster": outputs.ray.cluster,
+    found = {
+        "cluster": api.cluster,
         "ray": api.version(),
         "nodes": sorted(nodes, key=lambda node: (node["role"], node["ip"])),
         "jobs": [row for row in map(_row, api.jobs()) if row["status"] in ("PENDING", "RUNNING")],
     }
+    present(found, _show_status, found, options.json_file)
 
 
-def jobs(outputs: Outputs) -> list[dict[str, Any]]:
-    """Return [{id, status, exit_code, started, seconds}], newest first. Times in seconds."""
-    return [_row(job) for job in Api.of(outputs).jobs()]
+def jobs(options: ResultOptions) -> None:
+    """Show jobs: [{id, status, exit_code, started, seconds}], newest first. Times in seconds."""
+    found = [_row(job) for job in Api.of(read_outputs(options)).jobs()]
+    present(found, _show_jobs, {"jobs": found}, options.json_file)
 
 
-def show_status(found: dict[str, Any], console: Console) -> None:
+def _show_status(found: dict[str, Any], console: Console) -> None:
     right = (Column("CPUs", justify="right"), Column("GPUs", justify="right"))
     title = f"{found['cluster']}, Ray {found['ray']}"
     table = Table("node", "role", *right, title=title, box=SIMPLE_HEAD, pad_edge=False)
@@ -47,12 +51,12 @@ def show_status(found: dict[str, Any], console: Console) -> None:
         table.add_row(node["ip"], node["role"], f"{node['cpus']:g}", f"{node['gpus']:g}")
     console.print(table)
     if found["jobs"]:
-        show_jobs(found["jobs"], console)
+        _show_jobs(found["jobs"], console)
     else:
         console.print("no job runs")
 
 
-def show_jobs(found: list[dict[str, Any]], console: Console) -> None:
+def _show_jobs(found: list[dict[str, Any]], console: Console) -> None:
     code, ran = Column("exit", justify="right"), Column("ran", justify="right")
     table = Table(Column("job", no_wrap=True), "status", code, "started", ran, box=SIMPLE_HEAD, pad_edge=False)
     for job in found:

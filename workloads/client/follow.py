@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Protocol
 
-from workloads.client.api import Job, UnreachableError
+from workloads.client.api import Api, Job, UnreachableError
 from workloads.exits import Exit, WorkloadError
 
 # Limit on traffic: a long log (NCCL_DEBUG=INFO on many ranks) is polled less often.
@@ -18,16 +17,8 @@ BYTES_PER_SECOND = 2e6
 SHORTEST_PAUSE_S = 0.5
 
 
-class JobSource(Protocol):
-    """Methods that `follow` requires; `Api` has them."""
-
-    def job(self, job_id: str) -> Job: ...
-
-    def logs(self, job_id: str) -> str: ...
-
-
 def follow(
-    source: JobSource,
+    api: Api,
     job_id: str,
     on_line: Callable[[str], None],
     *,
@@ -46,8 +37,8 @@ def follow(
     while True:
         try:
             # Status first: the log of a finished job is complete.
-            job = source.job(job_id)
-            text = source.logs(job_id)
+            job = api.job(job_id)
+            text = api.logs(job_id)
         except UnreachableError as error:
             if clock() - last_answer > patience_s:
                 raise UnreachableError(

@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Column, Table
 
+import infra.plan
 from infra.plan import Plan
 from infra.settings import LocalSettings
+from workloads.client.stack import read_settings
+from workloads.client.view import write_json
+
+
+def plan(file: Path, json_file: str | None) -> None:
+    """Show the plan of a stack file, or print it as JSON. WorkloadError with every problem of the file."""
+    found = infra.plan.plan(read_settings(file))
+    if json_file != "-":
+        show(found, Console())
+    if json_file:
+        write_json(as_json(found), json_file)
 
 
 def as_json(plan: Plan) -> dict[str, Any]:

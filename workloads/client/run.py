@@ -1,8 +1,7 @@
-"""Run a workload: submit it, follow its log, stop it on Ctrl-C, and return its result and exit code."""
+"""Run a command's job: submit it, follow its log, stop it on Ctrl-C, show its result, and return the exit code."""
 
 from __future__ import annotations
 
-import json
 import logging
 import re
 import secrets
@@ -11,19 +10,23 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from rich.console import Console
 
 from infra.outputs import Outputs
 from workloads.client.api import Api, Job
 from workloads.client.follow import exit_code, follow
 from workloads.client.stack import refuse_jobs
-from workloads.client.view import View
+from workloads.client.view import View, present
 from workloads.events import Event, parse
 from workloads.exits import Exit, WorkloadError, last_line
+from workloads.nccl.evidence.raw_log import LogFolder
+from workloads.options import JobOptions
 
 PACKAGE = Path(__file__).resolve().parents[1]
 # First lines that Ray writes to every job's log: the start, and the command with all its arguments.
@@ -45,41 +48,148 @@ class Ended:
     job: Job
 
 
-@dataclass(frozen=True)
-class Request:
-    """`python -m module arguments` on a stack's cluster, as a job of the given kind (`nccl`, `train`).
+@dataclass(frozen=True, kw_only=True)
+class Kind:
+    """Kind of job.
 
-    `listener` receives every event before the view.
+    Args:
+        driver: Module that runs on the cluster, with the request as its argument.
+        view: Display of its progress.
+        read: Function of its result as JSON and the stack's machine type (to judge it).
+        show: Function that prints the result.
+        write: Function that writes the files of `--out DIR`, and returns a line for each.
     """
 
-    kind: str
-    module: str
-    arguments: Sequence[str]
-    environment: Mapping[str, str] = field(default_factory=dict)
-    listener: Callable[[Event], None] | None = None
+    driver: str
+    view: View
+    read: Callable[[dict[str, Any], str | None], Any]
+    show: Callable[[Any, Console], None]
+    write: Callable[[Any, Path], Iterable[object]] = lambda _result, _folder: ()
 
 
-def run(outputs: Outputs, request: Request, view: View) -> Ended:
-    """Submit the request, follow it to its end, and return how it ended.
+def kind_of(name: str) -> Kind:
+    """Return the kind with this name. Jobs of unknown kinds show their log and have no result."""
+    terminal = Console(stderr=True)
+    match name:
+        case "nccl":
+            from workloads.nccl import report, result
+            from workloads.nccl.judge.verdict import judged
 
-    Ctrl-C stops the job and waits until it is stopped, so that it does not keep its GPUs.
+            return Kind(
+                driver="workloads.nccl.driver",
+                view=report.BenchView(terminal),
+                read=lambda found, machine: judged(result.Result.model_validate(found), machine),
+                show=report.show,
+                write=_write_page,
+            )
+        case "multigpu":
+            from workloads.nccl import report, result
+
+            return Kind(
+                driver="workloads.nccl.multigpu",
+                view=report.BenchView(terminal),
+                read=lambda found, _: result.MultiGpuResult.model_validate(found),
+                show=report.show_multigpu,
+            )
+        case "hunt":
+            from workloads.nccl.hunt import report as hunt
+            from workloads.nccl.hunt.result import HuntResult
+
+            return Kind(
+                driver="workloads.nccl.hunt.driver",
+                view=hunt.HuntView(terminal),
+                read=lambda found, _: HuntResult.model_validate(found),
+                show=hunt.show,
+                write=lambda found, folder: [f"written: {file}" for file in hunt.write(found, folder)],
+            )
+        case "train":
+            from workloads.train import report as train
+            from workloads.train.result import Result
+
+            return Kind(
+                driver="workloads.train.driver",
+                view=train.TrainView(terminal),
+                read=lambda found, _: Result.model_validate(found),
+                show=train.show,
+                write=_write_picture,
+            )
+        case _:
+
+            def unknown(*_: Any) -> Any:
+                raise WorkloadError(f"{name!r} is no kind of job with a result")
+
+            return Kind(driver="", view=View(), read=unknown, show=unknown)
+
+
+def _write_page(result: Any, folder: Path) -> Iterable[object]:
+    from workloads.nccl.page.page import write_report  # matplotlib takes a second
+
+    return write_report(result, folder)
+
+
+def _write_picture(result: Any, folder: Path) -> Iterable[object]:
+    from workloads.train.plot import write_report  # matplotlib takes a second
+
+    return write_report(result, folder)
+
+
+def run_job(
+    outputs: Outputs,
+    name: str,
+    request: str,
+    job: JobOptions,
+    *,
+    environment: Mapping[str, str] | None = None,
+    out: Path | None = None,
+    logs: Path | None = None,
+) -> int:
+    """Run a job of the kind `name` on the stack's cluster, show its result, and return its exit code.
+
+    Ctrl-C stops the job and waits until it is stopped, so that it does not keep its GPUs. With `--detach`, the job's ID
+    is printed at once.
+
+    Args:
+        request: The driver's options as JSON.
+        environment: Variables of the job.
+        out: Folder for the files of the result.
+        logs: Folder for NCCL's logs.
     """
-    api, job_id = _submit(outputs, request)
-    view.note(f"job {job_id} on {outputs.ray.cluster}")
-    return attend(api, job_id, view, stop_on_interrupt=True, listener=request.listener)
-
-
-def detach(outputs: Outputs, request: Request) -> str:
-    """Submit the request, and return the job's ID."""
-    return _submit(outputs, request)[1]
-
-
-def _submit(outputs: Outputs, request: Request) -> tuple[Api, str]:
-    job_id = new_id(request.kind)
+    files = {"--json": job.json_file, "--out": out, "--logs": logs}
+    if job.detach and (given := [option for option, file in files.items() if file]):
+        raise WorkloadError(
+            f"--detach does not wait for a result: leave out {' and '.join(given)}, or --detach; get the result later"
+            " by `rdma-ray logs ID --json FILE`"
+        )
+    folder = LogFolder(logs) if logs else None
+    kind, job_id = kind_of(name), new_id(name)
     # On `local`, nodes run in this environment, whose interpreter may not be on their PATH.
     python = sys.executable if outputs.target == "local" else "python"
-    command = shlex.join([python, "-m", request.module, *request.arguments])
-    return submit(outputs, job_id, command, request.environment, {"workload": request.kind}), job_id
+    command = shlex.join([python, "-m", kind.driver, request])
+    api = submit(outputs, job_id, command, environment, {"workload": name})
+    if job.detach:
+        print(f"job {job_id} runs: rdma-ray logs {job_id}, rdma-ray stop {job_id}", file=sys.stderr)
+        print(job_id)
+        return Exit.OK
+    kind.view.note(f"job {job_id} on {outputs.ray.cluster}")
+    try:
+        ended = attend(api, job_id, kind.view, stop_on_interrupt=True, listener=folder.take if folder else None)
+        return conclude(outputs, ended, kind, job.json_file, out)
+    finally:
+        if folder is not None:
+            print(folder.summary(), file=sys.stderr)
+
+
+def conclude(outputs: Outputs, ended: Ended, kind: Kind, json_file: str | None, out: Path | None = None) -> int:
+    """Judge and show the result, write it where requested, and return the exit code."""
+    if ended.result is None:
+        return ended.code
+    origin = {"job": ended.job.id, "cluster": outputs.ray.cluster, "command": ["rdma-ray", *sys.argv[1:]]}
+    result = kind.read(ended.result | origin, outputs.machine)
+    present(result, kind.show, result.model_dump(mode="json", by_alias=True), json_file)
+    if out is not None:
+        for line in kind.write(result, out):
+            print(line, file=sys.stderr)
+    return int(result.exit_code)
 
 
 def new_id(kind: str) -> str:
@@ -160,8 +270,7 @@ def attend(
             view.note(f"job {job_id} keeps running: rdma-ray stop {job_id} ends it")
             raise
         view.note(f"stopping job {job_id}")
-        api.stop(job_id)
-        job = api.wait_stopped(job_id)
+        job = api.stop(job_id)
         view.note(f"job {job_id} is {job.status}")
         return Ended(Exit.STOPPED, None, job)
     code = exit_code(job)
@@ -173,22 +282,3 @@ def attend(
         view.note(f"job {job_id} {job.status} without a result: {reason}")
         code = code or Exit.ERROR
     return Ended(code, results[-1] if results else None, job)
-
-
-def write_json(result: Mapping[str, Any], where: str) -> None:
-    """Write the result as JSON to a file, or to stdout (`-`)."""
-    text = json.dumps(result, indent=2, allow_nan=False) + "\n"
-    if where == "-":
-        sys.stdout.write(text)
-    else:
-        write_file(Path(where), text)
-
-
-def write_file(path: Path, content: str | bytes) -> Path:
-    """Write a file and its parent folders, and return its path. WorkloadError if it cannot be written."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content.encode() if isinstance(content, str) else content)
-    except OSError as error:
-        raise WorkloadError(f"cannot write {path}: {error.strerror}") from error
-    return path

@@ -11,26 +11,40 @@ from pydantic import ValidationError
 
 from infra.catalog.machines import CATALOG, NVLINK
 from infra.outputs import Outputs
+from infra.settings import Settings, SettingsError, from_stack_file
 from workloads.exits import WorkloadError
 from workloads.nccl.point_patterns import Limits
+from workloads.options import StackOptions
 
 PROJECT = Path(__file__).resolve().parents[2]
-FILE_VARIABLE = "RDMA_RAY_OUTPUTS"
 
 KINDS = {"job": ("rayjob", "docs/queues.md"), "indexed-job": ("job", "docs/indexed-job.md")}
 """Resource type for kubectl and documentation page of each `ray.mode` that has no RayCluster."""
 
 
-def read_outputs(stack: str | None, file: Path | None) -> Outputs:
-    """Return the outputs of `stack`, or those in `file` (as `pulumi stack output --json --show-secrets` prints them).
+def name_of(stack: str | None) -> str:
+    """Return the name of the stack to use: the given one, else that in STACK, else `local`."""
+    return stack or os.environ.get("STACK") or "local"
 
-    Without either, the file in RDMA_RAY_OUTPUTS is read, else the stack in STACK, else `local`. WorkloadError if the
-    stack or file does not exist, or its outputs do not match infra/outputs.py.
+
+def read_settings(file: Path) -> Settings:
+    """Return the settings in a stack file. WorkloadError with every problem."""
+    try:
+        return from_stack_file(file)
+    except OSError as error:
+        raise WorkloadError(f"cannot read {file}: {error.strerror}") from error
+    except SettingsError as problems:
+        raise WorkloadError(str(problems)) from None
+
+
+def read_outputs(options: StackOptions) -> Outputs:
+    """Return the outputs in a file (as `pulumi stack output --json --show-secrets` prints them), else those of a stack.
+
+    WorkloadError if the stack or file does not exist, or its outputs do not match infra/outputs.py.
     """
-    if file is None and stack is None and os.environ.get(FILE_VARIABLE):
-        file = Path(os.environ[FILE_VARIABLE])
+    file = options.outputs_file
     if file is None:
-        return _from_pulumi(stack or os.environ.get("STACK") or "local")
+        return _from_pulumi(name_of(options.stack))
     try:
         text = file.read_text()
     except OSError as error:
@@ -58,7 +72,7 @@ def _pulumi() -> str:
     if found is None:
         raise WorkloadError(
             f"no Pulumi engine: neither {own} nor `pulumi` on PATH. Run `make setup`, or name a file of outputs with"
-            f" --outputs FILE or {FILE_VARIABLE}"
+            " --outputs FILE or RDMA_RAY_OUTPUTS"
         )
     return found
 

@@ -1,19 +1,26 @@
-"""Progress on stderr: a bar on a terminal, else plain lines."""
+"""Progress on stderr (a bar on a terminal, else plain lines), results on stdout, and the files of a result."""
 
 from __future__ import annotations
 
+import json
 import sys
 from collections import deque
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any, TypeVar
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from workloads.events import Event
+from workloads.exits import WorkloadError
 
 HELD_LINES = 200
+T = TypeVar("T")
 
 
-class View:
+class View(AbstractContextManager["View"]):
     """Progress display of a workload. This base class prints log lines to stderr and ignores events."""
 
     def event(self, event: Event) -> None:
@@ -29,9 +36,6 @@ class View:
     def note(self, text: str) -> None:
         """Show a message of the client."""
         self.line(text)
-
-    def __enter__(self) -> View:
-        return self
 
     def __exit__(self, *_: object) -> None:
         """Restore the terminal."""
@@ -85,3 +89,31 @@ class ProgressView(View):
 
     def advance(self, text: str) -> None:
         self.progress.update(self.task, advance=1, description=text)
+
+
+def present(
+    found: T, show: Callable[[T, Console], None], document: Mapping[str, Any], json_file: str | None = None
+) -> None:
+    """Show a result, and write it as JSON if requested. With JSON on stdout, everything else goes to stderr."""
+    show(found, Console(stderr=json_file == "-"))
+    if json_file:
+        write_json(document, json_file)
+
+
+def write_json(result: Mapping[str, Any], where: str) -> None:
+    """Write the result as JSON to a file, or to stdout (`-`)."""
+    text = json.dumps(result, indent=2, allow_nan=False) + "\n"
+    if where == "-":
+        sys.stdout.write(text)
+    else:
+        write_file(Path(where), text)
+
+
+def write_file(path: Path, content: str | bytes) -> Path:
+    """Write a file and its parent folders, and return its path. WorkloadError if it cannot be written."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
+    except OSError as error:
+        raise WorkloadError(f"cannot write {path}: {error.strerror}") from error
+    return path

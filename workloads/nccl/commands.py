@@ -7,23 +7,20 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from cyclopts import App, Parameter
 from cyclopts.validators import Number
+from pydantic import Field
 
-from workloads import running
 from workloads.exits import WorkloadError
-from workloads.nccl.hunt.command import bench_hunt
+from workloads.nccl.hunt.options import HuntOptions
 from workloads.nccl.job import bench_job
-from workloads.nccl.judge.command import bench_floors, bench_judge
+from workloads.nccl.judge.expectation import Expectation, machine_named
 from workloads.nccl.options import BenchOptions, MultiGpuOptions
-from workloads.options import Flat, JobOptions, JsonFile
+from workloads.options import Flat, JobOptions, JsonFile, option
 
 bench = App(name="bench", help="Measure the network between the ranks.")
-bench.command(bench_judge, name="judge")
-bench.command(bench_floors, name="floors")
-bench.command(bench_hunt, name="hunt")
 bench.command(bench_job, name="job")
 
 
@@ -49,29 +46,12 @@ def bench_nccl(
     4 no answer within --timeout, 5 something else was measured (sockets, no
     GPUDirect RDMA, a NIC missing, one host).
     """
-    from workloads.client.run import Request
-    from workloads.client.stack import limits_of
-    from workloads.nccl.evidence.raw_log import LogFolder
+    from workloads.client.run import run_job
+    from workloads.client.stack import limits_of, read_outputs
 
-    outputs = running.read_outputs(job)
+    outputs = read_outputs(job)
     request = options.resolve(outputs, limits_of(outputs.machine), logs=logs is not None)
-    if job.detach and (logs or out):
-        raise WorkloadError("--detach does not wait for logs and result: leave out --logs and --out, or --detach")
-
-    def finish(result: Any) -> None:
-        from workloads.nccl.page.page import write_report
-
-        for path in write_report(result, out) if out is not None else []:
-            print(path, file=sys.stderr)
-
-    folder = LogFolder(logs) if logs else None
-    listener = folder.take if folder else None
-    try:
-        submission = Request("nccl", "workloads.nccl.driver", [request.to_json()], listener=listener)
-        return running.workload(outputs, submission, job, finish)
-    finally:
-        if folder is not None and not job.detach:
-            print(folder.summary(), file=sys.stderr)
+    return run_job(outputs, "nccl", request.to_json(), job, out=out, logs=logs)
 
 
 @bench.command(name="multigpu")
@@ -82,11 +62,87 @@ def bench_multigpu(*, options: Flat[MultiGpuOptions] = MultiGpuOptions(), job: F
     the sum is checked. Exit codes: 0 right, 1 error, 3 wrong data, 4 no answer
     within --timeout.
     """
-    from workloads.client.run import Request
+    from workloads.client.run import run_job
+    from workloads.client.stack import read_outputs
 
-    outputs = running.read_outputs(job)
-    request = options.resolve(outputs)
-    return running.workload(outputs, Request("multigpu", "workloads.nccl.multigpu", [request.to_json()]), job)
+    outputs = read_outputs(job)
+    return run_job(outputs, "multigpu", options.resolve(outputs).to_json(), job)
+
+
+@bench.command(name="hunt")
+def bench_hunt(
+    *,
+    options: Flat[HuntOptions] = HuntOptions(),
+    out: Annotated[Path | None, Parameter(metavar="DIR", help="Folder for the heat map: CSV, text and SVG.")] = None,
+    job: Flat[JobOptions] = JobOptions(),
+) -> int:
+    """Find the slow node or NIC: groups or pairs side by side, suspects with two known-good partners, rail by rail.
+
+    Exit codes: 0 no unit is accused, 1 error, 2 something is slow, 3 wrong data,
+    4 no answer within --timeout.
+    """
+    from workloads.client.run import run_job
+    from workloads.client.stack import read_outputs
+
+    outputs = read_outputs(job)
+    return run_job(outputs, "hunt", options.resolve(outputs).to_json(), job, out=out)
+
+
+class JudgeOptions(Expectation):
+    """Options of `bench judge`: what is expected, and the files to judge."""
+
+    results: Annotated[str | None, option(metavar="FILE", allow_leading_hyphen=True)] = Field(
+        None,
+        description="Measurement: a result of `bench nccl --json`, nccl-tests' output, or its -J report; `-` is stdin.",
+    )
+    log: Annotated[tuple[str, ...], option(metavar="FILE …", allow_leading_hyphen=True)] = Field(
+        (), description="Output of NCCL_DEBUG=INFO; more files may follow."
+    )
+
+
+@bench.command(name="judge")
+def bench_judge(
+    *more_logs: Annotated[str, option(show=False)], options: Flat[JudgeOptions], json_file: JsonFile = None
+) -> int:
+    """Judge a measurement from any tool: was it the fabric, right and fast.
+
+    The largest row of at least 1 GiB counts, out of place, against published
+    figures (`rdma-ray bench floors`): below 90 % fails, below 95 % warns.
+    Without evidence in NCCL's log, without checked data and without a published
+    figure nothing passes, unless --no-log, --no-check or --no-floor allows it.
+
+    Exit codes: 0 pass, 1 usage or unreadable, 2 below the floor or no baseline,
+    3 wrong data, 4 hang or time-out, 5 not what was requested (sockets, no
+    GPUDirect RDMA, a NIC missing, one host, too few ranks, no evidence). If
+    several apply, 1 comes first, then 3, 5, 4, 2.
+    """
+    from workloads.client.view import present
+    from workloads.nccl.judge import view
+    from workloads.nccl.judge.reading import read_file
+    from workloads.nccl.judge.verdict import judge_texts
+
+    results, logs = options.results, [*options.log, *more_logs]
+    if more_logs and not options.log:
+        raise WorkloadError(f"{more_logs[0]}: pass it as --results {more_logs[0]} or --log {more_logs[0]}")
+    if results is None and not logs:
+        raise WorkloadError("nothing to judge: pass --results FILE, and NCCL's output with --log FILE …")
+    if [results, *logs].count("-") > 1:
+        raise WorkloadError("stdin (`-`) can be read only once")
+    text = None if results is None else read_file(results)
+    verdict = judge_texts(text, [read_file(path) for path in logs], options)
+    present(verdict, view.show, verdict.model_dump(), json_file)
+    return verdict.code
+
+
+@bench.command(name="floors")
+def bench_floors(*, machine: Annotated[str | None, option(help="Show this machine type only.")] = None) -> None:
+    """Show the published bandwidths that the judge uses, with their sources."""
+    from rich.console import Console
+
+    from infra.catalog.machines import CATALOG
+    from workloads.nccl.judge import view
+
+    view.show_floors(list(CATALOG.values()) if machine is None else [machine_named(machine)], Console())
 
 
 @bench.command(name="report")
@@ -105,7 +161,7 @@ def bench_report(
 
     Exit codes: 0 written, whatever the verdict; 1 not readable or not writable.
     """
-    from workloads.client.run import write_file, write_json
+    from workloads.client.view import write_file, write_json
     from workloads.nccl.judge.verdict import verdict_of
     from workloads.nccl.page.page import page
     from workloads.nccl.page.plots import picture
@@ -150,12 +206,10 @@ def bench_compare(
     Exit codes: 0 none slower, 1 not readable or not comparable, 2 a row slower
     than allowed or missing in B, 3 wrong data in either.
     """
-    from workloads.client.run import write_json
+    from workloads.client.view import present
     from workloads.nccl.page.compare import compare, show
     from workloads.nccl.result import Result
 
     compared = compare(Result.read(a), Result.read(b), threshold, anyway=anyway)
-    show(compared, running.console(stderr=json_file == "-"))
-    if json_file:
-        write_json(compared.model_dump(mode="json"), json_file)
+    present(compared, show, compared.model_dump(mode="json"), json_file)
     return compared.code

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from dataclasses import fields
@@ -17,7 +16,6 @@ from workloads.options import Flat, Stack, option
 
 if TYPE_CHECKING:
     from infra.kubernetes.nccl_job import NcclJob
-    from infra.settings import Settings
 
 
 class NcclJobOptions(BaseModel, frozen=True, extra="forbid"):
@@ -64,8 +62,12 @@ def bench_job(
     """
     from infra.kubernetes.nccl_job import FIRST_OP, Sweep, nccl_job
     from infra.kubernetes.nccl_job_manifest import as_yaml, key_secret, manifests
+    from infra.settings import LocalSettings
+    from workloads.client.stack import PROJECT, name_of, read_settings
 
-    settings = _settings(file, stack)
+    if file is not None and stack is not None:
+        raise WorkloadError(f"--stack {stack}: {file} names a stack already; pass one of the two")
+    settings = read_settings(file or PROJECT / f"Pulumi.{name_of(stack)}.yaml")
     measured = {field.name for field in fields(Sweep)}
     op = options.op or FIRST_OP.get(settings.target, "all_gather")
     sweep = Sweep(**options.model_dump(include=measured) | {"op": op})
@@ -75,28 +77,14 @@ def bench_job(
         raise WorkloadError(str(problems)) from None
     if not ssh_key:
         sys.stdout.write(as_yaml(manifests(job)))
-        print(_next_steps(job, getattr(settings.nodes, "machine", "")), file=sys.stderr)
+        assert not isinstance(settings, LocalSettings)  # nccl_job rejects them
+        print(_next_steps(job, settings.nodes.machine), file=sys.stderr)
         return
     if job.image.own_keys:
         raise WorkloadError("--ssh-key: the image of this stack has a key pair of its own; leave the option out")
     if sys.stdout.isatty():
         raise WorkloadError("--ssh-key: a private key does not belong on a screen; add `| kubectl apply -f -`")
     sys.stdout.write(as_yaml([key_secret(job, *_key_pair(job.name))]))
-
-
-def _settings(file: Path | None, stack: str | None) -> Settings:
-    from infra.settings import SettingsError, from_stack_file
-    from workloads.client.stack import PROJECT
-
-    if file is not None and stack is not None:
-        raise WorkloadError(f"--stack {stack}: {file} names a stack already; pass one of the two")
-    path = file or PROJECT / f"Pulumi.{stack or os.environ.get('STACK') or 'local'}.yaml"
-    try:
-        return from_stack_file(path)
-    except OSError as error:
-        raise WorkloadError(f"cannot read {path}: {error.strerror}") from error
-    except SettingsError as problems:
-        raise WorkloadError(str(problems)) from None
 
 
 def _key_pair(comment: str) -> tuple[str, str]:

@@ -11,14 +11,11 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
 
-from workloads import running
-from workloads.exits import WorkloadError
 from workloads.options import Flat, JobOptions
 from workloads.train.options import ConvNeXtOptions, DigitsOptions, RunOptions
 
 if TYPE_CHECKING:
     from infra.outputs import Outputs
-    from workloads.train.result import Result
 
 train = App(name="train", help="Train a model, with checkpoints.")
 
@@ -36,9 +33,10 @@ def digits(
     Exit codes: 0 as accurate as requested, 1 error, 2 less accurate, or stopped
     before its end.
     """
+    from workloads.client.stack import read_outputs
     from workloads.train.request import resolve
 
-    outputs = running.read_outputs(job)
+    outputs = read_outputs(job)
     return _run(outputs, resolve(outputs, options), out, job)
 
 
@@ -53,9 +51,10 @@ def convnext(
     Exit codes: 0 trained to the end, 1 error, 2 stopped before its end (continue
     by --resume), 3 gradients that differ between ranks.
     """
+    from workloads.client.stack import read_outputs
     from workloads.train.request import resolve_convnext
 
-    outputs = running.read_outputs(job)
+    outputs = read_outputs(job)
     request, notes = resolve_convnext(outputs, options)
     for note in notes:
         print(note, file=sys.stderr)
@@ -83,36 +82,27 @@ def train_report(
 
     Exit codes: 0 shown, whatever the result; 1 unreadable, or it cannot be written.
     """
-    from workloads.client.run import write_file
+    from rich.console import Console
+
+    from workloads.client.view import write_file
     from workloads.train import report
-    from workloads.train.plot import picture
+    from workloads.train.plot import picture, write_report
 
     result = report.read_result(result_file)
     if objects:
         result = report.with_objects(result, [found for file in objects for found in report.read_objects(file)], skew)
-    report.show(result, running.console(stderr=False))
-    _write(result, out)
+    report.show(result, Console())
+    written = write_report(result, out) if out is not None else []
     if svg is not None:
-        print(write_file(svg, picture(result, "svg")), file=sys.stderr)
+        written.append(write_file(svg, picture(result, "svg")))
+    for path in written:
+        print(path, file=sys.stderr)
 
 
 def _run(outputs: Outputs, request: RunOptions, out: Path | None, job: JobOptions) -> int:
-    from workloads.client.run import Request
+    from workloads.client.run import run_job
     from workloads.interfaces import interface_of
     from workloads.train.request import environment
 
-    if job.detach and out is not None:
-        raise WorkloadError("--detach does not wait for a result: leave out --out, or --detach")
     variables = environment(request, interface_of("127.0.0.1") if outputs.target == "local" else None)
-    wanted = Request("train", "workloads.train.driver", [request.model_dump_json()], variables)
-    return running.workload(outputs, wanted, job, finish=lambda result: _write(result, out))
-
-
-def _write(result: Result, out: Path | None) -> None:
-    if out is None:
-        return
-    from workloads.client.run import write_file
-    from workloads.train.plot import picture
-
-    print(write_file(out / "run.png", picture(result)), file=sys.stderr)
-    print(write_file(out / "result.json", result.to_json()), file=sys.stderr)
+    return run_job(outputs, "train", request.model_dump_json(), job, environment=variables, out=out)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import textwrap
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Literal, cast
 
 import matplotlib as mpl
@@ -12,6 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
+from workloads.client.view import write_file
 from workloads.train.report import rate, title
 from workloads.train.result import Result
 
@@ -70,6 +72,14 @@ def picture(result: Result, kind: Literal["png", "svg"] = "png") -> bytes:
         metadata = {"Software": None} if kind == "png" else {"Date": None, "Creator": None}
         drawing.savefig(written, format=kind, metadata=metadata)
     return written.getvalue()
+
+
+def write_report(result: Result, folder: Path) -> list[Path]:
+    """Write run.png and result.json to `folder`, and return their paths."""
+    return [
+        write_file(folder / "run.png", picture(result)),
+        write_file(folder / "result.json", result.to_json()),
+    ]
 
 
 def _head(drawing: Figure, result: Result) -> None:

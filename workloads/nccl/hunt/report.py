@@ -15,7 +15,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from workloads.client.view import ProgressView
+from workloads.client.view import ProgressView, write_file
 from workloads.events import Event
 from workloads.nccl.hunt.result import Accused, HuntResult, Test
 from workloads.nccl.report import PHASES
@@ -230,13 +230,10 @@ def as_svg(result: HuntResult) -> str:
 
 def write(result: HuntResult, folder: Path) -> list[Path]:
     """Write pairs.csv, rails.csv, pairs.txt and pairs.svg into `folder`, and return their paths."""
-    folder.mkdir(parents=True, exist_ok=True)
     files = {
         "pairs.csv": pairs_csv(result),
         "rails.csv": rails_csv(result),
         "pairs.txt": as_text(result).plain,
         "pairs.svg": as_svg(result),
     }
-    for name, text in files.items():
-        (folder / name).write_text(text)
-    return [folder / name for name in files]
+    return [write_file(folder / name, text) for name, text in files.items()]

@@ -7,7 +7,7 @@ from pathlib import Path
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from workloads.client.run import write_file
+from workloads.client.view import write_file
 from workloads.nccl.page import content
 from workloads.nccl.page.plots import all_plots, picture
 from workloads.nccl.page.rows import machine_of, shown
