@@ -33,23 +33,19 @@ def partition(region: str) -> str:
     return next((name for prefix, name in PARTITIONS.items() if region.startswith(prefix)), "aws")
 
 
-def second_zone(location: str | None) -> str | None:
+def second_zone(location: str) -> str:
     """Return another zone of the region, in the notation of `location`: the first one, or else the second one.
 
     The zone is guessed from names, so a preview needs no call to AWS. If the account has no such zone, AWS rejects the
-    subnet within a minute and lists the existing zones; set `network.secondZone` to one of them. Returns None if
-    `location` is not a zone.
+    subnet within a minute and lists the existing zones; set `network.secondZone` to one of them. Returns `location`
+    itself if that is not a zone.
     """
-    if location is None:
-        return None
     if is_zone_id(location):
         region, _, number = location.rpartition("-az")
         others = (f"{region}-az{other}" for other in (1, 2, 4, 3, 5, 6) if other != int(number))
         return next(zone for zone in others if zone not in WITHOUT_EKS)
     region_name = zone_region(location)
-    if region_name is None:
-        return None
-    return f"{region_name}{'b' if location == f'{region_name}a' else 'a'}"
+    return f"{region_name}{'b' if location == f'{region_name}a' else 'a'}" if region_name else location
 
 
 # Nodes

@@ -5,7 +5,6 @@ from __future__ import annotations
 import posixpath
 import re
 import shlex
-from collections.abc import Iterator
 from ipaddress import IPv4Network
 from typing import Literal, NamedTuple
 
@@ -15,7 +14,7 @@ from infra.catalog.machines import CATALOG
 from infra.catalog.pins import RAY_IN
 from infra.settings.common import CloudAccess, CloudNetwork, CloudNodes, CloudRay, CloudStorage
 from infra.settings.fields import KUBERAY, Flag, Section, Text
-from infra.settings.problems import CONTRACT, Finding, Found, Problem, rule
+from infra.settings.problems import CONTRACT, Finding, Found, rule
 
 ADDRESSES = "the address plan of rdma-ray (infra/addresses.py), 2026-11"
 BLACKWELL = "CUDA before 12.8 has no code for compute capability 10.0 (sm_100); GKE preflight notes, 2026-08"
@@ -102,9 +101,8 @@ class CloudSettings(Section):
             says = f"{path} is not an absolute path; Kubernetes rejects the mount."
             yield Found(says, f"write /{clean.lstrip('./')}")
         elif path.rstrip("/") != clean.rstrip("/") or "//" in path or ":" in path:
-            yield Found(
-                f"{path} contains .., a double slash or a colon; Kubernetes rejects it.", "write the plain path"
-            )
+            says = f"{path} contains .., a double slash or a colon; Kubernetes rejects it."
+            yield Found(says, "write the plain path")
         elif clean in ("/", "/home", "/home/ray") or SYSTEM_FOLDERS.match(clean):
             says = f"The bucket would cover {clean} of the image, and with it files that Ray, CUDA or NCCL need."
             yield Found(says, "choose a folder of its own, such as /bucket or /mnt/bucket")
@@ -134,9 +132,8 @@ class CloudSettings(Section):
     @rule("ray.minWorkers", "ray.maxWorkers", "queue", source=KUEUE)
     def kueue_size_not_fixed(self) -> Finding:
         if self.queue == "kueue" and self.ray.min_workers != self.ray.max_workers:
-            says = (
-                "Kueue admits a cluster as a whole, so its size is fixed; it rejects one that Ray's autoscaler resizes."
-            )
+            says = "Kueue admits a cluster as a whole, so its size is fixed; it rejects one that Ray's autoscaler "
+            says += "resizes."
             yield Found(says, f"set ray.minWorkers to {self.ray.max_workers} (or remove it), or queue to none")
 
     @rule("ray.image", "ray.version", source=RAY_VERSIONS)
@@ -154,9 +151,8 @@ class CloudSettings(Section):
     @rule("ray.image", source=RAY_IMAGES)
     def image_is_gpu_alias(self) -> Finding:
         if _tag(self.ray.image).endswith("-gpu"):
-            says = (
-                "The tag -gpu is an alias of CUDA 12.1, whatever the rest suggests; H200 and B200 need a later release."
-            )
+            says = "The tag -gpu is an alias of CUDA 12.1, whatever the rest suggests; H200 and B200 need a later "
+            says += "release."
             yield Found(says, f"name the CUDA version, such as {self.ray.version}-py311-cu128")
 
     @rule("ray.image", "nodes.machine", source=BLACKWELL)
@@ -190,9 +186,8 @@ class CloudSettings(Section):
         if not _runs_torchrun(line):
             return
         if self.ray.mode == "job":
-            says = (
-                "A job's entry point runs on the head only, which has no GPU: torchrun would find nothing to train on."
-            )
+            says = "A job's entry point runs on the head only, which has no GPU: torchrun would find nothing to train "
+            says += "on."
             fix = "set ray.mode to indexed-job, which runs torchrun on every node, or use Ray in the entry point"
             yield Found(says, fix, HTTP_MODE)
         elif self.ray.mode == "indexed-job" and others and line.split()[0] != "torchrun":
@@ -277,20 +272,16 @@ class NameLimit(NamedTuple):
 KUBERNETES_LIMITS = (NameLimit("RayJob", 47, "-ray", KUBERAY), NameLimit("RayCluster", 53, "-ray", KUBERAY))
 
 
-def stack_name_problems(stack: str, limits: tuple[NameLimit, ...]) -> Iterator[Problem]:
-    """Yield the problem with resource names that are made from the stack's name."""
+def stack_name_rejected(stack: str, limits: tuple[NameLimit, ...]) -> Finding:
+    """Find that resources cannot be named after the stack."""
     tightest = min(limits, key=lambda limit: limit.longest)
     if not re.fullmatch(r"[a-z]([-a-z0-9]*[a-z0-9])?", stack):
         says = f"The stack's name is {stack}. Its clusters and networks are named after it, and such names have a-z, "
         says += "0-9 and - only, with a letter first."
         fix = f"create a stack with such a name: pulumi stack init NAME --copy-config-from {stack}"
-        source = "; ".join(dict.fromkeys(limit.source for limit in limits))
-        yield Problem(settings=("target",), says=says, fix=fix, source=source)
+        yield Found(says, fix, "; ".join(dict.fromkeys(limit.source for limit in limits)))
     elif len(stack) > tightest.longest:
         name = f"{stack}{tightest.suffix}"
-        says = (
-            f"The stack's name {stack} has {len(stack)} characters. The {tightest.kind} {name} would have {len(name)}; "
-        )
-        says += f"{tightest.characters} are allowed."
-        fix = f"create a stack with a name of at most {tightest.longest} characters"
-        yield Problem(settings=("target",), says=says, fix=fix, source=tightest.source)
+        says = f"The stack's name {stack} has {len(stack)} characters. The {tightest.kind} {name} would have "
+        says += f"{len(name)}; {tightest.characters} are allowed."
+        yield Found(says, f"create a stack with a name of at most {tightest.longest} characters", tightest.source)

@@ -9,8 +9,6 @@ from pydantic import Field
 from infra.catalog.pins import RAY
 from infra.settings.fields import Cidr, Derived, Flag, Number, RayRelease, Section, Text
 
-RayModeName = Literal["cluster", "job", "indexed-job"]
-
 
 class CloudNodes(Section):
     """Node pool of GPU machines, which carry Ray workers. The Ray head runs elsewhere and is not counted."""
@@ -42,7 +40,7 @@ class CloudNodes(Section):
 class CloudRay(Section):
     """The Ray cluster."""
 
-    mode: RayModeName = Field(
+    mode: Literal["cluster", "job", "indexed-job"] = Field(
         "cluster",
         title="Ray mode",
         description="How Ray runs: as a cluster that stays up and takes jobs (cluster), as a RayJob, whose cluster of "
@@ -67,15 +65,15 @@ class CloudRay(Section):
     min_workers: Annotated[
         Number,
         Derived(
-            lambda s: (
-                s.ray.max_workers
-                if s.queue == "kueue" or s.ray.mode != "cluster"
-                else min(s.nodes.min, s.ray.max_workers)
+            lambda v: (
+                v["ray.maxWorkers"]
+                if v["queue"] == "kueue" or v["ray.mode"] != "cluster"
+                else min(v["nodes.min"], v["ray.maxWorkers"])
             ),
             "as nodes.min, but at most ray.maxWorkers; with queue kueue or a mode other than cluster as ray.maxWorkers",
         ),
     ] = Field(ge=0, le=1000, title="Ray workers", description="Fewest Ray workers. A worker takes a whole node.")
-    max_workers: Annotated[Number, Derived(lambda s: s.nodes.max, "as nodes.max")] = Field(
+    max_workers: Annotated[Number, Derived(lambda v: v["nodes.max"], "as nodes.max")] = Field(
         ge=1, le=1000, title="Ray workers", description="Most Ray workers, at most nodes.max."
     )
     idle_minutes: Number = Field(

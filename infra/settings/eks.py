@@ -49,9 +49,6 @@ LUSTRE_EFA_DEVICES = 1024
 LUSTRE_EFA_BY_EIGHT = ("p5.48xlarge", "p5e.48xlarge", "p5en.48xlarge", "p6-b200.48xlarge")
 ZONE = r"[a-z]{2}(-[a-z]+)+-\d+(-[a-z]{3}-\d)?[a-z]|[a-z]{3,5}\d(-[a-z]{3}\d)?-az\d"
 
-EksCapacityName = Literal["on-demand", "spot", "reservation", "capacity-block"]
-EksFabricName = Literal["efa", "efa-dranet"]
-
 NAME_LIMITS = (
     NameLimit("EKS cluster", 100, "", EKS_NAMES),
     # Node groups are named within their cluster; IAM roles are cut to fit (infra/eks/names.py).
@@ -64,7 +61,7 @@ class EksNodes(CloudNodes):
     """Node group of GPU machines."""
 
     machine: Annotated[str, OneOf(tuple(EKS_CATALOG))] = Field(examples=supported("eks"))
-    capacity: EksCapacityName = "on-demand"
+    capacity: Literal["on-demand", "spot", "reservation", "capacity-block"] = "on-demand"
     block_ends: Minute | None = Field(
         None,
         description="eks, capacity-block: when the block ends, in UTC and in quotes. The nodes are drained 45 minutes "
@@ -77,7 +74,7 @@ class EksRay(CloudRay):
 
     version: Annotated[
         RayRelease,
-        Derived(lambda s: RAY_IN.get(s.ray.image, RAY), f"{RAY}, or the Ray of AWS' own image if that is used"),
+        Derived(lambda v: RAY_IN.get(v["ray.image"], RAY), f"{RAY}, or the Ray of AWS' own image if that is used"),
     ]
     image: Text = AWS_RAY_TRAIN
 
@@ -124,7 +121,8 @@ class EksNetwork(CloudNetwork):
 
     base_range: Cidr = "10.64.0.0/16"
     second_zone: Annotated[
-        Text, Derived(lambda s: second_zone(s.location) or s.location, "a neighbor of location, by name")
+        Text,
+        Derived(lambda v: second_zone(v["location"]), "a neighbor of location, by name"),
     ] = Field(
         title="a zone",
         description="eks: second availability zone of the region, written like location. The control plane requires "
@@ -143,7 +141,7 @@ class EksSettings(CloudSettings):
 
     target: Literal["eks"]
     nodes: EksNodes
-    fabric: EksFabricName = "efa"
+    fabric: Literal["efa", "efa-dranet"] = "efa"
     ray: EksRay
     storage: EksStorage
     access: EksAccess

@@ -48,9 +48,9 @@ class Section(BaseModel):
 
 @dataclass(frozen=True)
 class Derived:
-    """Annotates a field whose default follows from other settings; `words` describe it."""
+    """Annotates a field whose default follows from other settings, by their paths; `words` describe it."""
 
-    of: Callable[[Any], Any]
+    of: Callable[[Mapping[str, Any]], Any]
     words: str
 
 
@@ -148,9 +148,8 @@ Token = Annotated[SecretStr, BeforeValidator(_token)]
 
 @dataclass(frozen=True)
 class Setting:
-    """One setting of a target: the attributes that lead to it in the model, and its declaration."""
+    """Declaration of one setting of a target."""
 
-    attributes: tuple[str, ...]
     info: FieldInfo
 
     @cached_property
@@ -185,20 +184,14 @@ class Setting:
         return (self.info.examples or self.every_name) if self.every_name else []
 
     def read(self, value: Any) -> Any:
-        """Return the value with its own type. Raises `ValidationError`."""
-        return self._adapter.validate_python(tuple(value) if isinstance(value, list) else value)
-
-    def rejection(self, value: Any) -> Found | None:
-        """Return the reason why a value is rejected, and the fix; None if the setting accepts it."""
+        """Return the value with its own type, or the reason why it is rejected as a `Found`."""
         try:
-            self.read(value)
+            return self._adapter.validate_python(tuple(value) if isinstance(value, list) else value)
         except ValidationError as error:
             detail = error.errors(include_url=False)[0]
-            if detail["type"] == "rejected":
-                found: Found = detail["ctx"]["found"]
-                return found
-            return Found(*self._explain(value if isinstance(value, str) else detail["input"], detail["type"]))
-        return None
+        if detail["type"] == "rejected":
+            return detail["ctx"]["found"]
+        return Found(*self._explain(value if isinstance(value, str) else detail["input"], detail["type"]))
 
     def _explain(self, value: Any, error: str) -> tuple[str, str]:
         what, kind = self.info.title, self.schema["type"]
@@ -233,12 +226,11 @@ class Setting:
 def settings_of(model: type[Section]) -> Mapping[str, Setting]:
     """Return every setting of a model by its dotted path, in the model's order."""
     found: dict[str, Setting] = {}
-    for name, info in model.model_fields.items():
+    for info in model.model_fields.values():
         if isinstance(info.annotation, type) and issubclass(info.annotation, Section):
-            inner = settings_of(info.annotation)
-            found |= {f"{info.alias}.{path}": Setting((name, *one.attributes), one.info) for path, one in inner.items()}
+            found |= {f"{info.alias}.{path}": one for path, one in settings_of(info.annotation).items()}
         else:
-            found[str(info.alias)] = Setting((name,), info)
+            found[str(info.alias)] = Setting(info)
     return found
 
 

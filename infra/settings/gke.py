@@ -33,7 +33,6 @@ GKE_NAMES = "GKE docs, Cluster and NodePool REST resources: at most 40 character
 ROCE = "Google Cloud docs rdma-network-profiles, read 2026-08: an RDMA network belongs to one zone"
 
 GkeCapacityName = Literal["flex-start", "flex-start-queued", "spot", "reservation", "on-demand"]
-GkeFabricName = Literal["multi-network", "dranet", "managed-dranet"]
 
 NAME_LIMITS = (
     # Node pools are named within their cluster; the nodes' service account is cut to fit (infra/gke/names.py).
@@ -57,7 +56,7 @@ class GkeNodes(CloudNodes):
     max_run_hours: Annotated[
         Annotated[int, Field(ge=1, le=100_000), FromText] | None,
         Derived(
-            lambda s: MAX_RUN_HOURS if "flex-start" in f"{s.nodes.capacity} {s.nodes.fallback}" else None,
+            lambda v: MAX_RUN_HOURS if "flex-start" in f"{v['nodes.capacity']} {v['nodes.fallback']}" else None,
             f"{MAX_RUN_HOURS} with flex-start, else not set",
         ),
     ] = Field(title="hours", description="gke: hours after which a flex-start node ends, at most 168 (seven days).")
@@ -85,7 +84,7 @@ class GkeSettings(CloudSettings):
 
     target: Literal["gke"]
     nodes: GkeNodes
-    fabric: GkeFabricName = "multi-network"
+    fabric: Literal["multi-network", "dranet", "managed-dranet"] = "multi-network"
     compute_class: Flag = Field(
         False, description="gke: provision nodes through a ComputeClass, which can try a second kind of capacity."
     )
@@ -191,9 +190,8 @@ class GkeSettings(CloudSettings):
     def queued_fallback_without_kueue(self) -> Finding:
         after_reservation = self.nodes.capacity == "reservation" and self.nodes.fallback == "flex-start-queued"
         if after_reservation and not self.compute_class and self.queue != "kueue":
-            says = (
-                "Queued nodes start only for a ProvisioningRequest, which Kueue creates when the reservation is in use."
-            )
+            says = "Queued nodes start only for a ProvisioningRequest, which Kueue creates when the reservation is "
+            says += "in use."
             yield Found(says, "set queue to kueue, or remove nodes.fallback")
 
     @rule("storage.bucket", source=BUCKETS)

@@ -12,39 +12,47 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Annotated, Any
+from typing import Any
 
 import yaml
-from pydantic import Field, SecretStr, TypeAdapter
+from pydantic import SecretStr
+from pydantic.alias_generators import to_snake
 
 from infra.settings import eks, gke, local
-from infra.settings.cloud import NameLimit, stack_name_problems
+from infra.settings.cloud import NameLimit, stack_name_rejected
 from infra.settings.eks import EksSettings
-from infra.settings.fields import Section, Setting, nearest, rules_of, settings_of
+from infra.settings.fields import Setting, nearest, rules_of, settings_of
 from infra.settings.gke import GkeSettings
 from infra.settings.local import LocalSettings
-from infra.settings.problems import CONTRACT, HIDDEN, Found, Problem, Rule, SettingsError, shown
+from infra.settings.problems import CONTRACT, HIDDEN, NOT_SET, Found, Problem, Rule, SettingsError, shown
 
 NAMESPACE = "rdma-ray"
 STACK_FILES = "Pulumi docs, concepts/config: the stack settings file (read 2026-11)"
 
-Settings = Annotated[LocalSettings | GkeSettings | EksSettings, Field(discriminator="target")]
+Settings = LocalSettings | GkeSettings | EksSettings
 """A valid stack file: every setting has a value, and no two of them contradict each other."""
 
-MODELS: dict[str, type[Section]] = {"local": LocalSettings, "gke": GkeSettings, "eks": EksSettings}
+MODELS: dict[str, type[Settings]] = {"local": LocalSettings, "gke": GkeSettings, "eks": EksSettings}
 RULES: dict[str, list[Rule]] = {target: rules_of(model) for target, model in MODELS.items()}
 NAME_LIMITS: dict[str, tuple[NameLimit, ...]] = {"gke": gke.NAME_LIMITS, "eks": eks.NAME_LIMITS}
 CONTRACTS: dict[str, Mapping[str, Setting]] = {target: settings_of(model) for target, model in MODELS.items()}
 PATHS = tuple(dict.fromkeys(path for target in ("gke", "eks", "local") for path in CONTRACTS[target]))
 """Every setting of every target."""
-SECTIONS = tuple(dict.fromkeys(path.partition(".")[0] for path in PATHS if "." in path))
-SECRETS = {path for contract in CONTRACTS.values() for path, setting in contract.items() if setting.secret}
+SECTIONS = {
+    key: [path.removeprefix(f"{key}.") for path in PATHS if path.startswith(f"{key}.")]
+    for key in dict.fromkeys(path.partition(".")[0] for path in PATHS if "." in path)
+}
+"""Names of the settings of each section."""
+SETTINGS = {path: {name: found[path] for name, found in CONTRACTS.items() if path in found} for path in PATHS}
+"""Declarations of each setting by target."""
+SECRETS = {path for path, known in SETTINGS.items() if any(setting.secret for setting in known.values())}
 OFF = ("false", "none", "[]")
 """Values, as `shown` writes them, with which a setting may be repeated on a target that does not have it."""
 
-ENCRYPTED = "This value is encrypted, and only Pulumi can read it."
-ENCRYPT_LESS = "encrypt nothing but ray.token, or let `pulumi preview` do the check"
-_ADAPTER: TypeAdapter[Settings] = TypeAdapter(Settings)
+ENCRYPTED = Found(
+    "This value is encrypted, and only Pulumi can read it.",
+    "encrypt nothing but ray.token, or let `pulumi preview` do the check",
+)
 
 
 def parse(
@@ -58,6 +66,7 @@ def parse(
 
     Args:
         raw: The keys of the namespace without it ("nodes"), as Pulumi delivers them (text and JSON) or as YAML does.
+            A value that cannot be decrypted is a `SecretStr`.
         secret_keys: Keys ("ray") or paths ("ray.token") that were stored encrypted.
         stack: The stack's name, if known: names of cloud resources are made from it.
         origin: Where the keys are from, for the error's first line.
@@ -67,19 +76,18 @@ def parse(
     draft = _Draft(secret_keys)
     flat = dict(draft.flatten(raw))
     draft.secrets = SECRETS & flat.keys()
-    draft.target = next((target for target in MODELS if flat.get("target") == target), "")
+    draft.target = draft.texts["target"] = next((target for target in MODELS if flat.get("target") == target), "")
     for path, value in flat.items():
         draft.read(path, value)
-    draft.unreadable |= draft.meant - draft.values.keys()
     if draft.target:
         draft.fill()
         draft.check(stack)
     elif "target" not in draft.unreadable:
         fix = f"set rdma-ray:target to one of {', '.join(MODELS)}"
-        draft.reject("target", shown(None), Found("Without a target, it is not known where the cluster runs.", fix))
+        draft.reject("target", NOT_SET, Found("Without a target, it is not known where the cluster runs.", fix))
     if draft.problems:
         raise SettingsError(draft.problems, origin=origin)
-    return _ADAPTER.validate_python(draft.known, from_attributes=True)
+    return MODELS[draft.target].model_validate(_attributes(draft.values), from_attributes=True)
 
 
 def load() -> Settings:
@@ -87,14 +95,12 @@ def load() -> Settings:
     import pulumi  # Everything else about settings works without Pulumi.
     from pulumi.runtime import config
 
-    prefix = NAMESPACE + ":"
     delivered = {**config.get_config_env(), **config.CONFIG.get()}
-    raw = {key.removeprefix(prefix): value for key, value in delivered.items() if key.startswith(prefix)}
     secrets = {*config.get_config_secret_keys_env(), *(key for key in delivered if config.is_config_secret(key))}
     stack = pulumi.get_stack()
     return parse(
-        raw,
-        secret_keys=frozenset(key.removeprefix(prefix) for key in secrets if key.startswith(prefix)),
+        _own(delivered),
+        secret_keys=frozenset(_own(dict.fromkeys(secrets))),
         stack=stack,
         origin=f"The configuration of stack {stack}",
     )
@@ -106,7 +112,6 @@ def from_stack_file(path: Path) -> Settings:
     An encrypted token counts as set, with an unknown value (an empty `SecretStr`). Raises `SettingsError`, and
     `OSError` if the file cannot be read.
     """
-
     try:
         document = yaml.safe_load(path.read_text(encoding="utf-8"))
     except yaml.YAMLError as error:
@@ -116,25 +121,36 @@ def from_stack_file(path: Path) -> Settings:
     config = document.get("config") if isinstance(document, Mapping) else None
     if not isinstance(config, Mapping):
         raise _unusable(path, "There is no map `config:` in this file.", "begin it with `config:`")
-    prefix, encrypted = f"{NAMESPACE}:", set[str]()
-    raw = {str(key).removeprefix(prefix): value for key, value in config.items() if str(key).startswith(prefix)}
-    raw = {key: _decoded(value, key, encrypted) for key, value in raw.items()}
     stack = path.name.removeprefix("Pulumi.").rpartition(".")[0] or None
-    return parse(raw, secret_keys=frozenset(encrypted), stack=stack, origin=path.name)
+    return parse(_without_ciphertext(_own(config)), stack=stack, origin=path.name)
 
 
 def _unusable(path: Path, says: str, fix: str) -> SettingsError:
     return SettingsError([Problem(settings=("config",), says=says, fix=fix, source=STACK_FILES)], origin=path.name)
 
 
-def _decoded(value: Any, path: str, encrypted: set[str]) -> Any:
-    """Return the value with an empty secret in place of each encrypted one, whose path is added to `encrypted`."""
+def _own(config: Mapping[Any, Any]) -> dict[str, Any]:
+    """Return the keys of our namespace, without it."""
+    prefix = f"{NAMESPACE}:"
+    return {str(key).removeprefix(prefix): value for key, value in config.items() if str(key).startswith(prefix)}
+
+
+def _without_ciphertext(value: Any) -> Any:
+    """Return the value with an empty secret in place of each encrypted one."""
     if not isinstance(value, Mapping):
         return value
-    if set(value) == {"secure"}:
-        encrypted.add(path)
-        return SecretStr("")
-    return {key: _decoded(inner, f"{path}.{key}", encrypted) for key, inner in value.items()}
+    encrypted = set(value) == {"secure"}
+    return SecretStr("") if encrypted else {key: _without_ciphertext(inner) for key, inner in value.items()}
+
+
+def _attributes(values: Mapping[str, Any]) -> SimpleNamespace:
+    """Return values by path as attributes, as the models have them; a setting without a value is missing."""
+    root = SimpleNamespace()
+    for path, value in values.items():
+        section, _, name = path.rpartition(".")
+        place = root.__dict__.setdefault(section, SimpleNamespace()) if section else root
+        setattr(place, to_snake(name), value)
+    return root
 
 
 def _written(value: Any) -> str:
@@ -145,17 +161,15 @@ def _written(value: Any) -> str:
 class _Draft:
     """A partially read stack file: the values, the settings whose values cannot be read, and the problems.
 
-    `known` has the values as attributes, as the model has them. `meant` are the settings for which misspelt or
-    misplaced keys were probably meant, `secrets` the secret ones that were given.
+    `texts` are values as messages show them, also those that cannot be read. `unreadable` includes settings for which
+    misspelt or misplaced keys were probably meant. `secrets` are the secret settings that were given.
     """
 
     secret_keys: frozenset[str]
     target: str = ""
     values: dict[str, Any] = field(default_factory=dict)
-    known: SimpleNamespace = field(default_factory=SimpleNamespace)
+    texts: dict[str, str] = field(default_factory=dict)
     unreadable: set[str] = field(default_factory=set)
-    meant: set[str] = field(default_factory=set)
-    defaulted: set[str] = field(default_factory=set)
     secrets: set[str] = field(default_factory=set)
     problems: list[Problem] = field(default_factory=list)
 
@@ -171,49 +185,55 @@ class _Draft:
             if isinstance(value, Mapping):
                 yield from ((f"{key}.{inner}", found) for inner, found in value.items() if found is not None)
                 continue
-            paths = [path for path in PATHS if path.startswith(f"{key}.")]
-            self.unreadable.update(paths)
-            says = f"This key is an object with the settings {', '.join(path.partition('.')[2] for path in paths)}."
-            fix = f"write them under {key}:, or set them one at a time with --path, such as {paths[0]}"
-            secret = isinstance(value, SecretStr)
-            kind = HIDDEN if secret else f"({type(value).__name__})"
-            self.reject(key, kind, Found(ENCRYPTED, ENCRYPT_LESS) if secret else Found(says, fix))
+            names = SECTIONS[key]
+            self.unreadable.update(f"{key}.{name}" for name in names)
+            says = f"This key is an object with the settings {', '.join(names)}."
+            fix = f"write them under {key}:, or set them one at a time with --path, such as {key}.{names[0]}"
+            if isinstance(value, SecretStr):
+                self.reject(key, HIDDEN, ENCRYPTED)
+            else:
+                self.reject(key, f"({type(value).__name__})", Found(says, fix))
 
-    def reject(self, path: str, value: str, found: Found, *others: str) -> None:
-        """Add a problem with one setting, which counts as unreadable, and with others whose value is the target."""
+    def reject(self, path: str, text: str, found: Found, *others: str) -> None:
+        """Add a problem with one setting, which counts as unreadable, and with others."""
         self.unreadable.add(path)
-        says, fix, source = found
-        values = (value, *(self.target for _ in others))
-        problem = Problem(settings=(path, *others), says=says, fix=fix, source=source or CONTRACT, values=values)
-        self.problems.append(problem)
+        self.texts[path] = text
+        self.report(found, path, *others)
+
+    def report(self, found: Found, *settings: str) -> None:
+        """Add a problem with settings, of which the first is the one to change."""
+        values = tuple(self.texts.get(path, NOT_SET) for path in settings)
+        source = found.source or CONTRACT
+        self.problems.append(Problem(settings=settings, values=values, says=found.says, fix=found.fix, source=source))
 
     def read(self, path: str, value: Any) -> None:
         """Read one value, or add the problem with it."""
-        known = {target: contract[path] for target, contract in CONTRACTS.items() if path in contract}
-        if not known:
+        known = SETTINGS.get(path)
+        if known is None:
             self.unknown(path, value)
             return
         setting = known.get(self.target, next(iter(known.values())))
         hidden = setting.secret or self.hidden(path)
-        found = setting.rejection(value)
-        fitting = [target for target, other in known.items() if other is not setting and not other.rejection(value)]
+        read = setting.read(value)
         if isinstance(value, SecretStr) and not setting.secret:
-            self.reject(path, HIDDEN, Found(ENCRYPTED, ENCRYPT_LESS))
+            self.reject(path, HIDDEN, ENCRYPTED)
         elif self.target and self.target not in known:
-            if found or shown(setting.read(value)) not in OFF:
+            if isinstance(read, Found) or shown(read) not in OFF:
                 self.reject(path, HIDDEN if hidden else shown(value), self.misplaced(path, list(known)), "target")
-        elif not found:
-            self.put(path, setting, setting.read(value))
+        elif not isinstance(read, Found):
+            self.values[path] = read
+            self.texts[path] = HIDDEN if hidden else shown(read)
         elif hidden and not setting.secret:
             self.reject(path, HIDDEN, Found("The encrypted value is not accepted here.", "set it in clear text"))
-        elif not fitting:
-            self.reject(path, HIDDEN if hidden else _written(value), found)
+        elif not (fitting := [target for target, other in known.items() if not isinstance(other.read(value), Found)]):
+            self.reject(path, HIDDEN if hidden else _written(value), read)
         elif self.target:
             says = f"{self.target} has no {setting.info.title} {value} and would reject it; it is one of "
             says += f"{' and '.join(fitting)}."
             fix = f"set {path} to one of {', '.join(setting.names)}, or set target to {' or '.join(fitting)}"
             self.reject(path, shown(value), Found(says, fix), "target")
-        if setting.secret and not setting.rejection(value) and not self.secret_keys & {path, path.partition(".")[0]}:
+        encrypted = isinstance(value, SecretStr) or self.secret_keys & {path, path.partition(".")[0]}
+        if setting.secret and not encrypted and not isinstance(read, Found):
             says = "This secret is in clear text: it would stay readable in the stack file and in its history."
             fix = f"store it encrypted, and choose a new one: pulumi config set --secret --path 'rdma-ray:{path}' VALUE"
             self.reject(path, HIDDEN, Found(says, fix))
@@ -230,8 +250,7 @@ class _Draft:
     def unknown(self, path: str, value: Any) -> None:
         """Add the problem of a key that is not a setting, with the setting that was probably meant."""
         section, _, name = path.rpartition(".")
-        here = [other.rpartition(".")[2] for other in PATHS if other.rpartition(".")[0] == section]
-        here += [] if section else SECTIONS
+        here = SECTIONS.get(section, []) if section else [*(other for other in PATHS if "." not in other), *SECTIONS]
         meant = [other for other in PATHS if other.rpartition(".")[2] == name]
         near = nearest(name, here)
         if meant:
@@ -247,7 +266,7 @@ class _Draft:
         says = f"{section or 'A stack file'} has no setting of this name, so nothing would read it."
         self.reject(path, f"{HIDDEN if hidden else _written(value)} (unknown key)", Found(says, fix))
         # The setting that was meant is not missing, and rules about it would only confuse.
-        self.meant.update(meant)
+        self.unreadable.update(meant)
 
     def hidden(self, path: str) -> bool:
         """Return whether this value may be the encrypted one.
@@ -258,38 +277,32 @@ class _Draft:
         secret = any(secret.startswith(f"{section}.") for secret in self.secrets)
         return path in self.secret_keys or (section in self.secret_keys and not secret)
 
-    def put(self, path: str, setting: Setting, value: Any) -> None:
-        """Keep a value, also as an attribute of `known`."""
-        self.values[path] = value
-        *section, name = setting.attributes
-        place = self.known.__dict__.setdefault(section[0], SimpleNamespace()) if section else self.known
-        setattr(place, name, value)
-
     def fill(self) -> None:
         """Give every setting that was left out its default; one that follows an unreadable setting is unreadable."""
-        self.defaulted = CONTRACTS[self.target].keys() - self.values.keys() - self.unreadable
-        missing = {path: setting for path, setting in CONTRACTS[self.target].items() if path in self.defaulted}
+        given = self.values.keys() | self.unreadable
+        missing = {path: setting for path, setting in CONTRACTS[self.target].items() if path not in given}
         for path, setting in missing.items():
             if setting.required:
                 says = f"{setting.info.description} {self.target} has no default for it."
-                self.reject(path, shown(None), Found(says, f"set rdma-ray:{path}"))
+                self.reject(path, NOT_SET, Found(says, f"set rdma-ray:{path}"))
             elif setting.derived is None:
-                self.put(path, setting, setting.info.default)
+                self.default(path, setting.info.default)
         for path, setting in (*missing.items(), *missing.items()):  # Twice: one may follow another declared later.
             if setting.derived:
-                with suppress(AttributeError):
-                    self.put(path, setting, setting.derived.of(self.known))
+                with suppress(KeyError):
+                    self.default(path, setting.derived.of(self.values))
+
+    def default(self, path: str, value: Any) -> None:
+        """Set a setting that was left out."""
+        self.values[path] = value
+        self.texts[path] = NOT_SET if value is None else f"{shown(value)} (default)"
 
     def check(self, stack: str | None) -> None:
         """Add the findings of the rules."""
-        found = [problem for rule in RULES[self.target] if (problem := rule.problem(self.known))]
+        known = _attributes(self.values)
+        for rule in RULES[self.target]:
+            if found := rule.finding(known):
+                self.report(found, *rule.settings)
         if stack is not None and self.target in NAME_LIMITS:
-            found += stack_name_problems(stack, NAME_LIMITS[self.target])
-        texts = {path: self.text(path) for path in self.values if found}
-        self.problems += [problem.with_values(texts) for problem in found]
-
-    def text(self, path: str) -> str:
-        """Return a value as messages show it."""
-        if path in self.defaulted:
-            return shown(self.values[path]) + (" (default)" if self.values[path] is not None else "")
-        return HIDDEN if self.hidden(path) else shown(self.values[path])
+            for found in stack_name_rejected(stack, NAME_LIMITS[self.target]):
+                self.report(found, "target")

@@ -6,8 +6,8 @@ A problem names the settings with their values, what would happen, the fix and t
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from pydantic import SecretStr
@@ -31,10 +31,6 @@ class Problem:
     fix: str
     source: str
     values: tuple[str, ...] = ()
-
-    def with_values(self, shown: Mapping[str, str]) -> Problem:
-        """Return the same problem with the values of its settings; a setting that `shown` lacks is not set."""
-        return replace(self, values=tuple(shown.get(path, NOT_SET) for path in self.settings))
 
     def __str__(self) -> str:
         values = self.values or ("",) * len(self.settings)
@@ -81,8 +77,8 @@ class Rule:
     source: str
     find: Callable[[Any], Finding]
 
-    def problem(self, settings: Any) -> Problem | None:
-        """Return the rule's problem with these settings.
+    def finding(self, settings: Any) -> Found | None:
+        """Return what the rule finds in these settings, with its source.
 
         Unreadable settings are missing attributes. A rule that reads one is skipped: the setting has its own problem.
         """
@@ -90,9 +86,7 @@ class Rule:
             found = next(self.find(settings), None)
         except AttributeError:
             return None
-        return found and Problem(
-            settings=self.settings, says=found.says, fix=found.fix, source=found.source or self.source
-        )
+        return found and found._replace(source=found.source or self.source)
 
 
 def rule(*settings: str, source: str) -> Callable[[Callable[[Any], Finding]], Rule]:

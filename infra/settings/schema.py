@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from infra.settings.cloud import CloudSettings
-from infra.settings.fields import Setting
-from infra.settings.load import CONTRACTS, MODELS, NAMESPACE, OFF, PATHS, SECTIONS
+from infra.settings.load import MODELS, NAMESPACE, OFF, PATHS, SECTIONS, SETTINGS
 from infra.settings.problems import shown
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -29,7 +28,7 @@ BEGIN = "# Generated from infra/settings: python -m infra.settings.schema"
 
 def described(path: str) -> str:
     """Return a setting's description with its defaults by target."""
-    settings = _by_target(path)
+    settings = SETTINGS[path]
     words: dict[str, list[str]] = {}
     for target, setting in settings.items():
         word = "none, it must be set" if setting.required else shown(setting.info.default).strip("()")
@@ -38,16 +37,6 @@ def described(path: str) -> str:
     if len(words) == 1 and len(settings) in (1, len(MODELS)):
         defaults = next(iter(words))
     return f"{next(filter(None, (one.info.description for one in settings.values())))} Default: {defaults}."
-
-
-def _by_target(path: str) -> dict[str, Setting]:
-    return {target: contract[path] for target, contract in CONTRACTS.items() if path in contract}
-
-
-def _section(key: str) -> tuple[str, list[str]]:
-    """Return a section's description and the names of its settings."""
-    description = str(CloudSettings.model_fields[key].description)
-    return description, [path.partition(".")[2] for path in PATHS if path.startswith(f"{key}.")]
 
 
 def project_config() -> str:
@@ -69,10 +58,10 @@ def _declared() -> Iterator[tuple[str, str, Any, str]]:
     """Yield key, type, default (or None) and description of each setting that Pulumi.yaml can declare."""
     for key in KEYS:
         if key in SECTIONS:
-            description, names = _section(key)
-            yield key, "object", {}, f"{description} Settings: {', '.join(names)}."
+            description = CloudSettings.model_fields[key].description
+            yield key, "object", {}, f"{description} Settings: {', '.join(SECTIONS[key])}."
             continue
-        settings = _by_target(key)
+        settings = SETTINGS[key]
         defaults = {None if setting.required else setting.info.default for setting in settings.values()}
         everywhere = len(settings) == len(MODELS)
         if len(defaults) == 1 and (everywhere or not {shown(default) for default in defaults}.isdisjoint(OFF)):
@@ -92,8 +81,8 @@ def stack_schema() -> dict[str, Any]:
     settings: dict[str, Any] = {}
     for key in KEYS:
         if key in SECTIONS:
-            description, inner = _section(key)
-            values = {name: _value(f"{key}.{name}") for name in inner}
+            values = {name: _value(f"{key}.{name}") for name in SECTIONS[key]}
+            description = CloudSettings.model_fields[key].description
             settings[f"{NAMESPACE}:{key}"] = {"description": description, **_object(values)}
         else:
             settings[f"{NAMESPACE}:{key}"] = _value(key)
@@ -116,7 +105,7 @@ def _object(properties: dict[str, Any], *required: str) -> dict[str, Any]:
 
 def _value(path: str) -> dict[str, Any]:
     """Return the schema of a setting's values on every target that has it."""
-    settings = list(_by_target(path).values())
+    settings = list(SETTINGS[path].values())
     shape = dict(settings[0].schema)
     names = [name for setting in settings for name in setting.every_name]
     if settings[0].secret:

@@ -9,7 +9,7 @@ from typing import Any
 
 from infra.catalog.pins import RAY
 from infra.settings import EksSettings, GkeSettings, Problem, SettingsError, parse
-from infra.settings.load import CONTRACTS
+from infra.settings.load import SETTINGS
 from infra.settings.problems import Rule
 
 GKE: dict[str, Any] = {
@@ -72,8 +72,7 @@ def eks(changes: Mapping[str, Any] | None = None) -> EksSettings:
 
 def names(path: str) -> tuple[str, ...]:
     """Every name that a setting takes on any target."""
-    found = (contract[path].every_name for contract in CONTRACTS.values() if path in contract)
-    return tuple(dict.fromkeys(name for each in found for name in each))
+    return tuple(dict.fromkeys(name for setting in SETTINGS[path].values() for name in setting.every_name))
 
 
 def problems_of(raw: Mapping[str, Any], *, stack: str | None = None) -> tuple[Problem, ...]:

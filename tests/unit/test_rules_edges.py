@@ -100,7 +100,7 @@ def test_stack_name_limits(stack: dict[str, Any], limits: tuple[NameLimit, ...])
 def test_rules_accept_complete_settings() -> None:
     for stack in (GKE, EKS, LOCAL):
         settings = parse(stack)
-        assert [rule.find.__name__ for rule in RULES[settings.target] if rule.problem(settings)] == []
+        assert [rule.find.__name__ for rule in RULES[settings.target] if rule.finding(settings)] == []
 
 
 def test_a_bucket_of_cloud_storage_with_dots_may_be_longer() -> None:

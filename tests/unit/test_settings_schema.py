@@ -11,7 +11,7 @@ import yaml
 
 from infra.settings import parse
 from infra.settings import schema as generated
-from infra.settings.load import CONTRACTS, PATHS, SECTIONS
+from infra.settings.load import PATHS, SECTIONS, SETTINGS
 
 from .stacks import EKS, GKE, LOCAL, changed
 
@@ -26,10 +26,6 @@ def stack_file(raw: dict[str, Any], **others: Any) -> dict[str, Any]:
 def faults(document: dict[str, Any]) -> list[str]:
     validator = jsonschema.Draft202012Validator(generated.stack_schema())
     return [error.message for error in validator.iter_errors(document)]
-
-
-def descriptions(path: str) -> list[str]:
-    return [str(contract[path].info.description) for contract in CONTRACTS.values() if path in contract]
 
 
 def test_generated_files_are_up_to_date() -> None:
@@ -132,5 +128,6 @@ def test_schema_describes_every_setting() -> None:
         section, _, name = path.rpartition(".")
         entry = config[f"rdma-ray:{section}"]["properties"][name] if section else config[f"rdma-ray:{name}"]
         assert entry["description"] == generated.described(path)
-        assert any(entry["description"].startswith(text) for text in descriptions(path)), path
+        described = [str(setting.info.description) for setting in SETTINGS[path].values()]
+        assert any(entry["description"].startswith(text) for text in described), path
     assert set(SECTIONS) <= {key.partition(":")[2] for key in config}
