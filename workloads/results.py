@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -45,13 +45,7 @@ class JobResult(Part):
     @classmethod
     def read(cls, path: Path) -> Self:
         """Read a file of `--json`. WorkloadError if it does not hold such a result."""
-        try:
-            found = json.loads(path.read_bytes(), parse_constant=_refuse)
-        except OSError as error:
-            raise WorkloadError(f"cannot read {path}: {error.strerror}") from error
-        except ValueError as error:
-            raise WorkloadError(f"{path} is not JSON: {error}") from None
-        return cls.of(found, str(path))
+        return cls.of(read_json(path), str(path))
 
     @classmethod
     def of(cls, document: object, name: str) -> Self:
@@ -69,6 +63,16 @@ class JobResult(Part):
             first = error.errors()[0]
             where = ".".join(map(str, first["loc"]))
             raise WorkloadError(f"{name} is an incomplete result: {where}: {first['msg']}") from None
+
+
+def read_json(path: Path) -> Any:
+    """Return the document in a JSON file. WorkloadError if it cannot be read."""
+    try:
+        return json.loads(path.read_bytes(), parse_constant=_refuse)
+    except OSError as error:
+        raise WorkloadError(f"cannot read {path}: {error.strerror}") from error
+    except ValueError as error:
+        raise WorkloadError(f"{path} is not JSON: {error}") from None
 
 
 def _refuse(constant: str) -> None:

@@ -8,16 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.workloads.training import rank, record
-from workloads.train.figures import MOST_POINTS, communication, curve, figures, stretches
+from tests.workloads.training import measured, rank
+from workloads.train.figures import MOST_POINTS, Probe, communication, curve, figures, stretches
 from workloads.train.options import Single
-from workloads.train.result import Probe
 
 
 def test_the_published_baseline_by_hand() -> None:
     """3.63 steps/s of 64 images on each of 16 H200: 232 images/s each, 3,717 in all, 2.16 % of the bf16 peak."""
-    ranks = [rank(i, [9.0, 1 / 3.63, 1 / 3.63, 1 / 3.63], warm_up=1, gpu="NVIDIA H200") for i in range(16)]
-    found = figures(record(ranks, batch=64 * 16, flops_per_sample=92.1e9))
+    ranks = [rank(i, [9.0, 1 / 3.63, 1 / 3.63, 1 / 3.63], gpu="NVIDIA H200") for i in range(16)]
+    found = figures(measured(ranks, batch=64 * 16, flops_per_sample=92.1e9))
     assert found is not None
     assert found.images_per_s == pytest.approx(3717, abs=1)
     assert found.images_per_s_per_worker == pytest.approx(232.3, abs=0.1)
@@ -31,24 +30,24 @@ def test_the_published_baseline_by_hand() -> None:
 )
 def test_the_rates_at_which_a_gpu_would_be_full(gpu: str, images_per_s: float) -> None:
     """The reference's img/s at 100 %: 92.13 GFLOP an image."""
-    found = figures(record([rank(0, [100 / images_per_s] * 4, gpu=gpu)], batch=100, flops_per_sample=92.13e9))
+    found = figures(measured([rank(0, [100 / images_per_s] * 4, gpu=gpu)], batch=100, flops_per_sample=92.13e9))
     assert found is not None
     assert found.mfu == pytest.approx(1, abs=2e-4)
 
 
 def test_no_mfu_where_a_figure_is_missing() -> None:
     for gpu, flops in ((None, 92.1e9), ("NVIDIA H200", None), ("NVIDIA GeForce RTX 3090", 92.1e9)):
-        found = figures(record([rank(0, [0.1] * 4, gpu=gpu)], flops_per_sample=flops))
+        found = figures(measured([rank(0, [0.1] * 4, gpu=gpu)], flops_per_sample=flops))
         assert found is not None
         assert found.mfu is None
     mixed = [rank(0, [0.1] * 4, gpu="NVIDIA H200"), rank(1, [0.1] * 4, gpu="NVIDIA B200")]
-    assert (found := figures(record(mixed, flops_per_sample=92.1e9))) is not None
+    assert (found := figures(measured(mixed, flops_per_sample=92.1e9))) is not None
     assert found.mfu is None
 
 
 def test_the_slowest_rank_decides() -> None:
     fast, slow = rank(0, [5.0, 1.0, 1.0, 1.0, 1.0]), rank(1, [4.0, 1.0, 1.5, 3.0, 0.5])
-    found = figures(record([fast, slow], batch=12))
+    found = figures(measured([fast, slow], batch=12))
     assert found is not None
     assert found.images_per_s == 4 * 12 / 6.0
     assert found.images_per_s_per_worker == 4.0
@@ -63,35 +62,35 @@ def test_the_rank_that_waited_most() -> None:
         rank(0, [9.0, 1.0, 1.0], wait=[9.0, 0.1, 0.1]),
         rank(1, [9.0, 1.0, 1.0], wait=[0.0, 0.5, 0.3]),
     ]
-    found = figures(record(ranks))
+    found = figures(measured(ranks))
     assert found is not None
     assert found.data_wait == pytest.approx(0.4)
 
 
 def test_peak_memory_is_the_fullest_gpus() -> None:
     ranks = [rank(0, [1.0, 1.0], memory=7), rank(1, [1.0, 1.0], memory=9)]
-    found = figures(record(ranks))
+    found = figures(measured(ranks))
     assert found is not None
     assert found.peak_memory == 9
-    without = figures(record([rank(0, [1.0, 1.0])]))
+    without = figures(measured([rank(0, [1.0, 1.0])]))
     assert without is not None
     assert without.peak_memory is None
 
 
 def test_scaling_against_one_worker() -> None:
     ranks = [rank(i, [1.0, 0.5, 0.5]) for i in range(4)]
-    found = figures(record(ranks, batch=40), Single(images_per_s=25.0, file="one.json"))
+    found = figures(measured(ranks, batch=40, single=Single(images_per_s=25.0, file="one.json")))
     assert found is not None
     assert found.scaling is not None
     assert found.scaling.efficiency == 0.8  # 80 img/s of 4 × 25
-    alone = figures(record(ranks, batch=40))
+    alone = figures(measured(ranks, batch=40))
     assert alone is not None
     assert alone.scaling is None
 
 
 def test_nothing_measured_is_no_figure_and_no_zero() -> None:
-    assert figures(record([rank(0, [1.0], warm_up=1)])) is None
-    assert figures(record([])) is None
+    assert figures(measured([rank(0, [1.0])])) is None
+    assert figures(measured([])) is None
 
 
 def test_exposed_communication_by_hand() -> None:
@@ -119,7 +118,7 @@ RANKS = st.integers(1, 5).flatmap(
 @given(by_rank=RANKS, waited=st.floats(0, 1), single=times)
 def test_what_holds_for_any_run(by_rank: list[list[float]], waited: float, single: float) -> None:
     ranks = [rank(i, steps, wait=[waited * step for step in steps]) for i, steps in enumerate(by_rank)]
-    found = figures(record(ranks, batch=7), Single(images_per_s=single, file="one.json"))
+    found = figures(measured(ranks, batch=7, single=Single(images_per_s=single, file="one.json")))
     assert found is not None
     step = found.step_s
     assert step.p50 <= step.p95 <= step.max
@@ -135,8 +134,8 @@ def test_what_holds_for_any_run(by_rank: list[list[float]], waited: float, singl
 
 @given(by_rank=RANKS, factor=st.floats(0.1, 10))
 def test_a_clock_that_runs_n_times_as_fast_gives_a_rate_of_one_nth(by_rank: list[list[float]], factor: float) -> None:
-    one = figures(record([rank(i, steps) for i, steps in enumerate(by_rank)]))
-    other = figures(record([rank(i, [factor * s for s in steps]) for i, steps in enumerate(by_rank)]))
+    one = figures(measured([rank(i, steps) for i, steps in enumerate(by_rank)]))
+    other = figures(measured([rank(i, [factor * s for s in steps]) for i, steps in enumerate(by_rank)]))
     assert one is not None
     assert other is not None
     assert other.images_per_s * factor == pytest.approx(one.images_per_s)
@@ -154,7 +153,7 @@ def test_a_long_run_gives_a_short_curve_that_keeps_its_end_and_its_longest_step(
     steps: list[float] = [0.1] * 10_000
     steps[7777] = 5.0
     losses: list[Any] = [(step, 1 / step) for step in range(1, 10_001)]
-    found = curve(record([rank(0, steps, first_step=100)], losses=losses))
+    found = curve(measured([rank(0, steps)], first_step=100, losses=losses))
     assert len(found.step_s) == MOST_POINTS + 1  # and the step of the warm-up
     assert len(found.loss) == MOST_POINTS
     assert found.step_s[-1][0] == 10_099

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workloads.train.goodput import goodput
-from workloads.train.journal import Attempt, Failure, Span
+from workloads.train.journal import Attempt, Span, goodput
+from workloads.train.result import Failure
 
 
 def attempt(

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workloads.train.result import Clock, Timeline
-from workloads.train.timeline import NO_CLUSTER, PHASES, from_clock, from_cluster, seconds
+from workloads.train.result import Timeline
+from workloads.train.timeline import NO_CLUSTER, PHASES, Clock, from_clock, from_cluster, seconds
 
 BEGAN = seconds("2026-11-21T14:00:00Z")
 
@@ -27,9 +27,12 @@ def clock(**changes: float | None) -> Clock:
         "restored": BEGAN + 290,
         "compiled": BEGAN + 350.5,
         "first_step": BEGAN + 351,
-        "trained": BEGAN + 400,
     }
     return Clock(**whole | {name: value and BEGAN + value for name, value in changes.items()})
+
+
+def timeline_of(**changes: float | None) -> Timeline:
+    return from_clock(clock(**changes))
 
 
 def node(name: str, made: int, ready: int) -> dict[str, Any]:
@@ -75,13 +78,12 @@ COMPLETE = [
 ]
 
 
-def lengths(timeline: Timeline | None) -> dict[str, float]:
-    assert timeline is not None
+def lengths(timeline: Timeline) -> dict[str, float]:
     return {phase.name: round(phase.seconds, 3) for phase in timeline.phases}
 
 
 def test_every_phase_of_a_recorded_start() -> None:
-    timeline = from_cluster(clock(), COMPLETE)
+    timeline = from_cluster(timeline_of(), COMPLETE)
     assert lengths(timeline) == {
         "capacity granted": 90,
         "node ready": 20,
@@ -93,7 +95,6 @@ def test_every_phase_of_a_recorded_start() -> None:
         "compiled": 60.5,
         "first step": 0.5,
     }
-    assert timeline is not None
     assert timeline.unknown == {}
     assert [phase.source for phase in timeline.phases[:4]] == [
         "Node node-a created",
@@ -111,7 +112,7 @@ def test_the_slowest_of_several_pods_decides_and_other_nodes_do_not_count() -> N
         node("another", 800, 900),
         event("another", "Pulled", 950),
     ]
-    assert lengths(from_cluster(clock(), [*others, *COMPLETE])) | {"compiled": 0} == {
+    assert lengths(from_cluster(timeline_of(), [*others, *COMPLETE])) | {"compiled": 0} == {
         "capacity granted": 100,
         "node ready": 40,
         "image pulled": 60,
@@ -126,23 +127,21 @@ def test_the_slowest_of_several_pods_decides_and_other_nodes_do_not_count() -> N
 
 def test_an_image_without_its_event_is_unknown_and_its_time_is_in_the_next_phase() -> None:
     """Kubernetes keeps events for an hour; a cached image has its event, like any other."""
-    timeline = from_cluster(clock(), [item for item in COMPLETE if item["kind"] != "Event"])
+    timeline = from_cluster(timeline_of(), [item for item in COMPLETE if item["kind"] != "Event"])
     assert lengths(timeline)["pod ready"] == 120
-    assert timeline is not None
     assert list(timeline.unknown) == ["image pulled"]
     cached = event("worker-a", "Pulled", 111, message='Container image "ray" already present on machine')
-    assert lengths(from_cluster(clock(), [cached, *COMPLETE[2:]]))["image pulled"] == 1
+    assert lengths(from_cluster(timeline_of(), [cached, *COMPLETE[2:]]))["image pulled"] == 1
 
 
 def test_one_of_two_pods_without_an_end_leaves_the_phase_unknown() -> None:
-    timeline = from_cluster(clock(), [*COMPLETE, pod("worker-b", "node-a", None)])
-    assert timeline is not None
+    timeline = from_cluster(timeline_of(), [*COMPLETE, pod("worker-b", "node-a", None)])
     assert set(timeline.unknown) == {"image pulled", "pod ready"}
 
 
 def test_a_restarted_container_does_not_count() -> None:
     again = event("worker-a", "Pulled", 600)
-    assert lengths(from_cluster(clock(), [*COMPLETE, again])) == lengths(from_cluster(clock(), COMPLETE))
+    assert lengths(from_cluster(timeline_of(), [*COMPLETE, again])) == lengths(from_cluster(timeline_of(), COMPLETE))
 
 
 def test_the_newer_events_and_a_provisioning_request() -> None:
@@ -158,22 +157,24 @@ def test_the_newer_events_and_a_provisioning_request() -> None:
         "metadata": {"name": "two-nodes"},
         "status": {"conditions": [{"type": "Provisioned", "status": "True", "lastTransitionTime": at(60)}]},
     }
-    found = lengths(from_cluster(clock(), [request, newer, *COMPLETE[2:]]))
+    found = lengths(from_cluster(timeline_of(), [request, newer, *COMPLETE[2:]]))
     assert (found["capacity granted"], found["node ready"], found["image pulled"]) == (60, 50, 90.5)
 
 
 def test_what_existed_before_took_no_time() -> None:
     """Nodes that were up before the run was submitted."""
     early = [item for item in COMPLETE if item["kind"] == "Pod"]
-    timeline = from_cluster(clock(submitted=300, driver=310, worker=320, restored=321), early)
+    timeline = from_cluster(timeline_of(submitted=300, driver=310, worker=320, restored=321), early)
     assert lengths(timeline)["pod ready"] == 0
     assert lengths(timeline)["cluster formed"] == 10
 
 
 def test_a_clock_ahead_is_corrected_and_no_phase_is_negative() -> None:
     ahead = Clock(**{name: value and value + 30 for name, value in vars(clock()).items()})
-    assert lengths(from_cluster(ahead, COMPLETE, skew_s=30)) == lengths(from_cluster(clock(), COMPLETE))
-    behind = from_cluster(clock(driver=220), COMPLETE)
+    assert lengths(from_cluster(from_clock(ahead), COMPLETE, skew_s=30)) == lengths(
+        from_cluster(timeline_of(), COMPLETE)
+    )
+    behind = from_cluster(timeline_of(driver=220), COMPLETE)
     assert lengths(behind)["cluster formed"] == 0
 
 
@@ -186,13 +187,11 @@ def test_the_clock_alone() -> None:
         "compiled": 60.5,
         "first step": 0.5,
     }
-    assert timeline is not None
     assert timeline.unknown == dict.fromkeys(PHASES[:4], NO_CLUSTER)
 
 
 def test_a_run_without_a_step_lists_phases_not_reached() -> None:
     timeline = from_clock(clock(compiled=None, first_step=None))
-    assert timeline is not None
     assert {"compiled", "first step"} <= set(timeline.unknown)
     assert timeline.ended == BEGAN + 290
 
@@ -204,8 +203,7 @@ def test_a_run_without_a_step_lists_phases_not_reached() -> None:
 def test_phases_follow_each_other_and_add_up(times: list[int], kept: list[bool]) -> None:
     names = ("driver", "worker", "restored", "compiled", "first_step")
     objects = [item for item, keep in zip(COMPLETE, kept, strict=True) if keep]
-    timeline = from_cluster(clock(**dict(zip(names, times, strict=True))), objects)
-    assert timeline is not None
+    timeline = from_cluster(timeline_of(**dict(zip(names, times, strict=True))), objects)
     assert all(phase.seconds >= 0 for phase in timeline.phases)
     assert timeline.phases[0].began == timeline.began
     assert timeline.phases[-1].ended == timeline.ended

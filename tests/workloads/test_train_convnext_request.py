@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from infra.catalog.pins import RAY
 from infra.outputs import Fabric, Nodes, Outputs, Ray, Storage
 from tests.workloads.conftest import ROOT
-from tests.workloads.training import rank, record, result
+from tests.workloads.training import measured, rank, record, result
 from workloads.cli import main
 from workloads.exits import Exit, WorkloadError
 from workloads.train.options import PRESETS, REQUEST, ConvNeXtOptions, ConvNeXtSettings, settable
@@ -158,12 +158,12 @@ def test_a_local_stack_rejects_what_it_cannot_run(tmp_path: Path) -> None:
 
 
 def write(file: Path, found: Result) -> Path:
-    file.write_text(found.to_json())
+    file.write_text(found.as_json())
     return file
 
 
 def test_the_scaling_efficiency_compares_the_same_work_of_one_worker(tmp_path: Path) -> None:
-    one = result(record([rank(0, [1.0, 0.5, 0.5])], batch=100), spec=asked(workers=1))
+    one = result(record(measured([rank(0, [1.0, 0.5, 0.5])], batch=100)), spec=asked(workers=1))
     file = write(tmp_path / "one.json", one)
     single = asked(compare=file).single
     assert single is not None
@@ -171,11 +171,11 @@ def test_the_scaling_efficiency_compares_the_same_work_of_one_worker(tmp_path: P
 
     with pytest.raises(WorkloadError, match="batch was 128 there and is 64 here"):
         asked(compare=file, batch=64)
-    two = result(record([rank(i, [1.0, 0.5]) for i in range(2)]), spec=asked(workers=1))
+    two = result(record(measured([rank(i, [1.0, 0.5]) for i in range(2)])), spec=asked(workers=1))
     with pytest.raises(WorkloadError, match=r"the result of 2 workers.*--workers 1"):
         asked(compare=write(tmp_path / "two.json", two))
     (tmp_path / "no.json").write_text("{}")
-    with pytest.raises(WorkloadError, match="no result of training"):
+    with pytest.raises(WorkloadError, match=r"no result of this version.*--workers 1 --json"):
         asked(compare=tmp_path / "no.json")
 
 

@@ -11,23 +11,27 @@ import pytest
 from pydantic import ValidationError
 from rich.console import Console
 
-from tests.workloads.training import rank, record, result
+from tests.workloads.training import measured, rank, record, result
 from workloads.cli import main
 from workloads.events import Event
 from workloads.exits import Exit
-from workloads.train.figures import fields, metrics
+from workloads.train.figures import Probe, metrics
 from workloads.train.plot import picture
 from workloads.train.report import TrainView, lines, show
-from workloads.train.result import SCHEMA, Probe, Result
+from workloads.train.result import SCHEMA, Record, Result
 
-H200 = [rank(i, [2.0, 0.5] + [0.1] * 48, warm_up=2, gpu="NVIDIA H200", memory=60 * 2**30) for i in range(4)]
-RUN = record(
+H200 = [rank(i, [2.0, 0.5] + [0.1] * 48, gpu="NVIDIA H200", memory=60 * 2**30) for i in range(4)]
+MEASURED = measured(
     H200,
     batch=512,
+    warm_up=2,
     flops_per_sample=92.1e9,
     probe=Probe(with_s=[[1.0, 0.1, 0.1]] * 4, without_s=[[1.0, 0.09, 0.09]] * 4),
+)
+RUN = record(
+    MEASURED,
     task={"compile": {"way": "model", "backend": "inductor", "graphs": 1, "parts": 7, "graph_breaks": 0}},
-    gradients=5,
+    gradients_equal=5,
 )
 
 
@@ -62,21 +66,13 @@ def test_an_unknown_field_is_rejected() -> None:
 
 
 def test_a_run_that_could_not_begin_is_a_result_too() -> None:
-    nothing = record([], steps=0, step=0, task={})
-    found = result(nothing, exit_code=1, reason="no such folder", goodput=None, survival=None)
+    found = result(Record(), exit_code=1, reason="no such folder", goodput=None, survival=None)
     assert found.figures is None
     assert found.loss is None
     assert picture(found).startswith(b"\x89PNG")
     console = Console(file=StringIO(), width=100)
     show(found, console)
     assert console.file.getvalue() == "no such folder\n"  # type: ignore[attr-defined]
-
-
-def test_a_resumed_run_reports_the_epochs_done_before() -> None:
-    found = fields(record(H200, resumed_from=30, epoch_steps=10), total_s=1)
-    assert (found["resumed_at"], found["resumed_from"]) == (30, 3)
-    new = fields(record(H200, epoch_steps=10), total_s=1)
-    assert (new["resumed_at"], new["resumed_from"]) == (None, None)
 
 
 def test_figures_as_ray_trains_metrics() -> None:
@@ -86,7 +82,7 @@ def test_figures_as_ray_trains_metrics() -> None:
     assert shown["exposed_communication"] == pytest.approx(0.1)
     assert shown["loss"] == 0.02
     assert all(type(value) is float for value in shown.values())
-    assert metrics(record([])) == {"step": 0.0}
+    assert metrics(record(measured([]))) == {"step": 0.0}
 
 
 def test_the_report_on_a_terminal() -> None:
@@ -112,16 +108,16 @@ def test_the_report_on_a_terminal() -> None:
 
 
 def test_the_report_names_what_was_not_measured() -> None:
-    cpu = record([rank(0, [0.1] * 5)], task={"compile": {"way": "off"}})
+    cpu = record(measured([rank(0, [0.1] * 5)]), task={"compile": {"way": "off"}})
     shown = dict(lines(result(cpu, survival=None)))
     assert shown["MFU"] == "none: the FLOP of this model is unknown"
     assert shown["graphs"] == "none: not compiled"
     assert "peak memory" not in shown
-    only_warm = record([rank(0, [0.1] * 5, warm_up=5)])
+    only_warm = record(measured([rank(0, [0.1] * 5)], warm_up=5))
     assert dict(lines(result(only_warm)))["speed"] == "not measured: no step after the warm-up"
 
 
-@pytest.mark.parametrize("found", [result(RUN), result(record([rank(0, [0.1] * 2)]), goodput=None)])
+@pytest.mark.parametrize("found", [result(RUN), result(record(measured([rank(0, [0.1] * 2)])), goodput=None)])
 def test_the_picture(found: Result) -> None:
     assert picture(found).startswith(b"\x89PNG")
     drawn = picture(found, "svg").decode()
@@ -180,7 +176,11 @@ def test_report_shows_a_result_again_with_kubernetes_objects(
 
 @pytest.mark.parametrize(
     ("text", "says"),
-    [("{", "not JSON"), ("{}", "no result of training"), (None, "cannot read")],  # None: no such file
+    [
+        ("{", "not JSON"),
+        ("{}", "is no result of this version: its schema is None"),
+        (None, "cannot read"),
+    ],  # None: no such file
 )
 def test_an_unreadable_result_is_named(
     text: str | None, says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

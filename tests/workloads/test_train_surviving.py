@@ -14,7 +14,6 @@ from tests.workloads.train_ranks import record, run, specification
 from workloads.exits import Exit
 from workloads.train import journal
 from workloads.train.checkpoints import Folder
-from workloads.train.goodput import goodput
 from workloads.train.result import Record
 
 WORLD = 4
@@ -37,6 +36,12 @@ def saved(storage: Path, name: str) -> dict[str, Any]:
     return folder.load(folder.checkpoints()[-1])
 
 
+def losses(run: Record) -> list[tuple[int, float]]:
+    """Return the losses of a run that is short enough for a curve of all of them."""
+    assert run.curve is not None
+    return run.curve.loss
+
+
 def same(one: Any, other: Any) -> bool:
     """Return whether two states are equal bit for bit."""
     if isinstance(one, torch.Tensor):
@@ -49,15 +54,17 @@ def same(one: Any, other: Any) -> bool:
 
 
 def test_a_whole_run_compares_gradients_and_keeps_the_last_checkpoints(whole: Record, storage: Path) -> None:
-    assert (whole.step, whole.error, whole.stopped, whole.resumed_from) == (30, None, None, None)
-    assert whole.gradients == 6
-    assert [step for step, _ in whole.losses] == [5, 10, 15, 20, 25, 30]
-    assert whole.losses[-1][1] < whole.losses[0][1]
+    assert (whole.step, whole.error, whole.stopped, whole.resumed_at) == (30, None, None, None)
+    assert whole.gradients_equal == 6
+    assert [step for step, _ in losses(whole)] == [5, 10, 15, 20, 25, 30]
+    assert losses(whole)[-1][1] < losses(whole)[0][1]
     assert [found.label for found in Folder(str(storage), "whole").checkpoints()] == [
         "step-000000020",
         "step-000000030",
     ]
-    assert [len(rank.step_s) for rank in whole.ranks] == [30] * WORLD
+    assert whole.curve is not None
+    assert [step for step, _, _ in whole.curve.step_s] == list(range(30))
+    assert [worker.rank for worker in whole.workers or []] == list(range(WORLD))
     state = saved(storage, "whole")
     assert state["average"]
     assert not any(
@@ -73,14 +80,14 @@ def test_a_killed_worker_costs_what_came_after_the_last_checkpoint_and_not_one_b
     assert outcomes[2] == "exit -9"
     assert all(isinstance(outcome, str) and outcome.startswith("broke off") for outcome in outcomes[:2] + outcomes[3:])
     again = record(spec, WORLD)  # what Ray Train does: the same start once more
-    assert again.resumed_from == 10
-    assert again.losses == whole.losses
+    assert again.resumed_at == 10
+    assert losses(again) == losses(whole)
     assert same(saved(storage, "killed"), saved(storage, "whole"))
     attempts, _ = journal.read(Folder(str(storage), "killed"))
     assert [attempt.resumed_from for attempt in attempts] == [0, 10]
     assert attempts[1].ended == "finished"
     # The journal may lag a second behind: 17 steps were trained, 10 of them kept.
-    assert 0 <= goodput(attempts)[1].lost_steps <= 7
+    assert 0 <= journal.goodput(attempts)[1].lost_steps <= 7
 
 
 def test_another_number_of_workers_continues_over_the_same_data(storage: Path) -> None:
@@ -90,10 +97,10 @@ def test_another_number_of_workers_continues_over_the_same_data(storage: Path) -
     first = record(specification(storage, "two", **config, **(LENGTH | {"steps": 10})), WORLD)
     rest = record(specification(storage, "two", **config, **LENGTH), 2)
     uneven = record(specification(storage, "five", **config, **LENGTH), 5)  # 12 images: shares of 2 and of 3
-    assert (first.step, rest.resumed_from, rest.world) == (10, 10, 2)
+    assert (first.step, rest.resumed_at, rest.world) == (10, 10, 2)
     # float32 sums in another order: some 1e-7 a step, a few of them on top of each other
     for other in (rest, uneven):
-        for (step, loss), (_, expected) in zip(other.losses, four.losses, strict=True):
+        for (step, loss), (_, expected) in zip(losses(other), losses(four), strict=True):
             assert loss == pytest.approx(expected, rel=1e-4), step
 
 
@@ -120,12 +127,13 @@ def test_a_repeatable_error_ends_the_run_and_leaves_the_last_good_checkpoint(
     if last:
         assert last in (broken.error or "")
         mended = record(spec.model_copy(update={"inject_fault": None}), 2)
-        assert (mended.error, mended.step, mended.resumed_from) == (None, 30, found[-1].step)
+        assert (mended.error, mended.step, mended.resumed_at) == (None, 30, found[-1].step)
 
 
 def test_a_checkpoint_that_fails_ends_the_run_at_once_and_not_at_its_end(tmp_path: Path) -> None:
     broken = record(specification(tmp_path, "full", steps=2000, checkpoint_every=10, inject_fault="disk:10"), 2)
     assert "there was none before it" in (broken.error or "")
+    assert broken.step is not None
     assert broken.step < 2000
 
 
@@ -150,7 +158,7 @@ def test_a_preemption_and_max_run_leave_a_checkpoint(tmp_path: Path) -> None:
     assert "--resume late" in (stopped.stopped or "")
     for name in ("warned", "late"):
         rest = record(specification(tmp_path, name, **LENGTH), 2)
-        assert (rest.resumed_from, rest.step) == (5, 30)
+        assert (rest.resumed_at, rest.step) == (5, 30)
     assert same(saved(tmp_path, "warned")["model"], saved(tmp_path, "late")["model"])
 
 
@@ -189,15 +197,22 @@ def test_an_error_of_one_rank_ends_the_job_at_its_next_start(tmp_path: Path) -> 
 
 
 def test_epochs_end_with_an_evaluation_and_a_checkpoint_of_their_own(tmp_path: Path) -> None:
-    ended = record(specification(tmp_path, "epochs", epoch=7, steps=None, epochs=2, ema=0.9), 2)
-    assert [row["epoch"] for row in ended.history] == [1, 2]
-    assert all(0 <= row["accuracy"] <= 1 and row["images"] == 7 * 12 for row in ended.history)
-    assert ended.evaluation == {"accuracy": ended.history[-1]["accuracy"]}
+    spec = specification(tmp_path, "epochs", epoch=7, steps=None, epochs=2, ema=0.9)
+    ended = record(spec, 2)
+    assert (ended.resumed_at, ended.resumed_from) == (None, None)
+    assert ended.epochs is not None
+    assert [row["epoch"] for row in ended.epochs] == [1, 2]
+    assert all(0 <= row["accuracy"] <= 1 and row["images"] == 7 * 12 for row in ended.epochs)
+    assert ended.evaluation == {"accuracy": ended.epochs[-1]["accuracy"]}
+    assert ended.accuracy == ended.epochs[-1]["accuracy"]
     assert [found.label for found in Folder(str(tmp_path), "epochs").checkpoints()] == ["epoch-0001", "epoch-0002"]
+    more = record(spec.model_copy(update={"epochs": 3}), 2)
+    assert (more.resumed_at, more.resumed_from, more.step) == (14, 2, 21)
 
 
 def test_the_probe_times_passes_and_changes_nothing(tmp_path: Path) -> None:
     probed = record(specification(tmp_path, "probed", probe=3), 2)
-    assert probed.probe is not None
-    assert [len(times) for times in probed.probe.with_s + probed.probe.without_s] == [3] * 4
-    assert probed.losses == record(specification(tmp_path, "plain"), 2).losses
+    assert probed.figures is not None
+    assert probed.figures.communication is not None
+    assert probed.figures.communication.passes == 3
+    assert losses(probed) == losses(record(specification(tmp_path, "plain"), 2))

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from infra.catalog.pins import RAY
-from workloads.train.figures import fields
+from workloads.train.figures import Measurement, RankTimes, fields
 from workloads.train.options import ConvNeXtOptions
-from workloads.train.result import Clock, Goodput, RankRecord, Record, Result, Survival, Worker
+from workloads.train.result import Goodput, Outcome, Record, Result, Survival, Worker
+from workloads.train.timeline import Clock
 
 
 def rank(
@@ -16,44 +17,49 @@ def rank(
     steps: Sequence[float],
     *,
     wait: Sequence[float] | None = None,
-    warm_up: int = 1,
-    first_step: int = 0,
     gpu: str | None = None,
     memory: int | None = None,
-) -> RankRecord:
+) -> RankTimes:
     """Return one rank with these step times (s), a tenth of each spent waiting by default."""
     device = f"cuda:{number % 8}" if gpu else "cpu"
     worker = Worker(
         rank=number, host=f"node-{number // 8}", node_id=f"{number // 8:04x}", device=device, gpu=gpu, rows=8
     )
-    return RankRecord(
+    return RankTimes(
         worker=worker,
-        first_step=first_step,
-        warm_up=warm_up,
         step_s=list(steps),
         wait_s=list(wait) if wait is not None else [step / 10 for step in steps],
         peak_memory=memory,
     )
 
 
-def record(ranks: Sequence[RankRecord], **changes: Any) -> Record:
-    """Return the record of a finished run of these ranks."""
+def measured(ranks: Sequence[RankTimes], **changes: Any) -> Measurement:
+    """Return the measurements of a finished run of these ranks, with one step of warm-up by default."""
     steps = len(ranks[0].step_s) if ranks else 0
+    clock = Clock(submitted=1000.0, driver=1010.0, worker=1030.0, restored=1031.0, compiled=1038.0, first_step=1039.0)
     whole: dict[str, Any] = {
-        "clock": Clock(
-            submitted=1000.0, driver=1010.0, worker=1030.0, restored=1031.0, compiled=1038.0, first_step=1039.0,
-            trained=1060.0,
-        ),
-        "world": max(1, len(ranks)),
-        "device": ranks[0].worker.device if ranks else "cpu",
+        "clock": clock,
+        "ranks": list(ranks),
         "batch": 8 * max(1, len(ranks)),
+        "first_step": 0,
+        "warm_up": 1,
+        "losses": [(step, 1 / step) for step in range(1, steps + 1)],
+    }
+    return Measurement(**whole | changes)
+
+
+def record(found: Measurement, **changes: Any) -> Record:
+    """Return the record of a finished run with these measurements."""
+    steps = len(found.losses)
+    whole: dict[str, Any] = {
+        "world": max(1, len(found.ranks)),
+        "device": found.ranks[0].worker.device if found.ranks else "cpu",
+        "batch": found.batch,
         "steps": steps,
         "step": steps,
         "parameters": 1000,
-        "losses": [(step, 1 / step) for step in range(1, steps + 1)],
-        "ranks": list(ranks),
-    }  # fmt: skip
-    return Record(**whole | changes)
+    }
+    return Record(**whole | fields(found) | changes)
 
 
 SPEC = ConvNeXtOptions(name="first", checkpoint_dir="/storage/train", workers=4, global_batch=512)
@@ -77,9 +83,9 @@ def result(found: Record, **changes: Any) -> Result:
         "exit_code": 0,
         "reason": f"{found.steps} steps",
         "model": "convnext",
-        "backend": "nccl" if found.device.startswith("cuda") else "gloo",
+        "backend": "nccl" if (found.device or "").startswith("cuda") else "gloo",
         "versions": {"ray": RAY, "torch": "2.15.0"},
         "goodput": GOODPUT,
         "survival": SURVIVAL,
     }
-    return Result(**whole | fields(found, total_s=65.0) | changes)
+    return Result(**whole | {name: getattr(found, name) for name in Outcome.model_fields} | changes)

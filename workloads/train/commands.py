@@ -87,8 +87,9 @@ def train_report(
     from workloads.client.view import write_file
     from workloads.train import report
     from workloads.train.plot import picture, write_report
+    from workloads.train.result import Result
 
-    result = report.read_result(result_file)
+    result = Result.read(result_file)
     if objects:
         result = report.with_objects(result, [found for file in objects for found in report.read_objects(file)], skew)
     report.show(result, Console())

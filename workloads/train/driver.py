@@ -9,7 +9,6 @@ import logging
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import asdict
 from typing import Any, cast
 
 import ray
@@ -25,10 +24,8 @@ from workloads.exits import Exit, WorkloadError, last_line
 from workloads.train import journal, trainer
 from workloads.train.checkpoints import Folder
 from workloads.train.faults import Fault
-from workloads.train.figures import fields
-from workloads.train.goodput import goodput
-from workloads.train.options import REQUEST, ConvNeXtOptions, RunOptions
-from workloads.train.result import Record, Result
+from workloads.train.options import REQUEST, RunOptions
+from workloads.train.result import Outcome, Record, Result
 
 
 def main(text: str) -> int:
@@ -38,9 +35,9 @@ def main(text: str) -> int:
     measured: dict[str, Any] = {}
     try:
         record = train(spec, began)
-        if record.losses:
-            single = spec.single if isinstance(spec, ConvNeXtOptions) else None
-            measured = fields(record, time.time() - began, single)
+        if record.loss is not None:
+            measured = {name: getattr(record, name) for name in Outcome.model_fields}
+            measured["seconds"] = (record.seconds or {}) | {"total": round(time.time() - began, 3)}
         measured["backend"] = "nccl" if spec.use_gpu else "gloo"
         measured["versions"] = {"ray": ray.__version__, "torch": torch.__version__}
         code, reason = judge(record, spec.min_accuracy)
@@ -93,8 +90,7 @@ def train(spec: RunOptions, began: float) -> Record:
         record = fit(spec, began)
         if not record.preempted:
             return record
-        failure = journal.Failure(time.time(), True, {})
-        journal.write(folder, "failure", failure.time, asdict(failure))
+        journal.write_failure(folder, True, {})
         emit("preempted", reason=record.stopped, step=record.step)
 
 
@@ -129,13 +125,10 @@ class Failures(UserCallback):
     def after_exception(self, run_context: Any, worker_exceptions: dict[int, Exception]) -> None:
         """Record one line of each rank's error. The errors carry whether nodes were preempted."""
         del run_context
-        failure = journal.Failure(
-            time.time(),
-            any(getattr(error, "preempted", False) for error in worker_exceptions.values()),
-            {rank: (str(error).strip().splitlines() or [""])[-1] for rank, error in worker_exceptions.items()},
-        )
-        journal.write(Folder(self.storage, self.name), "failure", failure.time, asdict(failure))
-        emit("failure", preemption=failure.preemption, ranks=sorted(worker_exceptions))
+        preemption = any(getattr(error, "preempted", False) for error in worker_exceptions.values())
+        errors = {rank: (str(error).strip().splitlines() or [""])[-1] for rank, error in worker_exceptions.items()}
+        journal.write_failure(Folder(self.storage, self.name), preemption, errors)
+        emit("failure", preemption=preemption, ranks=sorted(worker_exceptions))
 
 
 def survived(spec: RunOptions) -> dict[str, Any]:
@@ -146,8 +139,8 @@ def survived(spec: RunOptions) -> dict[str, Any]:
         return {}
     if not attempts:
         return {}
-    share, survival = goodput(attempts, failures)
-    return {"goodput": share, "survival": survival.model_copy(update={"injected_fault": spec.inject_fault})}
+    share, survival = journal.goodput(attempts, failures, spec.inject_fault)
+    return {"goodput": share, "survival": survival}
 
 
 def judge(record: Record, least: float | None) -> tuple[Exit, str]:
@@ -157,11 +150,11 @@ def judge(record: Record, least: float | None) -> tuple[Exit, str]:
     if record.stopped is not None:
         return Exit.BELOW, f"{record.stopped}: {record.step} of {record.steps} steps are done"
     if least is None:
-        return Exit.OK, f"{record.steps} steps, loss {record.losses[-1][1]:.4f}"
-    accuracy = record.evaluation["accuracy"]
-    if accuracy < least:
-        return Exit.BELOW, f"test accuracy {accuracy:.4f} is below the requested {least:.4f} (--min-accuracy)"
-    return Exit.OK, f"test accuracy {accuracy:.4f}, at least {least:.4f} requested"
+        return Exit.OK, f"{record.steps} steps, loss {record.loss:.4f}"
+    assert record.accuracy is not None
+    if record.accuracy < least:
+        return Exit.BELOW, f"test accuracy {record.accuracy:.4f} is below the requested {least:.4f} (--min-accuracy)"
+    return Exit.OK, f"test accuracy {record.accuracy:.4f}, at least {least:.4f} requested"
 
 
 if __name__ == "__main__":

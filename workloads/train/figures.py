@@ -1,62 +1,90 @@
-"""Figures of a training run, from what every rank recorded, and the fields of its result. Pure."""
+"""Figures of a training run, from what every rank measured. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from statistics import fmean, median
 from typing import Any
 
 from workloads.statistics import percentile
 from workloads.train.convnext.flops import mfu, peak
 from workloads.train.options import Single
-from workloads.train.result import (
-    Communication,
-    Curve,
-    Figures,
-    Probe,
-    RankRecord,
-    Record,
-    Scaling,
-    StepTime,
-)
-from workloads.train.timeline import from_clock
+from workloads.train.result import Communication, Curve, Figures, Outcome, Scaling, StepTime, Worker
+from workloads.train.timeline import Clock, from_clock
 
 MOST_POINTS = 400
 """Points of a curve in the result: as many as a plot can show."""
 
 
-def fields(record: Record, total_s: float, single: Single | None = None) -> dict[str, Any]:
-    """Return the fields of a Result that come from a Record. `total_s` is the driver's whole time."""
-    clock, losses = record.clock, record.losses
-    resumed, epoch_steps = record.resumed_from, record.epoch_steps
-    trained = max((sum(rank.step_s) for rank in record.ranks), default=0.0)
-    same = ("world", "device", "batch", "steps", "step", "epoch_steps", "stopped", "parameters", "task")
-    return {name: getattr(record, name) for name in same} | {
-        "resumed_at": resumed,
-        "resumed_from": resumed // epoch_steps if resumed is not None and epoch_steps else None,
+@dataclass(frozen=True, kw_only=True)
+class RankTimes:
+    """One rank's part of the last attempt. `step_s[i]` and `wait_s[i]` are of step number i of the attempt.
+
+    `step_s` spans from the end of the step before to the step's own end on the device. It includes `wait_s`, in which
+    the loop waited for data, and excludes compilation, checkpoints and evaluations.
+    """
+
+    worker: Worker
+    step_s: list[float]
+    wait_s: list[float]
+    peak_memory: int | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Probe:
+    """Seconds of forward and backward passes, alternately with and without the reduction of the gradients.
+
+    By rank, then by pass; the first pass of each kind warms up. Measured after the last step, so that nothing of the
+    run depends on it.
+    """
+
+    with_s: list[list[float]]
+    without_s: list[list[float]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measurement:
+    """Measurements of the last attempt, which trained from `first_step` on.
+
+    The first `warm_up` steps (allocations, clocks) are in no average. `losses` are [step, mean loss over all ranks of
+    the steps since the one before] of the whole run. `single` is the rate of one worker alone.
+    """
+
+    clock: Clock
+    ranks: list[RankTimes]
+    batch: int
+    first_step: int
+    warm_up: int
+    losses: list[tuple[int, float]]
+    flops_per_sample: float | None = None
+    probe: Probe | None = None
+    single: Single | None = None
+
+    @property
+    def slowest_steps(self) -> list[float]:
+        """Seconds of each step on its slowest rank."""
+        return [max(times) for times in zip(*(rank.step_s for rank in self.ranks), strict=True)]
+
+
+def fields(measured: Measurement) -> dict[str, Any]:
+    """Return the measured fields of an Outcome."""
+    clock, losses = measured.clock, measured.losses
+    trained = max((sum(rank.step_s) for rank in measured.ranks), default=0.0)
+    return {
         "loss": losses[-1][1] if losses else None,
-        "accuracy": record.evaluation.get("accuracy"),
-        "evaluation": record.evaluation or None,
-        "epochs": record.history,
-        "gradients_equal": record.gradients,
-        "figures": figures(record, single),
-        "curve": curve(record),
+        "figures": figures(measured),
+        "curve": curve(measured),
         "timeline": from_clock(clock),
-        "workers": [rank.worker for rank in record.ranks],
-        "seconds": {
-            "start_up": round(clock.worker - clock.submitted, 3),
-            "train": round(trained, 3),
-            "total": round(total_s, 3),
-        },
+        "workers": [rank.worker for rank in measured.ranks],
+        "seconds": {"start_up": round(clock.worker - clock.submitted, 3), "train": round(trained, 3)},
     }
 
 
-def metrics(record: Record) -> dict[str, float]:
+def metrics(outcome: Outcome) -> dict[str, float]:
     """Return a finished run's figures as Ray Train's metrics, without those that were not measured."""
-    found: dict[str, float | None] = {"step": record.step, **record.evaluation}
-    if record.losses:
-        found["loss"] = record.losses[-1][1]
-    if (measured := figures(record)) is not None:
+    found: dict[str, float | None] = {"step": outcome.step, "loss": outcome.loss, **(outcome.evaluation or {})}
+    if (measured := outcome.figures) is not None:
         same = ("images_per_s", "images_per_s_per_worker", "steps_per_s", "mfu", "data_wait", "compile_s", "warm_up_s")
         found |= {name: getattr(measured, name) for name in (*same, "peak_memory")}
         found |= {f"step_{name}_s": getattr(measured.step_s, name) for name in ("p50", "p95", "max")}
@@ -65,44 +93,38 @@ def metrics(record: Record) -> dict[str, float]:
     return {name: float(value) for name, value in found.items() if value is not None}
 
 
-def figures(record: Record, single: Single | None = None) -> Figures | None:
+def figures(measured: Measurement) -> Figures | None:
     """Return the figures over the steps after the warm-up, or None if there was no such step."""
-    ranks, clock = record.ranks, record.clock
-    warm_up = _warm_up(ranks)
-    slowest = slowest_steps(ranks)[warm_up:]
+    ranks, clock, warm_up = measured.ranks, measured.clock, measured.warm_up
+    slowest = measured.slowest_steps[warm_up:]
     if not slowest:
         return None
-    images = record.batch * len(slowest)
+    images = measured.batch * len(slowest)
     # A global batch ends with its slowest rank, so the rank with the longest total time counts.
     seconds = max(sum(rank.step_s[warm_up:]) for rank in ranks)
     rate = images / seconds
-    flops, most = record.flops_per_sample, _peak(ranks)
+    flops, most = measured.flops_per_sample, _peak(ranks)
     memory = [rank.peak_memory for rank in ranks if rank.peak_memory is not None]
     return Figures(
         steps=len(slowest),
         warm_up_steps=warm_up,
         images=images,
         images_per_s=rate,
-        images_per_s_per_worker=rate / record.world,
+        images_per_s_per_worker=rate / len(ranks),
         steps_per_s=len(slowest) / seconds,
         step_s=StepTime(
             mean=fmean(slowest), p50=percentile(slowest, 50), p95=percentile(slowest, 95), max=max(slowest)
         ),
         flops_per_image=flops,
         peak_flops=most,
-        mfu=mfu(rate / record.world, flops, most) if most is not None and flops is not None else None,
+        mfu=mfu(rate / len(ranks), flops, most) if most is not None and flops is not None else None,
         data_wait=max(_share(rank.wait_s[warm_up:], rank.step_s[warm_up:]) for rank in ranks),
         compile_s=max(0.0, clock.compiled - clock.restored) if clock.compiled and clock.restored else None,
         warm_up_s=max(sum(rank.step_s[:warm_up]) for rank in ranks),
         peak_memory=max(memory) if memory else None,
-        communication=communication(record.probe),
-        scaling=scaling(rate, record.world, single),
+        communication=communication(measured.probe),
+        scaling=scaling(rate, len(ranks), measured.single),
     )
-
-
-def slowest_steps(ranks: Sequence[RankRecord]) -> list[float]:
-    """Return the seconds of each step on its slowest rank, for the steps that every rank finished."""
-    return [max(times) for times in zip(*(rank.step_s for rank in ranks), strict=False)]
 
 
 def communication(probe: Probe | None) -> Communication | None:
@@ -127,16 +149,15 @@ def scaling(images_per_s: float, world: int, single: Single | None) -> Scaling |
     return Scaling(efficiency=efficiency, single_images_per_s=single.images_per_s, file=single.file)
 
 
-def curve(record: Record) -> Curve:
+def curve(measured: Measurement) -> Curve:
     """Return loss and step times for a plot, thinned to about MOST_POINTS points each."""
-    losses, ranks, steps = record.losses, record.ranks, []
-    if ranks:
-        times, first = slowest_steps(ranks), ranks[0].first_step
-        # A stretch does not mix warm-up and measured steps.
-        warm = min(_warm_up(ranks), len(times))
-        for start, stop in [*stretches(warm), *((warm + a, warm + b) for a, b in stretches(len(times) - warm))]:
-            stretch = times[start:stop]
-            steps.append((first + stop - 1, median(stretch), max(stretch)))
+    losses, times = measured.losses, measured.slowest_steps
+    # A stretch does not mix warm-up and measured steps.
+    warm = min(measured.warm_up, len(times))
+    both = [*stretches(warm), *((warm + start, warm + stop) for start, stop in stretches(len(times) - warm))]
+    steps = [
+        (measured.first_step + stop - 1, median(times[start:stop]), max(times[start:stop])) for start, stop in both
+    ]
     parts = [losses[start:stop] for start, stop in stretches(len(losses))]
     return Curve(loss=[(part[-1][0], fmean(value for _, value in part)) for part in parts], step_s=steps)
 
@@ -147,12 +168,7 @@ def stretches(count: int, most: int = MOST_POINTS) -> list[tuple[int, int]]:
     return [(count * part // parts, count * (part + 1) // parts) for part in range(parts)]
 
 
-def _warm_up(ranks: Sequence[RankRecord]) -> int:
-    """Return the longest warm-up of any rank: a step counts only if it is warm on all of them."""
-    return max((rank.warm_up for rank in ranks), default=0)
-
-
-def _peak(ranks: Sequence[RankRecord]) -> float | None:
+def _peak(ranks: Sequence[RankTimes]) -> float | None:
     """Return the dense bf16 peak of the ranks' GPU in FLOP/s, or None if it is unknown or the GPUs differ."""
     gpus = {rank.worker.gpu for rank in ranks}
     gpu = ranks[0].worker.gpu

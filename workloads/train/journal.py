@@ -1,4 +1,4 @@
-"""Journal of a run's attempts: small files in the run's folder, which outlive workers and drivers.
+"""Journal of a run's attempts, and the goodput that it amounts to. Small files outlive workers and drivers.
 
 Each attempt (one start of the workers) rewrites its own file, because object stores cannot append. A kill loses at most
 the last `EVERY_S` (`EVERY_REMOTE_S` on object stores) and one look.
@@ -8,11 +8,16 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from dataclasses import dataclass, field
+from typing import Literal
+
+from pydantic import TypeAdapter
+from pydantic_core import to_json
 
 from workloads.train.checkpoints import Folder
+from workloads.train.result import Failure, Goodput, Survival
 
 PLACE = "journal"
 EVERY_S = 1.0
@@ -47,15 +52,6 @@ class Attempt:
     ended: Literal["finished", "stopped", "error"] | None = None
 
 
-@dataclass
-class Failure:
-    """Ray's report of a failed attempt: one line per rank."""
-
-    time: float
-    preemption: bool
-    errors: dict[int, str]
-
-
 class Journal:
     """Writes the journal of rank 0's attempt."""
 
@@ -77,17 +73,23 @@ class Journal:
         idle = self.pending is None or self.pending.done()
         if due or now or (idle and self.attempt.last - self.written >= self.every):
             self.written = self.attempt.last
-            self.pending = self.pool.submit(write, self.folder, "attempt", self.attempt.worker, asdict(self.attempt))
+            self.pending = self.pool.submit(write, self.folder, "attempt", self.attempt.worker, to_json(self.attempt))
         if now and self.pending is not None:
             self.pending.result()
 
 
-def write(folder: Folder, kind: str, when: float, content: dict[str, Any]) -> None:
+def write(folder: Folder, kind: str, when: float, content: bytes) -> None:
     """Write one file of the journal. A full disk does not end the run here: the checkpoint reports it."""
     try:
-        folder.write(_place(kind, when), json.dumps(content).encode())
+        folder.write(_place(kind, when), content)
     except OSError:
         return
+
+
+def write_failure(folder: Folder, preemption: bool, errors: dict[int, str]) -> None:
+    """Write the failure of an attempt."""
+    failure = Failure(time.time(), preemption, errors)
+    write(folder, "failure", failure.time, to_json(failure))
 
 
 def _place(kind: str, when: float) -> str:
@@ -97,7 +99,7 @@ def _place(kind: str, when: float) -> str:
 
 def doom(folder: Folder, job: float, error: str) -> None:
     """Record that this job cannot continue: Ray Train would restart the workers, and the same would happen again."""
-    write(folder, "doom", job, {"error": error})
+    write(folder, "doom", job, to_json({"error": error}))
 
 
 def doomed(folder: Folder, job: float) -> str | None:
@@ -115,9 +117,68 @@ def read(folder: Folder) -> tuple[list[Attempt], list[Failure]]:
     for name in folder.names(PLACE):
         if not name.endswith(".json"):
             continue
-        content = json.loads(folder.read(f"{PLACE}/{name}"))
+        content = folder.read(f"{PLACE}/{name}")
         if name.startswith("attempt-"):
-            attempts.append(Attempt(**(content | {"spans": [Span(**span) for span in content["spans"]]})))
+            attempts.append(TypeAdapter(Attempt).validate_json(content))
         elif name.startswith("failure-"):
-            failures.append(Failure(**content))
+            failures.append(TypeAdapter(Failure).validate_json(content))
     return sorted(attempts, key=lambda one: one.worker), sorted(failures, key=lambda one: one.time)
+
+
+def goodput(
+    attempts: Sequence[Attempt], failures: Sequence[Failure] = (), injected_fault: str | None = None
+) -> tuple[Goodput, Survival]:
+    """Return goodput and survival of a run's attempts, oldest first. ValueError if there are none.
+
+    Goodput is defined as in google/ml-goodput-measurement: productive step time over wall time, the rest ("badput") by
+    its cause. Published for comparison: 0.90 … 0.92 on H100 runs; below 0.95 it reports overhead.
+
+    The wall time is that of the drivers, from each submission to its last update, without the time between jobs.
+    Its parts: productive, provisioning (submission to workers), start (model, data, compilation), data (waits in kept
+    steps), checkpoint, evaluation, lost_steps (trained, then not kept), recovery (a failure to the next attempt's first
+    step), other.
+    """
+    if not attempts:
+        raise ValueError("no attempts, so no goodput")
+    names = ("productive", "provisioning", "start", "data", "checkpoint", "evaluation", "lost_steps", "recovery")
+    parts = dict.fromkeys(names, 0.0)
+    lost, between, wall = 0.0, 0.0, 0.0
+    recoveries: list[float] = []
+    before: Attempt | None = None
+    for index, attempt in enumerate(attempts):
+        later = [other.resumed_from for other in attempts[index + 1 :]]
+        ready = attempt.ready if attempt.ready is not None else attempt.last
+        if before is None or before.job != attempt.job:
+            began = attempt.job
+            parts["provisioning"] += attempt.worker - attempt.job
+            parts["start"] += ready - attempt.worker
+            between += max(0.0, attempt.job - before.last) if before else 0.0
+        else:
+            began = before.last
+            parts["recovery"] += ready - before.last
+            recoveries.append(ready - before.last)
+        wall += max(attempt.last, ready) - began
+        for span in attempt.spans:
+            steps = span.end - span.first
+            kept = max(min([span.end, *later]) - span.first, 0) / steps
+            parts["productive"] += (span.seconds - span.wait_s) * kept
+            parts["data"] += span.wait_s * kept
+            parts["lost_steps"] += span.seconds * (1 - kept)
+            lost += steps * (1 - kept)
+        for kind, seconds in attempt.pauses.items():
+            parts[kind] += seconds
+        before = attempt
+    parts["other"] = max(0.0, wall - sum(parts.values()))
+    share = parts["productive"] / wall if wall > 0 else 0.0
+    survival = Survival(
+        attempts=len(attempts),
+        jobs=len({attempt.job for attempt in attempts}),
+        failures=sum(not failure.preemption for failure in failures),
+        preemptions=sum(failure.preemption for failure in failures),
+        lost_steps=round(lost),
+        mttr_s=sum(recoveries) / len(recoveries) if recoveries else None,
+        between_jobs_s=between,
+        errors=list(failures),
+        injected_fault=injected_fault,
+    )
+    return Goodput(share=share, wall_s=wall, parts_s=parts), survival

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from workloads.client.view import write_file
-from workloads.train.report import rate, title
+from workloads.train.report import duration, rate, title
 from workloads.train.result import Result
 
 LEAST = 0.012
@@ -62,10 +62,10 @@ def picture(result: Result, kind: Literal["png", "svg"] = "png") -> bytes:
         _step_times(drawing.add_subplot(grid[0, 1]), result)
         if (timeline := result.timeline) is not None:
             phases = {phase.name: phase.seconds for phase in timeline.phases}
-            name = f"to the first step: {_seconds(timeline.ended - timeline.began)}"
+            name = f"to the first step: {duration(timeline.ended - timeline.began)}"
             _bar(drawing.add_subplot(grid[1, :]), name, phases, COLORS[1:])
         if (goodput := result.goodput) is not None:
-            name = f"goodput {100 * goodput.share:.1f} %: where {_seconds(goodput.wall_s)} went"
+            name = f"goodput {100 * goodput.share:.1f} %: where {duration(goodput.wall_s)} went"
             _bar(drawing.add_subplot(grid[2, :]), name, goodput.parts_s, COLORS)
         written = io.BytesIO()
         # Without date and program, equal runs give equal files.
@@ -78,7 +78,7 @@ def write_report(result: Result, folder: Path) -> list[Path]:
     """Write run.png and result.json to `folder`, and return their paths."""
     return [
         write_file(folder / "run.png", picture(result)),
-        write_file(folder / "result.json", result.to_json()),
+        write_file(folder / "result.json", result.as_json() + "\n"),
     ]
 
 
@@ -155,7 +155,7 @@ def _bar(axes: Axes, name: str, parts: Mapping[str, float], colors: tuple[str, .
     for index, (part, seconds) in enumerate(parts.items()):
         bar = axes.barh(0, seconds, left=at, height=1, color=colors[index % len(colors)], linewidth=0)
         if seconds >= LEAST * total:
-            bar.set_label(f"{part.replace('_', ' ')} {_seconds(seconds)}")
+            bar.set_label(f"{part.replace('_', ' ')} {duration(seconds)}")
             handles.append(bar)
         at += seconds
     axes.legend(
@@ -189,9 +189,3 @@ def _empty(axes: Axes, text: str) -> None:
 def _marker(points: int) -> str:
     """Return markers for few points; many are a line."""
     return "o" if points <= 40 else ""
-
-
-def _seconds(seconds: float) -> str:
-    if seconds < 1:
-        return f"{seconds:.2g} s"
-    return f"{seconds:.3g} s" if seconds < 600 else f"{seconds / 60:,.0f} min"

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
 from rich.console import Console
 from rich.table import Table
 
 from workloads.client.view import ProgressView
 from workloads.events import Event
 from workloads.exits import WorkloadError
+from workloads.results import read_json
 from workloads.train.options import ConvNeXtOptions
-from workloads.train.result import SCHEMA, Clock, Figures, Goodput, Result, Timeline
+from workloads.train.result import Figures, Goodput, Result, Timeline
 from workloads.train.timeline import from_cluster
 
 QUIET_S = 10.0
@@ -41,7 +40,7 @@ class TrainView(ProgressView):
                 resumed = f", from {_where(event)}" if event["step"] else ""
                 self.say(f"training on {event['workers']} workers{resumed}")
             case "look":
-                text = f"step {event['step']}: loss {event['loss']:.4f}, {_time(event['seconds'])} a step"
+                text = f"step {event['step']}: loss {event['loss']:.4f}, {duration(event['seconds'])} a step"
                 self.progress.update(self.task, completed=event["step"], description=text)
                 if not self.console.is_terminal and time.monotonic() - self.noted >= QUIET_S:
                     self.noted = time.monotonic()
@@ -104,16 +103,16 @@ def _figures(figures: Figures, world: int) -> list[tuple[str, str]]:
     measured = f"{figures.steps} steps after {figures.warm_up_steps} of warm-up"
     found = [
         ("speed", f"{rate(figures.images_per_s)} img/s over {world} workers, {each} each, {steps}"),
-        ("step", f"p50 {_time(step.p50)}, p95 {_time(step.p95)}, max {_time(step.max)} ({measured})"),
+        ("step", f"p50 {duration(step.p50)}, p95 {duration(step.p95)}, max {duration(step.max)} ({measured})"),
         ("MFU", mfu),
         ("data", f"waited for {100 * figures.data_wait:.1f} % of the time"),
     ]
     if (comm := figures.communication) is not None:
         exposed = f"{100 * comm.exposed:.1f} % of a pass exposed" if comm.exposed > 0 else "none exposed"
-        passes = f"{_time(comm.with_s)} with it, {_time(comm.without_s)} without, {comm.passes} passes each"
+        passes = f"{duration(comm.with_s)} with it, {duration(comm.without_s)} without, {comm.passes} passes each"
         found.append(("gradients' reduction", f"{exposed}: {passes}"))
-    compiled = f"{_time(figures.compile_s)} to compile, " if figures.compile_s is not None else ""
-    found.append(("before", f"{compiled}{_time(figures.warm_up_s)} of warm-up, in no average"))
+    compiled = f"{duration(figures.compile_s)} to compile, " if figures.compile_s is not None else ""
+    found.append(("before", f"{compiled}{duration(figures.warm_up_s)} of warm-up, in no average"))
     if figures.peak_memory is not None:
         found.append(("peak memory", f"{figures.peak_memory / 2**30:.1f} GiB on the fullest GPU"))
     if (scaling := figures.scaling) is not None:
@@ -124,16 +123,16 @@ def _figures(figures: Figures, world: int) -> list[tuple[str, str]]:
 
 def timeline_line(timeline: Timeline) -> str:
     """Return `after 45.3 s: cluster formed 2.1 s, …`."""
-    parts = [f"{phase.name} {_time(phase.seconds)}" for phase in timeline.phases if phase.seconds >= LEAST_S]
-    return f"after {_time(timeline.ended - timeline.began)}: {', '.join(parts)}"
+    parts = [f"{phase.name} {duration(phase.seconds)}" for phase in timeline.phases if phase.seconds >= LEAST_S]
+    return f"after {duration(timeline.ended - timeline.began)}: {', '.join(parts)}"
 
 
 def goodput_line(goodput: Goodput) -> str:
     """Return `52.3 % of 66.0 s; start 20.1 s, …`, the largest loss first."""
     bad = {name: s for name, s in goodput.parts_s.items() if name != "productive" and s >= LEAST_S}
-    parts = [f"{name.replace('_', ' ')} {_time(bad[name])}" for name in sorted(bad, key=lambda name: -bad[name])]
+    parts = [f"{name.replace('_', ' ')} {duration(bad[name])}" for name in sorted(bad, key=lambda name: -bad[name])]
     lost = f"; {', '.join(parts)}" if parts else ""
-    return f"{100 * goodput.share:.1f} % of {_time(goodput.wall_s)}{lost}"
+    return f"{100 * goodput.share:.1f} % of {duration(goodput.wall_s)}{lost}"
 
 
 def rate(images_per_s: float) -> str:
@@ -165,7 +164,7 @@ def _heading(result: Result) -> str:
     return ", ".join(part for part in parts if part)
 
 
-def _time(seconds: float) -> str:
+def duration(seconds: float) -> str:
     """Return `25.9 ms`, `1.25 s`, `12.5 s` or `3 min 20 s`."""
     if seconds < 1:
         return f"{1000 * seconds:.1f} ms"
@@ -183,22 +182,9 @@ def _where(event: Event) -> str:
     return f"step {step}"
 
 
-def read_result(file: Path) -> Result:
-    """Return the result of a run that --json wrote. WorkloadError if the file holds none."""
-    document = _json(file)
-    schema = document.get("schema", SCHEMA) if isinstance(document, dict) else SCHEMA
-    if schema != SCHEMA:
-        raise WorkloadError(f"{file}: its schema is {schema}, and this command reads {SCHEMA}")
-    try:
-        return Result.model_validate(document)
-    except ValidationError as error:
-        where = ".".join(map(str, error.errors()[0]["loc"])) or "the document"
-        raise WorkloadError(f"{file}: no result of training ({SCHEMA}): see its {where}") from error
-
-
 def read_objects(file: Path) -> list[Mapping[str, Any]]:
     """Return the objects of a List that kubectl printed."""
-    document = _json(file)
+    document = read_json(file)
     items = document.get("items") if isinstance(document, dict) else None
     if not isinstance(items, list):
         raise WorkloadError(f"{file}: no list of objects; write it by: kubectl get events,nodes,pods -o json")
@@ -209,22 +195,4 @@ def with_objects(result: Result, objects: Sequence[Mapping[str, Any]], skew_s: f
     """Return the result with the time to its first step from Kubernetes' objects. WorkloadError if it has none."""
     if result.timeline is None:
         raise WorkloadError("the result has no timeline: the run never reached a worker")
-    ended = {phase.name: phase.ended for phase in result.timeline.phases}
-    clock = Clock(
-        submitted=result.timeline.began,
-        driver=ended.get("cluster formed", result.timeline.began),
-        worker=ended.get("worker started", result.timeline.ended),
-        restored=ended.get("restored"),
-        compiled=ended.get("compiled"),
-        first_step=ended.get("first step"),
-    )
-    return result.model_copy(update={"timeline": from_cluster(clock, objects, skew_s)})
-
-
-def _json(file: Path) -> Any:
-    try:
-        return json.loads(file.read_text())
-    except OSError as error:
-        raise WorkloadError(f"cannot read {file}: {error.strerror}") from error
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise WorkloadError(f"{file}: not JSON: {error}") from error
+    return result.model_copy(update={"timeline": from_cluster(result.timeline, objects, skew_s)})

@@ -11,7 +11,7 @@ from infra.outputs import Outputs
 from workloads.client.run import new_id
 from workloads.exits import WorkloadError
 from workloads.train.options import ConvNeXtOptions, ConvNeXtSettings, RunOptions, Single
-from workloads.train.report import read_result
+from workloads.train.result import Result
 
 WITHOUT_GPUS: dict[str, Any] = {"size": "tiny", "batch": 16, "backend": "aot_eager", "loader": 0}
 """Defaults without GPUs, for a run of seconds: inductor would compile C++ for a minute first."""
@@ -93,7 +93,7 @@ def resolve_convnext(outputs: Outputs, options: ConvNeXtOptions) -> tuple[ConvNe
 def single(file: Path, options: ConvNeXtOptions) -> Single:
     """Return the rate of one worker from the result in `file`, whose workers must do the same work."""
     try:
-        result = read_result(file)
+        result = Result.read(file)
     except WorkloadError as error:
         raise WorkloadError(f"--compare {error}; create one by --workers 1 --json {file}") from error
     if result.world != 1 or result.figures is None:

@@ -1,24 +1,17 @@
-"""Results of a training run: the record of its workers, and the result that the driver writes from it. Pure.
+"""Result of a training run: the outcome that its workers return, and the document that the driver writes. Pure.
 
 Times in seconds, memory in bytes, shares from 0 to 1. A field that does not apply or was not measured is None, never 0.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict
-
+from workloads.results import JobResult, Part
 from workloads.train.options import Request
 
 SCHEMA = "rdma-ray/train/3"
-
-
-class Part(BaseModel):
-    """Part of the result: frozen, rejects unknown fields."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class Worker(Part):
@@ -30,83 +23,6 @@ class Worker(Part):
     device: str
     gpu: str | None
     rows: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class RankRecord:
-    """One rank's part of the last attempt. `step_s[i]` and `wait_s[i]` are of step `first_step + i`.
-
-    `step_s` spans from the end of the step before to the step's own end on the device. It includes `wait_s`, in which
-    the loop waited for data, and excludes compilation, checkpoints and evaluations. The first `warm_up` steps
-    (allocations, clocks) are in no average.
-    """
-
-    worker: Worker
-    first_step: int
-    warm_up: int
-    step_s: list[float]
-    wait_s: list[float]
-    peak_memory: int | None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Probe:
-    """Seconds of forward and backward passes, alternately with and without the reduction of the gradients.
-
-    By rank, then by pass. Measured after the last step, so that nothing of the run depends on it.
-    """
-
-    with_s: list[list[float]]
-    without_s: list[list[float]]
-
-
-@dataclass(kw_only=True)
-class Clock:
-    """Milestones of the last attempt in seconds since 1970, by rank 0's clock; None: not reached.
-
-    `compiled` is the end of the passes before the first step: they compile the model and let DDP find its buckets.
-    """
-
-    submitted: float
-    driver: float
-    worker: float
-    restored: float | None = None
-    compiled: float | None = None
-    first_step: float | None = None
-    trained: float | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Record:
-    """A finished or cleanly stopped run, as rank 0 returns it. The defaults are those of a run that could not begin.
-
-    `losses` are [step, mean loss over all ranks of the steps since the one before] of the whole run, `history` its
-    epochs, `evaluation` the last one. `gradients` counts the steps whose gradients were equal on all ranks (None: not
-    compared). `stopped` is why the run ended early and can be resumed (`preempted`: immediately, on other nodes).
-    `error` is what broke, `code` its exit code.
-    """
-
-    clock: Clock
-    world: int
-    device: str
-    batch: int
-    steps: int = 0
-    step: int = 0
-    epoch_steps: int | None = None
-    resumed_from: int | None = None
-    parameters: int = 0
-    flops_per_sample: float | None = None
-    losses: list[tuple[int, float]] = field(default_factory=list)
-    history: list[dict[str, float]] = field(default_factory=list)
-    evaluation: dict[str, float] = field(default_factory=dict)
-    gradients: int | None = None
-    ranks: list[RankRecord] = field(default_factory=list)
-    probe: Probe | None = None
-    task: dict[str, Any] = field(default_factory=dict)
-    stopped: str | None = None
-    preempted: bool = False
-    error: str | None = None
-    code: int = 0
 
 
 class StepTime(Part):
@@ -210,6 +126,15 @@ class Goodput(Part):
     parts_s: dict[str, float]
 
 
+@dataclass(frozen=True)
+class Failure:
+    """Ray's report of a failed attempt: one line per rank."""
+
+    time: float
+    preemption: bool
+    errors: dict[int, str]
+
+
 class Survival(Part):
     """Failures and preemptions of a run over all of its jobs.
 
@@ -224,26 +149,19 @@ class Survival(Part):
     lost_steps: int
     mttr_s: float | None
     between_jobs_s: float
-    errors: list[dict[str, Any]]
+    errors: list[Failure]
     injected_fault: str | None
 
 
-class Result(Part):
-    """Result of a whole run. Fields of phases that a failed run did not reach are None.
+class Outcome(Part):
+    """What a run reached and measured. The defaults are those of a run that could not begin.
 
-    `spec` is the request. `loss` and `accuracy` are the last ones. `steps` is the planned end of the run and `step` its
-    actual end. `resumed_at` is the step that the run resumed from, `resumed_from` the epochs that were done by then.
-    `stopped` is why the run ended early and can be resumed.
+    `loss` and `accuracy` are the last ones, `evaluation` all figures of the last evaluation. `steps` is the planned end
+    of the run and `step` its actual end. `resumed_at` is the step that the run resumed from, `resumed_from` the epochs
+    that were done by then. `stopped` is why the run ended early and can be resumed. `gradients_equal` counts the steps
+    whose gradients were equal on all ranks (None: not compared).
     """
 
-    schema_: str = SCHEMA
-    started: float
-    finished: float
-    spec: Request
-    exit_code: int
-    reason: str
-    model: str
-    backend: Literal["nccl", "gloo"] | None = None
     world: int | None = None
     device: str | None = None
     batch: int | None = None
@@ -262,20 +180,29 @@ class Result(Part):
     figures: Figures | None = None
     curve: Curve | None = None
     timeline: Timeline | None = None
-    goodput: Goodput | None = None
-    survival: Survival | None = None
     task: dict[str, Any] | None = None
     workers: list[Worker] | None = None
-    versions: dict[str, str | None] | None = None
     seconds: dict[str, float] | None = None
-    job: str | None = None
-    cluster: str | None = None
-    command: list[str] | None = None
 
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", alias_generator=lambda name: name.rstrip("_"), populate_by_name=True
-    )
 
-    def to_json(self) -> str:
-        """Return the result as JSON for a file."""
-        return self.model_dump_json(by_alias=True, indent=2) + "\n"
+class Record(Outcome):
+    """A finished or cleanly stopped run, as rank 0 returns it.
+
+    `preempted`: the run stopped to continue immediately on other nodes. `error` is what broke, `code` its exit code.
+    """
+
+    preempted: bool = False
+    error: str | None = None
+    code: int = 0
+
+
+class Result(JobResult, Outcome):
+    """Result of a whole run. `spec` is the request; goodput and survival include earlier jobs of the run."""
+
+    writer: ClassVar[str] = "rdma-ray train …"
+
+    schema_: str = SCHEMA
+    spec: Request
+    model: str
+    goodput: Goodput | None = None
+    survival: Survival | None = None

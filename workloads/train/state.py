@@ -20,8 +20,8 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils._pytree import tree_flatten, tree_map
 
 from workloads.exits import WorkloadError
+from workloads.train.figures import Probe
 from workloads.train.place import Place
-from workloads.train.result import Probe
 
 VERSION = 1
 
@@ -172,7 +172,7 @@ class Timer:
 def measure(model: nn.Module, loss: Callable[[], torch.Tensor], place: Place, passes: int) -> Probe | None:
     """Time forward and backward passes alternately with and without the reduction of the gradients, without an update.
 
-    Their difference is the exposed communication. Returns None without DDP.
+    Their difference is the exposed communication. One more pass of each kind warms up. Returns None without DDP.
     """
     parallel = next((part for part in model.modules() if isinstance(part, DistributedDataParallel)), None)
     if parallel is None:
@@ -187,8 +187,7 @@ def measure(model: nn.Module, loss: Callable[[], torch.Tensor], place: Place, pa
             torch.autograd.backward(loss())
         if place.device.type == "cuda":
             torch.cuda.synchronize()
-        if number >= 2:  # the first of each kind warms up
-            times[reduced].append(time.perf_counter() - began)
+        times[reduced].append(time.perf_counter() - began)
     model.zero_grad(set_to_none=True)
     by_rank = place.gather(times)
     return Probe(with_s=[of[True] for of in by_rank], without_s=[of[False] for of in by_rank])

@@ -8,10 +8,11 @@ phase that ran in parallel with an earlier one (an image pulled while another no
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from workloads.train.result import Clock, Phase, Timeline
+from workloads.train.result import Phase, Timeline
 
 PHASES = (
     "capacity granted",
@@ -32,105 +33,98 @@ Ends = dict[str, tuple[float, str]]
 """End of each phase (seconds since 1970), and its source."""
 
 
-def from_clock(clock: Clock) -> Timeline | None:
-    """Return the phases that the run records, from its submission on, or None if it never reached a worker."""
-    return _timeline(clock.submitted, _of_clock(clock), dict.fromkeys(PHASES[:4], NO_CLUSTER))
+@dataclass(kw_only=True)
+class Clock:
+    """Milestones of the last attempt in seconds since 1970, by rank 0's clock; None: not reached.
+
+    `compiled` is the end of the passes before the first step: they compile the model and let DDP find its buckets.
+    """
+
+    submitted: float
+    driver: float
+    worker: float
+    restored: float | None = None
+    compiled: float | None = None
+    first_step: float | None = None
 
 
-def from_cluster(clock: Clock, objects: Iterable[Mapping[str, Any]], skew_s: float = 0.0) -> Timeline | None:
-    """Return all phases, from the run's clock and the Ray workers' events, nodes and pods, in any order.
+def from_clock(clock: Clock) -> Timeline:
+    """Return the phases that the run records, from its submission on."""
+    recorded = (clock.driver, clock.worker, clock.restored, clock.compiled, clock.first_step)
+    ends = {name: (at, "the run's clock") for name, at in zip(PHASES[4:], recorded, strict=True) if at is not None}
+    return _timeline(clock.submitted, ends, NO_CLUSTER)
+
+
+def from_cluster(timeline: Timeline, objects: Iterable[Mapping[str, Any]], skew_s: float = 0.0) -> Timeline:
+    """Return all phases, from the run's timeline and the Ray workers' events, nodes and pods, in any order.
 
     The slowest pod counts. Phases that ended before the submission take 0 s. `skew_s` is how many seconds the run's
     clock is ahead of Kubernetes', whose times are in whole seconds.
     """
-    ends = {name: (at - skew_s, source) for name, (at, source) in _of_clock(clock).items()}
-    found = _of_cluster(list(objects))
-    unknown = {name: NOT_RECORDED for name in PHASES[:4] if name not in found}
-    return _timeline(clock.submitted - skew_s, ends | found, unknown)
+    own = [phase for phase in timeline.phases if phase.name in PHASES[4:]]
+    ends = {phase.name: (phase.ended - skew_s, phase.source) for phase in own}
+    return _timeline(timeline.began - skew_s, ends | _of_cluster(list(objects)), NOT_RECORDED)
 
 
-def _timeline(began: float, ends: Ends, unknown: dict[str, str]) -> Timeline | None:
-    phases, at = [], began
+def _timeline(began: float, ends: Ends, without_cluster: str) -> Timeline:
+    """Return the timeline of these ends. `without_cluster` is why phases of the cluster have none."""
+    phases: list[Phase] = []
+    unknown: dict[str, str] = {}
+    at = began
     for name in PHASES:
         if name not in ends:
-            unknown.setdefault(name, NOT_REACHED)
+            # The next phase includes its time.
+            unknown[name] = without_cluster if name in PHASES[:4] else NOT_REACHED
             continue
         ended, source = ends[name]
         # Clocks may differ and phases overlap: no phase ends before the previous one.
-        ended = max(at, ended)
-        phases.append(Phase(name=name, began=at, ended=ended, source=source))
-        at = ended
-    if not phases:
-        return None
-    # The next phase includes the time of an unknown one.
-    return Timeline(
-        began=began, ended=at, phases=phases, unknown={name: unknown[name] for name in PHASES if name in unknown}
-    )
-
-
-def _of_clock(clock: Clock) -> Ends:
-    ends: dict[str, float | None] = {
-        "cluster formed": clock.driver,
-        "worker started": clock.worker,
-        "restored": clock.restored,
-        "compiled": clock.compiled,
-        "first step": clock.first_step,
-    }
-    return {name: (at, "the run's clock") for name, at in ends.items() if at is not None}
+        phases.append(Phase(name=name, began=at, ended=max(at, ended), source=source))
+        at = phases[-1].ended
+    return Timeline(began=began, ended=at, phases=phases, unknown=unknown)
 
 
 def _of_cluster(objects: Sequence[Mapping[str, Any]]) -> Ends:
     """Return the ends that Kubernetes recorded for the pods among `objects` and the nodes of these pods."""
-    pods = [item for item in objects if item.get("kind") == "Pod"]
-    used = {pod.get("spec", {}).get("nodeName") for pod in pods}
+    pods = {item["metadata"]["name"]: item for item in objects if item.get("kind") == "Pod"}
+    used = {pod.get("spec", {}).get("nodeName") for pod in pods.values()}
     nodes = [item for item in objects if item.get("kind") == "Node" and item["metadata"]["name"] in used]
-    events = [item for item in objects if item.get("kind") == "Event"]
-    seen: dict[str, list[tuple[float, str]]] = {name: [] for name in PHASES[:4]}
-    for node in nodes:
-        name = node["metadata"]["name"]
-        # Without a ProvisioningRequest, new capacity first appears as a node, after its machine booted.
-        _add(seen["capacity granted"], node["metadata"].get("creationTimestamp"), f"Node {name} created")
-        _add(seen["node ready"], _condition(node, "Ready"), f"Node {name} Ready")
-    ready = {pod["metadata"]["name"]: _condition(pod, "Ready") for pod in pods}
-    for name, timestamp in ready.items():
-        _add(seen["pod ready"], timestamp, f"Pod {name} Ready")
-    pulled = dict(_pulled(event) for event in _in_time(events, ready))
-    for name, timestamp in pulled.items():
-        _add(seen["image pulled"], timestamp, f"Pod {name} Pulled")
-    # A phase needs the ends of all nodes or pods: the slowest may be missing.
-    expected = {"capacity granted": len(nodes), "node ready": len(nodes)} | dict.fromkeys(PHASES[2:4], len(pods))
-    ends = {name: max(found) for name, found in seen.items() if found and len(found) == expected[name]}
+    ready = {name: _condition(pod, "Ready") for name, pod in pods.items()}
+    pulled = _pulled(objects, ready)
     granted = [
-        (seconds(at), f"ProvisioningRequest {item['metadata']['name']} Provisioned")
+        (at, f"ProvisioningRequest {item['metadata']['name']} Provisioned")
         for item in objects
         if item.get("kind") == "ProvisioningRequest" and (at := _condition(item, "Provisioned"))
     ]
-    return ends | ({"capacity granted": max(granted)} if granted else {})
+    # Without a ProvisioningRequest, new capacity first appears as a node, after its machine booted.
+    created = [
+        (node["metadata"].get("creationTimestamp"), f"Node {node['metadata']['name']} created") for node in nodes
+    ]
+    recorded = {
+        "capacity granted": granted or created,
+        "node ready": [(_condition(node, "Ready"), f"Node {node['metadata']['name']} Ready") for node in nodes],
+        "image pulled": [(pulled.get(name), f"Pod {name} Pulled") for name in pods],
+        "pod ready": [(ready[name], f"Pod {name} Ready") for name in pods],
+    }
+    # A phase needs the ends of all nodes or pods: the slowest may be missing.
+    return {
+        name: max((seconds(at), source) for at, source in found if at)
+        for name, found in recorded.items()
+        if found and all(at for at, _ in found)
+    }
 
 
-def _in_time(events: Iterable[Mapping[str, Any]], ready: Mapping[str, str | None]) -> list[Mapping[str, Any]]:
-    """Return the Pulled events of these pods in order of time, without those of containers that restarted later."""
-    found = []
-    for event in events:
+def _pulled(objects: Iterable[Mapping[str, Any]], ready: Mapping[str, str | None]) -> dict[str, str]:
+    """Return the last Pulled event of each pod, without those of containers that restarted after it was ready."""
+    found: dict[str, str] = {}
+    for event in objects:
         about = event.get("involvedObject") or event.get("regarding") or {}
-        when = _when(event)
-        if event.get("reason") != "Pulled" or about.get("kind") != "Pod" or about.get("name") not in ready or not when:
+        name, when = about.get("name", ""), _when(event)
+        if (event.get("kind"), event.get("reason"), about.get("kind")) != ("Event", "Pulled", "Pod") or not when:
             continue
-        limit = ready[about["name"]]
         # Conditions have whole seconds, events microseconds.
-        if limit is None or seconds(when) < seconds(limit) + 1:
-            found.append(event)
-    return sorted(found, key=lambda event: seconds(_when(event) or ""))
-
-
-def _pulled(event: Mapping[str, Any]) -> tuple[str, str | None]:
-    about = event.get("involvedObject") or event.get("regarding") or {}
-    return about["name"], _when(event)
-
-
-def _add(ends: list[tuple[float, str]], timestamp: str | None, source: str) -> None:
-    if timestamp:
-        ends.append((seconds(timestamp), source))
+        if name in ready and (not (limit := ready[name]) or seconds(when) < seconds(limit) + 1):
+            found[name] = max(found.get(name, when), when, key=seconds)
+    return found
 
 
 def _condition(item: Mapping[str, Any], kind: str) -> str | None:
@@ -150,4 +144,4 @@ def _when(event: Mapping[str, Any]) -> str | None:
 
 def seconds(timestamp: str) -> float:
     """Return the seconds since 1970 of a Kubernetes time, RFC 3339 in UTC: `2026-11-21T14:23:42Z`."""
-    return datetime.fromisoformat(timestamp.replace("Z", "+00:00")).timestamp()
+    return datetime.fromisoformat(timestamp).timestamp()

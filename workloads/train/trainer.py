@@ -21,13 +21,14 @@ from workloads.train import journal, task
 from workloads.train.checkpoints import Folder, Writer
 from workloads.train.data.source import Batch, Share
 from workloads.train.faults import Faults
-from workloads.train.figures import metrics
+from workloads.train.figures import Measurement, Probe, RankTimes, fields, metrics
 from workloads.train.journal import Attempt, Journal, Span
-from workloads.train.options import REQUEST, RunOptions
+from workloads.train.options import REQUEST, ConvNeXtOptions, RunOptions
 from workloads.train.place import Leave, Place, Watch, in_ray_train
-from workloads.train.result import Clock, Probe, RankRecord, Record, Worker
+from workloads.train.result import Record, Worker
 from workloads.train.state import Timer, TrainState, measure, seed_everything
 from workloads.train.task import Task
+from workloads.train.timeline import Clock
 
 NO_EVALUATION = ("epoch", "loss", "seconds", "images")
 PASSES = 2
@@ -50,11 +51,6 @@ def train(spec: RunOptions, place: Place, submitted: float, driver: float) -> Re
     if place.device.type == "cpu":
         torch.set_num_threads(1)  # a worker has one CPU; a thread pool for each would oversubscribe it
     clock = Clock(submitted=submitted, driver=driver, worker=time.time())
-
-    def not_begun(error: str) -> Record:
-        device, batch = str(place.device), spec.global_batch
-        return Record(clock=clock, world=place.world, device=device, batch=batch, error=error, code=Exit.ERROR)
-
     run, broken = None, ""
     try:
         run = Run(spec, place, clock)
@@ -66,10 +62,10 @@ def train(spec: RunOptions, place: Place, submitted: float, driver: float) -> Re
     if run is None or errors:
         rank, text = errors[0]
         alone = f"rank {rank} on {place.gather(place.host)[rank]}: " if len(errors) < place.world else ""
-        return not_begun(alone + text)
+        return Record(error=alone + text, code=Exit.ERROR)
     if len(set(steps)) > 1:
         apart = f"ranks found checkpoints at different steps in {spec.checkpoint_dir}"
-        return not_begun(f"{apart}: name a folder that all nodes share by --checkpoint-dir")
+        return Record(error=f"{apart}: name a folder that all nodes share by --checkpoint-dir", code=Exit.ERROR)
     try:
         run.build()
         run.go()
@@ -117,7 +113,7 @@ class Run:
             self.state.load_model(self.saved, spec.seed, batch)
         self.progress = self.state.progress
         self.first_step = self.progress.step
-        self.resumed_from = self.first_step if found else None
+        self.resumed_at = self.first_step if found else None
         self.share = Share(place.rank, place.world, self.first_step, self.steps, batch, spec.seed)
         # Weight of this rank by its rows, because DDP computes the plain mean over ranks.
         self.weight = self.share.local * place.world / batch
@@ -286,7 +282,6 @@ class Run:
             self.error = (unwritten[0], Exit.ERROR)
             self.leaving = None
         self._settle()
-        self.clock.trained = time.time()
         if self.journal:
             self.journal.attempt.ended = "error" if self.error else "stopped" if self.leaving else "finished"
         self._note(now=True)
@@ -326,46 +321,49 @@ class Run:
             self.error = (f"{what}: {why}", Exit.WRONG_DATA)
 
     def record(self) -> Record:
-        """Return the record of this attempt. Every rank calls it; only rank 0's clock counts."""
-        place, spec = self.place, self.spec
-        own = RankRecord(
-            worker=Worker(
-                rank=place.rank,
-                host=place.host,
-                node_id=place.node_id,
-                device=str(place.device),
-                gpu=place.gpu,
-                rows=self.share.local,
-            ),
+        """Return the record of the run. Every rank calls it; only rank 0's clock counts."""
+        place, spec, history = self.place, self.spec, self.progress.history
+        device = str(place.device)
+        worker = Worker(
+            rank=place.rank, host=place.host, node_id=place.node_id, device=device, gpu=place.gpu, rows=self.share.local
+        )
+        memory = torch.cuda.max_memory_allocated(place.device) if place.device.type == "cuda" else None
+        times = RankTimes(worker=worker, step_s=self.timer.step_s, wait_s=self.timer.wait_s, peak_memory=memory)
+        measured = Measurement(
+            clock=self.clock,
+            ranks=place.gather(times),
+            batch=spec.global_batch,
             first_step=self.first_step,
             warm_up=spec.warm_up,
-            step_s=self.timer.step_s,
-            wait_s=self.timer.wait_s,
-            peak_memory=torch.cuda.max_memory_allocated(place.device) if place.device.type == "cuda" else None,
+            losses=self.progress.losses,
+            flops_per_sample=self.task.flops_per_sample,
+            probe=self._probe() if spec.probe and not self.error and not self.leaving else None,
+            single=spec.single if isinstance(spec, ConvNeXtOptions) else None,
         )
-        last = self.progress.history[-1] if self.progress.history else {}
+        evaluation = (
+            {name: value for name, value in history[-1].items() if name not in NO_EVALUATION} if history else {}
+        )
+        resumed, epoch_steps = self.resumed_at, self.epoch_steps
         return Record(
-            clock=self.clock,
             world=place.world,
-            device=str(place.device),
+            device=device,
             batch=spec.global_batch,
             steps=self.steps,
             step=self.progress.step,
-            epoch_steps=self.epoch_steps,
-            resumed_from=self.resumed_from,
-            parameters=sum(parameter.numel() for parameter in self.model.parameters()),
-            flops_per_sample=self.task.flops_per_sample,
-            losses=self.progress.losses,
-            history=self.progress.history,
-            evaluation={name: value for name, value in last.items() if name not in NO_EVALUATION},
-            gradients=self.compared if spec.check_gradients else None,
-            ranks=place.gather(own),
-            probe=self._probe() if spec.probe and not self.error and not self.leaving else None,
-            task=self.task.report(),
+            epoch_steps=epoch_steps,
+            resumed_at=resumed,
+            resumed_from=resumed // epoch_steps if resumed is not None and epoch_steps else None,
             stopped=self.leaving.reason if self.leaving else None,
+            parameters=sum(parameter.numel() for parameter in self.model.parameters()),
+            accuracy=evaluation.get("accuracy"),
+            evaluation=evaluation or None,
+            epochs=history,
+            gradients_equal=self.compared if spec.check_gradients else None,
+            task=self.task.report(),
             preempted=self.leaving.preempted if self.leaving else False,
             error=self.error[0] if self.error else None,
             code=int(self.error[1] if self.error else Exit.OK),
+            **fields(measured),
         )
 
     def _probe(self) -> Probe | None:
