@@ -16,9 +16,3 @@ def interface_of(address: str) -> str | None:
     if address in names:
         return names[address]
     return names.get("127.0.0.1") if ipaddress.ip_address(address).is_loopback else None
-
-
-def numeric(address: str) -> tuple[int, int]:
-    """Return a sort key that orders 10.0.0.9 before 10.0.0.10."""
-    parsed = ipaddress.ip_address(address)
-    return parsed.version, int(parsed)

@@ -1,25 +1,13 @@
-"""Four gloo ranks in processes of their own that measure every point-to-point variant, with and without faults.
-
-python -m tests.workloads.point_ranks FOLDER
-
-writes what each rank found to FOLDER/RANK.json. It imports torch once and forks: four imports would take ten times as
-long as everything that is measured here.
-"""
+"""Rank of a real gloo group for tests/workloads/test_points.py: every variant, with and without faults."""
 
 from __future__ import annotations
 
-import json
-import os
-import sys
 from collections.abc import Iterator
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import torch.distributed as dist
-from pydantic import BaseModel
 
-from workloads.interfaces import interface_of
 from workloads.nccl.device import Cpu
 from workloads.nccl.loop import Loop, Measurement
 from workloads.nccl.operations import DTYPES, Operation, Place, point_to_point
@@ -41,13 +29,13 @@ def rows() -> Iterator[tuple[tuple[int, int], str, Fault | None]]:
         yield (2, 2), "fp32", fault
 
 
-def measure(rank: int, folder: Path) -> None:
-    dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=RANKS)
+def every_variant(rank: int, world: int) -> list[dict[str, Any]]:
+    """Return what this rank measures."""
     found: list[dict[str, Any]] = []
-    for (_, per_node), dtype, fault in rows():
-        place = Place(rank, RANKS, per_node)
+    for shape, dtype, fault in rows():
+        place = Place(rank, world, shape[1])
         loop = Loop(Cpu(), fault if fault and fault.rank == rank else None)
-        for variant in variants(place.nodes, per_node):
+        for variant in variants(*shape):
             operation = Operation(point_to_point(variant), place, SIZE, DTYPES[dtype], Cpu.torch_device)
             operation.fill(1)
             expected = sum(buffer.numel() for buffer, _ in operation.incoming)
@@ -57,7 +45,7 @@ def measure(rank: int, folder: Path) -> None:
             answer = loop.measure(operation, row)
             found.append(
                 {
-                    "shape": [place.nodes, per_node],
+                    "shape": shape,
                     "dtype": dtype,
                     "fault": f"{fault.kind}:{fault.rank}" if fault else None,
                     "variant": variant.name,
@@ -66,21 +54,4 @@ def measure(rank: int, folder: Path) -> None:
                     **asdict(answer),
                 }
             )
-    (folder / f"{rank}.json").write_text(json.dumps(found, default=BaseModel.model_dump))
-    dist.destroy_process_group()
-
-
-def main(folder: Path) -> int:
-    os.environ["GLOO_SOCKET_IFNAME"] = interface_of("127.0.0.1") or "lo"
-    children = []
-    for rank in range(RANKS):
-        child = os.fork()
-        if child == 0:
-            measure(rank, folder)
-            os._exit(0)  # what the parent registered for its own exit is not the child's
-        children.append(child)
-    return max(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children)
-
-
-if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1])))
+    return found

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections import defaultdict
 from typing import Any
 
 import pytest
 import torch
 
-from tests.workloads.conftest import ROOT, Cluster
-from tests.workloads.point_ranks import FAULTS, RANKS, SHAPES, SIZE
+from tests.workloads.conftest import Cluster
+from tests.workloads.gloo_ranks import on_ranks
+from tests.workloads.point_ranks import FAULTS, RANKS, SHAPES, SIZE, every_variant
 from workloads.exits import Exit
 from workloads.nccl.operations import DTYPES, WINDOW, Operation, Place, point_to_point
 from workloads.nccl.point_patterns import Variant, fan_in, flows, variants
@@ -23,13 +22,9 @@ Found = list[dict[str, Any]]
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory) -> list[Found]:
+def found() -> list[Found]:
     """Return what each of four ranks measures in every variant, without a fault and with each."""
-    folder = tmp_path_factory.mktemp("points")
-    command = [sys.executable, "-m", "tests.workloads.point_ranks", str(folder)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=400, check=False)
-    assert done.returncode == 0, done.stderr
-    return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(RANKS)]
+    return on_ranks(every_variant, RANKS)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -240,4 +240,4 @@ def test_train_rejects_what_does_not_fit(options: dict[str, Any], says: str) -> 
     assert resolve(OUTPUTS, defaults).workers == 16
     with pytest.raises(WorkloadError, match=says):
         resolve(OUTPUTS, defaults.model_copy(update=options))
-    assert "GLOO_SOCKET_IFNAME" not in environment(resolve(OUTPUTS, defaults), None)
+    assert "GLOO_SOCKET_IFNAME" not in environment(resolve(OUTPUTS, defaults), OUTPUTS)

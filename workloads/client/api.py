@@ -54,6 +54,7 @@ class Job:
         )
 
 
+@dataclass
 class Api:
     """REST interface of a Ray head. The token is in a header only.
 
@@ -64,24 +65,21 @@ class Api:
         unanswered: Hint in the error message if Ray does not answer.
     """
 
-    def __init__(
-        self, address: str, token: SecretStr, cluster: str, timeout_s: float = 10, unanswered: str | None = None
-    ) -> None:
-        self.address = address.rstrip("/")
-        self.cluster = cluster
-        self._token = token
-        self._timeout_s = timeout_s
-        self._unanswered = unanswered or f"Is the cluster {cluster!r} up?"
+    address: str
+    token: SecretStr
+    cluster: str
+    timeout_s: float = 10
+    unanswered: str = "Is the cluster up?"
 
     @classmethod
     def of(cls, outputs: Outputs) -> Api:
         """Return the interface of a stack's Ray."""
         ray = outputs.ray
-        return cls(ray.jobs, ray.token, ray.cluster, unanswered=unanswered(outputs))
+        return cls(ray.jobs.rstrip("/"), ray.token, ray.cluster, unanswered=unanswered(outputs))
 
     @property
     def headers(self) -> dict[str, str]:
-        return {"Authorization": f"Bearer {self._token.get_secret_value()}"}
+        return {"Authorization": f"Bearer {self.token.get_secret_value()}"}
 
     def get(self, path: str) -> Any:
         return self._call("GET", path)
@@ -118,14 +116,14 @@ class Api:
     def _call(self, method: str, path: str) -> Any:
         request = urllib.request.Request(self.address + path, method=method, headers=self.headers)
         try:
-            with _opener.open(request, timeout=self._timeout_s) as answer:
+            with _opener.open(request, timeout=self.timeout_s) as answer:
                 return json.load(answer)
         except urllib.error.HTTPError as error:
             raise self._explain(error, path) from None
         except (OSError, ValueError) as error:
             # OSError: refused, reset, timed out. ValueError: the JSON of the answer is truncated.
             reason = getattr(error, "reason", None) or error
-            raise UnreachableError(f"Ray does not answer at {self.address} ({reason}). {self._unanswered}") from None
+            raise UnreachableError(f"Ray does not answer at {self.address} ({reason}). {self.unanswered}") from None
 
     def _explain(self, error: urllib.error.HTTPError, path: str) -> WorkloadError:
         if error.code in (401, 403):

@@ -1,6 +1,6 @@
 """`rdma-ray bench …`: measure the network, and judge, report and compare the results.
 
-Heavy imports (ray, torch, rich) stay inside the commands to keep help fast.
+Heavy imports (ray, matplotlib) stay inside the commands to keep help fast.
 """
 
 from __future__ import annotations
@@ -12,12 +12,22 @@ from typing import Annotated
 from cyclopts import App, Parameter
 from cyclopts.validators import Number
 from pydantic import Field
+from rich.console import Console
 
+from infra.catalog.machines import CATALOG
+from workloads.client.run import run_job
+from workloads.client.stack import limits_of, read_outputs
+from workloads.client.view import present, write_file, write_json
 from workloads.exits import WorkloadError
 from workloads.nccl.hunt.options import HuntOptions
 from workloads.nccl.job import bench_job
+from workloads.nccl.judge import view
 from workloads.nccl.judge.expectation import Expectation, machine_named
+from workloads.nccl.judge.reading import read_file
+from workloads.nccl.judge.verdict import judge_texts, verdict_of
 from workloads.nccl.options import BenchOptions, MultiGpuOptions
+from workloads.nccl.page import compare
+from workloads.nccl.result import Result
 from workloads.options import Flat, JobOptions, JsonFile, option
 
 bench = App(name="bench", help="Measure the network between the ranks.")
@@ -46,9 +56,6 @@ def bench_nccl(
     4 no answer within --timeout, 5 something else was measured (sockets, no
     GPUDirect RDMA, a NIC missing, one host).
     """
-    from workloads.client.run import run_job
-    from workloads.client.stack import limits_of, read_outputs
-
     outputs = read_outputs(job)
     request = options.resolve(outputs, limits_of(outputs.machine), logs=logs is not None)
     return run_job(outputs, "nccl", request.to_json(), job, out=out, logs=logs)
@@ -62,9 +69,6 @@ def bench_multigpu(*, options: Flat[MultiGpuOptions] = MultiGpuOptions(), job: F
     the sum is checked. Exit codes: 0 right, 1 error, 3 wrong data, 4 no answer
     within --timeout.
     """
-    from workloads.client.run import run_job
-    from workloads.client.stack import read_outputs
-
     outputs = read_outputs(job)
     return run_job(outputs, "multigpu", options.resolve(outputs).to_json(), job)
 
@@ -81,9 +85,6 @@ def bench_hunt(
     Exit codes: 0 no unit is accused, 1 error, 2 something is slow, 3 wrong data,
     4 no answer within --timeout.
     """
-    from workloads.client.run import run_job
-    from workloads.client.stack import read_outputs
-
     outputs = read_outputs(job)
     return run_job(outputs, "hunt", options.resolve(outputs).to_json(), job, out=out)
 
@@ -116,11 +117,6 @@ def bench_judge(
     GPUDirect RDMA, a NIC missing, one host, too few ranks, no evidence). If
     several apply, 1 comes first, then 3, 5, 4, 2.
     """
-    from workloads.client.view import present
-    from workloads.nccl.judge import view
-    from workloads.nccl.judge.reading import read_file
-    from workloads.nccl.judge.verdict import judge_texts
-
     results, logs = options.results, [*options.log, *more_logs]
     if more_logs and not options.log:
         raise WorkloadError(f"{more_logs[0]}: pass it as --results {more_logs[0]} or --log {more_logs[0]}")
@@ -137,11 +133,6 @@ def bench_judge(
 @bench.command(name="floors")
 def bench_floors(*, machine: Annotated[str | None, option(help="Show this machine type only.")] = None) -> None:
     """Show the published bandwidths that the judge uses, with their sources."""
-    from rich.console import Console
-
-    from infra.catalog.machines import CATALOG
-    from workloads.nccl.judge import view
-
     view.show_floors(list(CATALOG.values()) if machine is None else [machine_named(machine)], Console())
 
 
@@ -161,11 +152,8 @@ def bench_report(
 
     Exit codes: 0 written, whatever the verdict; 1 not readable or not writable.
     """
-    from workloads.client.view import write_file, write_json
-    from workloads.nccl.judge.verdict import verdict_of
     from workloads.nccl.page.page import page
     from workloads.nccl.page.plots import picture
-    from workloads.nccl.result import Result
 
     result = Result.read(result_file)
     if machine is not None:
@@ -206,10 +194,6 @@ def bench_compare(
     Exit codes: 0 none slower, 1 not readable or not comparable, 2 a row slower
     than allowed or missing in B, 3 wrong data in either.
     """
-    from workloads.client.view import present
-    from workloads.nccl.page.compare import compare, show
-    from workloads.nccl.result import Result
-
-    compared = compare(Result.read(a), Result.read(b), threshold, anyway=anyway)
-    present(compared, show, compared.model_dump(mode="json"), json_file)
+    compared = compare.compare(Result.read(a), Result.read(b), threshold, anyway=anyway)
+    present(compared, compare.show, compared.model_dump(mode="json"), json_file)
     return compared.code

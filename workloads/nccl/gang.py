@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from ipaddress import ip_address
 from types import TracebackType
 from typing import Any, ClassVar
 
@@ -11,12 +12,12 @@ import ray
 from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from workloads.interfaces import numeric
+from workloads.exits import Exit, WorkloadError
 from workloads.nccl.evidence.collect import gather
 from workloads.nccl.evidence.facts import Evidence
 from workloads.nccl.operations import Place
 from workloads.nccl.options import GangOptions, parse_fault
-from workloads.nccl.placement import GangRequest, answers, wait_for_nodes
+from workloads.nccl.placement import GangRequest, wait_for_nodes
 from workloads.nccl.rank import Rank
 from workloads.nccl.result import Member
 
@@ -141,7 +142,17 @@ class Gang:
         self._gather(references, "the rendezvous", self.options.timeout_s)
 
     def _gather(self, references: Sequence[Any], what: str, timeout_s: float) -> list[Any]:
-        return answers(references, timeout_s, lambda silent: self._hang(what, silent, timeout_s))
+        """Return the answers in the order of the references. See `call` for errors."""
+        pending = list(references)
+        deadline = time.monotonic() + timeout_s
+        while pending:
+            done, pending = ray.wait(pending, timeout=max(0.0, deadline - time.monotonic()))
+            if not done:
+                silent = [index for index, reference in enumerate(references) if reference in pending]
+                raise WorkloadError(self._hang(what, silent, timeout_s), Exit.HANG)
+            ray.get(done)  # raises an actor's error, while others may still wait for it
+        found: list[Any] = ray.get(list(references))
+        return found
 
     def _hang(self, what: str, silent: Sequence[int], timeout_s: float) -> str:
         """Abort the communicator on all ranks, and return the message: the silent ranks and their stages."""
@@ -160,4 +171,5 @@ class Gang:
 
 def rank_order(member: Member) -> tuple[Any, ...]:
     """Return a rank's sort key: nodes by numeric address, then GPUs by index, the same in every run."""
-    return (*numeric(member.ip), member.node_id, int(member.gpu or 0), member.pid)
+    address = ip_address(member.ip)
+    return (address.version, int(address), member.node_id, int(member.gpu or 0), member.pid)

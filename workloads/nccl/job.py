@@ -7,15 +7,18 @@ import sys
 from dataclasses import fields
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, Field
 
+from infra.kubernetes.nccl_job import FIRST_OP, NcclJob, Sweep, nccl_job, size
+from infra.kubernetes.nccl_job_manifest import as_yaml, key_secret, manifests
+from infra.kubernetes.pods import NAMESPACE
+from infra.settings import LocalSettings
+from workloads.client.stack import PROJECT, name_of, read_settings
 from workloads.exits import WorkloadError
+from workloads.nccl.judge.expectation import floor_of, large_enough, machine_named
 from workloads.options import Flat, Stack, option
-
-if TYPE_CHECKING:
-    from infra.kubernetes.nccl_job import NcclJob
 
 
 class NcclJobOptions(BaseModel, frozen=True, extra="forbid"):
@@ -60,11 +63,6 @@ def bench_job(
     Nothing is sent anywhere. The next steps go to stderr. Exit codes: 0 printed,
     1 it cannot run on this stack.
     """
-    from infra.kubernetes.nccl_job import FIRST_OP, Sweep, nccl_job
-    from infra.kubernetes.nccl_job_manifest import as_yaml, key_secret, manifests
-    from infra.settings import LocalSettings
-    from workloads.client.stack import PROJECT, name_of, read_settings
-
     if file is not None and stack is not None:
         raise WorkloadError(f"--stack {stack}: {file} names a stack already; pass one of the two")
     settings = read_settings(file or PROJECT / f"Pulumi.{name_of(stack)}.yaml")
@@ -102,10 +100,6 @@ def _key_pair(comment: str) -> tuple[str, str]:
 
 
 def _next_steps(job: NcclJob, machine: str) -> str:
-    from infra.kubernetes.nccl_job import size
-    from infra.kubernetes.pods import NAMESPACE
-    from workloads.nccl.judge.expectation import floor_of, large_enough, machine_named
-
     log, end = f"{job.name}.log", job.sweep.end
     kubectl = f"kubectl -n {NAMESPACE}"
     judge = f"bench judge --machine {machine} --nodes {job.nodes} --op {job.sweep.op} --results {log} --log {log}"

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from math import gcd
+from zlib import crc32
 
 import torch
 
@@ -35,11 +36,7 @@ class ReductionPattern:
 
     def contribution(self, rank: int, salt: int) -> Generator:
         """Return the input of `rank`."""
-
-        def generate(start: int, count: int) -> torch.Tensor:
-            return self._values(self._positions(start, count, salt), rank).to(self.dtype)
-
-        return generate
+        return lambda start, count: self._values(self._positions(start, count, salt), rank).to(self.dtype)
 
     def total(self, salt: int, offset: int = 0) -> Generator:
         """Return the sum over all ranks, from position `offset` on."""
@@ -85,7 +82,7 @@ def moved(source: int, destination: int, salt: int, dtype: torch.dtype, device: 
 
     At every position it differs from the data of the 2^p - 1 previous and next salts.
     """
-    key = _mix(_mix(source) ^ destination)
+    key = crc32(f"{source} {destination}".encode())
     mask = 2 ** EXACT_BITS[dtype] - 1
 
     def generate(start: int, count: int) -> torch.Tensor:
@@ -101,11 +98,7 @@ def moved(source: int, destination: int, salt: int, dtype: torch.dtype, device: 
 
 def zeros(dtype: torch.dtype, device: torch.device) -> Generator:
     """Return a generator of zeros."""
-
-    def generate(_start: int, count: int) -> torch.Tensor:
-        return torch.zeros(count, dtype=dtype, device=device)
-
-    return generate
+    return lambda _start, count: torch.zeros(count, dtype=dtype, device=device)
 
 
 def fill(buffer: torch.Tensor, generate: Generator) -> None:
@@ -150,11 +143,3 @@ def bits(values: torch.Tensor) -> torch.Tensor:
 def _pieces(total: int) -> Iterator[tuple[int, int]]:
     for start in range(0, total, CHUNK):
         yield start, min(CHUNK, total - start)
-
-
-def _mix(value: int) -> int:
-    """Mix 32 bits, so that neighboring keys give unrelated numbers."""
-    value = (value + 0x9E3779B9) & 0xFFFFFFFF
-    value = ((value ^ (value >> 16)) * 0x85EBCA6B) & 0xFFFFFFFF
-    value = ((value ^ (value >> 13)) * 0xC2B2AE35) & 0xFFFFFFFF
-    return value ^ (value >> 16)

@@ -6,14 +6,14 @@ Combines the state of Ray's scheduler and of its autoscaler.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import ray
 from ray.util.placement_group import PlacementGroup, placement_group_table
 
-from workloads.exits import Exit, WorkloadError
+from workloads.exits import WorkloadError
 
 REQUEST_LESS = "request less with --nodes and --per-node, or free what holds them: rdma-ray list"
 FIRST_REPORT_S, NEXT_REPORT_S = 2, 15
@@ -138,24 +138,6 @@ def wait_for_nodes(
             raise WorkloadError(too_late(request, seen, wait_s, state))
         on_event("waiting", text=waiting(request, seen), seconds=round(waited))
         pause = min(NEXT_REPORT_S, wait_s - waited)
-
-
-def answers(references: Sequence[Any], timeout_s: float, hang: Callable[[list[int]], str]) -> list[Any]:
-    """Return the answers in the order of the references.
-
-    An actor's own error is raised as soon as it fails, while others may still wait for it. If answers are missing after
-    `timeout_s` seconds, WorkloadError has the code HANG and the message of `hang` for their indexes.
-    """
-    pending = list(references)
-    deadline = time.monotonic() + timeout_s
-    while pending:
-        done, pending = ray.wait(pending, timeout=max(0.0, deadline - time.monotonic()))
-        if not done:
-            silent = [index for index, reference in enumerate(references) if reference in pending]
-            raise WorkloadError(hang(silent), Exit.HANG)
-        ray.get(done)
-    found: list[Any] = ray.get(list(references))
-    return found
 
 
 def read(kind: str, group_id: str) -> Scheduling:

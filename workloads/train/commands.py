@@ -1,21 +1,25 @@
 """`rdma-ray train …`: the commands that train a model and show what a run did.
 
-Imports of ray, torch and matplotlib stay inside the commands to keep help fast.
+Imports of matplotlib stay inside the commands to keep help fast.
 """
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from cyclopts import App, Parameter
+from rich.console import Console
 
+from infra.outputs import Outputs
+from workloads.client.run import run_job
+from workloads.client.stack import read_outputs
+from workloads.client.view import write_file
 from workloads.options import Flat, JobOptions
+from workloads.train import report
 from workloads.train.options import ConvNeXtOptions, DigitsOptions, RunOptions
-
-if TYPE_CHECKING:
-    from infra.outputs import Outputs
+from workloads.train.request import environment, resolve, resolve_convnext
 
 train = App(name="train", help="Train a model, with checkpoints.")
 
@@ -33,9 +37,6 @@ def digits(
     Exit codes: 0 as accurate as requested, 1 error, 2 less accurate, or stopped
     before its end.
     """
-    from workloads.client.stack import read_outputs
-    from workloads.train.request import resolve
-
     outputs = read_outputs(job)
     return _run(outputs, resolve(outputs, options), out, job)
 
@@ -51,9 +52,6 @@ def convnext(
     Exit codes: 0 trained to the end, 1 error, 2 stopped before its end (continue
     by --resume), 3 gradients that differ between ranks.
     """
-    from workloads.client.stack import read_outputs
-    from workloads.train.request import resolve_convnext
-
     outputs = read_outputs(job)
     request, notes = resolve_convnext(outputs, options)
     for note in notes:
@@ -82,10 +80,6 @@ def train_report(
 
     Exit codes: 0 shown, whatever the result; 1 unreadable, or it cannot be written.
     """
-    from rich.console import Console
-
-    from workloads.client.view import write_file
-    from workloads.train import report
     from workloads.train.plot import picture, write_report
     from workloads.train.result import Result
 
@@ -101,9 +95,5 @@ def train_report(
 
 
 def _run(outputs: Outputs, request: RunOptions, out: Path | None, job: JobOptions) -> int:
-    from workloads.client.run import run_job
-    from workloads.interfaces import interface_of
-    from workloads.train.request import environment
-
-    variables = environment(request, interface_of("127.0.0.1") if outputs.target == "local" else None)
+    variables = environment(request, outputs)
     return run_job(outputs, "train", request.model_dump_json(), job, environment=variables, out=out)

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from infra.outputs import Outputs
 from workloads.client.run import new_id
 from workloads.exits import WorkloadError
+from workloads.interfaces import interface_of
 from workloads.train.options import ConvNeXtOptions, ConvNeXtSettings, RunOptions, Single
 from workloads.train.result import Result
 
@@ -111,8 +112,9 @@ def single(file: Path, options: ConvNeXtOptions) -> Single:
     return Single(images_per_s=result.figures.images_per_s, file=str(file))
 
 
-def environment(options: RunOptions, loopback: str | None) -> dict[str, str]:
-    """Return the job's variables. `loopback` is the network interface of a cluster on one machine, else None."""
+def environment(options: RunOptions, outputs: Outputs) -> dict[str, str]:
+    """Return the job's variables."""
+    loopback = interface_of("127.0.0.1") if outputs.target == "local" else None
     return {
         # Ray's default is 60 s. Scaling from zero takes minutes, and so does a first import of torch.
         "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": str(options.wait),
