@@ -13,17 +13,17 @@ from typing import Any
 import pulumi
 from pulumi import ResourceOptions
 from pulumi_aws import eks
-from pulumi_kubernetes.helm.v3 import Release, RepositoryOptsArgs
+from pulumi_kubernetes.helm.v3 import Release
 
 from infra.catalog.pins import EKS_ADDONS, Chart
 from infra.eks.iam import Role
 from infra.eks.names import EksNames
+from infra.kubernetes.resources import helm_release, mirrored
 
 BEFORE_NODES = ("eks-pod-identity-agent", "kube-proxy", "vpc-cni")
 ACCOUNTS = {"vpc-cni": "aws-node"}
 """ServiceAccounts of the add-ons that have a role."""
 CHART_NAMESPACE = "kube-system"
-CHART_TIMEOUT_S = 600
 
 CONFIGURATION: Mapping[str, Mapping[str, Any]] = {
     "vpc-cni": {
@@ -81,25 +81,6 @@ class Addons(pulumi.ComponentResource):
 
 
 def chart_release(chart: Chart, values: Mapping[str, Any], opts: ResourceOptions, *, mirror: str | None) -> Release:
-    """Register a release of a Helm chart in kube-system, under the chart's name.
-
-    The image is added to `values`, from the registry `mirror`, or from its own registry if that is None.
-    """
-    return Release(
-        chart.name,
-        name=chart.name,
-        chart=chart.name,
-        version=chart.version,
-        repository_opts=RepositoryOptsArgs(repo=chart.repository),
-        namespace=CHART_NAMESPACE,
-        # A release that does not become ready is rolled back, so the next `up` starts from a clean state.
-        atomic=True,
-        timeout=CHART_TIMEOUT_S,
-        values={**values, "image": {"repository": mirrored(chart.image, mirror)}},
-        opts=opts,
-    )
-
-
-def mirrored(repository: str, mirror: str | None) -> str:
-    """Return an image's repository in a mirror, if any: quay.io/kuberay/operator becomes MIRROR/kuberay/operator."""
-    return repository if mirror is None else f"{mirror.rstrip('/')}/{repository.partition('/')[2]}"
+    """Register a chart in kube-system, with its image from the registry `mirror`, or its own registry if None."""
+    image = {"repository": mirrored(chart.image, mirror)}
+    return helm_release(chart.name, chart, opts, values={**values, "image": image})

@@ -5,7 +5,7 @@ No resource needs a call to AWS before it is created, so a first preview works w
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pulumi
@@ -15,8 +15,7 @@ from pulumi import ResourceOptions
 
 from infra.catalog.aws import zone_region
 from infra.catalog.machines import EKS_CATALOG, EksMachine
-from infra.catalog.pins import KUBERAY, KUEUE
-from infra.eks.addons import BEFORE_NODES, Addons, mirrored
+from infra.eks.addons import BEFORE_NODES, Addons
 from infra.eks.autoscaler import Autoscaler, AutoscalerRights
 from infra.eks.cluster import EksCluster
 from infra.eks.device_plugins import DevicePlugins
@@ -28,11 +27,9 @@ from infra.eks.node_groups import GpuNodes, NodeArgs, SystemNodes
 from infra.eks.pod import HEAD_ENVIRONMENT, gpu_pod, queue_args
 from infra.eks.security_groups import EfaSecurityGroup
 from infra.eks.storage import SharedFileSystem, SharedVolume, fsx_folder
-from infra.kubernetes.indexed_job import ray_workload
-from infra.kubernetes.operators import OperatorsArgs, install_operators
-from infra.kubernetes.pods import SharedFolder
-from infra.kubernetes.queues import Queue
-from infra.kubernetes.workload import RayArgs
+from infra.kubernetes.operators import install_operators
+from infra.kubernetes.pods import RayArgs
+from infra.kubernetes.workload import Workload
 from infra.outputs import cloud_outputs
 from infra.settings import EksSettings, Problem, SettingsError
 
@@ -71,25 +68,15 @@ def region_problems(settings: EksSettings, region: str | None) -> list[Problem]:
     ]
 
 
-def ray_args(
-    settings: EksSettings,
-    name: str,
-    *,
-    folder: SharedFolder | None = None,
-    queue: Queue | None = None,
-    depends_on: Sequence[pulumi.Resource] = (),
-) -> RayArgs:
-    """Return the arguments of the stack's RayCluster, RayJob or Indexed Job, with the given name."""
+def ray_args(settings: EksSettings, name: str) -> RayArgs:
+    """Return the arguments of the stack's RayCluster, RayJob or Indexed Job, without what depends on resources."""
     return RayArgs(
         settings=settings,
         name=name,
         pod=gpu_pod(settings, EKS_CATALOG[settings.nodes.machine]),
-        folder=folder,
         head_selector=SYSTEM_NODES,
         head_environment=HEAD_ENVIRONMENT,
         metrics_namespace=METRICS_NAMESPACE,
-        queue=queue,
-        depends_on=depends_on,
     )
 
 
@@ -149,24 +136,20 @@ class EksStack(pulumi.ComponentResource):
             folder = fsx_folder(storage, volume.name)
         # Operators and the pods of an Indexed Job find Services by name, which needs this add-on.
         dns = addons["coredns"]
-        operators = install_operators(
-            OperatorsArgs(
-                node_selector=SYSTEM_NODES,
-                depends_on=[system, dns],
-                kuberay=settings.ray.mode != "indexed-job",
-                queue=queue_args(settings, machine) if settings.queue == "kueue" else None,
-                kuberay_image=mirrored(KUBERAY.image, mirror),
-                kueue_image=mirrored(KUEUE.image, mirror),
-            ),
+        operators, cluster_queue = install_operators(
             inside,
+            node_selector=SYSTEM_NODES,
+            depends_on=[system, dns],
+            kuberay=settings.ray.mode != "indexed-job",
+            queue=queue_args(settings, machine) if settings.queue == "kueue" else None,
+            mirror=mirror,
         )
         needs_dns = [dns] if settings.ray.mode == "indexed-job" else []
-        args = ray_args(
-            settings,
-            names.named("ray"),
+        args = replace(
+            ray_args(settings, names.named("ray")),
             folder=folder,
-            queue=operators.queue,
-            depends_on=[gpu, *plugins, *needs_dns, *operators.releases],
+            cluster_queue=cluster_queue,
+            depends_on=[gpu, *plugins, *needs_dns, *operators],
         )
-        self.kubeconfig, self.token = cluster.kubeconfig, ray_workload(args, inside).token
+        self.kubeconfig, self.token = cluster.kubeconfig, Workload("ray", args, inside).token
         self.register_outputs({})

@@ -47,5 +47,5 @@ class Dranet(pulumi.ComponentResource):
     def __init__(self, name: str, opts: ResourceOptions | None = None) -> None:
         super().__init__("rdma-ray:gke:Dranet", name, {}, opts)
         own = ResourceOptions(parent=self)
-        self.release = helm_release(name, DRANET, name, namespace="kube-system", create_namespace=None, opts=own)
+        self.release = helm_release(name, DRANET, own)
         self.register_outputs({"version": DRANET.version})

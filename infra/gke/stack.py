@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import replace
 from ipaddress import IPv4Network
 from typing import Any
 
@@ -22,11 +22,9 @@ from infra.gke.pod import GVNIC_NETWORK, SYSTEM_NODES, gpu_pod, rdma_network
 from infra.gke.queue import queue_args
 from infra.gke.site import Site
 from infra.gke.storage import BucketAccess, BucketAccessArgs, gcs_folder
-from infra.kubernetes.indexed_job import ray_workload
-from infra.kubernetes.operators import OperatorsArgs, install_operators
-from infra.kubernetes.pods import HEAD_ACCOUNT, WORKER_ACCOUNT, SharedFolder
-from infra.kubernetes.queues import Queue
-from infra.kubernetes.workload import RayArgs
+from infra.kubernetes.operators import install_operators
+from infra.kubernetes.pods import HEAD_ACCOUNT, WORKER_ACCOUNT, RayArgs, SharedFolder
+from infra.kubernetes.workload import Workload
 from infra.outputs import cloud_outputs
 from infra.settings import GkeSettings, Problem, SettingsError
 
@@ -64,24 +62,14 @@ def project_problems(project: str | None) -> list[Problem]:
     ]
 
 
-def ray_args(
-    settings: GkeSettings,
-    name: str,
-    *,
-    folder: SharedFolder | None = None,
-    queue: Queue | None = None,
-    depends_on: Sequence[pulumi.Resource] = (),
-) -> RayArgs:
-    """Return the arguments of the stack's RayCluster, RayJob or Indexed Job, with the given name."""
+def ray_args(settings: GkeSettings, name: str) -> RayArgs:
+    """Return the arguments of the stack's RayCluster, RayJob or Indexed Job, without what depends on resources."""
     return RayArgs(
         settings=settings,
         name=name,
         pod=gpu_pod(settings, GKE_CATALOG[settings.nodes.machine]),
-        folder=folder,
         head_selector=SYSTEM_NODES,
         metrics_namespace=METRICS_NAMESPACE,
-        queue=queue,
-        depends_on=depends_on,
     )
 
 
@@ -154,24 +142,22 @@ class GkeStack(pulumi.ComponentResource):
         if settings.compute_class:
             drivers.append(ComputeClass("compute-class", pools, inside).resource)
         queue = queue_args(settings, machine) if settings.queue == "kueue" else None
-        operators = install_operators(
-            OperatorsArgs(
-                node_selector=SYSTEM_NODES,
-                depends_on=[cluster.system_pool],
-                webhook_access=[self._webhook_access(network, cluster)] if queue else [],
-                kuberay=settings.ray.mode != "indexed-job",
-                queue=queue,
-            ),
+        operators, cluster_queue = install_operators(
             inside,
+            node_selector=SYSTEM_NODES,
+            depends_on=[cluster.system_pool],
+            webhook_access=[self._webhook_access(network, cluster)] if queue else [],
+            kuberay=settings.ray.mode != "indexed-job",
+            queue=queue,
         )
-        args = ray_args(
-            settings,
-            self.site.named("ray"),
+        args = replace(
+            ray_args(settings, self.site.named("ray")),
             folder=self._folder(cluster),
-            queue=operators.queue,
-            depends_on=[*pools.pools, *drivers, *operators.releases],
+            cluster_queue=cluster_queue,
+            max_run_s=queue.max_run_s if queue else None,
+            depends_on=[*pools.pools, *drivers, *operators],
         )
-        return ray_workload(args, inside).token
+        return Workload("ray", args, inside).token
 
     def _webhook_access(self, network: ClusterNetwork, cluster: GkeCluster) -> pulumi.Resource:
         return WebhookAccess(

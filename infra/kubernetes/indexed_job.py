@@ -1,15 +1,12 @@
-"""Indexed Job whose pods form a Ray cluster and run one entry point, without any operator.
+"""Spec of an Indexed Job whose pods form a Ray cluster and run one entry point, without any operator.
 
-Pod 0 is the head and also a worker, since it has the GPUs of its node. The pods run the package `indexed_job_pod`.
+Pod 0 is the head and also a worker, since it has the GPUs of its node. The pods run the package `indexed_job_pod`. This
+module imports no Pulumi.
 """
 
 from __future__ import annotations
 
-from typing import Any, cast
-
-import pulumi
-from pulumi import ResourceOptions
-from pulumi_kubernetes import batch, core, meta
+from typing import Any
 
 from infra.kubernetes.pods import (
     CLIENT_PORT,
@@ -19,23 +16,14 @@ from infra.kubernetes.pods import (
     METRICS_PORT,
     SCRIPTS,
     WORKER_ACCOUNT,
+    RayArgs,
     folder_preparation,
     indexed_job_spec,
     node_wait_s,
     one_pod_per_node,
     ray_authentication,
     ray_template,
-    script_files,
     variable,
-)
-from infra.kubernetes.ray_cluster import RayCluster, RayJob
-from infra.kubernetes.workload import (
-    RayArgs,
-    replacing_other_modes,
-    supporting_resources,
-    workload_metadata,
-    workload_options,
-    workload_spec,
 )
 
 ON_EVERY_POD = "torchrun"
@@ -45,61 +33,14 @@ GRACE_S = 90
 """Seconds that a pod has to stop its entry point, notify the others, and stop Ray: at most 20 s each."""
 
 
-class IndexedJob(pulumi.ComponentResource):
-    """A Ray cluster of fixed size for one entry point, in its own namespace. `token` is secret.
-
-    Another entry point, image or size replaces the Job: the run ends and a new one starts.
-    """
-
-    token: pulumi.Output[str]
-
-    def __init__(self, name: str, args: RayArgs, opts: ResourceOptions | None = None) -> None:
-        type_ = "rdma-ray:kubernetes:IndexedJob"
-        super().__init__(type_, name, {}, replacing_other_modes(type_, opts))
-        own = ResourceOptions(parent=self)
-        supporting = supporting_resources(name, args, own)
-        scripts = core.v1.ConfigMap(
-            f"{name}-scripts",
-            metadata=meta.v1.ObjectMetaArgs(name=_scripts(args), namespace=supporting.namespace),
-            data=script_files(INDEXED_JOB_POD),
-            opts=own,
-        )
-        service = core.v1.Service(
-            f"{name}-head",
-            metadata=meta.v1.ObjectMetaArgs(
-                name=head_service(args),
-                namespace=supporting.namespace,
-                # It has no endpoint until the head has a node, which may take hours.
-                annotations={"pulumi.com/skipAwait": "true"},
-            ),
-            spec=cast("core.v1.ServiceSpecArgsDict", head_service_spec(args)),
-            opts=own,
-        )
-        batch.v1.Job(
-            name,
-            metadata=workload_metadata(args, supporting.namespace),
-            # The SDK passes Kubernetes' field names on unchanged.
-            spec=cast("batch.v1.JobSpecArgsDict", workload_spec(args, job_spec(args))),
-            opts=workload_options(self, args, [*supporting.resources, scripts, service]),
-        )
-        self.token = supporting.token
-        self.register_outputs({"namespace": supporting.namespace})
-
-
-def ray_workload(args: RayArgs, opts: ResourceOptions) -> RayCluster | RayJob | IndexedJob:
-    """Create the component that `ray.mode` selects."""
-    match args.settings.ray.mode:
-        case "cluster":
-            return RayCluster("ray", args, opts)
-        case "job":
-            return RayJob("ray", args, opts)
-        case "indexed-job":
-            return IndexedJob("ray", args, opts)
-
-
 def head_service(args: RayArgs) -> str:
     """Return the name of the head's Service, formed as KubeRay forms it."""
     return f"{args.name}-head-svc"
+
+
+def scripts(args: RayArgs) -> str:
+    """Return the name of the ConfigMap with the pods' scripts."""
+    return f"{args.name}-scripts"
 
 
 def head_service_spec(args: RayArgs) -> dict[str, Any]:
@@ -159,7 +100,7 @@ def job_spec(args: RayArgs) -> dict[str, Any]:
         "automountServiceAccountToken": False,
         "terminationGracePeriodSeconds": GRACE_S,
         "affinity": one_pod_per_node(args.labels),
-        "volumes": [*pod["volumes"], {"name": "scripts", "configMap": {"name": _scripts(args)}}],
+        "volumes": [*pod["volumes"], {"name": "scripts", "configMap": {"name": scripts(args)}}],
     }
     template = ray_template(node, spec, folder=args.folder, annotations=args.pod.annotations, labels=args.labels)
     return {**indexed_job_spec("ray-node", args.settings.ray.max_workers), "template": template}
@@ -186,10 +127,6 @@ def _arguments(args: RayArgs) -> list[str]:
         "--ray-head=--dashboard-host=0.0.0.0",
         f"--entrypoint={args.entrypoint}",
     ]
-
-
-def _scripts(args: RayArgs) -> str:
-    return f"{args.name}-scripts"
 
 
 def _field(name: str, path: str) -> dict[str, Any]:

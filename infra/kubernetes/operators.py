@@ -4,26 +4,39 @@ The Kubernetes providers of both clouds leave enableSecretMutable and enableConf
 pulumi-kubernetes 4.34.2). Two objects change by content, Ray's token and the scripts of an Indexed Job, and running
 pods have already read both. New content therefore replaces the object in a preview, and `rdma-ray:protect` rejects the
 replacement until someone has reviewed it.
+
+Kueue protects each object with a finalizer as long as another object refers to it. Resources are therefore deleted in
+this order: workload, LocalQueue, ClusterQueue, flavors and check, and last the controller, which removes the
+finalizers. Kueue's CRDs are templates of the chart: they are deleted with the release, and every queue with them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from typing import Any
 
 import pulumi
+import yaml
 from pulumi import ResourceOptions
 
-from infra.catalog.pins import KUBERAY, KUEUE
+from infra.catalog.pins import KUBERAY, KUEUE, KUEUE_TAG
+from infra.kubernetes import queue_objects as objects
 from infra.kubernetes.pods import KUBERAY_NAMESPACE
-from infra.kubernetes.queue_objects import QueueArgs
-from infra.kubernetes.queues import Kueue, Queue, Queues
-from infra.kubernetes.resources import helm_release
+from infra.kubernetes.queue_objects import KUEUE_NAMESPACE, QueueArgs
+from infra.kubernetes.resources import custom_resource, helm_release, mirrored
 
 
-@dataclass(frozen=True, kw_only=True)
-class OperatorsArgs:
-    """Arguments of the operators.
+def install_operators(
+    opts: ResourceOptions,
+    *,
+    node_selector: Mapping[str, str],
+    depends_on: Sequence[pulumi.Resource],
+    webhook_access: Sequence[pulumi.Resource] = (),
+    kuberay: bool,
+    queue: QueueArgs | None,
+    mirror: str | None = None,
+) -> tuple[list[pulumi.Resource], pulumi.Resource | None]:
+    """Install the operators and create the queue; return the releases that Ray needs, and the ClusterQueue, if any.
 
     Args:
         node_selector: Nodes that the operators run on.
@@ -31,49 +44,18 @@ class OperatorsArgs:
         webhook_access: Resources that the control plane needs to call Kueue's webhook.
         kuberay: Whether the workload needs KubeRay.
         queue: The queue to create with Kueue; None for neither.
-        kuberay_image: Repository of KubeRay's image; another one for clusters that reach only a mirror.
-        kueue_image: Repository of Kueue's image.
+        mirror: Registry of the operators' images; None for their own registries.
     """
-
-    node_selector: Mapping[str, str]
-    depends_on: Sequence[pulumi.Resource]
-    webhook_access: Sequence[pulumi.Resource] = ()
-    kuberay: bool
-    queue: QueueArgs | None
-    kuberay_image: str = KUBERAY.image
-    kueue_image: str = KUEUE.image
-
-
-@dataclass(frozen=True, kw_only=True)
-class Operators:
-    """The installed operators.
-
-    Args:
-        releases: Releases that the workload depends on.
-        queue: The queue that admits the workload; None without a queue.
-    """
-
-    releases: Sequence[pulumi.Resource]
-    queue: Queue | None
-
-
-def install_operators(args: OperatorsArgs, opts: ResourceOptions) -> Operators:
-    """Install the operators and create the queue."""
-    releases = [KubeRay("kuberay", args, opts).release] if args.kuberay else []
-    if args.queue is None:
-        return Operators(releases=releases, queue=None)
-    kueue = Kueue(
-        "kueue",
-        args.queue,
-        opts,
-        node_selector=args.node_selector,
-        image=args.kueue_image,
-        # KubeRay first: Kueue's webhook for Ray's kinds answers only after their CRDs are installed, and until then the
-        # API server rejects every object of these kinds.
-        depends_on=[*args.depends_on, *args.webhook_access, *releases],
-    )
-    queues = Queues("queue", args.queue, opts, release=kueue.release)
-    return Operators(releases=releases, queue=Queue(cluster_queue=queues.cluster_queue, max_run_s=args.queue.max_run_s))
+    releases: list[pulumi.Resource] = []
+    if kuberay:
+        releases.append(KubeRay("kuberay", node_selector, depends_on, opts, mirror=mirror).release)
+    if queue is None:
+        return releases, None
+    # KubeRay first: Kueue's webhook for Ray's kinds answers only after their CRDs are installed, and until then the API
+    # server rejects every object of these kinds.
+    needs = [*depends_on, *webhook_access, *releases]
+    kueue = Kueue("kueue", queue, node_selector, needs, opts, mirror=mirror)
+    return releases, Queues("queue", queue, opts, release=kueue.release).cluster_queue
 
 
 class KubeRay(pulumi.ComponentResource):
@@ -83,23 +65,78 @@ class KubeRay(pulumi.ComponentResource):
     same cluster.
     """
 
-    def __init__(self, name: str, args: OperatorsArgs, opts: ResourceOptions | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        node_selector: Mapping[str, str],
+        depends_on: Sequence[pulumi.Resource],
+        opts: ResourceOptions,
+        *,
+        mirror: str | None,
+    ) -> None:
         super().__init__("rdma-ray:kubernetes:KubeRay", name, {}, opts)
-        self.release = helm_release(
-            name,
-            KUBERAY,
-            "kuberay-operator",
-            namespace=KUBERAY_NAMESPACE,
-            values={
-                "nodeSelector": dict(args.node_selector),
-                "image": {"repository": args.kuberay_image},
-                # The chart's default is 0.1 CPU and 512 MiB, the memory for 500 pods (its values, 002c26b0).
-                "resources": {
-                    "requests": {"cpu": "100m", "memory": "512Mi"},
-                    "limits": {"cpu": "500m", "memory": "1Gi"},
-                },
+        values = {
+            "nodeSelector": dict(node_selector),
+            "image": {"repository": mirrored(KUBERAY.image, mirror)},
+            # The chart's default is 0.1 CPU and 512 MiB, the memory for 500 pods (its values, 002c26b0).
+            "resources": {
+                "requests": {"cpu": "100m", "memory": "512Mi"},
+                "limits": {"cpu": "500m", "memory": "1Gi"},
             },
-            # The release waits until the operator runs, which needs a node.
-            opts=ResourceOptions(parent=self, depends_on=args.depends_on),
-        )
+        }
+        # The release waits until the operator runs, which needs a node.
+        own = ResourceOptions(parent=self, depends_on=depends_on)
+        self.release = helm_release(name, KUBERAY, own, values=values, namespace=KUBERAY_NAMESPACE)
         self.register_outputs({"version": KUBERAY.version})
+
+
+class Kueue(pulumi.ComponentResource):
+    """Kueue's controller in its own namespace. Queues depend on `release`."""
+
+    def __init__(
+        self,
+        name: str,
+        queue: QueueArgs,
+        node_selector: Mapping[str, str],
+        depends_on: Sequence[pulumi.Resource],
+        opts: ResourceOptions,
+        *,
+        mirror: str | None,
+    ) -> None:
+        super().__init__("rdma-ray:kubernetes:Kueue", name, {}, opts)
+        # The tag is a release; Always would contact the registry at every restart.
+        image = {"repository": mirrored(KUEUE.image, mirror), "tag": KUEUE_TAG, "pullPolicy": "IfNotPresent"}
+        values = {
+            "controllerManager": {"nodeSelector": dict(node_selector), "manager": {"image": image}},
+            "managerConfig": {"controllerManagerConfigYaml": yaml.safe_dump(objects.configuration(queue))},
+        }
+        # The release waits until the controller answers, which needs a node and a path from the control plane.
+        own = ResourceOptions(parent=self, depends_on=depends_on)
+        self.release = helm_release(name, KUEUE, own, values=values, namespace=KUEUE_NAMESPACE)
+        self.register_outputs({"version": KUEUE.version})
+
+
+class Queues(pulumi.ComponentResource):
+    """The ClusterQueue and the objects that it refers to. The LocalQueue is created with the workload.
+
+    Args:
+        release: Kueue's release, which installs the CRDs and webhooks of these objects.
+    """
+
+    def __init__(self, name: str, args: QueueArgs, opts: ResourceOptions, *, release: pulumi.Resource) -> None:
+        super().__init__("rdma-ray:kubernetes:Queues", name, {}, opts)
+        levels = objects.topology(args)
+        topology = [self._object("topology", levels, [release])] if levels else []
+        # The API server rejects a flavor whose topology does not exist.
+        needs = [
+            self._object(f"flavor-{flavor['metadata']['name']}", flavor, [release, *topology])
+            for flavor in objects.resource_flavors(args)
+        ]
+        for config, check in [objects.provisioning(args)] if args.provisioned else []:
+            # The check refers to the configuration, and the ClusterQueue to the check.
+            needs.append(self._object("check", check, [self._object("provisioning", config, [release])]))
+        self.cluster_queue = self._object("cluster-queue", objects.cluster_queue(args), needs)
+        self.register_outputs({})
+
+    def _object(self, name: str, body: Mapping[str, Any], depends_on: Sequence[pulumi.Resource]) -> pulumi.Resource:
+        return custom_resource(f"queue-{name}", body, ResourceOptions(parent=self, depends_on=depends_on))

@@ -1,4 +1,4 @@
-"""Names, ports and pod parts that RayCluster, RayJob, Indexed Job and NCCL Job share. Imports no Pulumi."""
+"""Names, ports, arguments and pod parts that RayCluster, RayJob, Indexed Job and NCCL Job share. Imports no Pulumi."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING, Any
 from infra.catalog.capacity import longest_wait_s
 
 if TYPE_CHECKING:
+    import pulumi
+
+    from infra.fabric import GpuPod, Variable
     from infra.settings import CloudSettings
 
 NAMESPACE = "ray"
@@ -71,6 +74,54 @@ class SharedFolder:
     volume: Mapping[str, Any]
     objects: Sequence[Mapping[str, Any]] = ()
     prepare: Sequence[str] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RayArgs:
+    """Arguments of a RayCluster, RayJob or Indexed Job.
+
+    Args:
+        name: Name of the RayCluster, RayJob or Job, and prefix of the names of its supporting resources.
+        pod: Requirements of a worker pod that owns the GPUs and NICs of its node.
+        head_selector: Labels of the nodes for the head, which have no GPUs.
+        head_environment: Variables that the head needs on this cloud.
+        metrics_namespace: Namespace whose pods may read metrics.
+        folder: The shared folder; None without one.
+        cluster_queue: ClusterQueue of the queue that admits the workload; None without one.
+        max_run_s: Maximum run time of queued nodes, in seconds; None without queued provisioning.
+        depends_on: Resources created before the pods and deleted after them: operators, node pools, drivers.
+    """
+
+    settings: CloudSettings
+    name: str
+    pod: GpuPod
+    head_selector: Mapping[str, str]
+    head_environment: Sequence[Variable] = ()
+    metrics_namespace: str
+    folder: SharedFolder | None = None
+    cluster_queue: pulumi.Resource | None = None
+    max_run_s: int | None = None
+    depends_on: Sequence[pulumi.Resource] = ()
+
+    @property
+    def entrypoint(self) -> str:
+        """Command line of a RayJob or an Indexed Job."""
+        return str(self.settings.ray.entrypoint)
+
+    @property
+    def autoscaled(self) -> bool:
+        """Whether Ray's autoscaler changes the number of workers. A job or a queued cluster has a fixed size."""
+        return self.settings.ray.mode == "cluster" and self.settings.queue == "none"
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """Labels that identify the pods of this workload."""
+        return {"ray.io/cluster" if self.settings.ray.mode == "cluster" else JOB_LABEL: self.name}
+
+    @property
+    def token_secret(self) -> str:
+        """Name of the Secret with Ray's token."""
+        return f"{self.name}-token"
 
 
 def node_wait_s(settings: CloudSettings) -> int:

@@ -1,4 +1,4 @@
-"""RayCluster and RayJob: Ray under KubeRay, as a permanent cluster or for one entry point.
+"""Specs of RayCluster and RayJob: Ray under KubeRay, as a permanent cluster or for one entry point. Imports no Pulumi.
 
 A cluster is a head without GPUs and one group of workers that own their nodes. The specs omit what the operator adds
 (probes, ports for metrics, the dashboard's address).
@@ -8,11 +8,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pulumi
-from pulumi import ResourceOptions
-from pulumi_kubernetes.apiextensions import CustomResource
-
-from infra.catalog.pins import RAY_API
 from infra.kubernetes.pods import (
     ABANDONED_S,
     AUTOSCALER_METRICS_PORT,
@@ -26,19 +21,12 @@ from infra.kubernetes.pods import (
     RECONNECT_S,
     WORKER_ACCOUNT,
     WORKER_GROUP,
+    RayArgs,
     folder_preparation,
     node_wait_s,
     ray_authentication,
     ray_template,
     variable,
-)
-from infra.kubernetes.workload import (
-    RayArgs,
-    replacing_other_modes,
-    supporting_resources,
-    workload_metadata,
-    workload_options,
-    workload_spec,
 )
 
 AUTOSCALER = {"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"cpu": "1", "memory": "1Gi"}}
@@ -54,77 +42,6 @@ Finished, 0.19.2), even if its pods still hold nodes, which would block the next
 shutdownAfterJobFinishes, with which KubeRay accepts no rule that ends the workers before the head
 (ray-operator/controllers/ray/utils/validation.go, 1.6.2). The log is lost except for the status message, which has the
 exit of a failed entry point and the end of its output (Ray 2.60: dashboard/modules/job/job_supervisor.py)."""
-
-FORCE_CONFLICTS = {"pulumi.com/patchForce": "true"}
-"""The worker groups are one list to the API server (no merge key in the CRD of KubeRay 1.6.2). Once the autoscaler has
-written to the list it owns all of it, and an `up` that changes the cluster fails with a conflict unless forced. Forcing
-resets `replicas` and ends no worker: the operator ends only the workers that the autoscaler names."""
-
-
-class RayCluster(pulumi.ComponentResource):
-    """A RayCluster that requires a token, in its own namespace. `token` is secret.
-
-    With a queue the cluster has a fixed size, starts when there is room for all of it, and holds its nodes until it is
-    deleted; any change replaces it.
-    """
-
-    token: pulumi.Output[str]
-
-    def __init__(self, name: str, args: RayArgs, opts: ResourceOptions | None = None) -> None:
-        type_ = "rdma-ray:kubernetes:RayCluster"
-        super().__init__(type_, name, {}, replacing_other_modes(type_, opts))
-        supporting = supporting_resources(name, args, ResourceOptions(parent=self))
-        group = "spec.workerGroupSpecs[0]"
-        CustomResource(
-            name,
-            api_version=RAY_API,
-            kind="RayCluster",
-            metadata=workload_metadata(args, supporting.namespace, FORCE_CONFLICTS if args.autoscaled else None),
-            spec=workload_spec(args, ray_cluster_spec(args)),
-            opts=workload_options(
-                self,
-                args,
-                supporting.resources,
-                # Ray's autoscaler owns both.
-                ignore_changes=[f"{group}.replicas", f"{group}.scaleStrategy"] if args.autoscaled else [],
-                # Another size or template needs another admission: Kueue would end the cluster and start it again. A
-                # replacement shows that in the preview. Also, Kueue owns the list of worker groups after it has written
-                # to it (no merge key in the CRD of KubeRay 1.6.2).
-                replace_on_changes=["spec"] if args.queue else [],
-            ),
-        )
-        self.token = supporting.token
-        self.register_outputs({"namespace": supporting.namespace})
-
-
-class RayJob(pulumi.ComponentResource):
-    """A RayJob whose cluster requires a token, in its own namespace. `token` is secret.
-
-    The operator accepts no change of a running RayJob, so any change replaces it: the run ends and a new one starts.
-    """
-
-    token: pulumi.Output[str]
-
-    def __init__(self, name: str, args: RayArgs, opts: ResourceOptions | None = None) -> None:
-        type_ = "rdma-ray:kubernetes:RayJob"
-        super().__init__(type_, name, {}, replacing_other_modes(type_, opts))
-        supporting = supporting_resources(name, args, ResourceOptions(parent=self))
-        CustomResource(
-            name,
-            api_version=RAY_API,
-            kind="RayJob",
-            metadata=workload_metadata(args, supporting.namespace),
-            spec=workload_spec(args, ray_job_spec(args)),
-            opts=workload_options(
-                self,
-                args,
-                supporting.resources,
-                # KubeRay reads the spec once (ray-operator/controllers/ray/rayjob_controller.go, v1.6.2).
-                replace_on_changes=["spec"],
-            ),
-        )
-        self.token = supporting.token
-        self.register_outputs({"namespace": supporting.namespace})
 
 
 def ray_job_spec(args: RayArgs) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Any
 import pulumi
 from pulumi import ResourceOptions
 from pulumi_kubernetes.apiextensions import CustomResource
-from pulumi_kubernetes.helm.v3 import Release, RepositoryOptsArgs
+from pulumi_kubernetes.helm.v3 import Release
 
 from infra.catalog.pins import EXEC_CREDENTIAL_API, Chart
 
@@ -17,22 +17,21 @@ from infra.catalog.pins import EXEC_CREDENTIAL_API, Chart
 def helm_release(
     name: str,
     chart: Chart,
-    release: str,
-    *,
-    namespace: str,
-    values: Mapping[str, Any] | None = None,
-    create_namespace: bool | None = True,
     opts: ResourceOptions,
+    *,
+    values: Mapping[str, Any] | None = None,
+    namespace: str = "kube-system",
 ) -> Release:
-    """Install a pinned chart as `release`; it is done when its pods are ready."""
+    """Install a pinned chart under its own name; it is done when its pods are ready."""
     return Release(
         name,
-        name=release,
+        # The last part, if the chart's name is an address.
+        name=chart.name.rpartition("/")[2],
         chart=chart.name,
         version=chart.version,
-        repository_opts=RepositoryOptsArgs(repo=chart.repository) if chart.repository else None,
+        repository_opts={"repo": chart.repository} if chart.repository else None,
         namespace=namespace,
-        create_namespace=create_namespace,
+        create_namespace=None if namespace == "kube-system" else True,
         # A release that does not become ready is rolled back, so the next `up` starts from a clean state.
         atomic=True,
         timeout=600,
@@ -41,10 +40,18 @@ def helm_release(
     )
 
 
+def mirrored(repository: str, mirror: str | None) -> str:
+    """Return an image's repository in a mirror, if any: quay.io/kuberay/operator becomes MIRROR/kuberay/operator."""
+    return repository if mirror is None else f"{mirror.rstrip('/')}/{repository.partition('/')[2]}"
+
+
 def custom_resource(
     name: str, body: Mapping[str, Any], opts: ResourceOptions, namespace: pulumi.Input[str] | None = None
 ) -> CustomResource:
-    """Create the object of a manifest, in `namespace` unless it is cluster-scoped."""
+    """Create the object of a manifest, in `namespace` unless it is cluster-scoped.
+
+    The fields pass unchanged, also those of Kubernetes' own kinds.
+    """
     return CustomResource(
         name,
         api_version=body["apiVersion"],

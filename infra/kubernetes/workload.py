@@ -1,4 +1,4 @@
-"""Arguments of RayCluster, RayJob and IndexedJob, and the supporting resources that each of them creates.
+"""The RayCluster, RayJob or Indexed Job that `ray.mode` selects, with its supporting resources in one namespace.
 
 Supporting resources are the namespace, the pods' ServiceAccounts, Ray's token, the NetworkPolicy, the head's
 PodDisruptionBudget, the objects that the pods name, and the LocalQueue. There is no Service for clients and no Ingress:
@@ -7,8 +7,7 @@ PodDisruptionBudget, the objects that the pods name, and the LocalQueue. There i
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any, cast
 
 import pulumi
@@ -16,234 +15,211 @@ import pulumi_random as random
 from pulumi import Alias, ResourceOptions
 from pulumi_kubernetes import core, meta, networking, policy
 
-from infra.fabric import GpuPod, Variable
+from infra.catalog.pins import RAY_API
+from infra.kubernetes.indexed_job import head_service, head_service_spec, job_spec, scripts
 from infra.kubernetes.pods import (
     CLUSTER_SCOPED,
     DASHBOARD_PORT,
     HEAD_ACCOUNT,
-    JOB_LABEL,
+    INDEXED_JOB_POD,
     KUBERAY_LABELS,
     KUBERAY_NAMESPACE,
     METRICS_PORTS,
     NAMESPACE,
     TOKEN_KEY,
     WORKER_ACCOUNT,
-    SharedFolder,
+    RayArgs,
+    script_files,
 )
 from infra.kubernetes.queue_objects import LOCAL_QUEUE, admission_marks, local_queue
-from infra.kubernetes.queues import Queue
+from infra.kubernetes.ray_cluster import ray_cluster_spec, ray_job_spec
 from infra.kubernetes.resources import custom_resource
-from infra.settings import CloudSettings
 
 TOKEN_LENGTH = 43
 """Letters and digits: 256 bits, as many as the tokens that KubeRay generates."""
 
+COMPONENTS = {"cluster": "RayCluster", "job": "RayJob", "indexed-job": "IndexedJob"}
+"""Component of each `ray.mode`."""
 
-@dataclass(frozen=True, kw_only=True)
-class RayArgs:
-    """Arguments of `RayCluster`, `RayJob` and `IndexedJob`.
+NOT_AWAITED = {"pulumi.com/skipAwait": "true"}
+"""Annotation of an object that may become ready after hours: when all pods run, or when the job has succeeded."""
 
-    Args:
-        name: Name of the RayCluster, RayJob or Job, and prefix of the names of its supporting resources.
-        pod: Requirements of a worker pod that owns the GPUs and NICs of its node.
-        folder: The shared folder; None without one.
-        head_selector: Labels of the nodes for the head, which have no GPUs.
-        head_environment: Variables that the head needs on this cloud.
-        metrics_namespace: Namespace whose pods may read metrics.
-        queue: Queue that admits the workload; None without one.
-        depends_on: Resources created before the pods and deleted after them: operators, node pools, drivers.
+FORCE_CONFLICTS = {"pulumi.com/patchForce": "true"}
+"""The worker groups are one list to the API server (no merge key in the CRD of KubeRay 1.6.2). Once the autoscaler has
+written to the list it owns all of it, and an `up` that changes the cluster fails with a conflict unless forced. Forcing
+resets `replicas` and ends no worker: the operator ends only the workers that the autoscaler names."""
+
+
+class Workload(pulumi.ComponentResource):
+    """Ray in its own namespace, where it requires a token. `token` is secret.
+
+    A RayCluster in a queue has a fixed size, starts when there is room for all of it, and holds its nodes until it is
+    deleted; any change replaces it. Any change of a RayJob replaces it too, because the operator accepts none while it
+    runs, and so does another entry point, image or size of an Indexed Job: the run ends and a new one starts.
     """
 
-    settings: CloudSettings
-    name: str
-    pod: GpuPod
-    folder: SharedFolder | None
-    head_selector: Mapping[str, str]
-    head_environment: Sequence[Variable] = ()
-    metrics_namespace: str
-    queue: Queue | None
-    depends_on: Sequence[pulumi.Resource]
-
-    @property
-    def entrypoint(self) -> str:
-        """Command line of a RayJob or an Indexed Job."""
-        return str(self.settings.ray.entrypoint)
-
-    @property
-    def autoscaled(self) -> bool:
-        """Whether Ray's autoscaler changes the number of workers. A job or a queued cluster has a fixed size."""
-        return self.settings.ray.mode == "cluster" and self.settings.queue == "none"
-
-    @property
-    def labels(self) -> dict[str, str]:
-        """Labels that identify the pods of this workload."""
-        return {"ray.io/cluster" if self.settings.ray.mode == "cluster" else JOB_LABEL: self.name}
-
-    @property
-    def token_secret(self) -> str:
-        """Name of the Secret with Ray's token."""
-        return f"{self.name}-token"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Supporting:
-    """The supporting resources of a workload.
-
-    Args:
-        token: Ray's token, secret.
-        resources: Resources that must exist before the first pod.
-    """
-
-    namespace: pulumi.Output[str]
     token: pulumi.Output[str]
-    resources: Sequence[pulumi.Resource]
 
+    def __init__(self, name: str, args: RayArgs, opts: ResourceOptions) -> None:
+        # The supporting resources keep their identity when the mode changes. Without aliases the engine would create
+        # the new namespace before it deletes the old one of the same name.
+        types = {mode: f"rdma-ray:kubernetes:{component}" for mode, component in COMPONENTS.items()}
+        own_type = types.pop(args.settings.ray.mode)
+        aliases = ResourceOptions(aliases=[Alias(type_=other) for other in types.values()])
+        super().__init__(own_type, name, {}, ResourceOptions.merge(opts, aliases))
+        self._name, self._args, self._own = name, args, ResourceOptions(parent=self)
+        self._operated = args.settings.ray.mode != "indexed-job"
+        namespace = core.v1.Namespace(name, metadata={"name": NAMESPACE}, opts=self._own)
+        self._namespace = namespace.metadata["name"]
+        password = random.RandomPassword(f"{name}-token", length=TOKEN_LENGTH, special=False, opts=self._own)
+        self.token = pulumi.Output.secret(password.result)
+        self._ray([*self._supporting(password.result), *(() if self._operated else self._scripts_and_service())])
+        self.register_outputs({"namespace": self._namespace})
 
-def supporting_resources(name: str, args: RayArgs, opts: ResourceOptions) -> Supporting:
-    """Create the supporting resources; `name` is the prefix of their names in the stack."""
-    operated = args.settings.ray.mode != "indexed-job"
-    resource = core.v1.Namespace(name, metadata=meta.v1.ObjectMetaArgs(name=NAMESPACE), opts=opts)
-    namespace = resource.metadata["name"]
-    accounts = [
-        core.v1.ServiceAccount(
-            account,
-            metadata=meta.v1.ObjectMetaArgs(name=account, namespace=namespace),
-            # KubeRay grants the autoscaler's permissions to the head's account. No other pod calls the API server.
-            automount_service_account_token=account == HEAD_ACCOUNT and args.autoscaled,
-            opts=opts,
+    def _ray(self, supporting: list[pulumi.Resource]) -> None:
+        """Create the RayCluster, RayJob or Job.
+
+        Kueue's changes of the pod templates (labels of the flavor's nodes, annotations of the request) do not show in a
+        preview: they concern other fields, or set the same values (`gpu_pod` of the cloud).
+        """
+        args, mode, queued = self._args, self._args.settings.ray.mode, self._args.cluster_queue is not None
+        if mode == "indexed-job":
+            api, kind, spec = "batch/v1", "Job", job_spec(args)
+        else:
+            api, kind = RAY_API, COMPONENTS[mode]
+            spec = ray_cluster_spec(args) if mode == "cluster" else ray_job_spec(args)
+        labels, marks = admission_marks(LOCAL_QUEUE, args.max_run_s) if queued else ({}, {})
+        annotations = {**NOT_AWAITED, **(FORCE_CONFLICTS if args.autoscaled else {}), **marks}
+        metadata = {"name": args.name, "annotations": annotations, **({"labels": labels} if labels else {})}
+        # Kueue's webhook also sets `suspend`; set here, it applies even while the webhook does not answer.
+        suspended = {"suspend": True} if queued else {}
+        group = "spec.workerGroupSpecs[0]"
+        # A RayCluster of another size or template needs another admission: Kueue would end the cluster and start it
+        # again, which a replacement shows in the preview. Also, Kueue owns the list of worker groups after it has
+        # written to it (no merge key in the CRD of KubeRay 1.6.2). Of a RayJob, KubeRay reads the spec once
+        # (ray-operator/controllers/ray/rayjob_controller.go, v1.6.2).
+        replaced_whole = mode == "job" or (mode == "cluster" and queued)
+        options = ResourceOptions(
+            parent=self,
+            # The pods name all of these, and the NetworkPolicy must exist before the first port opens.
+            depends_on=[*supporting, *args.depends_on],
+            ignore_changes=[
+                # Ray's autoscaler owns both.
+                *([f"{group}.replicas", f"{group}.scaleStrategy"] if args.autoscaled else []),
+                # Kueue owns it.
+                *(["spec.suspend"] if queued else []),
+            ],
+            # Kueue moves no running workload into or out of a queue (pkg/controller/jobframework/validation.go,
+            # 0.19.2).
+            replace_on_changes=[*(["spec"] if replaced_whole else []), "metadata.labels"],
+            # The name is fixed.
+            delete_before_replace=True,
         )
-        for account in ((HEAD_ACCOUNT, WORKER_ACCOUNT) if operated else (WORKER_ACCOUNT,))
-    ]
-    password = random.RandomPassword(f"{name}-token", length=TOKEN_LENGTH, special=False, opts=opts)
-    secret = core.v1.Secret(
-        f"{name}-token",
-        metadata=meta.v1.ObjectMetaArgs(name=args.token_secret, namespace=namespace),
-        string_data={TOKEN_KEY: password.result},
-        opts=opts,
-    )
-    ingress = networking.v1.NetworkPolicy(
-        f"{name}-ingress",
-        metadata=meta.v1.ObjectMetaArgs(name=f"{args.name}-ingress", namespace=namespace),
-        spec=_ingress(args.labels, args.metrics_namespace, operated=operated),
-        opts=opts,
-    )
-    if operated:
-        policy.v1.PodDisruptionBudget(
-            f"{name}-head",
-            metadata=meta.v1.ObjectMetaArgs(name=f"{args.name}-head", namespace=namespace),
-            # The loss of the head ends every job, so an upgrade of its node waits (on GKE up to an hour). Workers have
-            # no budget: it does not keep clouds from reclaiming GPU nodes, and idle nodes should be removed.
-            spec=policy.v1.PodDisruptionBudgetSpecArgs(
-                # Not max_unavailable=0: a RayCluster has no scale subresource, so the controller cannot count the
-                # expected pods and the budget fails to sync (seen with Kubernetes 1.36.1, 2026-11-21).
-                min_available=1,
-                selector=meta.v1.LabelSelectorArgs(match_labels={**args.labels, "ray.io/node-type": "head"}),
-            ),
-            opts=opts,
+        body = {"apiVersion": api, "kind": kind, "metadata": metadata, "spec": {**suspended, **spec}}
+        custom_resource(self._name, body, options, self._namespace)
+
+    def _supporting(self, password: pulumi.Output[str]) -> list[pulumi.Resource]:
+        """Create what must exist before the first pod, and the head's PodDisruptionBudget."""
+        name, args, own = self._name, self._args, self._own
+        accounts = [
+            core.v1.ServiceAccount(
+                account,
+                metadata={"name": account, "namespace": self._namespace},
+                # KubeRay grants the autoscaler's permissions to the head's account. No other pod calls the API server.
+                automount_service_account_token=account == HEAD_ACCOUNT and args.autoscaled,
+                opts=own,
+            )
+            for account in ((HEAD_ACCOUNT, WORKER_ACCOUNT) if self._operated else (WORKER_ACCOUNT,))
+        ]
+        secret = core.v1.Secret(
+            f"{name}-token",
+            metadata={"name": args.token_secret, "namespace": self._namespace},
+            string_data={TOKEN_KEY: password},
+            opts=own,
         )
-    manifests = [*args.pod.objects, *(args.folder.objects if args.folder else ())]
-    resources = [*accounts, secret, ingress, *(_pod_object(manifest, namespace, opts) for manifest in manifests)]
-    if args.queue is not None:
-        # Deleted before the ClusterQueue, which Kueue keeps as long as a LocalQueue refers to it.
-        after = ResourceOptions.merge(opts, ResourceOptions(depends_on=[args.queue.cluster_queue]))
-        resources.append(custom_resource(f"{name}-queue", local_queue(), after, namespace))
-    return Supporting(namespace=namespace, token=pulumi.Output.secret(password.result), resources=resources)
+        ingress = networking.v1.NetworkPolicy(
+            f"{name}-ingress",
+            metadata={"name": f"{args.name}-ingress", "namespace": self._namespace},
+            spec=_ingress(args),
+            opts=own,
+        )
+        if self._operated:
+            policy.v1.PodDisruptionBudget(
+                f"{name}-head",
+                metadata={"name": f"{args.name}-head", "namespace": self._namespace},
+                # The loss of the head ends every job, so an upgrade of its node waits (on GKE up to an hour). Workers
+                # have no budget: it does not keep clouds from reclaiming GPU nodes, and idle nodes should be removed.
+                spec={
+                    # Not max_unavailable=0: a RayCluster has no scale subresource, so the controller cannot count the
+                    # expected pods and the budget fails to sync (seen with Kubernetes 1.36.1, 2026-11-21).
+                    "min_available": 1,
+                    "selector": {"match_labels": {**args.labels, "ray.io/node-type": "head"}},
+                },
+                opts=own,
+            )
+        manifests = [*args.pod.objects, *(args.folder.objects if args.folder else ())]
+        resources = [*accounts, secret, ingress, *(_pod_object(each, self._namespace, own) for each in manifests)]
+        if args.cluster_queue is not None:
+            # Deleted before the ClusterQueue, which Kueue keeps as long as a LocalQueue refers to it.
+            after = ResourceOptions(parent=self, depends_on=[args.cluster_queue])
+            resources.append(custom_resource(f"{name}-queue", local_queue(), after, self._namespace))
+        return resources
+
+    def _scripts_and_service(self) -> list[pulumi.Resource]:
+        """Create what only the pods of an Indexed Job need."""
+        args = self._args
+        config_map = core.v1.ConfigMap(
+            f"{self._name}-scripts",
+            metadata={"name": scripts(args), "namespace": self._namespace},
+            data=script_files(INDEXED_JOB_POD),
+            opts=self._own,
+        )
+        service = core.v1.Service(
+            f"{self._name}-head",
+            # It has no endpoint until the head has a node.
+            metadata={"name": head_service(args), "namespace": self._namespace, "annotations": NOT_AWAITED},
+            spec=cast("core.v1.ServiceSpecArgsDict", head_service_spec(args)),
+            opts=self._own,
+        )
+        return [config_map, service]
 
 
-def workload_metadata(
-    args: RayArgs, namespace: pulumi.Input[str], annotations: Mapping[str, str] | None = None
-) -> meta.v1.ObjectMetaArgs:
-    """Return the metadata of the RayCluster, RayJob or Job."""
-    labels, marks = admission_marks(LOCAL_QUEUE, args.queue.max_run_s) if args.queue else (None, {})
-    return meta.v1.ObjectMetaArgs(
-        name=args.name,
-        namespace=namespace,
-        # Not awaited: it is ready when all pods run or the job has succeeded, which may take hours.
-        annotations={"pulumi.com/skipAwait": "true", **(annotations or {}), **marks},
-        labels=labels,
-    )
-
-
-def workload_spec(args: RayArgs, spec: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the spec of the RayCluster, RayJob or Job; suspended if a queue admits it.
-
-    Kueue's webhook also sets `suspend`; set here, it applies even while the webhook does not answer.
-    """
-    return {**({"suspend": True} if args.queue else {}), **spec}
-
-
-def workload_options(
-    parent: pulumi.Resource,
-    args: RayArgs,
-    supporting: Sequence[pulumi.Resource],
-    *,
-    ignore_changes: Sequence[str] = (),
-    replace_on_changes: Sequence[str] = (),
-) -> ResourceOptions:
-    """Return the options of the RayCluster, RayJob or Job.
-
-    Kueue's changes of the pod templates (labels of the flavor's nodes, annotations of the request) do not show in a
-    preview: they concern other fields, or set the same values (`gpu_pod` of the cloud).
-    """
-    return ResourceOptions(
-        parent=parent,
-        # The pods name all of these, and the NetworkPolicy must exist before the first port opens.
-        depends_on=[*supporting, *args.depends_on],
-        # Kueue owns spec.suspend.
-        ignore_changes=[*ignore_changes, *(["spec.suspend"] if args.queue else [])],
-        # Kueue moves no running workload into or out of a queue (pkg/controller/jobframework/validation.go, 0.19.2).
-        replace_on_changes=[*replace_on_changes, "metadata.labels"],
-        # The name is fixed.
-        delete_before_replace=True,
-    )
-
-
-def replacing_other_modes(type_: str, opts: ResourceOptions | None) -> ResourceOptions:
-    """Return the caller's options, with the components of the other values of `ray.mode` as aliases.
-
-    The supporting resources keep their identity when the mode changes. Without aliases the engine would create the new
-    namespace before it deletes the old one of the same name.
-    """
-    types = ("rdma-ray:kubernetes:RayCluster", "rdma-ray:kubernetes:RayJob", "rdma-ray:kubernetes:IndexedJob")
-    return ResourceOptions.merge(
-        opts, ResourceOptions(aliases=[Alias(type_=other) for other in types if other != type_])
-    )
-
-
-def _ingress(
-    labels: Mapping[str, str], metrics_namespace: str, *, operated: bool
-) -> networking.v1.NetworkPolicySpecArgs:
-    """Return the ingress rules of pods with these labels: each other, KubeRay's operator, and the metrics collector.
+def _ingress(args: RayArgs) -> networking.v1.NetworkPolicySpecArgsDict:
+    """Return the ingress rules of the pods: each other, KubeRay's operator, and the metrics collector.
 
     Egress stays open: jobs download data and report to services that cannot be listed here. RDMA, the second host NIC
     and `kubectl port-forward`, which uses the kubelet, bypass network policies.
     """
-    pods = meta.v1.LabelSelectorArgs(match_labels=dict(labels))
-    operator = networking.v1.NetworkPolicyPeerArgs(
-        namespace_selector=_namespace(KUBERAY_NAMESPACE),
-        pod_selector=meta.v1.LabelSelectorArgs(match_labels=KUBERAY_LABELS),
-    )
-    metrics = networking.v1.NetworkPolicyPeerArgs(namespace_selector=_namespace(metrics_namespace))
-    return networking.v1.NetworkPolicySpecArgs(
-        pod_selector=pods,
-        policy_types=["Ingress"],
-        ingress=[
-            _allow(networking.v1.NetworkPolicyPeerArgs(pod_selector=pods)),
+    pods: networking.v1.NetworkPolicyPeerArgsDict = {"pod_selector": {"match_labels": args.labels}}
+    operator: networking.v1.NetworkPolicyPeerArgsDict = {
+        "namespace_selector": _namespace(KUBERAY_NAMESPACE),
+        "pod_selector": {"match_labels": KUBERAY_LABELS},
+    }
+    operated = args.settings.ray.mode != "indexed-job"
+    return {
+        "pod_selector": {"match_labels": args.labels},
+        "policy_types": ["Ingress"],
+        "ingress": [
+            _allow(pods),
             *([_allow(operator, DASHBOARD_PORT)] if operated else []),
-            _allow(metrics, *METRICS_PORTS),
+            _allow({"namespace_selector": _namespace(args.metrics_namespace)}, *METRICS_PORTS),
         ],
-    )
+    }
 
 
-def _allow(peer: networking.v1.NetworkPolicyPeerArgs, *ports: int) -> networking.v1.NetworkPolicyIngressRuleArgs:
+def _allow(
+    peer: networking.v1.NetworkPolicyPeerArgsDict, *ports: int
+) -> networking.v1.NetworkPolicyIngressRuleArgsDict:
     """Return a rule for one peer; without ports, for all ports."""
-    listed = [networking.v1.NetworkPolicyPortArgs(protocol="TCP", port=port) for port in ports]
-    return networking.v1.NetworkPolicyIngressRuleArgs(from_=[peer], ports=listed or None)
+    rule: networking.v1.NetworkPolicyIngressRuleArgsDict = {"from_": [peer]}
+    if ports:
+        rule["ports"] = [{"protocol": "TCP", "port": port} for port in ports]
+    return rule
 
 
-def _namespace(name: str) -> meta.v1.LabelSelectorArgs:
+def _namespace(name: str) -> meta.v1.LabelSelectorArgsDict:
     """Return the selector of a namespace by the label that every namespace has (Kubernetes 1.21 and later)."""
-    return meta.v1.LabelSelectorArgs(match_labels={"kubernetes.io/metadata.name": name})
+    return {"match_labels": {"kubernetes.io/metadata.name": name}}
 
 
 def _pod_object(manifest: Mapping[str, Any], namespace: pulumi.Input[str], opts: ResourceOptions) -> pulumi.Resource:

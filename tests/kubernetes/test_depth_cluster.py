@@ -16,7 +16,7 @@ import pytest
 from pulumi.runtime.proto import provider_pb2
 
 from infra.catalog.pins import RAY, RAY_API
-from infra.kubernetes.ray_cluster import FORCE_CONFLICTS
+from infra.kubernetes.workload import FORCE_CONFLICTS
 from rehearsal.clouds.kind import Json
 from rehearsal.clouds.kubernetes.cloud import CLOUD
 from rehearsal.clouds.values import from_wire, to_wire

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from infra.catalog.pins import KUBERAY, NVIDIA_PLUGIN
-from infra.eks.addons import mirrored
 from infra.eks.cluster import kubeconfig
 from infra.eks.names import GPU_GROUP, MAX_ROLE_NAME, SYSTEM_GROUP, EksNames
+from infra.kubernetes.resources import mirrored
 from infra.settings.eks import NAME_LIMITS
 from tests.unit.stacks import EKS, problems_of
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -21,7 +22,7 @@ SET = {"FI_EFA_USE_HUGE_PAGE": "0", "NCCL_SOCKET_IFNAME": "eth0", "GLOO_SOCKET_I
 def spec_of(changes: dict[str, Any], *, shared: bool = False) -> dict[str, Any]:
     settings = eks(changes)
     folder = fsx_folder(settings.storage, "p5-shared") if shared else None
-    return ray_cluster_spec(ray_args(settings, "p5-ray", folder=folder))
+    return ray_cluster_spec(replace(ray_args(settings, "p5-ray"), folder=folder))
 
 
 def environment(template: dict[str, Any]) -> dict[str, str]:

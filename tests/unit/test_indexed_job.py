@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ ENVIRONMENT = {
 
 def spec_of(changes: dict[str, Any], folder: SharedFolder | None = None) -> dict[str, Any]:
     settings = gke({**JOB, **changes})
-    return job_spec(ray_args(settings, "a3u-ray", folder=folder))
+    return job_spec(replace(ray_args(settings, "a3u-ray"), folder=folder))
 
 
 def container(spec: dict[str, Any]) -> dict[str, Any]:

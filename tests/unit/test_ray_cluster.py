@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from tests.unit.stacks import gke
 def spec_of(changes: dict[str, Any], bucket: str | None = None) -> dict[str, Any]:
     settings = gke(changes)
     folder = gcs_folder(bucket, "/bucket") if bucket else None
-    return ray_cluster_spec(ray_args(settings, "a3u-ray", folder=folder))
+    return ray_cluster_spec(replace(ray_args(settings, "a3u-ray"), folder=folder))
 
 
 def variables(spec: dict[str, Any]) -> dict[str, str]:

@@ -11,8 +11,8 @@ import pytest
 from infra.catalog.pins import RAY_API
 from infra.eks.stack import ray_args as eks_ray_args
 from infra.gke.stack import ray_args as gke_ray_args
+from infra.kubernetes.pods import RayArgs
 from infra.kubernetes.ray_cluster import ray_job_spec
-from infra.kubernetes.workload import RayArgs
 from infra.settings import GkeSettings, LocalSettings, from_stack_file, parse
 from rehearsal.clouds.kubernetes.custom_shapes import custom
 from rehearsal.clouds.kubernetes.identity import Api
