@@ -1,7 +1,10 @@
-"""EKS add-ons and Helm charts of AWS in kube-system, which make nodes ready and size the node groups.
+"""EKS add-ons, and Helm charts in kube-system, among them the device plugins of the GPU nodes.
 
 Add-ons are registered in two steps: those that nodes need to become ready, and those that need nodes to run on. DNS
 stays DEGRADED without nodes, and a node whose pods get no addresses never becomes ready.
+
+A GPU node has NVIDIA's device plugin for its GPUs, and for EFA either a device plugin or a DRANET driver, never both:
+each would allocate devices that the other has already allocated.
 """
 
 from __future__ import annotations
@@ -15,10 +18,12 @@ from pulumi import ResourceOptions
 from pulumi_aws import eks
 from pulumi_kubernetes.helm.v3 import Release
 
-from infra.catalog.pins import EKS_ADDONS, Chart
+from infra.catalog.pins import AWS_DRANET, EFA_PLUGIN, EKS_ADDONS, NVIDIA_PLUGIN, Chart
 from infra.eks.iam import Role
 from infra.eks.names import EksNames
+from infra.fabric import GPU_TOLERATION
 from infra.kubernetes.resources import helm_release, mirrored
+from infra.settings import EksSettings
 
 BEFORE_NODES = ("eks-pod-identity-agent", "kube-proxy", "vpc-cni")
 ACCOUNTS = {"vpc-cni": "aws-node"}
@@ -32,6 +37,14 @@ CONFIGURATION: Mapping[str, Mapping[str, Any]] = {
         # Addresses in prefixes of 16: a p5 has one card for IP, and without them only 51 pods (infra/addresses.py).
         "env": {"ENABLE_PREFIX_DELEGATION": "true", "WARM_PREFIX_TARGET": "1"},
     },
+}
+
+
+# The chart tolerates the GPU taint and selects nodes with the label nvidia.com/gpu.present (`node_groups`).
+NVIDIA_VALUES: dict[str, Any] = {
+    # 0.19.0 to 0.19.2 turned it on and took every /dev/infiniband/uverbs*, and with them every EFA device
+    # (NVIDIA/k8s-device-plugin #1692, #1837).
+    "mofedEnabled": False,
 }
 
 
@@ -65,9 +78,7 @@ class Addons(pulumi.ComponentResource):
                 cluster_name=cluster,
                 addon_version=EKS_ADDONS[addon],
                 configuration_values=json.dumps(CONFIGURATION[addon]) if addon in CONFIGURATION else None,
-                pod_identity_associations=[
-                    eks.AddonPodIdentityAssociationArgs(service_account=ACCOUNTS[addon], role_arn=role.arn)
-                ]
+                pod_identity_associations=[{"service_account": ACCOUNTS[addon], "role_arn": role.arn}]
                 if role
                 else None,
                 # These settings take precedence over those in the cluster.
@@ -78,6 +89,32 @@ class Addons(pulumi.ComponentResource):
                 opts=ResourceOptions(parent=self, depends_on=[*depends_on, *(role.grants if role else ())]),
             )
         self.register_outputs({"addons": list(addons)})
+
+
+class DevicePlugins(pulumi.ComponentResource):
+    """Helm releases of the daemon sets; Ray depends on `releases`. Without GPU nodes they have no pods."""
+
+    def __init__(self, name: str, settings: EksSettings, opts: ResourceOptions) -> None:
+        super().__init__("rdma-ray:eks:DevicePlugins", name, {}, opts)
+        own, mirror = ResourceOptions(parent=self), settings.access.image_mirror
+        efa = AWS_DRANET if settings.fabric == "efa-dranet" else EFA_PLUGIN
+        self.releases: list[pulumi.Resource] = [
+            chart_release(NVIDIA_PLUGIN, NVIDIA_VALUES, own, mirror=mirror),
+            chart_release(efa, efa_values(settings.nodes.machine), own, mirror=mirror),
+        ]
+        self.register_outputs({})
+
+
+def efa_values(machine: str) -> dict[str, Any]:
+    """Return the values of both EFA charts.
+
+    By default they do not tolerate the GPU taint and select a list of instance types that depends on the chart's
+    version. The list is therefore set to the stack's own type.
+    """
+    return {
+        "tolerations": [dict(GPU_TOLERATION)],
+        "supportedInstanceLabels": {"keys": ["node.kubernetes.io/instance-type"], "values": [machine]},
+    }
 
 
 def chart_release(chart: Chart, values: Mapping[str, Any], opts: ResourceOptions, *, mirror: str | None) -> Release:

@@ -6,8 +6,6 @@ cannot have the interface layout of EFA or use a reservation.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import pulumi
 import pulumi_aws as aws
 from pulumi import ResourceOptions
@@ -77,21 +75,19 @@ class EksCluster(pulumi.ComponentResource):
                 endpoint_public_access=access.public_endpoint,
                 public_access_cidrs=access.authorized_networks if access.public_endpoint else None,
             ),
-            access_config=eks.ClusterAccessConfigArgs(
+            access_config={
                 # Access entries only: a ConfigMap with administrators can be broken from inside the cluster.
-                authentication_mode="API",
+                "authentication_mode": "API",
                 # The identity that runs `up` creates the resources in the cluster. This input cannot be changed later.
-                bootstrap_cluster_creator_admin_permissions=True,
-            ),
+                "bootstrap_cluster_creator_admin_permissions": True,
+            },
             # The add-ons are resources of the stack, with pinned versions and their own settings.
             bootstrap_self_managed_addons=False,
-            encryption_config=eks.ClusterEncryptionConfigArgs(
-                provider=eks.ClusterEncryptionConfigProviderArgs(key_arn=key.arn), resources=["secrets"]
-            ),
+            encryption_config={"provider": {"key_arn": key.arn}, "resources": ["secrets"]},
             enabled_cluster_log_types=list(LOGS),
             # At the end of standard support EKS upgrades the control plane. The alternative, extended support, costs
             # six times as much (EKS docs; unverified, 2026-11).
-            upgrade_policy=eks.ClusterUpgradePolicyArgs(support_type="STANDARD"),
+            upgrade_policy={"support_type": "STANDARD"},
             tags=names.tags(),
             opts=ResourceOptions(
                 parent=self,
@@ -114,7 +110,7 @@ class EksCluster(pulumi.ComponentResource):
                 cluster_name=self.resource.name,
                 principal_arn=entry.principal_arn,
                 policy_arn=f"arn:{names.partition}:eks::aws:{ADMINISTRATOR}",
-                access_scope=eks.AccessPolicyAssociationAccessScopeArgs(type="cluster"),
+                access_scope={"type": "cluster"},
                 opts=own,
             )
         if not access.public_endpoint:
@@ -123,12 +119,8 @@ class EksCluster(pulumi.ComponentResource):
                 rule = f"{name}-api-{cidr.replace('/', '-')}"
                 description = "Kubernetes API from an authorized network"
                 https_rule(rule, names.tags(rule), description, own, group=self.security_group, cidr=cidr)
-
-        def to_kubeconfig(values: Sequence[str]) -> str:
-            return kubeconfig(names.stack, names.region, *values)
-
         reached = pulumi.Output.all(self.resource.endpoint, self.resource.certificate_authority.data)
-        self.kubeconfig = reached.apply(to_kubeconfig)
+        self.kubeconfig = reached.apply(lambda values: kubeconfig(names.stack, names.region, *values))
         self.register_outputs({"kubeconfig": self.kubeconfig})
 
 

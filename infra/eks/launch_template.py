@@ -65,17 +65,7 @@ def gpu_template(
 ) -> ec2.LaunchTemplate:
     """Register the launch template of the GPU nodes; every interface has all `security_groups`."""
     machine, capacity = EKS_CATALOG[settings.nodes.machine], EKS_CAPACITIES[settings.nodes.capacity]
-    reservation = None
-    if capacity.targets_reservation:
-        reservation = ec2.LaunchTemplateCapacityReservationSpecificationArgs(
-            capacity_reservation_target=ec2.LaunchTemplateCapacityReservationSpecificationCapacityReservationTargetArgs(
-                capacity_reservation_id=settings.nodes.reservation
-            )
-        )
-    # Spot has no market options: the node group requests it, and EKS rejects a template that requests it again.
-    market = (
-        ec2.LaunchTemplateInstanceMarketOptionsArgs(market_type=capacity.market_type) if capacity.market_type else None
-    )
+    target = {"capacity_reservation_target": {"capacity_reservation_id": settings.nodes.reservation}}
     return _template(
         name,
         GPU_GROUP,
@@ -85,18 +75,19 @@ def gpu_template(
         instance_type=machine.name if capacity.market_type else None,
         user_data=user_data(node_config(), lustre_over_efa() if settings.storage.efa else None),
         network_interfaces=[
-            ec2.LaunchTemplateNetworkInterfaceArgs(
-                network_card_index=one.card,
-                device_index=one.device,
-                interface_type=one.kind,
-                security_groups=security_groups,
-                delete_on_termination="true",
-            )
+            {
+                "network_card_index": one.card,
+                "device_index": one.device,
+                "interface_type": one.kind,
+                "security_groups": security_groups,
+                "delete_on_termination": "true",
+            }
             for one in interfaces(machine, bandwidth_optimized=settings.network.interfaces == "bandwidth-optimised")
         ],
-        placement=ec2.LaunchTemplatePlacementArgs(group_name=placement_group) if placement_group else None,
-        capacity_reservation_specification=reservation,
-        instance_market_options=market,
+        placement={"group_name": placement_group} if placement_group else None,
+        capacity_reservation_specification=target if capacity.targets_reservation else None,
+        # Spot has no market options: the node group requests it, and EKS rejects a template that requests it again.
+        instance_market_options={"market_type": capacity.market_type} if capacity.market_type else None,
     )
 
 
@@ -109,19 +100,23 @@ def _template(name: str, group: str, names: EksNames, opts: ResourceOptions, **i
         # The default version is the one that the node group uses.
         update_default_version=True,
         block_device_mappings=[
-            ec2.LaunchTemplateBlockDeviceMappingArgs(
-                device_name=ROOT_DEVICE,
-                ebs=ec2.LaunchTemplateBlockDeviceMappingEbsArgs(
-                    volume_size=ROOT_GB, volume_type="gp3", encrypted="true", delete_on_termination="true"
-                ),
-            )
+            {
+                "device_name": ROOT_DEVICE,
+                "ebs": {
+                    "volume_size": ROOT_GB,
+                    "volume_type": "gp3",
+                    "encrypted": "true",
+                    "delete_on_termination": "true",
+                },
+            }
         ],
-        metadata_options=ec2.LaunchTemplateMetadataOptionsArgs(
-            http_endpoint="enabled", http_tokens="required", http_put_response_hop_limit=METADATA_HOPS
-        ),
+        metadata_options={
+            "http_endpoint": "enabled",
+            "http_tokens": "required",
+            "http_put_response_hop_limit": METADATA_HOPS,
+        },
         tag_specifications=[
-            ec2.LaunchTemplateTagSpecificationArgs(resource_type=kind, tags=tags)
-            for kind in ("instance", "volume", "network-interface")
+            {"resource_type": kind, "tags": tags} for kind in ("instance", "volume", "network-interface")
         ],
         tags=tags,
         opts=opts,

@@ -15,7 +15,6 @@ The autoscaler owns the number of nodes, so `up` never changes it, and EKS rejec
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 import pulumi
@@ -26,6 +25,7 @@ from infra.catalog.aws import ACCELERATOR_LABEL, SYSTEM_MACHINE, SYSTEM_MAX_NODE
 from infra.catalog.capacity import EKS_CAPACITIES
 from infra.catalog.machines import EKS_CATALOG, EksMachine
 from infra.catalog.pins import EKS_NODE_IMAGE
+from infra.eks.iam import Role
 from infra.eks.launch_template import gpu_template, system_template
 from infra.eks.names import GPU_GROUP, SYSTEM_GROUP, EksNames
 from infra.eks.pod import EFA_RESOURCE
@@ -53,45 +53,42 @@ UNCHANGED = -1
 """Value of a scheduled action's size that leaves it as it is (pulumi-aws 7.51.1, autoscaling.Schedule)."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class NodeArgs:
-    """Arguments that both node groups need.
+class SystemNodes(pulumi.ComponentResource):
+    """Node group of CPU machines: DNS, operators, autoscalers and the Ray head.
 
     Args:
-        role: ARN of the nodes' role.
-        subnet: Id of the nodes' subnet.
         depends_on: What nodes need to become ready and to be deleted: the role's policies, the egress of the VPC, and
             the add-ons of the first step.
     """
 
-    cluster: pulumi.Input[str]
-    role: pulumi.Input[str]
-    subnet: pulumi.Input[str]
-    depends_on: Sequence[pulumi.Resource]
-
-
-class SystemNodes(pulumi.ComponentResource):
-    """Node group of CPU machines: DNS, operators, autoscalers and the Ray head."""
-
-    def __init__(self, name: str, args: NodeArgs, names: EksNames, opts: ResourceOptions) -> None:
+    def __init__(
+        self,
+        name: str,
+        names: EksNames,
+        opts: ResourceOptions,
+        *,
+        cluster: pulumi.Input[str],
+        role: Role,
+        subnet: pulumi.Input[str],
+        depends_on: Sequence[pulumi.Resource],
+    ) -> None:
         super().__init__("rdma-ray:eks:SystemNodes", name, {}, opts)
-        template = system_template(name, names, _fixed_name(self))
         self.group = eks.NodeGroup(
             name,
             node_group_name=SYSTEM_GROUP,
-            cluster_name=args.cluster,
-            node_role_arn=args.role,
-            subnet_ids=[args.subnet],
+            cluster_name=cluster,
+            node_role_arn=role.arn,
+            subnet_ids=[subnet],
             ami_type="AL2023_x86_64_STANDARD",
             release_version=EKS_NODE_IMAGE,
             capacity_type="ON_DEMAND",
             instance_types=[SYSTEM_MACHINE],
-            launch_template=_newest(template),
-            scaling_config=eks.NodeGroupScalingConfigArgs(desired_size=1, min_size=1, max_size=SYSTEM_MAX_NODES),
-            update_config=eks.NodeGroupUpdateConfigArgs(max_unavailable=1),
-            node_repair_config=eks.NodeGroupNodeRepairConfigArgs(enabled=True),
+            launch_template=_newest(system_template(name, names, _fixed_name(self))),
+            scaling_config={"desired_size": 1, "min_size": 1, "max_size": SYSTEM_MAX_NODES},
+            update_config={"max_unavailable": 1},
+            node_repair_config={"enabled": True},
             tags=names.tags(SYSTEM_GROUP),
-            opts=_group_options(self, args),
+            opts=_group_options(self, role, depends_on),
         )
         self.register_outputs({"group": self.group.node_group_name})
 
@@ -103,11 +100,14 @@ class GpuNodes(pulumi.ComponentResource):
         self,
         name: str,
         settings: EksSettings,
-        args: NodeArgs,
         names: EksNames,
         opts: ResourceOptions,
         *,
+        cluster: pulumi.Input[str],
+        role: Role,
+        subnet: pulumi.Input[str],
         security_groups: Sequence[pulumi.Input[str]],
+        depends_on: Sequence[pulumi.Resource],
     ) -> None:
         """Register the node group; every interface of its nodes has all `security_groups`."""
         super().__init__("rdma-ray:eks:GpuNodes", name, {}, opts)
@@ -117,39 +117,33 @@ class GpuNodes(pulumi.ComponentResource):
         placement = None
         if capacity.placement_group:
             # Places nodes close to each other on the network, if possible.
+            tags = names.tags(GPU_GROUP)
             placement = ec2.PlacementGroup(
-                name, name=names.named(GPU_GROUP), strategy="cluster", tags=names.tags(GPU_GROUP), opts=fixed_name
-            )
+                name, name=names.named(GPU_GROUP), strategy="cluster", tags=tags, opts=fixed_name
+            ).name
         template = gpu_template(
-            name,
-            settings,
-            names,
-            fixed_name,
-            security_groups=security_groups,
-            placement_group=placement.name if placement else None,
+            name, settings, names, fixed_name, security_groups=security_groups, placement_group=placement
         )
         self.group = eks.NodeGroup(
             name,
             node_group_name=GPU_GROUP,
-            cluster_name=args.cluster,
-            node_role_arn=args.role,
-            subnet_ids=[args.subnet],
+            cluster_name=cluster,
+            node_role_arn=role.arn,
+            subnet_ids=[subnet],
             ami_type="AL2023_x86_64_NVIDIA",
             release_version=EKS_NODE_IMAGE,
             capacity_type=capacity.capacity_type,
             # For a Capacity Block, the launch template sets the type instead.
             instance_types=None if capacity.market_type else [machine.name],
             launch_template=_newest(template),
-            scaling_config=eks.NodeGroupScalingConfigArgs(
-                desired_size=min_nodes, min_size=min_nodes, max_size=settings.nodes.max
-            ),
+            scaling_config={"desired_size": min_nodes, "min_size": min_nodes, "max_size": settings.nodes.max},
             # Old nodes end before new ones start: there is rarely a spare machine of these types.
-            update_config=eks.NodeGroupUpdateConfigArgs(max_unavailable=1, update_strategy="MINIMAL"),
-            node_repair_config=eks.NodeGroupNodeRepairConfigArgs(enabled=True),
+            update_config={"max_unavailable": 1, "update_strategy": "MINIMAL"},
+            node_repair_config={"enabled": True},
             labels={**GPU_LABELS, ACCELERATOR_LABEL: f"nvidia-{machine.gpu.lower()}"},
-            taints=[eks.NodeGroupTaintArgs(key="nvidia.com/gpu", value="true", effect="NO_SCHEDULE")],
+            taints=[{"key": "nvidia.com/gpu", "value": "true", "effect": "NO_SCHEDULE"}],
             tags=names.tags(GPU_GROUP),
-            opts=_group_options(self, args),
+            opts=_group_options(self, role, depends_on),
         )
         own = ResourceOptions(parent=self)
         scaling_group = self.group.resources.apply(scaling_group_name)
@@ -157,9 +151,7 @@ class GpuNodes(pulumi.ComponentResource):
             autoscaling.Tag(
                 f"{name}-{resource.rpartition('/')[2]}",
                 autoscaling_group_name=scaling_group,
-                tag=autoscaling.TagTagArgs(
-                    key=f"{TEMPLATE_TAG}{resource}", value=str(count), propagate_at_launch=False
-                ),
+                tag={"key": f"{TEMPLATE_TAG}{resource}", "value": str(count), "propagate_at_launch": False},
                 opts=own,
             )
         if settings.nodes.block_ends is not None:
@@ -216,8 +208,8 @@ class BlockEnd(pulumi.ComponentResource):
         self.register_outputs({})
 
 
-def _newest(template: ec2.LaunchTemplate) -> eks.NodeGroupLaunchTemplateArgs:
-    return eks.NodeGroupLaunchTemplateArgs(id=template.id, version=template.latest_version.apply(str))
+def _newest(template: ec2.LaunchTemplate) -> eks.NodeGroupLaunchTemplateArgsDict:
+    return {"id": template.id, "version": template.latest_version.apply(str)}
 
 
 def _fixed_name(parent: pulumi.Resource) -> ResourceOptions:
@@ -225,15 +217,13 @@ def _fixed_name(parent: pulumi.Resource) -> ResourceOptions:
     return ResourceOptions(parent=parent, delete_before_replace=True)
 
 
-def _group_options(parent: pulumi.Resource, args: NodeArgs) -> ResourceOptions:
-    return ResourceOptions(
-        parent=parent,
+def _group_options(parent: pulumi.Resource, role: Role, depends_on: Sequence[pulumi.Resource]) -> ResourceOptions:
+    own = ResourceOptions(
         # A node that starts without them never becomes ready, and the creation of the group fails.
-        depends_on=list(args.depends_on),
+        depends_on=[*role.grants, *depends_on],
         # The autoscaler owns the number of nodes.
         ignore_changes=["scalingConfig.desiredSize"],
-        # The name is fixed, so a replacement can only be created once its predecessor is deleted.
-        delete_before_replace=True,
         # The defaults are an hour each. `up` fails sooner in a zone without machines; an update also drains nodes.
         custom_timeouts=pulumi.CustomTimeouts(create="45m", update="90m", delete="60m"),
     )
+    return ResourceOptions.merge(_fixed_name(parent), own)

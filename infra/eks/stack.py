@@ -15,15 +15,14 @@ from pulumi import ResourceOptions
 
 from infra.catalog.aws import zone_region
 from infra.catalog.machines import EKS_CATALOG, EksMachine
-from infra.eks.addons import BEFORE_NODES, Addons
+from infra.eks.addons import BEFORE_NODES, Addons, DevicePlugins
 from infra.eks.autoscaler import Autoscaler, AutoscalerRights
 from infra.eks.cluster import EksCluster
-from infra.eks.device_plugins import DevicePlugins
 from infra.eks.egress import egress
 from infra.eks.iam import CNI_POLICIES, NODE_POLICIES, POD_IDENTITY, Role
 from infra.eks.names import SYSTEM_NODES, EksNames
 from infra.eks.network import ClusterNetwork
-from infra.eks.node_groups import GpuNodes, NodeArgs, SystemNodes
+from infra.eks.node_groups import GpuNodes, SystemNodes
 from infra.eks.pod import HEAD_ENVIRONMENT, gpu_pod, queue_args
 from infra.eks.security_groups import EfaSecurityGroup
 from infra.eks.storage import SharedFileSystem, SharedVolume, fsx_folder
@@ -102,15 +101,20 @@ class EksStack(pulumi.ComponentResource):
         cni = Role("cni", names, own, service=POD_IDENTITY, policies=CNI_POLICIES)
         before = Addons("before-nodes", BEFORE_NODES, names, own, cluster=name, roles={"vpc-cni": cni}).addons
 
-        def node_args(subnet: pulumi.Output[str], *depends_on: pulumi.Resource) -> NodeArgs:
-            needs = [*role.grants, *routes, *before.values(), *depends_on]
-            return NodeArgs(cluster=name, role=role.arn, subnet=subnet, depends_on=needs)
-
-        system_args = node_args(network.private[0], network.associations["private-0"])
-        system = SystemNodes("system", system_args, names, own).group
-        gpu_args = node_args(network.gpu, network.associations["gpu"], *efa.rules)
-        groups = [cluster.security_group, efa.id]
-        gpu = GpuNodes("gpu", settings, gpu_args, names, own, security_groups=groups).group
+        needs = [*routes, *before.values(), network.associations["private-0"]]
+        private = network.private[0]
+        system = SystemNodes("system", names, own, cluster=name, role=role, subnet=private, depends_on=needs).group
+        gpu = GpuNodes(
+            "gpu",
+            settings,
+            names,
+            own,
+            cluster=name,
+            role=role,
+            subnet=network.gpu,
+            security_groups=[cluster.security_group, efa.id],
+            depends_on=[*routes, *before.values(), network.associations["gpu"], *efa.rules],
+        ).group
         # The FSx driver has no role: it mounts a file system that the stack creates.
         after = ["coredns", "eks-node-monitoring-agent", *(["aws-fsx-csi-driver"] if storage.bucket else [])]
         addons = Addons("after-nodes", after, names, own, cluster=name, depends_on=[system]).addons

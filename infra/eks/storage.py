@@ -14,7 +14,7 @@ from __future__ import annotations
 import pulumi
 import pulumi_aws as aws
 from pulumi import ResourceOptions
-from pulumi_kubernetes import core, meta
+from pulumi_kubernetes import core
 
 from infra.catalog.aws import LUSTRE_DRIVER, LUSTRE_EFA_THROUGHPUT, LUSTRE_EVENTS, LUSTRE_PORTS, LUSTRE_THROUGHPUT
 from infra.catalog.pins import LUSTRE
@@ -82,9 +82,7 @@ class SharedFileSystem(pulumi.ComponentResource):
             file_system_type_version=LUSTRE,
             data_compression_type="LZ4",
             efa_enabled=True if storage.efa else None,
-            metadata_configuration=aws.fsx.LustreFileSystemMetadataConfigurationArgs(mode="AUTOMATIC")
-            if storage.efa
-            else None,
+            metadata_configuration={"mode": "AUTOMATIC"} if storage.efa else None,
             # A file system that is linked with a bucket has no backups; the bucket is the backup.
             automatic_backup_retention_days=0,
             skip_final_backup=True,
@@ -105,10 +103,10 @@ class SharedFileSystem(pulumi.ComponentResource):
             data_repository_path=f"s3://{storage.bucket}",
             batch_import_meta_data_on_create=True,
             delete_data_in_filesystem=False,
-            s3=aws.fsx.DataRepositoryAssociationS3Args(
-                auto_import_policy=aws.fsx.DataRepositoryAssociationS3AutoImportPolicyArgs(events=list(LUSTRE_EVENTS)),
-                auto_export_policy=aws.fsx.DataRepositoryAssociationS3AutoExportPolicyArgs(events=list(LUSTRE_EVENTS)),
-            ),
+            s3={
+                "auto_import_policy": {"events": list(LUSTRE_EVENTS)},
+                "auto_export_policy": {"events": list(LUSTRE_EVENTS)},
+            },
             tags=names.tags("shared"),
             opts=own,
         )
@@ -141,20 +139,20 @@ class SharedVolume(pulumi.ComponentResource):
         super().__init__("rdma-ray:eks:SharedVolume", name, {}, opts)
         volume = core.v1.PersistentVolume(
             name,
-            metadata=meta.v1.ObjectMetaArgs(name=names.named("shared")),
-            spec=core.v1.PersistentVolumeSpecArgs(
-                capacity={"storage": f"{storage.capacity_gib}Gi"},
-                access_modes=["ReadWriteMany"],
-                persistent_volume_reclaim_policy="Retain",
+            metadata={"name": names.named("shared")},
+            spec={
+                "capacity": {"storage": f"{storage.capacity_gib}Gi"},
+                "access_modes": ["ReadWriteMany"],
+                "persistent_volume_reclaim_policy": "Retain",
                 # Empty here and in the claim, which would otherwise get the default class and never bind.
-                storage_class_name="",
-                mount_options=["flock"],
-                csi=core.v1.CSIPersistentVolumeSourceArgs(
-                    driver=LUSTRE_DRIVER,
-                    volume_handle=system.id,
-                    volume_attributes={"dnsname": system.address, "mountname": system.mount_name},
-                ),
-            ),
+                "storage_class_name": "",
+                "mount_options": ["flock"],
+                "csi": {
+                    "driver": LUSTRE_DRIVER,
+                    "volume_handle": system.id,
+                    "volume_attributes": {"dnsname": system.address, "mountname": system.mount_name},
+                },
+            },
             opts=ResourceOptions(
                 parent=self,
                 # Earlier, pods would see an empty folder, or fail to mount without the driver or an open port.

@@ -6,10 +6,8 @@ A Standard cluster, since Autopilot does not allow node pools with additional ne
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from ipaddress import IPv4Network
-from typing import Any
 
 import pulumi
 import pulumi_gcp as gcp
@@ -33,44 +31,40 @@ from infra.kubernetes import resources
 from infra.settings import GkeSettings
 
 
-@dataclass(frozen=True, kw_only=True)
-class GkeClusterArgs:
-    """Arguments of the cluster.
-
-    Args:
-        site: Location and name of the cluster.
-        network: Network of its nodes, pods and Services.
-        control_plane: Range of the control plane, a /28.
-    """
-
-    settings: GkeSettings
-    site: Site
-    network: ClusterNetwork
-    control_plane: IPv4Network
-
-
 class GkeCluster(pulumi.ComponentResource):
     """Regional control plane with nodes in one zone, the nodes' service account, and the system pool.
 
     Outputs: `kubeconfig`, without a secret; `resource`, the cluster; `account`, the email of the nodes' service
     account; `roles`, its grants, which node pools depend on; `system_pool`.
+
+    Args:
+        control_plane: Range of the control plane, a /28.
     """
 
     kubeconfig: pulumi.Output[str]
 
-    def __init__(self, name: str, args: GkeClusterArgs, opts: ResourceOptions | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        settings: GkeSettings,
+        site: Site,
+        opts: ResourceOptions,
+        *,
+        network: ClusterNetwork,
+        control_plane: IPv4Network,
+    ) -> None:
         super().__init__("rdma-ray:gke:GkeCluster", name, {}, opts)
         own = ResourceOptions(parent=self)
         account = gcp.serviceaccount.Account(
             f"{name}-nodes",
-            account_id=args.site.node_account,
-            display_name=f"Nodes of GKE cluster {args.site.stack}",
+            account_id=site.node_account,
+            display_name=f"Nodes of GKE cluster {site.stack}",
             opts=own,
         )
         self.roles = [
             gcp.projects.IAMMember(
                 f"{name}-nodes-{role.rpartition('/')[2]}",
-                project=args.site.project,
+                project=site.project,
                 role=role,
                 member=account.member,
                 opts=own,
@@ -78,17 +72,18 @@ class GkeCluster(pulumi.ComponentResource):
             for role in NODE_ROLES
         ]
         self.account = account.email
-        self.resource = self._cluster(name, args)
+        self.resource = self._cluster(name, settings, site, network, control_plane)
         self.workload_pool = self.resource.workload_identity_config.workload_pool
-        self.system_pool = self._system_pool(name, args.site)
+        self.system_pool = self._system_pool(name, site)
         dns = self.resource.control_plane_endpoints_config.dns_endpoint_config.endpoint
         address = [self.resource.endpoint, self.resource.master_auth.cluster_ca_certificate]
-        access: list[pulumi.Input[str]] = [*address] if args.settings.access.public_endpoint else [dns]
-        self.kubeconfig = pulumi.Output.all(self.resource.name, *access).apply(_kubeconfig)
+        access: list[pulumi.Input[str]] = [*address] if settings.access.public_endpoint else [dns]
+        self.kubeconfig = pulumi.Output.all(self.resource.name, *access).apply(lambda values: kubeconfig(*values))
         self.register_outputs({"kubeconfig": self.kubeconfig})
 
-    def _cluster(self, name: str, args: GkeClusterArgs) -> container.Cluster:
-        site, settings = args.site, args.settings
+    def _cluster(
+        self, name: str, settings: GkeSettings, site: Site, network: ClusterNetwork, control_plane: IPv4Network
+    ) -> container.Cluster:
         minimum = minimum_version(settings, GKE_CATALOG[settings.nodes.machine])
         versions = gcp.container.get_engine_versions_output(location=site.region)
         return container.Cluster(
@@ -101,58 +96,63 @@ class GkeCluster(pulumi.ComponentResource):
             resource_labels=site.labels,
             # Version and upgrades
             min_master_version=versions.apply(partial(_choose_version, location=site.region, minimum=minimum)),
-            release_channel=container.ClusterReleaseChannelArgs(channel=CHANNEL),
-            maintenance_policy=_maintenance(),
+            release_channel={"channel": CHANNEL},
+            maintenance_policy={
+                "daily_maintenance_window": {"start_time": MAINTENANCE_HOUR},
+                # Automatic minor version and node upgrades would each end a training run.
+                "maintenance_exclusions": [
+                    {
+                        "exclusion_name": "no-node-upgrades",
+                        "start_time": EXCLUSION_START,
+                        "exclusion_options": {
+                            "scope": "NO_MINOR_OR_NODE_UPGRADES",
+                            "end_time_behavior": "UNTIL_END_OF_SUPPORT",
+                        },
+                    }
+                ],
+            },
             # Network
-            network=args.network.network,
-            subnetwork=args.network.subnet,
+            network=network.network,
+            subnetwork=network.subnet,
             networking_mode="VPC_NATIVE",
-            ip_allocation_policy=container.ClusterIpAllocationPolicyArgs(
-                cluster_secondary_range_name=PODS_RANGE, services_secondary_range_name=SERVICES_RANGE
-            ),
+            ip_allocation_policy={
+                "cluster_secondary_range_name": PODS_RANGE,
+                "services_secondary_range_name": SERVICES_RANGE,
+            },
             # Dataplane V2 can be chosen at creation only; multi-networking and DRANET need it.
             datapath_provider="ADVANCED_DATAPATH",
             # Required for additional pod interfaces (Network objects).
             enable_multi_networking=settings.fabric != "managed-dranet",
             default_max_pods_per_node=110,
             # Access: nodes are private; the control plane answers by its DNS name, which checks IAM first.
-            private_cluster_config=container.ClusterPrivateClusterConfigArgs(
-                enable_private_nodes=True,
-                enable_private_endpoint=not settings.access.public_endpoint,
-                master_ipv4_cidr_block=str(args.control_plane),
-            ),
-            control_plane_endpoints_config=container.ClusterControlPlaneEndpointsConfigArgs(
-                dns_endpoint_config=container.ClusterControlPlaneEndpointsConfigDnsEndpointConfigArgs(
-                    allow_external_traffic=True
-                )
-            ),
+            private_cluster_config={
+                "enable_private_nodes": True,
+                "enable_private_endpoint": not settings.access.public_endpoint,
+                "master_ipv4_cidr_block": str(control_plane),
+            },
+            control_plane_endpoints_config={"dns_endpoint_config": {"allow_external_traffic": True}},
             # Present even if empty: without it a public endpoint accepts requests from every address.
-            master_authorized_networks_config=container.ClusterMasterAuthorizedNetworksConfigArgs(
-                cidr_blocks=[
-                    container.ClusterMasterAuthorizedNetworksConfigCidrBlockArgs(cidr_block=cidr)
-                    for cidr in settings.access.authorized_networks
-                ]
-            ),
-            workload_identity_config=container.ClusterWorkloadIdentityConfigArgs(
-                workload_pool=f"{site.project}.svc.id.goog"
-            ),
+            master_authorized_networks_config={
+                "cidr_blocks": [{"cidr_block": cidr} for cidr in settings.access.authorized_networks]
+            },
+            workload_identity_config={"workload_pool": f"{site.project}.svc.id.goog"},
             enable_shielded_nodes=True,
             # Nodes are in separate node pools; GKE creates a cluster only with a default pool, which is then removed.
             remove_default_node_pool=True,
             initial_node_count=1,
-            node_config=container.ClusterNodeConfigArgs(
-                machine_type="e2-small", service_account=self.account, oauth_scopes=list(NODE_SCOPES)
-            ),
+            node_config={
+                "machine_type": "e2-small",
+                "service_account": self.account,
+                "oauth_scopes": list(NODE_SCOPES),
+            },
             # Add-ons and observability
-            addons_config=container.ClusterAddonsConfigArgs(
-                gcs_fuse_csi_driver_config=container.ClusterAddonsConfigGcsFuseCsiDriverConfigArgs(enabled=True),
-            ),
-            logging_config=container.ClusterLoggingConfigArgs(enable_components=["SYSTEM_COMPONENTS", "WORKLOADS"]),
-            monitoring_config=container.ClusterMonitoringConfigArgs(
+            addons_config={"gcs_fuse_csi_driver_config": {"enabled": True}},
+            logging_config={"enable_components": ["SYSTEM_COMPONENTS", "WORKLOADS"]},
+            monitoring_config={
                 # DCGM: temperature, clock, NVLink and XID errors of every GPU, without a DaemonSet of our own.
-                enable_components=["SYSTEM_COMPONENTS", "POD", "DAEMONSET", "DCGM"],
-                managed_prometheus=container.ClusterMonitoringConfigManagedPrometheusArgs(enabled=True),
-            ),
+                "enable_components": ["SYSTEM_COMPONENTS", "POD", "DAEMONSET", "DCGM"],
+                "managed_prometheus": {"enabled": True},
+            },
             opts=ResourceOptions(
                 parent=self,
                 ignore_changes=[
@@ -179,12 +179,14 @@ class GkeCluster(pulumi.ComponentResource):
             location=site.region,
             node_locations=[site.zone],
             initial_node_count=1,
-            autoscaling=container.NodePoolAutoscalingArgs(
-                total_min_node_count=1, total_max_node_count=SYSTEM_MAX_NODES, location_policy="ANY"
-            ),
-            management=container.NodePoolManagementArgs(auto_repair=True, auto_upgrade=True),
-            upgrade_settings=container.NodePoolUpgradeSettingsArgs(strategy="SURGE", max_surge=1, max_unavailable=0),
-            node_config=self.node_config(site, machine_type=SYSTEM_MACHINE),
+            autoscaling={
+                "total_min_node_count": 1,
+                "total_max_node_count": SYSTEM_MAX_NODES,
+                "location_policy": "ANY",
+            },
+            management={"auto_repair": True, "auto_upgrade": True},
+            upgrade_settings={"strategy": "SURGE", "max_surge": 1, "max_unavailable": 0},
+            node_config={**self.node_config(site), "machine_type": SYSTEM_MACHINE},
             opts=ResourceOptions(
                 parent=self,
                 # Without its roles a node starts but cannot report; the roles must outlive the nodes.
@@ -194,38 +196,17 @@ class GkeCluster(pulumi.ComponentResource):
             ),
         )
 
-    def node_config(self, site: Site, **specific: Any) -> container.NodePoolNodeConfigArgs:
-        """Return the node config of a pool: the settings of all pools, and `specific`."""
-        return container.NodePoolNodeConfigArgs(
-            service_account=self.account,
-            oauth_scopes=list(NODE_SCOPES),
-            gcfs_config=container.NodePoolNodeConfigGcfsConfigArgs(enabled=True),
-            gvnic=container.NodePoolNodeConfigGvnicArgs(enabled=True),
-            shielded_instance_config=container.NodePoolNodeConfigShieldedInstanceConfigArgs(
-                enable_secure_boot=True, enable_integrity_monitoring=True
-            ),
-            workload_metadata_config=container.NodePoolNodeConfigWorkloadMetadataConfigArgs(mode="GKE_METADATA"),
-            resource_labels=site.labels,
-            **specific,
-        )
-
-
-def _maintenance() -> container.ClusterMaintenancePolicyArgs:
-    """Return a policy that excludes automatic minor version and node upgrades, because each ends a training run."""
-    return container.ClusterMaintenancePolicyArgs(
-        daily_maintenance_window=container.ClusterMaintenancePolicyDailyMaintenanceWindowArgs(
-            start_time=MAINTENANCE_HOUR
-        ),
-        maintenance_exclusions=[
-            container.ClusterMaintenancePolicyMaintenanceExclusionArgs(
-                exclusion_name="no-node-upgrades",
-                start_time=EXCLUSION_START,
-                exclusion_options=container.ClusterMaintenancePolicyMaintenanceExclusionExclusionOptionsArgs(
-                    scope="NO_MINOR_OR_NODE_UPGRADES", end_time_behavior="UNTIL_END_OF_SUPPORT"
-                ),
-            )
-        ],
-    )
+    def node_config(self, site: Site) -> container.NodePoolNodeConfigArgsDict:
+        """Return the part of the node config that all pools share."""
+        return {
+            "service_account": self.account,
+            "oauth_scopes": list(NODE_SCOPES),
+            "gcfs_config": {"enabled": True},
+            "gvnic": {"enabled": True},
+            "shielded_instance_config": {"enable_secure_boot": True, "enable_integrity_monitoring": True},
+            "workload_metadata_config": {"mode": "GKE_METADATA"},
+            "resource_labels": site.labels,
+        }
 
 
 def _choose_version(versions: container.GetEngineVersionsResult, *, location: str, minimum: str) -> str | None:
@@ -235,10 +216,6 @@ def _choose_version(versions: container.GetEngineVersionsResult, *, location: st
         return control_plane_version(default, versions.valid_master_versions, minimum, location)
     except NoVersionError as problem:
         raise pulumi.RunError(str(problem)) from None
-
-
-def _kubeconfig(values: list[str]) -> str:
-    return kubeconfig(*values)
 
 
 def kubeconfig(cluster: str, endpoint: str, ca: str | None = None) -> str:

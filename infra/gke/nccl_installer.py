@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pulumi
 from pulumi import ResourceOptions
-from pulumi_kubernetes import apps, core, meta
+from pulumi_kubernetes import apps, core
 
 from infra.catalog.gcp import ACCELERATOR_LABEL
 from infra.catalog.machines import GkeMachine
@@ -38,72 +38,59 @@ class NcclInstaller(pulumi.ComponentResource):
         super().__init__("rdma-ray:gke:NcclInstaller", name, {}, opts)
         apps.v1.DaemonSet(
             name,
-            metadata=meta.v1.ObjectMetaArgs(
-                name=machine.nccl_installer,
-                namespace="kube-system",
-                labels=LABELS,
+            metadata={
+                "name": machine.nccl_installer,
+                "namespace": "kube-system",
+                "labels": LABELS,
                 # The provider awaits this version's pod on every node: `up` of a new version would wait until the old
                 # pods are deleted, and a refresh would report each GPU node that is still installing.
-                annotations={"pulumi.com/skipAwait": "true"},
-            ),
-            spec=apps.v1.DaemonSetSpecArgs(
-                selector=meta.v1.LabelSelectorArgs(match_labels=LABELS),
-                update_strategy=apps.v1.DaemonSetUpdateStrategyArgs(type="OnDelete"),
-                template=core.v1.PodTemplateSpecArgs(
-                    metadata=meta.v1.ObjectMetaArgs(labels={"name": machine.nccl_installer, **LABELS}),
-                    spec=_pod(machine),
-                ),
-            ),
+                "annotations": {"pulumi.com/skipAwait": "true"},
+            },
+            spec={
+                "selector": {"match_labels": LABELS},
+                "update_strategy": {"type": "OnDelete"},
+                "template": {
+                    "metadata": {"labels": {"name": machine.nccl_installer, **LABELS}},
+                    "spec": _pod(machine),
+                },
+            },
             opts=ResourceOptions(parent=self),
         )
         self.register_outputs({"version": GIB})
 
 
-def _pod(machine: GkeMachine) -> core.v1.PodSpecArgs:
-    return core.v1.PodSpecArgs(
-        priority_class_name="system-node-critical",
+def _pod(machine: GkeMachine) -> core.v1.PodSpecArgsDict:
+    selector: core.v1.NodeSelectorArgsDict = {
+        "node_selector_terms": [
+            {"match_expressions": [{"key": ACCELERATOR_LABEL, "operator": "In", "values": [machine.accelerator]}]}
+        ]
+    }
+    libraries, gib = f"/usr/local{HOST_LIBRARIES}", f"/usr/local{HOST_GIB}"
+    return {
+        "priority_class_name": "system-node-critical",
         # As in Google's manifest: the installer runs before the node's pod network does, and does not use it.
-        host_network=True,
-        host_pid=True,
-        automount_service_account_token=False,
-        affinity=core.v1.AffinityArgs(
-            node_affinity=core.v1.NodeAffinityArgs(
-                required_during_scheduling_ignored_during_execution=core.v1.NodeSelectorArgs(
-                    node_selector_terms=[
-                        core.v1.NodeSelectorTermArgs(
-                            match_expressions=[
-                                core.v1.NodeSelectorRequirementArgs(
-                                    key=ACCELERATOR_LABEL, operator="In", values=[machine.accelerator]
-                                )
-                            ]
-                        )
-                    ]
-                )
-            )
-        ),
-        tolerations=[core.v1.TolerationArgs(operator="Exists")],
-        volumes=[
-            core.v1.VolumeArgs(
-                name="libraries",
-                host_path=core.v1.HostPathVolumeSourceArgs(path=HOST_LIBRARIES, type="DirectoryOrCreate"),
-            ),
-            core.v1.VolumeArgs(
-                name="gib", host_path=core.v1.HostPathVolumeSourceArgs(path=HOST_GIB, type="DirectoryOrCreate")
-            ),
+        "host_network": True,
+        "host_pid": True,
+        "automount_service_account_token": False,
+        "affinity": {"node_affinity": {"required_during_scheduling_ignored_during_execution": selector}},
+        "tolerations": [{"operator": "Exists"}],
+        "volumes": [
+            {"name": "libraries", "host_path": {"path": HOST_LIBRARIES, "type": "DirectoryOrCreate"}},
+            {"name": "gib", "host_path": {"path": HOST_GIB, "type": "DirectoryOrCreate"}},
         ],
-        init_containers=[
-            core.v1.ContainerArgs(
-                name="nccl-rdma-installer",
-                image=GIB_IMAGE,
-                image_pull_policy="IfNotPresent",
-                security_context=core.v1.SecurityContextArgs(privileged=True),
-                resources=core.v1.ResourceRequirementsArgs(requests={"cpu": "150m"}),
-                command=["/bin/sh", "-c", INSTALL],
-                volume_mounts=[
-                    core.v1.VolumeMountArgs(name="libraries", mount_path=f"/usr/local{HOST_LIBRARIES}"),
-                    core.v1.VolumeMountArgs(name="gib", mount_path=f"/usr/local{HOST_GIB}"),
+        "init_containers": [
+            {
+                "name": "nccl-rdma-installer",
+                "image": GIB_IMAGE,
+                "image_pull_policy": "IfNotPresent",
+                "security_context": {"privileged": True},
+                "resources": {"requests": {"cpu": "150m"}},
+                "command": ["/bin/sh", "-c", INSTALL],
+                "volume_mounts": [
+                    {"name": "libraries", "mount_path": libraries},
+                    {"name": "gib", "mount_path": gib},
                 ],
-            )
+            }
         ],
-        containers=[core.v1.ContainerArgs(name="pause", image=PAUSE_IMAGE)],
-    )
+        "containers": [{"name": "pause", "image": PAUSE_IMAGE}],
+    }

@@ -47,8 +47,7 @@ class ClusterNetwork(pulumi.ComponentResource):
             region=site.region,
             ip_cidr_range=str(addresses.nodes),
             secondary_ip_ranges=[
-                gcp.compute.SubnetworkSecondaryIpRangeArgs(range_name=range_name, ip_cidr_range=str(cidr))
-                for range_name, cidr in ranges.items()
+                {"range_name": range_name, "ip_cidr_range": str(cidr)} for range_name, cidr in ranges.items()
             ],
             # Nodes reach Google's registry and APIs without NAT.
             private_ip_google_access=True,
@@ -62,7 +61,7 @@ class ClusterNetwork(pulumi.ComponentResource):
             region=site.region,
             nat_ip_allocate_option="AUTO_ONLY",
             source_subnetwork_ip_ranges_to_nat="ALL_SUBNETWORKS_ALL_IP_RANGES",
-            log_config=gcp.compute.RouterNatLogConfigArgs(enable=True, filter="ERRORS_ONLY"),
+            log_config={"enable": True, "filter": "ERRORS_ONLY"},
             opts=own,
         )
         self.network = network.id
@@ -93,7 +92,7 @@ class GvnicNetwork(pulumi.ComponentResource):
             network=network.id,
             direction="INGRESS",
             source_ranges=[str(cidr)],
-            allows=[gcp.compute.FirewallAllowArgs(protocol=protocol) for protocol in ("tcp", "udp", "icmp")],
+            allows=[{"protocol": protocol} for protocol in ("tcp", "udp", "icmp")],
             opts=own,
         )
         self.node_network = NodeNetwork(network=network.name, subnet=subnet.name)
@@ -173,7 +172,7 @@ class WebhookAccess(pulumi.ComponentResource):
             direction="INGRESS",
             source_ranges=[str(control_plane)],
             target_service_accounts=[account],
-            allows=[gcp.compute.FirewallAllowArgs(protocol="tcp", ports=ports)],
+            allows=[{"protocol": "tcp", "ports": ports}],
             opts=ResourceOptions(parent=self),
         )
         self.register_outputs({})

@@ -7,7 +7,6 @@ requires of a pool. No pool has a fixed size: pending pods add nodes, and the au
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 
 import pulumi
@@ -29,60 +28,61 @@ RESERVATION_KEY = "compute.googleapis.com/reservation-name"
 """Key of a reservation by name (Compute Engine docs, reservations; cluster-toolkit, 10470803, 2026-06-25)."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class GpuPoolsArgs:
-    """Arguments of the GPU node pools.
+class GpuPools(pulumi.ComponentResource):
+    """The stack's GPU node pools, in the order in which a ComputeClass or Kueue tries them.
 
     Args:
         networks: Networks of the second host NIC and of each RDMA NIC, in order; empty where GKE creates them (managed
             DRANET).
     """
 
-    settings: GkeSettings
-    site: Site
-    cluster: GkeCluster
-    networks: Sequence[NodeNetwork]
-
-
-class GpuPools(pulumi.ComponentResource):
-    """The stack's GPU node pools, in the order in which a ComputeClass or Kueue tries them."""
-
-    def __init__(self, name: str, args: GpuPoolsArgs, opts: ResourceOptions | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        settings: GkeSettings,
+        site: Site,
+        opts: ResourceOptions,
+        *,
+        cluster: GkeCluster,
+        networks: Sequence[NodeNetwork],
+    ) -> None:
         super().__init__("rdma-ray:gke:GpuPools", name, {}, opts)
-        self._args = args
-        self._machine = GKE_CATALOG[args.settings.nodes.machine]
-        types = compute.get_machine_types_output(zone=args.site.zone, filter=f'name = "{self._machine.name}"')
-        self._machine_type = types.apply(partial(_machine_type, machine=self._machine.name, zone=args.site.zone))
-        kinds = zip((GPU_POOL, FALLBACK_POOL), args.settings.nodes.capacities, strict=False)
+        self._settings, self._site, self._cluster, self._networks = settings, site, cluster, networks
+        self._machine = GKE_CATALOG[settings.nodes.machine]
+        types = compute.get_machine_types_output(zone=site.zone, filter=f'name = "{self._machine.name}"')
+        self._machine_type = types.apply(partial(_machine_type, machine=self._machine.name, zone=site.zone))
+        kinds = zip((GPU_POOL, FALLBACK_POOL), settings.nodes.capacities, strict=False)
         self.pools = [self._pool(name, pool, GKE_CAPACITIES[kind]) for pool, kind in kinds]
         self.register_outputs({"pools": [pool.name for pool in self.pools]})
 
     def _pool(self, name: str, pool: str, capacity: GkeCapacity) -> container.NodePool:
-        args, nodes = self._args, self._args.settings.nodes
+        site, nodes = self._site, self._settings.nodes
         # The first pool keeps the minimum of nodes; the fallback may be empty.
         fewest = nodes.min if pool == GPU_POOL else 0
         return container.NodePool(
             f"{name}-{pool}",
             name=pool,
-            cluster=args.cluster.resource.name,
-            location=args.site.region,
-            node_locations=[args.site.zone],
+            cluster=self._cluster.resource.name,
+            location=site.region,
+            node_locations=[site.zone],
             initial_node_count=fewest,
-            autoscaling=container.NodePoolAutoscalingArgs(
-                total_min_node_count=fewest, total_max_node_count=nodes.max, location_policy="ANY"
-            ),
-            management=container.NodePoolManagementArgs(auto_repair=capacity.auto_repair, auto_upgrade=True),
+            autoscaling={
+                "total_min_node_count": fewest,
+                "total_max_node_count": nodes.max,
+                "location_policy": "ANY",
+            },
+            management={"auto_repair": capacity.auto_repair, "auto_upgrade": True},
             # Flex-start nodes are renewed by their run time, and reject surge settings (GKE docs, 2026-04-13).
             upgrade_settings=None
             if capacity.flex_start
-            else container.NodePoolUpgradeSettingsArgs(strategy="SURGE", max_surge=0, max_unavailable=1),
-            queued_provisioning=container.NodePoolQueuedProvisioningArgs(enabled=True) if capacity.queued else None,
+            else {"strategy": "SURGE", "max_surge": 0, "max_unavailable": 1},
+            queued_provisioning={"enabled": True} if capacity.queued else None,
             network_config=self._network(),
             node_config=self._node(capacity),
             opts=ResourceOptions(
                 parent=self,
                 # Without its roles a node starts but cannot report; the roles must outlive the nodes.
-                depends_on=args.cluster.roles,
+                depends_on=self._cluster.roles,
                 ignore_changes=[
                     # The autoscaler owns both.
                     "initialNodeCount",
@@ -95,56 +95,49 @@ class GpuPools(pulumi.ComponentResource):
             ),
         )
 
-    def _network(self) -> container.NodePoolNetworkConfigArgs:
-        if not self._args.networks:
+    def _network(self) -> container.NodePoolNetworkConfigArgsDict:
+        if not self._networks:
             # Cannot be combined with additional networks (terraform-provider-google-beta, 93c65b2d, 2026-08-21).
-            return container.NodePoolNetworkConfigArgs(enable_private_nodes=True, accelerator_network_profile="auto")
-        return container.NodePoolNetworkConfigArgs(
-            enable_private_nodes=True,
-            additional_node_network_configs=[
-                container.NodePoolNetworkConfigAdditionalNodeNetworkConfigArgs(
-                    network=one.network, subnetwork=one.subnet
-                )
-                for one in self._args.networks
+            return {"enable_private_nodes": True, "accelerator_network_profile": "auto"}
+        return {
+            "enable_private_nodes": True,
+            "additional_node_network_configs": [
+                {"network": one.network, "subnetwork": one.subnet} for one in self._networks
             ],
-        )
+        }
 
-    def _node(self, capacity: GkeCapacity) -> container.NodePoolNodeConfigArgs:
-        args, machine, nodes = self._args, self._machine, self._args.settings.nodes
-        reserved = capacity.reservation_affinity == "SPECIFIC_RESERVATION"
-        run_s = f"{nodes.max_run_hours * 3600}s" if capacity.flex_start and nodes.max_run_hours else None
-        return args.cluster.node_config(
-            args.site,
-            machine_type=self._machine_type,
-            flex_start=capacity.flex_start or None,
-            max_run_duration=run_s,
-            spot=capacity.spot or None,
-            reservation_affinity=container.NodePoolNodeConfigReservationAffinityArgs(
-                consume_reservation_type=capacity.reservation_affinity,
-                key=RESERVATION_KEY if reserved else None,
-                values=[str(nodes.reservation)] if reserved else None,
-            ),
-            guest_accelerators=[
-                container.NodePoolNodeConfigGuestAcceleratorArgs(
-                    type=machine.accelerator,
-                    count=machine.gpus,
-                    gpu_driver_installation_config=(
-                        container.NodePoolNodeConfigGuestAcceleratorGpuDriverInstallationConfigArgs(
-                            gpu_driver_version="LATEST"
-                        )
-                    ),
-                )
+    def _node(self, capacity: GkeCapacity) -> container.NodePoolNodeConfigArgsDict:
+        machine, nodes = self._machine, self._settings.nodes
+        affinity: container.NodePoolNodeConfigReservationAffinityArgsDict = {
+            "consume_reservation_type": capacity.reservation_affinity
+        }
+        if capacity.reservation_affinity == "SPECIFIC_RESERVATION":
+            affinity |= {"key": RESERVATION_KEY, "values": [str(nodes.reservation)]}
+        node: container.NodePoolNodeConfigArgsDict = {
+            **self._cluster.node_config(self._site),
+            "machine_type": self._machine_type,
+            "reservation_affinity": affinity,
+            "guest_accelerators": [
+                {
+                    "type": machine.accelerator,
+                    "count": machine.gpus,
+                    "gpu_driver_installation_config": {"gpu_driver_version": "LATEST"},
+                }
             ],
-            ephemeral_storage_local_ssd_config=container.NodePoolNodeConfigEphemeralStorageLocalSsdConfigArgs(
-                local_ssd_count=machine.local_ssds
-            )
-            if machine.local_ssds
-            else None,
-            disk_type=machine.boot_disk,
-            disk_size_gb=BOOT_DISK_GB,
-            labels=_labels(args.settings),
-            taints=_taints(args.settings),
-        )
+            "disk_type": machine.boot_disk,
+            "disk_size_gb": BOOT_DISK_GB,
+            "labels": _labels(self._settings),
+            "taints": _taints(self._settings),
+        }
+        if capacity.flex_start:
+            node["flex_start"] = True
+            if nodes.max_run_hours:
+                node["max_run_duration"] = f"{nodes.max_run_hours * 3600}s"
+        if capacity.spot:
+            node["spot"] = True
+        if machine.local_ssds:
+            node["ephemeral_storage_local_ssd_config"] = {"local_ssd_count": machine.local_ssds}
+        return node
 
 
 class ComputeClass(pulumi.ComponentResource):
@@ -190,14 +183,11 @@ def _labels(settings: GkeSettings) -> dict[str, str]:
     }
 
 
-def _taints(settings: GkeSettings) -> list[container.NodePoolNodeConfigTaintArgs]:
+def _taints(settings: GkeSettings) -> list[container.NodePoolNodeConfigTaintArgsDict]:
     """Return the taints that repel pods without a GPU and, with a ComputeClass, pods that do not select it.
 
     GKE adds the first taint as well. Declared here, it also applies to the pool's first node, and to the autoscaler's
     plans while the pool is empty.
     """
     taints = {"nvidia.com/gpu": "present", **({COMPUTE_CLASS_LABEL: COMPUTE_CLASS} if settings.compute_class else {})}
-    return [
-        container.NodePoolNodeConfigTaintArgs(key=key, value=value, effect="NO_SCHEDULE")
-        for key, value in taints.items()
-    ]
+    return [{"key": key, "value": value, "effect": "NO_SCHEDULE"} for key, value in taints.items()]

@@ -13,15 +13,15 @@ from pulumi import ResourceOptions
 
 from infra.addresses import gke_addresses
 from infra.catalog.machines import GKE_CATALOG
-from infra.gke.cluster import GkeCluster, GkeClusterArgs
+from infra.gke.cluster import GkeCluster
 from infra.gke.device_networks import DeviceNetworks, Dranet
 from infra.gke.nccl_installer import NcclInstaller
 from infra.gke.network import ClusterNetwork, GvnicNetwork, NodeNetwork, RdmaNetwork, WebhookAccess
-from infra.gke.node_pools import ComputeClass, GpuPools, GpuPoolsArgs
+from infra.gke.node_pools import ComputeClass, GpuPools
 from infra.gke.pod import GVNIC_NETWORK, SYSTEM_NODES, gpu_pod, rdma_network
 from infra.gke.queue import queue_args
 from infra.gke.site import Site
-from infra.gke.storage import BucketAccess, BucketAccessArgs, gcs_folder
+from infra.gke.storage import BucketAccess, gcs_folder
 from infra.kubernetes.operators import install_operators
 from infra.kubernetes.pods import HEAD_ACCOUNT, WORKER_ACCOUNT, RayArgs, SharedFolder
 from infra.kubernetes.workload import Workload
@@ -90,18 +90,11 @@ class GkeStack(pulumi.ComponentResource):
         base_range = IPv4Network(settings.network.base_range)
         self._addresses = gke_addresses(base_range, settings.nodes.max, self._machine.nics)
         network = ClusterNetwork("cluster", site, self._addresses, self._own)
-        cluster = GkeCluster(
-            "cluster",
-            GkeClusterArgs(settings=settings, site=site, network=network, control_plane=self._addresses.control_plane),
-            self._own,
-        )
+        plane = self._addresses.control_plane
+        cluster = GkeCluster("cluster", settings, site, self._own, network=network, control_plane=plane)
         # With managed DRANET, GKE creates the networks of the NICs.
         nics = {} if settings.fabric == "managed-dranet" else self._nics()
-        pools = GpuPools(
-            "pool",
-            GpuPoolsArgs(settings=settings, site=site, cluster=cluster, networks=list(nics.values())),
-            self._own,
-        )
+        pools = GpuPools("pool", settings, site, self._own, cluster=cluster, networks=list(nics.values()))
         self.kubeconfig = cluster.kubeconfig
         self.token = self._in_cluster(network, cluster, pools, nics)
         self.register_outputs({})
@@ -177,8 +170,6 @@ class GkeStack(pulumi.ComponentResource):
         # An Indexed Job has no separate head.
         with_head = self._settings.ray.mode != "indexed-job"
         for account in (HEAD_ACCOUNT, WORKER_ACCOUNT) if with_head else (WORKER_ACCOUNT,):
-            access = BucketAccessArgs(
-                bucket=bucket, project=self.site.project, workload_pool=cluster.workload_pool, account=account
-            )
-            BucketAccess(f"bucket-{account}", access, self._own)
+            pool = cluster.workload_pool
+            BucketAccess(bucket, account, self._own, project=self.site.project, workload_pool=pool)
         return gcs_folder(bucket, self._settings.storage.mount_path)

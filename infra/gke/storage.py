@@ -5,8 +5,6 @@ The bucket exists before the stack and outlives it: nothing here creates or dele
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import pulumi
 import pulumi_gcp as gcp
 from pulumi import ResourceOptions
@@ -32,44 +30,27 @@ MOUNT_OPTIONS = (
 """For checkpoints and training data: large sequential reads and writes (verl-on-gke tutorial, read 2026-08)."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class BucketAccessArgs:
-    """Arguments of the grant.
+class BucketAccess(pulumi.ComponentResource):
+    """Grant on the bucket to the Kubernetes identity of the Ray pods, and to no other.
 
     Args:
         workload_pool: The cluster's workload identity pool, as an output: it exists from a project's first cluster on.
         account: Kubernetes ServiceAccount of the pods.
     """
 
-    bucket: str
-    project: str
-    workload_pool: pulumi.Input[str]
-    account: str
-
-
-class BucketAccess(pulumi.ComponentResource):
-    """Grant on the bucket to the Kubernetes identity of the Ray pods, and to no other."""
-
-    def __init__(self, name: str, args: BucketAccessArgs, opts: ResourceOptions | None = None) -> None:
+    def __init__(
+        self, bucket: str, account: str, opts: ResourceOptions, *, project: str, workload_pool: pulumi.Input[str]
+    ) -> None:
+        name = f"bucket-{account}"
         super().__init__("rdma-ray:gke:BucketAccess", name, {}, opts)
-        number = gcp.organizations.get_project_output(project_id=args.project).number
-        gcp.storage.BucketIAMMember(
-            name,
-            bucket=args.bucket,
-            role=ROLE,
-            member=pulumi.Output.all(number, args.workload_pool, args.account).apply(_principal),
-            opts=ResourceOptions(parent=self),
+        number = gcp.organizations.get_project_output(project_id=project).number
+        member = pulumi.Output.concat(
+            *("principal://iam.googleapis.com/projects/", number, "/locations/global/workloadIdentityPools/"),
+            *(workload_pool, f"/subject/ns/{NAMESPACE}/sa/{account}"),
         )
+        own = ResourceOptions(parent=self)
+        gcp.storage.BucketIAMMember(name, bucket=bucket, role=ROLE, member=member, opts=own)
         self.register_outputs({})
-
-
-def _principal(values: list[str]) -> str:
-    """Return the pods' identity as IAM writes it, from project number, workload pool and ServiceAccount."""
-    number, pool, account = values
-    return (
-        f"principal://iam.googleapis.com/projects/{number}/locations/global/workloadIdentityPools/"
-        f"{pool}/subject/ns/{NAMESPACE}/sa/{account}"
-    )
 
 
 def gcs_folder(bucket: str, mount_path: str) -> SharedFolder:

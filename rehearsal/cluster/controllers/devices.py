@@ -2,7 +2,7 @@
 
 Replaces device plugins (GKE's own for GPUs and networks; NVIDIA's and AWS' by Helm on EKS) and the DRANET driver.
 Sources: GKE docs, multi-network support for Pods, 2026-08, with gke-networking-api v0.2.11 for the names; the charts'
-node affinities as `infra.eks.device_plugins` cites them; kubernetes-sigs/dranet v1.4.0: pkg/apis/attributes.go.
+node affinities as `infra.eks.addons` cites them; kubernetes-sigs/dranet v1.4.0: pkg/apis/attributes.go.
 """
 
 from __future__ import annotations
