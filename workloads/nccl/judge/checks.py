@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -31,47 +32,47 @@ UNIT_ERRORS = {
 }
 
 
-def is_whole(measurement: Measurement) -> bool:
+def is_whole(found: Measurement) -> bool:
     """Return whether every run has rows, and the last lines that its tool writes."""
-    return bool(measurement.runs) and all((run.rows or run.guarded) and run.ended for run in measurement.runs)
+    return bool(found.runs) and all((run.rows or run.guarded) and run.ended for run in found.runs)
 
 
-def completeness(measurement: Measurement) -> Iterator[Finding]:
+def completeness(found: Measurement) -> Iterator[Finding]:
     """Find a missing or incomplete result, or a hang. A time-out that did not stop the run is a remark."""
-    first_error = "".join(f": {line}" for line in measurement.errors[:1])
-    if measurement.hang:
-        code = Exit.OK if is_whole(measurement) else Exit.HANG
-        yield Finding(code=code, kind="hang", text=f"a time-out: {measurement.hang[0]}")
-    elif measurement.form == "unreadable":
-        return
-    elif measurement.form == "none":
-        yield failure("not-measured", "nothing was measured: pass the results with --results FILE", Exit.BELOW)
-    elif not any(run.rows or run.guarded for run in measurement.runs):
+    first_error = "".join(f": {line}" for line in found.errors[:1])
+    if found.hang:
+        code = Exit.OK if is_whole(found) else Exit.HANG
+        yield failure("hang", f"a time-out: {found.hang[0]}", code)
+    elif found.form == "none":
+        text = "nothing was measured: pass the results with --results FILE"
+        yield failure("not-measured", text, Exit.BELOW)
+    elif found.form != "unreadable" and not any(run.rows or run.guarded for run in found.runs):
         yield failure("no-rows", f"the output has no row of figures{first_error}", Exit.ERROR)
-    elif measurement.form != "rdma-ray" and not is_whole(measurement):
+    elif found.form == "nccl-tests" and not is_whole(found):
         text = "the output ends before `Out of bounds values`: the run did not end, or the file was cut"
         yield failure("truncated", text + first_error, Exit.ERROR)
-    for run in measurement.runs:
+    for run in found.runs:
         if run.damaged:
             text = f"{len(run.damaged)} rows cannot be read, first: {run.damaged[0]}"
             yield failure("damaged", text, Exit.ERROR)
 
 
-def operations(measurement: Measurement, expectation: Expectation) -> Iterator[Finding]:
+def operations(found: Measurement, expected: Expectation) -> Iterator[Finding]:
     """Find a requested operation that is missing, and a table that does not name its operation."""
-    there = {row.op for run in measurement.runs for row in run.rows}
+    there = {row.op for row in found.rows}
     if UNNAMED in there:
         text = "the output does not name the measured operation: name it with --op"
         yield failure("no-operation", text, Exit.ERROR)
-    elif there:
-        for op in expectation.ops:
-            if op not in there:
-                yield failure("no-operation", f"{op} was requested, and only {', '.join(sorted(there))} was measured")
+        return
+    for op in expected.ops:
+        if there and op not in there:
+            text = f"{op} was requested, and only {', '.join(sorted(there))} was measured"
+            yield failure("no-operation", text)
 
 
-def wrong_data(measurement: Measurement) -> Iterator[Finding]:
+def wrong_data(found: Measurement) -> Iterator[Finding]:
     """Find wrong elements in every row, in both columns, and in the tool's own sum."""
-    for run in measurement.runs:
+    for run in found.runs:
         bad = [row for row in run.rows if any(figures.wrong for figures in row.columns)]
         if bad:
             count = sum(figures.wrong or 0 for figures in bad[0].columns)
@@ -81,43 +82,41 @@ def wrong_data(measurement: Measurement) -> Iterator[Finding]:
             )
             yield failure("wrong-data", text, Exit.WRONG_DATA)
         elif run.stated_wrong:
-            yield failure("wrong-data", f"the tool counted {run.stated_wrong} wrong values", Exit.WRONG_DATA)
+            text = f"the tool counted {run.stated_wrong} wrong values"
+            yield failure("wrong-data", text, Exit.WRONG_DATA)
 
 
-def unchecked(measurement: Measurement, expectation: Expectation) -> Iterator[Finding]:
+def unchecked(found: Measurement, expected: Expectation) -> Iterator[Finding]:
     """Find rows whose data was not checked."""
-    rows = [row for run in measurement.runs for row in run.rows if expectation.includes(row.op)]
+    rows = [row for row in found.rows if expected.includes(row.op)]
     without = sum(any(figures.wrong is None for figures in row.columns) for row in rows)
-    without += sum(run.unverified for run in measurement.runs)
+    without += sum(run.unverified for run in found.runs)
     if without:
-        found = remark if expectation.no_check else failure
         text = f"the data of {counted(without, 'row')} was not checked: measure with -c 1, or pass --no-check"
-        yield found("unchecked", text)
+        yield remark("unchecked", text) if expected.no_check else failure("unchecked", text)
 
 
 def disagreements(run: Run, ranks: int) -> list[Finding]:
     """Find a table that contradicts itself: bandwidths follow from sizes, times and the number of ranks.
 
-    This catches Gbit/s, GiB/s or milliseconds in place of GB/s and microseconds. `ranks` is the requested number, used
-    if the table shows none.
+    This catches Gbit/s, GiB/s or milliseconds in place of GB/s and microseconds. `ranks` is the requested
+    number, used if the table shows none.
     """
     # The largest row has the most digits.
     rows = sorted(run.rows, key=lambda row: -row.size)
-    found = [one for row in rows for figures in row.columns if (one := _disagreement(row, figures, run, ranks))]
-    if not found:
-        return []
+    columns = [_disagreement(row, figures, run, ranks) for row in rows for figures in row.columns]
+    found = [one for one in columns if one is not None]
     more = f" ({len(found)} such figures)" if len(found) > 1 else ""
-    return [found[0].model_copy(update={"text": found[0].text + more})]
+    return [one.model_copy(update={"text": one.text + more}) for one in found[:1]]
 
 
 def _disagreement(row: MeasuredRow, figures: Figures, run: Run, ranks: int) -> Finding | None:
-    where = f"{row.op} {format_size(row.size)}"
     expected = algbw(row.size, figures.time_us / 1e6)
     if not _agree(figures.algbw, expected):
-        ratio = figures.algbw / expected
+        ratio = figures.algbw / expected if expected else math.inf
         error = next((name for known, name in UNIT_ERRORS.items() if abs(ratio / known - 1) < 0.02), None)
         text = (
-            f"{where}: {row.size} bytes in {figures.time_us:g} µs are {expected:.4g} GB/s and not"
+            f"{row.name}: {row.size} bytes in {figures.time_us:g} µs are {expected:.4g} GB/s and not"
             f" {figures.algbw:g}: {error or f'off by a factor of {ratio:.3g}'}"
         )
         return failure("units", text, Exit.ERROR)
@@ -126,7 +125,7 @@ def _disagreement(row: MeasuredRow, figures: Figures, run: Run, ranks: int) -> F
     if factor is None or _agree(figures.busbw, expected * factor(n)):
         return None
     text = (
-        f"{where}: busbw is {figures.busbw:g} GB/s, and with {n} ranks algbw {figures.algbw:g} gives"
+        f"{row.name}: busbw is {figures.busbw:g} GB/s, and with {n} ranks algbw {figures.algbw:g} gives"
         f" {expected * factor(n):.4g}: another operation, another number of ranks, or another unit"
     )
     # A table that shows its ranks contradicts itself; any other may be correct, but of another run.
@@ -137,54 +136,54 @@ def _agree(printed: float, expected: float) -> bool:
     return abs(printed - expected) <= RELATIVE * expected + ABSOLUTE
 
 
-def ranks(run: Run, facts: LogFacts | None, expectation: Expectation) -> Iterator[Finding]:
+def ranks(run: Run, log: LogFacts, expected: Expectation) -> Iterator[Finding]:
     """Find too few ranks, too many, or ranks in separate groups."""
-    expected, found = expectation.ranks, run.ranks
-    of = f"{counted(expectation.nodes, 'node')} of {expectation.machine} have {expected} GPUs"
-    if (groups := len({member.group for member in run.members})) > 1:
-        yield failure("split", f"the ranks were split into {groups} groups (NCCL_TESTS_SPLIT): no group spans all")
-    elif found is None and (facts is None or facts.nranks is None):
-        yield failure("ranks-unknown", f"{of}, and neither the output nor a log shows the number of ranks")
-    elif found is not None and found < expected:
+    found, groups = run.ranks, len({member.group for member in run.members})
+    of = f"{counted(expected.nodes, 'node')} of {expected.machine} have {expected.ranks} GPUs"
+    if groups > 1:
+        text = f"the ranks were split into {groups} groups (NCCL_TESTS_SPLIT): no group spans all"
+        yield failure("split", text)
+    elif found is None:
+        if log.nranks is None:
+            text = f"{of}, and neither the output nor a log shows the number of ranks"
+            yield failure("ranks-unknown", text)
+    elif found < expected.ranks:
         yield failure("too-few-ranks", f"{of}, and {found} ranks took part")
-    elif found is not None and found > expected:
+    elif found > expected.ranks:
         yield failure("another-run", f"{of}, and {found} ranks took part: another run's output?")
 
 
-def hosts(run: Run, facts: LogFacts | None, expectation: Expectation) -> Iterator[Finding]:
+def hosts(run: Run, log: LogFacts, expected: Expectation) -> Iterator[Finding]:
     """Check that the ranks ran on as many hosts as nodes were requested, evenly."""
-    names = run.hosts or (list(facts.hosts.values()) if facts else [])
-    nodes, count = expectation.nodes, len(set(names))
+    names = run.hosts or list(log.hosts.values())
+    nodes, count = expected.nodes, len(set(names))
+    requested = f"{nodes} nodes were requested, and"
     if not names:
-        if nodes > 1 and (facts is None or facts.nnodes is None):
+        if nodes > 1 and log.nnodes is None:
             yield failure("hosts-unknown", f"nothing shows that the ranks were on {nodes} hosts")
     elif count < nodes:
-        yield failure("same-host", f"{nodes} nodes were requested, and all ranks are on {counted(count, 'host')}")
+        yield failure("same-host", f"{requested} all ranks are on {counted(count, 'host')}")
     elif count > nodes:
-        yield failure("another-run", f"{nodes} nodes were requested, and the ranks are on {count} hosts")
-    elif len(names) == expectation.ranks and len(uneven := set(Counter(names).values())) > 1:
+        yield failure("another-run", f"{requested} the ranks are on {count} hosts")
+    elif len(names) == expected.ranks and len(uneven := set(Counter(names).values())) > 1:
         yield failure("uneven", f"the hosts have different numbers of ranks: {sorted(uneven)}")
 
 
-def same_run(measurement: Measurement) -> Iterator[Finding]:
+def same_run(found: Measurement) -> Iterator[Finding]:
     """Check that the log is that of the run. Both name hosts as the kernel does, without the domain."""
-    facts = measurement.facts
-    if facts is None or measurement.form == "rdma-ray":
-        return
-    logged = sorted({name.split(".")[0] for name in facts.hosts.values()})
-    figures = sorted({name.split(".")[0] for run in measurement.runs for name in run.hosts})
-    if logged and figures and set(logged).isdisjoint(figures):
+    logged = sorted({name.split(".")[0] for name in found.log.hosts.values()})
+    figures = sorted({name.split(".")[0] for run in found.runs for name in run.hosts})
+    if found.form != "rdma-ray" and logged and figures and set(logged).isdisjoint(figures):
         text = f"the log is of {', '.join(logged[:4])}, and the figures are of {', '.join(figures[:4])}"
         yield failure("another-run", text)
 
 
-def covered(measurement: Measurement, expectation: Expectation) -> Iterator[Finding]:
+def covered(found: Measurement, expected: Expectation) -> Iterator[Finding]:
     """Check that every node has a rank with a log, which shows that node's NICs only."""
-    facts = measurement.facts
-    hosts = set(facts.hosts.values()) if facts else set()
-    if facts and hosts and len(hosts) < min(expectation.nodes, facts.nnodes or expectation.nodes):
-        nodes = counted(expectation.nodes, "node")
-        yield failure("some-nodes", f"the log covers {len(hosts)} of {nodes}: {', '.join(sorted(hosts)[:4])}")
+    hosts = sorted(set(found.log.hosts.values()))
+    if 0 < len(hosts) < min(expected.nodes, found.log.nnodes or expected.nodes):
+        nodes = counted(expected.nodes, "node")
+        yield failure("some-nodes", f"the log covers {len(hosts)} of {nodes}: {', '.join(hosts[:4])}")
 
 
 def times(run: Run) -> Iterator[Finding]:
@@ -195,9 +194,9 @@ def times(run: Run) -> Iterator[Finding]:
         yield failure("whose-time", text)
 
 
-def gpus(run: Run, expectation: Expectation) -> Iterator[Finding]:
+def gpus(run: Run, expected: Expectation) -> Iterator[Finding]:
     """Check that the devices are those of the machine."""
-    machine = expectation.row
+    machine = expected.row
     models = sorted({member.gpu for member in run.members if member.gpu})
     others = [model for model in models if not re.search(rf"\b{machine.gpu}\b", model)]
     if others:
@@ -205,96 +204,92 @@ def gpus(run: Run, expectation: Expectation) -> Iterator[Finding]:
         yield failure("other-gpu", text)
 
 
-def transport(measurement: Measurement, expectation: Expectation) -> Iterator[Finding]:
+def transport(found: Measurement, expected: Expectation) -> Iterator[Finding]:
     """Check in NCCL's log how the data traveled."""
-    facts, machine = measurement.facts, expectation.row
+    nodes, machine, log = expected.nodes, expected.row, found.log
     # `NCCL version …` alone, as nccl-tests' output often has it, shows nothing of the transport.
-    if facts is not None and facts.nranks is None and not facts.plugins and not facts.channels:
-        facts = None
-    if facts is None and expectation.nodes < 2:
-        return
-    if facts is None and expectation.no_log:
+    known = log.nranks is not None or log.plugins or log.channels
+    if not known and expected.no_log and nodes > 1:
         yield remark("no-log", "nothing shows how the data traveled (--no-log)")
-        return
-    yield from problems(
-        facts, nodes=expectation.nodes, nics=machine.nics, transport=machine.transport, ranks=expectation.ranks
-    )
+    elif known or nodes > 1:
+        yield from problems(
+            log if known else None,
+            nodes=nodes,
+            nics=machine.nics,
+            transport=machine.transport,
+            ranks=expected.ranks,
+        )
 
 
-def possible(run: Run, facts: LogFacts | None, expectation: Expectation) -> Iterator[Finding]:
+def possible(run: Run, log: LogFacts, expected: Expectation) -> Iterator[Finding]:
     """Find a row above what the NICs can carry, in either column."""
     for row in run.rows:
-        limit = rules.ceiling(row.op, expectation, rules.algorithms_of(row.op, run, facts))
+        limit = rules.ceiling(row.op, expected, rules.algorithms_of(row.op, run, log))
         shortest = min((figures.time_us for figures in row.columns), default=0.0)
         if limit is None or not shortest:
             continue
-        best = busbw(row.op, row.size, shortest / 1e6, run.ranks or expectation.ranks)
+        best = busbw(row.op, row.size, shortest / 1e6, run.ranks or expected.ranks)
         if best > rules.TOLERANCE * limit:
             text = (
-                f"{row.op} {format_size(row.size)}: {best:.1f} GB/s, and the NICs of {expectation.machine}"
-                f" allow {limit:.1f}: this did not go through the NICs"
+                f"{row.name}: {best:.1f} GB/s, and the NICs of {expected.machine} allow {limit:.1f}:"
+                " this did not go through the NICs"
             )
             yield failure("over-limit", text)
             return  # larger rows repeat it
 
 
-def bandwidth(
-    runs: Sequence[Run], facts: LogFacts | None, expectation: Expectation
-) -> tuple[list[Comparison], list[Finding]]:
+def bandwidth(runs: Sequence[Run], log: LogFacts, expected: Expectation) -> tuple[list[Comparison], list[Finding]]:
     """Compare every judged row with its published figure."""
     comparisons: list[Comparison] = []
     found: list[Finding] = []
     met: set[str] = set()
     rows = [(run, row) for run in runs for row in rules.headline(run.rows) if row.op in BUSBW_FACTORS]
     for run, row in rows:
-        if not expectation.includes(row.op):
+        if not expected.includes(row.op):
             continue
-        value = rules.measured(row, run.ranks or expectation.ranks)
-        algorithms = rules.algorithms_of(row.op, run, facts)
-        floor = rules.floor_of(expectation.row.baselines, row.op, expectation.nodes, row.size, algorithms)
-        where = f"{row.op} {format_size(row.size)}"
+        value = rules.measured(row, run.ranks or expected.ranks)
+        algorithms = rules.algorithms_of(row.op, run, log)
+        floor = rules.floor_of(expected.row.baselines, row.op, expected.nodes, row.size, algorithms)
         if not rules.large_enough(row.size):
-            found.append(remark("small", f"{where} is the largest size: below 1 GiB it does not show the fabric"))
+            text = f"{row.name} is the largest size: below 1 GiB it does not show the fabric"
+            found.append(remark("small", text))
         elif value is None:
-            found.append(remark("no-column", f"{where} was measured in place only, unlike the published figures"))
+            text = f"{row.name} was measured in place only, unlike the published figures"
+            found.append(remark("no-column", text))
         elif floor is not None:
-            comparison = rules.compare(row, value, floor)
-            comparisons.append(comparison)
-            found += _shortfall(where, comparison, floor.gates)
-            if floor.gates:
-                met.add(row.op)
-    requested = expectation.ops or sorted({row.op for _, row in rows})
+            comparisons.append(rules.compare(row, value, floor))
+            found += _shortfall(row, comparisons[-1], floor.gates)
+            met |= {row.op} if floor.gates else set()
+    requested = expected.ops or sorted({row.op for _, row in rows})
     missing = [op for op in requested if op not in met]
     # Without --op, one operation with a figure is enough: most operations have no published figure.
-    if runs and missing and (expectation.ops or not met):
-        found.append(no_baseline(missing, expectation))
+    if runs and missing and (expected.ops or not met):
+        found.append(no_baseline(missing, expected))
     return comparisons, found
 
 
-def _shortfall(where: str, comparison: Comparison, gates: bool) -> Iterator[Finding]:
-    text = f"{where}: {comparison.measured:.1f} GB/s, {comparison.share:.1%} of {comparison.expected:g} GB/s"
+def _shortfall(row: MeasuredRow, comparison: Comparison, gates: bool) -> Iterator[Finding]:
+    share, source = comparison.share, comparison.source
+    text = f"{row.name}: {comparison.measured:.1f} GB/s, {share:.1%} of {comparison.expected:g} GB/s"
     if not gates:
         yield remark("unconfirmed", f"{text}, an unconfirmed figure: it does not gate")
-    elif comparison.share < rules.FAIL_BELOW:
-        yield failure("below", f"{text} ({comparison.source}), below {rules.FAIL_BELOW:.0%}", Exit.BELOW)
-    elif comparison.share < rules.WARN_BELOW:
-        yield remark("slow", f"{text} ({comparison.source}), below {rules.WARN_BELOW:.0%}")
+    elif share < rules.FAIL_BELOW:
+        yield failure("below", f"{text} ({source}), below {rules.FAIL_BELOW:.0%}", Exit.BELOW)
+    elif share < rules.WARN_BELOW:
+        yield remark("slow", f"{text} ({source}), below {rules.WARN_BELOW:.0%}")
 
 
-def no_baseline(missing: Sequence[str], expectation: Expectation) -> Finding:
+def no_baseline(missing: Sequence[str], expected: Expectation) -> Finding:
     """Report the operations without a published figure to meet, and those that have one."""
-    known: dict[tuple[int, str], int] = {}
-    for floor in expectation.row.baselines:
-        if floor.gates:
-            key = (floor.nodes, floor.op)
-            known[key] = min(known.get(key, floor.size), floor.size)
+    floors = sorted(expected.row.baselines, key=lambda floor: -floor.size)
+    smallest = {(floor.nodes, floor.op): floor.size for floor in floors if floor.gates}
     there = "; ".join(
-        f"{op} on {counted(nodes, 'node')} from {format_size(size)} on" for (nodes, op), size in sorted(known.items())
+        f"{op} on {counted(nodes, 'node')} from {format_size(size)} on"
+        for (nodes, op), size in sorted(smallest.items())
     )
-    return Finding(
-        code=Exit.OK if expectation.no_floor else Exit.BELOW,
-        kind="no-baseline",
-        text=f"no baseline: no published figure judges {', '.join(missing)} of this size on"
-        f" {counted(expectation.nodes, 'node')} of {expectation.machine}; there are figures for"
-        f" {there or 'no operation'}; --no-floor does without",
+    text = (
+        f"no baseline: no published figure judges {', '.join(missing)} of this size on"
+        f" {counted(expected.nodes, 'node')} of {expected.machine}; there are figures for"
+        f" {there or 'no operation'}; --no-floor does without"
     )
+    return failure("no-baseline", text, Exit.OK if expected.no_floor else Exit.BELOW)

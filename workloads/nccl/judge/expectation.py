@@ -38,15 +38,6 @@ FAIL_BELOW = 0.90
 WARN_BELOW = 0.95
 """Shares of the expected bandwidth (workloads.md §1.3, as in SuperBench and nccl-tests)."""
 
-# NCCL's function names by those of this program and nccl-tests.
-_FUNCTIONS = {
-    "all_reduce": "AllReduce",
-    "all_gather": "AllGather",
-    "reduce_scatter": "ReduceScatter",
-    "broadcast": "Broadcast",
-    "reduce": "Reduce",
-}
-
 
 def machine_named(name: str) -> Machine:
     """Return the catalog's row. Raises WorkloadError for an unknown machine type."""
@@ -160,20 +151,20 @@ def measured(row: MeasuredRow, ranks: int) -> float | None:
     return None if figures is None else busbw(row.op, row.size, figures.time_us / 1e6, ranks)
 
 
-def algorithms_of(op: str, run: Run, facts: LogFacts | None) -> frozenset[str]:
+def algorithms_of(op: str, run: Run, log: LogFacts) -> frozenset[str]:
     """Return what NCCL used for `op` at its largest size (`ring`, `nvlstree`); empty if nothing shows it.
 
     A log that names algorithms without operations shows it only if it names a single algorithm.
     """
-    if facts is not None:
-        choices = [choice for choice in facts.choices if choice.op == _FUNCTIONS.get(op)]
-        largest = max((choice.size for choice in choices), default=0)
-        names = {choice.algorithm for choice in choices if choice.size == largest}
-        if not facts.choices:
-            names = {name.split("/")[0] for name in facts.algorithms}
-        if len(names) == 1:
-            return frozenset(name.lower().replace("_", "") for name in names)
-    return frozenset({run.algorithm}) if run.algorithm else frozenset()
+    function = op.title().replace("_", "")  # NCCL's name: AllReduce
+    choices = [choice for choice in log.choices if choice.op == function]
+    largest = max((choice.size for choice in choices), default=0)
+    names = {choice.algorithm for choice in choices if choice.size == largest}
+    if not log.choices:
+        names = {name.split("/")[0] for name in log.algorithms}
+    if len(names) == 1:
+        return frozenset(name.lower().replace("_", "") for name in names)
+    return frozenset({run.algorithm} if run.algorithm else ())
 
 
 def floor_of(floors: Iterable[Baseline], op: str, nodes: int, size: int, algorithms: frozenset[str]) -> Baseline | None:
@@ -188,10 +179,8 @@ def floor_of(floors: Iterable[Baseline], op: str, nodes: int, size: int, algorit
     # Figures that may gate come first, whatever their size.
     matching = [floor for floor in matching if floor.gates] or matching
     nearest = max((floor.size for floor in matching), default=0)
-    lowest: dict[str | None, Baseline] = {}
-    for floor in matching:
-        if floor.size == nearest and (floor.algorithm not in lowest or floor.busbw < lowest[floor.algorithm].busbw):
-            lowest[floor.algorithm] = floor
+    highest_first = sorted(matching, key=lambda floor: -floor.busbw)
+    lowest = {floor.algorithm: floor for floor in highest_first if floor.size == nearest}
     return max(lowest.values(), key=lambda floor: floor.busbw, default=None)
 
 

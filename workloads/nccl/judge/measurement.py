@@ -8,6 +8,7 @@ from typing import Literal
 from workloads.exits import WorkloadError
 from workloads.nccl.evidence.facts import LogFacts
 from workloads.nccl.result import Finding
+from workloads.nccl.sizes import format_size
 
 Form = Literal["rdma-ray", "nccl-tests", "unreadable", "none"]
 
@@ -38,6 +39,11 @@ class MeasuredRow:
     dtype: str
     out_of_place: Figures | None
     in_place: Figures | None
+
+    @property
+    def name(self) -> str:
+        """Operation and size: `all_gather 8 GiB`."""
+        return f"{self.op} {format_size(self.size)}"
 
     @property
     def columns(self) -> tuple[Figures, ...]:
@@ -105,3 +111,13 @@ class Measurement:
     errors: tuple[str, ...] = ()
     facts: LogFacts | None = None
     findings: tuple[Finding, ...] = ()
+
+    @property
+    def rows(self) -> list[MeasuredRow]:
+        """Rows of all runs."""
+        return [row for run in self.runs for row in run.rows]
+
+    @property
+    def log(self) -> LogFacts:
+        """Facts in the logs; empty without a log."""
+        return self.facts or LogFacts()

@@ -15,41 +15,66 @@ from workloads.nccl.judge import checks
 from workloads.nccl.judge.expectation import Expectation
 from workloads.nccl.judge.measurement import Measurement
 from workloads.nccl.judge.reading import measurement_of_result, measurement_of_texts
-from workloads.nccl.result import Comparison, Finding, Result, Verdict
+from workloads.nccl.result import Finding, Result, Verdict
 from workloads.nccl.sizes import format_size
 
 ORDER = (Exit.ERROR, Exit.WRONG_DATA, Exit.NOT_AS_ASKED, Exit.HANG, Exit.BELOW)
 """Precedence of exit codes: unreadable results show nothing else, and wrong data is worse than slow data."""
 
 
-def judge(measurement: Measurement, expectation: Expectation) -> Verdict:
+def judge(measurement: Measurement, expected: Expectation) -> Verdict:
     """Return the verdict on a measurement, whose `facts` are the evidence."""
-    facts = measurement.facts
+    log = measurement.log
     found = [
         *measurement.findings,
         *checks.completeness(measurement),
-        *checks.operations(measurement, expectation),
+        *checks.operations(measurement, expected),
         *checks.wrong_data(measurement),
-        *checks.unchecked(measurement, expectation),
-        *checks.transport(measurement, expectation),
+        *checks.unchecked(measurement, expected),
+        *checks.transport(measurement, expected),
         *checks.same_run(measurement),
-        *checks.covered(measurement, expectation),
+        *checks.covered(measurement, expected),
     ]
     sound = []
     for run in measurement.runs:
         if not (run.rows or run.guarded):
             continue
-        contradictions = checks.disagreements(run, expectation.ranks)
+        contradictions = checks.disagreements(run, expected.ranks)
         found += contradictions
-        found += checks.ranks(run, facts, expectation)
-        found += checks.hosts(run, facts, expectation)
-        found += checks.gpus(run, expectation)
+        found += checks.ranks(run, log, expected)
+        found += checks.hosts(run, log, expected)
+        found += checks.gpus(run, expected)
         found += checks.times(run)
         if not contradictions:
             sound.append(run)
-            found += checks.possible(run, facts, expectation)
-    comparisons, compared = checks.bandwidth(sound, facts, expectation)
-    return _verdict(list(dict.fromkeys([*found, *compared])), comparisons, expectation)
+            found += checks.possible(run, log, expected)
+    comparisons, compared = checks.bandwidth(sound, log, expected)
+    found = list(dict.fromkeys([*found, *compared]))
+    gating = [comparison for comparison in comparisons if comparison.confidence != "low"]
+    if not gating and not deciding(found) and all(finding.kind != "no-baseline" for finding in found):
+        found.append(checks.no_baseline(expected.ops or ("what was measured",), expected))
+    code = deciding(found)
+    slow = next((finding.text for finding in found if finding.kind == "slow"), None)
+    if code:
+        reason = next(finding.text for finding in found if finding.code == code)
+    elif slow is not None:
+        reason = slow
+    elif gating:
+        least = min(gating, key=lambda comparison: comparison.share)
+        reason = (
+            f"{least.op} {format_size(least.size)}: {least.measured:.1f} GB/s,"
+            f" {least.share:.1%} of {least.expected:g} GB/s ({least.source})"
+        )
+    else:
+        reason = "nothing is wrong, and no published figure shows whether it is fast: a pass by --no-floor"
+    return Verdict(
+        code=code,
+        outcome="fail" if code else "warn" if slow is not None else "pass",
+        reason=reason,
+        machine=expected.machine,
+        findings=found,
+        comparisons=comparisons,
+    )
 
 
 def judge_texts(results: str | None, logs: Sequence[str], expectation: Expectation) -> Verdict:
@@ -101,31 +126,3 @@ def deciding(findings: Sequence[Finding]) -> int:
     """Return the exit code of all findings together."""
     codes = {finding.code for finding in findings}
     return next((int(code) for code in ORDER if code in codes), int(Exit.OK))
-
-
-def _verdict(findings: list[Finding], comparisons: list[Comparison], expectation: Expectation) -> Verdict:
-    gating = [comparison for comparison in comparisons if comparison.confidence != "low"]
-    if not gating and not deciding(findings) and not any(finding.kind == "no-baseline" for finding in findings):
-        findings.append(checks.no_baseline(expectation.ops or ("what was measured",), expectation))
-    code = deciding(findings)
-    slow = next((finding.text for finding in findings if finding.kind == "slow"), None)
-    if code:
-        reason = next(finding.text for finding in findings if finding.code == code)
-    elif slow is not None:
-        reason = slow
-    elif gating:
-        least = min(gating, key=lambda comparison: comparison.share)
-        reason = (
-            f"{least.op} {format_size(least.size)}: {least.measured:.1f} GB/s, {least.share:.1%} of {least.expected:g}"
-            f" GB/s ({least.source})"
-        )
-    else:
-        reason = "nothing is wrong, and no published figure shows whether it is fast: a pass by --no-floor"
-    return Verdict(
-        code=code,
-        outcome="fail" if code else "warn" if slow is not None else "pass",
-        reason=reason,
-        machine=expectation.machine,
-        findings=findings,
-        comparisons=comparisons,
-    )
