@@ -23,7 +23,7 @@ from workloads.exits import last_line
 from workloads.nccl.evidence import node, raw_log
 from workloads.nccl.evidence.facts import Counter, Evidence, LogFacts, RankEvidence, merge, thinned
 from workloads.nccl.evidence.log_reader import parse_lines
-from workloads.nccl.evidence.raw_log import REDACTED, PackedLog, known_secrets, named, redacted_environment
+from workloads.nccl.evidence.raw_log import REDACTED, PackedLog, known_secrets, named, redacted, sounds_secret
 
 LEVEL, SUBSYSTEMS, FILE = "NCCL_DEBUG", "NCCL_DEBUG_SUBSYS", "NCCL_DEBUG_FILE"
 LOGGED = "INIT,NET,GRAPH,TUNING"
@@ -89,10 +89,12 @@ class Collector:
 
     def variables(self) -> dict[str, str]:
         """Return the variables of the communication library, without secrets and without this rank's log file."""
-        found = redacted_environment(self.environment, STEERING, known_secrets(self.environment))
-        if self.folder is not None:
-            found.pop(FILE, None)
-        return found
+        known = known_secrets(self.environment)
+        return {
+            name: redacted(value, known)
+            for name, value in sorted(self.environment.items())
+            if name.startswith(STEERING) and not sounds_secret(name) and not (self.folder and name == FILE)
+        }
 
     def finish(self, with_log: bool) -> Collected:
         """Return the evidence, and the text of the log if `with_log`. Call once: it removes the rank's folder."""

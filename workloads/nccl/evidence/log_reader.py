@@ -13,7 +13,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 from workloads.nccl.evidence.facts import WARNINGS_KEPT, Channel, Choice, LogFacts
 from workloads.nccl.evidence.raw_log import redacted
@@ -59,7 +59,7 @@ _PROVIDER = re.compile(
     re.ASCII,
 )
 _INITIALIZING = re.compile(
-    r"NET/\w{1,32} :? ?(?:Initializing|Using) (?:gIB|aws-ofi-nccl)\s+v?(?P<plugin_version>\d[\w.+-]{0,40})", re.ASCII
+    r"NET/\w{1,32} :? ?(?:Initializing|Using) (?:gIB|aws-ofi-nccl)\s+v?(?P<version>\d[\w.+-]{0,40})", re.ASCII
 )
 _NVLS = re.compile(r"\d{1,6} coll channels,.{0,80}? (\d{1,6}) nvls channels", re.ASCII)
 # Before 2.25 the names are numbers, in the order of NCCL_ALGO_* and NCCL_PROTO_* (src/include/nccl_tuner.h).
@@ -76,7 +76,8 @@ _NETWORKS = ("Using network ", "Assigned NET plugin ", "Initialized NET plugin "
 
 def parse_log(text: str) -> LogFacts:
     """Return the facts in a log of one rank, or of several mixed. Accepts any text."""
-    return parse_lines(io.StringIO(text))
+    # Without lone surrogates, which JSON cannot hold.
+    return parse_lines(io.StringIO(text.encode("utf-8", "replace").decode()))
 
 
 def parse_lines(lines: Iterable[str]) -> LogFacts:
@@ -87,20 +88,15 @@ def parse_lines(lines: Iterable[str]) -> LogFacts:
     return reader.facts()
 
 
-class Writer(NamedTuple):
-    """Origin of a line, `host:pid:tid`; empty if the line does not show it."""
-
-    host: str
-    pid: str
-    tid: str
+Writer = tuple[str, str, str]
+"""Origin of a line: host, process, thread; empty if the line does not show it."""
 
 
 @dataclass
 class Communicator:
     rank: int
     nranks: int
-    nnodes: int | None
-    host: str
+    nnodes: int | None = None
     started: bool = False
     complete: bool = False
 
@@ -124,7 +120,7 @@ class Reader:
     networks: dict[str, dict[str, None]] = field(default_factory=lambda: {start: {} for start in _NETWORKS})
     comms: dict[tuple[str, str, str], Communicator] = field(default_factory=dict)
     size_of: dict[Writer, int] = field(default_factory=dict)
-    nics: dict[str, dict[str, dict[str, None]]] = field(default_factory=dict)  # plugin, host, name
+    nics: dict[tuple[str, str, str], None] = field(default_factory=dict)  # plugin, host, name
     nics_found: dict[str, int] = field(default_factory=dict)
     gdrdma: dict[str, set[int]] = field(default_factory=lambda: {"Enabled": set(), "Disabled": set()})
     seen: set[tuple[str, int | None]] = field(default_factory=set)  # connections
@@ -156,7 +152,7 @@ class Reader:
         elif " Bytes -> Algo " in text:
             self._algorithm(text)
         elif text.startswith("NET/"):
-            self._net(_clean(writer.host), text)
+            self._net(writer[0], text)
         elif text.startswith(_NETWORKS):
             start = next(start for start in _NETWORKS if text.startswith(start))
             name = text[len(start) :].removesuffix(" to comm")[:64].strip()
@@ -176,23 +172,21 @@ class Reader:
             self.warnings_left_out += 1
         elif text not in self.warned:
             self.warned.add(text)
-            self.every["warnings"][_clean(redacted(text))[:LONGEST_WARNING]] = None
+            self.every["warnings"][redacted(text)[:LONGEST_WARNING]] = None
 
     def _communicator(self, writer: Writer, match: re.Match[str], text: str) -> None:
         nranks = int(match["nranks"])
-        comm = self.comms.setdefault(
-            (writer.host, writer.pid, match["comm"]), Communicator(int(match["rank"]), nranks, None, writer.host)
-        )
+        comm = self.comms.setdefault((*writer[:2], match["comm"]), Communicator(int(match["rank"]), nranks))
         comm.nnodes = comm.nnodes or int(match["nnodes"] or 0) or None
         comm.started |= "Init START" in text
         comm.complete |= "Init COMPLETE" in text
         self.whole |= text.endswith("Init COMPLETE")
         # Channels name ranks but not their communicator: it is the last that this thread set up, or (since 2.22, where
         # other threads connect on first use) the last of the process.
-        self.size_of[writer] = self.size_of[writer._replace(tid="")] = nranks
+        self.size_of[writer] = self.size_of[*writer[:2], ""] = nranks
 
     def _channel(self, writer: Writer, text: str) -> None:
-        size = self.size_of.get(writer) or self.size_of.get(writer._replace(tid=""))
+        size = self.size_of.get(writer) or self.size_of.get((*writer[:2], ""))
         shape = (text.partition(" : ")[2], size)
         # The same connection on another channel is no new one.
         if shape not in self.seen and (match := _CHANNEL.match(text) or _COLLNET.match(text)):
@@ -211,21 +205,20 @@ class Reader:
 
     def _net(self, host: str, text: str) -> None:
         if found := _INITIALIZING.match(text):
-            self.first = found.groupdict() | self.first
+            self.first.setdefault("plugin_version", found["version"])
         elif found := _HCA.match(text):
             self.gdrdma[found["state"]].add(int(found["index"]))
             # NCCL joins the ports of a dual-port NIC to one device: mlx5_0+mlx5_1.
             self._name_nics(found["plugin"], host, found["name"].split("+"))
         elif found := _PROVIDER.match(text):
-            self.first = {name: _clean(value) for name, value in found.groupdict().items() if value} | self.first
+            self.first = {name: value for name, value in found.groupdict().items() if value} | self.first
             self.nics_found[host] = int(found[3])
         elif found := _USING.match(text):
             devices = found["devices"]
             self._name_nics(found["plugin"], host, _PORT.findall(devices) or _INTERFACE.findall(devices))
 
     def _name_nics(self, plugin: str, host: str, names: list[str]) -> None:
-        known = self.nics.setdefault(_plugin(plugin), {}).setdefault(host, {})
-        known |= {_clean(name): None for name in names if name}
+        self.nics |= {(_plugin(plugin), host, name): None for name in names or [""]}
 
     def _algorithm(self, text: str) -> None:
         if match := _ALGORITHM.search(text):
@@ -238,12 +231,16 @@ class Reader:
         comms = list(self.comms.values())
         nranks = max((comm.nranks for comm in comms), default=None)
         largest = [comm for comm in comms if comm.nranks == nranks]
-        hosts = {comm.rank: _clean(comm.host) for comm in reversed(largest) if comm.host}
+        at = reversed([(host, comm) for (host, _, _), comm in self.comms.items() if comm.nranks == nranks])
+        hosts = {comm.rank: host for host, comm in at if host}
         nnodes = max((comm.nnodes for comm in largest if comm.nnodes), default=None)
         if nnodes is None and len(hosts) == nranks:
             nnodes = len(set(hosts.values()))
         plugins = list(self._plugins())
         nics = self._nics(*plugins[:1])
+        by_host: dict[str, dict[str, None]] = defaultdict(dict)
+        for host, name in nics:
+            by_host[host][name] = None
         every: dict[str, Any] = {name: list(values) for name, values in self.every.items()}
         cut = any(comm.unfinished for comm in comms) or (self.began and not comms)
         return LogFacts(
@@ -255,12 +252,12 @@ class Reader:
             nranks=nranks,
             nnodes=nnodes,
             hosts=dict(sorted(hosts.items())),
-            hcas=list(dict.fromkeys(name for names in nics.values() for name in names)),
+            hcas=list(dict.fromkeys(name for names in by_host.values() for name in names)),
             gdrdma_hcas=sorted(self.gdrdma["Enabled"]),
             no_gdrdma_hcas=sorted(self.gdrdma["Disabled"]),
             truncated=self.lines > 0 and (cut or not self.whole),
             lines=self.lines,
-            nics_by_host={host: list(names) for host, names in nics.items() if host and names},
+            nics_by_host={host: list(names) for host, names in by_host.items() if host},
             nics_found={host: count for host, count in self.nics_found.items() if host},
             nvls_channels=self.nvls_channels,
             unfinished=sorted({comm.rank for comm in largest if comm.unfinished}),
@@ -272,35 +269,26 @@ class Reader:
         using, assigned, initialized = self.networks.values()
         channels = self.every["channels"]
         carried = {channel.plugin: None for channel in channels if channel.transport == "NET" and channel.plugin}
-        return (using | carried) or assigned or initialized | dict.fromkeys(self.nics)
+        return (using | carried) or assigned or initialized | {plugin: None for plugin, _, _ in self.nics}
 
-    def _nics(self, plugin: str | None = None) -> dict[str, dict[str, None]]:
-        """Return the plugin's NICs by host. HPC-X's plugin is named IBext_v8 and logs its NICs as NET/IB."""
-        if plugin in self.nics or plugin in SOCKETS or plugin is None:
-            return self.nics.get(plugin or "", {})
-        found: dict[str, dict[str, None]] = {}
-        for name, hosts in self.nics.items():
-            for host, names in hosts.items() if name not in SOCKETS else ():
-                found[host] = found.get(host, {}) | names
-        return found
+    def _nics(self, plugin: str | None = None) -> list[tuple[str, str]]:
+        """Return the plugin's NICs, with hosts. HPC-X's plugin is named IBext_v8 and logs its NICs as NET/IB."""
+        named = {name for name, _, _ in self.nics}
+        plugins = {plugin} if plugin is None or plugin in (*named, *SOCKETS) else named - {*SOCKETS}
+        return [(host, name) for by, host, name in self.nics if by in plugins and name]
 
 
 def _writer(head: str) -> Writer:
     for word in reversed(_ANSI.sub(" ", head).split()):
         if match := _WRITER.fullmatch(word):
-            return Writer(match["host"], match["pid"], match["tid"])
-    return Writer("", "", "")
+            return match["host"], match["pid"], match["tid"]
+    return "", "", ""
 
 
 def _plugin(name: str) -> str:
     """Return the plugin's name: aws-ofi-nccl wrote `AWS Libfabric`, now `Libfabric` (nccl_ofi_interface_nvidia.cpp)."""
-    return _clean(name.strip().removeprefix("AWS "))
+    return name.strip().removeprefix("AWS ")
 
 
 def _named(found: str, names: tuple[str, ...]) -> str:
     return names[int(found)] if found.isdecimal() and int(found) < len(names) else found
-
-
-def _clean(text: str) -> str:
-    """Remove lone surrogates, which JSON cannot hold."""
-    return text.encode("utf-8", "replace").decode()

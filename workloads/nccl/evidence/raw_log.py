@@ -80,17 +80,6 @@ def sounds_secret(variable: str) -> bool:
     return _SECRET_VARIABLE.search(variable) is not None
 
 
-def redacted_environment(
-    environment: Mapping[str, str], starts: tuple[str, ...], known: Iterable[str]
-) -> dict[str, str]:
-    """Return the variables whose names start with one of `starts`, sorted, without those that may hold a secret."""
-    return {
-        name: redacted(value, known)
-        for name, value in sorted(environment.items())
-        if name.startswith(starts) and not sounds_secret(name)
-    }
-
-
 def known_secrets(environment: Mapping[str, str]) -> tuple[str, ...]:
     """Return the secrets that this process could leak: values of its variables, and Ray's token from its file.
 
