@@ -127,12 +127,10 @@ def column(row: MeasuredRow) -> Figures | None:
 
 def headline(rows: Sequence[MeasuredRow]) -> list[MeasuredRow]:
     """Return the largest row of each operation and type; of several at that size, the slowest."""
-    best: dict[tuple[str, str], MeasuredRow] = {}
+    of_kind: dict[tuple[str, str], list[MeasuredRow]] = {}
     for row in rows:
-        other = best.get((row.op, row.dtype))
-        if other is None or (row.size, _time(row)) > (other.size, _time(other)):
-            best[row.op, row.dtype] = row
-    return list(best.values())
+        of_kind.setdefault((row.op, row.dtype), []).append(row)
+    return [max(found, key=lambda row: (row.size, _time(row))) for found in of_kind.values()]
 
 
 def _time(row: MeasuredRow) -> float:

@@ -52,7 +52,7 @@ class MeasuredRow:
 
 @dataclass(frozen=True)
 class Member:
-    """Rank that the output lists. `gpu` is the model of its device, `group` the communicator it was split into."""
+    """Rank that the output lists: its host, the model of its device, and the communicator it was split into."""
 
     rank: int
     host: str
@@ -87,7 +87,7 @@ class Run:
 
     @property
     def ranks(self) -> int | None:
-        """Size of the communicator that the rows are about, which is the first group; None if no rank is listed."""
+        """Size of the communicator that the rows are about, the first; None if no rank is listed."""
         first = min(self.members, key=lambda member: member.rank, default=None)
         return sum(member.group == first.group for member in self.members) if first else None
 

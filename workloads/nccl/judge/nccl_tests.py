@@ -75,12 +75,11 @@ def first_lines(pattern: re.Pattern[str], text: str) -> tuple[str, ...]:
 
 def is_text(text: str) -> bool:
     """Return whether the text holds output of nccl-tests."""
-    return any(_START.search(line) or _HEADER.search(line) or _is_row(line) for line in clean(text))
-
-
-def _is_row(line: str) -> bool:
-    match = _ROW.search(line)
-    return match is not None and len(match["rest"].split()) + 3 == len(STANDARD)
+    for line in clean(text):
+        row = _ROW.search(line)
+        if _START.search(line) or _HEADER.search(line) or (row and len(row["rest"].split()) + 3 == len(STANDARD)):
+            return True
+    return False
 
 
 def read(text: str, op: str | None = None) -> Measurement:

@@ -83,17 +83,26 @@ def judge_texts(results: str | None, logs: Sequence[str], expectation: Expectati
     return judge(measurement_of_texts(results, logs, op, expectation.limits), expectation)
 
 
-def verdict_of(result: Result, machine: str | None, **options: bool) -> Verdict:
+def verdict_of(result: Result, machine: str | None, no_floor: bool = False) -> Verdict:
     """Judge a finished run of this program on the machines of its stack.
 
-    Without a machine type (`local`) there is no fabric to judge: the verdict is the driver's, on correctness. A run on
-    a fabric without a machine type has no baseline. Raises `WorkloadError` for a machine type that is unknown or cannot
-    be judged. `options` are `no_floor` and `no_check` of the expectation.
+    Without a machine type (`local`) there is no fabric to judge: the verdict is the driver's, on correctness.
+    A run on a fabric without a machine type has no baseline. Raises `WorkloadError` for a machine type that is
+    unknown or cannot be judged.
     """
-    if machine is None or result.world is None:
-        return _of_the_driver(result, machine, **options)
-    expectation = Expectation(machine=machine, nodes=result.world.nodes, **options)
-    return judge(measurement_of_result(result, expectation.limits), expectation)
+    if machine is not None and result.world is not None:
+        expected = Expectation(machine=machine, nodes=result.world.nodes, no_floor=no_floor)
+        return judge(measurement_of_result(result, expected.limits), expected)
+    code, reason, findings = result.exit_code, result.reason, []
+    if not code and result.proves == "fabric" and not no_floor:
+        code = Exit.BELOW
+        reason = "no baseline: the machine type is not known; --no-floor does without"
+        findings = [failure("no-baseline", reason, Exit.BELOW)]
+    elif not code:
+        fabric = result.proves == "fabric"
+        reason += "; judged without a machine's figures" if fabric else "; no fabric to judge"
+    outcome = "fail" if code else "pass"
+    return Verdict(code=code, outcome=outcome, reason=reason, machine=machine, findings=findings, comparisons=[])
 
 
 def judged(result: Result, machine: str | None) -> Result:
@@ -108,18 +117,6 @@ def judged(result: Result, machine: str | None) -> Result:
     elif machine is not None and not result.exit_code:
         update |= {"reason": verdict.reason}
     return result.model_copy(update=update)
-
-
-def _of_the_driver(result: Result, machine: str | None, no_floor: bool = False) -> Verdict:
-    code, reason, findings = result.exit_code, result.reason, []
-    if not code and result.proves == "fabric" and not no_floor:
-        code = Exit.BELOW
-        reason = "no baseline: the machine type is not known; --no-floor does without"
-        findings = [failure("no-baseline", reason, Exit.BELOW)]
-    elif not code:
-        reason += "; no fabric to judge" if result.proves != "fabric" else "; judged without a machine's figures"
-    outcome = "fail" if code else "pass"
-    return Verdict(code=code, outcome=outcome, reason=reason, machine=machine, findings=findings, comparisons=[])
 
 
 def deciding(findings: Sequence[Finding]) -> int:
