@@ -55,30 +55,28 @@ class Collected:
     raw: PackedLog | None = None
 
 
+@dataclass
 class Collector:
     """Collects one rank's evidence: call `start` before the process group forms, `finish` at the end or after a hang.
 
     `first` is whether this rank also reports on its node (NICs, counters, topology).
     """
 
-    def __init__(
-        self,
-        rank: int,
-        backend: str,
-        first: bool,
-        environment: MutableMapping[str, str] = os.environ,
-        infiniband: Path = node.INFINIBAND,
-        temporary: Path | None = None,
-        topology: Callable[[], str | None] = node.topology,
-    ) -> None:
-        self.rank, self.nccl, self.first = rank, backend == "nccl", first
-        self.environment, self.infiniband = environment, infiniband
-        self.temporary = temporary or Path(tempfile.gettempdir())
-        self.topology = topology
-        self.host = socket.gethostname()
-        self.folder: Path | None = None
-        self.before: node.Reading | None = None
-        self.missing: list[str] = []
+    rank: int
+    backend: str
+    first: bool
+    environment: MutableMapping[str, str] = field(default_factory=lambda: os.environ)
+    infiniband: Path = node.INFINIBAND
+    temporary: Path = field(default_factory=lambda: Path(tempfile.gettempdir()))
+    topology: Callable[[], str | None] = node.topology
+    host: str = field(default_factory=socket.gethostname)
+    folder: Path | None = None
+    before: node.Reading | None = None
+    missing: list[str] = field(default_factory=list)
+
+    @property
+    def nccl(self) -> bool:
+        return self.backend == "nccl"
 
     def start(self) -> None:
         """Configure NCCL's log, and read the counters. Never raises: missing evidence does not fail a run."""
@@ -203,24 +201,24 @@ def _lines(readline: Callable[[int], str], known: tuple[str, ...]) -> Iterator[s
         yield line
 
 
-def gather(actors: Sequence[Any], with_logs: bool, emit: Callable[..., None], answer_s: float = ANSWER_S) -> Evidence:
-    """Collect the evidence of all ranks within `answer_s` seconds; emit their logs as events if `with_logs`.
+def gather(actors: Sequence[Any], with_logs: bool, emit: Callable[..., None]) -> Evidence:
+    """Collect the evidence of all ranks, of which there is one at least; emit their logs if `with_logs`.
 
     Never raises: an error here would hide the measurement or its failure.
     """
     try:
         references = [actor.evidence.remote(with_logs) for actor in actors]
-        answered, _ = ray.wait(references, num_returns=len(references), timeout=answer_s) if references else ([], [])
+        answered, _ = ray.wait(references, num_returns=len(references), timeout=ANSWER_S)
     except RayError as error:
         return Evidence(ranks=[], image=None, topology={}, missing=[f"all of it: {last_line(error)}"])
     found: dict[int, Collected] = {}
     failed: dict[int, str] = {}
     for rank, reference in enumerate(references):
-        if reference not in answered:
-            failed[rank] = f"all of it: no answer within {answer_s:.0f} s"
-            continue
         try:
-            found[rank] = ray.get(reference)
+            if reference in answered:
+                found[rank] = ray.get(reference)
+            else:
+                failed[rank] = f"all of it: no answer within {ANSWER_S} s"
         except RayError as error:
             failed[rank] = f"all of it: {last_line(error)}"
     if with_logs:
@@ -244,9 +242,11 @@ def send_logs(found: Mapping[int, Collected], emit: Callable[..., None]) -> dict
 def assemble(found: Mapping[int, Collected], failed: Mapping[int, str]) -> Evidence:
     """Combine the evidence of all ranks. Equal reasons for missing evidence become one line with their ranks."""
     reasons: dict[str, list[int]] = {}
-    for rank, reason in [*((rank, each) for rank, one in found.items() for each in one.missing), *failed.items()]:
+    given = [(rank, reason) for rank, one in found.items() for reason in one.missing]
+    for rank, reason in [*given, *failed.items()]:
         reasons.setdefault(reason, []).append(rank)
-    all_ranks, first_ranks = found.keys() | failed.keys(), {rank for rank, each in found.items() if each.first}
+    all_ranks = found.keys() | failed.keys()
+    first_ranks = {rank for rank, each in found.items() if each.first}
     # A reason that holds on all ranks, or on each node's first rank, needs no list of ranks.
     missing = [
         reason if set(where) in (all_ranks, first_ranks) else f"{reason} ({named(where)})"
@@ -254,8 +254,8 @@ def assemble(found: Mapping[int, Collected], failed: Mapping[int, str]) -> Evide
     ]
     images = sorted({collected.image for collected in found.values() if collected.image})
     if len(images) != 1:
-        why = f"the nodes run different ones: {', '.join(images)}" if images else f"{IMAGE} is not set in the ranks"
-        missing.append(f"container image: {why}")
+        different = f"the nodes run different ones: {', '.join(images)}"
+        missing.append(f"container image: {different if images else f'{IMAGE} is not set in the ranks'}")
     ranks = {rank: RankEvidence(rank=rank, log=None, counters=None) for rank in sorted(all_ranks)}
     keep = max(FEWEST_CHANNELS, CHANNELS // max(1, len(found)))
     for rank, collected in found.items():

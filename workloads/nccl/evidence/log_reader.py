@@ -96,6 +96,7 @@ Writer = tuple[str, str, str]
 class Communicator:
     rank: int
     nranks: int
+    host: str
     nnodes: int | None = None
     started: bool = False
     complete: bool = False
@@ -139,7 +140,8 @@ class Reader:
             self.every["versions"][version[1]] = None
         elif (mark := line.find("NCCL INFO ", at)) >= 0:
             self.lines += 1
-            self._info(_writer(line[max(0, mark - 400) : mark]), line[mark + 10 : mark + 10 + LONGEST].rstrip())
+            writer = _writer(line[max(0, mark - 400) : mark])
+            self._info(writer, line[mark + 10 : mark + 10 + LONGEST].rstrip())
         elif (mark := line.find("NCCL WARN ", at)) >= 0:
             self.lines += 1
             self._warn(line[mark + 10 : mark + 10 + LONGEST].strip())
@@ -176,7 +178,8 @@ class Reader:
 
     def _communicator(self, writer: Writer, match: re.Match[str], text: str) -> None:
         nranks = int(match["nranks"])
-        comm = self.comms.setdefault((*writer[:2], match["comm"]), Communicator(int(match["rank"]), nranks))
+        new = Communicator(int(match["rank"]), nranks, host=writer[0])
+        comm = self.comms.setdefault((*writer[:2], match["comm"]), new)
         comm.nnodes = comm.nnodes or int(match["nnodes"] or 0) or None
         comm.started |= "Init START" in text
         comm.complete |= "Init COMPLETE" in text
@@ -211,7 +214,9 @@ class Reader:
             # NCCL joins the ports of a dual-port NIC to one device: mlx5_0+mlx5_1.
             self._name_nics(found["plugin"], host, found["name"].split("+"))
         elif found := _PROVIDER.match(text):
-            self.first = {name: value for name, value in found.groupdict().items() if value} | self.first
+            self.first.setdefault("provider", found["provider"])
+            if found["fabric"]:
+                self.first.setdefault("fabric", found["fabric"])
             self.nics_found[host] = int(found[3])
         elif found := _USING.match(text):
             devices = found["devices"]
@@ -222,17 +227,21 @@ class Reader:
 
     def _algorithm(self, text: str) -> None:
         if match := _ALGORITHM.search(text):
-            algorithm, protocol = _named(match["algorithm"], _ALGORITHMS), _named(match["protocol"], _PROTOCOLS)
-            choice = Choice(op=match["op"] or "", size=int(match["size"]), algorithm=algorithm, protocol=protocol)
-            self.every["choices"][choice] = self.every["algorithms"][f"{algorithm}/{protocol}"] = None
+            choice = Choice(
+                op=match["op"] or "",
+                size=int(match["size"]),
+                algorithm=_named(match["algorithm"], _ALGORITHMS),
+                protocol=_named(match["protocol"], _PROTOCOLS),
+            )
+            self.every["choices"][choice] = None
+            self.every["algorithms"][f"{choice.algorithm}/{choice.protocol}"] = None
 
     def facts(self) -> LogFacts:
         """Return the facts of the lines read so far."""
         comms = list(self.comms.values())
         nranks = max((comm.nranks for comm in comms), default=None)
         largest = [comm for comm in comms if comm.nranks == nranks]
-        at = reversed([(host, comm) for (host, _, _), comm in self.comms.items() if comm.nranks == nranks])
-        hosts = {comm.rank: host for host, comm in at if host}
+        hosts = {comm.rank: comm.host for comm in reversed(largest) if comm.host}
         nnodes = max((comm.nnodes for comm in largest if comm.nnodes), default=None)
         if nnodes is None and len(hosts) == nranks:
             nnodes = len(set(hosts.values()))

@@ -81,7 +81,8 @@ def _ranks(facts: LogFacts, nodes: int, ranks: int | None) -> Iterator[Finding]:
         elif facts.nnodes > 1:
             yield failure("too-few-nodes", text)
         else:
-            yield failure("same-host", text + (f": every rank is on {hosts.pop()}" if len(hosts) == 1 else ""))
+            where = f": every rank is on {hosts.pop()}" if len(hosts) == 1 else ""
+            yield failure("same-host", text + where)
     if facts.nranks is None and not facts.truncated:
         yield failure("no-communicator", f"the log names no communicator, so not which ranks took part; {FIX}")
     elif facts.nranks is not None and 0 < len(facts.hosts) < facts.nranks:
@@ -94,8 +95,8 @@ def _network(facts: LogFacts, transport: str | None, sockets: list[str]) -> Iter
     if sockets:
         yield failure(
             "socket-transport",
-            f"NCCL used sockets (NET/{sockets[0]}): no RDMA. Is the plugin in LD_LIBRARY_PATH, are the RDMA NICs in the"
-            " pod?",
+            f"NCCL used sockets (NET/{sockets[0]}): no RDMA."
+            " Is the plugin in LD_LIBRARY_PATH, are the RDMA NICs in the pod?",
         )
     if expected is not None and others:
         yield failure("other-plugin", f"this machine's plugin is {expected}; NCCL used {', '.join(others)}")
@@ -118,8 +119,8 @@ def _within(facts: LogFacts) -> Iterator[Finding]:
     if inside:
         sender, receiver = inside[0]
         text = (
-            f"{len(inside)} of {len(known)} connections through NICs join ranks of one host, first rank {sender}"
-            f" and {receiver} on {hosts[sender]}"
+            f"{len(inside)} of {len(known)} connections through NICs join ranks of one host,"
+            f" first rank {sender} and {receiver} on {hosts[sender]}"
         )
         yield failure("same-host", text) if len(inside) == len(known) else remark("same-host", text)
 
@@ -130,8 +131,9 @@ def _gpu_direct(facts: LogFacts) -> Iterator[Finding]:
         first = plain[0]
         yield failure(
             "no-gdrdma",
-            f"{len(plain)} of {len(facts.carried)} connections through NICs go without GPUDirect RDMA, first rank"
-            f" {first.sender} to {first.receiver} on device {first.device}: data is copied through the host",
+            f"{len(plain)} of {len(facts.carried)} connections through NICs go without GPUDirect RDMA,"
+            f" first rank {first.sender} to {first.receiver} on device {first.device}:"
+            " data is copied through the host",
         )
     elif facts.no_gdrdma_hcas:
         indexes = ", ".join(map(str, facts.no_gdrdma_hcas))
@@ -199,5 +201,5 @@ def _counted(host: str, found: list[Counter]) -> Iterator[Finding]:
             text = f"the counters of {counter.nic} on {host} restarted from zero during the run: was the NIC reset?"
             yield remark("nic-reset", text)
         if usual >= BUSY and counter.sent < SILENT * usual:
-            text = f"{counter.nic} on {host} sent {counter.sent / 1e9:.1f} GB, the node's median NIC {usual / 1e9:.1f}"
-            yield remark("nic-silent", text)
+            sent = f"sent {counter.sent / 1e9:.1f} GB, the node's median NIC {usual / 1e9:.1f}"
+            yield remark("nic-silent", f"{counter.nic} on {host} {sent}")

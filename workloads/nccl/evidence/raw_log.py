@@ -12,7 +12,7 @@ import binascii
 import re
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from io import BytesIO
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -119,10 +119,7 @@ def pack_file(file: Path, known: tuple[str, ...]) -> PackedLog:
 
 
 def read_ends(file: BinaryIO, size: int, keep: int = KEPT) -> tuple[str, int]:
-    """Return whole lines from the beginning and the end of a file of `size` bytes, and the number of bytes left out.
-
-    A line between them reports that number.
-    """
+    """Return whole lines from both ends of a file, a note on what is between them, and how many bytes that is."""
     if size <= keep:
         return file.read(keep).decode("utf-8", "replace"), 0
     head = file.read(int(keep * BEGINNING))
@@ -154,20 +151,22 @@ def named(ranks: Sequence[int]) -> str:
     return f"rank{'s' if len(ranks) > 1 else ''} {text}"
 
 
+@dataclass
 class LogFolder:
     """Folder of `--logs DIR` with one file per rank, `rank-003.HOST.log`.
 
     The constructor creates the folder, so a bad path fails before the run. WorkloadError if it cannot be written.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.written: list[Path] = []
-        self.cut: list[int] = []
+    folder: Path
+    written: int = 0
+    cut: list[int] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise WorkloadError(f"--logs {folder}: cannot make this folder: {error.strerror}") from error
+            raise WorkloadError(f"--logs {self.folder}: cannot make this folder: {error.strerror}") from error
 
     def take(self, event: Mapping[str, Any]) -> None:
         """Write the log that an event carries; ignore other events."""
@@ -184,7 +183,7 @@ class LogFolder:
             raise WorkloadError(f"the log of rank {rank} arrived broken ({error}): run again with --logs") from error
         except OSError as error:
             raise WorkloadError(f"--logs: cannot write {path}: {error.strerror}") from error
-        self.written.append(path)
+        self.written += 1
         if event["left_out"]:
             self.cut.append(rank)
 
@@ -193,4 +192,5 @@ class LogFolder:
         if not self.written:
             return f"no NCCL log arrived for {self.folder}"
         cut = f"; the middle of {len(self.cut)} was left out ({named(self.cut)})" if self.cut else ""
-        return f"NCCL's logs of {len(self.written)} {'rank' if len(self.written) == 1 else 'ranks'}: {self.folder}{cut}"
+        ranks = "1 rank" if self.written == 1 else f"{self.written} ranks"
+        return f"NCCL's logs of {ranks}: {self.folder}{cut}"
