@@ -63,7 +63,7 @@ def ours(preset: Any, changes: dict[str, Any], bench: Bench) -> tuple[Step, Repo
     torch.manual_seed(0)
     model = task.model(device)
     prepared, optimizer = task.prepare(model, device), task.optimizer(model)
-    (batch,) = task.batches(Share(0, 1, 0, 1, bench.batch, 0), device)
+    (batch,) = task.data.batches(Share(0, 1, 0, 1, bench.batch, 0), device)
     prepared.train()
 
     def step() -> None:

@@ -42,7 +42,7 @@ def losses(one: ConvNeXtTask, steps: int) -> list[float]:
     _, called, optimizer = built(one)
     called.train()
     found = []
-    for step, batch in enumerate(one.batches(Share(0, 1, 0, steps, one.settings.batch, 0), CPU)):
+    for step, batch in enumerate(one.data.batches(Share(0, 1, 0, steps, one.settings.batch, 0), CPU)):
         torch.manual_seed(step)
         loss = one.loss(called, batch)
         torch.autograd.backward(loss)
@@ -127,7 +127,7 @@ def test_tuned_is_channels_last_with_fused_adamw() -> None:
     assert convolution.weight.is_contiguous(memory_format=torch.channels_last)
     assert isinstance(optimizer, torch.optim.AdamW)
     assert optimizer.defaults["fused"]
-    (batch,) = one.batches(Share(0, 1, 0, 1, 4, 0), CPU)
+    (batch,) = one.data.batches(Share(0, 1, 0, 1, 4, 0), CPU)
     assert batch[0].is_contiguous(memory_format=torch.channels_last)
     kinds = []
     model.classifier[2].register_forward_hook(lambda _module, _inputs, out: kinds.append(out.dtype))
@@ -170,7 +170,7 @@ class TestNoSilentEager:
         model = one.model(CPU)
         model.classifier = nn.Sequential(Breaking(), *model.classifier)
         called = one.prepare(model, CPU)
-        (batch,) = one.batches(Share(0, 1, 0, 1, 4, 0), CPU)
+        (batch,) = one.data.batches(Share(0, 1, 0, 1, 4, 0), CPU)
         with pytest.raises(torch._dynamo.exc.Unsupported):
             one.loss(called, batch)
 
@@ -182,7 +182,7 @@ class TestNoSilentEager:
         model = one.model(CPU)
         for block in model.blocks():
             block.compile(dynamic=False, backend="eager")
-        (batch,) = one.batches(Share(0, 1, 0, 1, 4, 0), CPU)
+        (batch,) = one.data.batches(Share(0, 1, 0, 1, 4, 0), CPU)
         one.loss(model.train(), batch)
         with pytest.raises(WorkloadError, match="fell back to eager code: Dynamo recompile limit exceeded"):
             found.check()
@@ -205,7 +205,7 @@ def _overlap(rank: int, world: int) -> list[dict[str, Any]]:
         watch = overlap.watch(called, CPU)
         called.train()
         passes = []
-        for batch in one.batches(Share(rank, world, 0, 8, 16 * world, 0), CPU):
+        for batch in one.data.batches(Share(rank, world, 0, 8, 16 * world, 0), CPU):
             model.zero_grad(set_to_none=True)
             passes.append(watch.backward(one.loss(called, batch)))
         flat = torch.cat([parameter.grad.flatten() for parameter in model.parameters() if parameter.grad is not None])

@@ -20,8 +20,8 @@ from pydantic import ValidationError
 
 from tests.workloads.conftest import ROOT
 from workloads.exits import WorkloadError
-from workloads.train.data.items import ImageFolder, ParquetTensors, Read, crop_box, cropped
-from workloads.train.data.loader import FakeData, _places, normalized, source
+from workloads.train.data.items import ImageFolder, ParquetTensors, crop_box, cropped, read
+from workloads.train.data.loader import FakeData, normalized, source
 from workloads.train.data.source import DataOptions, Order, Share, Source, epoch_steps
 
 CPU = torch.device("cpu")
@@ -81,6 +81,14 @@ def test_an_epoch_has_each_item_at_most_once(
     again = Order(items, batch, seed, shuffle=shuffle)
     assert np.array_equal(again.rows(steps[-1]), order.rows(steps[-1]))
     assert np.array_equal(again.rows(steps[0]), order.rows(steps[0]))
+
+
+def test_the_first_items_fill_up_the_last_batch_of_an_epoch() -> None:
+    order = Order(10, 4, 0, drop_last=False)
+    rows = np.concatenate([order.rows(step) for step in range(order.epoch_steps)]).tolist()
+    assert sorted(rows[:10]) == list(range(10))
+    assert rows[10:] == rows[:2]
+    assert len(set(Order(3, 8, 0, drop_last=False).rows(1).tolist())) == 3
 
 
 def test_epochs_are_shuffled_differently() -> None:
@@ -149,7 +157,7 @@ def test_fakedata_is_torchvisions_bit_for_bit() -> None:
     )
     ours = FakeData(9, SIDE, 1000)
     for index in range(9):
-        image, label = ours.item(index, (0, 0))
+        image, label = ours[0, 0, index]
         expected, expected_label = theirs[index]
         assert torch.equal(torch.from_numpy(image), expected)
         assert label == int(expected_label)
@@ -161,14 +169,14 @@ def test_fakedata_comes_unshuffled_from_loader_processes() -> None:
     for (images, labels), (others, other_labels) in zip(inside, processes, strict=True):
         assert torch.equal(images, others)
         assert torch.equal(labels, other_labels)
-    assert np.array_equal(inside[1][0][0].numpy(), FakeData(20, SIDE, 3).item(7, (0, 0))[0])
+    assert np.array_equal(inside[1][0][0].numpy(), FakeData(20, SIDE, 3)[0, 0, 7][0])
 
 
 def test_an_image_folder_labels_every_picture(folder: Path) -> None:
     found = ImageFolder(str(folder), SIDE, 3)
     assert len(found) == 18
     for index in range(18):
-        image, label = found.item(index, (0, 0))
+        image, label = found[0, 0, index]
         assert image.dtype == np.uint8
         assert image[:, 5, 5].tolist() == [80 * label, 40 * (index % 6), 200]
         assert label == index // 6
@@ -179,7 +187,7 @@ def test_crops_differ_by_epoch_and_stay_inside(tmp_path: Path) -> None:
     (tmp_path / "only").mkdir()
     Image.fromarray(noise).save(tmp_path / "only" / "noise.png")
     found = ImageFolder(str(tmp_path), SIDE, 1)
-    first, again, other = (found.item(0, (0, epoch))[0] for epoch in (0, 0, 1))
+    first, again, other = (found[0, epoch, 0][0] for epoch in (0, 0, 1))
     assert np.array_equal(first, again)
     assert not np.array_equal(first, other)
 
@@ -213,7 +221,7 @@ def test_parquet_tensors_are_one_data_set(tensors: Path) -> None:
     found = ParquetTensors(str(tensors), SIDE, 3)
     assert len(found) == 20
     for index in (0, 3, 4, 9, 10, 19, 2):
-        image, label = found.item(index, (0, 0))
+        image, label = found[0, 0, index]
         assert image.shape == (3, SIDE, SIDE)
         assert set(image.flatten().tolist()) == {index}
         assert label == index % 3
@@ -223,7 +231,7 @@ def test_parquet_of_encoded_pictures(tmp_path: Path, folder: Path) -> None:
     files = sorted(folder.rglob("*.png"))
     table = pa.table({"image": [file.read_bytes() for file in files], "label": [i // 6 for i in range(18)]})
     parquet.write_table(table, tmp_path / "all.parquet")
-    image, label = ParquetTensors(str(tmp_path), SIDE, 3).item(8, (0, 0))
+    image, label = ParquetTensors(str(tmp_path), SIDE, 3)[0, 0, 8]
     assert (image[:, 3, 3].tolist(), label) == ([80, 80, 200], 1)
 
 
@@ -236,11 +244,11 @@ def test_ray_data_tasks_do_not_import_torch() -> None:
 
 def test_a_ray_data_task_reads_its_rows(tensors: Path) -> None:
     """Call the task's function on the rows of each rank; test_train_convnext_cluster.py runs the whole pipeline."""
-    order = Order(20, 7, 3, shuffle=True)
-    read = Read(ParquetTensors(str(tensors), SIDE, 3), seed=3)
-    cut = [read({"data": _places(order, 3, share(rank, 3))}) for rank in range(3)]
+    order, items = Order(20, 7, 3), ParquetTensors(str(tensors), SIDE, 3)
+    cut = [read({"data": order.draws(3)[share(rank, 3).rows]}, items) for rank in range(3)]
     assert np.concatenate([part["image"] for part in cut])[:, 0, 0, 0].tolist() == order.rows(3).tolist()
-    assert [set(place) for place in _places(order, 3, share()).T[:1]] == [{1}]  # step 3 of 2 a pass: the second one
+    # Step 3 of 2 a pass is in the second one.
+    assert [set(column) for column in order.draws(3).T[:2].tolist()] == [{3}, {1}]
 
 
 def wrong(problem: str, path: str, classes: int = 3, kind: str = "imagefolder") -> None:
@@ -258,18 +266,18 @@ def test_missing_data_is_named(tmp_path: Path, folder: Path, tensors: Path) -> N
     parquet.write_table(pa.table({"picture": [1]}), tmp_path / "odd.parquet")
     wrong("odd.parquet: no column image, label", str(tmp_path), kind="ray")
     with pytest.raises(WorkloadError, match=r"label 2, and the model has 2 classes"):
-        ParquetTensors(str(tensors), SIDE, 2).item(2, (0, 0))
+        ParquetTensors(str(tensors), SIDE, 2)[0, 0, 2]
     with pytest.raises(
         WorkloadError, match=r"an image of 3072 bytes, not 3 · 64 · 64; set its side by --set image=SIDE"
     ):
-        ParquetTensors(str(tensors), 64, 3).item(2, (0, 0))
+        ParquetTensors(str(tensors), 64, 3)[0, 0, 2]
 
 
 def test_a_broken_picture_is_named(tmp_path: Path) -> None:
     (tmp_path / "only").mkdir()
     (tmp_path / "only" / "torn.jpg").write_bytes(b"\xff\xd8\xff")
     with pytest.raises(WorkloadError, match=r"cannot read the image .*torn\.jpg.*repair or remove it"):
-        ImageFolder(str(tmp_path), SIDE, 1).item(0, (0, 0))
+        ImageFolder(str(tmp_path), SIDE, 1)[0, 0, 0]
 
 
 def test_unknown_kinds_and_missing_paths_are_rejected() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 import torch.distributed as dist
@@ -13,6 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 from workloads.exits import WorkloadError
 from workloads.train.data.source import Batch, Share
 from workloads.train.options import RunOptions
+from workloads.train.task import Task
 
 
 class TinyOptions(RunOptions):
@@ -30,21 +31,37 @@ class TinyOptions(RunOptions):
     broken_at: int = -1
 
 
-class TinyTask:
-    """Task of two thousand weights."""
-
-    flops_per_sample: float | None = 1e3
+class TinyData:
+    """Random images that their step and the seed determine."""
 
     def __init__(self, options: TinyOptions) -> None:
         self.options = options
-        self.epoch = options.epoch
 
     def check(self) -> None:
         if self.options.missing_on is not None and dist.get_rank() == self.options.missing_on:
             raise WorkloadError("no data set at /nowhere: name one by --data-dir")
 
     def epoch_steps(self, batch: int) -> int | None:
-        return self.epoch if batch else None
+        return self.options.epoch if batch else None
+
+    def batches(self, share: Share, device: torch.device) -> Iterator[Batch]:
+        for step in range(share.first_step, share.steps):
+            if step == self.options.broken_at and share.rank == 1:
+                raise WorkloadError(f"image {step} of the data set cannot be read")
+            source = torch.Generator().manual_seed(share.seed * 1_000_003 + step)
+            images = torch.randn(share.batch, 16, generator=source)
+            labels = images[:, :10].argmax(1)
+            yield images[share.rows].to(device), labels[share.rows].to(device)
+
+
+class TinyTask(Task):
+    """Task of two thousand weights."""
+
+    flops_per_sample = 1e3
+
+    def __init__(self, options: TinyOptions) -> None:
+        self.options = options
+        self.data = TinyData(options)
 
     def model(self, device: torch.device) -> nn.Module:
         norm = nn.BatchNorm1d(64) if self.options.norm else nn.LayerNorm(64)
@@ -65,25 +82,13 @@ class TinyTask:
     ) -> torch.optim.lr_scheduler.LRScheduler:
         return torch.optim.lr_scheduler.StepLR(optimizer, epoch_steps or 7, 0.9)
 
-    def batches(self, share: Share, device: torch.device) -> Iterator[Batch]:
-        for step in range(share.first_step, share.steps):
-            if step == self.options.broken_at and share.rank == 1:
-                raise WorkloadError(f"image {step} of the data set cannot be read")
-            source = torch.Generator().manual_seed(share.seed * 1_000_003 + step)
-            images = torch.randn(share.batch, 16, generator=source)
-            labels = images[:, :10].argmax(1)
-            yield images[share.rows].to(device), labels[share.rows].to(device)
-
     def loss(self, model: nn.Module, batch: Batch) -> torch.Tensor:
         images, labels = batch
         return nn.functional.cross_entropy(model(images), labels)
 
     def evaluate(self, model: nn.Module, device: torch.device) -> dict[str, float]:
-        if self.epoch is None:
+        if self.options.epoch is None:
             return {}
         images = torch.randn(64, 16, generator=torch.Generator().manual_seed(0)).to(device)
         with torch.inference_mode():
             return {"accuracy": float((model(images).argmax(1) == images[:, :10].argmax(1)).double().mean())}
-
-    def report(self) -> dict[str, Any]:
-        return {}

@@ -6,16 +6,16 @@ Data: scikit-learn's `load_digits`, 1797 images of 8 by 8 pixels with values 0 â
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.nn.parallel import DistributedDataParallel
 
-from workloads.train.data.source import Batch, Share
+from workloads.train.data.source import Batch, Order, Share
 from workloads.train.options import DigitsOptions
+from workloads.train.task import Task, parallel
 
 # The learning rate falls by DECAY each epoch, whatever the number of epochs, so that a run can be resumed for more.
 LEARNING_RATE, DECAY, WEIGHT_DECAY = 3e-3, 0.85, 1e-2
@@ -62,28 +62,41 @@ class ConvNet(nn.Sequential):
         )
 
 
-class DigitsTask:
-    """Digits as a `workloads.train.task.Task`."""
+class DigitsData:
+    """Training images as a source: all of them in another order every epoch."""
 
-    flops_per_sample: float | None = None
-
-    def __init__(self, options: DigitsOptions) -> None:
-        del options  # only the trainer uses them
-        self.digits = load()
+    def __init__(self, digits: Digits) -> None:
+        self.images, self.labels = digits.train_images, digits.train_labels
 
     def check(self) -> None:
         """Do nothing: the data is part of scikit-learn."""
 
     def epoch_steps(self, batch: int) -> int:
-        return -(-len(self.digits.train_labels) // batch)
+        return self._order(batch, 0).epoch_steps
+
+    def batches(self, share: Share, device: torch.device) -> Iterator[Batch]:
+        images, labels, order = self.images.to(device), self.labels.to(device), self._order(share.batch, share.seed)
+        for step in range(share.first_step, share.steps):
+            rows = torch.from_numpy(order.rows(step)[share.rows]).to(device)
+            yield images[rows], labels[rows]
+
+    def _order(self, batch: int, seed: int) -> Order:
+        return Order(len(self.labels), batch, seed, drop_last=False)
+
+
+class DigitsTask(Task):
+    """Digits as a task."""
+
+    def __init__(self, options: DigitsOptions) -> None:
+        del options  # only the trainer uses them
+        self.digits = load()
+        self.data = DigitsData(self.digits)
 
     def model(self, device: torch.device) -> nn.Module:
         return ConvNet().to(device)
 
     def prepare(self, model: nn.Module, device: torch.device) -> nn.Module:
-        if not dist.is_initialized():
-            return model
-        return DistributedDataParallel(model, device_ids=[device] if device.type == "cuda" else None)
+        return parallel(model, device)
 
     def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
         return torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, weight_decay=WEIGHT_DECAY)
@@ -93,20 +106,6 @@ class DigitsTask:
     ) -> torch.optim.lr_scheduler.LRScheduler:
         assert epoch_steps is not None
         return torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: DECAY ** (step // epoch_steps))
-
-    def batches(self, share: Share, device: torch.device) -> Iterator[Batch]:
-        """Yield all images in another order every epoch. The epoch's first images fill up its last batch."""
-        images, labels = self.digits.train_images.to(device), self.digits.train_labels.to(device)
-        epoch_steps = self.epoch_steps(share.batch)
-        order = np.empty(0, dtype=np.int64)
-        for step in range(share.first_step, share.steps):
-            epoch, number = divmod(step, epoch_steps)
-            if number == 0 or step == share.first_step:
-                order = np.resize(
-                    np.random.default_rng([share.seed, epoch]).permutation(len(labels)), epoch_steps * share.batch
-                )
-            rows = torch.from_numpy(order[number * share.batch : (number + 1) * share.batch][share.rows]).to(device)
-            yield images[rows], labels[rows]
 
     def loss(self, model: nn.Module, batch: Batch) -> torch.Tensor:
         images, labels = batch
@@ -123,6 +122,3 @@ class DigitsTask:
         if dist.is_initialized():
             dist.all_reduce(counts)
         return {"accuracy": float(counts[0] / counts[1])}
-
-    def report(self) -> dict[str, Any]:
-        return {}

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
-from workloads.train.data.source import Batch, Share
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from workloads.train.data.source import Batch, Source
 from workloads.train.options import RunOptions
-
-if TYPE_CHECKING:
-    import torch
-    from torch import nn
 
 # Factory of each task, by name.
 FACTORIES = {
@@ -23,14 +23,9 @@ FACTORIES = {
 class Task(Protocol):
     """A model with its data and its loss, created on every rank. `device` is the rank's own."""
 
-    flops_per_sample: float | None
+    data: Source
+    flops_per_sample: float | None = None
     """Floating-point operations of one image, forward and backward, from the architecture. None: no MFU."""
-
-    def check(self) -> None:
-        """Raise WorkloadError if the run cannot begin (missing data). Every rank calls it before `model`."""
-
-    def epoch_steps(self, batch: int) -> int | None:
-        """Return the steps of one pass over the data, or None if the data has no end."""
 
     def model(self, device: torch.device) -> nn.Module:
         """Return a new model on the device, in its memory format, not wrapped. The trainer seeds the generators."""
@@ -49,17 +44,24 @@ class Task(Protocol):
     ) -> torch.optim.lr_scheduler.LRScheduler:
         """Return the schedule of the learning rate. The trainer steps it after every optimizer step."""
 
-    def batches(self, share: Share, device: torch.device) -> Iterator[Batch]:
-        """Yield this rank's share of the batches first_step … steps − 1, in order."""
-
     def loss(self, model: nn.Module, batch: Batch) -> torch.Tensor:
         """Return the mean loss over the batch's rows (a scalar), under the task's autocast."""
 
     def evaluate(self, model: nn.Module, device: torch.device) -> dict[str, float]:
         """Return figures of the bare model over all ranks' test data, equal on every rank; {} without test data."""
+        del model, device
+        return {}
 
     def report(self) -> dict[str, Any]:
         """Return the task's own figures after training, as plain data: compiled graphs and graph breaks."""
+        return {}
+
+
+def parallel(model: nn.Module, device: torch.device, **options: Any) -> nn.Module:
+    """Return the model in DistributedDataParallel with these options, or as it is if there is no process group."""
+    if not dist.is_initialized():
+        return model
+    return DistributedDataParallel(model, device_ids=[device] if device.type == "cuda" else None, **options)
 
 
 def load(options: RunOptions) -> Task:

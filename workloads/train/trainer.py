@@ -100,8 +100,8 @@ class Run:
                 " larger batch"
             )
         self.task: Task = task.load(spec)
-        self.task.check()
-        self.epoch_steps = self.task.epoch_steps(batch)
+        self.task.data.check()
+        self.epoch_steps = self.task.data.epoch_steps(batch)
         self.steps = _steps(spec, self.epoch_steps)
 
         seed_everything(spec.seed, 0, 0)  # the same weights on every rank
@@ -139,7 +139,7 @@ class Run:
         if self.saved is not None:
             self.state.load_optimizer(self.saved)
             self.saved = None
-        self.batches: Iterator[Batch] = iter(self.task.batches(self.share, self.place.device))
+        self.batches: Iterator[Batch] = iter(self.task.data.batches(self.share, self.place.device))
         self.clock.restored = time.time()
 
     def go(self) -> None:
@@ -369,7 +369,7 @@ class Run:
     def _probe(self) -> Probe | None:
         """Probe the run's first batch. The peak memory was read before."""
         share = Share(self.place.rank, self.place.world, 0, 1, self.spec.global_batch, self.spec.seed)
-        batch = next(iter(self.task.batches(share, self.place.device)))
+        batch = next(iter(self.task.data.batches(share, self.place.device)))
         return measure(self.wrapped, lambda: self.loss(batch), self.place, self.spec.probe)
 
     def _unsound(self, step: int, steps: int, loss: float) -> str:

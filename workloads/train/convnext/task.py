@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import nn
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook
 from torch.nn.parallel import DistributedDataParallel
 
 from workloads.exits import WorkloadError
@@ -17,26 +16,21 @@ from workloads.train.convnext.compilation import Compilation
 from workloads.train.convnext.flops import SIZES, per_image
 from workloads.train.convnext.model import ConvNeXt
 from workloads.train.data.loader import source
-from workloads.train.data.source import Batch, Share
+from workloads.train.data.source import Batch
 from workloads.train.options import ConvNeXtSettings
+from workloads.train.task import Task, parallel
 
 
-class ConvNeXtTask:
-    """ConvNeXt as a `workloads.train.task.Task`."""
+class ConvNeXtTask(Task):
+    """ConvNeXt as a task."""
 
     def __init__(self, settings: ConvNeXtSettings) -> None:
         self.settings = settings
         size = SIZES[settings.size]
-        self.flops_per_sample: float | None = per_image(size, settings.image, settings.classes)
-        self.source = source(settings)
+        self.flops_per_sample = per_image(size, settings.image, settings.classes)
+        self.data = source(settings)
         self.compilation: Compilation | None = None
         self._losses = 0
-
-    def check(self) -> None:
-        self.source.check()
-
-    def epoch_steps(self, batch: int) -> int | None:
-        return self.source.epoch_steps(batch)
 
     def model(self, device: torch.device) -> ConvNeXt:
         settings = self.settings
@@ -64,21 +58,17 @@ class ConvNeXtTask:
         if settings.compile != "off":
             self.compilation = Compilation(settings, device)
             self.compilation.apply(model)
-        if not dist.is_initialized():
-            return model
-        parallel = DistributedDataParallel(
+        prepared = parallel(
             model,
-            device_ids=[device] if device.type == "cuda" else None,
+            device,
             gradient_as_bucket_view=settings.gradient_as_bucket_view,
             static_graph=settings.static_graph,
             forward_sync_buffers=settings.broadcast_buffers,
             bucket_cap_mb=settings.bucket_mb,
         )
-        if settings.compress == "bf16":
-            from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook
-
-            parallel.register_comm_hook(None, bf16_compress_hook)
-        return parallel
+        if settings.compress == "bf16" and isinstance(prepared, DistributedDataParallel):
+            prepared.register_comm_hook(None, bf16_compress_hook)
+        return prepared
 
     def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
         settings = self.settings
@@ -103,9 +93,6 @@ class ConvNeXtTask:
             return 1.0
         return (1 + math.cos(math.pi * min(1.0, (step - warm_up) / decay))) / 2
 
-    def batches(self, share: Share, device: torch.device) -> Iterator[Batch]:
-        return self.source.batches(share, device)
-
     def loss(self, model: nn.Module, batch: Batch) -> torch.Tensor:
         images, labels = batch
         if self.settings.channels_last and not images.is_contiguous(memory_format=torch.channels_last):
@@ -116,9 +103,6 @@ class ConvNeXtTask:
         self._losses += 1
         with self._autocast(images.device):
             return nn.functional.cross_entropy(model(images), labels)
-
-    def evaluate(self, model: nn.Module, device: torch.device) -> dict[str, float]:  # noqa: ARG002 (no test data)
-        return {}
 
     def report(self) -> dict[str, Any]:
         return {"compile": self.compilation.report() if self.compilation else {"way": "off"}}

@@ -8,6 +8,8 @@ from __future__ import annotations
 import bisect
 import io
 import socket
+from collections.abc import Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -29,12 +31,12 @@ Item = tuple[NDArray[np.generic], int]
 
 
 class Items(Protocol):
-    """Data set of known length. `draw`, (seed, epoch), determines random crops."""
+    """Data set of known length, by (seed, epoch, index): all three determine an item's random crop."""
 
     def __len__(self) -> int: ...
 
-    def item(self, index: int, draw: tuple[int, int]) -> Item:
-        """Return image and label number `index`, always the same for the same index and draw."""
+    def __getitem__(self, draw: Sequence[int]) -> Item:
+        """Return image and label number `index`, always the same for the same draw (seed, epoch, index)."""
 
 
 class ImageFolder:
@@ -58,30 +60,22 @@ class ImageFolder:
                 f"--data-path {path}: {len(names)} class folders, and the model has {classes} classes; name the folder"
                 f" of all classes, or use --set classes={len(names)}"
             )
-        self.files: list[Path] = []
-        self.ends: list[int] = []
-        for name in names:
+        self.samples: list[tuple[Path, int]] = []
+        for label, name in enumerate(names):
             found = sorted(file for file in (root / name).rglob("*") if file.suffix.lower() in SUFFIXES)
             if not found:
                 raise WorkloadError(
                     f"--data-path {path}: class folder {name} has no images ({', '.join(sorted(SUFFIXES))});"
                     " add some, or remove the folder and the class"
                 )
-            self.files += found
-            self.ends.append(len(self.files))
+            self.samples += [(file, label) for file in found]
 
     def __len__(self) -> int:
-        return len(self.files)
+        return len(self.samples)
 
-    def item(self, index: int, draw: tuple[int, int]) -> Item:
-        image = _pillow()
-        try:
-            with image.open(self.files[index]) as opened:
-                picture = opened.convert("RGB")
-        except OSError as error:
-            raise WorkloadError(f"cannot read the image {self.files[index]}: {error}; repair or remove it") from error
-        pixels = cropped(picture, self.side, np.random.default_rng([*draw, index]))
-        return pixels, bisect.bisect_right(self.ends, index)
+    def __getitem__(self, draw: Sequence[int]) -> Item:
+        file, label = self.samples[draw[2]]
+        return decoded(file, str(file), self.side, draw), label
 
 
 class ParquetTensors:
@@ -112,49 +106,52 @@ class ParquetTensors:
                 total += found.metadata.row_group(group).num_rows
                 self.groups.append((file, group))
                 self.ends.append(total)
-        self._kept: tuple[int, Any] | None = None
 
     def __len__(self) -> int:
         return self.ends[-1]
 
-    def item(self, index: int, draw: tuple[int, int]) -> Item:
-        group = bisect.bisect_right(self.ends, index)
-        row = index - (self.ends[group - 1] if group else 0)
-        table = self._group(group)
+    def __getitem__(self, draw: Sequence[int]) -> Item:
+        group = bisect.bisect_right(self.ends, draw[2])
+        file, number = self.groups[group]
+        table = _row_group(file, number)
+        row = draw[2] - self.ends[group]  # from the end of the group
         label = int(table["label"][row].as_py())
         if not 0 <= label < self.classes:
-            raise WorkloadError(f"{self.groups[group][0]}: label {label}, and the model has {self.classes} classes")
+            raise WorkloadError(f"{file}: label {label}, and the model has {self.classes} classes")
         value = table["image"][row]
-        if hasattr(value, "values"):
-            pixels: NDArray[np.uint8] = np.asarray(value.values.to_numpy(zero_copy_only=False), dtype=np.uint8)
-            if pixels.size != 3 * self.side**2:
-                raise WorkloadError(
-                    f"{self.groups[group][0]}: an image of {pixels.size} bytes, not 3 · {self.side} · {self.side};"
-                    " set its side by --set image=SIDE"
-                )
-            return pixels.reshape(3, self.side, self.side), label
-        with _pillow().open(io.BytesIO(value.as_py())) as opened:
-            return cropped(opened.convert("RGB"), self.side, np.random.default_rng([*draw, index])), label
-
-    def _group(self, group: int) -> Any:
-        from pyarrow import parquet
-
-        if self._kept is None or self._kept[0] != group:
-            file, number = self.groups[group]
-            self._kept = (group, parquet.ParquetFile(file).read_row_group(number, columns=["image", "label"]))
-        return self._kept[1]
+        if not hasattr(value, "values"):
+            return decoded(io.BytesIO(value.as_py()), f"{draw[2]} in {file}", self.side, draw), label
+        pixels: NDArray[np.uint8] = np.asarray(value.values.to_numpy(zero_copy_only=False), dtype=np.uint8)
+        if pixels.size != 3 * self.side**2:
+            raise WorkloadError(
+                f"{file}: an image of {pixels.size} bytes, not 3 · {self.side} · {self.side}; set its side by --set"
+                " image=SIDE"
+            )
+        return pixels.reshape(3, self.side, self.side), label
 
 
-class Read:
-    """Read a batch in a task: (epoch, index) [n, 2] to images [n, 3, side, side] as bytes and labels [n]."""
+@lru_cache(maxsize=1)
+def _row_group(file: str, number: int) -> Any:
+    from pyarrow import parquet
 
-    def __init__(self, items: Items, seed: int) -> None:
-        self.items, self.seed = items, seed
+    return parquet.ParquetFile(file).read_row_group(number, columns=["image", "label"])
 
-    def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
-        found = [self.items.item(int(index), (self.seed, int(epoch))) for epoch, index in batch["data"]]
-        images = np.stack([image for image, _ in found])
-        return {"image": images, "label": np.array([label for _, label in found], dtype=np.int64)}
+
+def read(batch: dict[str, Any], items: Items) -> dict[str, Any]:
+    """Read a batch in a task: draws [n, 3] to images [n, 3, side, side] as bytes and labels [n]."""
+    images, labels = zip(*(items[draw] for draw in batch["data"].tolist()), strict=True)
+    return {"image": np.stack(images), "label": np.array(labels, dtype=np.int64)}
+
+
+def decoded(file: Path | io.BytesIO, name: str, side: int, draw: Sequence[int]) -> NDArray[np.uint8]:
+    """Return the part of an encoded picture that `draw` determines. WorkloadError if the picture is damaged."""
+    image = _pillow()
+    try:
+        with image.open(file) as opened:
+            picture = opened.convert("RGB")
+    except OSError as error:
+        raise WorkloadError(f"cannot read the image {name}: {error}; repair or remove it") from error
+    return cropped(picture, side, np.random.default_rng(draw))
 
 
 def cropped(picture: Image, side: int, rng: np.random.Generator) -> NDArray[np.uint8]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Annotated, Literal, Protocol, TypeAlias
 
 import numpy as np
@@ -68,25 +69,22 @@ class Share:
     @property
     def rows(self) -> slice:
         """This rank's rows of a global batch. Shares differ by at most one row; the trainer weights losses by them."""
-        return slice(self._first(self.rank), self._first(self.rank + 1))
+        return slice(self.batch * self.rank // self.world, self.batch * (self.rank + 1) // self.world)
 
     @property
     def local(self) -> int:
         """Number of this rank's rows."""
-        return self._first(self.rank + 1) - self._first(self.rank)
-
-    def _first(self, rank: int) -> int:
-        return self.batch * rank // self.world
+        return len(range(self.batch)[self.rows])
 
 
 class Source(Protocol):
     """Data of a run. Every rank has its own."""
 
     def check(self) -> None:
-        """Raise WorkloadError if the data is missing or differs from the options."""
+        """Raise WorkloadError if the data is missing or differs from the options. Called before anything else."""
 
-    def epoch_steps(self, batch: int) -> int:
-        """Return the steps of one pass over the data with this global batch."""
+    def epoch_steps(self, batch: int) -> int | None:
+        """Return the steps of one pass over the data with this global batch, or None if the data has no end."""
 
     def batches(self, share: Share, device: torch.device) -> Iterator[Batch]:
         """Yield this rank's rows of global batches first_step … steps − 1: normalized float32 images, int64 labels."""
@@ -102,13 +100,23 @@ def epoch_steps(items: int, batch: int) -> int:
     return items // batch
 
 
+@dataclass(frozen=True)
 class Order:
-    """Items of each global batch. With `shuffle`, (seed, epoch) determines each epoch's order."""
+    """Items of each global batch. With `shuffle`, (seed, epoch) determines each epoch's order.
 
-    def __init__(self, items: int, batch: int, seed: int, *, shuffle: bool) -> None:
-        self.items, self.batch, self.seed, self.shuffle = items, batch, seed, shuffle
-        self.epoch_steps = epoch_steps(items, batch)
-        self._drawn: tuple[int, NDArray[np.int64]] | None = None
+    Without `drop_last`, the epoch's first items fill up its last batch.
+    """
+
+    items: int
+    batch: int
+    seed: int
+    shuffle: bool = True
+    drop_last: bool = True
+
+    @property
+    def epoch_steps(self) -> int:
+        """Steps of one pass over the data."""
+        return epoch_steps(self.items, self.batch) if self.drop_last else -(-self.items // self.batch)
 
     def epoch(self, step: int) -> int:
         """Return the epoch that a step belongs to."""
@@ -116,11 +124,16 @@ class Order:
 
     def rows(self, step: int) -> NDArray[np.int64]:
         """Return the items [batch] of global batch number `step`, counted from 0 over the whole run."""
-        begin = step % self.epoch_steps * self.batch
-        if not self.shuffle:
-            return np.arange(begin, begin + self.batch, dtype=np.int64)
-        epoch = self.epoch(step)
-        # Cached: permuting a million items takes as long as a step.
-        if self._drawn is None or self._drawn[0] != epoch:
-            self._drawn = (epoch, np.random.default_rng([self.seed, epoch]).permutation(self.items))
-        return self._drawn[1][begin : begin + self.batch]
+        places = np.arange(self.batch, dtype=np.int64) + step % self.epoch_steps * self.batch
+        places %= self.items
+        return _permutation(self.items, self.seed, self.epoch(step))[places] if self.shuffle else places
+
+    def draws(self, step: int) -> NDArray[np.int64]:
+        """Return (seed, epoch, item) of each row, which determine an item's random crop."""
+        rows = self.rows(step)
+        return np.stack([np.full_like(rows, self.seed), np.full_like(rows, self.epoch(step)), rows], axis=1)
+
+
+@lru_cache(maxsize=1)  # permuting a million items takes as long as a step
+def _permutation(items: int, seed: int, epoch: int) -> NDArray[np.int64]:
+    return np.random.default_rng([seed, epoch]).permutation(items)
