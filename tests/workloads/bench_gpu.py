@@ -267,7 +267,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "measurement": has["gpu"] or NOT_A_MEASUREMENT,
         "machine": has,
         "asked": {**vars(bench), "rounds": asked.rounds, "steps": asked.steps, "warm_up": asked.warm_up},
-        **judge(found, bench, flops.peak(has["gpu"], "bf16") if has["gpu"] else None),
+        **judge(found, bench, flops.peak(has["gpu"]) if has["gpu"] else None),
     }
     asked.json.parent.mkdir(parents=True, exist_ok=True)
     asked.json.write_text(json.dumps(result, indent=1))

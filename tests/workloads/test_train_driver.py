@@ -12,9 +12,8 @@ from tests.workloads.train_ranks import specification
 from tests.workloads.training import measured, rank, record
 from workloads.events import parse
 from workloads.exits import Exit, WorkloadError
-from workloads.train import driver, journal
+from workloads.train import driver, faults, journal
 from workloads.train.checkpoints import Folder
-from workloads.train.faults import Fault
 from workloads.train.result import Failure
 
 
@@ -40,7 +39,7 @@ def test_an_unwritable_folder_and_an_unknown_fault_fail_before_workers_start(tmp
         driver.train(specification(Path("/proc/nowhere"), "one"), 0.0)
     with pytest.raises(WorkloadError, match="kill:RANK:STEP"):
         driver.train(specification(tmp_path, "two", inject_fault="kill:1"), 0.0)
-    assert Fault.parse("nan:3") == Fault("nan", (3,))
+    assert faults.parse("nan:3") == ("nan", 3)
 
 
 def test_a_run_starts_once_and_resumes_only_after_its_start(tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ Data: scikit-learn's `load_digits`, 1797 images of 8 by 8 pixels with values 0 �
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -22,17 +21,12 @@ LEARNING_RATE, DECAY, WEIGHT_DECAY = 3e-3, 0.85, 1e-2
 TEST_SHARE = 0.2
 
 
-class Digits(NamedTuple):
-    """Images [n, 1, 8, 8] as floats 0 … 1 and labels [n] as int64, of training and test."""
-
-    train_images: torch.Tensor
-    train_labels: torch.Tensor
-    test_images: torch.Tensor
-    test_labels: torch.Tensor
+Labeled = tuple[torch.Tensor, torch.Tensor]
+"""Images [n, 1, 8, 8] as floats 0 … 1, and labels [n] as int64."""
 
 
-def load() -> Digits:
-    """Return the data set, always split in the same way, with equal shares of each digit in both parts."""
+def load() -> tuple[Labeled, Labeled]:
+    """Return training and test data, always split in the same way, with equal shares of each digit in both parts."""
     from sklearn.datasets import load_digits
     from sklearn.model_selection import train_test_split
 
@@ -40,7 +34,7 @@ def load() -> Digits:
     images = torch.tensor(data.images, dtype=torch.float32).div(16).unsqueeze(1)
     labels = torch.tensor(data.target, dtype=torch.int64)
     train, test = train_test_split(np.arange(len(labels)), test_size=TEST_SHARE, stratify=data.target, random_state=0)
-    return Digits(images[train], labels[train], images[test], labels[test])
+    return (images[train], labels[train]), (images[test], labels[test])
 
 
 class ConvNet(nn.Sequential):
@@ -65,8 +59,8 @@ class ConvNet(nn.Sequential):
 class DigitsData:
     """Training images as a source: all of them in another order every epoch."""
 
-    def __init__(self, digits: Digits) -> None:
-        self.images, self.labels = digits.train_images, digits.train_labels
+    def __init__(self, training: Labeled) -> None:
+        self.images, self.labels = training
 
     def check(self) -> None:
         """Do nothing: the data is part of scikit-learn."""
@@ -89,8 +83,8 @@ class DigitsTask(Task):
 
     def __init__(self, options: DigitsOptions) -> None:
         del options  # only the trainer uses them
-        self.digits = load()
-        self.data = DigitsData(self.digits)
+        training, self.test = load()
+        self.data = DigitsData(training)
 
     def model(self, device: torch.device) -> nn.Module:
         return ConvNet().to(device)
@@ -114,7 +108,7 @@ class DigitsTask(Task):
     def evaluate(self, model: nn.Module, device: torch.device) -> dict[str, float]:
         """Return the accuracy over the whole test set. Each image is on exactly one rank, without padding."""
         rank, world = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
-        images, labels = (part[rank::world].to(device) for part in self.digits[2:])
+        images, labels = (part[rank::world].to(device) for part in self.test)
         with torch.inference_mode():
             right = int((model(images).argmax(1) == labels).sum()) if len(labels) else 0
         # Double precision: the counts are exact on every rank.

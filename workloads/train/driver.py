@@ -21,9 +21,8 @@ from ray.train.v2.api.exceptions import TrainingFailedError
 
 from workloads.events import emit
 from workloads.exits import Exit, WorkloadError, last_line
-from workloads.train import journal, trainer
+from workloads.train import faults, journal, trainer
 from workloads.train.checkpoints import Folder
-from workloads.train.faults import Fault
 from workloads.train.options import REQUEST, RunOptions
 from workloads.train.result import Outcome, Record, Result
 
@@ -65,7 +64,7 @@ def train(spec: RunOptions, began: float) -> Record:
     folder = Folder(spec.checkpoint_dir, spec.name)
     folder.check_writable()
     if spec.inject_fault:
-        Fault.parse(spec.inject_fault)
+        faults.parse(spec.inject_fault)
     found = folder.checkpoints()
     if spec.resume and not found:
         raise WorkloadError(

@@ -12,7 +12,6 @@ from __future__ import annotations
 import errno
 import os
 import signal
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -24,52 +23,38 @@ from workloads.train.checkpoints import Folder
 KINDS = {"kill": 2, "nan": 1, "disk": 1, "gradient": 1}
 
 
-@dataclass(frozen=True)
-class Fault:
-    """A parsed fault."""
-
-    kind: str
-    numbers: tuple[int, ...]
-
-    @staticmethod
-    def parse(text: str) -> Fault:
-        """Parse the option's value. WorkloadError if there is no such fault."""
-        kind, *numbers = text.split(":")
-        if KINDS.get(kind) != len(numbers) or not all(number.isdecimal() for number in numbers):
-            raise WorkloadError(
-                f"--inject-fault {text}: use kill:RANK:STEP, nan:STEP, disk:STEP or gradient:RANK, with numbers"
-            )
-        return Fault(kind, tuple(int(number) for number in numbers))
+def parse(text: str) -> tuple[str | int, ...]:
+    """Return kind and numbers of a fault. WorkloadError if there is no such fault."""
+    kind, *numbers = text.split(":")
+    if KINDS.get(kind) != len(numbers) or not all(number.isdecimal() for number in numbers):
+        raise WorkloadError(
+            f"--inject-fault {text}: use kill:RANK:STEP, nan:STEP, disk:STEP or gradient:RANK, with numbers"
+        )
+    return kind, *map(int, numbers)
 
 
 class Faults:
     """Injects the fault, if there is one, where the trainer calls it."""
 
     def __init__(self, text: str | None, rank: int, folder: Folder) -> None:
-        self.fault = Fault.parse(text) if text else None
+        self.fault = parse(text) if text else ()
         self.rank = rank
-        self.folder = FullFolder(folder, self._numbers()[0]) if self._is("disk") else folder
+        self.folder = FullFolder(folder, int(self.fault[1])) if "disk" in self.fault else folder
 
     def before_step(self, step: int) -> None:
         """Kill this process if the fault is for this rank and step."""
-        if self._is("kill") and self._numbers() == (self.rank, step) and "killed" not in self.folder.names():
+        if self.fault == ("kill", self.rank, step) and "killed" not in self.folder.names():
             self.folder.write("killed", f"rank {self.rank} before step {step}".encode())
             os.kill(os.getpid(), signal.SIGKILL)
 
     def loss(self, loss: torch.Tensor, step: int) -> torch.Tensor:
         """Return the loss, or NaN if the fault is for this step."""
-        return loss * float("nan") if self._is("nan") and self._numbers() == (step,) else loss
+        return loss * float("nan") if self.fault == ("nan", step) else loss
 
     def gradients(self, model: nn.Module) -> None:
         """Change one rank's gradients after their reduction."""
-        if self._is("gradient") and self._numbers() == (self.rank,):
+        if self.fault == ("gradient", self.rank):
             next(p.grad for p in model.parameters() if p.grad is not None).add_(1)
-
-    def _is(self, kind: str) -> bool:
-        return self.fault is not None and self.fault.kind == kind
-
-    def _numbers(self) -> tuple[int, ...]:
-        return self.fault.numbers if self.fault else ()
 
 
 class FullFolder(Folder):

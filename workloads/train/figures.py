@@ -105,6 +105,10 @@ def figures(measured: Measurement) -> Figures | None:
     rate = images / seconds
     flops, most = measured.flops_per_sample, _peak(ranks)
     memory = [rank.peak_memory for rank in ranks if rank.peak_memory is not None]
+    scaling = None
+    if (single := measured.single) is not None:
+        efficiency = rate / (len(ranks) * single.images_per_s)
+        scaling = Scaling(efficiency=efficiency, single_images_per_s=single.images_per_s, file=single.file)
     return Figures(
         steps=len(slowest),
         warm_up_steps=warm_up,
@@ -118,35 +122,26 @@ def figures(measured: Measurement) -> Figures | None:
         flops_per_image=flops,
         peak_flops=most,
         mfu=mfu(rate / len(ranks), flops, most) if most is not None and flops is not None else None,
-        data_wait=max(_share(rank.wait_s[warm_up:], rank.step_s[warm_up:]) for rank in ranks),
+        data_wait=max(sum(rank.wait_s[warm_up:]) / sum(rank.step_s[warm_up:]) for rank in ranks),
         compile_s=max(0.0, clock.compiled - clock.restored) if clock.compiled and clock.restored else None,
         warm_up_s=max(sum(rank.step_s[:warm_up]) for rank in ranks),
         peak_memory=max(memory) if memory else None,
         communication=communication(measured.probe),
-        scaling=scaling(rate, len(ranks), measured.single),
+        scaling=scaling,
     )
 
 
 def communication(probe: Probe | None) -> Communication | None:
-    """Return the share of a pass that the reduction adds, by the slowest rank's medians, or None if not measured.
-
-    The first pass of each kind warms up (another graph, another layout of the gradients) and does not count.
-    """
+    """Return the share of a pass that the reduction adds, by the slowest rank's medians, or None if not measured."""
     if probe is None:
         return None
-    with_s, without_s = _slowest_median(probe.with_s), _slowest_median(probe.without_s)
-    if with_s is None or without_s is None:
+    # The first pass of each kind warms up (another graph, another layout of the gradients) and does not count.
+    kept = [[times[1:] for times in by_rank] for by_rank in (probe.with_s, probe.without_s)]
+    passes = min(len(times) for by_rank in kept for times in by_rank)
+    if not passes:
         return None
-    passes = min(len(times) for times in (*probe.with_s, *probe.without_s)) - 1
+    with_s, without_s = (max(median(times) for times in by_rank) for by_rank in kept)
     return Communication(exposed=1 - without_s / with_s, with_s=with_s, without_s=without_s, passes=passes)
-
-
-def scaling(images_per_s: float, world: int, single: Single | None) -> Scaling | None:
-    """Return the rate over `world` times a single worker's, or None without that rate."""
-    if single is None:
-        return None
-    efficiency = images_per_s / (world * single.images_per_s)
-    return Scaling(efficiency=efficiency, single_images_per_s=single.images_per_s, file=single.file)
 
 
 def curve(measured: Measurement) -> Curve:
@@ -172,14 +167,4 @@ def _peak(ranks: Sequence[RankTimes]) -> float | None:
     """Return the dense bf16 peak of the ranks' GPU in FLOP/s, or None if it is unknown or the GPUs differ."""
     gpus = {rank.worker.gpu for rank in ranks}
     gpu = ranks[0].worker.gpu
-    return peak(gpu, "bf16") if len(gpus) == 1 and gpu is not None else None
-
-
-def _slowest_median(by_rank: Sequence[Sequence[float]]) -> float | None:
-    medians = [median(times[1:]) for times in by_rank if len(times) > 1]
-    return max(medians) if medians and len(medians) == len(by_rank) else None
-
-
-def _share(part: Sequence[float], whole: Sequence[float]) -> float:
-    total = sum(whole)
-    return sum(part) / total if total else 0.0
+    return peak(gpu) if len(gpus) == 1 and gpu is not None else None

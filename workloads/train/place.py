@@ -23,7 +23,10 @@ Notice = tuple[float | None, list[int]]
 
 @dataclass(frozen=True)
 class Place:
-    """A rank among `world`. `warning` and `report` are barriers of Ray Train: all ranks call them equally often."""
+    """A rank among `world`, in torch's process group.
+
+    `warning` and `report` are barriers of Ray Train: all ranks call them equally often.
+    """
 
     rank: int
     world: int
@@ -42,30 +45,23 @@ class Place:
 
     def sums(self, values: torch.Tensor) -> list[float]:
         """Return the values (float64, on the device) summed over all ranks. Waits for the device."""
-        if dist.is_initialized():
-            dist.all_reduce(values)
+        dist.all_reduce(values)
         return [float(value) for value in values.tolist()]
 
     def most(self, value: float) -> float:
         """Return the maximum of all ranks' values."""
-        if not dist.is_initialized():
-            return value
         tensor = torch.tensor(value, dtype=torch.float64, device=self.device)
         dist.all_reduce(tensor, dist.ReduceOp.MAX)
         return tensor.item()
 
     def gather(self, value: Any) -> list[Any]:
         """Return every rank's value (plain data), by rank."""
-        if not dist.is_initialized():
-            return [value]
         values: list[Any] = [None] * self.world
         dist.all_gather_object(values, value)
         return values
 
     def differing(self, checksums: torch.Tensor) -> list[int]:
         """Return the indexes of the integers that differ between ranks."""
-        if not dist.is_initialized():
-            return []
         least, most = checksums.clone(), checksums.clone()
         dist.all_reduce(least, dist.ReduceOp.MIN)
         dist.all_reduce(most, dist.ReduceOp.MAX)

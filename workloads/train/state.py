@@ -17,7 +17,8 @@ import numpy as np
 import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils._pytree import tree_flatten, tree_map
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+from torch.utils._pytree import tree_leaves, tree_map
 
 from workloads.exits import WorkloadError
 from workloads.train.figures import Probe
@@ -43,29 +44,23 @@ class TrainState:
     def __init__(self, model: nn.Module, ema: float | None) -> None:
         self.model = model
         self.progress = Progress()
-        self.decay = ema
         self.optimizer: torch.optim.Optimizer
         self.schedule: torch.optim.lr_scheduler.LRScheduler
-        self.average = [p.detach().clone() for p in model.parameters()] if ema is not None else []
+        self.average: AveragedModel | None = None
+        if ema is not None:
+            ema_fn = get_ema_multi_avg_fn(ema)  # type: ignore[no-untyped-call]  # untyped in torch
+            self.average = AveragedModel(model, multi_avg_fn=ema_fn)
+            self.average.update_parameters(model)  # the first update copies: the average begins at these weights
 
     def update_average(self) -> None:
         """Update the moving average by one step, all weights in a few kernels."""
-        if self.decay is not None:
-            weights = [parameter.detach() for parameter in self.model.parameters()]
-            torch._foreach_lerp_(self.average, weights, 1 - self.decay)
+        if self.average is not None:
+            self.average.update_parameters(self.model)
 
-    @contextmanager
-    def averaged(self) -> Iterator[None]:
-        """Use the averaged weights, if there are any, in place of the model's."""
-        if self.decay is None:
-            yield
-            return
-        weights = [parameter.detach().clone() for parameter in self.model.parameters()]
-        _copy(self.average, self.model)
-        try:
-            yield
-        finally:
-            _copy(weights, self.model)
+    @property
+    def evaluated(self) -> nn.Module:
+        """The model with the averaged weights if there are any, else the model itself."""
+        return self.model if self.average is None else self.average.module
 
     def parts(self) -> dict[str, Any]:
         """Return model, optimizer, schedule and average: live tensors, not copies."""
@@ -73,13 +68,15 @@ class TrainState:
             "model": self.model.state_dict(),
             "optimizer": self.optimizer.state_dict(),
             "schedule": self.schedule.state_dict(),
-            "average": list(self.average),
+            "average": self._averages(),
         }
+
+    def _averages(self) -> list[torch.Tensor]:
+        return [] if self.average is None else [weight.detach() for weight in self.average.parameters()]
 
     def finite(self) -> torch.Tensor:
         """Return whether the whole state is finite, as a boolean on the device, without synchronization."""
-        leaves, _ = tree_flatten(self.parts())
-        checks = [leaf.isfinite().all() for leaf in leaves if isinstance(leaf, torch.Tensor)]
+        checks = [leaf.isfinite().all() for leaf in tree_leaves(self.parts()) if isinstance(leaf, torch.Tensor)]
         device = next(self.model.parameters()).device
         return torch.stack([check.to(device) for check in checks]).all()
 
@@ -102,17 +99,15 @@ class TrainState:
                     f"the run started with {name} {saved[name]} and cannot continue with {now}: use the same, or start"
                     " a run of another name"
                 )
-        if (self.decay is not None) != bool(saved["average"]):
+        if (self.average is not None) != bool(saved["average"]):
             raise WorkloadError("the moving average (ema) must be on or off for the whole run, as at its start")
         try:
             self.model.load_state_dict(saved["model"])
         except RuntimeError as error:
             raise WorkloadError(f"the checkpoint is of another model: {str(error).splitlines()[-1].strip()}") from error
-        for mine, kept in zip(self.average, saved["average"], strict=True):
+        for mine, kept in zip(self._averages(), saved["average"], strict=True):
             mine.copy_(kept)
-        progress = dict(saved["progress"])
-        progress["losses"] = [(int(step), float(loss)) for step, loss in progress["losses"]]
-        self.progress = Progress(**progress)
+        self.progress = Progress(**saved["progress"])
 
     def load_optimizer(self, saved: dict[str, Any]) -> None:
         """Load optimizer and schedule, once they exist."""
@@ -209,9 +204,3 @@ def _copied(leaf: Any) -> Any:
     # Pinned memory: the copy runs at the bus's full speed and asynchronously.
     room = torch.empty_like(leaf, device="cpu", pin_memory=True)
     return room.copy_(leaf.detach(), non_blocking=True)
-
-
-@torch.no_grad()
-def _copy(weights: list[torch.Tensor], model: nn.Module) -> None:
-    for parameter, weight in zip(model.parameters(), weights, strict=True):
-        parameter.copy_(weight)

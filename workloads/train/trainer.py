@@ -248,9 +248,8 @@ class Run:
             self._checkpoint(label)
 
     def _end_epoch(self, step: int) -> None:
-        with self.timer.pause("evaluation"), self.state.averaged():
-            self.model.eval()
-            figures = self.task.evaluate(self.model, self.place.device)
+        with self.timer.pause("evaluation"):
+            figures = self.task.evaluate(self.state.evaluated.eval(), self.place.device)
             self.wrapped.train()
         assert self.epoch_steps is not None
         own = min(self.epoch_steps, step - self.first_step)
@@ -375,6 +374,7 @@ class Run:
     def _unsound(self, step: int, steps: int, loss: float) -> str:
         what = f"the loss is {loss}" if loss - loss != 0 else "weights or the optimizer's state are NaN or infinite"
         where = f"in steps {step - steps} … {step - 1}"
+        self.writer.wait()  # the last one may still be written
         good = [found.label for found in self.folder.checkpoints()]
         rest = (
             f"the last good checkpoint is {good[-1]}: continue with --resume {self.spec.name} and other settings"

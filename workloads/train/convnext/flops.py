@@ -8,9 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
-
-Precision = Literal["fp32", "tf32", "bf16"]
 
 
 @dataclass(frozen=True)
@@ -36,22 +33,17 @@ SIZES = {
 _PER_MAC = 2
 _PASSES = 3
 
-# Dense peaks in FLOP/s of SXM modules. bf16: the rates behind published MFU figures of ConvNeXt (2026-11); fp32 (not on
-# the tensor cores) and TF32: unverified, believed from NVIDIA's data sheets, 2026-11. An H200 computes like an H100.
-PEAKS: dict[str, dict[Precision, float]] = {
-    "A100": {"fp32": 19.5e12, "tf32": 156e12, "bf16": 312e12},
-    "H100": {"fp32": 66.9e12, "tf32": 494.7e12, "bf16": 989e12},
-    "H200": {"fp32": 66.9e12, "tf32": 494.7e12, "bf16": 989e12},
-    "B200": {"bf16": 2250e12},
-}
+# Dense bf16 peaks in FLOP/s of SXM modules: the rates behind published MFU figures of ConvNeXt (2026-11). An H200
+# computes like an H100.
+PEAKS = {"A100": 312e12, "H100": 989e12, "H200": 989e12, "B200": 2250e12}
 
 
-def macs(size: Size, image: int | None = None, classes: int | None = None) -> Iterator[tuple[str, int]]:
+def macs(size: Size) -> Iterator[tuple[str, int]]:
     """Yield (layer, multiply-accumulates of one image's forward pass) for each convolution and linear layer, in order.
 
     Norms, GELU, scales and biases are left out, as in the paper: they are under 1 % of the operations.
     """
-    side = (image or size.image) // 4
+    side = size.image // 4
     yield "stem", side**2 * size.dims[0] * 3 * 4**2
     for stage, (depth, channels) in enumerate(zip(size.depths, size.dims, strict=True)):
         if stage:
@@ -61,23 +53,23 @@ def macs(size: Size, image: int | None = None, classes: int | None = None) -> It
             yield f"stage {stage} block {block} depthwise", side**2 * channels * 7**2
             yield f"stage {stage} block {block} expand", side**2 * channels * 4 * channels
             yield f"stage {stage} block {block} reduce", side**2 * 4 * channels * channels
-    yield "classifier", size.dims[-1] * (classes or size.classes)
+    yield "classifier", size.dims[-1] * size.classes
 
 
-def per_image(size: Size, image: int | None = None, classes: int | None = None) -> float:
+def per_image(size: Size) -> float:
     """Return the FLOP of one image's training step, forward and backward: 92.1e9 for "base" at 224 by 224."""
-    return float(_PASSES * _PER_MAC * sum(count for _, count in macs(size, image, classes)))
+    return float(_PASSES * _PER_MAC * sum(count for _, count in macs(size)))
 
 
-def peak(gpu: str, precision: Precision) -> float | None:
-    """Return the peak in FLOP/s of a GPU by its CUDA name ("NVIDIA H200"), or None if the table does not have it.
+def peak(gpu: str) -> float | None:
+    """Return the dense bf16 peak in FLOP/s of a GPU by its CUDA name ("NVIDIA H200"), or None if it is unknown.
 
     The table is of SXM modules: PCIe cards have similar names and lower peaks.
     """
     words = gpu.replace("-", " ").upper().split()
     if "PCIE" in words or "NVL" in words:
         return None
-    return next((rates.get(precision) for name, rates in PEAKS.items() if name in words), None)
+    return next((rate for name, rate in PEAKS.items() if name in words), None)
 
 
 def mfu(images_per_s: float, flops_per_image: float, peak_flops: float) -> float:

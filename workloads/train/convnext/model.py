@@ -96,7 +96,6 @@ class ConvNeXt(nn.Module):
         self,
         size: Size,
         *,
-        classes: int | None = None,
         stochastic_depth: float = 0.0,
         kernels: Kernels = "eager",
         stream: Stream = "as-computed",
@@ -118,7 +117,7 @@ class ConvNeXt(nn.Module):
         self.features = nn.Sequential(*layers)
         self.avgpool = nn.AdaptiveAvgPool2d(1)
         self.classifier = nn.Sequential(
-            ChannelNorm(dims[-1], eps=1e-6), nn.Flatten(1), nn.Linear(dims[-1], classes or size.classes)
+            ChannelNorm(dims[-1], eps=1e-6), nn.Flatten(1), nn.Linear(dims[-1], size.classes)
         )
         for module in self.modules():
             if isinstance(module, (nn.Conv2d, nn.Linear)):

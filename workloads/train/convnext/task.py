@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -26,8 +27,8 @@ class ConvNeXtTask(Task):
 
     def __init__(self, settings: ConvNeXtSettings) -> None:
         self.settings = settings
-        size = SIZES[settings.size]
-        self.flops_per_sample = per_image(size, settings.image, settings.classes)
+        self.size = replace(SIZES[settings.size], image=settings.image, classes=settings.classes)
+        self.flops_per_sample = per_image(self.size)
         self.data = source(settings)
         self.compilation: Compilation | None = None
         self._losses = 0
@@ -43,8 +44,7 @@ class ConvNeXtTask(Task):
             torch.backends.cudnn.benchmark = settings.cudnn_benchmark
         # Initialized on the CPU: the same weights for any device.
         model = ConvNeXt(
-            SIZES[settings.size],
-            classes=settings.classes,
+            self.size,
             stochastic_depth=settings.stochastic_depth,
             kernels=settings.kernels,
             stream=settings.stream,
