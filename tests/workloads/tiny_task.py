@@ -37,11 +37,9 @@ class TinyData:
     def __init__(self, options: TinyOptions) -> None:
         self.options = options
 
-    def check(self) -> None:
+    def epoch_steps(self, batch: int) -> int | None:
         if self.options.missing_on is not None and dist.get_rank() == self.options.missing_on:
             raise WorkloadError("no data set at /nowhere: name one by --data-dir")
-
-    def epoch_steps(self, batch: int) -> int | None:
         return self.options.epoch if batch else None
 
     def batches(self, share: Share, device: torch.device) -> Iterator[Batch]:

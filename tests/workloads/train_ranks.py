@@ -81,7 +81,7 @@ def _rank(
     place = replace(Place(rank, world, torch.device("cpu")), warning=warning)
     try:
         options = TinyOptions.model_validate_json(spec.replace("{rank}", str(rank)))
-        sender.send(trainer.train(options, place, submitted or began, began))
+        sender.send(trainer.train(options.model_copy(update={"submitted": submitted or began}), place, began))
     except (RuntimeError, WorkloadError) as error:
         sender.send(f"broke off: {str(error).splitlines()[0]}")
     dist.destroy_process_group()

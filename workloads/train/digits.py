@@ -62,9 +62,6 @@ class DigitsData:
     def __init__(self, training: Labeled) -> None:
         self.images, self.labels = training
 
-    def check(self) -> None:
-        """Do nothing: the data is part of scikit-learn."""
-
     def epoch_steps(self, batch: int) -> int:
         return self._order(batch, 0).epoch_steps
 

@@ -97,7 +97,7 @@ def fit(spec: RunOptions, began: float) -> Record:
     """Run Ray Train once, restarts after failures included."""
     ray_train = TorchTrainer(
         cast(Any, trainer.train_loop),  # typed as if it could return nothing
-        train_loop_config={"spec": spec.model_dump_json(), "submitted": spec.submitted, "driver": began},
+        train_loop_config={"spec": spec.model_dump_json(), "driver": began},
         torch_config=TorchConfig(backend="nccl" if spec.use_gpu else "gloo"),
         scaling_config=ScalingConfig(num_workers=spec.workers, use_gpu=spec.use_gpu),
         run_config=RunConfig(

@@ -43,6 +43,11 @@ class Place:
     def gpu(self) -> str | None:
         return torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else None
 
+    def synchronize(self) -> None:
+        """Wait for the device."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize()
+
     def sums(self, values: torch.Tensor) -> list[float]:
         """Return the values (float64, on the device) summed over all ranks. Waits for the device."""
         dist.all_reduce(values)

@@ -180,8 +180,7 @@ def measure(model: nn.Module, loss: Callable[[], torch.Tensor], place: Place, pa
         began = time.perf_counter()
         with nullcontext() if reduced else parallel.no_sync():
             torch.autograd.backward(loss())
-        if place.device.type == "cuda":
-            torch.cuda.synchronize()
+        place.synchronize()
         times[reduced].append(time.perf_counter() - began)
     model.zero_grad(set_to_none=True)
     by_rank = place.gather(times)

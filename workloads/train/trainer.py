@@ -36,13 +36,13 @@ PASSES = 2
 
 
 def train_loop(settings: dict[str, Any]) -> Record:
-    """Run a worker of Ray Train. `settings` are {spec (JSON), submitted, driver}. Only rank 0's return counts."""
+    """Run a worker of Ray Train. `settings` are {spec (JSON), driver}. Only rank 0's return counts."""
     logging.getLogger("ray.train").setLevel(logging.WARNING)  # else every rank logs every report
     spec = REQUEST.validate_json(settings["spec"])
-    return train(spec, in_ray_train(), settings["submitted"], settings["driver"])
+    return train(spec, in_ray_train(), settings["driver"])
 
 
-def train(spec: RunOptions, place: Place, submitted: float, driver: float) -> Record:
+def train(spec: RunOptions, place: Place, driver: float) -> Record:
     """Train on this rank until the end of the run, or until something stops it. All ranks return the same record.
 
     Errors of the request, the data, the loss or the storage are in the record, because they would happen again. Only
@@ -50,7 +50,7 @@ def train(spec: RunOptions, place: Place, submitted: float, driver: float) -> Re
     """
     if place.device.type == "cpu":
         torch.set_num_threads(1)  # a worker has one CPU; a thread pool for each would oversubscribe it
-    clock = Clock(submitted=submitted, driver=driver, worker=time.time())
+    clock = Clock(submitted=spec.submitted, driver=driver, worker=time.time())
     run, broken = None, ""
     try:
         run = Run(spec, place, clock)
@@ -74,7 +74,7 @@ def train(spec: RunOptions, place: Place, submitted: float, driver: float) -> Re
         return found
     except WorkloadError as error:
         # Other ranks may wait for this one, so it must end as well. The next start reads the journal.
-        journal.doom(run.folder, submitted, str(error))
+        journal.doom(run.folder, spec.submitted, str(error))
         raise
 
 
@@ -100,7 +100,6 @@ class Run:
                 " larger batch"
             )
         self.task: Task = task.load(spec)
-        self.task.data.check()
         self.epoch_steps = self.task.data.epoch_steps(batch)
         self.steps = _steps(spec, self.epoch_steps)
 
@@ -201,8 +200,7 @@ class Run:
         with torch.no_grad():
             for buffer, before in zip(self.model.buffers(), buffers, strict=True):
                 buffer.copy_(before)
-        if self.place.device.type == "cuda":
-            torch.cuda.synchronize()
+        self.place.synchronize()
         self.clock.compiled = time.time()
 
     def _at_look(self, step: int) -> bool:
@@ -286,8 +284,7 @@ class Run:
         self._note(now=True)
 
     def _settle(self) -> None:
-        if self.place.device.type == "cuda":
-            torch.cuda.synchronize()
+        self.place.synchronize()
         self.timer.settle()
 
     def _note(self, ready: bool = False, due: bool = False, now: bool = False) -> None:
@@ -339,9 +336,8 @@ class Run:
             probe=self._probe() if spec.probe and not self.error and not self.leaving else None,
             single=spec.single if isinstance(spec, ConvNeXtOptions) else None,
         )
-        evaluation = (
-            {name: value for name, value in history[-1].items() if name not in NO_EVALUATION} if history else {}
-        )
+        last = history[-1] if history else {}
+        evaluation = {name: value for name, value in last.items() if name not in NO_EVALUATION}
         resumed, epoch_steps = self.resumed_at, self.epoch_steps
         return Record(
             world=place.world,

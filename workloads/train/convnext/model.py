@@ -47,7 +47,7 @@ class Depthwise(nn.Conv2d):
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         if self.kernels == "eager":
-            return functional.conv2d(images, self.weight, self.bias, padding=3, groups=self.groups)
+            return super().forward(images)
         from workloads.train.convnext import depthwise
 
         assert self.bias is not None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -50,7 +49,8 @@ class ConvNeXtTask(Task):
             stream=settings.stream,
         )
         # Before DDP, whose buckets have the parameters' strides and copy gradients of other strides.
-        return model.to(memory_format=self._memory_format).to(device)
+        memory_format = torch.channels_last if settings.channels_last else torch.contiguous_format
+        return model.to(memory_format=memory_format).to(device)
 
     def prepare(self, model: nn.Module, device: torch.device) -> nn.Module:
         assert isinstance(model, ConvNeXt)
@@ -101,17 +101,8 @@ class ConvNeXtTask(Task):
         if self.compilation and self._losses == 1:
             self.compilation.check("the first step")
         self._losses += 1
-        with self._autocast(images.device):
+        with torch.autocast(images.device.type, torch.bfloat16, enabled=self.settings.precision == "bf16"):
             return nn.functional.cross_entropy(model(images), labels)
 
     def report(self) -> dict[str, Any]:
         return {"compile": self.compilation.report() if self.compilation else {"way": "off"}}
-
-    @property
-    def _memory_format(self) -> torch.memory_format:
-        return torch.channels_last if self.settings.channels_last else torch.contiguous_format
-
-    def _autocast(self, device: torch.device) -> AbstractContextManager[Any]:
-        if self.settings.precision == "fp32":
-            return nullcontext()
-        return torch.autocast(device.type, torch.bfloat16)

@@ -39,9 +39,6 @@ class Loaded:
         tensors = options.data == "ray" and any(Path(path).glob("*.parquet"))
         return (ParquetTensors if tensors else ImageFolder)(path, options.image, options.classes)
 
-    def check(self) -> None:
-        len(self.items)
-
     def epoch_steps(self, batch: int) -> int:
         return epoch_steps(len(self.items), batch)
 

@@ -80,11 +80,11 @@ class Share:
 class Source(Protocol):
     """Data of a run. Every rank has its own."""
 
-    def check(self) -> None:
-        """Raise WorkloadError if the data is missing or differs from the options. Called before anything else."""
-
     def epoch_steps(self, batch: int) -> int | None:
-        """Return the steps of one pass over the data with this global batch, or None if the data has no end."""
+        """Return the steps of one pass over the data with this global batch, or None if the data has no end.
+
+        Called before anything else: WorkloadError if the data is missing or differs from the options.
+        """
 
     def batches(self, share: Share, device: torch.device) -> Iterator[Batch]:
         """Yield this rank's rows of global batches first_step … steps − 1: normalized float32 images, int64 labels."""
