@@ -14,7 +14,7 @@ from torch import nn
 
 from workloads.train.data.source import Batch, Order, Share
 from workloads.train.options import DigitsOptions
-from workloads.train.task import Task, parallel
+from workloads.train.task import Task
 
 # The learning rate falls by DECAY each epoch, whatever the number of epochs, so that a run can be resumed for more.
 LEARNING_RATE, DECAY, WEIGHT_DECAY = 3e-3, 0.85, 1e-2
@@ -85,9 +85,6 @@ class DigitsTask(Task):
 
     def model(self, device: torch.device) -> nn.Module:
         return ConvNet().to(device)
-
-    def prepare(self, model: nn.Module, device: torch.device) -> nn.Module:
-        return parallel(model, device)
 
     def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
         return torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, weight_decay=WEIGHT_DECAY)

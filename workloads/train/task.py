@@ -35,6 +35,7 @@ class Task(Protocol):
 
         DDP must not rebuild its buckets if a resumed run has to end bit for bit like an uninterrupted one.
         """
+        return parallel(model, device)
 
     def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
         """Return the optimizer of the bare model's parameters."""

@@ -12,7 +12,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 from workloads.train.data.items import ImageFolder, Item, Items, ParquetTensors, read
-from workloads.train.data.source import Batch, DataOptions, Order, Share, Source, epoch_steps
+from workloads.train.data.source import Batch, DataOptions, Order, Share, Source
 
 # ImageNet's, by channel, on a scale from 0 to 1: torchvision's models and the published trainer use them.
 MEAN = (0.485, 0.456, 0.406)
@@ -40,10 +40,10 @@ class Loaded:
         return (ParquetTensors if tensors else ImageFolder)(path, options.image, options.classes)
 
     def epoch_steps(self, batch: int) -> int:
-        return epoch_steps(len(self.items), batch)
+        return self._order(batch, 0).epoch_steps
 
     def batches(self, share: Share, device: torch.device) -> Iterator[Batch]:
-        order = Order(len(self.items), share.batch, share.seed, shuffle=self.options.data != "fakedata")
+        order = self._order(share.batch, share.seed)
         loader = DataLoader(
             cast("Dataset[Item]", self.items),
             batch_sampler=(order.draws(step)[share.rows].tolist() for step in range(share.first_step, share.steps)),
@@ -52,6 +52,9 @@ class Loaded:
         )
         for images, labels in loader:
             yield on_device(images, labels, device, self.options.channels_last)
+
+    def _order(self, batch: int, seed: int) -> Order:
+        return Order(len(self.items), batch, seed, shuffle=self.options.data != "fakedata")
 
 
 class Synthetic(Loaded):
@@ -90,7 +93,7 @@ class RayData(Loaded):
     def batches(self, share: Share, device: torch.device) -> Iterator[Batch]:
         import ray.data
 
-        order = Order(len(self.items), share.batch, share.seed)
+        order = self._order(share.batch, share.seed)
         context = ray.data.DataContext.get_current()
         context.execution_options.preserve_order = True
         context.enable_progress_bars = False

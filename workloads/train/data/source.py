@@ -90,21 +90,12 @@ class Source(Protocol):
         """Yield this rank's rows of global batches first_step … steps − 1: normalized float32 images, int64 labels."""
 
 
-def epoch_steps(items: int, batch: int) -> int:
-    """Return the steps of one pass. A last batch that is not full is left out, so that all steps weigh the same."""
-    if batch > items:
-        raise WorkloadError(
-            f"a batch of {batch} images over all workers: the data set has {items}; use a smaller --batch or fewer"
-            " --workers"
-        )
-    return items // batch
-
-
 @dataclass(frozen=True)
 class Order:
     """Items of each global batch. With `shuffle`, (seed, epoch) determines each epoch's order.
 
-    Without `drop_last`, the epoch's first items fill up its last batch.
+    An epoch has full batches only, so that all steps weigh the same: items that fill none are left out, or, without
+    `drop_last`, the epoch's first items fill up its last batch.
     """
 
     items: int
@@ -116,7 +107,14 @@ class Order:
     @property
     def epoch_steps(self) -> int:
         """Steps of one pass over the data."""
-        return epoch_steps(self.items, self.batch) if self.drop_last else -(-self.items // self.batch)
+        if not self.drop_last:
+            return -(-self.items // self.batch)
+        if self.batch > self.items:
+            raise WorkloadError(
+                f"a batch of {self.batch} images over all workers: the data set has {self.items}; use a smaller --batch"
+                " or fewer --workers"
+            )
+        return self.items // self.batch
 
     def epoch(self, step: int) -> int:
         """Return the epoch that a step belongs to."""
