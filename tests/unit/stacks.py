@@ -31,16 +31,18 @@ LOCAL: dict[str, Any] = {"target": "local"}
 class Case:
     """A rule, a valid stack file, the change that the rule reports, and a similar change that is valid.
 
-    Without a rule, the type of the setting reports the change. `about` is the setting that the problem names first,
-    `hint` a part of the fix.
+    Without a rule, the type of the first setting in `bad` reports the change. golden/problems.txt has every message.
     """
 
     rule: Rule | None
     stack: dict[str, Any]
     bad: dict[str, Any]
     good: dict[str, Any]
-    about: str
-    hint: str
+
+    @property
+    def about(self) -> str:
+        """The setting that the problem names first."""
+        return self.rule.settings[0] if self.rule else next(iter(self.bad))
 
 
 def changed(stack: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:

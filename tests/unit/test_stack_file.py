@@ -63,20 +63,10 @@ def test_the_stacks_name_comes_from_the_file(tmp_path: Path) -> None:
         from_stack_file(written(tmp_path, GKE, "Pulumi.My_stack.yaml"))
 
 
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        ("config:\n  a: [", "not YAML at line 2"),
-        ("x: 1", "no map"),
-        ("", "no map"),
-        ("config:\n", "no map"),
-        ("- a", "no map"),
-    ],
-)
-def test_malformed_files_are_rejected(tmp_path: Path, text: str, says: str) -> None:
+def test_a_file_with_an_empty_config_is_rejected(tmp_path: Path) -> None:
     path = tmp_path / "Pulumi.dev.yaml"
-    path.write_text(text)
-    with pytest.raises(SettingsError, match=says):
+    path.write_text("config:\n")
+    with pytest.raises(SettingsError, match="no map"):
         from_stack_file(path)
 
 
