@@ -54,7 +54,6 @@ class Range:
 class GkeAddresses:
     """The ranges of a GKE stack. `rdma` has one subnet per RDMA NIC, in the order of the NICs."""
 
-    base: IPv4Network
     pods: IPv4Network
     nodes: IPv4Network
     services: IPv4Network
@@ -137,14 +136,13 @@ A = TypeVar("A", GkeAddresses, EksAddresses)
 
 def _cut(base: IPv4Network, nodes: int, cut: Callable[[IPv4Network], A | None], largest: int) -> A:
     """Return the plan. Raises `BaseRangeError` with the smallest range that holds the nodes, if one does."""
-    plan = cut(base)
-    if plan and plan.max_gpu_nodes >= nodes:
-        return plan
     fix = "lower nodes.max: no range that this cloud accepts holds as many"
-    for prefix in range(base.prefixlen - 1, largest - 1, -1):
+    for prefix in range(base.prefixlen, largest - 1, -1):
         wider = base.supernet(new_prefix=prefix)
         plan = cut(wider)
         if plan and plan.max_gpu_nodes >= nodes:
+            if wider == base:
+                return plan
             fix = f"give network.baseRange a /{prefix} or larger, for example {wider}"
             break
     raise BaseRangeError(
@@ -162,9 +160,7 @@ def _cut_gke(base: IPv4Network, rdma_nics: int) -> GkeAddresses | None:
     shares = _shares(base, 1, 4, 4, 4, 4, *[rdma] * rdma_nics)
     pods, nodes, services, gvnic, last = (next(shares) for _ in range(5))
     plane = next(last.subnets(new_prefix=CONTROL_PLANE))
-    return GkeAddresses(
-        base=base, pods=pods, nodes=nodes, services=services, gvnic=gvnic, control_plane=plane, rdma=tuple(shares)
-    )
+    return GkeAddresses(pods=pods, nodes=nodes, services=services, gvnic=gvnic, control_plane=plane, rdma=tuple(shares))
 
 
 def _cut_eks(base: IPv4Network) -> EksAddresses | None:

@@ -58,7 +58,11 @@ ANSWERS: Mapping[str, dict[str, Any]] = {
 }
 """Results of the functions that a Google Cloud stack calls; an AWS stack calls none."""
 
-CONFIGURATION = {"gke": {"gcp:project": "mine"}, "eks": {"aws:region": "us-east-1"}}
+CONFIGURATION: Mapping[str, dict[str, str]] = {
+    "local": {},
+    "gke": {"gcp:project": "mine"},
+    "eks": {"aws:region": "us-east-1"},
+}
 
 
 @dataclass(frozen=True)
@@ -125,13 +129,15 @@ class _Monitor(pulumi_mocks.MockMonitor):
 class Deployed:
     """The resources of a stack file by type and name, and the stack's outputs; values are known, as after an `up`.
 
-    `asked` are the provider functions that were called, in order. `seconds` is the CPU time of this process from the
-    program's first line to its last registration, without imports.
+    `asked` are the provider functions that were called, in order. `secret_token` is whether Ray's token is a secret
+    output. `seconds` is the CPU time of this process from the program's first line to its last registration, without
+    imports.
     """
 
     made: Mapping[tuple[str, str], Made]
     outputs: Mapping[str, Any]
     asked: tuple[str, ...]
+    secret_token: bool
     seconds: float
 
 
@@ -147,10 +153,13 @@ def deployed(raw: Mapping[str, Any], *, stack: str = "test", config: Mapping[str
     settings = parse(raw, stack=stack)
     pulumi.runtime.set_all_config(dict(CONFIGURATION[settings.target] if config is None else config))
     outputs: dict[str, Any] = {}
+    secret: list[bool] = []
     target = importlib.import_module(f"infra.{settings.target}.stack")
 
     def program() -> None:
-        pulumi.Output.from_input(target.deploy(settings)).apply(outputs.update)
+        exports = target.deploy(settings)
+        pulumi.Output.from_input(exports).apply(outputs.update)
+        pulumi.Output.from_input(exports["ray"]["token"].is_secret()).apply(secret.append)
 
     test: Any = pulumi.runtime.test
     # CPU time of this process, independent of other load on the machine.
@@ -174,4 +183,5 @@ def deployed(raw: Mapping[str, Any], *, stack: str = "test", config: Mapping[str
         )
         for key, inputs in recorder.inputs.items()
     }
-    return Deployed(made=made, outputs=outputs, asked=tuple(recorder.asked), seconds=seconds)
+    asked = tuple(recorder.asked)
+    return Deployed(made=made, outputs=outputs, asked=asked, secret_token=secret == [True], seconds=seconds)

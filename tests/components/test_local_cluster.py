@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 import socket
 import threading
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
-import pulumi
 import pytest
-from pulumi.runtime import mocks as pulumi_mocks
-from pulumi.runtime import settings as pulumi_settings
 
 from infra.catalog.pins import RAY
 from infra.local import loopback
 from infra.local import node as ray_node
 from infra.local.folder import ClusterFolder, FolderError
 from infra.local.provider import RayHeadProvider, RayWorkerProvider
-from infra.local.stack import LocalRayCluster
-from infra.settings import LocalSettings, parse
+from tests.components.cloud_mocks import deployed
 from tests.unit.stacks import LOCAL, changed
 
 WORKER = {
@@ -35,68 +28,15 @@ WORKER = {
 HEAD = {"folder": "/tmp/rdma-ray-0/0", "name": "head", "rayVersion": RAY}
 
 
-class Recorder(pulumi_mocks.Mocks):
-    """Records registered resources; a head gets the outputs that its provider would set."""
-
-    def __init__(self) -> None:
-        self.made: dict[str, pulumi.runtime.MockResourceArgs] = {}
-
-    def new_resource(self, args: pulumi.runtime.MockResourceArgs) -> tuple[str | None, dict[str, Any]]:
-        assert args.name not in self.made, f"{args.name} is registered twice"
-        self.made[args.name] = args
-        filled = {"address": "127.0.0.2:20000", "jobs": "http://127.0.0.1:8265", "token": "secret"}
-        outputs = dict(args.inputs) | (filled if args.typ.endswith("RayHead") else {})
-        return f"{args.name}-id", outputs
-
-    def call(self, args: pulumi.runtime.MockCallArgs) -> tuple[dict[str, Any], list[tuple[str, str]] | None]:
-        raise AssertionError(f"the local target calls no provider function; got {args.token}")
-
-
-@pytest.fixture
-def recorder() -> Iterator[Recorder]:
-    asyncio.set_event_loop(asyncio.new_event_loop())
-    # A second set_mocks in one process would keep the first one's stack.
-    reset: Any = pulumi_settings.set_root_resource
-    reset(None)
-    recorder = Recorder()
-    pulumi.runtime.set_mocks(recorder, project="rdma-ray", stack="test")
-    yield recorder
-    reset(None)
-
-
-def cluster(workers: int = 2) -> LocalRayCluster:
-    settings = parse(changed(LOCAL, {"nodes.count": workers, "nodes.cpus": 3}))
-    assert isinstance(settings, LocalSettings)
-    return LocalRayCluster("ray", settings, "/tmp/f")
-
-
 @pytest.mark.parametrize("workers", [1, 2, 5])
-def test_cluster_has_one_head_and_the_configured_number_of_workers(recorder: Recorder, workers: int) -> None:
-    resolve(lambda: cluster(workers).head.jobs.apply(lambda jobs: _same(jobs, "http://127.0.0.1:8265")))
-    names = {f"ray-worker-{position}" for position in range(1, workers + 1)}
-    assert set(recorder.made) == {"ray", "ray-head"} | names
+def test_cluster_has_one_head_and_the_configured_number_of_workers(workers: int) -> None:
+    made = deployed(changed(LOCAL, {"nodes.count": workers, "nodes.cpus": 3})).made
+    named = {name: one.inputs for (kind, name), one in made.items() if "dynamic" in kind}
+    assert set(named) == {"ray-head", *(f"ray-worker-{position}" for position in range(1, workers + 1))}
     for position in range(1, workers + 1):
-        inputs = recorder.made[f"ray-worker-{position}"].inputs
+        inputs = named[f"ray-worker-{position}"]
         assert (inputs["position"], inputs["cpus"], inputs["headId"]) == (position, 3, "ray-head-id")
         assert inputs["headAddress"] == "127.0.0.2:20000"
-
-
-def test_token_is_a_secret_output(recorder: Recorder) -> None:
-    async def check() -> None:
-        assert await cluster().token.is_secret()
-
-    resolve(check)
-    assert "token" not in recorder.made["ray"].inputs
-
-
-def resolve(program: Callable[[], Any]) -> None:
-    """Run a program under the mocks until every output is resolved."""
-    untyped: Any = pulumi.runtime.test
-    untyped(program)()
-
-
-def _same(value: object, expected: object) -> None:
-    assert value == expected
 
 
 @pytest.mark.parametrize("key", ["folder", "name", "position", "headId", "headAddress"])

@@ -52,6 +52,11 @@ def test_outputs_match_contract(target: str) -> None:
     assert set(outputs) == {str(field.alias) for field in Outputs.model_fields.values()}
 
 
+@pytest.mark.parametrize("target", STACKS)
+def test_token_is_a_secret_output(target: str) -> None:
+    assert up(target).secret_token
+
+
 @pytest.mark.parametrize("target", [target for target in STACKS if target.startswith("eks")])
 def test_aws_stack_makes_no_calls(target: str) -> None:
     """A first preview therefore needs no data from the account."""
