@@ -53,7 +53,11 @@ def measurement_of(text: str, op: str | None = None, limits: Limits | None = Non
     """
     if not text.strip():
         raise UnreadableError("it is empty")
-    if (document := _json(text)) is not None:
+    if text.lstrip().startswith("{"):
+        try:
+            document: dict[str, Any] = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise UnreadableError(f"it is truncated or damaged JSON, line {error.lineno}: {error.msg}") from error
         if str(document.get("schema", "")).startswith("rdma-ray/nccl/"):
             return measurement_of_result(Result.of(document, "it"), limits)
         if nccl_tests.is_report(document):
@@ -88,17 +92,6 @@ def measurement_of_texts(
     if found.facts is not None:
         facts.insert(0, found.facts)
     return replace(found, facts=merge(facts) if facts else None, hang=(*found.hang, *hang))
-
-
-def _json(text: str) -> dict[str, Any] | None:
-    """Return the JSON object; None for other text. Raises `UnreadableError` for a part of one."""
-    if not text.lstrip().startswith("{"):
-        return None
-    try:
-        found: dict[str, Any] = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise UnreadableError(f"it is truncated or damaged JSON, line {error.lineno}: {error.msg}") from error
-    return found
 
 
 def measurement_of_result(result: Result, limits: Limits | None = None) -> Measurement:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -18,32 +19,6 @@ STYLES = {"pass": "green", "warn": "yellow", "fail": "red"}
 
 def show(verdict: Verdict, console: Console) -> None:
     """Print the comparisons, all findings (failures first), then the verdict."""
-    if verdict.comparisons:
-        console.print(_comparisons(verdict))
-        for source in dict.fromkeys(comparison.source for comparison in verdict.comparisons):
-            console.print(f"published by {source}", markup=False, highlight=False, soft_wrap=True)
-    for finding in sorted(verdict.findings, key=lambda finding: not finding.code):
-        text = f"{finding.kind}: {finding.text}" + (f" [{finding.code}]" if finding.code else "")
-        console.print(text, style="red" if finding.code else "yellow", markup=False, soft_wrap=True)
-    machine = f"{verdict.machine}: " if verdict.machine else ""
-    code = f" (exit {verdict.code})" if verdict.code else ""
-    console.print(
-        f"{verdict.outcome.upper()}{code}  {machine}{verdict.reason}",
-        style=f"bold {STYLES[verdict.outcome]}",
-        markup=False,
-        soft_wrap=True,
-    )
-
-
-def _table(*names: str) -> Table:
-    """Return a table whose first column is text and whose other columns are figures."""
-    table = Table(caption=CAPTION, box=SIMPLE_HEAD, pad_edge=False)
-    for position, name in enumerate(names):
-        table.add_column(name, justify="right" if position else "left", no_wrap=True)
-    return table
-
-
-def _comparisons(verdict: Verdict) -> Table:
     table = _table("operation", "size", "measured", "published", "share", "confidence")
     for comparison in verdict.comparisons:
         table.add_row(
@@ -54,6 +29,25 @@ def _comparisons(verdict: Verdict) -> Table:
             f"{comparison.share:.1%}",
             comparison.confidence,
         )
+    if verdict.comparisons:
+        console.print(table)
+    say = partial(console.print, markup=False, soft_wrap=True)
+    for source in dict.fromkeys(comparison.source for comparison in verdict.comparisons):
+        say(f"published by {source}", highlight=False)
+    for finding in sorted(verdict.findings, key=lambda finding: not finding.code):
+        code = f" [{finding.code}]" if finding.code else ""
+        say(f"{finding.kind}: {finding.text}{code}", style="red" if code else "yellow")
+    machine = f"{verdict.machine}: " if verdict.machine else ""
+    code = f" (exit {verdict.code})" if verdict.code else ""
+    text = f"{verdict.outcome.upper()}{code}  {machine}{verdict.reason}"
+    say(text, style=f"bold {STYLES[verdict.outcome]}")
+
+
+def _table(*names: str) -> Table:
+    """Return a table whose first column is text and whose other columns are figures."""
+    table = Table(caption=CAPTION, box=SIMPLE_HEAD, pad_edge=False)
+    for position, name in enumerate(names):
+        table.add_column(name, justify="right" if position else "left", no_wrap=True)
     return table
 
 
