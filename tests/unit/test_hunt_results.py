@@ -6,7 +6,6 @@ import csv
 import io
 import re
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -14,13 +13,12 @@ from rich.console import Console
 
 from infra.catalog.pins import RAY
 from infra.outputs import Outputs
-from tests.workloads.hunt_simulator import Fabric, Fault, play
+from tests.workloads.hunt_simulator import Fabric, Fault, play, search_options
 from workloads.cli import main
 from workloads.exits import Exit, WorkloadError
 from workloads.nccl.hunt import report
-from workloads.nccl.hunt.options import HuntOptions, InjectedFault, parse_fault
-from workloads.nccl.hunt.plan import Accused, Answer, Finding, Outcome, Probe, Settings, Verdict
-from workloads.nccl.hunt.result import HuntResult, Unit, conclude, fields_of
+from workloads.nccl.hunt.options import HuntOptions
+from workloads.nccl.hunt.result import Accused, Answer, Finding, HuntResult, Probe, Unit, Verdict, conclude, fields_of
 
 
 def units(count: int, nics: int = 8) -> list[Unit]:
@@ -56,7 +54,7 @@ def as_result(verdict: Verdict, count: int) -> HuntResult:
 def found() -> HuntResult:
     """Return a hunt among six nodes; a NIC of node 4 is at 0.6 of its rate."""
     fabric = Fabric([Fault("nic", 4, 0.6, rail=3)], 0.01, 7)
-    return as_result(play(6, fabric, Settings(rails=8, full=True)), 6)
+    return as_result(play(6, fabric, search_options(rails=8, full=True)), 6)
 
 
 def test_verdict_names_node_nic_evidence_and_action(found: HuntResult) -> None:
@@ -75,7 +73,7 @@ def test_verdict_names_node_nic_evidence_and_action(found: HuntResult) -> None:
 def test_result_round_trips_through_json(found: HuntResult) -> None:
     text = found.model_dump_json(by_alias=True)
     assert '"schema":"rdma-ray/hunt/1"' in text
-    assert HuntResult.model_validate_json(text) == found
+    assert HuntResult.model_validate_json(text).model_dump_json(by_alias=True) == text
 
 
 def test_terminal_shows_accused_unit_and_evidence(found: HuntResult) -> None:
@@ -88,13 +86,12 @@ def test_terminal_shows_accused_unit_and_evidence(found: HuntResult) -> None:
     assert "next: drain it; check link, cable and error counters of rail 3 (mlx5_3)" in output
 
 
-def outcome(kind: str = "pair", broken: str | None = None) -> Outcome:
-    probe = Probe("pair" if kind == "pair" else "burn", (0, 1) if kind == "pair" else (0,), "t")
-    return Outcome(0, 0, probe, True, [1.0], broken, reference=2.0, limit=0.9, failed=True)  # type: ignore[arg-type]
+def failed(share: float | None = None, broken: str | None = None) -> Probe:
+    return Probe("pair", (0, 1), "t", share=share, broken=broken, failed=True)  # type: ignore[arg-type]
 
 
-def verdict(accused: list[Accused], findings: list[Finding], outcomes: Sequence[Outcome] = ()) -> Verdict:
-    return Verdict(accused, findings, list(outcomes), 1, 0, 1)
+def accused(fault: str, share: float, unit: int = 0) -> Accused:
+    return Accused.of(unit, fault, [failed(share)])  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -109,8 +106,8 @@ def verdict(accused: list[Accused], findings: list[Finding], outcomes: Sequence[
     ],
 )
 def test_most_severe_fault_sets_exit_code(faults: list[str], code: Exit) -> None:
-    accused = [Accused(unit, fault, [outcome()]) for unit, fault in enumerate(faults)]  # type: ignore[arg-type]
-    assert as_result(verdict(accused, []), 4).exit_code == code
+    verdict = Verdict(accused=[accused(fault, 0.5, unit) for unit, fault in enumerate(faults)])
+    assert as_result(verdict, 4).exit_code == code
 
 
 @pytest.mark.parametrize(
@@ -127,19 +124,16 @@ def test_most_severe_fault_sets_exit_code(faults: list[str], code: Exit) -> None
 )
 def test_findings_without_accused_unit_set_exit_code(kind: str, broken: str | None, code: Exit) -> None:
     finding = Finding.model_validate({"kind": kind, "units": [0, 1], "tests": [0], "text": "text"})
-    found = as_result(verdict([], [finding], [outcome(broken=broken)]), 4)
+    found = as_result(Verdict(findings=[finding], tests=[failed(broken=broken)]), 4)
     assert found.exit_code == code
     assert "no unit is accused" in found.reason or kind in found.reason
 
 
 def test_broken_unit_is_isolated_and_slow_unit_drained() -> None:
     def severity(fault: str, share: float) -> str:
-        one = outcome()
-        one.samples = [share * 2.0]
-        accused = Accused(0, fault, [one])  # type: ignore[arg-type]
-        result = as_result(verdict([accused], []), 2)
-        assert result.accused[0].action.startswith("cordon" if result.accused[0].severity == "isolate" else "drain")
-        return result.accused[0].severity
+        [one] = as_result(Verdict(accused=[accused(fault, share)]), 2).accused
+        assert one.action.startswith("cordon" if one.severity == "isolate" else "drain")
+        return one.severity
 
     assert severity("slow", 0.8) == "drain"
     assert severity("slow", 0.3) == "isolate"
@@ -149,7 +143,7 @@ def test_broken_unit_is_isolated_and_slow_unit_drained() -> None:
 
 def test_csv_has_measured_pairs_only() -> None:
     fabric = Fabric([Fault("node", 2, 0.5)], 0.0, 1)
-    result = as_result(play(8, fabric, Settings(rails=2)), 8)
+    result = as_result(play(8, fabric, search_options(rails=2)), 8)
     matrix = list(csv.reader(io.StringIO(report.pairs_csv(result))))
     assert matrix[0] == ["GB/s busbw", *(f"node-{unit} (10.0.0.{unit})" for unit in range(8))]
     met = {tuple(sorted(test.units)) for test in result.tests if test.kind == "pair"}
@@ -186,7 +180,7 @@ def test_broken_pair_is_named_and_names_are_escaped() -> None:
         def answer(self, tests):  # type: ignore[no-untyped-def]
             return [Answer(broken="hang", detail="x") if 1 in probe.units else Answer((5.0,)) for probe in tests]
 
-    search = play(4, Hanging([], 0, 1), Settings(single=False))
+    search = play(4, Hanging([], 0, 1), search_options(single=False))
     crafted = [unit.model_copy(update={"name": f"<{unit.host}>"}) for unit in units(4)]
     result = concluded(search, crafted)
     assert "hang" in report.pairs_csv(result)
@@ -223,7 +217,7 @@ def test_options_resolve_against_stack_outputs() -> None:
     assert (request.nodes, request.per_node, request.units, request.rails, request.threshold) == (2, 2, 2, 2, 0.5)
     assert HuntOptions.from_json(request.to_json()) == request
     ranks = HuntOptions(unit="rank", nodes=4).resolve(OUTPUTS)
-    assert (ranks.units, ranks.rails, ranks.settings.rails) == (8, 1, 1)
+    assert (ranks.units, ranks.rails) == (8, 1)
     assert request.world == (2, 2)
 
 
@@ -248,11 +242,13 @@ def test_unknown_unit_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> No
 
 
 def test_injected_fault_hits_named_unit() -> None:
-    rail = parse_fault("slow-rail:1.3", 2, 8)
-    assert rail == InjectedFault(kind="slow-rail", unit=1, rail=3)
-    assert [rail.hits(1, 3), rail.hits(1, 2), rail.hits(0, 3)] == [True, False, False]
-    node = parse_fault("hang-node:0", 2, 8)
-    assert node.hits(0, 5)
+    def faulty(fault: str) -> list[int]:
+        options = HuntOptions(nodes=2, per_node=8, inject_fault=fault)
+        return [rank for rank in range(16) if options.fault_of(rank) == fault.partition(":")[0]]
+
+    assert faulty("slow-rail:1.3") == [11]
+    assert faulty("hang-node:0") == list(range(8))
+    assert HuntOptions(nodes=2, per_node=8).fault_of(0) is None
     for text in ("slow-rail:1", "slow-node:1.2", "slow-node:2", "slow-rail:1.8", "slow-node", "x:1"):
         with pytest.raises(ValueError, match="is no fault"):
-            parse_fault(text, 2, 8)
+            faulty(text)

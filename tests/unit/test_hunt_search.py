@@ -8,9 +8,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tests.workloads.hunt_simulator import Fabric, Fault, inject, play
+from tests.workloads.hunt_simulator import Fabric, Fault, inject, play, search_options
 from workloads.nccl.hunt.fleet import References
-from workloads.nccl.hunt.plan import NETWORK, Answer, Outcome, Probe, Round, Settings, Verdict
+from workloads.nccl.hunt.result import NETWORK, Answer, Probe, Round, Verdict
 from workloads.nccl.hunt.search import circle, hunt
 
 QUIET = 0.0
@@ -41,15 +41,14 @@ def sound(verdict: Verdict) -> None:
         if one.fault in ("burn", "intra"):
             continue
         partners = {partner for partners in one.partners for partner in partners}
+        evidence = [verdict.tests[number] for number in one.tests]
         assert len(set(one.partners)) >= 2
         assert not partners & accused
-        assert any(outcome.alone or outcome.broken for outcome in one.evidence)
-        assert all(outcome.failed for outcome in one.evidence)
+        assert any(test.alone or test.broken for test in evidence)
+        assert all(test.failed for test in evidence)
         for partner in partners:
             assert any(
-                outcome.failed is False and partner in outcome.probe.units
-                for outcome in verdict.outcomes
-                if outcome.probe.kind in NETWORK
+                test.failed is False and partner in test.units for test in verdict.tests if test.kind in NETWORK
             ), f"unit {partner} is evidence against {one.unit} and never passed"
 
 
@@ -64,7 +63,7 @@ def sound(verdict: Verdict) -> None:
 def test_without_noise_exactly_faulty_units_are_accused(units: int, bad: int, kind: str, rails: int, seed: int) -> None:
     bad = min(bad, units // 4)
     faults = inject(units, bad, "nic" if kind == "nic" else "node", seed)
-    verdict = play(units, Watched(faults, QUIET, seed, units), Settings(seed=seed, rails=rails))
+    verdict = play(units, Watched(faults, QUIET, seed, units), search_options(seed=seed, rails=rails))
     assert {one.unit for one in verdict.accused} == {fault.unit for fault in faults}
     sound(verdict)
     if rails > 1:
@@ -88,10 +87,10 @@ def test_search_terminates_with_sound_verdicts(
     units: int, bad: int, kind: str, noise: float, samples: int, full: bool, floor: float | None, seed: int
 ) -> None:
     faults = inject(units, min(bad, units), kind, seed)  # type: ignore[arg-type]  # hypothesis gives plain strings
-    given_settings = Settings(seed=seed, samples=samples, full=full, floor=floor)
-    verdict = play(units, Watched(faults, noise, seed, units), given_settings)
+    options = search_options(seed=seed, samples=samples, full=full, floor=floor)
+    verdict = play(units, Watched(faults, noise, seed, units), options)
     sound(verdict)
-    assert verdict.tests <= 40 * units
+    assert verdict.network_tests <= 40 * units
 
 
 @given(bad=st.integers(0, 6), units=st.sampled_from([64, 100, 232, 400]), seed=st.integers(0, 10**6))
@@ -99,8 +98,8 @@ def test_search_terminates_with_sound_verdicts(
 def test_cost_is_bounded(bad: int, units: int, seed: int) -> None:
     """√N groups; per faulty unit a bisection and two to four more tests; two controls; one test of the fabric."""
     groups = ceil(sqrt(units))
-    verdict = play(units, Fabric(inject(units, bad, "node", seed), QUIET, seed), Settings(seed=seed))
-    assert verdict.tests <= groups + bad * (ceil(log2(units / groups)) + 5) + 4
+    verdict = play(units, Fabric(inject(units, bad, "node", seed), QUIET, seed), search_options(seed=seed))
+    assert verdict.network_tests <= groups + bad * (ceil(log2(units / groups)) + 5) + 4
 
 
 @pytest.mark.parametrize("count", range(2, 34))
@@ -115,7 +114,7 @@ def test_circle_has_every_pair_once_in_disjoint_rounds(count: int) -> None:
 
 
 def test_two_units_are_undecided() -> None:
-    verdict = play(2, Fabric([Fault("node", 1, 0.5)], QUIET, 1), Settings(floor=300))
+    verdict = play(2, Fabric([Fault("node", 1, 0.5)], QUIET, 1), search_options(floor=300))
     assert verdict.accused == []
     [finding] = verdict.findings
     assert (finding.kind, finding.units) == ("undecided", [0, 1])
@@ -123,27 +122,27 @@ def test_two_units_are_undecided() -> None:
 
 
 def test_two_units_without_floor_are_unjudged() -> None:
-    verdict = play(2, Fabric([], QUIET, 1), Settings())
+    verdict = play(2, Fabric([], QUIET, 1), search_options())
     assert [finding.kind for finding in verdict.findings] == ["unjudged"]
     assert not verdict.clean
 
 
 def test_two_units_report_slow_rail() -> None:
-    verdict = play(2, Fabric([Fault("nic", 1, 0.5, rail=6)], QUIET, 1), Settings(rails=8))
+    verdict = play(2, Fabric([Fault("nic", 1, 0.5, rail=6)], QUIET, 1), search_options(rails=8))
     assert verdict.accused == []
     assert [(finding.kind, finding.units) for finding in verdict.findings] == [("undecided", [0, 1])]
     assert verdict.findings[0].text.endswith("slow rails between them: 6")
 
 
 def test_fleet_below_floor_is_a_fleet_finding() -> None:
-    verdict = play(60, Fabric([Fault("node", 7, 0.5)], 0.03, 1), Settings(floor=500))
+    verdict = play(60, Fabric([Fault("node", 7, 0.5)], 0.03, 1), search_options(floor=500))
     assert [one.unit for one in verdict.accused] == [7]
     assert "fleet" in {finding.kind for finding in verdict.findings}
 
 
 def test_shared_spine_is_a_fabric_finding() -> None:
     for units in (32, 64, 232):
-        verdict = play(units, Fabric([Fault("spine", 1, 0.5)], 0.03, units), Settings(seed=units))
+        verdict = play(units, Fabric([Fault("spine", 1, 0.5)], 0.03, units), search_options(seed=units))
         assert verdict.accused == []
         assert "fabric" in {finding.kind for finding in verdict.findings}
 
@@ -173,7 +172,7 @@ class Breaking(Fabric):
 @pytest.mark.parametrize("how", ["hang", "wrong", "error", "burn", "intra"])
 @pytest.mark.parametrize("units", [3, 4, 12, 50])
 def test_faults_are_classified(units: int, how: str) -> None:
-    verdict = play(units, Breaking(2, how), Settings(rails=8))
+    verdict = play(units, Breaking(2, how), search_options(rails=8))
     assert [(one.unit, one.fault) for one in verdict.accused] == [(2, how)]
     sound(verdict)
 
@@ -186,55 +185,52 @@ def test_slow_path_between_good_units_is_a_fabric_finding() -> None:
                 for probe, answer in zip(tests, super().answer(tests), strict=True)
             ]
 
-    verdict = play(8, Path([], QUIET, 1), Settings(full=True))
+    verdict = play(8, Path([], QUIET, 1), search_options(full=True))
     assert verdict.accused == []
     assert [(finding.kind, set(finding.units)) for finding in verdict.findings] == [("fabric", {0, 7})]
 
 
-def test_single_unit_is_rejected() -> None:
-    with pytest.raises(ValueError, match="two or more"):
-        next(hunt(1, Settings()))
-
-
 def test_missing_answer_is_an_error() -> None:
-    steps = hunt(4, Settings())
+    steps = hunt(search_options(nodes=4))
     next(steps)
     with pytest.raises(ValueError, match="shorter"):
         steps.send([Answer((1.0,))])
 
 
-def outcome(value: float, kind: str = "group", samples: int = 1) -> Outcome:
-    return Outcome(0, 0, Probe("group" if kind == "group" else "burn", (0,), "t"), False, [value] * samples)
+def measured(*samples: float) -> Probe:
+    test = Probe("group", (0,), "t")
+    test.take(Answer(samples))
+    return test
 
 
 def test_reference_ignores_slow_majority_and_broken_clock() -> None:
-    references = References(Settings())
+    references = References(search_options())
     for value in [100, 101, 99, 50, 51, 52, 53, 54, 55, 56, 990]:
-        references.add(outcome(value))
+        references.add(measured(value))
     assert references.reference("group") == pytest.approx(100, rel=0.01)
 
 
 def test_only_borderline_results_are_repeated() -> None:
-    references = References(Settings())
+    references = References(search_options())
     for _ in range(5):
-        references.add(outcome(100))
+        references.add(measured(100))
     for value, again in ((100, False), (92, True), (89, True), (86, False)):
-        one = outcome(value)
+        one = measured(value)
         references.judge(one)
         assert references.borderline(one) is again
         assert one.failed is (value < 90)
-    assert not references.borderline(outcome(89, samples=3))
+    thrice = measured(89, 89, 89)
+    references.judge(thrice)
+    assert not references.borderline(thrice)
 
 
 def test_slow_samples_among_many_are_unsteady() -> None:
-    references = References(Settings())
+    references = References(search_options())
     for _ in range(5):
-        references.add(outcome(100))
-    one = outcome(100, samples=5)
-    one.samples[0] = 50
+        references.add(measured(100))
+    one = measured(50, 100, 100, 100, 100)
     references.judge(one)
     assert (one.failed, one.unsteady) == (True, True)
-    few = outcome(100, samples=3)
-    few.samples[0] = 50
+    few = measured(50, 100, 100)
     references.judge(few)
     assert (few.failed, few.unsteady) == (False, False)

@@ -7,16 +7,28 @@ from pathlib import Path
 
 import pytest
 
-from tests.workloads.hunt_simulator import HEALTHY, LEAF, Cost, Fabric, Fault, Kind, cost, main, verdict
+from tests.workloads.hunt_simulator import (
+    HEALTHY,
+    LEAF,
+    Cost,
+    Fabric,
+    Fault,
+    Kind,
+    cost,
+    main,
+    search_options,
+    verdict,
+)
 from workloads.exits import Exit
-from workloads.nccl.hunt.plan import Probe, Settings
+from workloads.nccl.hunt.options import HuntOptions
+from workloads.nccl.hunt.result import Probe
 
 NOISE = 0.03
 NODES, BAD, MOST = 232, 5, 55  # NVIDIA's Cluster Readiness Engine: about 55 tests, against 26,796 pairs
 
 
-def many(nodes: int, bad: int, fault: Kind, seeds: int, settings: Settings | None = None) -> Cost:
-    return cost(nodes, bad, fault, NOISE, seeds, settings or Settings())
+def many(nodes: int, bad: int, fault: Kind, seeds: int, options: HuntOptions | None = None) -> Cost:
+    return cost(nodes, bad, fault, NOISE, seeds, options or search_options())
 
 
 def test_five_of_232_are_found_within_55_tests_without_false_accusation() -> None:
@@ -38,7 +50,7 @@ def test_slow_nodes_and_healthy_fleets_have_no_false_accusation() -> None:
 @pytest.mark.parametrize("nodes", [3, 4, 7, 16, 33, 64])
 def test_flapping_link_never_accuses_another_unit(nodes: int) -> None:
     """With one sample per test the link is often missed; with five it is mostly found. No other unit is accused."""
-    few, several = many(nodes, 1, "flapping", 60), many(nodes, 1, "flapping", 60, Settings(samples=5))
+    few, several = many(nodes, 1, "flapping", 60), many(nodes, 1, "flapping", 60, search_options(samples=5))
     assert few.false == several.false == 0
     assert several.missed <= 20
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from random import Random
 from statistics import median
@@ -16,7 +16,8 @@ from cyclopts import App, CycloptsError, Parameter
 from workloads.client.view import write_json
 from workloads.exits import Exit, WorkloadError
 from workloads.nccl.hunt import search
-from workloads.nccl.hunt.plan import Answer, Probe, Round, Settings, Verdict
+from workloads.nccl.hunt.options import HuntOptions
+from workloads.nccl.hunt.result import Answer, Probe, Round, Verdict
 
 Kind = Literal["nic", "node", "flapping", "spine"]
 
@@ -57,7 +58,7 @@ class Fabric:
             for fault in self.faults
             if fault.kind == "spine"
         }
-        return [Answer(tuple(self._sample(probe, crowded) for _ in range(max(1, probe.samples)))) for probe in tests]
+        return [Answer(tuple(self._sample(probe, crowded) for _ in range(max(1, probe.count)))) for probe in tests]
 
     def _sample(self, probe: Probe, crowded: dict[int, bool]) -> float:
         """A ring is as slow as its slowest member."""
@@ -95,9 +96,14 @@ def inject(units: int, bad: int, kind: Kind, seed: int, worst: float = 0.4, best
     ]
 
 
-def play(units: int, fabric: Fabric, settings: Settings) -> Verdict:
+def search_options(*, rails: int = 1, **changed: Any) -> HuntOptions:
+    """Return the options of a search among units of `rails` ranks: the threshold of GPUs, and one sample per test."""
+    return HuntOptions(**{"per_node": rails, "threshold": 0.9, "samples": 1, **changed})
+
+
+def play(units: int, fabric: Fabric, options: HuntOptions) -> Verdict:
     """Run a whole hunt against a simulated fabric."""
-    return search.play(units, settings, fabric.answer)
+    return search.play(options.model_copy(update={"nodes": units}), fabric.answer)
 
 
 @dataclass(frozen=True)
@@ -134,27 +140,27 @@ class Cost:
 
 
 def scores(
-    nodes: int, bad: int, fault: Kind, noise: float, seeds: int, settings: Settings, first: int = 0
+    nodes: int, bad: int, fault: Kind, noise: float, seeds: int, options: HuntOptions, first: int = 0
 ) -> Iterator[Score]:
     """Yield one score per seed."""
     for seed in range(first, first + seeds):
         faults = inject(nodes, bad, fault, seed)
-        verdict = play(nodes, Fabric(faults, noise, seed), replace(settings, seed=seed))
+        verdict = play(nodes, Fabric(faults, noise, seed), options.model_copy(update={"seed": seed}))
         guilty = {each.unit for each in faults if each.kind != "spine"}
         named = {one.unit for one in verdict.accused}
         yield Score(verdict, tuple(sorted(named - guilty)), tuple(sorted(guilty - named)))
 
 
-def cost(nodes: int, bad: int, fault: Kind, noise: float, seeds: int, settings: Settings, first: int = 0) -> Cost:
+def cost(nodes: int, bad: int, fault: Kind, noise: float, seeds: int, options: HuntOptions, first: int = 0) -> Cost:
     """Return the cost and the mistakes of `seeds` hunts."""
-    found = list(scores(nodes, bad, fault, noise, seeds, settings, first))
+    found = list(scores(nodes, bad, fault, noise, seeds, options, first))
     kinds = sorted({kind for one in found for kind in one.kinds})
     return Cost(
         nodes=nodes,
         bad=min(bad, 1) if fault == "spine" else bad,  # one spine at most
         fault=fault,
         seeds=len(found),
-        tests=_spread([one.verdict.tests for one in found]),
+        tests=_spread([one.verdict.network_tests for one in found]),
         rounds=_spread([one.verdict.rounds for one in found]),
         false=sum(len(one.false) for one in found),
         missed=sum(len(one.missed) for one in found),
@@ -245,7 +251,7 @@ def simulate(
 
     def run(size: int, faulty: int, hunts: int) -> Cost:
         began = time.monotonic()
-        found = cost(size, faulty, kind, noise, hunts, Settings(samples=samples), seed)
+        found = cost(size, faulty, kind, noise, hunts, search_options(samples=samples), seed)
         print(f"{size} nodes, {faulty} {kind}: {hunts} hunts in {time.monotonic() - began:.0f} s", file=sys.stderr)
         return found
 

@@ -6,54 +6,58 @@ A verdict needs failures with two independent known-good partners, one of them w
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
-from workloads.nccl.hunt.fleet import MANY, Fleet
-from workloads.nccl.hunt.plan import Accused, Fault, Outcome, Probe, Steps
+from workloads.nccl.hunt.fleet import ENOUGH, MANY, Fleet
+from workloads.nccl.hunt.result import Accused, Fault, Probe, Steps
 
 PARTNERS = 2  # independent partners that a verdict needs
 TRIES = 6  # partners of a suspect at most
+BROKEN: tuple[Fault, ...] = ("wrong", "hang", "error")  # the most severe first
 RAIL_FAULTS = ("slow", "wrong")  # a hang or an error costs a time-out per rail and identifies none
 
 
 @dataclass
 class Suspect:
-    """A unit in question, the test that led to it, and its own failed pairs so far."""
+    """Units of which at least one is at fault if the failed test `origin` is right.
 
-    unit: int
-    origin: Outcome
-    failed: list[Outcome] = field(default_factory=list)
+    `failed` are the failed pairs of a single unit so far.
+    """
+
+    units: list[int]
+    origin: Probe
+    failed: list[Probe] = field(default_factory=list)
 
 
 def confirm(fleet: Fleet, suspect: Suspect) -> Steps[bool]:
-    """Return whether `suspect` is accused: it fails with two known-good partners, once alone, and passes with none.
+    """Return whether this one unit is accused: it fails with two known-good partners, once alone, and passes with none.
 
     Pairs that run side by side share the links above their switches. Sharing slows tests down; it causes neither hangs
     nor wrong data, so a test that broke is not repeated alone.
     """
-    unit = suspect.unit
+    [unit] = suspect.units
     fleet.good.discard(unit)  # earlier passes do not count: a flapping link often passes
     for _ in range(TRIES):
-        failed = [outcome for outcome in suspect.failed if _independent(fleet, unit, outcome)]
-        partners = {outcome.partners(unit) for outcome in failed}
-        if len(partners) >= PARTNERS and any(outcome.alone or outcome.broken for outcome in failed):
-            fleet.accused[unit] = Accused(unit, fault_of(failed), failed)
-            fleet.good.discard(unit)
+        trusted = fleet.trusted()
+        failed = [test for test in suspect.failed if test.kind == "pair" and trusted.issuperset(test.partners(unit))]
+        partners = {test.partners(unit) for test in failed}
+        if len(partners) >= PARTNERS and any(test.alone or test.broken for test in failed):
+            fleet.accused[unit] = Accused.of(unit, _fault_of(failed), failed)
             return True
         partner = _partner(fleet, unit)
         if partner is None:
             break
-        [outcome] = yield from fleet.test([many(fleet.probe((unit, partner), "alone", suspects=(unit,)))])
-        if outcome.failed is None:  # too few pairs for a reference
+        [test] = yield from fleet.test([fleet.probe((unit, partner), "alone", (unit,), MANY)])
+        if test.failed is None:  # too few pairs for a reference
             break
-        if outcome.failed:
-            suspect.failed.append(outcome)
+        if test.failed:
+            suspect.failed.append(test)
             continue
         fleet.good.add(unit)
         for earlier in failed:
             yield from explain(fleet, earlier)
         return False
-    _undecided(fleet, suspect)
+    _undecided(fleet, unit, suspect)
     return False
 
 
@@ -66,71 +70,56 @@ def _partner(fleet: Fleet, unit: int) -> int | None:
     return None
 
 
-def many(probe: Probe) -> Probe:
-    """Return the test with enough samples to show a flapping link."""
-    return replace(probe, samples=max(MANY, probe.samples))
-
-
-def explain(fleet: Fleet, outcome: Outcome) -> Steps[bool]:
-    """Explain a failed test whose units pass with others; return True if it fails again alone: a unit is at fault.
-
-    If it passes alone, its whole round runs again, to distinguish a fabric that cannot carry all tests at once from a
-    flapping link.
-    """
-    units = tuple(unit for unit in outcome.probe.units if unit not in fleet.accused)
-    if len(units) < 2 or (fleet.serial and not outcome.alone and outcome.probe.kind == "pair"):
-        return False  # a fabric already found to be overloaded explains failures in full rounds
-    [alone] = yield from fleet.test([many(replace(outcome.probe, units=units, stage="alone"))])
-    if alone.failed and not alone.unsteady:
-        if len(units) == 2 and fleet.good.issuperset(units):
-            text = "slow between these two and fast from both to others: look at the path between them, not at a node"
-            fleet.find("fabric", units, text, [outcome, alone])
-            return False
-        return True
-    if fleet.serial and not outcome.alone:
-        return False
-    replayed = [alone]
-    if not outcome.alone and not alone.unsteady:
-        replayed = yield from fleet.replay(outcome.round)
-    again = next((other for other in replayed if other.probe.units == outcome.probe.units), alone)
-    others = len(fleet.rounds[outcome.round]) - 1
-    if again.failed and not again.unsteady:
-        text = f"slow while {others} other tests run, and not alone: links above the nodes are shared or oversubscribed"
-        fleet.find("fabric", units, f"{text}; tests continue one by one", [outcome, again, alone])
-        fleet.serial = True
-    else:
-        text = "failed and then did not: a flapping link, or a disturbance from outside"
-        fleet.find("intermittent", outcome.probe.suspects or units, text, [outcome, alone])
-    return False
-
-
-def fault_of(outcomes: list[Outcome]) -> Fault:
+def _fault_of(failed: Sequence[Probe]) -> Fault:
     """Return the most severe fault."""
-    broken = {outcome.broken for outcome in outcomes}
-    faults: tuple[Fault, ...] = ("wrong", "hang", "error")
-    unsteady = any(outcome.unsteady for outcome in outcomes)
-    return next((fault for fault in faults if fault in broken), "unsteady" if unsteady else "slow")
+    broken = {test.broken for test in failed}
+    unsteady = any(test.unsteady for test in failed)
+    return next((fault for fault in BROKEN if fault in broken), "unsteady" if unsteady else "slow")
 
 
-def _independent(fleet: Fleet, unit: int, outcome: Outcome) -> bool:
-    disputed = fleet.disputed()
-    return outcome.probe.kind == "pair" and all(
-        other in fleet.good and other not in disputed for other in outcome.partners(unit)
-    )
-
-
-def _undecided(fleet: Fleet, suspect: Suspect) -> None:
-    units = tuple(sorted({unit for outcome in suspect.failed for unit in outcome.probe.units} | {suspect.unit}))
-    good = [unit for unit in units if unit in fleet.good and unit != suspect.unit]
+def _undecided(fleet: Fleet, unit: int, suspect: Suspect) -> None:
+    units = sorted({unit, *(other for test in suspect.failed for other in test.units)})
+    good = fleet.good.intersection(units) - {unit}
     if good:
-        text = (
-            f"unit {suspect.unit} failed with {len(good)} known-good partner; a verdict needs two: one more is needed"
-        )
+        text = f"unit {unit} failed with {len(good)} known-good partner; a verdict needs two: one more is needed"
     elif len(units) == 2:
         text = "one of these two, or the path between them: a third unit is needed to decide which"
     else:
         text = "no known-good partner is left for these units: more units are needed"
     fleet.find("undecided", units, text, suspect.failed or [suspect.origin])
+
+
+def explain(fleet: Fleet, test: Probe) -> Steps[bool]:
+    """Explain a failed test whose units pass with others; return True if it fails again alone: a unit is at fault.
+
+    If it passes alone, its whole round runs again, to distinguish a fabric that cannot carry all tests at once from a
+    flapping link.
+    """
+    units = tuple(unit for unit in test.units if unit not in fleet.accused)
+    if len(units) < 2 or (fleet.serial and not test.alone and test.kind == "pair"):
+        return False  # a fabric already found to be overloaded explains failures in full rounds
+    [alone] = yield from fleet.test([test.again("alone", max(MANY, test.count), units)])
+    if alone.failed and not alone.unsteady:
+        if len(units) == 2 and fleet.good.issuperset(units):
+            text = "slow between these two and fast from both to others: look at the path between them, not at a node"
+            fleet.find("fabric", units, text, [test, alone])
+            return False
+        return True
+    if fleet.serial and not test.alone:
+        return False
+    replayed = [alone]
+    if not test.alone and not alone.unsteady:
+        replayed = yield from fleet.replay(test.round)
+    again = next((other for other in replayed if other.units == test.units), alone)
+    if again.failed and not again.unsteady:
+        others = len(fleet.rounds[test.round]) - 1
+        text = f"slow while {others} other tests run, and not alone: links above the nodes are shared or oversubscribed"
+        fleet.find("fabric", units, f"{text}; tests continue one by one", [test, again, alone])
+        fleet.serial = True
+    else:
+        text = "failed and then did not: a flapping link, or a disturbance from outside"
+        fleet.find("intermittent", test.suspects or units, text, [test, alone])
+    return False
 
 
 def find_rails(fleet: Fleet) -> Steps[None]:
@@ -140,44 +129,52 @@ def find_rails(fleet: Fleet) -> Steps[None]:
     the path between both ends of the rail is.
     """
     accused = [one for one in fleet.accused.values() if one.fault in RAIL_FAULTS]
-    if not accused or fleet.settings.rails < 2:
+    if not accused or fleet.options.rails < 2:
         return
     good = fleet.known_good()
     # Prefer a free partner from the verdict; accused units never share one.
-    partners: dict[int, int] = {}
+    pairs: list[tuple[Accused, int]] = []
     for one in accused:
         met = [unit for units in one.partners for unit in units]
         partner = next((unit for unit in [*met, *good] if unit in good), None)
         if partner is not None:
-            partners[one.unit] = partner
+            pairs.append((one, partner))
             good.remove(partner)
-    pairs = list(partners.items())
     control = [(good[0], good[1])] if len(good) >= 2 else []
-    measured: dict[int, list[Outcome]] = {unit: [] for unit in partners}
-    for rail in range(fleet.settings.rails):
-        outcomes = yield from fleet.run([_rail(fleet, pair, rail) for pair in [*pairs, *control]])
-        for (unit, _), outcome in zip(pairs, outcomes, strict=False):
-            measured[unit].append(outcome)
-    for one in accused:
-        if one.unit in measured:
-            yield from fleet.judge(measured[one.unit])
-            one.rails = [outcome.probe.rail or 0 for outcome in measured[one.unit] if outcome.failed]
-            for rail in one.rails if len(one.rails) < fleet.settings.rails else []:
-                [shifted] = yield from fleet.test([_rail(fleet, (one.unit, partners[one.unit]), rail, shifted=True)])
-                if not shifted.failed:
-                    text = f"rail {rail} is slow to the same rail of unit {partners[one.unit]}, not to the next one"
-                    fleet.find("fabric", (one.unit,), f"{text}: look at the switch of that rail", [shifted])
+    measured = yield from _by_rail(fleet, [*((one.unit, partner) for one, partner in pairs), *control])
+    for (one, partner), tests in zip(pairs, measured, strict=False):
+        yield from fleet.judge(tests)
+        one.rails = _slow(tests)
+        for rail in one.rails if len(one.rails) < fleet.options.rails else []:
+            [shifted] = yield from fleet.test([_rail(fleet, (one.unit, partner), rail, shifted=True)])
+            if not shifted.failed:
+                text = f"rail {rail} is slow to the same rail of unit {partner}, not to the next one"
+                fleet.find("fabric", (one.unit,), f"{text}: look at the switch of that rail", [shifted])
 
 
-def rails_of_pair(fleet: Fleet, units: Sequence[int]) -> Steps[list[int]]:
-    """Return the slow rails between two units of which one is at fault; their other rails are the reference."""
-    outcomes = []
-    for rail in range(fleet.settings.rails):
-        outcomes += yield from fleet.run([_rail(fleet, tuple(units), rail)])
-    yield from fleet.judge(outcomes)
-    return [outcome.probe.rail or 0 for outcome in outcomes if outcome.failed]
+def find_undecided_rails(fleet: Fleet) -> Steps[None]:
+    """Find the slow rail of two units that stay undecided or unjudged, with their other rails as reference."""
+    for index, finding in enumerate(fleet.findings):
+        if finding.kind in ("undecided", "unjudged") and len(finding.units) == 2 and fleet.options.rails >= ENOUGH:
+            [tests] = yield from _by_rail(fleet, [tuple(finding.units)])
+            yield from fleet.judge(tests)
+            if slow := _slow(tests):
+                text = f"{finding.text}; slow rails between them: {', '.join(map(str, slow))}"
+                fleet.findings[index] = finding.model_copy(update={"kind": "undecided", "text": text})
+
+
+def _by_rail(fleet: Fleet, pairs: Sequence[tuple[int, ...]]) -> Steps[list[tuple[Probe, ...]]]:
+    """Test the rails one after another, all pairs side by side, and return the tests of each pair."""
+    rounds = []
+    for rail in range(fleet.options.rails):
+        rounds.append((yield from fleet.run([_rail(fleet, pair, rail) for pair in pairs])))
+    return list(zip(*rounds, strict=True))
 
 
 def _rail(fleet: Fleet, units: tuple[int, ...], rail: int, shifted: bool = False) -> Probe:
     stage = "rail shift" if shifted else "rails"
-    return Probe("rail", units, stage, units[:1], rail=rail, shifted=shifted, samples=fleet.settings.samples)
+    return Probe("rail", units, stage, units[:1], rail, shifted, fleet.options.samples or 1)
+
+
+def _slow(tests: Sequence[Probe]) -> list[int]:
+    return [test.rail or 0 for test in tests if test.failed]

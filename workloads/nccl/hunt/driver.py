@@ -14,8 +14,7 @@ from workloads.exits import Exit
 from workloads.nccl.driver import describe, run
 from workloads.nccl.hunt.gang import HuntGang
 from workloads.nccl.hunt.options import HuntOptions
-from workloads.nccl.hunt.plan import Answer, Round
-from workloads.nccl.hunt.result import HuntResult, Unit, conclude, fields_of
+from workloads.nccl.hunt.result import Answer, HuntResult, Round, Unit, conclude, fields_of
 from workloads.nccl.hunt.search import play
 
 DESCRIBED = ("backend", "proves", "notice", "versions")

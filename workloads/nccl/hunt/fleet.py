@@ -2,24 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import replace
 from random import Random
 from statistics import median
 
-from workloads.nccl.hunt.plan import (
-    NETWORK,
-    SINGLE,
-    Accused,
-    Finding,
-    FindingKind,
-    Kind,
-    Outcome,
-    Probe,
-    Round,
-    Settings,
-    Steps,
-)
+from workloads.nccl.hunt.options import HuntOptions
+from workloads.nccl.hunt.result import NETWORK, SINGLE, Accused, Finding, FindingKind, Kind, Probe, Round, Steps
 
 ENOUGH = 3  # tests of a kind that make a reference
 MANY = 5  # samples among which a single slow one shows a flapping link
@@ -38,29 +27,30 @@ class References:
     their reference is the plain median.
     """
 
-    def __init__(self, settings: Settings) -> None:
-        self.threshold, self.margin, self.floor = settings.threshold, settings.margin, settings.floor
-        self._values: dict[Kind, list[float]] = {}
-        self._samples: dict[Kind, list[float]] = {}
-        self._broken: dict[Kind, int] = {}
+    def __init__(self, options: HuntOptions) -> None:
+        assert options.threshold is not None
+        self.threshold, self.floor = options.threshold, options.floor
+        self.margin = self.threshold / 30  # noise may cover this distance; it shrinks with the threshold, as noise does
+        self._values: defaultdict[Kind, list[float]] = defaultdict(list)
+        self._samples: defaultdict[Kind, list[float]] = defaultdict(list)
+        self._broken: Counter[Kind] = Counter()
         self._references: dict[Kind, float] = {}
         self._noises: dict[Kind, float] = {}
 
-    def add(self, outcome: Outcome) -> None:
+    def add(self, test: Probe) -> None:
         """Add a result. One that broke has no bandwidth, but counts towards ENOUGH."""
-        kind = outcome.probe.kind
-        self._references.pop(kind, None)
-        self._noises.pop(kind, None)
-        if (value := outcome.value) is not None:
-            self._values.setdefault(kind, []).append(value)
-            self._samples.setdefault(kind, []).extend(outcome.samples)
+        self._references.pop(test.kind, None)
+        self._noises.pop(test.kind, None)
+        if test.value is None:
+            self._broken[test.kind] += 1
         else:
-            self._broken[kind] = self._broken.get(kind, 0) + 1
+            self._values[test.kind].append(test.value)
+            self._samples[test.kind] += test.samples
 
     def fleet(self, kind: Kind) -> float | None:
         """Return the fleet's own reference in GB/s (TFLOP/s); None for too few results."""
-        values = self._values.get(kind, [])
-        if not values or len(values) + self._broken.get(kind, 0) < ENOUGH:
+        values = self._values[kind]
+        if not values or len(values) + self._broken[kind] < ENOUGH:
             return None
         if kind not in self._references:
             ranked = sorted(values, reverse=True)
@@ -78,11 +68,6 @@ class References:
         own = self.fleet(kind)
         return own if own is not None or kind not in NETWORK else self.floor
 
-    def below_floor(self, kind: Kind) -> bool:
-        """Return whether the fleet as a whole misses the floor."""
-        own = self.fleet(kind)
-        return own is not None and self.floor is not None and own < self.threshold * self.floor
-
     def noise(self, kind: Kind) -> float:
         """Return the standard deviation of a single sample over the reference; 0 for too few samples.
 
@@ -90,40 +75,40 @@ class References:
         fabric, and the kind with more tests gives the noise of both.
         """
         if kind in NETWORK:
-            kind = max(NETWORK, key=lambda each: len(self._values.get(each, ())))
+            kind = max(NETWORK, key=lambda each: len(self._values[each]))
         if kind not in self._noises:
-            samples, reference = self._samples.get(kind, []), self.fleet(kind)
+            samples, reference = self._samples[kind], self.fleet(kind)
             above = [sample / reference - 1 for sample in samples if sample > reference] if reference else []
             self._noises[kind] = median(above) / UPPER_QUARTILE if above and len(samples) >= MANY_SAMPLES else 0.0
         return self._noises[kind]
 
-    def judge(self, outcome: Outcome) -> None:
-        """Set the outcome's reference and whether it failed; None if there is nothing to compare with."""
-        kind = outcome.probe.kind
-        noise = self.noise(kind)
-        outcome.reference = self.reference(kind)
+    def judge(self, test: Probe) -> None:
+        """Set the test's reference and whether it failed; None if there is nothing to compare with."""
+        noise = self.noise(test.kind)
+        test.reference = self.reference(test.kind)
         # No partner corrects a mistake about a unit measured alone, so a noisy fleet has a lower limit.
-        limit = outcome.limit = min(self.threshold, 1 - Z * noise) if kind in SINGLE else self.threshold
-        if outcome.broken:
-            outcome.failed = True
-        elif outcome.share is not None and outcome.reference:
-            low = min(outcome.samples) < min(limit - self.margin, 1 - Z_UNSTEADY * noise) * outcome.reference
-            high = max(outcome.samples) > (limit + self.margin) * outcome.reference
+        limit = test.limit = min(self.threshold, 1 - Z * noise) if test.kind in SINGLE else self.threshold
+        test.share = test.value / test.reference if test.value is not None and test.reference else None
+        if test.broken:
+            test.failed = True
+        elif test.share is not None and test.reference:
+            low = min(test.samples) < min(limit - self.margin, 1 - Z_UNSTEADY * noise) * test.reference
+            high = max(test.samples) > (limit + self.margin) * test.reference
             # One outlier of few samples may be chance; their median ignores it.
-            outcome.unsteady = low and high and len(outcome.samples) >= MANY and kind in NETWORK
-            outcome.failed = outcome.share < limit or outcome.unsteady
+            test.unsteady = low and high and len(test.samples) >= MANY and test.kind in NETWORK
+            test.failed = test.share < limit or test.unsteady
 
-    def borderline(self, outcome: Outcome) -> bool:
-        """Return whether noise could have decided: near the threshold and measured fewer than three times.
+    def borderline(self, test: Probe) -> bool:
+        """Return whether noise could have decided: near the limit and measured fewer than three times.
 
         Any failure of a unit measured alone is borderline, because no second partner confirms it.
         """
-        single = outcome.probe.kind in SINGLE
-        if outcome.share is None or len(outcome.samples) >= (MANY if single else 3):
+        single = test.kind in SINGLE
+        if test.share is None or test.limit is None or len(test.samples) >= (MANY if single else 3):
             return False
-        if not single:
-            return abs(outcome.share - outcome.limit) < self.margin
-        return outcome.share < outcome.limit + self.margin
+        if single:
+            return test.share < test.limit + self.margin
+        return abs(test.share - test.limit) < self.margin
 
 
 class Fleet:
@@ -133,78 +118,71 @@ class Fleet:
     from then on, each network test runs in its own round.
     """
 
-    def __init__(self, units: int, settings: Settings) -> None:
-        self.settings = settings
-        self.references = References(settings)
-        self.random = Random(settings.seed)
-        self.units = range(units)
+    def __init__(self, options: HuntOptions) -> None:
+        self.options = options
+        self.references = References(options)
+        self.random = Random(options.seed)
+        self.units = range(options.units)
         self.rounds: list[Round] = []
-        self.outcomes: list[Outcome] = []
+        self.tests: list[Probe] = []
         self.good: set[int] = set()
         self.accused: dict[int, Accused] = {}
         self.findings: list[Finding] = []
         self.serial = False
-        self._failed_pairs: list[Outcome] = []
-        self._replayed: dict[int, list[Outcome]] = {}
+        self._failed_pairs: list[Probe] = []
+        self._replayed: dict[int, list[Probe]] = {}
 
-    def test(self, probes: Sequence[Probe]) -> Steps[list[Outcome]]:
+    def test(self, tests: Sequence[Probe]) -> Steps[list[Probe]]:
         """Run tests concurrently, judge them, and measure borderline ones again."""
-        outcomes = yield from self.run(probes)
-        yield from self.judge(outcomes)
-        return outcomes
+        yield from self.run(tests)
+        yield from self.judge(tests)
+        return list(tests)
 
-    def run(self, probes: Sequence[Probe], repeat: bool = False) -> Steps[list[Outcome]]:
+    def run(self, tests: Sequence[Probe], repeat: bool = False) -> Steps[list[Probe]]:
         """Run tests concurrently. A repeat does not change the references."""
-        outcomes = []
-        for batch in [(probe,) for probe in probes] if self.serial else [tuple(probes)] if probes else []:
+        for batch in [(test,) for test in tests] if self.serial else [tuple(tests)] if tests else []:
             answers = yield batch
-            for probe, answer in zip(batch, answers, strict=True):
-                outcome = Outcome(
-                    number=len(self.outcomes),
-                    round=len(self.rounds),
-                    probe=probe,
-                    alone=len(batch) == 1,
-                    samples=list(answer.samples),
-                    broken=answer.broken,
-                    detail=answer.detail,
-                )
-                self.outcomes.append(outcome)
-                outcomes.append(outcome)
+            for test, answer in zip(batch, answers, strict=True):
+                test.number, test.round, test.alone = len(self.tests), len(self.rounds), len(batch) == 1
+                test.take(answer)
+                self.tests.append(test)
                 if not repeat:
-                    self.references.add(outcome)
+                    self.references.add(test)
             self.rounds.append(batch)
-        return outcomes
+        return list(tests)
 
-    def judge(self, outcomes: Sequence[Outcome]) -> Steps[None]:
-        """Judge outcomes. Those that noise could have decided are measured again, and the median of all decides."""
-        pending = list(outcomes)
+    def judge(self, tests: Sequence[Probe]) -> Steps[None]:
+        """Judge tests. Those that noise could have decided are measured again, and the median of all decides."""
+        pending = list(tests)
         while pending:
-            for outcome in pending:
-                self.references.judge(outcome)
-            pending = [outcome for outcome in pending if self.references.borderline(outcome)]
+            for test in pending:
+                self.references.judge(test)
+            pending = [test for test in pending if self.references.borderline(test)]
             for batch in _disjoint(pending):
-                probes = [replace(outcome.probe, samples=2, stage="repeat") for outcome in batch]
-                again = yield from self.run(probes, repeat=True)
-                for outcome, repeated in zip(batch, again, strict=True):
-                    outcome.samples += repeated.samples
-                    outcome.broken, outcome.detail = repeated.broken, repeated.detail
-        self._failed_pairs += [outcome for outcome in outcomes if outcome.failed and outcome.probe.kind == "pair"]
+                again = yield from self.run([test.again("repeat", 2) for test in batch], repeat=True)
+                for test, repeated in zip(batch, again, strict=True):
+                    test.take(repeated)
+        self._failed_pairs += [test for test in tests if test.failed and test.kind == "pair"]
 
-    def probe(self, units: Iterable[int], stage: str, suspects: Iterable[int] | None = None) -> Probe:
-        """Return a network test of `units`: a pair of two, a group of more. All are suspects by default."""
+    def probe(self, units: Iterable[int], stage: str, suspects: Iterable[int] | None = None, samples: int = 1) -> Probe:
+        """Return a network test of `units`: a pair of two, a group of more. All are suspects by default.
+
+        It takes `samples` samples, or as many as the options ask for if that is more.
+        """
         units = tuple(units)
         suspects = units if suspects is None else tuple(suspects)
-        return Probe("pair" if len(units) == 2 else "group", units, stage, suspects, samples=self.settings.samples)
+        count = max(samples, self.options.samples or 1)
+        return Probe("pair" if len(units) == 2 else "group", units, stage, suspects, count=count)
+
+    def trusted(self) -> set[int]:
+        """Return known-good units that can confirm others: neither accused, nor of a failed pair of two good units."""
+        failed = [test.units for test in self._failed_pairs if self.good.issuperset(test.units)]
+        return self.good.difference(self.accused, *failed)
 
     def known_good(self, without: Collection[int] = (), most: int | None = None) -> list[int]:
-        """Return undisputed good units in random order, so that past partners do not determine future ones."""
-        found = sorted(self.good - self.disputed() - set(without))
+        """Return trusted units in random order, so that past partners do not determine future ones."""
+        found = sorted(self.trusted().difference(without))
         return self.random.sample(found, len(found) if most is None else min(most, len(found)))
-
-    def disputed(self) -> set[int]:
-        """Return units that cannot confirm others: the accused, and both units of a failed pair that also passed."""
-        clashes = [outcome.probe.units for outcome in self._failed_pairs if self.good.issuperset(outcome.probe.units)]
-        return {unit for units in clashes for unit in units} | self.accused.keys()
 
     def controls(self, busy: Collection[int], others: int) -> list[Probe]:
         """Return pairs of known-good units to run with `others` suspect ones, so that pairs have a reference.
@@ -213,52 +191,41 @@ class Fleet:
         """
         missing = 0 if self.references.fleet("pair") else max(2, ENOUGH - others)
         free = self.known_good(busy, most=2 * missing)
-        return [
-            replace(self.probe(units, "control", suspects=()), samples=max(MANY, self.settings.samples))
-            for units in list(zip(free[::2], free[1::2], strict=False))[:missing]
-        ]
+        return [self.probe(pair, "control", (), MANY) for pair in zip(free[::2], free[1::2], strict=False)]
 
     def met(self, unit: int, alone: bool = False) -> set[int]:
         """Return the partners of `unit` in pairs, or in pairs that ran alone."""
-        return {
-            other
-            for outcome in self.outcomes
-            if outcome.probe.kind == "pair" and unit in outcome.probe.units and (outcome.alone or not alone)
-            for other in outcome.partners(unit)
-        }
+        pairs = [test for test in self.tests if test.kind == "pair" and unit in test.units]
+        return {other for test in pairs if test.alone or not alone for other in test.partners(unit)}
 
-    def replay(self, number: int) -> Steps[list[Outcome]]:
-        """Run a whole round again, once, and return its outcomes in the round's order."""
+    def replay(self, number: int) -> Steps[list[Probe]]:
+        """Run a whole round again, once, and return its tests in the round's order."""
         if number not in self._replayed:
-            probes = [replace(probe, stage="replay", samples=max(MANY, probe.samples)) for probe in self.rounds[number]]
-            self._replayed[number] = yield from self.test(probes)
+            tests = [test.again("replay", max(MANY, test.count)) for test in self.rounds[number]]
+            self._replayed[number] = yield from self.test(tests)
         return self._replayed[number]
 
-    def find(self, kind: FindingKind, units: Iterable[int], text: str, outcomes: Iterable[Outcome] = ()) -> None:
+    def find(self, kind: FindingKind, units: Iterable[int], text: str, tests: Iterable[Probe] = ()) -> None:
         """Record a finding, once for the same units."""
-        tests = [outcome.number for outcome in outcomes]
-        finding = Finding(kind=kind, units=list(units), tests=tests, text=text)
+        finding = Finding(kind=kind, units=list(units), tests=[test.number for test in tests], text=text)
         if not any((one.kind, one.units) == (finding.kind, finding.units) for one in self.findings):
             self.findings.append(finding)
 
     def check_floor(self, kind: Kind) -> None:
         """Record a finding if the fleet as a whole misses the floor; single units are judged against the fleet."""
-        if self.references.below_floor(kind):
-            own = self.references.fleet(kind)
-            text = f"healthy {kind}s give about {own:.4g} GB/s, below the floor of {self.references.floor:g}"
+        own, floor = self.references.fleet(kind), self.options.floor
+        if own is not None and floor is not None and own < self.references.threshold * floor:
+            text = f"healthy {kind}s give about {own:.4g} GB/s, below the floor of {floor:g}"
             self.find("fleet", self.units, f"{text}: what all of them share, no single unit")
 
 
-def _disjoint(outcomes: Sequence[Outcome]) -> list[list[Outcome]]:
-    """Return the outcomes in batches whose tests share no unit."""
-    batches: list[tuple[set[int], list[Outcome]]] = []
-    for outcome in outcomes:
-        units = set(outcome.probe.units)
-        for busy, batch in batches:
-            if not busy & units:
-                busy |= units
-                batch.append(outcome)
-                break
-        else:
-            batches.append((units, [outcome]))
+def _disjoint(tests: Sequence[Probe]) -> list[list[Probe]]:
+    """Return the tests in batches that share no unit."""
+    batches: list[tuple[set[int], list[Probe]]] = []
+    for test in tests:
+        batch = next((one for one in batches if one[0].isdisjoint(test.units)), None)
+        if batch is None:
+            batches.append(batch := (set(), []))
+        batch[0].update(test.units)
+        batch[1].append(test)
     return [batch for _, batch in batches]

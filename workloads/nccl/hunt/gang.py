@@ -21,7 +21,7 @@ from workloads.nccl.bandwidth import busbw
 from workloads.nccl.evidence.node import INFINIBAND
 from workloads.nccl.gang import Gang, rank_order
 from workloads.nccl.hunt.options import HuntOptions
-from workloads.nccl.hunt.plan import Answer, Broken, Probe, Round
+from workloads.nccl.hunt.result import Answer, Broken, Probe, Round
 from workloads.nccl.operations import COLLECTIVES, Operation, Place
 from workloads.nccl.rank import Rank, select_interface
 

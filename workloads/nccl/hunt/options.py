@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
 from workloads.exits import WorkloadError
-from workloads.nccl.hunt.plan import Settings
 from workloads.nccl.options import INTERNAL, GangOptions
 from workloads.nccl.sizes import parse_size
 from workloads.options import option
@@ -16,7 +14,9 @@ from workloads.options import option
 if TYPE_CHECKING:
     from infra.outputs import Outputs
 
-FAULTS = ("slow-node", "slow-rail", "slow-burn", "hang-node", "corrupt-node")
+FAULTS = ("slow-node", "slow-burn", "hang-node", "corrupt-node", "slow-rail")
+"""Injected faults. slow-node and slow-rail sleep before every run of a network test, slow-burn before every run of a
+burn; hang-node never starts a network test; corrupt-node changes an element that it received."""
 
 
 class HuntOptions(GangOptions):
@@ -75,7 +75,7 @@ class HuntOptions(GangOptions):
             raise WorkloadError(
                 f"one {self.unit} has no unit to be compared with: use more --nodes, or --unit rank for the GPUs of one"
             )
-        for name, check in (("--size", lambda: found.bytes), ("--inject-fault", lambda: found.fault)):
+        for name, check in (("--size", lambda: found.bytes), ("--inject-fault", lambda: found.fault_of(0))):
             try:
                 check()
             except ValueError as error:
@@ -97,52 +97,17 @@ class HuntOptions(GangOptions):
         """Size of the all_gather over all ranks of a test."""
         return parse_size(self.size or "")
 
-    @property
-    def fault(self) -> InjectedFault | None:
-        """Return the fault of `--inject-fault`. Raises ValueError for an unknown one."""
-        return None if self.inject_fault is None else parse_fault(self.inject_fault, self.units, self.rails)
-
-    @property
-    def settings(self) -> Settings:
-        """Settings of the search."""
-        assert self.threshold is not None
-        assert self.samples is not None
-        return Settings(
-            threshold=self.threshold,
-            floor=self.floor,
-            samples=self.samples,
-            rails=self.rails,
-            full=self.full,
-            single=self.single,
-            seed=self.seed,
-        )
-
-
-@dataclass(frozen=True, kw_only=True)
-class InjectedFault:
-    """An injected fault: `KIND:UNIT`, or `slow-rail:UNIT.RAIL`.
-
-    slow-node and slow-rail sleep before every run of a network test, slow-burn before every run of a burn; hang-node
-    never starts a network test; corrupt-node changes an element that it received.
-    """
-
-    kind: str
-    unit: int
-    rail: int | None = None
-
-    def hits(self, unit: int, rail: int) -> bool:
-        """Return whether rank `rail` of `unit` has the fault."""
-        return unit == self.unit and self.rail in (None, rail)
-
-
-def parse_fault(text: str, units: int, rails: int) -> InjectedFault:
-    """Return the fault that `text` names. Raises ValueError for an unknown one."""
-    kind, _, where = text.partition(":")
-    unit, dot, rail = where.partition(".")
-    known = kind in FAULTS and unit.isdigit() and int(unit) < units and bool(dot) == (kind == "slow-rail")
-    if not known or (dot and not (rail.isdigit() and int(rail) < rails)):
-        raise ValueError(
-            f"{text!r} is no fault: write {', '.join(f'{fault}:UNIT' for fault in FAULTS if fault != 'slow-rail')}"
-            f" or slow-rail:UNIT.RAIL, with a unit below {units} and a rail below {rails}"
-        )
-    return InjectedFault(kind=kind, unit=int(unit), rail=int(rail) if dot else None)
+    def fault_of(self, rank: int) -> str | None:
+        """Return the kind of this rank's injected fault, or None. Raises ValueError for an unknown fault."""
+        if self.inject_fault is None:
+            return None
+        kind, _, where = self.inject_fault.partition(":")
+        unit, dot, rail = where.partition(".")
+        known = kind in FAULTS and unit.isdigit() and int(unit) < self.units and bool(dot) == (kind == "slow-rail")
+        if not known or (dot and not (rail.isdigit() and int(rail) < self.rails)):
+            raise ValueError(
+                f"{self.inject_fault!r} is no fault: write {', '.join(f'{each}:UNIT' for each in FAULTS[:-1])}"
+                f" or slow-rail:UNIT.RAIL, with a unit below {self.units} and a rail below {self.rails}"
+            )
+        hit = rank // self.rails == int(unit) and (not dot or rank % self.rails == int(rail))
+        return kind if hit else None

@@ -15,10 +15,10 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from workloads.client.view import ProgressView, write_file
+from workloads.client.view import write_file
 from workloads.events import Event
-from workloads.nccl.hunt.result import Accused, HuntResult, Test
-from workloads.nccl.report import PHASES
+from workloads.nccl.hunt.result import Accused, HuntResult, Probe
+from workloads.nccl.report import BenchView
 
 STAGES = {
     "single": "each unit alone",
@@ -41,24 +41,19 @@ BROKEN = "#7b1fa2"
 SCALE = ((0.5, "#b2182b"), (0.8, "#ef8a62"), (0.9, "#fddbc7"), (0.95, "#d1e5f0"), (float("inf"), "#4393c3"))
 
 
-class HuntView(ProgressView):
+class HuntView(BenchView):
     """Progress with a line per round: the number of rounds is not known in advance."""
 
-    def __init__(self, console: Console) -> None:
-        super().__init__(console)
-        self.rounds = 0
+    rounds = 0
 
     def event(self, event: Event) -> None:
-        match event["kind"]:
-            case "phase":
-                self.say(PHASES[event["name"]])
-            case "waiting":
-                self.say(event["text"])
-            case "round":
-                self.rounds += 1
-                stages = ", ".join(STAGES.get(stage, stage) for stage in event["stages"])
-                tests = "1 test" if event["tests"] == 1 else f"{event['tests']} tests"
-                self.say(f"round {self.rounds}: {stages} ({tests})")
+        if event["kind"] != "round":
+            super().event(event)
+            return
+        self.rounds += 1
+        stages = ", ".join(STAGES.get(stage, stage) for stage in event["stages"])
+        tests = "1 test" if event["tests"] == 1 else f"{event['tests']} tests"
+        self.say(f"round {self.rounds}: {stages} ({tests})")
 
 
 def show(result: HuntResult, console: Console) -> None:
@@ -94,14 +89,14 @@ def _named(result: HuntResult) -> list[int]:
     """Return the units to list by name: those of the matrix if it is shown, else those in question."""
     if not result.accused and not result.findings:
         return []
-    units = _units(_pairs(result))
+    units, _ = _matrix(result)
     if len(units) <= WIDEST:
         return units
     found = {unit for finding in result.findings for unit in finding.units[:LISTED_UNITS]}
     return sorted(found | {one.unit for one in result.accused})
 
 
-def evidence(test: Test, accused: Accused) -> str:
+def evidence(test: Probe, accused: Accused) -> str:
     """Return one test against a unit as a line."""
     partners = [str(unit) for unit in test.units if unit != accused.unit]
     where = f"test {test.number}, " + (f"with unit {', '.join(partners)}" if partners else "without a partner")
@@ -113,18 +108,14 @@ def evidence(test: Test, accused: Accused) -> str:
     return f"{where}: {test.value:.4g} {measure}; usual is {test.reference:.4g} ({test.share:.0%})"
 
 
-def _pairs(result: HuntResult) -> dict[tuple[int, int], Test]:
-    """Return the last test of each pair, by both orders of its units."""
+def _matrix(result: HuntResult) -> tuple[list[int], dict[tuple[int, ...], Probe]]:
+    """Return the units with a measured pair, and the last test of each pair by both orders of its units."""
     pairs = [test for test in result.tests if test.kind == "pair"]
-    return {key: test for test in pairs for a, b in [test.units] for key in ((a, b), (b, a))}
+    tests = {key: test for test in pairs for key in (test.units, test.units[::-1])}
+    return sorted({unit for pair in tests for unit in pair}), tests
 
 
-def _units(pairs: Iterable[tuple[int, int]]) -> list[int]:
-    """Return the units with at least one measured pair."""
-    return sorted({unit for pair in pairs for unit in pair})
-
-
-def _figure(test: Test | None) -> str:
+def _figure(test: Probe | None) -> str:
     if test is None:
         return ""
     return test.broken or ("" if test.value is None else f"{test.value:.4g}")
@@ -132,8 +123,7 @@ def _figure(test: Test | None) -> str:
 
 def pairs_csv(result: HuntResult) -> str:
     """Return the symmetric matrix of pairs in GB/s, empty for pairs that were not measured."""
-    pairs = _pairs(result)
-    units = _units(pairs)
+    units, pairs = _matrix(result)
     rows = [["GB/s busbw", *(result.units[unit].name for unit in units)]]
     rows += [[result.units[row].name, *(_figure(pairs.get((row, other))) for other in units)] for row in units]
     return _csv(rows)
@@ -161,8 +151,7 @@ def as_text(result: HuntResult) -> Text:
 
     Colors show the verdict, because thresholds differ on CPUs; the picture's colors show shares.
     """
-    pairs = _pairs(result)
-    units = _units(pairs)
+    units, pairs = _matrix(result)
     text = Text()
     if not units or len(units) > WIDEST:
         return text
@@ -181,7 +170,7 @@ def as_text(result: HuntResult) -> Text:
     return text
 
 
-def color(test: Test | None) -> str:
+def color(test: Probe | None) -> str:
     """Return a cell's color in the picture."""
     if test is not None and test.broken:
         return BROKEN
@@ -197,8 +186,7 @@ def as_svg(result: HuntResult) -> str:
     from matplotlib.figure import Figure
     from matplotlib.patches import Patch, Rectangle
 
-    pairs = _pairs(result)
-    units = _units(pairs)
+    units, pairs = _matrix(result)
     accused = {one.unit for one in result.accused}
     size = max(len(units), 1)
     figure = Figure(figsize=(2.5 + 0.3 * max(size, 12), 1.6 + 0.3 * size), layout="constrained")

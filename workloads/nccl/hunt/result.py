@@ -1,25 +1,39 @@
-"""Result of a hunt: the driver writes it on the cluster; the client shows and draws it.
+"""Types of a hunt, from the cluster to the report: tests, accused units, findings, and the result with all of them.
 
-Bandwidths in GB/s busbw (decimal), burns in TFLOP/s. A field that does not apply is None, never 0.
+A *unit* is what a hunt can accuse: a node, or a single GPU with `--unit rank`. Units count from 0. Bandwidths are in
+GB/s busbw (decimal), burns in TFLOP/s. A field that does not apply is None, never 0.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Literal
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass, field, replace
+from statistics import median
+from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import Field
+from pydantic import Field, PlainSerializer
 
 from workloads.exits import Exit
-from workloads.nccl.hunt import plan
 from workloads.nccl.hunt.options import HuntOptions
-from workloads.nccl.hunt.plan import Broken, Fault, Finding, Kind, Severity, Verdict
 from workloads.nccl.result import NcclResult
 from workloads.results import Part
 
 SCHEMA = "rdma-ray/hunt/1"
 ISOLATE_BELOW = 0.5  # share of the reference below which a unit slows every job that uses it
 
+Kind = Literal["burn", "intra", "group", "pair", "rail"]
+"""One unit's compute; one unit's own ranks; a ring over many units; a ring over two; one rank of each of two."""
+NETWORK: tuple[Kind, ...] = ("group", "pair")
+"""Kinds that count as tests of a hunt; `rail` tests follow once the unit is known."""
+SINGLE: tuple[Literal["burn", "intra"], ...] = ("burn", "intra")
+"""Kinds that measure a unit without a partner."""
+
+Broken = Literal["hang", "wrong", "error"]
+"""No answer in time; wrong data; failed ranks. Each fails a test whatever its bandwidth."""
+Severity = Literal["isolate", "drain"]
+"""No job may use the unit; its jobs may finish."""
+FindingKind = Literal["undecided", "fabric", "intermittent", "fleet", "unjudged"]
+Fault = Literal["slow", "unsteady", "hang", "wrong", "error", "burn", "intra"]
 FAULTS: dict[Fault, str] = {
     "slow": "slow on the network",
     "unsteady": "slow on the network from time to time",
@@ -29,6 +43,77 @@ FAULTS: dict[Fault, str] = {
     "burn": "computes too slowly",
     "intra": "slow among its own ranks",
 }
+
+Figure = Annotated[float, PlainSerializer(lambda value: float(f"{value:.6g}"))]
+Share = Annotated[float, PlainSerializer(lambda value: round(value, 4))]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Result of a test: samples in GB/s busbw (TFLOP/s for a burn), or how it broke."""
+
+    samples: Sequence[float] = ()
+    broken: Broken | None = None
+    detail: str = ""
+
+
+@dataclass(slots=True)
+class Probe:
+    """One test of one process group, which is formed and measured: the request, then its result and its judgment.
+
+    Attributes:
+        stage: Why it runs.
+        suspects: Units in question; the others are known good.
+        rail: A rail test uses this rank of the first unit and of the second, or the second's next one if `shifted`.
+        count: Samples to take. Several samples are one test.
+        alone: No other test ran in its round.
+        value: Median of the samples; None for a test that broke.
+        reference: Result of a healthy test of this kind.
+        share: Value over reference.
+        limit: Share below which this test fails.
+        failed: None if not judged, or if there is nothing to compare with.
+        unsteady: Some of many samples clearly pass and some clearly do not, which fails the test.
+    """
+
+    kind: Kind
+    units: tuple[int, ...]
+    stage: str
+    suspects: Annotated[tuple[int, ...], Field(exclude=True)] = ()
+    rail: int | None = None
+    shifted: bool = False
+    count: Annotated[int, Field(exclude=True)] = 1
+    number: int = 0
+    round: int = 0
+    alone: bool = False
+    samples: list[Figure] = field(default_factory=list)
+    value: Figure | None = None
+    reference: Figure | None = None
+    share: Share | None = None
+    limit: float | None = None
+    failed: bool | None = None
+    unsteady: bool = False
+    broken: Broken | None = None
+    detail: str = ""
+
+    def take(self, result: Answer | Probe) -> None:
+        """Add a result of this test; the median of all samples counts."""
+        self.samples += result.samples
+        self.broken, self.detail = result.broken, result.detail
+        self.value = median(self.samples) if self.samples and self.broken is None else None
+
+    def again(self, stage: str, count: int, units: tuple[int, ...] | None = None) -> Probe:
+        """Return the same test, to run once more."""
+        return Probe(self.kind, units or self.units, stage, self.suspects, self.rail, self.shifted, count)
+
+    def partners(self, unit: int) -> tuple[int, ...]:
+        return tuple(other for other in self.units if other != unit)
+
+
+T = TypeVar("T")
+Round = tuple[Probe, ...]
+"""Tests that share no unit and run concurrently."""
+Steps = Generator[Round, Sequence[Answer], T]
+"""A search: yields rounds, receives one Answer per test in the same order, and returns what it found."""
 
 
 class Unit(Part):
@@ -48,158 +133,121 @@ class Unit(Part):
         return self.nics[rail] if rail < len(self.nics) and len(self.nics) in (8, 16) else None
 
 
-class Test(Part):
-    """One test of one process group; `share` is the median of `samples` over `reference`, and fails below `limit`."""
+@dataclass(kw_only=True)
+class Accused:
+    """An accused unit. `tests` are the numbers of the failed tests against it, `partners` the other units in them.
 
-    number: int
-    round: int
-    kind: Kind
-    stage: str
-    units: list[int]
-    rail: int | None
-    shifted: bool
-    alone: bool
-    samples: list[float]
-    value: float | None
-    reference: float | None
-    share: float | None
-    limit: float | None
-    failed: bool | None
-    unsteady: bool
-    broken: Broken | None
-    detail: str
-
-
-class Accused(Part):
-    """An accused unit. `tests` are the numbers of the tests against it, `partners` the other units in them."""
+    `rails` are those that are slow alone (None: not tested). `name`, `nics` and `action` are empty until `on`.
+    """
 
     unit: int
-    name: str
+    name: str = ""
     fault: Fault
     severity: Severity
-    share: float | None
-    rails: list[int] | None
-    nics: list[str]
+    share: Share | None
+    rails: list[int] | None = None
+    nics: list[str] = field(default_factory=list)
     tests: list[int]
-    partners: list[list[int]]
+    partners: list[tuple[int, ...]]
     text: str
-    action: str
+    action: str = ""
+
+    @classmethod
+    def of(cls, unit: int, fault: Fault, failed: Sequence[Probe]) -> Accused:
+        """Accuse a unit with these failed tests as the evidence."""
+        shares = [test.share for test in failed if test.share is not None]
+        share = median(shares) if shares else None
+        isolate = fault in ("wrong", "hang", "error") or (share is not None and share < ISOLATE_BELOW)
+        return cls(
+            unit=unit,
+            fault=fault,
+            severity="isolate" if isolate else "drain",
+            share=share,
+            tests=[test.number for test in failed],
+            partners=[partners for test in failed if (partners := test.partners(unit))],
+            text=FAULTS[fault],
+        )
+
+    def on(self, unit: Unit) -> Accused:
+        """Return a copy with the unit's name, its slow NICs, and the next step for the operator of the cluster."""
+        match self.fault:
+            case "burn":
+                then = "look for throttling and ECC errors (nvidia-smi -q -d PERFORMANCE,ECC), then replace it"
+            case "intra":
+                then = "check NVLink (nvidia-smi nvlink -s) and the PCIe topology (nvidia-smi topo -m), then replace it"
+            case _ if self.rails:
+                rails = ", ".join(f"{rail} ({nic})" if (nic := unit.nic(rail)) else str(rail) for rail in self.rails)
+                then = f"check link, cable and error counters of rail {rails}, then replace the node"
+            case _ if self.rails == []:
+                checks = "PCIe (lspci -vv, link width), IOMMU and ACS"
+                then = f"each rail alone is healthy: check {checks}, then replace the node"
+            case _:
+                then = "check its NICs' links and error counters and its driver's log, then replace it"
+        first = "cordon it now" if self.severity == "isolate" else "drain it"
+        nics = [nic for rail in self.rails or [] if (nic := unit.nic(rail))]
+        return replace(self, name=unit.name, nics=nics, action=f"{first}; {then}")
 
 
-class HuntResult(NcclResult):
-    """A whole hunt."""
+class Finding(Part):
+    """A problem that is not one unit's proven fault. `tests` are the numbers of the tests that show it.
 
-    schema_: str = SCHEMA
-    spec: HuntOptions
-    units: list[Unit] = Field(default_factory=list)
-    tests: list[Test] = Field(default_factory=list)
+    undecided: one of `units`, and too few known-good partners to decide which. fabric: slow only while other tests run,
+    or only on the path between two units. intermittent: failed once and not again. fleet: all of it below the floor.
+    unjudged: nothing to compare with.
+    """
+
+    kind: FindingKind
+    units: list[int]
+    tests: list[int]
+    text: str
+
+
+class Verdict(Part):
+    """Result of a search. `network_tests` counts groups and pairs with repeats and controls, `rounds` all rounds."""
+
+    tests: list[Probe] = Field(default_factory=list)
     accused: list[Accused] = Field(default_factory=list)
     findings: list[Finding] = Field(default_factory=list)
     network_tests: int = 0
     rail_tests: int = 0
     rounds: int = 0
+
+    @property
+    def clean(self) -> bool:
+        """No unit is accused and nothing is undecided or slow. What failed once and not again is a remark."""
+        return not self.accused and all(finding.kind == "intermittent" for finding in self.findings)
+
+
+class HuntResult(NcclResult, Verdict):
+    """A whole hunt."""
+
+    schema_: str = SCHEMA
+    spec: HuntOptions
+    units: list[Unit] = Field(default_factory=list)
     proves: Literal["fabric", "function"] | None = None
     seconds: dict[str, float] | None = None
 
 
 def fields_of(verdict: Verdict, units: Sequence[Unit]) -> dict[str, Any]:
     """Return the fields of a HuntResult that come from a search's verdict."""
-    return {
-        "units": list(units),
-        "tests": [_test(outcome) for outcome in verdict.outcomes],
-        "accused": [_accused(one, units[one.unit]) for one in verdict.accused],
-        "findings": verdict.findings,
-        "network_tests": verdict.tests,
-        "rail_tests": verdict.rail_tests,
-        "rounds": verdict.rounds,
-    }
+    return {**dict(verdict), "units": list(units), "accused": [one.on(units[one.unit]) for one in verdict.accused]}
 
 
 def conclude(verdict: Verdict, units: Sequence[Unit]) -> tuple[Exit, str]:
     """Return exit code and reason. The most severe fault decides: wrong data, then a hang, then slow units."""
-    names = [unit.name for unit in units]
-    cost = f"{verdict.tests} tests in {verdict.rounds} rounds"
+    cost = f"{verdict.network_tests} tests in {verdict.rounds} rounds"
     if verdict.clean:
         remark = f", {len(verdict.findings)} that failed once and not again" if verdict.findings else ""
-        return Exit.OK, f"no unit is accused: {len(names)} units, {cost}{remark}"
-    parts = [f"{names[one.unit]} {FAULTS[one.fault]}" for one in verdict.accused]
+        return Exit.OK, f"no unit is accused: {len(units)} units, {cost}{remark}"
+    parts = [f"{units[one.unit].name} {one.text}" for one in verdict.accused]
     parts += [
-        f"{finding.kind}: {', '.join(names[unit] for unit in finding.units[:4]) or 'the whole fleet'}"
+        f"{finding.kind}: {', '.join(units[unit].name for unit in finding.units[:4]) or 'the whole fleet'}"
         for finding in verdict.findings
         if finding.kind != "intermittent"
     ]
-    undecided = {number for finding in verdict.findings if finding.kind == "undecided" for number in finding.tests}
     faults: set[str | None] = {one.fault for one in verdict.accused}
-    faults |= {outcome.broken for outcome in verdict.outcomes if outcome.number in undecided}
+    for finding in verdict.findings:
+        if finding.kind == "undecided":
+            faults.update(verdict.tests[number].broken for number in finding.tests)
     code = Exit.WRONG_DATA if "wrong" in faults else Exit.HANG if faults & {"hang", "error"} else Exit.BELOW
     return code, f"{'; '.join(parts)} ({cost})"
-
-
-def severity(accused: plan.Accused) -> Severity:
-    """Return `isolate` for a unit that no job may use, `drain` for one whose jobs may finish."""
-    if accused.fault in ("wrong", "hang", "error") or (accused.share is not None and accused.share < ISOLATE_BELOW):
-        return "isolate"
-    return "drain"
-
-
-def _action(accused: plan.Accused, unit: Unit) -> str:
-    """Return the next step for the operator of the cluster."""
-    first = "cordon it now" if severity(accused) == "isolate" else "drain it"
-    match accused.fault:
-        case "burn":
-            then = "look for throttling and ECC errors (nvidia-smi -q -d PERFORMANCE,ECC), then replace it"
-        case "intra":
-            then = "check NVLink (nvidia-smi nvlink -s) and the PCIe topology (nvidia-smi topo -m), then replace it"
-        case _ if accused.rails:
-            rails = ", ".join(f"{rail} ({nic})" if (nic := unit.nic(rail)) else str(rail) for rail in accused.rails)
-            then = f"check link, cable and error counters of rail {rails}, then replace the node"
-        case _ if accused.rails == []:
-            then = (
-                "each rail alone is healthy: check PCIe (lspci -vv, link width), IOMMU and ACS, then replace the node"
-            )
-        case _:
-            then = "check its NICs' links and error counters and its driver's log, then replace it"
-    return f"{first}; {then}"
-
-
-def _accused(one: plan.Accused, unit: Unit) -> Accused:
-    return Accused(
-        unit=one.unit,
-        name=unit.name,
-        fault=one.fault,
-        severity=severity(one),
-        share=None if one.share is None else round(one.share, 4),
-        rails=one.rails,
-        nics=[nic for rail in one.rails or [] if (nic := unit.nic(rail))],
-        tests=[outcome.number for outcome in one.evidence],
-        partners=[list(partners) for partners in one.partners if partners],
-        text=FAULTS[one.fault],
-        action=_action(one, unit),
-    )
-
-
-def _test(outcome: plan.Outcome) -> Test:
-    probe = outcome.probe
-    return Test(
-        number=outcome.number,
-        round=outcome.round,
-        kind=probe.kind,
-        stage=probe.stage,
-        units=list(probe.units),
-        rail=probe.rail,
-        shifted=probe.shifted,
-        alone=outcome.alone,
-        samples=[_rounded(sample) for sample in outcome.samples],
-        value=None if outcome.value is None else _rounded(outcome.value),
-        reference=None if outcome.reference is None else _rounded(outcome.reference),
-        share=None if outcome.share is None else round(outcome.share, 4),
-        limit=outcome.limit or None,
-        failed=outcome.failed,
-        unsteady=outcome.unsteady,
-        broken=outcome.broken,
-        detail=outcome.detail,
-    )
-
-
-def _rounded(value: float) -> float:
-    return float(f"{value:.6g}")
