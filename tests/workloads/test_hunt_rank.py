@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import pytest
 import torch.distributed as dist
 
-from workloads.nccl.hunt.gang import SLOW_S, HuntRank, Order
+from workloads.nccl.hunt.driver import SLOW_S, HuntRank, Report
+from workloads.nccl.hunt.options import HuntOptions
 from workloads.nccl.operations import Place
 
 
@@ -17,33 +18,25 @@ def rank() -> Iterator[HuntRank]:
     assert not dist.is_initialized(), "a test left its process group behind"
 
 
-def order(rank: HuntRank, fault: str | None = None) -> Order:
-    return Order(
-        place=Place(0, 1, 1),
-        address="127.0.0.1",
-        port=rank.serve("127.0.0.1", 20),
-        own_ip="127.0.0.1",
-        timeout_s=20,
-        size=65536,
-        iterations=2,
-        samples=3,
-        fault=fault,
-    )
+def take_part(rank: HuntRank, fault: str | None = None) -> Report:
+    address, options = "127.0.0.1", HuntOptions(size="64K", iterations=2, timeout_s=20)
+    port = rank.serve(address, options.timeout_s)
+    return rank.take_part(options, 3, fault, Place(0, 1, 1), address, port, address)
 
 
 def test_rank_forms_one_group_after_another(rank: HuntRank) -> None:
     for _ in range(3):
-        report = rank.take_part(order(rank))
+        report = take_part(rank)
         assert report.wrong == 0
         assert len(report.samples) == 3
         assert all(sample > 0 for sample in report.samples)
 
 
 def test_injected_faults_change_the_report(rank: HuntRank) -> None:
-    assert rank.take_part(order(rank, "corrupt-node")).wrong == 1
-    assert min(rank.take_part(order(rank, "slow-node")).samples) >= SLOW_S
-    assert min(rank.take_part(order(rank, "slow-rail")).samples) >= SLOW_S
-    assert rank.take_part(order(rank)).wrong == 0
+    assert take_part(rank, "corrupt-node").wrong == 1
+    assert min(take_part(rank, "slow-node").samples) >= SLOW_S
+    assert min(take_part(rank, "slow-rail").samples) >= SLOW_S
+    assert take_part(rank).wrong == 0
 
 
 def test_burn_is_verified_and_a_slow_burn_is_slower(rank: HuntRank) -> None:

@@ -97,15 +97,20 @@ class Gang:
         wait_for_nodes(self.group, request, self.options.wait_s, self.options.elastic, self.on_event)
 
     def _start(self) -> None:
-        bundles = [bundle for bundle in range(self.nodes) for _ in range(self.per_node)]
-        actors = [self._spawn(bundle) for bundle in bundles]
-        self.actors = actors
+        self.bundles = [bundle for bundle in range(self.nodes) for _ in range(self.per_node)]
+        self.actors = [self._spawn(bundle) for bundle in self.bundles]
         # The first import of torch on a new machine can take as long as starting the node.
-        described = self._gather([actor.describe.remote() for actor in actors], "the start", self.options.wait_s)
-        order = sorted(range(len(actors)), key=lambda index: rank_order(described[index]))
-        self.actors = [actors[index] for index in order]
-        self.bundles = [bundles[index] for index in order]
-        self.members = [self._member(described[index], rank) for rank, index in enumerate(order)]
+        self._arrange(range(len(self.actors)), "the start")
+
+    def _arrange(self, ranks: Sequence[int], what: str) -> None:
+        """Describe the new actors of these ranks, and put them in the order of their nodes and GPUs."""
+        actors, bundles = [self.actors[rank] for rank in ranks], [self.bundles[rank] for rank in ranks]
+        described = self._gather([actor.describe.remote() for actor in actors], what, self.options.wait_s)
+        order = sorted(range(len(ranks)), key=lambda index: rank_order(described[index]))
+        for rank, index in zip(ranks, order, strict=True):
+            self.actors[rank], self.bundles[rank] = actors[index], bundles[index]
+            member = described[index].model_copy(update={"rank": rank, "node": rank // self.per_node})
+            self.members[rank : rank + 1] = [member]  # appends at the start
 
     def _spawn(self, bundle: int) -> Any:
         """Start an actor in this bundle, with a second thread so that `abort` reaches a hung rank."""
@@ -119,9 +124,6 @@ class Gang:
             options["runtime_env"] = {"env_vars": self.options.environment}
         strategy = PlacementGroupSchedulingStrategy(self.group, placement_group_bundle_index=bundle)
         return remote.options(**options, scheduling_strategy=strategy).remote(self.options.use_gpu)
-
-    def _member(self, described: Member, rank: int) -> Member:
-        return described.model_copy(update={"rank": rank, "node": rank // self.per_node})
 
     def _join(self) -> None:
         address, world = self.members[0].ip, len(self.actors)

@@ -72,19 +72,28 @@ class Rank:
 
     def join(self, place: Place, address: str, port: int, own_ip: str, timeout_s: float, fault: Fault | None) -> None:
         """Join the process group as rank `place.rank`, with the rendezvous at address:port."""
-        self.place, self.loop.fault = place, fault
+        self.loop.fault = fault
         self._collect(place, own_ip)
+        bound = self.use_gpu and _device_id_is_safe()
+        self.form(place, address, port, timeout_s, self.device.torch_device if bound else None)
+        dist.barrier()
+
+    def form(
+        self, place: Place, address: str, port: int, timeout_s: float, device_id: torch.device | None = None
+    ) -> None:
+        """Form a process group, bound to `device_id`. Rank 0 has opened the rendezvous (see `serve`)."""
+        self.place = place
         timeout = timedelta(seconds=timeout_s)
-        store = self.store or TCPStore(address, port, is_master=False, timeout=timeout)
+        if place.rank:
+            self.store = TCPStore(address, port, is_master=False, timeout=timeout)
         dist.init_process_group(
             self.device.backend,
-            store=store,
+            store=self.store,
             rank=place.rank,
             world_size=place.world,
             timeout=timeout,
-            device_id=self.device.torch_device if self.use_gpu and _device_id_is_safe() else None,
+            device_id=device_id,
         )
-        dist.barrier()
 
     def measure(self, row: Measurement) -> Answer:
         """Measure one row on this rank."""

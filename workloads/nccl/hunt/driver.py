@@ -1,4 +1,4 @@
-"""Driver of a hunt: runs on the cluster as a Ray job, forms the gang, runs round after round, prints the result.
+"""Hunt on the cluster, as a Ray job: ranks that form a process group per test, their gang, and the driver.
 
 python -m workloads.nccl.hunt.driver OPTIONS_JSON
 """
@@ -6,18 +6,229 @@ python -m workloads.nccl.hunt.driver OPTIONS_JSON
 from __future__ import annotations
 
 import sys
+import threading
 import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from statistics import median
 from typing import Any
 
-from workloads.events import emit
-from workloads.exits import Exit
-from workloads.nccl.driver import describe, run
-from workloads.nccl.hunt.gang import HuntGang
-from workloads.nccl.hunt.options import HuntOptions
-from workloads.nccl.hunt.result import Answer, HuntResult, Round, Unit, conclude, fields_of
-from workloads.nccl.hunt.search import play
+import ray
+import torch
+import torch.distributed as dist
+from ray.exceptions import RayActorError, RayError, RayTaskError
 
+from workloads.events import emit
+from workloads.exits import Exit, last_line
+from workloads.nccl.bandwidth import busbw
+from workloads.nccl.driver import describe, run
+from workloads.nccl.evidence.node import INFINIBAND
+from workloads.nccl.gang import Gang
+from workloads.nccl.hunt.options import HuntOptions
+from workloads.nccl.hunt.result import Answer, Broken, HuntResult, Probe, Round, Unit, conclude, fields_of
+from workloads.nccl.hunt.search import play
+from workloads.nccl.operations import COLLECTIVES, Operation, Place
+from workloads.nccl.rank import Rank, select_interface
+
+SLOW_S = 0.2  # delay of each run by an injected slow fault
+BURN_GPU, BURN_CPU = 8192, 256  # side of the square matrices
+BURN_S = {True: 2.0, False: 0.1}  # minimum seconds of a burn's sample, on a GPU or a CPU
+EXTRA_S = 2  # seconds that the driver waits longer than the ranks, so that ranks that time out can report it
 DESCRIBED = ("backend", "proves", "notice", "versions")
+
+
+@dataclass(frozen=True)
+class Report:
+    """Measurement of one rank: seconds per run of each sample (FLOP/s of a burn), and the number of wrong elements."""
+
+    samples: list[float]
+    wrong: int
+
+
+class HuntRank(Rank):
+    """Actor of one rank. It forms one group after another; a rank whose group broke is killed and replaced."""
+
+    def nics(self) -> list[str]:
+        """Return the names of the node's RDMA devices."""
+        return sorted(entry.name for entry in INFINIBAND.iterdir()) if INFINIBAND.is_dir() else []
+
+    def take_part(
+        self, options: HuntOptions, samples: int, fault: str | None, place: Place, address: str, port: int, own_ip: str
+    ) -> Report:
+        """Run one test: join its group at address:port, measure and verify, leave."""
+        if fault == "hang-node":
+            threading.Event().wait()
+        select_interface(own_ip)
+        self.form(place, address, port, options.timeout_s)
+        try:
+            return self._measure(options, samples, fault)
+        finally:
+            self.leave()
+
+    def burn(self, samples: int, fault: str | None) -> Report:
+        """Multiply matrices on this device alone: bf16 on a GPU, fp32 on a CPU."""
+        side = BURN_GPU if self.use_gpu else BURN_CPU
+        dtype = torch.bfloat16 if self.use_gpu else torch.float32
+        left = torch.ones(side, side, dtype=dtype, device=self.device.torch_device)
+        product = left @ left  # the first product is not timed: it loads the library
+        self.device.synchronize()
+        rates = []
+        for _ in range(samples):
+            runs, began = 0, time.perf_counter()
+            while time.perf_counter() - began < BURN_S[self.use_gpu]:
+                if fault == "slow-burn":
+                    time.sleep(SLOW_S)
+                torch.matmul(left, left, out=product)
+                self.device.synchronize()
+                runs += 1
+            rates.append(2 * side**3 * runs / (time.perf_counter() - began))
+        # Every element of a product of ones is the side, which both types hold exactly.
+        return Report(rates, int((product != side).sum().item()))
+
+    def _measure(self, options: HuntOptions, count: int, fault: str | None) -> Report:
+        gather, device = COLLECTIVES["all_gather"], self.device.torch_device
+        operation = Operation(gather, self.place, options.bytes, torch.float32, device)
+
+        def run() -> None:
+            if fault in ("slow-node", "slow-rail"):
+                time.sleep(SLOW_S)
+            operation.run()
+
+        operation.fill(1)
+        operation.run()  # also the warm-up: NCCL builds its channels here
+        self.device.synchronize()
+        if fault == "corrupt-node":
+            operation.received[0] = -1  # the pattern holds no negative number
+        wrong = operation.wrong()
+        samples = []
+        for salt in range(count):
+            operation.prepare(salt + 2)
+            self.device.synchronize()
+            dist.barrier()
+            # The median ignores runs that the operating system delayed.
+            samples.append(median(self.device.time(run, options.iterations or 1).per_iteration))
+        return Report(samples, wrong + operation.left_wrong())
+
+
+@dataclass
+class Running:
+    """A running test: its ranks in the order of their process group, and their reports and errors so far."""
+
+    probe: Probe
+    ranks: list[int]
+    reports: dict[int, Report] = field(default_factory=dict)
+    errors: dict[int, str] = field(default_factory=dict)
+
+    @property
+    def silent(self) -> list[int]:
+        return [rank for rank in self.ranks if rank not in self.reports and rank not in self.errors]
+
+
+class HuntGang(Gang):
+    """A gang whose ranks form a new group for every test. A test that breaks ends only its own group."""
+
+    actor = HuntRank
+    collects_evidence = False  # its ranks start no collector
+    options: HuntOptions
+
+    def _join(self) -> None:
+        """Do nothing: each test forms its own group."""
+
+    def units(self) -> list[Unit]:
+        """Return the units, each named by its node's host and address, and by rank and GPU if units are ranks."""
+        nics, by_rank = self.call("nics", what="listing the NICs"), self.options.unit == "rank"
+        found = []
+        for unit, member in enumerate(self.members[:: self.options.rails]):
+            name, gpu = f"{member.host} ({member.ip})", member.gpu if by_rank else None
+            if by_rank:
+                name = f"rank {unit} on {name}" + (f", GPU {gpu}" if gpu is not None else "")
+            place = member.model_dump(include={"host", "ip", "machine", "node_id"})
+            found.append(Unit(unit=unit, name=name, gpu=gpu, nics=nics[member.rank], **place))
+        return found
+
+    def answer(self, tests: Round) -> list[Answer]:
+        """Run a round, and return one answer per test. A failed test is an answer, not an error."""
+        stages = sorted({test.stage for test in tests})
+        self.on_event("round", stages=stages, kind_of=tests[0].kind, tests=len(tests), units=tests[0].units)
+        running = [Running(test, self._ranks(test)) for test in tests]
+        calls = self._launch(running)
+        deadline = time.monotonic() + self.options.timeout_s + EXTRA_S
+        waiting = list(calls)
+        while waiting and (left := deadline - time.monotonic()) > 0:
+            done, waiting = ray.wait(waiting, timeout=left)
+            for call in done:
+                test, rank = calls[call]
+                try:
+                    test.reports[rank] = ray.get(call)
+                except (RayTaskError, RayActorError) as error:
+                    test.errors[rank] = last_line(error)
+        answers = [self._conclude(test) for test in running]
+        # A rank whose group did not form would misnumber its next group; a hung rank can only be killed.
+        broken = sorted(rank for test in running if test.silent or test.errors for rank in test.ranks)
+        for rank in broken:
+            ray.kill(self.actors[rank])
+            self.actors[rank] = self._spawn(self.bundles[rank])
+        # The GPUs of a node may return in another order: rank i keeps its position among them, and so its rail.
+        self._arrange(broken, "the restart")
+        return answers
+
+    def _ranks(self, test: Probe) -> list[int]:
+        rails = self.options.rails
+        if test.kind != "rail":
+            return [unit * rails + rail for unit in test.units for rail in range(rails)]
+        first, second = test.units
+        rail = test.rail or 0
+        return [first * rails + rail, second * rails + (rail + test.shifted) % rails]
+
+    def _launch(self, running: Sequence[Running]) -> dict[Any, tuple[Running, int]]:
+        """Start every test; return (test, rank) by reference."""
+        options = self.options
+        calls: dict[Any, tuple[Running, int]] = {}
+        groups = [test for test in running if test.probe.kind != "burn"]
+        firsts = [self.members[test.ranks[0]] for test in groups]
+        serving = [self.actors[first.rank].serve.remote(first.ip, options.timeout_s) for first in firsts]
+        if serving:
+            ray.wait(serving, num_returns=len(serving), timeout=options.timeout_s)
+        for test, first, reference in zip(groups, firsts, serving, strict=True):
+            try:
+                port = ray.get(reference, timeout=0)
+            except RayError as error:
+                test.errors[first.rank] = f"opening the rendezvous: {last_line(error)}"
+                continue
+            probe = test.probe
+            for index, rank in enumerate(test.ranks):
+                # A network fault does not affect traffic within a node.
+                fault = None if probe.kind == "intra" else options.fault_of(rank)
+                place = Place(index, len(test.ranks), 1 if probe.kind == "rail" else options.rails)
+                where = place, first.ip, port, self.members[rank].ip
+                calls[self.actors[rank].take_part.remote(options, probe.count, fault, *where)] = test, rank
+        for test in running:
+            for rank in test.ranks if test.probe.kind == "burn" else ():
+                calls[self.actors[rank].burn.remote(test.probe.count, options.fault_of(rank))] = test, rank
+        return calls
+
+    def _conclude(self, test: Running) -> Answer:
+        """Return a test's answer from its ranks' reports: a group is as slow as its slowest rank."""
+        if test.silent:
+            return Answer(broken="hang", detail=f"no answer from {self._named(test.silent)}")
+        if test.errors:
+            rank, text = next(iter(test.errors.items()))
+            timed_out = all("timed out" in each.lower() or "timeout" in each.lower() for each in test.errors.values())
+            broken: Broken = "hang" if timed_out else "error"
+            return Answer(broken=broken, detail=f"{self._named([rank])}: {text}")
+        reports = [test.reports[rank] for rank in test.ranks]
+        rows = zip(*(report.samples for report in reports), strict=True)
+        if test.probe.kind == "burn":
+            samples = tuple(min(row) / 1e12 for row in rows)
+        else:
+            samples = tuple(busbw("all_gather", self.options.bytes, max(row), len(test.ranks)) for row in rows)
+        wrong = {rank: report.wrong for rank, report in test.reports.items() if report.wrong}
+        if wrong:
+            return Answer(samples, "wrong", f"{sum(wrong.values())} wrong elements on {self._named(sorted(wrong))}")
+        return Answer(samples)
+
+    def _named(self, ranks: Iterable[int]) -> str:
+        return ", ".join(f"rank {rank} on {self.members[rank].host} ({self.members[rank].ip})" for rank in ranks)
 
 
 def main(text: str) -> int:
@@ -25,17 +236,12 @@ def main(text: str) -> int:
     options = HuntOptions.from_json(text)
     gang = HuntGang(options, emit)
 
-    def answer(tests: Round) -> list[Answer]:
-        stages = sorted({probe.stage for probe in tests})
-        emit("round", stages=stages, kind_of=tests[0].kind, tests=len(tests), units=tests[0].units)
-        return gang.answer(tests)
-
     def measure(found: dict[str, Any]) -> tuple[Exit, str]:
         with gang:
-            described = describe(gang)
+            described, units = describe(gang), gang.units()
             found |= {name: described[name] for name in DESCRIBED}
             began = time.monotonic()
-            verdict, units = play(options.units, options.settings, answer), units_of(gang)
+            verdict = play(options, gang.answer)
             found |= fields_of(verdict, units)
             found["seconds"] = gang.seconds | {"search": round(time.monotonic() - began, 3)}
         return conclude(verdict, units)
@@ -44,20 +250,6 @@ def main(text: str) -> int:
         return HuntResult(spec=options, injected_fault=options.inject_fault, **found)
 
     return run(measure, result)
-
-
-def units_of(gang: HuntGang) -> list[Unit]:
-    """Return the units, each named by its node's host and address, and by rank and GPU if units are ranks."""
-    rails, by_rank = gang.options.rails, gang.options.unit == "rank"
-    found = []
-    for unit, member in enumerate(gang.members[::rails]):
-        name = f"{member.host} ({member.ip})"
-        if by_rank:
-            name = f"rank {unit} on {name}" + (f", GPU {member.gpu}" if member.gpu is not None else "")
-        place = member.model_dump(include={"host", "ip", "machine", "node_id"})
-        gpu = member.gpu if by_rank else None
-        found.append(Unit(unit=unit, name=name, gpu=gpu, nics=gang.nics[unit * rails], **place))
-    return found
 
 
 if __name__ == "__main__":

@@ -193,8 +193,8 @@ def _bisect(fleet: Fleet, tests: Sequence[Probe], size: int, unexplained: dict[i
     """
     fleet.good.update(*(test.units for test in tests if test.failed is False))
     failed = [test for test in tests if test.failed is not False]
-    left = [(test, [unit for unit in test.suspects if unit not in fleet.accused]) for test in failed]
-    sets = [Suspect(units, test) for test, units in left if units]
+    sets = [Suspect([unit for unit in test.suspects if unit not in fleet.accused], test) for test in failed]
+    sets = [one for one in sets if one.units]
     pool: list[int] = []  # unknown units: the other half of a half that failed
     suspects: list[Suspect] = []
     while sets or pool:
