@@ -191,10 +191,8 @@ def test_slow_path_between_good_units_is_a_fabric_finding() -> None:
 
 
 def test_missing_answer_is_an_error() -> None:
-    steps = hunt(search_options(nodes=4))
-    next(steps)
     with pytest.raises(ValueError, match="shorter"):
-        steps.send([Answer((1.0,))])
+        hunt(search_options(nodes=4), lambda _: [Answer((1.0,))])
 
 
 def measured(*samples: float) -> Probe:
@@ -216,11 +214,11 @@ def test_only_borderline_results_are_repeated() -> None:
         references.add(measured(100))
     for value, again in ((100, False), (92, True), (89, True), (86, False)):
         one = measured(value)
-        references.judge(one)
+        references.judge([one])
         assert references.borderline(one) is again
         assert one.failed is (value < 90)
     thrice = measured(89, 89, 89)
-    references.judge(thrice)
+    references.judge([thrice])
     assert not references.borderline(thrice)
 
 
@@ -229,8 +227,8 @@ def test_slow_samples_among_many_are_unsteady() -> None:
     for _ in range(5):
         references.add(measured(100))
     one = measured(50, 100, 100, 100, 100)
-    references.judge(one)
+    references.judge([one])
     assert (one.failed, one.unsteady) == (True, True)
     few = measured(50, 100, 100)
-    references.judge(few)
+    references.judge([few])
     assert (few.failed, few.unsteady) == (False, False)

@@ -103,7 +103,7 @@ def search_options(*, rails: int = 1, **changed: Any) -> HuntOptions:
 
 def play(units: int, fabric: Fabric, options: HuntOptions) -> Verdict:
     """Run a whole hunt against a simulated fabric."""
-    return search.play(options.model_copy(update={"nodes": units}), fabric.answer)
+    return search.hunt(options.model_copy(update={"nodes": units}), fabric.answer)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from workloads.nccl.hunt.fleet import ENOUGH, MANY, Fleet
-from workloads.nccl.hunt.result import Accused, Fault, Probe, Steps
+from workloads.nccl.hunt.result import Accused, Fault, Probe
 
 PARTNERS = 2  # independent partners that a verdict needs
 TRIES = 6  # partners of a suspect at most
@@ -29,7 +29,7 @@ class Suspect:
     failed: list[Probe] = field(default_factory=list)
 
 
-def confirm(fleet: Fleet, suspect: Suspect) -> Steps[bool]:
+def confirm(fleet: Fleet, suspect: Suspect) -> bool:
     """Return whether this one unit is accused: it fails with two known-good partners, once alone, and passes with none.
 
     Pairs that run side by side share the links above their switches. Sharing slows tests down; it causes neither hangs
@@ -47,7 +47,7 @@ def confirm(fleet: Fleet, suspect: Suspect) -> Steps[bool]:
         partner = _partner(fleet, unit)
         if partner is None:
             break
-        [test] = yield from fleet.test([fleet.probe((unit, partner), "alone", (unit,), MANY)])
+        [test] = fleet.test([fleet.probe((unit, partner), "alone", (unit,), MANY)])
         if test.failed is None:  # too few pairs for a reference
             break
         if test.failed:
@@ -55,7 +55,7 @@ def confirm(fleet: Fleet, suspect: Suspect) -> Steps[bool]:
             continue
         fleet.good.add(unit)
         for earlier in failed:
-            yield from explain(fleet, earlier)
+            explain(fleet, earlier)
         return False
     _undecided(fleet, unit, suspect)
     return False
@@ -89,7 +89,7 @@ def _undecided(fleet: Fleet, unit: int, suspect: Suspect) -> None:
     fleet.find("undecided", units, text, suspect.failed or [suspect.origin])
 
 
-def explain(fleet: Fleet, test: Probe) -> Steps[bool]:
+def explain(fleet: Fleet, test: Probe) -> bool:
     """Explain a failed test whose units pass with others; return True if it fails again alone: a unit is at fault.
 
     If it passes alone, its whole round runs again, to distinguish a fabric that cannot carry all tests at once from a
@@ -98,7 +98,7 @@ def explain(fleet: Fleet, test: Probe) -> Steps[bool]:
     units = tuple(unit for unit in test.units if unit not in fleet.accused)
     if len(units) < 2 or (fleet.serial and not test.alone and test.kind == "pair"):
         return False  # a fabric already found to be overloaded explains failures in full rounds
-    [alone] = yield from fleet.test([test.again("alone", max(MANY, test.count), units)])
+    [alone] = fleet.test([test.again("alone", max(MANY, test.count), units)])
     if alone.failed and not alone.unsteady:
         if len(units) == 2 and fleet.good.issuperset(units):
             text = "slow between these two and fast from both to others: look at the path between them, not at a node"
@@ -109,7 +109,7 @@ def explain(fleet: Fleet, test: Probe) -> Steps[bool]:
         return False
     replayed = [alone]
     if not test.alone and not alone.unsteady:
-        replayed = yield from fleet.replay(test.round)
+        replayed = fleet.replay(test.round)
     again = next((other for other in replayed if other.units == test.units), alone)
     if again.failed and not again.unsteady:
         others = len(fleet.rounds[test.round]) - 1
@@ -122,7 +122,7 @@ def explain(fleet: Fleet, test: Probe) -> Steps[bool]:
     return False
 
 
-def find_rails(fleet: Fleet) -> Steps[None]:
+def find_rails(fleet: Fleet) -> None:
     """Set the slow rails of every accused unit. A control pair gives the bandwidth of a healthy rail.
 
     A slow rail is measured again with the partner's next rail: if that is slow too, this unit's NIC is at fault; else
@@ -141,33 +141,32 @@ def find_rails(fleet: Fleet) -> Steps[None]:
             pairs.append((one, partner))
             good.remove(partner)
     control = [(good[0], good[1])] if len(good) >= 2 else []
-    measured = yield from _by_rail(fleet, [*((one.unit, partner) for one, partner in pairs), *control])
+    measured = _by_rail(fleet, [*((one.unit, partner) for one, partner in pairs), *control])
     for (one, partner), tests in zip(pairs, measured, strict=False):
-        yield from fleet.judge(tests)
+        fleet.judge(tests)
         one.rails = _slow(tests)
         for rail in one.rails if len(one.rails) < fleet.options.rails else []:
-            [shifted] = yield from fleet.test([_rail(fleet, (one.unit, partner), rail, shifted=True)])
+            [shifted] = fleet.test([_rail(fleet, (one.unit, partner), rail, shifted=True)])
             if not shifted.failed:
                 text = f"rail {rail} is slow to the same rail of unit {partner}, not to the next one"
                 fleet.find("fabric", (one.unit,), f"{text}: look at the switch of that rail", [shifted])
 
 
-def find_undecided_rails(fleet: Fleet) -> Steps[None]:
+def find_undecided_rails(fleet: Fleet) -> None:
     """Find the slow rail of two units that stay undecided or unjudged, with their other rails as reference."""
     for index, finding in enumerate(fleet.findings):
         if finding.kind in ("undecided", "unjudged") and len(finding.units) == 2 and fleet.options.rails >= ENOUGH:
-            [tests] = yield from _by_rail(fleet, [tuple(finding.units)])
-            yield from fleet.judge(tests)
+            [tests] = _by_rail(fleet, [tuple(finding.units)])
+            fleet.judge(tests)
             if slow := _slow(tests):
                 text = f"{finding.text}; slow rails between them: {', '.join(map(str, slow))}"
                 fleet.findings[index] = finding.model_copy(update={"kind": "undecided", "text": text})
 
 
-def _by_rail(fleet: Fleet, pairs: Sequence[tuple[int, ...]]) -> Steps[list[tuple[Probe, ...]]]:
+def _by_rail(fleet: Fleet, pairs: Sequence[tuple[int, ...]]) -> list[tuple[Probe, ...]]:
     """Test the rails one after another, all pairs side by side, and return the tests of each pair."""
-    rounds = []
-    for rail in range(fleet.options.rails):
-        rounds.append((yield from fleet.run([_rail(fleet, pair, rail) for pair in pairs])))
+    rails = range(fleet.options.rails)
+    rounds = [fleet.run([_rail(fleet, pair, rail) for pair in pairs]) for rail in rails]
     return list(zip(*rounds, strict=True))
 
 

@@ -26,7 +26,7 @@ from workloads.nccl.evidence.node import INFINIBAND
 from workloads.nccl.gang import Gang
 from workloads.nccl.hunt.options import HuntOptions
 from workloads.nccl.hunt.result import Answer, Broken, HuntResult, Probe, Round, Unit, conclude, fields_of
-from workloads.nccl.hunt.search import play
+from workloads.nccl.hunt.search import hunt
 from workloads.nccl.operations import COLLECTIVES, Operation, Place
 from workloads.nccl.rank import Rank, select_interface
 
@@ -241,7 +241,7 @@ def main(text: str) -> int:
             described, units = describe(gang), gang.units()
             found |= {name: described[name] for name in DESCRIBED}
             began = time.monotonic()
-            verdict = play(options, gang.answer)
+            verdict = hunt(options, gang.answer)
             found |= fields_of(verdict, units)
             found["seconds"] = gang.seconds | {"search": round(time.monotonic() - began, 3)}
         return conclude(verdict, units)

@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from itertools import groupby
 from random import Random
 from statistics import median
 
 from workloads.nccl.hunt.options import HuntOptions
-from workloads.nccl.hunt.result import NETWORK, SINGLE, Accused, Finding, FindingKind, Kind, Probe, Round, Steps
+from workloads.nccl.hunt.result import (
+    NETWORK,
+    SINGLE,
+    Accused,
+    Answer,
+    Finding,
+    FindingKind,
+    Kind,
+    Probe,
+    Round,
+)
 
 ENOUGH = 3  # tests of a kind that make a reference
 MANY = 5  # samples among which a single slow one shows a flapping link
@@ -34,13 +45,9 @@ class References:
         self._values: defaultdict[Kind, list[float]] = defaultdict(list)
         self._samples: defaultdict[Kind, list[float]] = defaultdict(list)
         self._broken: Counter[Kind] = Counter()
-        self._references: dict[Kind, float] = {}
-        self._noises: dict[Kind, float] = {}
 
     def add(self, test: Probe) -> None:
         """Add a result. One that broke has no bandwidth, but counts towards ENOUGH."""
-        self._references.pop(test.kind, None)
-        self._noises.pop(test.kind, None)
         if test.value is None:
             self._broken[test.kind] += 1
         else:
@@ -49,16 +56,11 @@ class References:
 
     def fleet(self, kind: Kind) -> float | None:
         """Return the fleet's own reference in GB/s (TFLOP/s); None for too few results."""
-        values = self._values[kind]
-        if not values or len(values) + self._broken[kind] < ENOUGH:
+        ranked = sorted(self._values[kind], reverse=True)
+        if not ranked or len(ranked) + self._broken[kind] < ENOUGH:
             return None
-        if kind not in self._references:
-            ranked = sorted(values, reverse=True)
-            top = ranked[0 if len(ranked) <= ENOUGH else max(1, len(ranked) // 10)]
-            self._references[kind] = median(
-                value for value in ranked if kind in SINGLE or value >= self.threshold * top
-            )
-        return self._references[kind]
+        top = ranked[0 if len(ranked) <= ENOUGH else max(1, len(ranked) // 10)]
+        return median(value for value in ranked if kind in SINGLE or value >= self.threshold * top)
 
     def reference(self, kind: Kind) -> float | None:
         """Return the result of a healthy test: the fleet's own reference, or the floor without one.
@@ -76,27 +78,29 @@ class References:
         """
         if kind in NETWORK:
             kind = max(NETWORK, key=lambda each: len(self._values[each]))
-        if kind not in self._noises:
-            samples, reference = self._samples[kind], self.fleet(kind)
-            above = [sample / reference - 1 for sample in samples if sample > reference] if reference else []
-            self._noises[kind] = median(above) / UPPER_QUARTILE if above and len(samples) >= MANY_SAMPLES else 0.0
-        return self._noises[kind]
+        samples, reference = self._samples[kind], self.fleet(kind)
+        if not reference or len(samples) < MANY_SAMPLES:
+            return 0.0
+        above = [sample / reference - 1 for sample in samples if sample > reference]
+        return median(above) / UPPER_QUARTILE if above else 0.0
 
-    def judge(self, test: Probe) -> None:
-        """Set the test's reference and whether it failed; None if there is nothing to compare with."""
-        noise = self.noise(test.kind)
-        test.reference = self.reference(test.kind)
-        # No partner corrects a mistake about a unit measured alone, so a noisy fleet has a lower limit.
-        limit = test.limit = min(self.threshold, 1 - Z * noise) if test.kind in SINGLE else self.threshold
-        test.share = test.value / test.reference if test.value is not None and test.reference else None
-        if test.broken:
-            test.failed = True
-        elif test.share is not None and test.reference:
-            low = min(test.samples) < min(limit - self.margin, 1 - Z_UNSTEADY * noise) * test.reference
-            high = max(test.samples) > (limit + self.margin) * test.reference
-            # One outlier of few samples may be chance; their median ignores it.
-            test.unsteady = low and high and len(test.samples) >= MANY and test.kind in NETWORK
-            test.failed = test.share < limit or test.unsteady
+    def judge(self, tests: Iterable[Probe]) -> None:
+        """Set the tests' reference and whether they failed; None if there is nothing to compare with."""
+        for kind, same in groupby(tests, key=lambda test: test.kind):
+            reference, noise = self.reference(kind), self.noise(kind)
+            # No partner corrects a mistake about a unit measured alone, so a noisy fleet has a lower limit.
+            limit = min(self.threshold, 1 - Z * noise) if kind in SINGLE else self.threshold
+            for test in same:
+                test.reference, test.limit = reference, limit
+                test.share = test.value / reference if test.value is not None and reference else None
+                if test.broken:
+                    test.failed = True
+                elif test.share is not None and reference:
+                    low = min(test.samples) < min(limit - self.margin, 1 - Z_UNSTEADY * noise) * reference
+                    high = max(test.samples) > (limit + self.margin) * reference
+                    # One outlier of few samples may be chance; their median ignores it.
+                    test.unsteady = low and high and len(test.samples) >= MANY and kind in NETWORK
+                    test.failed = test.share < limit or test.unsteady
 
     def borderline(self, test: Probe) -> bool:
         """Return whether noise could have decided: near the limit and measured fewer than three times.
@@ -118,8 +122,8 @@ class Fleet:
     from then on, each network test runs in its own round.
     """
 
-    def __init__(self, options: HuntOptions) -> None:
-        self.options = options
+    def __init__(self, options: HuntOptions, answer: Callable[[Round], Sequence[Answer]]) -> None:
+        self.options, self.answer = options, answer
         self.references = References(options)
         self.random = Random(options.seed)
         self.units = range(options.units)
@@ -132,17 +136,16 @@ class Fleet:
         self._failed_pairs: list[Probe] = []
         self._replayed: dict[int, list[Probe]] = {}
 
-    def test(self, tests: Sequence[Probe]) -> Steps[list[Probe]]:
+    def test(self, tests: Sequence[Probe]) -> list[Probe]:
         """Run tests concurrently, judge them, and measure borderline ones again."""
-        yield from self.run(tests)
-        yield from self.judge(tests)
+        self.run(tests)
+        self.judge(tests)
         return list(tests)
 
-    def run(self, tests: Sequence[Probe], repeat: bool = False) -> Steps[list[Probe]]:
+    def run(self, tests: Sequence[Probe], repeat: bool = False) -> list[Probe]:
         """Run tests concurrently. A repeat does not change the references."""
         for batch in [(test,) for test in tests] if self.serial else [tuple(tests)] if tests else []:
-            answers = yield batch
-            for test, answer in zip(batch, answers, strict=True):
+            for test, answer in zip(batch, self.answer(batch), strict=True):
                 test.number, test.round, test.alone = len(self.tests), len(self.rounds), len(batch) == 1
                 test.take(answer)
                 self.tests.append(test)
@@ -151,15 +154,14 @@ class Fleet:
             self.rounds.append(batch)
         return list(tests)
 
-    def judge(self, tests: Sequence[Probe]) -> Steps[None]:
+    def judge(self, tests: Sequence[Probe]) -> None:
         """Judge tests. Those that noise could have decided are measured again, and the median of all decides."""
         pending = list(tests)
         while pending:
-            for test in pending:
-                self.references.judge(test)
+            self.references.judge(pending)
             pending = [test for test in pending if self.references.borderline(test)]
             for batch in _disjoint(pending):
-                again = yield from self.run([test.again("repeat", 2) for test in batch], repeat=True)
+                again = self.run([test.again("repeat", 2) for test in batch], repeat=True)
                 for test, repeated in zip(batch, again, strict=True):
                     test.take(repeated)
         self._failed_pairs += [test for test in tests if test.failed and test.kind == "pair"]
@@ -198,11 +200,11 @@ class Fleet:
         pairs = [test for test in self.tests if test.kind == "pair" and unit in test.units]
         return {other for test in pairs if test.alone or not alone for other in test.partners(unit)}
 
-    def replay(self, number: int) -> Steps[list[Probe]]:
+    def replay(self, number: int) -> list[Probe]:
         """Run a whole round again, once, and return its tests in the round's order."""
         if number not in self._replayed:
             tests = [test.again("replay", max(MANY, test.count)) for test in self.rounds[number]]
-            self._replayed[number] = yield from self.test(tests)
+            self._replayed[number] = self.test(tests)
         return self._replayed[number]
 
     def find(self, kind: FindingKind, units: Iterable[int], text: str, tests: Iterable[Probe] = ()) -> None:

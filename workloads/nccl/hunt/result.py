@@ -6,10 +6,10 @@ GB/s busbw (decimal), burns in TFLOP/s. A field that does not apply is None, nev
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from statistics import median
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, PlainSerializer
 
@@ -109,11 +109,8 @@ class Probe:
         return tuple(other for other in self.units if other != unit)
 
 
-T = TypeVar("T")
 Round = tuple[Probe, ...]
 """Tests that share no unit and run concurrently."""
-Steps = Generator[Round, Sequence[Answer], T]
-"""A search: yields rounds, receives one Answer per test in the same order, and returns what it found."""
 
 
 class Unit(Part):

@@ -17,7 +17,7 @@ from statistics import median
 from workloads.nccl.hunt.confirm import PARTNERS, Suspect, confirm, explain, find_rails, find_undecided_rails
 from workloads.nccl.hunt.fleet import Fleet
 from workloads.nccl.hunt.options import HuntOptions
-from workloads.nccl.hunt.result import NETWORK, SINGLE, Accused, Answer, Probe, Round, Steps, Verdict
+from workloads.nccl.hunt.result import NETWORK, SINGLE, Accused, Answer, Probe, Round, Verdict
 
 SMALL = 32  # units that are searched by pairs
 ROTATED = 2  # rounds of pairs without --full
@@ -25,30 +25,18 @@ ALL_UP_TO = 4  # most units whose pairs are all measured without --full: three r
 PASSES = 3  # searches of the failures that remain unexplained
 
 
-def play(options: HuntOptions, answer: Callable[[Round], Sequence[Answer]]) -> Verdict:
-    """Run a whole search; `answer` runs a round and returns one answer per test."""
-    steps = hunt(options)
-    try:
-        tests = next(steps)
-        while True:
-            tests = steps.send(answer(tests))
-    except StopIteration as end:
-        verdict: Verdict = end.value
-        return verdict
-
-
-def hunt(options: HuntOptions) -> Steps[Verdict]:
-    """Search the units for faulty ones."""
-    fleet = Fleet(options)
+def hunt(options: HuntOptions, answer: Callable[[Round], Sequence[Answer]]) -> Verdict:
+    """Search the units for faulty ones; `answer` runs a round and returns one answer per test."""
+    fleet = Fleet(options, answer)
     if options.single:
-        yield from _single(fleet)
+        _single(fleet)
     network = [unit for unit in fleet.units if unit not in fleet.accused]
     if len(network) > 1:
-        yield from (_pairs if len(network) <= SMALL else _groups)(fleet, network)
-        yield from _recheck_partners(fleet)
-        yield from find_rails(fleet)
-        yield from find_undecided_rails(fleet)
-        yield from _side_by_side(fleet)
+        (_pairs if len(network) <= SMALL else _groups)(fleet, network)
+        _recheck_partners(fleet)
+        find_rails(fleet)
+        find_undecided_rails(fleet)
+        _side_by_side(fleet)
     return Verdict(
         tests=fleet.tests,
         accused=[fleet.accused[unit] for unit in sorted(fleet.accused)],
@@ -59,37 +47,36 @@ def hunt(options: HuntOptions) -> Steps[Verdict]:
     )
 
 
-def _single(fleet: Fleet) -> Steps[None]:
+def _single(fleet: Fleet) -> None:
     """Test each unit alone: its compute, and the links between its ranks. These verdicts need no partner."""
     for kind in SINGLE if fleet.options.rails > 1 else SINGLE[:1]:
         units = [unit for unit in fleet.units if unit not in fleet.accused]
-        tests = yield from fleet.test([Probe(kind, (unit,), "single", (unit,)) for unit in units])
+        tests = fleet.test([Probe(kind, (unit,), "single", (unit,)) for unit in units])
         for unit, test in zip(units, tests, strict=True):
             if test.failed:
                 fleet.accused[unit] = Accused.of(unit, test.broken or kind, [test])
 
 
-def _recheck_partners(fleet: Fleet) -> Steps[None]:
+def _recheck_partners(fleet: Fleet) -> None:
     """Repeat the tests of verdicts that relied on a partner accused later."""
     for _ in range(len(fleet.accused)):
         accused = fleet.accused.copy()
         for one in accused.values():
-            if all(accused.keys().isdisjoint(partners) for partners in one.partners):
-                continue
-            del fleet.accused[one.unit]
-            failed = [fleet.tests[number] for number in one.tests]
-            yield from confirm(fleet, Suspect([one.unit], failed[0], failed))
+            if any(partner in accused for partners in one.partners for partner in partners):
+                del fleet.accused[one.unit]
+                failed = [fleet.tests[number] for number in one.tests]
+                confirm(fleet, Suspect([one.unit], failed[0], failed))
 
 
-def _side_by_side(fleet: Fleet) -> Steps[None]:
+def _side_by_side(fleet: Fleet) -> None:
     """Check that the fabric carries concurrent tests: repeat one alone that passed in a full round."""
     passed = [
         test for test in fleet.tests if test.stage in ("groups", "pairs") and test.failed is False and not test.alone
     ]
     if not passed or fleet.serial:
         return
-    [alone] = yield from fleet.run([fleet.probe(passed[0].units, "alone", (), 3)])
-    fleet.references.judge(alone)
+    [alone] = fleet.run([fleet.probe(passed[0].units, "alone", (), 3)])
+    fleet.references.judge([alone])
     usual = median(test.value for test in passed if test.value is not None)
     if alone.value is not None and usual < fleet.references.threshold * alone.value:
         text = f"all tests side by side are slow: {usual:.4g} GB/s, and {alone.value:.4g} GB/s for one that runs alone"
@@ -107,7 +94,7 @@ def circle(units: Sequence[int]) -> list[list[tuple[int, int]]]:
     return rounds
 
 
-def _pairs(fleet: Fleet, units: Sequence[int]) -> Steps[None]:
+def _pairs(fleet: Fleet, units: Sequence[int]) -> None:
     """Search by pairs: a unit that passes with no other is suspect, and meets known-good partners."""
     rounds = circle(units)
     if not fleet.options.full and len(units) > ALL_UP_TO:
@@ -117,9 +104,9 @@ def _pairs(fleet: Fleet, units: Sequence[int]) -> Steps[None]:
         # Every hang costs a whole time-out: skip a unit that hung with two partners.
         hung = Counter(unit for test in tests if test.broken == "hang" for unit in test.units)
         here = [pair for pair in pairs if all(hung[unit] < PARTNERS for unit in pair)]
-        tests += yield from fleet.run([fleet.probe(pair, "pairs") for pair in here])
+        tests += fleet.run([fleet.probe(pair, "pairs") for pair in here])
     # Judged together: the first rounds alone have too few results for a reference.
-    yield from fleet.judge(tests)
+    fleet.judge(tests)
     fleet.check_floor("pair")
     if all(test.failed is None for test in tests):
         text = f"{len(tests)} pair has nothing to be compared with: set --floor GB/s, or add a third unit"
@@ -133,29 +120,29 @@ def _pairs(fleet: Fleet, units: Sequence[int]) -> Steps[None]:
         return
     for unit in sorted(suspects):
         own = [test for test in failed if unit in test.units]
-        yield from confirm(fleet, Suspect([unit], own[0], own))
+        confirm(fleet, Suspect([unit], own[0], own))
     for test in failed:
         # A slow pair whose units are both fast with others.
         if fleet.good.issuperset(test.units) and suspects.isdisjoint(test.units):
-            yield from explain(fleet, test)
+            explain(fleet, test)
 
 
-def _groups(fleet: Fleet, units: Sequence[int]) -> Steps[None]:
+def _groups(fleet: Fleet, units: Sequence[int]) -> None:
     """Search by groups."""
     shuffled = list(units)
     fleet.random.shuffle(shuffled)  # neighbors share a switch: groups of neighbors would share its faults
     count = isqrt(len(units) - 1) + 1
     size = ceil(len(units) / count)
-    tests = yield from _first_groups(fleet, [shuffled[i::count] for i in range(count)])
+    tests = _first_groups(fleet, [shuffled[i::count] for i in range(count)])
     for _ in range(PASSES):
         unexplained: dict[int, Probe] = {}
-        for suspect in (yield from _bisect(fleet, tests, size, unexplained)):
-            if not (yield from confirm(fleet, suspect)) and fleet.good.issuperset(suspect.units):
+        for suspect in _bisect(fleet, tests, size, unexplained):
+            if not confirm(fleet, suspect) and fleet.good.issuperset(suspect.units):
                 unexplained[suspect.origin.number] = suspect.origin
         tests = []
         for origin in unexplained.values():
             # An accused unit explains a failed test: the test's other units have passed other tests since.
-            if fleet.accused.keys().isdisjoint(origin.suspects) and (yield from explain(fleet, origin)):
+            if fleet.accused.keys().isdisjoint(origin.suspects) and explain(fleet, origin):
                 tests.append(origin)
         if not tests:
             return
@@ -164,29 +151,29 @@ def _groups(fleet: Fleet, units: Sequence[int]) -> Steps[None]:
         fleet.find("intermittent", test.suspects, text, [test])
 
 
-def _first_groups(fleet: Fleet, groups: Sequence[Sequence[int]]) -> Steps[list[Probe]]:
+def _first_groups(fleet: Fleet, groups: Sequence[Sequence[int]]) -> list[Probe]:
     """Test the first groups. If most fail, repeat one alone to see whether concurrent tests overload the fabric."""
-    tests = yield from fleet.test([fleet.probe(group, "groups") for group in groups])
+    tests = fleet.test([fleet.probe(group, "groups") for group in groups])
     fleet.check_floor("group")
     failed = [test for test in tests if test.failed]
     if 2 * len(failed) <= len(tests):
         return tests
-    [alone] = yield from fleet.test([fleet.probe(failed[0].units, "alone")])
+    [alone] = fleet.test([fleet.probe(failed[0].units, "alone")])
     if alone.failed:
         # With a fault in nearly every group, none is a reference: halve all groups until at most half of them fail.
         while 2 * len(failed) > len(tests) and max(len(test.units) for test in tests) > 3:
             halves = [half for test in tests for half in _parts(test.units, -(-len(test.units) // 2))]
-            tests = yield from fleet.test([fleet.probe(half, "groups") for half in halves])
+            tests = fleet.test([fleet.probe(half, "groups") for half in halves])
             failed = [test for test in tests if test.failed]
         return tests
     fleet.serial = True
     text = f"{len(failed)} of {len(tests)} groups are slow side by side and the first of them is not alone"
     fleet.find("fabric", (), f"{text}: shared links are oversubscribed; tests continue one by one", [alone])
-    rest = yield from fleet.test([fleet.probe(test.units, "groups") for test in failed[1:]])
+    rest = fleet.test([fleet.probe(test.units, "groups") for test in failed[1:]])
     return [*(test for test in tests if not test.failed), alone, *rest]
 
 
-def _bisect(fleet: Fleet, tests: Sequence[Probe], size: int, unexplained: dict[int, Probe]) -> Steps[list[Suspect]]:
+def _bisect(fleet: Fleet, tests: Sequence[Probe], size: int, unexplained: dict[int, Probe]) -> list[Suspect]:
     """Halve the units of failed tests side by side down to single suspects, each with at most one failed pair.
 
     `unexplained` receives the failed tests whose unit, found by halving, does not fail.
@@ -217,7 +204,7 @@ def _bisect(fleet: Fleet, tests: Sequence[Probe], size: int, unexplained: dict[i
             return suspects
         pairs = sum(test.kind == "pair" for test, _ in planned)
         controls = fleet.controls(busy, pairs) if pairs else []
-        yield from fleet.test([*(test for test, _ in planned), *controls])
+        fleet.test([*(test for test, _ in planned), *controls])
         for test, one in planned:
             tested = list(test.suspects)
             rest = one.units[len(tested) :] if one else []
