@@ -30,7 +30,7 @@ class Suspect:
 
 
 def confirm(fleet: Fleet, suspect: Suspect) -> bool:
-    """Return whether this one unit is accused: it fails with two known-good partners, once alone, and passes with none.
+    """Return whether this unit is accused: it fails with two known-good partners, once alone, and passes with none.
 
     Pairs that run side by side share the links above their switches. Sharing slows tests down; it causes neither hangs
     nor wrong data, so a test that broke is not repeated alone.
@@ -39,7 +39,7 @@ def confirm(fleet: Fleet, suspect: Suspect) -> bool:
     fleet.good.discard(unit)  # earlier passes do not count: a flapping link often passes
     for _ in range(TRIES):
         trusted = fleet.trusted()
-        failed = [test for test in suspect.failed if test.kind == "pair" and trusted.issuperset(test.partners(unit))]
+        failed = [test for test in suspect.failed if trusted.issuperset(test.partners(unit))]
         partners = {test.partners(unit) for test in failed}
         if len(partners) >= PARTNERS and any(test.alone or test.broken for test in failed):
             fleet.accused[unit] = Accused.of(unit, _fault_of(failed), failed)
@@ -154,8 +154,10 @@ def find_rails(fleet: Fleet) -> None:
 
 def find_undecided_rails(fleet: Fleet) -> None:
     """Find the slow rail of two units that stay undecided or unjudged, with their other rails as reference."""
+    if fleet.options.rails < ENOUGH:
+        return
     for index, finding in enumerate(fleet.findings):
-        if finding.kind in ("undecided", "unjudged") and len(finding.units) == 2 and fleet.options.rails >= ENOUGH:
+        if finding.kind in ("undecided", "unjudged") and len(finding.units) == 2:
             [tests] = _by_rail(fleet, [tuple(finding.units)])
             fleet.judge(tests)
             if slow := _slow(tests):

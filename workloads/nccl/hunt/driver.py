@@ -39,7 +39,7 @@ DESCRIBED = ("backend", "proves", "notice", "versions")
 
 @dataclass(frozen=True)
 class Report:
-    """Measurement of one rank: seconds per run of each sample (FLOP/s of a burn), and the number of wrong elements."""
+    """Seconds per run of each sample on one rank (FLOP/s of a burn), and the number of wrong elements."""
 
     samples: list[float]
     wrong: int
@@ -213,7 +213,8 @@ class HuntGang(Gang):
             return Answer(broken="hang", detail=f"no answer from {self._named(test.silent)}")
         if test.errors:
             rank, text = next(iter(test.errors.items()))
-            timed_out = all("timed out" in each.lower() or "timeout" in each.lower() for each in test.errors.values())
+            messages = [message.lower() for message in test.errors.values()]
+            timed_out = all("timed out" in message or "timeout" in message for message in messages)
             broken: Broken = "hang" if timed_out else "error"
             return Answer(broken=broken, detail=f"{self._named([rank])}: {text}")
         reports = [test.reports[rank] for rank in test.ranks]
@@ -224,7 +225,8 @@ class HuntGang(Gang):
             samples = tuple(busbw("all_gather", self.options.bytes, max(row), len(test.ranks)) for row in rows)
         wrong = {rank: report.wrong for rank, report in test.reports.items() if report.wrong}
         if wrong:
-            return Answer(samples, "wrong", f"{sum(wrong.values())} wrong elements on {self._named(sorted(wrong))}")
+            where = self._named(sorted(wrong))
+            return Answer(samples, "wrong", f"{sum(wrong.values())} wrong elements on {where}")
         return Answer(samples)
 
     def _named(self, ranks: Iterable[int]) -> str:

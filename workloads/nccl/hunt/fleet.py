@@ -41,7 +41,8 @@ class References:
     def __init__(self, options: HuntOptions) -> None:
         assert options.threshold is not None
         self.threshold, self.floor = options.threshold, options.floor
-        self.margin = self.threshold / 30  # noise may cover this distance; it shrinks with the threshold, as noise does
+        # Noise may cover this distance from the threshold. It shrinks with the threshold, as noise does.
+        self.margin = self.threshold / 30
         self._values: defaultdict[Kind, list[float]] = defaultdict(list)
         self._samples: defaultdict[Kind, list[float]] = defaultdict(list)
         self._broken: Counter[Kind] = Counter()
@@ -177,9 +178,9 @@ class Fleet:
         return Probe("pair" if len(units) == 2 else "group", units, stage, suspects, count=count)
 
     def trusted(self) -> set[int]:
-        """Return known-good units that can confirm others: neither accused, nor of a failed pair of two good units."""
-        failed = [test.units for test in self._failed_pairs if self.good.issuperset(test.units)]
-        return self.good.difference(self.accused, *failed)
+        """Return the known-good units that are neither accused nor in a failed pair of two good units."""
+        disputed = [test.units for test in self._failed_pairs if self.good.issuperset(test.units)]
+        return self.good.difference(self.accused, *disputed)
 
     def known_good(self, without: Collection[int] = (), most: int | None = None) -> list[int]:
         """Return trusted units in random order, so that past partners do not determine future ones."""

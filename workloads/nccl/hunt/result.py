@@ -1,4 +1,4 @@
-"""Types of a hunt, from the cluster to the report: tests, accused units, findings, and the result with all of them.
+"""Types of a hunt, from the cluster to the report: tests, accused units, findings and the result.
 
 A *unit* is what a hunt can accuse: a node, or a single GPU with `--unit rank`. Units count from 0. Bandwidths are in
 GB/s busbw (decimal), burns in TFLOP/s. A field that does not apply is None, never 0.
@@ -173,8 +173,8 @@ class Accused:
             case "intra":
                 then = "check NVLink (nvidia-smi nvlink -s) and the PCIe topology (nvidia-smi topo -m), then replace it"
             case _ if self.rails:
-                rails = ", ".join(f"{rail} ({nic})" if (nic := unit.nic(rail)) else str(rail) for rail in self.rails)
-                then = f"check link, cable and error counters of rail {rails}, then replace the node"
+                named = [f"{rail} ({nic})" if (nic := unit.nic(rail)) else str(rail) for rail in self.rails]
+                then = f"check link, cable and error counters of rail {', '.join(named)}, then replace the node"
             case _ if self.rails == []:
                 checks = "PCIe (lspci -vv, link width), IOMMU and ACS"
                 then = f"each rail alone is healthy: check {checks}, then replace the node"
@@ -227,7 +227,8 @@ class HuntResult(NcclResult, Verdict):
 
 def fields_of(verdict: Verdict, units: Sequence[Unit]) -> dict[str, Any]:
     """Return the fields of a HuntResult that come from a search's verdict."""
-    return {**dict(verdict), "units": list(units), "accused": [one.on(units[one.unit]) for one in verdict.accused]}
+    accused = [one.on(units[one.unit]) for one in verdict.accused]
+    return {**dict(verdict), "units": list(units), "accused": accused}
 
 
 def conclude(verdict: Verdict, units: Sequence[Unit]) -> tuple[Exit, str]:

@@ -70,9 +70,8 @@ def _recheck_partners(fleet: Fleet) -> None:
 
 def _side_by_side(fleet: Fleet) -> None:
     """Check that the fabric carries concurrent tests: repeat one alone that passed in a full round."""
-    passed = [
-        test for test in fleet.tests if test.stage in ("groups", "pairs") and test.failed is False and not test.alone
-    ]
+    concurrent = [test for test in fleet.tests if test.stage in ("groups", "pairs") and not test.alone]
+    passed = [test for test in concurrent if test.failed is False]
     if not passed or fleet.serial:
         return
     [alone] = fleet.run([fleet.probe(passed[0].units, "alone", (), 3)])
@@ -160,7 +159,7 @@ def _first_groups(fleet: Fleet, groups: Sequence[Sequence[int]]) -> list[Probe]:
         return tests
     [alone] = fleet.test([fleet.probe(failed[0].units, "alone")])
     if alone.failed:
-        # With a fault in nearly every group, none is a reference: halve all groups until at most half of them fail.
+        # With a fault in nearly every group, none is a reference: halve them until at most half fail.
         while 2 * len(failed) > len(tests) and max(len(test.units) for test in tests) > 3:
             halves = [half for test in tests for half in _parts(test.units, -(-len(test.units) // 2))]
             tests = fleet.test([fleet.probe(half, "groups") for half in halves])
@@ -220,9 +219,11 @@ def _bisect(fleet: Fleet, tests: Sequence[Probe], size: int, unexplained: dict[i
                     unexplained[one.origin.number] = one.origin
                 continue
             pool += [unit for unit in rest if unit not in pool]
-            # The partner of a single unit was known good, so this is the first of the unit's own failed pairs.
-            own = [test] if len(tested) == 1 and test.failed else []
-            (suspects if len(tested) == 1 else sets).append(Suspect(tested, test, own))
+            if len(tested) == 1:
+                # Its partner was known good, so this is the first of its own failed pairs.
+                suspects.append(Suspect(tested, test, [test] if test.failed else []))
+            else:
+                sets.append(Suspect(tested, test))
     return suspects
 
 
