@@ -46,7 +46,7 @@ def deploy(settings: EksSettings) -> dict[str, Any]:
         raise SettingsError(problems, origin=f"The configuration of stack {pulumi.get_stack()}")
     names, machine = EksNames(pulumi.get_stack(), str(aws.config.region)), EKS_CATALOG[settings.nodes.machine]
     stack = EksStack(settings, machine, names)
-    return cloud_outputs(settings, machine, names.named("ray"), pulumi.Output.secret(stack.kubeconfig), stack.token)
+    return cloud_outputs(settings, machine, names.named("ray"), stack.kubeconfig, stack.token)
 
 
 def region_problems(settings: EksSettings, region: str | None) -> list[Problem]:
@@ -155,5 +155,5 @@ class EksStack(pulumi.ComponentResource):
             cluster_queue=cluster_queue,
             depends_on=[gpu, *plugins, *needs_dns, *operators],
         )
-        self.kubeconfig, self.token = cluster.kubeconfig, Workload("ray", args, inside).token
+        self.kubeconfig, self.token = pulumi.Output.secret(cluster.kubeconfig), Workload("ray", args, inside).token
         self.register_outputs({})

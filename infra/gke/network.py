@@ -1,22 +1,28 @@
 """The networks of a Google Cloud stack: the cluster's, that of the second host NIC, and the RoCE network.
 
-None is open to the internet: nodes have private addresses and reach it through NAT.
+None is open to the internet: nodes have private addresses and reach it through NAT. Pods request NICs with Network
+objects (`fabric: multi-network`) or from the DRANET driver (`fabric: dranet`); the two must not be combined. With
+`fabric: managed-dranet` GKE installs its own driver, and the stack creates neither.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from ipaddress import IPv4Network
 
 import pulumi
 import pulumi_gcp as gcp
 from pulumi import ResourceOptions
+from pulumi_kubernetes.apiextensions import CustomResource
 
 from infra.addresses import GkeAddresses
 from infra.catalog.gcp import MTU
-from infra.gke.pod import GVNIC_NETWORK, rdma_network
+from infra.catalog.pins import DRANET, GKE_NETWORK_API
+from infra.gke.pod import GVNIC_NETWORK, device_mode, rdma_network
 from infra.gke.site import PODS_RANGE, SERVICES_RANGE, Site
 from infra.kubernetes.queue_objects import VISIBILITY_PORT, WEBHOOK_PORT
+from infra.kubernetes.resources import custom_resource, helm_release
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,7 +154,6 @@ class WebhookAccess(pulumi.ComponentResource):
     Without this rule calls to Kueue's webhook time out, and the API server rejects every workload.
 
     Args:
-        network: Id of the cluster's network.
         control_plane: Range of the control plane.
         account: Service account of the nodes that the rule applies to.
     """
@@ -157,18 +162,18 @@ class WebhookAccess(pulumi.ComponentResource):
         self,
         name: str,
         site: Site,
+        opts: ResourceOptions,
         *,
-        network: pulumi.Input[str],
+        network: ClusterNetwork,
         control_plane: IPv4Network,
         account: pulumi.Input[str],
-        opts: ResourceOptions | None = None,
     ) -> None:
         super().__init__("rdma-ray:gke:WebhookAccess", name, {}, opts)
         ports = [str(port) for port in (WEBHOOK_PORT, VISIBILITY_PORT)]
         self.rule = gcp.compute.Firewall(
             name,
             name=site.named("webhooks"),
-            network=network,
+            network=network.network,
             direction="INGRESS",
             source_ranges=[str(control_plane)],
             target_service_accounts=[account],
@@ -176,3 +181,37 @@ class WebhookAccess(pulumi.ComponentResource):
             opts=ResourceOptions(parent=self),
         )
         self.register_outputs({})
+
+
+class DeviceNetworks(pulumi.ComponentResource):
+    """A GKENetworkParamSet and a Network for each additional NIC. Both are cluster-scoped and have the NIC's name.
+
+    Args:
+        networks: Network of each NIC, by the name that pods use (gvnic-1, rdma-0 …).
+    """
+
+    def __init__(self, name: str, networks: Mapping[str, NodeNetwork], opts: ResourceOptions | None = None) -> None:
+        super().__init__("rdma-ray:gke:DeviceNetworks", name, {}, opts)
+        self.networks = [self._network(nic, network) for nic, network in networks.items()]
+        self.register_outputs({"networks": list(networks)})
+
+    def _network(self, nic: str, network: NodeNetwork) -> CustomResource:
+        spec = {"vpc": network.network, "vpcSubnet": network.subnet, "deviceMode": device_mode(nic)}
+        parameters = self._object(f"{nic}-parameters", "GKENetworkParamSet", nic, spec)
+        # The id of an object without a namespace is its name.
+        reference = {"group": "networking.gke.io", "kind": "GKENetworkParamSet", "name": parameters.id}
+        return self._object(nic, "Network", nic, {"type": "Device", "parametersRef": reference})
+
+    def _object(self, name: str, kind: str, nic: str, spec: Mapping[str, object]) -> CustomResource:
+        manifest = {"apiVersion": GKE_NETWORK_API, "kind": kind, "metadata": {"name": nic}, "spec": spec}
+        return custom_resource(name, manifest, ResourceOptions(parent=self))
+
+
+class Dranet(pulumi.ComponentResource):
+    """The open-source DRANET driver, from its Helm chart: it allocates a node's RDMA devices to pods with claims."""
+
+    def __init__(self, name: str, opts: ResourceOptions | None = None) -> None:
+        super().__init__("rdma-ray:gke:Dranet", name, {}, opts)
+        own = ResourceOptions(parent=self)
+        self.release = helm_release(name, DRANET, own)
+        self.register_outputs({"version": DRANET.version})

@@ -1,6 +1,6 @@
-"""Pod requirements on GKE for GPUs and RDMA NICs: multi-networking, DRANET, managed DRANET. Imports no SDK.
+"""Pod requirements on GKE for GPUs and RDMA NICs (multi-networking, DRANET, managed DRANET), and the queue's arguments.
 
-No pod is privileged, shares the host's network or mounts device files from the host.
+No pod is privileged, shares the host's network or mounts device files from the host. This module imports no SDK.
 """
 
 from __future__ import annotations
@@ -9,11 +9,27 @@ import json
 from dataclasses import replace
 from typing import Any, Literal
 
-from infra.catalog.gcp import ACCELERATOR_LABEL, GPU_POOL, POOL_LABEL, SYSTEM_POOL, TOPOLOGY
+from infra.catalog.capacity import GKE_CAPACITIES, longest_wait_s
+from infra.catalog.gcp import (
+    ACCELERATOR_LABEL,
+    FALLBACK_POOL,
+    GPU_POOL,
+    POOL_LABEL,
+    SYSTEM_MAX_NODES,
+    SYSTEM_POOL,
+    TOPOLOGY,
+)
 from infra.catalog.machines import GkeMachine
 from infra.catalog.pins import DEVICE_API
 from infra.fabric import BOOTSTRAP, GPU_TOLERATION, Fabric, GpuPod, Variable, claim_template, whole_node, with_claim
-from infra.kubernetes.queue_objects import TOPOLOGY_ANNOTATION
+from infra.kubernetes.queue_objects import (
+    GPU_FLAVOR,
+    QUEUED_FLAVOR,
+    RESERVED_FLAVOR,
+    TOPOLOGY_ANNOTATION,
+    Flavor,
+    QueueArgs,
+)
 from infra.settings import GkeSettings
 
 SYSTEM_NODES = {POOL_LABEL: SYSTEM_POOL}
@@ -153,7 +169,7 @@ def _pod(settings: GkeSettings, machine: GkeMachine) -> GpuPod:
         selector = {COMPUTE_CLASS_LABEL: COMPUTE_CLASS}
         tolerations.append(_exactly(COMPUTE_CLASS_LABEL, COMPUTE_CLASS))
     elif settings.queue == "kueue":
-        # The labels that Kueue would write into the template (`infra.gke.queue`), so nothing changes. Of two pools
+        # The labels that Kueue would write into the template (`queue_args`), so nothing changes. Of two pools
         # Kueue chooses one, which a selector here would prevent.
         selector = {**selector, POOL_LABEL: GPU_POOL} if settings.nodes.fallback is None else {}
     if "flex-start-queued" in settings.nodes.capacities:
@@ -205,3 +221,40 @@ def _scripted(machine: GkeMachine) -> tuple[Variable, ...]:
         path = f"/usr/local/gib/configs/{machine.nccl_tuner}"
         lines.append(("NCCL_TUNER_CONFIG_PATH", path, "algorithms measured for this machine type"))
     return tuple(Variable(name, value, why, GKE_NCCL) for name, value, why in lines)
+
+
+def queue_args(settings: GkeSettings, machine: GkeMachine) -> QueueArgs:
+    """Return the arguments of the queue.
+
+    The quota of heads is one per CPU node: a head and the other pods there fill a node.
+    """
+    nodes = settings.nodes
+    device_class = DEVICE_CLASSES.get(settings.fabric)
+    queued = any(GKE_CAPACITIES[kind].queued for kind in nodes.capacities)
+    return QueueArgs(
+        system_labels=SYSTEM_NODES,
+        heads=SYSTEM_MAX_NODES,
+        flavors=_flavors(settings),
+        nodes=nodes.max,
+        pod=gpu_pod(settings, machine),
+        nics=machine.nics if device_class else 0,
+        device_class=device_class,
+        topology=TOPOLOGY if chosen_by_topology(settings) else (),
+        # Queued nodes exist when a workload is admitted.
+        wait_s=longest_wait_s("gke", *(kind for kind in nodes.capacities if not GKE_CAPACITIES[kind].queued)),
+        max_run_s=3600 * nodes.max_run_hours if queued and nodes.max_run_hours else None,
+    )
+
+
+def _flavors(settings: GkeSettings) -> tuple[Flavor, ...]:
+    if settings.compute_class:
+        # The class orders the pools; a pod that selects it may select no pool.
+        return (Flavor(name=GPU_FLAVOR, labels={COMPUTE_CLASS_LABEL: COMPUTE_CLASS}),)
+    if settings.nodes.fallback is None:
+        queued = GKE_CAPACITIES[settings.nodes.capacity].queued
+        topology = chosen_by_topology(settings)
+        return (Flavor(name=GPU_FLAVOR, labels={POOL_LABEL: GPU_POOL}, queued=queued, topology=topology),)
+    return (
+        Flavor(name=RESERVED_FLAVOR, labels={POOL_LABEL: GPU_POOL}),
+        Flavor(name=QUEUED_FLAVOR, labels={POOL_LABEL: FALLBACK_POOL}, queued=True),
+    )

@@ -14,16 +14,22 @@ from pulumi import ResourceOptions
 from infra.addresses import gke_addresses
 from infra.catalog.machines import GKE_CATALOG
 from infra.gke.cluster import GkeCluster
-from infra.gke.device_networks import DeviceNetworks, Dranet
 from infra.gke.nccl_installer import NcclInstaller
-from infra.gke.network import ClusterNetwork, GvnicNetwork, NodeNetwork, RdmaNetwork, WebhookAccess
+from infra.gke.network import (
+    ClusterNetwork,
+    DeviceNetworks,
+    Dranet,
+    GvnicNetwork,
+    NodeNetwork,
+    RdmaNetwork,
+    WebhookAccess,
+)
 from infra.gke.node_pools import ComputeClass, GpuPools
-from infra.gke.pod import GVNIC_NETWORK, SYSTEM_NODES, gpu_pod, rdma_network
-from infra.gke.queue import queue_args
+from infra.gke.pod import GVNIC_NETWORK, SYSTEM_NODES, gpu_pod, queue_args, rdma_network
 from infra.gke.site import Site
 from infra.gke.storage import BucketAccess, gcs_folder
 from infra.kubernetes.operators import install_operators
-from infra.kubernetes.pods import HEAD_ACCOUNT, WORKER_ACCOUNT, RayArgs, SharedFolder
+from infra.kubernetes.pods import HEAD_ACCOUNT, WORKER_ACCOUNT, RayArgs
 from infra.kubernetes.workload import Workload
 from infra.outputs import cloud_outputs
 from infra.settings import GkeSettings, Problem, SettingsError
@@ -42,9 +48,7 @@ def deploy(settings: GkeSettings) -> dict[str, Any]:
         raise SettingsError(problems, origin=f"The configuration of stack {pulumi.get_stack()}")
     stack = GkeStack(pulumi.get_stack(), settings)
     machine = GKE_CATALOG[settings.nodes.machine]
-    return cloud_outputs(
-        settings, machine, stack.site.named("ray"), pulumi.Output.secret(stack.kubeconfig), stack.token
-    )
+    return cloud_outputs(settings, machine, stack.site.named("ray"), stack.kubeconfig, stack.token)
 
 
 def project_problems(project: str | None) -> list[Problem]:
@@ -83,49 +87,29 @@ class GkeStack(pulumi.ComponentResource):
         # Children inherit `protect`. If only the cluster had it, the engine would delete the node pools before it
         # reports that the cluster is protected (seen with 3.259.0).
         super().__init__("rdma-ray:gke:GkeStack", name, {}, ResourceOptions(protect=settings.protect))
-        self._own = ResourceOptions(parent=self)
-        self._settings = settings
+        own, machine = ResourceOptions(parent=self), GKE_CATALOG[settings.nodes.machine]
         self.site = site = Site(name, str(gcp.config.project), settings.location)
-        self._machine = GKE_CATALOG[settings.nodes.machine]
-        base_range = IPv4Network(settings.network.base_range)
-        self._addresses = gke_addresses(base_range, settings.nodes.max, self._machine.nics)
-        network = ClusterNetwork("cluster", site, self._addresses, self._own)
-        plane = self._addresses.control_plane
-        cluster = GkeCluster("cluster", settings, site, self._own, network=network, control_plane=plane)
-        # With managed DRANET, GKE creates the networks of the NICs.
-        nics = {} if settings.fabric == "managed-dranet" else self._nics()
-        pools = GpuPools("pool", settings, site, self._own, cluster=cluster, networks=list(nics.values()))
-        self.kubeconfig = cluster.kubeconfig
-        self.token = self._in_cluster(network, cluster, pools, nics)
-        self.register_outputs({})
+        addresses = gke_addresses(IPv4Network(settings.network.base_range), settings.nodes.max, machine.nics)
+        plane = addresses.control_plane
+        network = ClusterNetwork("cluster", site, addresses, own)
+        cluster = GkeCluster("cluster", settings, site, own, network=network, control_plane=plane)
+        # The networks of the additional NICs, by the names that pods use. With managed DRANET, GKE creates them.
+        nics: dict[str, NodeNetwork] = {}
+        if settings.fabric != "managed-dranet":
+            nics[GVNIC_NETWORK] = GvnicNetwork("gvnic", site, addresses.gvnic, own).node_network
+            rdma = RdmaNetwork("rdma", site, machine.network_profile, addresses.rdma, own)
+            nics |= {rdma_network(nic): one for nic, one in enumerate(rdma.node_networks)}
+        pools = GpuPools("pool", settings, site, own, cluster=cluster, networks=list(nics.values()))
 
-    def _nics(self) -> dict[str, NodeNetwork]:
-        """Create the networks of the additional NICs; return them by the names that pods use."""
-        gvnic = GvnicNetwork("gvnic", self.site, self._addresses.gvnic, self._own)
-        rdma = RdmaNetwork("rdma", self.site, self._machine.network_profile, self._addresses.rdma, self._own)
-        return {
-            GVNIC_NETWORK: gvnic.node_network,
-            **{rdma_network(nic): network for nic, network in enumerate(rdma.node_networks)},
-        }
-
-    def _in_cluster(
-        self, network: ClusterNetwork, cluster: GkeCluster, pools: GpuPools, nics: dict[str, NodeNetwork]
-    ) -> pulumi.Output[str]:
-        """Create the resources in the cluster; return Ray's token."""
-        settings, machine = self._settings, self._machine
         provider = kubernetes.Provider(
             "kubernetes",
             kubeconfig=cluster.kubeconfig,
             # Only a new cluster replaces the provider and everything in the cluster; a new address does not.
             cluster_identifier=cluster.resource.id,
-            opts=self._own,
+            opts=own,
         )
-        inside = ResourceOptions(
-            parent=self,
-            providers=[provider],
-            # Children inherit deleted_with: they are deleted with the cluster, so `destroy` needs no API server.
-            deleted_with=cluster.resource,
-        )
+        # Children inherit deleted_with: they are deleted with the cluster, so `destroy` needs no API server.
+        inside = ResourceOptions(parent=self, providers=[provider], deleted_with=cluster.resource)
         NcclInstaller("nccl-rdma-installer", machine, inside)
         drivers: list[pulumi.Resource] = []
         if settings.fabric == "multi-network":
@@ -134,42 +118,32 @@ class GkeStack(pulumi.ComponentResource):
             drivers.append(Dranet("dranet", inside).release)
         if settings.compute_class:
             drivers.append(ComputeClass("compute-class", pools, inside).resource)
-        queue = queue_args(settings, machine) if settings.queue == "kueue" else None
+        queue, webhook_access = None, []
+        if settings.queue == "kueue":
+            queue, nodes = queue_args(settings, machine), cluster.account
+            access = WebhookAccess("webhooks", site, own, network=network, control_plane=plane, account=nodes)
+            webhook_access = [access.rule]
+        # An Indexed Job has no separate head and needs no operator.
+        operated = settings.ray.mode != "indexed-job"
         operators, cluster_queue = install_operators(
             inside,
             node_selector=SYSTEM_NODES,
             depends_on=[cluster.system_pool],
-            webhook_access=[self._webhook_access(network, cluster)] if queue else [],
-            kuberay=settings.ray.mode != "indexed-job",
+            webhook_access=webhook_access,
+            kuberay=operated,
             queue=queue,
         )
+        folder, bucket = None, settings.storage.bucket
+        if bucket is not None:
+            for account in (HEAD_ACCOUNT, WORKER_ACCOUNT) if operated else (WORKER_ACCOUNT,):
+                BucketAccess(bucket, account, own, project=site.project, workload_pool=cluster.workload_pool)
+            folder = gcs_folder(bucket, settings.storage.mount_path)
         args = replace(
-            ray_args(settings, self.site.named("ray")),
-            folder=self._folder(cluster),
+            ray_args(settings, site.named("ray")),
+            folder=folder,
             cluster_queue=cluster_queue,
             max_run_s=queue.max_run_s if queue else None,
             depends_on=[*pools.pools, *drivers, *operators],
         )
-        return Workload("ray", args, inside).token
-
-    def _webhook_access(self, network: ClusterNetwork, cluster: GkeCluster) -> pulumi.Resource:
-        return WebhookAccess(
-            "webhooks",
-            self.site,
-            network=network.network,
-            control_plane=self._addresses.control_plane,
-            account=cluster.account,
-            opts=self._own,
-        ).rule
-
-    def _folder(self, cluster: GkeCluster) -> SharedFolder | None:
-        """Grant the pods access to the bucket; return it as a folder, None without a bucket."""
-        bucket = self._settings.storage.bucket
-        if bucket is None:
-            return None
-        # An Indexed Job has no separate head.
-        with_head = self._settings.ray.mode != "indexed-job"
-        for account in (HEAD_ACCOUNT, WORKER_ACCOUNT) if with_head else (WORKER_ACCOUNT,):
-            pool = cluster.workload_pool
-            BucketAccess(bucket, account, self._own, project=self.site.project, workload_pool=pool)
-        return gcs_folder(bucket, self._settings.storage.mount_path)
+        self.kubeconfig, self.token = pulumi.Output.secret(cluster.kubeconfig), Workload("ray", args, inside).token
+        self.register_outputs({})

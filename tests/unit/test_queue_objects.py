@@ -8,7 +8,7 @@ import pytest
 
 from infra.catalog.machines import CATALOG, EKS_CATALOG, GKE_CATALOG
 from infra.eks import pod as on_eks
-from infra.gke import queue as on_gke
+from infra.gke import pod as on_gke
 from infra.kubernetes.queue_objects import (
     LOCAL_QUEUE,
     MAX_RUN_ANNOTATION,
