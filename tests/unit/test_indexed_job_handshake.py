@@ -11,8 +11,7 @@ import pytest
 
 from infra.kubernetes.indexed_job_pod import exits
 from infra.kubernetes.indexed_job_pod.head import Head
-from infra.kubernetes.indexed_job_pod.link import Link
-from infra.kubernetes.indexed_job_pod.part import OverError
+from infra.kubernetes.indexed_job_pod.part import Link, OverError
 from infra.kubernetes.indexed_job_pod.pod import Pod
 from infra.kubernetes.indexed_job_pod.worker import Worker
 from infra.local.loopback import free_ports

@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from .exits import PEER_LOST, RAY_FAILED, STOPPED, TOO_FEW_NODES
-from .link import ANSWER_S, Link
 from .nodes import NODES_ALIVE_S
-from .part import GRACE_S, OverError, Part
+from .part import ANSWER_S, GRACE_S, Link, OverError, Part
 from .pod import Pod
 
 RAY_START_S = 300.0

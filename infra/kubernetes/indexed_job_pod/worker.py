@@ -11,8 +11,7 @@ import time
 from collections.abc import AsyncIterator
 
 from .exits import HEAD_NOT_FOUND, PEER_LOST, WRONG_TOKEN
-from .link import ANSWER_S, Link
-from .part import OverError, Part
+from .part import ANSWER_S, Link, OverError, Part
 from .pod import Pod
 
 LOOK_S, LOOK_MOST_S = 0.5, 5.0
