@@ -18,10 +18,9 @@ from infra.catalog.machines import EKS_CATALOG, EksMachine
 from infra.eks.addons import BEFORE_NODES, Addons, DevicePlugins
 from infra.eks.autoscaler import Autoscaler, AutoscalerRights
 from infra.eks.cluster import EksCluster
-from infra.eks.egress import egress
 from infra.eks.iam import CNI_POLICIES, NODE_POLICIES, POD_IDENTITY, Role
 from infra.eks.names import SYSTEM_NODES, EksNames
-from infra.eks.network import ClusterNetwork
+from infra.eks.network import ClusterNetwork, egress
 from infra.eks.node_groups import GpuNodes, SystemNodes
 from infra.eks.pod import HEAD_ENVIRONMENT, gpu_pod, queue_args
 from infra.eks.security_groups import EfaSecurityGroup

@@ -75,6 +75,15 @@ class ClusterNetwork(pulumi.ComponentResource):
         self.register_outputs({"network": self.network, "subnet": self.subnet})
 
 
+def _subnet(
+    name: str, site: Site, purpose: str, network: gcp.compute.Network, cidr: IPv4Network, opts: ResourceOptions
+) -> gcp.compute.Subnetwork:
+    own_name, region = site.named(purpose), site.region
+    return gcp.compute.Subnetwork(
+        name, name=own_name, network=network.id, region=region, ip_cidr_range=str(cidr), opts=opts
+    )
+
+
 class GvnicNetwork(pulumi.ComponentResource):
     """Network of the second host NIC: open between the nodes, closed to everything else."""
 
@@ -84,14 +93,7 @@ class GvnicNetwork(pulumi.ComponentResource):
         super().__init__("rdma-ray:gke:GvnicNetwork", name, {}, opts)
         own = ResourceOptions(parent=self)
         network = gcp.compute.Network(name, name=site.named("gvnic"), auto_create_subnetworks=False, mtu=MTU, opts=own)
-        subnet = gcp.compute.Subnetwork(
-            name,
-            name=site.named(GVNIC_NETWORK),
-            network=network.id,
-            region=site.region,
-            ip_cidr_range=str(cidr),
-            opts=own,
-        )
+        subnet = _subnet(name, site, GVNIC_NETWORK, network, cidr, own)
         gcp.compute.Firewall(
             name,
             name=site.named("gvnic-internal"),
@@ -132,15 +134,7 @@ class RdmaNetwork(pulumi.ComponentResource):
             opts=own,
         )
         subnets = [
-            gcp.compute.Subnetwork(
-                f"{name}-{nic}",
-                name=site.named(rdma_network(nic)),
-                network=network.id,
-                region=site.region,
-                ip_cidr_range=str(cidr),
-                opts=own,
-            )
-            for nic, cidr in enumerate(cidrs)
+            _subnet(f"{name}-{nic}", site, rdma_network(nic), network, cidr, own) for nic, cidr in enumerate(cidrs)
         ]
         self.node_networks = [NodeNetwork(network=network.name, subnet=subnet.name) for subnet in subnets]
         self.register_outputs({"network": network.name, "subnets": [subnet.name for subnet in subnets]})

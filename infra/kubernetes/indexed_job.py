@@ -18,6 +18,7 @@ from infra.kubernetes.pods import (
     WORKER_ACCOUNT,
     RayArgs,
     folder_preparation,
+    headless_service_spec,
     indexed_job_spec,
     node_wait_s,
     one_pod_per_node,
@@ -49,14 +50,9 @@ def head_service_spec(args: RayArgs) -> dict[str, Any]:
     It selects pod 0 only, so `kubectl port-forward` reaches no other pod. Since Kubernetes 1.28 the index is a label of
     every pod of an Indexed Job.
     """
+    pod_0 = {**args.labels, "batch.kubernetes.io/job-completion-index": "0"}
     ports = {"dashboard": DASHBOARD_PORT, "client": CLIENT_PORT, "gcs-server": GCS_PORT}
-    return {
-        "clusterIP": "None",
-        "selector": {**args.labels, "batch.kubernetes.io/job-completion-index": "0"},
-        # The other pods look for the head before it is ready: it becomes ready when they have joined.
-        "publishNotReadyAddresses": True,
-        "ports": [{"name": name, "port": port} for name, port in ports.items()],
-    }
+    return headless_service_spec(pod_0, **ports)
 
 
 def job_spec(args: RayArgs) -> dict[str, Any]:

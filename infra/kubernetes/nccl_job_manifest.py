@@ -20,6 +20,7 @@ from infra.kubernetes.pods import (
     NCCL_JOB_POD,
     NO_EVICTION,
     SCRIPTS,
+    headless_service_spec,
     indexed_job_spec,
     one_pod_per_node,
     script_files,
@@ -111,9 +112,7 @@ def ssh(job: NcclJob) -> str:
 
 def as_yaml(objects: Sequence[Mapping[str, Any]]) -> str:
     """Return the objects as one YAML stream for `kubectl apply -f -`."""
-    return yaml.dump_all(
-        [_blocks(each) for each in objects], Dumper=_Dumper, sort_keys=False, width=110, explicit_start=True
-    )
+    return yaml.dump_all(objects, Dumper=_Dumper, sort_keys=False, width=110, explicit_start=True)
 
 
 def _claim_templates(job: NcclJob) -> list[dict[str, Any]]:
@@ -137,13 +136,7 @@ def _network_policy(job: NcclJob) -> dict[str, Any]:
 
 
 def _service(job: NcclJob) -> dict[str, Any]:
-    """Return the headless Service that gives every pod its host name, ready or not: pods resolve names early."""
-    spec = {
-        "clusterIP": "None",
-        "selector": job.labels,
-        "publishNotReadyAddresses": True,
-        "ports": [{"name": "ssh", "port": SSH_PORT}],
-    }
+    spec = headless_service_spec(job.labels, ssh=SSH_PORT)
     return {"apiVersion": "v1", "kind": "Service", "metadata": _metadata(job), "spec": spec}
 
 
@@ -242,10 +235,6 @@ def _metadata(job: NcclJob, name: str | None = None) -> dict[str, Any]:
     return {"name": name or job.name, "namespace": NAMESPACE, "labels": {OWNER_LABEL: job.name}}
 
 
-class _Block(str):
-    """Text that YAML writes as a block, line by line."""
-
-
 class _Dumper(yaml.SafeDumper):
     """Dumper that writes scripts as blocks and repeats an object instead of using an alias."""
 
@@ -253,14 +242,8 @@ class _Dumper(yaml.SafeDumper):
         return True
 
 
-_Dumper.add_representer(
-    _Block, lambda dumper, text: dumper.represent_scalar("tag:yaml.org,2002:str", str(text), style="|")
-)
+def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
 
 
-def _blocks(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {key: _blocks(inner) for key, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [_blocks(inner) for inner in value]
-    return _Block(value) if isinstance(value, str) and "\n" in value else value
+_Dumper.add_representer(str, _text)

@@ -190,6 +190,19 @@ def one_pod_per_node(labels: Mapping[str, str]) -> dict[str, Any]:
     return {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
 
 
+def headless_service_spec(selector: Mapping[str, str], **ports: int) -> dict[str, Any]:
+    """Return the spec of the headless Service that gives the pods of a Job their host names.
+
+    Names resolve before the pods are ready, because a pod becomes ready when it has found the others.
+    """
+    return {
+        "clusterIP": "None",
+        "selector": dict(selector),
+        "publishNotReadyAddresses": True,
+        "ports": [{"name": name, "port": port} for name, port in ports.items()],
+    }
+
+
 def indexed_job_spec(container: str, nodes: int) -> dict[str, Any]:
     """Return the part of a Job's spec that Indexed Job and NCCL Job share: `nodes` pods that run once, together.
 
