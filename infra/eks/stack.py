@@ -139,20 +139,9 @@ class EksStack(pulumi.ComponentResource):
             folder = fsx_folder(storage, volume.name)
         # Operators and the pods of an Indexed Job find Services by name, which needs this add-on.
         dns = addons["coredns"]
-        operators, cluster_queue = install_operators(
-            inside,
-            node_selector=SYSTEM_NODES,
-            depends_on=[system, dns],
-            kuberay=settings.ray.mode != "indexed-job",
-            queue=queue_args(settings, machine) if settings.queue == "kueue" else None,
-            mirror=mirror,
-        )
         needs_dns = [dns] if settings.ray.mode == "indexed-job" else []
-        args = replace(
-            ray_args(settings, names.named("ray")),
-            folder=folder,
-            cluster_queue=cluster_queue,
-            depends_on=[gpu, *plugins, *needs_dns, *operators],
-        )
+        args = replace(ray_args(settings, names.named("ray")), folder=folder, depends_on=[gpu, *plugins, *needs_dns])
+        queue = queue_args(settings, machine) if settings.queue == "kueue" else None
+        args = install_operators(args, inside, depends_on=[system, dns], queue=queue, mirror=mirror)
         self.kubeconfig, self.token = pulumi.Output.secret(cluster.kubeconfig), Workload("ray", args, inside).token
         self.register_outputs({})

@@ -123,27 +123,15 @@ class GkeStack(pulumi.ComponentResource):
             queue, nodes = queue_args(settings, machine), cluster.account
             access = WebhookAccess("webhooks", site, own, network=network, control_plane=plane, account=nodes)
             webhook_access = [access.rule]
-        # An Indexed Job has no separate head and needs no operator.
-        operated = settings.ray.mode != "indexed-job"
-        operators, cluster_queue = install_operators(
-            inside,
-            node_selector=SYSTEM_NODES,
-            depends_on=[cluster.system_pool],
-            webhook_access=webhook_access,
-            kuberay=operated,
-            queue=queue,
-        )
         folder, bucket = None, settings.storage.bucket
         if bucket is not None:
-            for account in (HEAD_ACCOUNT, WORKER_ACCOUNT) if operated else (WORKER_ACCOUNT,):
+            # An Indexed Job has no separate head.
+            for account in (WORKER_ACCOUNT,) if settings.ray.mode == "indexed-job" else (HEAD_ACCOUNT, WORKER_ACCOUNT):
                 BucketAccess(bucket, account, own, project=site.project, workload_pool=cluster.workload_pool)
             folder = gcs_folder(bucket, settings.storage.mount_path)
-        args = replace(
-            ray_args(settings, site.named("ray")),
-            folder=folder,
-            cluster_queue=cluster_queue,
-            max_run_s=queue.max_run_s if queue else None,
-            depends_on=[*pools.pools, *drivers, *operators],
+        args = replace(ray_args(settings, site.named("ray")), folder=folder, depends_on=[*pools.pools, *drivers])
+        args = install_operators(
+            args, inside, depends_on=[cluster.system_pool], webhook_access=webhook_access, queue=queue
         )
         self.kubeconfig, self.token = pulumi.Output.secret(cluster.kubeconfig), Workload("ray", args, inside).token
         self.register_outputs({})

@@ -13,6 +13,7 @@ from infra.kubernetes.pods import (
     DASHBOARD_PORT,
     GCS_PORT,
     INDEXED_JOB_POD,
+    JOB_INDEX,
     METRICS_PORT,
     SCRIPTS,
     WORKER_ACCOUNT,
@@ -47,10 +48,9 @@ def scripts(args: RayArgs) -> str:
 def head_service_spec(args: RayArgs) -> dict[str, Any]:
     """Return the spec of the headless Service that gives pod 0 its host name.
 
-    It selects pod 0 only, so `kubectl port-forward` reaches no other pod. Since Kubernetes 1.28 the index is a label of
-    every pod of an Indexed Job.
+    It selects pod 0 only, so `kubectl port-forward` reaches no other pod.
     """
-    pod_0 = {**args.labels, "batch.kubernetes.io/job-completion-index": "0"}
+    pod_0 = {**args.labels, JOB_INDEX: "0"}
     ports = {"dashboard": DASHBOARD_PORT, "client": CLIENT_PORT, "gcs-server": GCS_PORT}
     return headless_service_spec(pod_0, **ports)
 

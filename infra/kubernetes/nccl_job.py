@@ -13,9 +13,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from infra.catalog.capacity import MAX_RUN_HOURS
 from infra.catalog.pins import EFA_NCCL_TESTS_IMAGE, GIB_DIAGNOSTIC_IMAGE
 from infra.fabric import GpuPod
-from infra.kubernetes.pods import NAMESPACE, SCRIPTS, node_wait_s
+from infra.kubernetes.pods import JOB_INDEX, NAMESPACE, SCRIPTS, node_wait_s
 from infra.kubernetes.queue_objects import LOCAL_QUEUE
 from infra.plan import plan
 from infra.settings import LocalSettings, Settings
@@ -23,11 +24,8 @@ from infra.settings import LocalSettings, Settings
 JOB_NAME = "batch.kubernetes.io/job-name"
 """Label of every pod of a Job (Kubernetes docs, concepts/workloads/controllers/job; since 1.27)."""
 
-JOB_INDEX = "batch.kubernetes.io/job-completion-index"
-"""Label with a pod's index (the same page; since 1.28)."""
-
-MAX_RUN_S = 604_800
-"""Longest run of queued nodes, seven days (GKE docs provisioningrequest, 2026-04-08)."""
+MAX_RUN_S = 3600 * MAX_RUN_HOURS
+"""Longest run of queued nodes (GKE docs provisioningrequest, 2026-04-08)."""
 
 HOST_NAME_ROOM = 64
 """Maximum length of a host name in Linux; a pod with a longer FQDN does not start (Kubernetes docs,

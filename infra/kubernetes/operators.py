@@ -13,6 +13,7 @@ finalizers. Kueue's CRDs are templates of the chart: they are deleted with the r
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pulumi
@@ -21,41 +22,41 @@ from pulumi import ResourceOptions
 
 from infra.catalog.pins import KUBERAY, KUEUE, KUEUE_TAG
 from infra.kubernetes import queue_objects as objects
-from infra.kubernetes.pods import KUBERAY_NAMESPACE
+from infra.kubernetes.pods import KUBERAY_NAMESPACE, RayArgs
 from infra.kubernetes.queue_objects import KUEUE_NAMESPACE, QueueArgs
 from infra.kubernetes.resources import custom_resource, helm_release, mirrored
 
 
 def install_operators(
+    args: RayArgs,
     opts: ResourceOptions,
     *,
-    node_selector: Mapping[str, str],
     depends_on: Sequence[pulumi.Resource],
     webhook_access: Sequence[pulumi.Resource] = (),
-    kuberay: bool,
     queue: QueueArgs | None,
     mirror: str | None = None,
-) -> tuple[list[pulumi.Resource], pulumi.Resource | None]:
-    """Install the operators and create the queue; return the releases that Ray needs, and the ClusterQueue, if any.
+) -> RayArgs:
+    """Install the operators on the head's nodes and create the queue; return the arguments of their workload.
 
     Args:
-        node_selector: Nodes that the operators run on.
         depends_on: Resources that the operators need to become ready: nodes, and DNS.
         webhook_access: Resources that the control plane needs to call Kueue's webhook.
-        kuberay: Whether the workload needs KubeRay.
         queue: The queue to create with Kueue; None for neither.
         mirror: Registry of the operators' images; None for their own registries.
     """
+    nodes = args.head_selector
     releases: list[pulumi.Resource] = []
-    if kuberay:
-        releases.append(KubeRay("kuberay", node_selector, depends_on, opts, mirror=mirror).release)
+    if args.settings.ray.mode != "indexed-job":
+        releases.append(KubeRay("kuberay", nodes, depends_on, opts, mirror=mirror).release)
+    args = replace(args, depends_on=[*args.depends_on, *releases])
     if queue is None:
-        return releases, None
+        return args
     # KubeRay first: Kueue's webhook for Ray's kinds answers only after their CRDs are installed, and until then the API
     # server rejects every object of these kinds.
     needs = [*depends_on, *webhook_access, *releases]
-    kueue = Kueue("kueue", queue, node_selector, needs, opts, mirror=mirror)
-    return releases, Queues("queue", queue, opts, release=kueue.release).cluster_queue
+    kueue = Kueue("kueue", queue, nodes, needs, opts, mirror=mirror)
+    queues = Queues("queue", queue, opts, release=kueue.release)
+    return replace(args, cluster_queue=queues.cluster_queue, max_run_s=queue.max_run_s)
 
 
 class KubeRay(pulumi.ComponentResource):

@@ -24,6 +24,9 @@ TOKEN_KEY = "auth_token"
 JOB_LABEL = "rdma-ray/job"
 """Label of every pod of a RayJob or an Indexed Job. A RayJob's pods need it: its cluster has a random name."""
 
+JOB_INDEX = "batch.kubernetes.io/job-completion-index"
+"""Label with the index of a pod of an Indexed Job (Kubernetes docs, concepts/workloads/controllers/job; since 1.28)."""
+
 KUBERAY_NAMESPACE = "kuberay-system"
 KUBERAY_LABELS = {"app.kubernetes.io/name": "kuberay-operator"}
 """Labels of the operator's pods (KubeRay chart, 002c26b0)."""

@@ -11,8 +11,9 @@ from collections.abc import Iterator, Mapping
 
 import pytest
 
-from infra.kubernetes.nccl_job import JOB_INDEX, JOB_NAME, Sweep, nccl_job
+from infra.kubernetes.nccl_job import JOB_NAME, Sweep, nccl_job
 from infra.kubernetes.nccl_job_manifest import key_secret
+from infra.kubernetes.pods import JOB_INDEX
 from infra.settings import parse
 from tests.kubernetes import stack_objects
 from tests.kubernetes.queries import GPU, RAY, WITHIN_S, is_ready, name, pods, unresolved
