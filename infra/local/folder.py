@@ -97,9 +97,8 @@ class ClusterFolder:
     def write_token(self, token: str) -> None:
         """Write the token; no other user can read it at any moment."""
         self.token.unlink(missing_ok=True)
-        descriptor = os.open(self.token, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "w") as file:
-            file.write(token)
+        self.token.touch(mode=0o600, exist_ok=False)
+        self.token.write_text(token)
 
     def discard(self) -> None:
         """Undo `make` after a head failed to start; results of an earlier head in this cluster stay."""

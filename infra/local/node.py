@@ -13,9 +13,10 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import psutil
+
 from infra.local import guard, processes
 from infra.local.folder import ClusterFolder
-from infra.local.processes import ProcessId
 
 PROJECT = Path(__file__).resolve().parents[2]
 _START_TIMEOUT_S = 120.0
@@ -34,26 +35,33 @@ class SlowNodeError(NodeError):
 
 @dataclass(frozen=True)
 class Node:
-    """A running node: its unique id, and the process of its guard."""
+    """A node: its unique id, and the identity of its guard, which ends with Ray's processes.
+
+    The system reuses process ids. With the start time (`started`, seconds since the epoch, as the system reports it) an
+    id names one process forever.
+    """
 
     id: str
     pid: int
     started: float
 
-    @property
-    def guard(self) -> ProcessId:
-        """Identity of its guard."""
-        return ProcessId(self.pid, self.started)
-
-    def alive(self) -> bool:
-        """Return whether the node runs; its guard ends with Ray's processes."""
-        return self.guard.alive()
+    def guard(self) -> psutil.Process | None:
+        """Return the guard if it runs; a zombie or a later process with the same id does not count."""
+        try:
+            process = psutil.Process(self.pid)
+            # Both times come from the same clock, to within its resolution of a hundredth of a second.
+            same = abs(process.create_time() - self.started) <= 0.05
+            return process if same and process.status() != psutil.STATUS_ZOMBIE else None
+        except psutil.NoSuchProcess:
+            return None
 
 
 def start(
     folder: ClusterFolder,
     name: str,
     *,
+    address: str,
+    agent_port: int,
     ray_arguments: list[str],
     environment: dict[str, str],
     ready: Callable[[], bool],
@@ -68,60 +76,52 @@ def start(
     Raises:
         NodeError: The node ended or did not become ready in two minutes. No process and no file of it remains.
     """
-    _end_named(folder, name)
     place = folder.node(name)
-    shutil.rmtree(place, ignore_errors=True)
-    place.mkdir(parents=True, mode=0o700)
-    own_id = node_id or f"{name}-{secrets.token_hex(4)}"
-    # `-m ray.scripts.scripts` instead of `ray`: a script's first line names the interpreter by its real path.
-    argv = [str(folder.python), "-m", "ray.scripts.scripts", "start", "--block", f"--node-name={name}"]
-    argv += [f"--temp-dir={place}", *ray_arguments]
-    env = _environment(folder, f"{folder.key}/{own_id}") | environment
-    with (place / "guard.log").open("ab") as log:
-        watcher = subprocess.Popen(
-            [sys.executable, "-m", "infra.local.guard", str(place), *argv],
-            cwd=PROJECT,
-            env=env,
-            stdin=subprocess.PIPE,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-        )
-    assert watcher.stdin is not None
-    committed = False
-    try:
-        node = Node(own_id, *ProcessId.of(watcher.pid))
-        _wait_until(ready, watcher, place, name)
-        (place / "process.json").write_text(json.dumps(asdict(node)))
-        watcher.stdin.write(guard.COMMIT)
-        watcher.stdin.flush()
-        committed = True
-        return node
-    except SlowNodeError:
-        if attempts == 1:
-            raise
-    finally:
-        # If the pipe closes before the commit, the guard takes the node down.
-        watcher.stdin.close()
-        if not committed:
-            watcher.wait(timeout=_END_TIMEOUT_S)
-            shutil.rmtree(place, ignore_errors=True)
-    return start(
-        folder,
-        name,
-        ray_arguments=ray_arguments,
-        environment=environment,
-        ready=ready,
-        node_id=node_id,
-        attempts=attempts - 1,
-    )
+    while True:
+        _end_named(folder, name)
+        place.mkdir(parents=True, mode=0o700)
+        own_id = node_id or f"{name}-{secrets.token_hex(4)}"
+        # `-m ray.scripts.scripts` instead of `ray`: a script's first line names the interpreter by its real path.
+        argv = [str(folder.python), "-m", "ray.scripts.scripts", "start", "--block", f"--node-name={name}"]
+        argv += [f"--temp-dir={place}", f"--node-ip-address={address}", f"--dashboard-agent-listen-port={agent_port}"]
+        # By default Ray takes ports of workers from a fixed range, which two nodes of one machine would share.
+        argv += ["--min-worker-port=0", "--max-worker-port=0"]
+        argv += ["--num-gpus=0", "--object-store-memory=200000000", "--disable-usage-stats", *ray_arguments]
+        with (place / "guard.log").open("ab") as log:
+            watcher = subprocess.Popen(
+                [sys.executable, "-m", "infra.local.guard", str(place), *argv],
+                cwd=PROJECT,
+                env=_environment(folder, f"{folder.key}/{own_id}") | environment,
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        assert watcher.stdin is not None
+        committed = False
+        try:
+            node = Node(own_id, watcher.pid, psutil.Process(watcher.pid).create_time())
+            _wait_until(ready, watcher, place, name)
+            (place / "process.json").write_text(json.dumps(asdict(node)))
+            watcher.stdin.write(guard.COMMIT)
+            watcher.stdin.flush()
+            committed = True
+            return node
+        except SlowNodeError:
+            attempts -= 1
+            if not attempts:
+                raise
+        finally:
+            # If the pipe closes before the commit, the guard takes the node down.
+            watcher.stdin.close()
+            if not committed:
+                watcher.wait(timeout=_END_TIMEOUT_S)
+                shutil.rmtree(place, ignore_errors=True)
 
 
 def end(folder: ClusterFolder, name: str, node: Node) -> None:
     """End this node and remove its folder; a node that has ended already is no error."""
-    guardian = node.guard.process()
-    if guardian is not None:
-        processes.end([guardian], grace_s=_END_TIMEOUT_S)
+    processes.end(filter(None, [node.guard()]), grace_s=_END_TIMEOUT_S)
     processes.end_marked(f"{folder.key}/{node.id}")
     place = folder.node(name)
     if _recorded(place) in (None, node):
@@ -152,9 +152,8 @@ def _wait_until(ready: Callable[[], bool], watcher: subprocess.Popen[bytes], pla
             kind = SlowNodeError if _TOO_SLOW in tail else NodeError
             raise kind(f"Ray node {name} ended while it started. The end of its log:\n{tail}")
         if time.monotonic() > deadline:
-            raise NodeError(
-                f"Ray node {name} was not ready after {_START_TIMEOUT_S:.0f} s. The end of its log:\n{_tail(place)}"
-            )
+            late = f"Ray node {name} was not ready after {_START_TIMEOUT_S:.0f} s"
+            raise NodeError(f"{late}. The end of its log:\n{_tail(place)}")
         time.sleep(0.2)
 
 
@@ -172,7 +171,7 @@ def _recorded(place: Path) -> Node | None:
 
 
 def _end_named(folder: ClusterFolder, name: str) -> None:
-    node = _recorded(folder.node(name))
-    if node is not None:
+    if node := _recorded(folder.node(name)):
         end(folder, name, node)
     processes.end_marked(f"{folder.key}/{name}-")
+    shutil.rmtree(folder.node(name), ignore_errors=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import secrets
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from pulumi.dynamic import (
     CheckFailure,
@@ -37,9 +37,7 @@ class _NodeProvider(ResourceProvider):
 
     def read(self, id_: str, props: Properties) -> ReadResult:
         """Report a dead node as deleted, so that `refresh` shows the drift and the next `up` recreates the node."""
-        if not _node(id_, props).alive():
-            return ReadResult("", {})
-        return ReadResult(id_, props)
+        return ReadResult(id_, props) if _node(id_, props).guard() else ReadResult("", {})
 
     def delete(self, id_: str, props: Properties) -> None:
         """End the processes of this node."""
@@ -55,21 +53,15 @@ class RayHeadProvider(_NodeProvider):
 
     def check(self, _olds: Properties, news: Properties) -> CheckResult:
         """Reject a Ray version that this environment cannot start."""
-        failures: list[CheckFailure] = []
         installed = loopback.ray_version()
-        if installed != news["rayVersion"]:
-            failures.append(
-                CheckFailure(
-                    "rayVersion",
-                    f"ray.version is {news['rayVersion']}, but the environment has Ray {installed or 'not installed'}; "
-                    + (
-                        f"set ray.version to {installed}, or change the pin in pyproject.toml and run 'make lock'"
-                        if installed
-                        else "run 'make setup', which installs what the local stack needs"
-                    ),
-                )
-            )
-        return CheckResult(news, failures)
+        if installed == news["rayVersion"]:
+            return CheckResult(news, [])
+        reason = f"ray.version is {news['rayVersion']}, but the environment has Ray {installed or 'not installed'}; "
+        if installed:
+            reason += f"set ray.version to {installed}, or change the pin in pyproject.toml and run 'make lock'"
+        else:
+            reason += "run 'make setup', which installs what the local stack needs"
+        return CheckResult(news, [CheckFailure("rayVersion", reason)])
 
     def diff(self, _id: str, olds: Properties, news: Properties) -> DiffResult:
         """Replace the head, and with it the whole cluster, on every change."""
@@ -86,12 +78,10 @@ class RayHeadProvider(_NodeProvider):
         folder.write_token(token)
         try:
             with folder.start_alone():
-                node, reached = _start_head(folder, props["name"], token)
+                return _start_head(folder, {**props, "token": token})
         except BaseException:
             folder.discard()
             raise
-        outputs = {"token": token, "tokenFile": str(folder.token), "storage": str(folder.storage)}
-        return CreateResult(node.id, props | reached | outputs | _process(node))
 
     def delete(self, id_: str, props: Properties) -> None:
         """End the head and every other process of the cluster, and remove the cluster's folder."""
@@ -104,52 +94,38 @@ class RayWorkerProvider(_NodeProvider):
     pid, started.
     """
 
-    _REPLACED_BY: ClassVar = ("folder", "name", "position", "headId", "headAddress")
-
     def diff(self, _id: str, olds: Properties, news: Properties) -> DiffResult:
         """Replace the node with its head; restart it in place on another number of CPUs."""
-        replaces = [key for key in self._REPLACED_BY if olds.get(key) != news.get(key)]
+        identity = ("folder", "name", "position", "headId", "headAddress")
+        replaces = [key for key in identity if olds.get(key) != news.get(key)]
         changed = bool(replaces) or olds.get("cpus") != news.get("cpus")
         return DiffResult(changes=changed, replaces=replaces, delete_before_replace=True)
 
     def create(self, props: Properties) -> CreateResult:
         """Start the node and wait until the head reports it as alive."""
-        node, outputs = _start_worker(props)
-        return CreateResult(node.id, outputs)
+        return _start_worker(props)
 
     def update(self, id_: str, _olds: Properties, news: Properties) -> UpdateResult:
         """Restart the node with its new number of CPUs; it keeps its id, and the cluster its head."""
-        _, outputs = _start_worker(news, node_id=id_)
-        return UpdateResult(outputs)
+        return UpdateResult(_start_worker(news, node_id=id_).outs)
 
 
-# By default Ray takes ports of workers from a fixed range, which two nodes of one machine would share; 0 is any port.
-_NODE_ARGUMENTS = [
-    "--min-worker-port=0",
-    "--max-worker-port=0",
-    "--object-store-memory=200000000",
-    "--disable-usage-stats",
-]
-
-
-def _start_head(folder: ClusterFolder, name: str, token: str) -> tuple[Node, Properties]:
-    address = node_address(0)
+def _start_head(folder: ClusterFolder, props: Properties) -> CreateResult:
+    name, token, address = props["name"], props["token"], node_address(0)
     dashboard, gcs, client, agent, autoscaler_metrics, dashboard_metrics = free_ports(6, preferred=DASHBOARD_PORT)
     jobs = f"http://127.0.0.1:{dashboard}"
     node = ray_node.start(
         folder,
         name,
+        address=address,
+        agent_port=agent,
         ray_arguments=[
             "--head",
-            f"--node-ip-address={address}",
             f"--port={gcs}",
             "--num-cpus=0",
-            "--num-gpus=0",
             "--dashboard-host=127.0.0.1",
             f"--dashboard-port={dashboard}",
-            f"--dashboard-agent-listen-port={agent}",
             f"--ray-client-server-port={client}",
-            *_NODE_ARGUMENTS,
         ],
         # The defaults are fixed ports, which a second stack on this machine could not bind.
         environment={
@@ -163,35 +139,28 @@ def _start_head(folder: ClusterFolder, name: str, token: str) -> tuple[Node, Pro
         ),
     )
     reached = {"address": f"{address}:{gcs}", "dashboard": jobs, "jobs": jobs, "client": f"ray://{address}:{client}"}
-    return node, reached
+    files = {"tokenFile": str(folder.token), "storage": str(folder.storage)}
+    return CreateResult(node.id, {**props, **reached, **files, "pid": node.pid, "started": node.started})
 
 
-def _start_worker(props: Properties, *, node_id: str | None = None) -> tuple[Node, Properties]:
-    folder = _folder(props)
-    name, jobs = props["name"], props["jobs"]
-    cpus = int(props["cpus"])
+def _start_worker(props: Properties, *, node_id: str | None = None) -> CreateResult:
+    folder, name, jobs, cpus = _folder(props), props["name"], props["jobs"], int(props["cpus"])
     address = node_address(int(props["position"]))
-    (agent_port,) = free_ports(1)
     token = folder.token.read_text()
     before = loopback.alive_nodes(jobs, token).get(name)
     node = ray_node.start(
         folder,
         name,
-        ray_arguments=[
-            f"--address={props['headAddress']}",
-            f"--node-ip-address={address}",
-            f"--num-cpus={cpus}",
-            "--num-gpus=0",
-            f"--dashboard-agent-listen-port={agent_port}",
-            *_NODE_ARGUMENTS,
-        ],
+        address=address,
+        agent_port=free_ports(1)[0],
+        ray_arguments=[f"--address={props['headAddress']}", f"--num-cpus={cpus}"],
         # Without it, parts of Ray connect to any Ray on this machine, and there may be several.
         environment={"RAY_ADDRESS": props["headAddress"]},
         # Ray reports a killed node as alive for a while, so wait for a new node id.
         ready=lambda: loopback.alive_nodes(jobs, token).get(name, before) != before,
         node_id=node_id,
     )
-    return node, props | {"cpus": cpus, "address": address} | _process(node)
+    return CreateResult(node.id, {**props, "cpus": cpus, "address": address, "pid": node.pid, "started": node.started})
 
 
 def _folder(props: Properties) -> ClusterFolder:
@@ -200,7 +169,3 @@ def _folder(props: Properties) -> ClusterFolder:
 
 def _node(id_: str, props: Properties) -> Node:
     return Node(id_, int(props["pid"]), float(props["started"]))
-
-
-def _process(node: Node) -> Properties:
-    return {"pid": node.pid, "started": node.started}

@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from infra.local import guard, processes
-from infra.local.processes import ProcessId
+from infra.local.node import Node
 from tests.clone import PROJECT, wait_until
 
 # A node that starts a helper which ignores SIGTERM and leaves the process group of its parent.
@@ -90,9 +90,9 @@ def test_processes_of_a_dead_node_end(tmp_path: Path, mark: str) -> None:
 
 
 def test_process_id_includes_the_start_time() -> None:
-    own = ProcessId.of(os.getpid())
-    assert own.alive()
-    assert not ProcessId(own.pid, own.started - 60).alive()
+    own = psutil.Process()
+    assert Node("own", own.pid, own.create_time()).guard() == own
+    assert Node("own", own.pid, own.create_time() - 60).guard() is None
 
 
 def test_processes_of_other_nodes_keep_running(tmp_path: Path, mark: str) -> None:

@@ -140,7 +140,15 @@ def test_node_that_ray_found_too_slow_is_restarted(tmp_path: Path, message: str,
     folder.python.write_text(f"#!/bin/sh\necho once >> {tmp_path}/count\necho '{message}'\nexit 1\n")
     folder.python.chmod(0o755)
     with pytest.raises(ray_node.NodeError, match=message):
-        ray_node.start(folder, "head", ray_arguments=[], environment={}, ready=lambda: False)
+        ray_node.start(
+            folder,
+            "head",
+            address="127.0.0.2",
+            agent_port=20_000,
+            ray_arguments=[],
+            environment={},
+            ready=lambda: False,
+        )
     assert (tmp_path / "count").read_text().count("once") == times
     assert not folder.node("head").exists()
 
