@@ -1,21 +1,16 @@
 """`rdma-ray`: command line for a stack that is up.
 
-Slow imports, and the `bench` and `train` commands, load on first use to keep help fast.
+Commands load on first use to keep help fast. A command's help is here, its options are where it is defined.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Annotated
 
 from cyclopts import App, CycloptsError, Parameter
 
 from workloads.exits import Exit, WorkloadError
-from workloads.options import Flat, JsonFile, ResultOptions, StackOptions
-
-JobId = Annotated[str, Parameter(help="ID of the job: see `rdma-ray list`.", metavar="ID")]
 
 
 def default_text(value: object) -> str | None:
@@ -31,75 +26,29 @@ app = App(
     # A flag has a negative form only if it defines one.
     default_parameter=Parameter(negative=(), show_default=default_text),
 )
+app.command(
+    "workloads.client.commands:status",
+    help="Show the cluster: its nodes, their CPUs and GPUs, and the jobs that run.",
+)
+app.command(
+    "workloads.client.commands:jobs", name="list", help="List the jobs that the cluster remembers, newest first."
+)
+app.command(
+    "workloads.client.commands:logs",
+    help="Follow a job from its first line to its end, and exit with its code. Ctrl-C leaves the job running.",
+)
+app.command("workloads.client.commands:stop", help="Stop a job, and wait until it is stopped.")
+app.command(
+    "workloads.client.commands:outputs",
+    help="Print all of the stack's outputs as JSON: what does not apply is null, secrets are masked.",
+)
+app.command(
+    "workloads.client.commands:plan",
+    help="Validate a stack file and show what it becomes, without an engine or a cloud.\n\n"
+    "Exit codes: 0 valid, 1 it has problems, which are all printed.",
+)
 app.command("workloads.nccl.commands:bench", name="bench", help="Measure the network between the ranks.")
 app.command("workloads.train.commands:train", name="train", help="Train a model, with checkpoints.")
-
-
-@app.command
-def status(*, options: Flat[ResultOptions] = ResultOptions()) -> None:
-    """Show the cluster: its nodes, their CPUs and GPUs, and the jobs that run."""
-    from workloads.client import cluster
-
-    cluster.status(options)
-
-
-@app.command(name="list")
-def list_jobs(*, options: Flat[ResultOptions] = ResultOptions()) -> None:
-    """List the jobs that the cluster remembers, newest first."""
-    from workloads.client import cluster
-
-    cluster.jobs(options)
-
-
-@app.command
-def logs(job_id: JobId, /, *, options: Flat[ResultOptions] = ResultOptions()) -> int:
-    """Follow a job from its first line to its end, and exit with its code. Ctrl-C leaves the job running."""
-    from workloads.client import run
-    from workloads.client.api import Api
-    from workloads.client.stack import read_outputs
-
-    outputs = read_outputs(options)
-    api = Api.of(outputs)
-    kind = run.kind_of(api.job(job_id).metadata.get("workload", ""))
-    ended = run.attend(api, job_id, kind.view, stop_on_interrupt=False)
-    return run.conclude(outputs, ended, kind, options.json_file)
-
-
-@app.command
-def stop(job_id: JobId, /, *, options: Flat[StackOptions] = StackOptions()) -> None:
-    """Stop a job, and wait until it is stopped."""
-    from workloads.client.api import Api
-    from workloads.client.stack import read_outputs
-
-    api = Api.of(read_outputs(options))
-    if (job := api.job(job_id)).terminal:
-        print(f"job {job_id} is over already: {job.status}", file=sys.stderr)
-    else:
-        print(f"job {job_id}: {api.stop(job_id).status}", file=sys.stderr)
-
-
-@app.command
-def outputs(*, options: Flat[StackOptions] = StackOptions()) -> None:
-    """Print all of the stack's outputs as JSON: what does not apply is null, secrets are masked."""
-    from workloads.client.stack import read_outputs
-
-    print(read_outputs(options).model_dump_json(by_alias=True, indent=2))
-
-
-@app.command
-def plan(
-    file: Annotated[Path, Parameter(help="A Pulumi.<stack>.yaml.", metavar="FILE")],
-    /,
-    *,
-    json_file: JsonFile = None,
-) -> None:
-    """Validate a stack file and show what it becomes, without an engine or a cloud.
-
-    Exit codes: 0 valid, 1 it has problems, which are all printed.
-    """
-    from workloads.client import plan as view
-
-    view.plan(file, json_file)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

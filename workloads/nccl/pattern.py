@@ -9,7 +9,7 @@ The comparison is bit by bit: a flipped sign of a zero is an error as well.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from math import gcd
 from zlib import crc32
 
@@ -103,8 +103,9 @@ def zeros(dtype: torch.dtype, device: torch.device) -> Generator:
 
 def fill(buffer: torch.Tensor, generate: Generator) -> None:
     """Write the pattern into a flat buffer, in chunks that bound the additional memory."""
-    for start, count in _pieces(buffer.numel()):
-        buffer[start : start + count] = generate(start, count)
+    for start in range(0, buffer.numel(), CHUNK):
+        piece = buffer[start : start + CHUNK]
+        piece.copy_(generate(start, len(piece)))
 
 
 def spoil(buffer: torch.Tensor, right: Generator | None = None) -> None:
@@ -124,8 +125,9 @@ def spoil(buffer: torch.Tensor, right: Generator | None = None) -> None:
 def count_wrong(buffer: torch.Tensor, generate: Generator) -> int:
     """Count the elements of a flat buffer that differ in any bit from the pattern."""
     wrong = torch.zeros((), dtype=torch.int64, device=buffer.device)
-    for start, count in _pieces(buffer.numel()):
-        wrong += (bits(buffer[start : start + count]) != bits(generate(start, count))).sum()
+    for start in range(0, buffer.numel(), CHUNK):
+        piece = buffer[start : start + CHUNK]
+        wrong += (bits(piece) != bits(generate(start, len(piece)))).sum()
     return int(wrong.item())
 
 
@@ -138,8 +140,3 @@ def bits(values: torch.Tensor) -> torch.Tensor:
     """View the same memory as whole numbers."""
     whole: torch.Tensor = values.view(BITS_AS[values.dtype.itemsize])
     return whole
-
-
-def _pieces(total: int) -> Iterator[tuple[int, int]]:
-    for start in range(0, total, CHUNK):
-        yield start, min(CHUNK, total - start)
