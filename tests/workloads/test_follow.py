@@ -13,8 +13,8 @@ from workloads.client.api import Api, Job, UnreachableError
 from workloads.client.follow import exit_code, follow
 from workloads.client.run import Ended, attend
 from workloads.client.view import View
-from workloads.events import MARK, parse
 from workloads.exits import Exit, WorkloadError
+from workloads.results import MARK, parse
 
 LOG = "one\ntwo\nthree\nfour\nno line end"
 

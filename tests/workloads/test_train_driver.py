@@ -10,8 +10,8 @@ from pydantic_core import to_json
 
 from tests.workloads.train_ranks import specification
 from tests.workloads.training import measured, rank, record
-from workloads.events import parse
 from workloads.exits import Exit, WorkloadError
+from workloads.results import parse
 from workloads.train import driver, faults, journal
 from workloads.train.checkpoints import Folder
 from workloads.train.result import Failure

@@ -13,8 +13,8 @@ from rich.console import Console
 
 from tests.workloads.training import measured, rank, record, result
 from workloads.cli import main
-from workloads.events import Event
 from workloads.exits import Exit
+from workloads.results import Event
 from workloads.train.figures import Probe, metrics
 from workloads.train.plot import picture
 from workloads.train.report import TrainView, lines, show

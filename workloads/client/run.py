@@ -10,8 +10,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,10 +22,10 @@ from workloads.client.api import Api, Job
 from workloads.client.follow import exit_code, follow
 from workloads.client.stack import refuse_jobs
 from workloads.client.view import View, present
-from workloads.events import Event, parse
 from workloads.exits import Exit, WorkloadError, last_line
 from workloads.nccl.evidence.raw_log import LogFolder
 from workloads.options import JobOptions
+from workloads.results import Event, parse
 
 PACKAGE = Path(__file__).resolve().parents[1]
 # First lines that Ray writes to every job's log: the start, and the command with all its arguments.
@@ -219,25 +218,19 @@ def submit(
     # Ray's client sets its own level to INFO and logs every package.
     for name in ("ray.dashboard.modules.dashboard_sdk", "ray._private.runtime_env.packaging"):
         logging.getLogger(name).setLevel(logging.WARNING)
-    with staged_package() as folder:
+    with tempfile.TemporaryDirectory(prefix="rdma-ray-") as folder:
+        # This package's sources and nothing else, some 100 KB.
+        shutil.copytree(PACKAGE, Path(folder) / PACKAGE.name, ignore=shutil.ignore_patterns("__pycache__", "*.pyc"))
         try:
             client.submit_job(
                 entrypoint=command,
                 submission_id=job_id,
-                runtime_env={"working_dir": str(folder), "env_vars": JOB_ENVIRONMENT | dict(environment or {})},
+                runtime_env={"working_dir": folder, "env_vars": JOB_ENVIRONMENT | dict(environment or {})},
                 metadata=dict(metadata or {}),
             )
         except RuntimeError as error:
             raise WorkloadError(f"Ray refused job {job_id}: {last_line(error)}") from error
     return api
-
-
-@contextmanager
-def staged_package() -> Iterator[Path]:
-    """Copy this package's sources, and nothing else, to a folder for the cluster (some 100 KB)."""
-    with tempfile.TemporaryDirectory(prefix="rdma-ray-") as folder:
-        shutil.copytree(PACKAGE, Path(folder) / PACKAGE.name, ignore=shutil.ignore_patterns("__pycache__", "*.pyc"))
-        yield Path(folder)
 
 
 def attend(

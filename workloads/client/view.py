@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from workloads.events import Event
 from workloads.exits import WorkloadError
+from workloads.results import Event
 
 HELD_LINES = 200
 T = TypeVar("T")

@@ -15,7 +15,6 @@ from typing import Any
 import ray
 from ray.exceptions import RayActorError, RayTaskError
 
-from workloads.events import emit
 from workloads.exits import Exit, WorkloadError, last_line
 from workloads.nccl.bandwidth import REDUCTIONS, algbw, busbw, nic_bandwidth
 from workloads.nccl.gang import Gang
@@ -26,7 +25,7 @@ from workloads.nccl.options import BenchOptions
 from workloads.nccl.point_patterns import Limits
 from workloads.nccl.result import RankTime, Result, Row, Spread, World
 from workloads.nccl.sizes import format_size
-from workloads.results import JobResult
+from workloads.results import JobResult, emit
 
 ONE_HOST = "all ranks on one host: a functional proof, not a fabric measurement"
 

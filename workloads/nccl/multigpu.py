@@ -19,7 +19,6 @@ import ray
 import torch
 from ray.util import collective
 
-from workloads.events import emit
 from workloads.exits import Exit, WorkloadError
 from workloads.nccl.driver import run
 from workloads.nccl.gang import EXTRA_PATIENCE_S, Gang
@@ -27,6 +26,7 @@ from workloads.nccl.operations import Place
 from workloads.nccl.options import MultiGpuOptions
 from workloads.nccl.rank import Rank
 from workloads.nccl.result import DeviceTensor, Member, MultiGpuResult, Worker
+from workloads.results import emit
 
 ELEMENTS = 4  # of each tensor
 RAN = {

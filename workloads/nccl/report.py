@@ -10,11 +10,11 @@ from rich.console import Console
 from rich.table import Table
 
 from workloads.client.view import ProgressView
-from workloads.events import Event
 from workloads.nccl.evidence.show import show_evidence
 from workloads.nccl.limits import OP
 from workloads.nccl.result import MultiGpuResult, Pair, Result, Row
 from workloads.nccl.sizes import figure, format_size
+from workloads.results import Event
 
 WIDE = 110
 """Columns of a terminal with room for the spread over the ranks and the tail of single runs."""

@@ -19,8 +19,8 @@ from ray.train.v2.api.callback import UserCallback
 from ray.train.v2.api.config import FailureConfig  # ray.train.FailureConfig is typed as version 1
 from ray.train.v2.api.exceptions import TrainingFailedError
 
-from workloads.events import emit
 from workloads.exits import Exit, WorkloadError, last_line
+from workloads.results import emit
 from workloads.train import faults, journal, trainer
 from workloads.train.checkpoints import Folder
 from workloads.train.options import REQUEST, RunOptions

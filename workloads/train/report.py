@@ -11,9 +11,8 @@ from rich.console import Console
 from rich.table import Table
 
 from workloads.client.view import ProgressView
-from workloads.events import Event
 from workloads.exits import WorkloadError
-from workloads.results import read_json
+from workloads.results import Event, read_json
 from workloads.train.options import ConvNeXtOptions
 from workloads.train.result import Figures, Goodput, Result, Timeline
 from workloads.train.timeline import from_cluster

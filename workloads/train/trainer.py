@@ -15,8 +15,8 @@ from typing import Any
 
 import torch
 
-from workloads.events import emit
 from workloads.exits import Exit, WorkloadError
+from workloads.results import emit
 from workloads.train import journal, task
 from workloads.train.checkpoints import Folder, Writer
 from workloads.train.data.source import Batch, Share

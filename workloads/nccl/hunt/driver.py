@@ -18,7 +18,7 @@ import torch
 import torch.distributed as dist
 from ray.exceptions import RayActorError, RayError, RayTaskError
 
-from workloads.events import emit
+from workloads.results import emit
 from workloads.exits import Exit, last_line
 from workloads.nccl.bandwidth import busbw
 from workloads.nccl.driver import describe, run

@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.text import Text
 
 from workloads.client.view import write_file
-from workloads.events import Event
+from workloads.results import Event
 from workloads.nccl.hunt.result import Accused, HuntResult, Probe
 from workloads.nccl.report import BenchView
 
