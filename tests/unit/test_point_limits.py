@@ -11,11 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from infra.catalog.machines import CATALOG
+from tests.workloads import results
 from workloads.client.stack import limits_of
 from workloads.nccl.limits import guarded, pair_figures, violations
 from workloads.nccl.options import BenchOptions
 from workloads.nccl.point_patterns import Limits, Variant, flows, limit_of, variants
-from workloads.nccl.result import Iterations, Member, Pair, Result, Row, Spread, World
+from workloads.nccl.result import Pair, Result, Row
 
 GIB = 2**30
 A3 = limits_of("a3-ultragpu-8g")
@@ -98,61 +99,21 @@ def test_the_worked_example_of_eight_pairs() -> None:
     assert total / limit == pytest.approx(0.93, abs=0.001)
 
 
+FABRIC = results.fabric(sizes=[GIB])
+
+
 def a_row(name: str, seconds: float | list[float], per_node: int = 8, limits: Limits | None = A3) -> Row:
     times = [seconds] * (2 * per_node) if isinstance(seconds, float) else seconds
     pairs, total, limit = pair_figures(Variant.parse(name), GIB, times, 2, per_node, limits)
-    worst = max(times)
-    return Row(
-        op="p2p",
-        variant=name,
-        mode="throughput",
-        dtype="fp32",
-        algorithm="",
-        size=GIB,
-        count=GIB // 4,
-        time_us=Spread(max=worst * 1e6, avg=worst * 1e6, min=worst * 1e6),
-        iteration_us=Iterations(p50=1, p95=1, p99=1, max=1, cv=0),
-        algbw=GIB / worst / 1e9,
-        busbw=GIB / worst / 1e9,
-        nic_bandwidth=None,
-        wrong=0,
-        warnings=[],
-        ranks=[],
-        pairs=pairs,
-        total=total,
-        limit=limit,
-    )
+    bare = results.row("p2p", GIB, 1.0, 2 * per_node, variant=name)
+    slowest = bare.time_us.model_copy(update={"max": max(times) * 1e6})
+    return bare.model_copy(update={"pairs": pairs, "total": total, "limit": limit, "time_us": slowest})
 
 
 def a_result(*rows: Row, limits: Limits | None = A3, **changes: Any) -> Result:
     """Two nodes of 8 ranks, each on a host and a machine of its own."""
-    members = [
-        Member(
-            rank=rank,
-            node=rank // 8,
-            host=f"host-{rank // 8}",
-            machine=f"kernel-{rank // 8}",
-            ip=f"10.0.0.{rank // 8}",
-            node_id=f"node-{rank // 8}",
-            device="H200",
-            gpu=str(rank % 8),
-            pid=rank,
-        )
-        for rank in range(16)
-    ]
-    whole: dict[str, Any] = {
-        "started": 0.0,
-        "finished": 1.0,
-        "spec": {"limits": asdict(limits) if limits else None},
-        "exit_code": 0,
-        "reason": "",
-        "rows": list(rows),
-        "backend": "nccl",
-        "world": World(nodes=2, per_node=8, ranks=16, machines=2),
-        "proves": "fabric",
-        "ranks": members,
-    }
-    return Result(**whole | changes)
+    spec = BenchOptions.model_validate({"limits": asdict(limits) if limits else None})
+    return FABRIC.model_copy(update={"rows": list(rows), "spec": spec, "exit_code": 0, "reason": ""} | changes)
 
 
 def found(result: Result, limits: Limits | None = None) -> list[tuple[int, str]]:
@@ -225,9 +186,9 @@ GOOD = a_result(a_row("pairs up", seconds_for(46.5)), a_row("pairs down", second
 @pytest.mark.parametrize(
     ("changes", "text"),
     [
-        ({"node_id": "node-0"}, "one node"),
-        ({"machine": "kernel-0"}, "one machine: host-0 and host-1 share a kernel"),
-        ({"host": "host-0"}, "one host, host-0"),
+        ({"node_id": f"{0:056x}"}, "one node"),
+        ({"machine": "kernel-0"}, "one machine: gpu-node-0 and gpu-node-1 share a kernel"),
+        ({"host": "gpu-node-0"}, "one host, gpu-node-0"),
     ],
 )
 def test_a_pair_on_one_host_fails_once(changes: dict[str, str], text: str) -> None:

@@ -27,8 +27,8 @@ def test_totals_have_their_limit_and_pairs_their_hosts() -> None:
     assert pair.split()[-3:] == ["23091", "46.5", "372"]
     [alone] = [line for line in shown.splitlines() if "0 to 8" in line and "single" in line]
     assert alone.split()[:5] == ["single", "up,", "0", "to", "8"]
-    assert "node 0: host-0, 10.0.0.0, ranks 0 to 7" in shown
-    assert "node 1: host-1, 10.0.0.1, ranks 8 to 15" in shown
+    assert "node 0: gpu-node-0, 10.0.0.2, ranks 0 to 7" in shown
+    assert "node 1: gpu-node-1, 10.0.0.3, ranks 8 to 15" in shown
     assert "…" not in shown  # nothing was cut
 
 

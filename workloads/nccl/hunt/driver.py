@@ -18,7 +18,6 @@ import torch
 import torch.distributed as dist
 from ray.exceptions import RayActorError, RayError, RayTaskError
 
-from workloads.results import emit
 from workloads.exits import Exit, last_line
 from workloads.nccl.bandwidth import busbw
 from workloads.nccl.driver import describe, run
@@ -29,6 +28,7 @@ from workloads.nccl.hunt.result import Answer, Broken, HuntResult, Probe, Round,
 from workloads.nccl.hunt.search import hunt
 from workloads.nccl.operations import COLLECTIVES, Operation, Place
 from workloads.nccl.rank import Rank, select_interface
+from workloads.results import emit
 
 SLOW_S = 0.2  # delay of each run by an injected slow fault
 BURN_GPU, BURN_CPU = 8192, 256  # side of the square matrices

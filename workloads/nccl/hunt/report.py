@@ -16,9 +16,9 @@ from rich.console import Console
 from rich.text import Text
 
 from workloads.client.view import write_file
-from workloads.results import Event
 from workloads.nccl.hunt.result import Accused, HuntResult, Probe
 from workloads.nccl.report import BenchView
+from workloads.results import Event
 
 STAGES = {
     "single": "each unit alone",
