@@ -69,7 +69,8 @@ _ALGORITHM = re.compile(
 )
 _ALGORITHMS = ("TREE", "RING", "COLLNET_DIRECT", "COLLNET_CHAIN", "NVLS", "NVLS_TREE", "PAT")
 _PROTOCOLS = ("LL", "LL128", "SIMPLE")
-SOCKETS = ("Socket", "FastSocket")  # networks without RDMA: NCCL's own, and Google's plugin for machines without RDMA
+# Networks without RDMA: NCCL's own, and Google's plugin for machines without RDMA.
+SOCKETS = ("Socket", "FastSocket")
 # From the strongest to the weakest sign that communicators use a network.
 _NETWORKS = ("Using network ", "Assigned NET plugin ", "Initialized NET plugin ")
 
@@ -277,7 +278,7 @@ class Reader:
         """Return the networks that communicators use; else (weaker) those that were initialized or that name a NIC."""
         using, assigned, initialized = self.networks.values()
         channels = self.every["channels"]
-        carried = {channel.plugin: None for channel in channels if channel.transport == "NET" and channel.plugin}
+        carried = {each.plugin: None for each in channels if each.transport == "NET" and each.plugin}
         return (using | carried) or assigned or initialized | {plugin: None for plugin, _, _ in self.nics}
 
     def _nics(self, plugin: str | None = None) -> list[tuple[str, str]]:

@@ -63,7 +63,8 @@ def problems(
             if nics is not None:
                 yield from _nics(facts, nics)
     if len(facts.versions) > 1:
-        yield remark("versions-differ", f"the ranks run different versions of NCCL: {', '.join(facts.versions)}")
+        text = f"the ranks run different versions of NCCL: {', '.join(facts.versions)}"
+        yield remark("versions-differ", text)
     if facts.warnings:
         count = len(facts.warnings) + facts.warnings_left_out
         yield remark("warnings", f"NCCL warned in {count} different lines, first: {facts.warnings[0][:300]}")
@@ -104,7 +105,8 @@ def _network(facts: LogFacts, transport: str | None, sockets: list[str]) -> Iter
     if not facts.plugins and not facts.truncated:
         yield failure("no-plugin", f"the log does not name the network that NCCL used; {FIX}")
     if transport == "efa" and facts.provider not in (None, "efa"):
-        yield failure("other-provider", f"Libfabric's provider is {facts.provider}, not efa: no EFA device was used")
+        text = f"Libfabric's provider is {facts.provider}, not efa: no EFA device was used"
+        yield failure("other-provider", text)
     if not facts.carried and not facts.truncated:
         between = "" if not facts.channels else ": all that it names stay inside a node"
         yield failure("no-channel", f"the log names no connection through a NIC{between}; {FIX}")
@@ -154,12 +156,14 @@ def _nics(facts: LogFacts, nics: int) -> Iterator[Finding]:
             absent = [] if host in facts.nics_found else sorted(set(facts.hcas) - there)
             without = f", without {', '.join(absent)}" if absent else ""
             yield failure("nic-missing", f"{host}: {count} of {nics} NICs{without}")
-        elif host in used and len(used[host]) < nics and not joined and list(facts.hosts.values()).count(host) >= nics:
-            yield failure("nic-idle", f"{host}: only {len(used[host])} of its {nics} NICs carry a connection")
+        elif host in used and not joined and list(facts.hosts.values()).count(host) >= nics > len(used[host]):
+            text = f"{host}: only {len(used[host])} of its {nics} NICs carry a connection"
+            yield failure("nic-idle", text)
     unnamed = [] if "the log" in counts else sorted(set(facts.hosts.values()) - set(counts))
     if (unnamed or not counts) and not facts.truncated:
         where = f"{', '.join(unnamed[:8])}: " if counts else ""
-        yield failure("nics-unknown", f"{where}the log does not name the NICs, of which a node has {nics}; {FIX}")
+        text = f"{where}the log does not name the NICs, of which a node has {nics}; {FIX}"
+        yield failure("nics-unknown", text)
 
 
 def _of_whole_run(facts: LogFacts) -> list[Channel]:

@@ -96,12 +96,13 @@ def line_rate(machine: Machine) -> float:
     return machine.nics * machine.gbps_per_nic / 8
 
 
-def ceiling(op: str, expectation: Expectation, algorithms: frozenset[str]) -> float | None:
+def ceiling(op: str, expected: Expectation, algorithms: frozenset[str]) -> float | None:
     """Return the highest possible busbw of `op` between the nodes; None on one node and for other operations."""
-    n, k, g, nics = expectation.ranks, expectation.nodes, expectation.row.gpus, expectation.row.nics
+    n, k = expected.ranks, expected.nodes
+    g, nics = expected.row.gpus, expected.row.nics
     if k < 2:
         return None
-    total = line_rate(expectation.row)
+    total = line_rate(expected.row)
     hierarchical = total * (n - 1) / (g * (k - 1))
     match op:
         case "all_gather" | "reduce_scatter":
@@ -115,7 +116,8 @@ def ceiling(op: str, expectation: Expectation, algorithms: frozenset[str]) -> fl
         case "gather" | "scatter":
             return total * (n - 1) / (n - g)
         case "sendrecv":
-            return total / nics * max(1, nics // g)  # one GPU of each node sends to the next node, through its own NICs
+            # One GPU of each node sends to the next node, through its own NICs.
+            return total / nics * max(1, nics // g)
         case _:
             return None
 

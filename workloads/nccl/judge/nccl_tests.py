@@ -76,8 +76,9 @@ def first_lines(pattern: re.Pattern[str], text: str) -> tuple[str, ...]:
 def is_text(text: str) -> bool:
     """Return whether the text holds output of nccl-tests."""
     for line in clean(text):
-        row = _ROW.search(line)
-        if _START.search(line) or _HEADER.search(line) or (row and len(row["rest"].split()) + 3 == len(STANDARD)):
+        if _START.search(line) or _HEADER.search(line):
+            return True
+        if (row := _ROW.search(line)) and len(row["rest"].split()) + 3 == len(STANDARD):
             return True
     return False
 

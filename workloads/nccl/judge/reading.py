@@ -102,7 +102,11 @@ def measurement_of_result(result: Result, limits: Limits | None = None) -> Measu
     run = Run(
         rows=[
             MeasuredRow(
-                row.op, row.size, row.dtype, Figures(row.time_us.max, row.algbw, row.busbw, row.wrong), in_place=None
+                op=row.op,
+                size=row.size,
+                dtype=row.dtype,
+                out_of_place=Figures(row.time_us.max, row.algbw, row.busbw, row.wrong),
+                in_place=None,
             )
             for row in rows
         ],

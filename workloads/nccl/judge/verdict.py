@@ -77,10 +77,10 @@ def judge(measurement: Measurement, expected: Expectation) -> Verdict:
     )
 
 
-def judge_texts(results: str | None, logs: Sequence[str], expectation: Expectation) -> Verdict:
+def judge_texts(results: str | None, logs: Sequence[str], expected: Expectation) -> Verdict:
     """Judge the text of a results file and of logs. Logs without results can fail, but not pass."""
-    op = expectation.ops[0] if len(expectation.ops) == 1 else None
-    return judge(measurement_of_texts(results, logs, op, expectation.limits), expectation)
+    op = expected.ops[0] if len(expected.ops) == 1 else None
+    return judge(measurement_of_texts(results, logs, op, expected.limits), expected)
 
 
 def verdict_of(result: Result, machine: str | None, no_floor: bool = False) -> Verdict:
@@ -101,8 +101,14 @@ def verdict_of(result: Result, machine: str | None, no_floor: bool = False) -> V
     elif not code:
         fabric = result.proves == "fabric"
         reason += "; judged without a machine's figures" if fabric else "; no fabric to judge"
-    outcome = "fail" if code else "pass"
-    return Verdict(code=code, outcome=outcome, reason=reason, machine=machine, findings=findings, comparisons=[])
+    return Verdict(
+        code=code,
+        outcome="fail" if code else "pass",
+        reason=reason,
+        machine=machine,
+        findings=findings,
+        comparisons=[],
+    )
 
 
 def judged(result: Result, machine: str | None) -> Result:
