@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 
 import ray
 import torch
-from ray.util import collective
+from ray.util import collective as untyped
 
 from workloads.exits import Exit, WorkloadError
 from workloads.nccl.driver import run
@@ -25,9 +25,10 @@ from workloads.nccl.gang import EXTRA_PATIENCE_S, Gang
 from workloads.nccl.operations import Place
 from workloads.nccl.options import MultiGpuOptions
 from workloads.nccl.rank import Rank
-from workloads.nccl.result import DeviceTensor, Member, MultiGpuResult, Worker
+from workloads.nccl.result import DeviceTensor, Member, MultiGpuResult, Process, Worker
 from workloads.results import emit
 
+collective: Any = untyped
 ELEMENTS = 4  # of each tensor
 RAN = {
     "nccl": "ray.util.collective.allreduce_multigpu over NCCL, with one tensor on each GPU",
@@ -50,8 +51,7 @@ class DeviceRank(Rank):
             importlib.import_module("cupy")  # not one of this project's packages
         except ImportError as error:
             return f"CuPy is missing ({error}), and ray.util.collective reaches NCCL through it"
-        available: Callable[[], bool] = collective.nccl_available
-        return None if available() else f"CuPy {_version('cupy')} was built without NCCL"
+        return None if collective.nccl_available() else f"CuPy {_version('cupy')} was built without NCCL"
 
     def versions(self) -> dict[str, str | None]:
         return {"ray": ray.__version__, "torch": torch.__version__, "cupy": _version("cupy")}
@@ -59,25 +59,27 @@ class DeviceRank(Rank):
     def join_group(self, backend: str, place: Place, group: str, own_ip: str, timeout_s: float) -> None:
         """Join `group` as worker `place.rank`. ray.util.collective finds the other workers through the cluster."""
         self._collect(place, own_ip, backend)
-        init: Callable[..., None] = collective.init_collective_group
-        init(place.world, place.rank, backend=backend, group_name=group, gloo_timeout=int(timeout_s * 1000))
+        collective.init_collective_group(
+            place.world, place.rank, backend=backend, group_name=group, gloo_timeout=int(timeout_s * 1000)
+        )
         self.group = group
 
     def all_reduce(self, backend: str, devices: int) -> list[DeviceTensor]:
         """Add up all tensors, and return what each holds afterwards."""
+        places = [f"cuda:{index}" if backend == "nccl" else "cpu" for index in range(devices)]
+        tensors = [
+            torch.full((ELEMENTS,), start(index), dtype=torch.float32, device=place)
+            for index, place in enumerate(places)
+        ]
         if backend == "nccl":
-            tensors = [_tensor(index, f"cuda:{index}") for index in range(devices)]
             # torch fills tensors on its streams, CuPy adds them on its own; neither waits for the other or the host.
             _synchronize(devices)
-            reduce_all: Callable[..., None] = collective.allreduce_multigpu
-            reduce_all(tensors, group_name=self.group)
+            collective.allreduce_multigpu(tensors, group_name=self.group)
             _synchronize(devices)
         else:
             # gloo accepts one tensor per process: a worker adds up its tensors first and copies the result after.
-            tensors = [_tensor(index, "cpu") for index in range(devices)]
             total = torch.stack(tensors).sum(dim=0)
-            reduce: Callable[..., None] = collective.allreduce
-            reduce(total, group_name=self.group)
+            collective.allreduce(total, group_name=self.group)
             for tensor in tensors:
                 tensor.copy_(total)
         return [
@@ -87,10 +89,8 @@ class DeviceRank(Rank):
 
     def leave_group(self) -> bool:
         """Destroy the group, and return whether it is gone."""
-        destroy: Callable[[str], None] = collective.destroy_collective_group
-        destroy(self.group)
-        exists: Callable[[str], bool] = collective.is_group_initialized
-        return not exists(self.group)
+        collective.destroy_collective_group(self.group)
+        return not collective.is_group_initialized(self.group)
 
 
 class DeviceGang(Gang):
@@ -193,7 +193,7 @@ def main(text: str) -> int:
         for member in gang.members:
             workers.append(
                 Worker(
-                    **member.model_dump(include={"rank", "host", "machine", "ip", "node_id", "pid"}),
+                    **member.model_dump(include=set(Process.model_fields)),
                     no_nccl=gang.no_nccl[member.rank],
                     tensors=tensors[member.rank],
                     wrong=count_wrong([tensor.values for tensor in tensors[member.rank]], value),
@@ -213,10 +213,6 @@ def _version(package: str) -> str | None:
     with suppress(ImportError):
         return str(importlib.import_module(package).__version__)
     return None
-
-
-def _tensor(index: int, device: str) -> torch.Tensor:
-    return torch.full((ELEMENTS,), start(index), dtype=torch.float32, device=device)
 
 
 def _synchronize(devices: int) -> None:

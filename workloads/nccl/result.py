@@ -16,18 +16,23 @@ SCHEMA = "rdma-ray/nccl/2"
 MULTIGPU_SCHEMA = "rdma-ray/multigpu/1"
 
 
-class Member(Part):
-    """A rank and its process. `node` counts the nodes from 0; `machine` is the same for all pods on one kernel."""
+class Process(Part):
+    """Process of a rank and its host. `machine` is the same for all pods on one kernel."""
 
     rank: int
-    node: int
     host: str
     machine: str
     ip: str
     node_id: str
+    pid: int
+
+
+class Member(Process):
+    """A rank of a benchmark. `node` counts the nodes from 0."""
+
+    node: int
     device: str
     gpu: str | None
-    pid: int
 
 
 class Spread(Part):
@@ -190,15 +195,9 @@ class DeviceTensor(Part):
     values: list[float]
 
 
-class Worker(Part):
+class Worker(Process):
     """One worker of a multi-GPU check. `no_nccl` is why it cannot use NCCL, None if it can."""
 
-    rank: int
-    host: str
-    machine: str
-    ip: str
-    node_id: str
-    pid: int
     no_nccl: str | None
     tensors: list[DeviceTensor]
     wrong: int
