@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from statistics import fmean, pstdev
 
 
 def percentile(values: Sequence[float], percent: float) -> float:
@@ -15,11 +14,3 @@ def percentile(values: Sequence[float], percent: float) -> float:
         raise ValueError(f"percent must be above 0 and at most 100, not {percent}")
     # Rounded first: 0.95·20 is 19.000000000000004 in binary floating point.
     return sorted(values)[math.ceil(round(percent * len(values) / 100, 9)) - 1]
-
-
-def variation(values: Sequence[float]) -> float:
-    """Return the coefficient of variation: the standard deviation over the mean."""
-    if not values:
-        raise ValueError("no values, so no variation")
-    mean = fmean(values)
-    return pstdev(values, mean) / mean if mean else 0.0

@@ -25,7 +25,8 @@ Key = tuple[str, str, str]
 
 
 def row(op: str, dtype: str, mode: Mode = "throughput", check: int = CHECK) -> Measurement:
-    return Measurement(op, None, SIZE, dtype, mode, ITERATIONS, WARMUP, check)
+    runs = {"iterations": ITERATIONS, "warmup": WARMUP, "check": check}
+    return Measurement(op=op, variant=None, mode=mode, dtype=dtype, size=SIZE, **runs)
 
 
 def every_case(rank: int, world: int) -> dict[Key, int | None]:

@@ -106,16 +106,17 @@ def _alternate(rank: int, world: int, sizes: list[int], pairs: int, iterations: 
             count = size // 4 // world
             whole, piece = torch.ones(count * world).zero_(), torch.ones(count).zero_()
             operation = Operation(COLLECTIVES[op], place, size, torch.float32, loop.device.torch_device)
-            row = Measurement(op, None, size, "fp32", "throughput", iterations, WARMUP, check=1)
+            key = {"op": op, "variant": None, "mode": "throughput", "dtype": "fp32", "size": size}
+            row = Measurement.model_validate(key | {"iterations": iterations, "warmup": WARMUP, "check": 1})
             bare(operation, whole, piece, op)  # sets up connections, threads and pages for both
             bares, ours = [], []
             for pair in range(pairs):
                 # The first loop of a pair is the second of the next: neither has the warmer machine.
                 if pair % 2:
-                    ours.append(loop.measure(operation, row).time)
+                    ours.append(loop.measure(operation, row).timing.mean)
                 bares.append(bare(operation, whole, piece, op))
                 if pair % 2 == 0:
-                    ours.append(loop.measure(operation, row).time)
+                    ours.append(loop.measure(operation, row).timing.mean)
             found[op, size] = bares, ours
     return found
 

@@ -41,7 +41,8 @@ def every_variant(rank: int, world: int) -> list[dict[str, Any]]:
             expected = sum(buffer.numel() for buffer, _ in operation.incoming)
             before = operation.wrong()
             dist.barrier()
-            row = Measurement("p2p", variant.name, SIZE, dtype, "throughput", iterations=3, warmup=1, check=1)
+            key = {"op": "p2p", "variant": variant.name, "mode": "throughput", "dtype": dtype, "size": SIZE}
+            row = Measurement.model_validate(key | {"iterations": 3, "warmup": 1, "check": 1})
             answer = loop.measure(operation, row)
             found.append(
                 {

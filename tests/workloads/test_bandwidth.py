@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 
 from workloads.nccl.bandwidth import BUSBW_FACTORS, HIERARCHICAL, REDUCTIONS, algbw, busbw, nic_bandwidth
 from workloads.nccl.operations import COLLECTIVES
+from workloads.nccl.result import Iterations
 from workloads.nccl.sizes import format_size, parse_size, sweep
-from workloads.statistics import percentile, variation
+from workloads.statistics import percentile
 
 
 def test_all_reduce_of_4_gib_on_16_ranks_in_23_ms_is_350_gb_per_s() -> None:
@@ -110,13 +111,15 @@ def test_percentile_has_its_share_below_it(values: list[float], percent: float) 
     assert sum(value <= found for value in values) * 100 >= percent * len(values) * (1 - 1e-9)
 
 
-def test_percentile_and_variation_reject_no_values() -> None:
+def test_percentile_and_single_runs_reject_no_values() -> None:
     with pytest.raises(ValueError, match="no values"):
         percentile([], 50)
     with pytest.raises(ValueError, match="no values"):
-        variation([])
+        Iterations.of([])
 
 
-def test_variation_is_relative() -> None:
-    assert variation([5.0, 5.0]) == 0
-    assert variation([9.0, 11.0]) == variation([90.0, 110.0]) == pytest.approx(0.1)
+def test_single_runs_have_percentiles_in_microseconds_and_a_relative_spread() -> None:
+    found = Iterations.of([9e-6, 11e-6])
+    assert (found.p50, found.p95, found.p99, found.max) == (9, 11, 11, 11)
+    assert found.cv == Iterations.of([90.0, 110.0]).cv == pytest.approx(0.1)
+    assert Iterations.of([5.0, 5.0]).cv == 0

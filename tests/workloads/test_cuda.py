@@ -36,6 +36,11 @@ def alone() -> Iterator[None]:
     dist.destroy_process_group()
 
 
+def row(op: str, dtype: str, mode: Mode, iterations: int, warmup: int) -> Measurement:
+    runs = {"iterations": iterations, "warmup": warmup, "check": 1}
+    return Measurement(op=op, variant=None, mode=mode, dtype=dtype, size=SIZE, **runs)
+
+
 @pytest.mark.parametrize("op", OPS)
 @pytest.mark.parametrize("mode", ["throughput", "latency", "graph"])
 def test_one_gpu_measures_and_every_element_is_right(op: str, mode: Mode) -> None:
@@ -44,15 +49,15 @@ def test_one_gpu_measures_and_every_element_is_right(op: str, mode: Mode) -> Non
         if name == "uint8" and COLLECTIVES[op].adds:
             continue
         operation = Operation(COLLECTIVES[op], Place(0, 1, 1), SIZE, dtype, loop.device.torch_device)
-        answer = loop.measure(operation, Measurement(op, None, SIZE, name, mode, 20, 5, 1))
+        answer = loop.measure(operation, row(op, name, mode, 20, 5))
         assert answer.wrong == 0
-        assert 0 < answer.iterations.p50 <= answer.iterations.p99 <= answer.iterations.max
+        assert min(answer.timing.per_iteration) > 0
         # Only the wall clock includes the launch, so it is never much shorter.
-        assert answer.time <= answer.wall * 1.05
+        assert answer.timing.total <= answer.timing.wall * 1.05
 
 
 def test_a_flipped_bit_on_the_gpu_is_detected() -> None:
     loop = Loop(Cuda(), fault=Fault("corrupt", 0))
     for op in OPS:
         operation = Operation(COLLECTIVES[op], Place(0, 1, 1), SIZE, torch.float32, loop.device.torch_device)
-        assert loop.measure(operation, Measurement(op, None, SIZE, "fp32", "graph", 3, 1, 1)).wrong == 3
+        assert loop.measure(operation, row(op, "fp32", "graph", 3, 1)).wrong == 3

@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from itertools import product
+from statistics import fmean
 from typing import Any
 
 import ray
@@ -19,11 +20,11 @@ from workloads.exits import Exit, WorkloadError, last_line
 from workloads.nccl.bandwidth import REDUCTIONS, algbw, busbw, nic_bandwidth
 from workloads.nccl.gang import Gang
 from workloads.nccl.limits import guarded, pair_figures
-from workloads.nccl.loop import Answer, Measurement, micro
-from workloads.nccl.operations import Kind, Place, selected
+from workloads.nccl.loop import Answer, Measurement
+from workloads.nccl.operations import Place, kind_of, selected
 from workloads.nccl.options import BenchOptions
 from workloads.nccl.point_patterns import Limits
-from workloads.nccl.result import RankTime, Result, Row, Spread, World
+from workloads.nccl.result import Iterations, RankTime, Result, Row, Spread, World, micro
 from workloads.nccl.sizes import format_size
 from workloads.results import JobResult, emit
 
@@ -95,78 +96,62 @@ def describe(gang: Gang) -> dict[str, Any]:
 def measure_all(options: BenchOptions, gang: Gang) -> Iterator[Row]:
     """Measure and yield every row of the sweep."""
     place = Place(0, len(gang.actors), gang.per_node)
-    todo = list(plan(options, place))
+    todo = plan(options, place)
     emit("plan", rows=len(todo), ranks=len(gang.actors))
-    for operation, row in todo:
-        name = f"{operation.op} {operation.variant or ''}".strip()
-        what = f"{name} {format_size(row.size)} {row.dtype} in {row.mode} mode"
+    for row in todo:
+        what = f"{row.title} {format_size(row.size)} {row.dtype} in {row.mode} mode"
         answers = gang.call("measure", row, what=what)
-        yield summarize(operation, row, answers, place, fabric=gang.fabric, limits=options.limits)
+        yield summarize(row, answers, place, fabric=gang.fabric, limits=options.limits)
 
 
-def plan(options: BenchOptions, place: Place) -> Iterator[tuple[Kind, Measurement]]:
-    """Yield the rows to measure, in order, without sums of uint8; options.left_out lists those."""
-    assert options.iterations is not None
-    assert options.warmup is not None
-    assert options.check is not None
-    operations = selected(options.ops, options.patterns, place)
-    for operation, mode, dtype, size in product(operations, options.modes, options.dtypes, options.sizes):
-        if dtype != "uint8" or operation.op not in REDUCTIONS:
-            runs = options.iterations, options.warmup, options.check
-            yield operation, Measurement(operation.op, operation.variant, size, dtype, mode, *runs)
+def plan(options: BenchOptions, place: Place) -> list[Measurement]:
+    """Return the rows to measure, in order, without sums of uint8; options.left_out lists those."""
+    kinds = selected(options.ops, options.patterns, place)
+    runs = options.model_dump(include={"iterations", "warmup", "check"})
+    return [
+        Measurement(op=kind.op, variant=kind.variant, mode=mode, dtype=dtype, size=size, **runs)
+        for kind, mode, dtype, size in product(kinds, options.modes, options.dtypes, options.sizes)
+        if dtype != "uint8" or kind.op not in REDUCTIONS
+    ]
 
 
-def summarize(
-    operation: Kind,
-    row: Measurement,
-    answers: Sequence[Answer],
-    place: Place,
-    *,
-    fabric: bool,
-    limits: Limits | None,
-) -> Row:
+def summarize(row: Measurement, answers: Sequence[Answer], place: Place, *, fabric: bool, limits: Limits | None) -> Row:
     """Return a row of the result from all ranks' answers, by the slowest rank that takes part.
 
     `wrong` is None unless every rank checked its data. `fabric` is whether the nodes are different machines.
     """
-    active = [answer for answer in answers if answer.takes_part]
-    slowest = max(active, key=lambda answer: answer.time)
-    seconds, size = slowest.time, slowest.size
-    bus = busbw(operation.op, size, seconds, place.world)
-    nic = nic_bandwidth(operation.op, bus, place.world, place.nodes) if fabric else None
+    kind = kind_of(row.op, row.variant)
+    times = [answer.timing.mean for answer in answers]
+    active = {rank: answer for rank, answer in enumerate(answers) if answer.takes_part}
+    slowest = max(active.values(), key=lambda answer: answer.timing.mean)
+    seconds, size = slowest.timing.mean, slowest.size
+    bus = busbw(row.op, size, seconds, place.world)
+    nic = nic_bandwidth(row.op, bus, place.world, place.nodes) if fabric else None
     wrong = [answer.wrong for answer in answers if answer.wrong is not None]
     pairs, total, limit = None, None, None
-    if operation.measured is not None:
-        times = [answer.time for answer in answers]
-        pairs, total, limit = pair_figures(operation.measured, size, times, place.nodes, place.per_node, limits)
+    if kind.measured is not None:
+        pairs, total, limit = pair_figures(kind.measured, size, times, place.nodes, place.per_node, limits)
     return Row(
-        op=operation.op,
-        variant=operation.variant,
-        mode=row.mode,
-        dtype=row.dtype,
-        algorithm=operation.algorithm,
+        **row.key.model_dump(exclude={"size"}),
         size=size,
+        algorithm=kind.algorithm,
         count=slowest.count,
         time_us=Spread(
             max=micro(seconds),
-            avg=micro(sum(answer.time for answer in active) / len(active)),
-            min=micro(min(answer.time for answer in active)),
+            avg=micro(fmean(times[rank] for rank in active)),
+            min=micro(min(times[rank] for rank in active)),
         ),
-        iteration_us=slowest.iterations,
+        iteration_us=Iterations.of(slowest.timing.per_iteration),
         algbw=round(algbw(size, seconds), 6),
         busbw=round(bus, 6),
         nic_bandwidth=None if nic is None else round(nic, 6),
         wrong=sum(wrong) if len(wrong) == len(answers) else None,
         warnings=[
-            f"rank {rank}: device clock {micro(answer.time)} µs, wall clock {micro(answer.wall)} µs"
+            f"rank {rank}: device clock {micro(times[rank])} µs, wall clock {micro(answer.timing.wall_mean)} µs"
             for rank, answer in enumerate(answers)
-            if answer.clocks_disagree
+            if answer.timing.clocks_disagree
         ],
-        ranks=[
-            RankTime(rank=rank, time_us=micro(answer.time), wrong=answer.wrong)
-            for rank, answer in enumerate(answers)
-            if answer.takes_part
-        ],
+        ranks=[RankTime(rank=rank, time_us=micro(times[rank]), wrong=answer.wrong) for rank, answer in active.items()],
         pairs=pairs,
         total=total,
         limit=limit,

@@ -13,7 +13,7 @@ from typing import Any
 from workloads.exits import Exit
 from workloads.nccl.evidence.problems import failure, remark
 from workloads.nccl.point_patterns import Flow, Limits, Variant, fan_in, flows, limit_of
-from workloads.nccl.result import Finding, Member, Pair, Result, Row, World
+from workloads.nccl.result import Finding, Member, Pair, Result, Row, World, micro
 from workloads.nccl.sizes import format_size
 
 TOLERANCE = 1.02
@@ -37,7 +37,7 @@ def pair_figures(
         Pair(
             sender=flow.sender,
             receiver=flow.receiver,
-            time_us=round(time * 1e6, 2),
+            time_us=micro(time),
             bandwidth=round(share / time / 1e9, 6),
         )
         for flow, time in seconds.items()

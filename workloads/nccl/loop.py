@@ -12,24 +12,16 @@ from dataclasses import dataclass
 
 import torch.distributed as dist
 
-from workloads.nccl.device import Device
+from workloads.nccl.device import Device, Timing
 from workloads.nccl.operations import Operation
 from workloads.nccl.options import Fault
 from workloads.nccl.pattern import flip
-from workloads.nccl.presets import Mode
-from workloads.nccl.result import Iterations
-from workloads.statistics import percentile, variation
+from workloads.nccl.result import RowKey
 
 
-@dataclass(frozen=True)
-class Measurement:
-    """A row to measure, the same on each rank. `variant` is the name of p2p's; `size` in bytes."""
+class Measurement(RowKey):
+    """A row to measure, the same on each rank."""
 
-    op: str
-    variant: str | None
-    size: int
-    dtype: str
-    mode: Mode
     iterations: int
     warmup: int
     check: int
@@ -37,18 +29,12 @@ class Measurement:
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """One rank's figures of one row: seconds per run, single runs, and the number of wrong elements.
-
-    `time` is by the device's clock, `wall` by the host's. `wrong` is None if the data was not checked.
-    """
+    """One rank's figures of one row. `wrong` is the number of wrong elements, None if the data was not checked."""
 
     size: int
     count: int
     takes_part: bool
-    time: float
-    wall: float
-    clocks_disagree: bool
-    iterations: Iterations
+    timing: Timing
     wrong: int | None
 
 
@@ -130,21 +116,11 @@ class Loop:
             wrong += operation.left_wrong()
         wrong += sum(self._verify(operation, run) for _ in range(row.check))
         self.stage = "not in a row"
-        runs = timing.per_iteration
         return Answer(
             size=operation.size,
             count=operation.count,
             takes_part=operation.takes_part,
-            time=timing.total / len(runs),
-            wall=timing.wall / len(runs),
-            clocks_disagree=timing.clocks_disagree,
-            iterations=Iterations(
-                p50=micro(percentile(runs, 50)),
-                p95=micro(percentile(runs, 95)),
-                p99=micro(percentile(runs, 99)),
-                max=micro(max(runs)),
-                cv=round(variation(runs), 4),
-            ),
+            timing=timing,
             wrong=wrong if row.check else None,
         )
 
@@ -168,11 +144,6 @@ class Loop:
         run()
         self.device.synchronize()
         return operation.wrong()
-
-
-def micro(seconds: float) -> float:
-    """Return µs, rounded as in results."""
-    return round(seconds * 1e6, 2)
 
 
 def _barrier() -> None:

@@ -5,15 +5,23 @@ Times in µs, bandwidths in GB/s (decimal), sizes in bytes. A field that does no
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from statistics import fmean, pstdev
 from typing import ClassVar, Literal
 
 from workloads.nccl.evidence.facts import Evidence, LogFacts
 from workloads.nccl.options import BenchOptions, MultiGpuOptions
 from workloads.nccl.presets import Mode
 from workloads.results import JobResult, Part
+from workloads.statistics import percentile
 
 SCHEMA = "rdma-ray/nccl/2"
 MULTIGPU_SCHEMA = "rdma-ray/multigpu/1"
+
+
+def micro(seconds: float) -> float:
+    """Return µs, rounded as in results."""
+    return round(seconds * 1e6, 2)
 
 
 class Process(Part):
@@ -51,6 +59,13 @@ class Iterations(Part):
     p99: float
     max: float
     cv: float
+
+    @classmethod
+    def of(cls, seconds: Sequence[float]) -> Iterations:
+        """Summarize the seconds of single runs."""
+        p50, p95, p99, longest = (micro(percentile(seconds, percent)) for percent in (50, 95, 99, 100))
+        cv = pstdev(seconds) / mean if (mean := fmean(seconds)) else 0.0
+        return cls(p50=p50, p95=p95, p99=p99, max=longest, cv=round(cv, 4))
 
 
 class RankTime(Part):
