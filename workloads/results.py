@@ -7,7 +7,9 @@ An event is one line, `@rdma-ray {"kind": …}`. The mark may be anywhere in it,
 from __future__ import annotations
 
 import json
+import math
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
@@ -101,6 +103,16 @@ def read_json(path: Path) -> Any:
         raise WorkloadError(f"cannot read {path}: {error.strerror}") from error
     except ValueError as error:
         raise WorkloadError(f"{path} is not JSON: {error}") from None
+
+
+def percentile(values: Sequence[float], percent: float) -> float:
+    """Return the nearest-rank percentile: the least value with at least `percent` % of all values at or below it."""
+    if not values:
+        raise ValueError("no values, so no percentile")
+    if not 0 < percent <= 100:
+        raise ValueError(f"percent must be above 0 and at most 100, not {percent}")
+    # Rounded first: 0.95·20 is 19.000000000000004 in binary floating point.
+    return sorted(values)[math.ceil(round(percent * len(values) / 100, 9)) - 1]
 
 
 def _refuse(constant: str) -> None:

@@ -28,7 +28,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from workloads.statistics import percentile
+from workloads.results import percentile
 
 SCHEMA = "rdma-ray/bench-gpu/1"
 NOT_A_MEASUREMENT = "no GPU: not a measurement"

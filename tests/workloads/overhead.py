@@ -21,7 +21,7 @@ from statistics import median
 
 from tests.workloads.gloo_ranks import on_ranks
 from workloads.nccl.sizes import format_size, parse_size
-from workloads.statistics import percentile
+from workloads.results import percentile
 
 SIZES = ("1M", "4M", "16M")
 OPERATIONS = ("all_reduce", "all_gather")

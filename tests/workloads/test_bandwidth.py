@@ -10,7 +10,7 @@ from workloads.nccl.bandwidth import BUSBW_FACTORS, HIERARCHICAL, REDUCTIONS, al
 from workloads.nccl.operations import COLLECTIVES
 from workloads.nccl.result import Iterations
 from workloads.nccl.sizes import format_size, parse_size, sweep
-from workloads.statistics import percentile
+from workloads.results import percentile
 
 
 def test_all_reduce_of_4_gib_on_16_ranks_in_23_ms_is_350_gb_per_s() -> None:

@@ -12,8 +12,7 @@ from typing import ClassVar, Literal
 from workloads.nccl.evidence.facts import Evidence, LogFacts
 from workloads.nccl.options import BenchOptions, MultiGpuOptions
 from workloads.nccl.presets import Mode
-from workloads.results import JobResult, Part
-from workloads.statistics import percentile
+from workloads.results import JobResult, Part, percentile
 
 SCHEMA = "rdma-ray/nccl/2"
 MULTIGPU_SCHEMA = "rdma-ray/multigpu/1"

@@ -2,58 +2,29 @@
 
 from __future__ import annotations
 
-import io
 import textwrap
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
-import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from workloads.client.view import write_file
+from workloads.plotting import BAD, GRID, INK, LINES, SOFT, encoded, style
 from workloads.train.report import duration, rate, title
 from workloads.train.result import Result
 
 LEAST = 0.012
 """Share of a bar below which a part has no label."""
-INK, SOFT, GRID, BAD = "#1c2127", "#5c6773", "#e3e7eb", "#b3261e"
-COLORS = ("#1f5fbf", "#b35900", "#6b4fa3", "#00796b", "#8a8f98", "#c2185b", "#5d4037", "#558b2f", "#37474f")
-STYLE: dict[str, Any] = {
-    "figure.dpi": 108,
-    "savefig.dpi": 108,
-    "font.size": 11,
-    "font.family": "DejaVu Sans",  # matplotlib's own: the same picture everywhere
-    "text.color": INK,
-    "axes.titlesize": 13,
-    "axes.titleweight": "bold",
-    "axes.titlelocation": "left",
-    "axes.spines.top": False,
-    "axes.spines.left": False,
-    "axes.spines.right": False,
-    "axes.edgecolor": SOFT,
-    "axes.labelcolor": SOFT,
-    "axes.grid": True,
-    "axes.grid.axis": "y",
-    "axes.axisbelow": True,
-    "grid.color": GRID,
-    "xtick.color": SOFT,
-    "ytick.color": SOFT,
-    "xtick.major.size": 0,
-    "ytick.major.size": 0,
-    "svg.fonttype": "none",  # text stays text
-    "svg.hashsalt": "rdma-ray",  # the same run is the same file
-}
+COLORS = (*LINES, "#8a8f98", "#c2185b", "#5d4037", "#558b2f", "#37474f")
 
 
 def picture(result: Result, kind: Literal["png", "svg"] = "png") -> bytes:
     """Draw a result, as 1800 × 1200 pixels or as SVG. The same result is always the same file."""
-    with mpl.rc_context():
-        mpl.rcdefaults()
-        mpl.rcParams.update(cast(Any, STYLE))  # matplotlib types the keys one by one
-        drawing = Figure(figsize=(1200 / 72, 800 / 72))
+    with style():
+        drawing = Figure(figsize=(1200 / 72, 800 / 72), dpi=108)
         _head(drawing, result)
         grid = drawing.add_gridspec(
             3, 2, height_ratios=(360, 28, 28), left=0.06, right=0.92, top=0.83, bottom=0.07, hspace=0.55, wspace=0.3
@@ -67,11 +38,7 @@ def picture(result: Result, kind: Literal["png", "svg"] = "png") -> bytes:
         if (goodput := result.goodput) is not None:
             name = f"goodput {100 * goodput.share:.1f} %: where {duration(goodput.wall_s)} went"
             _bar(drawing.add_subplot(grid[2, :]), name, goodput.parts_s, COLORS)
-        written = io.BytesIO()
-        # Without date and program, equal runs give equal files.
-        metadata = {"Software": None} if kind == "png" else {"Date": None, "Creator": None}
-        drawing.savefig(written, format=kind, metadata=metadata)
-    return written.getvalue()
+        return encoded(drawing, kind)
 
 
 def write_report(result: Result, folder: Path) -> list[Path]:
@@ -106,7 +73,7 @@ def _loss(axes: Axes, result: Result) -> None:
         _empty(axes, "no loss was recorded")
         return
     steps, values = zip(*result.curve.loss, strict=True)
-    axes.plot(steps, values, color=COLORS[0], linewidth=1.8, marker=_marker(len(steps)), markersize=4)
+    axes.plot(steps, values, color=COLORS[0], marker=_marker(len(steps)), markersize=4)
     axes.set_ylim(min(0.0, *values), max(values) * 1.08 or 1)
     _end(axes, f"{values[-1]:.4f}", steps[-1], values[-1], COLORS[0])
 
@@ -126,7 +93,7 @@ def _step_times(axes: Axes, result: Result) -> None:
     most = max(longest)
     top = min(most, 3000 * figures.step_s.p95) * 1.15 if figures else most * 1.15
     axes.fill_between(steps, middle, longest, color=COLORS[1], alpha=0.22, linewidth=0)
-    axes.plot(steps, middle, color=COLORS[1], linewidth=1.8, marker=_marker(len(steps)), markersize=4)
+    axes.plot(steps, middle, color=COLORS[1], marker=_marker(len(steps)), markersize=4)
     axes.set_ylim(0, top or 1)
     notes = [f"longest {most:,.4g}"] if most > top else []
     if before and warm and len(before) < len(stretches):
@@ -159,7 +126,7 @@ def _bar(axes: Axes, name: str, parts: Mapping[str, float], colors: tuple[str, .
             handles.append(bar)
         at += seconds
     axes.legend(
-        handles=handles, loc="upper left", bbox_to_anchor=(0, -0.05), ncols=len(handles), frameon=False,
+        handles=handles, loc="upper left", bbox_to_anchor=(0, -0.05), ncols=len(handles),
         borderpad=0, borderaxespad=0, handlelength=0.8, handletextpad=0.4, columnspacing=1.2,
     )  # fmt: skip
 
