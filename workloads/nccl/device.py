@@ -31,11 +31,6 @@ class Timing:
         return self.total / len(self.per_iteration)
 
     @property
-    def wall_mean(self) -> float:
-        """Seconds per run by the host's clock."""
-        return self.wall / len(self.per_iteration)
-
-    @property
     def clocks_disagree(self) -> bool:
         """Whether the device's and the host's clock differ by more than 5 % and by more than a launch.
 

@@ -22,7 +22,7 @@ from workloads.nccl.gang import Gang
 from workloads.nccl.limits import guarded, pair_figures
 from workloads.nccl.loop import Answer, Measurement
 from workloads.nccl.operations import Place, kind_of, selected
-from workloads.nccl.options import BenchOptions
+from workloads.nccl.options import BenchOptions, GangOptions
 from workloads.nccl.point_patterns import Limits
 from workloads.nccl.result import Iterations, RankTime, Result, Row, Spread, World, micro
 from workloads.nccl.sizes import format_size
@@ -35,9 +35,9 @@ def main(text: str) -> int:
     """Run the benchmark with these options, and return the process's exit code."""
     options = BenchOptions.from_json(text)
     gang = Gang(options, emit)
-    rows: list[Row] = []
 
     def measure(found: dict[str, Any]) -> tuple[Exit, str]:
+        rows: list[Row] = found.setdefault("rows", [])
         with gang:
             found |= describe(gang)
             began = time.monotonic()
@@ -47,21 +47,19 @@ def main(text: str) -> int:
             found["seconds"] = gang.seconds | {"sweep": round(time.monotonic() - began, 3)}
         return conclude(rows)
 
-    def result(**found: Any) -> Result:
-        fault = options.inject_fault
-        return guarded(Result(spec=options, rows=rows, evidence=gang.evidence, injected_fault=fault, **found))
-
-    return run(measure, result)
+    return run(options, measure, lambda **found: guarded(Result(evidence=gang.evidence, **found)))
 
 
-def run(measure: Callable[[dict[str, Any]], tuple[Exit, str]], result: Callable[..., JobResult]) -> int:
+def run(
+    options: GangOptions, measure: Callable[[dict[str, Any]], tuple[Exit, str]], result: Callable[..., JobResult]
+) -> int:
     """Connect to Ray, measure, emit the result even after an error, and return its exit code.
 
     `measure` returns the exit code and the reason, and adds further fields of the result to its argument.
     """
     ray.init(logging_level=logging.WARNING)
     started = time.time()
-    found: dict[str, Any] = {}
+    found: dict[str, Any] = {"spec": options, "injected_fault": options.inject_fault}
     try:
         code, reason = measure(found)
     except WorkloadError as error:
@@ -122,6 +120,7 @@ def summarize(row: Measurement, answers: Sequence[Answer], place: Place, *, fabr
     """
     kind = kind_of(row.op, row.variant)
     times = [answer.timing.mean for answer in answers]
+    walls = [answer.timing.wall / row.iterations for answer in answers]
     active = {rank: answer for rank, answer in enumerate(answers) if answer.takes_part}
     slowest = max(active.values(), key=lambda answer: answer.timing.mean)
     seconds, size = slowest.timing.mean, slowest.size
@@ -147,7 +146,7 @@ def summarize(row: Measurement, answers: Sequence[Answer], place: Place, *, fabr
         nic_bandwidth=None if nic is None else round(nic, 6),
         wrong=sum(wrong) if len(wrong) == len(answers) else None,
         warnings=[
-            f"rank {rank}: device clock {micro(times[rank])} µs, wall clock {micro(answer.timing.wall_mean)} µs"
+            f"rank {rank}: device clock {micro(times[rank])} µs, wall clock {micro(walls[rank])} µs"
             for rank, answer in enumerate(answers)
             if answer.timing.clocks_disagree
         ],

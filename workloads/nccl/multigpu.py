@@ -169,9 +169,9 @@ def main(text: str) -> int:
     """Run the check with these options, and return the process's exit code."""
     options = MultiGpuOptions.from_json(text)
     gang = DeviceGang(options, emit)
-    workers: list[Worker] = []
 
     def measure(found: dict[str, Any]) -> tuple[Exit, str]:
+        workers: list[Worker] = found.setdefault("workers", [])
         value = expected(options.nodes, gang.devices)
         with gang:
             emit("phase", name="reduce")
@@ -203,10 +203,7 @@ def main(text: str) -> int:
             )
         return judge(options, workers, gang.backend)
 
-    def result(**found: Any) -> MultiGpuResult:
-        return MultiGpuResult(spec=options, workers=workers, injected_fault=options.inject_fault, **found)
-
-    return run(measure, result)
+    return run(options, measure, MultiGpuResult)
 
 
 def _version(package: str) -> str | None:

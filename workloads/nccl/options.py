@@ -61,20 +61,21 @@ class GangOptions(BaseModel):
     def gpus_per_rank(self) -> int:
         return 1
 
-    def ranks(self, outputs: Outputs) -> tuple[int, int]:
-        """Return (nodes, ranks per node) for this stack. WorkloadError if it has fewer."""
+    def placed(self, outputs: Outputs) -> Self:
+        """Return these options with the ranks and the kind of this stack's nodes. WorkloadError if it has fewer."""
         slots = outputs.nodes.slots_per_node
         nodes, per_node = self.nodes or outputs.nodes.default_gang, self.per_node or slots
-        kind = "GPUs" if outputs.nodes.gpus_per_node > 0 else "CPUs"
+        use_gpu, elastic = outputs.nodes.gpus_per_node > 0, outputs.nodes.elastic
         if nodes > outputs.nodes.max:
             raise WorkloadError(
                 f"--nodes {nodes}: the stack has at most {outputs.nodes.max} (nodes.max in its stack file)"
             )
         if per_node > slots:
+            kind = "GPUs" if use_gpu else "CPUs"
             raise WorkloadError(
                 f"--per-node {per_node}: a node of this stack has {slots} {kind}, and a rank uses one of them"
             )
-        return nodes, per_node
+        return self.model_copy(update={"nodes": nodes, "per_node": per_node, "use_gpu": use_gpu, "elastic": elastic})
 
     @classmethod
     def from_json(cls, text: str) -> Self:
@@ -151,8 +152,8 @@ class BenchOptions(GangOptions):
 
         WorkloadError names an option that does not fit the stack or another option.
         """
-        use_gpu = outputs.nodes.gpus_per_node > 0
-        nodes, per_node = self.ranks(outputs)
+        placed = self.placed(outputs)
+        use_gpu, (nodes, per_node) = placed.use_gpu, placed.world
         if nodes * per_node < 2:
             raise WorkloadError("a single rank has no peer: use more with --nodes or --per-node")
         base = DEFAULT if self.preset is None else PRESETS[self.preset]
@@ -173,12 +174,8 @@ class BenchOptions(GangOptions):
             patterns = choose(self.patterns or base.patterns, nodes, per_node)
         except ValueError as error:
             raise WorkloadError(str(error)) from error
-        return self.model_copy(
+        return placed.model_copy(
             update={
-                "nodes": nodes,
-                "per_node": per_node,
-                "use_gpu": use_gpu,
-                "elastic": outputs.nodes.elastic,
                 "target": outputs.target,
                 "machine": outputs.machine,
                 "limits": limits,
@@ -233,7 +230,7 @@ class MultiGpuOptions(GangOptions):
         devices = self.devices or gpus or 8  # without GPUs, the numbers of a machine with eight
         if self.backend == "nccl" and not gpus:
             raise WorkloadError("--backend nccl: this stack's nodes have no GPUs; --backend gloo checks the sums alone")
-        self.ranks(outputs)
+        placed = self.placed(outputs)
         if gpus and devices > gpus:
             raise WorkloadError(f"--devices {devices}: a node of this stack has {gpus} GPUs")
         try:
@@ -242,7 +239,7 @@ class MultiGpuOptions(GangOptions):
                 raise ValueError(f"{self.inject_fault!r} is no fault of this check: write corrupt:RANK")
         except ValueError as error:
             raise WorkloadError(str(error)) from error
-        return self.model_copy(update={"devices": devices, "use_gpu": gpus > 0, "elastic": outputs.nodes.elastic})
+        return placed.model_copy(update={"devices": devices})
 
 
 @dataclass(frozen=True)

@@ -248,10 +248,7 @@ def main(text: str) -> int:
             found["seconds"] = gang.seconds | {"search": round(time.monotonic() - began, 3)}
         return conclude(verdict, units)
 
-    def result(**found: Any) -> HuntResult:
-        return HuntResult(spec=options, injected_fault=options.inject_fault, **found)
-
-    return run(measure, result)
+    return run(options, measure, HuntResult)
 
 
 if __name__ == "__main__":

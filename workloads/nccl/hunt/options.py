@@ -54,20 +54,15 @@ class HuntOptions(GangOptions):
 
     def resolve(self, outputs: Outputs) -> HuntOptions:
         """Return the complete options for this stack. WorkloadError names an option that does not fit."""
-        use_gpu = outputs.nodes.gpus_per_node > 0
-        nodes, per_node = self.ranks(outputs)
+        placed = self.placed(outputs)
         # Ranks on CPUs share cores and one memory: their noise of tens of percent hides smaller slowdowns.
-        size, iterations, samples, threshold = ("1G", 20, 5, 0.9) if use_gpu else ("4M", 5, 3, 0.5)
-        found = self.model_copy(
+        size, iterations, samples, threshold = ("1G", 20, 5, 0.9) if placed.use_gpu else ("4M", 5, 3, 0.5)
+        found = placed.model_copy(
             update={
-                "nodes": nodes,
-                "per_node": per_node,
                 "size": self.size or size,
                 "iterations": self.iterations or iterations,
                 "samples": self.samples or samples,
                 "threshold": self.threshold or threshold,
-                "use_gpu": use_gpu,
-                "elastic": outputs.nodes.elastic,
                 "target": outputs.target,
             }
         )
