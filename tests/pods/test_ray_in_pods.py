@@ -192,7 +192,9 @@ def test_operator_restart_keeps_job(gke: DeployedStack, pod_cluster: PodCluster)
         gke.until_logged(port, "through-restart", "BEGUN")
         before = gke.identities()
         old = {pod["metadata"]["name"] for pod in manifests.pods(pod_cluster.api, *found)}
-        manifests.rollout_restart(pod_cluster.api, *found)
+        subprocess.run(
+            gke.kubectl("rollout", "restart", f"--namespace={found[0]}", f"deployment/{found[1]}"), check=True
+        )
         manifests.rollout_done(pod_cluster.api, *found, within_s=180)
         [new] = {pod["metadata"]["name"] for pod in manifests.pods(pod_cluster.api, *found)} - old
         pod_cluster.api.until("the new operator to lead", lambda: leads(pod_cluster.api, found[0], new), 120)

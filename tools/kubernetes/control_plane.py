@@ -193,9 +193,7 @@ class ControlPlane(Programs):
 
     def stop_kueue(self) -> None:
         """Stop Kueue and delete its chart's objects, as `helm uninstall` does."""
-        kueue.remove_callbacks(self.api)
-        self.stop("kueue")
-        manifests.remove(self.api, kueue.objects(kueue.complete()))
+        kueue.uninstall(self.api, stop=lambda: self.stop("kueue"))
 
     @property
     def _as_admin(self) -> list[str]:

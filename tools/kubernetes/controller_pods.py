@@ -13,11 +13,10 @@ from pathlib import Path
 
 from infra.kubernetes.queue_objects import KUEUE_NAMESPACE
 from tools.kubernetes import image_archive, kuberay, kueue, manifests
-from tools.kubernetes.api import Api, Json, NotYet
+from tools.kubernetes.api import Api, Json
 from tools.kubernetes.image_archive import File, Image
 
 READY_S = 180.0
-_GONE_S = 60.0
 # Probe every second, so that a wait measures the program and not the probe.
 _PROBE_OFTEN = {"readinessProbe": {"initialDelaySeconds": 0, "periodSeconds": 1}}
 # User of the projects' own images.
@@ -66,7 +65,6 @@ class PodOperators:
         """Uninstall the release as `helm uninstall` does: its CRDs and its namespace stay."""
         objects = kuberay.objects(kuberay.complete())
         manifests.remove(self._api, (body for body in objects if body["kind"] != "CustomResourceDefinition"))
-        _wait_until_gone(self._api, kuberay.NAMESPACE, "app.kubernetes.io/instance=kuberay-operator")
 
     def start_kueue(self, values: Json | None = None) -> None:
         """Install the release kueue with the values of its chart, and wait until its webhooks and its API answer."""
@@ -83,17 +81,4 @@ class PodOperators:
 
     def stop_kueue(self) -> None:
         """Uninstall the release as `helm uninstall` does: webhooks, API, Deployment, roles and CRDs."""
-        kueue.remove_callbacks(self._api)
-        objects = kueue.objects(kueue.complete())
-        manifests.remove(self._api, (body for body in objects if body["kind"] == "Deployment"))
-        _wait_until_gone(self._api, KUEUE_NAMESPACE, "control-plane=controller-manager")
-        manifests.remove(self._api, objects)
-
-
-def _wait_until_gone(api: Api, namespace: str, selector: str) -> None:
-    def gone() -> bool:
-        if left := api.list("v1", "Pod", namespace, selector):
-            raise NotYet(f"still there: {', '.join(pod['metadata']['name'] for pod in left)}")
-        return True
-
-    api.until("the controller's pod to be gone", gone, _GONE_S)
+        kueue.uninstall(self._api)

@@ -37,23 +37,31 @@ def kubeconfig(file: Path, url: str, authority: Path, token: str) -> None:
 def front_proxy_flags(folder: Path) -> list[str]:
     """Write the API server's client certificate for aggregated APIs, such as Kueue's. Returns the API server's flags.
 
-    https://kubernetes.io/docs/tasks/extend-kubernetes/configure-aggregation-layer/ (read 2026-11). The API server
-    publishes the authority in the ConfigMap extension-apiserver-authentication, where aggregated APIs read it.
+    https://kubernetes.io/docs/tasks/extend-kubernetes/configure-aggregation-layer/ (read 2026-11). The certificate is
+    its own authority, which the API server publishes in the ConfigMap extension-apiserver-authentication.
     """
-    authority, own = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
-    issuer = _name("front-proxy-ca")
-    files = {name: folder / f"front-proxy-{name}" for name in ("ca.crt", "client.crt", "client.key")}
-    _write(files["ca.crt"], _certificate(issuer, authority.public_key(), issuer, authority, ca=True))
-    _write(files["client.crt"], _certificate(_name(_CLIENT), own.public_key(), issuer, authority, ca=False))
-    _write(files["client.key"], _pem(own))
+    key, name = ec.generate_private_key(ec.SECP256R1()), x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, _CLIENT)])
+    now = datetime.datetime.now(datetime.UTC)
+    certificate = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        # Tolerates small clock corrections.
+        .not_valid_before(now - datetime.timedelta(hours=1))
+        .not_valid_after(now + datetime.timedelta(days=_DAYS))
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    files = {suffix: folder / f"front-proxy-client.{suffix}" for suffix in ("crt", "key")}
+    _write(files["crt"], certificate.public_bytes(serialization.Encoding.PEM))
+    _write(files["key"], _pem(key))
     return [
-        f"--requestheader-client-ca-file={files['ca.crt']}",
+        f"--requestheader-client-ca-file={files['crt']}",
         f"--requestheader-allowed-names={_CLIENT}",
         "--requestheader-username-headers=X-Remote-User",
         "--requestheader-group-headers=X-Remote-Group",
         "--requestheader-extra-headers-prefix=X-Remote-Extra-",
-        f"--proxy-client-cert-file={files['client.crt']}",
-        f"--proxy-client-key-file={files['client.key']}",
+        f"--proxy-client-cert-file={files['crt']}",
+        f"--proxy-client-key-file={files['key']}",
     ]
 
 
@@ -65,28 +73,3 @@ def _write(file: Path, content: bytes) -> None:
 def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
     encoding, form = serialization.Encoding.PEM, serialization.PrivateFormat.TraditionalOpenSSL
     return key.private_bytes(encoding, form, serialization.NoEncryption())
-
-
-def _name(name: str) -> x509.Name:
-    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-
-
-def _certificate(
-    subject: x509.Name,
-    key: ec.EllipticCurvePublicKey,
-    issuer: x509.Name,
-    signer: ec.EllipticCurvePrivateKey,
-    *,
-    ca: bool,
-) -> bytes:
-    now = datetime.datetime.now(datetime.UTC)
-    builder = (
-        x509.CertificateBuilder(issuer, subject, key, x509.random_serial_number())
-        # Tolerates small clock corrections.
-        .not_valid_before(now - datetime.timedelta(hours=1))
-        .not_valid_after(now + datetime.timedelta(days=_DAYS))
-        .add_extension(x509.BasicConstraints(ca=ca, path_length=None), critical=True)
-    )
-    if not ca:
-        builder = builder.add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH]), critical=False)
-    return builder.sign(signer, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)

@@ -46,14 +46,19 @@ def forwarded(kubeconfig: Path, namespace: str, target: str, port: int = DASHBOA
         process.stop()
 
 
-def kustomize(base: Path, overlay: Json) -> list[Json]:
-    """Return the objects of a kustomize base with the fields of an overlay's kustomization.yaml.
+def kustomize(base: Path, deployment: Json, overlay: Json | None = None) -> list[Json]:
+    """Return the objects of a kustomize base: Namespace and CustomResourceDefinitions first, Deployments last.
 
-    Namespace and CustomResourceDefinitions come first, Deployments last.
+    Args:
+        deployment: Patch (strategic merge) for the spec of the Deployment.
+        overlay: More fields of the overlay's kustomization.yaml.
 
     Raises:
         RuntimeError: kubectl failed; the message has its output.
     """
+    # The target selects the object; the patch needs a name nevertheless.
+    patch = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "any"}, "spec": deployment}
+    overlay = {"patches": [{"target": {"kind": "Deployment"}, "patch": json.dumps(patch)}]} | (overlay or {})
     objects = manifests.parse(_built(base.resolve(), json.dumps(overlay)))
     kinds = ("Namespace", "CustomResourceDefinition")
     return sorted(objects, key=lambda each: (*(each["kind"] != kind for kind in kinds), each["kind"] == "Deployment"))

@@ -6,7 +6,6 @@ scheduler, its roles have the same rules as those of the base.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 
 from infra.catalog.pins import KUBERAY
@@ -27,15 +26,13 @@ LABELS = KUBERAY_LABELS | {"app.kubernetes.io/instance": NAME}
 def complete(*values: Json) -> Json:
     """Return the chart's default values, overridden by `values`."""
     image = {"repository": KUBERAY.image, "tag": f"v{KUBERAY.version}", "pullPolicy": "IfNotPresent"}
-    [found] = manifests.parse(config("kuberay-values.yaml"))
-    for each in ({"image": image}, *values):
-        found = manifests.merged(found, each)
-    return found
+    [chart] = manifests.parse(config("kuberay-values.yaml"))
+    return manifests.merged(chart, {"image": image}, *values)
 
 
 def image(values: Json) -> str:
     """Return the operator's image, from complete values."""
-    return f"{values['image']['repository']}:{values['image']['tag']}"
+    return manifests.image(values["image"])
 
 
 def objects(values: Json) -> list[Json]:
@@ -46,29 +43,15 @@ def objects(values: Json) -> list[Json]:
             "roles than the kustomize base has; remove the setting"
         )
     elect, metrics = (str(on).lower() for on in (values["leaderElectionEnabled"], values["metrics"]["enabled"]))
-    container = {
-        "name": NAME,
-        "image": image(values),
-        "imagePullPolicy": values["image"]["pullPolicy"],
-        "args": [f"--enable-leader-election={elect}", f"--enable-metrics={metrics}", *flags(values)],
-        "resources": {"$patch": "replace", **values["resources"]},
-        "env": values.get("env") or [],
-        "livenessProbe": values["livenessProbe"],
-        "readinessProbe": values["readinessProbe"],
-    }
+    arguments = [f"--enable-leader-election={elect}", f"--enable-metrics={metrics}", *flags(values)]
+    container = manifests.container(NAME, values, arguments) | {"env": values.get("env") or []}
     pod = {
         key: values[key] for key in ("nodeSelector", "tolerations", "affinity", "priorityClassName") if key in values
     }
-    template = {"spec": pod | {"containers": [container]}}
-    deployment = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": NAME}}
-    patch = deployment | {"spec": {"replicas": values["replicas"], "template": template}}
-    overlay = {
-        "namespace": NAMESPACE,
-        "labels": [{"pairs": LABELS, "includeSelectors": True}],
-        "patches": [{"target": {"kind": "Deployment"}, "patch": json.dumps(patch)}],
-    }
+    deployment = {"replicas": values["replicas"], "template": {"spec": pod | {"containers": [container]}}}
+    overlay = {"namespace": NAMESPACE, "labels": [{"pairs": LABELS, "includeSelectors": True}]}
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
-    return [namespace, *kubectl.kustomize(module_folder(MODULE) / "config" / "default", overlay)]
+    return [namespace, *kubectl.kustomize(module_folder(MODULE) / "config" / "default", deployment, overlay)]
 
 
 def flags(values: Json) -> Iterator[str]:
@@ -85,5 +68,4 @@ def flags(values: Json) -> Iterator[str]:
     for name, value in (values.get("kubeClient") or {}).items():
         yield f"--{name}={value}"
     if values.get("featureGates"):
-        gates = (f"{gate['name']}={str(gate['enabled']).lower()}" for gate in values["featureGates"])
-        yield f"--feature-gates={','.join(gates)}"
+        yield manifests.feature_gates(values["featureGates"])

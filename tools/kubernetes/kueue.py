@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import json
+from collections.abc import Callable
 from pathlib import Path
 
 import yaml
@@ -33,16 +33,13 @@ _API_SERVICE = "apiregistration.k8s.io/v1"
 
 def complete(*values: Json) -> Json:
     """Return the chart's default values, overridden by `values`."""
-    found = manifests.read(module_folder(MODULE) / "charts/kueue/values.yaml")[0]
-    for each in ({"controllerManager": {"manager": {"image": _RELEASED}}}, *values):
-        found = manifests.merged(found, each)
-    return found
+    [chart] = manifests.read(module_folder(MODULE) / "charts/kueue/values.yaml")
+    return manifests.merged(chart, {"controllerManager": {"manager": {"image": _RELEASED}}}, *values)
 
 
 def image(values: Json) -> str:
     """Return Kueue's image, from complete values."""
-    found = values["controllerManager"]["manager"]["image"]
-    return f"{found['repository']}:{found['tag']}"
+    return manifests.image(values["controllerManager"]["manager"]["image"])
 
 
 def configuration(values: Json) -> Json:
@@ -55,17 +52,15 @@ def configuration(values: Json) -> Json:
 
 def feature_gates(values: Json, **more: bool) -> str:
     """Return the flag --feature-gates, from complete values."""
-    gates = {gate["name"]: gate["enabled"] for gate in values["controllerManager"]["featureGates"]} | more
-    return f"--feature-gates={','.join(f'{name}={str(on).lower()}' for name, on in gates.items())}"
+    return manifests.feature_gates(values["controllerManager"]["featureGates"], **more)
 
 
 def objects(values: Json) -> list[Json]:
     """Return the objects of the release, from complete values, and the ProvisioningRequest CRD."""
     settings = configuration(values)
     text = yaml.safe_dump(settings)
-    overlay = {"patches": [{"target": {"kind": "Deployment"}, "patch": json.dumps(_deployment(values, text))}]}
     policy = values["mutatingWebhook"]["reinvocationPolicy"]
-    found = kubectl.kustomize(module_folder(MODULE) / "config" / "default", overlay)
+    found = kubectl.kustomize(module_folder(MODULE) / "config" / "default", _deployment(values, text))
     for body in found:
         if body["kind"] == "ConfigMap":
             body["data"] = {"controller_manager_config.yaml": text}
@@ -82,14 +77,14 @@ def objects(values: Json) -> list[Json]:
     return [*manifests.read(*request), *found]
 
 
-def remove_callbacks(api: Api) -> None:
-    """Delete Kueue's webhooks and API before the program ends.
-
-    Otherwise the API server would reject every Job and Pod, and could delete no namespace.
-    """
-    for body in objects(complete()):
-        if body["kind"] in (*WEBHOOKS, "APIService"):
-            api.delete(body["apiVersion"], body["kind"], body["metadata"]["name"])
+def uninstall(api: Api, stop: Callable[[], object] = lambda: None) -> None:
+    """Delete the objects of the release as `helm uninstall` does; `stop` ends a Kueue that runs outside pods."""
+    found = objects(complete())
+    # First: without the program, the API server would reject every Job and Pod, and could delete no namespace.
+    for kinds in ((*WEBHOOKS, "APIService"), ("Deployment",)):
+        manifests.remove(api, (body for body in found if body["kind"] in kinds))
+    stop()
+    manifests.remove(api, found)
 
 
 def certificate(api: Api) -> dict[str, bytes]:
@@ -147,21 +142,13 @@ def api_answers(api: Api) -> bool:
 
 
 def _deployment(values: Json, config: str) -> Json:
-    """Return a patch with the values that concern the Deployment."""
+    """Return the fields of the Deployment's spec that depend on values."""
     chosen = values["controllerManager"]
     gates = [feature_gates(values)] if chosen["featureGates"] else []
-    container = {
-        "name": "manager",
-        "image": image(values),
-        "imagePullPolicy": chosen["manager"]["image"]["pullPolicy"],
-        "args": ["--config=/controller_manager_config.yaml", "--zap-log-level=2", *gates],
-        "resources": {"$patch": "replace", **chosen["manager"]["resources"]},
-        "livenessProbe": chosen["livenessProbe"],
-        "readinessProbe": chosen["readinessProbe"],
-    }
+    arguments = ["--config=/controller_manager_config.yaml", "--zap-log-level=2", *gates]
+    container = manifests.container("manager", chosen | chosen["manager"], arguments)
     pod = {name: chosen[name] for name in ("nodeSelector", "tolerations") if chosen[name]}
     # As in the chart: a change of the configuration restarts the pod.
     checksum = {"charts.kueue.x-k8s.io/config-checksum": hashlib.sha256(config.encode()).hexdigest()}
     template = {"metadata": {"annotations": checksum}, "spec": pod | {"containers": [container]}}
-    deployment = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": NAME}}
-    return deployment | {"spec": {"replicas": chosen["replicas"], "template": template}}
+    return {"replicas": chosen["replicas"], "template": template}

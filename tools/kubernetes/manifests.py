@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
@@ -12,12 +11,8 @@ import yaml
 
 from tools.kubernetes.api import Api, ApiError, Json, NotYet
 
-RESTARTED = "kubectl.kubernetes.io/restartedAt"
-"""Annotation that `kubectl rollout restart` sets (kubectl 1.36.1: pkg/polymorphichelpers)."""
-
 # libyaml, if PyYAML was built with it, reads large CRDs ten times faster.
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-_CRD = "apiextensions.k8s.io/v1"
 _SERVED_S = 60.0
 _LOG_LINES = 15
 
@@ -32,13 +27,37 @@ def read(*files: Path) -> list[Json]:
     return [body for file in files for body in parse(file.read_text())]
 
 
-def merged(below: Json, above: Json) -> Json:
-    """Return Helm values merged as Helm does: objects by key, everything else replaced."""
-    found = dict(below)
-    for key, value in above.items():
+def merged(*values: Json) -> Json:
+    """Return Helm values merged as Helm does: objects by key, everything else replaced by later ones."""
+    found: Json = {}
+    for key, value in (item for each in values for item in each.items()):
         before = found.get(key)
         found[key] = merged(before, value) if isinstance(before, dict) and isinstance(value, dict) else value
     return found
+
+
+def image(values: Json) -> str:
+    """Return an image's name from `repository` and `tag`."""
+    return f"{values['repository']}:{values['tag']}"
+
+
+def feature_gates(values: Iterable[Json], **more: bool) -> str:
+    """Return the flag --feature-gates."""
+    gates = {gate["name"]: gate["enabled"] for gate in values} | more
+    return f"--feature-gates={','.join(f'{name}={str(on).lower()}' for name, on in gates.items())}"
+
+
+def container(name: str, values: Json, arguments: list[str]) -> Json:
+    """Return a controller's container as a strategic merge patch, with the values that charts have for it."""
+    return {
+        "name": name,
+        "image": image(values["image"]),
+        "imagePullPolicy": values["image"]["pullPolicy"],
+        "args": arguments,
+        "resources": {"$patch": "replace", **values["resources"]},
+        "livenessProbe": values["livenessProbe"],
+        "readinessProbe": values["readinessProbe"],
+    }
 
 
 def install(api: Api, bodies: Iterable[Json]) -> None:
@@ -54,23 +73,26 @@ def install(api: Api, bodies: Iterable[Json]) -> None:
 
 
 def remove(api: Api, bodies: Iterable[Json], within_s: float = 60.0) -> None:
-    """Delete objects as `helm uninstall` does, except namespaces, and wait until their CRDs are gone.
+    """Delete objects as `helm uninstall` does, except namespaces; wait until CRDs and Deployments with pods are gone.
 
     Raises:
         TimeoutError: An object's finalizer waits for a stopped controller; the message names the kind.
     """
-    deleted = [body for body in bodies if body["kind"] != "Namespace"]
-    for body in reversed(deleted):
-        metadata = body["metadata"]
-        api.delete(body["apiVersion"], body["kind"], metadata["name"], metadata.get("namespace"))
-    names = [body["metadata"]["name"] for body in deleted if body["kind"] == "CustomResourceDefinition"]
+    places = [
+        (body["apiVersion"], body["kind"], body["metadata"]["name"], body["metadata"].get("namespace"))
+        for body in bodies
+        if body["kind"] != "Namespace"
+    ]
+    for place in reversed(places):
+        api.delete(*place, propagation="Foreground" if place[1] == "Deployment" else "Background")
+    awaited = [place for place in places if place[1] in ("CustomResourceDefinition", "Deployment")]
 
     def gone() -> bool:
-        if left := [name for name in names if api.get(_CRD, "CustomResourceDefinition", name)]:
+        if left := [name for version, kind, name, namespace in awaited if api.get(version, kind, name, namespace)]:
             raise NotYet(f"still there: {', '.join(left)}")
         return True
 
-    api.until("the removed kinds to be gone", gone, within_s)
+    api.until("the removed objects to be gone", gone, within_s)
     api.kinds()
 
 
@@ -84,13 +106,6 @@ def rollout_done(api: Api, namespace: str, name: str, within_s: float) -> None:
         api.until(f"the rollout of {namespace}/{name}", partial(_done, api, namespace, name), within_s)
     except TimeoutError as problem:
         raise TimeoutError("\n".join([str(problem), *_logs(api, namespace, name)])) from problem
-
-
-def rollout_restart(api: Api, namespace: str, name: str) -> None:
-    """Begin a rolling restart, as `kubectl rollout restart deployment` does."""
-    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    template = {"metadata": {"annotations": {RESTARTED: now}}}
-    api.patch("apps/v1", "Deployment", name, namespace, {"spec": {"template": template}}, type="merge")
 
 
 def pods(api: Api, namespace: str, deployment: str) -> list[Json]:
