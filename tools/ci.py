@@ -61,8 +61,7 @@ class Part(Child):
     def _show(self, line: str) -> None:
         self.lines.append(line)
         if not self.background:
-            sys.stdout.write(line)
-            sys.stdout.flush()
+            print(line, end="", flush=True)
 
 
 class Run:
@@ -114,14 +113,13 @@ class Run:
             print(*map(str.rstrip, [*tests, *part.lines[-_REPEATED_LINES:]]), sep="\n")
         # Background parts do not count: the parts that need their results build them themselves, or fail.
         failed = self.cut_off or self.signals or any(not part.background for part in failures)
-        width = max(len(name) for name in ("part", *(part.name for part in self.parts), *dict(self.left_out)))
-        print(f"\n{'part':<{width}}  minutes  result")
-        for part in self.parts:
-            print(f"{part.name:<{width}}  {part.seconds / 60:7.1f}  {part.result}")
-        for name, reason in self.left_out:
-            print(f"{name:<{width}}        –  not run: {reason}")
         minutes = (self._budget_s - self.left_s) / 60
-        print(f"{'all':<{width}}  {minutes:7.1f}  {'FAILED' if failed else 'passed'}", flush=True)
+        rows = [("part", "minutes", "result")]
+        rows += [(part.name, f"{part.seconds / 60:.1f}", part.result) for part in self.parts]
+        rows += [(name, "–", f"not run: {reason}") for name, reason in self.left_out]
+        rows += [("all", f"{minutes:.1f}", "FAILED" if failed else "passed")]
+        width = max(len(name) for name, _, _ in rows)
+        print("", *(f"{name:<{width}}  {time:>7}  {result}" for name, time, result in rows), sep="\n", flush=True)
         return INTERRUPTED if self.signals else int(bool(failed))
 
     def _over(self) -> str:

@@ -84,29 +84,30 @@ def tagged(stack: str, region: str, environment: Mapping[str, str] | None = None
         UnclearError: The AWS CLI is missing or failed.
     """
     command = list_command(stack, region)
-    context = f"An interrupted run was creating resources in AWS. This lists those that exist:\n  {' '.join(command)}\n"
     try:
         done = subprocess.run(
             command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_LIST_S
         )
-        if done.returncode:
-            raise UnclearError(
-                f"{context}It failed:\n{done.stderr.strip()}\nSign in as the user who brings the stack up, with the"
-                " permission tag:GetResources, and run this again. Nothing was changed."
-            )
-        return [
-            Tagged(each["ResourceARN"], {tag["Key"]: tag["Value"] for tag in each["Tags"]}.get(NAME_TAG, ""))
-            for each in json.loads(done.stdout)["ResourceTagMappingList"]
-        ]
+        if done.returncode == 0:
+            return [
+                Tagged(each["ResourceARN"], {tag["Key"]: tag["Value"] for tag in each["Tags"]}.get(NAME_TAG, ""))
+                for each in json.loads(done.stdout)["ResourceTagMappingList"]
+            ]
+        problem = (
+            f"It failed:\n{done.stderr.strip()}\nSign in as the user who brings the stack up, with the permission"
+            " tag:GetResources, and run this again."
+        )
     except FileNotFoundError:
-        raise UnclearError(
-            f"{context}There is no AWS CLI here. Install its version 2, sign in (aws sts get-caller-identity), and run"
-            " this again. Nothing was changed."
-        ) from None
+        install = "Install its version 2, sign in (aws sts get-caller-identity), and run this again."
+        problem = f"There is no AWS CLI here. {install}"
     except subprocess.TimeoutExpired:
-        raise UnclearError(f"{context}It did not end within {_LIST_S:.0f} s. Nothing was changed.") from None
+        problem = f"It did not end within {_LIST_S:.0f} s."
     except (ValueError, KeyError, TypeError):
-        raise UnclearError(f"{context}Its output is not the expected list. Nothing was changed.") from None
+        problem = "Its output is not the expected list."
+    raise UnclearError(
+        "An interrupted run was creating resources in AWS. This lists those that exist:\n"
+        f"  {' '.join(command)}\n{problem} Nothing was changed."
+    )
 
 
 def found(create: PendingCreate, resources: Sequence[Tagged], known: Collection[str]) -> str | None:

@@ -19,12 +19,10 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeVar
 
-if TYPE_CHECKING:
-    # Python 3.10, on which `tools/setup.py` prints that it is too old, does not have it.
-    from typing import Self
-
+# Not `Self`: on Python 3.10, `tools/setup.py` prints that it is too old.
+_Self = TypeVar("_Self", bound="Programs")
 INTERRUPTED = 130
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _LAST_LINES_S = 5.0
@@ -180,16 +178,17 @@ class Programs:
     ) -> None:
         self._logs = logs
         self._work = work
-        self._prefix = prefix
+        self._prefix = f"{prefix}-" if prefix else ""
+        self._machine, self._on = (f"the machine {prefix}", f" on {prefix}") if prefix else ("the supervisor", "")
         self._command = command
         self._supervisor: subprocess.Popen[str] | None = None
         # Protects the attributes below, and signals changes.
         self._changed = threading.Condition()
         self._ready = False
-        self._pids: dict[str, int] = {}
-        self._ended: dict[str, int] = {}
+        # Process ID and exit status by name. A program that could not be started has the process ID 0.
+        self._seen: dict[str, tuple[int, int | None]] = {}
 
-    def __enter__(self) -> Self:
+    def __enter__(self: _Self) -> _Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -224,28 +223,29 @@ class Programs:
         with self._changed:
             if name in self.running():
                 raise ValueError(f"{name} was started already")
-            self._pids.pop(name, None)
-            self._ended.pop(name, None)
+            self._seen.pop(name, None)
             argv = [str(word) for word in command]
             environment = plain_environment() if environment is None else dict(environment)
             self._order(start=name, argv=argv, env=environment, log=str(self._log(name).resolve()))
-            self._changed.wait_for(lambda: name in self._pids or name in self._ended or not self._ready)
-            if name not in self._pids:
-                self._ended.pop(name, None)
+            self._changed.wait_for(lambda: name in self._seen or not self._ready)
+            pid, _ = self._seen.get(name, (0, None))
+            if not pid:
+                self._seen.pop(name, None)
                 raise ProgramEnded(f"{name}{self._on} could not be started:\n{self.tail(name)}")
-            return self._pids[name]
+            return pid
 
     def check(self) -> None:
         """Raise ProgramEnded if the supervisor or a program has ended unexpectedly."""
-        for name, status in dict(self._ended).items():
-            last = f"the last lines of its log:\n{self.tail(name)}"
-            raise ProgramEnded(f"{name}{self._on} ended with status {status}; {last}")
+        for name, (_, status) in dict(self._seen).items():
+            if status is not None:
+                last = f"the last lines of its log:\n{self.tail(name)}"
+                raise ProgramEnded(f"{name}{self._on} ended with status {status}; {last}")
         if self._supervisor is not None and (code := self._supervisor.poll()) is not None:
             raise ProgramEnded(f"{self._machine} ended with status {code}:\n{self.tail('supervisor')}")
 
     def running(self) -> dict[str, int]:
         """Return the process IDs of the running programs, by name."""
-        return {name: pid for name, pid in dict(self._pids).items() if name not in self._ended}
+        return {name: pid for name, (pid, status) in dict(self._seen).items() if status is None}
 
     def stop(self, *names: str) -> None:
         """Stop programs in parallel and wait for their end; without names, stop the supervisor and all programs.
@@ -253,16 +253,21 @@ class Programs:
         May be called twice.
         """
         if not names:
-            return self._stop_supervisor()
+            self.release()
+            if self._supervisor is not None:
+                try:
+                    self._supervisor.wait(_SUPERVISOR_S)
+                except subprocess.TimeoutExpired:
+                    self._supervisor.terminate()
+                    self._supervisor.wait()
+            return
         with self._changed:
             stopped = {name for name in names if name in self.running()}
             if stopped and self._ready:
                 self._order(stop=[*stopped])
                 self._changed.wait_for(lambda: not stopped & self.running().keys() or not self._ready)
             for name in names:
-                self._pids.pop(name, None)
-                self._ended.pop(name, None)
-        return None
+                self._seen.pop(name, None)
 
     def release(self) -> None:
         """Stop the supervisor and all programs without waiting for them. May be called twice."""
@@ -278,35 +283,16 @@ class Programs:
         except FileNotFoundError:
             return "(no log)"
 
-    @property
-    def _machine(self) -> str:
-        return f"the machine {self._prefix}" if self._prefix else "the supervisor"
-
-    @property
-    def _on(self) -> str:
-        return f" on {self._prefix}" if self._prefix else ""
-
     def _log(self, name: str) -> Path:
-        return self._logs / (f"{self._prefix}-{name}.log" if self._prefix else f"{name}.log")
-
-    def _stop_supervisor(self) -> None:
-        self.release()
-        if self._supervisor is not None:
-            try:
-                self._supervisor.wait(_SUPERVISOR_S)
-            except subprocess.TimeoutExpired:
-                self._supervisor.terminate()
-                self._supervisor.wait()
+        return self._logs / f"{self._prefix}{name}.log"
 
     def _listen(self, supervisor: subprocess.Popen[str]) -> None:
         assert supervisor.stdout is not None
         for line in supervisor.stdout:
             message = json.loads(line)
             with self._changed:
-                if "started" in message:
-                    self._pids[message["started"]] = message["pid"]
-                elif "ended" in message:
-                    self._ended[message["ended"]] = message["status"]
+                if "name" in message:
+                    self._seen[message["name"]] = message["pid"], message["status"]
                 self._ready = True
                 self._changed.notify_all()
         supervisor.wait()
@@ -328,7 +314,7 @@ def supervise(grace_s: float) -> int:
     """Start and stop programs by orders on standard input; stop all of them when it closes.
 
     One JSON object per line. In: {"start": NAME, "argv": […], "env": {…}, "log": PATH}, {"stop": [NAME, …]}.
-    Out: {"ready": true}, {"started": NAME, "pid": N}, {"ended": NAME, "status": N}, 128 + N for signal N.
+    Out: {"ready": true}, {"name": NAME, "pid": N, "status": null}, and again with the status (128 + N for signal N).
 
     Args:
         grace_s: Seconds between SIGTERM and SIGKILL. With 0 there is no SIGTERM.
@@ -344,7 +330,7 @@ def supervise(grace_s: float) -> int:
     programs: dict[int, str] = {}
     deadlines: dict[int, float] = {}
     unread, is_open = b"", True
-    _send({"ready": True})
+    _send(ready=True)
     while is_open or programs:
         timeout = max(0.0, min(deadlines.values()) - time.monotonic()) if deadlines else None
         readable, _, _ = select.select([woken, *([0] if is_open else [])], [], [], timeout)
@@ -388,10 +374,10 @@ def _obey(order: dict[str, Any], programs: dict[int, str]) -> list[str]:
             )
         except OSError as problem:
             log.write(f"{problem}\n".encode())
-            _send({"ended": order["start"], "status": 127})
+            _send(name=order["start"], pid=0, status=127)
             return []
     programs[pid] = order["start"]
-    _send({"started": order["start"], "pid": pid})
+    _send(name=order["start"], pid=pid, status=None)
     return []
 
 
@@ -402,10 +388,10 @@ def _reap(programs: dict[int, str], deadlines: dict[int, float]) -> None:
             pid, code = ended[0], os.waitstatus_to_exitcode(ended[1])
             deadlines.pop(pid, None)
             if pid in programs:
-                _send({"ended": programs.pop(pid), "status": code if code >= 0 else 128 - code})
+                _send(name=programs.pop(pid), pid=pid, status=code if code >= 0 else 128 - code)
 
 
-def _send(message: dict[str, Any]) -> None:
+def _send(**message: object) -> None:
     with contextlib.suppress(BrokenPipeError):
         os.write(1, (json.dumps(message) + "\n").encode())
 

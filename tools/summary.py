@@ -10,7 +10,8 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from workloads.nccl.result import Result, Row
+from workloads.nccl.report import largest
+from workloads.nccl.result import Result
 from workloads.nccl.sizes import format_size
 
 
@@ -56,13 +57,8 @@ def _largest_rows(benchmark: Result) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for heading in ("operation", "size", "time", "algbw GB/s", "busbw GB/s", "#wrong"):
         table.add_column(heading, justify="left" if heading == "operation" else "right")
-    largest: dict[str, Row] = {}
-    for row in benchmark.rows:
-        # Per operation: sizes are rounded to whole elements per rank, so the largest ones differ by some bytes.
-        if row.size >= largest.get(row.title, row).size:
-            largest[row.title] = row
-    for name, row in largest.items():
+    for row in largest(benchmark.rows):
         wrong = "not checked" if row.wrong is None else str(row.wrong)
         time = f"{row.time_us.max / 1000:.2f} ms"
-        table.add_row(name, format_size(row.size), time, f"{row.algbw:.3f}", f"{row.busbw:.3f}", wrong)
+        table.add_row(row.title, format_size(row.size), time, f"{row.algbw:.3f}", f"{row.busbw:.3f}", wrong)
     return table

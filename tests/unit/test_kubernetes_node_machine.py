@@ -15,7 +15,7 @@ import pytest
 
 from tests.clone import wait_until
 from tests.unit.namespaces import StandIns
-from tools.kubernetes.node_machine import Machine, identity_of
+from tools.kubernetes.node_machine import Machine, bind, identity_of, overlay
 from tools.process import ProgramEnded, plain_environment
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -59,8 +59,7 @@ def ended(machine: Machine) -> str:
 
 
 def test_machine_gets_namespaces_mounts_and_a_name(make: MakeMachine, stand_ins: StandIns) -> None:
-    mounts = [["tmpfs", "/run"], ["bind", "/what", "/where"], ["value", "/proc/sys/kernel/panic", "/text"]]
-    make(mounts=mounts)
+    make(mounts=[bind(Path("/what"), "/where"), bind(Path("/text"), "/proc/sys/kernel/panic")])
     unshare, *inside = stand_ins.asked
     assert unshare.startswith(
         "unshare --mount --net --pid --uts --ipc --fork --kill-child --mount-proc --propagation=private"
@@ -77,7 +76,7 @@ def test_machine_gets_namespaces_mounts_and_a_name(make: MakeMachine, stand_ins:
 
 def test_an_overlay_gets_its_folders(make: MakeMachine, stand_ins: StandIns, tmp_path: Path) -> None:
     upper, work = tmp_path / "a" / "upper", tmp_path / "a" / "work"
-    make(mounts=[["overlay", "/home", str(upper), str(work)]])
+    make(mounts=[overlay("/home", tmp_path / "a")])
     assert upper.is_dir()
     assert work.is_dir()
     assert f"mount -t overlay overlay -o lowerdir=/home,upperdir={upper},workdir={work} /home" in stand_ins.asked

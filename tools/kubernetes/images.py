@@ -30,7 +30,7 @@ from pathlib import Path
 from tools.go_build import cache
 from tools.kubernetes import containers, image_archive
 from tools.kubernetes.image_archive import File, Image, Layer
-from tools.kubernetes.node_machine import Machine
+from tools.kubernetes.node_machine import Machine, bind
 from tools.setup import ROOT
 
 LOCK = ROOT / "requirements-workloads.txt"
@@ -86,7 +86,7 @@ class Store:
         return frozenset(layer.digest for layer in self.layers)
 
     def begin(self, root: Path) -> list[list[str]]:
-        """Create the folder of a containerd that starts with this state. Returns its mounts, for `node_guard`."""
+        """Create the folder of a containerd that starts with this state. Returns its mounts."""
         mounts = []
         for part in _COPIED:
             (root / part).parent.mkdir(parents=True, exist_ok=True)
@@ -94,11 +94,11 @@ class Store:
         for snapshot in sorted((self.root / _SNAPSHOTTER / "snapshots").iterdir()):
             place = root / _SNAPSHOTTER / "snapshots" / snapshot.name
             place.mkdir(parents=True)
-            mounts.append(["bind", str(snapshot), str(place)])
+            mounts.append(bind(snapshot, place))
         (root / _BLOBS).mkdir(parents=True)
         for blob in sorted((self.root / _BLOBS).iterdir()):
             (root / _BLOBS / blob.name).touch()
-            mounts.append(["bind", str(blob), str(root / _BLOBS / blob.name)])
+            mounts.append(bind(blob, root / _BLOBS / blob.name))
         return mounts
 
 
@@ -171,8 +171,8 @@ def _create(folder: Path, say: Callable[[str], None]) -> None:
             layers = _layers()
             say(f"  unpacking {sum(layer.size for layer in layers) / 1e9:.1f} GB")
             (work / "containerd").mkdir()
-            mounts = [["tmpfs", "/run"], ["bind", str(partial / "containerd"), str(work / "containerd")]]
-            with Machine("images", work / "logs", identity=f"{os.getpid():x}", mounts=mounts) as machine:
+            mount = bind(partial / "containerd", work / "containerd")
+            with Machine("images", work / "logs", identity=f"{os.getpid():x}", mounts=[mount]) as machine:
                 containers.start(machine, work, subnet="192.0.2.0/24")
                 containers.import_images(work, [Image(["rdma-ray.local/environment:1"], layers, _CONFIG)])
                 machine.check()

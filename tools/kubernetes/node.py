@@ -27,7 +27,7 @@ from tools.kubernetes.control_plane import ControlPlane
 from tools.kubernetes.controller_pods import PodOperators, controller_image
 from tools.kubernetes.image_archive import File, Image
 from tools.kubernetes.images import Store
-from tools.kubernetes.node_machine import Machine, identity_of
+from tools.kubernetes.node_machine import Machine, bind, identity_of, overlay
 from tools.kubernetes.node_network import Network
 from tools.kubernetes.node_probe import ready_to_run
 
@@ -72,7 +72,7 @@ class Node(Machine):
         self.folder = folder
         self._network = network
         folder.mkdir(parents=True)
-        mounts = [["tmpfs", "/run"], *self._mounts(), *store.begin(folder / "containerd")]
+        mounts = [*self._mounts(), *store.begin(folder / "containerd")]
         identity = folder.parent.name
         super().__init__(name, logs, identity=identity, mounts=mounts, remove=[folder], cgroups=True)
 
@@ -108,14 +108,14 @@ class Node(Machine):
         for place in ("/var/log", "/var/lib"):
             own = self.folder / place.strip("/").replace("/", "-")
             own.mkdir()
-            mounts.append(["bind", str(own), place])
+            mounts.append(bind(own, place))
         for name, value in _TUNABLES.items():
             source = self.folder / name.replace("/", "-")
             source.write_text(value + "\n")
-            mounts.append(["value", f"/proc/sys/{name}", str(source)])
+            mounts.append(bind(source, f"/proc/sys/{name}"))
         for top in sorted({Path(path).parts[1] for path in self.shape.host_files}):
             scratch = self.folder / f"host-{top}"
-            mounts.append(["overlay", f"/{top}", str(scratch / "upper"), str(scratch / "work")])
+            mounts.append(overlay(f"/{top}", scratch))
             for path, text in self.shape.host_files.items():
                 if Path(path).parts[1] == top:
                     _write(scratch / "upper" / Path(*Path(path).parts[2:]), text)
@@ -189,9 +189,7 @@ class Cluster:
     def remove(self, name: str) -> None:
         """Stop a node without draining it, as when a cloud reclaims a machine, and delete its Node object."""
         with self._changing:
-            node = self.nodes.pop(name)
-            node.stop()
-            self.network.leave(node.index)
+            self.nodes.pop(name).stop()
         self.plane.api.delete("v1", "Node", name)
 
     def check(self) -> None:

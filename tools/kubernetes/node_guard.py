@@ -69,32 +69,15 @@ def inside(spec: dict[str, Any]) -> int:
     """Create the machine's mounts, then supervise its programs."""
     if spec["cgroups"]:
         _mount_groups()
-    for kind, *places in spec["mounts"]:
-        _mount(kind, *places)
-    # Shared, because container runtimes propagate mounts to containers. The namespace keeps them from the host.
     for command in (
+        *(["mount", *arguments] for arguments in spec["mounts"]),
+        # Shared, because container runtimes propagate mounts to containers. The namespace keeps them from the host.
         ["mount", "--make-rshared", "/"],
         ["hostname", spec["hostname"]],
         ["ip", "link", "set", "lo", "up"],
     ):
         subprocess.run(command, check=True)
     return supervise(grace_s=0.0)
-
-
-def _mount(kind: str, *places: str) -> None:
-    """("tmpfs", where), ("bind", what, where), ("overlay", where, upper, work), ("value", where, text)"""
-    if kind == "tmpfs":
-        arguments = ["-t", "tmpfs", "tmpfs", places[0]]
-    elif kind == "bind":
-        arguments = ["--bind", places[0], places[1]]
-    elif kind == "overlay":
-        where, upper, work = places
-        for folder in (upper, work):
-            Path(folder).mkdir(parents=True, exist_ok=True)
-        arguments = ["-t", "overlay", "overlay", "-o", f"lowerdir={where},upperdir={upper},workdir={work}", where]
-    else:
-        arguments = ["--bind", places[1], places[0]]
-    subprocess.run(["mount", *arguments], check=True)
 
 
 def _hierarchies() -> list[tuple[str, str, str]]:
@@ -141,7 +124,7 @@ def _mount_groups() -> None:
     if [folder for folder, _, _ in hierarchies] == [""]:
         _mount_unified()
         return
-    _mount("tmpfs", str(_CGROUPS))
+    subprocess.run(["mount", "-t", "tmpfs", "tmpfs", str(_CGROUPS)], check=True)
     for folder, options, _ in hierarchies:
         place = _CGROUPS / folder
         place.mkdir()

@@ -23,6 +23,19 @@ _GUARD = Path(__file__).with_name("node_guard.py")
 _READY_S = 30.0
 
 
+def bind(source: Path, place: Path | str) -> list[str]:
+    """Return the mount of a file or folder at another place."""
+    return ["--bind", str(source), str(place)]
+
+
+def overlay(place: Path | str, scratch: Path) -> list[str]:
+    """Return the mount that hides changes of a folder in `scratch`, which has those in `upper` from the beginning."""
+    for name in ("upper", "work"):
+        (scratch / name).mkdir(parents=True, exist_ok=True)
+    options = f"lowerdir={place},upperdir={scratch / 'upper'},workdir={scratch / 'work'}"
+    return ["-t", "overlay", "overlay", "-o", options, str(place)]
+
+
 def identity_of(folder: Path) -> str:
     """Return a short id of the cluster in this folder, for the names of links."""
     return hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:6]
@@ -34,7 +47,7 @@ class Machine(Programs):
     Args:
         logs: Folder of its logs.
         identity: Part of its names outside the namespaces.
-        mounts: Mounts in the format of `node_guard`.
+        mounts: Arguments of `mount` for each mount after an empty /run; see `bind` and `overlay`.
         remove: Folders to delete at its end.
         cgroups: Whether it has its own cgroups.
     """
@@ -54,7 +67,7 @@ class Machine(Programs):
             "name": f"{PREFIX}-{identity}-{name}",
             "hostname": name,
             "cgroups": cgroups,
-            "mounts": [list(mount) for mount in mounts],
+            "mounts": [["-t", "tmpfs", "tmpfs", "/run"], *map(list, mounts)],
             "remove": [str(path) for path in remove],
         }
         super().__init__(logs, prefix=name, command=[sys.executable, "-I", str(_GUARD), json.dumps(spec)])

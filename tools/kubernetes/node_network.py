@@ -10,17 +10,17 @@ from __future__ import annotations
 import ipaddress
 import json
 import subprocess
-import threading
 from pathlib import Path
 
 from tools.kubernetes.containers import config
-from tools.kubernetes.node_machine import Machine, run
+from tools.kubernetes.node_machine import Machine, bind, run
 
 LINK = "rr"
 """Prefix of the links' names on this machine; a link's name has 15 characters at most."""
 
 MAX_MACHINES = 64
 _CANDIDATES = range(200, 250)
+_FORWARD = ["sh", "-c", "echo 1 > /proc/sys/net/ipv4/ip_forward"]
 
 
 class Network:
@@ -30,16 +30,13 @@ class Network:
         prefix = f"10.{_free_second_number()}"
         self._prefix = prefix
         self._link = f"{LINK}{identity}"
-        self._machines: dict[int, Machine] = {}
-        # Two machines that join at the same time need routes to each other.
-        self._changing = threading.Lock()
         self.here, self.dns = f"{prefix}.0.1", f"{prefix}.0.2"
         self.services, self.pods = f"{prefix}.64.0/20", f"{prefix}.128.0/17"
         # Programs with the machine's mounts resolve only names of the cluster.
         names = folder / "resolv.conf"
         names.write_text(f"nameserver {self.dns}\noptions ndots:1\n")
-        mounts = [["tmpfs", "/run"], ["value", str(Path("/etc/resolv.conf").resolve()), str(names)]]
-        self.machine = Machine("network", logs, identity=identity, mounts=mounts)
+        mount = bind(names, Path("/etc/resolv.conf").resolve())
+        self.machine = Machine("network", logs, identity=identity, mounts=[mount])
         try:
             self._create()
         except BaseException:
@@ -55,33 +52,20 @@ class Network:
         return f"{self._prefix}.{128 + index}.0/24"
 
     def join(self, machine: Machine, index: int) -> None:
-        """Give a machine its address, and every other machine the route to its pods."""
+        """Give a machine its address, and the route to all pods: through the bridge, which has one to its pods."""
         if index >= MAX_MACHINES:
             raise ValueError(f"a network has {MAX_MACHINES} machines at most")
         bridge, own = self.machine, f"node{index}"
         bridge.run(["ip", "link", "add", own, "type", "veth", "peer", "name", "eth0", "netns", str(machine.pid)])
         bridge.run(["ip", "link", "set", own, "master", "bridge", "up"])
+        bridge.run(["ip", "route", "replace", self.subnet(index), "via", self.address(index)])
         machine.run(["ip", "address", "add", f"{self.address(index)}/24", "dev", "eth0"])
         machine.run(["ip", "link", "set", "eth0", "up"])
         machine.run(["ip", "route", "add", "default", "via", self.here])
-        machine.run(["sh", "-c", "echo 1 > /proc/sys/net/ipv4/ip_forward"])
-        route = [self.subnet(index), "via", self.address(index)]
-        run(["ip", "route", "add", *route])
-        bridge.run(["ip", "route", "add", *route])
-        with self._changing:
-            for other, peer in self._machines.items():
-                peer.run(["ip", "route", "add", *route])
-                machine.run(["ip", "route", "add", self.subnet(other), "via", self.address(other)])
-            self._machines[index] = machine
-
-    def leave(self, index: int) -> None:
-        """Remove the routes to a machine that has ended."""
-        route = [self.subnet(index), "via", self.address(index)]
-        with self._changing:
-            self._machines.pop(index, None)
-            for machine in (self.machine, *self._machines.values()):
-                machine.run(["sh", "-c", f"ip route del {' '.join(route)} 2>/dev/null || true"])
-            subprocess.run(["ip", "route", "del", *route], capture_output=True)
+        machine.run(["ip", "route", "add", self.pods, "via", self.dns])
+        # Pods have routes of their own. Packets for a deleted one must not return to the bridge.
+        machine.run(["ip", "route", "add", "unreachable", self.subnet(index)])
+        machine.run(_FORWARD)
 
     def stop(self) -> None:
         """Remove the network. May be called twice."""
@@ -100,10 +84,12 @@ class Network:
         run(["ip", "link", "add", self._link, "type", "veth", "peer", "name", "here", "netns", str(bridge.pid)])
         run(["ip", "address", "add", f"{self.here}/24", "dev", self._link])
         run(["ip", "link", "set", self._link, "up"])
+        run(["ip", "route", "add", self.pods, "via", self.dns])
         bridge.run(["ip", "link", "add", "bridge", "type", "bridge"])
         bridge.run(["ip", "link", "set", "here", "master", "bridge", "up"])
         bridge.run(["ip", "address", "add", f"{self.dns}/24", "dev", "bridge"])
         bridge.run(["ip", "link", "set", "bridge", "up"])
+        bridge.run(_FORWARD)
 
 
 def _free_second_number() -> int:

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from tools.kubernetes import containers
 from tools.kubernetes.containers import Missing
-from tools.kubernetes.node_machine import Machine, identity_of
+from tools.kubernetes.node_machine import Machine, identity_of, overlay
 from tools.process import ProgramEnded
 
 NOT_READY = 70
@@ -53,14 +53,10 @@ def probe(machine_of: Callable[..., Machine] = Machine) -> None:
     """Create a machine like a node's and parts of its network, and remove them. Raises Missing."""
     with tempfile.TemporaryDirectory(prefix="rdma-ray-probe-") as name:
         folder = Path(name)
-        for place in ("scratch", "layer"):
-            (folder / place).mkdir()
+        (folder / "layer").mkdir()
         (folder / "rules").write_text(_RULES)
-        mounts = [
-            ["tmpfs", str(folder / "scratch")],
-            # As containerd for each container.
-            ["overlay", str(folder / "layer"), str(folder / "upper"), str(folder / "work")],
-        ]
+        # As containerd for each container.
+        mounts = [overlay(folder / "layer", folder)]
         try:
             machine = machine_of("probe", folder / "logs", identity=identity_of(folder), mounts=mounts, cgroups=True)
         except ProgramEnded as problem:
