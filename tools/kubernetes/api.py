@@ -65,9 +65,7 @@ class Api:
         self, url: str, token: str, authority: Path | None, *, alive: Callable[[], object] = lambda: None
     ) -> None:
         self.url = url.rstrip("/")
-        self._token = token
-        self._authority = authority
-        self._sessions = threading.local()
+        self._session = _Session(token, authority)
         self._kinds: dict[tuple[str, str], Kind] = {}
         self._alive = alive
 
@@ -88,7 +86,7 @@ class Api:
             ApiError: The server answered with a status of 400 or above.
             requests.RequestException: There is no response.
         """
-        answer = self._session().request(
+        answer = self._session.own.request(
             method,
             self.url + path,
             params=query,
@@ -96,9 +94,15 @@ class Api:
             headers={"Content-Type": content_type, "Accept": accept},
             timeout=timeout_s,
         )
+        try:
+            found = answer.json()
+        except ValueError:
+            found = None
+        content: Json = found if isinstance(found, dict) else {"text": answer.text}
         if answer.status_code >= 400:
-            raise _refusal(answer)
-        return _content(answer)
+            message = content.get("message") or content.get("text") or answer.reason
+            raise ApiError(answer.status_code, str(content.get("reason") or ""), str(message), content)
+        return content
 
     def get(self, api_version: str, kind: str, name: str, namespace: str | None = None) -> Json | None:
         """Return an object, or None if it does not exist."""
@@ -153,8 +157,7 @@ class Api:
         for path in ("/api", "/apis"):
             for group in self.request("GET", path, accept=_DISCOVERY).get("items") or []:
                 for version in group.get("versions") or []:
-                    for kind in _resources(group, version):
-                        found[kind.api_version, kind.kind] = kind
+                    found |= {(kind.api_version, kind.kind): kind for kind in _resources(group, version)}
         self._kinds = found
         return [*found.values()]
 
@@ -208,30 +211,17 @@ class Api:
                 return None
             raise
 
-    def _session(self) -> requests.Session:
-        session: requests.Session | None = getattr(self._sessions, "own", None)
-        if session is None:
-            session = self._sessions.own = requests.Session()
-            if self._token:
-                session.headers["Authorization"] = f"Bearer {self._token}"
-            session.verify = str(self._authority) if self._authority else True
-            # Ignore the user's proxies and .netrc.
-            session.trust_env = False
-        return session
 
+class _Session(threading.local):
+    """A session for each thread; sessions are not thread-safe."""
 
-def _content(answer: requests.Response) -> Json:
-    try:
-        found = answer.json()
-    except ValueError:
-        return {"text": answer.text}
-    return found if isinstance(found, dict) else {"text": answer.text}
-
-
-def _refusal(answer: requests.Response) -> ApiError:
-    found = _content(answer)
-    message = found.get("message") or found.get("text") or answer.reason
-    return ApiError(answer.status_code, str(found.get("reason") or ""), str(message), found)
+    def __init__(self, token: str, authority: Path | None) -> None:
+        self.own = requests.Session()
+        if token:
+            self.own.headers["Authorization"] = f"Bearer {token}"
+        self.own.verify = str(authority) if authority else True
+        # Ignore the user's proxies and .netrc.
+        self.own.trust_env = False
 
 
 def _resources(group: Json, version: Json) -> Iterator[Kind]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import subprocess
 import time
@@ -88,26 +89,15 @@ def wait_until_ready(folder: Path, check: Callable[[], None]) -> None:
 
 def import_images(folder: Path, images: Iterable[Image], *, without: frozenset[str] = frozenset()) -> None:
     """Import images into containerd, except the layers in `without`, which it has."""
-    process = subprocess.Popen(
-        [*_ctr_command(folder), "images", "import", "-"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-    )
-    assert process.stdin is not None
-    assert process.stdout is not None
-    try:
-        with process.stdin as stream:
+    command, pipe = [*_ctr_command(folder), "images", "import", "-"], subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.STDOUT) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        # If ctr ends early, its output has the reason.
+        with contextlib.suppress(BrokenPipeError), process.stdin as stream:
             write_archive(stream, images, without=without)
-    except BrokenPipeError:
-        # ctr has ended; its output, read below, has the reason.
-        pass
-    except BaseException:
-        process.kill()
-        process.wait()
-        raise
-    output = process.stdout.read().decode(errors="replace")
-    if process.wait():
+        output = process.stdout.read().decode(errors="replace")
+    if process.returncode:
         raise RuntimeError(f"containerd refused an image: {output.strip()[-1500:]}")
 
 

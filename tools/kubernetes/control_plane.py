@@ -149,7 +149,7 @@ class ControlPlane(Programs):
             environment |= {"HTTP_PROXY": dashboard_proxy, "NO_PROXY": "127.0.0.1"}
         command: list[str | Path] = [program, *self._as_admin, *options, *kuberay.flags(values)]
         self.start("ray-operator", command, plain_environment() | {"ENABLE_WEBHOOKS": "false"} | environment)
-        self._wait_until_ready("ray-operator", probe)
+        self._wait_until_ready("ray-operator", _at_port(probe))
 
     def stop_kuberay(self) -> None:
         """Stop the operator. Its CRDs stay, as after `helm uninstall` of a chart with a folder `crds/`."""
@@ -188,7 +188,7 @@ class ControlPlane(Programs):
         gates = kueue.feature_gates(complete, VisibilityOnDemand=False)
         self.start("kueue", [program, *self._as_admin, f"--config={file}", gates, "--zap-log-level=2"])
         self.api.until("Kueue's certificate", lambda: kueue.write_certificate(self.api, certificates), _READY_S)
-        self._wait_until_ready("kueue", probe)
+        self._wait_until_ready("kueue", _at_port(probe))
         self.api.until("Kueue's webhooks", lambda: kueue.webhooks_answer(self.api), _READY_S)
 
     def stop_kueue(self) -> None:
@@ -226,13 +226,11 @@ class ControlPlane(Programs):
         server += loopback_only if self._on_loopback else credentials.front_proxy_flags(self.work)
         command: list[str | Path] = [found["kube-apiserver"], *server, *self._server_flags]
         self.start("kube-apiserver", command, plain_environment() | _FEWER_COLLECTIONS)
-        self._wait_for_api_server()
-        common = [*self._as_admin, "--leader-elect=false", "--bind-address=127.0.0.1"]
-        common += ["--secure-port=0", "--kube-api-qps=300", "--kube-api-burst=500"]
-        manager = [f"--service-account-private-key-file={key}", f"--root-ca-file={self.authority}"]
-        manager += ["--use-service-account-credentials=false"]
-        self.start("kube-controller-manager", [found["kube-controller-manager"], *common, *manager])
-        self.start("kube-scheduler", [found["kube-scheduler"], *common])
+        self.api = Api(self.url, self.token, self.authority, alive=self.check)
+        self._wait_until_ready("the API server", self.api)
+        for name in ("kube-controller-manager", "kube-scheduler"):
+            own = flags(name, kubeconfig=self.kubeconfig, key=key, authority=self.authority)
+            self.start(name, [found[name], *own])
         # A pod needs its namespace's ServiceAccount, which the controller manager creates.
         account = ("v1", "ServiceAccount", "default", "default")
         self.api.until("the first ServiceAccount", lambda: self.api.get(*account), _READY_S)
@@ -244,29 +242,17 @@ class ControlPlane(Programs):
         script = Path(__file__).with_name("pod_network.py")
         self.start("pod-network", [sys.executable, "-I", script, "pods.sock", "routes.json", *direct])
 
-    def _wait_for_api_server(self) -> None:
-        self.api = Api(self.url, self.token, self.authority, alive=self.check)
-
+    def _wait_until_ready(self, name: str, server: Api) -> None:
         def ready() -> bool:
-            # The server writes its certificate while it starts.
-            if not self.authority.exists():
-                raise NotYet("no certificate")
             try:
-                self.api.request("GET", "/readyz", timeout_s=5)
+                server.request("GET", "/readyz", timeout_s=5)
+            # OSError: the API server writes its certificate while it starts.
             except (requests.RequestException, ApiError, OSError) as problem:
                 raise NotYet(str(problem)[:200]) from problem
             return True
 
-        self.api.until("the API server's /readyz", ready, _READY_S)
+        self.api.until(f"{name}'s /readyz", ready, _READY_S)
 
-    def _wait_until_ready(self, name: str, port: int) -> None:
-        def ready() -> bool:
-            try:
-                answer = requests.get(f"http://127.0.0.1:{port}/readyz", timeout=5, proxies={"http": ""})
-            except requests.RequestException as problem:
-                raise NotYet("nothing listens") from problem
-            if answer.status_code != 200:
-                raise NotYet(answer.text.strip())
-            return True
 
-        self.api.until(f"{name} ready", ready, _READY_S)
+def _at_port(port: int) -> Api:
+    return Api(f"http://127.0.0.1:{port}", "", None)

@@ -58,8 +58,8 @@ class Image:
 
 
 def layer(files: Iterable[File], *, root: bool = False) -> Layer:
-    """Return a layer of these files; `root` adds the folders that every system has."""
-    chosen = tuple(sorted(files, key=lambda each: each.place))
+    """Return a layer of these files, the last of each path; `root` adds the folders that every system has."""
+    chosen = tuple(sorted({file.place: file for file in files}.values(), key=lambda each: each.place))
     counter = _Counter()
     _write_layer(counter, chosen, root)
     return Layer(chosen, root, f"sha256:{counter.digest.hexdigest()}", counter.size)
@@ -75,9 +75,7 @@ def write_archive(stream: IO[bytes], images: Iterable[Image], *, without: frozen
             for layer in image.layers:
                 if layer.digest not in written:
                     written.add(layer.digest)
-                    info = tarfile.TarInfo(_blob_name(layer.digest))
-                    info.size = layer.size
-                    tar.addfile(info)
+                    tar.addfile(_member(_blob_name(layer.digest), size=layer.size))
                     _write_layer(_Member(tar), layer.files, layer.root)
             manifest = _add_manifest(tar, image, written)
             for name in image.names:
@@ -137,9 +135,14 @@ def _blob_name(digest: str) -> str:
 
 
 def _add_bytes(tar: tarfile.TarFile, name: str, data: bytes, mode: int = 0o644) -> None:
+    tar.addfile(_member(name, size=len(data), mode=mode), io.BytesIO(data))
+
+
+def _member(name: str, **attributes: Any) -> tarfile.TarInfo:
     info = tarfile.TarInfo(name)
-    info.size, info.mode = len(data), mode
-    tar.addfile(info, io.BytesIO(data))
+    for attribute, value in attributes.items():
+        setattr(info, attribute, value)
+    return info
 
 
 class _Counter:
@@ -183,25 +186,19 @@ def _add_folders(tar: tarfile.TarFile, place: str, made: set[str]) -> None:
         name = str(folder)
         if name != "/" and name not in made:
             made.add(name)
-            info = tarfile.TarInfo(name.lstrip("/"))
-            info.type = tarfile.DIRTYPE
-            info.mode, info.uid = _SPECIAL.get(name, (0o755, 0))
-            info.gid = 100 if info.uid else 0
-            tar.addfile(info)
+            mode, uid = _SPECIAL.get(name, (0o755, 0))
+            gid = 100 if uid else 0
+            tar.addfile(_member(name.lstrip("/"), type=tarfile.DIRTYPE, mode=mode, uid=uid, gid=gid))
 
 
 def _add_file(tar: tarfile.TarFile, file: File) -> None:
     name, mode = file.place.lstrip("/"), 0o755 if file.executable else 0o644
     if file.text is not None:
         return _add_bytes(tar, name, file.text.encode(), mode)
-    info = tarfile.TarInfo(name)
-    info.mode = mode
     if file.link is not None:
-        info.type, info.linkname = tarfile.SYMTYPE, file.link
-        return tar.addfile(info)
+        return tar.addfile(_member(name, mode=mode, type=tarfile.SYMTYPE, linkname=file.link))
     assert file.source is not None
     seen = file.source.stat()
-    # A .pyc file records size and time of its source.
-    info.size, info.mtime = seen.st_size, int(seen.st_mtime)
     with file.source.open("rb") as data:
-        return tar.addfile(info, data)
+        # A .pyc file records size and time of its source.
+        return tar.addfile(_member(name, mode=mode, size=seen.st_size, mtime=int(seen.st_mtime)), data)

@@ -236,21 +236,19 @@ def _packages(lock: Path) -> list[File]:
     site = Path(sysconfig.get_path("purelib"))
     installed = {_canonical(each.name): each for each in distributions(path=[str(site)])}
     loaded = _loaded_by_torch()
-    files: dict[str, File] = {}
+    files = []
     for name in sorted(pinned & installed.keys()):
         for path in _files_of(installed[name], site):
             library = name.startswith(("nvidia-", "cuda-toolkit")) and path.suffix not in (".py", ".pyc")
             if not library or path.resolve() in loaded:
-                file = _copy(_SITE, site, path)
-                files[file.place] = file
+                files.append(_copy(_SITE, site, path))
         for entry in installed[name].entry_points.select(group="console_scripts"):
-            place = f"{PREFIX}/bin/{entry.name}"
             imported = f"import sys\nfrom {entry.module} import {entry.attr.split('.')[0]}\n"
             text = f"#!{PREFIX}/bin/python3\n{imported}sys.exit({entry.attr}())\n"
-            files[place] = File(place, text=text, executable=True)
-    if f"{_SITE}/ray/__init__.py" not in files or f"{_SITE}/torch/__init__.py" not in files:
+            files.append(File(f"{PREFIX}/bin/{entry.name}", text=text, executable=True))
+    if not {f"{_SITE}/ray/__init__.py", f"{_SITE}/torch/__init__.py"} <= {file.place for file in files}:
         raise ImageError("this environment has no Ray and torch: run `make setup`, and use .venv/bin/python")
-    return list(files.values())
+    return files
 
 
 def _interpreter() -> Path:
@@ -296,13 +294,13 @@ def _libraries(paths: Sequence[Path]) -> list[File]:
         raise ImageError("ldd does not find the C library of this system's programs")
     extra = [libc.parent / name for name in ("libgcc_s.so.1", "libnss_files.so.2", "libnss_dns.so.2")]
     found |= {str(path): path for path in extra if path.exists()}
-    files: dict[str, File] = {}
+    files = []
     for name, path in sorted(found.items()):
         # A library in another folder, such as Python's, is copied to the loader's path.
         folder = str(path.parent) if name.startswith(_LIBRARY_FOLDERS) else str(libc.parent)
         place = f"{folder if folder.startswith('/usr') else '/usr' + folder}/{path.name}"
-        files[place] = File(place, source=path.resolve(), executable=True)
-    return list(files.values())
+        files.append(File(place, source=path.resolve(), executable=True))
+    return files
 
 
 def _canonical(name: str) -> str:
