@@ -93,7 +93,7 @@ def environment() -> dict[str, str]:
 
 def require_go(purpose: str) -> None:
     """Raise GoError if there is no recent Go on PATH. `purpose` is a sentence of the message."""
-    version = found_version()
+    version = version_of(["go", "version"])
     if not version or version < GO_VERSION:
         seen = f"the one on PATH is {'.'.join(map(str, version))}" if version else "there is no 'go' on PATH"
         raise GoError(
@@ -102,14 +102,8 @@ def require_go(purpose: str) -> None:
         )
 
 
-def found_version() -> tuple[int, ...] | None:
-    """Return the version of the `go` on PATH, or None."""
-    go = shutil.which("go")
-    return version_of([go, "version"]) if go else None
-
-
 def version_of(command: list[str]) -> tuple[int, ...] | None:
-    """Return the first version that `command` prints, as three numbers, or None."""
+    """Return the first version that `command` prints, as three numbers; None if there is no such program."""
     try:
         text = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True).stdout
     except (OSError, subprocess.SubprocessError):

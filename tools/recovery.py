@@ -58,7 +58,7 @@ def mend_state_folder(state: Path) -> int:
 
 def pending_creates(deployment: Mapping[str, Any]) -> list[PendingCreate]:
     """Return the unfinished creates of an engine, from `pulumi stack export`."""
-    resources = [operation["resource"] for operation in _pending(deployment) if _is_create(operation)]
+    resources = (operation["resource"] for operation in _pending(deployment) if _is_create(operation))
     return [PendingCreate(each["urn"], each["type"], each.get("inputs") or {}) for each in resources]
 
 

@@ -5,8 +5,8 @@
     python -m tools.run_tests kubernetes [-k word]   # build what the tier needs, then pytest tests/kubernetes
     python -m tools.run_tests pods [-k word]         # check that this machine can run pods, then pytest tests/pods
 
-A tier that cannot run on this machine exits with `NOT_RUN` and the reason. `make test` uses separate processes instead
-of one with workers, which have only seconds to stop: a Ray cluster takes longer.
+A tier that cannot run on this machine exits with `NOT_READY` and the reason. `make test` uses separate processes, not
+one with workers, which have only seconds to stop: a Ray cluster takes longer.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 
 from tools.kubernetes import builds
 from tools.kubernetes.containers import Missing
-from tools.kubernetes.node_probe import ready_to_run
+from tools.kubernetes.node_probe import NOT_READY, ready_to_run
 from tools.process import INTERRUPTED, Child, note_signals, wait_for
 
 # Split so that no session fixture runs twice; tests/workloads/conftest.py sets the mark `ray`.
@@ -34,9 +34,6 @@ PROGRAMS = (
     *("kwok", "ray-operator", "kueue", "kubectl"),
 )
 """Programs that tests/kubernetes needs."""
-
-NOT_RUN = 70
-"""Exit status of a tier that was not run; pytest uses 0 to 5."""
 
 _GRACE_S = 120.0
 _ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
@@ -96,7 +93,7 @@ def run(commands: Mapping[str, Sequence[str]]) -> int:
 
 
 def require(tier: str) -> None:
-    """Build the programs of a tier, or exit with NOT_RUN and the reason."""
+    """Build the programs of a tier, or exit with NOT_READY and the reason."""
     try:
         if tier == KUBERNETES:
             builds.programs(*PROGRAMS, say=lambda text: print(f"  {text}", flush=True))
@@ -104,7 +101,7 @@ def require(tier: str) -> None:
             ready_to_run()
     except (builds.BuildError, Missing) as problem:
         print(f"\n{problem}\n\nNOT RUN: {tier}.", file=sys.stderr, flush=True)
-        sys.exit(NOT_RUN)
+        sys.exit(NOT_READY)
 
 
 def main(arguments: list[str]) -> int:

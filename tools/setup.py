@@ -90,7 +90,7 @@ def find_engine() -> Path | None:
     found = shutil.which("pulumi", path=_foreign_path())
     if found and (version := version_of([found, "version"])) and version >= ENGINE_VERSION:
         return Path(found)
-    if _built_engine().exists() or ((go := go_build.found_version()) and go >= GO_VERSION):
+    if _built_engine().exists() or ((go := version_of(["go", "version"])) and go >= GO_VERSION):
         return None
     pulumi, required_go = (".".join(map(str, version)) for version in (ENGINE_VERSION, GO_VERSION))
     seen = f"found {found}, which is older than {pulumi}" if found else "no 'pulumi' is on PATH"

@@ -20,6 +20,9 @@ from types import FrameType
 from typing import Any
 
 import psutil
+from rich import box
+from rich.console import Console
+from rich.table import Table
 
 from infra.local.folder import ClusterFolder
 from infra.settings import CloudSettings, Settings, from_stack_file
@@ -27,7 +30,9 @@ from infra.settings.problems import SettingsError
 from tools.import_ids import UnclearError
 from tools.process import INTERRUPTED, SIGNALS, Child
 from tools.recovery import Place, mend_state_folder, settle
-from tools.summary import print_summary, setup_seconds
+from workloads.nccl.report import largest
+from workloads.nccl.result import Result
+from workloads.nccl.sizes import format_size
 
 ROOT = Path(__file__).resolve().parents[1]
 PULUMI = str(ROOT / "bin" / "pulumi")
@@ -105,7 +110,9 @@ class Stack:
         results = ROOT / "results" / self.name
         results.mkdir(parents=True, exist_ok=True)
         was_up = self._has_resources()
-        seconds = setup_seconds(ROOT)
+        # Durations that `tools/setup.py` recorded just before, if make ran it.
+        setup = ROOT / ".tools" / "setup.json"
+        seconds: dict[str, float] = json.loads(setup.read_text()) if setup.exists() else {}
         try:
             with _phase(seconds, "cluster"):
                 # The refresh detects nodes that died since the last run.
@@ -235,6 +242,48 @@ def _phase(seconds: dict[str, float], name: str) -> Iterator[None]:
     began = time.monotonic()
     yield
     seconds[name] = time.monotonic() - began
+
+
+def print_summary(stack: str, outputs: dict[str, Any], seconds: dict[str, float], results: Path) -> None:
+    """Print the summary and write it to `results`/summary.json.
+
+    Args:
+        outputs: Outputs of the stack, with masked secrets.
+        seconds: Duration of each phase of `make up`.
+    """
+    benchmark = Result.model_validate_json((results / "nccl" / "result.json").read_text())
+    training = json.loads((results / "digits.json").read_text())
+    accuracy, epochs, world = training["accuracy"], len(training["epochs"]), training["world"]
+    nodes, ray = outputs["nodes"], outputs["ray"]
+    console = Console(highlight=False)
+    console.print()
+    console.rule(f"stack [bold]{stack}[/] is up and works")
+    facts = Table.grid(padding=(0, 2))
+    facts.add_row("nodes", f"1 head, {nodes['min']} workers of {nodes['cpusPerNode']} CPUs, Ray {ray['version']}")
+    facts.add_row("benchmark", f"{benchmark.reason}; {benchmark.notice or 'over the fabric'}")
+    facts.add_row("training", f"{accuracy:.2%} of the test digits right after {epochs} epochs on {world} workers")
+    facts.add_row("times", ", ".join(f"{phase} {value:.0f} s" for phase, value in seconds.items()))
+    facts.add_row("dashboard", f"{ray['dashboard']} (requires the token)")
+    facts.add_row("token", f"bin/pulumi stack output ray --show-secrets --stack {stack}")
+    facts.add_row("results", f"{results.relative_to(Path.cwd()) if results.is_relative_to(Path.cwd()) else results}/")
+    facts.add_row("take it down", f"make down STACK={stack}")
+    console.print(facts)
+    console.print(_largest_rows(benchmark))
+    rounded = {phase: round(value, 1) for phase, value in seconds.items()}
+    summary = {"stack": stack, "nodes": nodes, "accuracy": accuracy, "seconds": rounded}
+    (results / "summary.json").write_text(json.dumps(summary, indent=2) + "\n")
+
+
+def _largest_rows(benchmark: Result) -> Table:
+    """Return one row per operation at its largest size, which shows bandwidth instead of latency."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for heading in ("operation", "size", "time", "algbw GB/s", "busbw GB/s", "#wrong"):
+        table.add_column(heading, justify="left" if heading == "operation" else "right")
+    for row in largest(benchmark.rows):
+        wrong = "not checked" if row.wrong is None else str(row.wrong)
+        time = f"{row.time_us.max / 1000:.2f} ms"
+        table.add_row(row.title, format_size(row.size), time, f"{row.algbw:.3f}", f"{row.busbw:.3f}", wrong)
+    return table
 
 
 def main() -> int:

@@ -10,7 +10,6 @@ import pytest
 
 from rehearsal.__main__ import NOT_RUN, folder_name, main
 from rehearsal.workspace import ROOT
-from tools import run_tests
 from tools.kubernetes import node_probe
 from tools.kubernetes.builds import BuildError
 from tools.kubernetes.containers import Missing
@@ -66,7 +65,7 @@ def test_depth_pods_reports_not_run_without_starting(
 
 
 def test_not_run_has_its_own_exit_status() -> None:
-    assert run_tests.NOT_RUN == NOT_RUN
+    assert node_probe.NOT_READY == NOT_RUN
 
 
 def test_depths_have_separate_report_folders() -> None:

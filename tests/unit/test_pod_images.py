@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from infra.catalog.pins import RAY
-from tools.kubernetes import containers, images
+from tools.kubernetes import images
 from tools.kubernetes.image_archive import File, Image, Layer, canonical, layer, write_archive
 
 
@@ -108,9 +108,3 @@ def test_project_change_during_a_run_does_not_reach_later_nodes(tmp_path: Path) 
     code.write_text("after = 2\n")
     assert layer(files) == before
     assert layer(images.project(tmp_path)) != before
-
-
-def test_folder_with_too_long_socket_paths_is_rejected(tmp_path: Path) -> None:
-    containers.check_socket_length(Path("/tmp/cluster/n00"))
-    with pytest.raises(containers.Missing, match="use a folder with a shorter path"):
-        containers.check_socket_length(tmp_path / ("long" * 30))

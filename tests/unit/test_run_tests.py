@@ -14,6 +14,7 @@ import pytest
 
 from tests.clone import interrupt, wait_until
 from tools import run_tests
+from tools.kubernetes import node_probe
 from tools.process import INTERRUPTED
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -129,7 +130,7 @@ def test_tier_kubernetes_without_go_counts_as_not_run(tmp_path: Path) -> None:
     """An empty cache and a PATH without Go: the output names what is missing and what runs without it."""
     environment = os.environ | {"PATH": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path / "cache")}
     done = run_tier("kubernetes", environment)
-    assert done.returncode == run_tests.NOT_RUN
+    assert done.returncode == node_probe.NOT_READY
     assert "there is no 'go' on PATH" in done.stderr
     assert "'make test' and 'make rehearse' at depth quick run without it." in done.stderr
     assert done.stderr.rstrip().endswith("NOT RUN: tests/kubernetes.")
@@ -146,7 +147,7 @@ def test_tier_kubernetes_after_a_failed_build_counts_as_not_run(tmp_path: Path) 
     done = run_tier(
         "kubernetes", os.environ | {"PATH": f"{tmp_path}:/usr/bin:/bin", "XDG_CACHE_HOME": str(tmp_path / "cache")}
     )
-    assert done.returncode == run_tests.NOT_RUN
+    assert done.returncode == node_probe.NOT_READY
     assert "no space left" in done.stderr
     assert "NOT RUN" in done.stderr
 
@@ -155,7 +156,7 @@ def test_tier_pods_without_its_packages_counts_as_not_run(tmp_path: Path) -> Non
     """A run in which every test was skipped is no pass. Without root, root is what is missing."""
     environment = {key: value for key, value in os.environ.items() if key != "KUBECONFIG"} | {"PATH": str(tmp_path)}
     done = run_tier("pods", environment)
-    assert done.returncode == run_tests.NOT_RUN
+    assert done.returncode == node_probe.NOT_READY
     assert "Real pods need " in done.stderr
     assert done.stderr.rstrip().endswith("NOT RUN: tests/pods.")
 

@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from infra.catalog.pins import RAY
-from tools.summary import print_summary
+from tools.stack import print_summary
 from workloads.nccl.report import show
 from workloads.nccl.result import Iterations, Result, Row, Spread, World
 

@@ -6,20 +6,25 @@ import contextlib
 import shutil
 import subprocess
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from string import Template
+from typing import TYPE_CHECKING
 
 from tools.kubernetes.image_archive import Image, write_archive
-from tools.process import Programs
+
+if TYPE_CHECKING:
+    # It needs psutil, which `tools.ci` does not have in a clean checkout.
+    from tools.kubernetes.node_machine import Machine
 
 PACKAGES = "containerd runc containernetworking-plugins nftables conntrack iproute2"
 PAUSE = "rdma-ray.local/pause:1"
+SOCKET = "/run/containerd.sock"
+"""containerd's socket on the node, which has its own /run."""
+
 _PROGRAMS = ("containerd", "containerd-shim-runc-v2", "ctr", "runc", "nft", "conntrack", "ip", "unshare", "nsenter")
 _PLUGINS = (Path("/usr/lib/cni"), Path("/opt/cni/bin"), Path("/usr/libexec/cni"))
 _READY_S = 30.0
-# The longest path of a Unix socket, in bytes (unix(7)).
-_SOCKET_BYTES = 107
 
 
 class Missing(RuntimeError):  # noqa: N818
@@ -39,18 +44,18 @@ def found() -> Path:
     return folder
 
 
-def start(machine: Programs, folder: Path, subnet: str) -> None:
+def start(machine: Machine, folder: Path, subnet: str) -> None:
     """Start containerd on a machine, with its configuration and that of the pod network below `folder`.
 
     `subnet` is the address range of the node's pods. Each pod has a point-to-point link to its node, which routes all
     traffic of the pod, so Services also work between pods of one node.
     """
     (folder / "cni").mkdir(parents=True, exist_ok=True)
-    values = {"folder": folder, "socket": socket(folder), "pause": PAUSE, "cni": found(), "subnet": subnet}
+    values = {"folder": folder, "socket": SOCKET, "pause": PAUSE, "cni": found(), "subnet": subnet}
     (folder / "cni" / "10-pods.conflist").write_text(config("10-pods.conflist", **values))
     (folder / "containerd.toml").write_text(config("containerd.toml", **values))
     machine.start("containerd", ["containerd", f"--config={folder / 'containerd.toml'}"])
-    wait_until_ready(folder, machine.check)
+    wait_until_ready(machine)
 
 
 def config(name: str, /, **values: object) -> str:
@@ -63,33 +68,19 @@ def flags(program: str, /, **values: object) -> list[str]:
     return [line for line in config(f"{program}.flags", **values).splitlines() if not line.startswith("#")]
 
 
-def socket(folder: Path) -> Path:
-    """Return the path of containerd's socket."""
-    return folder / "c.sock"
-
-
-def check_socket_length(folder: Path) -> None:
-    """Raise Missing if the path of containerd's socket in this folder is too long."""
-    if (length := len(str(socket(folder)))) > _SOCKET_BYTES:
-        raise Missing(
-            f"Sockets of real nodes would have paths of {length} bytes, and {_SOCKET_BYTES} are allowed: "
-            f"use a folder with a shorter path than {folder}."
-        )
-
-
-def wait_until_ready(folder: Path, check: Callable[[], None]) -> None:
-    """Wait until containerd answers. `check` raises if it has ended."""
+def wait_until_ready(machine: Machine) -> None:
+    """Wait until containerd answers."""
     deadline = time.monotonic() + _READY_S
-    while (done := _ctr(folder, "version")).returncode:
-        check()
+    while (done := subprocess.run(_ctr(machine, "version"), capture_output=True, timeout=60)).returncode:
+        machine.check()
         if time.monotonic() > deadline:
             raise TimeoutError(f"containerd does not answer after {_READY_S:.0f} s: {done.stderr.decode()[-500:]}")
         time.sleep(0.05)
 
 
-def import_images(folder: Path, images: Iterable[Image], *, without: frozenset[str] = frozenset()) -> None:
+def import_images(machine: Machine, images: Iterable[Image], *, without: frozenset[str] = frozenset()) -> None:
     """Import images into containerd, except the layers in `without`, which it has."""
-    command, pipe = [*_ctr_command(folder), "images", "import", "-"], subprocess.PIPE
+    command, pipe = _ctr(machine, "images", "import", "-"), subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.STDOUT) as process:
         assert process.stdin is not None
         assert process.stdout is not None
@@ -101,9 +92,5 @@ def import_images(folder: Path, images: Iterable[Image], *, without: frozenset[s
         raise RuntimeError(f"containerd refused an image: {output.strip()[-1500:]}")
 
 
-def _ctr(folder: Path, *arguments: str) -> subprocess.CompletedProcess[bytes]:
-    return subprocess.run([*_ctr_command(folder), *arguments], capture_output=True, timeout=60)
-
-
-def _ctr_command(folder: Path) -> list[str]:
-    return ["ctr", f"--address={socket(folder)}", "--namespace=k8s.io"]
+def _ctr(machine: Machine, *arguments: str) -> list[str]:
+    return machine.inside(["ctr", f"--address={SOCKET}", "--namespace=k8s.io", *arguments], spaces=["mount"])

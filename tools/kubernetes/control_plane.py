@@ -73,6 +73,7 @@ class ControlPlane(Programs):
         self.address = address
         self.token = secrets.token_urlsafe(32)
         self.kubeconfig = self.folder / "kubeconfig"
+        self._as_admin = f"--kubeconfig={self.kubeconfig}"
         self.url = ""
         self.work = self.folder / "work"
         self.authority = self.work / "certificates" / "apiserver.crt"
@@ -123,7 +124,7 @@ class ControlPlane(Programs):
         file = self.work / "kwok.yaml"
         file.write_text("\n---\n".join((folder / f"{stage}.yaml").read_text() for stage in stages))
         options = ["--manage-all-nodes=true", "--node-lease-duration-seconds=40", f"--cidr={_POD_ADDRESSES}"]
-        self.start("kwok", [self._program("kwok"), *self._as_admin, f"--config={file}", *options])
+        self.start("kwok", [self._program("kwok"), self._as_admin, f"--config={file}", *options])
 
     def start_kuberay(self, values: Json | None = None, *, dashboard_proxy: str | None = None) -> None:
         """Apply KubeRay's CRDs, start its operator, and wait until it is ready.
@@ -143,11 +144,11 @@ class ControlPlane(Programs):
             "--metrics-addr=0",
             f"--health-probe-bind-address=127.0.0.1:{probe}",
         ]
-        values = values or {}
-        environment = {each["name"]: str(each["value"]) for each in values.get("env") or []}
+        complete = kuberay.complete(values or {})
+        environment = {each["name"]: str(each["value"]) for each in complete.get("env") or []}
         if dashboard_proxy:
             environment |= {"HTTP_PROXY": dashboard_proxy, "NO_PROXY": "127.0.0.1"}
-        command: list[str | Path] = [program, *self._as_admin, *options, *kuberay.flags(values)]
+        command: list[str | Path] = [program, self._as_admin, *options, *kuberay.flags(complete)]
         self.start("ray-operator", command, plain_environment() | {"ENABLE_WEBHOOKS": "false"} | environment)
         self._wait_until_ready("ray-operator", _at_port(probe))
 
@@ -185,8 +186,8 @@ class ControlPlane(Programs):
         file = self.work / "kueue.yaml"
         file.write_text(yaml.safe_dump(settings))
         # Its own API server writes its certificate to /visibility, which only a container has.
-        gates = kueue.feature_gates(complete, VisibilityOnDemand=False)
-        self.start("kueue", [program, *self._as_admin, f"--config={file}", gates, "--zap-log-level=2"])
+        gates = manifests.feature_gates(complete["controllerManager"]["featureGates"], VisibilityOnDemand=False)
+        self.start("kueue", [program, self._as_admin, f"--config={file}", gates, "--zap-log-level=2"])
         self.api.until("Kueue's certificate", lambda: kueue.write_certificate(self.api, certificates), _READY_S)
         self._wait_until_ready("kueue", _at_port(probe))
         self.api.until("Kueue's webhooks", lambda: kueue.webhooks_answer(self.api), _READY_S)
@@ -194,10 +195,6 @@ class ControlPlane(Programs):
     def stop_kueue(self) -> None:
         """Stop Kueue and delete its chart's objects, as `helm uninstall` does."""
         kueue.uninstall(self.api, stop=lambda: self.stop("kueue"))
-
-    @property
-    def _as_admin(self) -> list[str]:
-        return [f"--kubeconfig={self.kubeconfig}"]
 
     def _program(self, name: str) -> Path:
         return builds.programs(name, say=self._say)[name]

@@ -52,7 +52,7 @@ class PodOperators:
         """Install the release kuberay-operator with the values of its chart, and wait until its pod is ready."""
         began, api = time.monotonic(), self._api
         complete = kuberay.complete(values or {}, _PROBE_OFTEN)
-        self._load(kuberay.image(complete), "ray-operator")
+        self._load(manifests.image(complete["image"]), "ray-operator")
         objects = kuberay.objects(complete)
         crds = ("CustomResourceDefinition", "Namespace")
         # Helm also waits for the CRDs; an operator without one tries again after ten seconds.
@@ -70,7 +70,7 @@ class PodOperators:
         """Install the release kueue with the values of its chart, and wait until its webhooks and its API answer."""
         began, api = time.monotonic(), self._api
         complete = kueue.complete(values or {}, {"controllerManager": _PROBE_OFTEN})
-        self._load(kueue.image(complete), "kueue")
+        self._load(manifests.image(complete["controllerManager"]["manager"]["image"]), "kueue")
         # Until the pod is ready, the webhooks reject requests; none of them is for Kueue's own objects.
         manifests.install(api, kueue.objects(complete))
         api.until("Kueue's certificate", lambda: kueue.mount_certificate(api), READY_S)

@@ -16,12 +16,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-# Folders with a special mode or owner.
-_SPECIAL = {"/tmp": (0o1777, 0), "/var/tmp": (0o1777, 0), "/home/ray": (0o755, 1000)}
-_ROOT_FOLDERS = (
-    *("/dev", "/etc", "/home/ray", "/proc", "/root", "/run", "/sys", "/tmp", "/var/tmp"),
-    *("/usr/bin", "/usr/sbin", "/usr/lib", "/usr/lib64"),
-)
+# Mode, user and group of the folders that every system has.
+_ROOT_FOLDERS = {
+    **dict.fromkeys(("/dev", "/etc", "/proc", "/root", "/run", "/sys"), (0o755, 0, 0)),
+    **dict.fromkeys(("/usr/bin", "/usr/sbin", "/usr/lib", "/usr/lib64"), (0o755, 0, 0)),
+    **dict.fromkeys(("/tmp", "/var/tmp"), (0o1777, 0, 0)),
+    "/home/ray": (0o755, 1000, 100),
+}
 
 
 @dataclass(frozen=True)
@@ -173,22 +174,11 @@ class _Member:
 
 def _write_layer(stream: _Counter | _Member, files: Sequence[File], root: bool) -> None:
     with tarfile.open(fileobj=stream, mode="w|", format=tarfile.PAX_FORMAT) as tar:  # type: ignore[call-overload]
-        made: set[str] = set()
-        for place in _ROOT_FOLDERS if root else ():
-            _add_folders(tar, place, made)
+        # Other folders are created by containerd: with mode 755, or as in a lower layer.
+        for place, (mode, uid, gid) in _ROOT_FOLDERS.items() if root else ():
+            tar.addfile(_member(place.lstrip("/"), type=tarfile.DIRTYPE, mode=mode, uid=uid, gid=gid))
         for file in files:
-            _add_folders(tar, str(Path(file.place).parent), made)
             _add_file(tar, file)
-
-
-def _add_folders(tar: tarfile.TarFile, place: str, made: set[str]) -> None:
-    for folder in [*reversed(Path(place).parents), Path(place)]:
-        name = str(folder)
-        if name != "/" and name not in made:
-            made.add(name)
-            mode, uid = _SPECIAL.get(name, (0o755, 0))
-            gid = 100 if uid else 0
-            tar.addfile(_member(name.lstrip("/"), type=tarfile.DIRTYPE, mode=mode, uid=uid, gid=gid))
 
 
 def _add_file(tar: tarfile.TarFile, file: File) -> None:

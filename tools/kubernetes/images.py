@@ -20,7 +20,6 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -137,12 +136,6 @@ def run_images(store: Store, real: Sequence[str], stubs: Mapping[str, Sequence[F
         yield Image([name], [system, image_archive.layer(files)], {"Entrypoint": _SLEEP})
 
 
-def write(file: Path, names: Sequence[str]) -> None:
-    """Write the environment's image as an OCI archive of 4 GB. Needs neither root nor containerd."""
-    with file.open("wb") as stream:
-        image_archive.write_archive(stream, [Image(names, [*_layers(), image_archive.layer(project(ROOT))], _CONFIG)])
-
-
 def project(root: Path) -> list[File]:
     """Return the current files of this clone's `workloads` package, copied for nodes that start later."""
     paths = sorted(path for path in (root / "workloads").rglob("*") if path.is_file() and path.suffix != ".pyc")
@@ -162,25 +155,19 @@ def _create(folder: Path, say: Callable[[str], None]) -> None:
     partial = folder.with_name(folder.name + ".partial")
     for left in (folder, partial):
         shutil.rmtree(left, ignore_errors=True)
-    (partial / "containerd").mkdir(parents=True)
-    # A temporary folder, because the cache folder's path may be too long for a socket.
-    with tempfile.TemporaryDirectory(prefix="rdma-ray-images-") as short:
-        work = Path(short)
-        try:
-            say("  choosing the files")
-            layers = _layers()
-            say(f"  unpacking {sum(layer.size for layer in layers) / 1e9:.1f} GB")
-            (work / "containerd").mkdir()
-            mount = bind(partial / "containerd", work / "containerd")
-            with Machine("images", work / "logs", identity=f"{os.getpid():x}", mounts=[mount]) as machine:
-                containers.start(machine, work, subnet="192.0.2.0/24")
-                containers.import_images(work, [Image(["rdma-ray.local/environment:1"], layers, _CONFIG)])
-                machine.check()
-            text = json.dumps([{"digest": layer.digest, "size": layer.size} for layer in layers])
-            (partial / "layers.json").write_text(text)
-            partial.rename(folder)
-        finally:
-            shutil.rmtree(partial, ignore_errors=True)
+    try:
+        say("  choosing the files")
+        layers = _layers()
+        say(f"  unpacking {sum(layer.size for layer in layers) / 1e9:.1f} GB")
+        with Machine("images", partial / "logs", identity=f"{os.getpid():x}") as machine:
+            containers.start(machine, partial, subnet="192.0.2.0/24")
+            containers.import_images(machine, [Image(["rdma-ray.local/environment:1"], layers, _CONFIG)])
+            machine.check()
+        text = json.dumps([{"digest": layer.digest, "size": layer.size} for layer in layers])
+        (partial / "layers.json").write_text(text)
+        partial.rename(folder)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
 
 
 def _key() -> str:
@@ -308,11 +295,13 @@ def _canonical(name: str) -> str:
 
 
 def main(arguments: Iterable[str]) -> None:
-    """Write the image to the file and under the names in the arguments."""
+    """Write the image to a file, as an archive of 4 GB with these names. Needs neither root nor containerd."""
     file, *names = arguments or [""]
     if not names:
         sys.exit("usage: python -m tools.kubernetes.images FILE NAME…")
-    write(Path(file), names)
+    image = Image(names, [*_layers(), image_archive.layer(project(ROOT))], _CONFIG)
+    with Path(file).open("wb") as stream:
+        image_archive.write_archive(stream, [image])
 
 
 if __name__ == "__main__":

@@ -30,11 +30,6 @@ def complete(*values: Json) -> Json:
     return manifests.merged(chart, {"image": image}, *values)
 
 
-def image(values: Json) -> str:
-    """Return the operator's image, from complete values."""
-    return manifests.image(values["image"])
-
-
 def objects(values: Json) -> list[Json]:
     """Return the objects of the release, from complete values: Namespace, CRDs, account, roles, Service, Deployment."""
     if (values.get("batchScheduler") or {}).get("name"):
@@ -55,17 +50,14 @@ def objects(values: Json) -> list[Json]:
 
 
 def flags(values: Json) -> Iterator[str]:
-    """Yield the operator's flags, from complete or partial values (templates/deployment.yaml)."""
-    for name, key in (("log-stdout-encoder", "stdoutEncoder"), ("log-file-encoder", "fileEncoder")):
-        if encoder := (values.get("logging") or {}).get(key):
-            yield f"--{name}={encoder}"
+    """Yield the operator's flags, from complete values (templates/deployment.yaml)."""
+    yield f"--log-stdout-encoder={values['logging']['stdoutEncoder']}"
+    yield f"--log-file-encoder={values['logging']['fileEncoder']}"
     if scheduler := (values.get("batchScheduler") or {}).get("name"):
         yield f"--batch-scheduler={scheduler}"
     if values.get("watchNamespace"):
         yield f"--watch-namespace={','.join(values['watchNamespace'])}"
-    if "reconcileConcurrency" in values:
-        yield f"--reconcile-concurrency={values['reconcileConcurrency']}"
-    for name, value in (values.get("kubeClient") or {}).items():
+    yield f"--reconcile-concurrency={values['reconcileConcurrency']}"
+    for name, value in values["kubeClient"].items():
         yield f"--{name}={value}"
-    if values.get("featureGates"):
-        yield manifests.feature_gates(values["featureGates"])
+    yield manifests.feature_gates(values["featureGates"])

@@ -37,22 +37,12 @@ def complete(*values: Json) -> Json:
     return manifests.merged(chart, {"controllerManager": {"manager": {"image": _RELEASED}}}, *values)
 
 
-def image(values: Json) -> str:
-    """Return Kueue's image, from complete values."""
-    return manifests.image(values["controllerManager"]["manager"]["image"])
-
-
 def configuration(values: Json) -> Json:
     """Return Kueue's configuration file, from complete values."""
     settings: Json = yaml.safe_load(values["managerConfig"]["controllerManagerConfigYaml"])
     own = {"enable": True, "webhookServiceName": SERVICE, "webhookSecretName": SECRET}
     settings.setdefault("internalCertManagement", own)
     return settings
-
-
-def feature_gates(values: Json, **more: bool) -> str:
-    """Return the flag --feature-gates, from complete values."""
-    return manifests.feature_gates(values["controllerManager"]["featureGates"], **more)
 
 
 def objects(values: Json) -> list[Json]:
@@ -144,7 +134,7 @@ def api_answers(api: Api) -> bool:
 def _deployment(values: Json, config: str) -> Json:
     """Return the fields of the Deployment's spec that depend on values."""
     chosen = values["controllerManager"]
-    gates = [feature_gates(values)] if chosen["featureGates"] else []
+    gates = [manifests.feature_gates(chosen["featureGates"])] if chosen["featureGates"] else []
     arguments = ["--config=/controller_manager_config.yaml", "--zap-log-level=2", *gates]
     container = manifests.container("manager", chosen | chosen["manager"], arguments)
     pod = {name: chosen[name] for name in ("nodeSelector", "tolerations") if chosen[name]}

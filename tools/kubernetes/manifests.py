@@ -84,7 +84,7 @@ def remove(api: Api, bodies: Iterable[Json], within_s: float = 60.0) -> None:
         if body["kind"] != "Namespace"
     ]
     for place in reversed(places):
-        api.delete(*place, propagation="Foreground" if place[1] == "Deployment" else "Background")
+        api.delete(*place, "Foreground" if place[1] == "Deployment" else "Background")
     awaited = [place for place in places if place[1] in ("CustomResourceDefinition", "Deployment")]
 
     def gone() -> bool:

@@ -82,7 +82,7 @@ class Node(Machine):
         """Start the programs, and import the images except the layers in `without`."""
         self._network.join(self, self.index)
         containers.start(self, self.folder, self._network.subnet(self.index))
-        containers.import_images(self.folder, images, without=without)
+        containers.import_images(self, images, without=without)
         self.start("kubelet", [programs["kubelet"], *self._kubelet(kubeconfig)])
         proxy = containers.flags("kube-proxy", name=self.name, kubeconfig=kubeconfig, pods=self._network.pods)
         self.start("kube-proxy", [programs["kube-proxy"], *proxy])
@@ -125,8 +125,7 @@ class Node(Machine):
         (self.folder / "resolv.conf").write_text("")
         file = self.folder / "kubelet.yaml"
         values = {"address": self.address, "dns": self._network.dns, "taints": json.dumps(list(self.shape.taints))}
-        socket = containers.socket(self.folder)
-        file.write_text(containers.config("kubelet.yaml", folder=self.folder, socket=socket, **values))
+        file.write_text(containers.config("kubelet.yaml", folder=self.folder, socket=containers.SOCKET, **values))
         labels = ",".join(f"{name}={value}" for name, value in self.shape.labels.items())
         own = {"name": self.name, "address": self.address, "kubeconfig": kubeconfig, "folder": self.folder}
         return [*containers.flags("kubelet", **own), *([f"--node-labels={labels}"] if labels else [])]
@@ -160,7 +159,6 @@ class Cluster:
         self._stubs = stubs or {}
         self._say = say
         self._kept = self.folder / identity_of(self.folder)
-        containers.check_socket_length(self._kept / "n00")
         self._cleanup = contextlib.ExitStack()
         # Protects `nodes` and `_images`.
         self._changing = threading.Lock()
@@ -232,8 +230,8 @@ class Cluster:
             self._images.append(image)
             nodes = [*self.nodes.values()]
         for node in nodes:
-            containers.wait_until_ready(node.folder, node.check)
-            containers.import_images(node.folder, [image])
+            containers.wait_until_ready(node)
+            containers.import_images(node, [image])
 
     def _stop_nodes(self) -> None:
         for node in self.nodes.values():

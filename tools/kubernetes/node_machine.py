@@ -81,16 +81,16 @@ class Machine(Programs):
             self.stop()
             raise
 
-    def run(self, argv: Sequence[str | Path], *, spaces: Sequence[str] = ("net",)) -> str:
-        """Run a command of the host in namespaces of the machine ("net", "mount", "uts") and return its output.
+    def inside(self, argv: Sequence[str], *, spaces: Sequence[str] = ("net",)) -> list[str]:
+        """Return the command line that runs a command of the host in namespaces of the machine ("net", "mount")."""
+        return ["nsenter", f"--target={self.pid}", *(f"--{space}" for space in spaces), "--", *argv]
 
-        Raises RuntimeError; see `run`.
-        """
-        enter = ["nsenter", f"--target={self.pid}", *(f"--{space}" for space in spaces), "--"]
-        return run([*enter, *argv], called=f"on {self.name}: {' '.join(map(str, argv))}")
+    def run(self, argv: Sequence[str], *, spaces: Sequence[str] = ("net",)) -> str:
+        """Run a command of the host in namespaces of the machine and return its output. Raises RuntimeError."""
+        return run(self.inside(argv, spaces=spaces), called=f"on {self.name}: {' '.join(argv)}")
 
 
-def run(argv: Sequence[str | Path], called: str = "") -> str:
+def run(argv: Sequence[str], called: str = "") -> str:
     """Run a command and return its output.
 
     Raises:
@@ -99,5 +99,5 @@ def run(argv: Sequence[str | Path], called: str = "") -> str:
     done = subprocess.run(argv, capture_output=True, text=True, timeout=120)
     if done.returncode:
         output = (done.stderr or done.stdout).strip()[-2000:]
-        raise RuntimeError(f"{called or ' '.join(map(str, argv))}: {output}")
+        raise RuntimeError(f"{called or ' '.join(argv)}: {output}")
     return done.stdout
