@@ -78,17 +78,18 @@ def remove(api: Api, bodies: Iterable[Json], within_s: float = 60.0) -> None:
     Raises:
         TimeoutError: An object's finalizer waits for a stopped controller; the message names the kind.
     """
+    deleted = [body for body in bodies if body["kind"] != "Namespace"]
+    for body in reversed(deleted):
+        metadata, propagation = body["metadata"], "Foreground" if body["kind"] == "Deployment" else "Background"
+        api.delete(body["apiVersion"], body["kind"], metadata["name"], metadata.get("namespace"), propagation)
     places = [
         (body["apiVersion"], body["kind"], body["metadata"]["name"], body["metadata"].get("namespace"))
-        for body in bodies
-        if body["kind"] != "Namespace"
+        for body in deleted
+        if body["kind"] in ("CustomResourceDefinition", "Deployment")
     ]
-    for place in reversed(places):
-        api.delete(*place, "Foreground" if place[1] == "Deployment" else "Background")
-    awaited = [place for place in places if place[1] in ("CustomResourceDefinition", "Deployment")]
 
     def gone() -> bool:
-        if left := [name for version, kind, name, namespace in awaited if api.get(version, kind, name, namespace)]:
+        if left := [place[2] for place in places if api.get(*place)]:
             raise NotYet(f"still there: {', '.join(left)}")
         return True
 
