@@ -22,7 +22,7 @@ from rehearsal.clouds.faults import Fault, How
 from rehearsal.engine import CommandResult, Engine, EngineError
 from rehearsal.scenario import recover
 from rehearsal.workspace import ROOT, Workspace
-from tools.import_ids import UnclearError
+from tools.recovery import UnclearError
 
 Command = Literal["up", "destroy"]
 COMMANDS: tuple[Command, ...] = get_args(Command)

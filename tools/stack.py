@@ -27,9 +27,8 @@ from rich.table import Table
 from infra.local.folder import ClusterFolder
 from infra.settings import CloudSettings, Settings, from_stack_file
 from infra.settings.problems import SettingsError
-from tools.import_ids import UnclearError
 from tools.process import INTERRUPTED, SIGNALS, Child
-from tools.recovery import Place, mend_state_folder, settle
+from tools.recovery import Place, UnclearError, mend_state_folder, settle
 from workloads.nccl.report import largest
 from workloads.nccl.result import Result
 from workloads.nccl.sizes import format_size

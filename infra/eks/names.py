@@ -50,6 +50,6 @@ class EksNames:
         """Return the tags of a resource: the stack, for the bill, and the name that the console shows.
 
         Names are unique among the stack's resources of a kind: after a crash of the engine, `make up` finds a resource
-        by both tags (`tools.import_ids`).
+        by both tags (`tools.recovery`).
         """
         return {"rdma-ray-stack": self.stack, "Name": self.named(name) if name else self.stack}

@@ -27,7 +27,7 @@ from rehearsal.invariants.eks_resources import (
 )
 from rehearsal.invariants.invariant import Invariant, Stack, at, expect
 from rehearsal.invariants.kubernetes import RELEASE, on_the_way_down, workloads
-from tools.import_ids import FOUND_BY_TAGS, NAME_TAG, STACK_TAG
+from tools.recovery import FOUND_BY_TAGS, NAME_TAG, STACK_TAG
 
 BEFORE_NODES, AFTER_NODES = ("vpc-cni", "kube-proxy", "eks-pod-identity-agent"), ("coredns",)
 

@@ -20,7 +20,7 @@ from infra.eks.stack import region_problems
 from infra.outputs import Outputs
 from tests.components.cloud_mocks import ENDPOINT, Made, deployed
 from tests.unit.stacks import EKS, changed, eks, problems_of
-from tools.import_ids import FOUND_BY_TAGS, PendingCreate, import_id
+from tools.recovery import FOUND_BY_TAGS, PendingCreate, import_id
 
 NODE_GROUP = "aws:eks/nodeGroup:NodeGroup"
 TEMPLATE = "aws:ec2/launchTemplate:LaunchTemplate"

@@ -12,7 +12,7 @@ import pytest
 from rehearsal.clouds.aws import command_line, tokens
 from rehearsal.clouds.state import State
 from rehearsal.workspace import FOLDER, PROGRAMS, Workspace
-from tools.import_ids import Tagged, list_command, tagged
+from tools.recovery import Tagged, list_command, tagged
 
 TAGS = {"rdma-ray-stack": "eks", "Name": "eks-x"}
 

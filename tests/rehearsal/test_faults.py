@@ -20,7 +20,7 @@ from rehearsal.fork_server import ForkServer
 from rehearsal.report.convergence import markdown, why
 from rehearsal.sweep import Case, Result, Sweep
 from tests.clone import wait_until
-from tools.import_ids import FOUND_BY_TAGS, PendingCreate, found, import_id, tagged
+from tools.recovery import FOUND_BY_TAGS, PendingCreate, found, import_id, tagged
 
 SAMPLES = {"gke": 6, "eks": 3}
 MADE_UP = (

@@ -12,8 +12,17 @@ import pytest
 
 from rehearsal.clouds.registry import cloud
 from tests.unit.test_recovery import Pulumi, exported, operation
-from tools.import_ids import FOUND_BY_TAGS, PendingCreate, Tagged, UnclearError, found, list_command, tagged
-from tools.recovery import Place, settle
+from tools.recovery import (
+    FOUND_BY_TAGS,
+    PendingCreate,
+    Place,
+    Tagged,
+    UnclearError,
+    found,
+    list_command,
+    settle,
+    tagged,
+)
 
 EC2 = "arn:aws:ec2:us-east-2:123456789012:"
 VPC, SUBNET, KEY = "aws:ec2/vpc:Vpc", "aws:ec2/subnet:Subnet", "aws:kms/key:Key"

@@ -9,8 +9,19 @@ from typing import Any
 import pytest
 
 from rehearsal.clouds.registry import cloud
-from tools.import_ids import AWS_IMPORTS, GOOGLE_IMPORTS, PendingCreate, UnclearError, import_id
-from tools.recovery import Place, mend_state_folder, pending_creates, settle, to_be_read, what_exists
+from tools.recovery import (
+    AWS_IMPORTS,
+    GOOGLE_IMPORTS,
+    PendingCreate,
+    Place,
+    UnclearError,
+    import_id,
+    mend_state_folder,
+    pending_creates,
+    settle,
+    to_be_read,
+    what_exists,
+)
 
 PROJECT = "p1"
 PLACE = Place("gke", project=PROJECT)

@@ -80,7 +80,6 @@ class ControlPlane(Programs):
         self._server_flags = server_flags
         self._say = say
         self._on_loopback = address.startswith("127.")
-        self._routes: dict[str, str] = {}
         super().__init__(self.folder / "logs", work=self.work)
 
     def __enter__(self) -> Self:
@@ -105,14 +104,6 @@ class ControlPlane(Programs):
             shutil.rmtree(self.work, ignore_errors=True)
             self.kubeconfig.unlink(missing_ok=True)
         return None
-
-    def route(self, address: str, target: str) -> None:
-        """Route the API server's connections for `address` ("IP:PORT" of a Service or Pod) to `target`, on loopback."""
-        self._routes[address] = target
-        partial = self.work / "routes.partial"
-        partial.write_text(json.dumps(self._routes))
-        # Replaced atomically: the proxy may read the file at any time.
-        partial.replace(self.work / "routes.json")
 
     def start_kwok(self, *, complete_jobs: bool = True) -> None:
         """Start kwok, which simulates the kubelet of every node: nodes become ready and their pods run.
@@ -175,7 +166,10 @@ class ControlPlane(Programs):
         in_pod = ("Deployment", "APIService")
         manifests.install(self.api, (body for body in kueue.objects(complete) if body["kind"] not in in_pod))
         service = self.api.get("v1", "Service", kueue.SERVICE, KUEUE_NAMESPACE) or {}
-        self.route(f"{service['spec']['clusterIP']}:443", f"127.0.0.1:{webhook}")
+        routes = {f"{service['spec']['clusterIP']}:443": f"127.0.0.1:{webhook}"}
+        (self.work / "routes.partial").write_text(json.dumps(routes))
+        # Replaced atomically: the proxy may read the file at any time.
+        (self.work / "routes.partial").replace(self.work / "routes.json")
         settings = kueue.configuration(complete) | {
             "namespace": KUEUE_NAMESPACE,
             "health": {"healthProbeBindAddress": f"127.0.0.1:{probe}"},
@@ -233,7 +227,7 @@ class ControlPlane(Programs):
         self.api.until("the first ServiceAccount", lambda: self.api.get(*account), _READY_S)
 
     def _start_pod_network(self) -> None:
-        (self.work / "routes.json").write_text(json.dumps(self._routes))
+        (self.work / "routes.json").write_text("{}")
         (self.work / "egress.yaml").write_text(config("egress.yaml"))
         direct = [] if self._on_loopback else ["--direct"]
         script = Path(__file__).with_name("pod_network.py")
