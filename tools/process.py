@@ -27,7 +27,7 @@ INTERRUPTED = 130
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _LAST_LINES_S = 5.0
 _TAIL_LINES = 15
-# Seconds between SIGTERM and SIGKILL of a server. No server has state to save.
+# Seconds between SIGTERM and SIGKILL.
 GRACE_S = 5.0
 # Seconds after which a supervisor that is still running gets SIGTERM.
 _SUPERVISOR_S = 60.0
@@ -162,9 +162,9 @@ class ProgramEnded(RuntimeError):  # noqa: N818
 
 
 class Programs:
-    """Servers by name, started and ended by a supervisor process, with logs in `logs`/PREFIX-NAME.log.
+    """Servers without state by name, started and ended by a supervisor process, with logs in `logs`/PREFIX-NAME.log.
 
-    The supervisor (`supervise`) ends them when the pipe to its standard input closes, which happens even if the owner
+    The supervisor (`supervise`) kills them when the pipe to its standard input closes, which happens even if the owner
     is killed. As a context manager, it stops everything at the end.
 
     Args:
@@ -311,7 +311,7 @@ class Programs:
 
 
 def supervise(grace_s: float) -> int:
-    """Start and stop programs by orders on standard input; stop all of them when it closes.
+    """Start and stop programs by orders on standard input; kill all of them when it closes.
 
     One JSON object per line. In: {"start": NAME, "argv": […], "env": {…}, "log": PATH}, {"stop": [NAME, …]}.
     Out: {"ready": true}, {"name": NAME, "pid": N, "status": null}, and again with the status (128 + N for signal N).
@@ -344,7 +344,7 @@ def supervise(grace_s: float) -> int:
             stopped = {name for order in map(json.loads, lines) for name in _obey(order, programs)}
             for pid, name in programs.items():
                 if not is_open or name in stopped:
-                    os.kill(pid, signal.SIGTERM if grace_s else signal.SIGKILL)
+                    os.kill(pid, signal.SIGTERM if is_open and grace_s else signal.SIGKILL)
                     deadlines[pid] = time.monotonic() + grace_s
         for pid in [pid for pid, deadline in deadlines.items() if time.monotonic() >= deadline]:
             os.kill(pid, signal.SIGKILL)

@@ -91,19 +91,11 @@ class ControlPlane(Programs):
         return self
 
     def stop(self, *names: str) -> None:
-        """Stop programs; without names all of them, clients first, and delete their files except logs."""
-        if names:
-            return super().stop(*names)
-        try:
-            clients = set(self.running()) - {"kube-apiserver", "etcd", "pod-network"}
-            # In sequence: without etcd, the API server does not end.
-            super().stop(*clients, "kube-controller-manager")
-            super().stop("kube-apiserver")
-        finally:
-            super().stop()
+        """Stop programs; without names all of them, and delete their files except logs."""
+        super().stop(*names)
+        if not names:
             shutil.rmtree(self.work, ignore_errors=True)
             self.kubeconfig.unlink(missing_ok=True)
-        return None
 
     def start_kwok(self, *, complete_jobs: bool = True) -> None:
         """Start kwok, which simulates the kubelet of every node: nodes become ready and their pods run.
