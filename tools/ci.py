@@ -119,7 +119,9 @@ class Run:
         rows += [(name, "–", f"not run: {reason}") for name, reason in self.left_out]
         rows += [("all", f"{minutes:.1f}", "FAILED" if failed else "passed")]
         width = max(len(name) for name, _, _ in rows)
-        print("", *(f"{name:<{width}}  {time:>7}  {result}" for name, time, result in rows), sep="\n", flush=True)
+        print()
+        for name, duration, result in rows:
+            print(f"{name:<{width}}  {duration:>7}  {result}", flush=True)
         return INTERRUPTED if self.signals else int(bool(failed))
 
     def _over(self) -> str:

@@ -103,7 +103,7 @@ def require_go(purpose: str) -> None:
 
 
 def version_of(command: list[str]) -> tuple[int, ...] | None:
-    """Return the first version that `command` prints, as three numbers; None if there is no such program."""
+    """Return the first version that `command` prints, as three numbers, or None."""
     try:
         text = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True).stdout
     except (OSError, subprocess.SubprocessError):

@@ -76,7 +76,7 @@ class Child:
         return self._process.wait()
 
     def runs(self, within_s: float = 0.0) -> bool:
-        """Wait up to `within_s` seconds; return whether the command still runs. If not, all lines have been read."""
+        """Wait up to `within_s` seconds; return whether the command runs. If not, all lines are read."""
         try:
             self._process.wait(within_s)
         except subprocess.TimeoutExpired:
@@ -88,7 +88,7 @@ class Child:
         return False
 
     def interrupt(self, grace_s: float, reason: str = "", *, group: bool = True) -> None:
-        """Send SIGINT on the first call and for each new reason, and SIGKILL `grace_s` seconds later. Does not wait.
+        """Send SIGINT for each new reason, and SIGKILL `grace_s` seconds after the first. Does not wait.
 
         Args:
             reason: Value for the attribute `reason`.
@@ -115,7 +115,7 @@ class Child:
         waiting: Callable[[float], None] = lambda _: None,
         every_s: float = 1.0,
     ) -> int:
-        """Wait for the end and return the exit status. An exception, such as KeyboardInterrupt, stops the command.
+        """Wait for the end and return the exit status. KeyboardInterrupt and others stop the command.
 
         Args:
             waiting: Callback for the elapsed seconds, every `every_s` seconds.
@@ -136,12 +136,13 @@ class Child:
 
 def plain_environment() -> dict[str, str]:
     """Return the environment of a server, without the user's proxies, kubeconfig and credentials."""
-    inherited = {name: os.environ[name] for name in ("PATH", "HOME", "TMPDIR", "LANG", "TZ") if name in os.environ}
-    return {"PATH": os.defpath, "HOME": "/root", "LANG": "C.UTF-8"} | inherited
+    names = ("PATH", "HOME", "TMPDIR", "LANG", "TZ")
+    default = {"PATH": os.defpath, "HOME": "/root", "LANG": "C.UTF-8"}
+    return default | {name: os.environ[name] for name in names if name in os.environ}
 
 
 def note_signals() -> list[int]:
-    """Return a list that collects SIGINT, SIGTERM and SIGHUP from now on; they no longer end the process."""
+    """Return a list that collects SIGINT, SIGTERM and SIGHUP, which no longer end the process."""
     noted: list[int] = []
     for number in SIGNALS:
         signal.signal(number, lambda number, _frame: noted.append(number))
@@ -149,7 +150,7 @@ def note_signals() -> list[int]:
 
 
 def wait_for(children: Collection[Child], stop: Callable[[], str], grace_s: float) -> None:
-    """Wait for all children. When `stop` returns a reason, interrupt them, and kill them `grace_s` seconds later."""
+    """Wait for all children. When `stop` returns a reason, interrupt and finally kill them."""
     while running := [child for child in children if child.runs()]:
         if reason := stop():
             for child in running:
@@ -162,10 +163,10 @@ class ProgramEnded(RuntimeError):  # noqa: N818
 
 
 class Programs:
-    """Servers without state by name, started and ended by a supervisor process, with logs in `logs`/PREFIX-NAME.log.
+    """Servers by name, started and ended by a supervisor process, with logs in `logs`/PREFIX-NAME.log.
 
-    The supervisor (`supervise`) kills them when the pipe to its standard input closes, which happens even if the owner
-    is killed. As a context manager, it stops everything at the end.
+    They have no state to save: the supervisor (`supervise`) kills them when the pipe to its standard input closes,
+    which happens even if the owner is killed. As a context manager, it stops everything at the end.
 
     Args:
         work: Working folder of the servers.
@@ -218,7 +219,7 @@ class Programs:
             return supervisor.pid
 
     def start(self, name: str, command: Iterable[str | Path], environment: Mapping[str, str] | None = None) -> int:
-        """Start a program under a unique name; return its process ID. See `plain_environment` for the default."""
+        """Start a program under a unique name; return its process ID. Default: `plain_environment`."""
         self.open()
         with self._changed:
             if name in self.running():
@@ -248,10 +249,7 @@ class Programs:
         return {name: pid for name, (pid, status) in dict(self._seen).items() if status is None}
 
     def stop(self, *names: str) -> None:
-        """Stop programs in parallel and wait for their end; without names, stop the supervisor and all programs.
-
-        May be called twice.
-        """
+        """Stop programs and wait for their end; without names, all and the supervisor. May be called twice."""
         if not names:
             self.release()
             if self._supervisor is not None:
@@ -314,7 +312,7 @@ def supervise(grace_s: float) -> int:
     """Start and stop programs by orders on standard input; kill all of them when it closes.
 
     One JSON object per line. In: {"start": NAME, "argv": […], "env": {…}, "log": PATH}, {"stop": [NAME, …]}.
-    Out: {"ready": true}, {"name": NAME, "pid": N, "status": null}, and again with the status (128 + N for signal N).
+    Out: {"ready": true}, {"name": NAME, "pid": N, "status": null}, and later its status (128 + N for signal N).
 
     Args:
         grace_s: Seconds between SIGTERM and SIGKILL. With 0 there is no SIGTERM.

@@ -1,15 +1,14 @@
 """Recover a stack after its engine was killed: repair the state files, and resolve pending creates.
 
-The engine records a create before it calls the provider. If it is killed in between, the resource may exist although
+The engine records a create before it calls the provider. If it is killed in between, the resource may exist, but
 the state lacks its ID. With its ID, the resource is added to the state without outputs, and a refresh reads it, or
-drops it if it does not exist. (`pulumi refresh --import-pending-creates` should do the same, but engine 3.259 drops all
-pending creates: nothing reads an operation of type "importing"; see `filterMapPendingCreates` and
-`SnapshotManager.snap`.)
+drops it if it does not exist. (`pulumi refresh --import-pending-creates` should do the same, but engine 3.259
+drops all pending creates; see `filterMapPendingCreates` and `SnapshotManager.snap`.)
 
-Most IDs can be computed from the inputs, since names are fixed. AWS generates the others; those resources are found by
-two tags: the stack's name, and a name that is unique among resources of its kind (`infra.eks.names`). The AWS CLI,
-which every kubeconfig of an EKS stack requires, lists them in one call. An ambiguous result is an error, because a
-wrong guess would create or delete a resource twice.
+Most IDs follow from the inputs, since names are fixed. AWS generates the others; those resources are found by two
+tags: the stack's name, and a name that is unique among resources of its kind (`infra.eks.names`). The AWS CLI,
+which every EKS stack requires, lists them in one call. An ambiguous result is an error, because a wrong guess would
+create or delete a resource twice.
 """
 
 from __future__ import annotations
@@ -81,7 +80,7 @@ class Tagged:
 
 
 def list_command(stack: str, region: str) -> list[str]:
-    """Return the command that lists all resources with the stack's tag. The CLI requests further pages itself."""
+    """Return the command that lists all resources with the stack's tag."""
     return [
         *("aws", "resourcegroupstaggingapi", "get-resources", "--region", region),
         *("--tag-filters", f"Key={STACK_TAG},Values={stack}", "--output", "json"),
@@ -89,7 +88,7 @@ def list_command(stack: str, region: str) -> list[str]:
 
 
 def tagged(stack: str, region: str, environment: Mapping[str, str] | None = None) -> list[Tagged]:
-    """Return all resources in AWS with the stack's tag. `environment` is the command's; by default this process's.
+    """Return all resources in AWS with the stack's tag. `environment` is the command's.
 
     Raises:
         UnclearError: The AWS CLI is missing or failed.
@@ -125,7 +124,7 @@ def found(create: PendingCreate, resources: Sequence[Tagged], known: Collection[
     """Return the import ID of a create from the tagged resources, or None if it was never created.
 
     Args:
-        known: IDs in the state. During a replacement two resources have one name, and the state has the old one.
+        known: IDs in the state. During a replacement it has the old one of two resources with one name.
 
     Raises:
         UnclearError: Several resources match, or the create has no tags.
@@ -173,7 +172,7 @@ def mend_state_folder(state: Path) -> int:
     """Delete incomplete .attrs files of a local backend; return their number.
 
     The engine replaces a state file by renaming, but writes the ".attrs" file next to it in place. If it is killed
-    during the write, no engine can read the state, although the state file is complete.
+    during the write, no engine can read the complete state.
     """
     broken = [file for file in state.rglob("*.attrs") if not _is_json(file)]
     for file in broken:
@@ -213,9 +212,8 @@ def what_exists(deployment: Mapping[str, Any], place: Place) -> dict[str, str]:
 def to_be_read(deployment: Mapping[str, Any], ids: Mapping[str, str]) -> dict[str, Any]:
     """Return the deployment with every pending create in `ids` (URN -> import ID) as a resource without outputs.
 
-    An ID without outputs makes the engine import the resource from its provider. The order does not matter: a create
-    begins after everything that it depends on. Creates that exist in no cloud are dropped and will be created again;
-    the engine handles other pending operations.
+    An ID without outputs makes the engine import the resource. The order does not matter: a create begins after
+    everything that it depends on. Creates that exist in no cloud are dropped; the engine handles other operations.
     """
     resources = list(deployment.get("resources") or [])
     kept = []

@@ -36,8 +36,7 @@ from workloads.nccl.sizes import format_size
 ROOT = Path(__file__).resolve().parents[1]
 PULUMI = str(ROOT / "bin" / "pulumi")
 RDMA_RAY = str(ROOT / "bin" / "rdma-ray")
-# After SIGINT, the engine finishes its current operation. The slowest is the start of a local node, or of a cloud's
-# cluster or node pool, for which the engine has a lower limit.
+# After SIGINT, the engine finishes its current operation, such as the start of a local node or a cloud's cluster.
 _LOCAL_GRACE_S, _CLOUD_GRACE_S = 150.0, 7200.0
 
 
@@ -56,8 +55,7 @@ class CommandFailedError(RuntimeError):
 class Stack:
     """A stack of this clone, by the name in its file Pulumi.NAME.yaml.
 
-    All methods raise CommandFailedError if a command fails, and Interrupted after an interruption, when the command has
-    ended.
+    Methods raise CommandFailedError if a command fails, and Interrupted when an interrupted command has ended.
     """
 
     def __init__(self, name: str) -> None:
@@ -71,7 +69,7 @@ class Stack:
         return self.settings.target == "local"
 
     def up(self, changes: list[str]) -> None:
-        """Change settings ("nodes.count=3"), then bring the stack up; a local one also runs a benchmark and a training.
+        """Change settings ("nodes.count=3"), and bring the stack up; a local one runs a benchmark and a training.
 
         After a failure the cluster stays up, for inspection.
         """

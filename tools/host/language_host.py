@@ -1,8 +1,8 @@
 """Python language host for the Pulumi engine, for machines without `pulumi-language-python`.
 
-That program is not part of the modules that the engine is built from. The engine starts any executable of that name
-that prints a port and serves the LanguageRuntime protocol. The SDK has such a server for its Automation API; this file
-adds the requirements of the command line: a handshake, and running the project's `__main__.py`.
+That program is not part of the modules that the engine is built from. The engine starts any executable of that
+name that prints a port and serves the LanguageRuntime protocol. The SDK has such a server for its Automation API;
+this file adds a handshake, and running the project's `__main__.py`.
 
 It does not install dependencies, serve policy packs or run plugins written in Python.
 """

@@ -32,7 +32,7 @@ _CMD = "k8s.io/kubernetes/cmd/"
 
 
 class BuildError(RuntimeError):
-    """A program is not available. The message has what is missing, how to get it, and what runs without it."""
+    """A program is not available. The message has the fix, and what runs without it."""
 
 
 def _module(name: str, packages: dict[str, str], count: int, duration: str, ldflags: str = "-s -w") -> Module:
@@ -46,7 +46,7 @@ MODULES = (
     _module("kuberay", {"ray-operator": "github.com/ray-project/kuberay/ray-operator"}, 894, "1 min in all"),
     _module("kueue", {"kueue": "sigs.k8s.io/kueue/cmd/kueue"}, 1763, "3 min in all"),
     _module("coredns", {"coredns": "github.com/coredns/coredns"}, 1277, "2 min in all"),
-    # A separate module, because kubectl's dependencies would change the versions of the servers' modules.
+    # Separate, because kubectl's dependencies would change the versions of the servers' modules.
     _module("kubectl", {"kubectl": _CMD + "kubectl"}, 895, "1 min in all", _VERSION),
     # This module has no program, but the CRDs of GKE's network objects.
     _module("gke-networking", {}, 0, "seconds"),

@@ -28,7 +28,7 @@ _READY_S = 30.0
 
 
 class Missing(RuntimeError):  # noqa: N818
-    """This machine does not meet a requirement of real pods. The message has the requirement and the alternative."""
+    """This machine does not meet a requirement of real pods. The message has the alternative."""
 
 
 def found() -> Path:

@@ -5,11 +5,10 @@
         plane.api.apply(...)
 
 Version 1.36.1 (https://kubernetes.io/docs/reference/command-line-tools-reference/, read 2026-11-21). RBAC and the
-default admission plugins are on. The only account is an administrator with a token; the server's certificate is
-verified. Nothing is durable: etcd does not sync, and its data is deleted with the control plane.
+default admission plugins are on. The only account is an administrator with a token. Nothing is durable.
 
-`kwokctl` is not used: its binary runtime starts daemons that outlive their owner, and it has no setting for the egress
-selector, by which the API server reaches webhooks here.
+`kwokctl` is not used: its binary runtime starts daemons that outlive their owner, and it has no setting for the
+egress selector, by which the API server reaches webhooks here.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ from tools.process import Programs, plain_environment
 _READY_S = 90.0
 # Outside the Services' range in kube-apiserver.flags.
 _POD_ADDRESSES = "10.244.0.0/16"
-# While CRDs are installed, the API server spends half of its time on garbage collection; these make it rarer.
+# While CRDs are installed, the API server would spend half of its time on garbage collection.
 _FEWER_COLLECTIONS = {"GOGC": "400", "GOMEMLIMIT": "1200MiB"}
 _KWOK_STAGES = (
     "node/fast/node-initialize",
@@ -113,8 +112,7 @@ class ControlPlane(Programs):
         """Apply KubeRay's CRDs, start its operator, and wait until it is ready.
 
         Args:
-            values: Values of the chart kuberay-operator 1.6.2 (its templates/deployment.yaml at 002c26b0, read
-                2026-11-21).
+            values: Values of the chart kuberay-operator 1.6.2.
             dashboard_proxy: HTTP proxy ("http://127.0.0.1:PORT") that answers for the Ray dashboards,
                 http://HEAD-SERVICE.NAMESPACE.svc.cluster.local:8265, since Service names do not resolve here.
         """
@@ -140,18 +138,14 @@ class ControlPlane(Programs):
         self.stop("ray-operator")
 
     def start_kueue(self, values: Json | None = None) -> None:
-        """Apply the objects of Kueue's chart and the ProvisioningRequest CRD, start Kueue, and wait until it is ready.
+        """Install the chart kueue 0.19.2 and the ProvisioningRequest CRD, with a process instead of a pod.
 
-        Kueue serves its webhooks and conversions, with the certificate that it creates; the API server connects to them
-        through `pod_network`.
-
-        Args:
-            values: Values of the chart kueue 0.19.2.
+        The API server connects to Kueue's webhooks, with the certificate that Kueue creates, through `pod_network`.
         """
         program = self._program("kueue")
         complete = kueue.complete(values or {})
         webhook, probe = loopback.free_ports(2)
-        # In a pod, the kubelet mounts the Secret that Kueue fills; here its files are written once it exists.
+        # In a pod, the kubelet mounts the Secret that Kueue fills.
         certificates = self.work / "kueue-certificates"
         certificates.mkdir(exist_ok=True)
         # While Kueue's own API is registered and not served, no namespace can be deleted.
@@ -204,7 +198,7 @@ class ControlPlane(Programs):
         self.start("etcd", [found["etcd"], *data])
         files = {"certificates": self.authority.parent, "key": key, "tokens": self.work / "tokens.csv"}
         server = flags("kube-apiserver", etcd=etcd, address=self.address, port=port, **files)
-        # The Service `kubernetes` rejects a loopback address as an endpoint. Real pods may serve an aggregated API.
+        # The Service `kubernetes` rejects a loopback endpoint. Real pods may serve an aggregated API.
         loopback_only = ["--endpoint-reconciler-type=none"]
         server += loopback_only if self._on_loopback else credentials.front_proxy_flags(self.work)
         command: list[str | Path] = [found["kube-apiserver"], *server, *self._server_flags]

@@ -1,8 +1,7 @@
 """KubeRay's operator and Kueue in pods of a cluster of real nodes, as `helm install` installs them.
 
-The programs of the pinned modules, the manifests, Kueue's certificate and the connections to its webhooks are real. The
-images have the projects' names and contain only the program; the projects' own add a distroless base
-(ray-operator/Dockerfile at KubeRay 1.6.2, Dockerfile at Kueue 0.19.2).
+Programs, manifests, and Kueue's certificate and webhooks are real. The images contain only the program; the
+projects' own add a distroless base (ray-operator/Dockerfile at KubeRay 1.6.2, Dockerfile at Kueue 0.19.2).
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ _NONROOT = 65532
 
 
 def controller_image(name: str, program: Path) -> Image:
-    """Return an image with one static program, started as /manager by the user of the projects' own images."""
+    """Return an image with one static program, started as /manager by a normal user."""
     users = f"root:x:0:0:root:/root:/sbin/nologin\nnonroot:x:{_NONROOT}:{_NONROOT}::/home/nonroot:/sbin/nologin\n"
     files = [
         File("/manager", source=program, executable=True),
@@ -49,7 +48,7 @@ class PodOperators:
         self._say = say
 
     def start_kuberay(self, values: Json | None = None) -> None:
-        """Install the release kuberay-operator with the values of its chart, and wait until its pod is ready."""
+        """Install the chart kuberay-operator, and wait until its pod is ready."""
         began, api = time.monotonic(), self._api
         complete = kuberay.complete(values or {}, _PROBE_OFTEN)
         self._load(manifests.image(complete["image"]), "ray-operator")
@@ -67,7 +66,7 @@ class PodOperators:
         manifests.remove(self._api, (body for body in objects if body["kind"] != "CustomResourceDefinition"))
 
     def start_kueue(self, values: Json | None = None) -> None:
-        """Install the release kueue with the values of its chart, and wait until its webhooks and its API answer."""
+        """Install the chart kueue, and wait until its webhooks and its API answer."""
         began, api = time.monotonic(), self._api
         complete = kueue.complete(values or {}, {"controllerManager": _PROBE_OFTEN})
         self._load(manifests.image(complete["controllerManager"]["manager"]["image"]), "kueue")

@@ -21,7 +21,7 @@ def service_account_key(file: Path) -> None:
 
 
 def kubeconfig(file: Path, url: str, authority: Path, token: str) -> None:
-    """Write a kubeconfig for one user with a token; `authority` is the file that signs the server's certificate."""
+    """Write a kubeconfig for one user with a token. `authority` signs the server's certificate."""
     cluster = {"server": url, "certificate-authority": str(authority)}
     content = {
         "apiVersion": "v1",
@@ -35,12 +35,13 @@ def kubeconfig(file: Path, url: str, authority: Path, token: str) -> None:
 
 
 def front_proxy_flags(folder: Path) -> list[str]:
-    """Write the API server's client certificate for aggregated APIs, such as Kueue's. Returns the API server's flags.
+    """Write the API server's client certificate for aggregated APIs, such as Kueue's. Returns its flags.
 
     https://kubernetes.io/docs/tasks/extend-kubernetes/configure-aggregation-layer/ (read 2026-11). The certificate is
     its own authority, which the API server publishes in the ConfigMap extension-apiserver-authentication.
     """
-    key, name = ec.generate_private_key(ec.SECP256R1()), x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, _CLIENT)])
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, _CLIENT)])
     now = datetime.datetime.now(datetime.UTC)
     certificate = (
         x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())

@@ -59,7 +59,7 @@ class Image:
 
 
 def layer(files: Iterable[File], *, root: bool = False) -> Layer:
-    """Return a layer of these files, the last of each path; `root` adds the folders that every system has."""
+    """Return a layer of these files; `root` adds the folders that every system has."""
     chosen = tuple(sorted({file.place: file for file in files}.values(), key=lambda each: each.place))
     counter = _Counter()
     _write_layer(counter, chosen, root)

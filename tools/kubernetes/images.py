@@ -1,8 +1,7 @@
 """Images of real pods, without a registry: one of this environment, and images that only sleep.
 
-The environment's image has Python, Ray, torch and `workloads` as locked, under the names that the manifests use. Its
-files are listed here or found by `ldd` and in the packages' lists of files. The image is unpacked once per lock, which
-takes minutes (`store`); each node's containerd mounts the result read-only.
+The environment's image has Python, Ray, torch and `workloads` as locked. Its files are listed here, or found by
+`ldd` and in the packages' lists. It is unpacked once per lock (`store`), and each node mounts the result read-only.
 
     python -m tools.kubernetes.images FILE NAME…   # the same image as an archive, for another cluster
 """
@@ -43,8 +42,8 @@ PROGRAMS = (
     *("seq", "timeout", "nproc", "hostname", "sha256sum", "grep", "sed", "awk", "find", "xargs", "tar", "gzip", "ps"),
     *("kill", "wget"),
 )
-"""Programs that `ray start` calls or that users of a shell in a pod expect, if this machine has them. KubeRay's probes
-of Ray 2.60 need none (KubeRay 1.6.2: constant.go, HTTP health checks)."""
+"""Programs that `ray start` or users of a shell in a pod expect, if this machine has them. KubeRay's probes of Ray
+2.60 need none (KubeRay 1.6.2: constant.go, HTTP health checks)."""
 
 LEFT_OUT = ("pulumi", "pulumi-aws", "pulumi-gcp", "pulumi-kubernetes", "pulumi-random", "triton")
 """Locked packages that no pod needs (1.3 GB): the engine's, and a compiler for GPUs."""
@@ -132,7 +131,7 @@ def run_images(store: Store, real: Sequence[str], stubs: Mapping[str, Sequence[F
     if real:
         yield Image(real, [*store.layers, today], _CONFIG)
     for name, files in stubs.items():
-        # As the entry point, which ignores a manifest's arguments. A manifest's command fails if no file replaces it.
+        # An entry point ignores a manifest's arguments. A manifest's command fails if no file replaces it.
         yield Image([name], [system, image_archive.layer(files)], {"Entrypoint": _SLEEP})
 
 
@@ -295,7 +294,7 @@ def _canonical(name: str) -> str:
 
 
 def main(arguments: Iterable[str]) -> None:
-    """Write the image to a file, as an archive of 4 GB with these names. Needs neither root nor containerd."""
+    """Write the image to a file, as an archive of 4 GB. Needs neither root nor containerd."""
     file, *names = arguments or [""]
     if not names:
         sys.exit("usage: python -m tools.kubernetes.images FILE NAME…")

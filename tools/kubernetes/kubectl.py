@@ -47,7 +47,7 @@ def forwarded(kubeconfig: Path, namespace: str, target: str, port: int = DASHBOA
 
 
 def kustomize(base: Path, deployment: Json, overlay: Json | None = None) -> list[Json]:
-    """Return the objects of a kustomize base: Namespace and CustomResourceDefinitions first, Deployments last.
+    """Return the objects of a kustomize base: Namespace and CRDs first, Deployments last.
 
     Args:
         deployment: Patch (strategic merge) for the spec of the Deployment.

@@ -1,7 +1,7 @@
 """Manifests of KubeRay's operator: the kustomize base of its pinned Go module with the values of its Helm chart.
 
-The chart (helm-chart/kuberay-operator 1.6.2: 598eb66a, read 2026-11-22) is not part of the module. Without a batch
-scheduler, its roles have the same rules as those of the base.
+The chart (helm-chart/kuberay-operator 1.6.2: 598eb66a, read 2026-11-22) is not part of the module. Without a
+batch scheduler, it has the roles of the base.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def complete(*values: Json) -> Json:
 
 
 def objects(values: Json) -> list[Json]:
-    """Return the objects of the release, from complete values: Namespace, CRDs, account, roles, Service, Deployment."""
+    """Return the objects of the release, from complete values."""
     if (values.get("batchScheduler") or {}).get("name"):
         raise ValueError(
             f"batchScheduler.name {values['batchScheduler']['name']!r}: with it, the chart gives the operator more "

@@ -1,7 +1,6 @@
 """Manifests of Kueue: the kustomize base of its pinned Go module with the values of its Helm chart; readiness checks.
 
-The base (config/default in sigs.k8s.io/kueue v0.19.2) has the same roles as the chart, and this project's names of
-release and namespace. This module computes from values what the chart's templates compute (charts/kueue/templates).
+The base (config/default in sigs.k8s.io/kueue v0.19.2) has the roles and names of the chart (charts/kueue).
 """
 
 from __future__ import annotations
@@ -68,9 +67,9 @@ def objects(values: Json) -> list[Json]:
 
 
 def uninstall(api: Api, stop: Callable[[], object] = lambda: None) -> None:
-    """Delete the objects of the release as `helm uninstall` does; `stop` ends a Kueue that runs outside pods."""
+    """Delete the release as `helm uninstall` does; `stop` ends a Kueue that runs outside pods."""
     found = objects(complete())
-    # First: without the program, the API server would reject every Job and Pod, and could delete no namespace.
+    # First, or the API server would later reject every Job and Pod, and could delete no namespace.
     for kinds in ((*WEBHOOKS, "APIService"), ("Deployment",)):
         manifests.remove(api, (body for body in found if body["kind"] in kinds))
     stop()
@@ -119,7 +118,7 @@ def webhooks_answer(api: Api) -> bool:
 
 
 def api_answers(api: Api) -> bool:
-    """Return True if the API server reaches Kueue's own API, which lists pending workloads. Raises NotYet otherwise.
+    """Return True if the API server reaches Kueue's own API. Raises NotYet otherwise.
 
     Until then, listing all kinds fails, and no namespace can be deleted.
     """

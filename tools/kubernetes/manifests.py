@@ -73,7 +73,7 @@ def install(api: Api, bodies: Iterable[Json]) -> None:
 
 
 def remove(api: Api, bodies: Iterable[Json], within_s: float = 60.0) -> None:
-    """Delete objects as `helm uninstall` does, except namespaces; wait until CRDs and Deployments with pods are gone.
+    """Delete objects as `helm uninstall` does, except namespaces; wait for CRDs and Deployments with pods.
 
     Raises:
         TimeoutError: An object's finalizer waits for a stopped controller; the message names the kind.

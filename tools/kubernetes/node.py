@@ -4,9 +4,8 @@
                  real_images=["rayproject/ray:2.60.0"]) as cluster:
         cluster.plane.api.apply(...)
 
-Needs root on Linux, for namespaces. All programs are real: etcd, API server, controller manager, scheduler, kubelet,
-kube-proxy, containerd, runc and CoreDNS. The nodes share this machine's CPUs, memory and kernel, and each reports all
-of them. Images come from this environment (`images`). NetworkPolicies are not enforced.
+Needs root on Linux. All programs are real: kubelet, kube-proxy, containerd, runc, CoreDNS and the control plane's.
+Nodes share this machine's CPUs, memory and kernel, and each reports all of them. NetworkPolicies are not enforced.
 
 Version 1.36.1 (https://kubernetes.io/docs/reference/command-line-tools-reference/, read 2026-11-21).
 """

@@ -71,7 +71,7 @@ def inside(spec: dict[str, Any]) -> int:
         _mount_groups()
     for command in (
         *(["mount", *arguments] for arguments in spec["mounts"]),
-        # Shared, because container runtimes propagate mounts to containers. The namespace keeps them from the host.
+        # Shared, because container runtimes propagate mounts to containers.
         ["mount", "--make-rshared", "/"],
         ["hostname", spec["hostname"]],
         ["ip", "link", "set", "lo", "up"],

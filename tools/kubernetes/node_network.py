@@ -52,7 +52,7 @@ class Network:
         return f"{self._prefix}.{128 + index}.0/24"
 
     def join(self, machine: Machine, index: int) -> None:
-        """Give a machine its address, and the route to all pods: through the bridge, which has one to its pods."""
+        """Give a machine its address and routes to all pods, through the bridge."""
         if index >= MAX_MACHINES:
             raise ValueError(f"a network has {MAX_MACHINES} machines at most")
         bridge, own = self.machine, f"node{index}"

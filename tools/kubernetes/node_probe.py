@@ -2,8 +2,8 @@
 
     python -m tools.kubernetes.node_probe   # exits with 0, or prints what is missing and exits with 70
 
-A container may run as root without the permission to mount, to create networks or to write cgroups. The check creates
-a machine of namespaces like a node's, and ends it. It takes a second; a kubelet would fail after minutes.
+A container may run as root without the permission to mount, to create networks or to write cgroups. The check
+creates a machine like a node's, in a second; a kubelet would fail after minutes.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """Proxy for the API server's connections to Pods and Services without a pod network.
 
-In a cluster, the API server reaches a webhook at the cluster IP of its Service. Here the webhook listens on a loopback
-port, and the API server connects through this proxy (`--egress-selector-config-file`, selection `cluster`, HTTP CONNECT
-over a Unix socket: https://kubernetes.io/docs/tasks/extend-kubernetes/setup-konnectivity/ and k8s.io/apiserver v0.36.1,
-pkg/server/egressselector, read 2026-11-21). TLS is end to end, so certificate and name are verified as in a cluster.
+In a cluster, the API server reaches a webhook at the cluster IP of its Service. Here the webhook listens on a
+loopback port, and the API server connects through this proxy, by HTTP CONNECT over a Unix socket (k8s.io/apiserver
+v0.36.1, pkg/server/egressselector, read 2026-11-21). TLS is end to end, as in a cluster.
+https://kubernetes.io/docs/tasks/extend-kubernetes/setup-konnectivity/
 
-Run as `python -I pod_network.py SOCKET ROUTES [--direct]`. ROUTES is a JSON object from "IP:PORT" to "HOST:PORT", read
-for each connection. An address without a route is rejected, or dialed with --direct, for clusters with a pod network.
+Run as `python -I pod_network.py SOCKET ROUTES [--direct]`. ROUTES is a JSON file, "IP:PORT" -> "HOST:PORT", read for
+each connection. An address without a route is rejected, or dialed with --direct, if there is a pod network.
 """
 
 from __future__ import annotations
