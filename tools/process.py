@@ -186,7 +186,7 @@ class Programs:
         # Protects the attributes below, and signals changes.
         self._changed = threading.Condition()
         self._ready = False
-        # Process ID and exit status by name. A program that could not be started has the process ID 0.
+        # Process ID (0 if it could not be started) and exit status by name.
         self._seen: dict[str, tuple[int, int | None]] = {}
 
     def __enter__(self: _Self) -> _Self:
@@ -219,7 +219,7 @@ class Programs:
             return supervisor.pid
 
     def start(self, name: str, command: Iterable[str | Path], environment: Mapping[str, str] | None = None) -> int:
-        """Start a program under a unique name; return its process ID. Default: `plain_environment`."""
+        """Start a program under a unique name; return its process ID."""
         self.open()
         with self._changed:
             if name in self.running():
@@ -249,7 +249,7 @@ class Programs:
         return {name: pid for name, (pid, status) in dict(self._seen).items() if status is None}
 
     def stop(self, *names: str) -> None:
-        """Stop programs and wait for their end; without names, all and the supervisor. May be called twice."""
+        """Stop programs and wait for their end; without names, all. May be called twice."""
         if not names:
             self.release()
             if self._supervisor is not None:
@@ -268,7 +268,7 @@ class Programs:
                 self._seen.pop(name, None)
 
     def release(self) -> None:
-        """Stop the supervisor and all programs without waiting for them. May be called twice."""
+        """Stop all programs without waiting for them. May be called twice."""
         if self._supervisor is not None:
             assert self._supervisor.stdin is not None
             with contextlib.suppress(BrokenPipeError):

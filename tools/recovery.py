@@ -38,7 +38,7 @@ _REMOVE = "then remove it from the pending operations: bin/pulumi stack export, 
 
 
 class UnclearError(RuntimeError):
-    """The result of an interrupted run is ambiguous. The message has the fix; nothing has been changed."""
+    """The result of an interrupted run is ambiguous. The message has the fix."""
 
 
 @dataclass(frozen=True)
@@ -270,7 +270,7 @@ def _is_create(operation: Mapping[str, Any]) -> bool:
 
 
 def _unread(deployment: Mapping[str, Any]) -> list[str]:
-    """Return the URNs of resources with an ID but no outputs, which a provider has not read yet."""
+    """Return the URNs of resources with an ID but no outputs: not read yet."""
     return [
         resource["urn"]
         for resource in deployment.get("resources") or []

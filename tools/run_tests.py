@@ -83,7 +83,7 @@ def run(commands: Mapping[str, Sequence[str]]) -> int:
     began = time.monotonic()
     width = max(map(len, commands))
     parts = [Part(name, command, width) for name, command in commands.items()]
-    # A second Ctrl-C is a new reason, which interrupts them again: pytest then ends without cleaning up.
+    # A second Ctrl-C is a new reason: pytest then ends without cleaning up.
     wait_for(parts, lambda: "interrupted" + " again" * (len(signals) - 1) if signals else "", _GRACE_S)
     print()
     for part in parts:
@@ -106,7 +106,7 @@ def require(tier: str) -> None:
 
 def main(arguments: list[str]) -> int:
     """Run the tier that the first argument names, or become pytest with the arguments."""
-    # This variable, which container images set, would make each of hundreds of processes compile torch for seconds.
+    # With this variable, which container images set, each of hundreds of processes would compile torch.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     if not arguments:
         # Parallel processes would overwrite each other's cache of failures.

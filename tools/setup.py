@@ -48,7 +48,7 @@ class SetupError(RuntimeError):
 
 
 def main(purpose: str) -> None:
-    """Install the environment for `purpose` ("infra", "run" or "dev") and the engine; print a line per step."""
+    """Install the environment for `purpose` ("infra", "run" or "dev") and the engine."""
     if sys.version_info[:2] < PYTHON_VERSION:
         raise SetupError(
             f"Python {sys.version.split()[0]} is too old: 3.11 or later is needed. Name another one, as in: "
@@ -214,7 +214,7 @@ def _digest(path: Path, salt: str = "") -> str:
 
 
 def _run(command: list[str], waiting: Callable[[float], None] = lambda _: None) -> None:
-    """Run a command; `waiting` receives the elapsed seconds, every second on a terminal, else every 15 seconds."""
+    """Run a command; `waiting` receives the elapsed seconds, on a terminal every second."""
     if status := Child(command, cwd=ROOT).complete(waiting=waiting, every_s=1 if sys.stdout.isatty() else 15):
         raise SetupError(f"{' '.join(command[:6])} … failed with exit status {status}; see above")
 

@@ -272,7 +272,7 @@ def print_summary(stack: str, outputs: dict[str, Any], seconds: dict[str, float]
 
 
 def _largest_rows(benchmark: Result) -> Table:
-    """Return one row per operation at its largest size, which shows bandwidth instead of latency."""
+    """Return each operation's row of its largest size, which shows bandwidth."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for heading in ("operation", "size", "time", "algbw GB/s", "busbw GB/s", "#wrong"):
         table.add_column(heading, justify="left" if heading == "operation" else "right")

@@ -1,4 +1,4 @@
-"""Check import cycles, imports between top folders and file sizes; `--report` prints problems and exits with 0."""
+"""Check import cycles, imports between top folders and file sizes; with `--report`, exit with 0."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SHORT_LINES, MAX_SHORT_FILES = 40, 24
 
 
 def read(root: Path) -> tuple[dict[str, Path], dict[str, dict[str, int]]]:
-    """Return module -> file, and module -> imported module -> line of the import, at every level of nesting."""
+    """Return module -> file, and module -> imported module -> line, at every level of nesting."""
     files: dict[str, Path] = {}
     for path in sorted(path for folder in ORDER for path in (root / folder).rglob("*.py")):
         files[".".join(path.relative_to(root).with_suffix("").parts).removesuffix(".__init__")] = path

@@ -14,7 +14,7 @@ import pytest
 from rehearsal.cluster.controllers import compute_class_schema as compute_class
 from rehearsal.cluster.controllers.initial_objects import GKE_NETWORKING
 from tests.kubernetes import invalid_objects, stack_objects
-from tools.kubernetes import manifests
+from tools.kubernetes import kubectl
 from tools.kubernetes.api import Api, ApiError, Json
 from tools.kubernetes.builds import module_folder
 from tools.kubernetes.control_plane import ControlPlane
@@ -52,10 +52,10 @@ UNNAMED = ("cannot unmarshal object into Go value of type int32", "quantities mu
 @pytest.fixture(scope="module")
 def api(plane: ControlPlane) -> Api:
     folder = module_folder(GKE_NETWORKING) / "config" / "crds"
-    networks = manifests.read(
+    networks = kubectl.read(
         *(folder / f"networking.gke.io_{name}.yaml" for name in ("networks", "gkenetworkparamsets"))
     )
-    manifests.install(plane.api, [compute_class.DEFINITION, *networks])
+    kubectl.install(plane.api, [compute_class.DEFINITION, *networks])
     plane.api.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "ray"}})
     return plane.api
 

@@ -23,7 +23,7 @@ from tests.pods.deployed_stack import DeployedStack, Timeline
 from tests.pods.jobs import ASK, GANG, HELD, TRIES, WAITING, running
 from tests.pods.pod_cluster import PodCluster, leads, operator
 from tests.pods.startup_timeline import of_pod, table, to_first_step, write
-from tools.kubernetes import manifests
+from tools.kubernetes import kubectl
 from tools.kubernetes.api import Json
 from workloads.train.timeline import PHASES
 
@@ -191,12 +191,12 @@ def test_operator_restart_keeps_job(gke: DeployedStack, pod_cluster: PodCluster)
         gke.submit(port, "through-restart", HELD, {})
         gke.until_logged(port, "through-restart", "BEGUN")
         before = gke.identities()
-        old = {pod["metadata"]["name"] for pod in manifests.pods(pod_cluster.api, *found)}
+        old = {pod["metadata"]["name"] for pod in kubectl.pods(pod_cluster.api, *found)}
         subprocess.run(
             gke.kubectl("rollout", "restart", f"--namespace={found[0]}", f"deployment/{found[1]}"), check=True
         )
-        manifests.rollout_done(pod_cluster.api, *found, within_s=180)
-        [new] = {pod["metadata"]["name"] for pod in manifests.pods(pod_cluster.api, *found)} - old
+        kubectl.rollout_done(pod_cluster.api, *found, within_s=180)
+        [new] = {pod["metadata"]["name"] for pod in kubectl.pods(pod_cluster.api, *found)} - old
         pod_cluster.api.until("the new operator to lead", lambda: leads(pod_cluster.api, found[0], new), 120)
         gke.inside(head, "touch", "/tmp/continue")
         assert gke.until_over(port, "through-restart") == "succeeded", gke.ray(port, "job", "logs", "through-restart")

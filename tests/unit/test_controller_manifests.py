@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from infra.catalog.pins import KUBERAY
-from tools.kubernetes import kuberay, manifests
+from tools.kubernetes import kubectl, kuberay
 from tools.kubernetes.api import Api, Json
-from tools.kubernetes.manifests import merged, rollout_done
+from tools.kubernetes.kubectl import merged, rollout_done
 
 
 def test_values_are_merged_as_helm_does() -> None:
@@ -26,7 +26,7 @@ def test_operator_values_set_flags_and_image() -> None:
     """A stack's values are merged over the chart's."""
     ours = {"image": {"repository": "mirror/operator"}, "watchNamespace": ["ray", "other"], "kubeClient": {"qps": 5}}
     values = kuberay.complete(ours)
-    assert manifests.image(values["image"]) == f"mirror/operator:v{KUBERAY.version}"
+    assert kubectl.image(values["image"]) == f"mirror/operator:v{KUBERAY.version}"
     flags = list(kuberay.flags(values))
     assert "--watch-namespace=ray,other" in flags
     assert {"--qps=5", "--burst=200"} <= set(flags)

@@ -28,7 +28,7 @@ _REQUEST_S = 70.0
 
 
 class ApiError(RuntimeError):
-    """The API server rejected a request: HTTP `status`, its `reason` and `message`, and the whole `body`."""
+    """A rejected request: HTTP `status`, its `reason` and `message`, and the whole `body`."""
 
     def __init__(self, status: int, reason: str, message: str, body: Json | None = None) -> None:
         super().__init__(f"{status} {reason}: {message}" if reason else f"{status}: {message}")
@@ -39,11 +39,11 @@ class ApiError(RuntimeError):
 
 
 class NotYet(Exception):  # noqa: N818
-    """A condition is not met yet. The message has the current state, which `Api.until` reports at the deadline."""
+    """A condition is not met yet. `Api.until` reports the message, the current state, at the deadline."""
 
 
 class Kind(NamedTuple):
-    """One kind of object that the API server serves, with its verbs; without subresources."""
+    """One kind of object that the API server serves, with its verbs."""
 
     api_version: str
     kind: str
@@ -109,7 +109,7 @@ class Api:
         return self._or_none(lambda: self.request("GET", self.path(api_version, kind, namespace, name)))
 
     def list(self, api_version: str, kind: str, namespace: str | None = None, selector: str | None = None) -> Objects:
-        """Return the objects of a kind in all namespaces or one; `selector` is a label selector."""
+        """Return the objects of a kind in all namespaces or one, by label selector."""
         query = {"labelSelector": selector} if selector else None
         found = self.request("GET", self.path(api_version, kind, namespace), query=query)
         # The items of a list have no kind.
@@ -152,7 +152,7 @@ class Api:
         self._or_none(lambda: self.request("DELETE", self.path(api_version, kind, namespace, name), body=body))
 
     def kinds(self) -> Kinds:
-        """Return the kinds that the server serves, in all versions, including aggregated APIs and CRDs."""
+        """Return the kinds that the server serves, with aggregated APIs and CRDs."""
         found: dict[tuple[str, str], Kind] = {}
         for path in ("/api", "/apis"):
             for group in self.request("GET", path, accept=_DISCOVERY).get("items") or []:

@@ -74,7 +74,7 @@ def programs(*names: str, say: Callable[[str], None] = print) -> dict[str, Path]
 
 
 def folder_of(module: Module) -> Path:
-    """Return the folder of a module's programs in the cache; it depends on pins, flags and platform."""
+    """Return the cache folder of a module's programs, by pins, flags and platform."""
     salt = f"{module.ldflags}{sys.platform}{os.uname().machine}".encode()
     content = (module.manifest / "go.mod").read_bytes() + (module.manifest / "go.sum").read_bytes() + salt
     return go_build.cache() / f"kubernetes-{module.manifest.name}-{hashlib.sha256(content).hexdigest()[:16]}"

@@ -64,7 +64,7 @@ def config(name: str, /, **values: object) -> str:
 
 
 def flags(program: str, /, **values: object) -> list[str]:
-    """Return the flags in `config`/PROGRAM.flags, one per line, with their placeholders replaced."""
+    """Return the flags in `config`/PROGRAM.flags with their placeholders replaced."""
     return [line for line in config(f"{program}.flags", **values).splitlines() if not line.startswith("#")]
 
 

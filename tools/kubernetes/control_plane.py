@@ -13,6 +13,7 @@ egress selector, by which the API server reaches webhooks here.
 
 from __future__ import annotations
 
+import datetime
 import json
 import secrets
 import shutil
@@ -23,15 +24,21 @@ from typing import Self
 
 import requests
 import yaml
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from infra.kubernetes.queue_objects import KUEUE_NAMESPACE
 from infra.local import loopback
-from tools.kubernetes import builds, credentials, kuberay, kueue, manifests
+from tools.kubernetes import builds, kubectl, kuberay, kueue
 from tools.kubernetes.api import Api, ApiError, Json, NotYet
 from tools.kubernetes.containers import config, flags
 from tools.process import Programs, plain_environment
 
 _READY_S = 90.0
+_CLIENT = "front-proxy-client"
+_CERTIFICATE_DAYS = 7
 # Outside the Services' range in kube-apiserver.flags.
 _POD_ADDRESSES = "10.244.0.0/16"
 # While CRDs are installed, the API server would spend half of its time on garbage collection.
@@ -118,7 +125,7 @@ class ControlPlane(Programs):
         """
         program = self._program("ray-operator")
         crds = [body for body in kuberay.objects(kuberay.complete()) if body["kind"] == "CustomResourceDefinition"]
-        manifests.install(self.api, crds)
+        kubectl.install(self.api, crds)
         probe = loopback.free_ports(1)[0]
         options = [
             "--enable-leader-election=false",
@@ -134,7 +141,7 @@ class ControlPlane(Programs):
         self._wait_until_ready("ray-operator", _at_port(probe))
 
     def stop_kuberay(self) -> None:
-        """Stop the operator. Its CRDs stay, as after `helm uninstall` of a chart with a folder `crds/`."""
+        """Stop the operator. Its CRDs stay, as after `helm uninstall`."""
         self.stop("ray-operator")
 
     def start_kueue(self, values: Json | None = None) -> None:
@@ -150,7 +157,7 @@ class ControlPlane(Programs):
         certificates.mkdir(exist_ok=True)
         # While Kueue's own API is registered and not served, no namespace can be deleted.
         in_pod = ("Deployment", "APIService")
-        manifests.install(self.api, (body for body in kueue.objects(complete) if body["kind"] not in in_pod))
+        kubectl.install(self.api, (body for body in kueue.objects(complete) if body["kind"] not in in_pod))
         service = self.api.get("v1", "Service", kueue.SERVICE, KUEUE_NAMESPACE) or {}
         routes = {f"{service['spec']['clusterIP']}:443": f"127.0.0.1:{webhook}"}
         (self.work / "routes.partial").write_text(json.dumps(routes))
@@ -166,7 +173,7 @@ class ControlPlane(Programs):
         file = self.work / "kueue.yaml"
         file.write_text(yaml.safe_dump(settings))
         # Its own API server writes its certificate to /visibility, which only a container has.
-        gates = manifests.feature_gates(complete["controllerManager"]["featureGates"], VisibilityOnDemand=False)
+        gates = kubectl.feature_gates(complete["controllerManager"]["featureGates"], VisibilityOnDemand=False)
         self.start("kueue", [program, self._as_admin, f"--config={file}", gates, "--zap-log-level=2"])
         self.api.until("Kueue's certificate", lambda: kueue.write_certificate(self.api, certificates), _READY_S)
         self._wait_until_ready("kueue", _at_port(probe))
@@ -189,9 +196,9 @@ class ControlPlane(Programs):
         client, peer, port = loopback.free_ports(3)
         self.url = f"https://{self.address}:{port}"
         key = self.work / "service-account.key"
-        credentials.service_account_key(key)
+        _write(key, _pem(ec.generate_private_key(ec.SECP256R1())))
         (self.work / "tokens.csv").write_text(f"{self.token},admin,admin,system:masters\n")
-        credentials.kubeconfig(self.kubeconfig, self.url, self.authority, self.token)
+        _write_kubeconfig(self.kubeconfig, self.url, self.authority, self.token)
         self._start_pod_network()
         etcd = f"http://127.0.0.1:{client}"
         data = flags("etcd", data=self.work / "etcd", client=etcd, peer=f"http://127.0.0.1:{peer}")
@@ -200,7 +207,7 @@ class ControlPlane(Programs):
         server = flags("kube-apiserver", etcd=etcd, address=self.address, port=port, **files)
         # The Service `kubernetes` rejects a loopback endpoint. Real pods may serve an aggregated API.
         loopback_only = ["--endpoint-reconciler-type=none"]
-        server += loopback_only if self._on_loopback else credentials.front_proxy_flags(self.work)
+        server += loopback_only if self._on_loopback else _front_proxy_flags(self.work)
         command: list[str | Path] = [found["kube-apiserver"], *server, *self._server_flags]
         self.start("kube-apiserver", command, plain_environment() | _FEWER_COLLECTIONS)
         self.api = Api(self.url, self.token, self.authority, alive=self.check)
@@ -208,7 +215,7 @@ class ControlPlane(Programs):
         for name in ("kube-controller-manager", "kube-scheduler"):
             own = flags(name, kubeconfig=self.kubeconfig, key=key, authority=self.authority)
             self.start(name, [found[name], *own])
-        # A pod needs its namespace's ServiceAccount, which the controller manager creates.
+        # Pods need a ServiceAccount, which the controller manager creates.
         account = ("v1", "ServiceAccount", "default", "default")
         self.api.until("the first ServiceAccount", lambda: self.api.get(*account), _READY_S)
 
@@ -233,3 +240,59 @@ class ControlPlane(Programs):
 
 def _at_port(port: int) -> Api:
     return Api(f"http://127.0.0.1:{port}", "", None)
+
+
+def _write_kubeconfig(file: Path, url: str, authority: Path, token: str) -> None:
+    """Write a kubeconfig for one user with a token. `authority` signs the server's certificate."""
+    cluster = {"server": url, "certificate-authority": str(authority)}
+    content = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "plane", "cluster": cluster}],
+        "users": [{"name": "admin", "user": {"token": token}}],
+        "contexts": [{"name": "plane", "context": {"cluster": "plane", "user": "admin"}}],
+        "current-context": "plane",
+    }
+    _write(file, json.dumps(content, indent=1).encode())
+
+
+def _front_proxy_flags(folder: Path) -> list[str]:
+    """Write the API server's client certificate for aggregated APIs, such as Kueue's. Returns its flags.
+
+    https://kubernetes.io/docs/tasks/extend-kubernetes/configure-aggregation-layer/ (read 2026-11). The certificate is
+    its own authority, which the API server publishes in the ConfigMap extension-apiserver-authentication.
+    """
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, _CLIENT)])
+    now = datetime.datetime.now(datetime.UTC)
+    certificate = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        # Tolerates small clock corrections.
+        .not_valid_before(now - datetime.timedelta(hours=1))
+        .not_valid_after(now + datetime.timedelta(days=_CERTIFICATE_DAYS))
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    files = {suffix: folder / f"front-proxy-client.{suffix}" for suffix in ("crt", "key")}
+    _write(files["crt"], certificate.public_bytes(serialization.Encoding.PEM))
+    _write(files["key"], _pem(key))
+    return [
+        f"--requestheader-client-ca-file={files['crt']}",
+        f"--requestheader-allowed-names={_CLIENT}",
+        "--requestheader-username-headers=X-Remote-User",
+        "--requestheader-group-headers=X-Remote-Group",
+        "--requestheader-extra-headers-prefix=X-Remote-Extra-",
+        f"--proxy-client-cert-file={files['crt']}",
+        f"--proxy-client-key-file={files['key']}",
+    ]
+
+
+def _write(file: Path, content: bytes) -> None:
+    file.touch(mode=0o600)
+    file.write_bytes(content)
+
+
+def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    encoding, form = serialization.Encoding.PEM, serialization.PrivateFormat.TraditionalOpenSSL
+    return key.private_bytes(encoding, form, serialization.NoEncryption())

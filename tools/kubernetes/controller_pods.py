@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from infra.kubernetes.queue_objects import KUEUE_NAMESPACE
-from tools.kubernetes import image_archive, kuberay, kueue, manifests
+from tools.kubernetes import image_archive, kubectl, kuberay, kueue
 from tools.kubernetes.api import Api, Json
 from tools.kubernetes.image_archive import File, Image
 
@@ -51,33 +51,33 @@ class PodOperators:
         """Install the chart kuberay-operator, and wait until its pod is ready."""
         began, api = time.monotonic(), self._api
         complete = kuberay.complete(values or {}, _PROBE_OFTEN)
-        self._load(manifests.image(complete["image"]), "ray-operator")
+        self._load(kubectl.image(complete["image"]), "ray-operator")
         objects = kuberay.objects(complete)
         crds = ("CustomResourceDefinition", "Namespace")
-        # Helm also waits for the CRDs; an operator without one tries again after ten seconds.
-        manifests.install(api, (body for body in objects if body["kind"] in crds))
-        manifests.install(api, (body for body in objects if body["kind"] not in crds))
-        manifests.rollout_done(api, kuberay.NAMESPACE, kuberay.NAME, READY_S)
+        # As Helm: an operator without a CRD tries again after ten seconds.
+        kubectl.install(api, (body for body in objects if body["kind"] in crds))
+        kubectl.install(api, (body for body in objects if body["kind"] not in crds))
+        kubectl.rollout_done(api, kuberay.NAMESPACE, kuberay.NAME, READY_S)
         self._say(f"KubeRay's operator runs in a pod, after {time.monotonic() - began:.1f} s")
 
     def stop_kuberay(self) -> None:
         """Uninstall the release as `helm uninstall` does: its CRDs and its namespace stay."""
         objects = kuberay.objects(kuberay.complete())
-        manifests.remove(self._api, (body for body in objects if body["kind"] != "CustomResourceDefinition"))
+        kubectl.remove(self._api, (body for body in objects if body["kind"] != "CustomResourceDefinition"))
 
     def start_kueue(self, values: Json | None = None) -> None:
         """Install the chart kueue, and wait until its webhooks and its API answer."""
         began, api = time.monotonic(), self._api
         complete = kueue.complete(values or {}, {"controllerManager": _PROBE_OFTEN})
-        self._load(manifests.image(complete["controllerManager"]["manager"]["image"]), "kueue")
-        # Until the pod is ready, the webhooks reject requests; none of them is for Kueue's own objects.
-        manifests.install(api, kueue.objects(complete))
+        self._load(kubectl.image(complete["controllerManager"]["manager"]["image"]), "kueue")
+        # Until the pod is ready, the webhooks reject requests, but not for these objects.
+        kubectl.install(api, kueue.objects(complete))
         api.until("Kueue's certificate", lambda: kueue.mount_certificate(api), READY_S)
-        manifests.rollout_done(api, KUEUE_NAMESPACE, kueue.NAME, READY_S)
+        kubectl.rollout_done(api, KUEUE_NAMESPACE, kueue.NAME, READY_S)
         api.until("Kueue's webhooks", lambda: kueue.webhooks_answer(api), READY_S)
         api.until("Kueue's own API", lambda: kueue.api_answers(api), READY_S)
         self._say(f"Kueue runs in a pod, after {time.monotonic() - began:.1f} s")
 
     def stop_kueue(self) -> None:
-        """Uninstall the release as `helm uninstall` does: webhooks, API, Deployment, roles and CRDs."""
+        """Uninstall the release, as `helm uninstall` does."""
         kueue.uninstall(self._api)

@@ -27,7 +27,7 @@ _ROOT_FOLDERS = {
 
 @dataclass(frozen=True)
 class File:
-    """File of an image: its path, and its content as a file to copy, the target of a link, or text."""
+    """File of an image: its path, and a file to copy, the target of a link, or text."""
 
     place: str
     source: Path | None = None
@@ -51,7 +51,7 @@ class Layer:
 
 @dataclass(frozen=True)
 class Image:
-    """An image and its names: layers from the lowest up, and the configuration's `config` (User, Env, Cmd …)."""
+    """An image: names, layers from the lowest up, and the configuration's `config` (User, Env, Cmd …)."""
 
     names: Sequence[str]
     layers: Sequence[Layer]

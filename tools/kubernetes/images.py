@@ -101,7 +101,7 @@ class Store:
 
 
 def store(say: Callable[[str], None] = print) -> Store:
-    """Return the store of this lock. Creating it takes minutes, and 8 GB of the user's cache folder."""
+    """Return the store of this lock. Creating it takes minutes, and 8 GB of the cache folder."""
     folder = cache() / f"pod-images-{_key()}"
     folder.parent.mkdir(parents=True, exist_ok=True)
     with (folder.parent / "pod-images.lock").open("w") as lock:
@@ -131,12 +131,12 @@ def run_images(store: Store, real: Sequence[str], stubs: Mapping[str, Sequence[F
     if real:
         yield Image(real, [*store.layers, today], _CONFIG)
     for name, files in stubs.items():
-        # An entry point ignores a manifest's arguments. A manifest's command fails if no file replaces it.
+        # It ignores a manifest's arguments. A manifest's command fails if no file replaces it.
         yield Image([name], [system, image_archive.layer(files)], {"Entrypoint": _SLEEP})
 
 
 def project(root: Path) -> list[File]:
-    """Return the current files of this clone's `workloads` package, copied for nodes that start later."""
+    """Return the files of this clone's `workloads`, copied for nodes that start later."""
     paths = sorted(path for path in (root / "workloads").rglob("*") if path.is_file() and path.suffix != ".pyc")
     return [
         File(f"{_SITE}/{path.relative_to(root)}", text=path.read_bytes().decode(), executable=os.access(path, os.X_OK))
@@ -177,7 +177,7 @@ def _key() -> str:
 
 
 def _system() -> list[File]:
-    """Return the programs, the libraries that they, Python and the packages load, and the files of /etc."""
+    """Return the programs, the libraries of them, Python and the packages, and the files of /etc."""
     found = {name: path for name in PROGRAMS if (path := shutil.which(name, path="/usr/bin:/bin:/usr/sbin:/sbin"))}
     if missing := {"bash", "sh", "cat", "mkdir", "sleep"} - found.keys():
         raise ImageError(f"this machine has no {', '.join(sorted(missing))}, which a pod's image needs")
@@ -248,7 +248,7 @@ def _copy(below: str, top: Path, path: Path) -> File:
 def _files_of(package: Distribution, site: Path) -> Iterator[Path]:
     for listed in package.files or ():
         path = Path(os.path.normpath(site / str(listed)))
-        # Commands are outside, and are created separately, because they name this machine's Python.
+        # Commands are created separately, because they name this machine's Python.
         if path.is_relative_to(site) and "__pycache__" not in path.parts and path.is_file():
             yield path
             if path.suffix == ".py" and (compiled := Path(importlib.util.cache_from_source(str(path)))).is_file():
@@ -264,7 +264,7 @@ def _loaded_by_torch() -> set[Path]:
 
 
 def _libraries(paths: Sequence[Path]) -> list[File]:
-    """Return every library outside the environment that `ldd` finds for these, and the loader."""
+    """Return the libraries outside the environment that `ldd` finds for these."""
     site = Path(sysconfig.get_path("platlib"))
     found: dict[str, Path] = {}
     for start in range(0, len(paths), 40):

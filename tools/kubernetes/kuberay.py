@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from infra.catalog.pins import KUBERAY
 from infra.kubernetes.pods import KUBERAY_LABELS, KUBERAY_NAMESPACE
-from tools.kubernetes import kubectl, manifests
+from tools.kubernetes import kubectl
 from tools.kubernetes.api import Json
 from tools.kubernetes.builds import module_folder
 from tools.kubernetes.containers import config
@@ -26,8 +26,8 @@ LABELS = KUBERAY_LABELS | {"app.kubernetes.io/instance": NAME}
 def complete(*values: Json) -> Json:
     """Return the chart's default values, overridden by `values`."""
     image = {"repository": KUBERAY.image, "tag": f"v{KUBERAY.version}", "pullPolicy": "IfNotPresent"}
-    [chart] = manifests.parse(config("kuberay-values.yaml"))
-    return manifests.merged(chart, {"image": image}, *values)
+    [chart] = kubectl.parse(config("kuberay-values.yaml"))
+    return kubectl.merged(chart, {"image": image}, *values)
 
 
 def objects(values: Json) -> list[Json]:
@@ -39,7 +39,7 @@ def objects(values: Json) -> list[Json]:
         )
     elect, metrics = (str(on).lower() for on in (values["leaderElectionEnabled"], values["metrics"]["enabled"]))
     arguments = [f"--enable-leader-election={elect}", f"--enable-metrics={metrics}", *flags(values)]
-    container = manifests.container(NAME, values, arguments) | {"env": values.get("env") or []}
+    container = kubectl.container(NAME, values, arguments) | {"env": values.get("env") or []}
     pod = {
         key: values[key] for key in ("nodeSelector", "tolerations", "affinity", "priorityClassName") if key in values
     }
@@ -60,4 +60,4 @@ def flags(values: Json) -> Iterator[str]:
     yield f"--reconcile-concurrency={values['reconcileConcurrency']}"
     for name, value in values["kubeClient"].items():
         yield f"--{name}={value}"
-    yield manifests.feature_gates(values["featureGates"])
+    yield kubectl.feature_gates(values["featureGates"])

@@ -14,7 +14,7 @@ import yaml
 
 from infra.catalog.pins import KUEUE, KUEUE_API, KUEUE_TAG
 from infra.kubernetes.queue_objects import KUEUE_NAMESPACE, KUEUE_RELEASE
-from tools.kubernetes import kubectl, manifests
+from tools.kubernetes import kubectl
 from tools.kubernetes.api import Api, ApiError, Json, NotYet
 from tools.kubernetes.builds import module_folder
 
@@ -32,8 +32,8 @@ _API_SERVICE = "apiregistration.k8s.io/v1"
 
 def complete(*values: Json) -> Json:
     """Return the chart's default values, overridden by `values`."""
-    [chart] = manifests.read(module_folder(MODULE) / "charts/kueue/values.yaml")
-    return manifests.merged(chart, {"controllerManager": {"manager": {"image": _RELEASED}}}, *values)
+    [chart] = kubectl.read(module_folder(MODULE) / "charts/kueue/values.yaml")
+    return kubectl.merged(chart, {"controllerManager": {"manager": {"image": _RELEASED}}}, *values)
 
 
 def configuration(values: Json) -> Json:
@@ -63,7 +63,7 @@ def objects(values: Json) -> list[Json]:
             if body["kind"] == WEBHOOKS[0]:
                 webhook["reinvocationPolicy"] = policy
     request = sorted((module_folder(AUTOSCALER) / "config" / "crd").glob("*provisioningrequests.yaml"))
-    return [*manifests.read(*request), *found]
+    return [*kubectl.read(*request), *found]
 
 
 def uninstall(api: Api, stop: Callable[[], object] = lambda: None) -> None:
@@ -71,13 +71,13 @@ def uninstall(api: Api, stop: Callable[[], object] = lambda: None) -> None:
     found = objects(complete())
     # First, or the API server would later reject every Job and Pod, and could delete no namespace.
     for kinds in ((*WEBHOOKS, "APIService"), ("Deployment",)):
-        manifests.remove(api, (body for body in found if body["kind"] in kinds))
+        kubectl.remove(api, (body for body in found if body["kind"] in kinds))
     stop()
-    manifests.remove(api, found)
+    kubectl.remove(api, found)
 
 
 def certificate(api: Api) -> dict[str, bytes]:
-    """Return the files of Kueue's certificate. Raises NotYet until Kueue has written its Secret."""
+    """Return the files of Kueue's certificate. Raises NotYet without them."""
     data = (api.get("v1", "Secret", SECRET, KUEUE_NAMESPACE) or {}).get("data") or {}
     if not {"ca.crt", "tls.crt", "tls.key"} <= data.keys():
         raise NotYet("the Secret is empty")
@@ -85,7 +85,7 @@ def certificate(api: Api) -> dict[str, bytes]:
 
 
 def write_certificate(api: Api, folder: Path) -> bool:
-    """Write the certificate's files, as the kubelet does for a pod. Raises NotYet until they exist."""
+    """Write the certificate's files, as the kubelet does. Raises NotYet without them."""
     for name, content in certificate(api).items():
         (folder / name).touch(mode=0o600)
         (folder / name).write_bytes(content)
@@ -99,14 +99,14 @@ def mount_certificate(api: Api) -> bool:
     (https://kubernetes.io/docs/tasks/configure-pod-container/configure-pod-configmap/, read 2026-11).
     """
     certificate(api)
-    for pod in manifests.pods(api, KUEUE_NAMESPACE, NAME):
+    for pod in kubectl.pods(api, KUEUE_NAMESPACE, NAME):
         change = {"metadata": {"annotations": {"rdma-ray/certificate": "created"}}}
         api.patch("v1", "Pod", pod["metadata"]["name"], KUEUE_NAMESPACE, change)
     return True
 
 
 def webhooks_answer(api: Api) -> bool:
-    """Return True if a dry run passes a webhook of Kueue. Raises NotYet while the API server cannot reach it."""
+    """Return True if a dry run passes a webhook of Kueue. Raises NotYet if none answers."""
     flavor = {"apiVersion": KUEUE_API, "kind": "ResourceFlavor", "metadata": {"name": "is-kueue-there"}}
     try:
         api.apply(flavor, dry_run=True)
@@ -133,9 +133,9 @@ def api_answers(api: Api) -> bool:
 def _deployment(values: Json, config: str) -> Json:
     """Return the fields of the Deployment's spec that depend on values."""
     chosen = values["controllerManager"]
-    gates = [manifests.feature_gates(chosen["featureGates"])] if chosen["featureGates"] else []
+    gates = [kubectl.feature_gates(chosen["featureGates"])] if chosen["featureGates"] else []
     arguments = ["--config=/controller_manager_config.yaml", "--zap-log-level=2", *gates]
-    container = manifests.container("manager", chosen | chosen["manager"], arguments)
+    container = kubectl.container("manager", chosen | chosen["manager"], arguments)
     pod = {name: chosen[name] for name in ("nodeSelector", "tolerations") if chosen[name]}
     # As in the chart: a change of the configuration restarts the pod.
     checksum = {"charts.kueue.x-k8s.io/config-checksum": hashlib.sha256(config.encode()).hexdigest()}

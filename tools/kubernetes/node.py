@@ -60,7 +60,7 @@ class NodeShape:
 
 
 class Node(Machine):
-    """Node: kubelet, kube-proxy and containerd in a machine of namespaces, with files in `folder`."""
+    """Node: a machine with kubelet, kube-proxy and containerd, and files in `folder`."""
 
     def __init__(
         self, name: str, index: int, shape: NodeShape, folder: Path, logs: Path, network: Network, store: Store
@@ -184,7 +184,7 @@ class Cluster:
         return node
 
     def remove(self, name: str) -> None:
-        """Stop a node without draining it, as when a cloud reclaims a machine, and delete its Node object."""
+        """Stop a node as when a cloud reclaims its machine, and delete its Node object."""
         with self._changing:
             self.nodes.pop(name).stop()
         self.plane.api.delete("v1", "Node", name)
@@ -208,7 +208,7 @@ class Cluster:
         self._cleanup.callback(network.stop)
         flags = [
             "--kubelet-preferred-address-types=InternalIP",
-            # Call webhooks by pod address: the API server's machine runs no kube-proxy for Services.
+            # Call webhooks by pod address: no kube-proxy runs here.
             "--enable-aggregator-routing=true",
             f"--service-cluster-ip-range={network.services}",
         ]
@@ -221,7 +221,7 @@ class Cluster:
             node.wait_until_ready(plane.api)
 
     def _load(self, name: str, program: str) -> None:
-        """Create a controller's image, and load it on all nodes, including those that join later."""
+        """Create a controller's image, and load it on all nodes, also on later ones."""
         with self._changing:
             if any(name in image.names for image in self._images):
                 return

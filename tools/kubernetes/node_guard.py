@@ -23,7 +23,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-# -I excludes the project from the path. Imported now, since the machine's mounts may hide the project's folder.
+# -I excludes the project from the path, and the machine's mounts may hide its folder later.
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from tools.process import supervise
 

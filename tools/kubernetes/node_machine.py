@@ -29,7 +29,7 @@ def bind(source: Path, place: Path | str) -> list[str]:
 
 
 def overlay(place: Path | str, scratch: Path) -> list[str]:
-    """Return the mount that keeps changes of a folder in `scratch`; those in `upper` may exist already."""
+    """Return the mount that keeps changes of a folder in `scratch`/upper."""
     for name in ("upper", "work"):
         (scratch / name).mkdir(parents=True, exist_ok=True)
     options = f"lowerdir={place},upperdir={scratch / 'upper'},workdir={scratch / 'work'}"
@@ -82,11 +82,11 @@ class Machine(Programs):
             raise
 
     def inside(self, argv: Sequence[str], *, spaces: Sequence[str] = ("net",)) -> list[str]:
-        """Return the command line for a command in namespaces of the machine ("net", "mount")."""
+        """Return a command line in namespaces of the machine ("net", "mount")."""
         return ["nsenter", f"--target={self.pid}", *(f"--{space}" for space in spaces), "--", *argv]
 
     def run(self, argv: Sequence[str], *, spaces: Sequence[str] = ("net",)) -> str:
-        """Run a command of the host in namespaces of the machine and return its output; see `run`."""
+        """Run a command in namespaces of the machine and return its output; see `run`."""
         return run(self.inside(argv, spaces=spaces), called=f"on {self.name}: {' '.join(argv)}")
 
 

@@ -24,7 +24,7 @@ _FORWARD = ["sh", "-c", "echo 1 > /proc/sys/net/ipv4/ip_forward"]
 
 
 class Network:
-    """Network, created by the constructor and removed by `stop`. `identity` is part of its link's name."""
+    """Network, created by the constructor and removed by `stop`."""
 
     def __init__(self, folder: Path, logs: Path, identity: str) -> None:
         prefix = f"10.{_free_second_number()}"
@@ -63,7 +63,7 @@ class Network:
         machine.run(["ip", "link", "set", "eth0", "up"])
         machine.run(["ip", "route", "add", "default", "via", self.here])
         machine.run(["ip", "route", "add", self.pods, "via", self.dns])
-        # Pods have routes of their own. Packets for a deleted one must not return to the bridge.
+        # Pods have their own routes. Packets for a deleted one must not return.
         machine.run(["ip", "route", "add", "unreachable", self.subnet(index)])
         machine.run(_FORWARD)
 

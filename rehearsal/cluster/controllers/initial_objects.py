@@ -15,7 +15,7 @@ from rehearsal.cluster.controllers import admission, compute_class, compute_clas
 from rehearsal.cluster.controllers.devices import device_class
 from rehearsal.cluster.controllers.events import ClusterOpened
 from rehearsal.cluster.controllers.snapshot import Cluster, Context, Snapshot
-from tools.kubernetes import manifests
+from tools.kubernetes import kubectl
 from tools.kubernetes.api import ApiError, NotYet
 from tools.kubernetes.builds import module_folder
 
@@ -59,7 +59,7 @@ class InitialObjects:
     def _open(self, cluster: Cluster) -> None:
         api = self._context.api
         bodies = [*_gke(cluster)] if cluster.cloud == "gke" else [*_eks()]
-        manifests.install(api, bodies)
+        kubectl.install(api, bodies)
         if value_at(cluster.live, "enableMultiNetworking"):
             api.until("the admission of pods that name networks", self._admission_works, _ADMISSION_S)
         self._note(cluster.id)
@@ -94,7 +94,7 @@ def _gke(cluster: Cluster) -> Iterator[Json]:
     live = cluster.live
     yield compute_class_schema.DEFINITION
     yield from compute_class.policies()
-    yield from manifests.read(
+    yield from kubectl.read(
         *sorted((module_folder(PROVISIONING) / "config" / "crd").glob("*provisioningrequests.yaml"))
     )
     yield from admission.policies()
@@ -110,7 +110,7 @@ def _gke(cluster: Cluster) -> Iterator[Json]:
     if value_at(live, "enableMultiNetworking"):
         folder = module_folder(GKE_NETWORKING) / "config" / "crds"
         names = ("networks", "gkenetworkparamsets")
-        yield from manifests.read(*(folder / f"networking.gke.io_{name}.yaml" for name in names))
+        yield from kubectl.read(*(folder / f"networking.gke.io_{name}.yaml" for name in names))
         yield _namespace(admission.NAMES[0])
         vpc, subnet = (str(live.get(key) or "default").rpartition("/")[2] for key in ("network", "subnetwork"))
         pods = str(value_at(live, "ipAllocationPolicy.clusterSecondaryRangeName") or "pods")
