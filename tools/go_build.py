@@ -18,7 +18,8 @@ from pathlib import Path
 
 from tools.process import Child
 
-GO_VERSION = (1, 26)
+GO = "1.26"
+GO_VERSION = tuple(map(int, GO.split(".")))
 Tell = Callable[[str, bool], None]
 """Callback for a line of progress, and whether the next line may overwrite it."""
 
@@ -97,7 +98,7 @@ def require_go(purpose: str) -> None:
     if not version or version < GO_VERSION:
         seen = f"the one on PATH is {'.'.join(map(str, version))}" if version else "there is no 'go' on PATH"
         raise GoError(
-            f"Go {'.'.join(map(str, GO_VERSION))} or later is missing: {seen}. {purpose}. "
+            f"Go {GO} or later is missing: {seen}. {purpose}. "
             "Install it from https://go.dev/dl/ and run the same command again."
         )
 

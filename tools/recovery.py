@@ -13,6 +13,7 @@ create or delete a resource twice.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import subprocess
 import tempfile
@@ -174,16 +175,21 @@ def mend_state_folder(state: Path) -> int:
     The engine replaces a state file by renaming, but writes the ".attrs" file next to it in place. If it is killed
     during the write, no engine can read the complete state.
     """
-    broken = [file for file in state.rglob("*.attrs") if not _is_json(file)]
-    for file in broken:
+    broken = 0
+    for file in state.rglob("*.attrs"):
         # A running engine may be writing it.
-        file.unlink(missing_ok=True)
-    return len(broken)
+        with contextlib.suppress(FileNotFoundError):
+            try:
+                json.loads(file.read_text())
+            except ValueError:
+                file.unlink()
+                broken += 1
+    return broken
 
 
 def pending_creates(deployment: Mapping[str, Any]) -> list[PendingCreate]:
     """Return the unfinished creates of an engine, from `pulumi stack export`."""
-    resources = (operation["resource"] for operation in _pending(deployment) if _is_create(operation))
+    resources = (operation["resource"] for operation in _creates(deployment))
     return [PendingCreate(each["urn"], each["type"], each.get("inputs") or {}) for each in resources]
 
 
@@ -215,13 +221,11 @@ def to_be_read(deployment: Mapping[str, Any], ids: Mapping[str, str]) -> dict[st
     An ID without outputs makes the engine import the resource. The order does not matter: a create begins after
     everything that it depends on. Creates that exist in no cloud are dropped; the engine handles other operations.
     """
-    resources = list(deployment.get("resources") or [])
-    kept = []
-    for operation in _pending(deployment):
-        if not _is_create(operation):
-            kept.append(operation)
-        elif (id_ := ids.get(operation["resource"]["urn"])) is not None:
-            resources.append({**operation["resource"], "id": id_, "outputs": {}})
+    creates = _creates(deployment)
+    resources = [*(deployment.get("resources") or [])]
+    for create in (operation["resource"] for operation in creates if operation["resource"]["urn"] in ids):
+        resources.append({**create, "id": ids[create["urn"]], "outputs": {}})
+    kept = [operation for operation in deployment.get("pending_operations") or [] if operation not in creates]
     return {**deployment, "resources": resources, "pending_operations": kept}
 
 
@@ -251,22 +255,10 @@ def settle(exported: Mapping[str, Any], place: Place, pulumi: Callable[..., obje
     return len(creates) + len(_unread(exported["deployment"]))
 
 
-def _is_json(file: Path) -> bool:
-    try:
-        json.loads(file.read_text())
-    except FileNotFoundError:
-        return True
-    except ValueError:
-        return False
-    return True
-
-
-def _pending(deployment: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    return deployment.get("pending_operations") or []
-
-
-def _is_create(operation: Mapping[str, Any]) -> bool:
-    return operation["type"] == "creating" and bool(operation["resource"].get("custom"))
+def _creates(deployment: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return the pending operations that create a resource."""
+    pending = deployment.get("pending_operations") or []
+    return [each for each in pending if each["type"] == "creating" and each["resource"].get("custom")]
 
 
 def _unread(deployment: Mapping[str, Any]) -> list[str]:

@@ -29,11 +29,8 @@ PARTS = {
     "the rest": ("tests/unit", "tests/components", "tests/workloads", "-m", "not ray"),
 }
 KUBERNETES, PODS = "tests/kubernetes", "tests/pods"
-PROGRAMS = (
-    *("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler"),
-    *("kwok", "ray-operator", "kueue", "kubectl"),
-)
-"""Programs that tests/kubernetes needs."""
+PROGRAMS = [name for name in builds.PROGRAMS if name not in ("kubelet", "kube-proxy", "coredns")]
+"""Programs that tests/kubernetes needs: not those of real nodes."""
 
 _GRACE_S = 120.0
 _ESCAPES = re.compile(r"\x1b\[[0-9;]*m")

@@ -26,7 +26,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from infra.catalog.pins import PULUMI
 from tools import go_build
-from tools.go_build import GO_VERSION, cache, version_of
+from tools.go_build import GO, GO_VERSION, cache, version_of
 from tools.process import Child
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -92,12 +92,11 @@ def find_engine() -> Path | None:
         return Path(found)
     if _built_engine().exists() or ((go := version_of(["go", "version"])) and go >= GO_VERSION):
         return None
-    pulumi, required_go = (".".join(map(str, version)) for version in (ENGINE_VERSION, GO_VERSION))
-    seen = f"found {found}, which is older than {pulumi}" if found else "no 'pulumi' is on PATH"
+    seen = f"found {found}, which is older than {PULUMI}" if found else "no 'pulumi' is on PATH"
     raise SetupError(
         f"A Pulumi engine is missing: {seen}. Either\n"
-        f"  - install Pulumi {pulumi} or later (https://www.pulumi.com/docs/install/), or\n"
-        f"  - install Go {required_go} or later (https://go.dev/dl/), with which this project builds the engine\n"
+        f"  - install Pulumi {PULUMI} or later (https://www.pulumi.com/docs/install/), or\n"
+        f"  - install Go {GO} or later (https://go.dev/dl/), with which this project builds the engine\n"
         "    itself (3 to 5 minutes, once),\nand run the same command again."
     )
 
@@ -159,7 +158,7 @@ def install_engine(own: Path | None) -> None:
             except OSError:
                 # The cache is on another file system.
                 shutil.copy2(built, ENGINE)
-        say("Pulumi engine", f"v{'.'.join(map(str, ENGINE_VERSION))}, built here from the pinned module")
+        say("Pulumi engine", f"v{PULUMI}, built here from the pinned module")
     for host in _HOSTS:
         place = ENGINE.parent / host
         if own and shutil.which(host, path=f"{_foreign_path()}{os.pathsep}{own.resolve().parent}"):
@@ -187,13 +186,12 @@ def _built_engine() -> Path:
 
 
 def _build_engine(target: Path) -> None:
-    version = ".".join(map(str, ENGINE_VERSION))
     module = go_build.Module(
         manifest=ROOT / "tools" / "engine",
         packages={"pulumi": "github.com/pulumi/pulumi/pkg/v3/cmd/pulumi"},
         count=1684,
         duration="3 to 5 min in all",
-        ldflags=f"-s -w -X github.com/pulumi/pulumi/sdk/v3/go/common/version.Version=v{version}",
+        ldflags=f"-s -w -X github.com/pulumi/pulumi/sdk/v3/go/common/version.Version=v{PULUMI}",
         tags="osusergo,grpcnotrace",
         trimpath=False,
     )
@@ -203,7 +201,7 @@ def _build_engine(target: Path) -> None:
         )
     except go_build.GoError as problem:
         raise SetupError(
-            f"The Pulumi engine v{version} could not be built (tools/engine/go.mod):\n{problem}\n"
+            f"The Pulumi engine v{PULUMI} could not be built (tools/engine/go.mod):\n{problem}\n"
             "Fix that, or install Pulumi (https://www.pulumi.com/docs/install/), and run the same command again."
         ) from problem
     say("Pulumi engine", f"built in {seconds:.0f} s")

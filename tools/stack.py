@@ -265,22 +265,18 @@ def print_summary(stack: str, outputs: dict[str, Any], seconds: dict[str, float]
     facts.add_row("results", f"{results.relative_to(Path.cwd()) if results.is_relative_to(Path.cwd()) else results}/")
     facts.add_row("take it down", f"make down STACK={stack}")
     console.print(facts)
-    console.print(_largest_rows(benchmark))
-    rounded = {phase: round(value, 1) for phase, value in seconds.items()}
-    summary = {"stack": stack, "nodes": nodes, "accuracy": accuracy, "seconds": rounded}
-    (results / "summary.json").write_text(json.dumps(summary, indent=2) + "\n")
-
-
-def _largest_rows(benchmark: Result) -> Table:
-    """Return each operation's row of its largest size, which shows bandwidth."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for heading in ("operation", "size", "time", "algbw GB/s", "busbw GB/s", "#wrong"):
         table.add_column(heading, justify="left" if heading == "operation" else "right")
+    # The largest sizes show bandwidth instead of latency.
     for row in largest(benchmark.rows):
         wrong = "not checked" if row.wrong is None else str(row.wrong)
-        time = f"{row.time_us.max / 1000:.2f} ms"
-        table.add_row(row.title, format_size(row.size), time, f"{row.algbw:.3f}", f"{row.busbw:.3f}", wrong)
-    return table
+        milliseconds = f"{row.time_us.max / 1000:.2f} ms"
+        table.add_row(row.title, format_size(row.size), milliseconds, f"{row.algbw:.3f}", f"{row.busbw:.3f}", wrong)
+    console.print(table)
+    rounded = {phase: round(value, 1) for phase, value in seconds.items()}
+    summary = {"stack": stack, "nodes": nodes, "accuracy": accuracy, "seconds": rounded}
+    (results / "summary.json").write_text(json.dumps(summary, indent=2) + "\n")
 
 
 def main() -> int:
@@ -301,13 +297,8 @@ def main() -> int:
         signal.signal(number, interrupt)
     try:
         stack = Stack(arguments.stack)
-        match arguments.command:
-            case "up":
-                stack.up(arguments.set.split())
-            case "preview":
-                stack.preview()
-            case "down":
-                stack.down()
+        commands = {"up": lambda: stack.up(arguments.set.split()), "preview": stack.preview, "down": stack.down}
+        commands[arguments.command]()
     except CommandFailedError as failure:
         print(f"\nmake {arguments.command}: {failure}", file=sys.stderr)
         return failure.status

@@ -51,6 +51,7 @@ MODULES = (
     # This module has no program, but the CRDs of GKE's network objects.
     _module("gke-networking", {}, 0, "seconds"),
 )
+PROGRAMS = ("etcd", *(name for module in MODULES for name in module.packages))
 
 
 def programs(*names: str, say: Callable[[str], None] = print) -> dict[str, Path]:
@@ -60,16 +61,14 @@ def programs(*names: str, say: Callable[[str], None] = print) -> dict[str, Path]
         BuildError: Go or etcd is missing, or a build failed.
         KeyError: No module has a program of that name.
     """
-    known = {"etcd", *(name for module in MODULES for name in module.packages)}
-    if unknown := [name for name in names if name not in known]:
+    if unknown := [name for name in names if name not in PROGRAMS]:
         raise KeyError(f"no program of the kubernetes tier: {', '.join(unknown)}")
     paths: dict[str, Path] = {}
     for module in MODULES:
-        if wanted := [name for name in names if name in module.packages]:
-            folder = folder_of(module)
-            if missing := [name for name in wanted if not (folder / name).exists()]:
-                _build(module, missing, folder, say)
-            paths |= {name: folder / name for name in wanted}
+        folder = folder_of(module)
+        paths |= {name: folder / name for name in names if name in module.packages}
+        if missing := [name for name in names if name in module.packages and not paths[name].exists()]:
+            _build(module, missing, folder, say)
     return {name: _etcd() if name == "etcd" else paths[name] for name in names}
 
 
@@ -131,8 +130,7 @@ def _download(manifest: Path, module: str) -> None:
 
 def main(names: list[str]) -> None:
     """Build the named programs, or all of them."""
-    every = ["etcd", *(name for module in MODULES for name in module.packages)]
-    for name, path in programs(*(names or every), say=lambda text: print(f"  {text}", flush=True)).items():
+    for name, path in programs(*(names or PROGRAMS), say=lambda text: print(f"  {text}", flush=True)).items():
         print(f"  {name:<24} {path}")
 
 

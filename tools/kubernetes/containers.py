@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from tools.kubernetes.node_machine import Machine
 
 PACKAGES = "containerd runc containernetworking-plugins nftables conntrack iproute2"
+INSTEAD = "use an existing cluster: `KUBECONFIG=… make test-pods`"
 PAUSE = "rdma-ray.local/pause:1"
 SOCKET = "/run/containerd.sock"
 """containerd's socket on the node, which has its own /run."""
@@ -38,8 +39,7 @@ def found() -> Path:
     if folder is None or missing:
         missing += [] if folder else ["the CNI plugins ptp and host-local"]
         raise Missing(
-            f"Real pods need {', '.join(missing)}: `apt-get install -y {PACKAGES}` (Debian, Ubuntu), or use "
-            "an existing cluster: `KUBECONFIG=… make test-pods`."
+            f"Real pods need {', '.join(missing)}: `apt-get install -y {PACKAGES}` (Debian, Ubuntu), or {INSTEAD}."
         )
     return folder
 

@@ -138,7 +138,7 @@ class ControlPlane(Programs):
             environment |= {"HTTP_PROXY": dashboard_proxy, "NO_PROXY": "127.0.0.1"}
         command: list[str | Path] = [program, self._as_admin, *options, *kuberay.flags(complete)]
         self.start("ray-operator", command, plain_environment() | {"ENABLE_WEBHOOKS": "false"} | environment)
-        self._wait_until_ready("ray-operator", _at_port(probe))
+        self._wait_until_ready("ray-operator", Api(f"http://127.0.0.1:{probe}", "", None))
 
     def stop_kuberay(self) -> None:
         """Stop the operator. Its CRDs stay, as after `helm uninstall`."""
@@ -176,7 +176,7 @@ class ControlPlane(Programs):
         gates = kubectl.feature_gates(complete["controllerManager"]["featureGates"], VisibilityOnDemand=False)
         self.start("kueue", [program, self._as_admin, f"--config={file}", gates, "--zap-log-level=2"])
         self.api.until("Kueue's certificate", lambda: kueue.write_certificate(self.api, certificates), _READY_S)
-        self._wait_until_ready("kueue", _at_port(probe))
+        self._wait_until_ready("kueue", Api(f"http://127.0.0.1:{probe}", "", None))
         self.api.until("Kueue's webhooks", lambda: kueue.webhooks_answer(self.api), _READY_S)
 
     def stop_kueue(self) -> None:
@@ -199,7 +199,10 @@ class ControlPlane(Programs):
         _write(key, _pem(ec.generate_private_key(ec.SECP256R1())))
         (self.work / "tokens.csv").write_text(f"{self.token},admin,admin,system:masters\n")
         _write_kubeconfig(self.kubeconfig, self.url, self.authority, self.token)
-        self._start_pod_network()
+        (self.work / "routes.json").write_text("{}")
+        (self.work / "egress.yaml").write_text(config("egress.yaml"))
+        script, direct = Path(__file__).with_name("pod_network.py"), [] if self._on_loopback else ["--direct"]
+        self.start("pod-network", [sys.executable, "-I", script, "pods.sock", "routes.json", *direct])
         etcd = f"http://127.0.0.1:{client}"
         data = flags("etcd", data=self.work / "etcd", client=etcd, peer=f"http://127.0.0.1:{peer}")
         self.start("etcd", [found["etcd"], *data])
@@ -219,13 +222,6 @@ class ControlPlane(Programs):
         account = ("v1", "ServiceAccount", "default", "default")
         self.api.until("the first ServiceAccount", lambda: self.api.get(*account), _READY_S)
 
-    def _start_pod_network(self) -> None:
-        (self.work / "routes.json").write_text("{}")
-        (self.work / "egress.yaml").write_text(config("egress.yaml"))
-        direct = [] if self._on_loopback else ["--direct"]
-        script = Path(__file__).with_name("pod_network.py")
-        self.start("pod-network", [sys.executable, "-I", script, "pods.sock", "routes.json", *direct])
-
     def _wait_until_ready(self, name: str, server: Api) -> None:
         def ready() -> bool:
             try:
@@ -236,10 +232,6 @@ class ControlPlane(Programs):
             return True
 
         self.api.until(f"{name}'s /readyz", ready, _READY_S)
-
-
-def _at_port(port: int) -> Api:
-    return Api(f"http://127.0.0.1:{port}", "", None)
 
 
 def _write_kubeconfig(file: Path, url: str, authority: Path, token: str) -> None:

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from infra.kubernetes.pods import KUBERAY_NAMESPACE
 from infra.kubernetes.queue_objects import KUEUE_NAMESPACE
 from tools.kubernetes import image_archive, kubectl, kuberay, kueue
 from tools.kubernetes.api import Api, Json
@@ -57,7 +58,7 @@ class PodOperators:
         # As Helm: an operator without a CRD tries again after ten seconds.
         kubectl.install(api, (body for body in objects if body["kind"] in crds))
         kubectl.install(api, (body for body in objects if body["kind"] not in crds))
-        kubectl.rollout_done(api, kuberay.NAMESPACE, kuberay.NAME, READY_S)
+        kubectl.rollout_done(api, KUBERAY_NAMESPACE, kuberay.NAME, READY_S)
         self._say(f"KubeRay's operator runs in a pod, after {time.monotonic() - began:.1f} s")
 
     def stop_kuberay(self) -> None:

@@ -76,7 +76,7 @@ def write_archive(stream: IO[bytes], images: Iterable[Image], *, without: frozen
             for layer in image.layers:
                 if layer.digest not in written:
                     written.add(layer.digest)
-                    tar.addfile(_member(_blob_name(layer.digest), size=layer.size))
+                    tar.addfile(_member(f"blobs/{layer.digest.replace(':', '/')}", size=layer.size))
                     _write_layer(_Member(tar), layer.files, layer.root)
             manifest = _add_manifest(tar, image, written)
             for name in image.names:
@@ -127,12 +127,8 @@ def _add_json(tar: tarfile.TarFile, media_type: str, content: object, written: s
     digest = f"sha256:{hashlib.sha256(data).hexdigest()}"
     if digest not in written:
         written.add(digest)
-        _add_bytes(tar, _blob_name(digest), data)
+        _add_bytes(tar, f"blobs/{digest.replace(':', '/')}", data)
     return {"mediaType": media_type, "digest": digest, "size": len(data)}
-
-
-def _blob_name(digest: str) -> str:
-    return "blobs/" + digest.replace(":", "/")
 
 
 def _add_bytes(tar: tarfile.TarFile, name: str, data: bytes, mode: int = 0o644) -> None:

@@ -61,6 +61,7 @@ _CONFIG = {
     "Env": [f"PATH={PREFIX}/bin:/usr/local/bin:/usr/bin:/usr/sbin", "HOME=/home/ray", "LANG=C.UTF-8"],
     "Cmd": ["/bin/bash"],
 }
+_INTERPRETER = Path(sys.executable).resolve()
 _PYTHON = f"python{sys.version_info.major}.{sys.version_info.minor}"
 _SITE = f"{PREFIX}/lib/{_PYTHON}/site-packages"
 _LIBRARY_FOLDERS = ("/lib", "/lib64", "/usr/lib", "/usr/lib64")
@@ -189,7 +190,7 @@ def _system() -> list[File]:
     site = Path(sysconfig.get_path("platlib"))
     extensions = [path for path in site.rglob("*.so*") if not path.is_relative_to(site / "nvidia")]
     programs = [Path(path).resolve() for path in found.values()]
-    files += _libraries([*programs, _interpreter(), *standard.glob("*.so"), *extensions])
+    files += _libraries([*programs, _INTERPRETER, *standard.glob("*.so"), *extensions])
     # Ray's own images run as `ray`, 1000, in the group `users`, 100 (ray: docker/base-deps).
     users = "root:x:0:0:root:/root:/bin/bash\nray:x:1000:100::/home/ray:/bin/bash\nnobody:x:65534:65534::/:/bin/false\n"
     return [
@@ -203,7 +204,7 @@ def _system() -> list[File]:
 
 def _python() -> list[File]:
     """Return Python's program and standard library."""
-    files = [File(f"{PREFIX}/bin/{_PYTHON}", source=_interpreter(), executable=True)]
+    files = [File(f"{PREFIX}/bin/{_PYTHON}", source=_INTERPRETER, executable=True)]
     files += [File(f"{PREFIX}/bin/{name}", link=_PYTHON) for name in ("python3", "python")]
     top = Path(sysconfig.get_path("stdlib"))
     for folder, inner, names in os.walk(top):
@@ -235,10 +236,6 @@ def _packages(lock: Path) -> list[File]:
     if not {f"{_SITE}/ray/__init__.py", f"{_SITE}/torch/__init__.py"} <= {file.place for file in files}:
         raise ImageError("this environment has no Ray and torch: run `make setup`, and use .venv/bin/python")
     return files
-
-
-def _interpreter() -> Path:
-    return Path(sys.executable).resolve()
 
 
 def _copy(below: str, top: Path, path: Path) -> File:

@@ -18,9 +18,6 @@ from tools.kubernetes.containers import config
 MODULE = "github.com/ray-project/kuberay/ray-operator"
 NAME = "kuberay-operator"
 """Name of the release and, by the chart's `fullnameOverride`, of all its objects."""
-NAMESPACE = KUBERAY_NAMESPACE
-LABELS = KUBERAY_LABELS | {"app.kubernetes.io/instance": NAME}
-"""Labels of the operator's pods (templates/deployment.yaml)."""
 
 
 def complete(*values: Json) -> Json:
@@ -44,8 +41,10 @@ def objects(values: Json) -> list[Json]:
         key: values[key] for key in ("nodeSelector", "tolerations", "affinity", "priorityClassName") if key in values
     }
     deployment = {"replicas": values["replicas"], "template": {"spec": pod | {"containers": [container]}}}
-    overlay = {"namespace": NAMESPACE, "labels": [{"pairs": LABELS, "includeSelectors": True}]}
-    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
+    # templates/deployment.yaml
+    labels = KUBERAY_LABELS | {"app.kubernetes.io/instance": NAME}
+    overlay = {"namespace": KUBERAY_NAMESPACE, "labels": [{"pairs": labels, "includeSelectors": True}]}
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": KUBERAY_NAMESPACE}}
     return [namespace, *kubectl.kustomize(module_folder(MODULE) / "config" / "default", deployment, overlay)]
 
 

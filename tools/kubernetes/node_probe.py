@@ -17,12 +17,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tools.kubernetes import containers
-from tools.kubernetes.containers import Missing
+from tools.kubernetes.containers import INSTEAD, Missing
 from tools.kubernetes.node_machine import Machine, identity_of, overlay
 from tools.process import ProgramEnded
 
 NOT_READY = 70
-_INSTEAD = "use an existing cluster: `KUBECONFIG=… make test-pods`"
 # Features of kube-proxy's rules and of masquerading (Kubernetes 1.36.1, pkg/proxy/nftables/proxier.go).
 _RULES = """table ip probe {
   chain before { type nat hook prerouting priority dstnat; fib daddr type local numgen random mod 2 vmap {0: accept}; }
@@ -41,7 +40,7 @@ def ready_to_run() -> None:
     """Raise Missing, with the alternative, if a cluster of real pods cannot run here."""
     if sys.platform != "linux" or os.geteuid() != 0:
         raise Missing(
-            f"Real pods need root on Linux (namespaces, mounts, a network). Without it, {_INSTEAD}; "
+            f"Real pods need root on Linux (namespaces, mounts, a network). Without it, {INSTEAD}; "
             "`make test-kubernetes` needs neither."
         )
     containers.found()
@@ -77,7 +76,7 @@ def _missing(what: str, problem: RuntimeError) -> RuntimeError:
         return problem
     return Missing(
         f"Root cannot create {what} here, which real pods need ({'; '.join(lines)}). A container needs "
-        f"`--privileged` and a TMPDIR that is not on an overlay; else use a virtual machine, or {_INSTEAD}."
+        f"`--privileged` and a TMPDIR that is not on an overlay; else use a virtual machine, or {INSTEAD}."
     )
 
 
