@@ -2,8 +2,8 @@
 
     python3 -m tools.ci
 
-Programs for later parts are built in the background at low priority. Real pods are skipped, with the reason, if this
-machine cannot run them or too little time is left. Uses only the standard library until `make up` has created `.venv`.
+Programs for later parts are built in the background. Real pods are skipped, with the reason, if this machine
+cannot run them or too little time is left. Standard library only, until `make up` has created `.venv`.
 """
 
 from __future__ import annotations

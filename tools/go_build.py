@@ -1,7 +1,4 @@
-"""Build programs from pinned Go modules into the user's cache, with progress.
-
-Uses only the standard library, since `tools/setup.py` builds the Pulumi engine before there is an environment.
-"""
+"""Build programs from pinned Go modules into the user's cache. Standard library only, for `tools/setup.py`."""
 
 from __future__ import annotations
 

@@ -1,9 +1,7 @@
 """Start, watch and end child processes.
 
 `Child` is a command in its own process group. `Programs` are servers; their supervisor (this file, run as
-`python -I process.py GRACE_S`) ends them with their owner.
-
-Uses only the standard library, since `tools/setup.py` runs before there is an environment.
+`python -I process.py GRACE_S`) ends them with their owner. Standard library only, for `tools/setup.py`.
 """
 
 from __future__ import annotations
@@ -37,8 +35,7 @@ class Child:
     """A command in its own process group, so that Ctrl-C in a terminal reaches it only through its owner.
 
     Args:
-        on_line: Callback, in a thread, for each line of standard output and standard error. Without it, the command
-            writes to the owner's output.
+        on_line: Callback, in a thread, for each line of output. Without it, the output is the owner's.
     """
 
     def __init__(
@@ -165,8 +162,8 @@ class ProgramEnded(RuntimeError):  # noqa: N818
 class Programs:
     """Servers by name, started and ended by a supervisor process, with logs in `logs`/PREFIX-NAME.log.
 
-    They have no state to save: the supervisor (`supervise`) kills them when the pipe to its standard input closes,
-    which happens even if the owner is killed. As a context manager, it stops everything at the end.
+    The supervisor (`supervise`) kills them when its standard input closes, even if the owner is killed. As a context
+    manager, it stops everything at the end.
 
     Args:
         work: Working folder of the servers.

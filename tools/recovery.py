@@ -5,10 +5,9 @@ the state lacks its ID. With its ID, the resource is added to the state without 
 drops it if it does not exist. (`pulumi refresh --import-pending-creates` should do the same, but engine 3.259
 drops all pending creates; see `filterMapPendingCreates` and `SnapshotManager.snap`.)
 
-Most IDs follow from the inputs, since names are fixed. AWS generates the others; those resources are found by two
-tags: the stack's name, and a name that is unique among resources of its kind (`infra.eks.names`). The AWS CLI,
-which every EKS stack requires, lists them in one call. An ambiguous result is an error, because a wrong guess would
-create or delete a resource twice.
+Most IDs follow from the inputs, since names are fixed. AWS generates the others; the AWS CLI, which every EKS
+stack requires, finds those by two tags: the stack's name, and a name that is unique among resources of its kind
+(`infra.eks.names`). An ambiguous result is an error, because a wrong guess would create a resource twice.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@
     python -m tools.run_tests kubernetes [-k word]   # build what the tier needs, then pytest tests/kubernetes
     python -m tools.run_tests pods [-k word]         # check that this machine can run pods, then pytest tests/pods
 
-A tier that cannot run on this machine exits with `NOT_READY` and the reason. `make test` uses separate processes, not
-one with workers, which have only seconds to stop: a Ray cluster takes longer.
+A tier that cannot run on this machine exits with `NOT_READY` and the reason. `make test` uses processes, not
+pytest's workers, which have only seconds to stop: a Ray cluster takes longer.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@
     python3 tools/setup.py dev     # also for `make test` and `make check`
     python3 tools/setup.py lock    # compile pyproject.toml into the locks; runs in the environment
 
-Each step first checks whether its result exists. Nothing is written outside the clone and the user's cache folder.
-Uses only the standard library, since it runs before there is an environment.
+Each step checks whether its result exists. Nothing is written outside the clone and the user's cache folder.
+Standard library only, since it runs before there is an environment.
 """
 
 from __future__ import annotations

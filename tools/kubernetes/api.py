@@ -56,9 +56,9 @@ class Api:
     """Client of one API server. It is thread-safe: each thread has its own session.
 
     Args:
-        token: Bearer token, or empty for the address of a `kubectl proxy`, which adds credentials itself.
+        token: Bearer token, or empty for a `kubectl proxy`.
         authority: File with the CA certificate that signs the server's certificate.
-        alive: Raises if a program of the control plane has ended, so that waiting is useless.
+        alive: Raises if a program of the control plane has ended.
     """
 
     def __init__(

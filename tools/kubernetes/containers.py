@@ -47,8 +47,8 @@ def found() -> Path:
 def start(machine: Machine, folder: Path, subnet: str) -> None:
     """Start containerd on a machine, with its configuration and that of the pod network below `folder`.
 
-    `subnet` is the address range of the node's pods. Each pod has a point-to-point link to its node, which routes all
-    traffic of the pod, so Services also work between pods of one node.
+    `subnet` is the range of the node's pods. Each pod has a point-to-point link to its node, which routes all of its
+    traffic, so Services also work between pods of one node.
     """
     (folder / "cni").mkdir(parents=True, exist_ok=True)
     values = {"folder": folder, "socket": SOCKET, "pause": PAUSE, "cni": found(), "subnet": subnet}

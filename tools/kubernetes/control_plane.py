@@ -57,8 +57,7 @@ class ControlPlane(Programs):
 
     `api` is its client, for any thread; waits of `api` end when one of the programs ends.
 
-    The controllers run as processes and as the administrator, so the RBAC rules of their charts are not tested here.
-    Chart values for the pod only (image, resources, node selector, replicas) have no effect.
+    The controllers run as processes and as the administrator: roles and pods of their charts have no effect.
 
     Args:
         folder: Created if it does not exist. At the end, everything in it but the subfolder `logs` is deleted.

@@ -1,7 +1,7 @@
 """Container images as OCI archives, written in Python: layers, a configuration, a manifest, an index.
 
-Formats: https://github.com/opencontainers/image-spec, v1.1: layer.md, config.md, manifest.md, image-layout.md (read
-2026-11). Layers are uncompressed, since nothing is sent over a network.
+Formats: https://github.com/opencontainers/image-spec, v1.1: layer.md, config.md, manifest.md, image-layout.md
+(read 2026-11). Layers are not compressed.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def write_archive(stream: IO[bytes], images: Iterable[Image], *, without: frozen
 
 
 def canonical(name: str) -> str:
-    """Return an image's name with registry and tag, as containerd stores it (distribution/reference: familiar names).
+    """Return an image's name with registry and tag, as containerd stores it (distribution/reference).
 
     If the name has a tag and a digest, the tag is dropped, as in containerd's lookups (its ParseDockerRef).
     """

@@ -1,4 +1,4 @@
-"""Manifests of KubeRay's operator: the kustomize base of its pinned Go module with the values of its Helm chart.
+"""Manifests of KubeRay's operator: the kustomize base of its Go module with the values of its Helm chart.
 
 The chart (helm-chart/kuberay-operator 1.6.2: 598eb66a, read 2026-11-22) is not part of the module. Without a
 batch scheduler, it has the roles of the base.

@@ -95,7 +95,7 @@ def write_certificate(api: Api, folder: Path) -> bool:
 def mount_certificate(api: Api) -> bool:
     """Make the kubelet mount the certificate now. Raises NotYet until it exists.
 
-    The kubelet mounts a changed Secret within a minute or two, or immediately when an annotation of the pod changes
+    The kubelet mounts a changed Secret within a minute, or when an annotation of the pod changes
     (https://kubernetes.io/docs/tasks/configure-pod-container/configure-pod-configmap/, read 2026-11).
     """
     certificate(api)

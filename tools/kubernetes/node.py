@@ -32,8 +32,7 @@ from tools.kubernetes.node_probe import ready_to_run
 
 _READY_S = 90.0
 _PROGRAMS = ("kubelet", "kube-proxy", "coredns")
-# Kernel settings that the kubelet requires. It reads these copies, so it does not change the machine's (Kubernetes
-# 1.36.1, pkg/kubelet/cm/container_manager_linux.go).
+# Kernel settings that the kubelet requires, as copies (Kubernetes 1.36.1, pkg/kubelet/cm/container_manager_linux.go).
 _TUNABLES = {
     "vm/overcommit_memory": "1",
     "vm/panic_on_oom": "0",

@@ -4,9 +4,8 @@ Run as root, as `python -I node_guard.py SPEC` with SPEC in JSON. It becomes two
 
 - The guard, outside. It starts the other process in new namespaces (mounts, network, processes, host name, IPC,
   cgroups) and deletes its cgroups and files when it has ended.
-- The machine's first process, inside, with inherited standard input and output. It creates the machine's mounts and
-  becomes the supervisor of the machine's programs (`tools.process`). When it ends, the kernel ends every process
-  inside and removes mounts, network interfaces and nftables rules.
+- The machine's first process, inside. It creates the machine's mounts and becomes the supervisor of its programs
+  (`tools.process`). When it ends, the kernel ends every process and removes mounts, links and nftables rules.
 """
 
 from __future__ import annotations
@@ -81,7 +80,7 @@ def inside(spec: dict[str, Any]) -> int:
 
 
 def _hierarchies() -> list[tuple[str, str, str]]:
-    """Return (folder under /sys/fs/cgroup, mount options, own path) of each; ("", "", path) is cgroup v2 alone."""
+    """Return (folder, mount options, own path) of each; ("", "", path) is cgroup v2 alone."""
     found = []
     unified = (_CGROUPS / "cgroup.controllers").exists()
     for line in Path("/proc/self/cgroup").read_text().splitlines():
@@ -96,7 +95,7 @@ def _hierarchies() -> list[tuple[str, str, str]]:
 
 
 def _own_groups(name: str) -> list[Path]:
-    # Below our own group, so that its limits apply. In cgroup v2 below the root, since a group with processes cannot
+    # Below our own group, so that its limits apply. In cgroup v2 below the root: a group with processes cannot
     # delegate controllers.
     return [_CGROUPS / folder / (path.strip("/") if folder else "") / name for folder, _, path in _hierarchies()]
 

@@ -1,4 +1,4 @@
-"""Network of a cluster of machines: a bridge in a network namespace, and a link from the host to the bridge.
+"""Network of a cluster of machines: a bridge in a network namespace, and a link from the host.
 
 Addresses are in 10.N.0.0/16 with an N that the host does not use: 10.N.0.1 is the host (with the API server), 10.N.0.2
 the bridge (DNS), 10.N.0.10 and up the machines, 10.N.64.0/20 Services, 10.N.128.0/24 the first machine's pods. Nothing
