@@ -177,7 +177,8 @@ class Programs:
         self._logs = logs
         self._work = work
         self._prefix = f"{prefix}-" if prefix else ""
-        self._machine, self._on = (f"the machine {prefix}", f" on {prefix}") if prefix else ("the supervisor", "")
+        self._machine = f"the machine {prefix}" if prefix else "the supervisor"
+        self._on = f" on {prefix}" if prefix else ""
         self._command = command
         self._supervisor: subprocess.Popen[str] | None = None
         # Protects the attributes below, and signals changes.

@@ -55,7 +55,7 @@ def main(purpose: str) -> None:
             f"make up PYTHON=python3.12"
         )
     began = time.monotonic()
-    # Before minutes of downloads, so that a missing prerequisite is reported immediately.
+    # Before minutes of downloads, to report a missing prerequisite immediately.
     own_engine = find_engine()
     install_environment(purpose)
     between = time.monotonic()

@@ -119,8 +119,8 @@ class ControlPlane(Programs):
 
         Args:
             values: Values of the chart kuberay-operator 1.6.2.
-            dashboard_proxy: HTTP proxy ("http://127.0.0.1:PORT") that answers for the Ray dashboards,
-                http://HEAD-SERVICE.NAMESPACE.svc.cluster.local:8265, since Service names do not resolve here.
+            dashboard_proxy: URL of an HTTP proxy that answers for the Ray dashboards, since Service names
+                (http://HEAD-SERVICE.NAMESPACE.svc.cluster.local:8265) do not resolve here.
         """
         program = self._program("ray-operator")
         crds = [body for body in kuberay.objects(kuberay.complete()) if body["kind"] == "CustomResourceDefinition"]
@@ -200,7 +200,8 @@ class ControlPlane(Programs):
         _write_kubeconfig(self.kubeconfig, self.url, self.authority, self.token)
         (self.work / "routes.json").write_text("{}")
         (self.work / "egress.yaml").write_text(config("egress.yaml"))
-        script, direct = Path(__file__).with_name("pod_network.py"), [] if self._on_loopback else ["--direct"]
+        script = Path(__file__).with_name("pod_network.py")
+        direct = [] if self._on_loopback else ["--direct"]
         self.start("pod-network", [sys.executable, "-I", script, "pods.sock", "routes.json", *direct])
         etcd = f"http://127.0.0.1:{client}"
         data = flags("etcd", data=self.work / "etcd", client=etcd, peer=f"http://127.0.0.1:{peer}")

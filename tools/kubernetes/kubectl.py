@@ -116,7 +116,8 @@ def remove(api: Api, bodies: Iterable[Json], within_s: float = 60.0) -> None:
     """
     deleted = [body for body in bodies if body["kind"] != "Namespace"]
     for body in reversed(deleted):
-        metadata, propagation = body["metadata"], "Foreground" if body["kind"] == "Deployment" else "Background"
+        metadata = body["metadata"]
+        propagation = "Foreground" if body["kind"] == "Deployment" else "Background"
         api.delete(body["apiVersion"], body["kind"], metadata["name"], metadata.get("namespace"), propagation)
     places = [
         (body["apiVersion"], body["kind"], body["metadata"]["name"], body["metadata"].get("namespace"))

@@ -25,7 +25,7 @@ SERVICE = f"{KUEUE_RELEASE}-webhook-service"
 SECRET = f"{KUEUE_RELEASE}-webhook-server-cert"
 WEBHOOKS = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
 
-# The chart in the repository names a staging image, which Kueue's release process replaces.
+# The chart names a staging image, which Kueue's release process replaces.
 _RELEASED = {"repository": KUEUE.image, "tag": KUEUE_TAG, "pullPolicy": "IfNotPresent"}
 _API_SERVICE = "apiregistration.k8s.io/v1"
 

@@ -22,7 +22,7 @@ from tools.kubernetes.node_machine import Machine, identity_of, overlay
 from tools.process import ProgramEnded
 
 NOT_READY = 70
-# Features of kube-proxy's rules and of masquerading (Kubernetes 1.36.1, pkg/proxy/nftables/proxier.go).
+# Features of kube-proxy's rules (Kubernetes 1.36.1, pkg/proxy/nftables/proxier.go).
 _RULES = """table ip probe {
   chain before { type nat hook prerouting priority dstnat; fib daddr type local numgen random mod 2 vmap {0: accept}; }
   chain to { type nat hook output priority -100; ip daddr 192.0.2.1 dnat to 192.0.2.2; ct state established accept; }
@@ -49,7 +49,7 @@ def ready_to_run() -> None:
 
 @functools.cache
 def probe(machine_of: Callable[..., Machine] = Machine) -> None:
-    """Create a machine like a node's and parts of its network, and remove them. Raises Missing."""
+    """Create and remove a machine like a node's and parts of its network. Raises Missing."""
     with tempfile.TemporaryDirectory(prefix="rdma-ray-probe-") as name:
         folder = Path(name)
         (folder / "layer").mkdir()
