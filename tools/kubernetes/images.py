@@ -79,11 +79,6 @@ class Store:
     root: Path
     layers: tuple[Layer, ...]
 
-    @property
-    def digests(self) -> frozenset[str]:
-        """Digests of the image's layers."""
-        return frozenset(layer.digest for layer in self.layers)
-
     def begin(self, root: Path) -> list[list[str]]:
         """Create the folder of a containerd that starts with this state. Returns its mounts."""
         mounts = []

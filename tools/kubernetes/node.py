@@ -179,7 +179,8 @@ class Cluster:
             folder, logs = self._kept / f"n{index}", self.folder / "logs"
             node = self.nodes[name] = Node(name, index, shape, folder, logs, self.network, self._store)
             images = [*self._images]
-        node.begin(self._programs, images, self._store.digests, self.plane.kubeconfig)
+        stored = frozenset(layer.digest for layer in self._store.layers)
+        node.begin(self._programs, images, stored, self.plane.kubeconfig)
         return node
 
     def remove(self, name: str) -> None:
