@@ -35,7 +35,7 @@ ROCE = "Google Cloud docs rdma-network-profiles, read 2026-08: an RDMA network b
 GkeCapacityName = Literal["flex-start", "flex-start-queued", "spot", "reservation", "on-demand"]
 
 NAME_LIMITS = (
-    # Node pools are named within their cluster; the nodes' service account is cut to fit (infra/gke/names.py).
+    # Node pools are named within their cluster; the nodes' service account is cut to fit (infra/gke/site.py).
     NameLimit("GKE cluster", 40, "", GKE_NAMES),
     NameLimit("firewall rule", 63, "-gvnic-internal", GCE_NAMES),
     *KUBERNETES_LIMITS,
