@@ -32,7 +32,7 @@ def test_a_whole_run_reports_its_loss_and_equal_gradients(whole: dict[str, Any],
     assert whole["survival"]["attempts"] == 1
     assert 0 < whole["goodput"]["share"] < 1
     assert sum(whole["goodput"]["parts_s"].values()) == pytest.approx(whole["goodput"]["wall_s"], rel=0.01)
-    assert [found.step for found in checkpoints(cluster, "cn-whole")] == [50, 60]
+    assert checkpoints(cluster, "cn-whole") == [50, 60]
 
 
 def test_a_killed_worker_and_a_killed_driver_change_no_bit(whole: dict[str, Any], cluster: Cluster) -> None:
@@ -46,8 +46,8 @@ def test_a_killed_worker_and_a_killed_driver_change_no_bit(whole: dict[str, Any]
         text=True,
     )
     # Ray Train starts the workers again, from step 10; then the driver dies, too.
-    eventually(lambda: [found.step for found in checkpoints(cluster, "cn-killed")][-1:] >= [20], process)
-    killed_at = checkpoints(cluster, "cn-killed")[-1].step
+    eventually(lambda: checkpoints(cluster, "cn-killed")[-1:] >= [20], process)
+    killed_at = checkpoints(cluster, "cn-killed")[-1]
     for driver in drivers("cn-killed"):
         driver.kill()
     said, complained = process.communicate(timeout=400)
@@ -81,8 +81,10 @@ def train(cluster: Cluster, *arguments: str) -> dict[str, Any]:
     return found
 
 
-def checkpoints(cluster: Cluster, name: str) -> list[Any]:
-    return Folder(str(cluster.storage / "train"), name).checkpoints()
+def checkpoints(cluster: Cluster, name: str) -> list[int]:
+    """Return the steps of a run's complete checkpoints."""
+    found = Folder(str(cluster.storage / "train"), name).checkpoints()
+    return [int(label.removeprefix("step-")) for label in found]
 
 
 def drivers(name: str) -> list[psutil.Process]:

@@ -10,7 +10,6 @@ import json
 import os
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,14 +20,6 @@ from workloads.exits import WorkloadError
 
 STATE = "state.pt"
 CARD = "checkpoint.json"
-
-
-@dataclass(frozen=True)
-class Found:
-    """A complete checkpoint: the name of its folder, and the step that it resumes at."""
-
-    label: str
-    step: int
 
 
 class Folder:
@@ -82,21 +73,20 @@ class Folder:
                 os.fsync(written.fileno())  # else the rename may reach the disk before the content
             self.filesystem.move(unfinished, target)
 
-    def checkpoints(self) -> list[Found]:
-        """Return the complete checkpoints, oldest first."""
-        found = []
+    def checkpoints(self) -> list[str]:
+        """Return the names of the complete checkpoints, oldest first."""
+        steps: dict[str, int] = {}
         for label in self.names():
             if label.startswith(("epoch-", "step-")):
                 try:
-                    card = json.loads(self.read(f"{label}/{CARD}"))
+                    steps[label] = json.loads(self.read(f"{label}/{CARD}"))["step"]
                 except (OSError, ValueError):
                     continue
-                found.append(Found(label, card["step"]))
-        return sorted(found, key=lambda one: one.step)
+        return sorted(steps, key=lambda label: steps[label])
 
-    def load(self, found: Found) -> dict[str, Any]:
+    def load(self, label: str) -> dict[str, Any]:
         """Return a checkpoint's state, in main memory."""
-        with self.filesystem.open_input_file(f"{self.path}/{found.label}/{STATE}") as file:
+        with self.filesystem.open_input_file(f"{self.path}/{label}/{STATE}") as file:
             # weights_only: a checkpoint is data, and must not be able to run code.
             state: dict[str, Any] = torch.load(file, map_location="cpu", weights_only=True)
         return state
@@ -106,14 +96,14 @@ class Folder:
         step = state["progress"]["step"]
         self.write(f"{label}/{STATE}", state)
         self.write(f"{label}/{CARD}", json.dumps({"step": step, "written": time.time()}).encode())
-        kept = {found.label for found in self.checkpoints()[-keep:]} | {label}
+        kept = {*self.checkpoints()[-keep:], label}
         for name in self.names():
             if name.startswith(("epoch-", "step-")) and name not in kept:
                 self.filesystem.delete_dir(f"{self.path}/{name}")
 
     def discard(self, label: str) -> None:
         """Delete the rest of a checkpoint that could not be written, to free its space."""
-        if label in self.names() and label not in {found.label for found in self.checkpoints()}:
+        if label in self.names() and label not in self.checkpoints():
             self.filesystem.delete_dir(f"{self.path}/{label}")
 
 
@@ -148,7 +138,7 @@ class Writer:
             except OSError:
                 good = []
             self.error += (
-                f"the last good one is {good[-1].label}: free space or repair it, then --resume {self.run}"
+                f"the last good one is {good[-1]}: free space or repair it, then --resume {self.run}"
                 if good
                 else "there was none before it"
             )

@@ -371,7 +371,7 @@ class Run:
         what = f"the loss is {loss}" if loss - loss != 0 else "weights or the optimizer's state are NaN or infinite"
         where = f"in steps {step - steps} … {step - 1}"
         self.writer.wait()  # the last one may still be written
-        good = [found.label for found in self.folder.checkpoints()]
+        good = self.folder.checkpoints()
         rest = (
             f"the last good checkpoint is {good[-1]}: continue with --resume {self.spec.name} and other settings"
             if good
