@@ -89,14 +89,14 @@ def check(device: torch.device) -> None:
         raise WorkloadError(f"kernels=fused on {device.type}: they require CUDA GPUs; use kernels=eager")
 
 
+@torch.library.custom_op("rdma_ray::depthwise7", mutates_args=())
 def convolve(images: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
     """Convolve images [n, c, h, w] with weight [c, 1, 7, 7] and bias [c], in channels_last and the images' type.
 
     The same as `torch.nn.functional.conv2d(images, weight, bias, padding=3, groups=c)`, with fp32 sums and gradients of
     all three. torch.compile treats it as one opaque operator, without a graph break.
     """
-    result: torch.Tensor = _forward(images, weight, bias)
-    return result
+    return _launch(images, _taps(weight), bias)
 
 
 def _launch(images: torch.Tensor, taps: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
@@ -122,18 +122,7 @@ def _taps(weight: torch.Tensor) -> torch.Tensor:
     return weight.reshape(weight.shape[0], _TAPS).t().contiguous()
 
 
-@torch.library.custom_op(
-    "rdma_ray::depthwise7", mutates_args=(), schema="(Tensor images, Tensor weight, Tensor bias) -> Tensor"
-)
-def _forward(images: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
-    return _launch(images, _taps(weight), bias)
-
-
-@torch.library.custom_op(
-    "rdma_ray::depthwise7_backward",
-    mutates_args=(),
-    schema="(Tensor images, Tensor weight, Tensor gradient) -> (Tensor, Tensor, Tensor)",
-)
+@torch.library.custom_op("rdma_ray::depthwise7_backward", mutates_args=())
 def _backward(
     images: torch.Tensor, weight: torch.Tensor, gradient: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -153,7 +142,7 @@ def _backward(
     return of_images, of_weight.contiguous(), total[0, 7].to(weight.dtype, copy=True)
 
 
-@_forward.register_fake
+@convolve.register_fake
 def _(images: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:  # noqa: ARG001 (the schema's)
     return torch.empty_like(images, memory_format=torch.channels_last)
 
@@ -176,4 +165,4 @@ def _gradients(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, torch.Te
     return found
 
 
-_forward.register_autograd(_gradients, setup_context=_save)
+convolve.register_autograd(_gradients, setup_context=_save)

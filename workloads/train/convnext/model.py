@@ -53,7 +53,8 @@ class Depthwise(nn.Conv2d):
         assert self.bias is not None
         if torch.is_autocast_enabled(images.device.type):
             images = images.to(torch.get_autocast_dtype(images.device.type))
-        return depthwise.convolve(images, self.weight, self.bias)
+        convolved: torch.Tensor = depthwise.convolve(images, self.weight, self.bias)
+        return convolved
 
 
 class Block(nn.Module):
