@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.workloads.training import measured, rank
-from workloads.train.figures import MOST_POINTS, Probe, communication, curve, figures, stretches
+from workloads.train.figures import MOST_POINTS, communication, curve, figures, stretches
 from workloads.train.options import Single
 
 
@@ -94,17 +94,13 @@ def test_nothing_measured_is_no_figure_and_no_zero() -> None:
 
 
 def test_exposed_communication_by_hand() -> None:
-    probe = Probe(
-        # The first of each warms up. Medians: with 0.12 and 0.125 s, without 0.10 and 0.08 s.
-        with_s=[[9.0, 0.12, 0.11, 0.13], [9.0, 0.125, 0.125, 0.125]],
-        without_s=[[9.0, 0.10, 0.09, 0.10], [0.01, 0.08, 0.08, 0.08]],
+    # The first of each warms up. Medians: with 0.12 and 0.125 s, without 0.10 and 0.08 s.
+    found = communication(
+        [[9.0, 0.12, 0.11, 0.13], [9.0, 0.125, 0.125, 0.125]],
+        [[9.0, 0.10, 0.09, 0.10], [0.01, 0.08, 0.08, 0.08]],
     )
-    found = communication(probe)
-    assert found is not None
     assert (found.with_s, found.without_s, found.passes) == (0.125, 0.10, 3)
     assert found.exposed == pytest.approx(0.2)
-    assert communication(None) is None
-    assert communication(Probe(with_s=[[1.0]], without_s=[[1.0]])) is None
 
 
 times = st.floats(1e-4, 100)

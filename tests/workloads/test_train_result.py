@@ -15,7 +15,7 @@ from tests.workloads.training import measured, rank, record, result
 from workloads.cli import main
 from workloads.exits import Exit
 from workloads.results import Event
-from workloads.train.figures import Probe, metrics
+from workloads.train.figures import communication, metrics
 from workloads.train.plot import picture
 from workloads.train.report import TrainView, lines, show
 from workloads.train.result import SCHEMA, Record, Result
@@ -26,7 +26,7 @@ MEASURED = measured(
     batch=512,
     warm_up=2,
     flops_per_sample=92.1e9,
-    probe=Probe(with_s=[[1.0, 0.1, 0.1]] * 4, without_s=[[1.0, 0.09, 0.09]] * 4),
+    communication=communication([[1.0, 0.1, 0.1]] * 4, [[1.0, 0.09, 0.09]] * 4),
 )
 RUN = record(
     MEASURED,

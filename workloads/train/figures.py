@@ -32,18 +32,6 @@ class RankTimes:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Probe:
-    """Seconds of forward and backward passes, alternately with and without the reduction of the gradients.
-
-    By rank, then by pass; the first pass of each kind warms up. Measured after the last step, so that nothing of the
-    run depends on it.
-    """
-
-    with_s: list[list[float]]
-    without_s: list[list[float]]
-
-
-@dataclass(frozen=True, kw_only=True)
 class Measurement:
     """Measurements of the last attempt, which trained from `first_step` on.
 
@@ -58,7 +46,7 @@ class Measurement:
     warm_up: int
     losses: list[tuple[int, float]]
     flops_per_sample: float | None = None
-    probe: Probe | None = None
+    communication: Communication | None = None
     single: Single | None = None
 
     @property
@@ -126,22 +114,19 @@ def figures(measured: Measurement) -> Figures | None:
         compile_s=max(0.0, clock.compiled - clock.restored) if clock.compiled and clock.restored else None,
         warm_up_s=max(sum(rank.step_s[:warm_up]) for rank in ranks),
         peak_memory=max(memory) if memory else None,
-        communication=communication(measured.probe),
+        communication=measured.communication,
         scaling=scaling,
     )
 
 
-def communication(probe: Probe | None) -> Communication | None:
-    """Return the share of a pass that the reduction adds, by the slowest rank's medians, or None if not measured."""
-    if probe is None:
-        return None
-    # The first pass of each kind warms up (another graph, another layout of the gradients) and does not count.
-    kept = [[times[1:] for times in by_rank] for by_rank in (probe.with_s, probe.without_s)]
-    passes = min(len(times) for by_rank in kept for times in by_rank)
-    if not passes:
-        return None
-    with_s, without_s = (max(median(times) for times in by_rank) for by_rank in kept)
-    return Communication(exposed=1 - without_s / with_s, with_s=with_s, without_s=without_s, passes=passes)
+def communication(reduced: Sequence[Sequence[float]], local: Sequence[Sequence[float]]) -> Communication:
+    """Return the share of a pass that the reduction of the gradients adds, by the slowest rank's medians.
+
+    Seconds of passes with and without it, by rank. The first pass of each kind warms up (another graph, another layout
+    of the gradients) and does not count.
+    """
+    with_s, without_s = (max(median(times[1:]) for times in by_rank) for by_rank in (reduced, local))
+    return Communication(exposed=1 - without_s / with_s, with_s=with_s, without_s=without_s, passes=len(reduced[0]) - 1)
 
 
 def curve(measured: Measurement) -> Curve:

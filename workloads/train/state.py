@@ -21,8 +21,9 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from torch.utils._pytree import tree_leaves, tree_map
 
 from workloads.exits import WorkloadError
-from workloads.train.figures import Probe
+from workloads.train.figures import communication
 from workloads.train.place import Place
+from workloads.train.result import Communication
 
 VERSION = 1
 
@@ -164,10 +165,11 @@ class Timer:
         return event
 
 
-def measure(model: nn.Module, loss: Callable[[], torch.Tensor], place: Place, passes: int) -> Probe | None:
+def measure(model: nn.Module, loss: Callable[[], torch.Tensor], place: Place, passes: int) -> Communication | None:
     """Time forward and backward passes alternately with and without the reduction of the gradients, without an update.
 
-    Their difference is the exposed communication. One more pass of each kind warms up. Returns None without DDP.
+    Their difference is the exposed communication. One more pass of each kind warms up. Returns None without DDP. Call
+    it after the last step, so that nothing of the run depends on it.
     """
     parallel = next((part for part in model.modules() if isinstance(part, DistributedDataParallel)), None)
     if parallel is None:
@@ -184,7 +186,7 @@ def measure(model: nn.Module, loss: Callable[[], torch.Tensor], place: Place, pa
         times[reduced].append(time.perf_counter() - began)
     model.zero_grad(set_to_none=True)
     by_rank = place.gather(times)
-    return Probe(with_s=[of[True] for of in by_rank], without_s=[of[False] for of in by_rank])
+    return communication([of[True] for of in by_rank], [of[False] for of in by_rank])
 
 
 def seed_everything(seed: int, step: int, rank: int) -> None:

@@ -21,11 +21,11 @@ from workloads.train import journal, task
 from workloads.train.checkpoints import Folder, Writer
 from workloads.train.data.source import Batch, Share
 from workloads.train.faults import Faults
-from workloads.train.figures import Measurement, Probe, RankTimes, fields, metrics
+from workloads.train.figures import Measurement, RankTimes, fields, metrics
 from workloads.train.journal import Attempt, Journal, Span
 from workloads.train.options import REQUEST, ConvNeXtOptions, RunOptions
 from workloads.train.place import Leave, Place, Watch, in_ray_train
-from workloads.train.result import Record, Worker
+from workloads.train.result import Communication, Record, Worker
 from workloads.train.state import Timer, TrainState, measure, seed_everything
 from workloads.train.task import Task
 from workloads.train.timeline import Clock
@@ -333,7 +333,7 @@ class Run:
             warm_up=spec.warm_up,
             losses=self.progress.losses,
             flops_per_sample=self.task.flops_per_sample,
-            probe=self._probe() if spec.probe and not self.error and not self.leaving else None,
+            communication=self._probe() if spec.probe and not self.error and not self.leaving else None,
             single=spec.single if isinstance(spec, ConvNeXtOptions) else None,
         )
         last = history[-1] if history else {}
@@ -361,7 +361,7 @@ class Run:
             **fields(measured),
         )
 
-    def _probe(self) -> Probe | None:
+    def _probe(self) -> Communication | None:
         """Probe the run's first batch. The peak memory was read before."""
         share = Share(self.place.rank, self.place.world, 0, 1, self.spec.global_batch, self.spec.seed)
         batch = next(iter(self.task.data.batches(share, self.place.device)))
