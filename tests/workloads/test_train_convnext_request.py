@@ -113,7 +113,7 @@ def test_set_reaches_the_knobs_of_the_trainer() -> None:
     )
     spec = asked(epochs=3, checkpoint_every=7, max_run=2, set=knobs)
     assert (spec.steps, spec.epochs, spec.checkpoint_every, spec.keep) == (None, 3, 7, 5)
-    assert (spec.ema, spec.max_run_s, spec.probe, spec.seed, spec.look_every) == (0.99, 7200, 0, 4, 3)
+    assert (spec.ema, spec.max_run, spec.probe, spec.seed, spec.look_every) == (0.99, 2, 0, 4, 3)
     assert (spec.wait, spec.max_failures, spec.check_gradients) == (60, 1, True)
 
 

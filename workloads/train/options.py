@@ -61,11 +61,6 @@ class RunOptions(BaseModel, frozen=True, extra="forbid"):
     elastic: Hidden[bool] = Field(False, description="Set from the stack: an autoscaler may add nodes.")
     submitted: Hidden[float] = Field(0.0, description="Set at submission: seconds since 1970.")
 
-    @property
-    def max_run_s(self) -> float | None:
-        """Seconds from the submission until the nodes are reclaimed."""
-        return None if self.max_run is None else 3600 * self.max_run
-
 
 class DigitsOptions(RunOptions):
     """Options of `train digits`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import socket
 import time
@@ -112,9 +113,10 @@ class Leave:
 class Watch:
     """Watches for preemption and the time limit, at every look. Sums over ranks make all ranks agree."""
 
-    def __init__(self, place: Place, submitted: float, max_run_s: float | None, name: str) -> None:
-        self.place, self.name, self.max_run_s = place, name, max_run_s
-        self.deadline = None if max_run_s is None else submitted + max_run_s - margin(max_run_s)
+    def __init__(self, place: Place, submitted: float, max_run: float | None, name: str) -> None:
+        self.place, self.name, self.max_run = place, name, max_run
+        seconds = 3600 * (max_run or math.inf)
+        self.deadline = submitted + seconds - min(MARGIN_S, MARGIN_SHARE * seconds)
         self.polled = 0.0
 
     def flags(self) -> tuple[float, float]:
@@ -122,14 +124,13 @@ class Watch:
         if self.place.rank != 0:
             return 0.0, 0.0
         now = time.time()
-        return float(self.deadline is not None and now >= self.deadline), float(now - self.polled >= POLL_S)
+        return float(now >= self.deadline), float(now - self.polled >= POLL_S)
 
     def leave(self, time_is_up: float, poll: float) -> Leave | None:
         """Return why to end the run now, or None. All ranks pass the same sums."""
-        if time_is_up and self.max_run_s is not None:
-            hours = self.max_run_s / 3600
+        if time_is_up:
             return Leave(
-                f"the nodes' time of {hours:g} h (--max-run) is nearly over: the run stopped with a checkpoint;"
+                f"the nodes' time of {self.max_run:g} h (--max-run) is nearly over: the run stopped with a checkpoint;"
                 f" continue with --resume {self.name}",
                 preempted=False,
             )
@@ -140,8 +141,3 @@ class Watch:
                 left = "" if deadline is None else f" in {max(0.0, deadline - time.time()):.0f} s"
                 return Leave(f"the nodes of ranks {ranks} are preempted{left}", preempted=True)
         return None
-
-
-def margin(max_run_s: float) -> float:
-    """Return how long before the nodes are reclaimed a run ends."""
-    return min(MARGIN_S, MARGIN_SHARE * max_run_s)

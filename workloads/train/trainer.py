@@ -126,7 +126,7 @@ class Run:
         self.unwritten = False
         self.timer = Timer(device)
         self.writer = Writer(self.folder, spec.name, spec.keep)
-        self.watch = Watch(place, clock.submitted, spec.max_run_s, spec.name)
+        self.watch = Watch(place, clock.submitted, spec.max_run, spec.name)
         attempt = Attempt(clock.submitted, clock.worker, place.world, self.first_step, time.time())
         self.journal = Journal(folder, attempt) if place.rank == 0 else None
 
