@@ -253,7 +253,7 @@ def test_a_ray_data_task_reads_its_rows(tensors: Path) -> None:
 
 def wrong(problem: str, path: str, classes: int = 3, kind: str = "imagefolder") -> None:
     with pytest.raises(WorkloadError, match=problem):
-        source(config(kind, data_path=path, classes=classes)).epoch_steps(1)
+        source(config(kind, data_path=path, classes=classes)).order(1, 0)
 
 
 def test_missing_data_is_named(tmp_path: Path, folder: Path, tensors: Path) -> None:

@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from workloads.exits import WorkloadError
-from workloads.train.data.source import Batch, Share
+from workloads.train.data.source import Batch, Order, Share
 from workloads.train.options import RunOptions
 from workloads.train.task import Task
 
@@ -19,12 +19,12 @@ from workloads.train.task import Task
 class TinyOptions(RunOptions):
     """Options of the tiny task.
 
-    `epoch`: steps of an epoch. `missing_on`: the rank that does not find its data. `norm`: batch norm over a rank's
-    rows. `broken_at`: the step whose data rank 1 cannot read.
+    `epoch`: steps of an epoch, longer than a run by default. `missing_on`: the rank that does not find its data.
+    `norm`: batch norm over a rank's rows. `broken_at`: the step whose data rank 1 cannot read.
     """
 
     task: Literal["tiny"] = "tiny"
-    epoch: int | None = None
+    epoch: int = 10_000
     missing_on: int | None = None
     drop_out: float = 0.1
     norm: bool = True
@@ -37,10 +37,10 @@ class TinyData:
     def __init__(self, options: TinyOptions) -> None:
         self.options = options
 
-    def epoch_steps(self, batch: int) -> int | None:
+    def order(self, batch: int, seed: int) -> Order:
         if self.options.missing_on is not None and dist.get_rank() == self.options.missing_on:
             raise WorkloadError("no data set at /nowhere: name one by --data-dir")
-        return self.options.epoch if batch else None
+        return Order(self.options.epoch * batch, batch, seed)
 
     def batches(self, share: Share, device: torch.device) -> Iterator[Batch]:
         for step in range(share.first_step, share.steps):
@@ -75,18 +75,14 @@ class TinyTask(Task):
     def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
         return torch.optim.AdamW(model.parameters(), lr=1e-2)
 
-    def schedule(
-        self, optimizer: torch.optim.Optimizer, epoch_steps: int | None
-    ) -> torch.optim.lr_scheduler.LRScheduler:
-        return torch.optim.lr_scheduler.StepLR(optimizer, epoch_steps or 7, 0.9)
+    def schedule(self, optimizer: torch.optim.Optimizer, epoch_steps: int) -> torch.optim.lr_scheduler.LRScheduler:
+        return torch.optim.lr_scheduler.StepLR(optimizer, min(epoch_steps, 7), 0.9)
 
     def loss(self, model: nn.Module, batch: Batch) -> torch.Tensor:
         images, labels = batch
         return nn.functional.cross_entropy(model(images), labels)
 
     def evaluate(self, model: nn.Module, device: torch.device) -> dict[str, float]:
-        if self.options.epoch is None:
-            return {}
         images = torch.randn(64, 16, generator=torch.Generator().manual_seed(0)).to(device)
         with torch.inference_mode():
             return {"accuracy": float((model(images).argmax(1) == images[:, :10].argmax(1)).double().mean())}

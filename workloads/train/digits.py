@@ -21,12 +21,11 @@ LEARNING_RATE, DECAY, WEIGHT_DECAY = 3e-3, 0.85, 1e-2
 TEST_SHARE = 0.2
 
 
-Labeled = tuple[torch.Tensor, torch.Tensor]
-"""Images [n, 1, 8, 8] as floats 0 … 1, and labels [n] as int64."""
+def load() -> tuple[Batch, Batch]:
+    """Return training and test data, always split in the same way, with equal shares of each digit in both parts.
 
-
-def load() -> tuple[Labeled, Labeled]:
-    """Return training and test data, always split in the same way, with equal shares of each digit in both parts."""
+    Images [n, 1, 8, 8] as floats 0 … 1, and labels [n] as int64.
+    """
     from sklearn.datasets import load_digits
     from sklearn.model_selection import train_test_split
 
@@ -59,20 +58,17 @@ class ConvNet(nn.Sequential):
 class DigitsData:
     """Training images as a source: all of them in another order every epoch."""
 
-    def __init__(self, training: Labeled) -> None:
+    def __init__(self, training: Batch) -> None:
         self.images, self.labels = training
 
-    def epoch_steps(self, batch: int) -> int:
-        return self._order(batch, 0).epoch_steps
+    def order(self, batch: int, seed: int) -> Order:
+        return Order(len(self.labels), batch, seed, drop_last=False)
 
     def batches(self, share: Share, device: torch.device) -> Iterator[Batch]:
-        images, labels, order = self.images.to(device), self.labels.to(device), self._order(share.batch, share.seed)
+        images, labels, order = self.images.to(device), self.labels.to(device), self.order(share.batch, share.seed)
         for step in range(share.first_step, share.steps):
             rows = torch.from_numpy(order.rows(step)[share.rows]).to(device)
             yield images[rows], labels[rows]
-
-    def _order(self, batch: int, seed: int) -> Order:
-        return Order(len(self.labels), batch, seed, drop_last=False)
 
 
 class DigitsTask(Task):
@@ -89,10 +85,7 @@ class DigitsTask(Task):
     def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
         return torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, weight_decay=WEIGHT_DECAY)
 
-    def schedule(
-        self, optimizer: torch.optim.Optimizer, epoch_steps: int | None
-    ) -> torch.optim.lr_scheduler.LRScheduler:
-        assert epoch_steps is not None
+    def schedule(self, optimizer: torch.optim.Optimizer, epoch_steps: int) -> torch.optim.lr_scheduler.LRScheduler:
         return torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: DECAY ** (step // epoch_steps))
 
     def loss(self, model: nn.Module, batch: Batch) -> torch.Tensor:

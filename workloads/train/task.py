@@ -40,9 +40,7 @@ class Task(Protocol):
     def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
         """Return the optimizer of the bare model's parameters."""
 
-    def schedule(
-        self, optimizer: torch.optim.Optimizer, epoch_steps: int | None
-    ) -> torch.optim.lr_scheduler.LRScheduler:
+    def schedule(self, optimizer: torch.optim.Optimizer, epoch_steps: int) -> torch.optim.lr_scheduler.LRScheduler:
         """Return the schedule of the learning rate. The trainer steps it after every optimizer step."""
 
     def loss(self, model: nn.Module, batch: Batch) -> torch.Tensor:

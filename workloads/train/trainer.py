@@ -100,8 +100,10 @@ class Run:
                 " larger batch"
             )
         self.task: Task = task.load(spec)
-        self.epoch_steps = self.task.data.epoch_steps(batch)
-        self.steps = _steps(spec, self.epoch_steps)
+        self.epoch_steps = self.task.data.order(batch, spec.seed).epoch_steps
+        if spec.steps is None and spec.epochs is None:
+            raise WorkloadError("the length of the run is unknown: set --steps or --epochs")
+        self.steps = spec.steps or (spec.epochs or 0) * self.epoch_steps
 
         seed_everything(spec.seed, 0, 0)  # the same weights on every rank
         self.model = self.task.model(device)
@@ -144,7 +146,7 @@ class Run:
     def go(self) -> None:
         """Run the remaining steps, or those until something ends the run."""
         if self.place.rank == 0:
-            epochs = self.steps // self.epoch_steps if self.epoch_steps else None
+            epochs = self.steps // self.epoch_steps
             done, world = len(self.progress.history), self.place.world
             emit("plan", steps=self.steps, step=self.first_step, epochs=epochs, done=done, workers=world)
         if self.first_step < self.steps:
@@ -208,7 +210,7 @@ class Run:
 
     def _label(self, step: int) -> str | None:
         """Return the name of the checkpoint that is due after `step` steps, or None."""
-        if self.epoch_steps and step % self.epoch_steps == 0:
+        if step % self.epoch_steps == 0:
             return f"epoch-{step // self.epoch_steps:04}"
         every = self.spec.checkpoint_every
         return f"step-{step:09}" if step == self.steps or (every and step % every == 0) else None
@@ -237,7 +239,7 @@ class Run:
         if self.place.rank == 0 and time.time() - self.reported >= 1:
             self.reported = time.time()
             emit("look", step=step, steps=self.steps, loss=loss, seconds=sum(self.timer.step_s[-steps:]) / steps)
-        if self.epoch_steps and step % self.epoch_steps == 0:
+        if step % self.epoch_steps == 0:
             self._end_epoch(step)
         self.leaving = self.watch.leave(time_is_up, ask) if step < self.steps else None
         if label is None and self.leaving is not None:
@@ -249,7 +251,6 @@ class Run:
         with self.timer.pause("evaluation"):
             figures = self.task.evaluate(self.state.evaluated.eval(), self.place.device)
             self.wrapped.train()
-        assert self.epoch_steps is not None
         own = min(self.epoch_steps, step - self.first_step)
         row = {
             "epoch": step // self.epoch_steps,
@@ -338,16 +339,16 @@ class Run:
         )
         last = history[-1] if history else {}
         evaluation = {name: value for name, value in last.items() if name not in NO_EVALUATION}
-        resumed, epoch_steps = self.resumed_at, self.epoch_steps
+        resumed = self.resumed_at
         return Record(
             world=place.world,
             device=device,
             batch=spec.global_batch,
             steps=self.steps,
             step=self.progress.step,
-            epoch_steps=epoch_steps,
+            epoch_steps=self.epoch_steps,
             resumed_at=resumed,
-            resumed_from=resumed // epoch_steps if resumed is not None and epoch_steps else None,
+            resumed_from=resumed // self.epoch_steps if resumed is not None else None,
             stopped=self.leaving.reason if self.leaving else None,
             parameters=sum(parameter.numel() for parameter in self.model.parameters()),
             accuracy=evaluation.get("accuracy"),
@@ -378,12 +379,3 @@ class Run:
             else "no checkpoint was written yet: start again"
         )
         return f"{what} {where}: none of these steps is kept; a lower learning rate or a higher precision helps; {rest}"
-
-
-def _steps(spec: RunOptions, epoch_steps: int | None) -> int:
-    """Return where the run ends."""
-    if spec.steps is not None:
-        return spec.steps
-    if spec.epochs is None or epoch_steps is None:
-        raise WorkloadError("the length of the run is unknown: this data has no epochs, so set --steps")
-    return spec.epochs * epoch_steps

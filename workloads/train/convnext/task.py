@@ -77,11 +77,8 @@ class ConvNeXtTask(Task):
             return torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=decay, fused=fused)
         return torch.optim.SGD(model.parameters(), lr=rate, momentum=settings.momentum, weight_decay=decay, fused=fused)
 
-    def schedule(
-        self,
-        optimizer: torch.optim.Optimizer,
-        epoch_steps: int | None,  # noqa: ARG002 (the settings count in steps)
-    ) -> torch.optim.lr_scheduler.LRScheduler:
+    def schedule(self, optimizer: torch.optim.Optimizer, epoch_steps: int) -> torch.optim.lr_scheduler.LRScheduler:
+        del epoch_steps  # the settings count in steps
         return torch.optim.lr_scheduler.LambdaLR(optimizer, self.rate)
 
     def rate(self, step: int) -> float:

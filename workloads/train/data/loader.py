@@ -39,11 +39,11 @@ class Loaded:
         tensors = options.data == "ray" and any(Path(path).glob("*.parquet"))
         return (ParquetTensors if tensors else ImageFolder)(path, options.image, options.classes)
 
-    def epoch_steps(self, batch: int) -> int:
-        return self._order(batch, 0).epoch_steps
+    def order(self, batch: int, seed: int) -> Order:
+        return Order(len(self.items), batch, seed, shuffle=self.options.data != "fakedata")
 
     def batches(self, share: Share, device: torch.device) -> Iterator[Batch]:
-        order = self._order(share.batch, share.seed)
+        order = self.order(share.batch, share.seed)
         loader = DataLoader(
             cast("Dataset[Item]", self.items),
             batch_sampler=(order.draws(step)[share.rows].tolist() for step in range(share.first_step, share.steps)),
@@ -52,9 +52,6 @@ class Loaded:
         )
         for images, labels in loader:
             yield on_device(images, labels, device, self.options.channels_last)
-
-    def _order(self, batch: int, seed: int) -> Order:
-        return Order(len(self.items), batch, seed, shuffle=self.options.data != "fakedata")
 
 
 class Synthetic(Loaded):
@@ -93,7 +90,7 @@ class RayData(Loaded):
     def batches(self, share: Share, device: torch.device) -> Iterator[Batch]:
         import ray.data
 
-        order = self._order(share.batch, share.seed)
+        order = self.order(share.batch, share.seed)
         context = ray.data.DataContext.get_current()
         context.execution_options.preserve_order = True
         context.enable_progress_bars = False

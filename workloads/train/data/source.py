@@ -80,8 +80,8 @@ class Share:
 class Source(Protocol):
     """Data of a run. Every rank has its own."""
 
-    def epoch_steps(self, batch: int) -> int | None:
-        """Return the steps of one pass over the data with this global batch, or None if the data has no end.
+    def order(self, batch: int, seed: int) -> Order:
+        """Return the order of the data in global batches of this size.
 
         Called before anything else: WorkloadError if the data is missing or differs from the options.
         """
