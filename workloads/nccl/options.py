@@ -16,14 +16,10 @@ from workloads.nccl.bandwidth import BUSBW_FACTORS, REDUCTIONS
 from workloads.nccl.point_patterns import Limits, choose
 from workloads.nccl.presets import DEFAULT, PRESETS, Algorithm, DataType, Mode, Preset, PresetName, environment
 from workloads.nccl.sizes import parse_size, sweep
-from workloads.options import option
+from workloads.options import Hidden, option
 
 if TYPE_CHECKING:
     from infra.outputs import Outputs
-
-
-INTERNAL = option(parse=False)
-"""Field that `resolve` sets, not the command line."""
 
 
 class GangOptions(BaseModel):
@@ -42,12 +38,12 @@ class GangOptions(BaseModel):
     inject_fault: Annotated[str | None, option(show=False)] = Field(
         None, description="Inject a fault: corrupt:RANK, stale:RANK or hang:RANK."
     )
-    environment: Annotated[dict[str, str], INTERNAL] = {}
+    environment: Hidden[dict[str, str]] = {}
     """Variables of the ranks' processes from their start."""
-    use_gpu: Annotated[bool, INTERNAL] = False
-    elastic: Annotated[bool, INTERNAL] = False
+    use_gpu: Hidden[bool] = False
+    elastic: Hidden[bool] = False
     """Whether an autoscaler may add nodes, so that a request that does not fit yet is not an error."""
-    logs: Annotated[bool, INTERNAL] = False
+    logs: Hidden[bool] = False
     """Whether the ranks send NCCL's own logs."""
 
     @property
@@ -131,13 +127,13 @@ class BenchOptions(GangOptions):
         [], description="Variable for NCCL or gloo on every rank; repeatable."
     )
     no_floor: bool = Field(False, description="Do not require a published bandwidth; all other checks apply.")
-    sizes: Annotated[list[int], INTERNAL] = []
+    sizes: Hidden[list[int]] = []
     """Bytes."""
-    target: Annotated[str | None, INTERNAL] = None
-    machine: Annotated[str | None, INTERNAL] = None
-    limits: Annotated[Limits | None, INTERNAL] = None
+    target: Hidden[str | None] = None
+    machine: Hidden[str | None] = None
+    limits: Hidden[Limits | None] = None
     """Limits of the machine's links; None if unknown."""
-    left_out: Annotated[list[str], INTERNAL] = []
+    left_out: Hidden[list[str]] = []
     """Rows that `--op all` cannot include."""
 
     @field_validator("limits", mode="before")
@@ -212,7 +208,7 @@ class BenchOptions(GangOptions):
 class MultiGpuOptions(GangOptions):
     """One multi-GPU check: a worker per node with `devices` tensors, on a GPU each or all on the CPU."""
 
-    per_node: Annotated[int, INTERNAL] = 1
+    per_node: Hidden[int] = 1
     nodes: int = Field(2, ge=1, description="Nodes, with a worker on each.")
     devices: int | None = Field(
         None, ge=1, description="Tensors per worker. [default: one per GPU of a node, 8 without GPUs]"

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import Field
 
 from workloads.exits import WorkloadError
-from workloads.nccl.options import INTERNAL, GangOptions
+from workloads.nccl.options import GangOptions
 from workloads.nccl.sizes import parse_size
-from workloads.options import option
+from workloads.options import Hidden, option
 
 if TYPE_CHECKING:
     from infra.outputs import Outputs
@@ -50,7 +50,7 @@ class HuntOptions(GangOptions):
     inject_fault: Annotated[str | None, option(show=False)] = Field(
         None, description="Inject a fault: slow-node:1, slow-rail:1.0, hang-node:1 and more."
     )
-    target: Annotated[str, INTERNAL] = ""
+    target: Hidden[str] = ""
 
     def resolve(self, outputs: Outputs) -> HuntOptions:
         """Return the complete options for this stack. WorkloadError names an option that does not fit."""
