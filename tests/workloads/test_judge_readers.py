@@ -21,7 +21,7 @@ from tests.workloads.test_judge import text
 from workloads.exits import Exit, WorkloadError
 from workloads.nccl.judge import reading
 from workloads.nccl.judge.expectation import Expectation, ceiling, floor_of, line_rate
-from workloads.nccl.judge.measurement import Figures, Measurement, UnreadableError
+from workloads.nccl.judge.measurement import Figures, Measurement
 from workloads.nccl.judge.reading import measurement_of, measurement_of_texts
 from workloads.nccl.judge.verdict import ORDER, deciding, judge, judge_texts, verdict_of
 from workloads.nccl.result import Finding, Result
@@ -78,7 +78,7 @@ def test_json_report_equals_table() -> None:
 )
 def test_invalid_json_report_is_unreadable(change: dict[str, Any], message: str) -> None:
     document = json.loads(text("efa-good.json"))
-    with pytest.raises(UnreadableError, match=message):
+    with pytest.raises(WorkloadError, match=message):
         measurement_of(json.dumps(document | change))
 
 

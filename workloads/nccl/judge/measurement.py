@@ -5,16 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from workloads.exits import WorkloadError
 from workloads.nccl.evidence.facts import LogFacts
 from workloads.nccl.result import Finding
 from workloads.nccl.sizes import format_size
 
 Form = Literal["rdma-ray", "nccl-tests", "unreadable", "none"]
-
-
-class UnreadableError(WorkloadError):
-    """The file holds no readable measurement; the message is the reason."""
 
 
 @dataclass(frozen=True)

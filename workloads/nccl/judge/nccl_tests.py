@@ -14,7 +14,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from workloads.nccl.judge.measurement import Figures, MeasuredRow, Measurement, Member, Run, UnreadableError
+from workloads.exits import WorkloadError
+from workloads.nccl.judge.measurement import Figures, MeasuredRow, Measurement, Member, Run
 
 _UNCHANGED = "all_reduce all_gather reduce_scatter broadcast reduce gather scatter sendrecv alltoallv hypercube"
 OPERATIONS = {"alltoall": "all_to_all"} | {name: name for name in _UNCHANGED.split()}
@@ -84,7 +85,7 @@ def is_text(text: str) -> bool:
 
 
 def read(text: str, op: str | None = None) -> Measurement:
-    """Read the text output; `op` applies if it names no operation. UnreadableError for a table with unknown columns."""
+    """Read the text output; `op` applies if it names no operation. WorkloadError for a table with unknown columns."""
     reader = _Reader(op or UNNAMED)
     for line in clean(text):
         reader.line(line)
@@ -150,9 +151,9 @@ class _Reader:
 def _names(text: str) -> list[str]:
     names = text.split()
     if names.count("busbw") not in (1, 2) or names.count("algbw") != names.count("busbw"):
-        raise UnreadableError(f"the table's header has columns that nccl-tests does not write: {text.strip()[:200]}")
+        raise WorkloadError(f"the table's header has columns that nccl-tests does not write: {text.strip()[:200]}")
     if "cputime" in names:
-        raise UnreadableError("the time column is CPU time (nccl-tests -C): measure without -C")
+        raise WorkloadError("the time column is CPU time (nccl-tests -C): measure without -C")
     return names
 
 
@@ -198,11 +199,11 @@ def is_report(document: Mapping[str, Any]) -> bool:
 
 
 def read_report(document: Mapping[str, Any], op: str | None = None) -> Measurement:
-    """Read the JSON report; `op` applies if it names no operation. UnreadableError for a missing or mistyped key."""
+    """Read the JSON report; `op` applies if it names no operation. WorkloadError for a missing or mistyped key."""
     try:
         return Measurement("nccl-tests", (_reported(document, op),), errors=tuple(document.get("errors") or ()))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise UnreadableError(
+        raise WorkloadError(
             f"nccl-tests' JSON has another form than its version 1: {type(error).__name__} {error}"
         ) from error
 
@@ -236,5 +237,5 @@ def _column(row: Mapping[str, Any], name: str) -> Figures | None:
     if (column := row.get(name)) is None:
         return None
     if "cpu_time" in column:
-        raise UnreadableError("the time is CPU time (nccl-tests -C): measure without -C")
+        raise WorkloadError("the time is CPU time (nccl-tests -C): measure without -C")
     return _figures(column["time"], column["alg_bw"], column["bus_bw"], wrong=column["nwrong"])

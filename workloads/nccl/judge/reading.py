@@ -15,7 +15,7 @@ from workloads.nccl.evidence.facts import merge
 from workloads.nccl.evidence.log_reader import parse_log
 from workloads.nccl.evidence.problems import failure, node_problems, remark
 from workloads.nccl.judge import nccl_tests
-from workloads.nccl.judge.measurement import Figures, MeasuredRow, Measurement, Member, Run, UnreadableError
+from workloads.nccl.judge.measurement import Figures, MeasuredRow, Measurement, Member, Run
 from workloads.nccl.judge.nccl_tests import ERROR, HANG, first_lines
 from workloads.nccl.limits import OP as POINT_TO_POINT
 from workloads.nccl.limits import violations
@@ -47,28 +47,28 @@ def _bytes(path: Path) -> bytes:
 
 
 def measurement_of(text: str, op: str | None = None, limits: Limits | None = None) -> Measurement:
-    """Return the measurement in a results file. Raises `UnreadableError` for an empty, damaged or unknown file.
+    """Return the measurement in a results file. Raises `WorkloadError` for an empty, damaged or unknown file.
 
     `op` applies to a table that names no operation, `limits` to the point-to-point rows of this program's results.
     """
     if not text.strip():
-        raise UnreadableError("it is empty")
+        raise WorkloadError("it is empty")
     if text.lstrip().startswith("{"):
         try:
             document: dict[str, Any] = json.loads(text)
         except json.JSONDecodeError as error:
-            raise UnreadableError(f"it is truncated or damaged JSON, line {error.lineno}: {error.msg}") from error
+            raise WorkloadError(f"it is truncated or damaged JSON, line {error.lineno}: {error.msg}") from error
         if str(document.get("schema", "")).startswith("rdma-ray/nccl/"):
             return measurement_of_result(Result.of(document, "it"), limits)
         if nccl_tests.is_report(document):
             return nccl_tests.read_report(document, op)
-        raise UnreadableError("it is JSON, and neither this program's result nor nccl-tests' report")
+        raise WorkloadError("it is JSON, and neither this program's result nor nccl-tests' report")
     if not nccl_tests.is_text(text):
         # A run that ended before its first line may still show why.
         if hang := first_lines(HANG, text):
             return replace(NOTHING, form="nccl-tests", hang=hang)
         first_error = "".join(f": {line}" for line in first_lines(ERROR, text)[:1])
-        raise UnreadableError(f"it holds neither output of nccl-tests nor JSON{first_error}")
+        raise WorkloadError(f"it holds neither output of nccl-tests nor JSON{first_error}")
     facts = parse_log(text)
     return replace(nccl_tests.read(text, op), facts=facts if facts.lines else None)
 
