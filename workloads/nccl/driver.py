@@ -34,7 +34,7 @@ ONE_HOST = "all ranks on one host: a functional proof, not a fabric measurement"
 def main(text: str) -> int:
     """Run the benchmark with these options, and return the process's exit code."""
     options = BenchOptions.from_json(text)
-    gang = Gang(options, emit)
+    gang = Gang(options)
 
     def measure(found: dict[str, Any]) -> tuple[Exit, str]:
         rows: list[Row] = found.setdefault("rows", [])

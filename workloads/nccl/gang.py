@@ -20,6 +20,7 @@ from workloads.nccl.options import GangOptions, parse_fault
 from workloads.nccl.placement import GangRequest, wait_for_nodes
 from workloads.nccl.rank import Rank
 from workloads.nccl.result import Member
+from workloads.results import emit
 
 EXTRA_PATIENCE_S = 30
 """Seconds that a rank waits longer than the driver, so that the driver times out first and names the silent ranks."""
@@ -31,10 +32,8 @@ class Gang:
     actor: ClassVar[type[Rank]] = Rank
     collects_evidence: ClassVar[bool] = True
 
-    def __init__(self, options: GangOptions, on_event: Callable[..., None]) -> None:
-        """`on_event` receives each phase and what the gang waits for; see events.emit."""
+    def __init__(self, options: GangOptions) -> None:
         self.options = options
-        self.on_event = on_event
         self.nodes, self.per_node = options.world
         self.actors: list[Any] = []  # by rank once placed
         self.members: list[Member] = []  # by rank
@@ -58,7 +57,7 @@ class Gang:
     ) -> None:
         # An interrupt must end immediately.
         if self.collects_evidence and self.members and (kind is None or issubclass(kind, Exception)):
-            self.evidence = gather(self.actors, self.options.logs, self.on_event)
+            self.evidence = gather(self.actors, self.options.logs, emit)
         for actor in self.actors:
             ray.kill(actor)
         if self.group is not None:
@@ -85,7 +84,7 @@ class Gang:
 
     def _phase(self, name: str, step: Callable[[], None]) -> None:
         began = time.monotonic()
-        self.on_event("phase", name=name)
+        emit("phase", name=name)
         step()
         self.seconds[name] = round(time.monotonic() - began, 3)
 
@@ -94,7 +93,7 @@ class Gang:
         slots = self.options.gpus_per_rank if self.options.use_gpu else 1
         request = GangRequest(self.nodes, "GPU" if self.options.use_gpu else "CPU", float(self.per_node * slots))
         self.group = placement_group([{request.kind: request.amount}] * request.nodes, strategy="STRICT_SPREAD")
-        wait_for_nodes(self.group, request, self.options.wait_s, self.options.elastic, self.on_event)
+        wait_for_nodes(self.group, request, self.options.wait_s, self.options.elastic)
 
     def _start(self) -> None:
         self.bundles = [bundle for bundle in range(self.nodes) for _ in range(self.per_node)]

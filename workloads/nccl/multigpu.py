@@ -11,7 +11,7 @@ from __future__ import annotations
 import importlib
 import secrets
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, ClassVar
 
@@ -98,8 +98,8 @@ class DeviceGang(Gang):
 
     actor: ClassVar[type[Rank]] = DeviceRank
 
-    def __init__(self, options: MultiGpuOptions, on_event: Callable[..., None]) -> None:
-        super().__init__(options, on_event)
+    def __init__(self, options: MultiGpuOptions) -> None:
+        super().__init__(options)
         self.devices, self.backend = options.gpus_per_rank, str(options.backend)
         self.notice: str | None = None
         self.no_nccl: list[str | None] = []
@@ -168,7 +168,7 @@ def judge(options: MultiGpuOptions, workers: Sequence[Worker], backend: str) -> 
 def main(text: str) -> int:
     """Run the check with these options, and return the process's exit code."""
     options = MultiGpuOptions.from_json(text)
-    gang = DeviceGang(options, emit)
+    gang = DeviceGang(options)
 
     def measure(found: dict[str, Any]) -> tuple[Exit, str]:
         workers: list[Worker] = found.setdefault("workers", [])

@@ -14,6 +14,7 @@ import ray
 from ray.util.placement_group import PlacementGroup, placement_group_table
 
 from workloads.exits import WorkloadError
+from workloads.results import emit
 
 REQUEST_LESS = "request less with --nodes and --per-node, or free what holds them: rdma-ray list"
 FIRST_REPORT_S, NEXT_REPORT_S = 2, 15
@@ -118,9 +119,7 @@ def too_late(request: GangRequest, seen: Scheduling, wait_s: float, state: str) 
     )
 
 
-def wait_for_nodes(
-    group: PlacementGroup, request: GangRequest, wait_s: float, elastic: bool, on_event: Callable[..., None]
-) -> None:
+def wait_for_nodes(group: PlacementGroup, request: GangRequest, wait_s: float, elastic: bool) -> None:
     """Wait until the group has its nodes, and report periodically what is missing.
 
     WorkloadError if the group can never be placed, or was not placed within `wait_s` seconds.
@@ -136,7 +135,7 @@ def wait_for_nodes(
         if waited >= wait_s:
             state = placement_group_table(group)["stats"]["scheduling_state"]
             raise WorkloadError(too_late(request, seen, wait_s, state))
-        on_event("waiting", text=waiting(request, seen), seconds=round(waited))
+        emit("waiting", text=waiting(request, seen), seconds=round(waited))
         pause = min(NEXT_REPORT_S, wait_s - waited)
 
 

@@ -149,7 +149,7 @@ class HuntGang(Gang):
     def answer(self, tests: Round) -> list[Answer]:
         """Run a round, and return one answer per test. A failed test is an answer, not an error."""
         stages = sorted({test.stage for test in tests})
-        self.on_event("round", stages=stages, kind_of=tests[0].kind, tests=len(tests), units=tests[0].units)
+        emit("round", stages=stages, kind_of=tests[0].kind, tests=len(tests), units=tests[0].units)
         running = [Running(test, self._ranks(test)) for test in tests]
         calls = self._launch(running)
         deadline = time.monotonic() + self.options.timeout_s + EXTRA_S
@@ -236,7 +236,7 @@ class HuntGang(Gang):
 def main(text: str) -> int:
     """Run the hunt with these options, and return the process's exit code."""
     options = HuntOptions.from_json(text)
-    gang = HuntGang(options, emit)
+    gang = HuntGang(options)
 
     def measure(found: dict[str, Any]) -> tuple[Exit, str]:
         with gang:
