@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from workloads.nccl import pattern
+from workloads.nccl.bandwidth import REDUCTIONS
 from workloads.nccl.operations import COLLECTIVES, DTYPES, Kind, Operation, Place
 from workloads.nccl.pattern import EXACT_BITS, ReductionPattern, count_wrong, flip, moved, spoil, zeros
 
@@ -166,14 +167,14 @@ def gang(kind: Kind, world: int, per_node: int, dtype: torch.dtype, size: int = 
 
 @pytest.mark.parametrize(
     ("kind", "dtype"),
-    [(k, d) for k in COLLECTIVES.values() for d in DTYPES.values() if d.is_floating_point or not k.adds],
+    [(k, d) for k in COLLECTIVES.values() for d in DTYPES.values() if d.is_floating_point or k.op not in REDUCTIONS],
 )
 def test_received_data_is_wrong_before_the_run(kind: Kind, dtype: torch.dtype) -> None:
     for rank in gang(kind, 4, 2, dtype):
         expected = sum(buffer.numel() for buffer, _ in rank.checks())
         if kind.op == "broadcast" and rank.place.rank == 0:
             assert rank.wrong() == 0  # the root has its own data
-        elif kind.adds and kind.op != "reduce_scatter" and expected:
+        elif kind.op in REDUCTIONS and kind.op != "reduce_scatter" and expected:
             assert rank.wrong() > 0.7 * expected  # in place: what is there is this rank's own share
         else:
             assert rank.wrong() == expected

@@ -72,11 +72,6 @@ class Kind:
     measured: Variant | None = None
 
     @property
-    def adds(self) -> bool:
-        """Whether the result is a sum, which uint8 cannot hold."""
-        return self.op in REDUCTIONS
-
-    @property
     def variant(self) -> str | None:
         return self.measured.name if self.measured else None
 
@@ -98,7 +93,7 @@ class Operation:
         self.received = self.sent if kind.in_place else self._empty(len(self.sources))
         self.outgoing = list(zip(self.sent.view(-1, self.count).unbind(), self.destinations, strict=False))
         self.incoming = list(zip(self.received.view(-1, self.count).unbind(), self.sources, strict=False))
-        self.sums = ReductionPattern(place.world, dtype, device) if kind.adds else None
+        self.sums = ReductionPattern(place.world, dtype, device) if kind.op in REDUCTIONS else None
         self.salt = 0
 
     def run(self) -> None:
