@@ -15,6 +15,7 @@ from infra.catalog.baselines import Baseline
 from infra.catalog.machines import Machine
 from tests.workloads.corpus.build import FOLDER, files
 from tests.workloads.corpus.cases import CASES, Case
+from workloads.client.stack import limits_of
 from workloads.exits import Exit
 from workloads.nccl.bandwidth import algbw
 from workloads.nccl.judge import checks, verdict
@@ -39,7 +40,7 @@ def text(name: str) -> str:
 def measurement(case: Case) -> Measurement:
     results = None if case.results is None else text(case.results)
     op = case.ops[0] if len(case.ops) == 1 else None
-    return measurement_of_texts(results, [text(name) for name in case.logs], op, expectation(case).limits)
+    return measurement_of_texts(results, [text(name) for name in case.logs], op, limits_of(case.machine))
 
 
 def judged(case: Case) -> Verdict:

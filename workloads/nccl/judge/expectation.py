@@ -22,14 +22,12 @@ from pydantic import BaseModel, Field, model_validator
 
 from infra.catalog.baselines import Baseline
 from infra.catalog.machines import CATALOG, Machine
-from workloads.client.stack import limits_of
 from workloads.exits import WorkloadError
 from workloads.nccl.bandwidth import BUSBW_FACTORS, busbw
 from workloads.nccl.evidence.facts import LogFacts
 from workloads.nccl.judge.measurement import Figures, MeasuredRow, Run
 from workloads.nccl.limits import OP as POINT_TO_POINT
 from workloads.nccl.limits import TOLERANCE as TOLERANCE
-from workloads.nccl.point_patterns import Limits
 from workloads.nccl.result import Comparison
 from workloads.options import option
 
@@ -80,11 +78,6 @@ class Expectation(BaseModel, frozen=True, extra="forbid"):
     @property
     def ranks(self) -> int:
         return self.nodes * self.row.gpus
-
-    @property
-    def limits(self) -> Limits | None:
-        """Limits of the links between single ranks."""
-        return limits_of(self.machine)
 
     def includes(self, op: str) -> bool:
         """Return whether `op` is judged."""

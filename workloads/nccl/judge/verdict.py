@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from workloads.client.stack import limits_of
 from workloads.exits import Exit
 from workloads.nccl.evidence.problems import failure
 from workloads.nccl.judge import checks
@@ -80,7 +81,7 @@ def judge(measurement: Measurement, expected: Expectation) -> Verdict:
 def judge_texts(results: str | None, logs: Sequence[str], expected: Expectation) -> Verdict:
     """Judge the text of a results file and of logs. Logs without results can fail, but not pass."""
     op = expected.ops[0] if len(expected.ops) == 1 else None
-    return judge(measurement_of_texts(results, logs, op, expected.limits), expected)
+    return judge(measurement_of_texts(results, logs, op, limits_of(expected.machine)), expected)
 
 
 def verdict_of(result: Result, machine: str | None, no_floor: bool = False) -> Verdict:
@@ -92,7 +93,7 @@ def verdict_of(result: Result, machine: str | None, no_floor: bool = False) -> V
     """
     if machine is not None and result.world is not None:
         expected = Expectation(machine=machine, nodes=result.world.nodes, no_floor=no_floor)
-        return judge(measurement_of_result(result, expected.limits), expected)
+        return judge(measurement_of_result(result, limits_of(machine)), expected)
     code, reason, findings = result.exit_code, result.reason, []
     if not code and result.proves == "fabric" and not no_floor:
         code = Exit.BELOW
