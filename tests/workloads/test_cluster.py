@@ -231,7 +231,7 @@ def wait_until_free(cluster: Cluster) -> None:
     api = Api(cluster.outputs.ray.jobs, cluster.outputs.ray.token, "test")
     deadline = time.monotonic() + 150
     while True:
-        actors = api.get("/api/v0/actors")["data"]["result"]["result"]
+        actors = api.call("/api/v0/actors")["data"]["result"]["result"]
         alive = [actor for actor in actors if actor["class_name"] == "Rank" and actor["state"] != "DEAD"]
         if not alive:
             return

@@ -1,4 +1,7 @@
-"""Ray's REST interface (the dashboard's port), with the token. Submissions go through Ray's own client: see run.py."""
+"""Ray's REST interface (the dashboard's port) with the token, and following a job over a connection that may drop.
+
+Submissions go through Ray's own client: see run.py.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import json
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,9 +17,12 @@ from pydantic import SecretStr
 
 from infra.outputs import Outputs
 from workloads.client.stack import unanswered
-from workloads.exits import WorkloadError
+from workloads.exits import Exit, WorkloadError
 
 TERMINAL = frozenset({"SUCCEEDED", "FAILED", "STOPPED"})
+# Limit on traffic: a long log (NCCL_DEBUG=INFO on many ranks) is polled less often.
+BYTES_PER_SECOND = 2e6
+SHORTEST_PAUSE_S = 0.5
 
 
 class UnreachableError(WorkloadError):
@@ -81,23 +88,20 @@ class Api:
     def headers(self) -> dict[str, str]:
         return {"Authorization": f"Bearer {self.token.get_secret_value()}"}
 
-    def get(self, path: str) -> Any:
-        return self._call("GET", path)
-
     def job(self, job_id: str) -> Job:
-        return Job.of(self.get(f"/api/jobs/{job_id}"))
+        return Job.of(self.call(f"/api/jobs/{job_id}"))
 
     def jobs(self) -> list[Job]:
         """Return all jobs that the cluster knows, newest first."""
-        return sorted(map(Job.of, self.get("/api/jobs/")), key=lambda job: job.started or 0, reverse=True)
+        return sorted(map(Job.of, self.call("/api/jobs/")), key=lambda job: job.started or 0, reverse=True)
 
     def logs(self, job_id: str) -> str:
         """Return the whole log so far; empty before the driver has started."""
-        return str(self.get(f"/api/jobs/{job_id}/logs").get("logs") or "")
+        return str(self.call(f"/api/jobs/{job_id}/logs").get("logs") or "")
 
     def stop(self, job_id: str, timeout_s: float = 60) -> Job:
         """Stop a job, wait for its end, and return it. WorkloadError after `timeout_s`."""
-        self._call("POST", f"/api/jobs/{job_id}/stop")
+        self.call(f"/api/jobs/{job_id}/stop", method="POST")
         deadline = time.monotonic() + timeout_s
         while not (job := self.job(job_id)).terminal:
             if time.monotonic() > deadline:
@@ -107,13 +111,14 @@ class Api:
 
     def nodes(self) -> list[dict[str, Any]]:
         """Return all known nodes: node_id, node_ip, state (ALIVE or DEAD), resources_total, is_head_node."""
-        answer = self.get("/api/v0/nodes?detail=1&limit=10000")
+        answer = self.call("/api/v0/nodes?detail=1&limit=10000")
         return list(answer["data"]["result"]["result"])
 
     def version(self) -> str:
-        return str(self.get("/api/version")["ray_version"])
+        return str(self.call("/api/version")["ray_version"])
 
-    def _call(self, method: str, path: str) -> Any:
+    def call(self, path: str, method: str = "GET") -> Any:
+        """Return the answer's JSON."""
         request = urllib.request.Request(self.address + path, method=method, headers=self.headers)
         try:
             with _opener.open(request, timeout=self.timeout_s) as answer:
@@ -140,3 +145,59 @@ class Api:
 
 # No proxy: the address is a loopback port or a private network's, and a token must not pass a proxy.
 _opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+
+def follow(
+    api: Api,
+    job_id: str,
+    on_line: Callable[[str], None],
+    *,
+    patience_s: float = 120,
+    sleep: Callable[[float], None] = time.sleep,
+    clock: Callable[[], float] = time.monotonic,
+) -> Job:
+    """Pass every line of the job's log to `on_line`, once and in order, until the job is over, and return the job.
+
+    Ray's own tail ends without an error when the connection drops (ray#51601, #57002, #60665), and a new one starts
+    over. This polls the whole log, which only grows. Lines have no line end. A last line without one is passed when
+    the job is over. UnreachableError if the connection is lost for `patience_s` seconds: the job may still be running.
+    """
+    seen = 0
+    pending = ""
+    last_answer = clock()
+    while True:
+        try:
+            # Status first: the log of a finished job is complete.
+            job = api.job(job_id)
+            text = api.logs(job_id)
+        except UnreachableError as error:
+            if clock() - last_answer > patience_s:
+                raise UnreachableError(
+                    f"lost the cluster for {patience_s:.0f} s while following job {job_id}, which may still be"
+                    f" running: {error}\nwhen it answers again: rdma-ray logs {job_id}"
+                ) from error
+            sleep(SHORTEST_PAUSE_S)
+            continue
+        last_answer = clock()
+        # A restarting agent returns an empty log, which adds nothing.
+        pending += text[seen:]
+        seen = max(seen, len(text))
+        *lines, pending = pending.split("\n")
+        for line in lines:
+            on_line(line)
+        if job.terminal:
+            if pending:
+                on_line(pending)
+            return job
+        sleep(max(SHORTEST_PAUSE_S, len(text) / BYTES_PER_SECOND))
+
+
+def exit_code(job: Job) -> int:
+    """Return the exit code of a finished job: its driver's, if there is one."""
+    if job.status == "SUCCEEDED":
+        return Exit.OK
+    if job.status == "STOPPED":
+        return Exit.STOPPED
+    if not job.exit_code:
+        return Exit.ERROR  # FAILED without the driver's code: it never started, or its node died
+    return job.exit_code if job.exit_code > 0 else 128 - job.exit_code

@@ -18,8 +18,7 @@ from typing import Any
 from rich.console import Console
 
 from infra.outputs import Outputs
-from workloads.client.api import Api, Job
-from workloads.client.follow import exit_code, follow
+from workloads.client.api import Api, Job, exit_code, follow
 from workloads.client.stack import refuse_jobs
 from workloads.client.view import View, present
 from workloads.exits import Exit, WorkloadError, last_line
