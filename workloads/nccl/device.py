@@ -60,12 +60,7 @@ class Cpu:
 
     def time(self, run: Call, iterations: int) -> Timing:
         """Time runs back to back."""
-        marks = [time.perf_counter()]
-        for _ in range(iterations):
-            run()
-            marks.append(time.perf_counter())
-        total = marks[-1] - marks[0]
-        return Timing(total, [b - a for a, b in pairwise(marks)], wall=total)
+        return self.time_apart(run, iterations, lambda: None)
 
     def time_apart(self, run: Call, iterations: int, barrier: Call) -> Timing:
         """Time each run after an untimed barrier."""
