@@ -31,7 +31,7 @@ from tools.process import INTERRUPTED, SIGNALS, Child
 from tools.recovery import Place, UnclearError, mend_state_folder, settle
 from workloads.nccl.report import largest
 from workloads.nccl.result import Result
-from workloads.nccl.sizes import format_size
+from workloads.nccl.units import format_size
 
 ROOT = Path(__file__).resolve().parents[1]
 PULUMI = str(ROOT / "bin" / "pulumi")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from workloads.nccl.bandwidth import REDUCTIONS
 from workloads.nccl.device import Cpu
 from workloads.nccl.loop import FaultyRun, Loop, Measurement
 from workloads.nccl.operations import COLLECTIVES, DTYPES, Operation, Place
 from workloads.nccl.options import Fault
 from workloads.nccl.presets import Mode
+from workloads.nccl.units import REDUCTIONS
 
 RANKS, PER_NODE, SIZE = 4, 2, 256
 WARMUP, CHECK, ITERATIONS = 1, 1, 2

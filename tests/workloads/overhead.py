@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from tests.workloads.gloo_ranks import on_ranks
-from workloads.nccl.sizes import format_size, parse_size
+from workloads.nccl.units import format_size, parse_size
 from workloads.results import percentile
 
 SIZES = ("1M", "4M", "16M")

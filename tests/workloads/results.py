@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from infra.catalog.pins import RAY
-from workloads.nccl.bandwidth import algbw
 from workloads.nccl.evidence.facts import Channel, Counter, Evidence, LogFacts, RankEvidence
 from workloads.nccl.presets import Mode
 from workloads.nccl.result import (
@@ -22,6 +21,7 @@ from workloads.nccl.result import (
     Verdict,
     World,
 )
+from workloads.nccl.units import algbw
 
 STARTED = 1795273067.0  # 2026-11-21 14:57:47 UTC
 SWEEP = [2**exponent for exponent in range(10, 34)]

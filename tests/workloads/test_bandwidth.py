@@ -6,10 +6,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workloads.nccl.bandwidth import BUSBW_FACTORS, HIERARCHICAL, REDUCTIONS, algbw, busbw, nic_bandwidth
 from workloads.nccl.operations import COLLECTIVES
 from workloads.nccl.result import Iterations
-from workloads.nccl.sizes import format_size, parse_size, sweep
+from workloads.nccl.units import (
+    BUSBW_FACTORS,
+    HIERARCHICAL,
+    REDUCTIONS,
+    algbw,
+    busbw,
+    format_size,
+    nic_bandwidth,
+    parse_size,
+    sweep,
+)
 from workloads.results import percentile
 
 

@@ -16,9 +16,9 @@ from workloads.client.api import Api
 from workloads.client.run import attend, new_id, submit
 from workloads.client.view import View
 from workloads.exits import Exit
-from workloads.nccl.bandwidth import BUSBW_FACTORS, REDUCTIONS
 from workloads.nccl.operations import COLLECTIVES
 from workloads.nccl.result import Result, World
+from workloads.nccl.units import BUSBW_FACTORS, REDUCTIONS
 
 RANKS = 4
 

@@ -10,12 +10,12 @@ import torch
 import torch.distributed as dist
 from torch.distributed import HashStore  # type: ignore[attr-defined]  # public, yet not among its typed exports
 
-from workloads.nccl.bandwidth import REDUCTIONS
 from workloads.nccl.device import Cuda
 from workloads.nccl.loop import Loop, Measurement
 from workloads.nccl.operations import COLLECTIVES, DTYPES, Operation, Place
 from workloads.nccl.options import Fault
 from workloads.nccl.presets import Mode
+from workloads.nccl.units import REDUCTIONS
 
 pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="this machine has no GPU"),

@@ -17,13 +17,13 @@ from tests.workloads.corpus.build import FOLDER, files
 from tests.workloads.corpus.cases import CASES, Case
 from workloads.client.stack import limits_of
 from workloads.exits import Exit
-from workloads.nccl.bandwidth import algbw
 from workloads.nccl.judge import checks, verdict
 from workloads.nccl.judge import expectation as rules
 from workloads.nccl.judge.expectation import Expectation
 from workloads.nccl.judge.measurement import MeasuredRow, Measurement
 from workloads.nccl.judge.reading import measurement_of_texts
 from workloads.nccl.result import Finding, Verdict
+from workloads.nccl.units import algbw
 
 
 def expectation(case: Case) -> Expectation:

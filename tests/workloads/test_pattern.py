@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from workloads.nccl import pattern
-from workloads.nccl.bandwidth import REDUCTIONS
 from workloads.nccl.operations import COLLECTIVES, DTYPES, Kind, Operation, Place
 from workloads.nccl.pattern import EXACT_BITS, ReductionPattern, count_wrong, flip, moved, spoil, zeros
+from workloads.nccl.units import REDUCTIONS
 
 CPU = torch.device("cpu")
 dtypes = st.sampled_from([dtype for dtype in DTYPES.values() if dtype.is_floating_point])  # those that hold sums

@@ -17,7 +17,6 @@ import ray
 from ray.exceptions import RayActorError, RayTaskError
 
 from workloads.exits import Exit, WorkloadError, last_line
-from workloads.nccl.bandwidth import REDUCTIONS, algbw, busbw, nic_bandwidth
 from workloads.nccl.gang import Gang
 from workloads.nccl.limits import guarded, pair_figures
 from workloads.nccl.loop import Answer, Measurement
@@ -25,7 +24,7 @@ from workloads.nccl.operations import Place, kind_of, selected
 from workloads.nccl.options import BenchOptions, GangOptions
 from workloads.nccl.point_patterns import Limits
 from workloads.nccl.result import Iterations, RankTime, Result, Row, Spread, World, micro
-from workloads.nccl.sizes import format_size
+from workloads.nccl.units import REDUCTIONS, algbw, busbw, format_size, nic_bandwidth
 from workloads.results import JobResult, emit
 
 ONE_HOST = "all ranks on one host: a functional proof, not a fabric measurement"

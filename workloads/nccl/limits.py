@@ -14,7 +14,7 @@ from workloads.exits import Exit
 from workloads.nccl.evidence.problems import failure, remark
 from workloads.nccl.point_patterns import Flow, Limits, Variant, fan_in, flows, limit_of
 from workloads.nccl.result import Finding, Member, Pair, Result, Row, World, micro
-from workloads.nccl.sizes import format_size
+from workloads.nccl.units import format_size
 
 TOLERANCE = 1.02
 """Ratio of measured bandwidth to limit that clock inaccuracy explains."""

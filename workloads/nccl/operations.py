@@ -14,9 +14,9 @@ from dataclasses import dataclass
 import torch
 import torch.distributed as dist
 
-from workloads.nccl.bandwidth import REDUCTIONS
 from workloads.nccl.pattern import Generator, ReductionPattern, count_wrong, fill, moved, spoil, zeros
 from workloads.nccl.point_patterns import Variant, fan_in, flows, variants
+from workloads.nccl.units import REDUCTIONS
 
 DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16, "uint8": torch.uint8}
 ALL_RANKS = -1  # destination of one piece that all ranks receive
@@ -47,7 +47,7 @@ class Kind:
     """A measured operation, for any place, size and type.
 
     Args:
-        op: Name, a key of bandwidth.BUSBW_FACTORS.
+        op: Name, a key of units.BUSBW_FACTORS.
         algorithm: The torch.distributed call; the library below it selects its own algorithm.
         run: Function that runs the operation once.
         destinations: Receiver of each piece that a rank sends.
@@ -272,7 +272,7 @@ COLLECTIVES = {
         ),
     )
 }
-"""By name, in the order of bandwidth.BUSBW_FACTORS."""
+"""By name, in the order of units.BUSBW_FACTORS."""
 
 
 def point_to_point(variant: Variant) -> Kind:

@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, get_args
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from workloads.exits import WorkloadError
-from workloads.nccl.bandwidth import BUSBW_FACTORS, REDUCTIONS
 from workloads.nccl.point_patterns import Limits, choose
 from workloads.nccl.presets import DEFAULT, PRESETS, Algorithm, DataType, Mode, Preset, PresetName, environment
-from workloads.nccl.sizes import parse_size, sweep
+from workloads.nccl.units import BUSBW_FACTORS, REDUCTIONS, parse_size, sweep
 from workloads.options import Hidden, option
 
 if TYPE_CHECKING:

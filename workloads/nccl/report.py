@@ -13,7 +13,7 @@ from workloads.client.view import ProgressView
 from workloads.nccl.evidence.show import show_evidence
 from workloads.nccl.limits import OP
 from workloads.nccl.result import MultiGpuResult, Pair, Result, Row
-from workloads.nccl.sizes import figure, format_size
+from workloads.nccl.units import figure, format_size
 from workloads.results import Event
 
 WIDE = 110

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from workloads.nccl.bandwidth import BUSBW_FACTORS, algbw
+from workloads.nccl.units import BUSBW_FACTORS, algbw
 
 GIB = 2**30
 PROGRAMS = {"all_to_all": "alltoall"}

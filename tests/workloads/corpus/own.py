@@ -6,11 +6,11 @@ import json
 from typing import Any
 
 from tests.workloads.corpus.formats import Place, Row
-from workloads.nccl.bandwidth import BUSBW_FACTORS, algbw
 from workloads.nccl.evidence.facts import Evidence, RankEvidence
 from workloads.nccl.evidence.log_reader import parse_log
 from workloads.nccl.result import SCHEMA, Iterations, Member, RankTime, Result, Spread, World
 from workloads.nccl.result import Row as ResultRow
+from workloads.nccl.units import BUSBW_FACTORS, algbw
 
 
 def result(

@@ -19,7 +19,6 @@ import torch.distributed as dist
 from ray.exceptions import RayActorError, RayError, RayTaskError
 
 from workloads.exits import Exit, last_line
-from workloads.nccl.bandwidth import busbw
 from workloads.nccl.driver import describe, run
 from workloads.nccl.evidence.node import INFINIBAND
 from workloads.nccl.gang import Gang
@@ -28,6 +27,7 @@ from workloads.nccl.hunt.result import Answer, Broken, HuntResult, Probe, Round,
 from workloads.nccl.hunt.search import hunt
 from workloads.nccl.operations import COLLECTIVES, Operation, Place
 from workloads.nccl.rank import Rank, select_interface
+from workloads.nccl.units import busbw
 from workloads.results import emit
 
 SLOW_S = 0.2  # delay of each run by an injected slow fault

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from workloads.exits import WorkloadError
 from workloads.nccl.options import GangOptions
-from workloads.nccl.sizes import parse_size
+from workloads.nccl.units import parse_size
 from workloads.options import Hidden, option
 
 if TYPE_CHECKING:

@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from workloads.exits import Exit
-from workloads.nccl.bandwidth import BUSBW_FACTORS, algbw, busbw
 from workloads.nccl.evidence.facts import LogFacts
 from workloads.nccl.evidence.problems import failure, problems, remark
 from workloads.nccl.evidence.show import counted
@@ -17,7 +16,7 @@ from workloads.nccl.judge.expectation import Expectation
 from workloads.nccl.judge.measurement import Figures, MeasuredRow, Measurement, Run
 from workloads.nccl.judge.nccl_tests import UNNAMED
 from workloads.nccl.result import Comparison, Finding
-from workloads.nccl.sizes import format_size
+from workloads.nccl.units import BUSBW_FACTORS, algbw, busbw, format_size
 
 RELATIVE = 0.01  # a time is printed with four digits at least
 ABSOLUTE = 0.006  # a bandwidth is printed with two decimals

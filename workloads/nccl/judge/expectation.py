@@ -23,12 +23,12 @@ from pydantic import BaseModel, Field, model_validator
 from infra.catalog.baselines import Baseline
 from infra.catalog.machines import CATALOG, Machine
 from workloads.exits import WorkloadError
-from workloads.nccl.bandwidth import BUSBW_FACTORS, busbw
 from workloads.nccl.evidence.facts import LogFacts
 from workloads.nccl.judge.measurement import Figures, MeasuredRow, Run
 from workloads.nccl.limits import OP as POINT_TO_POINT
 from workloads.nccl.limits import TOLERANCE as TOLERANCE
 from workloads.nccl.result import Comparison
+from workloads.nccl.units import BUSBW_FACTORS, busbw
 from workloads.options import option
 
 MIN_SIZE = 2**30

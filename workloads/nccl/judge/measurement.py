@@ -7,7 +7,7 @@ from typing import Literal
 
 from workloads.nccl.evidence.facts import LogFacts
 from workloads.nccl.result import Finding
-from workloads.nccl.sizes import format_size
+from workloads.nccl.units import format_size
 
 Form = Literal["rdma-ray", "nccl-tests", "unreadable", "none"]
 

@@ -17,7 +17,7 @@ from workloads.nccl.judge.expectation import Expectation
 from workloads.nccl.judge.measurement import Measurement
 from workloads.nccl.judge.reading import measurement_of_result, measurement_of_texts
 from workloads.nccl.result import Finding, Result, Verdict
-from workloads.nccl.sizes import format_size
+from workloads.nccl.units import format_size
 
 ORDER = (Exit.ERROR, Exit.WRONG_DATA, Exit.NOT_AS_ASKED, Exit.HANG, Exit.BELOW)
 """Precedence of exit codes: unreadable results show nothing else, and wrong data is worse than slow data."""

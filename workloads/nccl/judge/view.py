@@ -11,7 +11,7 @@ from rich.table import Table
 
 from infra.catalog.machines import Machine
 from workloads.nccl.result import Verdict
-from workloads.nccl.sizes import format_size
+from workloads.nccl.units import format_size
 
 CAPTION = "busbw out of place, GB/s (decimal); figures of low confidence do not gate"
 STYLES = {"pass": "green", "warn": "yellow", "fail": "red"}

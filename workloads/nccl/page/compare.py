@@ -19,7 +19,7 @@ from rich.table import Table
 
 from workloads.exits import Exit, WorkloadError
 from workloads.nccl.result import Result, Row, RowKey
-from workloads.nccl.sizes import figure, format_size
+from workloads.nccl.units import figure, format_size
 from workloads.results import Part
 
 THRESHOLD = 5.0  # percent

@@ -12,7 +12,7 @@ from infra.catalog.machines import Machine
 from workloads.nccl.evidence.facts import LogFacts
 from workloads.nccl.evidence.show import counted
 from workloads.nccl.result import Result
-from workloads.nccl.sizes import format_size
+from workloads.nccl.units import format_size
 
 Status = Literal["pass", "warn", "fail", "unjudged"]
 MEANINGS = {

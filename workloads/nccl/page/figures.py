@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
 from workloads.nccl.page.rows import Level
-from workloads.nccl.sizes import format_size
+from workloads.nccl.units import format_size
 from workloads.plotting import BAD, GRID, INK, LINES, SOFT, encoded
 
 WIDTH = 360.0  # points: what a phone shows without shrinking the text

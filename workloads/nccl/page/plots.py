@@ -30,7 +30,7 @@ from workloads.nccl.page.rows import (
 )
 from workloads.nccl.report import largest
 from workloads.nccl.result import Member, Pair, Result, Row
-from workloads.nccl.sizes import format_size
+from workloads.nccl.units import format_size
 from workloads.plotting import INK, SOFT, encoded, style
 
 SLOW = 0.90

@@ -13,7 +13,7 @@ from workloads.nccl.point_patterns import Variant
 from workloads.nccl.presets import ALGORITHMS
 from workloads.nccl.report import largest
 from workloads.nccl.result import Result, Row
-from workloads.nccl.sizes import format_size
+from workloads.nccl.units import format_size
 
 LATENCY_SIZE = 64 * 2**10
 """Bytes up to which the time of a run is latency more than bandwidth."""
