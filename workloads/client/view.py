@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import sys
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, TypeVar
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
 
 from workloads.exits import WorkloadError
 from workloads.results import Event
@@ -89,6 +91,16 @@ class ProgressView(View):
 
     def advance(self, text: str) -> None:
         self.progress.update(self.task, advance=1, description=text)
+
+
+def table_of(
+    columns: Iterable[str], text: Collection[str] = (), title: str | None = None, caption: str | None = None
+) -> Table:
+    """Return an empty table of figures, aligned right; the columns in `text` are aligned left."""
+    table = Table(title=title, caption=caption, box=SIMPLE_HEAD, pad_edge=False)
+    for name in columns:
+        table.add_column(name, justify="left" if name in text else "right", no_wrap=True)
+    return table
 
 
 def present(

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from workloads.client.view import ProgressView
+from workloads.client.view import ProgressView, table_of
 from workloads.nccl.evidence.show import show_evidence
 from workloads.nccl.limits import OP
 from workloads.nccl.result import MultiGpuResult, Pair, Result, Row
@@ -135,16 +134,10 @@ def _show_reason(result: Result | MultiGpuResult, console: Console) -> None:
 
 
 def _table(result: Result, wide: bool) -> Table:
-    table = Table(
-        title=_heading(result),
-        caption="time µs is the slowest rank's mean; GB/s are decimal",
-        box=SIMPLE_HEAD,
-        pad_edge=False,
-        collapse_padding=not wide,
-    )
     columns = _columns(result.rows, wide)
-    for name in columns:
-        table.add_column(name, justify="left" if name in ("operation", "type", "mode") else "right", no_wrap=True)
+    caption = "time µs is the slowest rank's mean; GB/s are decimal"
+    table = table_of(columns, ("operation", "type", "mode"), _heading(result), caption)
+    table.collapse_padding = not wide
     previous = None
     for row in result.rows:
         kind = (row.title, row.mode, row.dtype)
@@ -199,15 +192,12 @@ def _heading(result: Result) -> str:
 
 def _pair_table(rows: Sequence[Row]) -> Table:
     sizes = sorted({row.size for row in rows})
-    table = Table(
+    table = table_of(
+        ("from rank to rank", "time µs", "GB/s", "Gbit/s", "limit", "share"),
+        text=("from rank to rank",),
         title=f"point to point, {' and '.join(map(format_size, sizes))} to each receiver",
         caption="decimal; sums are all bytes over the slowest pair's time",
-        box=SIMPLE_HEAD,
-        pad_edge=False,
     )
-    table.add_column("from rank to rank", no_wrap=True)
-    for name in ("time µs", "GB/s", "Gbit/s", "limit", "share"):
-        table.add_column(name, justify="right", no_wrap=True)
     several = len({(row.mode, row.dtype) for row in rows}) > 1
     for row in rows:
         name = f"{row.variant} {row.dtype} {SHORT[row.mode]}" if several else str(row.variant)
@@ -233,16 +223,12 @@ def _ends(pair: Pair) -> str:
 
 
 def _tensor_table(result: MultiGpuResult) -> Table:
-    table = Table(
+    table = table_of(
+        ("worker", "address", "tensor", "device", "before", "after"),
+        text=("worker", "address", "tensor", "device", "after"),
         title=f"{len(result.workers)} workers of {result.spec.devices} tensors, {result.backend}",
         caption=f"every element must be {result.expected:g}",
-        box=SIMPLE_HEAD,
-        pad_edge=False,
     )
-    for name in ("worker", "address", "tensor", "device"):
-        table.add_column(name, no_wrap=True)
-    table.add_column("before", justify="right")
-    table.add_column("after", no_wrap=True)
     for worker in result.workers:
         table.add_section()
         for index, tensor in enumerate(worker.tensors):

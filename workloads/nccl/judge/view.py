@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.table import Table
 
 from infra.catalog.machines import Machine
+from workloads.client.view import table_of
 from workloads.nccl.result import Verdict
 from workloads.nccl.units import format_size
 
@@ -19,7 +18,8 @@ STYLES = {"pass": "green", "warn": "yellow", "fail": "red"}
 
 def show(verdict: Verdict, console: Console) -> None:
     """Print the comparisons, all findings (failures first), then the verdict."""
-    table = _table("operation", "size", "measured", "published", "share", "confidence")
+    columns = ("operation", "size", "measured", "published", "share", "confidence")
+    table = table_of(columns, text=("operation",), caption=CAPTION)
     for comparison in verdict.comparisons:
         table.add_row(
             comparison.op,
@@ -43,17 +43,10 @@ def show(verdict: Verdict, console: Console) -> None:
     say(text, style=f"bold {STYLES[verdict.outcome]}")
 
 
-def _table(*names: str) -> Table:
-    """Return a table whose first column is text and whose other columns are figures."""
-    table = Table(caption=CAPTION, box=SIMPLE_HEAD, pad_edge=False)
-    for position, name in enumerate(names):
-        table.add_column(name, justify="right" if position else "left", no_wrap=True)
-    return table
-
-
 def show_floors(machines: Sequence[Machine], console: Console) -> None:
     """Print the published figures of these machine types, and below them their sources."""
-    table = _table("machine", "nodes", "size", "busbw", "floor", "confidence", "source")
+    columns = ("machine", "nodes", "size", "busbw", "floor", "confidence", "source")
+    table = table_of(columns, text=("machine",), caption=CAPTION)
     sources: dict[str, int] = {}
     for machine in machines:
         table.add_row(f"[bold]{machine.name}[/]" if machine.baselines else f"[bold]{machine.name}[/]: none")

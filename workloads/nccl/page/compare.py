@@ -13,10 +13,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.table import Table
 
+from workloads.client.view import table_of
 from workloads.exits import Exit, WorkloadError
 from workloads.nccl.result import Result, Row, RowKey
 from workloads.nccl.units import figure, format_size
@@ -118,18 +117,16 @@ def show(compared: Compared, console: Console) -> None:
     moved = [*compared.slower, *compared.faster[::-1]]
     rows = moved or sorted(compared.rows, key=lambda one: one.percent)[:CLOSEST]
     if rows:
-        table = Table(
+        table = table_of(
+            ("row", "size", "A", "B", "", "change", "other", "cv"),
+            text=("row", ""),
             title="rows that moved" if moved else "nothing moved; the slowest rows",
             caption=(
                 f"A, B and change: from {format_size(SMALL)} up busbw (the slowest rank's mean), below and in latency"
                 " mode the median run; other: the change by the other of the two; cv: the runs' own spread"
             ),
-            box=SIMPLE_HEAD,
-            pad_edge=False,
         )
-        table.add_column("row", overflow="fold")
-        for name in ("size", "A", "B", "", "change", "other", "cv"):
-            table.add_column(name, justify="right" if name else "left", no_wrap=True)
+        table.columns[0].no_wrap, table.columns[0].overflow = False, "fold"
         for one in rows:
             other = one.percent_by_median if one.figure == "busbw" else one.percent_by_mean
             table.add_row(
