@@ -14,6 +14,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
+from rich.text import Text
 
 from workloads.exits import WorkloadError
 from workloads.results import Event
@@ -77,8 +78,7 @@ class ProgressView(View):
         self.held.clear()
 
     def note(self, text: str) -> None:
-        # soft_wrap keeps lines whole, for search and copy.
-        self.console.print(text, markup=False, highlight=False, soft_wrap=True)
+        say(self.console, text)
 
     def say(self, text: str) -> None:
         """Show the current activity next to the bar, or as a line if there is no terminal."""
@@ -91,6 +91,11 @@ class ProgressView(View):
 
     def advance(self, text: str) -> None:
         self.progress.update(self.task, advance=1, description=text)
+
+
+def say(console: Console, text: str | Text, style: str | None = None) -> None:
+    """Print a line as it is. Without wrapping, it stays whole for search and copy."""
+    console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
 
 
 def table_of(

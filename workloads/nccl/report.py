@@ -8,10 +8,10 @@ from typing import TypeVar
 from rich.console import Console
 from rich.table import Table
 
-from workloads.client.view import ProgressView, table_of
+from workloads.client.view import ProgressView, say, table_of
 from workloads.nccl.evidence.show import show_evidence
 from workloads.nccl.limits import OP
-from workloads.nccl.result import MultiGpuResult, Pair, Result, Row
+from workloads.nccl.result import MultiGpuResult, NcclResult, Pair, Result, Row
 from workloads.nccl.units import figure, format_size
 from workloads.results import Event
 
@@ -55,23 +55,22 @@ def show(result: Result, console: Console) -> None:
         console.print(_table(result, wide=console.width >= WIDE))
         show_pairs(result, console)
     if result.notice:
-        console.print(result.notice, style="yellow", soft_wrap=True)
+        say(console, result.notice, "yellow")
     if result.spec.left_out:
-        names = ", ".join(result.spec.left_out)
-        console.print(f"not measured, since bytes hold no exact sum: {names}", soft_wrap=True)
-    _show_fault(result.injected_fault, console)
+        say(console, f"not measured, since bytes hold no exact sum: {', '.join(result.spec.left_out)}")
+    show_fault(result, console)
     warnings = [f"{row.title} {format_size(row.size)}: {text}" for row in result.rows for text in row.warnings]
     for warning in warnings[:MAX_WARNINGS]:
-        console.print(warning, style="yellow", soft_wrap=True)
+        say(console, warning, "yellow")
     if len(warnings) > MAX_WARNINGS:
-        console.print(f"… and {len(warnings) - MAX_WARNINGS} more warnings in the JSON (--json)", style="yellow")
+        say(console, f"… and {len(warnings) - MAX_WARNINGS} more warnings in the JSON (--json)", "yellow")
     show_evidence(result.evidence, console)
     if result.verdict is not None and result.verdict.machine is not None:
         from workloads.nccl.judge import view  # it loads the catalog, which a run on CPUs does not need
 
         view.show(result.verdict, console)
     else:
-        _show_reason(result, console)
+        show_reason(result, console)
 
 
 def show_pairs(result: Result, console: Console) -> None:
@@ -86,11 +85,10 @@ def show_pairs(result: Result, console: Console) -> None:
     for node in sorted({end // per_node for end in ends}):
         where = f"{first[node].host}, {first[node].ip}" if node in first else "not in the result"
         ranks = f"ranks {node * per_node} to {(node + 1) * per_node - 1}"
-        console.print(f"node {node}: {where}, {ranks}", highlight=False, soft_wrap=True)
+        say(console, f"node {node}: {where}, {ranks}")
     for row in found:
         if len(row.pairs or []) > MAX_PAIRS:
-            text = f"{row.variant}: the {MAX_PAIRS} slowest of {len(row.pairs or [])}"
-            console.print(text, highlight=False)
+            say(console, f"{row.variant}: the {MAX_PAIRS} slowest of {len(row.pairs or [])}")
 
 
 def largest(rows: Sequence[Row]) -> list[Row]:
@@ -107,30 +105,28 @@ def show_multigpu(result: MultiGpuResult, console: Console) -> None:
     """Print every tensor of every worker, then the verdict; only the reason if no tensor was read."""
     if result.workers:
         console.print(_tensor_table(result))
-        console.print(result.ran, highlight=False, soft_wrap=True)
+        say(console, str(result.ran))
     if result.notice:
-        console.print(result.notice, style="yellow", markup=False, soft_wrap=True)
+        say(console, result.notice, "yellow")
     if result.machines == 1:
-        console.print("all workers on one machine: a functional proof", style="yellow")
-    _show_fault(result.injected_fault, console)
+        say(console, "all workers on one machine: a functional proof", "yellow")
+    show_fault(result, console)
     for worker in result.workers:
         if log := worker.log:
-            console.print(
-                f"worker {worker.rank}: NCCL {log.nccl_version}, network {log.plugin},"
-                f" GPUDirect RDMA on NICs {log.gdrdma_hcas}",
-                markup=False,
-                soft_wrap=True,
-            )
-    _show_reason(result, console)
+            nccl = f"NCCL {log.nccl_version}, network {log.plugin}, GPUDirect RDMA on NICs {log.gdrdma_hcas}"
+            say(console, f"worker {worker.rank}: {nccl}")
+    show_reason(result, console)
 
 
-def _show_fault(fault: str | None, console: Console) -> None:
-    if fault:
-        console.print(f"a fault was injected on purpose: {fault}", style="yellow")
+def show_fault(result: NcclResult, console: Console) -> None:
+    """Print the fault that was injected into a job, if any."""
+    if result.injected_fault:
+        say(console, f"a fault was injected on purpose: {result.injected_fault}", "yellow")
 
 
-def _show_reason(result: Result | MultiGpuResult, console: Console) -> None:
-    console.print(result.reason, style="red" if result.exit_code else "green", markup=False, soft_wrap=True)
+def show_reason(result: NcclResult, console: Console) -> None:
+    """Print the last line of a report."""
+    say(console, result.reason, "red" if result.exit_code else "green")
 
 
 def _table(result: Result, wide: bool) -> Table:

@@ -10,7 +10,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from workloads.client.view import ProgressView
+from workloads.client.view import ProgressView, say
 from workloads.exits import WorkloadError
 from workloads.results import Event, read_json
 from workloads.train.options import ConvNeXtOptions
@@ -57,14 +57,14 @@ class TrainView(ProgressView):
 def show(result: Result, console: Console) -> None:
     """Print the figures, or only the reason if training did not begin."""
     if result.world and result.step:
-        console.print(_heading(result), highlight=False, soft_wrap=True)
+        say(console, _heading(result))
         table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
         table.add_column(no_wrap=True, style="bold")
         table.add_column(overflow="fold")
         for name, text in lines(result):
             table.add_row(name, text)
         console.print(table, highlight=False)
-    console.print(result.reason, style="red" if result.exit_code else "green", markup=False, soft_wrap=True)
+    say(console, result.reason, "red" if result.exit_code else "green")
 
 
 def lines(result: Result) -> list[tuple[str, str]]:

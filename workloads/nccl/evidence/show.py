@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from rich.console import Console
 
+from workloads.client.view import say
 from workloads.nccl.evidence.facts import Evidence, LogFacts
 
 SHOWN = 3  # NICs, warnings and reasons shown; the JSON has all of them
@@ -14,7 +15,7 @@ SHOWN = 3  # NICs, warnings and reasons shown; the JSON has all of them
 def show_evidence(evidence: Evidence | None, console: Console) -> None:
     """Print the evidence of a run; nothing if it failed before it had any."""
     for text, style in lines(evidence) if evidence else ():
-        console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
+        say(console, text, style)
 
 
 def lines(evidence: Evidence) -> Iterator[tuple[str, str | None]]:

@@ -15,9 +15,9 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from workloads.client.view import write_file
+from workloads.client.view import say, write_file
 from workloads.nccl.hunt.result import Accused, HuntResult, Probe
-from workloads.nccl.report import BenchView
+from workloads.nccl.report import BenchView, show_fault, show_reason
 from workloads.results import Event
 
 STAGES = {
@@ -58,31 +58,27 @@ class HuntView(BenchView):
 
 def show(result: HuntResult, console: Console) -> None:
     """Print the result; nothing but the reason if the hunt failed before its end."""
-
-    def say(text: str | Text, style: str | None = None) -> None:
-        console.print(text, style=style, highlight=False, markup=False, soft_wrap=True)
-
-    if (text := as_text(result)).plain:
-        say(text)
+    if (matrix := as_text(result)).plain:
+        say(console, matrix)
     for unit in _named(result):
-        say(f"  unit {unit}: {result.units[unit].name}")
+        say(console, f"  unit {unit}: {result.units[unit].name}")
     for accused in result.accused:
         below = "" if accused.share is None else f", {accused.share:.0%} of what is usual here"
-        say(f"ACCUSED unit {accused.unit}, {accused.name}: {accused.text}{below} [{accused.severity}]", "bold red")
+        text = f"{accused.name}: {accused.text}{below} [{accused.severity}]"
+        say(console, f"ACCUSED unit {accused.unit}, {text}", "bold red")
         for number in accused.tests[:LISTED_TESTS]:
-            say(f"  {evidence(result.tests[number], accused)}")
+            say(console, f"  {evidence(result.tests[number], accused)}")
         if accused.rails is not None:
-            say(f"  slow rails: {', '.join(map(str, accused.rails)) or 'none alone'}")
-        say(f"  next: {accused.action}")
+            say(console, f"  slow rails: {', '.join(map(str, accused.rails)) or 'none alone'}")
+        say(console, f"  next: {accused.action}")
     for finding in result.findings:
         units = ", ".join(str(unit) for unit in finding.units[:LISTED_UNITS]) or "all"
         more = " …" if len(finding.units) > LISTED_UNITS else ""
-        say(f"{finding.kind}: units {units}{more}: {finding.text}", "yellow")
+        say(console, f"{finding.kind}: units {units}{more}: {finding.text}", "yellow")
     if result.notice:
-        say(result.notice, "yellow")
-    if result.injected_fault:
-        say(f"a fault was injected on purpose: {result.injected_fault}", "yellow")
-    say(result.reason, "red" if result.exit_code else "green")
+        say(console, result.notice, "yellow")
+    show_fault(result, console)
+    show_reason(result, console)
 
 
 def _named(result: HuntResult) -> list[int]:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 
 from rich.console import Console
 
 from infra.catalog.machines import Machine
-from workloads.client.view import table_of
+from workloads.client.view import say, table_of
 from workloads.nccl.result import Verdict
 from workloads.nccl.units import format_size
 
@@ -31,16 +30,15 @@ def show(verdict: Verdict, console: Console) -> None:
         )
     if verdict.comparisons:
         console.print(table)
-    say = partial(console.print, markup=False, soft_wrap=True)
     for source in dict.fromkeys(comparison.source for comparison in verdict.comparisons):
-        say(f"published by {source}", highlight=False)
+        say(console, f"published by {source}")
     for finding in sorted(verdict.findings, key=lambda finding: not finding.code):
         code = f" [{finding.code}]" if finding.code else ""
-        say(f"{finding.kind}: {finding.text}{code}", style="red" if code else "yellow")
+        say(console, f"{finding.kind}: {finding.text}{code}", "red" if code else "yellow")
     machine = f"{verdict.machine}: " if verdict.machine else ""
     code = f" (exit {verdict.code})" if verdict.code else ""
     text = f"{verdict.outcome.upper()}{code}  {machine}{verdict.reason}"
-    say(text, style=f"bold {STYLES[verdict.outcome]}")
+    say(console, text, f"bold {STYLES[verdict.outcome]}")
 
 
 def show_floors(machines: Sequence[Machine], console: Console) -> None:
@@ -64,4 +62,4 @@ def show_floors(machines: Sequence[Machine], console: Console) -> None:
         table.add_section()
     console.print(table)
     for source, number in sources.items():
-        console.print(f"{number}  {source}", markup=False, highlight=False, soft_wrap=True)
+        say(console, f"{number}  {source}")

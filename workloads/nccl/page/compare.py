@@ -15,7 +15,7 @@ from typing import Literal
 
 from rich.console import Console
 
-from workloads.client.view import table_of
+from workloads.client.view import say, table_of
 from workloads.exits import Exit, WorkloadError
 from workloads.nccl.result import Result, Row, RowKey
 from workloads.nccl.units import figure, format_size
@@ -142,12 +142,12 @@ def show(compared: Compared, console: Console) -> None:
             )
         console.print(table)
     for key in compared.missing:
-        console.print(f"missing in B: {_name(key)}", style="red", markup=False, soft_wrap=True)
+        say(console, f"missing in B: {_name(key)}", "red")
     for key in compared.added:
-        console.print(f"only in B: {_name(key)}", markup=False, soft_wrap=True)
+        say(console, f"only in B: {_name(key)}")
     for text in compared.remarks:
-        console.print(text, style="yellow", markup=False, soft_wrap=True)
-    console.print(compared.reason, style="red" if compared.code != Exit.OK else "green", markup=False, soft_wrap=True)
+        say(console, text, "yellow")
+    say(console, compared.reason, "red" if compared.code else "green")
 
 
 def _change(key: RowKey, a: Row, b: Row, threshold: float) -> Change:
