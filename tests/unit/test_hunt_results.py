@@ -185,8 +185,8 @@ def test_broken_pair_is_named_and_names_are_escaped() -> None:
     result = concluded(search, crafted)
     assert "hang" in report.pairs_csv(result)
     assert "hang" in report.as_text(result).plain
-    assert report.BROKEN in report.as_svg(result)
-    assert "<node-1>" not in report.as_svg(result)
+    assert report.BROKEN.encode() in report.as_svg(result)
+    assert b"<node-1>" not in report.as_svg(result)
 
 
 def test_hunt_without_pairs_has_empty_heat_map() -> None:

@@ -176,45 +176,45 @@ def color(test: Probe | None) -> str:
     return next(color for limit, color in SCALE if share < limit)
 
 
-def as_svg(result: HuntResult) -> str:
+def as_svg(result: HuntResult) -> bytes:
     """Return the matrix as a picture with a legend."""
-    from matplotlib import rc_context  # slow to import
-    from matplotlib.figure import Figure
+    from matplotlib.figure import Figure  # slow to import
     from matplotlib.patches import Patch, Rectangle
+
+    from workloads.plotting import BAD, encoded, style
 
     units, pairs = _matrix(result)
     accused = {one.unit for one in result.accused}
     size = max(len(units), 1)
-    figure = Figure(figsize=(2.5 + 0.3 * max(size, 12), 1.6 + 0.3 * size), layout="constrained")
-    axes = figure.add_subplot(title="Bandwidth of pairs, GB/s busbw", aspect="equal", xlim=(0, size), ylim=(size, 0))
-    for x, row in enumerate(units):
-        for y, other in enumerate(units):
-            cell = Rectangle((x, y), 0.95, 0.95, color=color(pairs.get((row, other))), lw=0, gid=f"pair-{row}-{other}")
-            axes.add_patch(cell)
-    axes.tick_params(length=0, top=False, labeltop=True, labelbottom=False)
-    middles = [index + 0.5 for index in range(len(units))]
-    axes.set_xticks(middles, [str(unit) for unit in units])
-    axes.set_yticks(middles, [f"{unit}: {result.units[unit].name[:30]}" for unit in units])
-    for axis in (axes.xaxis, axes.yaxis):
-        for unit, label in zip(units, axis.get_ticklabels(), strict=True):
-            label.set(fontsize=8, **({"color": SCALE[0][1], "fontweight": "bold"} if unit in accused else {}))
-    axes.spines[:].set_visible(False)
-    limits = [limit for limit, _ in SCALE[:-1]]
-    shares = [f"below {limits[0]:.0%}", *(f"{a:.0%} to {b:.0%}" for a, b in itertools.pairwise(limits))]
-    names = [*shares, f"{limits[-1]:.0%} and more", "broken", "not measured"]
-    colors = [*(color for _, color in SCALE), BROKEN, EMPTY]
-    legend = [Patch(color=color, label=name) for name, color in zip(names, colors, strict=True)]
-    figure.legend(handles=legend, title="share of the reference", loc="outside lower left", ncols=4, fontsize=8)
-    out = io.StringIO()
-    # Keep text as text, disable formulas in names, and write equal results as equal files.
-    with rc_context({"svg.fonttype": "none", "svg.hashsalt": "hunt", "text.parse_math": False}):
-        figure.savefig(out, format="svg", metadata={"Date": None})
-    return out.getvalue()
+    with style():
+        figure = Figure(figsize=(2.5 + 0.3 * max(size, 12), 1.6 + 0.3 * size), layout="constrained")
+        axes = figure.add_subplot(aspect="equal", xlim=(0, size), ylim=(size, 0))
+        axes.set_title("Bandwidth of pairs, GB/s busbw")
+        for x, row in enumerate(units):
+            for y, other in enumerate(units):
+                kind = color(pairs.get((row, other)))
+                axes.add_patch(Rectangle((x, y), 0.95, 0.95, color=kind, lw=0, gid=f"pair-{row}-{other}"))
+        axes.tick_params(labeltop=True, labelbottom=False)
+        axes.grid(visible=False)
+        axes.spines[:].set_visible(False)
+        middles = [index + 0.5 for index in range(len(units))]
+        axes.set_xticks(middles, [str(unit) for unit in units])
+        axes.set_yticks(middles, [f"{unit}: {result.units[unit].name[:30]}" for unit in units])
+        for axis in (axes.xaxis, axes.yaxis):
+            for unit, label in zip(units, axis.get_ticklabels(), strict=True):
+                label.set(fontsize=8, **({"color": BAD, "fontweight": "bold"} if unit in accused else {}))
+        limits = [f"{limit:.0%}" for limit, _ in SCALE[:-1]]
+        shares = [f"below {limits[0]}", *map(" to ".join, itertools.pairwise(limits)), f"{limits[-1]} and more"]
+        colors = [*(color for _, color in SCALE), BROKEN, EMPTY]
+        names = zip(colors, [*shares, "broken", "not measured"], strict=True)
+        legend = [Patch(color=color, label=name) for color, name in names]
+        figure.legend(handles=legend, title="share of the reference", loc="outside lower left", ncols=4, fontsize=8)
+        return encoded(figure, "svg")
 
 
 def write(result: HuntResult, folder: Path) -> list[Path]:
     """Write pairs.csv, rails.csv, pairs.txt and pairs.svg into `folder`, and return their paths."""
-    files = {
+    files: dict[str, str | bytes] = {
         "pairs.csv": pairs_csv(result),
         "rails.csv": rails_csv(result),
         "pairs.txt": as_text(result).plain,
