@@ -61,11 +61,6 @@ class Compared(Part):
         """Rows that are slower in B, the largest change first."""
         return sorted((one for one in self.rows if one.moved == "slower"), key=lambda one: one.percent)
 
-    @property
-    def faster(self) -> list[Change]:
-        """Rows that are faster in B, the largest change first."""
-        return sorted((one for one in self.rows if one.moved == "faster"), key=lambda one: -one.percent)
-
 
 def compare(a: Result, b: Result, threshold: float = THRESHOLD, *, anyway: bool = False) -> Compared:
     """Compare B with A; `threshold` in percent.
@@ -114,9 +109,9 @@ def unlike(a: Result, b: Result) -> list[str]:
 
 def show(compared: Compared, console: Console) -> None:
     """Print what moved, the worst first, or the slowest rows if nothing did."""
-    moved = [*compared.slower, *compared.faster[::-1]]
-    rows = moved or sorted(compared.rows, key=lambda one: one.percent)[:CLOSEST]
-    if rows:
+    by_change = sorted(compared.rows, key=lambda one: one.percent)
+    moved = [one for one in by_change if one.moved != "no"]
+    if rows := moved or by_change[:CLOSEST]:
         table = table_of(
             ("row", "size", "A", "B", "", "change", "other", "cv"),
             text=("row", ""),
