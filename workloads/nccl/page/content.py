@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -24,7 +25,6 @@ MEANINGS = {
     5: "this is not what was requested: another transport, a NIC missing, or too few hosts",
 }
 FUNCTIONAL = "This is a functional proof, not a fabric measurement."
-NOT_COLLECTED = "not collected"
 UNKNOWN = "not in the log"
 
 
@@ -112,15 +112,12 @@ def remarks(result: Result) -> list[str]:
 
 def wrong(result: Result) -> list[str]:
     """Return the ranks that received wrong elements, worst first."""
-    counts: dict[int, int] = {}
+    counts: Counter[int] = Counter()
     for row in result.rows:
         for time in row.ranks:
-            if time.wrong:
-                counts[time.rank] = counts.get(time.rank, 0) + time.wrong
-    return [
-        f"{rank_name(rank, result)} received {count} wrong elements"
-        for rank, count in sorted(counts.items(), key=lambda pair: -pair[1])
-    ]
+            counts[time.rank] += time.wrong or 0
+    worst = counts.most_common()
+    return [f"{rank_name(rank, result)} received {count} wrong elements" for rank, count in worst if count]
 
 
 def ranges(numbers: Sequence[int]) -> str:
@@ -144,7 +141,7 @@ def transport(result: Result) -> list[tuple[str, ...]]:
 
 def _log(log: LogFacts | None) -> tuple[str, ...]:
     if log is None:
-        return (f"{NOT_COLLECTED}: no log of this rank", *["–"] * 4)
+        return ("not collected: no log of this rank", *["–"] * 4)
     network = " ".join(filter(None, (log.plugin, log.plugin_version))) or UNKNOWN
     known, direct = len({*log.gdrdma_hcas, *log.no_gdrdma_hcas}), len(set(log.gdrdma_hcas))
     across = [channel for channel in log.channels if channel.transport == "NET"]
