@@ -20,7 +20,6 @@ from types import FrameType
 from typing import Any
 
 import psutil
-from rich import box
 from rich.console import Console
 from rich.table import Table
 
@@ -29,6 +28,7 @@ from infra.settings import CloudSettings, Settings, from_stack_file
 from infra.settings.problems import SettingsError
 from tools.process import INTERRUPTED, SIGNALS, Child
 from tools.recovery import Place, UnclearError, mend_state_folder, settle
+from workloads.client.view import table_of
 from workloads.nccl.report import largest
 from workloads.nccl.result import Result
 from workloads.nccl.units import format_size
@@ -265,9 +265,7 @@ def print_summary(stack: str, outputs: dict[str, Any], seconds: dict[str, float]
     facts.add_row("results", f"{results.relative_to(Path.cwd()) if results.is_relative_to(Path.cwd()) else results}/")
     facts.add_row("take it down", f"make down STACK={stack}")
     console.print(facts)
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for heading in ("operation", "size", "time", "algbw GB/s", "busbw GB/s", "#wrong"):
-        table.add_column(heading, justify="left" if heading == "operation" else "right")
+    table = table_of(("operation", "size", "time", "algbw GB/s", "busbw GB/s", "#wrong"), text=("operation",))
     # The largest sizes show bandwidth instead of latency.
     for row in largest(benchmark.rows):
         wrong = "not checked" if row.wrong is None else str(row.wrong)

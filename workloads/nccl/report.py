@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TypeVar
 
 from rich.console import Console
 from rich.table import Table
@@ -23,7 +22,6 @@ MAX_WARNINGS = 10
 MAX_PAIRS = 16
 """Pairs of one measurement that are shown; of more, the slowest."""
 SHORT = {"throughput": "thru", "latency": "lat", "graph": "graph"}
-Number = TypeVar("Number", int, float)
 PHASES = {
     "placement": "waiting for the nodes",
     "start": "starting the ranks",
@@ -93,11 +91,10 @@ def show_pairs(result: Result, console: Console) -> None:
 
 def largest(rows: Sequence[Row]) -> list[Row]:
     """Return the row with the largest size of each measurement, in the order of the measurements."""
-    found: dict[tuple[str, str | None, str, str], Row] = {}
+    found: dict[tuple[str, ...], Row] = {}
     for row in rows:
-        key = (row.op, row.variant, row.mode, row.dtype)
-        if key not in found or found[key].size < row.size:
-            found[key] = row
+        key = (row.title, row.mode, row.dtype)
+        found[key] = max(found.get(key, row), row, key=lambda each: each.size)
     return list(found.values())
 
 
@@ -145,7 +142,11 @@ def _table(result: Result, wide: bool) -> Table:
 
 
 def _columns(rows: Sequence[Row], wide: bool) -> dict[str, Callable[[Row], str]]:
-    """Return the columns that fit, by name; values that are equal in every row are in the heading."""
+    """Return the columns that fit, by name; values that are equal in every row are in the heading.
+
+    N/A is for None, as in nccl-tests.
+    """
+    per_nic = any(row.nic_bandwidth for row in rows)
     columns: list[tuple[str, bool, Callable[[Row], str]]] = [
         ("operation", True, lambda row: row.title),
         ("type", len({row.dtype for row in rows}) > 1, lambda row: row.dtype),
@@ -159,18 +160,13 @@ def _columns(rows: Sequence[Row], wide: bool) -> dict[str, Callable[[Row], str]]
         ("cv %", wide, lambda row: f"{100 * row.iteration_us.cv:.1f}"),
         ("algbw", True, lambda row: figure(row.algbw)),
         ("busbw", True, lambda row: figure(row.busbw)),
-        ("per NIC", any(row.nic_bandwidth for row in rows), lambda row: _optional(row.nic_bandwidth, figure)),
-        ("#wrong", True, lambda row: _optional(row.wrong, lambda wrong: f"[red]{wrong}[/]" if wrong else "0")),
+        ("per NIC", per_nic, lambda row: "N/A" if row.nic_bandwidth is None else figure(row.nic_bandwidth)),
+        ("#wrong", True, lambda row: f"[red]{row.wrong}[/]" if row.wrong else "N/A" if row.wrong is None else "0"),
     ]
     found = {name: cell for name, shown, cell in columns if shown}
     if not wide and len(found) > NARROW_COLUMNS:
         del found["algbw"]  # equals size over time, both of which are shown
     return found
-
-
-def _optional(value: Number | None, text: Callable[[Number], str]) -> str:
-    """Format a value; N/A for None, as in nccl-tests."""
-    return "N/A" if value is None else text(value)
 
 
 def _heading(result: Result) -> str:
