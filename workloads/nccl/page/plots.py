@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil
 from statistics import median
@@ -29,7 +29,7 @@ from workloads.nccl.page.rows import (
     sweeps,
 )
 from workloads.nccl.report import largest
-from workloads.nccl.result import Member, Pair, Result, Row
+from workloads.nccl.result import Pair, Result, Row
 from workloads.nccl.units import format_size
 from workloads.plotting import INK, SOFT, encoded, style
 
@@ -177,14 +177,13 @@ def _ranks(result: Result) -> list[Plot]:
 
 def _point_to_point(result: Result) -> list[Plot]:
     """Return bars for each pair and each rail, and a matrix of all pairs."""
-    members = {member.rank: member for member in result.ranks or []}
     groups = paired(result)
-    plots = [_pairs(title, rows, f"pairs-{index}", members) for index, (title, rows) in enumerate(groups.items())]
+    plots = [_pairs(title, rows, f"pairs-{index}", result) for index, (title, rows) in enumerate(groups.items())]
     plots += [_rails(direction, found) for direction, found in rails(result).items()]
     return plots + _matrix([row for rows in groups.values() for row in rows], result)
 
 
-def _pairs(title: str, rows: Sequence[Row], identity: str, members: Mapping[int, Member]) -> Plot:
+def _pairs(title: str, rows: Sequence[Row], identity: str, result: Result) -> Plot:
     pairs = [pair for row in rows for pair in row.pairs or []]
     middle = median(pair.bandwidth for pair in pairs)
     by_speed = sorted(pairs, key=lambda pair: pair.bandwidth)
@@ -192,9 +191,11 @@ def _pairs(title: str, rows: Sequence[Row], identity: str, members: Mapping[int,
     if len(pairs) > MAX_BARS:
         chosen, legend = by_speed[:MAX_BARS], f"The {MAX_BARS} slowest of {len(pairs)}. {legend}"
     limits = {row.limit / len(row.pairs) if row.limit and row.pairs else None for row in rows}
-    found = [(f"{pair.sender} → {pair.receiver}", pair.bandwidth) for pair in chosen]
+    found = [(_ends(pair), pair.bandwidth) for pair in chosen]
     order = "one direction after the other" if len(rows) > 1 else "all at once"
-    caption = f"At {format_size(rows[0].size)}, {order}. Slowest: {_hosts(by_speed[0], members)}. {legend}"
+    slowest = by_speed[0]
+    hosts = f"{result.host(slowest.sender)} → {result.host(slowest.receiver)}"
+    caption = f"At {format_size(rows[0].size)}, {order}. Slowest: {_ends(slowest)} ({hosts}). {legend}"
     return _bars(f"{title}: GB/s of each pair", caption, identity, found, SLOW * middle, limits)
 
 
@@ -248,8 +249,5 @@ def _matrix(rows: Sequence[Row], result: Result) -> list[Plot]:
     ]
 
 
-def _hosts(pair: Pair, members: Mapping[int, Member]) -> str:
-    ranks = f"{pair.sender} → {pair.receiver}"
-    if pair.sender not in members or pair.receiver not in members:
-        return ranks
-    return f"{ranks} ({members[pair.sender].host} → {members[pair.receiver].host})"
+def _ends(pair: Pair) -> str:
+    return f"{pair.sender} → {pair.receiver}"
