@@ -34,7 +34,6 @@ SLOW_S = 0.2  # delay of each run by an injected slow fault
 BURN_GPU, BURN_CPU = 8192, 256  # side of the square matrices
 BURN_S = {True: 2.0, False: 0.1}  # minimum seconds of a burn's sample, on a GPU or a CPU
 EXTRA_S = 2  # seconds that the driver waits longer than the ranks, so that ranks that time out can report it
-DESCRIBED = ("backend", "proves", "notice", "versions")
 
 
 @dataclass(frozen=True)
@@ -241,7 +240,7 @@ def main(text: str) -> int:
     def measure(found: dict[str, Any]) -> tuple[Exit, str]:
         with gang:
             described, units = describe(gang), gang.units()
-            found |= {name: described[name] for name in DESCRIBED}
+            found |= {name: described[name] for name in ("backend", "proves", "notice", "versions")}
             began = time.monotonic()
             verdict = hunt(options, gang.answer)
             found |= fields_of(verdict, units)
