@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.text import Text
 
 from workloads.client.view import say, write_file
+from workloads.nccl.evidence.show import counted
 from workloads.nccl.hunt.result import Accused, HuntResult, Probe
 from workloads.nccl.report import BenchView, show_fault, show_reason
 from workloads.results import Event
@@ -52,8 +53,7 @@ class HuntView(BenchView):
             return
         self.rounds += 1
         stages = ", ".join(STAGES.get(stage, stage) for stage in event["stages"])
-        tests = "1 test" if event["tests"] == 1 else f"{event['tests']} tests"
-        self.say(f"round {self.rounds}: {stages} ({tests})")
+        self.say(f"round {self.rounds}: {stages} ({counted(event['tests'], 'test')})")
 
 
 def show(result: HuntResult, console: Console) -> None:
@@ -94,8 +94,8 @@ def _named(result: HuntResult) -> list[int]:
 
 def evidence(test: Probe, accused: Accused) -> str:
     """Return one test against a unit as a line."""
-    partners = [str(unit) for unit in test.units if unit != accused.unit]
-    where = f"test {test.number}, " + (f"with unit {', '.join(partners)}" if partners else "without a partner")
+    partners = ", ".join(map(str, test.partners(accused.unit)))
+    where = f"test {test.number}, " + (f"with unit {partners}" if partners else "without a partner")
     if test.alone and partners:
         where += ", nothing else running"
     if test.broken:
