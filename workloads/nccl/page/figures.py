@@ -21,13 +21,8 @@ from workloads.plotting import BAD, GRID, INK, LINES, SOFT, encoded
 WIDTH = 360.0  # points: what a phone shows without shrinking the text
 MAX_TICKS = 16  # names on an axis of a heat map
 ON_BAR = "#ffffff"
-VARIABLES = dict(
-    zip(
-        (INK, SOFT, GRID, BAD, *LINES, ON_BAR),
-        ("ink", "soft", "grid", "bad", "one", "two", "three", "four", "on-bar"),
-        strict=True,
-    )
-)
+VARIABLES = {INK: "ink", SOFT: "soft", GRID: "grid", BAD: "bad", ON_BAR: "on-bar"}
+VARIABLES |= zip(LINES, ("one", "two", "three", "four"), strict=True)
 """The page's CSS variable of each color: they follow the reader's color scheme."""
 Points = Sequence[tuple[int, float]]
 """(bytes, value) of a line, by increasing size."""
