@@ -9,7 +9,6 @@ from rich.table import Table
 
 from workloads.client.view import ProgressView, say, table_of
 from workloads.nccl.evidence.show import show_evidence
-from workloads.nccl.limits import OP
 from workloads.nccl.result import MultiGpuResult, NcclResult, Pair, Result, Row
 from workloads.nccl.units import figure, format_size
 from workloads.results import Event
@@ -73,7 +72,7 @@ def show(result: Result, console: Console) -> None:
 
 def show_pairs(result: Result, console: Console) -> None:
     """Print the largest size of every point-to-point measurement: its total against its limit, and each pair."""
-    found = [row for row in largest(result.rows) if row.op == OP and row.pairs]
+    found = [row for row in largest(result.rows) if row.pairs]
     if not found or result.world is None:
         return
     per_node = result.world.per_node
