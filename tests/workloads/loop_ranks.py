@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from workloads.nccl.device import Cpu
-from workloads.nccl.loop import FaultyRun, Loop, Measurement
+from workloads.nccl.loop import Loop, Measurement, faulty
 from workloads.nccl.operations import COLLECTIVES, DTYPES, Operation, Place
 from workloads.nccl.options import Fault
 from workloads.nccl.presets import Mode
@@ -58,6 +58,6 @@ def every_case(rank: int, world: int) -> dict[Key, int | None]:
 
 def spoil(operation: Operation, call: int) -> None:
     """Flip one bit of the last element in the result of one run only, counted over all runs of the row."""
-    operation.run = FaultyRun(  # type: ignore[method-assign]  # a library that fails once
+    operation.run = faulty(  # type: ignore[method-assign]  # a library that fails once
         operation.run, operation, lambda: None, "corrupt", lambda number: number == call, position=-1
     )

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import count
 
 import torch.distributed as dist
 
-from workloads.nccl.device import Device, Timing
+from workloads.nccl.device import Call, Device, Timing
 from workloads.nccl.operations import Operation
 from workloads.nccl.options import Fault
 from workloads.nccl.pattern import flip
@@ -38,36 +39,31 @@ class Answer:
     wrong: int | None
 
 
-@dataclass
-class FaultyRun:
-    """An operation's run with an injected fault in the calls for which `hits` is true; calls count from 0.
+def faulty(
+    run: Call, operation: Operation, synchronize: Call, kind: str, hits: Callable[[int], bool], position: int = 0
+) -> Callable[[], None]:
+    """Return an operation's run with a fault in the calls for which `hits` is true; calls count from 0.
 
     `corrupt` flips one bit of the received element at `position` (from the end if negative) after the call; `stale`
     restores the receive buffers' previous content.
     """
 
-    run: Callable[[], None]
-    operation: Operation
-    synchronize: Callable[[], None]
-    kind: str
-    hits: Callable[[int], bool]
-    position: int = 0
-    calls: int = 0
+    calls = count()
 
-    def __call__(self) -> None:
-        hit = self.hits(self.calls)
-        self.calls += 1
-        if not hit:
-            self.run()
+    def call() -> None:
+        if not hits(next(calls)):
+            run()
             return
-        buffers = [buffer for buffer, _ in self.operation.checks()]
-        kept = [buffer.clone() for buffer in buffers] if self.kind == "stale" else []
-        self.run()
-        self.synchronize()
+        buffers = [buffer for buffer, _ in operation.checks()]
+        kept = [buffer.clone() for buffer in buffers] if kind == "stale" else []
+        run()
+        synchronize()
         for buffer, before in zip(buffers, kept, strict=False):
             buffer.copy_(before)
-        if self.kind == "corrupt" and buffers:
-            flip(buffers[0], self.position)
+        if kind == "corrupt" and buffers:
+            flip(buffers[0], position)
+
+    return call
 
 
 def faulty_calls(when: str | None, kind: str, warmup: int, check: int, iterations: int) -> Callable[[int], bool]:
@@ -124,9 +120,9 @@ class Loop:
             wrong=wrong if row.check else None,
         )
 
-    def _run(self, operation: Operation, row: Measurement) -> Callable[[], None]:
+    def _run(self, operation: Operation, row: Measurement) -> Call:
         """Return the operation's call or the replay of its graph, with the injected fault if there is one."""
-        run = operation.run
+        run: Call = operation.run
         if row.mode == "graph":
             # The first call opens connections, which cannot be captured.
             operation.run()
@@ -134,9 +130,9 @@ class Loop:
         if self.fault is None or self.fault.kind == "hang":
             return run
         hits = faulty_calls(self.fault.when, self.fault.kind, row.warmup, row.check, row.iterations)
-        return FaultyRun(run, operation, self.device.synchronize, self.fault.kind, hits)
+        return faulty(run, operation, self.device.synchronize, self.fault.kind, hits)
 
-    def _verify(self, operation: Operation, run: Callable[[], None]) -> int:
+    def _verify(self, operation: Operation, run: Call) -> int:
         """Return the number of wrong elements of one run on new data."""
         self.salt += 1
         operation.fill(self.salt)
