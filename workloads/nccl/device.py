@@ -13,7 +13,7 @@ from itertools import pairwise
 
 import torch
 
-Call = Callable[[], None]
+Call = Callable[[], object]
 
 
 @dataclass(frozen=True)

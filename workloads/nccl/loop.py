@@ -102,9 +102,9 @@ class Loop:
             run()
         operation.arm()
         self.stage = "in the timed runs"
-        _barrier()
+        dist.barrier()
         if row.mode == "latency":
-            timing = self.device.time_apart(run, row.iterations, _barrier)
+            timing = self.device.time_apart(run, row.iterations, dist.barrier)
         else:
             timing = self.device.time(run, row.iterations)
         self.stage = "in the last verification"
@@ -140,7 +140,3 @@ class Loop:
         run()
         self.device.synchronize()
         return operation.wrong()
-
-
-def _barrier() -> None:
-    dist.barrier()
