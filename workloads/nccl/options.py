@@ -163,9 +163,9 @@ class BenchOptions(GangOptions):
                 f"--dtype uint8: {', '.join(byte_sums)} would add up bytes, which hold no exact sum:"
                 f" choose from {', '.join(op for op in BUSBW_FACTORS if op not in REDUCTIONS)}"
             )
+        parse_fault(self.inject_fault, nodes * per_node)
         try:
             sizes = self._sweep(base)
-            parse_fault(self.inject_fault, nodes * per_node)
             patterns = choose(self.patterns or base.patterns, nodes, per_node)
         except ValueError as error:
             raise WorkloadError(str(error)) from error
@@ -228,12 +228,9 @@ class MultiGpuOptions(GangOptions):
         placed = self.placed(outputs)
         if gpus and devices > gpus:
             raise WorkloadError(f"--devices {devices}: a node of this stack has {gpus} GPUs")
-        try:
-            fault = parse_fault(self.inject_fault, self.nodes)
-            if fault is not None and (fault.kind, fault.when) != ("corrupt", None):
-                raise ValueError(f"{self.inject_fault!r} is no fault of this check: write corrupt:RANK")
-        except ValueError as error:
-            raise WorkloadError(str(error)) from error
+        fault = parse_fault(self.inject_fault, self.nodes)
+        if fault is not None and (fault.kind, fault.when) != ("corrupt", None):
+            raise WorkloadError(f"{self.inject_fault!r} is no fault of this check: write corrupt:RANK")
         return placed.model_copy(update={"devices": devices})
 
 
@@ -252,14 +249,14 @@ class Fault:
 
 
 def parse_fault(text: str | None, ranks: int) -> Fault | None:
-    """Return the fault in `--inject-fault`; ValueError if there is no such fault."""
+    """Return the fault in `--inject-fault`; WorkloadError if there is no such fault."""
     if text is None:
         return None
     kind, _, rest = text.partition(":")
     rank, _, when = rest.partition(":")
     known = kind in ("corrupt", "stale", "hang") and when in ("", "before", "timed", "after")
     if not known or not rank.isdigit() or int(rank) >= ranks or (kind == "hang" and when):
-        raise ValueError(
+        raise WorkloadError(
             f"{text!r} is no fault: write corrupt:RANK, stale:RANK or hang:RANK with a rank below {ranks};"
             " the first two accept :before, :timed or :after as well"
         )
