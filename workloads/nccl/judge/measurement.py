@@ -33,7 +33,7 @@ class MeasuredRow:
     size: int
     dtype: str
     out_of_place: Figures | None
-    in_place: Figures | None
+    in_place: Figures | None = None
 
     @property
     def name(self) -> str:

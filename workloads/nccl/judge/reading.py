@@ -101,13 +101,7 @@ def measurement_of_result(result: Result, limits: Limits | None = None) -> Measu
     algorithm = (result.environment or {}).get("NCCL_ALGO", "")
     run = Run(
         rows=[
-            MeasuredRow(
-                op=row.op,
-                size=row.size,
-                dtype=row.dtype,
-                out_of_place=Figures(row.time_us.max, row.algbw, row.busbw, row.wrong),
-                in_place=None,
-            )
+            MeasuredRow(row.op, row.size, row.dtype, Figures(row.time_us.max, row.algbw, row.busbw, row.wrong))
             for row in rows
         ],
         # Pods on one machine have different host names; only different kernels are different hosts.
