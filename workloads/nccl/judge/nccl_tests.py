@@ -193,11 +193,6 @@ def _figures(*values: Any, wrong: Any) -> Figures:
     return Figures(time_us, algbw, busbw, None if wrong is None else int(float(wrong)))
 
 
-def is_report(document: Mapping[str, Any]) -> bool:
-    """Return whether the JSON is a report of nccl-tests."""
-    return "nccl_version" in document and "config" in document
-
-
 def read_report(document: Mapping[str, Any], op: str | None = None) -> Measurement:
     """Read the JSON report; `op` applies if it names no operation. WorkloadError for a missing or mistyped key."""
     try:

@@ -60,7 +60,7 @@ def measurement_of(text: str, op: str | None = None, limits: Limits | None = Non
             raise WorkloadError(f"it is truncated or damaged JSON, line {error.lineno}: {error.msg}") from error
         if str(document.get("schema", "")).startswith("rdma-ray/nccl/"):
             return measurement_of_result(Result.of(document, "it"), limits)
-        if nccl_tests.is_report(document):
+        if "nccl_version" in document and "config" in document:
             return nccl_tests.read_report(document, op)
         raise WorkloadError("it is JSON, and neither this program's result nor nccl-tests' report")
     if not nccl_tests.is_text(text):
