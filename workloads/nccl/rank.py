@@ -133,9 +133,6 @@ class Rank:
         """Return the evidence of how the data traveled; `with_log` includes the text of NCCL's log."""
         return self.collector.finish(with_log)
 
-    def leave(self) -> None:
-        dist.destroy_process_group()
-
     def _collect(self, place: Place, own_ip: str, backend: str | None = None) -> None:
         select_interface(own_ip)
         first = place.rank % place.per_node == 0

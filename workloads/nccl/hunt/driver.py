@@ -62,7 +62,7 @@ class HuntRank(Rank):
         try:
             return self._measure(options, samples, fault)
         finally:
-            self.leave()
+            dist.destroy_process_group()
 
     def burn(self, samples: int, fault: str | None) -> Report:
         """Multiply matrices on this device alone: bf16 on a GPU, fp32 on a CPU."""
