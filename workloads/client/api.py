@@ -19,7 +19,6 @@ from infra.outputs import Outputs
 from workloads.client.stack import unanswered
 from workloads.exits import Exit, WorkloadError
 
-TERMINAL = frozenset({"SUCCEEDED", "FAILED", "STOPPED"})
 # Limit on traffic: a long log (NCCL_DEBUG=INFO on many ranks) is polled less often.
 BYTES_PER_SECOND = 2e6
 SHORTEST_PAUSE_S = 0.5
@@ -44,7 +43,7 @@ class Job:
 
     @property
     def terminal(self) -> bool:
-        return self.status in TERMINAL
+        return self.status in ("SUCCEEDED", "FAILED", "STOPPED")
 
     @staticmethod
     def of(details: dict[str, Any]) -> Job:
