@@ -25,7 +25,7 @@ _ROW = 8
 @triton.jit  # type: ignore[untyped-decorator]
 def _convolve(
     images: Any, taps: Any, bias: Any, out: Any, height: Any, width: Any, channels: Any,
-    has_bias: tl.constexpr, tile: tl.constexpr, lanes: tl.constexpr,
+    tile: tl.constexpr, lanes: tl.constexpr,
 ) -> None:  # fmt: skip
     """Convolve `tile` neighbors in a row of an image, for `lanes` channels; images and out are dense [n, h, w, c]."""
     row, x0 = tl.program_id(0), tl.program_id(1) * tile
@@ -34,8 +34,7 @@ def _convolve(
     y = row % height
     own = channel < channels
     total = tl.zeros((tile, lanes), dtype=tl.float32)
-    if has_bias:
-        total += tl.load(bias + channel, mask=own, other=0.0).to(tl.float32)[None, :]
+    total += tl.load(bias + channel, mask=own, other=0.0).to(tl.float32)[None, :]
     for i in tl.static_range(7):
         # A vector of equal values: Triton's interpreter confuses scalars of one bit with vectors.
         down = tl.zeros((tile,), dtype=tl.int32) + y + i - 3
@@ -99,15 +98,13 @@ def convolve(images: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> 
     return _launch(images, _taps(weight), bias)
 
 
-def _launch(images: torch.Tensor, taps: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+def _launch(images: torch.Tensor, taps: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
     images = _dense(images)
     count, channels, height, width = images.shape
     out = torch.empty_like(images, memory_format=torch.channels_last)
     tile, lanes = min(16, triton.next_power_of_2(width)), min(64, triton.next_power_of_2(channels))
     grid = (count * height, triton.cdiv(width, tile), triton.cdiv(channels, lanes))
-    _convolve[grid](
-        images, taps, taps if bias is None else bias, out, height, width, channels, bias is not None, tile, lanes
-    )
+    _convolve[grid](images, taps, bias, out, height, width, channels, tile, lanes)
     return out
 
 
@@ -127,9 +124,9 @@ def _backward(
     images: torch.Tensor, weight: torch.Tensor, gradient: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Return the gradients of images, weight and bias."""
-    # The gradient of the images is the same convolution with reversed taps.
+    # The gradient of the images is the same convolution with reversed taps, without bias.
     images, gradient = _dense(images), _dense(gradient)
-    of_images = _launch(gradient, _taps(weight).flip(0), None)
+    of_images = _launch(gradient, _taps(weight).flip(0), weight.new_zeros(weight.shape[0]))
     count, channels, height, width = images.shape
     tile, lanes = min(16, triton.next_power_of_2(width)), min(32, triton.next_power_of_2(channels))
     blocks = triton.cdiv(channels, lanes)
