@@ -36,25 +36,6 @@ def load() -> tuple[Batch, Batch]:
     return (images[train], labels[train]), (images[test], labels[test])
 
 
-class ConvNet(nn.Sequential):
-    """[n, 1, 8, 8] to [n, 10] logits. Normalized by group, not by batch, so that ranks share no statistics."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            nn.Conv2d(1, 32, 3, padding=1),
-            nn.GroupNorm(4, 32),
-            nn.ReLU(),
-            nn.Conv2d(32, 64, 3, padding=1),
-            nn.GroupNorm(8, 64),
-            nn.ReLU(),
-            nn.MaxPool2d(2),
-            nn.Flatten(),
-            nn.Linear(64 * 4 * 4, 128),
-            nn.ReLU(),
-            nn.Linear(128, 10),
-        )
-
-
 class DigitsData:
     """Training images as a source: all of them in another order every epoch."""
 
@@ -80,7 +61,20 @@ class DigitsTask(Task):
         self.data = DigitsData(training)
 
     def model(self, device: torch.device) -> nn.Module:
-        return ConvNet().to(device)
+        """[n, 1, 8, 8] to [n, 10] logits. Normalized by group, not by batch, so that ranks share no statistics."""
+        return nn.Sequential(
+            nn.Conv2d(1, 32, 3, padding=1),
+            nn.GroupNorm(4, 32),
+            nn.ReLU(),
+            nn.Conv2d(32, 64, 3, padding=1),
+            nn.GroupNorm(8, 64),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Flatten(),
+            nn.Linear(64 * 4 * 4, 128),
+            nn.ReLU(),
+            nn.Linear(128, 10),
+        ).to(device)
 
     def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
         return torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, weight_decay=WEIGHT_DECAY)
