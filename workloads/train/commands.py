@@ -85,7 +85,7 @@ def train_report(
 
     result = Result.read(result_file)
     if objects:
-        result = report.with_objects(result, [found for file in objects for found in report.read_objects(file)], skew)
+        result = report.with_objects(result, objects, skew)
     report.show(result, Console())
     written = write_report(result, out) if out is not None else []
     if svg is not None:

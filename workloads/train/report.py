@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -181,17 +181,15 @@ def _where(event: Event) -> str:
     return f"step {step}"
 
 
-def read_objects(file: Path) -> list[Mapping[str, Any]]:
-    """Return the objects of a List that kubectl printed."""
-    document = read_json(file)
-    items = document.get("items") if isinstance(document, dict) else None
-    if not isinstance(items, list):
-        raise WorkloadError(f"{file}: no list of objects; write it by: kubectl get events,nodes,pods -o json")
-    return items
-
-
-def with_objects(result: Result, objects: Sequence[Mapping[str, Any]], skew_s: float = 0.0) -> Result:
-    """Return the result with the time to its first step from Kubernetes' objects. WorkloadError if it has none."""
+def with_objects(result: Result, files: Sequence[Path], skew_s: float) -> Result:
+    """Return the result with the time to its first step from files of the Lists of objects that kubectl printed."""
+    objects = []
+    for file in files:
+        document = read_json(file)
+        items = document.get("items") if isinstance(document, dict) else None
+        if not isinstance(items, list):
+            raise WorkloadError(f"{file}: no list of objects; write it by: kubectl get events,nodes,pods -o json")
+        objects += items
     if result.timeline is None:
         raise WorkloadError("the result has no timeline: the run never reached a worker")
     return result.model_copy(update={"timeline": from_cluster(result.timeline, objects, skew_s)})
