@@ -6,7 +6,7 @@ import math
 import os
 import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -81,9 +81,6 @@ def in_ray_train() -> Place:
     from ray.train.torch import get_device
 
     context = ray.train.get_context()
-    device = get_device()
-    if isinstance(device, Sequence):
-        device = device[0]
 
     def warning() -> Notice | None:
         info = ray.train.get_preemption_info()
@@ -95,7 +92,7 @@ def in_ray_train() -> Place:
     return Place(
         rank=context.get_world_rank(),
         world=context.get_world_size(),
-        device=device,
+        device=get_device(),
         node_id=ray.get_runtime_context().get_node_id(),
         warning=warning if watched else lambda: None,
         report=lambda metrics: ray.train.report(metrics),
