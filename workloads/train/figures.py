@@ -73,9 +73,9 @@ def metrics(outcome: Outcome) -> dict[str, float]:
     """Return a finished run's figures as Ray Train's metrics, without those that were not measured."""
     found: dict[str, float | None] = {"step": outcome.step, "loss": outcome.loss, **(outcome.evaluation or {})}
     if (measured := outcome.figures) is not None:
-        same = ("images_per_s", "images_per_s_per_worker", "steps_per_s", "mfu", "data_wait", "compile_s", "warm_up_s")
-        found |= {name: getattr(measured, name) for name in (*same, "peak_memory")}
-        found |= {f"step_{name}_s": getattr(measured.step_s, name) for name in ("p50", "p95", "max")}
+        rates = {"images_per_s", "images_per_s_per_worker", "steps_per_s", "mfu", "data_wait"}
+        found |= measured.model_dump(include=rates | {"compile_s", "warm_up_s", "peak_memory"})
+        found |= {f"step_{name}_s": value for name, value in measured.step_s if name != "mean"}
         if measured.communication:
             found["exposed_communication"] = measured.communication.exposed
     return {name: float(value) for name, value in found.items() if value is not None}

@@ -90,13 +90,13 @@ class ParquetTensors:
         from pyarrow import parquet  # type: ignore[import-untyped]  # pyarrow ships no types
 
         self.side, self.classes = side, classes
-        self.files = sorted(str(file) for file in Path(path).glob("*.parquet"))
-        if not self.files:
+        files = sorted(str(file) for file in Path(path).glob("*.parquet"))
+        if not files:
             raise WorkloadError(f"--data-path {path}: no *.parquet files on node {socket.gethostname()}")
         self.groups: list[tuple[str, int]] = []
         self.ends: list[int] = []
         total = 0
-        for file in self.files:
+        for file in files:
             found = parquet.ParquetFile(file)
             if missing := {"image", "label"} - set(found.schema_arrow.names):
                 raise WorkloadError(
