@@ -8,6 +8,7 @@ import time
 from dataclasses import replace
 from multiprocessing.connection import Connection
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -17,7 +18,7 @@ from tests.workloads.gloo_ranks import PRELOADED
 from tests.workloads.tiny_task import TinyOptions
 from workloads.exits import WorkloadError
 from workloads.train import task, trainer
-from workloads.train.place import Notice, Place
+from workloads.train.place import Place
 from workloads.train.result import Record
 
 CONTEXT = multiprocessing.get_context("forkserver")
@@ -75,8 +76,8 @@ def _rank(
     dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=world)
     began = time.time()
 
-    def warning() -> Notice | None:
-        return (began + 100, [1]) if preempted else None
+    def warning() -> Any:
+        return SimpleNamespace(deadline_ms=1000 * (began + 100), preempted_ranks=[1]) if preempted else None
 
     place = replace(Place(rank, world, torch.device("cpu")), warning=warning)
     try:

@@ -8,18 +8,18 @@ import socket
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
+
+if TYPE_CHECKING:
+    from ray.train import PreemptionInfo
 
 POLL_S = 5.0
 """Ray Train's watcher polls for drained nodes this often (ray.train, RAY_TRAIN_PREEMPTION_POLL_INTERVAL_S)."""
 MARGIN_S, MARGIN_SHARE = 300.0, 0.1
 """A run ends this long before its nodes are reclaimed: five minutes, or a tenth of a short run's time."""
-
-Notice = tuple[float | None, list[int]]
-"""Announced preemption: its deadline (seconds since 1970, None: unknown), and the ranks that lose their node."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Place:
     world: int
     device: torch.device
     node_id: str = ""
-    warning: Callable[[], Notice | None] = lambda: None
+    warning: Callable[[], PreemptionInfo | None] = lambda: None
     report: Callable[[dict[str, float]], None] = lambda _metrics: None
 
     @property
@@ -82,19 +82,13 @@ def in_ray_train() -> Place:
 
     context = ray.train.get_context()
 
-    def warning() -> Notice | None:
-        info = ray.train.get_preemption_info()
-        if info is None:
-            return None
-        return (None if info.deadline_ms is None else info.deadline_ms / 1e3, info.preempted_ranks)
-
     watched = os.environ.get("RAY_TRAIN_ENABLE_PREEMPTION_WATCHER") != "0"
     return Place(
         rank=context.get_world_rank(),
         world=context.get_world_size(),
         device=get_device(),
         node_id=ray.get_runtime_context().get_node_id(),
-        warning=warning if watched else lambda: None,
+        warning=ray.train.get_preemption_info if watched else lambda: None,
         report=lambda metrics: ray.train.report(metrics),
     )
 
@@ -134,7 +128,7 @@ class Watch:
         if poll:
             self.polled = time.time()
             if (notice := self.place.warning()) is not None:
-                deadline, ranks = notice
-                left = "" if deadline is None else f" in {max(0.0, deadline - time.time()):.0f} s"
-                return Leave(f"the nodes of ranks {ranks} are preempted{left}", preempted=True)
+                deadline = notice.deadline_ms
+                left = "" if deadline is None else f" in {max(0.0, deadline / 1e3 - time.time()):.0f} s"
+                return Leave(f"the nodes of ranks {notice.preempted_ranks} are preempted{left}", preempted=True)
         return None
