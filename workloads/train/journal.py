@@ -10,6 +10,7 @@ import json
 import time
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -80,10 +81,8 @@ class Journal:
 
 def write(folder: Folder, kind: str, when: float, content: bytes) -> None:
     """Write one file of the journal. A full disk does not end the run here: the checkpoint reports it."""
-    try:
+    with suppress(OSError):
         folder.write(_place(kind, when), content)
-    except OSError:
-        return
 
 
 def write_failure(folder: Folder, preemption: bool, errors: dict[int, str]) -> None:
@@ -113,15 +112,10 @@ def doomed(folder: Folder, job: float) -> str | None:
 
 def read(folder: Folder) -> tuple[list[Attempt], list[Failure]]:
     """Return all attempts and failures of a run, oldest first."""
-    attempts, failures = [], []
-    for name in folder.names(PLACE):
-        if not name.endswith(".json"):
-            continue
-        content = folder.read(f"{PLACE}/{name}")
-        if name.startswith("attempt-"):
-            attempts.append(TypeAdapter(Attempt).validate_json(content))
-        elif name.startswith("failure-"):
-            failures.append(TypeAdapter(Failure).validate_json(content))
+    names = [name for name in folder.names(PLACE) if name.endswith(".json")]
+    content = {name: folder.read(f"{PLACE}/{name}") for name in names}
+    attempts = [TypeAdapter(Attempt).validate_json(content[name]) for name in names if name.startswith("attempt-")]
+    failures = [TypeAdapter(Failure).validate_json(content[name]) for name in names if name.startswith("failure-")]
     return sorted(attempts, key=lambda one: one.worker), sorted(failures, key=lambda one: one.time)
 
 
