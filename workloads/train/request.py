@@ -114,19 +114,17 @@ def single(file: Path, options: ConvNeXtOptions) -> Single:
 
 def environment(options: RunOptions, outputs: Outputs) -> dict[str, str]:
     """Return the job's variables."""
-    loopback = interface_of("127.0.0.1") if outputs.target == "local" else None
-    return {
+    variables = {
         # Ray's default is 60 s. Scaling from zero takes minutes, and so does a first import of torch.
         "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": str(options.wait),
         # By default, Ray polls its workers every 2 s, and each report waits for the poll.
         "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.5",
+    }
+    if options.use_gpu:
         # `observe` reports ranks that wait for each other, without ending them: a slow checkpoint is not a hang.
-        **(
-            {"RAY_TRAIN_ENABLE_NCCL_HANG_DETECTOR": "1", "RAY_TRAIN_NCCL_RAS_ACTION": "observe"}
-            if options.use_gpu
-            else {}
-        ),
+        variables |= {"RAY_TRAIN_ENABLE_NCCL_HANG_DETECTOR": "1", "RAY_TRAIN_NCCL_RAS_ACTION": "observe"}
+    if outputs.target == "local" and (loopback := interface_of("127.0.0.1")):
         # gloo would resolve the host name to an address that other ranks cannot use. Nodes on one machine are never
         # preempted, so the watcher is not started.
-        **({"GLOO_SOCKET_IFNAME": loopback, "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0"} if loopback else {}),
-    }
+        variables |= {"GLOO_SOCKET_IFNAME": loopback, "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0"}
+    return variables
