@@ -91,7 +91,8 @@ def figures(measured: Measurement) -> Figures | None:
     # A global batch ends with its slowest rank, so the rank with the longest total time counts.
     seconds = max(sum(rank.step_s[warm_up:]) for rank in ranks)
     rate = images / seconds
-    flops, most = measured.flops_per_sample, _peak(ranks)
+    gpu, *others = {rank.worker.gpu for rank in ranks}
+    flops, most = measured.flops_per_sample, peak(gpu) if gpu and not others else None
     memory = [rank.peak_memory for rank in ranks if rank.peak_memory is not None]
     scaling = None
     if (single := measured.single) is not None:
@@ -146,10 +147,3 @@ def stretches(count: int, most: int = MOST_POINTS) -> list[tuple[int, int]]:
     """Split `count` things into at most `most` stretches [start, stop) whose lengths differ by at most one."""
     parts = min(count, most)
     return [(count * part // parts, count * (part + 1) // parts) for part in range(parts)]
-
-
-def _peak(ranks: Sequence[RankTimes]) -> float | None:
-    """Return the dense bf16 peak of the ranks' GPU in FLOP/s, or None if it is unknown or the GPUs differ."""
-    gpus = {rank.worker.gpu for rank in ranks}
-    gpu = ranks[0].worker.gpu
-    return peak(gpu) if len(gpus) == 1 and gpu is not None else None
