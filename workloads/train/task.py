@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from importlib import import_module
+from pkgutil import resolve_name
 from typing import Any, Protocol
 
 import torch
@@ -65,6 +65,5 @@ def parallel(model: nn.Module, device: torch.device, **options: Any) -> nn.Modul
 
 def load(options: RunOptions) -> Task:
     """Return the task of a run. Imports its module, which requires torch."""
-    module, function = FACTORIES[options.task].split(":")
-    task: Task = getattr(import_module(module), function)(options)
+    task: Task = resolve_name(FACTORIES[options.task])(options)
     return task
