@@ -40,10 +40,6 @@ class Place:
     def host(self) -> str:
         return socket.gethostname()
 
-    @property
-    def gpu(self) -> str | None:
-        return torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else None
-
     def synchronize(self) -> None:
         """Wait for the device."""
         if self.device.type == "cuda":

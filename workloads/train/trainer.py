@@ -11,6 +11,7 @@ import itertools
 import logging
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -151,7 +152,7 @@ class Run:
             emit("plan", steps=self.steps, step=self.first_step, epochs=epochs, done=done, workers=world)
         if self.first_step < self.steps:
             self._pass_without_update()
-        self._note(ready=True)
+        self._note()
         self.wrapped.train()
         self.timer.start()
         for step in range(self.first_step, self.steps):
@@ -288,13 +289,12 @@ class Run:
         self.place.synchronize()
         self.timer.settle()
 
-    def _note(self, ready: bool = False, due: bool = False, now: bool = False) -> None:
+    def _note(self, due: bool = False, now: bool = False) -> None:
         """Write rank 0's progress to the journal."""
         if self.journal is None:
             return
         attempt = self.journal.attempt
-        if ready:
-            attempt.ready = time.time()
+        attempt.ready = attempt.ready or time.time()
         before = attempt.spans[-1].end if attempt.spans else self.first_step
         if (steps := self.first_step + len(self.timer.step_s) - before) > 0:
             seconds, waits = sum(self.timer.step_s[-steps:]), sum(self.timer.wait_s[-steps:])
@@ -320,11 +320,12 @@ class Run:
     def record(self) -> Record:
         """Return the record of the run. Every rank calls it; only rank 0's clock counts."""
         place, spec, history = self.place, self.spec, self.progress.history
-        device = str(place.device)
+        device, gpu, memory = str(place.device), None, None
+        if place.device.type == "cuda":
+            gpu, memory = torch.cuda.get_device_name(place.device), torch.cuda.max_memory_allocated(place.device)
         worker = Worker(
-            rank=place.rank, host=place.host, node_id=place.node_id, device=device, gpu=place.gpu, rows=self.share.local
+            rank=place.rank, host=place.host, node_id=place.node_id, device=device, gpu=gpu, rows=self.share.local
         )
-        memory = torch.cuda.max_memory_allocated(place.device) if place.device.type == "cuda" else None
         times = RankTimes(worker=worker, step_s=self.timer.step_s, wait_s=self.timer.wait_s, peak_memory=memory)
         measured = Measurement(
             clock=self.clock,
@@ -364,7 +365,7 @@ class Run:
 
     def _probe(self) -> Communication | None:
         """Probe the run's first batch. The peak memory was read before."""
-        share = Share(self.place.rank, self.place.world, 0, 1, self.spec.global_batch, self.spec.seed)
+        share = replace(self.share, first_step=0, steps=1)
         batch = next(iter(self.task.data.batches(share, self.place.device)))
         return measure(self.wrapped, lambda: self.loss(batch), self.place, self.spec.probe)
 
