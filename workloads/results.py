@@ -66,11 +66,9 @@ class JobResult(Part):
     cluster: str | None = None
     command: list[str] | None = None
 
-    def as_json(self, indent: int | None = 2) -> str:
-        """Return the document as `--json` writes it, or on one line."""
-        separators = (",", ":") if indent is None else None
-        document = self.model_dump(mode="json", by_alias=True)
-        return json.dumps(document, indent=indent, separators=separators, allow_nan=False)
+    def as_json(self) -> str:
+        """Return the document as `--json` writes it."""
+        return json.dumps(self.model_dump(mode="json", by_alias=True), indent=2, allow_nan=False)
 
     @classmethod
     def read(cls, path: Path) -> Self:

@@ -218,7 +218,7 @@ def test_the_token_is_in_no_log_and_no_result(cluster: Cluster, bench: Result) -
     api = Api(cluster.outputs.ray.jobs, cluster.outputs.ray.token, "test")
     for job in api.jobs():
         assert cluster.token not in api.logs(job.id)
-        assert cluster.token not in job.entrypoint + job.message + str(job.metadata)
+        assert cluster.token not in str(api.call(f"/api/jobs/{job.id}"))
     written = [file for folder in (cluster.folder, cluster.logs) for file in folder.rglob("*.*")]
     searched = [file for file in written if file.suffix in (".json", ".log", ".out", ".err") and file != cluster.file]
     assert len(searched) > 20

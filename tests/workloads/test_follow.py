@@ -19,7 +19,7 @@ LOG = "one\ntwo\nthree\nfour\nno line end"
 
 
 def job(status: str, code: int | None = None) -> Job:
-    return Job("j", status, "x", "", 1.0, None, code, {})
+    return Job("j", status, "", 1.0, None, code, {})
 
 
 class Source(Api):

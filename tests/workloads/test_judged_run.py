@@ -45,7 +45,7 @@ def document(result: Result, **spec: Any) -> dict[str, Any]:
 
 def leave(found: dict[str, Any], machine: str | None, json_file: Path, code: int = 0) -> tuple[int, dict[str, Any]]:
     """The exit code that the command ends with, and the result that it wrote."""
-    ended = Ended(code, found, Job("nccl-1", "SUCCEEDED", "", "", None, None, code, {}))
+    ended = Ended(code, found, Job("nccl-1", "SUCCEEDED", "", None, None, code, {}))
     left = conclude(outputs(machine), ended, kind_of("nccl"), str(json_file))
     return left, json.loads(json_file.read_text())
 

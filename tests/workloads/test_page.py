@@ -21,7 +21,8 @@ from tests.workloads.conftest import ROOT
 from tests.workloads.results import SWEEP, evidence, fabric, failed, functional, passed
 from workloads.cli import main
 from workloads.exits import Exit
-from workloads.nccl.page.content import headline, ranges
+from workloads.nccl.evidence.raw_log import ranges
+from workloads.nccl.page.content import headline
 from workloads.nccl.page.page import page, write_report
 from workloads.nccl.page.plots import picture
 from workloads.nccl.page.rows import floors, line_rates, sweeps
@@ -285,7 +286,7 @@ def test_ranges_name_every_number_once(numbers: set[int]) -> None:
     named = [
         number
         for part in parts
-        for first, _, last in [part.partition("–")]
+        for first, _, last in [part.partition("-")]
         for number in range(int(first), int(last or first) + 1)
     ]
     assert named == sorted(numbers)

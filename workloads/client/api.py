@@ -34,7 +34,6 @@ class Job:
 
     id: str
     status: str
-    entrypoint: str
     message: str
     started: float | None
     ended: float | None
@@ -51,7 +50,6 @@ class Job:
         return Job(
             id=details.get("submission_id") or details.get("job_id") or "",
             status=details["status"],
-            entrypoint=details.get("entrypoint") or "",
             message=details.get("message") or "",
             started=(details.get("start_time") or 0) / 1000 or None,
             ended=(details.get("end_time") or 0) / 1000 or None,

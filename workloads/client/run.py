@@ -12,6 +12,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +79,7 @@ def kind_of(name: str) -> Kind:
                 view=report.BenchView(terminal),
                 read=lambda found, machine: judged(result.Result.model_validate(found), machine),
                 show=report.show,
-                write=_write_page,
+                write=_writer("workloads.nccl.page.page"),
             )
         case "multigpu":
             from workloads.nccl import report, result
@@ -109,7 +110,7 @@ def kind_of(name: str) -> Kind:
                 view=train.TrainView(terminal),
                 read=lambda found, _: Result.model_validate(found),
                 show=train.show,
-                write=_write_picture,
+                write=_writer("workloads.train.plot"),
             )
         case _:
 
@@ -119,16 +120,9 @@ def kind_of(name: str) -> Kind:
             return Kind(driver="", view=View(), read=unknown, show=unknown)
 
 
-def _write_page(result: Any, folder: Path) -> Iterable[object]:
-    from workloads.nccl.page.page import write_report  # matplotlib takes a second
-
-    return write_report(result, folder)
-
-
-def _write_picture(result: Any, folder: Path) -> Iterable[object]:
-    from workloads.train.plot import write_report  # matplotlib takes a second
-
-    return write_report(result, folder)
+def _writer(module: str) -> Callable[[Any, Path], Iterable[object]]:
+    """Return the function `write_report` of a module, imported when it is called: matplotlib takes a second."""
+    return lambda result, folder: import_module(module).write_report(result, folder)
 
 
 def run_job(

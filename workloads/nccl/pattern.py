@@ -96,11 +96,6 @@ def moved(source: int, destination: int, salt: int, dtype: torch.dtype, device: 
     return generate
 
 
-def zeros(dtype: torch.dtype, device: torch.device) -> Generator:
-    """Return a generator of zeros."""
-    return lambda _start, count: torch.zeros(count, dtype=dtype, device=device)
-
-
 def fill(buffer: torch.Tensor, generate: Generator) -> None:
     """Write the pattern into a flat buffer, in chunks that bound the additional memory."""
     for start in range(0, buffer.numel(), CHUNK):

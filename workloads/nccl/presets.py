@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 from workloads.exits import WorkloadError
+from workloads.nccl.evidence.raw_log import sounds_secret
 
 Mode = Literal["throughput", "latency", "graph"]
 """Runs back to back; a barrier before each run, not timed; replays of a CUDA graph."""
@@ -72,7 +73,6 @@ mode: its busbw compares with the NICs' line rate, a tree's does not. Sources: N
 NCCL's src/graph/tuning.cc."""
 WITHOUT_ALGORITHM = ("all_to_all", "gather", "scatter", "sendrecv", "p2p")  # plain sends and receives
 PREFIXES = ("NCCL_", "TORCH_NCCL_", "GLOO_", "FI_", "OFI_NCCL_", "UCX_")
-SECRET_WORDS = ("TOKEN", "SECRET", "PASSWORD", "KEY", "CREDENTIAL")
 
 
 def environment(
@@ -100,6 +100,6 @@ def _assignment(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals or not name.startswith(PREFIXES):
         raise WorkloadError(f"--env {name}: write NAME=VALUE with a name that begins with {', '.join(PREFIXES)}")
-    if any(word in name for word in SECRET_WORDS):
+    if sounds_secret(name):
         raise WorkloadError(f"--env {name}: the result records these variables, and this name suggests a secret")
     return name, value

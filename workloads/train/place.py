@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import socket
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -35,10 +34,6 @@ class Place:
     node_id: str = ""
     warning: Callable[[], PreemptionInfo | None] = lambda: None
     report: Callable[[dict[str, float]], None] = lambda _metrics: None
-
-    @property
-    def host(self) -> str:
-        return socket.gethostname()
 
     def synchronize(self) -> None:
         """Wait for the device."""

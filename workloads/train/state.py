@@ -25,8 +25,6 @@ from workloads.train.figures import communication
 from workloads.train.place import Place
 from workloads.train.result import Communication
 
-VERSION = 1
-
 
 @dataclass
 class Progress:
@@ -52,11 +50,6 @@ class TrainState:
             ema_fn = get_ema_multi_avg_fn(ema)  # type: ignore[no-untyped-call]  # untyped in torch
             self.average = AveragedModel(model, multi_avg_fn=ema_fn)
             self.average.update_parameters(model)  # the first update copies: the average begins at these weights
-
-    def update_average(self) -> None:
-        """Update the moving average by one step, all weights in a few kernels."""
-        if self.average is not None:
-            self.average.update_parameters(self.model)
 
     @property
     def evaluated(self) -> nn.Module:
@@ -90,7 +83,7 @@ class TrainState:
             "losses": list(self.progress.losses),
             "history": [dict(row) for row in self.progress.history],
         }
-        return copied | {"progress": progress, "version": VERSION, "seed": seed, "batch": batch}
+        return copied | {"progress": progress, "seed": seed, "batch": batch}
 
     def load_model(self, saved: dict[str, Any], seed: int, batch: int) -> None:
         """Load a checkpoint before the model is wrapped. WorkloadError if it is of a run with other settings."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import socket
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -62,7 +63,7 @@ def train(spec: RunOptions, place: Place, driver: float) -> Record:
     errors = [(rank, text) for rank, text in enumerate(texts) if text]
     if run is None or errors:
         rank, text = errors[0]
-        alone = f"rank {rank} on {place.gather(place.host)[rank]}: " if len(errors) < place.world else ""
+        alone = f"rank {rank} on {place.gather(socket.gethostname())[rank]}: " if len(errors) < place.world else ""
         return Record(error=alone + text, code=Exit.ERROR)
     if len(set(steps)) > 1:
         apart = f"ranks found checkpoints at different steps in {spec.checkpoint_dir}"
@@ -180,7 +181,8 @@ class Run:
         self.state.optimizer.step()
         self.state.schedule.step()
         self.state.optimizer.zero_grad(set_to_none=True)
-        self.state.update_average()
+        if self.state.average is not None:
+            self.state.average.update_parameters(self.model)
         self.total += loss.detach()
         self.progress.step = step + 1
         self.timer.step(wait_s)
@@ -320,11 +322,11 @@ class Run:
     def record(self) -> Record:
         """Return the record of the run. Every rank calls it; only rank 0's clock counts."""
         place, spec, history = self.place, self.spec, self.progress.history
-        device, gpu, memory = str(place.device), None, None
+        device, host, gpu, memory = str(place.device), socket.gethostname(), None, None
         if place.device.type == "cuda":
             gpu, memory = torch.cuda.get_device_name(place.device), torch.cuda.max_memory_allocated(place.device)
         worker = Worker(
-            rank=place.rank, host=place.host, node_id=place.node_id, device=device, gpu=gpu, rows=self.share.local
+            rank=place.rank, host=host, node_id=place.node_id, device=device, gpu=gpu, rows=self.share.local
         )
         times = RankTimes(worker=worker, step_s=self.timer.step_s, wait_s=self.timer.wait_s, peak_memory=memory)
         measured = Measurement(

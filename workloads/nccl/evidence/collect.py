@@ -74,13 +74,9 @@ class Collector:
     before: node.Reading | None = None
     missing: list[str] = field(default_factory=list)
 
-    @property
-    def nccl(self) -> bool:
-        return self.backend == "nccl"
-
     def start(self) -> None:
         """Configure NCCL's log, and read the counters. Never raises: missing evidence does not fail a run."""
-        if self.nccl:
+        if self.backend == "nccl":
             self._prepare_log()
         if self.first:
             self.before = node.read_counters(self.infiniband)
@@ -104,7 +100,7 @@ class Collector:
             update = {"counters": self._counters(), "nics": nics, "driver": node.driver()}
             found.evidence = evidence.model_copy(update=update)
             found.topology, found.image = self.topology(), self.environment.get(IMAGE) or None
-            if self.nccl and found.topology is None:
+            if self.backend == "nccl" and found.topology is None:
                 self.missing.append("topology: nvidia-smi cannot be run on this node")
         if self.folder is not None:
             shutil.rmtree(self.folder, ignore_errors=True)
@@ -128,7 +124,7 @@ class Collector:
 
     def _log(self, with_log: bool) -> tuple[LogFacts | None, PackedLog | None]:
         level = self.environment.get(LEVEL, "")
-        if not self.nccl:
+        if self.backend != "nccl":
             self.missing.append("NCCL's log: the ranks used gloo, which writes none")
             return None, None
         if level.upper() not in LEVELS:

@@ -4,17 +4,11 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict
+from workloads.results import Part
 
 Transport = Literal["NET", "P2P", "SHM", "NVLS", "COLLNET"]
 WARNINGS_KEPT = 200  # different warnings per log: a broken NIC repeats its warning with another address each time
 SUMS = ("lines", "warnings_left_out", "channels_left_out")  # numbers that add up over the ranks
-
-
-class Part(BaseModel):
-    """Part of the evidence: frozen, rejects unknown fields."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class Channel(Part):

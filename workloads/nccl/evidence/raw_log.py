@@ -139,16 +139,20 @@ def pack(text: str, size: int, left_out: int) -> PackedLog:
     return PackedLog(data=data, size=size, left_out=left_out)
 
 
+def ranges(numbers: Iterable[int]) -> str:
+    """Return different numbers in ascending order, consecutive ones as a range: `0-7, 12`."""
+    spans: list[list[int]] = []
+    for number in sorted(numbers):
+        if spans and number == spans[-1][-1] + 1:
+            spans[-1].append(number)
+        else:
+            spans.append([number])
+    return ", ".join(f"{span[0]}-{span[-1]}" if span[1:] else str(span[0]) for span in spans)
+
+
 def named(ranks: Sequence[int]) -> str:
     """Return `rank 3`, or `ranks 0-7, 12`."""
-    spans: list[list[int]] = []
-    for rank in sorted(ranks):
-        if spans and rank == spans[-1][-1] + 1:
-            spans[-1].append(rank)
-        else:
-            spans.append([rank])
-    text = ", ".join(f"{span[0]}-{span[-1]}" if span[1:] else str(span[0]) for span in spans)
-    return f"rank{'s' if len(ranks) > 1 else ''} {text}"
+    return f"rank{'s' if len(ranks) > 1 else ''} {ranges(ranks)}"
 
 
 @dataclass

@@ -11,6 +11,7 @@ from typing import Literal
 
 from infra.catalog.machines import Machine
 from workloads.nccl.evidence.facts import LogFacts
+from workloads.nccl.evidence.raw_log import ranges
 from workloads.nccl.evidence.show import counted
 from workloads.nccl.result import Result
 from workloads.nccl.units import format_size
@@ -120,17 +121,6 @@ def wrong(result: Result) -> list[str]:
     return [f"{rank_name(rank, result)} received {count} wrong elements" for rank, count in worst if count]
 
 
-def ranges(numbers: Sequence[int]) -> str:
-    """Format numbers in ascending order, three or more consecutive ones as a range: `0–7, 9`."""
-    runs: list[list[int]] = []
-    for number in sorted(set(numbers)):
-        if runs and number == runs[-1][-1] + 1:
-            runs[-1].append(number)
-        else:
-            runs.append([number])
-    return ", ".join(f"{run[0]}–{run[-1]}" if len(run) > 2 else ", ".join(map(str, run)) for run in runs)
-
-
 def transport(result: Result) -> list[tuple[str, ...]]:
     """Return what NCCL used by host and ranks. Ranks of a host with equal logs share a line; differences stand out."""
     alike: dict[tuple[str, ...], list[int]] = {}
@@ -173,8 +163,3 @@ def _some(names: Sequence[str], most: int) -> str:
     """Join the first `most` different names."""
     unique = list(dict.fromkeys(names))
     return ", ".join(unique[:most]) + (f" and {len(unique) - most} more" if len(unique) > most else "")
-
-
-def percent(share: float) -> str:
-    """Format a share as a percentage."""
-    return f"{share * 100:.1f} %"

@@ -32,7 +32,7 @@ def page(result: Result, machine: str | None = None) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"figure": figure, "size": format_size, "percent": content.percent}
+    environment.filters |= {"figure": figure, "size": format_size, "percent": lambda share: f"{share * 100:.1f} %"}
     return environment.get_template("page.html").render(
         style=Markup((HERE / "page.css").read_text(encoding="utf-8")),
         result=result,
@@ -45,7 +45,7 @@ def page(result: Result, machine: str | None = None) -> str:
         plots=all_plots(result, known),
         transport=content.transport(result),
         no_evidence=content.no_evidence(result),
-        json=Markup(result.as_json(indent=None).translate(_IN_SCRIPT)),
+        json=Markup(result.model_dump_json(by_alias=True).translate(_IN_SCRIPT)),
     )
 
 
