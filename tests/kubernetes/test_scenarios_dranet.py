@@ -35,6 +35,7 @@ def stack(fork_server: ForkServer, tmp_path_factory: pytest.TempPathFactory) -> 
 
 @pytest.fixture(scope="module")
 def two(stack: RunningStack) -> list[Json]:
+    until_ready(stack.api, 0)  # the autoscaler runs in the head's pod, for which the operator creates its role first
     autoscaler = RayAutoscaler(stack.plane, name(ray_cluster(stack.api)), RAY, HEAD_ACCOUNT)
     autoscaler.launch(WORKER_GROUP, 2)
     return until_ready(stack.api, 2)

@@ -61,6 +61,7 @@ def api(stack: RunningStack) -> Api:
 
 @pytest.fixture(scope="module")
 def autoscaler(stack: RunningStack) -> RayAutoscaler:
+    until_ready(stack.api, 0)  # it runs in the head's pod, for which the operator creates its role first
     return RayAutoscaler(stack.plane, name(ray_cluster(stack.api)), RAY, HEAD_ACCOUNT)
 
 
