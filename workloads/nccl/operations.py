@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 import torch.distributed as dist
 
-from workloads.nccl.pattern import Generator, ReductionPattern, bits, count_wrong, fill, moved, spoil
+from workloads.nccl.pattern import Generator, ReductionPattern, count_wrong, fill, moved, spoil
 from workloads.nccl.point_patterns import Variant, fan_in, flows, variants
 from workloads.nccl.units import REDUCTIONS
 
@@ -141,7 +141,7 @@ class Operation:
         """Count the wrong elements after arm() and any number of runs."""
         if self.kind.start is None:
             return self.wrong()
-        return sum(int(bits(buffer).count_nonzero()) for buffer, _ in self.incoming)  # not even a -0.0
+        return sum(count_wrong(buffer, lambda _start, count: self.sent.new_zeros(count)) for buffer, _ in self.incoming)
 
     def _empty(self, pieces: int) -> torch.Tensor:
         return torch.zeros(pieces * self.count, dtype=self.dtype, device=self.device)
