@@ -43,7 +43,7 @@ app.command(
     help="Print all of the stack's outputs as JSON: what does not apply is null, secrets are masked.",
 )
 app.command(
-    "workloads.client.commands:plan",
+    "workloads.client.plan:plan",
     help="Validate a stack file and show what it becomes, without an engine or a cloud.\n\n"
     "Exit codes: 0 valid, 1 it has problems, which are all printed.",
 )

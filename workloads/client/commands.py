@@ -1,24 +1,20 @@
-"""Commands that start no job: `rdma-ray status`, `list`, `logs`, `stop`, `outputs`, `plan`. Their help is in cli.py."""
+"""Commands that start no job: `rdma-ray status`, `list`, `logs`, `stop`, `outputs`. Their help is in cli.py."""
 
 from __future__ import annotations
 
 import sys
 import time
-from pathlib import Path
 from typing import Annotated, Any
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Column, Table
 
-from infra.plan import Plan
-from infra.plan import plan as plan_of
-from infra.settings import LocalSettings
 from workloads.client.api import Api, Job
 from workloads.client.run import attend, conclude, kind_of
-from workloads.client.stack import read_outputs, read_settings
-from workloads.client.view import present, write_json
-from workloads.options import Flat, JsonFile, ResultOptions, StackOptions, option
+from workloads.client.stack import read_outputs
+from workloads.client.view import present
+from workloads.options import Flat, ResultOptions, StackOptions, option
 
 JobId = Annotated[str, option(help="ID of the job: see `rdma-ray list`.", metavar="ID")]
 
@@ -74,17 +70,6 @@ def outputs(*, options: Flat[StackOptions] = StackOptions()) -> None:
     print(read_outputs(options).model_dump_json(by_alias=True, indent=2))
 
 
-def plan(
-    file: Annotated[Path, option(help="A Pulumi.<stack>.yaml.", metavar="FILE")], /, *, json_file: JsonFile = None
-) -> None:
-    """Show the plan of a stack file, or print it as JSON. WorkloadError with every problem of the file."""
-    found = plan_of(read_settings(file))
-    if json_file != "-":
-        _show_plan(found, Console())
-    if json_file:
-        write_json(_plan_as_json(found), json_file)
-
-
 def _show_status(found: dict[str, Any], console: Console) -> None:
     right = (Column("CPUs", justify="right"), Column("GPUs", justify="right"))
     title = f"{found['cluster']}, Ray {found['ray']}"
@@ -117,58 +102,3 @@ def _row(job: Job) -> dict[str, Any]:
         "started": job.started,
         "seconds": round((job.ended or time.time()) - job.started, 1) if job.started else None,
     }
-
-
-def _plan_as_json(plan: Plan) -> dict[str, Any]:
-    """Return {settings, fabric, ranges: [{name, range, room}], pod}; `pod` as in Kubernetes, null on local."""
-    fabric, pod = plan.fabric, plan.pod
-    return {
-        "settings": plan.settings.model_dump(mode="json", by_alias=True),
-        "fabric": {
-            "transport": fabric.transport,
-            "nics": fabric.nics,
-            "gbpsPerNic": fabric.gbps_per_nic,
-            "gbpsPerNode": fabric.gbps,
-            "aligned": fabric.aligned,
-        },
-        "ranges": [{"name": cut.name, "range": str(cut.network), "room": cut.room} for cut in plan.ranges],
-        "pod": pod
-        and {
-            "annotations": dict(pod.annotations),
-            "spec": pod.pod(),
-            "container": pod.container(),
-            "setup": pod.setup,
-            "objects": list(pod.objects),
-        },
-    }
-
-
-def _show_plan(plan: Plan, console: Console) -> None:
-    """Print machines, fabric, addresses, and why each variable is set."""
-    settings, machine, fabric = plan.settings, plan.machine, plan.fabric
-    facts = Table.grid(padding=(0, 2))
-    if isinstance(settings, LocalSettings):
-        facts.add_row("target", settings.target)
-        facts.add_row("nodes", f"1 head, {settings.nodes.count} workers of {settings.nodes.cpus} CPUs")
-        facts.add_row("fabric", "none: every node is a process of this machine")
-    elif machine is not None:
-        nodes = settings.nodes
-        facts.add_row("target", f"{settings.target} {settings.location}")
-        facts.add_row("nodes", f"{nodes.min} to {nodes.max} x {machine.name} by {nodes.capacity}")
-        facts.add_row("node", f"{machine.gpus} x {machine.gpu}, {machine.nics} NICs of {machine.gbps_per_nic} Gbit/s")
-        facts.add_row("fabric", f"{settings.fabric} ({fabric.transport}), {fabric.gbps} Gbit/s per node, each way")
-        facts.add_row(
-            "pod", f"the whole node: {machine.pod_cpus} CPUs, {machine.pod_memory_gib} GiB, all GPUs and NICs"
-        )
-    console.print(facts)
-    if plan.ranges:
-        ranges = Table("range", "name", "room", box=SIMPLE_HEAD, pad_edge=False)
-        for cut in plan.ranges:
-            ranges.add_row(str(cut.network), cut.name, cut.room)
-        console.print(ranges)
-    variables = (*(plan.pod.environment if plan.pod else ()), *fabric.scripted)
-    if variables:
-        environment = Table("variable", Column("value", overflow="fold"), "why", box=SIMPLE_HEAD, pad_edge=False)
-        for variable in variables:
-            environment.add_row(variable.name, variable.value, variable.why)
-        console.print(environment)

@@ -11,7 +11,6 @@ from pydantic import ValidationError
 
 from infra.catalog.machines import CATALOG, NVLINK
 from infra.outputs import Outputs
-from infra.settings import Settings, SettingsError, from_stack_file
 from workloads.exits import WorkloadError
 from workloads.nccl.point_patterns import Limits
 from workloads.options import StackOptions
@@ -25,16 +24,6 @@ KINDS = {"job": ("rayjob", "docs/queues.md"), "indexed-job": ("job", "docs/index
 def name_of(stack: str | None) -> str:
     """Return the name of the stack to use: the given one, else that in STACK, else `local`."""
     return stack or os.environ.get("STACK") or "local"
-
-
-def read_settings(file: Path) -> Settings:
-    """Return the settings in a stack file. WorkloadError with every problem."""
-    try:
-        return from_stack_file(file)
-    except OSError as error:
-        raise WorkloadError(f"cannot read {file}: {error.strerror}") from error
-    except SettingsError as problems:
-        raise WorkloadError(str(problems)) from None
 
 
 def read_outputs(options: StackOptions) -> Outputs:

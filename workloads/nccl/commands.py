@@ -20,7 +20,6 @@ from workloads.client.stack import limits_of, read_outputs
 from workloads.client.view import present, write_file, write_json
 from workloads.exits import WorkloadError
 from workloads.nccl.hunt.options import HuntOptions
-from workloads.nccl.job import bench_job
 from workloads.nccl.judge import view
 from workloads.nccl.judge.expectation import Expectation, machine_named
 from workloads.nccl.judge.reading import read_file
@@ -31,7 +30,12 @@ from workloads.nccl.result import Result
 from workloads.options import Flat, JobOptions, JsonFile, option
 
 bench = App(name="bench", help="Measure the network between the ranks.")
-bench.command(bench_job, name="job")
+bench.command(
+    "workloads.nccl.job:bench_job",
+    name="job",
+    help="Print nccl-tests as a Kubernetes Job without Ray, for `kubectl apply -f -`.\n\n"
+    "Nothing is sent anywhere. The next steps go to stderr. Exit codes: 0 printed,\n1 it cannot run on this stack.",
+)
 
 
 @bench.command(name="nccl")

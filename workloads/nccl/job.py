@@ -15,7 +15,8 @@ from infra.kubernetes.nccl_job import FIRST_OP, NcclJob, Sweep, nccl_job, size
 from infra.kubernetes.nccl_job_manifest import as_yaml, key_secret, manifests
 from infra.kubernetes.pods import NAMESPACE
 from infra.settings import LocalSettings
-from workloads.client.stack import PROJECT, name_of, read_settings
+from workloads.client.plan import read_settings
+from workloads.client.stack import PROJECT, name_of
 from workloads.exits import WorkloadError
 from workloads.nccl.judge.expectation import floor_of, large_enough, machine_named
 from workloads.options import Flat, Stack, option
@@ -58,11 +59,7 @@ def bench_job(
     ssh_key: Annotated[bool, option(help="Print only the Secret with a new key pair for the pods' sshd.")] = False,
     stack: Stack = None,
 ) -> None:
-    """Print nccl-tests as a Kubernetes Job without Ray, for `kubectl apply -f -`.
-
-    Nothing is sent anywhere. The next steps go to stderr. Exit codes: 0 printed,
-    1 it cannot run on this stack.
-    """
+    """Print the Job to stdout, and the next steps to stderr. The help is in commands.py."""
     if file is not None and stack is not None:
         raise WorkloadError(f"--stack {stack}: {file} names a stack already; pass one of the two")
     settings = read_settings(file or PROJECT / f"Pulumi.{name_of(stack)}.yaml")

@@ -9,17 +9,7 @@ from random import Random
 from statistics import median
 
 from workloads.nccl.hunt.options import HuntOptions
-from workloads.nccl.hunt.result import (
-    NETWORK,
-    SINGLE,
-    Accused,
-    Answer,
-    Finding,
-    FindingKind,
-    Kind,
-    Probe,
-    Round,
-)
+from workloads.nccl.hunt.result import NETWORK, SINGLE, Accused, Answer, Finding, FindingKind, Kind, Probe, Round
 
 ENOUGH = 3  # tests of a kind that make a reference
 MANY = 5  # samples among which a single slow one shows a flapping link

@@ -17,17 +17,7 @@ from infra.catalog.machines import Machine
 from workloads.nccl.page import figures
 from workloads.nccl.page.content import facts, headline
 from workloads.nccl.page.figures import inline, short
-from workloads.nccl.page.rows import (
-    Group,
-    Level,
-    floors,
-    latencies,
-    line_rates,
-    machine_of,
-    paired,
-    rails,
-    sweeps,
-)
+from workloads.nccl.page.rows import Group, Level, floors, latencies, line_rates, machine_of, paired, rails, sweeps
 from workloads.nccl.report import largest
 from workloads.nccl.result import Pair, Result, Row
 from workloads.nccl.units import format_size

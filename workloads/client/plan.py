@@ -1,0 +1,93 @@
+"""`rdma-ray plan`: what a stack file becomes. Its help is in cli.py; only commands that read stack files load this."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Column, Table
+
+from infra.plan import Plan
+from infra.plan import plan as plan_of
+from infra.settings import LocalSettings, Settings, SettingsError, from_stack_file
+from workloads.client.view import write_json
+from workloads.exits import WorkloadError
+from workloads.options import JsonFile, option
+
+
+def read_settings(file: Path) -> Settings:
+    """Return the settings in a stack file. WorkloadError with every problem."""
+    try:
+        return from_stack_file(file)
+    except OSError as error:
+        raise WorkloadError(f"cannot read {file}: {error.strerror}") from error
+    except SettingsError as problems:
+        raise WorkloadError(str(problems)) from None
+
+
+def plan(
+    file: Annotated[Path, option(help="A Pulumi.<stack>.yaml.", metavar="FILE")], /, *, json_file: JsonFile = None
+) -> None:
+    """Show the plan of a stack file, or print it as JSON. WorkloadError with every problem of the file."""
+    found = plan_of(read_settings(file))
+    if json_file != "-":
+        _show_plan(found, Console())
+    if json_file:
+        write_json(_plan_as_json(found), json_file)
+
+
+def _plan_as_json(plan: Plan) -> dict[str, Any]:
+    """Return {settings, fabric, ranges: [{name, range, room}], pod}; `pod` as in Kubernetes, null on local."""
+    fabric, pod = plan.fabric, plan.pod
+    return {
+        "settings": plan.settings.model_dump(mode="json", by_alias=True),
+        "fabric": {
+            "transport": fabric.transport,
+            "nics": fabric.nics,
+            "gbpsPerNic": fabric.gbps_per_nic,
+            "gbpsPerNode": fabric.gbps,
+            "aligned": fabric.aligned,
+        },
+        "ranges": [{"name": cut.name, "range": str(cut.network), "room": cut.room} for cut in plan.ranges],
+        "pod": pod
+        and {
+            "annotations": dict(pod.annotations),
+            "spec": pod.pod(),
+            "container": pod.container(),
+            "setup": pod.setup,
+            "objects": list(pod.objects),
+        },
+    }
+
+
+def _show_plan(plan: Plan, console: Console) -> None:
+    """Print machines, fabric, addresses, and why each variable is set."""
+    settings, machine, fabric = plan.settings, plan.machine, plan.fabric
+    facts = Table.grid(padding=(0, 2))
+    if isinstance(settings, LocalSettings):
+        facts.add_row("target", settings.target)
+        facts.add_row("nodes", f"1 head, {settings.nodes.count} workers of {settings.nodes.cpus} CPUs")
+        facts.add_row("fabric", "none: every node is a process of this machine")
+    elif machine is not None:
+        nodes = settings.nodes
+        facts.add_row("target", f"{settings.target} {settings.location}")
+        facts.add_row("nodes", f"{nodes.min} to {nodes.max} x {machine.name} by {nodes.capacity}")
+        facts.add_row("node", f"{machine.gpus} x {machine.gpu}, {machine.nics} NICs of {machine.gbps_per_nic} Gbit/s")
+        facts.add_row("fabric", f"{settings.fabric} ({fabric.transport}), {fabric.gbps} Gbit/s per node, each way")
+        facts.add_row(
+            "pod", f"the whole node: {machine.pod_cpus} CPUs, {machine.pod_memory_gib} GiB, all GPUs and NICs"
+        )
+    console.print(facts)
+    if plan.ranges:
+        ranges = Table("range", "name", "room", box=SIMPLE_HEAD, pad_edge=False)
+        for cut in plan.ranges:
+            ranges.add_row(str(cut.network), cut.name, cut.room)
+        console.print(ranges)
+    variables = (*(plan.pod.environment if plan.pod else ()), *fabric.scripted)
+    if variables:
+        environment = Table("variable", Column("value", overflow="fold"), "why", box=SIMPLE_HEAD, pad_edge=False)
+        for variable in variables:
+            environment.add_row(variable.name, variable.value, variable.why)
+        console.print(environment)
