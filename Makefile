@@ -9,7 +9,7 @@ VENV := .venv/bin/python
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-infra setup-dev up down preview rehearse rehearse-all test test-kubernetes bench-overhead test-faults test-pods kubernetes test-matrix simulate-hunt bench-gpu mutations golden check format schema lock clean
+.PHONY: help setup setup-infra setup-dev up down preview rehearse rehearse-all test test-kubernetes bench-overhead test-faults test-pods kubernetes test-matrix simulate-hunt bench-gpu mutations facts golden check format schema lock clean
 
 help: ## list all commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -30,7 +30,7 @@ test-faults: setup-dev ## inject every fault at every step of up and destroy, on
 	@$(VENV) -m rehearsal.faults $(ARGS)
 
 rehearse-all: setup-$(if $(filter quick,$(DEPTH)),infra,dev) ## rehearse every cloud stack file; ARGS="--before origin/main" upgrades from that version
-	@$(VENV) -m rehearsal.all_stacks --depth "$(DEPTH)" $(ARGS)
+	@$(VENV) -m rehearsal --stack all --depth "$(DEPTH)" $(ARGS)
 
 test: setup-dev ## run the tests of unit, components, rehearsal and workloads; PYTEST="tests/unit -x" runs some of them
 	@$(VENV) -m tools.run_tests $(PYTEST)
@@ -48,19 +48,22 @@ test-matrix: setup-infra ## rehearse every combination of machine, capacity, fab
 	@$(VENV) -m rehearsal.matrix $(ARGS)
 
 simulate-hunt: setup-dev ## measure cost and mistakes of `bench hunt` on simulated fleets; ARGS="--nodes 232 --bad 5 --seeds 1000 --max-tests 55"
-	@$(VENV) -m tests.workloads.hunt_simulator $(ARGS)
+	@$(VENV) -m tests.workloads.nccl.hunt_simulator $(ARGS)
 
 bench-gpu: setup-dev ## compare ConvNeXt training with timm's on this machine, alternating; ARGS="--batch 256"
-	@$(VENV) -m tests.workloads.bench_gpu $(ARGS)
+	@$(VENV) -m tests.workloads.train.bench_gpu $(ARGS)
 
-mutations: setup-infra ## remove every input of STACK, one at a time, and show which check notices
+mutations: setup-infra ## take out and change every input of STACK, one at a time, and show what notices
 	@$(VENV) -m rehearsal.mutations "$(STACK)"
 
+facts: setup-dev ## write facts.json of both simulated clouds; ARGS="--providers FOLDER" has the providers' own schemas
+	@$(VENV) -m tools.facts.write $(ARGS)
+
 bench-overhead: setup-dev ## compare the benchmark's loop with a bare torch.distributed loop, alternating (minutes); ARGS="--pairs 50"
-	@$(VENV) -m tests.workloads.overhead $(ARGS)
+	@$(VENV) -m tests.workloads.nccl.overhead $(ARGS)
 
 golden: setup-dev ## update the reviewed lists of resources (tests/rehearsal/golden)
-	@UPDATE_GOLDENS=1 $(VENV) -m pytest -q tests/rehearsal/test_cloud_stacks.py -k reviewed
+	@UPDATE_GOLDENS=1 $(VENV) -m pytest -q tests/rehearsal/test_cloud_stacks.py tests/rehearsal/test_settings.py -k golden_list
 
 check: setup-dev ## run formatter, linter, strict types, and the check of import circles and file sizes
 	@$(VENV) -m ruff format --check .

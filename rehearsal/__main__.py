@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import shutil
 import subprocess
 import sys
@@ -14,32 +13,57 @@ from functools import partial
 from pathlib import Path
 
 from rich.console import Console
+from rich.markdown import Markdown
 from rich.markup import escape
 
+from infra.settings import CloudSettings, from_stack_file
 from infra.settings.problems import SettingsError
-from rehearsal.clouds.faults import Fault, FaultError
 from rehearsal.depths import DEPTHS, Depth, DepthError, NotRunError
-from rehearsal.engine import EngineError
+from rehearsal.engine.commands import EngineError
+from rehearsal.engine.faults import Fault, FaultError
+from rehearsal.engine.workspace import ROOT, NotOursError, Workspace
+from rehearsal.fork_server import ForkServer
 from rehearsal.report.golden import golden
 from rehearsal.report.markdown import markdown
-from rehearsal.report.outcome import Phase, to_json
-from rehearsal.report.picture import picture
-from rehearsal.report.terminal import show
+from rehearsal.report.outcome import Phase
 from rehearsal.scenario import NoCloudError, RehearsalRequest, Scenario
-from rehearsal.workspace import ROOT, NotOursError, Workspace
 
 NOT_RUN = 70
 """Exit status of a rehearsal that did not run, as in the test tiers."""
+ALL_REPORTS = ROOT / "results" / "rehearsals.md"
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run a rehearsal and return the exit status.
+    """Run the rehearsal of a stack, or of all; return the (highest) exit status.
 
     Returns:
         0 if every phase succeeded, 1 if one failed, 2 for a wrong command line, 130 after Ctrl-C, and `NOT_RUN` if this
         machine cannot run the depth.
     """
     options = _parse(arguments)
+    if options.stack != "all":
+        return rehearse(options)
+    status, texts = 0, []
+    for stack in cloud_stacks():
+        own = argparse.Namespace(**{**vars(options), "stack": stack})
+        file = results_folder(own) / "report.md"
+        file.unlink(missing_ok=True)
+        status = max(status, rehearse(own))
+        texts.append(file.read_text() if file.exists() else f"## REHEARSAL of stack `{stack}` did not finish\n")
+        ALL_REPORTS.parent.mkdir(exist_ok=True)
+        ALL_REPORTS.write_text("\n".join(texts))
+    print(f"report of all stacks: {_short(ALL_REPORTS)}")
+    return status
+
+
+def cloud_stacks() -> list[str]:
+    """Return the names of the stacks whose target is simulated."""
+    files = sorted(ROOT.glob("Pulumi.*.yaml"))
+    return [file.name.split(".")[1] for file in files if isinstance(from_stack_file(file), CloudSettings)]
+
+
+def rehearse(options: argparse.Namespace) -> int:
+    """Rehearse one stack; return the exit status of `main`."""
     console = Console(highlight=False)
     file = ROOT / f"Pulumi.{options.stack}.yaml"
     if not file.exists():
@@ -49,13 +73,13 @@ def main(arguments: list[str] | None = None) -> int:
     if options.before and not _has(options.before, file.name):
         console.print(f"{options.before} has no {file.name}: the stack is new, so only this version is rehearsed")
         options.before = None
-    name = folder_name(options.stack, options.depth)
-    results = Path(options.results or ROOT / "results" / f"rehearsal-{name}")
-    workspace = Workspace(Path(options.workspace or ROOT / ".rehearsal" / name))
+    results = results_folder(options)
+    folder = Path(options.workspace or ROOT / ".rehearsal" / folder_name(options.stack, options.depth))
     try:
         faults = tuple(Fault.parse(text) for text in options.fault)
         console.rule(f"[bold]REHEARSAL[/] of stack {options.stack}: simulated clouds, nothing is created")
-        with _version(options.before) as before:
+        with _version(options.before) as before, ForkServer() as fork_server:
+            workspace = Workspace(folder, fork_server.bin)
             request = RehearsalRequest(
                 stack=options.stack,
                 file=file,
@@ -75,27 +99,30 @@ def main(arguments: list[str] | None = None) -> int:
         console.print(f"\n{problem}", markup=False)
         return 1
     except KeyboardInterrupt:
-        console.print(f"\ninterrupted; all processes have ended. Logs: {_short(workspace.folder)}/")
+        console.print(f"\ninterrupted; all processes have ended. Logs: {_short(folder)}/")
         return 130
-    show(outcome, console)
+    console.print(Markdown(markdown(outcome, terminal=True)))
     results.mkdir(parents=True, exist_ok=True)
-    (results / "report.json").write_text(json.dumps(to_json(outcome), indent=2) + "\n")
     (results / "report.md").write_text(markdown(outcome))
-    (results / "graph.svg").write_text(picture(outcome))
     (results / "resources.txt").write_text(golden(outcome.graph))
-    console.print(f"report: {_short(results)}/report.md, report.json, graph.svg, resources.txt")
+    console.print(f"report: {_short(results)}/report.md, resources.txt")
     if outcome.ok:
-        shutil.rmtree(workspace.folder)
+        shutil.rmtree(folder)
     else:
-        console.print(f"logs of the engine: {_short(workspace.folder / 'logs')}/")
+        console.print(f"logs of the engine: {_short(folder / 'logs')}/")
         if options.depth != "quick":
-            console.print(f"logs of the control plane: {_short(workspace.folder / 'kubernetes' / 'logs')}/")
+            console.print(f"logs of the control plane: {_short(folder / 'kubernetes' / 'logs')}/")
     return 0 if outcome.ok else 1
 
 
 def folder_name(stack: str, depth: Depth) -> str:
     """Return the name of a rehearsal's folders. Each depth of a stack has its own."""
     return stack if depth == "quick" else f"{stack}-{depth}"
+
+
+def results_folder(options: argparse.Namespace) -> Path:
+    """Return the folder of a rehearsal's report."""
+    return Path(options.results or ROOT / "results" / f"rehearsal-{folder_name(options.stack, options.depth)}")
 
 
 def _parse(arguments: list[str] | None) -> argparse.Namespace:

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from typing import TYPE_CHECKING, Literal, get_args
 
 from infra.settings import Settings
-from rehearsal.engine import Engine
-from rehearsal.workspace import Workspace
+from rehearsal.engine.commands import Engine
 
 if TYPE_CHECKING:
+    from rehearsal.cluster.environment import Environment
     from rehearsal.cluster.phases import ClusterPhases
 
 Depth = Literal["quick", "cluster", "pods"]
@@ -41,53 +42,33 @@ def must_run(depth: Depth) -> None:
         raise NotRunError(str(problem)) from problem
 
 
-class DepthSetup:
-    """Environment of a rehearsal at a depth other than `quick`.
+def begin(
+    depth: Depth, until: ExitStack, engine: Engine, settings: Settings, report: Callable[[str], None]
+) -> ClusterPhases:
+    """Start the environment of a depth other than `quick` while the engine creates its stack; `until` stops it.
 
-    `ends` lists the errors that end a rehearsal as failed. `report` receives one line per event in the cluster.
+    `report` receives one line per event in the cluster.
+
+    Raises:
+        DepthError: a program of Kubernetes is missing and cannot be built.
     """
+    from rehearsal.cluster.environment import starting
+    from rehearsal.cluster.phases import ClusterPhases
+    from tools.kubernetes.builds import BuildError
+    from tools.kubernetes.containers import Missing
 
-    ends: tuple[type[Exception], ...] = ()
+    folder = engine.workspace.folder
+    phases: Callable[[Environment], ClusterPhases] = ClusterPhases
+    scale = None
+    if depth == "pods":
+        from rehearsal.cluster.pod_phases import PodPhases, scale_in
+        from rehearsal.cluster.traces import new_traces
 
-    def __init__(self, depth: Depth, workspace: Workspace, settings: Settings, report: Callable[[str], None]) -> None:
-        self._pods = depth == "pods"
-        self._workspace = workspace
-        self._folder = workspace.folder / "kubernetes"
-        self._settings = settings
-        self._report = report
-        self._before: frozenset[str] = frozenset()
-
-    def begin(self, until: ExitStack, engine: Engine) -> ClusterPhases:
-        """Start the environment while the engine creates its stack; `until` stops it.
-
-        Raises:
-            DepthError: a program of Kubernetes is missing and cannot be built.
-        """
-        from rehearsal.cluster.environment import Environment, EnvironmentStart
-        from rehearsal.cluster.phases import ClusterPhases, PhaseError
-        from tools.kubernetes.builds import BuildError
-        from tools.kubernetes.containers import Missing
-
-        phases, scale = ClusterPhases, None
-        self.ends = (PhaseError,)
-        if self._pods:
-            from rehearsal.cluster.pod_phases import PodPhases, scale_in
-            from rehearsal.cluster.traces import traces
-            from tools.kubernetes.kubectl import ForwardError
-
-            self._before = traces(self._folder)
-            self.ends = (PhaseError, ForwardError)
-            phases, scale = PodPhases, scale_in(self._workspace.folder / "shared")
-        environment = Environment(self._folder, engine.cloud_state, self._settings, self._report, scale=scale)
-        ready = until.enter_context(EnvironmentStart(environment))
-        engine.init()
-        try:
-            return phases(ready())
-        except (BuildError, Missing) as problem:
-            raise DepthError(str(problem)) from problem
-
-    def traces(self) -> list[str]:
-        """Return the host resources that stopped nodes left behind, one line each."""
-        from rehearsal.cluster.traces import traces
-
-        return sorted(traces(self._folder) - self._before)
+        phases = partial(PodPhases, traces=new_traces(folder / "kubernetes"))
+        scale = scale_in(folder / "shared")
+    ready = until.enter_context(starting(folder / "kubernetes", engine.cloud_state, settings, report, scale=scale))
+    engine.init()
+    try:
+        return phases(ready())
+    except (BuildError, Missing) as problem:
+        raise DepthError(str(problem)) from problem

@@ -10,11 +10,10 @@ import sys
 import time
 from pathlib import Path
 
-from rehearsal.clouds.faults import HOWS
+from rehearsal.engine.faults import HOWS
+from rehearsal.engine.workspace import ROOT
 from rehearsal.fork_server import ForkServer
-from rehearsal.report.convergence import markdown, why
-from rehearsal.sweep import COMMANDS, Case, Result, Sweep
-from rehearsal.workspace import ROOT
+from rehearsal.sweep import COMMANDS, Case, Result, Sweep, table, why
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -46,13 +45,13 @@ def main(arguments: list[str] | None = None) -> int:
             )
             if options.markdown:
                 # Write the table after each case, so that an interrupted run keeps its results.
-                options.markdown.write_text(markdown(so_far))
+                options.markdown.write_text(table(so_far))
 
         results = sweep.run(cases, options.workers, on_line)
-    table = markdown(results)
-    print(f"\n{table}\n{len(cases)} cases in {(time.monotonic() - began) / 60:.1f} minutes")
+    text = table(results)
+    print(f"\n{text}\n{len(cases)} cases in {(time.monotonic() - began) / 60:.1f} minutes")
     if options.markdown:
-        options.markdown.write_text(table)
+        options.markdown.write_text(text)
     if not all(result.converged for result in results):
         print(f"logs of the engine: {folder}/failed …/logs/")
         return 1

@@ -1,9 +1,8 @@
-"""Fork server for sweeps: the engine's hosts and plugins are forks of one process that has imported everything.
+"""Fork server: the engine's hosts and plugins are forks of one process that has imported everything.
 
-An `up` in a rehearsal spends most of its time on imports. A sweep runs hundreds, so it starts this server once and
-replaces the real executables by small clients. A client connects, sends its arguments, and waits; a fork of the server
-does the work. A fork ends with its client's connection, and the client ends with its engine. `make rehearse` does not
-use the server.
+An `up` in a rehearsal spends most of its time on imports. A rehearsal starts this server once and replaces the real
+executables by small clients. A client connects, sends its arguments, and waits; a fork of the server does the work. A
+fork ends with its client's connection, and the client ends with its engine.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from pathlib import Path
 from types import TracebackType
 
 from rehearsal.clouds.registry import PACKAGES
-from rehearsal.workspace import ROOT
+from rehearsal.engine.workspace import ROOT
 
 _CLIENT = Path(__file__).with_name("fork_client.py")
 _LANGUAGE = "language"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -61,6 +61,7 @@ class Graph:
     """Resources of a deployment by URN, each after its dependencies. Equal deployments give equal graphs."""
 
     nodes: Mapping[str, Node]
+    _needed: dict[str, frozenset[str]] = field(default_factory=dict, compare=False, repr=False)
 
     @classmethod
     def from_deployment(cls, deployment: Mapping[str, Any]) -> Graph:
@@ -77,13 +78,14 @@ class Graph:
         for state in states:
             node = _node(state)
             inside = [urn for dep in node.depends for urn in below.get(dep, ()) if dep != node.parent and urn in nodes]
-            nodes[node.urn] = node if not inside else _with_depends(node, inside)
+            # A dependency on a component is one on its children (pulumi: pkg/graph, DependenciesOf).
+            nodes[node.urn] = replace(node, depends=node.depends | frozenset(inside) - {node.urn})
         return cls(_sorted(nodes))
 
     def __getitem__(self, urn: str) -> Node:
         return self.nodes[urn]
 
-    @property
+    @cached_property
     def managed(self) -> list[Node]:
         """The resources that a cloud creates, in order of dependence."""
         return [node for node in self.nodes.values() if node.managed]
@@ -119,9 +121,20 @@ class Graph:
                     ahead.append(step)
         return found
 
-    def needs(self, urn: str, *, ordering: bool = True) -> frozenset[str]:
-        """Return the direct and indirect dependencies of a resource; without `ordering`, along data only."""
-        return self._reach(urn, lambda node: node.depends if ordering else node.data)
+    def configuration(self, node: Node) -> Mapping[str, Any]:
+        """Return the inputs of a resource's provider."""
+        provider = self.nodes.get(node.provider or "")
+        return {} if provider is None else provider.inputs
+
+    def with_inputs(self, urn: str, inputs: Mapping[str, Any]) -> Graph:
+        """Return the same graph with other inputs of a resource. Dependencies stay as they are."""
+        return Graph({**self.nodes, urn: replace(self[urn], inputs=inputs)}, self._needed)
+
+    def needs(self, urn: str) -> frozenset[str]:
+        """Return the direct and indirect dependencies of a resource."""
+        if urn not in self._needed:
+            self._needed[urn] = self._reach(urn, lambda node: node.depends)
+        return self._needed[urn]
 
     def falls_with(self, urn: str) -> list[Node]:
         """Return the created resources that depend on the data of a resource, and are deleted with it.
@@ -151,14 +164,10 @@ class Graph:
         return frozenset(reached - {urn})
 
 
-def provider_urn(reference: str) -> str:
-    """Return the URN in a reference to a provider (URN::ID)."""
-    return reference.rpartition("::")[0]
-
-
 def _node(state: Mapping[str, Any]) -> Node:
     urn = state["urn"]
-    provider = provider_urn(state["provider"]) if state.get("provider") else None
+    # A reference to a provider is URN::ID.
+    provider = str(state.get("provider") or "").rpartition("::")[0] or None
     parent, deleted_with = state.get("parent") or None, state.get("deletedWith") or None
     values = {dep for deps in (state.get("propertyDependencies") or {}).values() for dep in deps or ()}
     # A registration waits for its parent's, and therefore for all dependencies of the parent.
@@ -179,12 +188,6 @@ def _node(state: Mapping[str, Any]) -> Node:
         outputs=state.get("outputs") or {},
         id=state.get("id") or "",
     )
-
-
-def _with_depends(node: Node, more: Iterable[str]) -> Node:
-    """Add dependencies on the children of components (pulumi: pkg/graph, DependenciesOf)."""
-    values = {name: getattr(node, name) for name in Node.__dataclass_fields__}
-    return Node(**values | {"depends": node.depends | frozenset(more) - {node.urn}})
 
 
 def _descendants(states: Iterable[Mapping[str, Any]]) -> dict[str, list[str]]:

@@ -14,11 +14,9 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from queue import SimpleQueue
 from typing import Any
 
 import yaml
@@ -29,12 +27,12 @@ from infra.settings import parse
 from infra.settings.load import CONTRACTS
 from infra.settings.problems import Problem, SettingsError
 from rehearsal.clouds.registry import drift
-from rehearsal.engine import Engine, EngineError
+from rehearsal.engine.commands import Engine, EngineError
+from rehearsal.engine.workspace import Workspace, in_parallel
 from rehearsal.fork_server import ForkServer
 from rehearsal.graph import Graph
-from rehearsal.invariants.by_target import INVARIANTS
-from rehearsal.invariants.invariant import Stack, violations
-from rehearsal.workspace import Workspace
+from rehearsal.invariants.invariant import Stack
+from rehearsal.invariants.violations import violations
 
 STACK = "matrix"
 LOCATIONS = {"gke": "us-central1-b", "eks": "us-east-2a"}
@@ -121,12 +119,7 @@ def deploy(cell: Cell, workspace: Workspace) -> tuple[Engine, Stack]:
     file = workspace.folder.with_suffix(".yaml")
     named = {f"rdma-ray:{key}": value for key, value in cell.raw.items()}
     file.write_text(yaml.safe_dump({"config": {**PROVIDERS[cell.target], **named}}))
-    workspace.begin(STACK, file)
-    engine = Engine(workspace, STACK)
-    engine.init()
-    said = engine.up()
-    if not said.ok:
-        raise EngineError("up", said)
+    engine = Engine.deployed(workspace, STACK, file)
     return engine, Stack(Graph.from_deployment(engine.deployment()), parse(cell.raw, stack=STACK))
 
 
@@ -136,7 +129,7 @@ def goes_up(cell: Cell, workspace: Workspace) -> list[str]:
         engine, stack = deploy(cell, workspace)
     except EngineError as error:
         return [error.said.text]
-    wrong = violations(INVARIANTS[cell.target], stack)
+    wrong = violations(stack)
     with engine.cloud_state.transaction() as state:
         drift(state)
     preview = engine.preview("--refresh")
@@ -146,13 +139,13 @@ def goes_up(cell: Cell, workspace: Workspace) -> list[str]:
 def main(arguments: list[str] | None = None) -> int:
     """Run the matrix; return 1 if a legal combination does not go up or an illegal one is refused without a fix."""
     parser = argparse.ArgumentParser(prog="make test-matrix", description=__doc__)
-    parser.add_argument("--target", choices=sorted(INVARIANTS), action="append")
+    parser.add_argument("--target", choices=sorted(LOCATIONS), action="append")
     parser.add_argument("--workers", type=int, default=2)
     options = parser.parse_args(arguments)
     began, failed = time.monotonic(), 0
     with ForkServer() as fork_server, tempfile.TemporaryDirectory() as place:
         folder = Path(place)
-        for target in options.target or sorted(INVARIANTS):
+        for target in options.target or sorted(LOCATIONS):
             every = list(cells(target))
             legal = [cell for cell in every if not cell.problems()]
             unexplained = [cell for cell in every if any(not one.fix or not one.says for one in cell.problems())]
@@ -167,22 +160,12 @@ def main(arguments: list[str] | None = None) -> int:
 def _run(legal: list[Cell], folder: Path, fork_server: ForkServer, workers: int) -> int:
     """Bring all combinations up, several at a time; return how many failed."""
     folder.mkdir()
-    free: SimpleQueue[Workspace] = SimpleQueue()
-    for number in range(workers):
-        free.put(Workspace(folder / str(number), fork_server.bin))
+    workspaces = [Workspace(folder / str(number), fork_server.bin) for number in range(workers)]
 
-    def one(cell: Cell) -> list[str]:
-        workspace = free.get()
-        try:
-            return goes_up(cell, workspace)
-        finally:
-            free.put(workspace)
+    def show(cell: Cell, wrong: list[str]) -> None:
+        print(f"  {'FAILED' if wrong else 'up'}: {cell}", *wrong, sep="\n    ", flush=True)
 
-    failed = 0
-    with ThreadPoolExecutor(workers) as pool:
-        for cell, wrong in zip(legal, pool.map(one, legal), strict=True):
-            failed += bool(wrong)
-            print(f"  {'FAILED' if wrong else 'up'}: {cell}", *wrong, sep="\n    ", flush=True)
+    failed = sum(map(bool, in_parallel(legal, workspaces, goes_up, show)))
     shutil.rmtree(folder)
     return failed
 

@@ -1,69 +1,57 @@
-"""`make mutations STACK=gke`: remove every input of a stack, one at a time, and print what detects it.
+"""`make mutations STACK=gke`: take out and change every input of a stack, one at a time, and print what notices.
 
-Either the simulated cloud refuses the stack, or an invariant no longer holds, or the input is free: it may be absent,
-for a reason in `FREE`. An input whose removal goes unnoticed is untested.
+A simulated cloud refuses the stack, or a relation between resources no longer holds, or only the golden list differs,
+which a reviewer reads. An input that is not in the list is free, for a reason in `FREE`.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import pathlib
 import re
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from pathlib import Path
 from typing import Any, Literal
 
 from infra.settings import from_stack_file
-from rehearsal.engine import Engine, EngineError
+from rehearsal.engine.commands import Engine
+from rehearsal.engine.kind import Json
+from rehearsal.engine.values import Path
+from rehearsal.engine.workspace import ROOT, Workspace
 from rehearsal.graph import Graph, Node
-from rehearsal.invariants.by_target import INVARIANTS
-from rehearsal.invariants.invariant import Stack, description
-from rehearsal.invariants.invariant import violations as invariant_violations
-from rehearsal.replay import replay, without
-from rehearsal.workspace import ROOT, Workspace
+from rehearsal.invariants.invariant import Stack
+from rehearsal.invariants.violations import violations
+from rehearsal.replay import Replay
+from rehearsal.report.golden import listed
 
-InputPath = tuple[str | int, ...]
-Catcher = Literal["invariant", "refusal", "free", "unnoticed"]
-
-FREE: Mapping[str, str] = {
-    "*#apiVersion": "the SDK writes it, from the resource's type",
-    "aws:*#*tags.Name": "informational",
-    "aws:*#description": "informational",
-    "aws:ec2/eip:Eip#domain": "the default, explicit",
-    "aws:kms/key:Key#deletionWindowInDays": "the default, explicit",
-    "aws:iam/rolePolicy:RolePolicy#name": "the provider generates one",
-    "*#kind": "the SDK writes it, from the resource's type",
-    "gcp:*#displayName": "informational",
-    "gcp:compute/network:Network#routingMode": "the default, explicit",
-    "gcp:container/cluster:Cluster#nodeConfig.machineType": "of the default pool, which is removed at once",
-    "gcp:projects/iAMMember:IAMMember#project": "the provider's project, explicit",
-    "gcp:container/nodePool:NodePool#nodeConfig.diskSizeGb": "100 GB is the default, explicit",
-    "gcp:container/nodePool:NodePool#nodeConfig.labels": "empty unless a ComputeClass or DRANET needs one",
-    "kubernetes:apps/v1:DaemonSet#metadata.labels*": "informational; the selector has its own labels",
-    "kubernetes:apps/v1:DaemonSet#spec.template.metadata.labels.name": "informational",
-    "kubernetes:helm.sh/v3:Release#compat": "the SDK writes it",
-    "kubernetes:helm.sh/v3:Release#timeout": "how long the engine waits, not what it creates",
-    "kubernetes:helm.sh/v3:Release#values.resources.*": "the operator's resources; an invariant bounds them",
-    "kubernetes:helm.sh/v3:Release#values.image*": "the chart's own image, explicit; without NAT it is a mirror",
-    "kubernetes:ray.io/v1:RayCluster#spec.workerGroupSpecs.0.rayStartParams": "empty: the operator fills it in",
-    "kubernetes:ray.io/v1:RayJob#spec.rayClusterSpec.workerGroupSpecs.0.rayStartParams": "as in a RayCluster",
-    "kubernetes:core/v1:Secret#stringData.*": "the state's marks around a secret",
+Notice = Literal["refusal", "invariant", "golden", "free", "nothing"]
+COLUMNS: Mapping[Notice, str] = {
+    "refusal": "a cloud refuses",
+    "invariant": "else: an invariant breaks",
+    "golden": "else: the golden list alone",
+    "free": "free",
+    "nothing": "unnoticed",
 }
-"""Inputs that may be absent, as patterns "TYPE#PATH", each with its reason."""
+FREE: Mapping[str, str] = {
+    "kubernetes:core/v1:Secret#stringData.*": "the state's marks around a secret, which the list hides",
+}
+"""Inputs that nothing has to notice, as patterns "TYPE#PATH", each with its reason."""
 
 
 @dataclass(frozen=True)
 class Mutation:
-    """An input that was removed from a resource, what detected it, and the message."""
+    """Input that was taken out or changed, what notices it, and the message."""
 
     node: Node
-    path: InputPath
-    by: Catcher
-    words: str
+    path: Path
+    taken_out: bool
+    by: Notice
+    words: str = ""
 
     @property
     def where(self) -> str:
@@ -71,82 +59,115 @@ class Mutation:
         return f"{self.node.type}#{'.'.join(map(str, self.path))}"
 
 
-def mutate(graph: Graph, stack: Stack, target: str, types: Collection[str] = ()) -> Iterator[Mutation]:
-    """Remove every input of one resource of each sort (rdma-0 also represents rdma-1…7), or of the given types."""
+def mutate(stack: Stack, types: Collection[str] = ()) -> Iterator[Mutation]:
+    """Take out and change every input of one resource of each sort (rdma-0 also represents rdma-1…7).
+
+    Args:
+        stack: the stack, with its (simulated) secrets in clear text.
+        types: type tokens; all by default.
+    """
+    replay = Replay(stack.graph)
     seen: set[tuple[str, str]] = set()
-    for node in graph.managed:
+    for node in stack.graph.managed:
         sort = (node.type, re.sub(r"\d", "", node.name))
         if sort in seen or (types and node.type not in types):
             continue
         seen.add(sort)
-        for path in input_paths(node.inputs):
-            yield _judged(graph, stack, target, node, path)
+        for path, value in inputs_of(node.inputs):
+            yield _noticed(stack, replay, Mutation(node, path, True, "nothing"), without(node.inputs, path))
+            if (other := another(value)) is not None:
+                inputs = changed(node.inputs, path, other)
+                yield _noticed(stack, replay, Mutation(node, path, False, "nothing"), inputs)
 
 
-def input_paths(value: Any, path: InputPath = ()) -> Iterator[InputPath]:
-    """Yield every key and every list item at every depth, except the SDK's own ("__…")."""
+def inputs_of(value: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
+    """Yield every key and every list item at every depth with its value, except the SDK's own ("__…")."""
     if path:
-        yield path
+        yield path, value
     if isinstance(value, Mapping):
         for key, item in value.items():
             if not key.startswith("__"):
-                yield from input_paths(item, (*path, key))
+                yield from inputs_of(item, (*path, key))
     elif isinstance(value, list):
         for index, item in enumerate(value):
-            yield from input_paths(item, (*path, index))
+            yield from inputs_of(item, (*path, index))
 
 
-def _judged(graph: Graph, stack: Stack, target: str, node: Node, path: InputPath) -> Mutation:
-    mutant = without(graph, node.urn, path)
-    wrong = invariant_violations(INVARIANTS[target], Stack(mutant, stack.settings))
-    if wrong:
-        return Mutation(node, path, "invariant", wrong[0])
-    refused = replay(mutant)
-    if refused is not None:
-        return Mutation(node, path, "refusal", refused.refusal.message)
-    mutation = Mutation(node, path, "unnoticed", "")
-    reason = next((why for pattern, why in FREE.items() if fnmatchcase(mutation.where, pattern)), None)
-    return mutation if reason is None else Mutation(node, path, "free", reason)
+def another(value: Any) -> Any:
+    """Return another value of the same type; None for maps and lists, whose items change one by one."""
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, int | float):
+        return value + 1
+    if not isinstance(value, str):
+        return None
+    return str(int(value) + 1) if value.isdecimal() else f"{value}x"
 
 
 def deploy(stack: str, workspace: Workspace) -> Stack:
     """Return a stack as the engine registers it, with its (simulated) secrets in clear text. Raises `EngineError`."""
     file = ROOT / f"Pulumi.{stack}.yaml"
-    workspace.begin(stack, file)
-    engine = Engine(workspace, stack)
-    engine.init()
-    said = engine.up()
-    if not said.ok:
-        raise EngineError("up", said)
-    exported = engine.must("stack", "export", "--show-secrets", stack=True)
+    exported = Engine.deployed(workspace, stack, file).must("stack", "export", "--show-secrets", stack=True)
     return Stack(Graph.from_deployment(json.loads(exported.text)), from_stack_file(file))
 
 
 def table(mutations: list[Mutation]) -> Iterator[str]:
-    """Return a Markdown table: for each resource type, how many inputs were removed and what detected it."""
-    yield "| resource | inputs | an invariant fails | the cloud rejects | free, with a reason | unnoticed |"
-    yield "|---|--:|--:|--:|--:|--:|"
-    for type_ in sorted({mutation.node.type for mutation in mutations}):
-        of_type = [mutation for mutation in mutations if mutation.node.type == type_]
-        counts = [sum(one.by == by for one in of_type) for by in ("invariant", "refusal", "free", "unnoticed")]
-        yield f"| `{type_}` | {len(of_type)} | " + " | ".join(map(str, counts)) + " |"
+    """Return a Markdown table: for each resource type, how many mutations each check notices first."""
+    yield f"| resource | mutations | {' | '.join(COLUMNS.values())} |"
+    yield "|---|" + "--:|" * (1 + len(COLUMNS))
+    types = sorted({mutation.node.type for mutation in mutations})
+    for name, of_type in (*((f"`{type_}`", {type_}) for type_ in types), ("all", set(types))):
+        counts = Counter(mutation.by for mutation in mutations if mutation.node.type in of_type)
+        yield f"| {name} | {counts.total()} | {' | '.join(str(counts[by]) for by in COLUMNS)} |"
+
+
+def _noticed(stack: Stack, replay: Replay, mutation: Mutation, inputs: Json) -> Mutation:
+    node, path, taken_out = mutation.node, mutation.path, mutation.taken_out
+    graph = stack.graph.with_inputs(node.urn, inputs)
+    refused = replay.refused(graph, node.urn)
+    if refused is not None:
+        return Mutation(node, path, taken_out, "refusal", refused.refusal.message)
+    wrong = violations(Stack(graph, stack.settings))
+    if wrong:
+        return Mutation(node, path, taken_out, "invariant", wrong[0])
+    if listed(graph[node.urn]) != listed(node):
+        return Mutation(node, path, taken_out, "golden")
+    reason = next((why for pattern, why in FREE.items() if fnmatchcase(mutation.where, pattern)), None)
+    return mutation if reason is None else Mutation(node, path, taken_out, "free", reason)
+
+
+def without(value: Any, path: Path) -> Any:
+    """Return a copy of inputs without the key or item at a path."""
+    first, *rest = path
+    if not rest:
+        items = value.items() if isinstance(value, Mapping) else enumerate(value)
+        kept = [(key, item) for key, item in items if key != first]
+        return dict(kept) if isinstance(value, Mapping) else [item for _, item in kept]
+    return changed(value, (first,), without(value[first], tuple(rest)))
+
+
+def changed(value: Any, path: Path, new: Any) -> Any:
+    """Return a copy of inputs with another value at a path."""
+    first, *rest = path
+    inner = changed(value[first], tuple(rest), new) if rest else new
+    if isinstance(value, Mapping):
+        return {**value, first: inner}
+    return [inner if index == first else item for index, item in enumerate(value)]
 
 
 def main() -> int:
-    """Print the table, the free inputs with their reasons, and the unnoticed ones; return 1 if there are any."""
+    """Print the table, and what only the golden list or nothing notices; return 1 if anything goes unnoticed."""
     parser = argparse.ArgumentParser(prog="python -m rehearsal.mutations", description=__doc__)
     parser.add_argument("stack", nargs="?", default="gke")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        stack = deploy(options.stack, Workspace(Path(folder) / "mutations"))
-    mutations = list(mutate(stack.graph, stack, stack.settings.target))
+        stack = deploy(options.stack, Workspace(pathlib.Path(folder) / "mutations"))
+    mutations = list(mutate(stack))
     print("\n".join(table(mutations)))
-    print(f"\n{len(mutations)} inputs, {len(INVARIANTS[stack.settings.target])} invariants:")
-    for invariant in INVARIANTS[stack.settings.target]:
-        print(f"- {description(invariant)}")
-    unnoticed = [mutation.where for mutation in mutations if mutation.by == "unnoticed"]
-    print("\nUnnoticed: " + (", ".join(unnoticed) or "nothing"))
-    return 1 if unnoticed else 0
+    for by, reasons in (("golden", "The golden list alone notices"), ("nothing", "Unnoticed")):
+        found = list(dict.fromkeys(mutation.where for mutation in mutations if mutation.by == by))
+        print(f"\n{reasons}: {', '.join(found) or 'nothing'}")
+    return 1 if any(mutation.by == "nothing" for mutation in mutations) else 0
 
 
 if __name__ == "__main__":

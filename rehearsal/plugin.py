@@ -13,10 +13,10 @@ import grpc
 from pulumi.runtime._grpc_settings import _GRPC_CHANNEL_OPTIONS
 from pulumi.runtime.proto import provider_pb2_grpc
 
-from rehearsal.clouds.provider import Provider
 from rehearsal.clouds.registry import cloud
-from rehearsal.clouds.state import State
-from rehearsal.workspace import NotOursError, of_this_process
+from rehearsal.engine.protocol import Provider
+from rehearsal.engine.state import State
+from rehearsal.engine.workspace import NotOursError, of_this_process
 
 _LOOK_EVERY_S = 0.2
 
@@ -57,9 +57,10 @@ def _servicer(package: str, state: State, engine: int) -> Provider:
         if setting:
             # Depth quick does not need these imports.
             from rehearsal.cluster.provider import ClusterProvider, api_of
-            from rehearsal.cluster.scaled import from_setting
+            from rehearsal.cluster.scaling import Scale
 
-            return ClusterProvider(cloud(package), state, engine, api_of(setting), from_setting(setting.get("scale")))
+            scale = Scale.of(setting["scale"]) if "scale" in setting else None
+            return ClusterProvider(cloud(package), state, engine, api_of(setting), scale)
     return Provider(cloud(package), state, engine)
 
 

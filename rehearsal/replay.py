@@ -6,16 +6,18 @@ of one `up`. Inputs with other resources' outputs keep the original values.
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from pathlib import Path
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from rehearsal.clouds.kind import Call, Kind, Refusal, first_refusal
 from rehearsal.clouds.registry import cloud
-from rehearsal.clouds.state import State, View
-from rehearsal.graph import PROVIDERS, Graph, Node
+from rehearsal.engine.kind import Json, Refusal
+from rehearsal.engine.protocol import RefusedError, created
+from rehearsal.engine.state import View
+from rehearsal.graph import Graph, Node
+
+Objects = Mapping[tuple[str, str], str]
 
 
 @dataclass(frozen=True)
@@ -26,68 +28,79 @@ class Refused:
     refusal: Refusal
 
 
-def replay(graph: Graph) -> Refused | None:
-    """Create everything in the order of the graph, in an empty cloud; return the first refusal or None."""
-    with tempfile.TemporaryDirectory() as folder, State(Path(folder) / "clouds.sqlite").transaction() as state:
+class Replay:
+    """Creates of everything in a graph, in its order, in empty clouds.
+
+    It keeps the objects before each create, so that a graph with other inputs of one resource is replayed from there.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        self._before: dict[str, Objects] = {}
+        memory = _Memory({})
         for node in graph.managed:
-            refusal = _create(graph, node, state)
+            self._before[node.urn] = dict(memory.objects)
+            refusal = _create(graph, node, memory)
+            if refusal is not None:
+                raise ValueError(f"{node.name} is refused: {refusal.message}")
+
+    def refused(self, graph: Graph, urn: str) -> Refused | None:
+        """Return the first refusal of a graph with other inputs of one resource, or None."""
+        memory = _Memory(dict(self._before[urn]))
+        nodes = graph.managed
+        for node in nodes[[node.urn for node in nodes].index(urn) :]:
+            refusal = _create(graph, node, memory)
             if refusal is not None:
                 return Refused(node, refusal)
-    return None
+        return None
 
 
-def without(graph: Graph, urn: str, path: tuple[str | int, ...]) -> Graph:
-    """Return the same graph without one input of a resource."""
-    return changed(graph, urn, _taken_out(graph[urn].inputs, path))
+class _Memory(View):
+    """Objects in memory, as text: nothing that reads one can change it."""
 
+    def __init__(self, objects: dict[tuple[str, str], str]) -> None:
+        self.objects = objects
 
-def changed(graph: Graph, urn: str, inputs: Mapping[str, Any]) -> Graph:
-    """Return the same graph with other inputs of a resource."""
-    return Graph({**graph.nodes, urn: replace(graph[urn], inputs=inputs)})
+    def get(self, type_: str, id_: str) -> Json | None:
+        text = self.objects.get((type_, id_))
+        found: Json | None = None if text is None else json.loads(text)
+        return found
+
+    def all(self, type_: str | None = None) -> Iterator[tuple[str, str, Json]]:
+        for found, id_ in sorted(key for key in self.objects if type_ in (None, key[0])):
+            yield found, id_, json.loads(self.objects[found, id_])
+
+    def put(self, type_: str, id_: str, live: Mapping[str, Any]) -> None:
+        self.objects[type_, id_] = json.dumps(live)
+
+    def remove(self, type_: str, id_: str) -> None:
+        self.objects.pop((type_, id_), None)
+
+    def setting(self, _name: str, default: Any = None) -> Any:
+        return default
 
 
 def _create(graph: Graph, node: Node, state: View) -> Refusal | None:
     package = node.type.partition(":")[0]
     kind = cloud(package).kind(node.type)
-    config = _configuration(graph, node)
+    config = graph.configuration(node)
     if kind is None:
         return Refusal("unknown", f"the simulated cloud has no kind {node.type}", "rehearsal")
     refusal = cloud(package).reaches(config, state)
     if refusal is not None:
         return refusal
     inputs = dict(node.inputs)
+    for failure in kind.check(inputs):
+        return Refusal("check", f"{failure.path}: {failure.reason}", "provider")
     try:
         id_ = kind.identify(inputs, config)
         # A generated id stays the same, whichever input is removed from the request.
-        return _made(kind, node.id if kind.generated_ids else id_, inputs, config, state)
+        created(kind, node.id if kind.generated_ids else id_, inputs, config, state)
+    except RefusedError as refused:
+        return refused.refusal
     except KeyError as missing:
         # The real provider checks required properties before it calls the API.
         return Refusal("required", f"Missing required argument: {missing.args[0]}", "pulumi: required properties")
-
-
-def _made(kind: Kind, id_: str, inputs: dict[str, Any], config: Mapping[str, Any], state: View) -> Refusal | None:
-    if kind.remembered and state.get(kind.type, id_) is not None:
-        return kind.conflict(kind.type, id_)
-    call = Call(verb="create", type=kind.type, id=id_, inputs=inputs, live={}, config=config, state=state, now=inputs)
-    refusal = first_refusal(kind, call)
-    if refusal is not None:
-        return refusal
-    if kind.remembered:
-        state.put(kind.type, id_, {**inputs, **kind.compute(call)})
+    except (AttributeError, ArithmeticError, LookupError, TypeError, ValueError) as unread:
+        # In a rehearsal, this error of the simulated cloud ends the request.
+        return Refusal("unreadable", f"the simulated cloud cannot read the request: {unread!r}", "rehearsal")
     return None
-
-
-def _configuration(graph: Graph, node: Node) -> Mapping[str, Any]:
-    provider = graph.nodes.get(node.provider or "")
-    return provider.inputs if provider is not None and provider.type.startswith(PROVIDERS) else {}
-
-
-def _taken_out(value: Any, path: tuple[str | int, ...]) -> Any:
-    first, *rest = path
-    if isinstance(value, Mapping):
-        kept = {key: item for key, item in value.items() if key != first or rest}
-        return {**kept, first: _taken_out(value[first], tuple(rest))} if rest else kept
-    if isinstance(first, int):
-        inner = [_taken_out(value[first], tuple(rest))] if rest else []
-        return [*value[:first], *inner, *value[first + 1 :]]
-    raise KeyError(first)

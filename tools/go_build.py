@@ -120,6 +120,37 @@ def module_cache() -> Path:
     return Path(os.environ.get("GOMODCACHE") or cache() / "go-modules")
 
 
+def module_folder(manifests: Path, name: str) -> Path:
+    """Return the source folder of a pinned Go module, such as "github.com/ray-project/kuberay/ray-operator".
+
+    Args:
+        manifests: Folder with a folder for each go.mod.
+        name: Name of the module.
+
+    Raises:
+        GoError: The module is not in the module cache and cannot be downloaded.
+        KeyError: No go.mod pins it.
+    """
+    for manifest in sorted(manifests.glob("*/go.mod")):
+        if match := re.search(rf"^\s*(?:require )?{re.escape(name)} (v\S+)", manifest.read_text(), re.MULTILINE):
+            # The module cache writes capitals as !x (https://go.dev/ref/mod#module-cache).
+            path = re.sub(r"[A-Z]", lambda capital: "!" + capital.group().lower(), f"{name}@{match.group(1)}")
+            folder = module_cache() / path
+            if not folder.is_dir():
+                # Programs may be cached although the module cache was cleaned.
+                _download(manifest.parent, name)
+            return folder
+    raise KeyError(f"no go.mod under {manifests} pins {name}")
+
+
+def _download(manifest: Path, module: str) -> None:
+    require_go(f"It would download the module {module}")
+    command = ["go", "mod", "download", module]
+    done = subprocess.run(command, cwd=manifest, env=environment(), capture_output=True, text=True)
+    if done.returncode:
+        raise GoError(f"{module} could not be downloaded:\n{done.stderr.strip()}")
+
+
 def _compile(module: Module, names: Sequence[str], folder: Path, tell: Tell) -> None:
     # -v prints each package as it is compiled, the only progress that the compiler reports.
     command = ["go", "build", "-v", "-o", f"{folder}/", "-ldflags", module.ldflags]

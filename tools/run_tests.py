@@ -22,11 +22,14 @@ from tools.kubernetes.containers import Missing
 from tools.kubernetes.node_probe import NOT_READY, ready_to_run
 from tools.process import INTERRUPTED, Child, note_signals, wait_for
 
-# Split so that no session fixture runs twice; tests/workloads/conftest.py sets the mark `ray`.
+# Split so that no session fixture runs twice, and so that all parts take about as long.
+# tests/workloads/conftest.py sets the mark `ray`.
+_LOCAL = ("tests/rehearsal/test_interruptions.py", "tests/rehearsal/test_local_stack.py")
+_INDEXED_JOB = "tests/workloads/test_indexed_job.py"
 PARTS = {
-    "ray": ("tests/workloads", "-m", "ray"),
-    "rehearsal": ("tests/rehearsal",),
-    "the rest": ("tests/unit", "tests/components", "tests/workloads", "-m", "not ray"),
+    "ray": ("tests/workloads", f"--ignore={_INDEXED_JOB}", "-m", "ray"),
+    "rehearsal": ("tests/rehearsal", *(f"--ignore={file}" for file in _LOCAL), _INDEXED_JOB),
+    "the rest": (*_LOCAL, "tests/unit", "tests/components", "tests/workloads", "-m", "not ray"),
 }
 KUBERNETES, PODS = "tests/kubernetes", "tests/pods"
 PROGRAMS = [name for name in builds.PROGRAMS if name not in ("kubelet", "kube-proxy", "coredns")]

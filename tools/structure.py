@@ -13,6 +13,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 # A folder imports itself and the folders before it.
 ORDER = ("infra", "workloads", "tools", "rehearsal", "tests")
+# The engine of the rehearsal knows no cloud, and a simulated cloud shares no fact with the program that it judges.
+APART = (("rehearsal.engine", "rehearsal.clouds"), ("rehearsal.engine", "infra"), ("rehearsal.clouds", "infra"))
 MAX_LINES = 400
 SHORT_LINES, MAX_SHORT_FILES = 40, 24
 
@@ -43,6 +45,9 @@ def problems(root: Path) -> Iterator[str]:
         for target, line in targets.items():
             if ORDER.index(target.partition(".")[0]) > ORDER.index(top):
                 yield f"{place[module]}:{line}: {top} must not import {target}: move it to {top} or an earlier folder"
+            for who, whom in APART:
+                if _within(module, who) and _within(target, whom):
+                    yield f"{place[module]}:{line}: {who} must not import {whom}: pass the value in"
     graph = {module: set(targets) for module, targets in imports.items() if not module.startswith("tests.")}
     while circle := _circle(graph):
         steps = [f"{place[one]}:{imports[one][other]} imports {other}" for one, other in circle]
@@ -53,6 +58,10 @@ def problems(root: Path) -> Iterator[str]:
     # An empty __init__.py only makes a package.
     if len(short := [f"{path} ({n})" for path, n in lengths.items() if 0 < n < SHORT_LINES]) > MAX_SHORT_FILES:
         yield f"{len(short)} files under {SHORT_LINES} lines, at most {MAX_SHORT_FILES}: merge some: {', '.join(short)}"
+
+
+def _within(module: str, package: str) -> bool:
+    return f"{module}.".startswith(f"{package}.")
 
 
 def _names(node: ast.AST, package: str) -> list[str]:

@@ -1,8 +1,8 @@
 """Every version, chart, image and API version that the program or its tests pin, each with its source.
 
 `TOGETHER` names the other files that carry the same version and have to change with it: manifests of package managers
-and stack files, which cannot read this module. `tests/unit/test_pins.py` compares them, and finds each literal here
-only. The simulated clouds keep lists of their own of what is available, so that they can disagree with a pin.
+and stack files, which cannot read this module. `tests/unit/catalog/test_pins.py` compares them, and finds each literal
+here only. The simulated clouds keep lists of their own of what is available, so that they can disagree with a pin.
 """
 
 from __future__ import annotations

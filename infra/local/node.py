@@ -140,6 +140,8 @@ def _environment(folder: ClusterFolder, mark: str) -> dict[str, str]:
         "RAY_USAGE_STATS_ENABLED": "0",
         # No drain on one machine: `destroy` ends all nodes.
         "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": "0",
+        # With Ray's default of 15, any busy process of this machine starves the ranks of a collective.
+        "RAY_worker_niceness": "0",
         "PYTHONUNBUFFERED": "1",
     }
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import importlib
 
-from rehearsal.clouds.kind import Cloud
-from rehearsal.clouds.state import View
-from rehearsal.clouds.values import merged
+from rehearsal.engine.kind import Cloud
+from rehearsal.engine.state import View
+from rehearsal.engine.values import merged
 
 PACKAGES = ("aws", "gcp", "kubernetes", "random")
 

@@ -8,22 +8,22 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 
 from infra.settings import CloudSettings, Settings
-from rehearsal.clouds.kind import Json
 from rehearsal.clouds.kubernetes.connection import CLUSTER, EKS_CLUSTER
-from rehearsal.clouds.state import State
+from rehearsal.cluster.controllers.cleanup import present, written
 from rehearsal.cluster.controllers.cloud_controllers import CloudControllers
 from rehearsal.cluster.objects import ours
 from rehearsal.cluster.provider import SETTING
 from rehearsal.cluster.real_nodes import RealNodes, stubs
-from rehearsal.cluster.scaled import CHANGES, STAYED, to_setting
-from rehearsal.cluster.scaling import Scale
+from rehearsal.cluster.scaling import CHANGES, STAYED, Scale
 from rehearsal.cluster.timeline import ReportLine, Timeline
+from rehearsal.engine.kind import Json
+from rehearsal.engine.state import State
 from tools.kubernetes.api import Api, ApiError
 from tools.kubernetes.control_plane import ControlPlane
 from tools.kubernetes.node import Cluster
@@ -46,43 +46,20 @@ _NUMBERS = (
 )
 
 
+@dataclass(frozen=True)
 class Environment:
-    """Control plane that holds the objects of the simulated cluster, for the duration of a `with` block.
+    """Control plane that holds the objects of the simulated cluster, while `starting` has not ended.
 
-    `plane` is the control plane, `controllers` replaces the clouds' own controllers, `timeline` records events. With a
-    `scale`, nodes are real and manifests are scaled to this machine; otherwise kwok simulates the nodes.
-
-    Raises:
-        BuildError: a program of Kubernetes is missing and cannot be built.
-        Missing: this machine cannot run real nodes.
+    `controllers` replaces the clouds' own controllers, `timeline` records events. With a `scale`, nodes are real and
+    manifests are scaled to this machine; otherwise kwok simulates the nodes. `replaced` says which images are.
     """
 
     plane: ControlPlane
+    state: State
     controllers: CloudControllers
     timeline: Timeline
-
-    def __init__(
-        self, folder: Path, state: State, settings: Settings, report: ReportLine, *, scale: Scale | None = None
-    ) -> None:
-        self._folder = folder
-        self._scale = scale
-        self._state = state
-        self._settings = settings
-        self._report = report
-        self._stack = ExitStack()
-
-    def __enter__(self) -> Environment:
-        try:
-            self._begin()
-        except BaseException:
-            self._stack.close()
-            raise
-        return self
-
-    def __exit__(
-        self, type_: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._stack.__exit__(type_, error, trace)
+    scale: Scale | None
+    replaced: tuple[str, ...]
 
     @property
     def api(self) -> Api:
@@ -95,19 +72,20 @@ class Environment:
         version = self.api.request("GET", "/version")["gitVersion"].removeprefix("v")
         behind = "".join(f", the controller behind release {release}" for release in self.controllers.real)
         real = f"real are API server, scheduler and controller manager of Kubernetes {version}{behind}"
-        if self._scale is None:
+        if self.scale is None:
             return (
                 f"Depth cluster: {real}.",
                 "kwok simulates the nodes: they are ready at once, and their pods run no containers.",
                 _STOOD_IN.format(also=" and for Ray", more=", dashboard"),
             )
+        with self.state.transaction() as view:
+            changes: list[str] = view.setting(CHANGES, [])
         return (
             f"Depth pods: {real}; {_NODES}",
             _NUMBERS,
-            *(f"Image {name} is replaced by one of this environment." for name in self._images),
-            *(f"Image {name} is replaced by a stub." for name in self._stubs),
+            *self.replaced,
             _STOOD_IN.format(also="", more=""),
-            *(f"scaled: {change}" for change in self._changes()),
+            *(f"scaled: {change}" for change in changes),
             f"Not scaled: {STAYED}. The engine's inputs and state are unscaled.",
         )
 
@@ -117,13 +95,15 @@ class Environment:
         If the simulated cluster is deleted, wait until the cloud controllers have deleted all of them. Otherwise wait
         `within_s` for pending deletions.
         """
-        empty_s = _EMPTY_WITHIN_S if self._scale is None else _EMPTY_OF_PODS_WITHIN_S
-        deadline = time.monotonic() + (within_s if self._stands() else empty_s)
+        with self.state.transaction() as view:
+            stands = any(True for type_ in (CLUSTER, EKS_CLUSTER) for _ in view.all(type_))
+        empty_s = _EMPTY_WITHIN_S if self.scale is None else _EMPTY_OF_PODS_WITHIN_S
+        deadline = time.monotonic() + (within_s if stands else empty_s)
         while True:
-            self.check()
+            self.controllers.check()
             over = time.monotonic() > deadline
             try:
-                found = [_called(live) for live in everything(self.api) if ours(live)]
+                found = [written(name) for name, (_, live) in present(self.api).items() if ours(live)]
             except ApiError:
                 # A controller that stops deletes its CRDs, and before them the webhook that converts them.
                 if over:
@@ -133,100 +113,56 @@ class Environment:
                     return found
             time.sleep(_LOOK_S)
 
-    def check(self) -> None:
-        """Raise the error of a control plane program or of a cloud controller."""
-        self.controllers.check()
 
-    def _changes(self) -> list[str]:
-        with self._state.transaction() as view:
-            found: list[str] = view.setting(CHANGES, [])
-        return found
+@contextmanager
+def starting(
+    folder: Path, state: State, settings: Settings, report: ReportLine, *, scale: Scale | None = None
+) -> Iterator[Callable[[], Environment]]:
+    """Start an environment in the background; yield a function that waits for it and returns it. Stop it at the end.
 
-    def _begin(self) -> None:
-        self.timeline = Timeline(self._report)
-        cluster = None
-        if self._scale is None:
-            self.plane = self._stack.enter_context(ControlPlane(self._folder, say=self._report))
-        else:
-            cluster = self._stack.enter_context(self._cluster())
-            self.plane = cluster.plane
-        # The file holds the token while it is valid.
-        self._state.path.chmod(0o600)
-        self._stack.callback(self._set, None)
-        there: Json = {"url": self.plane.url, "token": self.plane.token, "authority": str(self.plane.authority)}
-        self._set(there | ({} if self._scale is None else {"scale": to_setting(self._scale)}))
-        machines = None
-        if cluster is None:
-            self.plane.start_kwok()
-        else:
-            machines = RealNodes(cluster)
-            self._stack.callback(machines.close)
-        controllers = CloudControllers(
-            self.plane,
-            self._state,
-            self._settings,
-            self.timeline.said,
-            machines=machines,
-            operators=cluster.operators if cluster else None,
+    That function raises `BuildError` if a program of Kubernetes is missing and cannot be built, and `Missing` if this
+    machine cannot run real nodes.
+    """
+    with ExitStack() as until, ThreadPoolExecutor(max_workers=1) as pool:
+        yield pool.submit(_start, until, folder, state, settings, report, scale).result
+
+
+def _start(
+    until: ExitStack, folder: Path, state: State, settings: Settings, report: ReportLine, scale: Scale | None
+) -> Environment:
+    timeline = Timeline(report)
+    replaced: tuple[str, ...] = ()
+    cluster = None
+    if scale is None:
+        plane = until.enter_context(ControlPlane(folder, say=report))
+    else:
+        images = [settings.ray.image] if isinstance(settings, CloudSettings) else []
+        replacements = stubs(settings)
+        cluster = until.enter_context(Cluster(folder, nodes={}, real_images=images, stubs=replacements, say=report))
+        plane = cluster.plane
+        replaced = (
+            *(f"Image {name} is replaced by one of this environment." for name in images),
+            *(f"Image {name} is replaced by a stub." for name in replacements),
         )
-        self.controllers = self._stack.enter_context(controllers)
-        self._stack.enter_context(self.timeline.watching(self.plane.api))
-
-    def _cluster(self) -> Cluster:
-        """Return a cluster for real nodes, with the images of the stack's objects."""
-        self._stubs = stubs(self._settings)
-        self._images = [self._settings.ray.image] if isinstance(self._settings, CloudSettings) else []
-        return Cluster(self._folder, nodes={}, real_images=self._images, stubs=self._stubs, say=self._report)
-
-    def _set(self, there: Json | None) -> None:
-        with self._state.transaction() as view:
-            view.set(SETTING, there)
-
-    def _stands(self) -> bool:
-        with self._state.transaction() as view:
-            return any(True for type_ in (CLUSTER, EKS_CLUSTER) for _ in view.all(type_))
-
-
-class EnvironmentStart:
-    """Starts an environment in the background."""
-
-    def __init__(self, environment: Environment) -> None:
-        self._environment = environment
-        self._pool = ThreadPoolExecutor(max_workers=1)
-        self._future: Future[Environment] = self._pool.submit(environment.__enter__)
-
-    def __enter__(self) -> Callable[[], Environment]:
-        """Return a function that waits for the environment and returns it."""
-        return self._future.result
-
-    def __exit__(
-        self, type_: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._pool.shutdown()
-        if self._future.exception() is None:
-            self._environment.__exit__(type_, error, trace)
+    # The file holds the token while it is valid.
+    state.path.chmod(0o600)
+    until.callback(_set, state, None)
+    there: Json = {"url": plane.url, "token": plane.token, "authority": str(plane.authority)}
+    _set(state, there | ({} if scale is None else {"scale": scale.setting}))
+    machines = None
+    if cluster is None:
+        plane.start_kwok()
+    else:
+        machines = RealNodes(cluster)
+        until.callback(machines.close)
+    operators = cluster.operators if cluster else None
+    controllers = until.enter_context(
+        CloudControllers(plane, state, timeline.said, machines=machines, operators=operators)
+    )
+    until.enter_context(timeline.watching(plane.api))
+    return Environment(plane, state, controllers, timeline, scale, replaced)
 
 
-def everything(api: Api) -> Iterator[Json]:
-    """Yield every object that can be deleted, each in one version."""
-    seen: set[str] = set()
-    for kind in api.kinds():
-        if not {"list", "delete"} <= set(kind.verbs):
-            continue
-        try:
-            found = api.list(kind.api_version, kind.kind)
-        except ApiError as problem:
-            if problem.status == 404:
-                # Its CRD was deleted in the meantime.
-                continue
-            raise
-        for live in found:
-            if live["metadata"]["uid"] not in seen:
-                seen.add(live["metadata"]["uid"])
-                yield live
-
-
-def _called(live: Json) -> str:
-    metadata = live["metadata"]
-    where = f"{metadata['namespace']}/" if metadata.get("namespace") else ""
-    return f"{live['kind']} {where}{metadata['name']}"
+def _set(state: State, there: Json | None) -> None:
+    with state.transaction() as view:
+        view.set(SETTING, there)

@@ -13,22 +13,12 @@ from collections.abc import Iterable, Mapping
 from copy import deepcopy
 from typing import Any
 
-from rehearsal.clouds.kind import Json
 from rehearsal.clouds.kubernetes.identity import api
-from rehearsal.clouds.values import UNKNOWN, Path, at_path
+from rehearsal.engine.kind import Json, value_at
+from rehearsal.engine.values import UNKNOWN, Path
 
 CREATOR = "pulumi-kubernetes"
 """Field manager of objects that the provider creates with a plain request, without apply (since 4.29)."""
-
-_TAKEN_OVER = (
-    ("kubectl", "Apply"),
-    ("kubectl", "Update"),
-    ("before-first-apply", "Update"),
-    (CREATOR, "Update"),
-    ("pulumi-kubernetes.exe", "Update"),
-    ("pulumi-resource-kubernetes", "Update"),
-)
-"""Managers whose fields the first update of an object takes over (await.go, fixCSAFieldManagers)."""
 
 _OF_THE_SERVER = (
     "creationTimestamp",
@@ -144,23 +134,24 @@ def without_ignored(body: Json, live: Json, ignores: Iterable[str], manager: str
             continue
         theirs = any(_owns(entry, path) for entry in entries if entry.get("manager") != manager)
         ours = any(_owns(entry, path) for entry in entries if entry.get("manager") == manager)
-        above = at_path(sent, path[:-1])
+        above = value_at(sent, path[:-1])
         if not isinstance(above, dict):
             continue
         if theirs and not ours:
             above.pop(path[-1], None)
-        elif at_path(live, path) is not None:
-            above[path[-1]] = deepcopy(at_path(live, path))
+        elif value_at(live, path) is not None:
+            above[path[-1]] = deepcopy(value_at(live, path))
     return sent
 
 
 def taken_over(live: Json, manager: str) -> list[Json] | None:
     """Return managedFields with the fields of the creating manager moved to `manager`; None if there are none.
 
-    Otherwise both managers would own the fields, and an apply would never remove one.
+    Otherwise both managers would own the fields, and an apply would never remove one (await.go, fixCSAFieldManagers,
+    which also names kubectl's).
     """
     entries: list[Json] = (live.get("metadata") or {}).get("managedFields") or []
-    gone = [each for each in entries if not each.get("subresource") and _key(each) in _TAKEN_OVER]
+    gone = [each for each in entries if not each.get("subresource") and _key(each) == (CREATOR, "Update")]
     if not gone:
         return None
     own = next((each for each in entries if _key(each) == (manager, "Apply")), None)

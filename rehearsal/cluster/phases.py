@@ -11,15 +11,16 @@ from contextlib import contextmanager
 
 import requests
 
-from rehearsal.clouds.kind import Json, value_at
 from rehearsal.clouds.kubernetes.identity import api as api_of_type
 from rehearsal.cluster.controllers.cloud_controllers import ControllerError
 from rehearsal.cluster.environment import Environment
 from rehearsal.cluster.objects import place_of
-from rehearsal.engine import PARALLEL, Engine
+from rehearsal.engine.commands import PARALLEL, Engine
+from rehearsal.engine.kind import Json, value_at
 from rehearsal.graph import Graph, Node
 from tools.kubernetes.api import ApiError, NotYet
 from tools.process import ProgramEnded
+from workloads.exits import WorkloadError
 
 CLUSTER = "kubernetes:ray.io/v1:RayCluster"
 RAY_JOB = "kubernetes:ray.io/v1:RayJob"
@@ -35,10 +36,12 @@ class PhaseError(Exception):
 
 
 class ClusterPhases:
-    """Cluster of a running stack, with its graph. `comes_s` and `goes_s` are timeouts in seconds."""
+    """Cluster of a running stack. `comes_s` and `goes_s` are timeouts in seconds, `ends` the errors of a failure."""
 
     comes_s = 120.0
     goes_s = 120.0
+    ends: tuple[type[Exception], ...] = (PhaseError,)
+    traces: Callable[[], list[str]] | None = None
 
     def __init__(self, environment: Environment) -> None:
         self.environment = environment
@@ -54,10 +57,7 @@ class ClusterPhases:
         began = time.monotonic()
         with _telling():
             for node in gpu_workloads(graph):
-                if node.type == CLUSTER and autoscaled(self._live(node)):
-                    self._want(node, began)
-                else:
-                    self._wait(node)
+                (self._want if autoscaled(self._live(node)) else self._wait)(node)
             nodes = self._gpu_nodes()
             return f"{self._said(graph)}, on {len(nodes)} GPU nodes, after {time.monotonic() - began:.0f} s"
         raise AssertionError
@@ -69,16 +69,15 @@ class ClusterPhases:
         """
         began = time.monotonic()
         with _telling():
-            for node in gpu_workloads(graph):
-                if node.type == CLUSTER and autoscaled(self._live(node)):
-                    self._let_go(node)
+            scaled = [node for node in gpu_workloads(graph) if autoscaled(self._live(node))]
+            for node in scaled:
+                self._let_go(node, self._workers(node))
             keeping = [f"{display_name(node)} {why}" for node in gpu_workloads(graph) if (why := self._keeping(node))]
             if keeping:
                 return f"{'; '.join(keeping)}: not awaited, see below"
             self._until("the GPU nodes to be removed", lambda: not self._gpu_nodes(), self.goes_s, self._gpu_nodes)
-            for node in gpu_workloads(graph):
-                if node.type == CLUSTER and autoscaled(self._live(node)):
-                    self._forget(node)
+            for node in scaled:
+                self._let_go(node, [])
         return f"no GPU node is left after {time.monotonic() - began:.0f} s"
 
     def delete_one_by_one(self, engine: Engine, graph: Graph) -> str:
@@ -96,40 +95,33 @@ class ClusterPhases:
             raise PhaseError(f"{len(left)} objects are left: {', '.join(left[:9])}")
         return f"{len(urns)} deleted one by one, no finalizer stuck, 0 left in the API server, no GPU node"
 
-    def _let_go(self, node: Node) -> None:
-        self._scale(node, 0, self._workers(node))
-
-    def _forget(self, node: Node) -> None:
-        self._scale(node, 0, [])
+    def _let_go(self, node: Node, workers: Sequence[str]) -> None:
+        """Scale to 0; without names the operator forgets those that it has deleted."""
+        self._scale(node, 0, workers)
 
     def _keeping(self, node: Node) -> str:
         return keeps(self._live(node))
 
-    def _head_alone(self, node: Node, began: float) -> None:
+    def _head_alone(self, node: Node) -> None:
         """Wait for the head. There must be no GPU node before a worker needs one."""
-        self._until(
-            "the head", lambda: state(self._live(node)) == "ready", self.comes_s, lambda: state(self._live(node))
-        )
+        began = time.monotonic()
+        self._until("the head", lambda: state(self._live(node)) == "ready", self.comes_s, lambda: self._status(node))
         early = self._gpu_nodes()
         if early:
             raise PhaseError(f"GPU nodes exist before a worker needs one: {', '.join(early)}")
-        self.environment.timeline.said(
-            f"{display_name(node)}: head ready after {time.monotonic() - began:.0f} s, no GPU node"
-        )
+        after_s = time.monotonic() - began
+        self.environment.timeline.said(f"{display_name(node)}: head ready after {after_s:.0f} s, no GPU node")
 
-    def _want(self, node: Node, began: float) -> None:
-        self._head_alone(node, began)
+    def _want(self, node: Node) -> None:
+        self._head_alone(node)
         wanted = min(WORKERS, int(group(self._live(node)).get("maxReplicas", WORKERS)))
         self._scale(node, wanted)
-        self._until(
-            f"{wanted} workers",
-            lambda: (
-                value_at(self._live(node), "status.readyWorkerReplicas") == wanted
-                and state(self._live(node)) == "ready"
-            ),
-            self.comes_s,
-            lambda: self._live(node).get("status"),
-        )
+
+        def there() -> bool:
+            status = self._status(node)
+            return (status.get("readyWorkerReplicas"), status.get("state")) == (wanted, "ready")
+
+        self._until(f"{wanted} workers", there, self.comes_s, lambda: self._status(node))
 
     def _wait(self, node: Node) -> None:
         def there() -> bool:
@@ -139,7 +131,7 @@ class ClusterPhases:
                 raise PhaseError(f"{display_name(node)} failed: {problem}")
             return started(live)
 
-        self._until(f"{display_name(node)} runs", there, self.comes_s, lambda: self._live(node).get("status"))
+        self._until(f"{display_name(node)} runs", there, self.comes_s, lambda: self._status(node))
 
     def _scale(self, node: Node, replicas: int, ends: Sequence[str] = ()) -> None:
         """Set the number of workers and name those to delete: without names the operator deletes none.
@@ -168,6 +160,10 @@ class ClusterPhases:
             raise PhaseError(f"{display_name(node)} is not in the API server")
         return live
 
+    def _status(self, node: Node) -> Json:
+        found: Json = self._live(node).get("status") or {}
+        return found
+
     def _gpu_nodes(self) -> list[str]:
         nodes = self.environment.api.list("v1", "Node")
         return [each["metadata"]["name"] for each in nodes if (value_at(each, "status.capacity") or {}).get(GPUS)]
@@ -183,7 +179,7 @@ class ClusterPhases:
 
     def _until(self, what: str, look: Callable[[], bool], within_s: float, seen: Callable[[], object]) -> None:
         def there() -> bool:
-            self.environment.check()
+            self.environment.controllers.check()
             if look():
                 return True
             raise NotYet(str(seen()))
@@ -196,7 +192,7 @@ def _telling() -> Iterator[None]:
     """Convert errors of the cluster and of the cloud controllers into `PhaseError`."""
     try:
         yield
-    except (ApiError, ControllerError, ProgramEnded, TimeoutError, requests.RequestException) as problem:
+    except (ApiError, ControllerError, ProgramEnded, TimeoutError, WorkloadError, requests.RequestException) as problem:
         raise PhaseError(str(problem)) from problem
 
 

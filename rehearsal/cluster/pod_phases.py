@@ -7,22 +7,48 @@ them down when they have been idle for the (shortened) timeout.
 from __future__ import annotations
 
 import base64
+import textwrap
 import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+
+from pydantic import SecretStr
+from ray.job_submission import JobSubmissionClient
 
 from infra.catalog.pins import RAY_API
 from infra.kubernetes.pods import TOKEN_KEY
-from rehearsal.clouds.kind import Json, value_at
-from rehearsal.cluster import gang
+from rehearsal.cluster.environment import Environment
 from rehearsal.cluster.objects import place_of
 from rehearsal.cluster.phases import GPUS, RAY_JOB, WORKERS, ClusterPhases, PhaseError, display_name, group, keeps
 from rehearsal.cluster.scaling import Scale
+from rehearsal.engine.kind import Json, value_at
 from rehearsal.graph import Node
-from tools.kubernetes.kubectl import forwarded
+from tools.kubernetes.kubectl import ForwardError, forwarded
+from workloads.client.api import Api
 
 SECONDS = {"idleTimeoutSeconds": 20, "ttlSecondsAfterFinished": 10}
 """Settings of idle times in seconds, with their shortened values."""
 _LOOK_S = 1.0
+_REQUEST_S = 60.0
+_WORD = "ADDRESSES"
+_CODE = textwrap.dedent(
+    """
+    import ray
+    from ray.util.placement_group import placement_group
+    from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy as Within
+    ray.init()
+    nodes, share = {nodes}, {share}
+    group = placement_group([share] * nodes, strategy="STRICT_SPREAD")
+    ray.get(group.ready())
+    @ray.remote(num_gpus=share.get("GPU", 0), num_cpus=share.get("CPU", 0))
+    def where():
+        return ray.util.get_node_ip_address()
+    found = [where.options(scheduling_strategy=Within(group, index)).remote() for index in range(nodes)]
+    print("{word}", *sorted(set(ray.get(found))))
+    """
+)
 
 
 def scale_in(shared: Path) -> Scale:
@@ -39,9 +65,15 @@ class PodPhases(ClusterPhases):
     # A head starts in seconds, or in minutes if the shared processors are busy.
     comes_s = 400.0
     goes_s = 300.0
+    ends = (PhaseError, ForwardError)
 
-    def _want(self, node: Node, began: float) -> None:
-        self._head_alone(node, began)
+    def __init__(self, environment: Environment, traces: Callable[[], list[str]]) -> None:
+        super().__init__(environment)
+        self.traces = traces
+        """Returns the host resources that stopped nodes left behind, one line each."""
+
+    def _want(self, node: Node) -> None:
+        self._head_alone(node)
         live = self._live(node)
         self._job(node, live, min(WORKERS, int(group(live).get("maxReplicas", WORKERS))))
 
@@ -55,10 +87,7 @@ class PodPhases(ClusterPhases):
                 f"{display_name(node)} ends", lambda: self._ended(node), self.comes_s, lambda: self._status(node)
             )
 
-    def _let_go(self, node: Node) -> None:
-        """Do nothing: Ray's autoscaler scales up."""
-
-    def _forget(self, node: Node) -> None:
+    def _let_go(self, node: Node, workers: Sequence[str]) -> None:
         """Do nothing: Ray's autoscaler scales down."""
 
     def _keeping(self, node: Node) -> str:
@@ -68,35 +97,44 @@ class PodPhases(ClusterPhases):
 
     def _job(self, node: Node, live: Json, nodes: int) -> None:
         """Submit a gang of whole nodes and wait for its end; it must have run on that many nodes."""
-        service = str(value_at(live, "status.head.serviceName"))
-        namespace = str(live["metadata"]["namespace"])
         say = self.environment.timeline.said
-        with forwarded(self.environment.plane.kubeconfig, namespace, f"svc/{service}") as port:
-            job = gang.Job(port, self._token(live), gang.code(nodes, _gpus(live)))
-            say(f"{display_name(node)}: job {job.id} requests {nodes} whole nodes")
+        with self._connected(live) as api:
+            # Ray writes the command into the log, where it must not look like output.
+            program = base64.b64encode(gang_program(nodes, _gpus(live)).encode()).decode()
+            try:
+                id_ = JobSubmissionClient(api.address, headers=api.headers).submit_job(
+                    entrypoint=f"python -c \"import base64; exec(base64.b64decode('{program}'))\"",
+                    submission_id=f"rehearsal-{uuid.uuid4().hex[:6]}",
+                )
+            except RuntimeError as problem:
+                raise PhaseError(f"Ray refused the job: {problem}") from problem
+            say(f"{display_name(node)}: job {id_} requests {nodes} whole nodes")
             began, status_before = time.monotonic(), ""
-            while True:
-                self.environment.check()
-                status = job.status()
-                if status != status_before:
-                    say(f"{display_name(node)}: job {job.id} is {status}")
-                    status_before = status
-                if status in gang.FINAL:
-                    break
+            while not (job := api.job(id_)).terminal:
+                self.environment.controllers.check()
+                if job.status != status_before:
+                    say(f"{display_name(node)}: job {id_} is {job.status}")
+                    status_before = job.status
                 if time.monotonic() - began > self.comes_s:
-                    raise PhaseError(f"job {job.id} is {status} after {self.comes_s:.0f} s:\n{job.log()}")
+                    raise PhaseError(f"job {id_} is {job.status} after {self.comes_s:.0f} s:\n{api.logs(id_)}")
                 time.sleep(_LOOK_S)
-            log = job.log()
-        addresses = gang.addresses(log)
-        if status != "SUCCEEDED" or len(addresses) != nodes:
-            raise PhaseError(f"job {job.id} is {status}, and ran on {len(addresses)} of {nodes} nodes:\n{log}")
+            say(f"{display_name(node)}: job {id_} is {job.status}")
+            log = api.logs(id_)
+        addresses = addresses_in(log)
+        if job.status != "SUCCEEDED" or len(addresses) != nodes:
+            raise PhaseError(f"job {id_} is {job.status}, and ran on {len(addresses)} of {nodes} nodes:\n{log}")
         after_s = time.monotonic() - began
-        say(f"{display_name(node)}: job {job.id} ran on {', '.join(addresses)} and ended after {after_s:.0f} s")
+        say(f"{display_name(node)}: job {id_} ran on {', '.join(addresses)} and ended after {after_s:.0f} s")
 
-    def _token(self, live: Json) -> str:
-        name = value_at(live, "spec.authOptions.secretName") or live["metadata"]["name"]
-        secret = self.environment.api.get("v1", "Secret", str(name), live["metadata"]["namespace"])
-        return base64.b64decode((value_at(secret, "data") or {}).get(TOKEN_KEY) or "").decode()
+    @contextmanager
+    def _connected(self, cluster: Json) -> Iterator[Api]:
+        """Connect to the job API of a RayCluster, with its token."""
+        service, namespace = str(value_at(cluster, "status.head.serviceName")), str(cluster["metadata"]["namespace"])
+        name = value_at(cluster, "spec.authOptions.secretName") or cluster["metadata"]["name"]
+        secret = self.environment.api.get("v1", "Secret", str(name), namespace)
+        token = SecretStr(base64.b64decode((value_at(secret, "data") or {}).get(TOKEN_KEY) or "").decode())
+        with forwarded(self.environment.plane.kubeconfig, namespace, f"svc/{service}") as port:
+            yield Api(f"http://127.0.0.1:{port}", token, cluster=service, timeout_s=_REQUEST_S)
 
     def _ended(self, node: Node) -> bool:
         status = self._status(node)
@@ -104,22 +142,28 @@ class PodPhases(ClusterPhases):
             raise PhaseError(f"{display_name(node)} failed: {status.get('message') or status}\n{self._log_of(node)}")
         return status.get("jobDeploymentStatus") == "Complete"
 
-    def _status(self, node: Node) -> Json:
-        found: Json = self._live(node).get("status") or {}
-        return found
-
     def _log_of(self, node: Node) -> str:
         """Return the output of a RayJob's job while its head exists."""
-        live, status = self._live(node), self._status(node)
-        namespace = str(place_of(node.id)[1])
+        status, namespace = self._status(node), place_of(node.id)[1]
         cluster = self.environment.api.get(RAY_API, "RayCluster", str(status.get("rayClusterName")), namespace)
         if cluster is None:
             return "(its cluster and its log are deleted)"
-        service = str(value_at(cluster, "status.head.serviceName"))
-        with forwarded(self.environment.plane.kubeconfig, namespace, f"svc/{service}") as port:
-            return gang.log_of(port, self._token(cluster), str(value_at(live, "status.jobId")))
+        with self._connected(cluster) as api:
+            return api.logs(str(status.get("jobId")))
+        raise AssertionError
 
 
 def _gpus(live: Json) -> int:
     container = group(live)["template"]["spec"]["containers"][0]
     return int((value_at(container, "resources.limits") or {}).get(GPUS, 0))
+
+
+def gang_program(nodes: int, gpus: int) -> str:
+    """Return a program with one task per node, which takes all of its GPUs, and prints the nodes' addresses."""
+    return _CODE.format(nodes=nodes, share={"GPU": gpus} if gpus else {"CPU": 1}, word=_WORD)
+
+
+def addresses_in(log: str) -> list[str]:
+    """Return the distinct addresses that the program printed; empty if it did not get that far."""
+    lines = [line.split()[1:] for line in log.splitlines() if line.startswith(f"{_WORD} ")]
+    return lines[-1] if lines else []

@@ -22,15 +22,14 @@ import requests
 from google.protobuf import empty_pb2
 from pulumi.runtime.proto import provider_pb2
 
-from rehearsal.clouds.kind import Cloud, Json, Refusal
 from rehearsal.clouds.kubernetes.identity import RELEASE, api
-from rehearsal.clouds.provider import Provider, RefusedError, compared, failing
-from rehearsal.clouds.state import State
-from rehearsal.clouds.values import from_wire, to_wire
 from rehearsal.cluster import objects, release_status
 from rehearsal.cluster.readiness import LEFT_TO_GO, REFRESHED, NeverReadyError, skips, unready
-from rehearsal.cluster.scaled import ScaledManifests
-from rehearsal.cluster.scaling import Scale
+from rehearsal.cluster.scaling import Scale, ScaledManifests
+from rehearsal.engine.kind import Cloud, Json, Refusal
+from rehearsal.engine.protocol import Provider, RefusedError, compared, failing
+from rehearsal.engine.state import State
+from rehearsal.engine.values import from_wire, to_wire
 from tools.kubernetes.api import Api, ApiError
 
 SETTING = "cluster"
@@ -116,7 +115,9 @@ class ClusterProvider(Provider):
             # Without inputs it is an import; an interrupted creation has inputs and no properties yet.
             inputs = self._scaled.shown(request.type, live, asked) if asked else objects.imported(live)
             if asked and f"{live['apiVersion']}/{live['kind']}" in REFRESHED:
-                self._must_be_ready(asked, live)
+                why = self._unready(asked, live, existed=True)
+                if why is not None:
+                    raise _unfinished(objects.id_of(live), live, why)
             id_ = request.id or objects.id_of(live)
             return provider_pb2.ReadResponse(id=id_, properties=to_wire(_state(live)), inputs=to_wire(inputs))
         raise AssertionError
@@ -158,6 +159,9 @@ class ClusterProvider(Provider):
     @property
     def _patience_s(self) -> float:
         return PATIENCE_S if self._scaled.scale is None else PODS_PATIENCE_S
+
+    def _deadline(self, timeout_s: float = 0.0) -> float:
+        return time.monotonic() + min(timeout_s or self._patience_s, self._patience_s)
 
     def _reached(self) -> None:
         with self._state.transaction() as state:
@@ -271,7 +275,7 @@ class ClusterProvider(Provider):
 
     def _ready(self, type_: str, inputs: Json, live: Json, timeout: float, *, existed: bool) -> Json:
         """Wait until the object is ready. If it is not ready in time, it stays in the state as failed."""
-        id_, deadline = objects.id_of(live), time.monotonic() + min(timeout or self._patience_s, self._patience_s)
+        id_, deadline = objects.id_of(live), self._deadline(timeout)
         while True:
             why = self._unready(inputs, live, existed=existed)
             if why is None:
@@ -286,21 +290,9 @@ class ClusterProvider(Provider):
 
     def _unready(self, inputs: Json, live: Json, *, existed: bool) -> str | None:
         try:
-            return unready(
-                inputs,
-                live,
-                lambda version, kind, namespace, selector: _asked(
-                    lambda: self._server.list(version, kind, namespace, selector)
-                ),
-                existed=existed,
-            )
+            return unready(inputs, live, lambda *of: _asked(lambda: self._server.list(*of)), existed=existed)
         except NeverReadyError as problem:
             raise _unfinished(objects.id_of(live), live, str(problem)) from problem
-
-    def _must_be_ready(self, asked: Json, live: Json) -> None:
-        why = self._unready(asked, live, existed=True)
-        if why is not None:
-            raise _unfinished(objects.id_of(live), live, why)
 
     def _deleted(self, request: provider_pb2.DeleteRequest, inputs: Json) -> None:
         kind = api(request.type)
@@ -312,14 +304,8 @@ class ClusterProvider(Provider):
         _asked(lambda: self._server.delete(kind.written, kind.kind, name, namespace, propagation=way))
         if skips(inputs) and f"{live['apiVersion']}/{live['kind']}" in LEFT_TO_GO:
             return
-        uid, deadline = (
-            live["metadata"]["uid"],
-            time.monotonic() + min(request.timeout or self._patience_s, self._patience_s),
-        )
-        while True:
-            found = self._get(request.type, request.id)
-            if found is None or found["metadata"]["uid"] != uid:
-                return
+        deadline = self._deadline(request.timeout)
+        while (found := self._get(request.type, request.id)) and found["metadata"]["uid"] == live["metadata"]["uid"]:
             if time.monotonic() > deadline:
                 held = ", ".join(found["metadata"].get("finalizers") or ()) or "none"
                 raise RefusedError(Refusal("timeout", f"{request.id} still exists; finalizers: {held}", _SERVER))
@@ -327,29 +313,27 @@ class ClusterProvider(Provider):
 
     def _run(self, id_: str, live: Json) -> None:
         """Wait until the cloud controllers report that the release runs."""
-        deadline = time.monotonic() + self._patience_s
-        while True:
-            with self._state.transaction() as state:
-                said = release_status.status_of(state, id_)
-            if said.status in ("ready", "simulated"):
-                return
-            if said.status == "failed" or time.monotonic() > deadline:
-                why = said.words or "the chart's controllers did not start"
-                refusal = Refusal(
-                    "timeout", f"release {id_} was created and did not become ready: {why}", release_status.SOURCE
-                )
-                raise RefusedError(refusal, kept=(id_, live))
-            time.sleep(_POLL_S)
+        status, words = self._release(id_, "ready", "simulated", "failed")
+        if status not in ("ready", "simulated"):
+            why = words or "the chart's controllers did not start"
+            said = f"release {id_} was created and did not become ready: {why}"
+            raise RefusedError(Refusal("timeout", said, release_status.SOURCE), kept=(id_, live))
 
     def _stopped(self, id_: str) -> None:
         """Wait until the release's objects are deleted, as Helm does."""
-        deadline = time.monotonic() + self._patience_s
-        while time.monotonic() < deadline:
+        ends = ("", "simulated", "stopped")
+        if self._release(id_, *ends)[0] not in ends:
+            raise RefusedError(Refusal("timeout", f"objects of release {id_} were not deleted", release_status.SOURCE))
+
+    def _release(self, id_: str, *statuses: str) -> tuple[str, str]:
+        """Wait for one of the statuses of a release; return the last one."""
+        deadline = self._deadline()
+        while True:
             with self._state.transaction() as state:
-                if release_status.status_of(state, id_).status in ("", "simulated", "stopped"):
-                    return
+                found = release_status.status_of(state, id_)
+            if found[0] in statuses or time.monotonic() > deadline:
+                return found
             time.sleep(_POLL_S)
-        raise RefusedError(Refusal("timeout", f"objects of release {id_} were not deleted", release_status.SOURCE))
 
 
 def _manager(urn: str) -> str:

@@ -12,8 +12,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from infra.catalog.pins import GIB_IMAGE, PAUSE_IMAGE
 from infra.gke.pod import HOST_GIB, HOST_NVIDIA
 from infra.settings import Settings
-from rehearsal.clouds.kind import Json
 from rehearsal.cluster.controllers.pools import Pool
+from rehearsal.engine.kind import Json
 from tools.kubernetes.image_archive import File
 from tools.kubernetes.node import Cluster, NodeShape
 
@@ -52,17 +52,14 @@ def shape(pool: Pool) -> NodeShape:
 class RealNodes:
     """Nodes of a `cluster`, started and stopped in background threads; at most `most` at a time."""
 
-    real = True
-
-    def __init__(self, cluster: Cluster, *, most: int = MOST, shaped: Callable[[Pool], NodeShape] = shape) -> None:
+    def __init__(self, cluster: Cluster, *, most: int = MOST) -> None:
         self._cluster = cluster
         self._most = most
-        self._shaped = shaped
         self._there: set[str] = set()
         self._works: dict[str, Future[None]] = {}
         self._threads = ThreadPoolExecutor(max_workers=most, thread_name_prefix="node")
 
-    def room(self) -> int | None:
+    def room(self) -> int:
         """Return how many more nodes this machine can run."""
         return self._most - len(self._there)
 
@@ -71,7 +68,7 @@ class RealNodes:
         name = str(body["metadata"]["name"])
         made = self._cluster.plane.api.create({key: value for key, value in body.items() if key != "status"})
         self._there.add(name)
-        self._work(name, lambda: self._cluster.begin(name, self._shaped(pool)))
+        self._work(name, lambda: self._cluster.begin(name, shape(pool)))
         return made
 
     def stop(self, name: str) -> None:

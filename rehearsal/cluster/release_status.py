@@ -7,11 +7,8 @@ The provider writes the release with its values into the cloud state. The cloud 
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any
-
-from rehearsal.clouds.kind import Json
-from rehearsal.clouds.state import View
+from rehearsal.engine.kind import Json
+from rehearsal.engine.state import View
 from tools.kubernetes.api import Api
 
 SETTING = "controllers"
@@ -19,28 +16,15 @@ SETTING = "controllers"
 SOURCE = "helm 3.18: pkg/action; pulumi-kubernetes: provider/pkg/provider/helm_release.go, 94977969, 2026-07-01"
 
 
-@dataclass(frozen=True)
-class ReleaseStatus:
-    """Status of a release.
-
-    Args:
-        status: "" (not seen yet), "starting", "ready", "simulated", "failed" or "stopped".
-        words: the reason or the chart.
-    """
-
-    status: str = ""
-    words: str = ""
-
-
 def set_status(state: View, id_: str, status: str, words: str = "") -> None:
-    """Set the status of a release."""
-    state.set(SETTING, {**state.setting(SETTING, {}), id_: asdict(ReleaseStatus(status, words))})
+    """Set the status of a release ("starting", "ready", "simulated", "failed", "stopped"), and the reason or chart."""
+    state.set(SETTING, {**state.setting(SETTING, {}), id_: (status, words)})
 
 
-def status_of(state: View, id_: str) -> ReleaseStatus:
-    """Return the status of a release."""
-    found: Any = state.setting(SETTING, {}).get(id_) or {}
-    return ReleaseStatus(**found) if isinstance(found, dict) else ReleaseStatus(str(found))
+def status_of(state: View, id_: str) -> tuple[str, str]:
+    """Return the status of a release, "" if it is not seen yet, with the reason or chart."""
+    status, words = state.setting(SETTING, {}).get(id_, ("", ""))
+    return status, words
 
 
 def prepare(server: Api, inputs: Json) -> None:

@@ -1,45 +1,67 @@
-"""Scale a stack's manifests to this machine, with a line for every change.
+"""Scale a stack's manifests to this machine, with a line for every change: depth `pods`.
 
 A stack requests whole nodes of 220 CPUs and 2,800 GiB. CPUs, memory and scratch space are reduced to this machine's
 limits. GPUs and NICs stay, since the nodes report them as resources without a device. A folder that only the cloud's
 storage driver can mount becomes a folder of this machine. Device claims are removed, since no node has their driver.
-Named durations may be shortened. Names, images, commands, environment, ports, probes, selectors, tolerations, accounts
-and security contexts stay.
+Named durations may be shortened, and the benchmark of a RayJob is reduced for CPUs. Names, images, commands,
+environment, ports, probes, selectors, tolerations, accounts and security contexts stay.
 """
 
 from __future__ import annotations
 
 import copy
+import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-Json = dict[str, Any]
+from rehearsal.clouds.kubernetes.quantities import amount
+from rehearsal.cluster import objects
+from rehearsal.engine.kind import Json
+from rehearsal.engine.state import State
 
-_UNITS = {"": 1, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
+CHANGES = "scaled"
+"""Setting of the cloud state that lists the changes, one line each."""
+STAYED = (
+    "names, images, commands, environment, ports, probes, selectors, tolerations, accounts, and GPUs and NICs by count"
+)
+SMALL: Mapping[str, Any] = {
+    "use_gpu": False,
+    "per_node": 1,
+    "sizes": [2**16, 2**20],
+    "iterations": 5,
+    "warmup": 1,
+}
+"""Arguments of a benchmark where GPUs are only counts: gloo, one rank on each node, sizes in bytes."""
+_BENCHMARK = re.compile(r"(python -m workloads\.nccl\.driver) '(\{.*\})'\s*", re.DOTALL)
+CPUS = 2
+"""Limit of a container, a whole number, which Ray counts; half a CPU is requested."""
+_LIMITS = {"cpu": str(CPUS), "memory": "4Gi", "ephemeral-storage": "1Gi"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Scale:
-    """Limits of a container on this machine.
+    """What replaces values of the program, besides the `_LIMITS` of a container.
 
     Attributes:
-        cpus_asked: CPU request.
-        cpus: CPU limit, a whole number, which Ray counts.
-        memory_gib: Memory in GiB.
-        scratch_gib: Ephemeral storage in GiB.
         shared: Folder of this machine that replaces the folder of a cloud's storage driver.
         seconds: Shortened durations in seconds, by their name in the manifest.
     """
 
-    cpus_asked: float = 0.5
-    cpus: int = 2
-    memory_gib: int = 4
-    scratch_gib: int = 1
     shared: Path | None = None
     seconds: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def setting(self) -> Json:
+        """The scale as a setting of the cloud state, for the provider's process."""
+        return {"shared": self.shared and str(self.shared), "seconds": self.seconds}
+
+    @classmethod
+    def of(cls, setting: Json) -> Scale:
+        """Return the scale of a setting."""
+        return cls(shared=setting["shared"] and Path(setting["shared"]), seconds=setting["seconds"])
 
 
 def scaled(body: Mapping[str, Any], scale: Scale) -> tuple[Json, list[str]]:
@@ -47,10 +69,10 @@ def scaled(body: Mapping[str, Any], scale: Scale) -> tuple[Json, list[str]]:
     made: Json = copy.deepcopy(dict(body))
     name = f"{made['kind']} {made['metadata']['name']}"
     changes: list[str] = []
-    for where, spec in _pods(made, ""):
+    for where, spec in pods(made, ""):
         for container in [*spec.get("initContainers", []), *spec["containers"]]:
             place = f"{name}: {where}container {container['name']}"
-            changes += _resources(container.get("resources", {}), scale, place)
+            changes += _resources(container.get("resources", {}), place)
             changes += _variables(container.get("env", []), scale, place)
         changes += _claims(spec, f"{name}: {where.removesuffix(', ') or 'pod'}")
         for volume in spec.get("volumes", []):
@@ -61,41 +83,83 @@ def scaled(body: Mapping[str, Any], scale: Scale) -> tuple[Json, list[str]]:
         autoscaler = cluster.get("autoscalerOptions")
         if autoscaler:
             place = f"{name}: the autoscaler"
-            changes += _resources(autoscaler.get("resources", {}), scale, place)
+            changes += _resources(autoscaler.get("resources", {}), place)
             changes += _variables(autoscaler.get("env", []), scale, place)
             changes += _seconds(autoscaler, scale, place)
         for group in cluster.get("workerGroupSpecs", []):
             changes += _seconds(group, scale, f"{name}: group {group['groupName']}")
-    return made, changes
+    return made, [*changes, *(_benchmark(made) if made["kind"] == "RayJob" else ())]
 
 
-def bucket_mode(body: Mapping[str, Any]) -> int | None:
-    """Return the mode that GCS FUSE gives a bucket's folder, for root: `dir-mode` of its options, or 755.
+class ScaledManifests:
+    """Scales the manifests that the provider sends and compares. Without a `scale` nothing changes."""
 
-    None if the manifest mounts no bucket. Source: `--dir-mode` of gcsfuse (Cloud Storage FUSE docs, read 2026-11).
-    """
-    for _, spec in _pods(dict(body), ""):
-        for volume in spec.get("volumes", []):
-            driver = volume.get("csi") or {}
-            if driver.get("driver") == "gcsfuse.csi.storage.gke.io":
-                text = driver.get("volumeAttributes", {}).get("mountOptions", "")
-                options = dict(option.partition("=")[::2] for option in text.split(","))
-                return int(options.get("dir-mode", "755"), 8)
-    return None
+    def __init__(self, state: State, scale: Scale | None) -> None:
+        self._state = state
+        self.scale = scale
+
+    def body(self, manifest: Json) -> Json:
+        """Return the object to send, and record each change once."""
+        if self.scale is None:
+            return manifest
+        made, changes = scaled(manifest, self.scale)
+        if changes:
+            with self._state.transaction() as view:
+                known = view.setting(CHANGES, [])
+                if new := [change for change in changes if change not in known]:
+                    view.set(CHANGES, [*known, *new])
+        return made
+
+    def inputs(self, type_: str, inputs: Json) -> Json:
+        """Return the scaled inputs, for comparison with the live object."""
+        if self.scale is None or not inputs:
+            return inputs
+        sent, _ = scaled(objects.manifest(type_, inputs, None), self.scale)
+        return {key: value if key == "metadata" else sent[key] for key, value in inputs.items()}
+
+    def shown(self, type_: str, live: Json, asked: Json) -> Json:
+        """Return the live object reduced to the inputs' fields, unscaled where only the scaling differs."""
+        sent = self.inputs(type_, asked)
+        seen: Json = as_written(objects.shown(type_, live, sent), sent, asked)
+        return seen
 
 
-def _pods(value: Any, where: str) -> Iterator[tuple[str, Json]]:
+def as_written(seen: Any, sent: Any, asked: Any) -> Any:
+    """Return `seen`, with values of `asked` wherever the value of `sent` is unchanged."""
+    if seen == sent:
+        return copy.deepcopy(asked)
+    if isinstance(seen, dict) and isinstance(sent, dict) and isinstance(asked, dict):
+        return {key: as_written(value, sent.get(key), asked.get(key, value)) for key, value in seen.items()}
+    if isinstance(seen, list) and isinstance(sent, list) and isinstance(asked, list) and len(seen) == len(asked):
+        return [as_written(*each) for each in zip(seen, sent, asked, strict=False)]
+    return seen
+
+
+def _benchmark(job: Json) -> Iterator[str]:
+    """Reduce the benchmark in a RayJob's entry point to run without GPUs."""
+    found = _BENCHMARK.fullmatch(str(job["spec"].get("entrypoint") or ""))
+    if found is None:
+        return
+    spec = json.loads(found[2])
+    for key, now in SMALL.items():
+        if spec.get(key) != now:
+            yield f"RayJob {job['metadata']['name']}: the benchmark's {key} {spec.get(key)} -> {now}"
+            spec[key] = now
+    job["spec"]["entrypoint"] = f"{found[1]} '{json.dumps(spec)}'"
+
+
+def pods(value: Any, where: str) -> Iterator[tuple[str, Json]]:
     """Yield every pod spec with a description of its path."""
     if isinstance(value, list):
         for each in value:
-            yield from _pods(each, where)
+            yield from pods(each, where)
     elif isinstance(value, dict):
         if isinstance(value.get("containers"), list):
             yield where, value
             return
         here = f"{value['groupName']}, " if "groupName" in value else where
         for key, each in value.items():
-            yield from _pods(each, "head, " if key == "headGroupSpec" else here)
+            yield from pods(each, "head, " if key == "headGroupSpec" else here)
 
 
 def _claims(spec: Json, place: str) -> Iterator[str]:
@@ -106,17 +170,12 @@ def _claims(spec: Json, place: str) -> Iterator[str]:
         container.get("resources", {}).pop("claims", None)
 
 
-def _resources(resources: Json, scale: Scale, place: str) -> Iterator[str]:
+def _resources(resources: Json, place: str) -> Iterator[str]:
     for kind in ("requests", "limits"):
         amounts = resources.get(kind, {})
-        most = {
-            "cpu": (scale.cpus_asked if kind == "requests" else scale.cpus, ""),
-            "memory": (scale.memory_gib * 2**30, f"{scale.memory_gib}Gi"),
-            "ephemeral-storage": (scale.scratch_gib * 2**30, f"{scale.scratch_gib}Gi"),
-        }
-        for name, (bound, text) in most.items():
-            if name in amounts and amount(amounts[name]) > bound:
-                now = text or (f"{bound:g}" if bound == int(bound) else f"{bound * 1000:.0f}m")
+        for name, most in _LIMITS.items():
+            now = "500m" if (kind, name) == ("requests", "cpu") else most
+            if name in amounts and amount(amounts[name]) > amount(now):
                 yield f"{place}: {kind} {name} {amounts[name]} -> {now}"
                 amounts[name] = now
 
@@ -143,12 +202,3 @@ def _volume(volume: Json, scale: Scale, place: str) -> Iterator[str]:
         name = volume["name"]
         volume.clear()
         volume |= {"name": name, "hostPath": {"path": str(scale.shared), "type": "Directory"}}
-
-
-def amount(text: str | float) -> float:
-    """Return a Kubernetes quantity as a number: "500m" is 0.5, "2Gi" is 2**31. Raises ValueError."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)(m|[KMGT]i|[kMGT]|)", str(text))
-    if match is None:
-        raise ValueError(f"{text!r} is no quantity that is understood here, such as 500m, 2 or 16Gi")
-    number, unit = float(match.group(1)), match.group(2)
-    return number / 1000 if unit == "m" else number * _UNITS[unit]

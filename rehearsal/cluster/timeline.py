@@ -13,7 +13,7 @@ from contextlib import contextmanager
 import requests
 
 from infra.catalog.pins import KUEUE_API, RAY_API
-from rehearsal.clouds.kind import Json
+from rehearsal.engine.kind import Json
 from tools.kubernetes.api import Api, ApiError
 
 ReportLine = Callable[[str], None]
@@ -107,35 +107,20 @@ def changes(before: Mapping[str, str], now: Mapping[str, str]) -> Iterator[str]:
 
 def status_words(live: Json) -> str:
     """Return a short status of an object; empty if it is not reported."""
-    status = live.get("status") or {}
-    true = {each["type"] for each in status.get("conditions") or () if each.get("status") == "True"}
-    kind = live.get("kind")
+    status, spec, kind = live.get("status") or {}, live.get("spec") or {}, live.get("kind")
     if kind == "Pod":
-        return _pod(live, status)
+        if live["metadata"].get("deletionTimestamp"):
+            return "is terminating"
+        if spec.get("nodeName"):
+            return f"is {status.get('phase', 'Pending')} on {spec['nodeName']}"
+        return "waits for its gates" if spec.get("schedulingGates") else "waits for a node"
     if kind == "RayCluster":
-        return _counted(status) if status.get("state") else ""
+        ready, wanted = status.get("readyWorkerReplicas", 0), status.get("desiredWorkerReplicas", 0)
+        return f"is {status['state']}, {ready} of {wanted} workers" if status.get("state") else ""
     if kind == "RayJob":
-        words = [status.get("jobDeploymentStatus"), status.get("jobStatus")]
-        return ", ".join(f"is {word}" if not at else str(word) for at, word in enumerate(filter(None, words)))
-    return f"is {_last(true)}" if _last(true) else ""
-
-
-def _pod(live: Json, status: Json) -> str:
-    node = (live.get("spec") or {}).get("nodeName")
-    if live["metadata"].get("deletionTimestamp"):
-        return "is terminating"
-    if not node:
-        gates = (live.get("spec") or {}).get("schedulingGates")
-        return "waits for its gates" if gates else "waits for a node"
-    return f"is {status.get('phase', 'Pending')} on {node}"
-
-
-def _counted(status: Json) -> str:
-    ready, wanted = status.get("readyWorkerReplicas", 0), status.get("desiredWorkerReplicas", 0)
-    return f"is {status['state']}, {ready} of {wanted} workers"
-
-
-def _last(true: set[str]) -> str:
-    """Return the most significant condition that is true."""
+        words = ", ".join(filter(None, (status.get("jobDeploymentStatus"), status.get("jobStatus"))))
+        return f"is {words}" if words else ""
+    true = {each["type"] for each in status.get("conditions") or () if each.get("status") == "True"}
+    # The most significant condition.
     order = ("Finished", "Failed", "Complete", "Admitted", "QuotaReserved", "Suspended")
-    return next((type_ for type_ in order if type_ in true), "")
+    return next((f"is {type_}" for type_ in order if type_ in true), "")

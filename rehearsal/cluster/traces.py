@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 from tools.kubernetes.node_machine import PREFIX, identity_of
@@ -38,6 +39,12 @@ def traces(folder: Path) -> frozenset[str]:
             *_processes(folder, mark),
         }
     )
+
+
+def new_traces(folder: Path) -> Callable[[], list[str]]:
+    """Return a function that returns the traces of a cluster in `folder` that appear after this call."""
+    before = traces(folder)
+    return lambda: sorted(traces(folder) - before)
 
 
 def _processes(folder: Path, mark: str) -> set[str]:

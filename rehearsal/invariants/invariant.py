@@ -1,14 +1,19 @@
-"""Invariants of a stack, and their evaluation on its graph."""
+"""Stacks as invariants see them: a graph of resources and the settings.
+
+An invariant relates resources to each other or to the stack file. The value of a single input is not an invariant: the
+golden files list it.
+"""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
-from infra.catalog.capacity import EKS_CAPACITIES, GKE_CAPACITIES, EksCapacity, GkeCapacity
 from infra.settings import EksSettings, GkeSettings, LocalSettings, Settings
-from rehearsal.clouds.kind import value_at
+from rehearsal.engine.kind import value_at
 from rehearsal.graph import Graph, Node
 
 Invariant = Callable[["Stack"], Iterator[str]]
@@ -29,40 +34,26 @@ class Stack:
             raise TypeError("a local stack has no cloud resources")
         return self.settings
 
-    @property
-    def gke(self) -> GkeSettings:
-        """The settings of a GKE stack."""
-        if not isinstance(self.settings, GkeSettings):
-            raise TypeError(f"the stack's target is {self.settings.target}, not gke")
-        return self.settings
+    def of(self, *kinds: str) -> list[Node]:
+        """Return the resources of these kinds, by name. A kind is a type token or its last part ("NodePool")."""
+        found = {node.urn: node for kind in kinds for node in self._by_kind.get(kind, ())}
+        return sorted(found.values(), key=lambda node: node.name)
 
-    @property
-    def eks(self) -> EksSettings:
-        """The settings of an EKS stack."""
-        if not isinstance(self.settings, EksSettings):
-            raise TypeError(f"the stack's target is {self.settings.target}, not eks")
-        return self.settings
+    @cached_property
+    def _by_kind(self) -> Mapping[str, list[Node]]:
+        found: dict[str, list[Node]] = defaultdict(list)
+        for node in self.graph.managed:
+            found[node.type].append(node)
+            found[node.type.rpartition(":")[2]].append(node)
+        return found
 
-    def of(self, type_: str) -> list[Node]:
-        """Return the resources of a type, by name."""
-        return sorted((node for node in self.graph.nodes.values() if node.type == type_), key=lambda node: node.name)
+    def charts(self, *names: str) -> list[Node]:
+        """Return the Helm releases of these charts."""
+        return [node for node in self.of("Release") if str(at(node, "chart")).rpartition("/")[2] in names]
 
-    def the(self, type_: str, name: str) -> Node | None:
-        """Return the resource of this type whose physical or logical name is `name`."""
-        found = [node for node in self.of(type_) if name in (node.inputs.get("name"), node.name)]
-        return found[0] if found else None
-
-    @property
-    def capacities(self) -> list[EksCapacity | GkeCapacity]:
-        """The capacities of the GPU nodes: the first, and the fallback if there is one."""
-        known: Mapping[str, EksCapacity | GkeCapacity]
-        known = EKS_CAPACITIES if self.cloud.target == "eks" else GKE_CAPACITIES
-        return [known[capacity] for capacity in self.cloud.nodes.capacities]
-
-    @property
-    def capacity_wait_s(self) -> int:
-        """Maximum wait for a machine in seconds, by the slowest capacity."""
-        return 3600 * max(way.wait_hours for way in self.capacities)
+    def needs(self, node: Node, other: Node) -> bool:
+        """Return whether a resource depends on another one, directly or not."""
+        return other.urn in self.graph.needs(node.urn)
 
 
 def at(node: Node, path: str) -> Any:
@@ -70,27 +61,12 @@ def at(node: Node, path: str) -> Any:
     return value_at(node.inputs, path)
 
 
-def expect(node: Node, **wanted: Any) -> Iterator[str]:
-    """Yield the inputs of a resource that differ. Paths are written with __ for dots."""
-    for key, value in wanted.items():
-        path = key.replace("__", ".")
-        found = at(node, path)
-        if found != value:
-            yield f"{node.name}: {path} is {found!r}, not {value!r}"
+def name_of(node: Node) -> str:
+    """Return the name by which other objects refer to an object."""
+    return str(at(node, "metadata.name") or at(node, "name"))
 
 
-def description(invariant: Invariant) -> str:
-    """Return the first line of an invariant's docstring."""
-    return (invariant.__doc__ or invariant.__name__).splitlines()[0]
-
-
-def violations(invariants: tuple[Invariant, ...], stack: Stack) -> list[str]:
-    """Return every violation. An invariant that cannot be checked counts as violated."""
-    return [f"{description(invariant)} {wrong}" for invariant in invariants for wrong in _wrongs(invariant, stack)]
-
-
-def _wrongs(invariant: Invariant, stack: Stack) -> Iterator[str]:
-    try:
-        yield from invariant(stack)
-    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as problem:
-        yield f"This cannot be checked: {problem!r}"
+def differs(what: object, found: Any, wanted: Any) -> Iterator[str]:
+    """Yield a violation if what was found is not what another resource or the stack file says."""
+    if found != wanted:
+        yield f"{what}: {found}, not {wanted}"

@@ -55,6 +55,12 @@ def masked(value: Any) -> Any:
     return value
 
 
+def listed(node: Node) -> dict[str, Any]:
+    """Return the inputs of a resource as the list has them."""
+    hidden = _ALWAYS_SECRET.get(node.type, frozenset())
+    return {key: MASK if key in hidden else value for key, value in masked(node.inputs).items()}
+
+
 def _resource(graph: Graph, node: Node) -> Iterator[str]:
     yield f"{node.type} {node.name}"
     if node.parent:
@@ -67,8 +73,7 @@ def _resource(graph: Graph, node: Node) -> Iterator[str]:
         yield "  protected"
     for until in sorted((graph[urn] for urn in node.ordering), key=lambda until: until.key):
         yield f"  waits for (ordering): {_display_name(until)}"
-    hidden = _ALWAYS_SECRET.get(node.type, frozenset())
-    inputs = {key: MASK if key in hidden else value for key, value in masked(node.inputs).items()}
+    inputs = listed(node)
     if inputs:
         text = yaml.safe_dump(inputs, sort_keys=True, allow_unicode=True, width=110)
         yield "  inputs:"

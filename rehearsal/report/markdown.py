@@ -1,76 +1,98 @@
-"""Report of a rehearsal as Markdown, for a pull-request comment. Two runs differ only in times."""
+"""Report of a rehearsal as Markdown, for the terminal and pull-request comments. Two runs differ only in times."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from rehearsal.report.labels import BANNER, by_sort, cloud, counted, display_name, gist, kind, span
+from rehearsal.report.mermaid import mermaid
 from rehearsal.report.outcome import Change, Outcome
+from rehearsal.report.schedule import CriticalPath
 
 _SIGNS = {"replace": "🔴 **REPLACE**", "delete": "🔴 **delete**", "update": "update", "create": "create"}
 
 
-def markdown(outcome: Outcome) -> str:
-    """Return the text of the comment."""
-    return "\n".join(_lines(outcome)).rstrip("\n") + "\n"
+def markdown(outcome: Outcome, *, terminal: bool = False) -> str:
+    """Return the report. A terminal has shown the phases, and draws neither folds nor the graph."""
+    parts = [_heading(outcome)]
+    parts += [] if terminal else [_phases(outcome)]
+    parts += [_schedule(outcome), _changes(outcome), _leftovers(outcome), *_folds(outcome, terminal), _notes(outcome)]
+    return "\n".join("\n".join([*lines, ""]) for part in parts if (lines := list(part)))
 
 
-def _lines(outcome: Outcome) -> Iterator[str]:
+def _heading(outcome: Outcome) -> Iterator[str]:
     verdict = "passed ✅" if outcome.ok else "failed ❌"
     yield f"## REHEARSAL {verdict}: stack {_code(outcome.stack)}"
     yield ""
     yield f"*{BANNER}.*"
-    yield ""
-    yield from _summary(outcome)
-    yield from _changes(outcome)
-    if outcome.leftovers:
-        yield "### Left over after destroy"
-        yield from (f"- {_code(leftover)}" for leftover in sorted(outcome.leftovers))
-        yield ""
-    if outcome.prediction.unexplained:
-        yield "### Waits without a reason"
-        for edge in outcome.prediction.unexplained:
-            yield f"- ⚠️ {_code(display_name(edge.waits))} waits for {_code(display_name(edge.until))}: no reason given"
-        yield ""
-    if outcome.graph.managed:
-        yield from _resources(outcome)
-        yield from _waves(outcome)
-    yield from _timeline(outcome)
-    if outcome.notes:
-        yield "### Notes"
-        yield from (f"- {_text(note)}" for note in outcome.notes)
 
 
-def _summary(outcome: Outcome) -> Iterator[str]:
+def _phases(outcome: Outcome) -> Iterator[str]:
     yield "| phase | | took here | |"
     yield "|---|---|--:|---|"
     for phase in outcome.phases:
         sign = "✅" if phase.ok else "❌"
         yield f"| {_text(phase.name)} | {sign} | {span(phase.seconds)} | {_text(gist(phase.said))} |"
     yield f"| **all** | | {span(outcome.seconds)} | |"
-    yield ""
     for phase in outcome.phases:
         if len(phase.said.splitlines()) > 1:
-            yield f"<details><summary>what {_text(phase.name)} said</summary>"
             yield ""
             # Indentation makes it code whatever it contains; the text could close a fence.
-            yield from (f"    {line}" for line in phase.said.splitlines())
-            yield ""
-            yield "</details>"
-            yield ""
+            yield from _fold(f"output of {_text(phase.name)}", (f"    {line}" for line in phase.said.splitlines()))
+
+
+def _schedule(outcome: Outcome) -> Iterator[str]:
     if not outcome.graph.managed:
         return
-    prediction, graph = outcome.prediction, outcome.graph
-    at_a_time = f"{prediction.parallel} at a time" if prediction.parallel else "unlimited"
-    path = " → ".join(_text(display_name(graph[urn])) for urn in prediction.up.critical)
-    yield "| prediction for real clouds | |"
-    yield "|---|---|"
-    yield f"| resources | {len(graph.managed)} in {counted(len(prediction.waves), 'wave')} |"
-    yield f"| up | {span(prediction.up.makespan)}, {at_a_time} |"
-    yield f"| at least | {span(prediction.bound)}; the ratio is {prediction.ratio:.2f} |"
-    yield f"| destroy | {span(prediction.destroy.makespan)} |"
-    yield f"| critical path | {path} |"
+    up, destroy = outcome.schedule.up, outcome.schedule.destroy
+    steps = " → ".join(
+        f"{_text(display_name(node))} ({'not published' if seconds is None else span(seconds)})"
+        for node, seconds in zip(up.nodes, up.published, strict=True)
+    )
+    yield f"Critical path of `up`: {steps}."
+    yield f"On a real cloud `up` takes {_bound(up)}, `destroy` {_bound(destroy)}."
+
+
+def _bound(path: CriticalPath) -> str:
+    known = sum(seconds is not None for seconds in path.published)
+    return f"at least {span(path.seconds)} ({known} of {len(path.nodes)} steps have a published duration)"
+
+
+def _leftovers(outcome: Outcome) -> Iterator[str]:
+    if outcome.leftovers:
+        yield "### Left over after destroy"
+        yield from (f"- {_code(leftover)}" for leftover in sorted(outcome.leftovers))
+
+
+def _notes(outcome: Outcome) -> Iterator[str]:
+    if outcome.notes:
+        yield "### Notes"
+        yield from (f"- {_text(note)}" for note in outcome.notes)
+
+
+def _folds(outcome: Outcome, terminal: bool) -> Iterator[Iterator[str]]:
+    """Yield the long parts, folded except on a terminal."""
+    resources, waves = len(outcome.graph.managed), outcome.schedule.waves
+    parts: list[tuple[str, Iterator[str]]] = []
+    if resources:
+        parts.append((f"{counted(resources, 'resource')} by kind", _resources(outcome)))
+        parts.append((f"{counted(len(waves), 'wave')}, by dependency", _waves(outcome)))
+        if not terminal:
+            graph = mermaid(outcome.graph, outcome.schedule).splitlines()
+            parts.append(("graph", iter(["```mermaid", *graph, "```"])))
+    if outcome.timeline:
+        events = (f"    {seconds:6.1f} s  {' '.join(what.split())}" for seconds, what in outcome.timeline)
+        parts.append(("events in the cluster", events))
+    for title, lines in parts:
+        yield iter([f"### {title}", *lines]) if terminal else _fold(title, lines)
+
+
+def _fold(title: str, lines: Iterable[str]) -> Iterator[str]:
+    yield f"<details><summary>{title}</summary>"
     yield ""
+    yield from lines
+    yield ""
+    yield "</details>"
 
 
 def _changes(outcome: Outcome) -> Iterator[str]:
@@ -84,7 +106,6 @@ def _changes(outcome: Outcome) -> Iterator[str]:
     for change in outcome.sorted_changes:
         reasons = ", ".join(_code(reason) for reason in change.reasons)
         yield f"| {_SIGNS[change.op]} | {_code(outcome.changed(change))} | {reasons} |"
-    yield ""
     for change in outcome.sorted_changes:
         yield from _damage(outcome, change)
 
@@ -93,6 +114,7 @@ def _damage(outcome: Outcome, change: Change) -> Iterator[str]:
     damage, machines = outcome.damage(change), outcome.machines(change)
     if not damage.falls and not damage.waits and not machines:
         return
+    yield ""
     verb = "Replacing" if change.op == "replace" else "Deleting"
     what = _code(outcome.changed(change))
     if machines:
@@ -106,43 +128,20 @@ def _damage(outcome: Outcome, change: Change) -> Iterator[str]:
         yield ">"
         yield "> Created after it, and may be affected:"
         yield from (f"> - {_code(line)}" for line in by_sort(damage.waits))
-    yield ""
 
 
 def _resources(outcome: Outcome) -> Iterator[str]:
-    yield f"<details><summary>{counted(len(outcome.graph.managed), 'resource')} by kind</summary>"
-    yield ""
     yield "| cloud | kind | count |"
     yield "|---|---|--:|"
     for type_, count in outcome.kinds.items():
         yield f"| {cloud(type_)} | {_code(kind(type_))} | {count} |"
-    yield ""
-    yield "</details>"
-    yield ""
 
 
 def _waves(outcome: Outcome) -> Iterator[str]:
-    waves = outcome.prediction.waves
-    yield f"<details><summary>{counted(len(waves), 'wave')}</summary>"
-    yield ""
     yield "| wave | what |"
     yield "|--:|---|"
-    for number, wave in enumerate(waves, 1):
-        yield f"| {number} | {'<br>'.join(_text(line) for line in by_sort(wave))} |"
-    yield ""
-    yield "</details>"
-    yield ""
-
-
-def _timeline(outcome: Outcome) -> Iterator[str]:
-    if not outcome.timeline:
-        return
-    yield "<details><summary>events in the cluster</summary>"
-    yield ""
-    yield from (f"    {seconds:6.1f} s  {' '.join(what.split())}" for seconds, what in outcome.timeline)
-    yield ""
-    yield "</details>"
-    yield ""
+    for number, wave in enumerate(outcome.schedule.waves, 1):
+        yield f"| {number} | {_text('; '.join(by_sort(wave)))} |"
 
 
 def _text(text: str) -> str:

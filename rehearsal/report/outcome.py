@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal
+from typing import Literal
 
 from rehearsal.graph import Graph, Node
-from rehearsal.report.labels import BANNER, POOLS, display_name, has_gpus, kind
-from rehearsal.report.schedule import Prediction, predict
+from rehearsal.report.labels import POOLS, display_name, has_gpus, kind
+from rehearsal.report.schedule import Schedule
 
-Operation = Literal["create", "update", "replace", "delete"]
+Operation = Literal["create", "update", "delete", "replace"]
 
 CLUSTERS = frozenset({"gcp:container/cluster:Cluster", "aws:eks/cluster:Cluster"})
 
@@ -54,7 +54,6 @@ class Outcome:
 
     Args:
         seconds: duration here.
-        parallel: how many resources the engine handles at a time.
         graph: deployment after the last `up`.
         graph_before: deployment to which the changes apply, if there are any.
         leftovers: resources that still existed after `destroy`.
@@ -66,7 +65,6 @@ class Outcome:
     stack: str
     target: str
     seconds: float
-    parallel: int
     phases: tuple[Phase, ...]
     graph: Graph
     graph_before: Graph | None = None
@@ -81,9 +79,9 @@ class Outcome:
         return bool(self.phases) and all(phase.ok for phase in self.phases) and not self.leftovers
 
     @cached_property
-    def prediction(self) -> Prediction:
-        """The predicted times on real clouds."""
-        return predict(self.graph, self.parallel)
+    def schedule(self) -> Schedule:
+        """The waves of creation and the critical paths."""
+        return Schedule.of(self.graph)
 
     @property
     def kinds(self) -> dict[str, int]:
@@ -133,48 +131,3 @@ def weight(node: Node) -> tuple[int, str, str]:
     if node.type in POOLS:
         return 0 if has_gpus(node) else 2, node.type, node.name
     return 1 if node.type in CLUSTERS else 3, node.type, node.name
-
-
-def to_json(outcome: Outcome) -> dict[str, Any]:
-    """Return the outcome as plain JSON, without inputs, outputs and secrets of resources."""
-    prediction, graph = outcome.prediction, outcome.graph
-    return {
-        "rehearsal": BANNER,
-        "stack": outcome.stack,
-        "target": outcome.target,
-        "ok": outcome.ok,
-        "seconds": round(outcome.seconds, 1),
-        "phases": [asdict(phase) | {"seconds": round(phase.seconds, 1)} for phase in outcome.phases],
-        "resources": outcome.kinds,
-        "waves": [[_name(node) for node in wave] for wave in prediction.waves],
-        "predicted": {
-            "parallel": prediction.parallel,
-            "upSeconds": round(prediction.up.makespan, 1),
-            "boundSeconds": round(prediction.bound, 1),
-            "ratio": round(prediction.ratio, 3),
-            "destroySeconds": round(prediction.destroy.makespan, 1),
-            "critical": [_name(graph[urn]) for urn in prediction.up.critical],
-        },
-        "ordering": [
-            {"waits": _name(edge.waits), "until": _name(edge.until), "why": edge.why} for edge in prediction.ordering
-        ],
-        "changes": [
-            {
-                "urn": change.urn,
-                "op": change.op,
-                "type": change.type,
-                "name": change.name,
-                "reasons": list(change.reasons),
-                "takesDown": [_name(node) for node in outcome.damage(change).falls],
-                "endsMachines": outcome.machines(change) or None,
-            }
-            for change in outcome.sorted_changes
-        ],
-        "timeline": [{"seconds": round(seconds, 1), "what": what} for seconds, what in outcome.timeline],
-        "leftovers": sorted(outcome.leftovers),
-        "notes": list(outcome.notes),
-    }
-
-
-def _name(node: Node) -> dict[str, str]:
-    return {"kind": kind(node.type), "type": node.type, "name": node.name}

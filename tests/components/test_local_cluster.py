@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import threading
 from pathlib import Path
 
@@ -13,8 +12,6 @@ from infra.local import loopback
 from infra.local import node as ray_node
 from infra.local.folder import ClusterFolder, FolderError
 from infra.local.provider import RayHeadProvider, RayWorkerProvider
-from tests.components.cloud_mocks import deployed
-from tests.unit.stacks import LOCAL, changed
 
 WORKER = {
     "folder": "/tmp/rdma-ray-0/0",
@@ -28,17 +25,6 @@ WORKER = {
 HEAD = {"folder": "/tmp/rdma-ray-0/0", "name": "head", "rayVersion": RAY}
 
 
-@pytest.mark.parametrize("workers", [1, 2, 5])
-def test_cluster_has_one_head_and_the_configured_number_of_workers(workers: int) -> None:
-    made = deployed(changed(LOCAL, {"nodes.count": workers, "nodes.cpus": 3})).made
-    named = {name: one.inputs for (kind, name), one in made.items() if "dynamic" in kind}
-    assert set(named) == {"ray-head", *(f"ray-worker-{position}" for position in range(1, workers + 1))}
-    for position in range(1, workers + 1):
-        inputs = named[f"ray-worker-{position}"]
-        assert (inputs["position"], inputs["cpus"], inputs["headId"]) == (position, 3, "ray-head-id")
-        assert inputs["headAddress"] == "127.0.0.2:20000"
-
-
 @pytest.mark.parametrize("key", ["folder", "name", "position", "headId", "headAddress"])
 def test_worker_is_replaced_with_its_head_or_folder(key: str) -> None:
     result = RayWorkerProvider().diff("id", WORKER, WORKER | {key: "other"})
@@ -48,12 +34,6 @@ def test_worker_is_replaced_with_its_head_or_folder(key: str) -> None:
 def test_worker_changes_cpus_in_place() -> None:
     result = RayWorkerProvider().diff("id", WORKER, WORKER | {"cpus": 4})
     assert (result.changes, result.replaces) == (True, [])
-
-
-def test_outputs_of_a_worker_are_no_change() -> None:
-    """The state has numbers as floats; pid and start time are not inputs."""
-    olds = WORKER | {"cpus": 2.0, "position": 1.0, "pid": 17, "started": 1.5, "address": "127.0.0.3"}
-    assert RayWorkerProvider().diff("id", olds, WORKER).changes is False
 
 
 def test_head_keeps_a_generated_token() -> None:
@@ -91,33 +71,6 @@ def test_head_that_does_not_start_leaves_no_token_and_no_folder(
         RayHeadProvider().create(HEAD | {"folder": str(folder.path)})
     assert not folder.token.exists()
     assert folder.path.exists() is earlier_results
-
-
-def test_free_ports_are_different_free_and_outside_the_ephemeral_range() -> None:
-    ports = loopback.free_ports(50)
-    assert len(set(ports)) == 50
-    assert all(20_000 <= port < 30_000 for port in ports)
-
-
-def test_preferred_port_is_used_only_if_free() -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        busy = taken.getsockname()[1]
-        assert busy not in loopback.free_ports(3, preferred=busy)
-    assert loopback.free_ports(1, preferred=busy) == [busy]
-
-
-def test_socket_path_fits_the_limit() -> None:
-    """Linux allows 107 bytes; Ray appends the session's name and the socket's."""
-    folder = ClusterFolder(Path("/tmp") / "rdma-ray-4294967294" / "01234567")
-    session = "session_2026-11-21_13-07-20_422750_4194304/sockets/plasma_store"
-    assert len(str(folder.node("worker-64") / session)) <= 107
-
-
-def test_every_stack_of_every_clone_has_its_own_folder(tmp_path: Path) -> None:
-    folders = {ClusterFolder.of(tmp_path / clone, stack).path for clone in "ab" for stack in ("local", "other")}
-    assert len(folders) == 4
 
 
 def test_folder_of_another_user_is_rejected(tmp_path: Path) -> None:

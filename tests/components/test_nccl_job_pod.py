@@ -17,7 +17,7 @@ from tests.components.nccl_pods import Lab, container
 from workloads.cli import main
 
 SHORT = {"RDMA_RAY_WAIT_S": "3"}
-CORPUS = Path(__file__).resolve().parents[1] / "workloads" / "corpus" / "files"
+CORPUS = Path(__file__).resolve().parents[1] / "workloads" / "nccl" / "corpus" / "files"
 ENDLESS = "trap 'echo ended by a signal; exit 1' TERM; echo measuring; sleep 300 & wait"
 
 

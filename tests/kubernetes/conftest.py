@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 
+from rehearsal.cluster.controllers.cloud_controllers import CloudControllers
 from rehearsal.fork_server import ForkServer
+from tests.kubernetes.running_stack import RunningStack, running_stack
 from tools.kubernetes.control_plane import ControlPlane
 
 _GONE_WITHIN_S = 20.0
@@ -23,7 +26,7 @@ def nothing_is_left(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     base = tmp_path_factory.getbasetemp()
     yield
     deadline = time.monotonic() + _GONE_WITHIN_S
-    while (found := _at_work_in(base)) and time.monotonic() < deadline:
+    while (found := at_work_in(base)) and time.monotonic() < deadline:
         time.sleep(0.2)
     assert not found
 
@@ -45,14 +48,29 @@ def fork_server() -> Iterator[ForkServer]:
         yield started
 
 
-def _at_work_in(folder: Path) -> list[str]:
-    """Return the processes with a folder as working directory or in their command line."""
+@pytest.fixture(scope="module")
+def run_stack(fork_server: ForkServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Any]]:
+    """Return a function that runs a stack file with changed settings until the end of the module."""
+    with ExitStack() as until_end:
+
+        def run(
+            name: str, before: Callable[[CloudControllers], None] = lambda _controllers: None, **changes: Any
+        ) -> RunningStack:
+            folder = tmp_path_factory.mktemp(name) / "stack"
+            return until_end.enter_context(running_stack(name, folder, fork_server.bin, before, changes))
+
+        yield run
+
+
+def at_work_in(folder: Path) -> list[str]:
+    """Return the other processes with a folder as working directory, in their command line or their environment."""
     found = []
     # The command that started this run may have --basetemp.
     own = {os.getpid(), *(process.pid for process in psutil.Process().parents())}
     for process in psutil.process_iter():
         with suppress(psutil.Error, OSError):
             command = process.cmdline()
-            if process.pid not in own and any(str(folder) in word for word in (process.cwd(), *command)):
+            words = (process.cwd(), *command, *process.environ().values())
+            if process.pid not in own and any(str(folder) in word for word in words):
                 found.append(" ".join(command))
     return found

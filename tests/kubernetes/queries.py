@@ -1,11 +1,14 @@
-"""Queries of the tests to an API server: Ray's pods, their nodes, references and permissions."""
+"""Queries of the tests to an API server: Ray's pods, their nodes, quotas, references and permissions."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from infra.catalog.pins import RAY_API
+from infra.catalog.pins import KUEUE_API, RAY_API
+from infra.kubernetes.queue_objects import CLUSTER_QUEUE, GPU_FLAVOR
+from tests.kubernetes.running_stack import RunningStack
 from tools.kubernetes.api import Api, Json, NotYet
+from tools.kubernetes.control_plane import ControlPlane
 
 GPU = "nvidia.com/gpu"
 RAY = "ray"
@@ -19,7 +22,7 @@ def ray_cluster(api: Api, namespace: str = RAY) -> Json:
     return found
 
 
-def pods(api: Api, selector: str, namespace: str = RAY) -> list[Json]:
+def pods(api: Api, selector: str = "", namespace: str = RAY) -> list[Json]:
     """Return the pods that are not being deleted, by name."""
     found = api.list("v1", "Pod", namespace, selector)
     return sorted((pod for pod in found if "deletionTimestamp" not in pod["metadata"]), key=name)
@@ -44,6 +47,19 @@ def gpu_nodes(api: Api) -> list[Json]:
         for node in api.list("v1", "Node")
         if GPU in node["status"]["capacity"] or any(label in node["metadata"].get("labels", {}) for label in labels)
     ]
+
+
+def scale(api: Api, count: int, *removed: Json) -> list[Json]:
+    """Set the number of workers as Ray's autoscaler does (ray 2.60: autoscaler/v2/instance_manager/cloud_providers/
+    kuberay/cloud_provider.py); return them when they are ready."""
+    group = "/spec/workerGroupSpecs/0"
+    named = {"workersToDelete": [name(pod) for pod in removed]}
+    patch = [
+        {"op": "replace", "path": f"{group}/replicas", "value": count},
+        {"op": "replace", "path": f"{group}/scaleStrategy", "value": named},
+    ]
+    api.patch(RAY_API, "RayCluster", name(ray_cluster(api)), RAY, patch, type="json")
+    return until_ready(api, count)
 
 
 def until_ready(api: Api, count: int) -> list[Json]:
@@ -71,15 +87,35 @@ def is_ready(body: Json) -> bool:
     return condition(body, "Ready").get("status") == "True"
 
 
-def condition(body: Json, type_: str) -> Json:
+def condition(body: Json | None, type_: str) -> Json:
     """Return a condition, or {}."""
-    found = (body.get("status") or {}).get("conditions") or []
+    found = ((body or {}).get("status") or {}).get("conditions") or []
     return next((each for each in found if each["type"] == type_), {})
 
 
 def name(body: Json) -> str:
     """Return the object's name."""
     return str(body["metadata"]["name"])
+
+
+def workload(api: Api, owner: str) -> Json | None:
+    """Return Kueue's Workload of a RayCluster, a RayJob or a Job."""
+    found = api.list(KUEUE_API, "Workload", RAY)
+    return next((each for each in found if each["metadata"]["ownerReferences"][0]["name"] == owner), None)
+
+
+def until_reserved(api: Api, gpus: int) -> None:
+    """Wait until that many GPUs are reserved in the ClusterQueue: Kueue writes the number after its decision."""
+
+    def look() -> bool:
+        status = (api.get(KUEUE_API, "ClusterQueue", CLUSTER_QUEUE) or {}).get("status", {})
+        flavors = {flavor["name"]: flavor["resources"] for flavor in status.get("flavorsReservation", [])}
+        found = sum(int(each["total"]) for each in flavors.get(GPU_FLAVOR, []) if each["name"] == GPU)
+        if found == gpus:
+            return True
+        raise NotYet(f"{found}")
+
+    api.until(f"{gpus} GPUs reserved", look, WITHIN_S)
 
 
 def unresolved(api: Api, pod: Json) -> list[str]:
@@ -99,41 +135,30 @@ def _references(spec: Json) -> Iterator[tuple[str, str, str | None]]:
             for kind, reference in (("Secret", "secretKeyRef"), ("ConfigMap", "configMapKeyRef")):
                 if chosen := (variable.get("valueFrom") or {}).get(reference):
                     yield kind, chosen["name"], chosen["key"]
+    places = (("secret", "Secret", "secretName"), ("configMap", "ConfigMap", "name"))
     for volume in spec.get("volumes", []):
-        if "secret" in volume:
-            yield "Secret", volume["secret"]["secretName"], None
-        if "configMap" in volume:
-            yield "ConfigMap", volume["configMap"]["name"], None
-        if "persistentVolumeClaim" in volume:
-            yield "PersistentVolumeClaim", volume["persistentVolumeClaim"]["claimName"], None
+        for field, kind, called in (*places, ("persistentVolumeClaim", "PersistentVolumeClaim", "claimName")):
+            if field in volume:
+                yield kind, volume[field][called], None
 
 
 def _has(body: Json | None, key: str | None) -> bool:
     return body is not None and (key is None or key in (body.get("data") or {}))
 
 
-def may(api: Api, account: str, verb: str, resource: str, *, group: str = "", namespace: str = RAY) -> bool:
-    """Return the authorizer's answer for a ServiceAccount in `RAY`; `resource` may be "pods/exec"."""
-    plural, _, subresource = resource.partition("/")
-    attributes = {"verb": verb, "group": group, "resource": plural, "subresource": subresource, "namespace": namespace}
-    spec = {
-        "user": f"system:serviceaccount:{RAY}:{account}",
-        "groups": ["system:serviceaccounts", f"system:serviceaccounts:{RAY}", "system:authenticated"],
-        "resourceAttributes": attributes,
-    }
-    review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec}
-    answer = api.request("POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", body=review)
-    return bool(answer["status"]["allowed"])
+def rules(plane: ControlPlane, account: str, namespace: str = RAY) -> set[str]:
+    """Return the permissions in a namespace of a ServiceAccount of Ray's namespace as "verb group/resource", by the API
+    server's authorizer, without those of every account (discovery, reviews)."""
+    return _rules(plane, RAY, account, namespace) - _rules(plane, "default", "default", namespace)
 
 
-def rules(api: Api, namespace: str = RAY) -> set[str]:
-    """Return all permissions of this client's user in a namespace, as "verb group/resource"."""
-    body = {
-        "apiVersion": "authorization.k8s.io/v1",
-        "kind": "SelfSubjectRulesReview",
-        "spec": {"namespace": namespace},
-    }
-    status = api.request("POST", "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews", body=body)["status"]
+def _rules(plane: ControlPlane, home: str, account: str, namespace: str) -> set[str]:
+    path = f"/api/v1/namespaces/{home}/serviceaccounts/{account}/token"
+    asked = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
+    own = Api(plane.url, plane.api.request("POST", path, body=asked)["status"]["token"], plane.authority)
+    spec = {"namespace": namespace}
+    body = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectRulesReview", "spec": spec}
+    status = own.request("POST", "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews", body=body)["status"]
     assert not status["incomplete"]
     return {
         f"{verb} {group}/{resource}" + "".join(f" {only}" for only in rule.get("resourceNames", []))
@@ -142,3 +167,12 @@ def rules(api: Api, namespace: str = RAY) -> set[str]:
         for group in rule.get("apiGroups", [""])
         for resource in rule.get("resources", [""])
     }
+
+
+def destroy(stack: RunningStack) -> None:
+    """Destroy a stack with its cluster. Nothing then blocks the end of the simulated one: its API server is empty."""
+    said = stack.engine.destroy()
+    assert said.ok, said.text
+    assert stack.phases.left() == []
+    stack.api.until("an empty API server", lambda: stack.controllers.cleanup.leftovers() == [], WITHIN_S)
+    stack.controllers.check()

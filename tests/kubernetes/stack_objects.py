@@ -12,7 +12,7 @@ import yaml
 from infra.kubernetes.nccl_job import Sweep, nccl_job
 from infra.kubernetes.nccl_job_manifest import manifests
 from infra.settings import parse
-from tests.components.cloud_mocks import deployed
+from tests.kubernetes.cloud_mocks import deployed
 from tools.kubernetes.api import Json
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -54,14 +54,14 @@ def of(name: str) -> tuple[Json, ...]:
 
 def registered(ours: Json, theirs: Mapping[str, str], stack: str) -> list[Json]:
     """Return the objects that the program registers for these settings, without Helm releases."""
-    made = deployed(ours, stack=stack, config=theirs).made.values()
+    made = deployed(ours, stack=stack, config=theirs)
     return [_plain(one.inputs) for one in made if _is_object(one.type)]
 
 
 def release(name: str, release: str) -> Json:
     """Return the values with which one of `stacks()` installs a Helm release, such as `kueue`."""
     ours, theirs = next((ours, theirs) for each, ours, theirs in stacks() if each == name)
-    made = deployed(ours, stack=name.split(",")[0], config=theirs).made.values()
+    made = deployed(ours, stack=name.split(",")[0], config=theirs)
     found = (_plain(one.inputs) for one in made if one.type.startswith("kubernetes:helm.sh/"))
     values: Json = next(one["values"] for one in found if one["name"] == release)
     return values

@@ -8,12 +8,10 @@ import sqlite3
 import subprocess
 import sys
 import time
-from contextlib import suppress
 from pathlib import Path
 
-import psutil
-
-from rehearsal.workspace import ROOT
+from rehearsal.engine.workspace import ROOT
+from tests.kubernetes.conftest import at_work_in
 
 GONE_S = 60.0
 
@@ -32,7 +30,7 @@ def test_ctrl_c_ends_every_process(tmp_path: Path) -> None:
             said.append(line)
             if "granted to pool system" in line:
                 break
-        assert any("apiserver" in line for line in running_in(tmp_path)), "".join(said)
+        assert any("apiserver" in line for line in at_work_in(tmp_path)), "".join(said)
         # As a terminal does: to the rehearsal, the engine and the plugins at once.
         os.killpg(run.pid, signal.SIGINT)
         rest, _ = run.communicate(timeout=GONE_S)
@@ -42,18 +40,8 @@ def test_ctrl_c_ends_every_process(tmp_path: Path) -> None:
     assert run.returncode == 130, rest
     assert "interrupted; all processes have ended" in rest
     deadline = time.monotonic() + GONE_S
-    while running_in(tmp_path):
-        assert time.monotonic() < deadline, running_in(tmp_path)
+    while found := at_work_in(tmp_path):
+        assert time.monotonic() < deadline, found
         time.sleep(0.1)
     with sqlite3.connect(tmp_path / "workspace" / "clouds.sqlite") as state:
         assert state.execute("SELECT value FROM settings WHERE name = 'cluster'").fetchall() == [("null",)]
-
-
-def running_in(folder: Path) -> list[str]:
-    """Return the command lines of processes that contain a folder, in the command line or the environment."""
-    found = []
-    for process in psutil.process_iter():
-        with suppress(psutil.Error):
-            if str(folder) in " ".join([*process.cmdline(), *process.environ().values()]):
-                found.append(" ".join(process.cmdline())[:200])
-    return found

@@ -1,79 +1,52 @@
-"""The stack of Pulumi.gke-dranet.yaml: workers claim their NICs as devices.
+"""The stack of Pulumi.gke-dranet.yaml and a ComputeClass: workers claim their NICs as devices, on the fallback nodes.
 
-Real: the API server, the controller that creates a claim for each pod, the scheduler, which allocates the devices,
-KubeRay's operator 1.6.2, and Ray's own code that requests workers. Simulated: Google's driver, which publishes a node's
-devices, the autoscaler, and the nodes (kwok). No device is prepared.
+Real: the API server, the controller that creates a claim for each pod, the scheduler, which allocates the devices, and
+KubeRay's operator 1.6.2. Simulated: Google's driver, which publishes a node's devices, the autoscalers, and the nodes
+(kwok). No device is prepared.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 
 from infra.catalog.pins import DEVICE_API
-from infra.kubernetes.pods import HEAD_ACCOUNT, WORKER_GROUP
-from rehearsal.cluster.running_stack import RunningStack
-from rehearsal.fork_server import ForkServer
-from tests.kubernetes.queries import RAY, WITHIN_S, gpu_nodes, name, ray_cluster, until_ready
-from tests.kubernetes.ray_autoscaler import RayAutoscaler
-from tools.kubernetes.api import Json
-
-ROOT = Path(__file__).resolve().parents[2]
-RESOURCE = DEVICE_API
+from tests.kubernetes.queries import RAY, WITHIN_S, destroy, gpu_nodes, scale, until_ready
+from tests.kubernetes.running_stack import RunningStack
+from tools.kubernetes.api import ApiError
 
 
-@pytest.fixture(scope="module")
-def stack(fork_server: ForkServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningStack]:
-    folder = tmp_path_factory.mktemp("dranet") / "stack"
-    with RunningStack(
-        ROOT / "Pulumi.gke-dranet.yaml", folder, changes=("protect=false",), plugins=fork_server.bin
-    ) as standing:
-        yield standing
-
-
-@pytest.fixture(scope="module")
-def two(stack: RunningStack) -> list[Json]:
-    until_ready(stack.api, 0)  # the autoscaler runs in the head's pod, for which the operator creates its role first
-    autoscaler = RayAutoscaler(stack.plane, name(ray_cluster(stack.api)), RAY, HEAD_ACCOUNT)
-    autoscaler.launch(WORKER_GROUP, 2)
-    return until_ready(stack.api, 2)
-
-
-def test_claims_give_workers_all_nics(stack: RunningStack, two: list[Json]) -> None:
-    """One claim per pod from the stack's template, allocated by the scheduler; no NIC is allocated twice."""
+def test_claims_give_workers_all_nics_and_end_with_them(run_stack: Callable[..., RunningStack]) -> None:
+    """One claim per pod from the stack's template, allocated by the scheduler; no NIC is allocated twice. The
+    controller of claims deletes a pod's claim with the pod. The simulated autoscaler reads the stack's ComputeClass:
+    the first pool is out of stock, so the second one serves the pods, which select the class and no pool."""
+    settings = {"computeClass": True, "nodes": {"fallback": "flex-start"}}
+    stack = run_stack(
+        "gke-dranet", before=lambda controllers: controllers.autoscaler.out_of_stock.add("gpu"), **settings
+    )
+    api = stack.api
+    until_ready(api, 0)
+    two = scale(api, 2)
+    assert {node["metadata"]["labels"]["cloud.google.com/gke-nodepool"] for node in gpu_nodes(api)} == {"fallback"}
+    assert {event.pool for event in stack.controllers.events if event.kind == "OutOfStock"} == {"gpu"}
+    selector = {"cloud.google.com/compute-class": "rdma", "cloud.google.com/gke-nodepool": "gpu"}
+    spec = {"containers": [{"name": "a", "image": "a"}], "nodeSelector": selector}
+    both = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "both", "namespace": RAY}, "spec": spec}
+    with pytest.raises(ApiError, match=r"compute-class cannot be combined with cloud\.google\.com/gke-nodepool"):
+        api.create(both, dry_run=True)
     given: set[tuple[str, str]] = set()
     for pod in two:
         (status,) = pod["status"]["resourceClaimStatuses"]
-        claim = stack.api.get(RESOURCE, "ResourceClaim", status["resourceClaimName"], RAY)
-        assert claim is not None
-        assert claim["status"]["reservedFor"] == [
-            {"resource": "pods", "name": name(pod), "uid": pod["metadata"]["uid"]}
-        ]
+        claim = api.get(DEVICE_API, "ResourceClaim", status["resourceClaimName"], RAY) or {}
+        assert [each["uid"] for each in claim["status"]["reservedFor"]] == [pod["metadata"]["uid"]]
         results = claim["status"]["allocation"]["devices"]["results"]
-        devices = {(each["pool"], each["device"]) for each in results}
-        assert len(devices) == len(results) == 8
-        assert {pool for pool, _ in devices} == {pod["spec"]["nodeName"]}
-        assert not devices & given
-        given |= devices
+        assert {each["pool"] for each in results} == {pod["spec"]["nodeName"]}
+        given |= {(each["pool"], each["device"]) for each in results}
         (worker,) = pod["spec"]["containers"]
         assert [each["name"] for each in worker["resources"]["claims"]] == [status["name"]]
     assert len(given) == 16
-
-
-def test_claim_is_deleted_with_worker(stack: RunningStack, two: list[Json]) -> None:
-    """By the controller of claims, which owns the pod's claim."""
-    autoscaler = RayAutoscaler(stack.plane, name(ray_cluster(stack.api)), RAY, HEAD_ACCOUNT)
-    autoscaler.terminate(*map(name, two))
-    until_ready(stack.api, 0)
-    stack.api.until("no claim", lambda: not stack.api.list(RESOURCE, "ResourceClaim", RAY), WITHIN_S)
-    stack.api.until("no GPU node", lambda: not gpu_nodes(stack.api), WITHIN_S)
-
-
-def test_stack_goes_down_without_leftovers(stack: RunningStack) -> None:
-    """The cluster with the stack; no object is left in the API server."""
-    said = stack.engine.destroy()
-    assert said.ok, said.text
-    assert stack.phases.left() == []
-    stack.controllers.check()
+    scale(api, 0, *two)
+    api.until("no claim", lambda: not api.list(DEVICE_API, "ResourceClaim", RAY), WITHIN_S)
+    api.until("no GPU node", lambda: not gpu_nodes(api), WITHIN_S)
+    destroy(stack)

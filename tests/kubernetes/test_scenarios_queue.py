@@ -8,44 +8,45 @@ order of the job's life; each one states what else is shown, and by which compon
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from functools import partial
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 
 from infra.catalog.pins import KUEUE_API, RAY_API
-from infra.kubernetes.queue_objects import ADMISSION_CHECK, CLUSTER_QUEUE, GPU_FLAVOR, LOCAL_QUEUE
+from infra.kubernetes.queue_objects import ADMISSION_CHECK
 from infra.settings import GkeSettings
-from rehearsal.cluster.running_stack import RunningStack
-from rehearsal.fork_server import ForkServer
-from rehearsal.graph import Graph
-from tests.kubernetes.queries import GPU, RAY, WITHIN_S, condition, gpu_nodes, is_ready, name, pods
-from tools.kubernetes.api import Api, Json, NotYet
+from rehearsal.cluster.controllers.cloud_controllers import CloudControllers
+from tests.kubernetes.queries import (
+    GPU,
+    RAY,
+    WITHIN_S,
+    condition,
+    destroy,
+    gpu_nodes,
+    head,
+    is_ready,
+    name,
+    pods,
+    until_reserved,
+    workers,
+    workload,
+)
+from tests.kubernetes.running_stack import RunningStack
+from tools.kubernetes.api import Api, ApiError, Json, NotYet
 
-ROOT = Path(__file__).resolve().parents[2]
 POOL = "gpu"
-UNPROTECTED = ("protect=false",)
 REQUEST = ("autoscaling.x-k8s.io/v1", "ProvisioningRequest")
 
 
-class WithoutMachines(RunningStack):
-    """A stack for which Google has no machines, and whose entry point ends on request of a test."""
-
-    def up(self) -> Graph:
-        """Before the RayJob exists, since it could get its machines at once."""
-        self.controllers.stock(POOL, out=True)
-        self.controllers.dashboard.manual = True
-        return super().up()
+def without_machines(controllers: CloudControllers) -> None:
+    """Google has no machines, which the RayJob could get at once, and its entry point ends on request of a test."""
+    controllers.autoscaler.out_of_stock.add(POOL)
+    controllers.dashboard.manual = True
 
 
 @pytest.fixture(scope="module")
-def stack(fork_server: ForkServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningStack]:
-    folder = tmp_path_factory.mktemp("dws") / "stack"
-    with WithoutMachines(
-        ROOT / "Pulumi.gke-dws.yaml", folder, changes=("protect=false",), plugins=fork_server.bin
-    ) as standing:
-        yield standing
+def stack(run_stack: Callable[..., RunningStack]) -> RunningStack:
+    return run_stack("gke-dws", before=without_machines)
 
 
 @pytest.fixture(scope="module")
@@ -63,66 +64,61 @@ def nodes(stack: RunningStack) -> int:
 @pytest.fixture(scope="module")
 def granted(stack: RunningStack, api: Api, nodes: int) -> list[Json]:
     """The job's worker pods, after Google has granted machines."""
-    stack.controllers.stock(POOL, out=False)
+    stack.controllers.autoscaler.out_of_stock.remove(POOL)
 
     def look() -> list[Json]:
-        found = pods(api, "ray.io/node-type=worker")
+        found = workers(api)
         if len(found) == nodes and all(map(is_ready, found)):
             return found
-        raise NotYet(f"{len(found)} workers; {standing(api)}")
+        waiting = [its.get("status", {}) for its in (*api.list(*REQUEST, RAY), *api.list(KUEUE_API, "Workload", RAY))]
+        raise NotYet(f"{len(found)} workers; {waiting}")
 
     return api.until("the job's workers", look, WITHIN_S)
-
-
-def test_queue_objects_are_active(api: Api) -> None:
-    """By Kueue's condition of each, after it has checked their references."""
-    for kind, called, namespace in (
-        ("ClusterQueue", CLUSTER_QUEUE, None),
-        ("AdmissionCheck", ADMISSION_CHECK, None),
-        ("LocalQueue", LOCAL_QUEUE, RAY),
-    ):
-        api.until(f"{kind} {called}, active", partial(active, api, kind, called, namespace), WITHIN_S)
 
 
 def test_queued_job_reserves_quota_without_pods(api: Api, nodes: int) -> None:
     """Kueue suspends it, reserves its quota and requests machines; KubeRay ignores a suspended RayJob. The request
     waits because the simulated queue reports no machines."""
-    request = api.until("the request, accepted", lambda: accepted(api), WITHIN_S)
+
+    def accepted() -> Json | None:
+        found = api.list(*REQUEST, RAY)
+        return next((each for each in found if condition(each, "Accepted").get("status") == "True"), None)
+
+    request = api.until("the request, accepted", accepted, WITHIN_S)
     # Exactly one pod set: GKE refuses more, and the head needs no GPU.
     (pod_set,) = request["spec"]["podSets"]
     assert pod_set["count"] == nodes
     assert request["spec"]["provisioningClassName"] == "queued-provisioning.gke.io"
     assert request["spec"]["parameters"]["maxRunDurationSeconds"].isdigit()
-    template = api.get("v1", "PodTemplate", pod_set["podTemplateRef"]["name"], RAY)
-    assert template is not None
+    template = api.get("v1", "PodTemplate", pod_set["podTemplateRef"]["name"], RAY) or {}
     (container,) = template["template"]["spec"]["containers"]
     assert container["resources"]["limits"][GPU] == "8"
-    api.until("the queue's word", lambda: held(api) == 8 * nodes, WITHIN_S)
-    (workload,) = workloads(api)
-    assert condition(workload, "QuotaReserved")["status"] == "True"
-    assert condition(workload, "Admitted").get("status") != "True"
-    (check,) = workload["status"]["admissionChecks"]
+    until_reserved(api, 8 * nodes)
+    found = workload(api, name(ray_job(api)))
+    assert condition(found, "QuotaReserved")["status"] == "True"
+    assert condition(found, "Admitted").get("status") != "True"
+    (check,) = (found or {})["status"]["admissionChecks"]
     assert (check["name"], check["state"]) == (ADMISSION_CHECK, "Pending")
     assert ray_job(api)["spec"]["suspend"] is True
-    assert pods(api, "") == []
-    assert api.list(RAY_API, "RayCluster", RAY) == []
-    assert gpu_nodes(api) == []
+    assert pods(api) == api.list(RAY_API, "RayCluster", RAY) == gpu_nodes(api) == []
 
 
 def test_second_job_waits_for_quota(api: Api) -> None:
     """Kueue's decision. The webhook has suspended it: it had only the queue's label. The reason is in an event, because
     the workload's condition has only the last try, and Kueue tries the remaining flavors, none of which is for the
     head."""
-    other = another(ray_job(api))
-    api.create(other)
+    # As another user would submit it.
+    first = ray_job(api)
+    metadata = {key: first["metadata"][key] for key in ("namespace", "labels", "annotations")} | {"name": "another"}
+    spec = {key: value for key, value in first["spec"].items() if key not in ("suspend", "jobId")}
+    assert api.create(first | {"metadata": metadata, "spec": spec})["spec"]["suspend"] is True
     try:
-        workload = api.until("the other job's workload", lambda: of(api, name(other)), WITHIN_S)
-        assert (api.get(RAY_API, "RayJob", name(other), RAY) or {})["spec"]["suspend"] is True
+        waiting = api.until("the other job's workload", lambda: workload(api, "another"), WITHIN_S)
 
         def refused() -> bool:
-            found = condition(of(api, name(other)) or {}, "QuotaReserved")
+            found = condition(workload(api, "another"), "QuotaReserved")
             events = api.list("events.k8s.io/v1", "Event", RAY)
-            notes = [event.get("note", "") for event in events if event["regarding"].get("name") == name(workload)]
+            notes = [event.get("note", "") for event in events if event["regarding"].get("name") == name(waiting)]
             if found.get("status") == "False" and any(f"insufficient unused quota for {GPU}" in note for note in notes):
                 return True
             raise NotYet(f"{found}; {notes}")
@@ -130,57 +126,77 @@ def test_second_job_waits_for_quota(api: Api) -> None:
         api.until("Kueue's reason", refused, WITHIN_S)
         assert len(api.list(*REQUEST, RAY)) == 1
     finally:
-        api.delete(RAY_API, "RayJob", name(other), RAY)
-    api.until("its workload gone", lambda: api.get(KUEUE_API, "Workload", name(workload), RAY) is None, WITHIN_S)
+        api.delete(RAY_API, "RayJob", "another", RAY)
+    api.until("its workload gone", lambda: workload(api, "another") is None, WITHIN_S)
 
 
-def test_granted_workers_run_on_requested_nodes(api: Api, granted: list[Json], nodes: int) -> None:
-    """Kueue starts it, KubeRay creates its cluster, the scheduler places it; the nodes are simulated."""
+def test_wrong_request_is_refused_or_fails(api: Api, nodes: int) -> None:
+    """By the simulated queue: GKE refuses a request with several pod sets, and fails one that no pool can serve."""
+    (request,) = api.list(*REQUEST, RAY)
+    first = request["spec"]["podSets"][0]
+
+    def other(*pod_sets: Json) -> None:
+        metadata = {"name": "other", "namespace": RAY}
+        own = {key: request[key] for key in ("apiVersion", "kind")}
+        api.create(own | {"metadata": metadata, "spec": request["spec"] | {"podSets": pod_sets}})
+
+    with pytest.raises(ApiError, match="currently supports only single PodSet per request"):
+        other(first, first)
+    other(first | {"count": nodes + 1})
+    try:
+        seen = api.until("the end of the request", lambda: failure(api, "other"), WITHIN_S)
+    finally:
+        api.delete(*REQUEST, "other", RAY)
+    assert seen == f"Max nodepool size reached, affected nodepools: {POOL}"
+
+
+def failure(api: Api, request: str) -> str | None:
+    """Return why a ProvisioningRequest failed, or None."""
+    failed = condition(api.get(*REQUEST, request, RAY), "Failed")
+    return failed["message"] if failed.get("status") == "True" else None
+
+
+def test_granted_workers_run_on_requested_nodes(stack: RunningStack, api: Api, granted: list[Json], nodes: int) -> None:
+    """Kueue starts it, KubeRay creates its cluster, the scheduler places it; the nodes are simulated. No pool grows for
+    pods that use a request."""
     assert len({pod["spec"]["nodeName"] for pod in granted}) == nodes == len(gpu_nodes(api))
     (request,) = api.list(*REQUEST, RAY)
     for pod in granted:
-        annotations = pod["metadata"]["annotations"]
-        consumed = [value for key, value in annotations.items() if key.endswith("/consume-provisioning-request")]
-        assert consumed == [name(request)] or set(consumed) == {name(request)}
-    (head,) = pods(api, "ray.io/node-type=head")
-    node = api.get("v1", "Node", head["spec"]["nodeName"])
-    assert node is not None
-    assert GPU not in node["status"]["capacity"]
-    (workload,) = workloads(api)
-    assert condition(workload, "Admitted")["status"] == "True"
-    api.until("the quota held", lambda: held(api) == 8 * nodes, WITHIN_S)
+        annotations = pod["metadata"]["annotations"].items()
+        assert {value for key, value in annotations if key.endswith("/consume-provisioning-request")} == {name(request)}
+    assert head(api)["spec"]["nodeName"] not in {name(node) for node in gpu_nodes(api)}
+    assert condition(workload(api, name(ray_job(api))), "Admitted")["status"] == "True"
+    until_reserved(api, 8 * nodes)
+    assert not [event for event in stack.controllers.events if event.kind == "NodesWanted" and event.pool == POOL]
 
 
-def test_entry_point_is_submitted_with_token(stack: RunningStack, api: Api, granted: list[Json]) -> None:
-    """By KubeRay, over HTTP, to the stub of the head's job API, which knows the token from the cluster's Secret."""
-    assert granted
-    api.until("a job handed in", lambda: bool(stack.controllers.dashboard.jobs), WITHIN_S)
-    (job,) = stack.controllers.dashboard.jobs
+@pytest.mark.usefixtures("granted")
+def test_preview_is_empty_while_job_runs(stack: RunningStack, api: Api) -> None:
+    """Kueue and KubeRay have written to the RayJob and to the queue's objects. KubeRay has submitted the entry point
+    over HTTP, with the token of the cluster's Secret, to the stub of the head's job API."""
+    dashboard = stack.controllers.dashboard
+    (job,) = api.until("a job handed in", lambda: dashboard.jobs or None, WITHIN_S)
     assert job.request["entrypoint"] == ray_job(api)["spec"]["entrypoint"]
-    stack.controllers.dashboard.change(job.id, "RUNNING")
+    dashboard.change(job.id, "RUNNING")
     api.until("a running job", lambda: ray_job(api)["status"].get("jobStatus") == "RUNNING", WITHIN_S)
-
-
-def test_preview_is_empty_while_job_runs(stack: RunningStack, granted: list[Json]) -> None:
-    """Kueue and KubeRay have written to the RayJob and to the queue's objects."""
-    assert granted
     said = stack.engine.preview("--refresh")
     assert said.ok, said.text
 
 
-def test_quota_is_released_after_job(stack: RunningStack, api: Api, granted: list[Json]) -> None:
+@pytest.mark.usefixtures("granted")
+def test_quota_is_released_after_job(stack: RunningStack, api: Api) -> None:
     """KubeRay gets the end from the stub of the job API, Kueue ends the workload, and the next one gets the quota. No
     pod keeps a machine that the next one may request: KubeRay deletes the cluster at once."""
-    assert granted
     (job,) = stack.controllers.dashboard.jobs
     stack.controllers.dashboard.change(job.id, "SUCCEEDED", "Job finished successfully.")
-    api.until(
-        "the end of the RayJob", lambda: ray_job(api)["status"].get("jobDeploymentStatus") == "Complete", WITHIN_S
-    )
+
+    def complete() -> bool:
+        return bool(ray_job(api)["status"].get("jobDeploymentStatus") == "Complete")
+
+    api.until("the end of the RayJob", complete, WITHIN_S)
     assert ray_job(api)["status"]["jobStatus"] == "SUCCEEDED"
-    api.until("the quota back", lambda: held(api) == 0, WITHIN_S)
-    (workload,) = workloads(api)
-    assert condition(workload, "Finished")["status"] == "True"
+    until_reserved(api, 0)
+    assert condition(workload(api, name(ray_job(api))), "Finished")["status"] == "True"
     api.until("the pods to go", lambda: not pods(api, "ray.io/cluster"), WITHIN_S)
     assert api.list(RAY_API, "RayCluster", RAY) == []
 
@@ -188,60 +204,9 @@ def test_quota_is_released_after_job(stack: RunningStack, api: Api, granted: lis
 def test_stack_goes_down_without_leftovers(stack: RunningStack) -> None:
     """Kueue's finalizers on its queues and on the workload do not block the stack's objects."""
     stack.phases.delete_one_by_one(stack.engine, stack.graph)
-    said = stack.engine.destroy()
-    assert said.ok, said.text
-    assert stack.phases.left() == []
-    stack.controllers.check()
-
-
-def active(api: Api, kind: str, called: str, namespace: str | None) -> bool:
-    """Return True if Kueue's Active condition of an object is true; otherwise raise NotYet with the condition."""
-    found = condition(api.get(KUEUE_API, kind, called, namespace) or {}, "Active")
-    if found.get("status") == "True":
-        return True
-    raise NotYet(str(found))
+    destroy(stack)
 
 
 def ray_job(api: Api) -> Json:
     """Return the stack's RayJob."""
-    (found,) = api.list(RAY_API, "RayJob", RAY)
-    return found
-
-
-def workloads(api: Api) -> list[Json]:
-    return api.list(KUEUE_API, "Workload", RAY)
-
-
-def of(api: Api, job: str) -> Json | None:
-    """Return Kueue's Workload of a job."""
-    return next((each for each in workloads(api) if each["metadata"]["ownerReferences"][0]["name"] == job), None)
-
-
-def another(job: Json) -> Json:
-    """Return the same job as another user would submit it: not suspended, with the queue's label."""
-    its = job["metadata"]
-    metadata = {"name": "another", "namespace": RAY, "labels": its["labels"], "annotations": its["annotations"]}
-    spec = {key: value for key, value in job["spec"].items() if key not in ("suspend", "jobId")}
-    return {"apiVersion": job["apiVersion"], "kind": job["kind"], "metadata": metadata, "spec": spec}
-
-
-def held(api: Api) -> int:
-    """Return the GPUs reserved in the ClusterQueue; Kueue writes the number a moment after its decision."""
-    queue = api.get(KUEUE_API, "ClusterQueue", CLUSTER_QUEUE)
-    assert queue is not None
-    flavors = {flavor["name"]: flavor["resources"] for flavor in queue["status"].get("flavorsReservation", [])}
-    return sum(int(each["total"]) for each in flavors.get(GPU_FLAVOR, []) if each["name"] == GPU)
-
-
-def accepted(api: Api) -> Json | None:
-    return next((each for each in api.list(*REQUEST, RAY) if condition(each, "Accepted").get("status") == "True"), None)
-
-
-def standing(api: Api) -> str:
-    """Return the status of the job, for the message of a timeout."""
-    events_of = [
-        f"{each['type']} {each['status']}: {each.get('message')}"
-        for body in (*workloads(api), *api.list(*REQUEST, RAY))
-        for each in body.get("status", {}).get("conditions", [])
-    ]
-    return "; ".join(events_of)
+    return next(each for each in api.list(RAY_API, "RayJob", RAY) if name(each) != "another")

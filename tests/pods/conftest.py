@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,15 +13,13 @@ from infra.catalog.pins import AWS_RAY_TRAIN, RAY_IMAGE
 from rehearsal.cluster.scaling import Scale
 from rehearsal.cluster.traces import traces
 from tests.pods.deployed_stack import DeployedStack
-from tests.pods.pod_cluster import PodCluster, own_cluster, user_cluster
+from tests.pods.pod_cluster import PodCluster, own_cluster
+from tests.pods.user_cluster import prepared
 from tools.kubernetes.containers import Missing
 from tools.kubernetes.node import NodeShape
 from tools.kubernetes.node_probe import ready_to_run
 
-RAY_IMAGES = (
-    RAY_IMAGE,
-    AWS_RAY_TRAIN,
-)
+RAY_IMAGES = (RAY_IMAGE, AWS_RAY_TRAIN)
 GPU_TAINT = {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}
 
 SYSTEM = NodeShape(
@@ -45,28 +42,32 @@ GPU = NodeShape(
 
 
 @pytest.fixture(scope="session")
-def pod_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PodCluster]:
+def real_nodes() -> None:
+    """Skip the test if this machine cannot run real nodes."""
+    try:
+        ready_to_run()
+    except Missing as missing:
+        pytest.skip(f"not run: {missing}")
+
+
+@pytest.fixture(scope="session")
+def pod_cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[PodCluster]:
     """A system node and two GPU nodes; a cluster of our own must leave nothing on this machine."""
     shapes = {"system-0": SYSTEM, "gpu-0": GPU, "gpu-1": GPU}
     if existing := os.environ.get("KUBECONFIG"):
         with contextlib.ExitStack() as stack:
             try:
-                pod_cluster = stack.enter_context(user_cluster(Path(existing), shapes, RAY_IMAGES))
+                pod_cluster = stack.enter_context(prepared(Path(existing), shapes, RAY_IMAGES))
             except Missing as missing:
                 # With a user's cluster, the tests must run there: skipping them all would hide a problem.
                 pytest.exit(f"the tests on real pods cannot run: {missing}", returncode=pytest.ExitCode.USAGE_ERROR)
             yield pod_cluster
         return
-    try:
-        ready_to_run()
-    except Missing as missing:
-        pytest.skip(f"not run: {missing}")
+    request.getfixturevalue("real_nodes")
     folder = tmp_path_factory.mktemp("pods")
     before = traces(folder)
     with own_cluster(folder, shapes, RAY_IMAGES) as pod_cluster:
         yield pod_cluster
-        began = time.monotonic()
-    print(f"the cluster took {time.monotonic() - began:.1f} s to end")
     assert traces(folder) - before == frozenset()
 
 
@@ -75,14 +76,10 @@ def gke(pod_cluster: PodCluster, tmp_path_factory: pytest.TempPathFactory) -> It
     """The gke stack's objects, applied; deleted after the module."""
     scale = Scale(shared=tmp_path_factory.mktemp("shared"), seconds={"idleTimeoutSeconds": 20})
     # A folder of this machine replaces the bucket.
-    stack = DeployedStack(
-        pod_cluster, "gke", scale, changes={"storage": {"bucket": "mine"}} if pod_cluster.sees else {}
-    )
+    stack = DeployedStack(pod_cluster, "gke", scale, {"storage": {"bucket": "mine"}} if pod_cluster.sees else {})
     stack.apply()
     try:
         yield stack
     finally:
         print(stack.describe())
-        began = time.monotonic()
         stack.delete()
-        print(f"the stack took {time.monotonic() - began:.1f} s to go")

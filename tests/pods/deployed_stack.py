@@ -1,70 +1,78 @@
-"""A cloud stack's objects on a real cluster: apply, watch, delete."""
+"""A cloud stack's objects on a real cluster, and user actions on its Ray from outside: port-forward, Ray's own command,
+this project's command line, the Jobs API."""
 
 from __future__ import annotations
 
+import contextlib
+import json
+import os
+import shlex
+import subprocess
+import sys
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
-from infra.catalog.pins import GKE_NETWORK_API
-from rehearsal.cluster.scaling import Scale, bucket_mode, scaled
-from tests.kubernetes import stack_objects
-from tests.pods.as_user import NAMESPACE as NAMESPACE
-from tests.pods.as_user import AsUser
-from tests.pods.pod_cluster import PodCluster
-from tools.kubernetes.api import ApiError, Json
+import requests
+from pydantic import SecretStr
 
+from infra.catalog.pins import GKE_NETWORK_API
+from infra.kubernetes.pods import NAMESPACE
+from rehearsal.cluster.scaling import CPUS, Scale, pods, scaled
+from tests.kubernetes import stack_objects
+from tests.kubernetes.queries import is_ready
+from tests.pods.jobs import running
+from tests.pods.pod_cluster import PodCluster, run_to_end
+from tests.workloads.stack_outputs import LOCAL
+from tools.kubernetes import builds, kubectl
+from tools.kubernetes.api import ApiError, Json, NotYet
+from workloads.client.api import Api, Job, UnreachableError
+
+RAY = Path(sys.executable).with_name("ray")
+RDMA_RAY = Path(__file__).resolve().parents[2] / "bin" / "rdma-ray"
 LEFT_OUT = {
     GKE_NETWORK_API: "GKE's own networks, which need GKE's webhook and its second NICs",
-    "apps/v1 DaemonSet": "its image is Google's, and installs gIB; a folder of the node stands in for what it installs",
-    "v1 PersistentVolume": "a file system of the cloud; a folder of this machine stands in for it",
+    "apps/v1 DaemonSet": "its image is Google's, and installs gIB; a folder of the node replaces what it installs",
+    "v1 PersistentVolume": "a file system of the cloud; a folder of this machine replaces it",
     "storage.k8s.io/v1": "a driver of the cloud's",
 }
+_LOOK_S = 0.5
 
 
-@dataclass
-class Timeline:
-    """Times of steps, in seconds from the start."""
+class DeployedStack:
+    """A stack's objects, scaled, on a cluster: `changes` are settings by name, merged into its stack file."""
 
-    say: Callable[[str], None] = print
-    began: float = field(default_factory=time.monotonic)
-    steps: dict[str, float] = field(default_factory=dict)
-
-    def done(self, step: str) -> None:
-        """Record and print a step."""
-        self.steps[step] = round(time.monotonic() - self.began, 1)
-        self.say(f"{self.steps[step]:7.1f} s  {step}")
-
-
-class DeployedStack(AsUser):
-    """A stack's objects on a cluster: `changes` are settings by name, merged into its stack file."""
-
-    def __init__(
-        self,
-        pod_cluster: PodCluster,
-        stack: str,
-        scale: Scale,
-        *,
-        changes: Mapping[str, Any] | None = None,
-        say: Callable[[str], None] = print,
-    ) -> None:
+    def __init__(self, pod_cluster: PodCluster, stack: str, scale: Scale, changes: Mapping[str, Any]) -> None:
         self.pod_cluster = pod_cluster
         self.api = pod_cluster.api
-        self.scale = scale
-        self.objects = []
-        for body in _registered(stack, changes or {}):
-            if why := next(
-                (why for start, why in LEFT_OUT.items() if stack_objects.kind(body).startswith(start)), None
-            ):
-                say(f"left out: {stack_objects.kind(body)} {body['metadata']['name']}: {why}")
+        self.objects: list[Json] = []
+        ours, theirs = next((ours, theirs) for name, ours, theirs in stack_objects.stacks() if name == stack)
+        for body in stack_objects.registered(kubectl.merged(ours, dict(changes)), theirs, stack):
+            kind = stack_objects.kind(body)
+            if why := next((why for start, why in LEFT_OUT.items() if kind.startswith(start)), None):
+                print(f"left out: {kind} {body['metadata']['name']}: {why}")
                 continue
             if scale.shared is not None and (mode := bucket_mode(body)) is not None:
                 scale.shared.chmod(mode)
             made, scalings = scaled(body, scale)
             for change in scalings:
-                say(f"scaled: {change}")
+                print(f"scaled: {change}")
             self.objects.append(made)
+
+    def one(self, kind: str) -> Json:
+        """Return the object of this kind. Raises StopIteration if the stack has none."""
+        return next(body for body in self.objects if body["kind"] == kind)
+
+    @property
+    def name(self) -> str:
+        """Name of the RayCluster."""
+        return str(self.one("RayCluster")["metadata"]["name"])
+
+    @property
+    def token(self) -> str:
+        """Ray's token in the stack's Secret."""
+        return str(self.one("Secret")["stringData"]["auth_token"])
 
     def apply(self) -> None:
         """Apply the objects server-side in the order of the stack's registrations, the namespace first."""
@@ -102,22 +110,25 @@ class DeployedStack(AsUser):
 
     def head(self) -> Json | None:
         """Return the head's pod when it is ready, else None."""
-        return next((pod for pod in self.pods("ray.io/node-type=head") if ready(pod)), None)
+        return next((pod for pod in self.pods("ray.io/node-type=head") if is_ready(pod)), None)
+
+    def nodes_at(self, addresses: Collection[str]) -> set[str]:
+        """Return the nodes of the workers with these addresses."""
+        return {pod["spec"]["nodeName"] for pod in self.workers() if pod["status"].get("podIP") in addresses}
+
+    def gpu_nodes(self) -> set[str]:
+        """Return the names of both GPU nodes in the cluster."""
+        return {self.pod_cluster.nodes["gpu-0"], self.pod_cluster.nodes["gpu-1"]}
 
     def identities(self) -> set[str]:
         """Return the uids of all pods of the RayCluster."""
         return {pod["metadata"]["uid"] for pod in self.pods("ray.io/is-ray-node=yes")}
 
-    def open(self, node: str, takes_pods: bool) -> None:
-        """Make a node schedulable or not (`kubectl uncordon`, `kubectl cordon`)."""
-        self.api.patch("v1", "Node", self.pod_cluster.nodes[node], None, {"spec": {"unschedulable": not takes_pods}})
-
-    def bind(self, pod: Json, node: str) -> None:
-        """Bind a pod to a node in place of the scheduler, also to a cordoned one."""
-        target = {"apiVersion": "v1", "kind": "Node", "name": self.pod_cluster.nodes[node]}
-        name = pod["metadata"]["name"]
-        body = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name}, "target": target}
-        self.api.request("POST", f"/api/v1/namespaces/{NAMESPACE}/pods/{name}/binding", body=body)
+    def open(self, takes_pods: bool, *nodes: str) -> None:
+        """Make nodes schedulable or not (`kubectl uncordon`, `kubectl cordon`)."""
+        for node in nodes:
+            patch = {"spec": {"unschedulable": not takes_pods}}
+            self.api.patch("v1", "Node", self.pod_cluster.nodes[node], None, patch)
 
     def kill(self, pod: Json) -> None:
         """Delete a pod without a grace period, as when its machine fails."""
@@ -129,22 +140,12 @@ class DeployedStack(AsUser):
             if problem.status != 404:
                 raise
 
-    def run_pod(self, name: str, command: list[str]) -> Json:
-        """Run a command in its own pod, with the stack's Ray image, and wait until it has succeeded or failed."""
+    def run(self, command: list[str]) -> str:
+        """Run a command in its own pod, with the stack's Ray image, until it has succeeded; return its log."""
         head = self.one("RayCluster")["spec"]["headGroupSpec"]["template"]["spec"]["containers"][0]
-        spec = {
-            "restartPolicy": "Never",
-            "automountServiceAccountToken": False,
-            "containers": [{"name": "main", "image": head["image"], "command": command}],
-        }
-        body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": NAMESPACE}, "spec": spec}
-        self.api.create(body)
-
-        def over() -> Json | None:
-            pod = self.api.get("v1", "Pod", name, NAMESPACE)
-            return pod if pod and pod["status"]["phase"] in ("Succeeded", "Failed") else None
-
-        return self.api.until(f"pod {name} to be over", over, 240)
+        phase, log = run_to_end(self.api, head["image"], command, namespace=NAMESPACE)
+        assert phase == "Succeeded", log
+        return log
 
     def describe(self) -> str:
         """Return the status for the message of a timeout: pods, their phases, and the latest events."""
@@ -162,17 +163,152 @@ class DeployedStack(AsUser):
         ]
         return "\n".join(lines)
 
+    def kubectl(self, *arguments: str) -> list[str]:
+        """Return a command line of `kubectl` in the stack's namespace."""
+        program = builds.programs("kubectl")["kubectl"]
+        return [str(program), f"--kubeconfig={self.pod_cluster.kubeconfig}", "-n", NAMESPACE, *arguments]
 
-def _registered(stack: str, changes: Mapping[str, Any]) -> list[Json]:
-    ours, user_cluster = next(
-        (ours, user_cluster) for name, ours, user_cluster in stack_objects.stacks() if name == stack
+    @contextlib.contextmanager
+    def forwarded(self) -> Iterator[int]:
+        """Run `kubectl port-forward` to the head's Service, as the documentation describes; yield the local port."""
+        with kubectl.forwarded(self.pod_cluster.kubeconfig, NAMESPACE, f"svc/{self.name}-head-svc") as port:
+            yield port
+
+    def log(self, pod: Json) -> str:
+        """Return the log of a pod's first container, by `kubectl logs`: through the API server and the kubelet."""
+        command = self.kubectl("logs", pod["metadata"]["name"])
+        return subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
+
+    def touch(self, pod: Json, file: str) -> None:
+        """Create a file in a pod's first container, by `kubectl exec`."""
+        container = pod["spec"]["containers"][0]["name"]
+        line = self.kubectl("exec", pod["metadata"]["name"], "-c", container, "--", "touch", file)
+        subprocess.run(line, timeout=120, check=True)
+
+    def environment(self, port: int, token: str | None = None) -> dict[str, str]:
+        """Return the environment of Ray's commands: the forwarded port, and the stack's token or another."""
+        return {
+            **{name: value for name, value in os.environ.items() if not name.startswith("RAY_")},
+            "RAY_ADDRESS": f"http://127.0.0.1:{port}",
+            "RAY_AUTH_MODE": "token",
+            "RAY_AUTH_TOKEN": self.token if token is None else token,
+            "PYTHONUNBUFFERED": "1",
+        }
+
+    def ray(self, port: int, *arguments: str, token: str | None = None) -> subprocess.CompletedProcess[str]:
+        """Run the `ray` command with the forwarded port and the stack's token or another."""
+        return _done([str(RAY), *arguments], self.environment(port, token), 600)
+
+    def rdma_ray(self, file: Path, *arguments: str) -> str:
+        """Run this project's command line on the stack whose outputs are in the file; return what it prints."""
+        done = _done([str(RDMA_RAY), *arguments], os.environ | {"RDMA_RAY_OUTPUTS": str(file)}, 900)
+        assert done.returncode == 0, done.stdout
+        return done.stdout
+
+    def jobs(self, port: int) -> Api:
+        """Call Ray's Jobs API at the port: the requests of the commands, without their start-up time."""
+        return Api(f"http://127.0.0.1:{port}", SecretStr(self.token), self.name, timeout_s=60)
+
+    def submit(self, port: int, job: str, code: str, environment: Mapping[str, str]) -> None:
+        """Submit Python code as a job, without waiting for it."""
+        wanted = {
+            "entrypoint": shlex.join(running(code)),
+            "submission_id": job,
+            "runtime_env": {"env_vars": dict(environment)},
+        }
+        jobs = self.jobs(port)
+        response = requests.post(f"{jobs.address}/api/jobs/", json=wanted, headers=jobs.headers, timeout=60)
+        assert response.json()["submission_id"] == job, response.text
+
+    def until_logged(self, port: int, job: str, word: str) -> str:
+        """Wait until a job has printed a word; return its log. Raises AssertionError if the job ends before."""
+
+        def said() -> str | None:
+            found, text = self._looked_at(port, job)
+            if word in text:
+                return text
+            assert not found.terminal, f"{found.message}\n{text}"
+            return None
+
+        return self.api.until(f"job {job} to print {word}", said, 400)
+
+    def until_succeeded(self, port: int, job: str, within_s: float = 600) -> str:
+        """Wait until a job has ended; return its log. Raises AssertionError if it has not succeeded."""
+
+        def over() -> tuple[Job, str] | None:
+            found, text = self._looked_at(port, job)
+            return (found, text) if found.terminal else None
+
+        found, text = self.api.until(f"job {job} to be over", over, within_s)
+        assert found.status == "SUCCEEDED", text
+        return text
+
+    def _looked_at(self, port: int, job: str) -> tuple[Job, str]:
+        client = self.jobs(port)
+        # Each poll is a request to the head, so polls are infrequent.
+        time.sleep(_LOOK_S)
+        try:
+            # The status first: an ended job has written all of its log.
+            return client.job(job), client.logs(job)
+        except UnreachableError as problem:
+            raise NotYet(str(problem)) from problem
+
+    def outputs(self, port: int, file: Path, **changes: Any) -> Path:
+        """Write the outputs that `rdma-ray` reads: the stack's, with the forwarded port.
+
+        GPUs that are only counts cannot run NCCL: a node has CPUs only, and no RDMA NIC, so that gloo is used.
+        """
+        address = f"http://127.0.0.1:{port}"
+        ray = LOCAL["ray"] | {"cluster": self.name, "dashboard": address, "jobs": address, "token": self.token}
+        nodes = {"min": 0, "max": 2, "gpusPerNode": 0, "cpusPerNode": CPUS}
+        own = {"target": "gke", "location": "here", "namespace": NAMESPACE, "nodes": nodes, "ray": ray}
+        file.touch(mode=0o600)
+        file.write_text(json.dumps(LOCAL | own | changes))
+        return file
+
+
+def _done(command: list[str], environment: Mapping[str, str], within_s: float) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=within_s,
     )
-    for name, change in changes.items():
-        ours = ours | {name: ours.get(name, {}) | change if isinstance(change, dict) else change}
-    return stack_objects.registered(ours, user_cluster, stack)
 
 
-def ready(pod: Mapping[str, object]) -> bool:
-    """Return whether a pod's Ready condition is true."""
-    status: Json = dict(pod)["status"]  # type: ignore[assignment]
-    return any(each["type"] == "Ready" and each["status"] == "True" for each in status.get("conditions", ()))
+def answer(port: int, token: str | None) -> int:
+    """Return the HTTP status of the dashboard for a request of its version."""
+    headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+    return requests.get(f"http://127.0.0.1:{port}/api/version", headers=headers, timeout=20).status_code
+
+
+@contextlib.contextmanager
+def following(command: Sequence[str], environment: Mapping[str, str], file: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a command that follows a log, with its output in a file; stop it at the end if it still runs."""
+    with file.open("wb") as output:
+        process = subprocess.Popen(
+            command, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT
+        )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def bucket_mode(body: Mapping[str, Any]) -> int | None:
+    """Return the mode that GCS FUSE gives a bucket's folder, for root: `dir-mode` of its options, or 755.
+
+    None if the manifest mounts no bucket. Source: `--dir-mode` of gcsfuse (Cloud Storage FUSE docs, read 2026-11).
+    """
+    for _, spec in pods(dict(body), ""):
+        for volume in spec.get("volumes", []):
+            driver = volume.get("csi") or {}
+            if driver.get("driver") == "gcsfuse.csi.storage.gke.io":
+                text = driver.get("volumeAttributes", {}).get("mountOptions", "")
+                options = dict(option.partition("=")[::2] for option in text.split(","))
+                return int(options.get("dir-mode", "755"), 8)
+    return None

@@ -12,29 +12,31 @@ def running(code: str) -> list[str]:
     return ["python", "-c", f"import base64; exec(base64.b64decode('{base64.b64encode(code.encode()).decode()}'))"]
 
 
-GANG = textwrap.dedent(
+PLACED = textwrap.dedent(
     """
-    import time
-    print("MARK driver started", time.time(), flush=True)
     import ray
     from ray.util.placement_group import placement_group
     from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy as Within
     ray.init()
-    print("MARK group asked for", time.time(), flush=True)
     group = placement_group([{"GPU": 8}] * 2, strategy="STRICT_SPREAD")
     ray.get(group.ready())
-    print("MARK group there", time.time(), flush=True)
-    @ray.remote(num_gpus=8, num_cpus=0)
-    def where():
-        return ray.util.get_node_ip_address(), time.time()
-    found = ray.get([where.options(scheduling_strategy=Within(group, index)).remote() for index in range(2)])
-    print("MARK first step on every node", max(at for _, at in found), flush=True)
-    addresses = [address for address, _ in found]
-    assert len(set(addresses)) == 2, found
-    print("ADDRESSES", *addresses)
+    def on_each(task):
+        wanted = (task.options(scheduling_strategy=Within(group, index)).remote(index) for index in range(2))
+        return ray.get(list(wanted))
     """
 )
-"""One task on each of two nodes with eight GPUs; prints their addresses, and marks with times."""
+"""Runs a task on each of two nodes with eight GPUs, by `on_each`."""
+
+GANG = PLACED + textwrap.dedent(
+    """
+    @ray.remote(num_gpus=8, num_cpus=0)
+    def where(index):
+        return ray.util.get_node_ip_address()
+    found = on_each(where)
+    assert len(set(found)) == 2, found
+    """
+)
+"""One task on each of two nodes."""
 
 TRIES = textwrap.dedent(
     """

@@ -16,12 +16,10 @@ from pathlib import Path
 import pytest
 
 from rehearsal.cluster.traces import traces
+from rehearsal.engine.workspace import ROOT, Workspace
 from rehearsal.fork_server import ForkServer
 from rehearsal.report.outcome import Phase
 from rehearsal.scenario import RehearsalRequest, Scenario
-from rehearsal.workspace import ROOT, Workspace
-from tools.kubernetes.containers import Missing
-from tools.kubernetes.node_probe import ready_to_run
 
 STORY = (
     r"node \S+system\S+ is ready \(real\)",
@@ -42,16 +40,13 @@ STORY = (
 """Events of the timeline, in this order."""
 
 
+@pytest.mark.usefixtures("real_nodes")
 def test_gke_stack_runs_job_on_scaled_up_nodes(tmp_path: Path) -> None:
     """Ray's own autoscaler scales up two workers for a job on two whole nodes, real nodes start for them, and all of it
     scales down again; the second preview is empty although the applied objects are scaled; this machine is unchanged
     afterwards."""
     if os.environ.get("KUBECONFIG"):
         pytest.skip("not run: a rehearsal makes its own nodes, and takes no cluster of a user's")
-    try:
-        ready_to_run()
-    except Missing as missing:
-        pytest.skip(f"not run: {missing}")
     before = traces(tmp_path / "w" / "kubernetes")
     with ForkServer() as fork_server:
         workspace = Workspace(tmp_path / "w", fork_server.bin)

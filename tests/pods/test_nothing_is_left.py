@@ -11,8 +11,6 @@ from pathlib import Path
 import pytest
 
 from rehearsal.cluster.traces import traces
-from tools.kubernetes.containers import Missing
-from tools.kubernetes.node_probe import ready_to_run
 
 _ROOT = Path(__file__).resolve().parents[2]
 _GONE_S = 60.0
@@ -35,16 +33,13 @@ def ended_by(number: signal.Signals, folder: Path, until: str) -> None:
     assert process.returncode != 0
 
 
+@pytest.mark.usefixtures("real_nodes")
 @pytest.mark.parametrize(
     ("number", "until"), [(signal.SIGINT, "UP"), (signal.SIGINT, "simulated image"), (signal.SIGKILL, "UP")]
 )
 def test_interruption_leaves_nothing(number: signal.Signals, until: str, tmp_path: Path) -> None:
     """Ctrl-C while a pod runs, Ctrl-C during the start, and SIGKILL of the owner: no process, mount, link, route,
     nftables table, cgroup or file of the cluster is left, and no kernel setting has changed."""
-    try:
-        ready_to_run()
-    except Missing as missing:
-        pytest.skip(f"not run: {missing}")
     before = traces(tmp_path)
     ended_by(number, tmp_path, until)
     deadline = time.monotonic() + _GONE_S

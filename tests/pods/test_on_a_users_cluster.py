@@ -12,9 +12,8 @@ from typing import Any
 import pytest
 
 from tests.pods.conftest import RAY_IMAGES
-from tests.pods.pod_cluster import PodCluster
-from tests.pods.user_cluster import BEFORE, UserCluster, prepare, prepared, proxied
-from tools.kubernetes.api import Json
+from tests.pods.pod_cluster import PodCluster, run_to_end
+from tests.pods.user_cluster import BEFORE, prepare, prepared, proxied
 from tools.kubernetes.containers import Missing
 from tools.kubernetes.node import NodeShape
 
@@ -32,41 +31,26 @@ def state(pod_cluster: PodCluster) -> dict[str, Any]:
     """Return the parts of a node that the tests change."""
     node = pod_cluster.api.get("v1", "Node", pod_cluster.nodes["system-0"])
     assert node is not None
-    kept = {name: node["metadata"].get(name) for name in ("labels",)}
     noted = BEFORE in node["metadata"].get("annotations", {})
     amounts = {name: node["status"]["capacity"].get(name) for name in SHAPE.extended}
-    return kept | {"taints": node["spec"].get("taints"), "noted": noted, "amounts": amounts}
+    labels, taints = node["metadata"]["labels"], node["spec"].get("taints")
+    return {"labels": labels, "taints": taints, "noted": noted, "amounts": amounts}
 
 
-def used(found: UserCluster) -> Json:
-    """Return an ended pod that used the node's amount, label, taint and file."""
-    container = {
-        "name": "main",
-        "image": RAY_IMAGES[0],
-        "command": ["bash", "-ec", "test -d /tried/empty; source /tried/bin/say.sh"],
-        "resources": {"limits": {"rdma-ray.local/tried": 8}},
-        "volumeMounts": [{"name": "tried", "mountPath": "/tried", "readOnly": True}],
-    }
-    spec = {
-        "restartPolicy": "Never",
-        "nodeSelector": {"rdma-ray.local/tried": "yes"},
-        "tolerations": [TAINT | {"operator": "Equal"}],
-        "containers": [container],
-        "volumes": [{"name": "tried", "hostPath": {"path": "/var/lib/rdma-ray-tried", "type": "Directory"}}],
-    }
-    place = "/api/v1/namespaces/default/pods/tries"
-    metadata = {"name": "tries", "namespace": "default"}
-    found.api.create({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
-
-    def ended() -> Json | None:
-        pod = found.api.get("v1", "Pod", "tries", "default")
-        return pod if pod and pod["status"]["phase"] in ("Succeeded", "Failed") else None
-
-    try:
-        pod = found.api.until("the pod to end", ended, 120)
-        return pod | {"log": found.api.request("GET", f"{place}/log").get("text")}
-    finally:
-        found.api.request("DELETE", place, body={"gracePeriodSeconds": 0})
+def use(found: PodCluster) -> tuple[str, str]:
+    """Run a pod that uses the node's amount, label, taint and file; return its end and its log."""
+    return run_to_end(
+        found.api,
+        RAY_IMAGES[0],
+        ["bash", "-ec", "test -d /tried/empty; source /tried/bin/say.sh"],
+        container={
+            "resources": {"limits": {"rdma-ray.local/tried": 8}},
+            "volumeMounts": [{"name": "tried", "mountPath": "/tried", "readOnly": True}],
+        },
+        nodeSelector={"rdma-ray.local/tried": "yes"},
+        tolerations=[TAINT | {"operator": "Equal"}],
+        volumes=[{"name": "tried", "hostPath": {"path": "/var/lib/rdma-ray-tried", "type": "Directory"}}],
+    )
 
 
 def test_node_is_prepared_and_restored(pod_cluster: PodCluster) -> None:
@@ -84,8 +68,7 @@ def test_node_is_prepared_and_restored(pod_cluster: PodCluster) -> None:
         assert found.sees
         assert dict(found.nodes) == {"system-0": "system-0"}
         assert state(pod_cluster)["labels"]["kubernetes.io/hostname"] == "renamed"
-        pod = used(found)
-        assert (pod["status"]["phase"], pod["log"]) == ("Succeeded", "FOUND\n")
+        assert use(found) == ("Succeeded", "FOUND\n")
     assert state(pod_cluster) == before
     machine = pod_cluster.cluster.nodes["system-0"]
     machine.run(["sh", "-c", "test ! -e /var/lib/rdma-ray-tried"], spaces=("mount",))
@@ -96,16 +79,12 @@ def test_unsuitable_cluster_is_explained(pod_cluster: PodCluster, tmp_path: Path
     if pod_cluster.cluster is None:
         pytest.skip("not run: this is that way")
     few = {str(number): NodeShape() for number in range(9)}
-    with (
-        pytest.raises(Missing, match="take any pod: 1; 9 are needed"),
-        prepared(pod_cluster.kubeconfig, few, RAY_IMAGES),
+    for shapes, images, why in (
+        (few, RAY_IMAGES, "take any pod: 1; 9 are needed"),
+        ({"one": SHAPE}, ["example/missing:this"], r"no image example/missing:this.*kind load image-archive"),
     ):
-        pass
-    with (
-        pytest.raises(Missing, match=r"no image example/missing:this.*kind load image-archive"),
-        prepared(pod_cluster.kubeconfig, {"one": SHAPE}, ["example/missing:this"]),
-    ):
-        pass
+        with pytest.raises(Missing, match=why), prepared(pod_cluster.kubeconfig, shapes, images):
+            pass
     with pytest.raises(Missing, match="is no file"), proxied(tmp_path / "nothing"):
         pass
     broken = tmp_path / "config"

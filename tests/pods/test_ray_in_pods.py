@@ -13,29 +13,21 @@ import os
 import re
 import signal
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
 
-from tests.pods.as_user import NAMESPACE, RAY, RDMA_RAY, answer, following
-from tests.pods.deployed_stack import DeployedStack, Timeline
+from infra.kubernetes.pods import NAMESPACE
+from tests.pods.deployed_stack import RAY, RDMA_RAY, DeployedStack, answer, following
 from tests.pods.jobs import ASK, GANG, HELD, TRIES, WAITING, running
 from tests.pods.pod_cluster import PodCluster, leads, operator
-from tests.pods.startup_timeline import of_pod, table, to_first_step, write
 from tools.kubernetes import kubectl
 from tools.kubernetes.api import Json
 from workloads.train.timeline import PHASES
 
 WRONG = "wrong" * 9
-HEAD_S, IDLE_S, GANG_S = 300.0, 240.0, 600.0
+HEAD_S, IDLE_S = 300.0, 240.0
 """Deadlines in seconds, for a machine with ten times the load."""
-
-
-def empty(gke: DeployedStack) -> None:
-    """Wait until only the head is left."""
-    gke.api.until("the head to be ready", gke.head, HEAD_S)
-    gke.api.until("the idle workers to go", lambda: not gke.workers() or None, IDLE_S)
 
 
 def head_of(gke: DeployedStack) -> Json:
@@ -43,42 +35,27 @@ def head_of(gke: DeployedStack) -> Json:
     return gke.api.until("the head to be ready", gke.head, HEAD_S)
 
 
-def test_gang_scales_workers_from_zero_and_back(gke: DeployedStack, tmp_path: Path) -> None:
-    """`ray job submit` through `kubectl port-forward` requests a strict-spread group; Ray's own autoscaler v2 scales up
-    two workers through KubeRay, each on its own node; `rdma-ray bench nccl` measures with gloo between these pods, and
-    every element is correct; idle workers are removed. The timeline is from records of Kubernetes, Ray and the job; it
-    is complete and in order."""
+def empty(gke: DeployedStack) -> None:
+    """Wait until only the head is left."""
+    head_of(gke)
+    gke.api.until("the idle workers to go", lambda: not gke.workers() or None, IDLE_S)
+
+
+def test_benchmark_scales_workers_from_zero_and_back(gke: DeployedStack, tmp_path: Path) -> None:
+    """`rdma-ray bench nccl` through `kubectl port-forward` requests a strict-spread group; Ray's own autoscaler v2
+    scales up two workers through KubeRay, each on its own node; it measures with gloo between these pods, and every
+    element is correct; idle workers are removed."""
     empty(gke)
     with gke.forwarded() as port:
-        asked = time.time()
-        printed = gke.ray(port, "job", "submit", "--", *running(GANG))
-        nodes = gke.jobs(port).nodes()
-        events = gke.api.list("v1", "Event", NAMESPACE)
-        [line] = [line for line in printed.splitlines() if line.startswith("ADDRESSES")]
-        # On a busy machine Ray may fail to start in a pod, and the autoscaler then requests one more than it needs.
-        pods = [pod for pod in gke.workers() if pod["status"].get("podIP") in line.split()[1:]]
-        assert {pod["spec"]["nodeName"] for pod in pods} == {
-            gke.pod_cluster.nodes["gpu-0"],
-            gke.pod_cluster.nodes["gpu-1"],
-        }
-        steps = to_first_step(asked, printed, [of_pod(pod, events, nodes) for pod in pods])
-        print(table(steps))
-        write(steps, tmp_path / "time-line.json")
-        timeline = Timeline()
         file, result = gke.outputs(port, tmp_path / "outputs.json"), tmp_path / "result.json"
         few = ["--nodes", "2", "--per-node", "1", "--op", "all_reduce", "--end", "64K", "--iterations", "5"]
-        done = gke.rdma_ray(file, "bench", "nccl", "--json", str(result), *few)
-        assert done.returncode == 0, done.stdout
+        gke.rdma_ray(file, "bench", "nccl", "--json", str(result), *few)
         found = json.loads(result.read_text())
         assert found["backend"] == "gloo"
-        ranks = {rank["ip"] for rank in found["ranks"]}
-        assert len(ranks) == 2
-        assert ranks <= {pod["status"].get("podIP") for pod in gke.workers()}
+        assert gke.nodes_at({rank["ip"] for rank in found["ranks"]}) == gke.gpu_nodes()
         assert found["rows"]
         assert all(row["wrong"] == 0 for row in found["rows"])
-        timeline.done("benchmark ended")
     gke.api.until("the idle workers to go", lambda: not gke.workers() or None, IDLE_S)
-    timeline.done("no worker any more")
 
 
 def test_request_without_token_is_unauthorized(gke: DeployedStack) -> None:
@@ -89,10 +66,10 @@ def test_request_without_token_is_unauthorized(gke: DeployedStack) -> None:
         assert answer(port, gke.token) == 200
         assert answer(port, None) == 401
         assert answer(port, WRONG) in (401, 403)
-        assert gke.try_ray(port, "job", "list", token=WRONG).returncode != 0
+        assert gke.ray(port, "job", "list", token=WRONG).returncode != 0
     url = f"http://{gke.name}-head-svc.{NAMESPACE}.svc.cluster.local:8265/api/version"
-    pod = gke.run_pod("ask", [*running(ASK), url, gke.token, "", WRONG])
-    right, none, wrong = [line.split()[1] for line in gke.log(pod).splitlines() if line.startswith("ANSWER")]
+    log = gke.run([*running(ASK), url, gke.token, "", WRONG])
+    right, none, wrong = [line.split()[1] for line in log.splitlines() if line.startswith("ANSWER")]
     assert (right, none) == ("200", "401")
     assert wrong in ("401", "403")
 
@@ -105,23 +82,24 @@ def test_a_user_sees_log_and_exit_code(gke: DeployedStack, tmp_path: Path) -> No
     with gke.forwarded() as port:
         jobs, file = gke.jobs(port), gke.outputs(port, tmp_path / "outputs.json")
         submit = [str(RAY), "job", "submit", "--submission-id", "waiting", "--", *running(WAITING)]
-        with following(submit, gke.environment(port), tmp_path / "submit.log") as first:
-            gke.api.until("its first words", lambda: first.said("FIRST WORDS"), 180)
+        log = tmp_path / "submit.log"
+        with following(submit, gke.environment(port), log) as first:
+            gke.api.until("its first words", lambda: "FIRST WORDS" in log.read_text(), 180)
             assert jobs.job("waiting").status == "RUNNING"
-            first.process.send_signal(signal.SIGINT)
-            assert first.process.wait(60) != 0
+            first.send_signal(signal.SIGINT)
+            assert first.wait(60) != 0
         assert jobs.job("waiting").status == "RUNNING"
         again = os.environ | {"RDMA_RAY_OUTPUTS": str(file)}
-        with following([str(RDMA_RAY), "logs", "waiting"], again, tmp_path / "logs.log") as second:
-            gke.api.until("its first words again", lambda: second.said("FIRST WORDS"), 180)
-            assert not second.said("LAST WORDS")
-            gke.inside(head, "touch", "/tmp/end")
-            assert second.process.wait(180) == 7
-            assert second.said("LAST WORDS")
-        status = gke.ray(port, "job", "status", "waiting")
+        with following([str(RDMA_RAY), "logs", "waiting"], again, log) as second:
+            gke.api.until("its first words again", lambda: "FIRST WORDS" in log.read_text(), 180)
+            assert "LAST WORDS" not in log.read_text()
+            gke.touch(head, "/tmp/end")
+            assert second.wait(180) == 7
+            assert "LAST WORDS" in log.read_text()
+        status = gke.ray(port, "job", "status", "waiting").stdout
         assert "Job 'waiting' failed" in status
         assert "exit code 7" in status
-        failed = gke.try_ray(port, "job", "submit", "--", *running("import sys; print('AT ONCE'); sys.exit(3)"))
+        failed = gke.ray(port, "job", "submit", "--", *running("import sys; print('AT ONCE'); sys.exit(3)"))
         assert failed.returncode != 0
         assert "AT ONCE" in failed.stdout
 
@@ -133,23 +111,18 @@ def test_training_reports_time_to_first_step(gke: DeployedStack, tmp_path: Path)
     gke.pod_cluster.shares()
     empty(gke)
     with gke.forwarded() as port:
-        file = gke.outputs(port, tmp_path / "outputs.json", {"storage": {"path": "/bucket"}})
-        seen = gke.rdma_ray(file, "status")
-        assert seen.returncode == 0, seen.stdout
-        assert "2.60" in seen.stdout
+        file = gke.outputs(port, tmp_path / "outputs.json", storage={"path": "/bucket"})
+        assert "2.60" in gke.rdma_ray(file, "status")
         result = tmp_path / "result.json"
         short = ["--workers", "2", "--epochs", "1", "--min-accuracy", "0.3"]
-        done = gke.rdma_ray(file, "train", "digits", "--json", str(result), *short)
-        assert done.returncode == 0, done.stdout
+        gke.rdma_ray(file, "train", "digits", "--json", str(result), *short)
     report = ["train", "report", str(result), "--out", str(tmp_path)]
     for kind, *which in (("pods", "-l", "ray.io/node-type=worker"), ("events",), ("nodes",)):
         command = gke.kubectl("get", kind, *which, "-o", "json")
         (tmp_path / f"{kind}.json").write_bytes(subprocess.run(command, capture_output=True, check=True).stdout)
         report += ["--objects", str(tmp_path / f"{kind}.json")]
-    shown = gke.rdma_ray(file, *report)
-    assert shown.returncode == 0, shown.stdout
-    print(shown.stdout)
-    timeline = json.loads((tmp_path / "result.json").read_text())["timeline"]
+    print(gke.rdma_ray(file, *report))
+    timeline = json.loads(result.read_text())["timeline"]
     assert timeline["unknown"] == {}
     assert [phase["name"] for phase in timeline["phases"]] == list(PHASES)
     sources = {phase["name"]: phase["source"] for phase in timeline["phases"]}
@@ -168,8 +141,7 @@ def test_lost_worker_is_replaced_and_task_retried(gke: DeployedStack) -> None:
         address = tried(log)[0]
         [lost] = [pod for pod in gke.workers() if pod["status"].get("podIP") == address]
         gke.kill(lost)
-        assert gke.until_over(port, "loses-worker", within_s=GANG_S) == "succeeded"
-        log = gke.jobs(port).logs("loses-worker")
+        log = gke.until_succeeded(port, "loses-worker")
     assert "ENDED 2" in log
     now = {pod["status"].get("podIP"): pod["metadata"]["uid"] for pod in gke.workers()}
     assert now[tried(log)[1]] != lost["metadata"]["uid"]
@@ -198,8 +170,8 @@ def test_operator_restart_keeps_job(gke: DeployedStack, pod_cluster: PodCluster)
         kubectl.rollout_done(pod_cluster.api, *found, within_s=180)
         [new] = {pod["metadata"]["name"] for pod in kubectl.pods(pod_cluster.api, *found)} - old
         pod_cluster.api.until("the new operator to lead", lambda: leads(pod_cluster.api, found[0], new), 120)
-        gke.inside(head, "touch", "/tmp/continue")
-        assert gke.until_over(port, "through-restart") == "succeeded", gke.ray(port, "job", "logs", "through-restart")
+        gke.touch(head, "/tmp/continue")
+        gke.until_succeeded(port, "through-restart", within_s=240)
         # The idle worker may be removed by now.
         assert gke.identities() <= before
 
@@ -224,4 +196,4 @@ def test_cluster_recovers_from_lost_head(gke: DeployedStack) -> None:
         assert answer(port, gke.token) == 200
         assert gke.jobs(port).jobs() == []
         gke.submit(port, "after", GANG, {})
-        assert gke.until_over(port, "after", within_s=GANG_S) == "succeeded", gke.jobs(port).logs("after")
+        gke.until_succeeded(port, "after")

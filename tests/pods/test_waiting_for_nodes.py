@@ -25,16 +25,14 @@ SETTING = "RAY_AUTOSCALER_RECONCILE_ALLOCATE_STATUS_TIMEOUT_S"
 def gke(pod_cluster: PodCluster) -> Iterator[DeployedStack]:
     """The stack with the shortened wait, while all GPU nodes are cordoned."""
     scale = Scale(seconds={SETTING: PROMISED_S, "idleTimeoutSeconds": 10})
-    stack = DeployedStack(pod_cluster, "gke", scale)
-    for node in ("gpu-0", "gpu-1"):
-        stack.open(node, False)
+    stack = DeployedStack(pod_cluster, "gke", scale, {})
+    stack.open(False, "gpu-0", "gpu-1")
     stack.apply()
     try:
         yield stack
     finally:
         stack.delete()
-        for node in ("gpu-0", "gpu-1"):
-            stack.open(node, True)
+        stack.open(True, "gpu-0", "gpu-1")
 
 
 def test_pending_pod_is_kept_for_capacity_wait(gke: DeployedStack) -> None:

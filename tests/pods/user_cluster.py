@@ -13,11 +13,14 @@ import re
 import tempfile
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 
 import requests
 
+from infra.kubernetes.pods import NAMESPACE
+from tests.kubernetes.queries import is_ready
+from tests.pods.pod_cluster import PodCluster, run_to_end
 from tools.kubernetes import builds
 from tools.kubernetes.api import Api, ApiError, Json
 from tools.kubernetes.containers import Missing
@@ -27,12 +30,8 @@ from tools.process import ProgramEnded, Programs
 
 BEFORE = "rdma-ray.local/before-the-tests"
 """Annotation of a node that the tests use."""
-STACK = "ray"
-"""Namespace that every stack has."""
-_POD_S = 180.0
 _PROXY = "kubectl-proxy"
 _PROXY_S = 60.0
-_NAMESPACE = "default"
 # Prints what it creates, the highest new folder of each path: that must be removed again. Existing files stay
 # unchanged.
 _MAKE = """
@@ -46,36 +45,23 @@ make() {
 """
 
 
-@dataclass(frozen=True)
-class UserCluster:
-    """A prepared cluster.
-
-    Args:
-        api: client of the cluster.
-        nodes: the tests' name of a node -> its name in the cluster.
-        sees: whether the nodes have our files, too.
-    """
-
-    api: Api
-    nodes: Mapping[str, str]
-    sees: bool
-
-
 @contextlib.contextmanager
-def prepared(kubeconfig: Path, shapes: Mapping[str, NodeShape], images: Sequence[str]) -> Iterator[UserCluster]:
+def prepared(kubeconfig: Path, shapes: Mapping[str, NodeShape], images: Sequence[str]) -> Iterator[PodCluster]:
     """The cluster, some of whose nodes have labels, taints, resources and files for the duration of the tests.
 
     Raises Missing if it is not reachable, or has too few nodes, no KubeRay, not the images, or its own Ray.
     """
     with proxied(kubeconfig) as api:
-        _put_back_what_was_left(api, images[0])
+        for node in api.list("v1", "Node"):
+            restore(api, node["metadata"]["name"], images[0])
         free = _suitable(api, len(shapes), images)
         nodes = {name: node["metadata"]["name"] for name, node in zip(shapes, free, strict=False)}
         with contextlib.ExitStack() as after, tempfile.TemporaryDirectory(prefix="rdma-ray-seen-") as folder:
             for role, node in zip(shapes, free, strict=False):
                 after.callback(restore, api, nodes[role], images[0])
                 prepare(api, node, shapes[role], images[0])
-            yield UserCluster(api, nodes, _sees(api, nodes.values(), Path(folder), images[0]))
+            sees = _sees(api, nodes.values(), Path(folder), images[0])
+            yield PodCluster(api, kubeconfig, nodes, sees=sees)
 
 
 def prepare(api: Api, node: Json, shape: NodeShape, image: str) -> None:
@@ -107,7 +93,7 @@ def restore(api: Api, name: str, image: str) -> None:
     api.patch("v1", "Node", name, None, {"metadata": {"labels": before["labels"]}, "spec": spec})
     _report(api, name, before["amounts"])
     if made := before["made"]:
-        _in_a_pod(api, name, image, "\n".join(f"rm -rf {_quoted('/node' + path)}" for path in made), _tops(made))
+        _in_a_pod(api, name, image, "\n".join(f"rm -rf {quote('/node' + path)}" for path in made), _tops(made))
     _note(api, name, None)
 
 
@@ -129,18 +115,13 @@ def proxied(kubeconfig: Path) -> Iterator[Api]:
             programs.start(_PROXY, command, os.environ)
             address = Api("http://127.0.0.1", "", None).until("kubectl proxy", lambda: _listening(programs), _PROXY_S)
             api = Api(address, "", None)
-            api.kinds()
-        except ProgramEnded as problem:
-            programs.stop()
-            raise Missing(f"KUBECONFIG={kubeconfig}: {programs.tail(_PROXY).strip()}") from problem
-        except (ApiError, requests.RequestException) as problem:
-            programs.stop()
-            raise Missing(f"KUBECONFIG={kubeconfig}: its cluster does not answer: {problem}") from problem
-        except BaseException:
-            programs.stop()
-            raise
-        try:
+            try:
+                api.kinds()
+            except (ApiError, requests.RequestException) as problem:
+                raise Missing(f"KUBECONFIG={kubeconfig}: its cluster does not answer: {problem}") from problem
             yield api
+        except ProgramEnded as problem:
+            raise Missing(f"KUBECONFIG={kubeconfig}: {programs.tail(_PROXY).strip()}") from problem
         finally:
             programs.stop()
 
@@ -153,10 +134,10 @@ def _listening(programs: Programs) -> str | None:
 
 
 def _suitable(api: Api, wanted: int, images: Sequence[str]) -> list[Json]:
-    if api.get("v1", "Namespace", STACK) is not None:
+    if api.get("v1", "Namespace", NAMESPACE) is not None:
         raise Missing(
-            f"The cluster of KUBECONFIG has a namespace {STACK}, which the tests make and delete. If an earlier run "
-            f"left it: `kubectl delete namespace {STACK}`; if it is yours, use another cluster."
+            f"The cluster of KUBECONFIG has a namespace {NAMESPACE}, which the tests make and delete. If an earlier "
+            f"run left it: `kubectl delete namespace {NAMESPACE}`; if it is yours, use another cluster."
         )
     if api.get("apiextensions.k8s.io/v1", "CustomResourceDefinition", "rayclusters.ray.io") is None:
         raise Missing("The cluster of KUBECONFIG has no KubeRay: install its chart kuberay-operator 1.6.2 first.")
@@ -178,14 +159,7 @@ def _suitable(api: Api, wanted: int, images: Sequence[str]) -> list[Json]:
 
 
 def _serves(node: Json) -> bool:
-    conditions = node["status"].get("conditions", ())
-    ready = any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
-    return ready and not node["spec"].get("taints") and not node["spec"].get("unschedulable")
-
-
-def _put_back_what_was_left(api: Api, image: str) -> None:
-    for node in api.list("v1", "Node"):
-        restore(api, node["metadata"]["name"], image)
+    return is_ready(node) and not node["spec"].get("taints") and not node["spec"].get("unschedulable")
 
 
 def _note(api: Api, name: str, before: Json | None) -> None:
@@ -201,11 +175,11 @@ def _report(api: Api, name: str, amounts: Mapping[str, str | None]) -> None:
 def _writing(shape: NodeShape) -> str:
     lines = [_MAKE]
     for path, text in shape.host_files.items():
-        place = _quoted(f"/node{path}")
-        folder = place if text is None else _quoted(f"/node{Path(path).parent}")
+        place = quote(f"/node{path}")
+        folder = place if text is None else quote(f"/node{Path(path).parent}")
         lines.append(f'made=$(make {place} {folder}); echo "$made"')
         if text is not None:
-            lines.append(f'[ -z "$made" ] || printf %s {_quoted(text)} > {place}')
+            lines.append(f'[ -z "$made" ] || printf %s {quote(text)} > {place}')
     return "\n".join(lines)
 
 
@@ -213,7 +187,7 @@ def _sees(api: Api, nodes: Iterable[str], folder: Path, image: str) -> bool:
     """Return whether the nodes have this machine's files: they do if they are namespaces of it."""
     seen = folder / uuid.uuid4().hex
     seen.touch()
-    look = f"if [ -e {_quoted('/node' + str(seen))} ]; then echo SEEN; fi"
+    look = f"if [ -e {quote('/node' + str(seen))} ]; then echo SEEN; fi"
     return all("SEEN" in _in_a_pod(api, name, image, look, _tops([str(folder)])) for name in nodes)
 
 
@@ -223,41 +197,19 @@ def _tops(paths: Sequence[str] | Mapping[str, object]) -> list[str]:
 
 def _in_a_pod(api: Api, node: str, image: str, script: str, tops: Sequence[str]) -> str:
     """Run a script as root on the node, with its folders /TOP below /node; return its output."""
-    container = {
-        "name": "main",
-        "image": image,
-        "imagePullPolicy": "IfNotPresent",
-        "command": ["bash", "-ec", script],
-        "securityContext": {"runAsUser": 0},
-        "volumeMounts": [{"name": top, "mountPath": f"/node/{top}"} for top in tops],
-    }
-    spec = {
-        "nodeName": node,
-        "restartPolicy": "Never",
+    phase, printed = run_to_end(
+        api,
+        image,
+        ["bash", "-ec", script],
+        container={
+            "securityContext": {"runAsUser": 0},
+            "volumeMounts": [{"name": top, "mountPath": f"/node/{top}"} for top in tops],
+        },
+        nodeName=node,
         # Also on a node that already has the tests' taints.
-        "tolerations": [{"operator": "Exists"}],
-        "automountServiceAccountToken": False,
-        "containers": [container],
-        "volumes": [{"name": top, "hostPath": {"path": f"/{top}", "type": "DirectoryOrCreate"}} for top in tops],
-    }
-    name = f"rdma-ray-{uuid.uuid4().hex[:8]}"
-    metadata = {"name": name, "namespace": _NAMESPACE}
-    api.create({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
-    try:
-        phase = api.until(f"the script on {node}", lambda: _over(api.get("v1", "Pod", name, _NAMESPACE)), _POD_S)
-        printed = str(api.request("GET", f"/api/v1/namespaces/{_NAMESPACE}/pods/{name}/log").get("text", ""))
-        if phase != "Succeeded":
-            raise RuntimeError(f"a script on node {node} failed: {printed.strip()[-500:]}")
-        return printed
-    finally:
-        place = f"/api/v1/namespaces/{_NAMESPACE}/pods/{name}"
-        api.request("DELETE", place, body={"gracePeriodSeconds": 0})
-
-
-def _over(pod: Json | None) -> str | None:
-    phase = pod["status"]["phase"] if pod else None
-    return phase if phase in ("Succeeded", "Failed") else None
-
-
-def _quoted(text: str) -> str:
-    return "'" + text.replace("'", "'\\''") + "'"
+        tolerations=[{"operator": "Exists"}],
+        volumes=[{"name": top, "hostPath": {"path": f"/{top}", "type": "DirectoryOrCreate"}} for top in tops],
+    )
+    if phase != "Succeeded":
+        raise RuntimeError(f"a script on node {node} failed: {printed.strip()[-500:]}")
+    return printed

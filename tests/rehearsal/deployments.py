@@ -67,7 +67,7 @@ def _needs(data: Iterable[str], after: Iterable[str]) -> dict[str, Any]:
 
 
 def gke() -> Deployment:
-    """Return a deployment like that of the GKE stack."""
+    """Return a small deployment with the edges of the GKE stack's: data, order, parents, providers, `deleted_with`."""
     made = Deployment()
     gcp = made.provider("gcp", "default_10_2_0", project="a-project")
     root = made.component("rdma-ray:gke:GkeStack", "gke")
@@ -78,61 +78,23 @@ def gke() -> Deployment:
     part = made.component("rdma-ray:gke:ClusterNetwork", "cluster-network", root)
     network = cloud("compute/network:Network", "cluster", part, inputs={"name": "cluster", "__defaults": []})
     subnet = cloud("compute/subnetwork:Subnetwork", "cluster", part, network)
-    router = cloud("compute/router:Router", "cluster", part, network)
-    nat = cloud("compute/routerNat:RouterNat", "cluster", part, router)
-    part = made.component("rdma-ray:gke:GvnicNetwork", "gvnic-network", root)
-    gvnic = cloud("compute/network:Network", "gvnic", part)
-    gvnic_subnet = cloud("compute/subnetwork:Subnetwork", "gvnic", part, gvnic)
-    cloud("compute/firewall:Firewall", "gvnic-internal", part, gvnic)
-    part = made.component("rdma-ray:gke:RdmaNetwork", "rdma-network", root)
     rdma = cloud("compute/network:Network", "rdma", part)
     rails = [cloud("compute/subnetwork:Subnetwork", f"rdma-{rail}", part, rdma) for rail in range(8)]
     part = made.component("rdma-ray:gke:GkeCluster", "cluster", root)
-    account = cloud("serviceaccount/account:Account", "nodes", part)
-    roles = [cloud("projects/iAMMember:IAMMember", f"nodes-{role}", part, account) for role in ("logs", "metrics")]
+    member = cloud("projects/iAMMember:IAMMember", "nodes-logs", part)
     cluster = cloud("container/cluster:Cluster", "cluster", part, network, subnet)
     node = {"nodeConfig": {"machineType": "e2-standard-8"}}
-    system = cloud("container/nodePool:NodePool", "system", part, cluster, account, after=[*roles, nat], inputs=node)
-    part = made.component("rdma-ray:gke:GpuPools", "gpu-pools", root)
+    system = cloud("container/nodePool:NodePool", "system", part, cluster, after=[member], inputs=node)
     accelerator = {"nodeConfig": {"guestAccelerators": [{"type": "nvidia-h200-141gb", "count": 8}]}}
-    gpu = cloud(
-        "container/nodePool:NodePool",
-        "gpu",
-        part,
-        cluster,
-        account,
-        *[gvnic, gvnic_subnet, rdma, *rails],
-        after=roles,
-        inputs=accelerator,
-    )
-
+    gpu = cloud("container/nodePool:NodePool", "gpu", part, cluster, *rails, after=[member], inputs=accelerator)
     kubernetes = made.provider("kubernetes", "cluster", [cluster], kubeconfig=SECRET)
-    inside = made.component("rdma-ray:kubernetes:InCluster", "in-cluster", root)
 
     def thing(type_: str, name: str, *data: str, **more: Any) -> str:
-        more = {"provider": kubernetes, "deleted_with": cluster, "parent": inside} | more
+        more = {"provider": kubernetes, "deleted_with": cluster, "parent": root} | more
         return made.resource(f"kubernetes:{type_}", name, data=data, **more)
 
-    devices = []
-    for name, of, subnetwork in [("gvnic-1", gvnic, gvnic_subnet)] + [
-        (f"rdma-{rail}", rdma, urn) for rail, urn in enumerate(rails)
-    ]:
-        parameters = thing("networking.gke.io/v1:GKENetworkParamSet", f"{name}-parameters", of, subnetwork)
-        devices.append(thing("networking.gke.io/v1:Network", name, parameters))
-    thing("apps/v1:DaemonSet", "nccl-rdma-installer")
-    operator = thing("helm.sh/v3:Release", "kuberay-operator", after=[system], inputs={"chart": "kuberay-operator"})
-    namespace = thing("core/v1:Namespace", "ray")
-    accounts = [thing("core/v1:ServiceAccount", f"ray-{role}", namespace) for role in ("head", "worker")]
-    password = made.resource(
-        "random:index/randomPassword:RandomPassword",
-        "token",
-        provider=made.provider("random", "default_4_21_4"),
-        parent=inside,
-        inputs={"length": 32},
-    )
-    secret = thing("core/v1:Secret", "token", namespace, password, inputs={"stringData": {"token": SECRET}})
-    thing("networking.k8s.io/v1:NetworkPolicy", "ray", namespace)
-    thing("policy/v1:PodDisruptionBudget", "ray-head", namespace)
-    after = [operator, *devices, gpu]
-    thing("ray.io/v1:RayCluster", "ray", namespace, *accounts, secret, after=after)
+    devices = [thing("networking.gke.io/v1:Network", f"rdma-{rail}", urn) for rail, urn in enumerate(rails)]
+    operator = thing("helm.sh/v3:Release", "kuberay-operator", after=[system])
+    secret = thing("core/v1:Secret", "token", inputs={"stringData": {"token": SECRET}})
+    thing("ray.io/v1:RayCluster", "ray", secret, after=[operator, *devices, gpu])
     return made

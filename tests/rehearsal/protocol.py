@@ -12,12 +12,12 @@ from typing import Any
 import grpc
 from pulumi.runtime.proto import provider_pb2, provider_pb2_grpc
 
-from rehearsal.clouds import faults
-from rehearsal.clouds.faults import Fault
-from rehearsal.clouds.kind import Cloud, Json
-from rehearsal.clouds.provider import Provider
-from rehearsal.clouds.state import State
-from rehearsal.clouds.values import from_wire, to_wire
+from rehearsal.engine import faults
+from rehearsal.engine.faults import Fault
+from rehearsal.engine.kind import Cloud, Json
+from rehearsal.engine.protocol import Provider
+from rehearsal.engine.state import State
+from rehearsal.engine.values import from_wire, to_wire
 
 NO_PROCESS = 2**30
 """Above every process id of Linux and macOS, so that an accidental kill hits no process."""

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rehearsal.__main__ import NOT_RUN, folder_name, main
-from rehearsal.workspace import ROOT
+from rehearsal.engine.workspace import ROOT
 from tools.kubernetes import node_probe
 from tools.kubernetes.builds import BuildError
 from tools.kubernetes.containers import Missing
@@ -31,17 +31,8 @@ def test_missing_compiler_fails_the_rehearsal(
         raise BuildError("go is not on PATH: kube-apiserver cannot be built. Without it, DEPTH=quick still runs")
 
     monkeypatch.setattr(ControlPlane, "__enter__", missing)
-    words = [
-        "--stack",
-        "gke",
-        "--depth",
-        "cluster",
-        "--workspace",
-        str(tmp_path / "w"),
-        "--results",
-        str(tmp_path / "r"),
-    ]
-    assert main(words) == 1
+    folders = ["--workspace", str(tmp_path / "w"), "--results", str(tmp_path / "r")]
+    assert main(["--stack", "gke", "--depth", "cluster", *folders]) == 1
     said = " ".join(capsys.readouterr().out.split())
     assert "kube-apiserver cannot be built. Without it, DEPTH=quick still runs" in said
     assert "Traceback" not in said
@@ -55,9 +46,8 @@ def test_depth_pods_reports_not_run_without_starting(
         raise Missing("Real pods need runc: `apt-get install -y runc`")
 
     monkeypatch.setattr(node_probe, "ready_to_run", missing)
-    words = ["--stack", "gke", "--depth", "pods"]
     folders = ["--workspace", str(tmp_path / "w"), "--results", str(tmp_path / "r")]
-    assert main([*words, *folders]) == NOT_RUN
+    assert main(["--stack", "gke", "--depth", "pods", *folders]) == NOT_RUN
     said = capsys.readouterr().out
     assert "Real pods need runc" in said
     assert "NOT RUN: rehearsal at depth pods" in said

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from infra.catalog.pins import RAY
 from infra.settings import EksSettings, GkeSettings, Problem, SettingsError, parse
 from infra.settings.load import SETTINGS
-from infra.settings.problems import Rule
 
 GKE: dict[str, Any] = {
     "target": "gke",
@@ -25,24 +23,6 @@ EKS: dict[str, Any] = {
     "ray": {"image": f"example/ray:{RAY}-py311-cu128"},
 }
 LOCAL: dict[str, Any] = {"target": "local"}
-
-
-@dataclass(frozen=True)
-class Case:
-    """A rule, a valid stack file, the change that the rule reports, and a similar change that is valid.
-
-    Without a rule, the type of the first setting in `bad` reports the change. golden/problems.txt has every message.
-    """
-
-    rule: Rule | None
-    stack: dict[str, Any]
-    bad: dict[str, Any]
-    good: dict[str, Any]
-
-    @property
-    def about(self) -> str:
-        """The setting that the problem names first."""
-        return self.rule.settings[0] if self.rule else next(iter(self.bad))
 
 
 def changed(stack: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:

@@ -114,20 +114,3 @@ def test_the_smallest_eks_ranges_by_hand(nodes: int, prefix: int) -> None:
     eks_addresses(IPv4Network((10 << 24, prefix)), nodes)
     with pytest.raises(BaseRangeError, match=r"too few"):
         eks_addresses(IPv4Network((10 << 24, prefix + 1)), nodes)
-
-
-def test_a_plan_by_hand() -> None:
-    made = gke_addresses(IPv4Network("10.64.0.0/14"), 4, 8)
-    assert str(made.pods) == "10.64.0.0/15"
-    assert str(made.nodes) == "10.66.0.0/18"
-    assert str(made.services) == "10.66.64.0/18"
-    assert str(made.gvnic) == "10.66.128.0/18"
-    assert str(made.control_plane) == "10.66.192.0/28"
-    assert [str(network) for network in made.rdma][::7] == ["10.67.0.0/19", "10.67.224.0/19"]
-    assert made.max_gpu_nodes == 504
-
-
-def test_no_vpc_is_large_enough() -> None:
-    with pytest.raises(BaseRangeError) as caught:
-        eks_addresses(IPv4Network("10.0.0.0/16"), 512)
-    assert "lower nodes.max" in caught.value.fix

@@ -9,14 +9,12 @@ import pytest
 
 from infra.catalog.machines import EKS_CATALOG, GKE_CATALOG
 from infra.catalog.pins import DEVICE_API
-from infra.eks.pod import OBSOLETE
 from infra.eks.pod import fabric as efa_fabric
 from infra.eks.pod import gpu_pod as eks_pod
-from infra.fabric import SOCKET, Fabric, GpuPod
+from infra.fabric import SOCKET, GpuPod
 from infra.gke.pod import fabric as gib_fabric
 from infra.gke.pod import gpu_pod as gke_pod
-
-from .stacks import eks, gke
+from tests.unit.stacks import eks, gke
 
 GKE_MACHINES = ("a3-ultragpu-8g", "a4-highgpu-8g")
 EKS_MACHINES = {
@@ -99,17 +97,6 @@ def test_mounts_volumes_and_claims_match(name: str, pod: GpuPod) -> None:
 
 
 @pytest.mark.parametrize("machine", GKE_MACHINES)
-def test_multi_network_lists_ten_interfaces_in_order(machine: str) -> None:
-    pod = on_gke({"nodes.machine": machine})
-    assert pod.annotations["networking.gke.io/default-interface"] == "eth0"
-    interfaces = json.loads(pod.annotations["networking.gke.io/interfaces"])
-    assert [item["interfaceName"] for item in interfaces] == [f"eth{index}" for index in range(10)]
-    assert [item["network"] for item in interfaces] == ["default", "gvnic-1", *(f"rdma-{nic}" for nic in range(8))]
-    assert pod.objects == ()
-    assert "resourceClaims" not in pod.pod()
-
-
-@pytest.mark.parametrize("machine", GKE_MACHINES)
 @pytest.mark.parametrize(
     ("fabric", "device_class", "kinds"),
     [
@@ -130,17 +117,6 @@ def test_dranet_claims_every_nic(machine: str, fabric: str, device_class: str, k
     for made in pod.objects[:-1]:
         selectors = [item["cel"]["expression"] for item in made["spec"]["selectors"]]
         assert selectors == ['device.driver == "dra.net"', 'device.attributes["dra.net"].rdma == true']
-
-
-def test_gke_pods_mount_driver_and_plugin_of_the_node() -> None:
-    pod = on_gke()
-    hosts = {volume["hostPath"]["path"] for volume in pod.pod()["volumes"] if "hostPath" in volume}
-    assert hosts == {"/home/kubernetes/bin/nvidia", "/home/kubernetes/bin/gib"}
-    assert pod.setup == "source /usr/local/gib/scripts/set_nccl_env.sh"
-    limits = pod.container()["resources"]["limits"]
-    assert limits == {"cpu": "220", "memory": "2800Gi", "nvidia.com/gpu": "8", "ephemeral-storage": "1000Gi"}
-    # The pod must not repeat variables of the script, whose values match the installed plugin.
-    assert {"NCCL_NET", "NCCL_TUNER_CONFIG_PATH"}.isdisjoint(variable.name for variable in pod.environment)
 
 
 def test_gke_selectors() -> None:
@@ -177,16 +153,6 @@ def test_efa_devices_by_plugin_and_by_claim(machine: str, devices: int) -> None:
         assert pod.container()["securityContext"] == {}
 
 
-def test_efa_environment_is_short() -> None:
-    environment = {variable.name: variable.value for variable in on_eks().environment}
-    assert environment["FI_EFA_USE_HUGE_PAGE"] == "0"
-    assert set(OBSOLETE).isdisjoint(environment)
-    assert "hugepages-2Mi" not in on_eks().container()["resources"]["limits"]
-    setup = on_eks().setup
-    assert setup is not None
-    assert "/opt/amazon/ofi-nccl/lib:/opt/amazon/efa/lib:" in setup
-
-
 def test_fabrics() -> None:
     ultra, a4 = gib_fabric(GKE_CATALOG["a3-ultragpu-8g"]), gib_fabric(GKE_CATALOG["a4-highgpu-8g"])
     assert (ultra.transport, ultra.gbps, a4.gbps) == ("gib", 3200, 3200)
@@ -198,17 +164,6 @@ def test_fabrics() -> None:
     efa = efa_fabric(EKS_CATALOG["p6-b300.48xlarge"])
     assert (efa.transport, efa.nics, efa.gbps) == ("efa", 16, 6400)
     assert (SOCKET.transport, SOCKET.nics, SOCKET.gbps) == ("socket", None, None)
-
-
-def test_changes_of_a_caller_do_not_affect_the_pod() -> None:
-    pod = on_gke()
-    pod.pod()["volumes"].clear()
-    pod.container()["resources"]["limits"]["cpu"] = "1"
-    assert len(pod.pod()["volumes"]) == 3
-    assert pod.container()["resources"]["limits"]["cpu"] == "220"
-    with pytest.raises(AttributeError):
-        pod.setup = None  # type: ignore[misc]
-    assert isinstance(SOCKET, Fabric)
 
 
 def test_fabric_of_another_cloud_and_unsupported_machine_are_rejected() -> None:

@@ -1,32 +1,34 @@
-"""Kubeconfigs of GKE: no secret, and complete for both endpoints."""
+"""Kubeconfigs of both clouds: no secret, and complete for every endpoint."""
 
 from __future__ import annotations
 
 import json
 
-from infra.gke.cluster import kubeconfig
+import pytest
+
+from infra.eks.cluster import kubeconfig as on_eks
+from infra.gke.cluster import kubeconfig as on_gke
+
+SERVER = "https://0A1B.gr7.us-east-1.eks.amazonaws.com"
+CONFIGS = {
+    "gke-gcloud-auth-plugin": on_gke("a3u", "10.0.0.1", "Q0E="),
+    "aws eks get-token --cluster-name eks --region us-east-1": on_eks("eks", "us-east-1", SERVER, "Q0E="),
+}
 
 
-def test_kubeconfig_has_no_secret() -> None:
-    text = kubeconfig("a3u", "10.0.0.1", "Q0E=")
-    for word in ("token", "password", "client-key"):
-        assert word not in text
-    (user,) = json.loads(text)["users"]
-    assert user["user"]["exec"]["command"] == "gke-gcloud-auth-plugin"
-
-
-def test_only_the_endpoint_by_address_needs_the_certificate_authority() -> None:
-    by_address = json.loads(kubeconfig("a3u", "10.0.0.1", "Q0E="))
-    by_name = json.loads(kubeconfig("a3u", "gke-1.us-central1.gke.goog", None))
-    assert by_address["clusters"][0]["cluster"] == {
-        "server": "https://10.0.0.1",
-        "certificate-authority-data": "Q0E=",
-    }
-    assert by_name["clusters"][0]["cluster"] == {"server": "https://gke-1.us-central1.gke.goog"}
-
-
-def test_context_names_cluster_and_user() -> None:
-    config = json.loads(kubeconfig("a3u", "10.0.0.1", None))
+@pytest.mark.parametrize("command", CONFIGS)
+def test_kubeconfig_gets_its_token_from_a_command_and_has_no_secret(command: str) -> None:
+    assert not [word for word in ("password", "client-key", "AKIA", '"token"') if word in CONFIGS[command]]
+    config = json.loads(CONFIGS[command])
+    (user,), (cluster,) = config["users"], config["clusters"]
     (context,) = (entry for entry in config["contexts"] if entry["name"] == config["current-context"])
-    assert context["context"]["cluster"] == config["clusters"][0]["name"]
-    assert context["context"]["user"] == config["users"][0]["name"]
+    assert context["context"] == {"cluster": cluster["name"], "user": user["name"]}
+    run = user["user"]["exec"]
+    assert " ".join([run["command"], *(run.get("args") or [])]) == command
+    server = "https://10.0.0.1" if command.startswith("gke") else SERVER
+    assert cluster["cluster"] == {"server": server, "certificate-authority-data": "Q0E="}
+
+
+def test_endpoint_by_name_needs_no_certificate_authority() -> None:
+    (cluster,) = json.loads(on_gke("a3u", "gke-1.us-central1.gke.goog", None))["clusters"]
+    assert cluster["cluster"] == {"server": "https://gke-1.us-central1.gke.goog"}

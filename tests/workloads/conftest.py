@@ -20,14 +20,14 @@ ROOT = Path(__file__).resolve().parents[2]
 # Several processes of tests share the processors, and threads of OpenMP wait for each other by spinning.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-# Their pods start Ray by themselves.
-_OWN_RAY = ("test_indexed_job.py",)
+# Its pods start Ray by themselves. A unit test has the same name.
+_OWN_RAY = Path(__file__).with_name("test_indexed_job.py")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark what runs Ray, which `make test` runs in a process of its own (tools/run_tests.py)."""
     for item in items:
-        if "cluster" in getattr(item, "fixturenames", ()) or item.path.name in _OWN_RAY:
+        if "cluster" in getattr(item, "fixturenames", ()) or item.path == _OWN_RAY:
             item.add_marker("ray")
 
 
@@ -61,7 +61,7 @@ class Cluster:
         """The command line of the copy, whose path has a space."""
         return self.clone.path / "bin" / "rdma-ray"
 
-    def rdma_ray(self, *arguments: str, timeout: float = 400) -> subprocess.CompletedProcess[str]:
+    def rdma_ray(self, *arguments: str, timeout: float = 600) -> subprocess.CompletedProcess[str]:
         """Run the command line as a user does; stdout and stderr apart."""
         return subprocess.run(
             [self.command, *arguments],

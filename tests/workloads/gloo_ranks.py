@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from datetime import timedelta
 from multiprocessing import get_context
 from typing import Any, TypeVar
+
+from infra.local.loopback import free_ports
 
 Found = TypeVar("Found")
 
@@ -26,7 +27,7 @@ def on_ranks(function: Callable[..., Found], world: int, *arguments: Any, timeou
     """
     context = get_context("forkserver")
     context.set_forkserver_preload(list(PRELOADED))
-    port = _free_port()
+    (port,) = free_ports(1)
     pool = ProcessPoolExecutor(world, mp_context=context)
     try:
         calls = [pool.submit(_rank, function, rank, world, port, timeout_s, arguments) for rank in range(world)]
@@ -58,8 +59,3 @@ def _rank(function: Callable[..., Found], rank: int, world: int, port: int, time
         return function(rank, world, *arguments)
     finally:
         dist.destroy_process_group()
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])

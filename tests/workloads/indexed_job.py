@@ -12,7 +12,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -21,15 +21,14 @@ from infra.local import processes
 from infra.local.loopback import free_ports
 
 DEADLINE_S = 150.0
-TOKEN = "a-token-that-only-these-tests-know-0123456789"
 _NETWORKS = itertools.count(20)
 
 
-def until(condition: Callable[[], bool], what: str, seconds: float = DEADLINE_S) -> None:
+def until(condition: Callable[[], bool], what: str) -> None:
     """Wait for a condition; fail with `what` after the deadline."""
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + DEADLINE_S
     while not condition():
-        assert time.monotonic() < deadline, f"not within {seconds:.0f} s: {what}"
+        assert time.monotonic() < deadline, f"not within {DEADLINE_S:.0f} s: {what}"
         time.sleep(0.1)
 
 
@@ -80,20 +79,14 @@ class Job:
     folder: Path | None = None
     ports: list[int] = field(default_factory=lambda: free_ports(6))
     network: int = field(default_factory=lambda: next(_NETWORKS))
-    pods: list[Pod] = field(default_factory=list)
+    numbers: Iterator[int] = field(default_factory=itertools.count)
 
     def address(self, index: int) -> str:
         """Return the address of a pod. On Linux every address in 127.0.0.0/8 is this machine's."""
         return f"127.0.{self.network}.{2 + index}"
 
     def start(
-        self,
-        index: int,
-        *,
-        token: str = TOKEN,
-        wait_s: float = DEADLINE_S,
-        head_host: str | None = None,
-        everywhere: bool = False,
+        self, index: int, *, wait_s: float = DEADLINE_S, head_host: str | None = None, everywhere: bool = False
     ) -> Pod:
         """Start a pod. Without `head_host` it finds the head by its stable address, as by a stable name."""
         scripts = self.root / "scripts" / INDEXED_JOB_POD
@@ -101,12 +94,11 @@ class Job:
             scripts.mkdir(parents=True)
             for name, text in script_files(INDEXED_JOB_POD).items():
                 (scripts / name).write_text(text, encoding="utf-8")
-        number = len(self.pods)
-        place = self.root / f"{self.uid}-{number}"
+        place = self.root / f"{self.uid}-{next(self.numbers)}"
         place.mkdir()
         gcs, control, torch, client, *metrics = self.ports
         (agent,) = free_ports(1)
-        mark = f"{self.root}/{self.uid}-{number}/"
+        mark = f"{place}/"
         environment = {
             "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
             "HOME": str(place),
@@ -116,7 +108,7 @@ class Job:
             "JOB_UID": self.uid,
             "JOB_COMPLETION_INDEX": str(index),
             "RAY_AUTH_MODE": "token",
-            "RAY_AUTH_TOKEN": token,
+            "RAY_AUTH_TOKEN": "a-token-that-only-these-tests-know-0123456789",
             # The defaults are fixed ports, which another Ray on this machine may use.
             "AUTOSCALER_METRIC_PORT": str(metrics[0]),
             "DASHBOARD_METRIC_PORT": str(metrics[1]),
@@ -158,6 +150,4 @@ class Job:
                 stderr=out,
                 start_new_session=True,
             )
-        pod = Pod(mark, log, process)
-        self.pods.append(pod)
-        return pod
+        return Pod(mark, log, process)

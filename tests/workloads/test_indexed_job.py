@@ -17,7 +17,7 @@ import pytest
 
 from infra.kubernetes.indexed_job_pod import exits
 from infra.local import processes
-from tests.workloads.indexed_job import TOKEN, Job, Pod, until
+from tests.workloads.indexed_job import Job, Pod, until
 
 COUNT = """
 import json, os, sys, ray
@@ -151,17 +151,6 @@ def test_restarted_head_is_another_generation(make_job: MakeJob, root: Path) -> 
     assert new_head.generation == late_worker.generation != head.generation
 
 
-def test_pod_with_a_wrong_token_is_rejected(make_job: MakeJob, root: Path) -> None:
-    job = make_job("wrong-token", 3, COUNT, 0)
-    head = job.start(0, wait_s=25)
-    right, wrong = job.start(1), job.start(2, token=TOKEN + "-not")
-    ended([wrong], exits.WRONG_TOKEN)
-    assert "wrong token" in wrong.output
-    ended([head, right], exits.TOO_FEW_NODES, exits.TOO_FEW_NODES)
-    assert "no word of pod 2 of 3; refused: pod 2, which has another token" in head.output
-    assert not (root / "result").exists()
-
-
 @pytest.mark.parametrize("stale", [None, '{"job": "earlier", "address": "127.0.0.9:1"}', "half a fi"])
 def test_pod_without_a_head_prints_where_it_looked(make_job: MakeJob, root: Path, stale: str | None) -> None:
     job = make_job("alone", 2, COUNT, 0, folder=root if stale else None)
@@ -180,9 +169,3 @@ def test_torchrun_runs_on_every_pod(make_job: MakeJob, root: Path) -> None:
     job.entrypoint = f"torchrun --nproc-per-node=1 {job.entrypoint.removeprefix('python ')}"
     ended([job.start(index, everywhere=True) for index in (0, 1)], 0, 0)
     assert [(root / f"result.{rank}").read_text() for rank in (0, 1)] == ["3.0 of 2"] * 2
-
-
-def test_pod_prints_what_its_environment_lacks(make_job: MakeJob) -> None:
-    pod = make_job("usage", 1, COUNT).start(1)
-    ended([pod], exits.USAGE)
-    assert "JOB_COMPLETION_INDEX is 1, and the Job has 1 pods" in pod.output

@@ -47,6 +47,11 @@ class ProjectHost(LanguageServer):
         directory = Path(request.info.program_directory)
         entry = request.info.entry_point
         program = directory if entry in ("", ".") else directory / entry
+        loaded = sys.modules.get("infra")
+        if loaded is not None and Path(str(loaded.__file__)).parents[1] != directory.resolve():
+            # A fork of a rehearsal's server has imported this version; the program belongs to another one.
+            for name in [name for name in sys.modules if name.partition(".")[0] == "infra"]:
+                del sys.modules[name]
         # First in the path, so that `import infra` finds the project and not an installed package.
         sys.path.insert(0, str(directory))
 

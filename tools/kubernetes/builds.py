@@ -11,8 +11,6 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import os
-import re
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -86,16 +84,10 @@ def module_folder(name: str) -> Path:
         BuildError: The module is not in the module cache and cannot be downloaded.
         KeyError: No go.mod under `modules/` pins it.
     """
-    for manifest in sorted(FOLDER.glob("*/go.mod")):
-        if match := re.search(rf"^\s*(?:require )?{re.escape(name)} (v\S+)", manifest.read_text(), re.MULTILINE):
-            # The module cache writes capitals as !x (https://go.dev/ref/mod#module-cache).
-            path = re.sub(r"[A-Z]", lambda capital: "!" + capital.group().lower(), f"{name}@{match.group(1)}")
-            folder = go_build.module_cache() / path
-            if not folder.is_dir():
-                # The programs may be cached although the module cache was cleaned.
-                _download(manifest.parent, name)
-            return folder
-    raise KeyError(f"no go.mod under {FOLDER} pins {name}")
+    try:
+        return go_build.module_folder(FOLDER, name)
+    except GoError as problem:
+        raise BuildError(f"{problem}\n{ALTERNATIVE}") from problem
 
 
 def _etcd() -> Path:
@@ -115,17 +107,6 @@ def _build(module: Module, names: list[str], folder: Path, say: Callable[[str], 
         path = module.manifest.relative_to(FOLDER.parents[2])
         raise BuildError(f"{programs} could not be built ({path}/go.mod):\n{problem}\n{ALTERNATIVE}") from problem
     say(f"{name}: {programs} built in {seconds:.0f} s")
-
-
-def _download(manifest: Path, module: str) -> None:
-    try:
-        go_build.require_go(f"It would download the module {module}")
-        command = ["go", "mod", "download", module]
-        done = subprocess.run(command, cwd=manifest, env=go_build.environment(), capture_output=True, text=True)
-        if done.returncode:
-            raise GoError(done.stderr.strip())
-    except GoError as problem:
-        raise BuildError(f"{module} could not be downloaded:\n{problem}\n{ALTERNATIVE}") from problem
 
 
 def main(names: list[str]) -> None:

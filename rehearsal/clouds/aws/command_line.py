@@ -12,8 +12,8 @@ from typing import Any
 
 from rehearsal.clouds.aws import tokens
 from rehearsal.clouds.aws.outputs import ACCOUNT, partition_of
-from rehearsal.clouds.state import State, View
-from rehearsal.workspace import NotOursError, of_this_process
+from rehearsal.engine.state import State, View
+from rehearsal.engine.workspace import NotOursError, of_this_process
 
 _ASKED = ("resourcegroupstaggingapi", "get-resources", "--region", "", "--tag-filters", "", "--output", "json")
 _ARNS = ("arn", "associationArn", "accessEntryArn")

@@ -1,79 +1,35 @@
-"""Placement groups, launch templates and capacity reservations: ids, computed outputs and replacement."""
+"""Instance types and zones of EC2, as its API describes them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
-from rehearsal.clouds.aws.outputs import ACCOUNT, arn, name_of, regional
-from rehearsal.clouds.kind import Call, Json
-from rehearsal.clouds.values import blocks, digest, kept
+from rehearsal.clouds import facts
 
-# ForceNew of the provider, unverified, 2026-11 (`refusals.PROVIDER_OTHERS`).
-PLACEMENT_GROUP_REPLACES = frozenset({"region", "name", "strategy", "partitionCount", "spreadLevel"})
-LAUNCH_TEMPLATE_REPLACES = frozenset({"region", "name", "namePrefix"})
-RESERVATION_REPLACES = frozenset(
-    {
-        *("region", "availabilityZone", "instanceType", "instancePlatform", "ebsOptimized", "ephemeralStorage"),
-        *("instanceMatchCriteria", "outpostArn", "placementGroupArn", "tenancy"),
-    }
-)
+FACTS = Path(__file__).with_name("facts.json")
 
 
-def identify_placement_group(inputs: Json, _config: Mapping[str, Any]) -> str:
-    """Return the name."""
-    return name_of(inputs)
+def machine(name: str) -> Mapping[str, Any] | None:
+    """Return the facts of an instance type: vCPUs, processors, interfaces per network card, EFAs, zones."""
+    return facts.machines(FACTS).get(name)
 
 
-def compute_placement_group(call: Call) -> Json:
-    """Return the id and ARN."""
-    return {
-        **regional(call),
-        "arn": arn(call, "ec2", f"placement-group/{call.id}"),
-        "placementGroupId": f"pg-0{digest(call.id, 16)}",
-        "name": call.id,
-        **kept(call, {"partitionCount": 0, "spreadLevel": "", "strategy": "cluster"}),
-    }
+def zones(region: str) -> list[str]:
+    """Return the zones of a region. One without facts has three, as most have."""
+    return [f"{region}{letter}" for letter in facts.zones(FACTS).get(region, "abc")]
 
 
-def compute_launch_template(call: Call) -> Json:
-    """Create a version for every change; the default version moves only if the inputs request it."""
-    words = {"tags", "tagsAll", "updateDefaultVersion", "defaultVersion", "name", "region"}
-    latest = int(call.live.get("latestVersion") or 1)
-    if call.verb == "update" and any(
-        call.live.get(key) != call.now.get(key) for key in call.now.keys() - words if key in call.inputs
-    ):
-        latest += 1
-    follows = bool(call.inputs.get("updateDefaultVersion"))
-    default = latest if follows else int(call.inputs.get("defaultVersion") or call.live.get("defaultVersion") or 1)
-    return {
-        **regional(call),
-        "arn": arn(call, "ec2", f"launch-template/{call.id}"),
-        "latestVersion": latest,
-        "defaultVersion": default,
-        **kept(call, {"name": name_of(call.inputs), "namePrefix": ""}),
-        **blocks(
-            call,
-            {
-                "metadataOptions": {
-                    "httpEndpoint": "",
-                    "httpTokens": "",
-                    "httpPutResponseHopLimit": 0,
-                    "httpProtocolIpv6": "",
-                    "instanceMetadataTags": "",
-                }
-            }
-            if call.inputs.get("metadataOptions")
-            else {},
-        ),
-    }
+def offers(zone: str, name: str) -> bool:
+    """Return whether a zone offers an instance type. Only accelerated types have zones in the facts."""
+    places = (machine(name) or {}).get("zones")
+    return places is None or zone[-1] in places.get(zone[:-1], "")
 
 
-def compute_reservation(call: Call) -> Json:
-    """Return the owner."""
-    return {
-        **regional(call),
-        "arn": arn(call, "ec2", f"capacity-reservation/{call.id}"),
-        "ownerId": ACCOUNT,
-        **kept(call, {"endDateType": "unlimited", "instanceMatchCriteria": "open", "tenancy": "default"}),
-    }
+def zone_id(zone: str) -> str:
+    """Return the id of a zone ("usw2-az2"); the mapping of names to ids differs between accounts."""
+    region, letter = zone[:-1], zone[-1]
+    area, direction, number = region.rsplit("-", 2)
+    short = {"northeast": "ne", "northwest": "nw", "southeast": "se", "southwest": "sw"}.get(direction, direction[0])
+    return f"{area.replace('-', '')}{short}{number}-az{ord(letter) - ord('a') + 1}"

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
-from rehearsal.clouds.kind import Call, Json, Kind
-from rehearsal.clouds.values import digest
+from rehearsal.engine.kind import Call, Json, Kind, Refusal
+from rehearsal.engine.values import digest, kept
 
 ACCOUNT = "123456789012"
 """The account number of AWS's own examples."""
 CALLER = f"arn:aws:iam::{ACCOUNT}:user/rehearsal"
-SINCE = "2026-11-02T08:00:00Z"
-"""Creation time of every resource: fixed, so that two rehearsals agree."""
+TAGS = frozenset({"tags"})
+"""A free-form map: tags that others add show as a difference."""
+
 
 Identify = Callable[[Json, Mapping[str, Any]], str]
 
@@ -23,34 +25,64 @@ def region_of(inputs: Mapping[str, Any], config: Mapping[str, Any]) -> str:
     return str(inputs.get("region") or config.get("region") or "us-east-1")
 
 
-def partition_of(region: str) -> str:
-    """Return the partition of a region."""
-    return "aws-cn" if region.startswith("cn-") else "aws-us-gov" if region.startswith("us-gov-") else "aws"
-
-
 def arn(call: Call, service: str, resource: str, *, everywhere: bool = False) -> str:
     """Return an ARN; IAM's have no region."""
     region = region_of(call.inputs, call.config)
     return f"arn:{partition_of(region)}:{service}:{'' if everywhere else region}:{ACCOUNT}:{resource}"
 
 
-def generated_id(prefix: str, *required: str) -> Identify:
-    """Return a generator of ids such as "subnet-0…" with 17 digits. Unlike AWS, the same request gives the same id.
-
-    Raises `KeyError` for an input that the provider's schema requires.
-    """
-
-    def identify(inputs: Json, config: Mapping[str, Any]) -> str:
-        for name in required:
-            _ = inputs[name]
-        return hexadecimal(prefix, f"{region_of(inputs, config)} {json.dumps(inputs, sort_keys=True)}")
-
-    return identify
+def partition_of(region: str) -> str:
+    """Return the partition of a region."""
+    return "aws-cn" if region.startswith("cn-") else "aws-us-gov" if region.startswith("us-gov-") else "aws"
 
 
 def hexadecimal(prefix: str, text: str) -> str:
     """Return an id in EC2's format: prefix, hyphen and 17 hexadecimal digits."""
     return f"{prefix}-0{digest(f'{prefix} {text}', 16)}"
+
+
+def generated_id(prefix: str, inputs: Json, config: Mapping[str, Any]) -> str:
+    """Return an id in EC2's format. Unlike AWS, the same request gives the same id."""
+    return hexadecimal(prefix, f"{region_of(inputs, config)} {json.dumps(inputs, sort_keys=True)}")
+
+
+def in_region(call: Call) -> Json:
+    """Return the region alone."""
+    return {"region": region_of(call.inputs, call.config)}
+
+
+def computed(service: str, noun: str, own: str = "", **defaults: Any) -> Callable[[Call], Json]:
+    """Return a function that computes region, tags and ARN, the id as property `own`, and properties not set."""
+
+    def compute(call: Call) -> Json:
+        named = {own: call.id} if own else {}
+        return {**regional(call), "arn": arn(call, service, f"{noun}{call.id}"), **named, **kept(call, defaults)}
+
+    return compute
+
+
+def joined(separator: str, *keys: str) -> Identify:
+    """Return a function that joins inputs to an id."""
+    return lambda inputs, _config: separator.join(str(inputs.get(key)) for key in keys)
+
+
+def kind(
+    type_: str, identify: str | Identify, compute: Callable[[Call], Json], *, immutable: str = "", **more: Any
+) -> Kind:
+    """Return a kind.
+
+    Args:
+        type_: the Pulumi type token.
+        identify: the id from inputs and provider configuration; the prefix of an id that EC2 or FSx generates.
+        compute: outputs that the cloud adds to the inputs.
+        immutable: inputs whose change replaces the resource (ForceNew of the provider); the facts have others.
+        more: other arguments of `Kind`.
+    """
+    if isinstance(identify, str):
+        more |= {"identify": partial(generated_id, identify), "generated_ids": True}
+    else:
+        more |= {"identify": identify}
+    return Kind(**{"type": type_, "compute": compute, "replace_on": frozenset(immutable.split()), "maps": TAGS, **more})
 
 
 def name_of(inputs: Mapping[str, Any], key: str = "name") -> str:
@@ -59,6 +91,11 @@ def name_of(inputs: Mapping[str, Any], key: str = "name") -> str:
         return str(inputs[key])
     made = digest(json.dumps(dict(inputs), sort_keys=True), 20)
     return f"{inputs.get(f'{key}Prefix') or 'terraform-'}{made}"
+
+
+def identify_by_name(inputs: Json, _config: Mapping[str, Any]) -> str:
+    """Return the name as the id."""
+    return name_of(inputs)
 
 
 def tags(call: Call) -> Json:
@@ -75,16 +112,11 @@ def regional(call: Call) -> Json:
     return {"region": region_of(call.inputs, call.config), **tags(call)}
 
 
-def dotted(text: str, first: int) -> str:
-    """Return an IPv4 address that depends only on the text and starts with `first`."""
-    number = int(digest(text, 6), 16)
-    return f"{first}.{number >> 16 & 255}.{number >> 8 & 255}.{number & 255}"
+def takes(key: str, *types: str) -> Callable[[Call, str, Json], bool]:
+    """Return the cascade of an object that takes with it those of these types that have its id as `key`."""
+    return lambda call, type_, live: type_ in types and live.get(key) == call.id
 
 
-TAGS = frozenset({"tags"})
-"""A free-form map: tags that others add show as a difference."""
-
-
-def kind_with_generated_id(type_: str, prefix: str, *required: str, **more: Any) -> Kind:
-    """Return a kind whose ids EC2 or FSx generates."""
-    return Kind(type=type_, identify=generated_id(prefix, *required), maps=TAGS, generated_ids=True, **more)
+def in_use(status: str, words: str, source: str) -> Callable[[str, str], Refusal]:
+    """Return the refusal of a name that another object has."""
+    return lambda _type, id_: Refusal(status, f"{words}: {id_}", source)

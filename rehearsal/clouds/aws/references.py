@@ -1,30 +1,34 @@
-"""References between AWS resources: by id, ARN or name."""
+"""Relations between AWS resources that rules follow."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from ipaddress import IPv4Network
 from typing import Any
 
 from rehearsal.clouds.aws import tokens
-from rehearsal.clouds.kind import Call, Json, value_at
-from rehearsal.clouds.state import View
-
-Found = tuple[str, Json]
-
-
-def cidr(text: object) -> IPv4Network | None:
-    """Parse an address range; None if the text is not one."""
-    try:
-        return IPv4Network(str(text))
-    except ValueError:
-        return None
+from rehearsal.engine.kind import Call, Json, Reference, value_at, values_at
+from rehearsal.engine.state import View
+from rehearsal.engine.values import last
 
 
-def last(reference: object) -> str:
-    """Return the last part of an ARN or path: the name."""
-    return str(reference).rsplit("/", 1)[-1]
+def in_vpc() -> Reference:
+    """Return the reference of a resource to its VPC. A VPC's own route table and security group do not hold it."""
+
+    def resolve(value: Any, inputs: Json, _config: Mapping[str, Any]) -> str | None:
+        return None if str(inputs.get(tokens.MADE_BY)).startswith("vpc:") else str(value)
+
+    return Reference(path="vpcId", types=(tokens.VPC,), resolve=resolve)
+
+
+def to(path: str, type_: str, *, holds: bool = False) -> Reference:
+    """Return a reference by id; most named objects can be deleted first."""
+    return Reference(path=path, types=(type_,), holds=holds)
+
+
+def to_named(path: str, type_: str, *, holds: bool = False) -> Reference:
+    """Return a reference by name, or by an ARN that ends with it."""
+    return Reference(path=path, types=(type_,), resolve=lambda value, _inputs, _config: last(value), holds=holds)
 
 
 def strings(value: object) -> list[str]:
@@ -32,26 +36,21 @@ def strings(value: object) -> list[str]:
     return [str(item) for item in value] if isinstance(value, list) else [str(value)] if value else []
 
 
-def role(state: View, reference: object) -> Json | None:
-    """Return a role by ARN or name."""
-    return state.get(tokens.ROLE, last(reference))
+def policies_of(state: View, role: object) -> set[str]:
+    """Return the names of a role's attached policies."""
+    name = last(role)
+    return {last(live["policyArn"]) for _, _, live in state.all(tokens.ATTACHMENT) if last(live["role"]) == name}
 
 
-def policies_of(state: View, reference: object) -> set[str]:
-    """Return the names of a role's managed policies, attached separately or listed in it."""
-    name = last(reference)
-    attached = {last(live["policyArn"]) for _, _, live in state.all(tokens.ATTACHMENT) if last(live["role"]) == name}
-    listed = (role(state, reference) or {}).get("managedPolicyArns") or []
-    return attached | {last(arn) for arn in listed}
-
-
-def trusts(live: Mapping[str, Any], service: str, action: str = "sts:AssumeRole") -> bool:
-    """Return whether a service may assume a role."""
+def trusts(state: View, role: object, service: str, action: str = "sts:AssumeRole") -> bool:
+    """Return whether a service may assume a role of this cloud; true for other roles."""
+    live = state.get(tokens.ROLE, last(role))
+    if live is None:
+        return True
     try:
-        document = json.loads(str(live.get("assumeRolePolicy") or "{}"))
-    except ValueError:
+        statements = json.loads(str(live.get("assumeRolePolicy")))["Statement"]
+    except (ValueError, KeyError, TypeError):
         return False
-    statements = document.get("Statement") or []
     for statement in statements if isinstance(statements, list) else [statements]:
         principal = statement.get("Principal") or {}
         services = strings(principal.get("Service")) if isinstance(principal, dict) else []
@@ -60,52 +59,27 @@ def trusts(live: Mapping[str, Any], service: str, action: str = "sts:AssumeRole"
     return False
 
 
-def security_group(state: View, id_: str) -> Json | None:
-    """Return a security group, or a VPC's default one."""
-    live = state.get(tokens.SECURITY_GROUP, id_)
-    if live is not None:
-        return live
-    for _, vpc, its in state.all(tokens.VPC):
-        if its.get("defaultSecurityGroupId") == id_:
-            return {"name": "default", "vpcId": vpc}
-    return None
+def open_within(state: View, group: str, port: int) -> bool:
+    """Return whether members of a security group reach each other on a TCP port. Inline rules count, too."""
+    live = state.get(tokens.SECURITY_GROUP, group) or {}
 
+    def lets(rule: Mapping[str, Any]) -> bool:
+        own = rule.get("referencedSecurityGroupId") == group or rule.get("self")
+        every = str(rule.get("ipProtocol") or rule.get("protocol")) == "-1"
+        inside = int(rule.get("fromPort") or 0) <= port <= int(rule.get("toPort") or 0)
+        return bool(own or rule.get("cidrIpv4") or rule.get("cidrBlocks")) and (every or inside)
 
-def rules_of(state: View, group: str, type_: str) -> Iterator[Json]:
-    """Return the separate rules of a security group in one direction (`tokens.INGRESS` or `tokens.EGRESS`)."""
-    return (live for _, _, live in state.all(type_) if live.get("securityGroupId") == group)
-
-
-def open_within(state: View, group: str, port: int | None) -> bool:
-    """Return whether members of a security group reach each other in both directions: on a TCP port, or on all (None).
-
-    Inline rules of the group count, too.
-    """
-    for type_, inline in ((tokens.INGRESS, "ingress"), (tokens.EGRESS, "egress")):
-        live = state.get(tokens.SECURITY_GROUP, group) or {}
-        lets = any(_lets(rule, group, port) for rule in rules_of(state, group, type_))
-        if not lets and not any(_lets_inline(rule, port) for rule in live.get(inline) or []):
+    directions = ((tokens.INGRESS, "ingress"), (tokens.EGRESS, "egress"))
+    for type_, inline in directions:
+        separate = [rule for _, _, rule in state.all(type_) if rule.get("securityGroupId") == group]
+        if not any(lets(rule) for rule in (*separate, *(live.get(inline) or ()))):
             return False
     return True
 
 
-def _lets(rule: Mapping[str, Any], group: str, port: int | None) -> bool:
-    protocol = str(rule.get("ipProtocol"))
-    own = rule.get("referencedSecurityGroupId") == group
-    if protocol == "-1":
-        # A rule for all traffic to all addresses covers TCP, but not EFA (awsome-distributed-ai #546).
-        return own or (port is not None and bool(rule.get("cidrIpv4")))
-    if port is None or protocol not in ("tcp", "6"):
-        return False
-    inside = int(rule.get("fromPort") or 0) <= port <= int(rule.get("toPort") or 0)
-    return inside and (own or bool(rule.get("cidrIpv4")))
-
-
-def _lets_inline(rule: Mapping[str, Any], port: int | None) -> bool:
-    if str(rule.get("protocol")) == "-1":
-        return bool(rule.get("self")) or (port is not None and bool(rule.get("cidrBlocks")))
-    inside = port is not None and int(rule.get("fromPort") or 0) <= port <= int(rule.get("toPort") or 0)
-    return inside and bool(rule.get("self") or rule.get("cidrBlocks"))
+def vpc_of(state: View, subnet: object) -> str:
+    """Return the VPC of a subnet."""
+    return str((state.get(tokens.SUBNET, str(subnet)) or {}).get("vpcId") or "")
 
 
 def zone_of(state: View, subnet: str) -> str:
@@ -118,8 +92,7 @@ def route_table_of(state: View, subnet: str) -> str:
     for _, _, live in state.all(tokens.ASSOCIATION):
         if live.get("subnetId") == subnet:
             return str(live["routeTableId"])
-    vpc = (state.get(tokens.SUBNET, subnet) or {}).get("vpcId")
-    return str((state.get(tokens.VPC, str(vpc)) or {}).get("mainRouteTableId") or "")
+    return str((state.get(tokens.VPC, vpc_of(state, subnet)) or {}).get("mainRouteTableId") or "")
 
 
 def routes_of(state: View, table: str) -> Iterator[Json]:
@@ -131,51 +104,60 @@ def routes_of(state: View, table: str) -> Iterator[Json]:
         yield {**route, "destinationCidrBlock": route.get("cidrBlock")}
 
 
-def cluster_of(call: Call) -> Json | None:
-    """Return the cluster of a node group, an add-on or an access entry."""
-    return call.state.get(tokens.CLUSTER, str(call.inputs.get("clusterName") or ""))
+def way_out(state: View, subnet: str) -> Json:
+    """Return the default route of a subnet; empty without one."""
+    routes = routes_of(state, route_table_of(state, subnet))
+    return next((route for route in routes if route.get("destinationCidrBlock") == "0.0.0.0/0"), {})
 
 
-def groups_of(state: View, cluster: str) -> list[Found]:
+def cluster_of(call: Call) -> Json:
+    """Return the cluster of a node group, an add-on or an access entry; empty without one."""
+    return call.state.get(tokens.CLUSTER, str(call.inputs.get("clusterName") or "")) or {}
+
+
+def groups_of(state: View, cluster: str) -> list[tuple[str, Json]]:
     """Return the node groups of a cluster, as (id, live)."""
     return [(id_, live) for _, id_, live in state.all(tokens.NODE_GROUP) if live.get("clusterName") == cluster]
 
 
-def template_of(state: View, group: Mapping[str, Any]) -> Found | None:
-    """Return the launch template of a node group, as (id, live)."""
+def template_of(state: View, group: Mapping[str, Any]) -> Json:
+    """Return the launch template of a node group with its id; empty without one. Only the newest version is stored."""
     wanted = group.get("launchTemplate") or {}
     for _, id_, live in state.all(tokens.LAUNCH_TEMPLATE):
         if wanted.get("id") == id_ or (not wanted.get("id") and wanted.get("name") == live.get("name")):
-            return id_, live
-    return None
-
-
-def template_data(state: View, group: Mapping[str, Any]) -> Json:
-    """Return the launch template data of a node group; empty without one. Only the newest version is stored."""
-    found = template_of(state, group)
-    return found[1] if found else {}
+            return {**live, "id": id_}
+    return {}
 
 
 def types_of(state: View, group: Mapping[str, Any]) -> list[str]:
     """Return the instance types of a node group: of its template, its own, or EKS's default."""
-    template = template_data(state, group)
-    named = template.get("instanceType")
+    named = template_of(state, group).get("instanceType")
     return [str(named)] if named else strings(group.get("instanceTypes")) or ["t3.medium"]
 
 
-def reservation_of(template: Mapping[str, Any]) -> str | None:
-    """Return the capacity reservation, or group of reservations, that a launch template targets."""
-    target = value_at(template, "capacityReservationSpecification.capacityReservationTarget") or {}
-    found = target.get("capacityReservationId") or target.get("capacityReservationResourceGroupArn")
-    return str(found) if found else None
-
-
-def reservation(state: View, id_: str) -> Json | None:
-    """Return a reservation: a live one, or one of the setting "reservations"."""
-    known: Mapping[str, Json] = state.setting("reservations", {})
-    return state.get(tokens.RESERVATION, id_) or known.get(id_)
+def reservation_of(template: Mapping[str, Any]) -> str:
+    """Return the capacity reservation, or group of reservations, that a launch template targets, or ""."""
+    targets = values_at(template, "capacityReservationSpecification.capacityReservationTarget")
+    keys = ("capacityReservationId", "capacityReservationResourceGroupArn")
+    return next((str(target[key]) for target in targets for key in keys if target.get(key)), "")
 
 
 def desired(group: Mapping[str, Any]) -> int:
     """Return the desired number of nodes of a group."""
     return int(value_at(group, "scalingConfig.desiredSize") or 0)
+
+
+def open_groups(state: View, cluster: str) -> list[Json]:
+    """Return the node groups of a cluster that have nodes for pods without tolerations."""
+    soft = "PREFER_NO_SCHEDULE"
+    groups = [live for _, live in groups_of(state, cluster) if desired(live)]
+    return [live for live in groups if all(taint.get("effect") == soft for taint in live.get("taints") or ())]
+
+
+def scaling_group_of(group: Mapping[str, Any]) -> str:
+    """Return the name of the Auto Scaling group of a live node group."""
+    return str(value_at(group, SCALING_GROUP) or "")
+
+
+SCALING_GROUP = "resources.0.autoscalingGroups.0.name"
+"""Path of the name of a live node group's Auto Scaling group."""

@@ -6,23 +6,15 @@ blocks and minMasterVersion of pools and clusters, and the node configuration of
 
 from __future__ import annotations
 
-from rehearsal.clouds.gcp.node_config import is_flex, machine, node
+from rehearsal.clouds.gcp.capacity import is_flex, node
 from rehearsal.clouds.gcp.offerings import LATER, key
-from rehearsal.clouds.gcp.references import (
-    cluster_id,
-    cluster_of_pool,
-    fingerprint,
-    pools_of,
-    region_of_location,
-    subnetwork_id,
-)
-from rehearsal.clouds.gcp.tokens import CLUSTER
-from rehearsal.clouds.kind import Json, value_at
-from rehearsal.clouds.state import View
-from rehearsal.clouds.values import digest
+from rehearsal.clouds.gcp.references import CLUSTER, cluster_id, cluster_of_pool, fingerprint, pools_of, subnetwork_id
+from rehearsal.engine.kind import Json, value_at
+from rehearsal.engine.state import View
+from rehearsal.engine.values import digest
 
-END_OF_SUPPORT = "2028-01-31T00:00:00Z"
-"""Of the current version: chosen by the simulation, 2026-11."""
+NOT_COMPUTED = ("machineType", "flexStart", "maxRunDuration", "spot", "reservationAffinity", "taints")
+"""Properties of a node configuration that show as differences: the provider computes the others itself."""
 
 
 def drift_cluster(live: Json, state: View) -> Json:
@@ -33,25 +25,18 @@ def drift_cluster(live: Json, state: View) -> Json:
     """
     pools = dict(pools_of(state, cluster_id(live, {})))
     changes: Json = {
-        "labelFingerprint": digest(f"{live.get('labelFingerprint')} later"),
         "resourceLabels": {"goog-gke-cost-management": ""},
         "nodePools": [
-            {"name": pool["name"], "nodeCount": pool.get("nodeCount", 0), "version": pool.get("version", "")}
-            for _, pool in sorted(pools.items())
+            {"name": pool["name"], "nodeCount": pool.get("nodeCount", 0)} for _, pool in sorted(pools.items())
         ],
+        "masterVersion": _upgraded(str(live.get("masterVersion", "")), live),
     }
-    changes["masterVersion"] = _upgraded(str(live.get("masterVersion", "")), live)
     if not _excluded(live, "NODE"):
         changes["nodeVersion"] = changes["masterVersion"]
-    exclusions = value_at(live, "maintenancePolicy.maintenanceExclusions") or []
-    if exclusions:
-        changes["maintenancePolicy"] = {
-            "maintenanceExclusions": [{"endTime": asked.get("endTime") or END_OF_SUPPORT} for asked in exclusions]
-        }
     if live.get("removeDefaultNodePool"):
-        # The API describes a remaining pool; the inputs for the removed one are gone.
-        if pools:
-            changes["nodeConfig"] = node(next(iter(sorted(pools.items())))[1])
+        # GKE then describes the first of the other pools.
+        first = node(min(pools.items())[1]) if pools else {}
+        changes["nodeConfig"] = {name: value for name, value in first.items() if name in NOT_COMPUTED}
     else:
         # Resizing a pool also changes its initial count (terraform-google-kubernetes-engine ignores it; read 2026-08).
         changes["initialNodeCount"] = int(live.get("initialNodeCount") or 0) + 1
@@ -61,14 +46,7 @@ def drift_cluster(live: Json, state: View) -> Json:
 def drift_node_pool(live: Json, state: View) -> Json:
     """Add a node, upgrade the pool, and add GKE's node labels."""
     cluster = state.get(CLUSTER, cluster_of_pool(live, {})) or {}
-    changes: Json = {
-        "nodeConfig": {
-            "labels": _labels(live),
-            "resourceLabels": {"goog-gke-accelerator-type": machine(live)}
-            if node(live).get("guestAccelerators")
-            else {},
-        }
-    }
+    changes: Json = {"nodeConfig": {"labels": _labels(live)}}
     if value_at(live, "management.autoUpgrade") is not False and not _excluded(cluster, "NODE"):
         changes["version"] = _upgraded(str(live.get("version", "")), cluster)
     scaling = live.get("autoscaling") or {}
@@ -82,36 +60,27 @@ def drift_node_pool(live: Json, state: View) -> Json:
 def drift_subnetwork(live: Json, state: View) -> Json:
     """Add the secondary ranges that GKE creates for a cluster without named ones."""
     changes: Json = {"fingerprint": fingerprint(f"{live.get('fingerprint')} later")}
-    mine = subnetwork_id(str(live["name"]), str(live["project"]), str(live["region"]))
+    mine = subnetwork_id(live["name"], live, {})
     ranges: list[Json] = list(live.get("secondaryIpRanges") or [])
     for _, id_, cluster in state.all(CLUSTER):
-        region = region_of_location(str(cluster["location"]))
         named = value_at(cluster, "ipAllocationPolicy.clusterSecondaryRangeName")
-        if named or subnetwork_id(str(cluster.get("subnetwork")), str(cluster["project"]), region) != mine:
+        if named or subnetwork_id(cluster.get("subnetwork"), cluster, {}) != mine:
             continue
         name = f"gke-{cluster['name']}-pods-{digest(id_)}"
         if all(known.get("rangeName") != name for known in ranges):
             ranges.append({"rangeName": name, "ipCidrRange": cluster.get("clusterIpv4Cidr")})
-    return (
-        {**changes, "secondaryIpRanges": ranges} if len(ranges) > len(live.get("secondaryIpRanges") or []) else changes
-    )
-
-
-def drift_member(live: Json, _state: View) -> Json:
-    """Change the etag, as every change of the policy does."""
-    return {"etag": fingerprint(f"{live.get('etag')} later")}
+            changes["secondaryIpRanges"] = ranges
+    return changes
 
 
 def _labels(pool: Json) -> Json:
     """Return GKE's node labels for a pool (GKE docs provisioningrequest and allocate-network-resources-dra)."""
-    labels: Json = {}
-    if node(pool).get("guestAccelerators"):
-        labels["cloud.google.com/gke-gpu"] = "true"
-    if is_flex(pool):
-        labels["cloud.google.com/gke-flex-start"] = "true"
-    if value_at(pool, "networkConfig.acceleratorNetworkProfile"):
-        labels["gke.networks.io/accelerator-network-profile"] = "auto"
-    return labels
+    added = {
+        "cloud.google.com/gke-gpu": "true" if node(pool).get("guestAccelerators") else None,
+        "cloud.google.com/gke-flex-start": "true" if is_flex(pool) else None,
+        "gke.networks.io/accelerator-network-profile": value_at(pool, "networkConfig.acceleratorNetworkProfile"),
+    }
+    return {name: value for name, value in added.items() if value}
 
 
 def _upgraded(version: str, cluster: Json) -> str:

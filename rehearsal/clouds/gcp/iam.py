@@ -1,50 +1,28 @@
-"""Service accounts and members of IAM policies: ids, computed outputs and replacement."""
+"""Service accounts, and members of the IAM policies of projects and buckets: ids, computed outputs and rules."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
-from rehearsal.clouds.gcp.references import fingerprint, last, project_of
-from rehearsal.clouds.gcp.refusals import UNVERIFIED
-from rehearsal.clouds.gcp.tokens import ACCOUNT, CLUSTER, NETWORK, PROJECT_MEMBER
-from rehearsal.clouds.kind import Call, Json, Refusal
-from rehearsal.clouds.state import View
-from rehearsal.clouds.values import number
+from rehearsal.clouds.constraints import rule
+from rehearsal.clouds.gcp import references as gcp
+from rehearsal.clouds.gcp.references import TKE, fingerprint, project_of
+from rehearsal.engine.kind import Call, Json, Kind, value_at
+from rehearsal.engine.values import number
 
-_OWN_ACCOUNT = re.compile(r"[a-z][-a-z0-9]{4,28}[a-z0-9]@(?P<project>[a-z][-a-z0-9]*)\.iam\.gserviceaccount\.com")
-"""User-managed accounts. Google's agents have such addresses, too, in Google's projects."""
-
-# Replacement: ForceNew in the provider (`refusals.PROVIDER_ACCOUNT`, `refusals.PROVIDER_IAM`).
-ACCOUNT_REPLACES = frozenset({"accountId", "project"})
-PROJECT_MEMBER_REPLACES = frozenset({"project", "role", "member", "condition"})
-BUCKET_MEMBER_REPLACES = frozenset({"bucket", "role", "member", "condition"})
+_POOL = re.compile(r"(workloadIdentityPools/|serviceAccount:)(?P<pool>[a-z][-a-z0-9]*\.svc\.id\.goog)[/\[]")
 
 
-def email(inputs: Mapping[str, Any], config: Mapping[str, Any]) -> str:
-    """Return the email of a service account."""
+def _email(inputs: Mapping[str, Any], config: Mapping[str, Any]) -> str:
     return f"{inputs['accountId']}@{project_of(inputs, config)}.iam.gserviceaccount.com"
-
-
-def identify_account(inputs: Json, config: Mapping[str, Any]) -> str:
-    """Return projects/P/serviceAccounts/EMAIL."""
-    return f"projects/{project_of(inputs, config)}/serviceAccounts/{email(inputs, config)}"
-
-
-def account_taken(_type: str, id_: str) -> Refusal:
-    """Return the refusal of a service account id that is in use."""
-    project = id_.split("/")[1]
-    return Refusal(
-        "409 alreadyExists",
-        f"Service account {last(id_).partition('@')[0]} already exists within project projects/{project}.",
-        f"IAM API, serviceAccounts.create; wording {UNVERIFIED}",
-    )
 
 
 def compute_account(call: Call) -> Json:
     """Return the email in three notations, and a number."""
-    address = email(call.inputs, call.config)
+    address = _email(call.inputs, call.config)
     return {
         "project": project_of(call.inputs, call.config),
         "name": call.id,
@@ -54,51 +32,57 @@ def compute_account(call: Call) -> Json:
     }
 
 
-def identify_project_member(inputs: Json, config: Mapping[str, Any]) -> str:
-    """Return P/ROLE/MEMBER, with the title of a condition."""
-    return f"{project_of(inputs, config)}/{inputs['role']}/{inputs['member']}{_condition(inputs)}"
+def _member_id(policy: str, inputs: Mapping[str, Any]) -> str:
+    """Return POLICY/ROLE/MEMBER, with the title of a condition."""
+    title = (inputs.get("condition") or {}).get("title")
+    return f"{policy}/{inputs['role']}/{inputs['member']}" + (f"/{title}" if title else "")
 
 
 def identify_bucket_member(inputs: Json, _config: Mapping[str, Any]) -> str:
     """Return b/BUCKET/ROLE/MEMBER, with the title of a condition."""
-    return f"b/{bucket(inputs)}/{inputs['role']}/{inputs['member']}{_condition(inputs)}"
+    return _member_id(f"b/{str(inputs['bucket']).removeprefix('b/').removeprefix('gs://')}", inputs)
 
 
-def member_from_import(text: str, _config: Mapping[str, Any]) -> str:
-    """Convert the import id "P ROLE MEMBER", with the title of a condition."""
-    return "/".join(text.split(" ", 3))
-
-
-def compute_project_member(call: Call) -> Json:
-    """Return the project and its policy's etag."""
-    return {"project": project_of(call.inputs, call.config), **compute_bucket_member(call)}
-
-
-def compute_bucket_member(call: Call) -> Json:
+def compute_member(call: Call) -> Json:
     """Return the policy's etag."""
     return {"etag": call.live.get("etag", fingerprint(call.id))}
 
 
-def bucket(inputs: Mapping[str, Any]) -> str:
-    """Return the name of a bucket."""
-    return str(inputs.get("bucket", "")).removeprefix("b/").removeprefix("gs://")
+@rule(
+    "create",
+    refused=f"{TKE}#916, 2021-06-02",
+    accepted="saltysoup/oasis-temp 72e2c748, 2025-09-19: infra/ray/iam.tf",
+)
+def identity_pool_exists(call: Call) -> str | None:
+    """A project's workload identity pool exists after its first cluster with it."""
+    found = _POOL.search(str(call.inputs.get("member", "")))
+    clusters = [live for _, _, live in call.state.all(gcp.CLUSTER)]
+    if found is None or any(
+        value_at(live, "workloadIdentityConfig.workloadPool") == found["pool"] for live in clusters
+    ):
+        return None
+    return (
+        f"Identity Pool does not exist ({found['pool']}). Please check that you specified a valid resource name as "
+        "returned in the `name` attribute in the configuration API."
+    )
 
 
-def _condition(inputs: Mapping[str, Any]) -> str:
-    title = (inputs.get("condition") or {}).get("title")
-    return f"/{title}" if title else ""
-
-
-def known_account(state: View, address: str) -> bool:
-    """Return whether a service account exists. Google's and other projects' accounts are assumed to exist."""
-    found = _OWN_ACCOUNT.fullmatch(address)
-    if found is None:
-        return True
-    project = found["project"]
-    ours = any(live["project"] == project for _, _, live in state.all(ACCOUNT)) or project in _projects(state)
-    return not ours or state.get(ACCOUNT, f"projects/{project}/serviceAccounts/{address}") is not None
-
-
-def _projects(state: View) -> set[str]:
-    """Return the projects with live objects."""
-    return {str(live["project"]) for type_ in (NETWORK, CLUSTER, PROJECT_MEMBER) for _, _, live in state.all(type_)}
+ACCOUNT = Kind(
+    type=gcp.ACCOUNT,
+    identify=lambda inputs, config: f"projects/{project_of(inputs, config)}/serviceAccounts/{_email(inputs, config)}",
+    compute=compute_account,
+)
+PROJECT_MEMBER = Kind(
+    type=gcp.PROJECT_MEMBER,
+    identify=lambda inputs, config: _member_id(project_of(inputs, config), inputs),
+    # "P ROLE MEMBER", with the title of a condition.
+    from_import=lambda text, _config: "/".join(text.split(" ", 3)),
+    compute=lambda call: {"project": project_of(call.inputs, call.config), **compute_member(call)},
+    references=(gcp.TO_ACCOUNT,),
+    rules=(identity_pool_exists,),
+    # Every change of the policy changes its etag.
+    drift=lambda live, _state: {"etag": fingerprint(f"{live.get('etag')} later")},
+    # A repeated grant succeeds (provider: tpgiamresource/resource_iam_member.go).
+    repeatable=True,
+)
+BUCKET_MEMBER = replace(PROJECT_MEMBER, type=gcp.BUCKET_MEMBER, identify=identify_bucket_member, compute=compute_member)

@@ -1,50 +1,28 @@
-"""GKE node pools: ids, computed outputs and replacement."""
+"""GKE node pools: id, computed outputs, references and rules."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from rehearsal.clouds.gcp.node_config import NODE_CONFIG_REPLACES, filled_in, is_flex
-from rehearsal.clouds.gcp.references import (
-    COMPUTE,
-    cluster_of,
-    cluster_of_pool,
-    last,
-    location_of,
-    pool_zones,
-    project_of,
-)
-from rehearsal.clouds.gcp.refusals import PROVIDER_POOL
-from rehearsal.clouds.kind import Call, Json, Refusal
-from rehearsal.clouds.values import blocks, digest, kept
+from rehearsal.clouds.constraints import rule, rules_of
+from rehearsal.clouds.gcp import capacity
+from rehearsal.clouds.gcp import references as gcp
+from rehearsal.clouds.gcp.capacity import affinity, filled_in, is_flex, is_queued, is_spot, machine, node
+from rehearsal.clouds.gcp.drift import drift_node_pool
+from rehearsal.clouds.gcp.offerings import GPU_QUOTA, MACHINES, gpu_metric, key, resolve
+from rehearsal.clouds.gcp.references import PROVIDER, TKE, TPG, cluster_of, pool_zones, project_of, tested
+from rehearsal.engine.kind import Call, Json, Kind, Reference, Refusal, value_at
+from rehearsal.engine.values import blocks, digest, kept, last
 
-# ForceNew in `refusals.PROVIDER_POOL`. network_config.enable_private_nodes and autoscaling are updated in place.
-NODE_POOL_REPLACES = frozenset(
-    {
-        *("name", "namePrefix", "project", "cluster", "location", "initialNodeCount", "maxPodsPerNode"),
-        *("placementPolicy", "queuedProvisioning"),
-        "networkConfig.acceleratorNetworkProfile",
-        "networkConfig.additionalNodeNetworkConfigs",
-        "networkConfig.additionalPodNetworkConfigs",
-        "networkConfig.createPodRange",
-        "networkConfig.podCidrOverprovisionConfig",
-        "networkConfig.podIpv4CidrBlock",
-        "networkConfig.podRange",
-        "networkConfig.subnetwork",
-        *(f"nodeConfig.{path}" for path in NODE_CONFIG_REPLACES),
-    }
-)
+_VERSION = tested("ContainerNodePool_version")
+_LIMITS = tested("ContainerNodePool_totalSize, TestAccContainerNodePool_regionalAutoscaling")
 
 
 def identify_node_pool(inputs: Json, config: Mapping[str, Any]) -> str:
-    """Return projects/P/locations/L/clusters/C/nodePools/N."""
-    return f"{cluster_of_pool(inputs, config)}/nodePools/{pool_name(inputs, config)}"
-
-
-def pool_taken(_type: str, id_: str) -> Refusal:
-    """Return the refusal of a node pool name that is in use: the provider checks before its request."""
-    return Refusal("409 alreadyExists", f"resource - {id_} - already exists", PROVIDER_POOL)
+    """Return projects/P/locations/L/clusters/C/nodePools/N. A generated name depends on the inputs only."""
+    cluster = gcp.cluster_of_pool(inputs, config)
+    return f"{cluster}/nodePools/{inputs.get('name') or str(inputs.get('namePrefix', '')) + digest(cluster)}"
 
 
 def node_pool_from_import(text: str, _config: Mapping[str, Any]) -> str:
@@ -55,56 +33,143 @@ def node_pool_from_import(text: str, _config: Mapping[str, Any]) -> str:
     return f"projects/{project}/locations/{location}/clusters/{cluster}/nodePools/{name}"
 
 
-def pool_name(inputs: Mapping[str, Any], config: Mapping[str, Any]) -> str:
-    """Return the pool's name. A generated name depends on the inputs only, so it is stable."""
-    asked = inputs.get("name")
-    return str(asked) if asked else f"{inputs.get('namePrefix', '')}{digest(cluster_of_pool(inputs, config))}"
-
-
 def asked_count(inputs: Mapping[str, Any]) -> int:
     """Return the initial number of nodes per zone."""
     return int(inputs.get("nodeCount") or inputs.get("initialNodeCount") or 0)
 
 
 def compute_node_pool(call: Call) -> Json:
-    """Return version, zones, instance groups, and GKE's defaults."""
-    project, cluster = project_of(call.inputs, call.config), cluster_of(call) or {}
-    name = pool_name(call.inputs, call.config)
-    zones = pool_zones(call)
-    groups = [
-        (zone, f"gke-{last(str(call.inputs['cluster']))[:12]}-{name[:12]}-{digest(call.id)}-grp") for zone in zones
-    ]
-    begun = asked_count(call.inputs)
+    """Return version, zones, networks, and GKE's defaults."""
+    project, cluster = project_of(call.inputs, call.config), cluster_of(call)
+    name, zones = last(call.id), pool_zones(call)
+    counts = dict.fromkeys(("nodeCount", "initialNodeCount"), asked_count(call.inputs))
+    short_lived = is_flex(call.inputs) or is_queued(call.inputs)
     return {
         "name": name,
         "project": project,
-        "location": location_of({**cluster, **call.inputs}, call.config),
-        "instanceGroupUrls": [
-            f"{COMPUTE}projects/{project}/zones/{zone}/instanceGroupManagers/{group}" for zone, group in groups
-        ],
-        "managedInstanceGroupUrls": [
-            f"{COMPUTE}projects/{project}/zones/{zone}/instanceGroups/{group}" for zone, group in groups
-        ],
-        **kept(
-            call,
-            {
-                "version": cluster.get("masterVersion", ""),
-                "nodeLocations": zones,
-                "nodeCount": begun,
-                "initialNodeCount": begun,
-                "maxPodsPerNode": int(cluster.get("defaultMaxPodsPerNode") or 110),
-                "namePrefix": "",
-            },
-        ),
+        "location": gcp.location_of({**cluster, **call.inputs}, call.config),
+        **kept(call, {"version": cluster.get("masterVersion", ""), "nodeLocations": zones, **counts}),
         **blocks(
             call,
             {
                 "nodeConfig": filled_in(call.inputs),
                 "management": {"autoRepair": True, "autoUpgrade": True},
-                "upgradeSettings": {"strategy": "SHORT_LIVED"}
-                if is_flex(call.inputs)
-                else {"strategy": "SURGE", "maxSurge": 1, "maxUnavailable": 0},
-                "networkConfig": {"enablePrivateNodes": False, "podRange": "", "podIpv4CidrBlock": ""},
+                "upgradeSettings": {"strategy": "SURGE", "maxSurge": 1, "maxUnavailable": 0},
             },
         ),
+        # Whatever the program sets (crossplane-contrib/provider-upjet-gcp#1028).
+        **({"upgradeSettings": {"strategy": "SHORT_LIVED"}} if short_lived else {}),
+        "networkConfig": _networks(call),
     }
+
+
+def _networks(call: Call) -> Json:
+    """Return the network configuration with names of networks, as GKE answers, and those that GKE creates.
+
+    A program that sets full paths gets a difference that replaces the pool.
+    """
+    config: Json = {"enablePrivateNodes": False, "podRange": "", "podIpv4CidrBlock": ""}
+    config |= call.live.get("networkConfig") or {}
+    config |= call.inputs.get("networkConfig") or {}
+    asked = config.get("additionalNodeNetworkConfigs") or []
+    names = [{**one, **{name: last(str(one[name])) for name in ("network", "subnetwork")}} for one in asked]
+    if config.get("acceleratorNetworkProfile") and not names:
+        row, net = MACHINES.get(machine(call.inputs), {}), f"gke-{digest(call.id)}"
+        names = [{"network": f"{net}-gvnic", "subnetwork": f"{net}-gvnic"}] * (int(row.get("hostNics", 2)) - 1)
+        names += [{"network": f"{net}-rdma", "subnetwork": f"{net}-{nic}"} for nic in range(row.get("rdmaNics", 0))]
+    return {**config, "additionalNodeNetworkConfigs": names} if names else config
+
+
+@rule(refused="jetstack/terraform-google-gke-cluster#28, 2019-05-31", accepted=_VERSION)
+def node_version_is_offered(call: Call) -> str | None:
+    """Nodes have an offered version."""
+    asked = call.inputs.get("version")
+    known = not asked or asked == call.live.get("version") or resolve(str(asked), None, call.state)
+    return None if known else f'Node version "{asked}" is unsupported.'
+
+
+def _minors(call: Call) -> tuple[int, int] | None:
+    """Return the minor versions of nodes and control plane, if the pool has a version of its own."""
+    asked, control_plane = call.inputs.get("version"), cluster_of(call).get("masterVersion")
+    version = resolve(str(asked), None, call.state) if asked and control_plane else None
+    return (key(version)[1], key(str(control_plane))[1]) if version else None
+
+
+@rule(refused=f"{TPG}#6405, 2020-05-18", accepted=_VERSION)
+def nodes_are_not_newer_than_control_plane(call: Call) -> str | None:
+    """Nodes have no newer minor version than their control plane."""
+    minors = _minors(call)
+    wrong = minors and minors[0] > minors[1]
+    return "Node version must not have a greater minor version than master version." if wrong else None
+
+
+@rule(refused=f"{TPG}#21116, 2025-01-31", accepted=_VERSION)
+def upgraded_nodes_are_within_one_minor_version(call: Call) -> str | None:
+    """Nodes with automatic upgrades are at most one minor version behind their control plane."""
+    minors = _minors(call)
+    wrong = minors and minors[1] - minors[0] > 1 and value_at(call.inputs, "management.autoUpgrade") is not False
+    return "Auto-upgrade is enabled, node version must be within one minor version of master version" if wrong else None
+
+
+@rule(refused=f"{TKE}#682, 2020-09-21", accepted=tested("ContainerNodePool_withManagement"))
+def release_channel_upgrades_nodes(call: Call) -> str | None:
+    """A release channel upgrades the nodes."""
+    channel = value_at(cluster_of(call), "releaseChannel.channel")
+    wrong = channel not in (None, "UNSPECIFIED") and value_at(call.inputs, "management.autoUpgrade") is False
+    return f"Auto_upgrade cannot be false when release_channel {channel} is set." if wrong else None
+
+
+@rule("create", refused=f"{TKE}#311, 2019-11-06", accepted=tested("ContainerNodePool_gcfsConfig"))
+def pool_has_one_initial_count(call: Call) -> str | None:
+    """A pool starts with initialNodeCount or nodeCount nodes."""
+    wrong = call.inputs.get("initialNodeCount") and call.inputs.get("nodeCount")
+    return "Cannot set both initial_node_count and node_count on node pool" if wrong else None
+
+
+@rule(refused=f"{TKE}#1554, 2023-02-02", accepted=_LIMITS)
+def autoscaled_pool_may_grow(call: Call) -> str | None:
+    """The autoscaler's maximum is above 0."""
+    scaling = call.inputs.get("autoscaling") or {}
+    wrong = scaling and not (scaling.get("maxNodeCount") or scaling.get("totalMaxNodeCount"))
+    return "max_node_count must be at least 1 with autoscaling." if wrong else None
+
+
+@rule(
+    refused="vanvalenlab/kiosk-console#367, 2020-06-29",
+    accepted=tested("ContainerNodePool_withRDMA"),
+    status="403 QUOTA_EXCEEDED",
+)
+def gpus_are_within_quota(call: Call) -> str | None:
+    """Initial GPUs are within the quota; an empty pool and reserved machines do not count."""
+    metric = gpu_metric(machine(call.inputs), preemptible=is_flex(call.inputs) or is_spot(call.inputs))
+    nodes = asked_count(call.inputs) * max(1, len(pool_zones(call)))
+    asked = nodes * sum(int(each.get("count") or 0) for each in node(call.inputs).get("guestAccelerators") or [])
+    wrong = metric and asked > GPU_QUOTA and affinity(call.inputs) != "SPECIFIC_RESERVATION"
+    said = f'Insufficient regional quota to satisfy request: resource "{metric}": request requires "{asked}.0"'
+    return f'{said} and is short "{asked - GPU_QUOTA}.0".' if wrong else None
+
+
+NODE_POOL = Kind(
+    type=gcp.NODE_POOL,
+    identify=identify_node_pool,
+    from_import=node_pool_from_import,
+    compute=compute_node_pool,
+    # Without nodeConfig.resourceLabels: the provider hides GKE's additions (provider: node_config.go).
+    maps=frozenset({"nodeConfig.labels", "nodeConfig.metadata"}),
+    references=(
+        Reference(
+            path="cluster",
+            types=(gcp.CLUSTER,),
+            resolve=lambda _value, inputs, config: gcp.cluster_of_pool(inputs, config),
+            holds=False,
+        ),
+        gcp.AS_ACCOUNT,
+        gcp.reference("networkConfig.additionalNodeNetworkConfigs.network", gcp.NETWORK, gcp.network_id),
+        gcp.reference("networkConfig.additionalNodeNetworkConfigs.subnetwork", gcp.SUBNETWORK, gcp.subnetwork_id),
+    ),
+    rules=(*rules_of(globals()), *capacity.RULES),
+    drift=drift_node_pool,
+    awaited=True,
+    # The provider looks for the pool before its request.
+    conflict=lambda _type, id_: Refusal("409 alreadyExists", f"resource - {id_} - already exists", PROVIDER),
+)

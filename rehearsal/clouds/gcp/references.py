@@ -1,23 +1,45 @@
-"""Ids, self links and bare names of Google Cloud resources, all read as ids; computed values that kinds share."""
+"""Names of Google Cloud resources: type tokens, ids in every notation, and the inputs that name other resources."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from ipaddress import IPv4Network
 from typing import Any
 
-from rehearsal.clouds.gcp.tokens import CLUSTER, NETWORK, NODE_POOL, SUBNETWORK
-from rehearsal.clouds.kind import Call, Json
-from rehearsal.clouds.state import View
-from rehearsal.clouds.values import number
+from rehearsal.engine.kind import Call, Json, Reference
+from rehearsal.engine.state import View
+from rehearsal.engine.values import cidr, last, number
 
-SINCE = "2026-11-02T08:00:00.000-07:00"
-"""Creation time of every resource: fixed, so that two rehearsals agree."""
+NETWORK = "gcp:compute/network:Network"
+SUBNETWORK = "gcp:compute/subnetwork:Subnetwork"
+FIREWALL = "gcp:compute/firewall:Firewall"
+ROUTER = "gcp:compute/router:Router"
+NAT = "gcp:compute/routerNat:RouterNat"
+ACCOUNT = "gcp:serviceaccount/account:Account"
+PROJECT_MEMBER = "gcp:projects/iAMMember:IAMMember"
+BUCKET_MEMBER = "gcp:storage/bucketIAMMember:BucketIAMMember"
+CLUSTER = "gcp:container/cluster:Cluster"
+NODE_POOL = "gcp:container/nodePool:NodePool"
+
 COMPUTE = "https://www.googleapis.com/compute/v1/"
-CONTAINER = "https://container.googleapis.com/v1/"
+
+PROVIDER = "hashicorp/terraform-provider-google-beta 93c65b2d, 2026-08-21"
+TOOLKIT = "GoogleCloudPlatform/cluster-toolkit 10470803, 2026-06-25"
+TPG = "hashicorp/terraform-provider-google"
+TKE = "terraform-google-modules/terraform-google-kubernetes-engine"
+
+_ROCE = re.compile(r"/networkProfiles/(?P<zone>[a-z0-9-]+?)-vpc-roce(-metal)?$")
+_ZONE = re.compile(r"[a-z]+-[a-z]+\d+-([a-z]|ai\d+[a-z])")
+_ACCOUNT = re.compile(r"[a-z][-a-z0-9]*@(?P<project>[a-z][-a-z0-9]*)\.iam\.gserviceaccount\.com")
+
+
+def tested(name: str) -> str:
+    """Return the source of an acceptance test of the google-beta provider."""
+    return f"{PROVIDER}: TestAcc{name}"
 
 
 def fingerprint(text: str) -> str:
@@ -30,16 +52,14 @@ def project_number(project: str) -> str:
     return number(project, 12)
 
 
-ROCE = re.compile(r"/networkProfiles/(?P<zone>[a-z0-9-]+?)-vpc-roce(-metal)?$")
-ZONE = re.compile(r"[a-z]+-[a-z]+\d+-([a-z]|ai\d+[a-z])")
-
-DEFAULT_NETWORK: Json = {"name": "default", "autoCreateSubnetworks": True, "mtu": 1460}
-"""Default network of every project (Google Cloud VPC docs, default network; unverified, 2026-11)."""
+def is_zone(location: str) -> bool:
+    """Return whether a location is a zone; otherwise it is a region."""
+    return _ZONE.fullmatch(location) is not None
 
 
-def last(reference: str) -> str:
-    """Return the last part of a path: the name."""
-    return reference.rstrip("/").rsplit("/", 1)[-1]
+def region_of_location(location: str) -> str:
+    """Return the region of a zone or of a region."""
+    return location.rsplit("-", 1)[0] if is_zone(location) else location
 
 
 def project_of(inputs: Mapping[str, Any], config: Mapping[str, Any]) -> str:
@@ -48,8 +68,9 @@ def project_of(inputs: Mapping[str, Any], config: Mapping[str, Any]) -> str:
 
 
 def region_of(inputs: Mapping[str, Any], config: Mapping[str, Any]) -> str:
-    """Return the region of a regional resource: its own, else the provider's, else ""."""
-    return last(str(inputs.get("region") or config.get("region") or region_of_location(str(config.get("zone") or ""))))
+    """Return the region of a regional resource, or that of a cluster's or pool's location."""
+    place = inputs.get("region") or inputs.get("location") or config.get("region") or config.get("zone") or ""
+    return region_of_location(last(str(place)))
 
 
 def location_of(inputs: Mapping[str, Any], config: Mapping[str, Any]) -> str:
@@ -57,26 +78,17 @@ def location_of(inputs: Mapping[str, Any], config: Mapping[str, Any]) -> str:
     return str(inputs.get("location") or config.get("zone") or config.get("region") or "")
 
 
-def is_zone(location: str) -> bool:
-    """Return whether a location is a zone; otherwise it is a region."""
-    return ZONE.fullmatch(location) is not None
+def _compute_id(collection: str, value: object, inputs: Mapping[str, Any], config: Mapping[str, Any]) -> str:
+    """Return the id of a Compute Engine resource from its id, self link or name; without one, of the default one."""
+    path = re.search(rf"projects/[^/]+/(global|regions/[^/]+)/{collection}/[^/]+$", str(value))
+    place = "global" if collection in ("networks", "firewalls") else f"regions/{region_of(inputs, config)}"
+    return path[0] if path else f"projects/{project_of(inputs, config)}/{place}/{collection}/{value or 'default'}"
 
 
-def region_of_location(location: str) -> str:
-    """Return the region of a zone or of a region."""
-    return location.rsplit("-", 1)[0] if is_zone(location) else location
-
-
-def network_id(reference: str, project: str) -> str:
-    """Return a network's id from its id, self link or name."""
-    path = re.search(r"projects/[^/]+/global/networks/[^/]+$", reference)
-    return path[0] if path else f"projects/{project}/global/networks/{last(reference)}"
-
-
-def subnetwork_id(reference: str, project: str, region: str) -> str:
-    """Return a subnetwork's id from its id, self link or name."""
-    path = re.search(r"projects/[^/]+/regions/[^/]+/subnetworks/[^/]+$", reference)
-    return path[0] if path else f"projects/{project}/regions/{region}/subnetworks/{last(reference)}"
+network_id = partial(_compute_id, "networks")
+subnetwork_id = partial(_compute_id, "subnetworks")
+firewall_id = partial(_compute_id, "firewalls")
+router_id = partial(_compute_id, "routers")
 
 
 def cluster_id(inputs: Mapping[str, Any], config: Mapping[str, Any]) -> str:
@@ -86,43 +98,55 @@ def cluster_id(inputs: Mapping[str, Any], config: Mapping[str, Any]) -> str:
 
 def cluster_of_pool(inputs: Mapping[str, Any], config: Mapping[str, Any]) -> str:
     """Return the cluster id of a node pool, from the pool's inputs or live value."""
-    reference = str(inputs.get("cluster", ""))
-    path = re.search(r"projects/[^/]+/locations/[^/]+/clusters/[^/]+$", reference)
-    if path:
-        return path[0]
-    return f"projects/{project_of(inputs, config)}/locations/{location_of(inputs, config)}/clusters/{reference}"
+    path = re.search(r"projects/[^/]+/locations/[^/]+/clusters/[^/]+$", str(inputs.get("cluster")))
+    return path[0] if path else cluster_id({**inputs, "name": inputs.get("cluster")}, config)
 
 
-def find_network(state: View, id_: str) -> Json | None:
-    """Return a live network, or the default one."""
-    return state.get(NETWORK, id_) or (DEFAULT_NETWORK if last(id_) == "default" else None)
+def account_id(value: object, inputs: Mapping[str, Any], config: Mapping[str, Any]) -> str | None:
+    """Return the id of a service account of this project from its email or IAM member.
+
+    Other projects' accounts, Google's agents among them, are not simulated.
+    """
+    email = str(value).removeprefix("serviceAccount:")
+    found = _ACCOUNT.fullmatch(email)
+    project = project_of(inputs, config)
+    return f"projects/{project}/serviceAccounts/{email}" if found and found["project"] == project else None
 
 
-def network_of(call: Call) -> tuple[str, Json | None]:
-    """Return the network in a call's `network`, as (id, live value or None)."""
-    id_ = network_id(str(call.inputs.get("network") or "default"), project_of(call.inputs, call.config))
-    return id_, find_network(call.state, id_)
+def reference(
+    path: str, type_: str, resolve: Callable[[Any, Json, Mapping[str, Any]], str | None], *, holds: bool = True
+) -> Reference:
+    """Return a reference to a resource of this project; the default network and subnetwork are not simulated."""
+
+    def own(value: Any, inputs: Json, config: Mapping[str, Any]) -> str | None:
+        id_ = resolve(value, inputs, config)
+        ours = id_ is not None and id_.startswith(f"projects/{project_of(inputs, config)}/") and last(id_) != "default"
+        return id_ if ours else None
+
+    return Reference(path=path, types=(type_,), resolve=own, holds=holds)
 
 
-def roce_zone(network: Mapping[str, Any] | None) -> str | None:
+IN_NETWORK = reference("network", NETWORK, network_id)
+AS_ACCOUNT = reference("nodeConfig.serviceAccount", ACCOUNT, account_id, holds=False)
+TO_ACCOUNT = reference("member", ACCOUNT, account_id, holds=False)
+
+
+def network_of(call: Call) -> Json:
+    """Return the live network in a call's `network`, or an empty object."""
+    return call.state.get(NETWORK, network_id(call.inputs.get("network"), call.inputs, call.config)) or {}
+
+
+def roce_zone(network: Mapping[str, Any]) -> str | None:
     """Return the zone of an RDMA network's profile; None for other networks."""
-    found = ROCE.search(str((network or {}).get("networkProfile") or ""))
+    found = _ROCE.search(str(network.get("networkProfile") or ""))
     return found["zone"] if found else None
 
 
 def subnetworks_of(state: View, network: str) -> Iterator[tuple[str, Json]]:
-    """Return the live subnetworks of a network (by id), as (id, live value)."""
+    """Yield the live subnetworks of a network (by id), as (id, live value)."""
     for _, id_, live in state.all(SUBNETWORK):
-        if network_id(str(live["network"]), str(live["project"])) == network:
+        if network_id(live["network"], live, {}) == network:
             yield id_, live
-
-
-def cidr(text: object) -> IPv4Network | None:
-    """Parse an address range; None if the text is not one or has host bits set."""
-    try:
-        return IPv4Network(str(text)) if "/" in str(text) else None
-    except ValueError:
-        return None
 
 
 def ranges_of(subnetwork: Mapping[str, Any]) -> dict[str, IPv4Network]:
@@ -133,34 +157,21 @@ def ranges_of(subnetwork: Mapping[str, Any]) -> dict[str, IPv4Network]:
     return {field: network for field, text in fields.items() if (network := cidr(text)) is not None}
 
 
-def secondary_range(subnetwork: Mapping[str, Any], name: str) -> str | None:
-    """Return a secondary range of a subnetwork by its name."""
-    for secondary in subnetwork.get("secondaryIpRanges") or []:
-        if secondary.get("rangeName") == name:
-            return str(secondary.get("ipCidrRange"))
-    return None
-
-
-def cluster_zones(cluster: Mapping[str, Any]) -> list[str]:
-    """Return the default zones of a cluster's pools."""
-    zones = [str(zone) for zone in cluster.get("nodeLocations") or []]
-    location = str(cluster.get("location", ""))
-    return [location, *zones] if is_zone(location) else zones
-
-
-def cluster_of(call: Call) -> Json | None:
-    """Return the live cluster of a node pool's call."""
-    return call.state.get(CLUSTER, cluster_of_pool(call.inputs, call.config))
+def cluster_of(call: Call) -> Json:
+    """Return the live cluster of a node pool's call, or an empty object."""
+    return call.state.get(CLUSTER, cluster_of_pool(call.inputs, call.config)) or {}
 
 
 def pool_zones(call: Call) -> list[str]:
-    """Return the zones of a node pool's call."""
-    zones = call.inputs.get("nodeLocations")
-    return [str(zone) for zone in zones] if zones else cluster_zones(cluster_of(call) or {})
+    """Return the zones of a node pool's call: its own or its cluster's."""
+    cluster = cluster_of(call)
+    location = str(cluster.get("location", ""))
+    default = [*([location] if is_zone(location) else []), *(cluster.get("nodeLocations") or [])]
+    return [str(zone) for zone in call.inputs.get("nodeLocations") or default]
 
 
 def pools_of(state: View, cluster: str) -> Iterator[tuple[str, Json]]:
-    """Return the live node pools of a cluster (by id), as (id, live value)."""
+    """Yield the live node pools of a cluster (by id), as (id, live value)."""
     for _, id_, live in state.all(NODE_POOL):
         if cluster_of_pool(live, {}) == cluster:
             yield id_, live

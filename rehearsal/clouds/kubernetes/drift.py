@@ -1,89 +1,102 @@
-"""Changes that controllers make over time.
+"""What the API server and controllers change in an object, where a refresh shows it.
 
-A refresh shows only the program's fields, because the provider uses server-side apply and owns only those. If the
-program sets `replicas` of an autoscaled group, the autoscaler's number shows as a difference.
+The provider uses server-side apply and owns the fields that the program sets. A refresh shows other values of these
+fields, and new items of its lists; fields that others add stay hidden. So this module has no status, no generated id
+and no annotation of a controller, but:
+
+- quantities in canonical form, in which the API server returns those of built-in kinds (Kubernetes:
+  apimachinery/pkg/api/resource, Quantity, read 2026-11), and controllers in Go write whole custom objects;
+- workers that Ray's autoscaler adds (ray-project/kuberay docs, autoscaling, v1.6.2, 2026-06-17);
+- suspension and start of queued jobs, with the node selectors and tolerations of their flavors
+  (kubernetes-sigs/kueue: pkg/podset/podset.go, pkg/controller/jobframework/reconciler.go, 0.19.2, 2026-08-22).
 """
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping
+from functools import partial
 
-from rehearsal.clouds.kind import Json
-from rehearsal.clouds.kubernetes import queue_drift
-from rehearsal.clouds.kubernetes.computed import BEGAN
-from rehearsal.clouds.kubernetes.device_networks import NETWORK, PARAM_SET
-from rehearsal.clouds.state import View
+from rehearsal.clouds.kubernetes import identity, pods, schemas
+from rehearsal.clouds.kubernetes.connection import OWNER, here
+from rehearsal.clouds.kubernetes.identity import api, namespace
+from rehearsal.clouds.kubernetes.quantities import rewritten
+from rehearsal.clouds.kubernetes.rules import installed, is_queued
+from rehearsal.engine.kind import Call, Json, value_at, values_at
+from rehearsal.engine.state import View
 
-KUBERAY = "ray-project/kuberay docs, autoscaling: replicas and scaleStrategy are the autoscaler's; v1.6.2, 2026-06-17"
-CONTROLLER = "kubernetes/cloud-provider-gcp: pkg/controller/gkenetworkparamset, 006bd8b8, read 2026-11"
+
+def added(call: Call) -> Json:
+    """Return a new or changed object with what the API server and Kueue's webhook add immediately."""
+    cluster, _ = here(call)
+    kind = api(call.type)
+    body = schemas.defaulted(call.type, call.now) if kind.custom else dict(call.now)
+    if "spec" in body and not kind.custom:
+        body["spec"] = rewritten(body["spec"])
+    if call.verb == "create" and is_queued(call):
+        body["spec"] = {**(body.get("spec") or {}), "suspend": True}
+    metadata: Json = dict(body.get("metadata") or {})
+    if kind.namespaced:
+        metadata["namespace"] = namespace(call.inputs, call.config)
+    return {**body, OWNER: cluster, "metadata": metadata}
 
 
 def ray_cluster(live: Json, state: View) -> Json:
-    """Add a worker to each group that may grow, as the autoscaler does, and report the cluster's status.
-
-    A cluster in a queue has no autoscaler; Kueue decides whether it runs.
-    """
-    queued = queue_drift.admitted("RayCluster", live, state)
-    if queued:
-        waits = queued["spec"]["suspend"]
-        return {**queued, "status": {"state": "suspended" if waits else "ready", "observedGeneration": 1}}
+    """Add a worker to each group that may grow. A queued cluster has no autoscaler; Kueue decides whether it runs."""
+    if queued := job(identity.RAY_CLUSTER, live, state):
+        return queued
     spec: Json = live.get("spec") or {}
     groups = []
-    for group in spec.get("workerGroupSpecs") or ():
-        least, most = group.get("minReplicas", 0), group.get("maxReplicas", 0)
-        now = max(group.get("replicas", 0), least)
-        grown = {"replicas": min(now + 1, most), "scaleStrategy": {"workersToDelete": []}}
-        groups.append(grown if spec.get("enableInTreeAutoscaling") else {})
-    workers = sum(group.get("replicas", 0) for group in groups)
-    condition = {
-        "type": "HeadPodReady",
-        "status": "True",
-        "reason": "HeadPodRunningAndReady",
-        "lastTransitionTime": BEGAN,
-    }
-    status = {"state": "ready", "desiredWorkerReplicas": workers, "observedGeneration": 1, "conditions": [condition]}
-    return {"spec": {"workerGroupSpecs": groups} if groups else {}, "status": status}
+    for group in spec.get("workerGroupSpecs") or () if spec.get("enableInTreeAutoscaling") else ():
+        replicas = max(group.get("replicas", 0), group.get("minReplicas", 0)) + 1
+        grown = min(replicas, group.get("maxReplicas", 0))
+        groups.append({"replicas": grown, "scaleStrategy": {"workersToDelete": []}})
+    return {"spec": {"workerGroupSpecs": groups}} if groups else {}
 
 
-def daemon_set(_live: Json, _state: View) -> Json:
-    """Count the template's generations in an annotation, as the controller does. Unverified, 2026-11."""
-    return {"metadata": {"annotations": {"deprecated.daemonset.template.generation": "1"}}}
+def ray_job(live: Json, state: View) -> Json:
+    """Write the whole object, as the operator does when it adds its finalizer; Kueue starts the job."""
+    return job(identity.RAY_JOB, live, state) or written_whole(live, state)
 
 
-def network(_live: Json, _state: View) -> Json:
-    """Mark a Network as ready and in use."""
-    ready = [_true("Ready", "NetworkReady"), _true("ParamsReady", "GNPParamsReady")]
-    return {"metadata": {"annotations": {"networking.gke.io/in-use": "true"}}, "status": {"conditions": ready}}
+def written_whole(live: Json, _state: View) -> Json:
+    """Write an object whole, as Kueue does when it adds its finalizer."""
+    return {"spec": rewritten(live.get("spec") or {})}
 
 
-def param_set(live: Json, state: View) -> Json:
-    """Add the finalizer of a parameter set and the name of its Network."""
-    own = (live.get("metadata") or {}).get("name")
-    referring = [
-        id_
-        for _, id_, other in state.all(NETWORK)
-        if ((other.get("spec") or {}).get("parametersRef") or {}).get("name") == own
-    ]
-    status = {"conditions": [_true("Ready", "GNPReady")], "networkName": referring[0] if referring else ""}
-    return {"metadata": {"finalizers": ["networking.gke.io/gnp-controller"]}, "status": status}
+def job(type_: str, live: Json, state: View) -> Json:
+    """Start a queued job if its queue has a flavor for each of its pods, whatever the quotas; {} for others."""
+    metadata: Json = live.get("metadata") or {}
+    name = (metadata.get("labels") or {}).get(identity.QUEUE)
+    if not name or not installed(identity.KUEUE, state):
+        return {}
+    spec: Json = copy.deepcopy(rewritten(live.get("spec") or {}))
+    local = state.get(identity.LOCAL_QUEUE, f"{metadata.get('namespace')}/{name}")
+    queue = state.get(identity.CLUSTER_QUEUE, str(value_at(local, "spec.clusterQueue")))
+    named = [str(each) for each in values_at(queue, "spec.resourceGroups.flavors.name")]
+    flavors = [value_at(state.get(identity.RESOURCE_FLAVOR, each), "spec") or {} for each in named]
+    templates = list(pods.templates(type_, {"spec": spec}))
+    placed = [next((each for each in flavors if _fits(template, each)), None) for template in templates]
+    spec["suspend"] = None in placed
+    for template, flavor in zip(templates, placed, strict=True) if not spec["suspend"] else ():
+        labels = template.setdefault("metadata", {}).setdefault("labels", {})
+        labels[f"{identity.KUEUE}/podset"] = "main"
+        own, chosen = template.setdefault("spec", {}), flavor or {}
+        own["nodeSelector"] = {**(own.get("nodeSelector") or {}), **(chosen.get("nodeLabels") or {})}
+        before = own.get("tolerations") or []
+        if more := [each for each in chosen.get("tolerations") or () if each not in before]:
+            own["tolerations"] = [*before, *more]
+    return {"spec": spec}
 
 
-def claim(live: Json, _state: View) -> Json:
-    """Bind a claim to the volume that it names, or to a new one. Unverified, 2026-11."""
-    volume = (live.get("spec") or {}).get("volumeName") or f"pvc-{(live.get('metadata') or {}).get('uid', '')}"
-    annotations = {"pv.kubernetes.io/bind-completed": "yes"}
-    return {"metadata": {"annotations": annotations}, "spec": {"volumeName": volume}, "status": {"phase": "Bound"}}
-
-
-def _true(type_: str, reason: str) -> Json:
-    return {"type": type_, "status": "True", "reason": reason, "lastTransitionTime": BEGAN}
+def _fits(template: Json, flavor: Json) -> bool:
+    selector = value_at(template, "spec.nodeSelector") or {}
+    return all(selector.get(key, value) == value for key, value in (flavor.get("nodeLabels") or {}).items())
 
 
 DRIFTS: Mapping[str, Callable[[Json, View], Json]] = {
-    "kubernetes:ray.io/v1:RayCluster": ray_cluster,
-    "kubernetes:apps/v1:DaemonSet": daemon_set,
-    "kubernetes:core/v1:PersistentVolumeClaim": claim,
-    NETWORK: network,
-    PARAM_SET: param_set,
-    **queue_drift.DRIFTS,
+    identity.CLUSTER_QUEUE: written_whole,
+    identity.JOB: partial(job, identity.JOB),
+    identity.RAY_CLUSTER: ray_cluster,
+    identity.RAY_JOB: ray_job,
 }

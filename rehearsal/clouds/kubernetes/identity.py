@@ -1,4 +1,4 @@
-"""Identity of an object by its type token: API, kind, scope and id."""
+"""Identity of an object by its type token (API, kind, scope, id), and the tokens of the kinds with rules."""
 
 from __future__ import annotations
 
@@ -6,56 +6,47 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rehearsal.clouds.kind import Json, Refusal
+from rehearsal.engine.kind import Json, Refusal
 
+KUEUE = "kueue.x-k8s.io"
 RELEASE = "kubernetes:helm.sh/v3:Release"
 NAMESPACE = "kubernetes:core/v1:Namespace"
-DEFINITION = "kubernetes:apiextensions.k8s.io/v1:CustomResourceDefinition"
+CONFIG_MAP = "kubernetes:core/v1:ConfigMap"
+SECRET = "kubernetes:core/v1:Secret"
+SERVICE_ACCOUNT = "kubernetes:core/v1:ServiceAccount"
+VOLUME = "kubernetes:core/v1:PersistentVolume"
+CLAIM = "kubernetes:core/v1:PersistentVolumeClaim"
+PRIORITY_CLASS = "kubernetes:scheduling.k8s.io/v1:PriorityClass"
+CLAIM_TEMPLATE = "kubernetes:resource.k8s.io/v1:ResourceClaimTemplate"
+JOB = "kubernetes:batch/v1:Job"
+RAY_CLUSTER = "kubernetes:ray.io/v1:RayCluster"
+RAY_JOB = "kubernetes:ray.io/v1:RayJob"
+NETWORK = "kubernetes:networking.gke.io/v1:Network"
+PARAM_SET = "kubernetes:networking.gke.io/v1:GKENetworkParamSet"
+COMPUTE_CLASS = "kubernetes:cloud.google.com/v1:ComputeClass"
+ADMISSION_CHECK = f"kubernetes:{KUEUE}/v1beta2:AdmissionCheck"
+CLUSTER_QUEUE = f"kubernetes:{KUEUE}/v1beta2:ClusterQueue"
+LOCAL_QUEUE = f"kubernetes:{KUEUE}/v1beta2:LocalQueue"
+PROVISIONING = f"kubernetes:{KUEUE}/v1beta2:ProvisioningRequestConfig"
+RESOURCE_FLAVOR = f"kubernetes:{KUEUE}/v1beta2:ResourceFlavor"
+TOPOLOGY = f"kubernetes:{KUEUE}/v1beta2:Topology"
 
-_EVERYWHERE = frozenset(
+QUEUE = f"{KUEUE}/queue-name"
+"""Label of a job with its LocalQueue."""
+
+_CLUSTER_SCOPED = frozenset(
     {
-        # Kubernetes 1.34 API reference, unverified, 2026-11.
-        "APIService",
-        "CSIDriver",
-        "CSINode",
-        "CertificateSigningRequest",
-        "ClusterRole",
-        "ClusterRoleBinding",
-        "ClusterTrustBundle",
-        "CustomResourceDefinition",
-        "DeviceClass",
-        "DeviceTaintRule",
-        "FlowSchema",
-        "IngressClass",
-        "MutatingWebhookConfiguration",
-        "Namespace",
-        "Node",
-        "PersistentVolume",
-        "PriorityClass",
-        "PriorityLevelConfiguration",
-        "ResourceSlice",
-        "RuntimeClass",
-        "StorageClass",
-        "ValidatingAdmissionPolicy",
-        "ValidatingAdmissionPolicyBinding",
-        "ValidatingWebhookConfiguration",
-        "VolumeAttachment",
-        # networking.gke.io, cloud.google.com: GKE docs, 2026-04-13.
-        "ComputeClass",
-        "GKENetworkParamSet",
+        # Kubernetes 1.34 API reference, 2026-11.
+        *("ClusterRole", "ClusterRoleBinding", "CustomResourceDefinition", "DeviceClass", "Namespace", "Node"),
+        *("PersistentVolume", "PriorityClass", "ResourceSlice", "RuntimeClass", "StorageClass"),
+        *("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"),
+        # GKE docs, 2026-04-13.
+        *("ComputeClass", "GKENetworkParamSet"),
         # kueue.x-k8s.io 0.19.2, 2026-08-22.
-        "AdmissionCheck",
-        "ClusterQueue",
-        "Cohort",
-        "MultiKueueCluster",
-        "MultiKueueConfig",
-        "ProvisioningRequestConfig",
-        "ResourceFlavor",
-        "Topology",
+        *("AdmissionCheck", "ClusterQueue", "Cohort", "ProvisioningRequestConfig", "ResourceFlavor", "Topology"),
         "WorkloadPriorityClass",
     }
 )
-"""Cluster-scoped kinds."""
 
 
 @dataclass(frozen=True)
@@ -85,9 +76,14 @@ class Api:
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
     @property
+    def custom(self) -> bool:
+        """Whether a CRD defines the kind."""
+        return "." in self.group and not self.group.endswith(".k8s.io")
+
+    @property
     def namespaced(self) -> bool:
         """Whether its objects are namespaced. GKE's Network is not; networking.k8s.io has no such kind."""
-        return self.kind not in _EVERYWHERE and (self.group, self.kind) != ("networking.gke.io", "Network")
+        return self.kind not in _CLUSTER_SCOPED and (self.group, self.kind) != ("networking.gke.io", "Network")
 
 
 def api(type_: str) -> Api:
@@ -112,17 +108,10 @@ def object_id(type_: str, inputs: Json, config: Mapping[str, Any]) -> str:
     return f"{namespace(inputs, config)}/{name(inputs)}" if api(type_).namespaced else name(inputs)
 
 
-def release_id(inputs: Json, config: Mapping[str, Any]) -> str:
-    """Return the id of a Helm release: "namespace/name"."""
-    return f"{inputs.get('namespace') or config.get('namespace') or 'default'}/{inputs.get('name') or ''}"
-
-
 def conflict(type_: str, id_: str) -> Refusal:
-    """Return the API server's refusal of a name that is in use."""
+    """Return the refusal of a name that is in use, of the API server or Helm."""
     if type_ == RELEASE:
-        return Refusal(
-            "helm", "cannot re-use a name that is still in use", "helm 3.18: pkg/action; unverified, 2026-11"
-        )
+        return Refusal("helm", "cannot re-use a name that is still in use", "helm 3.18: pkg/action/install.go")
     return Refusal(
         "409 AlreadyExists",
         f'{api(type_).resource} "{id_.rpartition("/")[2]}" already exists',

@@ -1,62 +1,103 @@
-"""Pod templates of an object, at any path."""
+"""Pod templates of an object, and the objects that a pod refers to."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+import json
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from rehearsal.clouds.kind import Json, value_at
-from rehearsal.clouds.kubernetes.identity import api
+from rehearsal.clouds.kubernetes import identity
+from rehearsal.clouds.kubernetes.identity import api, namespace
+from rehearsal.engine.kind import Json, Reference, values_at
+
+INTERFACES = "networking.gke.io/interfaces"
+GIVEN = ("default", "pod-network")
+"""Networks that GKE creates: GoogleCloudPlatform/gke-networking-api: network_types.go, 39b01c24, read 2026-11."""
+SELECTOR = "cloud.google.com/compute-class"
 
 _TEMPLATES = {
-    "DaemonSet": ("spec.template",),
-    "Deployment": ("spec.template",),
-    "StatefulSet": ("spec.template",),
-    "ReplicaSet": ("spec.template",),
-    "Job": ("spec.template",),
+    **dict.fromkeys(("DaemonSet", "Deployment", "StatefulSet", "ReplicaSet", "Job"), ("spec.template",)),
     "CronJob": ("spec.jobTemplate.spec.template",),
-    "RayCluster": ("spec.headGroupSpec.template", "spec.workerGroupSpecs"),
+    "RayCluster": ("spec.headGroupSpec.template", "spec.workerGroupSpecs.template"),
     "RayJob": (
         "spec.rayClusterSpec.headGroupSpec.template",
-        "spec.rayClusterSpec.workerGroupSpecs",
+        "spec.rayClusterSpec.workerGroupSpecs.template",
         "spec.submitterPodTemplate",
     ),
 }
+"""Paths of the pod templates by kind, in which lists stand for each of their items."""
 
 
-@dataclass(frozen=True)
-class Template:
-    """Pod template and its path ("spec.workerGroupSpecs[0].template")."""
-
-    path: str
-    metadata: Json
-    spec: Json
-
-    def containers(self) -> Iterator[tuple[str, Json]]:
-        """The containers as (path, container); init containers first."""
-        for sort in ("initContainers", "containers"):
-            for index, container in enumerate(self.spec.get(sort) or ()):
-                yield self.at(f"{sort}[{index}]"), container
-
-    def at(self, path: str) -> str:
-        """Return a path below the pod's spec, from the object's root."""
-        return f"{self.path}.spec.{path}".removeprefix(".")
+def templates(type_: str, inputs: Json) -> Iterator[Json]:
+    """Yield the pod templates of an object."""
+    for path in _TEMPLATES.get(api(type_).kind, ()):
+        yield from values_at(inputs, path)
 
 
-def templates(type_: str, inputs: Json) -> list[Template]:
-    """Return the pod templates of an object; a Pod is its own."""
-    kind = api(type_).kind
-    if kind == "Pod" and not api(type_).group:
-        # The path of a Pod's own fields starts at its root.
-        return [Template("", inputs.get("metadata") or {}, inputs.get("spec") or {})]
-    found: list[Template] = []
-    for path in _TEMPLATES.get(kind, ()):
-        value = value_at(inputs, path)
-        groups: list[tuple[str, Any]] = [(path, value)]
-        if isinstance(value, list):
-            groups = [(f"{path}[{index}].template", value_at(group, "template")) for index, group in enumerate(value)]
-        for where, template in groups:
-            if isinstance(template, dict):
-                found.append(Template(where, template.get("metadata") or {}, template.get("spec") or {}))
-    return found
+def references(type_: str) -> Iterator[Reference]:
+    """Yield what the pods of an object refer to."""
+    for template in _TEMPLATES.get(api(type_).kind, ()):
+        for path, target in _NAMED.items():
+            yield to(f"{template}.spec.{path}", target, _beside)
+        yield to(f"{template}.spec.priorityClassName", identity.PRIORITY_CLASS, _priority_class)
+        yield to(f"{template}.spec.nodeSelector", identity.COMPUTE_CLASS, _compute_class)
+        # GKE docs, multi-network support for Pods, 2026-08: a Network in use is not deleted.
+        yield to(f"{template}.metadata.annotations", identity.NETWORK, _networks, holds=True)
+
+
+Resolve = Callable[[Any, Json, Mapping[str, Any]], str | tuple[str, ...] | None]
+
+
+def _itself(value: Any, _inputs: Json, _config: Mapping[str, Any]) -> str:
+    return str(value)
+
+
+def to(path: str, type_: str, resolve: Resolve = _itself, *, holds: bool = False, by: str = "") -> Reference:
+    """Return a reference to objects of one type. Most do not hold them: Kubernetes deletes what others refer to."""
+    return Reference(path=path, types=(type_,), resolve=resolve, holds=holds, by=by)
+
+
+_NAMED = {
+    "serviceAccountName": identity.SERVICE_ACCOUNT,
+    # Kubernetes docs, DNS for Services and Pods, 2026: the names of such pods are those of a headless Service.
+    "subdomain": "kubernetes:core/v1:Service",
+    "imagePullSecrets.name": identity.SECRET,
+    "volumes.configMap.name": identity.CONFIG_MAP,
+    "volumes.secret.secretName": identity.SECRET,
+    "volumes.persistentVolumeClaim.claimName": identity.CLAIM,
+    "volumes.projected.sources.configMap.name": identity.CONFIG_MAP,
+    "volumes.projected.sources.secret.name": identity.SECRET,
+    "resourceClaims.resourceClaimTemplateName": identity.CLAIM_TEMPLATE,
+    **{
+        f"{containers}.{path}": target
+        for containers in ("containers", "initContainers")
+        for path, target in {
+            "env.valueFrom.secretKeyRef.name": identity.SECRET,
+            "env.valueFrom.configMapKeyRef.name": identity.CONFIG_MAP,
+            "envFrom.secretRef.name": identity.SECRET,
+            "envFrom.configMapRef.name": identity.CONFIG_MAP,
+        }.items()
+    },
+}
+"""Paths below a pod's spec of the names of objects in its namespace."""
+
+
+def _beside(value: Any, inputs: Json, config: Mapping[str, Any]) -> str | None:
+    """Return the id of an object in the same namespace; None for the account of every namespace."""
+    return None if value == "default" else f"{namespace(inputs, config)}/{value}"
+
+
+def _priority_class(value: Any, _inputs: Json, _config: Mapping[str, Any]) -> str | None:
+    return None if str(value).startswith("system-") else str(value)
+
+
+def _compute_class(value: Any, _inputs: Json, _config: Mapping[str, Any]) -> str | None:
+    return value.get(SELECTOR) if isinstance(value, dict) else None
+
+
+def _networks(value: Any, _inputs: Json, _config: Mapping[str, Any]) -> tuple[str, ...]:
+    try:
+        interfaces = json.loads(value[INTERFACES])
+        return tuple(each["network"] for each in interfaces if each.get("network") not in (None, *GIVEN))
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return ()

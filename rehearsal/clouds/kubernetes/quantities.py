@@ -9,7 +9,7 @@ import re
 from decimal import Decimal
 from typing import Any
 
-from rehearsal.clouds.values import UNKNOWN
+from rehearsal.engine.values import UNKNOWN
 
 _AMOUNTS = {"limits", "requests", "capacity"}
 _AMOUNT = {"sizeLimit", "nominalQuota", "borrowingLimit", "lendingLimit"}
@@ -33,10 +33,9 @@ def canonical(quantity: Any) -> Any:
     found = None if quantity == UNKNOWN else _WRITTEN.fullmatch(str(quantity))
     if found is None or (found[2] not in _BINARY and found[2] not in _DECIMAL):
         return quantity
-    number, unit = Decimal(found[1]), found[2]
-    whole = number * 1024 ** _BINARY.index(unit) if unit in _BINARY else number.scaleb(3 * _DECIMAL.index(unit) - 9)
+    whole = amount(quantity)
     # Below 1024, binary suffixes do not apply; such amounts have decimal ones.
-    binary = unit in _BINARY[1:] and abs(whole) >= 1024
+    binary = found[2] in _BINARY[1:] and abs(whole) >= 1024
     units, step, number = (_BINARY, 1024, whole) if binary else (_DECIMAL, 1000, whole.scaleb(9))
     number, power = -(-number // 1), 0
     while number and number % step == 0 and power + 1 < len(units):

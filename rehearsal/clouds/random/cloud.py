@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import string
 
-from rehearsal.clouds.kind import Call, Cloud, Json, Kind
+from rehearsal.engine.kind import Call, Cloud, Json, Kind
 
 _ARGUMENTS = frozenset({"length", "special", "lower", "upper", "number", "numeric", "keepers", "overrideSpecial"})
 

@@ -3,7 +3,7 @@
 Mutating policies are generally available since Kubernetes 1.36 (apiserver 0.36.1: pkg/features), so no certificate and
 no webhook server is needed. GKE's webhooks are not public. Networks of pods: GKE docs, multi-network support for Pods,
 2026-08; llm-d #1730 for the injected resources. ProvisioningRequests: the refusal of several PodSets is in GKE Warden's
-words (ray-project/ray #57839, 2025-10-17); the limit is that of GKE docs provisioningrequest, 2026-04-08, in our words.
+words (ray-project/ray #57839, 2025-10-17); the settings of the stacks limit the run time to seven days.
 The toleration of queued nodes is inferred from a published run whose pods had none (saltysoup/nearmap-gcp-oasis,
 086f5b6, 2025-07-10).
 """
@@ -14,9 +14,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from infra.catalog.pins import GKE_NETWORK_API
-from rehearsal.clouds.kind import Json
-from rehearsal.clouds.kubernetes.device_networks import GIVEN, INTERFACES
+from rehearsal.clouds.kubernetes.pods import GIVEN, INTERFACES
 from rehearsal.cluster.controllers.devices import NETWORK_PREFIX
+from rehearsal.engine.kind import Json
 
 API = "admissionregistration.k8s.io/v1"
 NEW_PODS: Json = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}
@@ -139,8 +139,11 @@ def probe(network: str) -> Json:
 
 
 WARDEN = "warden-validating.common-webhooks.networking.gke.io"
-ONE_POD_SET = "the queued provisioning feature currently supports only single PodSet per request"
-LONGEST_S = 604800
+ONE_POD_SET = (
+    "GKE Warden rejected the request because it violates one or more constraints. Violations details: "
+    '{"[denied by provisioning-request-cr-validation]":["the queued provisioning feature currently supports only '
+    'single PodSet per request"]}'
+)
 _QUEUED = {"name": "queued", "expression": "object.spec.provisioningClassName == 'queued-provisioning.gke.io'"}
 _TOLERATION = "cloud.google.com/gke-queued"
 CONSUMES = (
@@ -159,24 +162,13 @@ def policies() -> Iterator[Json]:
         "operations": ["CREATE", "UPDATE"],
         "resources": ["provisioningrequests"],
     }
-    duration = "object.spec.parameters['maxRunDurationSeconds']"
-    unset = "!has(object.spec.parameters) || !('maxRunDurationSeconds' in object.spec.parameters)"
     spec = {
         "matchConditions": [_QUEUED],
         "validations": [
-            {"expression": "object.spec.podSets.size() == 1", "message": _words(ONE_POD_SET)},
-            {
-                "expression": f"{unset} || ({duration}.matches('^[0-9]+$') && int({duration}) <= {LONGEST_S})",
-                "message": _words(f"maxRunDurationSeconds must be a number of seconds up to {LONGEST_S}"),
-            },
+            {"expression": "object.spec.podSets.size() == 1", "message": ONE_POD_SET},
         ],
     }
     yield from denying(WARDEN, rule, spec)
-    yield from _toleration()
-
-
-def _toleration() -> Iterator[Json]:
-    name = "queued-pods.networking.gke.io"
     consumes = " || ".join(f"'{each}' in object.metadata.annotations" for each in CONSUMES)
     own = f"has(object.spec.tolerations) && object.spec.tolerations.exists(t, has(t.key) && t.key == '{_TOLERATION}')"
     value = f'Object.spec.tolerations{{key: "{_TOLERATION}", operator: "Exists", effect: "NoSchedule"}}'
@@ -188,11 +180,5 @@ def _toleration() -> Iterator[Json]:
             {"name": "does-not-tolerate", "expression": f"!({own})"},
         ],
     }
-    yield from patching(name, NEW_PODS, spec, f"[has(object.spec.tolerations) ? {one} : {first}]")
-
-
-def _words(violation: str) -> str:
-    return (
-        "GKE Warden rejected the request because it violates one or more constraints. Violations details: "
-        f'{{"[denied by provisioning-request-cr-validation]":["{violation}"]}}'
-    )
+    patch = f"[has(object.spec.tolerations) ? {one} : {first}]"
+    yield from patching("queued-pods.networking.gke.io", NEW_PODS, spec, patch)

@@ -10,16 +10,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from rehearsal.clouds.kind import Json
 from rehearsal.cluster.controllers import compute_class
 from rehearsal.cluster.controllers.admission import CONSUMES
 from rehearsal.cluster.controllers.devices import GPU, expected
-from rehearsal.cluster.controllers.events import NodesWanted, OutOfStock
 from rehearsal.cluster.controllers.fleet import Fleet, busy
 from rehearsal.cluster.controllers.nodes import pool_of, template
 from rehearsal.cluster.controllers.pools import Pool
-from rehearsal.cluster.controllers.scheduling import CandidateNode, name_of, unschedulable
+from rehearsal.cluster.controllers.scheduling import CandidateNode, name_of, of_daemon_set, unschedulable
 from rehearsal.cluster.controllers.snapshot import Context, Snapshot, condition
+from rehearsal.engine.kind import Json
 
 ACCELERATORS = ("cloud.google.com/gke-accelerator", "k8s.amazonaws.com/accelerator")
 """Labels by which the autoscaler expects GPUs on a node (kubernetes/autoscaler: cloudprovider/aws README and
@@ -46,8 +45,6 @@ class Growth:
 class Autoscaler:
     """Scales the autoscaled pools up and down."""
 
-    name = "autoscaler"
-
     def __init__(self, context: Context, fleet: Fleet) -> None:
         self._context = context
         self._fleet = fleet
@@ -72,7 +69,7 @@ class Autoscaler:
         """Plan machines for the pods that fit on no node; return the nodes that pending pods will use."""
         pools = {pool.name: pool for pool in snapshot.pools}
         self._coming = [growth for growth in self._coming if pools.get(growth.pool.name) is not None]
-        waiting = [pod for pod in snapshot.pods if unschedulable(pod) and not consumer(pod)]
+        waiting = [pod for pod in snapshot.pods if unschedulable(pod) and not of_daemon_set(pod) and not consumer(pod)]
         places = [
             self._as_expected(snapshot, place, pools[place.pool]) for place in snapshot.places if place.pool in pools
         ]
@@ -91,7 +88,13 @@ class Autoscaler:
         )
         for growth in new:
             growth.asked, growth.due = snapshot.now, snapshot.now + self._context.delays.grant
-            self._context.report(NodesWanted(pool=growth.pool.name, count=growth.count, pods=tuple(growth.pods)))
+            self._context.report(
+                "NodesWanted",
+                pool=growth.pool.name,
+                count=growth.count,
+                pods=tuple(growth.pods),
+                pending=len(growth.pods),
+            )
         self._coming += new
         needed = {name_of(pod) for pod in waiting}
         return {place.name for place in places if needed & set(place.pods)}
@@ -109,7 +112,7 @@ class Autoscaler:
             pool = growth.pool
             if pool.name in self.out_of_stock:
                 self._refused[pool.name] = snapshot.now + self._context.delays.refusal
-                self._context.report(OutOfStock(pool=pool.name, count=growth.count))
+                self._context.report("OutOfStock", pool=pool.name, count=growth.count)
                 continue
             if not self._fleet.has_room(pool, growth.count):
                 self._refused[pool.name] = snapshot.now + self._context.delays.refusal
@@ -178,33 +181,20 @@ def plan(
     for pod in waiting:
         planned = [place for growth in growths.values() for place in growth.places]
         place = next((place for place in [*places, *planned] if place.why_not(pod) is None), None)
+        for pool in compute_class.order(pod, pools, classes) if place is None else ():
+            count = growths[pool.name].count if pool.name in growths else 0
+            fresh = template(pool, f"new-{pool.name}-{count}", devices[pool.name])
+            if count < room[pool.name] and fresh.why_not(pod) is None:
+                growths.setdefault(pool.name, Growth(pool, 0.0, 0.0)).places.append(fresh)
+                place = fresh
+                break
         if place is None:
-            found = _new_place(pod, pools, room, devices, classes, growths)
-            if found is None:
-                continue
-            pool, place = found
-            growths.setdefault(pool.name, Growth(pool, 0.0, 0.0)).places.append(place)
+            continue
         for growth in growths.values():
             if place in growth.places:
                 growth.pods.append(name_of(pod))
         place.take(pod)
     return list(growths.values())
-
-
-def _new_place(
-    pod: Json,
-    pools: Sequence[Pool],
-    room: Mapping[str, int],
-    devices: Mapping[str, Mapping[str, int]],
-    classes: Mapping[str, Json],
-    growths: Mapping[str, Growth],
-) -> tuple[Pool, CandidateNode] | None:
-    for pool in compute_class.order(pod, pools, classes):
-        planned = growths[pool.name].count if pool.name in growths else 0
-        place = template(pool, f"new-{pool.name}-{planned}", devices[pool.name])
-        if planned < room[pool.name] and place.why_not(pod) is None:
-            return pool, place
-    return None
 
 
 def runs(snapshot: Snapshot) -> bool:

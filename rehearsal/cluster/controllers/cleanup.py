@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from rehearsal.clouds.kind import Json
-from rehearsal.cluster.controllers.events import ClusterEmptied
 from rehearsal.cluster.controllers.snapshot import Context, Snapshot
+from rehearsal.engine.kind import Json
 from tools.kubernetes.api import Api, ApiError, Kind
 
 Name = tuple[str, str, str]
@@ -37,15 +36,8 @@ def present(api: Api, kinds: Iterable[Kind] | None = None) -> dict[Name, tuple[K
     return found
 
 
-def leftovers(api: Api, before: Iterable[Name]) -> list[str]:
-    """Return the objects that did not exist before, as "Kind namespace/name"."""
-    return [_written(name) for name in sorted(present(api).keys() - set(before))]
-
-
 class Cleanup:
     """Waits for the deletion of the cluster, then deletes, round by round, what did not exist at the start."""
-
-    name = "cleanup"
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -55,10 +47,9 @@ class Cleanup:
         self._gone: set[Name] = set()
         self._forced: set[str] = set()
 
-    @property
-    def before(self) -> frozenset[Name]:
-        """The objects of an empty API server."""
-        return self._before
+    def leftovers(self) -> list[str]:
+        """Return the objects beyond those of an empty API server, as "Kind namespace/name"."""
+        return [written(name) for name in sorted(present(self._context.api).keys() - self._before)]
 
     def reconcile(self, snapshot: Snapshot) -> None:
         """Remember the cluster while it exists; empty its API server afterwards."""
@@ -81,7 +72,11 @@ class Cleanup:
             self._remove(api, kind, body, name)
         if not left:
             self._context.report(
-                ClusterEmptied(cluster=self._cluster, objects=len(self._gone), forced=tuple(sorted(self._forced)))
+                "ClusterEmptied",
+                cluster=self._cluster,
+                objects=len(self._gone),
+                forced=tuple(sorted(self._forced)),
+                held=len(self._forced),
             )
             self._cluster, self._kinds, self._gone, self._forced = None, None, set(), set()
 
@@ -91,7 +86,7 @@ class Cleanup:
             path = api.path(kind.api_version, kind.kind, metadata.get("namespace"), metadata["name"])
             # The server handles its own finalizer of a CRD, which deletes the objects of the kind.
             if metadata.get("finalizers") and kind.kind != _DEFINITION:
-                self._forced.add(_written(name))
+                self._forced.add(written(name))
                 api.request(
                     "PATCH", path, body={"metadata": {"finalizers": []}}, content_type="application/merge-patch+json"
                 )
@@ -123,6 +118,7 @@ def _listed(api: Api, kind: Kind) -> list[Json]:
         raise
 
 
-def _written(name: Name) -> str:
+def written(name: Name) -> str:
+    """Return "Kind namespace/name"."""
     kind, namespace, its = name
     return f"{kind} {namespace}/{its}" if namespace else f"{kind} {its}"

@@ -10,27 +10,27 @@ import threading
 import time
 from collections.abc import Callable
 from types import TracebackType
+from typing import Any
 
 import requests
 
-from infra.settings import Settings
-from rehearsal.clouds.state import State
 from rehearsal.cluster.controllers.autoscaler import Autoscaler
-from rehearsal.cluster.controllers.cleanup import Cleanup, leftovers
-from rehearsal.cluster.controllers.compute_class import ComputeClasses
+from rehearsal.cluster.controllers.cleanup import Cleanup
 from rehearsal.cluster.controllers.dashboard import Dashboard
 from rehearsal.cluster.controllers.device_networks import DeviceNetworks
-from rehearsal.cluster.controllers.events import ControllerReady, Event, ReconcileFailed, Scaled
+from rehearsal.cluster.controllers.devices import update_devices
+from rehearsal.cluster.controllers.events import Event
 from rehearsal.cluster.controllers.fleet import Fleet
 from rehearsal.cluster.controllers.helm_releases import HelmReleases
 from rehearsal.cluster.controllers.initial_objects import InitialObjects
-from rehearsal.cluster.controllers.machines import LocalOperators, Machines, Operators
-from rehearsal.cluster.controllers.plugins import Plugins
 from rehearsal.cluster.controllers.provisioning import Provisioning
-from rehearsal.cluster.controllers.snapshot import Context, Delays, Reconciler, Snapshot, stamped
-from rehearsal.cluster.scaled import CHANGES
+from rehearsal.cluster.controllers.snapshot import Context, Delays, Snapshot
+from rehearsal.cluster.real_nodes import RealNodes
+from rehearsal.cluster.scaling import CHANGES
+from rehearsal.engine.state import State
 from tools.kubernetes.api import ApiError
 from tools.kubernetes.control_plane import ControlPlane
+from tools.kubernetes.controller_pods import PodOperators
 
 ROUND_S = 0.3
 PATIENCE_S = 60.0
@@ -55,11 +55,10 @@ class CloudControllers:
         self,
         plane: ControlPlane,
         state: State,
-        settings: Settings,
         report: Callable[[str], None],
         delays: Delays | None = None,
-        machines: Machines | None = None,
-        operators: Operators | None = None,
+        machines: RealNodes | None = None,
+        operators: PodOperators | None = None,
     ) -> None:
         self._plane = plane
         self._machines = machines
@@ -69,28 +68,27 @@ class CloudControllers:
         self._events: list[Event] = []
         self._stop = threading.Event()
         self._failing: dict[str, float] = {}
+        self._scaled: set[str] = set()
         self._problem: str | None = None
         self._thread = threading.Thread(target=self._run, name="cloud-controllers", daemon=True)
         self._context = Context(
             api=plane.api, state=state, delays=delays or Delays(), now=self._now, report=self._report
         )
-        self.dashboard = Dashboard(plane.api, self._report, version=settings.ray.version)
+        self.dashboard = Dashboard(plane.api, self._report)
         """Ray's job API, as the operator sees it."""
         self._fleet = Fleet(self._context, machines)
         self.autoscaler = Autoscaler(self._context, self._fleet)
-        self._releases = HelmReleases(self._context, operators or LocalOperators(plane, self.dashboard.url))
-        self._cleanup = Cleanup(self._context)
-        self._reconcilers: list[Reconciler] = [
-            InitialObjects(self._context),
-            ScalingEvents(self._context),
-            self._releases,
-            DeviceNetworks(self._context),
-            ComputeClasses(self._context),
-            self._fleet,
-            Plugins(self._context),
-            Provisioning(self._context, self.autoscaler),
-            self.autoscaler,
-            self._cleanup,
+        self._releases = HelmReleases(self._context, operators or plane, self.dashboard.url)
+        self.cleanup = Cleanup(self._context)
+        self._reconcilers: list[Callable[[Snapshot], None]] = [
+            InitialObjects(self._context).reconcile,
+            self._releases.reconcile,
+            DeviceNetworks(self._context).reconcile,
+            self._fleet.reconcile,
+            update_devices,
+            Provisioning(self._context, self.autoscaler).reconcile,
+            self.autoscaler.reconcile,
+            self.cleanup.reconcile,
         ]
 
     def __enter__(self) -> CloudControllers:
@@ -117,12 +115,8 @@ class CloudControllers:
     def real(self) -> tuple[str, ...]:
         """The releases whose real controller has run."""
         return tuple(
-            dict.fromkeys(event.release for event in self.events if isinstance(event, ControllerReady) and event.real)
+            dict.fromkeys(event.release for event in self.events if event.kind == "ControllerReady" and event.real)
         )
-
-    def stock(self, pool: str, *, out: bool) -> None:
-        """Set whether the cloud is out of machines for a pool."""
-        (self.autoscaler.out_of_stock.add if out else self.autoscaler.out_of_stock.discard)(pool)
 
     def check(self) -> None:
         """Raise `ControllerError` if a reconciler is broken, or the control plane's error if a program has ended."""
@@ -132,10 +126,6 @@ class CloudControllers:
         if not self._thread.is_alive() and not self._stop.is_set():
             raise ControllerError("the thread of the cloud controllers has ended")
 
-    def leftovers(self) -> list[str]:
-        """Return the objects beyond those of an empty API server, as "Kind namespace/name"."""
-        return leftovers(self._context.api, self._cleanup.before)
-
     def _run(self) -> None:
         while not self._stop.wait(ROUND_S):
             try:
@@ -143,61 +133,49 @@ class CloudControllers:
             except Exception as problem:  # Reported by `check`.
                 self._broken("snapshot of the clouds", problem)
                 return
-            for part in self._reconcilers:
+            for reconcile in self._reconcilers:
                 if self._stop.is_set():
                     return
-                self._round(part, snapshot)
-            self._look_after_machines()
+                self._round(reconcile, snapshot)
+            self._report_scaling()
+            if self._machines is not None and not self._stop.is_set():
+                try:
+                    self._machines.check()
+                except Exception as problem:  # Reported by `check` at once: a node that fails explains pending pods.
+                    self._broken("nodes", problem)
             self.dashboard.reconcile()
 
-    def _look_after_machines(self) -> None:
-        if self._machines is None or self._stop.is_set():
-            return
+    def _round(self, reconcile: Callable[[Snapshot], None], snapshot: Snapshot) -> None:
+        name = reconcile.__qualname__
         try:
-            self._machines.check()
-        except Exception as problem:  # Reported by `check` at once: a node that fails explains pending pods.
-            self._broken("nodes", problem)
-
-    def _round(self, part: Reconciler, snapshot: Snapshot) -> None:
-        try:
-            part.reconcile(snapshot)
-            self._failing.pop(part.name, None)
+            reconcile(snapshot)
+            self._failing.pop(name, None)
         except (ApiError, requests.RequestException, TimeoutError) as problem:
-            since = self._failing.setdefault(part.name, self._now())
+            since = self._failing.setdefault(name, self._now())
             if self._now() - since > PATIENCE_S:
-                self._broken(part.name, problem)
+                self._broken(name, problem)
         except Exception as problem:  # Reported by `check`, which tests and rehearsals call.
-            self._broken(part.name, problem)
+            self._broken(name, problem)
 
     def _broken(self, part: str, problem: Exception) -> None:
         if self._problem is None and not self._stop.is_set():
             self._problem = f"{part}: {type(problem).__name__}: {problem}"
-            self._report(ReconcileFailed(part=part, why=f"{type(problem).__name__}: {problem}"))
+            self._report("ReconcileFailed", part=part, why=f"{type(problem).__name__}: {problem}")
 
     def _now(self) -> float:
         return time.monotonic() - self._began
 
-    def _report(self, event: Event) -> None:
-        event = stamped(event, self._now())
+    def _report(self, kind: str, **fields: Any) -> None:
+        event = Event(kind, fields, self._now())
         with self._lock:
             self._events.append(event)
             self._say(str(event))
 
-
-class ScalingEvents:
-    """Reports each change that scaling made to a manifest, once."""
-
-    name = "scaling"
-
-    def __init__(self, context: Context) -> None:
-        self._context = context
-        self._reported: set[str] = set()
-
-    def reconcile(self, _snapshot: Snapshot) -> None:
-        """Report new changes."""
+    def _report_scaling(self) -> None:
+        """Report each change that scaling made to a manifest, once."""
         with self._context.state.transaction() as view:
             changes: list[str] = view.setting(CHANGES, [])
         for change in changes:
-            if change not in self._reported:
-                self._reported.add(change)
-                self._context.report(Scaled(change=change))
+            if change not in self._scaled:
+                self._scaled.add(change)
+                self._context.report("Scaled", change=change)

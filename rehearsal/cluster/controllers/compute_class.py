@@ -1,4 +1,4 @@
-"""GKE's ComputeClass: the pools that may serve a pod, their order, and the status of the object.
+"""GKE's ComputeClass: the pools that may serve a pod, and their order.
 
 Replaces the part of GKE's autoscaler that reads the class (k8s.io/gke-autoscaling: cluster-autoscaler/pkg/computeclass,
 Google 2026, read 2026-11-21; GKE docs ComputeClass CRD reference, 2026-04-13). Rules that name machines instead of
@@ -8,17 +8,25 @@ pools would create pools, which no stack of this project requests: they match no
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 
 from infra.catalog.pins import COMPUTE_CLASS_API
-from rehearsal.clouds.kind import Json
-from rehearsal.clouds.kubernetes.compute_class import EXCLUSIVE, SELECTOR
+from rehearsal.clouds.kubernetes.pods import SELECTOR
 from rehearsal.cluster.controllers.admission import NEW_PODS, denying
 from rehearsal.cluster.controllers.pools import Pool
-from rehearsal.cluster.controllers.snapshot import Context, Snapshot
+from rehearsal.engine.kind import Json
 
 API = COMPUTE_CLASS_API
 KIND = "ComputeClass"
+EXCLUSIVE = (
+    "cloud.google.com/gke-accelerator",
+    "cloud.google.com/gke-spot",
+    "cloud.google.com/machine-family",
+    "cloud.google.com/reservation-name",
+    "cloud.google.com/gke-nodepool",
+    "node.kubernetes.io/instance-type",
+    "beta.kubernetes.io/instance-type",
+)
+"""Labels that a pod with a class cannot select: GKE docs, ComputeClass concepts, 2026-04-13."""
 
 
 def order(pod: Json, pools: Sequence[Pool], classes: Mapping[str, Json]) -> list[Pool]:
@@ -42,20 +50,6 @@ def order(pod: Json, pools: Sequence[Pool], classes: Mapping[str, Json]) -> list
     return [*first, *(pool for pool in by_size if pool not in first)]
 
 
-def health(body: Json, pools: Sequence[Pool]) -> Json:
-    """Return the condition of a class: whether everything that it names exists. Pure."""
-    name = body["metadata"]["name"]
-    own = {pool.name: pool for pool in pools}
-    for rule in (body.get("spec") or {}).get("priorities") or ():
-        for wanted in rule.get("nodepools") or ():
-            if wanted not in own:
-                return _condition("False", "NodePoolNotExist", f"Nodepool {wanted} doesn't exist.")
-            if own[wanted].labels.get(SELECTOR) != name:
-                words = f"Nodepool {wanted} doesn't have the label {SELECTOR}: {name}."
-                return _condition("False", "CrdLabelNotMatching", words)
-    return _condition("True", "Health", "Crd is healthy.")
-
-
 def policies() -> list[Json]:
     """Return the policy of GKE Warden against pods that combine a class with other selectors (GKE docs, 2026-04-13; our
     wording)."""
@@ -72,28 +66,3 @@ def policies() -> list[Json]:
         ],
     }
     return denying("compute-classes.cloud.google.com", NEW_PODS, spec)
-
-
-class ComputeClasses:
-    """Maintains the condition "Health" of every class."""
-
-    name = "compute classes"
-
-    def __init__(self, context: Context) -> None:
-        self._context = context
-
-    def reconcile(self, snapshot: Snapshot) -> None:
-        """Update the conditions that changed."""
-        if snapshot.cluster is None or snapshot.cluster.cloud != "gke":
-            return
-        for body in snapshot.custom(KIND, API):
-            now = health(body, snapshot.pools)
-            before = ((body.get("status") or {}).get("conditions") or [{}])[0]
-            if any(before.get(key) != now[key] for key in ("status", "reason", "message")):
-                its = {**now, "lastTransitionTime": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")}
-                patch = {"status": {"conditions": [its]}}
-                self._context.api.patch(API, KIND, body["metadata"]["name"], None, patch, subresource="status")
-
-
-def _condition(status: str, reason: str, message: str) -> Json:
-    return {"type": "Health", "status": status, "reason": reason, "message": message}

@@ -1,8 +1,8 @@
 """Stub of Ray's dashboards, to which the operator submits jobs: an HTTP proxy that responds for every head.
 
-Replaces the head's job API, since no container runs. It responds to the requests of KubeRay 1.6.2
-(ray-operator/controllers/ray/utils/dashboardclient) like Ray 2.60 (REST API of jobs; /api/version), but only if the
-Service selects a ready head pod. With `authOptions.mode: token` it requires the cluster's token, else returns 401.
+Replaces the head's job API, since no container runs. It responds to the three requests that KubeRay 1.6.2 sends for a
+RayJob (ray-operator/controllers/ray/rayjob_controller.go: submit, get, stop) like Ray 2.60, but only if the Service
+selects a ready head pod. With `authOptions.mode: token` it requires the cluster's token, else returns 401.
 """
 
 from __future__ import annotations
@@ -18,11 +18,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import urlsplit
 
-from infra.catalog.pins import RAY, RAY_API
+from infra.catalog.pins import RAY_API
 from infra.kubernetes.pods import TOKEN_KEY
-from rehearsal.clouds.kind import Json, value_at
-from rehearsal.cluster.controllers.events import Event, JobChanged
-from rehearsal.cluster.controllers.scheduling import over
+from rehearsal.cluster.controllers.snapshot import condition
+from rehearsal.engine.kind import Json, value_at
 from tools.kubernetes.api import Api
 
 FINAL = ("SUCCEEDED", "FAILED", "STOPPED")
@@ -40,19 +39,15 @@ class Job:
     message: str = ""
     began: float = field(default_factory=time.time)
     ended: float | None = None
-    logs: str = ""
 
     def answer(self) -> Json:
         """Return the job as Ray describes it."""
         return {
             "job_id": self.id,
             "submission_id": self.id,
-            "type": "SUBMISSION",
             "status": self.status,
             "message": self.message,
             "entrypoint": self.request.get("entrypoint", ""),
-            "metadata": self.request.get("metadata") or {},
-            "runtime_env": self.request.get("runtime_env") or {},
             "start_time": int(self.began * 1000),
             **({"end_time": int(self.ended * 1000)} if self.ended is not None else {}),
         }
@@ -65,11 +60,10 @@ class Dashboard:
     by `change`.
     """
 
-    def __init__(self, api: Api, report: Callable[[Event], None], *, runs_s: float = 3.0, version: str = RAY) -> None:
+    def __init__(self, api: Api, report: Callable[..., None], *, runs_s: float = 3.0) -> None:
         self._api = api
         self._report = report
         self._runs_s = runs_s
-        self._version = version
         self._lock = threading.Lock()
         self._jobs: dict[tuple[str, str], Job] = {}
         self.manual = False
@@ -102,16 +96,10 @@ class Dashboard:
             self._thread.join()
         self._server.server_close()
 
-    def change(self, job: str, status: str, message: str = "", logs: str = "") -> None:
+    def change(self, job: str, status: str, message: str = "") -> None:
         """Set the status of a job. Raises `KeyError` for an unknown job."""
         with self._lock:
-            found = next((each for each in self._jobs.values() if each.id == job), None)
-            if found is None:
-                raise KeyError(
-                    f"no job {job}; known jobs: {', '.join(each.id for each in self._jobs.values()) or 'none'}"
-                )
-            self._change(found, status, message)
-            found.logs += logs
+            self._change({each.id: each for each in self._jobs.values()}[job], status, message)
 
     def reconcile(self) -> None:
         """Update the status of the jobs that are due."""
@@ -123,9 +111,7 @@ class Dashboard:
                 elif job.status == "RUNNING" and now - job.began > self._runs_s:
                     self._change(job, "SUCCEEDED", "Job finished successfully.")
 
-    def answer(
-        self, method: str, url: str, headers: Callable[[str], str | None], body: bytes
-    ) -> tuple[int, Json | list[Json]]:
+    def answer(self, method: str, url: str, headers: Callable[[str], str | None], body: bytes) -> tuple[int, Json]:
         """Return the dashboard's answer for `url`, as (HTTP status, JSON)."""
         address = urlsplit(url)
         cluster = self._cluster(address.hostname or "")
@@ -135,52 +121,35 @@ class Dashboard:
         if not self._known(cluster, headers):
             self.refused.append(name)
             return 401, {"error": "Unauthorized: Missing or invalid authentication token"}
-        parts = [part for part in address.path.split("/") if part]
-        if parts[:2] == ["api", "version"]:
-            return 200, {"version": "4", "ray_version": self._version, "ray_commit": "", "session_name": name}
-        if parts[:3] == ["api", "serve", "applications"]:
-            return 200, {"applications": {}}
-        if parts[:2] != ["api", "jobs"]:
-            return 404, {"error": f"{address.path}: the stub of the dashboard does not support this"}
         with self._lock:
-            return self._job_api(method, name, parts[2:], body)
-
-    def _job_api(self, method: str, cluster: str, parts: list[str], body: bytes) -> tuple[int, Json | list[Json]]:
-        if not parts and method == "GET":
-            return 200, [job.answer() for (of, _), job in self._jobs.items() if of == cluster]
-        if not parts and method == "POST":
-            return self._submit(cluster, json.loads(body or b"{}"))
-        job = self._jobs.get((cluster, parts[0])) if parts else None
-        if job is None:
-            return 404, {"error": f"Job {'/'.join(parts)} does not exist"}
-        match method, parts[1:]:
-            case "GET", []:
-                return 200, job.answer()
-            case "GET", ["logs"]:
-                return 200, {"logs": job.logs}
-            case "POST", ["stop"]:
-                running = job.status not in FINAL
-                if running:
-                    self._change(job, "STOPPED", "Job was intentionally stopped.")
-                return 200, {"stopped": running}
-            case "DELETE", []:
-                del self._jobs[cluster, job.id]
-                return 200, {"deleted": True}
-        return 405, {"error": f"{method} is not supported for {'/'.join(parts)}"}
+            match method, [part for part in address.path.split("/") if part]:
+                case "POST", ["api", "jobs"]:
+                    return self._submit(name, json.loads(body))
+                case _, ["api", "jobs", id_, *rest]:
+                    if (job := self._jobs.get((name, id_))) is None:
+                        return 404, {"error": f"Job {id_} does not exist"}
+                    if (method, rest) == ("GET", []):
+                        return 200, job.answer()
+                    if (method, rest) == ("POST", ["stop"]):
+                        running = job.status not in FINAL
+                        if running:
+                            self._change(job, "STOPPED", "Job was intentionally stopped.")
+                        return 200, {"stopped": running}
+        return 404, {"error": f"{method} {address.path}: the stub of the dashboard does not support this"}
 
     def _submit(self, cluster: str, request: Json) -> tuple[int, Json]:
-        id_ = str(request.get("submission_id") or f"raysubmit_{len(self._jobs) + 1:016d}")
+        id_ = request["submission_id"]
         if (cluster, id_) in self._jobs:
             return 500, {"error": f"Job with submission_id {id_} already exists. Please use a different submission_id."}
         self._jobs[cluster, id_] = Job(id=id_, cluster=cluster, request=request)
-        self._report(JobChanged(cluster=cluster, job=id_, status="PENDING"))
+        self._report("JobChanged", cluster=cluster, job=id_, status="PENDING")
         return 200, {"job_id": id_, "submission_id": id_}
 
     def _change(self, job: Job, status: str, message: str) -> None:
         job.status, job.message = status, message
         if status in FINAL:
             job.ended = time.time()
-        self._report(JobChanged(cluster=job.cluster, job=job.id, status=status))
+        self._report("JobChanged", cluster=job.cluster, job=job.id, status=status)
 
     def _cluster(self, host: str) -> Json | None:
         """Return the RayCluster whose head service has this name, if its head is ready."""
@@ -192,7 +161,9 @@ class Dashboard:
             return None
         labels = ",".join(f"{key}={value}" for key, value in selector.items())
         heads = self._api.list("v1", "Pod", namespace, labels)
-        ready = [pod for pod in heads if not over(pod) and not pod["metadata"].get("deletionTimestamp") and _ready(pod)]
+        ready = [
+            pod for pod in heads if not pod["metadata"].get("deletionTimestamp") and condition(pod, "Ready") == "True"
+        ]
         return self._api.get(RAY_API, "RayCluster", str(name), namespace) if ready else None
 
     def _known(self, cluster: Json, headers: Callable[[str], str | None]) -> bool:
@@ -204,11 +175,6 @@ class Dashboard:
         token = base64.b64decode((value_at(secret, "data") or {}).get(TOKEN_KEY) or "")
         shown = next((value for name in _HEADERS if (value := headers(name)) is not None), "")
         return bool(token) and hmac.compare_digest(shown.encode(), b"Bearer " + token)
-
-
-def _ready(pod: Json) -> bool:
-    conditions = value_at(pod, "status.conditions") or ()
-    return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
 
 
 def _handler(dashboard: Dashboard) -> type[BaseHTTPRequestHandler]:
@@ -228,7 +194,7 @@ def _handler(dashboard: Dashboard) -> type[BaseHTTPRequestHandler]:
             self.end_headers()
             self.wfile.write(content)
 
-        do_GET = do_POST = do_PUT = do_DELETE = _answer  # noqa: N815 - the names that the server looks for
+        do_GET = do_POST = _answer  # noqa: N815 - the names that the server looks for
 
         def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class' name
             """Log nothing: the controllers report events."""

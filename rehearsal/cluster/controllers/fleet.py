@@ -7,27 +7,25 @@ with it (GKE docs, node pools; EKS docs, managed node groups).
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 
-from rehearsal.clouds.kind import Json
 from rehearsal.cluster.controllers.devices import offered
-from rehearsal.cluster.controllers.events import MachineFull, NodeGranted, NodeJoined, NodeRemoved
-from rehearsal.cluster.controllers.machines import KwokNodes, Machines
 from rehearsal.cluster.controllers.nodes import node, pool_of
 from rehearsal.cluster.controllers.pools import Pool
 from rehearsal.cluster.controllers.scheduling import of_daemon_set, over
 from rehearsal.cluster.controllers.snapshot import Context, Snapshot, condition
+from rehearsal.cluster.real_nodes import RealNodes
+from rehearsal.engine.kind import Json
 from tools.kubernetes.api import Api, ApiError
 
 
 class Fleet:
     """Creates and removes nodes, also for the autoscaler and queued provisioning."""
 
-    name = "fleet"
-
-    def __init__(self, context: Context, machines: Machines | None = None) -> None:
+    def __init__(self, context: Context, machines: RealNodes | None = None) -> None:
         self._context = context
-        self._machines = machines or KwokNodes(context.api)
+        self._machines = machines
         self._numbers: dict[tuple[str, str], int] = {}
         self._coming: dict[str, float] = {}
         self._full: set[str] = set()
@@ -44,7 +42,7 @@ class Fleet:
             names = _names(snapshot, pool)
             missing = pool.wanted - len(names)
             if missing > 0 and not self.has_room(pool, missing):
-                missing = self._machines.room() or 0
+                missing = self._room()
             for _ in range(missing):
                 self.grant(snapshot, pool, after_s=0.0)
             if pool.wanted < len(names):
@@ -52,14 +50,17 @@ class Fleet:
 
     def has_room(self, pool: Pool, count: int) -> bool:
         """Return whether that many more nodes fit; if not, report it once for each pool."""
-        room = self._machines.room()
-        if room is None or count <= room:
+        room = self._room()
+        if count <= room:
             self._full.discard(pool.name)
             return True
         if pool.name not in self._full:
             self._full.add(pool.name)
-            self._context.report(MachineFull(pool=pool.name, count=count, room=room))
+            self._context.report("MachineFull", pool=pool.name, count=count, room=room)
         return False
+
+    def _room(self) -> int:
+        return sys.maxsize if self._machines is None else self._machines.room()
 
     def grant(self, snapshot: Snapshot, pool: Pool, after_s: float) -> str:
         """Create a node; return its name."""
@@ -69,11 +70,14 @@ class Fleet:
             number += 1
         self._numbers[pool.key] = number
         name = pool.node_name(number)
-        made = self._machines.start(pool, node(pool, name, offered(pool, snapshot.networks, snapshot.charts)))
-        snapshot.nodes.append(made)
-        if self._machines.real:
+        body = node(pool, name, offered(pool, snapshot.networks, snapshot.charts))
+        if self._machines is None:
+            # kwok simulates its kubelet.
+            snapshot.nodes.append(self._context.api.create(body))
+        else:
+            snapshot.nodes.append(self._machines.start(pool, body))
             self._coming[name] = self._context.now()
-        self._context.report(NodeGranted(node=name, pool=pool.name, after_s=after_s))
+        self._context.report("NodeGranted", node=name, pool=pool.name, after_s=after_s)
         return name
 
     def resize(self, pool: Pool, by: int) -> None:
@@ -81,21 +85,21 @@ class Fleet:
         with self._context.state.transaction() as view:
             live = view.get(*pool.key)
             if live is not None:
-                now = int(live.get("nodeCount") or 0) if pool.cloud == "gke" else live["scalingConfig"]["desiredSize"]
-                view.put(*pool.key, pool.resized(live, max(0, now + by)))
+                view.put(*pool.key, pool.resized(live, by))
 
     def take(self, snapshot: Snapshot, its: Json, why: str) -> None:
         """Remove a node and its pods, as when its machine is deleted."""
         name = its["metadata"]["name"]
         api = self._context.api
         api.delete("v1", "Node", name)
-        self._machines.stop(name)
+        if self._machines is not None:
+            self._machines.stop(name)
         self._coming.pop(name, None)
         snapshot.nodes[:] = [other for other in snapshot.nodes if other["metadata"]["name"] != name]
         # No kubelet is left to end them gracefully.
         for pod in pods_on(snapshot, name):
             _end_at_once(api, pod)
-        self._context.report(NodeRemoved(node=name, pool=str(pool_of(its)), why=why))
+        self._context.report("NodeRemoved", node=name, pool=str(pool_of(its)), why=why)
 
     def vacate(self, snapshot: Snapshot, its: Json) -> bool:
         """Cordon a node and return whether it is empty. If a pod was scheduled in the meantime, uncordon it."""
@@ -110,7 +114,7 @@ class Fleet:
     def _welcome(self, its: Json) -> None:
         name = its["metadata"]["name"]
         if name in self._coming and condition(its, "Ready") == "True":
-            self._context.report(NodeJoined(node=name, after_s=self._context.now() - self._coming.pop(name)))
+            self._context.report("NodeJoined", node=name, after_s=self._context.now() - self._coming.pop(name))
 
     def _shrink(self, snapshot: Snapshot, pool: Pool, by: int) -> None:
         """Remove nodes after a pool was made smaller: empty nodes first, then the newest."""

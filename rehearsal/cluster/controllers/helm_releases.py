@@ -7,17 +7,20 @@ chart: devices on nodes (`devices`), growing pools on EKS (`autoscaler`).
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
+from functools import partial
 
 from infra.catalog.pins import DEVICE_API
 from rehearsal.cluster import release_status
 from rehearsal.cluster.controllers.devices import device_class
-from rehearsal.cluster.controllers.events import ControllerFailed, ControllerReady, ControllerStopped
-from rehearsal.cluster.controllers.machines import Operators
 from rehearsal.cluster.controllers.snapshot import Context, Release, Snapshot
+from rehearsal.engine.kind import Json
+from tools.kubernetes.control_plane import ControlPlane
+from tools.kubernetes.controller_pods import PodOperators
 
-Start = Callable[[Mapping[str, Any]], None]
+Start = Callable[[Json], object]
+Commands = tuple[Start, Callable[[], object]]
+_NOTHING: Commands = (lambda _values: None, lambda: None)
 _PATIENCE_S = 5.0
 EFA_DEVICE_CLASS = "efa.networking.k8s.aws"
 """Installed by the chart aws-dranet 1.0.0 (EKS docs node-efa, read 2026-11)."""
@@ -26,17 +29,24 @@ EFA_DEVICE_CLASS = "efa.networking.k8s.aws"
 class HelmReleases:
     """Serves each release in its own thread, because a controller takes seconds to start."""
 
-    name = "releases"
-
-    def __init__(self, context: Context, operators: Operators) -> None:
+    def __init__(self, context: Context, operators: ControlPlane | PodOperators, dashboard: str) -> None:
+        """Run controllers by `operators`. A local operator reaches Ray's dashboards by the proxy `dashboard`."""
         self._context = context
         self._served: dict[str, Release] = {}
         self._threads: dict[str, threading.Thread] = {}
-        self._start: dict[str, Start] = {
-            "kuberay-operator": lambda values: operators.start_kuberay(dict(values)),
-            "kueue": lambda values: operators.start_kueue(dict(values)),
+        kuberay: Start = operators.start_kuberay
+        if isinstance(operators, ControlPlane):
+            kuberay = partial(operators.start_kuberay, dashboard_proxy=dashboard)
+        self._controllers: dict[str, Commands] = {
+            "kuberay-operator": (kuberay, operators.stop_kuberay),
+            "kueue": (operators.start_kueue, operators.stop_kueue),
         }
-        self._stop = {"kuberay-operator": operators.stop_kuberay, "kueue": operators.stop_kueue}
+        self._others: dict[str, Commands] = {
+            "aws-dranet": (
+                lambda _values: context.api.apply(device_class(EFA_DEVICE_CLASS), manager="helm"),
+                lambda: context.api.delete(DEVICE_API, "DeviceClass", EFA_DEVICE_CLASS),
+            )
+        }
 
     def reconcile(self, snapshot: Snapshot) -> None:
         """Serve new and changed releases, stop deleted ones."""
@@ -55,51 +65,37 @@ class HelmReleases:
         for thread in self._threads.values():
             thread.join(_PATIENCE_S)
 
-    def real(self, chart: str) -> bool:
-        """Return whether the chart's own controller runs."""
-        return chart in self._start
-
     def _idle(self, id_: str) -> bool:
         thread = self._threads.get(id_)
         return thread is None or not thread.is_alive()
 
     def _work(self, id_: str, work: Callable[[], None]) -> None:
-        self._threads[id_] = threading.Thread(target=work, name=f"release {id_}", daemon=True)
+        def run() -> None:
+            try:
+                work()
+            # Report any error to the provider that waits for the release.
+            except Exception as problem:
+                self._context.report("ControllerFailed", release=id_, why=str(problem))
+                self._say(id_, "failed", str(problem))
+
+        self._threads[id_] = threading.Thread(target=run, name=f"release {id_}", daemon=True)
         self._threads[id_].start()
 
     def _begin(self, release: Release) -> None:
-        began = self._context.now()
-        start = self._start.get(release.chart)
+        began, chart = self._context.now(), release.chart
         self._say(release.id, "starting")
-        try:
-            if start is not None:
-                start(release.values)
-            elif release.chart == "aws-dranet":
-                self._context.api.apply(device_class(EFA_DEVICE_CLASS), manager="helm")
-        # Report any error to the provider that waits for the release.
-        except Exception as problem:
-            self._context.report(ControllerFailed(release=release.id, why=str(problem)))
-            self._say(release.id, "failed", str(problem))
-            return
-        took = self._context.now() - began
-        self._context.report(
-            ControllerReady(release=release.id, chart=release.chart, real=start is not None, after_s=took)
-        )
-        self._say(release.id, "ready" if start is not None else "simulated", release.chart)
+        start, _ = (self._controllers | self._others).get(chart, _NOTHING)
+        start(dict(release.values))
+        real, after_s = chart in self._controllers, self._context.now() - began
+        how = f"the real controller runs after {after_s:.1f} s" if real else "simulated"
+        self._context.report("ControllerReady", release=release.id, chart=chart, real=real, how=how)
+        self._say(release.id, "ready" if real else "simulated", chart)
 
     def _end(self, release: Release, gone: bool) -> None:
-        stop = self._stop.get(release.chart)
-        try:
-            if stop is not None:
-                stop()
-            elif release.chart == "aws-dranet":
-                self._context.api.delete(DEVICE_API, "DeviceClass", EFA_DEVICE_CLASS)
-        except Exception as problem:
-            self._context.report(ControllerFailed(release=release.id, why=str(problem)))
-            self._say(release.id, "failed", str(problem))
-            return
+        _, stop = (self._controllers | self._others).get(release.chart, _NOTHING)
+        stop()
         if gone:
-            self._context.report(ControllerStopped(release=release.id))
+            self._context.report("ControllerStopped", release=release.id)
             self._say(release.id, "stopped")
 
     def _say(self, id_: str, status: str, words: str = "") -> None:

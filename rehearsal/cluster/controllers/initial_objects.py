@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rehearsal.clouds.aws import tokens as aws
-from rehearsal.clouds.kind import Json, value_at
-from rehearsal.cluster.controllers import admission, compute_class, compute_class_schema
+from rehearsal.clouds.kubernetes.schemas import COMPUTE_CLASS
+from rehearsal.cluster.controllers import admission, compute_class
 from rehearsal.cluster.controllers.devices import device_class
-from rehearsal.cluster.controllers.events import ClusterOpened
 from rehearsal.cluster.controllers.snapshot import Cluster, Context, Snapshot
+from rehearsal.engine.kind import Json, value_at
 from tools.kubernetes import kubectl
 from tools.kubernetes.api import ApiError, NotYet
 from tools.kubernetes.builds import module_folder
@@ -29,8 +29,6 @@ _ADMISSION_S = 20.0
 
 class InitialObjects:
     """Installs the cloud's objects once for each cluster, and those of its add-ons when they are added."""
-
-    name = "cluster contents"
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -48,7 +46,7 @@ class InitialObjects:
         if self._opened != cluster.id:
             self._open(cluster)
             self._opened = cluster.id
-        for live in snapshot.live(aws.ADDON):
+        for live in snapshot.live[aws.ADDON]:
             driver = {"aws-fsx-csi-driver": "fsx.csi.aws.com", "aws-ebs-csi-driver": "ebs.csi.aws.com"}.get(
                 str(live.get("addonName"))
             )
@@ -63,7 +61,7 @@ class InitialObjects:
         if value_at(cluster.live, "enableMultiNetworking"):
             api.until("the admission of pods that name networks", self._admission_works, _ADMISSION_S)
         self._note(cluster.id)
-        self._context.report(ClusterOpened(cluster=cluster.name, brings=tuple(dict.fromkeys(map(_brought, bodies)))))
+        self._context.report("ClusterOpened", cluster=cluster.name, objects=len(bodies))
 
     def _note(self, cluster: str | None) -> None:
         with self._context.state.transaction() as view:
@@ -84,15 +82,9 @@ class InitialObjects:
         return True
 
 
-def _brought(body: Json) -> str:
-    """Return the label of an object: for a CRD, the kind that it defines."""
-    defined = body["kind"] == "CustomResourceDefinition"
-    return str(body["spec"]["names"]["kind"] if defined else body["kind"])
-
-
 def _gke(cluster: Cluster) -> Iterator[Json]:
     live = cluster.live
-    yield compute_class_schema.DEFINITION
+    yield from kubectl.read(COMPUTE_CLASS)
     yield from compute_class.policies()
     yield from kubectl.read(
         *sorted((module_folder(PROVISIONING) / "config" / "crd").glob("*provisioningrequests.yaml"))

@@ -1,7 +1,7 @@
 """Node objects: a pool's machine, labels, taints and devices.
 
 kwok simulates each kubelet: it reports the node as ready and its pods as running. At depth `pods` a real kubelet adopts
-the object and writes the status itself (`machines`).
+the object and writes the status itself (`real_nodes`).
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rehearsal.clouds.kind import Json
-from rehearsal.clouds.values import digest
 from rehearsal.cluster.controllers.pools import Pool
 from rehearsal.cluster.controllers.quantities import amounts, left_for_pods
 from rehearsal.cluster.controllers.scheduling import CandidateNode
+from rehearsal.engine.kind import Json
+from rehearsal.engine.values import digest
 
 _LEVELS = ("block", "subblock", "host")
 POOL = "rehearsal.rdma-ray/pool"
@@ -23,6 +23,8 @@ POOL = "rehearsal.rdma-ray/pool"
 def node(pool: Pool, name: str, devices: Mapping[str, int]) -> Json:
     """Return the Node object; `devices` by count."""
     count = {resource: str(number) for resource, number in devices.items()}
+    left = left_for_pods(pool.cpus, pool.memory, pool.storage)
+    machine = f"gce://rehearsal/{pool.zone}/{name}" if pool.cloud == "gke" else f"aws:///{pool.zone}/{name}"
     whole = {"cpu": str(pool.cpus), "memory": str(pool.memory), "ephemeral-storage": str(pool.storage), "pods": "110"}
     own: dict[str, Any] = {
         "labels": {**pool.labels, **_topology(pool, name), "kubernetes.io/hostname": name},
@@ -32,8 +34,8 @@ def node(pool: Pool, name: str, devices: Mapping[str, int]) -> Json:
         "apiVersion": "v1",
         "kind": "Node",
         "metadata": {"name": name, **own},
-        "spec": {"taints": list(pool.taints), "providerID": _provider_id(pool, name)},
-        "status": {"capacity": {**whole, **count}, "allocatable": {**_left(pool), **count}},
+        "spec": {"taints": list(pool.taints), "providerID": machine},
+        "status": {"capacity": {**whole, **count}, "allocatable": {**left, **count}},
     }
 
 
@@ -44,7 +46,7 @@ def template(pool: Pool, name: str, devices: Mapping[str, int]) -> CandidateNode
         pool=pool.name,
         labels={**pool.labels, "kubernetes.io/hostname": name},
         taints=list(pool.taints),
-        free=amounts({**_left(pool), **devices}),
+        free=amounts({**left_for_pods(pool.cpus, pool.memory, pool.storage), **devices}),
     )
 
 
@@ -58,11 +60,3 @@ def _topology(pool: Pool, name: str) -> dict[str, str]:
     """Return a node's topology labels: one block, one sub-block (GKE docs, topology-aware scheduling, read 2026-08)."""
     places = (pool.key[1], f"{pool.key[1]}/sub", name) if pool.placed else ()
     return {f"cloud.google.com/gce-topology-{level}": digest(its) for level, its in zip(_LEVELS, places, strict=False)}
-
-
-def _left(pool: Pool) -> dict[str, str]:
-    return left_for_pods(pool.cpus, pool.memory, pool.storage)
-
-
-def _provider_id(pool: Pool, name: str) -> str:
-    return f"gce://rehearsal/{pool.zone}/{name}" if pool.cloud == "gke" else f"aws:///{pool.zone}/{name}"

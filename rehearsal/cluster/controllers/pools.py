@@ -9,17 +9,14 @@ from typing import Any, Literal
 
 from infra.catalog.machines import EKS_CATALOG, GKE_CATALOG, Machine
 from rehearsal.clouds.aws import tokens as aws
-from rehearsal.clouds.aws.node_group import scaling_group_of
-from rehearsal.clouds.aws.references import desired, groups_of, types_of, zone_of
-from rehearsal.clouds.gcp import tokens as gcp
-from rehearsal.clouds.gcp.node_config import affinity, is_flex, is_queued, is_spot, machine, node
-from rehearsal.clouds.kind import Json, value_at
-from rehearsal.clouds.state import View
-from rehearsal.clouds.values import digest
+from rehearsal.clouds.aws.references import desired, groups_of, scaling_group_of, types_of, zone_of
+from rehearsal.clouds.gcp import references as gcp
+from rehearsal.clouds.gcp.capacity import affinity, is_flex, is_queued, is_spot, machine, node
 from rehearsal.cluster.controllers.quantities import GIB, MIB
+from rehearsal.engine.kind import Json, value_at
+from rehearsal.engine.state import View
+from rehearsal.engine.values import digest
 
-GKE_LABELS = "GKE docs: labels of nodes, flex-start, DRANET (allocate-network-resources-dra); unverified, 2026-11"
-EKS_LABELS = "EKS docs, managed node groups; labels of the AWS cloud provider; unverified, 2026-11"
 A3_ULTRA_MEMORY = 2952 * GIB
 """Of a3-ultragpu-8g and a4-highgpu-8g: 2,952 GB, which are GiB (Compute Engine docs, accelerator-optimized machines;
 unverified, 2026-11). Google's own examples put pods of 2800Gi on them."""
@@ -80,11 +77,12 @@ class Pool:
             return f"gke-{self.cluster[:20]}-{self.name[:20]}-{digest('/'.join(self.key))[:8]}-{number:04d}"
         return f"ip-10-0-{int(digest(self.name), 16) % 200}-{number}.{self.zone[:-1]}.compute.internal"
 
-    def resized(self, live: Json, count: int) -> Json:
+    def resized(self, live: Json, by: int) -> Json:
         """Return its live object with another number of nodes, as its autoscaler updates it."""
         if self.cloud == "gke":
-            return {**live, "nodeCount": count}
-        return {**live, "scalingConfig": {**(live.get("scalingConfig") or {}), "desiredSize": count}}
+            return {**live, "nodeCount": max(0, int(live.get("nodeCount") or 0) + by)}
+        scaling = live["scalingConfig"]
+        return {**live, "scalingConfig": {**scaling, "desiredSize": max(0, scaling["desiredSize"] + by)}}
 
 
 class UnknownMachineError(ValueError):
@@ -108,10 +106,6 @@ def _gke(state: View, cluster: str) -> Iterator[Pool]:
         cpus, memory = _size(type_, row)
         zones = [str(zone) for zone in live.get("nodeLocations") or ()] or [f"{live.get('location')}-a"]
         scaling = live.get("autoscaling") or {}
-        total = scaling.get("totalMaxNodeCount")
-        most = int(total) if total is not None else int(scaling.get("maxNodeCount") or 0) * len(zones)
-        fewest = scaling.get("totalMinNodeCount")
-        least = int(fewest) if fewest is not None else int(scaling.get("minNodeCount") or 0) * len(zones)
         wanted = int(live.get("nodeCount") or 0)
         disks = int(value_at(live, "nodeConfig.ephemeralStorageLocalSsdConfig.localSsdCount") or 0)
         yield Pool(
@@ -123,8 +117,8 @@ def _gke(state: View, cluster: str) -> Iterator[Pool]:
             zone=zones[0],
             labels=_gke_labels(live, row, zones[0]),
             taints=tuple(_gke_taints(live)),
-            least=least if scaling else None,
-            most=most if scaling else wanted,
+            least=int(scaling.get("totalMinNodeCount") or 0) if scaling else None,
+            most=int(scaling["totalMaxNodeCount"]) if scaling else wanted,
             wanted=wanted,
             cpus=cpus,
             memory=memory,
@@ -142,19 +136,16 @@ def _gke(state: View, cluster: str) -> Iterator[Pool]:
 
 
 def _gke_labels(live: Json, row: Machine | None, zone: str) -> dict[str, str]:
-    """Return the labels that GKE adds to the pool's own. Source: `GKE_LABELS`."""
+    """Return the pool's labels and GKE's (docs of labels, flex-start and DRANET; unverified, 2026-11)."""
     type_ = machine(live)
     labels = {
         "cloud.google.com/gke-nodepool": str(live["name"]),
-        "cloud.google.com/machine-family": type_.partition("-")[0],
-        "cloud.google.com/gke-os-distribution": "cos",
         **_place(type_, zone, zone.rpartition("-")[0], row),
         **_labels(live),
     }
     accelerators = node(live).get("guestAccelerators") or ()
     if accelerators:
         labels["cloud.google.com/gke-accelerator"] = str(accelerators[0]["type"])
-        labels["cloud.google.com/gke-accelerator-count"] = str(accelerators[0]["count"])
         labels["cloud.google.com/gke-gpu"] = "true"
     if is_flex(live):
         labels["cloud.google.com/gke-flex-start"] = "true"
@@ -181,10 +172,10 @@ def _eks(state: View, cluster: str) -> Iterator[Pool]:
         zone = zone_of(state, str((live.get("subnetIds") or [""])[0]))
         scaling = live.get("scalingConfig") or {}
         name, group = str(live["nodeGroupName"]), scaling_group_of(live)
+        # EKS docs, managed node groups; labels of the AWS cloud provider; unverified, 2026-11.
         labels = {
             "eks.amazonaws.com/nodegroup": name,
             "eks.amazonaws.com/capacityType": str(live.get("capacityType") or "ON_DEMAND"),
-            "eks.amazonaws.com/sourceLaunchTemplateId": str(value_at(live, "launchTemplate.id") or ""),
             **_place(type_, zone, zone[:-1], row),
             **_labels(live),
         }
@@ -245,8 +236,6 @@ def _size(type_: str, row: Machine | None) -> tuple[int, int]:
     family, _, number = type_.rpartition("-")
     if family in _PER_CPU_GIB:
         return int(number), int(number) * _PER_CPU_GIB[family] * GIB
-    if type_.startswith("e2-"):
-        return 2, {"micro": 1, "small": 2, "medium": 4}[number] * GIB
     if (found := _EC2.fullmatch(type_)) is not None:
         # "large" has two CPUs, "xlarge" four. General-purpose types have 4 GiB per CPU, compute-optimized ones 2.
         cpus = 2 if found[1] is None else 4 * int(found[1] or 1)

@@ -9,16 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
-from rehearsal.clouds.kind import Json, value_at
-from rehearsal.clouds.values import digest
 from rehearsal.cluster.controllers.autoscaler import Autoscaler
 from rehearsal.cluster.controllers.devices import expected
-from rehearsal.cluster.controllers.events import RequestChanged
 from rehearsal.cluster.controllers.nodes import pool_of, template
 from rehearsal.cluster.controllers.pools import Pool
-from rehearsal.cluster.controllers.snapshot import Context, Snapshot, condition
+from rehearsal.cluster.controllers.snapshot import Context, Snapshot, condition, new_condition
+from rehearsal.engine.kind import Json, value_at
+from rehearsal.engine.values import digest
 
 API = "autoscaling.x-k8s.io/v1"
 KIND = "ProvisioningRequest"
@@ -50,8 +48,6 @@ class Turn:
 class Provisioning:
     """Moves the requests of the class through their states."""
 
-    name = "queued provisioning"
-
     def __init__(self, context: Context, autoscaler: Autoscaler) -> None:
         self._context = context
         self._autoscaler = autoscaler
@@ -67,7 +63,7 @@ class Provisioning:
         self._turns = {uid: turn for uid, turn in self._turns.items() if uid in there}
         for body in requests:
             if not value_at(body, "status.conditions"):
-                self._write(body, [_condition(type_, "False", reason, words) for type_, reason, words in _BEGIN])
+                self._write(body, [new_condition(type_, "False", reason, words) for type_, reason, words in _BEGIN])
             elif condition(body, "Failed") == "True" or condition(body, "BookingExpired") == "True":
                 continue
             elif condition(body, "Provisioned") == "True":
@@ -90,21 +86,18 @@ class Provisioning:
         found = choose(its["template"], int(pod_set["count"]), pools, room, devices)
         if isinstance(found, tuple):
             reason, words = found
-            self._write(body, [_condition("Failed", "True", reason, words)])
-            self._report(body, "Failed", None, 0, words)
+            self._write(body, [new_condition("Failed", "True", reason, words)])
+            self._report(body, "Failed", None, words)
             return
         details = {
-            "AcceleratorType": found.pool.labels.get("cloud.google.com/gke-accelerator", ""),
             "NodePoolName": found.pool.name,
-            "NodeGroupName": f"gke-{found.pool.cluster}-{found.pool.name}-{digest(found.pool.key[1])}-grp",
             "ResizeRequestName": f"gke-{body['metadata']['name'][:40]}-{digest(body['metadata']['uid'], 6)}",
-            "SelectedZone": found.pool.zone,
         }
         words = "Provisioning Request was successfully queued."
-        accepted = _condition("Accepted", "True", "SuccessfullyQueued", words)
-        waits = _condition("Provisioned", "False", "ResourcePoolExhausted", WAITS)
+        accepted = new_condition("Accepted", "True", "SuccessfullyQueued", words)
+        waits = new_condition("Provisioned", "False", "ResourcePoolExhausted", WAITS)
         self._write(body, [accepted, waits], details)
-        self._report(body, "Accepted", found.pool, found.nodes, words)
+        self._report(body, "Accepted", found, words)
         # The wait starts when the acceptance is written, which on a busy machine is long after the round's start.
         self._turns[body["metadata"]["uid"]] = Turn(found.pool, found.nodes, self._context.now())
 
@@ -116,21 +109,21 @@ class Provisioning:
         if pool is None or not self._autoscaler.has(pool, turn.nodes):
             # It stays in the queue until its owner deletes it (kubernetes/autoscaler #9490).
             if WAITS + INDEFINITE not in [each["message"] for each in body["status"]["conditions"]]:
-                self._write(body, [_condition("Provisioned", "False", "ResourcePoolExhausted", WAITS + INDEFINITE)])
+                self._write(body, [new_condition("Provisioned", "False", "ResourcePoolExhausted", WAITS + INDEFINITE)])
             return
         names = self._autoscaler.deliver(snapshot, pool, turn.nodes, snapshot.now - turn.since)
         turn.expires = snapshot.now + self._context.delays.booking
         self._autoscaler.booked |= dict.fromkeys(names, turn.expires)
         words = "Provisioning Request was successfully provisioned."
-        self._write(body, [_condition("Provisioned", "True", "Provisioned", words)])
-        self._report(body, "Provisioned", pool, turn.nodes, words)
+        self._write(body, [new_condition("Provisioned", "True", "Provisioned", words)])
+        self._report(body, "Provisioned", turn, words)
 
     def _booked(self, snapshot: Snapshot, body: Json) -> None:
         turn = self._turns.get(body["metadata"]["uid"])
         if turn is None or turn.expires is None or turn.expires > snapshot.now:
             return
-        self._write(body, [_condition("BookingExpired", "True", "BookingExpired", _EXPIRED)])
-        self._report(body, "BookingExpired", turn.pool, turn.nodes, _EXPIRED)
+        self._write(body, [new_condition("BookingExpired", "True", "BookingExpired", _EXPIRED)])
+        self._report(body, "BookingExpired", turn, _EXPIRED)
 
     def _taken(self, snapshot: Snapshot, pool: Pool) -> int:
         """Return the nodes of the pool, including those that other queued requests will get."""
@@ -149,10 +142,10 @@ class Provisioning:
         place = (API, KIND, metadata["name"], metadata["namespace"])
         self._context.api.patch(*place, {"status": status}, subresource="status")
 
-    def _report(self, body: Json, what: str, pool: Pool | None, nodes: int, words: str) -> None:
+    def _report(self, body: Json, what: str, turn: Turn | None, words: str) -> None:
         name = f"{body['metadata']['namespace']}/{body['metadata']['name']}"
-        its = pool.name if pool else ""
-        self._context.report(RequestChanged(request=name, condition=what, pool=its, nodes=nodes, message=words))
+        pool, nodes = (turn.pool.name, turn.nodes) if turn else ("", 0)
+        self._context.report("RequestChanged", request=name, condition=what, pool=pool, nodes=nodes, message=words)
 
 
 def choose(
@@ -186,8 +179,3 @@ def choose(
         words = "Provisioning Request's pods cannot be scheduled in the nodepool. Predicate checking errors: "
         return "ProvisioningRequestNotSchedulableInNodepool", words + ", ".join(errors)
     return "NoQueuedNodepoolAvailable", "No nodepool with QueuedProvisioning enabled is available for scale up"
-
-
-def _condition(type_: str, status: str, reason: str, message: str) -> Json:
-    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    return {"type": type_, "status": status, "reason": reason, "message": message, "lastTransitionTime": now}

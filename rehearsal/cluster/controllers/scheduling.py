@@ -1,15 +1,14 @@
-"""Scheduling predicates: selector, required affinity, taints and resources. Pure.
+"""Scheduling predicates: selector, taints and resources. Pure.
 
 Replaces the simulation of the scheduler in the cluster autoscaler, for nodes that do not exist yet
 (kubernetes/autoscaler: cluster-autoscaler/simulator, 1.35). It ignores affinity between pods, topology spread, volumes
-and resource claims; the real scheduler alone places pods.
+and resource claims, and refuses node affinity; the real scheduler alone places pods.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from fractions import Fraction
 from typing import Any
 
 from rehearsal.cluster.controllers.quantities import Amounts, added, amounts, requests
@@ -39,9 +38,12 @@ class CandidateNode:
         for taint in self.taints:
             if taint.get("effect") in ("NoSchedule", "NoExecute") and not tolerated(taint, spec.get("tolerations")):
                 return f"node(s) had untolerated taint {{{taint['key']}: {taint.get('value', '')}}}"
-        if not selected(spec, self.labels, self.name):
+        affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
+        if "requiredDuringSchedulingIgnoredDuringExecution" in affinity:
+            raise NotImplementedError(f"{name_of(pod)}: node affinity, which no pod of our stacks requires")
+        if any(self.labels.get(key) != value for key, value in (spec.get("nodeSelector") or {}).items()):
             return "node(s) didn't match Pod's node affinity/selector"
-        lacking = [name for name, wanted in requests(spec).items() if wanted > self.free.get(name, Fraction(0))]
+        lacking = [name for name, wanted in requests(spec).items() if wanted > self.free.get(name, 0)]
         return f"Insufficient {lacking[0]}" if lacking else None
 
     def take(self, pod: Json) -> None:
@@ -86,10 +88,9 @@ def of_daemon_set(pod: Json) -> bool:
 
 def unschedulable(pod: Json) -> bool:
     """Return whether the real scheduler found no node for this pod."""
-    status, metadata = pod.get("status") or {}, pod.get("metadata") or {}
-    if (pod.get("spec") or {}).get("nodeName") or metadata.get("deletionTimestamp") or over(pod):
+    if (pod.get("spec") or {}).get("nodeName") or pod["metadata"].get("deletionTimestamp") or over(pod):
         return False
-    conditions = status.get("conditions") or ()
+    conditions = (pod.get("status") or {}).get("conditions") or ()
     return any(
         each["type"] == "PodScheduled" and each["status"] == "False" and each.get("reason") == "Unschedulable"
         for each in conditions
@@ -107,36 +108,3 @@ def _covers(toleration: Json, taint: Json) -> bool:
     if toleration.get("operator", "Equal") == "Exists":
         return not toleration.get("key") or toleration["key"] == taint["key"]
     return bool(toleration.get("key") == taint["key"] and toleration.get("value", "") == taint.get("value", ""))
-
-
-def selected(spec: Json, labels: Mapping[str, str], node: str) -> bool:
-    """Return whether nodeSelector and required node affinity match a node with these labels."""
-    if any(labels.get(key) != value for key, value in (spec.get("nodeSelector") or {}).items()):
-        return False
-    affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
-    required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution")
-    if not required:
-        return True
-    return any(
-        all(_matches(each, labels) for each in term.get("matchExpressions") or ())
-        and all(_matches(each, {"metadata.name": node}) for each in term.get("matchFields") or ())
-        for term in required.get("nodeSelectorTerms") or ()
-    )
-
-
-def _matches(expression: Json, labels: Mapping[str, str]) -> bool:
-    value, wanted = labels.get(expression["key"]), expression.get("values") or []
-    match expression["operator"]:
-        case "In":
-            return value in wanted
-        case "NotIn":
-            return value not in wanted
-        case "Exists":
-            return value is not None
-        case "DoesNotExist":
-            return value is None
-        case "Gt":
-            return value is not None and int(value) > int(wanted[0])
-        case "Lt":
-            return value is not None and int(value) < int(wanted[0])
-    raise ValueError(f"operator {expression['operator']} of a node selector is not known")

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from functools import cached_property
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from infra.catalog.pins import GKE_NETWORK_API
 from rehearsal.clouds.aws import tokens as aws
-from rehearsal.clouds.gcp import tokens as gcp
-from rehearsal.clouds.kind import Json
+from rehearsal.clouds.gcp import references as gcp
 from rehearsal.clouds.kubernetes.connection import OWNER
 from rehearsal.clouds.kubernetes.identity import RELEASE
-from rehearsal.clouds.state import State, View
-from rehearsal.cluster.controllers.events import Event
 from rehearsal.cluster.controllers.nodes import pool_of
 from rehearsal.cluster.controllers.pools import Pool, pools
 from rehearsal.cluster.controllers.scheduling import CandidateNode, place_of
+from rehearsal.engine.kind import Json
+from rehearsal.engine.state import State, View
 from tools.kubernetes.api import Api, ApiError
 
 _WATCHED_TYPES = (gcp.NETWORK, gcp.SUBNETWORK, aws.ADDON)
@@ -80,7 +80,8 @@ class Snapshot:
     cluster: Cluster | None
     pools: list[Pool] = field(default_factory=list)
     releases: list[Release] = field(default_factory=list)
-    others: Mapping[str, list[Json]] = field(default_factory=dict)
+    live: Mapping[str, list[Json]] = field(default_factory=dict)
+    """The live VPCs, subnets and add-ons by type."""
 
     @cached_property
     def nodes(self) -> list[Json]:
@@ -123,42 +124,43 @@ class Snapshot:
                 return []
             raise
 
-    def live(self, type_: str) -> list[Json]:
-        """Return the live objects of VPCs, subnets and add-ons."""
-        return self.others.get(type_, [])
-
-
-class Reconciler(Protocol):
-    """One of the cloud controllers."""
-
-    name: str
-
-    def reconcile(self, snapshot: Snapshot) -> None:
-        """Compare the snapshot with the desired state and act."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class Context:
-    """Shared context of the reconcilers. `report` receives typed events; `now` is seconds on a monotonic clock."""
+    """Shared context of the reconcilers.
+
+    `report` receives the kind of an event and its fields (`events`); `now` is seconds on a monotonic clock.
+    """
 
     api: Api
     state: State
     delays: Delays
     now: Callable[[], float]
-    report: Callable[[Event], None]
+    report: Callable[..., None]
 
     def look(self) -> Snapshot:
         """Take a snapshot."""
         with self.state.transaction() as view:
-            cluster = _cluster(view)
+            clusters = [
+                Cluster(type=type_, id=id_, live=live)
+                for type_ in (gcp.CLUSTER, aws.CLUSTER)
+                for _, id_, live in view.all(type_)
+            ]
+            cluster = next(iter(clusters), None)
             return Snapshot(
                 api=self.api,
                 now=self.now(),
                 cluster=cluster,
                 pools=pools(view, (cluster.type, cluster.id)) if cluster else [],
                 releases=list(_releases(view)) if cluster else [],
-                others={type_: [live for _, _, live in view.all(type_)] for type_ in _WATCHED_TYPES},
+                live={type_: [live for _, _, live in view.all(type_)] for type_ in _WATCHED_TYPES},
             )
+
+
+def new_condition(type_: str, status: str, reason: str, message: str) -> Json:
+    """Return a condition of an object's status."""
+    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return {"type": type_, "status": status, "reason": reason, "message": message, "lastTransitionTime": now}
 
 
 def condition(body: Json, type_: str) -> str | None:
@@ -167,21 +169,9 @@ def condition(body: Json, type_: str) -> str | None:
     return next((str(each["status"]) for each in found if each["type"] == type_), None)
 
 
-def _cluster(view: View) -> Cluster | None:
-    for type_ in (gcp.CLUSTER, aws.CLUSTER):
-        for _, id_, live in view.all(type_):
-            return Cluster(type=type_, id=id_, live=live)
-    return None
-
-
 def _releases(view: View) -> Iterable[Release]:
     for _, id_, live in view.all(RELEASE):
         if OWNER in live:
             status = live.get("status") or {}
             chart, revision = str(status.get("chart") or ""), int(status.get("revision") or 0)
             yield Release(id=id_, chart=chart, revision=revision, values=live.get("values") or {})
-
-
-def stamped(event: Event, at_s: float) -> Event:
-    """Return the event with its time."""
-    return replace(event, at_s=at_s)

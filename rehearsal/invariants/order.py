@@ -1,0 +1,67 @@
+"""What is created after what, and so deleted before it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rehearsal.clouds.constraints import referenced
+from rehearsal.clouds.registry import cloud
+from rehearsal.engine.kind import value_at
+from rehearsal.invariants.invariant import Stack, at
+from rehearsal.invariants.placement import selection
+
+ORDERS = (
+    ("RayCluster RayJob", "kuberay-operator", "the operator deletes Ray's pods"),
+    ("RayCluster RayJob Job", "gpu-nodes", "deleted nodes would end a running job"),
+    ("RayCluster RayJob", "NetworkPolicy", "pods would be open to the whole cluster"),
+    ("RayCluster RayJob Job", "aws-efa-k8s-device-plugin aws-dranet nvidia-device-plugin", "nodes have no devices"),
+    ("kuberay-operator kueue cluster-autoscaler", "system-nodes", "its pods need nodes"),
+    ("kuberay-operator", "coredns", "its pods resolve names"),
+    ("kueue", "kuberay-operator", "its webhooks for Ray's kinds need their definitions"),
+    ("kueue", "rules-of-webhooks", "the API server calls its webhooks"),
+    ("cluster-autoscaler", "PodIdentityAssociation RolePolicy", "it would start without permissions"),
+    ("ResourceFlavor ProvisioningRequestConfig Topology", "kueue", "Kueue removes their finalizers"),
+    ("NodeGroup", "vpc-cni kube-proxy eks-pod-identity-agent", "nodes do not become ready"),
+    ("NodeGroup", "Route VpcEndpoint", "nodes cannot reach AWS"),
+    ("NodePool", "IAMMember", "nodes cannot pull images or report"),
+    ("gpu-nodes", "rules-of-efa", "an interface that starts before its rules stays closed"),
+    ("coredns aws-fsx-csi-driver eks-node-monitoring-agent", "system-nodes", "its pods need nodes"),
+    ("aws:eks/cluster:Cluster", "LogGroup", "EKS would create one without a retention period"),
+    ("NatGateway", "public-routes", "it has no way out"),
+    ("PersistentVolume", "rules-of-fsx", "nodes cannot mount the file system"),
+    ("PersistentVolume", "DataRepositoryAssociation", "the folder would be empty"),
+    ("PersistentVolume", "aws-fsx-csi-driver", "the driver mounts the volume"),
+)
+"""What waits, for what, and why, where no input names it. Words are those of `placement.selection`."""
+
+
+def resources_wait_for_what_they_need(stack: Stack) -> Iterator[str]:
+    """Resources wait for what they need to work or to be deleted."""
+    for later, earlier, reason in ORDERS:
+        for node in selection(stack, later):
+            for other in selection(stack, earlier):
+                if not stack.needs(node, other):
+                    yield f"{node.name} does not wait for {other.name}: {reason}"
+
+
+def users_wait_for_the_rights_of_their_role(stack: Stack) -> Iterator[str]:
+    """What runs as an IAM role waits for the role's policies: nodes could not join, and without them the control plane
+    could not delete its network interfaces."""
+    for role in stack.of("aws:iam/role:Role"):
+        rights = [node for node in stack.of("RolePolicyAttachment") if at(node, "role") == at(role, "name")]
+        for user in stack.of("aws:eks/cluster:Cluster", "NodeGroup", "Addon"):
+            for right in rights if str(role.outputs.get("arn")) in str(user.inputs) else ():
+                if not stack.needs(user, right):
+                    yield f"{user.name} does not wait for {right.name}"
+
+
+def resources_wait_for_what_they_name(stack: Stack) -> Iterator[str]:
+    """A resource waits for every resource of the stack that its inputs name, in whichever cloud. That the name exists
+    is a constraint of the simulated cloud."""
+    for node in stack.graph.managed:
+        kind = cloud(node.type.partition(":")[0]).kind(node.type)
+        for reference, wanted in referenced(kind, dict(node.inputs), stack.graph.configuration(node)) if kind else ():
+            for other in stack.of(*reference.types):
+                own = value_at(other.outputs, reference.by) if reference.by else other.id
+                if own == wanted and not stack.needs(node, other):
+                    yield f"{node.name} does not wait for {other.name} ({reference.path})"

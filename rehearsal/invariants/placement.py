@@ -1,0 +1,215 @@
+"""Node pools and pods as the scheduler sees them, on either cloud."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+from infra.catalog.machines import CATALOG
+from rehearsal.clouds.kubernetes.quantities import amount
+from rehearsal.engine.kind import Json, value_at
+from rehearsal.graph import Node
+from rehearsal.invariants.invariant import Stack, at, name_of
+
+GPU = "nvidia.com/gpu"
+DAEMONS = ("aws-efa-k8s-device-plugin", "aws-dranet", "nvidia-device-plugin", "dranet")
+"""Charts whose pods serve every GPU node."""
+_AFFINITY = "affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms.0.matchExpressions"
+
+
+@dataclass(frozen=True)
+class Pool:
+    """Node pool of GKE or node group of EKS.
+
+    `labels` and `taints` (values by key) include those that the cloud adds; `gpus` are those of one node; `most` is the
+    largest number of nodes.
+    """
+
+    node: Node
+    name: str
+    machine: str
+    labels: Mapping[str, str]
+    taints: Mapping[str, str]
+    gpus: int
+    most: int
+
+
+@dataclass(frozen=True)
+class Pods:
+    """Identical pods of an object: how many at most, and their template. A chart's have fields of scheduling only."""
+
+    owner: Node
+    name: str
+    count: int
+    annotations: Mapping[str, str]
+    labels: Mapping[str, str]
+    spec: Json
+    containers: list[Json]
+    volumes: list[Json]
+
+    def __str__(self) -> str:
+        return f"{self.owner.name} ({self.name})"
+
+    @property
+    def daemon(self) -> bool:
+        """Whether the pods serve the GPU nodes instead of using them."""
+        return self.owner.type.endswith(":DaemonSet") or str(at(self.owner, "chart")).rpartition("/")[2] in DAEMONS
+
+    @property
+    def asks(self) -> dict[str, Decimal]:
+        """The requests of one pod by resource; a limit counts as a request where there is none."""
+        total: dict[str, Decimal] = defaultdict(Decimal)
+        for container in self.containers:
+            resources = container.get("resources") or {}
+            for resource, quantity in {**(resources.get("limits") or {}), **(resources.get("requests") or {})}.items():
+                total[resource] += amount(quantity)
+        return dict(total)
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of one pod."""
+        return int(self.asks.get(GPU, 0))
+
+    def tolerated(self, taints: Mapping[str, str]) -> set[str]:
+        """Return the keys of the taints that the pods tolerate."""
+        return {
+            key
+            for key, value in taints.items()
+            for one in self.spec.get("tolerations") or []
+            if one.get("key") in (None, key) and (one.get("operator") == "Exists" or one.get("value") == value)
+        }
+
+
+def pools(stack: Stack) -> list[Pool]:
+    """Return every node pool or node group."""
+    found = [_node_pool(node) for node in stack.of("NodePool")]
+    templates = {node.id: node for node in stack.of("LaunchTemplate")}
+    return [*found, *(_node_group(node, templates[at(node, "launchTemplate.id")]) for node in stack.of("NodeGroup"))]
+
+
+def gpu_pools(stack: Stack) -> list[Pool]:
+    """Return the node pools or groups with GPUs."""
+    return [pool for pool in pools(stack) if pool.gpus]
+
+
+def gpu_templates(stack: Stack) -> list[Node]:
+    """Return the launch templates of the node groups with GPUs."""
+    used = {at(pool.node, "launchTemplate.id") for pool in gpu_pools(stack)}
+    return [node for node in stack.of("LaunchTemplate") if node.id in used]
+
+
+def workloads(stack: Stack) -> list[Node]:
+    """Return what runs Ray: a RayCluster, RayJob or Job."""
+    return stack.of("RayCluster", "RayJob", "Job")
+
+
+def ray_spec(workload: Node) -> Json:
+    """Return the RayCluster spec of a RayCluster or RayJob; empty for a Job."""
+    path = {"RayCluster": "spec", "RayJob": "spec.rayClusterSpec"}.get(workload.type.rpartition(":")[2], "-")
+    return at(workload, path) or {}
+
+
+def pods_of(owner: Node) -> Iterator[Pods]:
+    """Yield the pods of a workload, DaemonSet or Helm release."""
+    groups: list[tuple[str, int, Any]] = []
+    if ray := ray_spec(owner):
+        groups = [("head", 1, value_at(ray, "headGroupSpec.template"))]
+        groups += [(group["groupName"], group["maxReplicas"], group["template"]) for group in ray["workerGroupSpecs"]]
+    elif at(owner, "spec.template"):
+        groups = [("pods", at(owner, "spec.parallelism") or 0, at(owner, "spec.template"))]
+    elif owner.type.endswith(":Release"):
+        groups = [("pods", 1, {"spec": at(owner, "values.controllerManager") or at(owner, "values") or {}})]
+    for name, count, template in groups:
+        marks, spec = template.get("metadata") or {}, template["spec"]
+        annotations, labels = marks.get("annotations") or {}, marks.get("labels") or {}
+        yield Pods(
+            owner, name, count, annotations, labels, spec, spec.get("containers") or [], spec.get("volumes") or []
+        )
+
+
+def ray_pods(stack: Stack) -> list[Pods]:
+    """Return the pods of Ray."""
+    return [pods for workload in workloads(stack) for pods in pods_of(workload)]
+
+
+def gpu_pods(stack: Stack) -> list[Pods]:
+    """Return the pods with GPUs."""
+    return [pods for pods in ray_pods(stack) if pods.gpus]
+
+
+def selected(stack: Stack, pods: Pods) -> list[Pool]:
+    """Return the pools that have the GPUs of pods, and the labels of their node selector and required affinity."""
+    wanted = {key: [value] for key, value in (pods.spec.get("nodeSelector") or {}).items()}
+    wanted |= {term["key"]: term["values"] for term in value_at(pods.spec, _AFFINITY) or []}
+    found = [pool for pool in pools(stack) if pool.gpus >= pods.gpus]
+    return [pool for pool in found if all(pool.labels.get(key) in values for key, values in wanted.items())]
+
+
+def pod_labels(workload: Node) -> dict[str, str]:
+    """Return the labels of a workload's pods: the cluster's name, which is random in a RayJob, or the job's."""
+    return {"ray.io/cluster" if workload.type.endswith(":RayCluster") else "rdma-ray/job": name_of(workload)}
+
+
+def selection(stack: Stack, words: str) -> list[Node]:
+    """Return the resources that words select: kinds, charts, add-ons, or groups."""
+    found = []
+    for word in words.split():
+        named = [node for node in stack.of("Addon") if at(node, "addonName") == word]
+        found += GROUPS[word](stack) if word in GROUPS else [*stack.of(word), *stack.charts(word), *named]
+    return found
+
+
+def _rules(stack: Stack, suffix: str) -> list[Node]:
+    """Return the rules of the security group with this suffix, and the rules of other groups that refer to it."""
+    ids = {node.id for node in stack.of("SecurityGroup") if str(at(node, "name")).endswith(suffix)}
+    rules = stack.of("SecurityGroupIngressRule", "SecurityGroupEgressRule")
+    return [node for node in rules if ids & {at(node, "securityGroupId"), at(node, "referencedSecurityGroupId")}]
+
+
+def _rules_of_webhooks(stack: Stack) -> list[Node]:
+    planes = {at(node, "privateClusterConfig.masterIpv4CidrBlock") for node in stack.of("Cluster")}
+    return [node for node in stack.of("Firewall") if planes & set(at(node, "sourceRanges") or [])]
+
+
+GROUPS: Mapping[str, Callable[[Stack], list[Node]]] = {
+    "gpu-nodes": lambda stack: [pool.node for pool in gpu_pools(stack)],
+    "public-routes": lambda stack: [route for route in stack.of("Route") if at(route, "gatewayId")],
+    "rules-of-efa": lambda stack: _rules(stack, "-efa"),
+    "rules-of-fsx": lambda stack: _rules(stack, "-fsx"),
+    "rules-of-webhooks": _rules_of_webhooks,
+    "system-nodes": lambda stack: [pool.node for pool in pools(stack) if not pool.gpus],
+}
+
+
+def variable(container: Any, name: str, path: str = "value") -> Any:
+    """Return the value of an environment variable, or another path of it; None if it is not set."""
+    found = {one["name"]: one for one in value_at(container, "env") or []}
+    return value_at(found, f"{name}.{path}")
+
+
+def _node_pool(node: Node) -> Pool:
+    config, name = at(node, "nodeConfig"), at(node, "name")
+    accelerator = value_at(config, "guestAccelerators.0") or {}
+    labels = {
+        **(config.get("labels") or {}),
+        "cloud.google.com/gke-nodepool": name,
+        "cloud.google.com/gke-accelerator": accelerator.get("type", ""),
+        "node.kubernetes.io/instance-type": config["machineType"],
+    }
+    taints = {taint["key"]: taint["value"] for taint in config.get("taints") or []}
+    if at(node, "queuedProvisioning.enabled"):
+        # GKE docs provisioningrequest, 2026-04-08.
+        taints["cloud.google.com/gke-queued"] = "true"
+    gpus, most = accelerator.get("count", 0), at(node, "autoscaling.totalMaxNodeCount")
+    return Pool(node, name, config["machineType"], labels, taints, gpus, most)
+
+
+def _node_group(node: Node, template: Node) -> Pool:
+    machine, name = at(node, "instanceTypes.0") or at(template, "instanceType"), at(node, "nodeGroupName")
+    added = {"eks.amazonaws.com/nodegroup": name, "node.kubernetes.io/instance-type": machine}
+    taints = {taint["key"]: taint["value"] for taint in at(node, "taints") or []}
+    gpus, most = CATALOG[machine].gpus if machine in CATALOG else 0, at(node, "scalingConfig.maxSize")
+    return Pool(node, name, machine, {**(at(node, "labels") or {}), **added}, taints, gpus, most)

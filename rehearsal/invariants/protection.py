@@ -1,0 +1,150 @@
+"""Protection from deletion, eviction and disclosure, and identities: who runs as whom, with which rights."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+from rehearsal.engine.kind import value_at
+from rehearsal.invariants.invariant import Stack, at, differs, name_of
+from rehearsal.invariants.placement import pod_labels, pods_of, ray_pods, ray_spec, variable, workloads
+from rehearsal.report.golden import SIGNATURE
+from tools.recovery import FOUND_BY_TAGS, NAME_TAG, STACK_TAG
+
+IDENTITIES = (
+    ("NodePool", "nodeConfig.serviceAccount", "nodes"),
+    ("gcp:container/cluster:Cluster", "nodeConfig.serviceAccount", "nodes"),
+    ("aws:eks/cluster:Cluster", "roleArn", "eks.amazonaws.com"),
+    ("NodeGroup", "nodeRoleArn", "ec2.amazonaws.com"),
+    ("PodIdentityAssociation", "roleArn", "pods.eks.amazonaws.com"),
+    ("Addon", "podIdentityAssociations.0.roleArn", "pods.eks.amazonaws.com"),
+)
+"""What runs as an identity, where its input is, and who uses the identity."""
+
+
+def everything_is_protected_together(stack: Stack) -> Iterator[str]:
+    """`protect` holds for every resource in the engine, which refuses before it deletes anything, and for the cluster
+    in the cloud."""
+    for node in stack.graph.managed:
+        yield from differs(f"{node.name}: protect", node.protect, stack.cloud.protect)
+    for cluster in stack.of("Cluster"):
+        yield from differs(f"{cluster.name}: protect", at(cluster, "deletionProtection"), stack.cloud.protect)
+
+
+def objects_go_with_the_cluster(stack: Stack) -> Iterator[str]:
+    """Objects in the cluster are deleted with it, by the stack's provider, which follows the cluster and not its
+    address."""
+    clusters = [cluster.urn for cluster in stack.of("Cluster")]
+    for node in (node for node in stack.graph.managed if node.type.startswith("kubernetes:")):
+        provider = stack.graph.nodes.get(node.provider or "")
+        if node.deleted_with not in clusters or provider is None or not provider.inputs.get("clusterIdentifier"):
+            yield f"{node.name} is deleted with {node.deleted_with} by {node.provider}"
+
+
+def passwords_are_only_in_secrets(stack: Stack) -> Iterator[str]:
+    """Generated passwords are marked as secret in the state, and only the content of a Secret has their text."""
+    marked = [node.outputs.get("result") for node in stack.of("RandomPassword")]
+    for value in [*marked, *(at(node, "stringData") for node in stack.of("Secret"))]:
+        if not isinstance(value, dict) or SIGNATURE not in value:
+            yield "a password or a Secret is in the state as plain text"
+    texts = [value["plaintext"].strip('"') for value in marked if isinstance(value, dict) and "plaintext" in value]
+    for node in stack.graph.managed:
+        if not node.type.endswith(":Secret") and any(text in str(node.inputs) for text in texts):
+            yield f"{node.name} has a password"
+
+
+def pods_of_ray_are_not_evicted(stack: Stack) -> Iterator[str]:
+    """No autoscaler evicts Ray's pods to save a node, and one disruption budget selects the head and no worker."""
+    for pods in ray_pods(stack):
+        if pods.annotations.get("cluster-autoscaler.kubernetes.io/safe-to-evict") != "false":
+            yield f"{pods} may be evicted"
+    for workload in stack.of("RayCluster", "RayJob"):
+        paths = ("metadata.namespace", "spec.selector.matchLabels")
+        budgets = [[at(node, path) for path in paths] for node in stack.of("PodDisruptionBudget")]
+        head = {**pod_labels(workload), "ray.io/node-type": "head"}
+        yield from differs("budgets", budgets, [[at(workload, "metadata.namespace"), head]])
+
+
+def recovery_finds_every_resource(stack: Stack) -> Iterator[str]:
+    """Every tagged resource has the stack's tag, and no two with generated ids share a name tag: by both, `make up`
+    finds them after an interruption."""
+    names: set[tuple[str, str]] = set()
+    for node in stack.graph.managed:
+        tags = at(node, "tags") or {}
+        name = (FOUND_BY_TAGS.get(node.type, node.urn), tags.get(NAME_TAG, ""))
+        if node.type.startswith("aws:") and "tagsAll" in node.outputs and not tags.get(STACK_TAG):
+            yield f"{node.name} has no tag {STACK_TAG}"
+        if node.type in FOUND_BY_TAGS and (not name[1] or name in names):
+            yield f"{node.name} has the name tag {name[1]}"
+        names.add(name)
+
+
+def identities_are_used_by_whom_they_trust(stack: Stack) -> Iterator[str]:
+    """Nodes, pods and the control plane run as identities of the stack, and every one is used: a service account by
+    GKE's nodes, a role by the one service that it trusts. Project roles are for these accounts."""
+    accounts = {(str(node.outputs.get("email")), "nodes") for node in stack.of("gcp:serviceaccount/account:Account")}
+    roles = {
+        (str(role.outputs.get("arn")), statement["Principal"]["Service"])
+        for role in stack.of("aws:iam/role:Role")
+        for statement in json.loads(at(role, "assumeRolePolicy"))["Statement"]
+    }
+    used = {(at(node, path), user) for kind, path, user in IDENTITIES for node in stack.of(kind)}
+    # An add-on needs no role.
+    used -= {(None, "pods.eks.amazonaws.com")}
+    yield from differs("identities", used, accounts | roles)
+    members = {(at(node, "member").removeprefix("serviceAccount:"), "nodes") for node in stack.of("IAMMember")}
+    yield from differs("accounts with project roles", members, accounts)
+
+
+def rights_of_pods_are_theirs_alone(stack: Stack) -> Iterator[str]:
+    """No policy of a pod's role is also one of another role, such as the nodes', which every pod could use."""
+    policies: dict[bool, set[str]] = {True: set(), False: set()}
+    for role in stack.of("aws:iam/role:Role"):
+        attached = [node for node in stack.of("RolePolicyAttachment") if at(node, "role") == at(role, "name")]
+        policies["pods.eks" in at(role, "assumeRolePolicy")].update(str(at(node, "policyArn")) for node in attached)
+    yield from differs("shared policies", policies[True] & policies[False], set())
+
+
+def cloud_rights_belong_to_existing_accounts(stack: Stack) -> Iterator[str]:
+    """An association of Pod Identity is for the account of a release, and on GKE exactly the accounts of pods that
+    mount the bucket have rights on it."""
+    account = "values.rbac.serviceAccount.name"
+    releases = [(at(node, "namespace"), at(node, account)) for node in stack.of("Release") if at(node, account)]
+    found = [(at(node, "namespace"), at(node, "serviceAccount")) for node in stack.of("PodIdentityAssociation")]
+    yield from differs("associations", found, releases)
+    granted = {str(at(node, "member")).partition("/ns/")[2] for node in stack.of("BucketIAMMember")}
+    mounting = [pods for pods in ray_pods(stack) if any(value_at(volume, "csi") for volume in pods.volumes)]
+    users = {f"{at(one.owner, 'metadata.namespace')}/sa/{one.spec['serviceAccountName']}" for one in mounting}
+    yield from differs("accounts with rights on the bucket", granted, users)
+
+
+def pods_run_as_accounts_of_their_own(stack: Stack) -> Iterator[str]:
+    """Head and workers have different accounts, and only a head with Ray's autoscaler gets a token of the Kubernetes
+    API."""
+    tokens = {name_of(node): node.inputs.get("automountServiceAccountToken") for node in stack.of("ServiceAccount")}
+    wanted = {
+        pods.spec.get("serviceAccountName"): pods.name == "head" and ray_spec(pods.owner)["enableInTreeAutoscaling"]
+        for pods in ray_pods(stack)
+    }
+    yield from differs("accounts and their tokens", tokens, wanted)
+    if len(wanted) != len(ray_pods(stack)):
+        yield f"head and workers run as {sorted(map(str, wanted))}"
+    for pods in (pods for pods in ray_pods(stack) if pods.gpus):
+        yield from differs(f"{pods}: token", pods.spec.get("automountServiceAccountToken"), False)
+
+
+def ray_requires_the_token_of_the_stack(stack: Stack) -> Iterator[str]:
+    """Every container of Ray requires a token and has it from the stack's Secret, as the operator does."""
+    for workload in workloads(stack):
+        spec, secrets = ray_spec(workload), [name_of(node) for node in stack.of("Secret")]
+        found = [container for pods in pods_of(workload) for container in pods.containers]
+        for container in [*found, spec["autoscalerOptions"]] if spec.get("enableInTreeAutoscaling") else found:
+            # KubeRay reads this key (ray-project/kuberay: utils/constant.go, v1.6.2).
+            source = variable(container, "RAY_AUTH_TOKEN", "valueFrom.secretKeyRef")
+            yield from differs(
+                f"{workload.name}: source", [source], [{"name": one, "key": "auth_token"} for one in secrets]
+            )
+            yield from differs(f"{workload.name}: mode", variable(container, "RAY_AUTH_MODE"), "token")
+        if spec:
+            wanted = [{"mode": "token", "secretName": one} for one in secrets]
+            yield from differs(f"{workload.name}: options", [spec.get("authOptions")], wanted)

@@ -1,0 +1,162 @@
+"""Addresses, zones, and who reaches whom: from outside, between pods and nodes, and to the shared folder."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from ipaddress import IPv4Network
+from itertools import combinations
+from typing import Any
+
+from rehearsal.engine.kind import value_at
+from rehearsal.invariants.invariant import Stack, at, differs, name_of
+from rehearsal.invariants.placement import gpu_templates, pod_labels, pods_of, ray_pods
+
+VPC, PLANE = "gcp:compute/network:Network", "privateClusterConfig.masterIpv4CidrBlock"
+GKE, EKS = "gcp:container/cluster:Cluster", "aws:eks/cluster:Cluster"
+RULES = ("SecurityGroupIngressRule", "SecurityGroupEgressRule")
+
+
+def ranges_are_disjoint(stack: Stack) -> Iterator[str]:
+    """The ranges of nodes, pods, Services and control plane are inside network.baseRange, and no two overlap."""
+    found = {node.name: at(node, "ipCidrRange") or at(node, "cidrBlock") for node in stack.of("Subnetwork", "Subnet")}
+    for node in stack.of("Subnetwork"):
+        found |= {f"{node.name} {one['rangeName']}": one["ipCidrRange"] for one in at(node, "secondaryIpRanges") or []}
+    found |= {f"{node.name} control plane": at(node, PLANE) for node in stack.of(GKE)}
+    ranges, base = {name: IPv4Network(text) for name, text in found.items()}, stack.cloud.network.base_range
+    yield from (f"{name}: {one} is outside" for name, one in ranges.items() if not one.subnet_of(IPv4Network(base)))
+    for one, other in combinations(ranges, 2):
+        if ranges[one].overlaps(ranges[other]):
+            yield f"{one} and {other} overlap"
+
+
+def gpus_are_in_one_zone(stack: Stack) -> Iterator[str]:
+    """Nodes, RDMA networks and the shared file system are in the zone of the stack file, which RDMA does not leave."""
+    zone, subnets = stack.cloud.location, stack.of("aws:ec2/subnet:Subnet")
+    zones = {node.id: at(node, "availabilityZone") or at(node, "availabilityZoneId") for node in subnets}
+    for node in stack.of("NodePool", "NodeGroup", "LustreFileSystem"):
+        used = at(node, "subnetIds") or []
+        found = at(node, "nodeLocations") or [zones[one] for one in ([used] if isinstance(used, str) else used)]
+        yield from differs(f"{node.name}: zones", found, [zone])
+    for node in stack.of(VPC):
+        if f"/{zone}-" not in (at(node, "networkProfile") or f"/{zone}-"):
+            yield f"{node.name} has the profile {at(node, 'networkProfile')}"
+
+
+def nothing_is_open_to_the_internet(stack: Stack) -> Iterator[str]:
+    """No Service, public address or rule opens nodes or pods beyond network.baseRange and access.authorizedNetworks,
+    and the latter alone reach the control plane."""
+    access = stack.cloud.access
+    for node in stack.of("kubernetes:core/v1:Service", "Ingress"):
+        yield from differs(f"{node.name}: type", at(node, "spec.type") or "ClusterIP", "ClusterIP")
+    for workload in stack.of("RayCluster", "RayJob"):
+        yield from differs(workload.name, "'serviceType': 'ClusterIP'" in str(workload.inputs), True)
+    for node in stack.of("Subnet"):
+        yield from differs(f"{node.name}: public addresses", at(node, "mapPublicIpOnLaunch"), False)
+    for node in stack.of(GKE):
+        yield from differs(f"{node.name}: private nodes", at(node, "privateClusterConfig.enablePrivateNodes"), True)
+    for node in stack.of("Cluster"):
+        listed = at(node, "masterAuthorizedNetworksConfig.cidrBlocks") or []
+        blocks = [block["cidrBlock"] for block in listed] + (at(node, "vpcConfig.publicAccessCidrs") or [])
+        wanted = [] if at(node, "vpcConfig.endpointPublicAccess") is False else list(access.authorized_networks)
+        yield from differs(f"{node.name}: networks", blocks, wanted)
+    for node in stack.of("Firewall", "SecurityGroupIngressRule"):
+        for text in filter(None, at(node, "sourceRanges") or [at(node, "cidrIpv4")]):
+            inside = IPv4Network(text).subnet_of(IPv4Network(stack.cloud.network.base_range))
+            if not inside and text not in access.authorized_networks:
+                yield f"{node.name} admits {text}"
+
+
+def ray_is_reached_by_few(stack: Stack) -> Iterator[str]:
+    """One network policy selects Ray's pods and admits, of other pods, the operator to the dashboard and one
+    namespace's collectors to metrics."""
+    for workload in stack.of("RayCluster", "RayJob"):
+        own, (head, *others) = {"matchLabels": pod_labels(workload)}, pods_of(workload)
+        for pods in (head, *others) if workload.type.endswith(":RayJob") else ():
+            # KubeRay labels the pods of a RayCluster itself.
+            yield from differs(f"{pods}: labels", dict(pods.labels), pod_labels(workload))
+        ports = {port["name"]: port["containerPort"] for port in head.containers[0]["ports"]}
+        found = [(at(node, "metadata.namespace"), at(node, "spec.podSelector")) for node in stack.of("NetworkPolicy")]
+        yield from differs("policies", found, [(at(workload, "metadata.namespace"), own)])
+        peers, dashboard, metrics = at(stack.of("NetworkPolicy")[0], "spec.ingress")
+        yield from differs("peers", peers, {"from": [{"podSelector": own}]})
+        names = {"matchLabels": {"app.kubernetes.io/name": "kuberay-operator"}}
+        namespace = {"kubernetes.io/metadata.name": at(stack.charts("kuberay-operator")[0], "namespace")}
+        operator = {"namespaceSelector": {"matchLabels": namespace}, "podSelector": names}
+        yield from differs("operator", dashboard["from"], [operator])
+        yield from differs("operator's ports", [port["port"] for port in dashboard["ports"]], [ports["dashboard"]])
+        opened = {port["port"] for port in metrics["ports"]}
+        if not opened >= {ports["as-metrics"], ports["dash-metrics"]} or opened & {ports["dashboard"], ports["client"]}:
+            yield f"collectors reach {metrics['ports']}"
+        if not value_at(metrics, "from.0.namespaceSelector.matchLabels"):
+            yield f"every namespace is admitted: {metrics['from']}"
+
+
+def nodes_reach_the_internet_by_nat_alone(stack: Stack) -> Iterator[str]:
+    """With access.egress: nat, and only then, the nodes' network has NAT, which is in a subnet with a route to the
+    internet; nodes reach the cloud's storage without it."""
+    tables = {at(one, "subnetId"): at(one, "routeTableId") for one in stack.of("RouteTableAssociation")}
+    routes = [node for node in stack.of("Route") if at(node, "destinationCidrBlock") == "0.0.0.0/0"]
+    ways_out = {at(node, "routeTableId") for node in routes if at(node, "gatewayId")}
+    storage = {table for node in stack.of("VpcEndpoint") for table in at(node, "routeTableIds") or []}
+    for cluster in stack.of(GKE):
+        yield from differs("NAT", [at(node, "network") for node in stack.of("Router")], [at(cluster, "network")])
+        for subnet in (node for node in stack.of("Subnetwork") if stack.needs(cluster, node)):
+            yield from differs(f"{subnet.name}: private access", at(subnet, "privateIpGoogleAccess"), True)
+    nats = [tables[at(node, "subnetId")] in ways_out for node in stack.of("NatGateway")]
+    wanted = [True for _ in stack.of(EKS) if stack.cloud.access.egress == "nat"]
+    yield from differs("NAT gateways with a way out", nats, wanted)
+    for subnet in {one for group in stack.of("NodeGroup") for one in at(group, "subnetIds")}:
+        ways = [tables[subnet] in ways_out, tables[subnet] in storage]
+        yield from differs(f"{subnet}: routes to the internet and to storage", ways, [False, True])
+
+
+def rules_admit_the_ranges_of_their_peers(stack: Stack) -> Iterator[str]:
+    """On GKE, firewall rules admit the range of the additional host NIC to its network, and with Kueue the control
+    plane to the nodes of the cluster."""
+    paths = ("network", "sourceRanges", "targetServiceAccounts")
+    found = [tuple(at(node, path) for path in paths) for node in stack.of("Firewall")]
+    wanted: list[tuple[Any, ...]] = []
+    for cluster in stack.of(GKE):
+        accounts = sorted({at(pool, "nodeConfig.serviceAccount") for pool in stack.of("NodePool")})
+        for subnet in (node for node in stack.of("Subnetwork") if not stack.needs(cluster, node)):
+            if not any(at(network, "networkProfile") and stack.needs(subnet, network) for network in stack.of(VPC)):
+                wanted.append((at(subnet, "network"), [at(subnet, "ipCidrRange")], None))
+        wanted += [(at(cluster, "network"), [at(cluster, PLANE)], accounts) for _ in stack.charts("kueue")]
+    yield from differs("rules", sorted(found, key=str), sorted(wanted, key=str))
+
+
+def security_groups_admit_their_peers(stack: Stack) -> Iterator[str]:
+    """Every interface of a GPU node has the cluster's security group and one that is open to itself, as EFA needs;
+    servers of Lustre and nodes admit each other at the same ports, and servers each other."""
+    paths = ("securityGroupId", "referencedSecurityGroupId", "ipProtocol", "fromPort", "toPort")
+    rules = {(node.type.rpartition(":")[2], *(at(node, path) for path in paths)) for node in stack.of(*RULES)}
+    nodes = {value_at(node.outputs, "vpcConfig.clusterSecurityGroupId") for node in stack.of(EKS)}
+    itself = {rule[1] for rule in rules if {(kind, rule[1], rule[1], "-1", None, None) for kind in RULES} <= rules}
+    for one in (one for template in gpu_templates(stack) for one in at(template, "networkInterfaces")):
+        groups = set(one.get("securityGroups") or [])
+        if groups != nodes | itself or not itself:
+            yield f"card {one['networkCardIndex']} has {groups}, and {itself} are open to themselves"
+    for server in {group for system in stack.of("LustreFileSystem") for group in at(system, "securityGroupIds")}:
+        ports = {rule[3:] for rule in rules if server in rule[1:3]}
+        wanted = {(kind, server, peer, *port) for kind in RULES for peer in nodes | {server} for port in ports}
+        wanted |= {(RULES[0], node, server, *port) for node in nodes for port in ports}
+        if not ports or not wanted <= rules:
+            yield f"no rules {sorted(wanted - rules)}"
+
+
+def every_pod_of_ray_has_the_bucket(stack: Stack) -> Iterator[str]:
+    """With storage.bucket, every pod of Ray mounts it at storage.mountPath: on GKE itself, on EKS the claim of the
+    volume of the file system that is linked to it."""
+    storage = stack.cloud.storage
+    links = {at(node, "fileSystemId"): at(node, "dataRepositoryPath") for node in stack.of("DataRepositoryAssociation")}
+    volumes = {name_of(node): links[at(node, "spec.csi.volumeHandle")] for node in stack.of("PersistentVolume")}
+    claims = {name_of(node): volumes[at(node, "spec.volumeName")][5:] for node in stack.of("PersistentVolumeClaim")}
+    for pods in ray_pods(stack):
+        buckets = {
+            volume["name"]: value_at(volume, "csi.volumeAttributes.bucketName")
+            or claims.get(value_at(volume, "persistentVolumeClaim.claimName"))
+            for volume in pods.volumes
+        }
+        found = [(buckets[one["name"]], one["mountPath"]) for one in pods.containers[0]["volumeMounts"]]
+        wanted = [(storage.bucket, storage.mount_path)] if storage.bucket else []
+        yield from differs(f"{pods}: folders", [one for one in found if one[0]], wanted)

@@ -1,0 +1,27 @@
+"""A sample of `make test-matrix`: combinations that no stack file has."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rehearsal.engine.workspace import Workspace
+from rehearsal.fork_server import ForkServer
+from rehearsal.matrix import Cell, goes_up
+
+A3U = "a3-ultragpu-8g"
+SAMPLE = (
+    # Two flavors with claimed devices, of which Kueue chooses one.
+    Cell("gke", A3U, "reservation", "flex-start-queued", False, "dranet", "kueue", "cluster"),
+    # Nodes that Kueue chooses by topology, for an Indexed Job.
+    Cell("gke", A3U, "reservation", None, False, "multi-network", "kueue", "indexed-job"),
+    # A queue and claims on AWS.
+    Cell("eks", "p5en.48xlarge", "on-demand", None, False, "efa-dranet", "kueue", "cluster"),
+)
+
+
+@pytest.mark.parametrize("cell", SAMPLE, ids=str)
+def test_combination_goes_up_and_keeps_its_invariants(cell: Cell, fork_server: ForkServer, tmp_path: Path) -> None:
+    assert cell.problems() == ()
+    assert goes_up(cell, Workspace(tmp_path / "matrix", fork_server.bin)) == []

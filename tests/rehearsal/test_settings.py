@@ -1,0 +1,167 @@
+"""Settings that no stack file has, with the real engine: invariants hold, and what changes is as reviewed.
+
+`golden/settings/*.txt` have the outputs, the options, and the differences from the list of the stack file.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from infra.catalog.pins import RAY
+from infra.outputs import Outputs
+from infra.settings import from_stack_file
+from rehearsal.engine.commands import Engine
+from rehearsal.engine.workspace import ROOT, Workspace
+from rehearsal.fork_server import ForkServer
+from rehearsal.graph import Graph
+from rehearsal.invariants import order, reach
+from rehearsal.invariants.invariant import Stack
+from rehearsal.invariants.violations import INVARIANTS, violations
+from rehearsal.report.golden import SIGNATURE, golden, masked
+from tests.unit.stacks import changed
+from tools.recovery import FOUND_BY_TAGS, PendingCreate, import_id
+
+GOLDEN = Path(__file__).parent / "golden"
+REGISTRY = "111122223333.dkr.ecr.us-east-2.amazonaws.com"
+BLOCK = "cr-0123456789abcdef0"
+ENTRYPOINT = "python /app/train.py"
+SCRIPTS = "kubernetes:core/v1:ConfigMap"
+"""Resources without inputs in the list: the files of this project that pods run."""
+WITHOUT_STORAGE_EFA = {order.resources_wait_for_what_they_need, reach.security_groups_admit_their_peers}
+"""Invariants that take every rule of EFA's security group for one between nodes."""
+
+VARIATIONS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    "public": (
+        "gke",
+        {"access.publicEndpoint": True, "access.authorizedNetworks": ["203.0.113.7/32"], "queue": "kueue"},
+    ),
+    "claims": (
+        "gke",
+        {
+            "nodes.capacity": "reservation",
+            "nodes.reservation": "mine",
+            "nodes.maxRunHours": None,
+            "nodes.min": 1,
+            "fabric": "dranet",
+            "access.authorizedNetworks": ["10.1.0.0/16"],
+        },
+    ),
+    "reservation-first": (
+        "gke-dws",
+        {"nodes.capacity": "reservation", "nodes.reservation": "ours", "nodes.fallback": "flex-start-queued"},
+    ),
+    "indexed-job": ("gke-dranet", {"ray.mode": "indexed-job", "ray.entrypoint": ENTRYPOINT}),
+    "spot": (
+        "eks",
+        {
+            "nodes.capacity": "spot",
+            "nodes.min": 1,
+            "fabric": "efa-dranet",
+            "queue": "kueue",
+            "access.publicEndpoint": False,
+            "access.authorizedNetworks": ["10.1.0.0/16"],
+            "access.administrators": ["arn:aws:iam::111122223333:role/ops/admin"],
+        },
+    ),
+    "endpoints": (
+        "eks",
+        {
+            "location": "use2-az1",
+            "nodes.machine": "p5e.48xlarge",
+            "nodes.capacity": "reservation",
+            "nodes.reservation": BLOCK,
+            "network.interfaces": "bandwidth-optimised",
+            "queue": "kueue",
+            "ray.image": f"{REGISTRY}/ray-efa:{RAY}",
+            "access.egress": "endpoints",
+            "access.imageMirror": f"{REGISTRY}/mirror",
+        },
+    ),
+    "lustre-over-efa": (
+        "eks-capacity-block",
+        {
+            "storage.efa": True,
+            "storage.capacityGib": 4800,
+            "ray.mode": "job",
+            "ray.entrypoint": ENTRYPOINT,
+            "access.publicEndpoint": False,
+            "access.authorizedNetworks": None,
+        },
+    ),
+}
+"""For each name, a stack file and other settings of it."""
+
+
+def in_clear_text(value: Any) -> Any:
+    """Return a value of the state with its (simulated) secrets."""
+    if isinstance(value, Mapping):
+        secret = SIGNATURE in value
+        return json.loads(value["plaintext"]) if secret else {key: in_clear_text(one) for key, one in value.items()}
+    return value
+
+
+def shown(name: str, deployment: Mapping[str, Any], graph: Graph) -> Iterator[str]:
+    """Yield the lines of a golden file."""
+    (config,) = json.loads(outputs(deployment)["kubeconfig"])["clusters"]
+    root = outputs(deployment, masked)
+    # A list of the machine's figures.
+    del root["fabric"]["floors"]
+    yield from yaml.safe_dump(root | {"server": config["cluster"]["server"]}).splitlines()
+    for node in sorted(deployment["resources"], key=lambda state: str(state["urn"])):
+        for option in ("ignoreChanges", "replaceOnChanges"):
+            if paths := node.get(option):
+                yield f"{option} of {node['type']} {node['urn'].rpartition('::')[2]}: {', '.join(sorted(paths))}"
+    before = resources((GOLDEN / f"{VARIATIONS[name][0]}.txt").read_text())
+    after = resources(golden(graph))
+    for each in sorted(before.keys() | after.keys()):
+        old, new = before.get(each, []), after.get(each, [])
+        if each not in after or each.startswith(SCRIPTS):
+            yield f"{'-' if each in before else '+'} {each}"
+        elif old != new:
+            yield each if each in before else f"+ {each}"
+            yield from (line for line in difflib.ndiff(old, new) if line[0] in "+-")
+
+
+def outputs(deployment: Mapping[str, Any], read: Callable[[Any], Any] = in_clear_text) -> dict[str, Any]:
+    """Return the outputs of the stack."""
+    found = next(state["outputs"] for state in deployment["resources"] if state["type"] == "pulumi:pulumi:Stack")
+    return dict(read(found))
+
+
+def resources(text: str) -> dict[str, list[str]]:
+    """Return the lines of a golden list by resource."""
+    return {block.partition("\n")[0]: block.split("\n")[1:] for block in re.split(r"\n\n(?=\S)", text.rstrip("\n"))}
+
+
+@pytest.mark.parametrize("name", VARIATIONS)
+def test_other_settings_match_golden_list(name: str, fork_server: ForkServer, tmp_path: Path) -> None:
+    like, changes = VARIATIONS[name]
+    file = tmp_path / f"Pulumi.{like}.yaml"
+    content = yaml.safe_load((ROOT / file.name).read_text(encoding="utf-8"))
+    content["config"] = changed(content["config"], {f"rdma-ray:{path}": value for path, value in changes.items()})
+    file.write_text(yaml.safe_dump(content), encoding="utf-8")
+    engine = Engine.deployed(Workspace(tmp_path / "rehearsal", fork_server.bin), like, file)
+    deployment = json.loads(engine.must("stack", "export", "--show-secrets", stack=True).text)["deployment"]
+    graph = Graph.from_deployment(deployment)
+    invariants = [one for one in INVARIANTS if "storage.efa" not in changes or one not in WITHOUT_STORAGE_EFA]
+    assert violations(Stack(graph, from_stack_file(file)), invariants) == []
+    Outputs.model_validate(outputs(deployment))
+    for node in graph.managed:
+        # After a crash, `make up` finds every resource by its tags or its inputs.
+        if node.type.startswith("aws:") and node.type not in FOUND_BY_TAGS:
+            assert import_id(PendingCreate(node.name, node.type, node.inputs), None), node.name
+    text = "\n".join(shown(name, deployment, graph)) + "\n"
+    golden_file = GOLDEN / "settings" / f"{name}.txt"
+    if os.environ.get("UPDATE_GOLDENS"):
+        golden_file.parent.mkdir(exist_ok=True)
+        golden_file.write_text(text, encoding="utf-8")
+    assert text == golden_file.read_text(encoding="utf-8")

@@ -1,0 +1,128 @@
+"""Each rule reports alone in one stack file, and accepts a similar one; names, paths and tags at their limits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from infra.catalog.pins import RAY
+from infra.settings import eks, gke
+from infra.settings.cloud import NameLimit
+from infra.settings.load import RULES
+from tests.unit.settings.cases import CASES, Case
+from tests.unit.stacks import EKS, GKE, LOCAL, changed, problems_of
+
+
+def case_id(case: Case) -> str:
+    return f"{case.rule.find.__name__ if case.rule else case.about}-{case.stack['target']}"
+
+
+def test_every_rule_has_a_case() -> None:
+    for target, rules in RULES.items():
+        assert len(rules) == len(set(rules)), target
+    assert {case.rule for case in CASES if case.rule} == {rule for rules in RULES.values() for rule in rules}
+
+
+@pytest.mark.parametrize("case", CASES, ids=case_id)
+def test_one_rule_reports(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert problems_of(case.stack) == ()
+    assert problems_of(changed(case.stack, case.good)) == ()
+    (problem,) = problems_of(changed(case.stack, case.bad))
+    assert problem.settings[0] == case.about
+    assert case.rule is None or problem.settings == case.rule.settings
+    assert problem.says.endswith(".")
+    assert problem.source
+    assert len(problem.values) == len(problem.settings)
+    target = case.stack["target"]
+    monkeypatch.setitem(RULES, target, [rule for rule in RULES[target] if rule is not case.rule])
+    assert (problems_of(changed(case.stack, case.bad)) == ()) is (case.rule is not None)
+
+
+@pytest.mark.parametrize(
+    ("name", "good"),
+    [
+        ("abc", True),
+        ("ab", False),
+        ("a" * 63, True),
+        ("a" * 64, False),
+        ("-abc", False),
+        ("Abc", False),
+        ("192.168.0.1", False),
+        ("my.data", True),
+    ],
+)
+@pytest.mark.parametrize("stack", [GKE, EKS])
+def test_bucket_names_common_to_both_clouds(stack: dict[str, Any], name: str, good: bool) -> None:
+    assert (problems_of(changed(stack, {"storage.bucket": name})) == ()) is good
+
+
+@pytest.mark.parametrize(
+    ("name", "stack"),
+    [
+        ("goog-x", GKE),
+        ("my-google", GKE),
+        ("xn--x", EKS),
+        ("a..b", EKS),
+        ("a-s3alias", EKS),
+        ("a" * 60 + ".b" * 9, EKS),
+        ("b." + "a" * 64, GKE),
+    ],
+)
+def test_bucket_names_that_one_cloud_rejects(name: str, stack: dict[str, Any]) -> None:
+    assert len(problems_of(changed(stack, {"storage.bucket": name}))) == 1
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["bucket", "/", "//", "/home", "/home/ray", "/tmp", "/dev/shm", "/usr", "/proc/1", "/etc/x", "/a/../etc", "/a//b"],
+)
+def test_mount_path_is_rejected(path: str) -> None:
+    (problem,) = problems_of(changed(GKE, {"storage.mountPath": path}))
+    assert problem.settings == ("storage.mountPath",)
+
+
+@pytest.mark.parametrize("path", ["/bucket", "/bucket/", "/mnt/data", "/home/ray/data", "/fsx", "/userdata"])
+def test_mount_path_is_accepted(path: str) -> None:
+    assert problems_of(changed(GKE, {"storage.mountPath": path})) == ()
+
+
+@pytest.mark.parametrize("location", ["us-east-1a", "us-gov-west-1b", "use1-az1", "apne1-az4", "us-east-1-dfw-2a"])
+def test_zones_of_aws_are_accepted(location: str) -> None:
+    assert problems_of(changed(EKS, {"location": location})) == ()
+
+
+@pytest.mark.parametrize("tag", [RAY, f"{RAY}-py311-cu130", f"ray-{RAY}", "2.60.0.2c63f6-py312-cu128"])
+def test_tag_names_the_release(tag: str) -> None:
+    assert problems_of(changed(GKE, {"ray.image": f"registry.example:5000/team/ray:{tag}"})) == ()
+
+
+@pytest.mark.parametrize("image", ["ray", "ray:latest", "ray:12.60.0", "ray:2.60.01", f"{RAY}/ray:x"])
+def test_tag_without_release_is_rejected(image: str) -> None:
+    (problem,) = problems_of(changed(GKE, {"ray.image": image}))
+    assert problem.settings == ("ray.image", "ray.version")
+
+
+def test_capacity_block_rejects_claims() -> None:
+    block = {"nodes.capacity": "capacity-block", "nodes.reservation": "cr-0123456789abcdef0", "fabric": "efa-dranet"}
+    for least in (0, 1):
+        (problem,) = problems_of(changed(EKS, {**block, "nodes.min": least}))
+        assert "efa" in problem.fix
+        assert "set nodes.min to 1" not in problem.fix
+
+
+@pytest.mark.parametrize(("stack", "limits"), [(GKE, gke.NAME_LIMITS), (EKS, eks.NAME_LIMITS)])
+def test_stack_name_limits(stack: dict[str, Any], limits: tuple[NameLimit, ...]) -> None:
+    longest = min(limit.longest for limit in limits)
+    assert problems_of(stack, stack="a" * longest) == ()
+    (problem,) = problems_of(stack, stack="a" * (longest + 1))
+    assert str(longest) in problem.fix
+    (problem,) = problems_of(stack, stack="My_stack")
+    assert "My_stack" in problem.says
+    assert problems_of(LOCAL, stack="My_stack") == ()
+
+
+def test_a_bucket_of_cloud_storage_with_dots_may_be_longer() -> None:
+    name = ".".join(["a" * 63] * 3)
+    assert problems_of(changed(GKE, {"storage.bucket": name})) == ()
+    assert len(problems_of(changed(EKS, {"storage.bucket": name}))) == 1

@@ -1,0 +1,150 @@
+"""tools/ci.py: every part runs to its end, failures are repeated, one exit status, and a budget."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from tests.clone import wait_until
+from tools import ci
+from tools.process import INTERRUPTED
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+pytestmark = pytest.mark.usefixtures("signals_put_back")
+
+
+@pytest.fixture
+def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Name of a program that prints, waits and ends by its arguments: TEXT SECONDS STATUS."""
+    program = tmp_path / "part"
+    program.write_text(
+        f'#!/bin/sh\necho "$1 begins"\nsleep "$2"\necho "$1 ends"\necho "$1" >> {tmp_path}/ran\nexit "$3"\n'
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    return "part"
+
+
+def test_every_part_runs_and_failures_are_repeated_at_the_end(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = ci.Run()
+    for part in ("one 0 0", "two 0 3", "three 0 0"):
+        run.do(f"{command} {part}")
+    assert run.conclude() == 1
+    assert (tmp_path / "ran").read_text().split() == ["one", "two", "three"]
+    said = capsys.readouterr().out
+    end = said[said.index("end of its output:") :]
+    assert "two begins\ntwo ends\n" in end
+    assert "one begins" not in end
+    *_, one, two, three, whole = end.splitlines()
+    assert (one[-6:], three[-6:], whole[-6:]) == ("passed", "passed", "FAILED")
+    assert two.endswith("FAILED, exit status 3")
+
+
+def test_background_part_is_silent_unless_it_fails_and_does_not_fail_the_run(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = ci.Run()
+    made, not_made = run.begin("made", [command, "made", "0", "0"]), run.begin("not made", [command, "lacks", "0", "2"])
+    run.wait(made, not_made)
+    run.leave_out("make test-pods", "no root")
+    assert run.conclude() == 0
+    said = capsys.readouterr().out
+    assert "not run: no root" in said
+    assert said.splitlines()[-1].split()[-1] == "passed"
+    assert "made ends" not in said
+    assert "lacks ends" in said
+
+
+def test_failed_tests_are_listed_first(capsys: pytest.CaptureFixture[str]) -> None:
+    run = ci.Run()
+    lines = "FAILED tests/a.py::test_b - why\n" + "later\n" * 100
+    part = run.begin("tests", [sys.executable, "-c", f"print({lines!r}); raise SystemExit(1)"])
+    run.wait(part)
+    run.conclude()
+    assert "end of its output:\nFAILED tests/a.py::test_b - why\nlater\n" in capsys.readouterr().out
+
+
+def test_part_over_budget_is_ended_and_the_rest_is_not_run(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = ci.Run(budget_s=1.0)
+    run.do(f"{command} long 600 0")
+    run.do(f"{command} next 0 0")
+    assert run.conclude() == 1
+    assert not (tmp_path / "ran").exists()
+    said = capsys.readouterr().out
+    assert "FAILED (the time is over), exit status" in said
+    assert "not run: the time is over" in said
+
+
+def test_part_that_ignores_sigint_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ci, "_GRACE_S", 0.5)
+    run = ci.Run()
+    deaf = "import signal, time; signal.signal(signal.SIGINT, signal.SIG_IGN); print('deaf'); time.sleep(600)"
+    part = run.begin("deaf", [sys.executable, "-u", "-c", deaf])
+    wait_until(lambda: part.lines, "it does not listen any more")
+    run.signals.append(signal.SIGINT)
+    run.wait(part)
+    assert part.status == -signal.SIGKILL
+
+
+def test_interruption_is_passed_on_and_ends_the_run(command: str, tmp_path: Path) -> None:
+    run = ci.Run()
+    threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGTERM)).start()
+    run.do(f"{command} long 600 0")
+    run.do(f"{command} next 0 0")
+    assert run.conclude() == INTERRUPTED
+    assert not (tmp_path / "ran").exists()
+
+
+def test_real_pods_are_left_out_when_little_time_is_left() -> None:
+    assert ci.too_late(ci.PODS_S) == ""
+    assert ci.too_late(ci.PODS_S - 61) == "19 minutes are left of 85, and it may take 20"
+    assert ci.too_late(-5.0) == "0 minutes are left of 85, and it may take 20"
+
+
+@pytest.mark.parametrize(
+    ("said", "status", "why"),
+    [("", 0, ""), ("needs root", 70, "needs root"), ("", 9, "exit status 9"), ("Trace\nwhy", 1, "why")],
+)
+def test_real_pods_are_left_out_with_the_reason_of_the_probe(
+    monkeypatch: pytest.MonkeyPatch, said: str, status: int, why: str
+) -> None:
+    monkeypatch.setattr(ci, "_PROBE", [sys.executable, "-c", f"print({said!r}); raise SystemExit({status})"])
+    assert ci.not_ready() == why
+
+
+def test_ci_runs_what_the_readme_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The order, with nothing run: the tiers one after the other, real pods last."""
+    done: list[str] = []
+    monkeypatch.setattr(ci.Run, "do", lambda _, name: done.append(name))
+    monkeypatch.setattr(ci.Run, "begin", lambda *_: None)
+    monkeypatch.setattr(ci.Run, "wait", lambda *_: None)
+    monkeypatch.setattr(ci.Run, "conclude", lambda _: 0)
+    monkeypatch.setattr(ci, "not_ready", lambda: "")
+    assert ci.main() == 0
+    assert done == ["make up", "make down", "make check", "make test", "make test-kubernetes", "make test-pods"]
+    targets = (ROOT / "Makefile").read_text().splitlines()
+    for name in done:
+        assert any(line.startswith(f"{name.split()[1]}:") for line in targets), name
+    assert (ROOT / ".ci" / "run").read_text().endswith("exec python3 -m tools.ci\n")
+
+
+def test_ci_starts_without_an_environment() -> None:
+    """A clean checkout has only the system's Python."""
+    done = subprocess.run(
+        [sys.executable, "-S", "-I", "-c", f"import sys; sys.path.insert(0, {str(ROOT)!r}); import tools.ci"],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,110 @@
+"""Command line without a cluster: quick help, usage errors, and the wrapper from any folder."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.workloads.conftest import ROOT
+from tests.workloads.stack_outputs import LOCAL, TOKEN
+from workloads.cli import json_to_stdout, main
+from workloads.exits import Exit
+
+
+def test_help_needs_neither_ray_nor_torch() -> None:
+    code = "import sys, workloads.cli; print(sorted({'ray', 'torch', 'pydantic', 'pulumi'} & set(sys.modules)))"
+    assert subprocess.check_output([sys.executable, "-c", code], cwd=ROOT, text=True) == "[]\n"
+
+
+def test_drivers_import_nothing_that_a_cluster_lacks() -> None:
+    """The image of a cluster has Ray and PyTorch, and of this project the package `workloads` only."""
+    drivers = ("train.driver", "nccl.driver", "nccl.multigpu", "nccl.hunt.driver")
+    blocked = "import sys; sys.modules |= dict.fromkeys(['cyclopts', 'infra', 'pulumi', 'rich'])"
+    imports = "; ".join(f"import workloads.{driver}" for driver in drivers)
+    subprocess.run([sys.executable, "-c", f"{blocked}; {imports}"], cwd=ROOT, check=True)
+
+
+@pytest.mark.parametrize(
+    ("command", "shown"),
+    [
+        ("", "Usage: rdma-ray"),
+        ("bench nccl", "[default: pairs]"),  # brackets are no markup in plain-text help
+        ("train digits", "Usage: rdma-ray train digits"),
+    ],
+)
+def test_help_is_no_error(command: str, shown: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*command.split(), "--help"]) == Exit.OK
+    assert shown in " ".join(capsys.readouterr().out.replace("│", " ").split())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["bench", "nccl", "-n", "0"], "--iterations 0: input should be greater than or equal to 1"),
+        (["train", "digits", "--epoch", "1"], "Unknown option: --epoch. Did you mean --epochs?"),
+    ],
+)
+def test_usage_errors_name_option_value_and_what_is_allowed(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == Exit.ERROR
+    assert capsys.readouterr() == ("", f"{message}\n")
+
+
+def test_json_without_a_file_is_stdout() -> None:
+    assert json_to_stdout(["compare", "--json", "a", "b"]) == ["compare", "--json", "a", "b"]
+    assert " ".join(json_to_stdout(["judge", "--json", "-s", "x", "--json"])) == "judge --json - -s x --json -"
+    assert json_to_stdout(["list", "--json", "-"]) == ["list", "--json", "-"]
+
+
+def test_the_wrapper_finds_the_project_through_a_link_and_spaces(tmp_path: Path) -> None:
+    project = tmp_path / "a project"
+    (project / "bin").mkdir(parents=True)
+    shutil.copy(ROOT / "bin" / "rdma-ray", project / "bin")
+    link = tmp_path / "a link"
+    link.symlink_to(Path("a project") / "bin" / "rdma-ray")
+
+    bare = subprocess.run([link], capture_output=True, text=True, check=False)
+    assert bare.returncode == 1
+    assert re.search(rf"no environment in {project}/.venv.*make setup", bare.stderr, re.DOTALL)
+
+    (project / ".venv" / "bin").mkdir(parents=True)
+    python = project / ".venv" / "bin" / "python"
+    python.write_text('#!/bin/sh\nprintf "%s\\n" "$PYTHONPATH" "$@"\n')
+    python.chmod(0o700)
+    said = subprocess.check_output([link, "bench", "a b"], text=True, env={"PATH": "/usr/bin:/bin"})
+    assert said.splitlines() == [str(project), "-m", "workloads.cli", "bench", "a b"]
+
+
+@pytest.mark.parametrize(("stack", "ranges", "nics"), [("gke", 13, 8), ("eks", 5, 16)])
+def test_plan_of_a_cloud_stack(stack: str, ranges: int, nics: int, capsys: pytest.CaptureFixture[str]) -> None:
+    file = str(ROOT / f"Pulumi.{stack}.yaml")
+    assert main(["plan", file, "--json", "-"]) == Exit.OK
+    plan = json.loads(capsys.readouterr().out)
+    assert (len(plan["ranges"]), plan["fabric"]["nics"], plan["fabric"]["gbpsPerNode"]) == (ranges, nics, 3200)
+    assert plan["pod"]["container"]["resources"]["limits"]["nvidia.com/gpu"] == "8"
+    assert main(["plan", file]) == Exit.OK
+    assert "3200 Gbit/s per node" in capsys.readouterr().out
+
+
+def test_plan_names_a_missing_file(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", "Pulumi.nowhere.yaml"]) == Exit.ERROR
+    assert "cannot read Pulumi.nowhere.yaml" in capsys.readouterr().err
+
+
+def test_outputs_are_whole_and_hide_the_token(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As the engine prints them, nulls left out; as we print them, with nulls and without the token."""
+    file = tmp_path / "outputs.json"
+    file.write_text(json.dumps(LOCAL))
+    assert main(["outputs", "--outputs", str(file)]) == Exit.OK
+    said = capsys.readouterr().out
+    assert TOKEN not in said
+    assert json.loads(said) == LOCAL | {
+        "ray": LOCAL["ray"] | {"mode": "cluster", "token": "**********"}
+    } | dict.fromkeys(["location", "machine", "kubeconfig", "namespace", "storage", "queue"])

@@ -1,0 +1,224 @@
+"""A rank's collector: NCCL's settings, the evidence found, and cleanup; also with the real NCCL."""
+
+from __future__ import annotations
+
+import importlib.util
+import io
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from tests.workloads.nccl.test_evidence_counters import MLX5, nic
+from workloads.nccl.evidence import collect, raw_log
+from workloads.nccl.evidence.collect import Collected, Collector, assemble, expanded, remove_stale, send_logs
+from workloads.nccl.evidence.facts import RankEvidence
+from workloads.nccl.evidence.raw_log import LogFolder, named, pack, pack_file
+from workloads.nccl.evidence.show import show_evidence
+
+LOG = (Path(__file__).parent / "logs" / "gib-one-rank.log").read_text()
+TOKEN = "ray-token-0123456789"
+
+
+def started(folder: Path, backend: str = "nccl", first: bool = True, **environment: str) -> Collector:
+    rank = Collector(
+        0, backend, first, environment, infiniband=folder / "sys", temporary=folder, topology=lambda: "GPU0 X PIX"
+    )
+    rank.start()
+    return rank
+
+
+def write(rank: Collector, text: str) -> Path:
+    file = Path(expanded(rank.environment["NCCL_DEBUG_FILE"], socket.gethostname(), os.getpid()))
+    file.write_text(text)
+    return file
+
+
+def test_collector_sets_up_reads_and_removes_log(tmp_path: Path) -> None:
+    nic(tmp_path / "sys", "mlx5_0", MLX5)
+    rank = started(tmp_path, RAY_AUTH_TOKEN=TOKEN)
+    assert rank.environment["NCCL_DEBUG"] == "INFO"
+    assert rank.environment["NCCL_DEBUG_SUBSYS"] == "INIT,NET,GRAPH,TUNING"
+    log = LOG + f"node:1:1 [0] x.cc:1 NCCL WARN refused {TOKEN}\n"
+    file = write(rank, log)
+    assert file.parent.stat().st_mode & 0o777 == 0o700
+    nic(tmp_path / "sys", "mlx5_0", {"counters/port_xmit_data": 2_000})
+    found = rank.finish(with_log=True)
+    assert found.evidence.log is not None
+    assert found.evidence.log.plugin == "gIB"
+    assert found.evidence.counters is not None
+    assert found.evidence.counters[0].sent == 4_000
+    assert found.topology == "GPU0 X PIX"
+    assert TOKEN not in str(found)
+    assert found.raw is not None
+    assert found.raw.size == len(log)
+    assert not file.parent.exists()
+    assert found.missing == []
+    assert "NCCL_DEBUG_FILE" not in rank.variables()  # differs on each rank
+
+
+def test_user_settings_take_precedence(tmp_path: Path) -> None:
+    log = str(tmp_path / "mine.%h.%p")
+    rank = started(tmp_path, NCCL_DEBUG="TRACE", NCCL_DEBUG_SUBSYS="ALL", NCCL_DEBUG_FILE=log)
+    assert rank.environment == {"NCCL_DEBUG": "TRACE", "NCCL_DEBUG_SUBSYS": "ALL", "NCCL_DEBUG_FILE": log}
+    file = write(rank, LOG)
+    found = rank.finish(with_log=False)
+    assert found.evidence.log is not None
+    assert found.evidence.log.nranks == 16
+    assert file.exists()
+    assert found.raw is None
+
+
+@pytest.mark.parametrize("level", ["WARN", "VERSION", "warn"])
+def test_insufficient_debug_level_is_reported(tmp_path: Path, level: str) -> None:
+    rank = started(tmp_path, NCCL_DEBUG=level)
+    assert "NCCL_DEBUG_FILE" not in rank.environment  # its output stays where the user expects it
+    found = rank.finish(with_log=True)
+    assert found.evidence.log is None
+    assert any(f"NCCL_DEBUG={level} is set on the ranks" in reason for reason in found.missing)
+
+
+def test_gloo_rank_reports_missing_log(tmp_path: Path) -> None:
+    rank = started(tmp_path, backend="gloo")
+    assert rank.environment == {}
+    found = rank.finish(with_log=True)
+    assert (found.evidence.log, found.evidence.counters, found.raw) == (None, None, None)
+    assert found.missing == [
+        "NCCL's log: the ranks used gloo, which writes none",
+        f"NIC counters: a rank sees no RDMA NIC on this node ({tmp_path / 'sys'})",
+    ]
+
+
+def test_only_first_rank_of_node_reports_node_evidence(tmp_path: Path) -> None:
+    nic(tmp_path / "sys", "mlx5_0", MLX5)
+    rank = started(tmp_path, backend="gloo", first=False)
+    found = rank.finish(with_log=False)
+    assert (found.evidence.counters, found.evidence.nics, found.topology) == (None, None, None)
+    assert found.missing == ["NCCL's log: the ranks used gloo, which writes none"]
+
+
+def test_full_disk_skips_log_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(collect, "ROOM", 2**62)
+    rank = started(tmp_path)
+    assert "NCCL_DEBUG_FILE" not in rank.environment
+    found = rank.finish(with_log=True)
+    assert found.evidence.log is None
+    assert any("no room for it" in reason and "MiB are free" in reason for reason in found.missing)
+
+
+def test_stale_folders_are_removed(tmp_path: Path) -> None:
+    child = subprocess.Popen([sys.executable, "-c", ""])
+    child.wait()
+    dead, *others = (tmp_path / f"rdma-ray-nccl-{of}" for of in (f"{child.pid}-x", f"{os.getpid()}-x", "notes"))
+    for folder in (dead, *others):
+        folder.mkdir()
+    remove_stale(tmp_path)
+    assert set(tmp_path.iterdir()) == set(others)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "name"), [("/x/%h.%p", "/x/node.7"), ("a%%h%p", "a%h7"), ("%q%", "%q%"), ("plain", "plain")]
+)
+def test_log_file_pattern_expands_as_in_nccl(pattern: str, name: str) -> None:
+    assert expanded(pattern, "node.example.org", 7) == name
+
+
+REAL = """
+import ctypes, sys
+lib = ctypes.CDLL(sys.argv[1])
+class Id(ctypes.Structure):
+    _fields_ = [("bytes", ctypes.c_char * 128)]
+unique, comm = Id(), ctypes.c_void_p()
+lib.ncclGetUniqueId(ctypes.byref(unique))
+lib.ncclCommInitRank(ctypes.byref(comm), 1, unique, 0)
+"""
+
+
+def test_real_nccl_writes_to_configured_file(tmp_path: Path) -> None:
+    """NVIDIA's library, which torch installs: without a GPU it logs that there is none."""
+    package = importlib.util.find_spec("nvidia.nccl")
+    if package is None or not package.submodule_search_locations:
+        pytest.skip("this torch came without NCCL")
+    library = Path(next(iter(package.submodule_search_locations))) / "lib" / "libnccl.so.2"
+    rank = started(tmp_path, PATH=os.environ["PATH"])
+    subprocess.run([sys.executable, "-c", REAL, str(library)], env=rank.environment, check=True, timeout=300)
+    found = rank.finish(with_log=True)
+    assert found.evidence.log is not None
+    assert found.evidence.log.lines > 0
+    if shutil.which("nvidia-smi") is None:
+        assert any("driver version is insufficient" in warning for warning in found.evidence.log.warnings)
+    assert found.raw is not None
+
+
+def test_long_log_keeps_both_ends_and_notes_gap(tmp_path: Path) -> None:
+    lines = [f"node:1:1 [0] NCCL INFO line {number}\n" for number in range(60_000)]
+    file = tmp_path / "log"
+    file.write_text("".join(lines))
+    packed = pack_file(file, ())
+    assert len(packed.data) <= raw_log.PACKED
+    folder = LogFolder(tmp_path / "logs")
+    folder.take({"kind": raw_log.KIND} | packed.to_event(0, "node"))
+    home = (tmp_path / "logs" / "rank-000.node.log").read_text()
+    kept = home.splitlines(keepends=True)
+    assert kept[0] == lines[0]
+    assert kept[-1] == lines[-1]
+    [note] = [line for line in kept if line.startswith("[rdma-ray:")]
+    assert note == f"[rdma-ray: {packed.left_out} bytes were left out here]\n"
+    assert packed.left_out == file.stat().st_size - (len(home) - len(note))
+    assert "(rank 0)" in folder.summary()
+
+
+def test_incompressible_log_is_cut_to_limit() -> None:
+    text = "".join(f"{os.urandom(30).hex()}\n" for _ in range(10_000))
+    packed = pack(text, len(text), 0)
+    assert len(packed.data) <= raw_log.PACKED
+    assert packed.left_out > 0
+
+
+def answer(rank: int, **fields: Any) -> Collected:
+    return Collected(RankEvidence(rank=rank, log=None, counters=None), **fields)
+
+
+def test_total_log_size_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    packed = pack(LOG, len(LOG), 0)
+    monkeypatch.setattr(raw_log, "ALL_PACKED", 2 * len(packed.data) + 1)
+    found = {rank: answer(rank, first=True, raw=packed) for rank in range(4)}
+    sent: list[int] = []
+    unsent = send_logs(found, lambda _kind, **fields: sent.append(fields["rank"]))
+    assert sent == [0, 1]
+    assert unsent.keys() == {2, 3}
+    evidence = assemble(found, unsent)
+    assert any("(ranks 2-3)" in reason for reason in evidence.missing)
+    assert len(evidence.ranks) == 4
+
+
+def test_equal_reasons_are_grouped_by_rank() -> None:
+    reasons = [["a", "b", "c"], ["a", "b"], ["a", "c"]]
+    found = {rank: answer(rank, first=rank != 1, missing=missing) for rank, missing in enumerate(reasons)}
+    evidence = assemble(found, {3: "a"})
+    assert evidence.missing[:3] == ["a", "b (ranks 0-1)", "c"]
+    assert named([5]) == "rank 5"
+    assert named([0, 1, 2, 7, 9, 10]) == "ranks 0-2, 7, 9-10"
+
+
+def test_terminal_shows_transport_and_counters(tmp_path: Path) -> None:
+    nic(tmp_path / "sys", "mlx5_0", MLX5)
+    rank = started(tmp_path, RDMA_RAY_IMAGE="registry.example/ray@sha256:1")
+    write(rank, LOG)
+    nic(tmp_path / "sys", "mlx5_0", {"counters/port_xmit_data": 500_000_000, "hw_counters/out_of_sequence": 4})
+    evidence = assemble({0: rank.finish(with_log=False)}, {})
+    assert evidence.image == "registry.example/ray@sha256:1"
+    assert evidence.missing == []
+    written = io.StringIO()
+    show_evidence(evidence, Console(width=80, file=written))
+    text = written.getvalue()
+    assert "NCCL 2.26.6 by the logs of 1 rank, network plugin gIB 1.0.6" in text
+    assert "GPUDirect RDMA on 2 of 2 connections, 8 NICs per node" in text
+    assert "1 NIC of 1 node sent 2.0 GB and received 0.0 GB" in text
+    assert "counted errors: out_of_sequence 1" in text

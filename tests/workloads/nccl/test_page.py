@@ -1,0 +1,263 @@
+"""The report page: content, self-containment, and what it must not claim."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from functools import cache
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from infra.catalog.machines import CATALOG
+from tests.workloads.conftest import ROOT
+from tests.workloads.nccl.results import SWEEP, evidence, fabric, failed, functional, passed
+from workloads.cli import main
+from workloads.exits import Exit
+from workloads.nccl.evidence.raw_log import ranges
+from workloads.nccl.page.content import headline
+from workloads.nccl.page.page import page, write_report
+from workloads.nccl.page.plots import picture
+from workloads.nccl.page.rows import floors, line_rates, sweeps
+from workloads.nccl.result import Result
+
+SHORT = SWEEP[::6] + SWEEP[-1:]
+FAILED = fabric(sizes=SHORT, verdict=failed(), slow=11)
+# Markup, and a formula that matplotlib would refuse to draw.
+EVIL = "</script><script>alert('$\\frac{$ & more')</script>"
+
+
+class Page(HTMLParser):
+    """Visible text, attributes of all elements, and the embedded JSON of a page."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.words: list[str] = []
+        self.attributes: list[tuple[str, str, str]] = []
+        self.data = ""
+        self._open: list[str] = []
+        self.feed(html)
+        self.text = " ".join(" ".join(self.words).split())
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self._open.append(tag)
+        self.attributes += [(tag, name, value or "") for name, value in attrs]
+
+    def handle_data(self, data: str) -> None:
+        if self._open and self._open[-1] == "script":
+            self.data += data
+        elif not (self._open and self._open[-1] == "style"):
+            self.words.append(data)
+
+    def handle_endtag(self, tag: str) -> None:
+        while self._open and self._open.pop() != tag:
+            pass
+
+
+@cache
+def failed_page() -> str:
+    """Return a page that most tests only read."""
+    return page(FAILED)
+
+
+def test_page_loads_nothing_and_runs_nothing() -> None:
+    html = failed_page()
+    found = Page(html)
+    for tag, name, value in found.attributes:
+        if name in ("href", "src", "xlink:href", "action", "srcset"):
+            assert value.startswith(("#", "data:,")), (tag, name, value)
+        assert not name.startswith("on"), (tag, name)
+        if tag == "script":
+            assert (name, value) in (("type", "application/json"), ("id", "result"))
+    assert not re.search(r"@import|url\((?!#)", html)
+    assert "default-src 'none'" in html
+
+
+def test_ids_are_unique_and_references_resolve() -> None:
+    html = failed_page()
+    found = Page(html)
+    ids = [value for _, name, value in found.attributes if name == "id"]
+    assert len(ids) == len(set(ids))
+    references = {
+        value[1:] for _, name, value in found.attributes if name in ("href", "xlink:href") and value[0] == "#"
+    }
+    references |= {value for _, name, value in found.attributes if name == "aria-labelledby"}
+    references |= set(re.findall(r"url\(#([^)]*)\)", html))
+    assert references
+    assert references <= set(ids)
+
+
+def test_plots_have_labels_and_tables_have_headers() -> None:
+    found = Page(failed_page())
+    plots = sum(name == "class" and value == "plot" for _, name, value in found.attributes)
+    labels = [value for tag, name, value in found.attributes if tag == "svg" and name == "aria-label"]
+    assert plots == len(labels) >= 10
+    assert all(labels)
+    assert ("html", "lang", "en") in found.attributes
+    assert ("th", "scope", "col") in found.attributes
+    assert "all_gather, bandwidth over size: 291 GB/s at 8 GiB; line rate 400 GB/s; floor 293 GB/s" in labels
+
+
+def test_markup_in_values_is_escaped() -> None:
+    result = functional()
+    assert result.ranks
+    members = [member.model_copy(update={"host": EVIL, "device": EVIL}) for member in result.ranks]
+    update: dict[str, Any] = {
+        "ranks": members,
+        "reason": EVIL,
+        "notice": EVIL,
+        "job": EVIL,
+        "command": ["rdma-ray", EVIL],
+        "environment": {EVIL: EVIL},
+        "versions": {EVIL: EVIL},
+    }
+    rows = [row.model_copy(update={"op": f"{row.op} {EVIL}", "warnings": [EVIL]}) for row in result.rows[:5]]
+    evil = result.model_copy(update=update | {"rows": rows})
+    html = page(evil)
+    found = Page(html)
+    assert "<script>alert" not in html
+    assert sum(tag == "script" and name == "id" for tag, name, _ in found.attributes) == 1
+    assert found.text.count(EVIL) > 8
+    assert Result.model_validate(json.loads(found.data)) == evil
+    assert picture(evil)
+
+
+def test_page_and_picture_are_reproducible_across_processes(tmp_path: Path) -> None:
+    here = write_report(FAILED, tmp_path / "here")
+    there = [tmp_path / "there" / path.name for path in here]
+    command = ["bench", "report", str(here[2]), "-o", str(there[0]), "--png", str(there[1]), "--json", str(there[2])]
+    there[0].parent.mkdir()
+    done = subprocess.run(
+        [sys.executable, "-m", "workloads.cli", *command], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    for one, other in zip(here, there, strict=True):
+        assert one.read_bytes() == other.read_bytes(), one.name
+
+
+@pytest.mark.parametrize("verdict", [None, "pass"])
+def test_one_machine_is_never_a_pass(verdict: str | None) -> None:
+    update = {"verdict": passed().model_copy(update={"machine": None, "comparisons": []}) if verdict else None}
+    result = functional().model_copy(update=update)
+    assert headline(result).status == "unjudged"
+    head = Page(page(result)).text.partition("What was measured")[0]
+    assert "This is a functional proof, not a fabric measurement." in head
+    assert "all ranks on one host" in head
+    assert "Pass" not in head
+
+
+def test_the_verdict_comes_first_with_its_code_and_findings() -> None:
+    text = Page(failed_page()).text
+    body = text[text.index("rdma-ray network report") :]
+    assert body.index("Fail") < body.index(failed().reason) < body.index("Exit code 2") < body.index("Findings")
+    for finding in failed().findings:
+        assert finding.text in body
+    assert "89.4 %" in body
+    assert "skypilot" in body
+
+
+def test_the_slowest_rank_and_pair_are_named_with_their_hosts() -> None:
+    text = Page(failed_page()).text
+    assert set(re.findall(r"\d+ on gpu-node-\d \(cuda:\d\)", text)) == {"11 on gpu-node-1 (cuda:3)"}
+    assert "Slowest: 3 → 11 (gpu-node-0 → gpu-node-1)" in text
+    assert "Red: below 90 % of the median pair." in text
+
+
+def test_evidence_is_shown_with_what_is_missing() -> None:
+    text = Page(failed_page()).text
+    assert "NET/gIB/GDRDMA" in text
+    assert "8 of 8 NICs" in text
+    assert "packet_seq_err 3" in text
+    assert evidence().image in text.split()
+    without = FAILED.model_copy(update={"evidence": None})
+    assert Page(page(without)).text.count("not collected: the result holds no evidence") == 3
+    partly = evidence().model_copy(update={"missing": ["topology: nvidia-smi is not there"], "topology": {}})
+    few = functional().rows[:1]
+    partial = Page(page(FAILED.model_copy(update={"evidence": partly, "rows": few}))).text
+    assert "not collected topology: nvidia-smi is not there" in partial
+    local = Page(page(functional().model_copy(update={"rows": few}))).text
+    assert "not collected: gloo has neither" in local
+
+
+def test_a_run_without_rows_has_a_page() -> None:
+    update: dict[str, Any] = {"rows": [], "exit_code": 4, "reason": "no answer within 300 s", "world": None}
+    hung = functional().model_copy(update=update | {"ranks": None, "versions": None, "environment": None})
+    text = Page(page(hung)).text
+    assert "Fail" in text
+    assert "Exit code 4: no answer within the time-out" in text
+    assert picture(hung)
+
+
+def test_line_rates_and_floors_of_a_machine() -> None:
+    result, machine = fabric(sizes=SHORT), CATALOG["a3-ultragpu-8g"]
+    plots = {group.title: group for group in sweeps(result)}
+    rates = {title: [line.value for line in line_rates(group, result, machine)] for title, group in plots.items()}
+    assert rates["all_gather"] == [400]
+    # 8 of 15 other ranks are on the other node: 50 GB/s of a rank's own NIC carry 8/15 of what it sends.
+    assert rates["all_to_all"] == [pytest.approx(50 * 15 / 8)]
+    assert rates["p2p pairs"] == [400, 800]
+    [least] = floors(plots["all_gather"], result, machine)
+    assert least.value == pytest.approx(0.9 * 325.7)
+    assert floors(plots["broadcast"], result, machine) == []
+    assert line_rates(plots["all_gather"], functional(), machine) == []
+    assert line_rates(plots["all_gather"], result, None) == []
+
+
+def test_machine_option_judges_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "result.json"
+    result = fabric(sizes=SHORT)
+    file.write_text(result.model_copy(update={"rows": result.rows[: 2 * len(SHORT)]}).as_json())
+    assert main(["bench", "report", str(file), "--machine", "a3-ultragpu-8g", "--json", str(tmp_path / "j")]) == Exit.OK
+    judged = Result.model_validate_json((tmp_path / "j").read_text())
+    assert judged.verdict
+    assert judged.verdict.machine == "a3-ultragpu-8g"
+    assert judged.verdict.reason in Page((tmp_path / "result.html").read_text()).text
+    assert main(["bench", "report", str(file), "--machine", "a9"]) == Exit.ERROR
+    assert "--machine a9: not in the catalog" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (None, "cannot read"),
+        ("{", "is not JSON"),
+        ("[]", "its schema is None"),
+        ('{"schema": "rdma-ray/nccl/1"}', "rdma-ray/nccl/1"),
+        ('{"schema": "rdma-ray/nccl/2"}', "is an incomplete result: started"),
+        ('{"schema": "rdma-ray/nccl/2", "started": NaN}', "NaN is no JSON number"),
+    ],
+)
+def test_unreadable_results_are_errors(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], content: str | None, says: str
+) -> None:
+    file = tmp_path / "result.json"
+    if content is not None:
+        file.write_text(content)
+    assert main(["bench", "report", str(file)]) == Exit.ERROR
+    assert says in capsys.readouterr().err
+    assert not (tmp_path / "result.html").exists()
+
+
+def test_the_result_is_not_overwritten_by_its_page(tmp_path: Path) -> None:
+    file = tmp_path / "result.json"
+    file.write_text(functional().as_json())
+    assert main(["bench", "report", str(file), "-o", str(file)]) == Exit.ERROR
+    assert Result.model_validate_json(file.read_text()) == functional()
+
+
+@given(st.sets(st.integers(0, 40)))
+def test_ranges_name_every_number_once(numbers: set[int]) -> None:
+    parts = [part for part in ranges(sorted(numbers)).split(", ") if part]
+    named = [
+        number
+        for part in parts
+        for first, _, last in [part.partition("-")]
+        for number in range(int(first), int(last or first) + 1)
+    ]
+    assert named == sorted(numbers)

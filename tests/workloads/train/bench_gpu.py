@@ -1,0 +1,267 @@
+"""Compare ConvNeXt training on one machine: ours (tuned), ours (baseline) and timm's, alternating in one run.
+
+    python -m tests.workloads.train.bench_gpu [--size base|tiny] [--batch N] [--rounds N] [--steps N] [--only NAME …]
+
+Every round runs each candidate for some steps, and each round starts with another candidate, so that clocks, heat and
+other load affect all alike. A ratio is computed per round; the median of the ratios is the result.
+
+timm's own benchmark is a script outside its package, so this loop replaces it, with the model function and optimizer
+function that the script calls (create_model, create_optimizer_v2 with its default "sgd", learning rate 1e-4), cross
+entropy on one fixed batch of noise, cudnn.benchmark on, no stochastic depth. Two differences favor timm: its labels are
+not generated in each step, and the device is synchronized once per round and not once per step. Ours keeps AdamW and
+stochastic depth, which cost time. No candidate uses DDP: there is one process.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import os
+import platform
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+import triton
+
+from workloads.results import percentile
+from workloads.train.convnext import flops
+from workloads.train.convnext.flops import SIZES
+from workloads.train.convnext.task import ConvNeXtTask
+from workloads.train.data.source import Share
+from workloads.train.options import ConvNeXtOptions
+
+NOT_A_MEASUREMENT = "no GPU: not a measurement"
+FLOORS = {"best of timm": 1.10, "ours baseline": 8.0}
+"""Lowest accepted ratios of tuned to these on one H100 or H200 with the size "base", next to 1,800 img/s."""
+
+Step = tuple[torch.optim.Optimizer, Callable[[], torch.Tensor]]
+"""What a training step updates, and its loss."""
+Report = Callable[[], dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Parameters that all candidates share."""
+
+    size: str
+    batch: int
+    device: str
+    backend: str
+
+
+def ours(preset: Any, changes: dict[str, Any], bench: Bench) -> tuple[Step, Report]:
+    """Return a training step of our task, and its report."""
+    settings = {"size": bench.size, "batch": bench.batch, "data": "synthetic", "backend": bench.backend, **changes}
+    task = ConvNeXtTask(ConvNeXtOptions.model_validate({"preset": preset, **settings}))
+    device = torch.device(bench.device)
+    torch.manual_seed(0)
+    model = task.model(device)
+    prepared, optimizer = task.prepare(model, device), task.optimizer(model)
+    (batch,) = task.data.batches(Share(0, 1, 0, 1, bench.batch, 0), device)
+    prepared.train()
+    return (optimizer, partial(task.loss, prepared, batch)), task.report
+
+
+def timm(precision: str, compiled: bool, bench: Bench) -> tuple[Step, Report]:
+    """Return a step of timm's benchmark in channels_last. "bfloat16" and "float16" convert the whole model."""
+    from timm.models import create_model  # takes seconds
+    from timm.optim import create_optimizer_v2  # type: ignore[attr-defined]  # public, yet not among its typed exports
+
+    shape, device = SIZES[bench.size], torch.device(bench.device)
+    dtype = {"bfloat16": torch.bfloat16, "float16": torch.float16}.get(precision, torch.float32)
+    # timm has a name for the base; other sizes are the same class with other numbers.
+    sizes: dict[str, Any] = {} if bench.size == "base" else {"depths": shape.depths, "dims": shape.dims}
+    torch.manual_seed(0)
+    model = create_model("convnext_base", num_classes=shape.classes, **sizes)
+    model = model.to(memory_format=torch.channels_last).to(device, dtype).train()
+    optimizer = create_optimizer_v2(model, opt="sgd", lr=1e-4)
+    backend = "inductor" if bench.backend == "auto" else bench.backend
+    prepared = torch.compile(model, backend=backend) if compiled else model
+    images = torch.randn(bench.batch, 3, shape.image, shape.image, device=device, dtype=dtype)
+    images = images.contiguous(memory_format=torch.channels_last)
+    labels = torch.randint(shape.classes, (bench.batch,), device=device)
+    autocast = partial(torch.autocast, device.type, torch.bfloat16) if precision == "amp_bfloat16" else nullcontext
+
+    def loss() -> torch.Tensor:
+        with autocast():
+            return torch.nn.functional.cross_entropy(prepared(images), labels)
+
+    return (optimizer, loss), dict
+
+
+CANDIDATES: dict[str, Callable[[Bench], tuple[Step, Report]]] = {
+    "ours tuned": partial(ours, "tuned", {}),
+    "ours tuned, bf16 stream": partial(ours, "tuned", {"stream": "bf16"}),
+    "ours tuned, fused kernels": partial(ours, "tuned", {"kernels": "fused"}),
+    "ours baseline": partial(ours, "baseline", {}),
+    **{
+        f"timm {precision}{' compiled' if compiled else ''}": partial(timm, precision, compiled)
+        for precision in ("amp_bfloat16", "bfloat16", "float16")
+        for compiled in (False, True)
+    },
+}
+# These show that the benchmark runs; Triton's kernels need a GPU, and compilation is slow on CPUs.
+ON_CPU = ["ours tuned", "ours baseline", "timm amp_bfloat16", "timm amp_bfloat16 compiled"]
+
+
+def measure(bench: Bench, names: Sequence[str], rounds: int, steps: int, warm_up: int) -> dict[str, dict[str, Any]]:
+    """Return per candidate: seconds per step of each round, seconds of the warm-up (compilation), peak memory."""
+    cuda = bench.device == "cuda"
+
+    def timed(step: Step, count: int) -> float:
+        optimizer, loss = step
+        began = time.perf_counter()
+        for _ in range(count):
+            optimizer.zero_grad(set_to_none=True)
+            torch.autograd.backward(loss())
+            optimizer.step()
+        if cuda:
+            torch.cuda.synchronize()
+        return time.perf_counter() - began
+
+    step_of: dict[str, Step] = {}
+    modes: dict[str, tuple[bool, str]] = {}
+    found: dict[str, dict[str, Any]] = {}
+    for name in names:
+        torch.backends.cudnn.benchmark = True
+        held = torch.cuda.memory_allocated() if cuda else 0
+        step_of[name], report = CANDIDATES[name](bench)
+        # A candidate sets how cuDNN and cuBLAS work for the whole process.
+        modes[name] = torch.backends.cudnn.benchmark, torch.get_float32_matmul_precision()
+        if cuda:
+            torch.cuda.reset_peak_memory_stats()
+        first = timed(step_of[name], warm_up)
+        peak = torch.cuda.max_memory_allocated() - held if cuda else None
+        # The report now, since Dynamo counts per process.
+        found[name] = {"first_s": first, "step_s": [], "peak_memory": peak, "report": report()}
+        print(f"  {name}: ready after {first:.1f} s", file=sys.stderr, flush=True)
+        gc.collect()
+    for number in range(rounds):
+        for place in range(len(names)):
+            name = names[(number + place) % len(names)]
+            torch.backends.cudnn.benchmark, precision = modes[name]
+            torch.set_float32_matmul_precision(precision)
+            timed(step_of[name], 1)
+            found[name]["step_s"].append(timed(step_of[name], steps) / steps)
+    return found
+
+
+def judge(found: dict[str, dict[str, Any]], bench: Bench, peak_flops: float | None) -> dict[str, Any]:
+    """Return rates and ratios of `measure`'s result; the GPU's peak in FLOP/s, bf16's for all, gives the MFU."""
+    needs = flops.per_image(SIZES[bench.size])
+    rates = {name: [bench.batch / seconds for seconds in one["step_s"]] for name, one in found.items()}
+    rows = {name: _spread(values) for name, values in rates.items()}
+    for name, row in rows.items():
+        row["mfu"] = flops.mfu(row["median"], needs, peak_flops) if peak_flops else None
+        row |= {key: found[name][key] for key in ("first_s", "peak_memory", "report")}
+    ratios = {}
+    if tuned := rates.get("ours tuned"):
+        for name, values in rates.items():
+            if not name.startswith("ours tuned"):
+                ratios[name] = _spread([one / other for one, other in zip(tuned, values, strict=True)])
+        if modes := [name for name in ratios if name.startswith("timm")]:
+            best = max(modes, key=lambda name: rows[name]["median"])
+            ratios["best of timm"] = {**ratios[best], "mode": best}
+    return {"images_per_s": rows, "tuned_over": ratios}
+
+
+def _spread(values: list[float]) -> dict[str, Any]:
+    parts = {"median": 50, "p25": 25, "p75": 75}
+    return {**{key: percentile(values, at) for key, at in parts.items()}, "min": min(values), "max": max(values)}
+
+
+def machine() -> dict[str, Any]:
+    """Return names and versions of what ran it, and nothing that identifies the machine."""
+    cuda = torch.cuda.is_available()
+    return {
+        "gpu": torch.cuda.get_device_name() if cuda else None,
+        "cpus": os.cpu_count(),
+        "architecture": platform.machine(),
+        "versions": {
+            "torch": torch.__version__,
+            "cuda": torch.version.cuda,
+            "cudnn": torch.backends.cudnn.version() if cuda else None,  # type: ignore[no-untyped-call]
+            "triton": triton.__version__,
+            "timm": version("timm"),
+            "python": platform.python_version(),
+        },
+        "load": round(os.getloadavg()[0], 1),
+    }
+
+
+def report(result: dict[str, Any]) -> str:
+    """Return the tables for the terminal."""
+    has, asked = result["machine"], result["asked"]
+    versions = f"torch {has['versions']['torch']}, timm {has['versions']['timm']}"
+    head = f"ConvNeXt {asked['size']}, batch {asked['batch']}, {asked['rounds']} rounds of {asked['steps']} steps"
+    lines = [
+        f"{has['gpu'] or NOT_A_MEASUREMENT}: {head}, {versions}, {result['date']}",
+        f"{'':<28}{'img/s':>10}  {'25 % to 75 %':<20}{'MFU':>7}{'first s':>9}{'GiB':>7}",
+    ]
+    for name, row in result["images_per_s"].items():
+        mfu = "–" if row["mfu"] is None else f"{row['mfu']:.1%}"
+        memory = "–" if row["peak_memory"] is None else f"{row['peak_memory'] / 2**30:.1f}"
+        span = f"{row['p25']:.1f} to {row['p75']:.1f}"
+        lines.append(f"{name:<28}{row['median']:>10.1f}  {span:<20}{mfu:>7}{row['first_s']:>9.1f}{memory:>7}")
+    for name, row in result["tuned_over"].items():
+        mode = f" ({row['mode']})" if "mode" in row else ""
+        lines.append(f"tuned ÷ {name}{mode}: {row['median']:.2f}, {row['min']:.2f} to {row['max']:.2f}")
+    if not has["gpu"]:
+        lines.append(f"{NOT_A_MEASUREMENT} of GPUs; it shows that the benchmark runs")
+    return "\n".join(lines)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure, print, write. Returns 2 if a GPU's ratios are below the floors."""
+    cuda = torch.cuda.is_available()
+    size, batch, steps, backend = ("base", 128, 20, "auto") if cuda else ("tiny", 4, 2, "aot_eager")
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.workloads.train.bench_gpu",
+        description=(__doc__ or "").splitlines()[0],
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    parser.add_argument("--size", choices=["base", "small", "tiny"], default=size, help="size of the model")
+    parser.add_argument("--batch", type=int, default=batch, help="images per step")
+    parser.add_argument("--rounds", type=int, default=9, help="turns of each candidate")
+    parser.add_argument("--steps", type=int, default=steps, help="steps of one turn")
+    parser.add_argument("--warm-up", type=int, default=3, help="steps before the first round, with compilation")
+    parser.add_argument("--only", action="append", choices=list(CANDIDATES), help="a candidate; may be repeated")
+    parser.add_argument("--backend", choices=["auto", "inductor", "aot_eager"], default=backend, help="torch.compile's")
+    parser.add_argument("--json", type=Path, default=Path("results/bench-gpu.json"), help="file of the result")
+    asked = parser.parse_args(arguments)
+    bench = Bench(asked.size, asked.batch, "cuda" if cuda else "cpu", asked.backend)
+    names = asked.only or (list(CANDIDATES) if cuda else ON_CPU)
+    has = machine()
+    found = measure(bench, names, asked.rounds, asked.steps, asked.warm_up)
+    result = {
+        "schema": "rdma-ray/bench-gpu/1",
+        "date": time.strftime("%Y-%m-%d"),
+        "measurement": has["gpu"] or NOT_A_MEASUREMENT,
+        "machine": has,
+        "asked": {**vars(bench), "rounds": asked.rounds, "steps": asked.steps, "warm_up": asked.warm_up},
+        **judge(found, bench, flops.peak(has["gpu"]) if has["gpu"] else None),
+    }
+    asked.json.parent.mkdir(parents=True, exist_ok=True)
+    asked.json.write_text(json.dumps(result, indent=1))
+    print(report(result))
+    print(f"written to {asked.json}")
+    below = []
+    if cuda and bench.size == "base":
+        ratios = {name: row["median"] for name, row in result["tuned_over"].items()}
+        below = [name for name, floor in FLOORS.items() if ratios.get(name, floor) < floor]
+    for name in below:
+        print(f"tuned ÷ {name} is below {FLOORS[name]}", file=sys.stderr)
+    return 2 if below else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

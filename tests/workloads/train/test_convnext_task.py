@@ -1,0 +1,215 @@
+"""ConvNeXt as a task: settings, what they do to a step, no silent fallback to eager code, the verdict on overlap."""
+
+from __future__ import annotations
+
+import time
+from statistics import median
+from typing import Any
+
+import pytest
+import torch
+from pydantic import ValidationError
+from torch import nn
+from torch.distributed import GradBucket  # type: ignore[attr-defined]  # public, yet not among its typed exports
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
+from torch.nn.parallel import DistributedDataParallel
+
+from tests.workloads.gloo_ranks import on_ranks
+from workloads.exits import WorkloadError
+from workloads.train.convnext import compilation
+from workloads.train.convnext.model import ConvNeXt
+from workloads.train.convnext.task import ConvNeXtTask
+from workloads.train.data.source import Share
+from workloads.train.options import ConvNeXtOptions
+
+CPU = torch.device("cpu")
+SMALL: dict[str, Any] = {"size": "tiny", "image": 32, "batch": 4, "data": "synthetic", "backend": "aot_eager"}
+
+
+def settings(preset: str, **changes: Any) -> ConvNeXtOptions:
+    return ConvNeXtOptions.model_validate({"preset": preset, **changes})
+
+
+def made(preset: str = "tuned", **changes: Any) -> ConvNeXtTask:
+    return ConvNeXtTask(settings(preset, **{**SMALL, **changes}))
+
+
+def built(one: ConvNeXtTask) -> tuple[ConvNeXt, nn.Module, torch.optim.Optimizer]:
+    torch.manual_seed(0)
+    model = one.model(CPU)
+    return model, one.prepare(model, CPU), one.optimizer(model)
+
+
+def losses(one: ConvNeXtTask, steps: int) -> list[float]:
+    """Return the losses of seeded steps, each with an update."""
+    _, called, optimizer = built(one)
+    called.train()
+    found = []
+    for step, batch in enumerate(one.data.batches(Share(0, 1, 0, steps, one.settings.batch, 0), CPU)):
+        torch.manual_seed(step)
+        loss = one.loss(called, batch)
+        torch.autograd.backward(loss)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        found.append(loss.item())
+    return found
+
+
+class TestSettings:
+    @pytest.mark.parametrize(
+        ("changes", "message"),
+        [
+            ({"image": 100}, "image\n  Input should be a multiple of 32"),
+            ({"stochastic_depth": 1.0}, "stochastic_depth\n  Input should be less than 1"),
+            ({"bucket_mb": 0.5}, "bucket_mb 0.5: .* at least 1"),
+            ({"compile": "off", "compile_mode": "max-autotune"}, "only inductor has modes"),
+            ({"precision": "fp32", "stream": "bf16"}, "stream bf16 with precision fp32"),
+            ({"color": "red"}, "color\n  Extra inputs are not permitted"),
+            ({"set": ("momentum",)}, "--set momentum: use KEY=VALUE"),
+        ],
+    )
+    def test_invalid_settings_are_named(self, changes: dict[str, Any], message: str) -> None:
+        with pytest.raises(ValidationError, match=message):
+            settings("tuned", **changes)
+
+    def test_the_rate(self) -> None:
+        one = made(warmup_steps=4, decay_steps=10)
+        assert [one.rate(step) for step in (0, 3, 4, 9, 14, 99)] == pytest.approx([0.25, 1, 1, 0.5, 0, 0])
+        assert made().rate(10**6) == 1
+
+
+def test_the_backend_is_the_requested_one_or_inductor_where_it_can_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = settings("tuned")
+    assert compilation.backend(settings("tuned", backend="aot_eager"), CPU) == ("aot_eager", "requested")
+    assert compilation.backend(asked, torch.device("cuda"))[0] == "inductor"
+    monkeypatch.setattr("shutil.which", lambda _name: None)
+    assert compilation.backend(asked, CPU) == ("aot_eager", "no C++ compiler for inductor")
+    monkeypatch.setattr("shutil.which", lambda name: f"/bin/{name}" if name == "clang++" else None)
+    monkeypatch.delenv("CXX", raising=False)
+    possible = [("inductor", "a C++ compiler, clang++"), ("aot_eager", "no Python.h for inductor")]
+    assert compilation.backend(asked, CPU) in possible
+
+
+def test_tuned_is_channels_last_with_fused_adamw() -> None:
+    one = made()
+    model, called, optimizer = built(one)
+    convolution = model.features[0][0]  # type: ignore[index]
+    assert convolution.weight.is_contiguous(memory_format=torch.channels_last)
+    assert isinstance(optimizer, torch.optim.AdamW)
+    assert optimizer.defaults["fused"]
+    (batch,) = one.data.batches(Share(0, 1, 0, 1, 4, 0), CPU)
+    assert batch[0].is_contiguous(memory_format=torch.channels_last)
+    with pytest.raises(WorkloadError, match="the data is NCHW"):
+        one.loss(called, (batch[0].contiguous(), batch[1]))
+    assert made("baseline").report()["compile"] == {"way": "off"}
+
+
+@pytest.fixture
+def fresh() -> None:
+    """Discard what Dynamo compiled in other tests."""
+    torch._dynamo.reset()
+
+
+class Breaking(nn.Module):
+    """Layer that Dynamo cannot capture."""
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        torch._dynamo.graph_break()
+        return images
+
+
+@pytest.mark.usefixtures("fresh")
+class TestNoSilentEager:
+    def test_tuned_learns_what_baseline_learns_in_one_graph(self) -> None:
+        """The same optimizer and images; bf16 has 8 bits of mantissa, so losses of 2.3 differ by 0.02 at most."""
+        same = {"optimizer": "sgd", "learning_rate": 0.05, "weight_decay": 0.0, "stochastic_depth": 0.0}
+        one = made("tuned", **same)
+        baseline, tuned = losses(made("baseline", **same), 6), losses(one, 6)
+        assert tuned == pytest.approx(baseline, abs=0.02)
+        assert baseline[-1] < baseline[0]
+        found = one.report()["compile"]
+        assert (found["graphs"], found["graph_breaks"], found["backend"]) == (1, 0, "aot_eager")
+
+    def test_blocks_are_a_graph_for_each_stage(self) -> None:
+        one = made(compile="blocks")
+        losses(one, 2)
+        found = one.report()["compile"]
+        assert (found["graphs"], found["graph_breaks"]) == (4, 0)
+
+    def test_a_graph_break_is_an_error(self) -> None:
+        one = made()
+        torch.manual_seed(0)
+        model = one.model(CPU)
+        model.classifier = nn.Sequential(Breaking(), *model.classifier)
+        called = one.prepare(model, CPU)
+        (batch,) = one.data.batches(Share(0, 1, 0, 1, 4, 0), CPU)
+        with pytest.raises(torch._dynamo.exc.Unsupported):
+            one.loss(called, batch)
+
+    def test_a_recompile_limit_is_counted(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Blocks with different stochastic depths, compiled one by one without fullgraph."""
+        one = made(stochastic_depth=0.5)
+        found = compilation.Compilation(one.settings, CPU)
+        monkeypatch.setattr(torch._dynamo.config, "recompile_limit", 1)
+        model = one.model(CPU)
+        for block in model.blocks():
+            block.compile(dynamic=False, backend="eager")
+        (batch,) = one.data.batches(Share(0, 1, 0, 1, 4, 0), CPU)
+        one.loss(model.train(), batch)
+        with pytest.raises(WorkloadError, match="fell back to eager code: Dynamo recompile limit exceeded"):
+            found.check()
+
+    def test_compilation_that_is_switched_off_is_an_error(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(nn.Module, "compile", lambda _self, **_options: None)
+        with pytest.raises(WorkloadError, match="ran in eager code: 0 graphs compiled"):
+            losses(made(), 2)
+
+
+LATE = 0.6
+"""Half of the gradients must be ready before this share of the backward pass. With overlap, three of four buckets were
+ready at 0.55 of it; without, the first at 0.66 to 0.99, later in longer passes (torch 2.15, CPU, gloo)."""
+
+
+def _overlap(rank: int, world: int) -> list[dict[str, Any]]:
+    """Train with and without Dynamo's DDP optimizer: the share of the gradients' bytes that were ready before LATE."""
+    answers = []
+    for optimize_ddp in (True, False):
+        torch._dynamo.reset()
+        one = made(size="small", image=64, batch=16, bucket_mb=1.0, optimize_ddp=optimize_ddp)
+        _, called, optimizer = built(one)
+        fired: list[tuple[float, int]] = []
+
+        def reduce(group: Any, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
+            fired.append((time.perf_counter(), bucket.buffer().nbytes))  # noqa: B023 (called in this iteration only)
+            return allreduce_hook(group, bucket)
+
+        called.train()
+        reduce.__annotations__.clear()  # DDP requires types there, and these are strings
+        assert isinstance(called, DistributedDataParallel)
+        called.register_comm_hook(None, reduce)
+        early = []
+        for batch in one.data.batches(Share(rank, world, 0, 6, 16 * world, 0), CPU):
+            loss = one.loss(called, batch)
+            fired.clear()
+            began = time.perf_counter()
+            torch.autograd.backward(loss)
+            late = began + LATE * (time.perf_counter() - began)
+            early.append(sum(size for at, size in fired if at < late) / sum(size for _, size in fired))
+            optimizer.zero_grad(set_to_none=True)
+        # The first three passes do not count: a static graph holds all buckets back, and they include compilation.
+        answers.append({"early": median(early[3:]), "buckets": len(fired), **one.report()["compile"]})
+    return answers
+
+
+def test_gradients_are_reduced_during_the_backward_pass() -> None:
+    """In the middle of it with Dynamo's DDP optimizer; all at its end without it, which is the injected fault.
+
+    No error shows an all-reduce that adds its whole time to the step; these times do.
+    """
+    [[sound, faulty]] = on_ranks(_overlap, 1)
+    assert sound["early"] >= 0.5, sound
+    assert sound["buckets"] >= 3
+    assert (sound["graphs"], sound["graph_breaks"]) == (1, 0)
+    assert sound["parts"] >= 3  # split at the buckets
+    assert faulty["early"] < 0.5, faulty
+    assert faulty["parts"] == 1

@@ -1,0 +1,76 @@
+"""Tiny ConvNeXt on a real cluster: a killed worker and a killed driver."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from typing import Any
+
+import psutil
+
+from tests.workloads.conftest import Cluster
+from workloads.exits import Exit
+from workloads.train.checkpoints import Folder
+
+SETTINGS = ("look_every=5", "probe=0", "compile=off", "check_gradients=true")
+LENGTH = ("--global-batch", "16", "--checkpoint-every", "10", *(part for text in SETTINGS for part in ("--set", text)))
+
+
+def test_a_run_continues_after_a_killed_worker_and_a_killed_driver(cluster: Cluster) -> None:
+    """test_surviving.py compares every bit with an uninterrupted run."""
+    arguments = ["--name", "cn-killed", "--workers", "2", "--steps", "60", *LENGTH, "--inject-fault", "kill:1:17"]
+    process = subprocess.Popen(
+        [str(cluster.command), "train", "convnext", *arguments],
+        env=cluster.environment(),
+        cwd=cluster.folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    # Ray Train starts the workers again, from step 10; then the driver dies, too.
+    deadline = time.monotonic() + 300
+    while checkpoints(cluster, "cn-killed")[-1:] < [20]:
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    killed_at = checkpoints(cluster, "cn-killed")[-1]
+    for driver in drivers("cn-killed"):
+        driver.kill()
+    said, complained = process.communicate(timeout=400)
+    assert process.returncode != 0, said + complained
+    assert "continuing from the last checkpoint" in complained
+
+    rest = train(cluster, "--resume", "cn-killed", "--workers", "2", "--steps", "60")
+    assert killed_at <= rest["resumed_at"] < 60
+    assert rest["resumed_at"] % 10 == 0
+    assert (rest["world"], rest["step"], rest["stopped"]) == (2, 60, None)
+    assert rest["gradients_equal"] > 0
+    assert [step for step, _ in rest["curve"]["loss"]] == list(range(5, 61, 5))
+    assert checkpoints(cluster, "cn-killed") == [50, 60]
+    survival = rest["survival"]
+    assert (survival["attempts"], survival["jobs"], survival["failures"], survival["preemptions"]) == (3, 2, 1, 0)
+    # One checkpoint's worth for the worker (17 of 10), and what the driver's end cost.
+    assert survival["lost_steps"] <= 7 + 10
+    assert survival["mttr_s"] > 0
+
+
+def train(cluster: Cluster, *arguments: str) -> dict[str, Any]:
+    done = cluster.rdma_ray("train", "convnext", *arguments, *LENGTH, "--json", "convnext.json")
+    assert done.returncode == Exit.OK, done.stdout + done.stderr
+    found: dict[str, Any] = json.loads((cluster.folder / "convnext.json").read_text())
+    return found
+
+
+def checkpoints(cluster: Cluster, name: str) -> list[int]:
+    """Return the steps of a run's complete checkpoints."""
+    found = Folder(str(cluster.storage / "train"), name).checkpoints()
+    return [int(label.removeprefix("step-")) for label in found]
+
+
+def drivers(name: str) -> list[psutil.Process]:
+    """Return the processes of this run's job, found by its request."""
+    lines = ((process, process.info["cmdline"] or []) for process in psutil.process_iter(["cmdline"]))
+    found = [process for process, line in lines if "workloads.train.driver" in line and f'"name":"{name}"' in line[-1]]
+    assert found
+    return found
